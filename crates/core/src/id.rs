@@ -1,0 +1,95 @@
+//! Nonces and tokens: sixteen random bytes each, compared for equality only.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Serialize;
+
+use crate::Entropy;
+
+/// The text of a nonce or token was not 32 hexadecimal digits.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("expected 32 hexadecimal digits")]
+pub struct ParseIdError;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name([u8; 16]);
+
+        impl $name {
+            /// Draws a new one.
+            pub fn draw(entropy: &dyn Entropy) -> Self {
+                Self(entropy.draw())
+            }
+
+            /// From its bytes.
+            pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+                Self(bytes)
+            }
+
+            /// Its bytes.
+            pub const fn as_bytes(&self) -> &[u8; 16] {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&hex::encode(self.0))
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ParseIdError;
+            fn from_str(text: &str) -> Result<Self, ParseIdError> {
+                let mut bytes = [0; 16];
+                hex::decode_to_slice(text, &mut bytes).map_err(|_| ParseIdError)?;
+                Ok(Self(bytes))
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+    };
+}
+
+id! {
+    /// Names one call. Asked again with the same nonce after a lost reply, the winner wins again.
+    Nonce
+}
+
+id! {
+    /// Proof of a grant. Whoever has the current one may renew, complete, release or doubt the claim.
+    Token
+}
+
+impl fmt::Debug for Nonce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Nonce({self})")
+    }
+}
+
+/// A token is a capability: logs show only its beginning.
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Token({}…)", hex::encode(&self.0[..3]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_back() {
+        let token = Token::from_bytes([7; 16]);
+        assert_eq!(token.to_string().parse(), Ok(token));
+        assert_eq!("07".parse::<Token>(), Err(ParseIdError));
+        assert_eq!(format!("{token:?}"), "Token(070707…)");
+    }
+}

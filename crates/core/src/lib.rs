@@ -1,0 +1,33 @@
+//! What a claim is.
+//!
+//! This crate holds the vocabulary and the rules of ichido: keys, fingerprints, tokens, records, and the state
+//! table as pure functions ([`rules`]). It has no runtime, no sockets and no files. Every ledger backend either
+//! calls these functions or is tested to agree with them, and the model check in `tests/model.rs` drives the very
+//! same functions.
+
+mod claim;
+mod entropy;
+mod fingerprint;
+mod id;
+mod key;
+mod limits;
+pub mod mark;
+mod metadata;
+mod outcome;
+mod record;
+mod settle;
+mod time;
+
+pub mod rules;
+
+pub use claim::{Claim, ClaimRequest, Grant, InDoubtPolicy};
+pub use entropy::{Entropy, SeededEntropy, SystemEntropy};
+pub use fingerprint::Fingerprint;
+pub use id::{Nonce, ParseIdError, Token};
+pub use key::{Index, Key, MarkKey, Scope};
+pub use limits::{LimitError, Limits};
+pub use metadata::Metadata;
+pub use outcome::Outcome;
+pub use record::{Done, Doubt, DoubtReason, Holder, Phase, Record, State};
+pub use settle::{Now, Resolution, Resolved, Settle, Settled};
+pub use time::{Clock, ManualClock, SteadyTime, SystemClock, Timestamp};

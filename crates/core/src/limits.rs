@@ -1,0 +1,80 @@
+//! Everything has a limit, named here, and checked before anything is written.
+
+/// Bounds on what a caller may hand in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The longest key, in bytes. DynamoDB takes 2,048 bytes of partition key.
+    pub key_bytes: usize,
+    /// The longest tenant or route, in bytes.
+    pub scope_bytes: usize,
+    /// Names and values of one record's metadata together, in bytes.
+    pub metadata_bytes: usize,
+    /// The largest outcome, in bytes.
+    pub outcome_bytes: usize,
+    /// The longest reason of a doubt or tombstone, in bytes.
+    pub reason_bytes: usize,
+    /// The longest lease, in milliseconds.
+    pub lease_ms: u64,
+    /// The longest retention, in milliseconds.
+    pub retention_ms: u64,
+    /// The most marks in one batch.
+    pub batch: usize,
+}
+
+impl Limits {
+    /// The limits of every ledger.
+    pub const STANDARD: Limits = Limits {
+        key_bytes: 1024,
+        scope_bytes: 1024,
+        metadata_bytes: 8 * 1024,
+        outcome_bytes: 16 * 1024 * 1024,
+        reason_bytes: 1024,
+        lease_ms: 3_600_000,
+        retention_ms: 3_660 * 86_400_000,
+        batch: 10_000,
+    };
+}
+
+/// A value was outside its limits; nothing was written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LimitError {
+    /// A text that must not be empty was empty.
+    #[error("{what} is empty")]
+    Empty {
+        /// Which value.
+        what: &'static str,
+    },
+    /// Too long or too large.
+    #[error("{what} is {size} {unit}; at most {limit} are allowed")]
+    TooLarge {
+        /// Which value.
+        what: &'static str,
+        /// How large it was.
+        size: u64,
+        /// How large it may be.
+        limit: u64,
+        /// What is counted.
+        unit: &'static str,
+    },
+    /// A metadata name that the ledger uses itself.
+    #[error("metadata name {name:?} is reserved")]
+    Reserved {
+        /// The name.
+        name: String,
+    },
+}
+
+impl LimitError {
+    pub(crate) fn bytes(what: &'static str, size: usize, limit: usize) -> Result<(), LimitError> {
+        Self::count(what, size as u64, limit as u64, "bytes")
+    }
+
+    pub(crate) fn count(
+        what: &'static str,
+        size: u64,
+        limit: u64,
+        unit: &'static str,
+    ) -> Result<(), LimitError> {
+        if size > limit { Err(LimitError::TooLarge { what, size, limit, unit }) } else { Ok(()) }
+    }
+}

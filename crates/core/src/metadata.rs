@@ -1,0 +1,67 @@
+//! Metadata: a few words that a caller leaves beside a claim or mark, for people and for other consumers.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::{LimitError, Limits};
+
+/// Names and values, sorted by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(transparent)]
+pub struct Metadata(BTreeMap<String, String>);
+
+/// Attributes that ledgers shared with other consumers use themselves.
+const RESERVED: [&str; 3] = ["event_key", "processed_at", "ttl"];
+
+impl Metadata {
+    /// Checked metadata: within the limit, and no name that a ledger uses itself.
+    pub fn new(pairs: impl IntoIterator<Item = (String, String)>) -> Result<Self, LimitError> {
+        let map: BTreeMap<_, _> = pairs.into_iter().collect();
+        let mut size = 0;
+        for (name, value) in &map {
+            if name.is_empty() {
+                return Err(LimitError::Empty { what: "metadata name" });
+            }
+            if RESERVED.contains(&name.as_str()) || name.starts_with("ichido_") {
+                return Err(LimitError::Reserved { name: name.clone() });
+            }
+            size += name.len() + value.len();
+        }
+        LimitError::bytes("metadata", size, Limits::STANDARD.metadata_bytes)?;
+        Ok(Self(map))
+    }
+
+    /// The pairs, sorted by name.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// The value of a name.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(name: &str, value: &str) -> Result<Metadata, LimitError> {
+        Metadata::new([(name.to_owned(), value.to_owned())])
+    }
+
+    #[test]
+    fn names_of_the_ledger_are_refused() {
+        assert_eq!(of("ttl", "1").unwrap_err().to_string(), "metadata name \"ttl\" is reserved");
+        assert!(of("ichido_nonce", "1").is_err());
+        assert!(of("", "1").is_err());
+        assert!(of("file_id", &"x".repeat(9000)).is_err());
+        assert_eq!(of("file_id", "F1").unwrap().get("file_id"), Some("F1"));
+    }
+}
