@@ -29,5 +29,5 @@ pub use limits::{LimitError, Limits};
 pub use metadata::Metadata;
 pub use outcome::Outcome;
 pub use record::{Done, Doubt, DoubtReason, Holder, Phase, Record, State};
-pub use settle::{Now, Resolution, Resolved, Settle, Settled};
+pub use settle::{Adopted, Now, Resolution, Resolved, Settle, Settled};
 pub use time::{Clock, ManualClock, SteadyTime, SystemClock, Timestamp};

@@ -5,7 +5,7 @@
 
 use crate::mark::{self, Mark};
 use crate::{
-    Claim, ClaimRequest, Done, Doubt, DoubtReason, Grant, InDoubtPolicy, Now, Outcome, Phase, Record,
+    Adopted, Claim, ClaimRequest, Done, Doubt, DoubtReason, Grant, InDoubtPolicy, Now, Outcome, Phase, Record,
     Resolution, Resolved, Settle, Settled, State, Timestamp, Token,
 };
 
@@ -119,6 +119,20 @@ pub fn mark(
     }
 }
 
+/// A completed record that comes from another ledger: put if absent, or over the same grant; else the first wins.
+pub fn adopt(current: Option<&Record>, foreign: &Record, now: Timestamp) -> Step<Adopted, Record> {
+    let free = match current {
+        None => true,
+        Some(record) => match record.phase(now) {
+            Phase::Over { .. } => true,
+            Phase::Running { .. } | Phase::InDoubt(_) => record.token == foreign.token,
+            Phase::Done(_) if record.token == foreign.token => return Step::keep(Adopted::Stored),
+            Phase::Done(_) => false,
+        },
+    };
+    if free { Step::put(Adopted::Stored, foreign.clone()) } else { Step::keep(Adopted::Conflict) }
+}
+
 /// What holds now, for someone who may not change it.
 pub fn standing(record: &Record, now: Timestamp) -> Now {
     match record.phase(now) {
@@ -178,3 +192,6 @@ fn settle_open(record: &Record, word: &Settle, now: Timestamp) -> Step<Settled, 
 fn done(record: &Record, outcome: Outcome, now: Timestamp) -> Record {
     Record { state: State::Done(Done { outcome, completed_at: now }), ..record.clone() }
 }
+
+#[cfg(test)]
+mod tests;

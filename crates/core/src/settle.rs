@@ -76,3 +76,13 @@ pub enum Resolved {
     /// The claim is not in a state that this word can end.
     Refused(Now),
 }
+
+/// What became of a record that was brought from another ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Adopted {
+    /// It is here now.
+    Stored,
+    /// Another claim has the key; it was left as it is.
+    Conflict,
+}

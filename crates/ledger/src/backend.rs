@@ -1,0 +1,62 @@
+//! The seam: what a store must do to be a ledger.
+//!
+//! A backend makes each verb one atomic step, judged by [`ichido_core::rules`] or provably like them. It does not
+//! retry, measure, renew or fall back: the handle ([`crate::Ledger`]) does that once for all. It does not repeat a
+//! call by itself either: a call that may have been applied is an error with [`crate::Effect::Unknown`], and the
+//! handle asks again with the same nonce or token.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use ichido_core::mark::{self, Mark};
+use ichido_core::{Adopted, Claim, ClaimRequest, Key, Record, Resolution, Resolved, Settle, Settled, Token};
+
+use crate::{Capabilities, Page, Query, Result, Stats, Swept};
+
+/// A store of claims and marks.
+#[async_trait]
+pub trait Backend: Maintain {
+    /// What this backend promises.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Asks for a key.
+    async fn claim(&self, request: &ClaimRequest) -> Result<Claim>;
+
+    /// Takes a holder's word on its claim.
+    async fn settle(&self, key: &Key, token: Token, word: &Settle) -> Result<Settled>;
+
+    /// Marks events. The keys of one call are distinct; the answers come in the order of the requests. An error
+    /// may leave some of them marked; asked again with the same nonces, they are new again.
+    async fn mark(&self, requests: &[mark::Request]) -> Result<Vec<Mark>>;
+
+    /// Puts a completed record of another ledger, unless the key is taken ([`ichido_core::rules::adopt`]).
+    async fn adopt(&self, record: &Record) -> Result<Adopted>;
+}
+
+/// What operators do with a ledger.
+#[async_trait]
+pub trait Maintain: Send + Sync + fmt::Debug + 'static {
+    /// Creates what the ledger needs (tables, keyspaces), or checks that it is there. Idempotent.
+    async fn init(&self) -> Result<()>;
+
+    /// Reaches the store and looks at its settings. Warnings are for the operator.
+    async fn check(&self) -> Result<Vec<String>>;
+
+    /// What is remembered of a key, with its outcome. A record whose retention is over is `None`.
+    async fn look(&self, key: &Key) -> Result<Option<Record>>;
+
+    /// A page of claims, without their outcomes.
+    async fn list(&self, query: &Query) -> Result<Page>;
+
+    /// Takes an operator's word on a claim.
+    async fn resolve(&self, key: &Key, word: &Resolution) -> Result<Resolved>;
+
+    /// Removes at most `limit` records whose retention is over. Doubt that ends is logged as a warning.
+    async fn sweep(&self, limit: usize) -> Result<Swept>;
+
+    /// How much is stored.
+    async fn stats(&self) -> Result<Stats>;
+
+    /// Finishes what was accepted and lets go of the store.
+    async fn close(&self) -> Result<()>;
+}

@@ -1,0 +1,173 @@
+//! Listing: what operators see of claims.
+
+use ichido_core::{Holder, Metadata, Outcome, Phase, Record, Timestamp};
+use serde::Serialize;
+
+/// Which claims to list.
+#[derive(Clone, Debug, Default)]
+pub struct Query {
+    /// Only claims in this state.
+    pub state: Option<StateName>,
+    /// Only claims whose key text starts so.
+    pub prefix: Option<String>,
+    /// At most so many; a page may be shorter than that and yet have a cursor.
+    pub limit: usize,
+    /// Where the last page ended.
+    pub cursor: Option<String>,
+}
+
+impl Query {
+    /// Whether a claim belongs on the list.
+    pub fn wants(&self, summary: &Summary) -> bool {
+        self.state.is_none_or(|state| state == summary.state)
+            && self.prefix.as_ref().is_none_or(|prefix| summary.key.starts_with(prefix.as_str()))
+    }
+}
+
+/// A page of claims.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Page {
+    /// The claims.
+    pub claims: Vec<Summary>,
+    /// Where to go on, if there may be more.
+    pub cursor: Option<String>,
+}
+
+/// The state of a claim, in a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StateName {
+    /// The lease is good.
+    Running,
+    /// Nobody knows.
+    InDoubt,
+    /// Completed.
+    Done,
+}
+
+impl StateName {
+    /// The word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            StateName::Running => "running",
+            StateName::InDoubt => "in-doubt",
+            StateName::Done => "done",
+        }
+    }
+}
+
+/// A claim as an operator sees it: everything but its token and its outcome.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// The caller's key.
+    pub key: String,
+    /// Whose.
+    pub tenant: String,
+    /// Where.
+    pub route: String,
+    /// What stores call it.
+    pub index: String,
+    /// Its state.
+    pub state: StateName,
+    /// How many times it was granted.
+    pub attempt: u32,
+    /// Who renews.
+    pub holder: Holder,
+    /// When it was granted, in milliseconds since the epoch.
+    pub claimed_at: Timestamp,
+    /// When the lease was last renewed.
+    pub renewed_at: Timestamp,
+    /// When the lease ends or ended; for open claims.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_until: Option<Timestamp>,
+    /// Since when it is in doubt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub doubt_since: Option<Timestamp>,
+    /// Why it is in doubt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub doubt_reason: Option<String>,
+    /// When it was completed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub completed_at: Option<Timestamp>,
+    /// When it is forgotten.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+    /// How large the outcome is; none for a tombstone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outcome_bytes: Option<usize>,
+    /// The caller's words.
+    #[serde(skip_serializing_if = "Metadata::is_empty")]
+    pub metadata: Metadata,
+}
+
+impl Summary {
+    /// The summary of a record, or nothing if its retention is over.
+    pub fn of(record: &Record, now: Timestamp) -> Option<Self> {
+        let state = match record.phase(now) {
+            Phase::Running { .. } => StateName::Running,
+            Phase::InDoubt(_) => StateName::InDoubt,
+            Phase::Done(_) => StateName::Done,
+            Phase::Over { .. } => return None,
+        };
+        let mut summary = Self {
+            key: record.key.text().to_owned(),
+            tenant: record.key.scope().tenant.clone(),
+            route: record.key.scope().route.clone(),
+            index: record.key.index().to_string(),
+            state,
+            attempt: record.attempt,
+            holder: record.holder,
+            claimed_at: record.claimed_at,
+            renewed_at: record.renewed_at,
+            lease_until: None,
+            doubt_since: None,
+            doubt_reason: None,
+            completed_at: None,
+            expires_at: None,
+            outcome_bytes: None,
+            metadata: record.metadata.clone(),
+        };
+        match record.phase(now) {
+            Phase::Running { .. } => summary.lease_until = Some(record.lease_until()),
+            Phase::InDoubt(doubt) => {
+                summary.doubt_since = Some(doubt.since);
+                summary.doubt_reason = Some(doubt.reason.to_string());
+                summary.expires_at = Some(record.over_at());
+            }
+            Phase::Done(done) => {
+                summary.completed_at = Some(done.completed_at);
+                summary.expires_at = Some(record.over_at());
+                summary.outcome_bytes = match &done.outcome {
+                    Outcome::Kept(bytes) => Some(bytes.len()),
+                    Outcome::Tombstone(_) => None,
+                };
+            }
+            Phase::Over { .. } => return None,
+        }
+        Some(summary)
+    }
+}
+
+/// How much a ledger holds. `None` where counting would mean a scan that the backend refuses to make.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Stats {
+    /// Claims with a good lease.
+    pub running: Option<u64>,
+    /// Claims in doubt.
+    pub in_doubt: Option<u64>,
+    /// Completed claims within retention.
+    pub done: Option<u64>,
+    /// Marks within retention.
+    pub marks: Option<u64>,
+}
+
+/// What a sweep removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Swept {
+    /// Claims and marks whose retention was over.
+    pub removed: u64,
+    /// Of these, claims whose doubt ended unresolved.
+    pub doubts_ended: u64,
+    /// Whether the sweep stopped at its limit, so that more may be waiting.
+    pub more: bool,
+}

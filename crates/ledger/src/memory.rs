@@ -1,0 +1,280 @@
+//! `memory:` — claims of one process, for tests, for trying out, and as the local side of a fallback.
+//!
+//! Bounded: at its bound it refuses, and never forgets a live key to make room. Claims and marks lie in shards, each
+//! under a lock of its own that is held for one step; a sweep takes one shard at a time and a few records at a time,
+//! so it does not stand in the way of claims. Leases are judged by a clock that does not jump.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use ichido_core::mark::{self, Mark};
+use ichido_core::rules::{self, Change, Step};
+use ichido_core::{
+    Adopted, Claim, ClaimRequest, Clock, Index, Key, Phase, Record, Resolution, Resolved, Settle, Settled,
+    SteadyTime, Timestamp, Token,
+};
+
+use crate::{
+    Backend, Capabilities, Error, Expiry, Fencing, Kind, Listing, Maintain, Page, Query, Reach, Result,
+    Stats, StoreClock, Summary, Swept,
+};
+
+const SHARDS: usize = 64;
+/// Records that a sweep removes before it lets go of a shard.
+const SWEEP_CHUNK: usize = 128;
+/// The default bound, in records.
+pub const DEFAULT_BOUND: usize = 1_000_000;
+
+/// Claims in memory.
+#[derive(Debug)]
+pub struct Memory {
+    time: SteadyTime,
+    bound: usize,
+    live: AtomicUsize,
+    shards: Vec<Mutex<Shard>>,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    claims: HashMap<Index, Record>,
+    marks: HashMap<Index, mark::Record>,
+    /// What ends when. `true`: a mark.
+    ends: BTreeSet<(Timestamp, Index, bool)>,
+}
+
+impl Memory {
+    /// A ledger of at most `bound` records.
+    pub fn new(clock: Arc<dyn Clock>, bound: usize) -> Self {
+        let time = SteadyTime::start(clock, Timestamp::default());
+        let shards = std::iter::repeat_with(Mutex::default).take(SHARDS).collect();
+        Self { time, bound, live: AtomicUsize::new(0), shards }
+    }
+
+    fn shard(&self, index: Index) -> MutexGuard<'_, Shard> {
+        self.lock(usize::from(index.as_bytes()[0]) % SHARDS)
+    }
+
+    /// A panic cannot leave a shard half-written: every step writes at its end. So a poisoned lock is a lock.
+    fn lock(&self, number: usize) -> MutexGuard<'_, Shard> {
+        self.shards[number].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn claim_step<A>(
+        &self,
+        index: Index,
+        decide: impl FnOnce(Option<&Record>, Timestamp) -> Step<A, Record>,
+    ) -> Result<A> {
+        let mut shard = self.shard(index);
+        let step = decide(shard.claims.get(&index), self.time.now());
+        match step.change {
+            Change::Keep => {}
+            Change::Put(record) => {
+                self.make_room(&mut shard, shard_has_claim(index))?;
+                shard.put_claim(index, record);
+            }
+            Change::Remove => {
+                if shard.remove_claim(index).is_some() {
+                    self.live.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+        }
+        Ok(step.answer)
+    }
+
+    fn mark_step(&self, request: &mark::Request) -> Result<Mark> {
+        let index = request.key.index();
+        let mut shard = self.shard(index);
+        let step = rules::mark(shard.marks.get(&index), request, self.time.now());
+        if let Change::Put(record) = step.change {
+            self.make_room(&mut shard, |shard| shard.marks.contains_key(&index))?;
+            shard.put_mark(index, record);
+        }
+        Ok(step.answer)
+    }
+
+    /// Counts one more record in, unless it replaces one. At the bound, what is over in this shard goes first.
+    fn make_room(&self, shard: &mut Shard, replaces: impl Fn(&Shard) -> bool) -> Result<()> {
+        if replaces(shard) {
+            return Ok(());
+        }
+        if self.live.fetch_add(1, Ordering::Relaxed) < self.bound {
+            return Ok(());
+        }
+        let swept = shard.sweep(self.time.now(), SWEEP_CHUNK);
+        self.live.fetch_sub(count(swept), Ordering::Relaxed);
+        if swept.removed > 0 {
+            return Ok(());
+        }
+        self.live.fetch_sub(1, Ordering::Relaxed);
+        Err(Error::new(Kind::Full { bound: self.bound }, "writing to the memory ledger"))
+    }
+}
+
+fn shard_has_claim(index: Index) -> impl Fn(&Shard) -> bool {
+    move |shard| shard.claims.contains_key(&index)
+}
+
+fn count(swept: Swept) -> usize {
+    usize::try_from(swept.removed).unwrap_or(usize::MAX)
+}
+
+impl Shard {
+    fn put_claim(&mut self, index: Index, record: Record) {
+        let ends = record.over_at();
+        if let Some(old) = self.claims.insert(index, record) {
+            self.ends.remove(&(old.over_at(), index, false));
+        }
+        self.ends.insert((ends, index, false));
+    }
+
+    fn remove_claim(&mut self, index: Index) -> Option<Record> {
+        let old = self.claims.remove(&index)?;
+        self.ends.remove(&(old.over_at(), index, false));
+        Some(old)
+    }
+
+    fn put_mark(&mut self, index: Index, record: mark::Record) {
+        let ends = record.expires_at;
+        if let Some(old) = self.marks.insert(index, record) {
+            self.ends.remove(&(old.expires_at, index, true));
+        }
+        self.ends.insert((ends, index, true));
+    }
+
+    fn sweep(&mut self, now: Timestamp, limit: usize) -> Swept {
+        let mut swept = Swept::default();
+        while let Some(&(ends, index, is_mark)) = self.ends.first() {
+            if ends > now {
+                break;
+            }
+            if count(swept) == limit {
+                swept.more = true;
+                break;
+            }
+            self.ends.pop_first();
+            swept.removed += 1;
+            if is_mark {
+                self.marks.remove(&index);
+            } else if let Some(record) = self.claims.remove(&index)
+                && record.phase(now) == (Phase::Over { in_doubt: true })
+            {
+                swept.doubts_ended += 1;
+                crate::warn_doubt_ended(&record);
+            }
+        }
+        swept
+    }
+}
+
+#[async_trait]
+impl Backend for Memory {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            backend: "memory",
+            reach: Reach::Process,
+            survives: Vec::new(),
+            expiry: Expiry::Exact,
+            fencing: Fencing::Unique,
+            listing: Listing::Indexed,
+            clock: StoreClock::Own,
+            outcome_bytes: ichido_core::Limits::STANDARD.outcome_bytes,
+        }
+    }
+
+    async fn claim(&self, request: &ClaimRequest) -> Result<Claim> {
+        self.claim_step(request.key.index(), |current, now| rules::claim(current, request, now))
+    }
+
+    async fn settle(&self, key: &Key, token: Token, word: &Settle) -> Result<Settled> {
+        self.claim_step(key.index(), |current, now| rules::settle(current, token, word, now))
+    }
+
+    async fn mark(&self, requests: &[mark::Request]) -> Result<Vec<Mark>> {
+        requests.iter().map(|request| self.mark_step(request)).collect()
+    }
+
+    async fn adopt(&self, record: &Record) -> Result<Adopted> {
+        self.claim_step(record.key.index(), |current, now| rules::adopt(current, record, now))
+    }
+}
+
+#[async_trait]
+impl Maintain for Memory {
+    async fn init(&self) -> Result<()> {
+        Ok(())
+    }
+
+    async fn check(&self) -> Result<Vec<String>> {
+        Ok(vec!["memory: forgets everything when the process ends; use it for trying out".to_owned()])
+    }
+
+    async fn look(&self, key: &Key) -> Result<Option<Record>> {
+        let now = self.time.now();
+        let shard = self.shard(key.index());
+        Ok(shard.claims.get(&key.index()).filter(|record| now < record.over_at()).cloned())
+    }
+
+    async fn list(&self, query: &Query) -> Result<Page> {
+        let now = self.time.now();
+        let mut claims = Vec::new();
+        for number in 0..SHARDS {
+            let shard = self.lock(number);
+            let summaries = shard.claims.values().filter_map(|record| Summary::of(record, now));
+            claims.extend(summaries.filter(|summary| {
+                query.wants(summary) && query.cursor.as_ref().is_none_or(|cursor| summary.index > *cursor)
+            }));
+        }
+        claims.sort_unstable_by(|a, b| a.index.cmp(&b.index));
+        let more = claims.len() > query.limit;
+        claims.truncate(query.limit);
+        let cursor = claims.last().filter(|_| more).map(|last| last.index.clone());
+        Ok(Page { claims, cursor })
+    }
+
+    async fn resolve(&self, key: &Key, word: &Resolution) -> Result<Resolved> {
+        self.claim_step(key.index(), |current, now| rules::resolve(current, word, now))
+    }
+
+    async fn sweep(&self, limit: usize) -> Result<Swept> {
+        let mut total = Swept::default();
+        for number in 0..SHARDS {
+            loop {
+                let left = limit.saturating_sub(count(total));
+                let swept = self.lock(number).sweep(self.time.now(), left.min(SWEEP_CHUNK));
+                self.live.fetch_sub(count(swept), Ordering::Relaxed);
+                total.removed += swept.removed;
+                total.doubts_ended += swept.doubts_ended;
+                total.more |= swept.more && left <= SWEEP_CHUNK;
+                if !swept.more || total.more {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(total)
+    }
+
+    async fn stats(&self) -> Result<Stats> {
+        let now = self.time.now();
+        let (mut running, mut in_doubt, mut done, mut marks) = (0, 0, 0, 0);
+        for number in 0..SHARDS {
+            let shard = self.lock(number);
+            for record in shard.claims.values() {
+                match record.phase(now) {
+                    Phase::Running { .. } => running += 1,
+                    Phase::InDoubt(_) => in_doubt += 1,
+                    Phase::Done(_) => done += 1,
+                    Phase::Over { .. } => {}
+                }
+            }
+            marks += shard.marks.values().filter(|mark| now < mark.expires_at).count() as u64;
+        }
+        Ok(Stats { running: Some(running), in_doubt: Some(in_doubt), done: Some(done), marks: Some(marks) })
+    }
+
+    async fn close(&self) -> Result<()> {
+        Ok(())
+    }
+}

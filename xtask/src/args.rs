@@ -1,0 +1,119 @@
+//! The command line: what was typed becomes an [`Invocation`], or a [`Refusal`] that says why not.
+
+use std::fmt;
+
+use anyhow::{Result, bail};
+
+/// What `--help` prints.
+pub(crate) const USAGE: &str = "\
+Usage: cargo xtask COMMAND
+
+  test [-- ARGS]           start the real servers, run every test with cargo (ARGS go to cargo test), stop them
+  servers [-- COMMAND]     start the same servers and run COMMAND with their addresses, or wait for the end of input
+  bench NAME [-- ARGS]     run a benchmark against a durable server; NAME: ledger
+  ci                       formatting, lints, tests
+  deny                     check licences, bans, sources and advisories with cargo-deny
+
+A server whose variable is set (ICHIDO_TEST_POSTGRES_URL, ICHIDO_TEST_REDIS_URL, ICHIDO_TEST_REDIS_CLUSTER_URL,
+ICHIDO_TEST_REDIS_TLS_URL, ICHIDO_TEST_DYNAMODB_URL, ICHIDO_TEST_DYNAMODB_LOCAL_URL) is used as it is, and neither
+installed nor started.
+";
+
+/// One chore, checked and ready to run.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Invocation {
+    Help,
+    Test { extra: Vec<String> },
+    Servers { command: Vec<String> },
+    Bench { bench: Bench, extra: Vec<String> },
+    Ci,
+    Deny,
+}
+
+/// A benchmark that `cargo xtask bench` knows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Bench {
+    /// Claims per second of every ledger backend.
+    Ledger,
+}
+
+/// The operator asked for something that cannot be had as things are: exit code 2, and no work was done.
+#[derive(Debug)]
+pub(crate) struct Refusal(pub(crate) String);
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl Invocation {
+    /// Reads the words after the program's name.
+    pub(crate) fn parse(words: impl Iterator<Item = String>) -> Result<Self> {
+        let mut own: Vec<String> = words.collect();
+        let extra = match own.iter().position(|word| word == "--") {
+            Some(at) => own.split_off(at).into_iter().skip(1).collect(),
+            None => Vec::new(),
+        };
+        if own.iter().any(|word| word == "--help" || word == "-h") {
+            return Ok(Self::Help);
+        }
+        let own: Vec<&str> = own.iter().map(String::as_str).collect();
+        match own.as_slice() {
+            [] | ["help"] => Ok(Self::Help),
+            ["test"] => Ok(Self::Test { extra }),
+            ["servers"] => Ok(Self::Servers { command: extra }),
+            ["bench", name] => Ok(Self::Bench { bench: Bench::parse(name)?, extra }),
+            ["bench"] => bail!(Refusal(format!("bench needs a name: {}", Bench::KNOWN))),
+            ["ci"] if extra.is_empty() => Ok(Self::Ci),
+            ["deny"] if extra.is_empty() => Ok(Self::Deny),
+            ["test" | "servers" | "bench", ..] => {
+                bail!(Refusal(format!("arguments to pass on go after `--`\n\n{USAGE}")))
+            }
+            ["ci" | "deny", ..] => bail!(Refusal(format!("`{}` takes no arguments", own[0]))),
+            [other, ..] => bail!(Refusal(format!("unknown command `{other}`\n\n{USAGE}"))),
+        }
+    }
+}
+
+impl Bench {
+    const KNOWN: &str = "ledger";
+
+    fn parse(name: &str) -> Result<Self> {
+        match name {
+            "ledger" => Ok(Self::Ledger),
+            other => bail!(Refusal(format!("unknown bench `{other}`; known: {}", Self::KNOWN))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Invocation> {
+        Invocation::parse(line.split_whitespace().map(String::from))
+    }
+
+    #[test]
+    fn what_follows_the_first_dashes_is_passed_on_untouched() {
+        let extra = ["-p", "ichido-ledger", "--", "--help"].map(String::from).to_vec();
+        assert_eq!(parse("test -- -p ichido-ledger -- --help").unwrap(), Invocation::Test { extra });
+    }
+
+    #[test]
+    fn unknown_words_are_refused() {
+        for line in ["tset", "test ledger", "bench", "bench lodger", "ci -- fast", "deny now"] {
+            assert!(parse(line).unwrap_err().is::<Refusal>(), "{line}");
+        }
+    }
+
+    #[test]
+    fn help_wins_over_everything_before_the_dashes() {
+        for line in ["", "help", "--help", "test --help", "bench -h"] {
+            assert_eq!(parse(line).unwrap(), Invocation::Help, "{line}");
+        }
+    }
+}

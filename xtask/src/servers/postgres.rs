@@ -1,0 +1,109 @@
+//! PostgreSQL: a new cluster for each run, with TLS on.
+//!
+//! Only the making of the cluster skips syncing. The server itself keeps fsync on, as in a deployment, because the
+//! tests that kill it are about what was synced.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use super::Starting;
+use crate::certificates::Certificates;
+use crate::install::is_root;
+use crate::process::{Signal, Tied, quietly};
+
+/// Where Debian keeps one directory per major version.
+const DEBIAN_HOME: &str = "/usr/lib/postgresql";
+
+/// One process does both: the shell makes the cluster, then becomes the server.
+const MAKE_AND_SERVE: &str = r#"
+set -e
+programs=$1
+shift
+"$programs/initdb" -D data -U postgres -A trust --no-sync -E UTF8 --locale=C.UTF-8
+exec "$programs/postgres" -D data "$@"
+"#;
+
+/// Starts it on `port`, in a directory of its own that belongs to the user who runs it.
+pub(super) fn start(port: u16, certificates: &Certificates, scratch: &Path) -> Result<Starting> {
+    let programs = program_directory().context("PostgreSQL is not installed")?;
+    let home = scratch.join("postgres");
+    quietly(install().args(["-m", "700", "-d"]).arg(&home))?;
+    quietly(install().args(["-m", "600"]).args([&certificates.certificate, &certificates.key]).arg(&home))?;
+
+    let mut postgres = Tied::as_user(user(), "sh", Signal::Int);
+    postgres.command.args(["-c", MAKE_AND_SERVE, "postgres"]).arg(&programs).args(settings(port, &home));
+    // Not where we are: the other user might not be allowed there.
+    postgres.command.current_dir(&home);
+    Ok(Starting {
+        server: postgres.start("postgres", scratch)?,
+        url: format!("postgres://postgres@127.0.0.1:{port}/postgres"),
+        ready: Box::new(move || is_ready(&programs, port)),
+    })
+}
+
+/// Finds the server's programs: Debian's highest version, or whatever `pg_config` knows.
+pub(super) fn program_directory() -> Option<PathBuf> {
+    let versions = fs::read_dir(DEBIAN_HOME).into_iter().flatten().flatten().map(|entry| entry.path());
+    newest(versions.filter(|path| has_server(&path.join("bin")))).map(|path| path.join("bin")).or_else(|| {
+        let said = quietly(Command::new("pg_config").arg("--bindir")).ok()?;
+        Some(PathBuf::from(said.trim_end())).filter(|directory| has_server(directory))
+    })
+}
+
+fn has_server(directory: &Path) -> bool {
+    ["initdb", "postgres", "pg_isready"].iter().all(|program| directory.join(program).is_file())
+}
+
+/// The highest by number: 9.6 is older than 15.
+fn newest(versions: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
+    let number = |path: &PathBuf| path.file_name()?.to_str()?.parse::<f64>().ok();
+    let numbered = versions.filter_map(|path| Some((number(&path)?, path)));
+    numbered.max_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, path)| path)
+}
+
+fn settings(port: u16, home: &Path) -> Vec<String> {
+    let settings = [
+        format!("port={port}"),
+        "listen_addresses=127.0.0.1".into(),
+        format!("unix_socket_directories={}", home.display()),
+        "max_connections=200".into(),
+        "ssl=on".into(),
+        format!("ssl_cert_file={}", home.join("server.pem").display()),
+        format!("ssl_key_file={}", home.join("server.key").display()),
+    ];
+    settings.into_iter().flat_map(|setting| ["-c".into(), setting]).collect()
+}
+
+fn is_ready(programs: &Path, port: u16) -> bool {
+    let port = port.to_string();
+    quietly(Command::new(programs.join("pg_isready")).args(["-q", "-h", "127.0.0.1", "-p", &port])).is_ok()
+}
+
+/// PostgreSQL refuses to run as root; Debian has a user for it.
+fn user() -> Option<&'static str> {
+    is_root().then_some("postgres")
+}
+
+/// The coreutils program, set to make things that belong to the server.
+fn install() -> Command {
+    let mut command = Command::new("install");
+    if let Some(user) = user() {
+        command.args(["-o", user, "-g", user]);
+    }
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        let found = ["9.6", "15", "17", "8.4", "notes"].map(|name| Path::new("home").join(name));
+        assert_eq!(newest(found.into_iter()), Some(PathBuf::from("home/17")));
+        assert_eq!(newest(std::iter::empty()), None);
+    }
+}
