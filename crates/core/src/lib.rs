@@ -2,7 +2,7 @@
 //!
 //! This crate holds the vocabulary and the rules of ichido: keys, fingerprints, tokens, records, and the state
 //! table as pure functions ([`rules`]). It has no runtime, no sockets and no files. Every ledger backend either
-//! calls these functions or is tested to agree with them, and the model check in `tests/model.rs` drives the very
+//! calls these functions or is tested to agree with them, and the model check in `tests/model` drives the very
 //! same functions.
 
 mod claim;

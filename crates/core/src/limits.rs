@@ -65,6 +65,11 @@ pub enum LimitError {
 }
 
 impl LimitError {
+    /// Refuses a batch of marks that is too long.
+    pub fn check_batch(size: usize, limits: &Limits) -> Result<(), LimitError> {
+        Self::count("batch", size as u64, limits.batch as u64, "marks")
+    }
+
     pub(crate) fn bytes(what: &'static str, size: usize, limit: usize) -> Result<(), LimitError> {
         Self::count(what, size as u64, limit as u64, "bytes")
     }

@@ -5,8 +5,8 @@
 
 use crate::mark::{self, Mark};
 use crate::{
-    Adopted, Claim, ClaimRequest, Done, Doubt, DoubtReason, Grant, InDoubtPolicy, Now, Outcome, Phase, Record,
-    Resolution, Resolved, Settle, Settled, State, Timestamp, Token,
+    Adopted, Claim, ClaimRequest, Done, Doubt, DoubtReason, Grant, InDoubtPolicy, Now, Outcome, Phase,
+    Record, Resolution, Resolved, Settle, Settled, State, Timestamp, Token,
 };
 
 /// An answer, and what must be written before it may be given.

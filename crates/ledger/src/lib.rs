@@ -1,16 +1,51 @@
 //! Where claims live.
 //!
-//! [`Ledger`] is the handle that programs use; [`Backend`] is the seam that stores implement.
+//! [`Ledger`] is the handle that programs use; [`Backend`] is the seam that stores implement. [`open`] turns a URL into
+//! a ledger. The handle holds what must be the same for all: retry, deadline, metrics, renewal, waiting, fallback.
+//!
+//! ```
+//! # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use ichido_core::Key;
+//! use ichido_ledger::{Failure, open, Settings};
+//!
+//! let ledger = open("memory:", Settings::default()).await?;
+//! let order = ledger.once(Key::unscoped("order-17")?, || async { Ok::<_, Failure<std::io::Error>>("placed".to_owned()) }).await?;
+//! assert_eq!(order.into_inner(), "placed");
+//! # Ok(()) }
+//! ```
+
 pub mod backend;
+mod batch;
 mod capabilities;
+#[cfg(feature = "dynamodb")]
+pub mod dynamodb;
 mod error;
+mod fallback;
+mod guard;
+mod handle;
 mod listing;
 pub mod memory;
+mod meters;
+mod once;
+mod open;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+#[cfg(feature = "redis")]
+pub mod redis;
+mod renewal;
+mod settings;
+mod waiters;
 
 pub use backend::{Backend, Maintain};
 pub use capabilities::{Capabilities, Expiry, Fencing, Listing, Reach, StoreClock, Survives};
 pub use error::{BoxError, Effect, Error, Kind, Result};
+pub use fallback::FallbackSettings;
+pub use handle::{Claimed, Ledger, Marked};
 pub use listing::{Page, Query, StateName, Stats, Summary, Swept};
+pub use once::{Failure, Once, OnceError};
+pub use open::{OpenOptions, open, open_backend};
+pub use renewal::Renewal;
+pub use settings::Settings;
 
 /// Doubt that ends is a warning, not silence.
 pub(crate) fn warn_doubt_ended(record: &ichido_core::Record) {

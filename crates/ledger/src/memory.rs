@@ -71,8 +71,8 @@ impl Memory {
         match step.change {
             Change::Keep => {}
             Change::Put(record) => {
-                self.make_room(&mut shard, shard_has_claim(index))?;
-                shard.put_claim(index, record);
+                self.make_room(&mut shard, |shard| shard.claims.contains_key(&index))?;
+                shard.put_claim(index, record, self.time.now());
             }
             Change::Remove => {
                 if shard.remove_claim(index).is_some() {
@@ -94,6 +94,20 @@ impl Memory {
         Ok(step.answer)
     }
 
+    /// What a claim would be answered, if that needs no write.
+    pub(crate) fn peek_claim(&self, request: &ClaimRequest) -> Option<Claim> {
+        let shard = self.shard(request.key.index());
+        let step = rules::claim(shard.claims.get(&request.key.index()), request, self.time.now());
+        (step.change == Change::Keep).then_some(step.answer)
+    }
+
+    /// What a mark would be answered, if that needs no write.
+    pub(crate) fn peek_mark(&self, request: &mark::Request) -> Option<Mark> {
+        let shard = self.shard(request.key.index());
+        let step = rules::mark(shard.marks.get(&request.key.index()), request, self.time.now());
+        (step.change == Change::Keep).then_some(step.answer)
+    }
+
     /// Counts one more record in, unless it replaces one. At the bound, what is over in this shard goes first.
     fn make_room(&self, shard: &mut Shard, replaces: impl Fn(&Shard) -> bool) -> Result<()> {
         if replaces(shard) {
@@ -112,19 +126,18 @@ impl Memory {
     }
 }
 
-fn shard_has_claim(index: Index) -> impl Fn(&Shard) -> bool {
-    move |shard| shard.claims.contains_key(&index)
-}
-
 fn count(swept: Swept) -> usize {
     usize::try_from(swept.removed).unwrap_or(usize::MAX)
 }
 
 impl Shard {
-    fn put_claim(&mut self, index: Index, record: Record) {
+    fn put_claim(&mut self, index: Index, record: Record, now: Timestamp) {
         let ends = record.over_at();
         if let Some(old) = self.claims.insert(index, record) {
             self.ends.remove(&(old.over_at(), index, false));
+            if old.phase(now) == (Phase::Over { in_doubt: true }) {
+                crate::warn_doubt_ended(&old);
+            }
         }
         self.ends.insert((ends, index, false));
     }

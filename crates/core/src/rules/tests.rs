@@ -441,6 +441,43 @@ fn operators_absent_and_release_remove_the_record() {
     }
 }
 
+// Completed elsewhere.
+
+/// Completed by a caller in another ledger.
+fn foreign(caller: u8) -> Record {
+    let record = put(claim(None, &ask(caller), at(0)));
+    put(settle(Some(&record), token(caller), &complete("foreign"), at(50)))
+}
+
+#[test]
+fn foreign_outcome_is_adopted_where_nothing_is_remembered() {
+    let over = (Some(completed()), at(100 + RETENTION_MS));
+    for (current, now) in [(None, at(60)), over] {
+        let step = adopt(current.as_ref(), &foreign(2), now);
+        assert_eq!(step, Step::put(Adopted::Stored, foreign(2)));
+    }
+}
+
+#[test]
+fn foreign_outcome_ends_the_same_grant() {
+    for (current, now) in [(running(), at(1)), (running(), at(LEASE_MS)), (declared(), at(200))] {
+        assert_eq!(adopt(Some(&current), &foreign(1), now), Step::put(Adopted::Stored, foreign(1)));
+    }
+}
+
+#[test]
+fn foreign_outcome_gives_way_to_every_other_grant() {
+    let cases = [(running(), 1), (running(), LEASE_MS), (declared(), 200), (completed(), 200)];
+    for (current, ms) in cases {
+        assert_eq!(adopt(Some(&current), &foreign(2), at(ms)), Step::keep(Adopted::Conflict));
+    }
+}
+
+#[test]
+fn foreign_outcome_does_not_replace_the_first_of_the_same_grant() {
+    assert_eq!(adopt(Some(&completed()), &foreign(1), at(200)), Step::keep(Adopted::Stored));
+}
+
 // Marks.
 
 fn mark_request(caller: u8) -> mark::Request {

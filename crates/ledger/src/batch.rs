@@ -1,0 +1,75 @@
+//! A key that comes twice in one batch is new once: the backend sees each key once, the answers are spread again.
+
+use std::collections::HashMap;
+
+use ichido_core::Timestamp;
+use ichido_core::mark::{self, Mark};
+
+use crate::Marked;
+
+/// The first request of each key, and for each request the place of its key among them.
+pub(crate) fn distinct(requests: &[mark::Request]) -> (Vec<mark::Request>, Vec<usize>) {
+    let mut first = HashMap::with_capacity(requests.len());
+    let mut distinct = Vec::with_capacity(requests.len());
+    let positions = requests
+        .iter()
+        .map(|request| {
+            *first.entry(request.key.index()).or_insert_with(|| {
+                distinct.push(request.clone());
+                distinct.len() - 1
+            })
+        })
+        .collect();
+    (distinct, positions)
+}
+
+/// One answer for each request: the first of a key gets the ledger's, the others saw it just now.
+pub(crate) fn spread(
+    distinct: &[mark::Request],
+    positions: &[usize],
+    answers: &[Marked],
+    now: Timestamp,
+) -> Vec<Marked> {
+    let mut answered = vec![false; answers.len()];
+    positions
+        .iter()
+        .map(|&position| {
+            let answer = answers[position].clone();
+            if !std::mem::replace(&mut answered[position], true) {
+                return answer;
+            }
+            match answer.mark {
+                Mark::New => {
+                    let metadata = distinct[position].metadata.clone();
+                    Marked { mark: Mark::Seen { first_seen: now, metadata }, ..answer }
+                }
+                Mark::Seen { .. } => answer,
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use ichido_core::{MarkKey, Metadata, Nonce};
+
+    use super::*;
+
+    fn request(key: &str, nonce: u8) -> mark::Request {
+        let metadata = Metadata::new([("n".to_owned(), nonce.to_string())]).unwrap();
+        let key = MarkKey::new(key).unwrap();
+        mark::Request { key, nonce: Nonce::from_bytes([nonce; 16]), retention_ms: 1, metadata }
+    }
+
+    #[test]
+    fn a_key_twice_in_a_batch_is_new_once() {
+        let requests = [request("a", 1), request("b", 2), request("a", 3)];
+        let (distinct, positions) = distinct(&requests);
+        assert_eq!(distinct, [requests[0].clone(), requests[1].clone()]);
+        let new = Marked { mark: Mark::New, degraded: false };
+        let answers = spread(&distinct, &positions, &[new.clone(), new.clone()], Timestamp(9));
+        let metadata = requests[0].metadata.clone();
+        let seen = Marked { mark: Mark::Seen { first_seen: Timestamp(9), metadata }, degraded: false };
+        assert_eq!(answers, [new.clone(), new, seen]);
+    }
+}

@@ -1,0 +1,174 @@
+//! Recovery: what the primary was not told, and how it is told.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ichido_core::mark::{self, Mark};
+use ichido_core::{Adopted, Index, Key, Settle, Timestamp};
+
+use super::{Fallback, Mode};
+use crate::{Error, Kind, Result};
+
+/// Marks written back in one call.
+const CHUNK: usize = 100;
+
+/// What the primary has not been told yet.
+#[derive(Debug, Default)]
+pub(super) struct Owed {
+    /// Marks that the local ledger called new, and when; one per key.
+    marks: HashMap<Index, (mark::Request, Timestamp)>,
+    /// Claims that the local ledger granted.
+    claims: HashMap<Index, LocalClaim>,
+}
+
+#[derive(Clone, Debug)]
+struct LocalClaim {
+    key: Key,
+    done: bool,
+}
+
+/// What a recovery brought to light.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Report {
+    written_back: u64,
+    conflicts: u64,
+}
+
+impl Owed {
+    pub(super) fn has_claim(&self, index: Index) -> bool {
+        self.claims.contains_key(&index)
+    }
+
+    pub(super) fn add_claim(&mut self, key: &Key) {
+        self.claims.insert(key.index(), LocalClaim { key: key.clone(), done: false });
+    }
+
+    pub(super) fn add_mark(&mut self, request: &mark::Request, now: Timestamp) {
+        // The same nonce asked again is new again, but owed since the first time.
+        self.marks.entry(request.key.index()).or_insert_with(|| (request.clone(), now));
+    }
+
+    fn some_marks(&self, now: Timestamp) -> Vec<mark::Request> {
+        let left = |(request, marked_at): &(mark::Request, Timestamp)| mark::Request {
+            retention_ms: request.retention_ms.saturating_sub(now.ms_since(*marked_at)),
+            ..request.clone()
+        };
+        self.marks.values().take(CHUNK).map(left).collect()
+    }
+
+    fn done_claims(&self) -> Vec<Key> {
+        self.claims.values().filter(|claim| claim.done).map(|claim| claim.key.clone()).collect()
+    }
+}
+
+impl Fallback {
+    /// Starts one probe. It runs in a task of its own: a caller that gives up does not stop it.
+    pub(super) fn probe(self: &Arc<Self>) {
+        let fallback = self.clone();
+        tokio::spawn(async move { fallback.probe_once().await });
+    }
+
+    async fn probe_once(&self) {
+        {
+            let mut mode = self.mode.write().await;
+            match *mode {
+                Mode::Degraded { until, probing: false } if self.now() >= until => {
+                    *mode = Mode::Degraded { until, probing: true };
+                }
+                Mode::Degraded { .. } | Mode::Healthy => return,
+            }
+        }
+        match self.recover().await {
+            Ok(report) => tracing::warn!(
+                written_back = report.written_back,
+                conflicts = report.conflicts,
+                "the ledger is back; conflicts are events that another instance saw as well"
+            ),
+            Err(error) => {
+                tracing::debug!(%error, "the ledger is still out");
+                let until = self.now() + self.pause;
+                *self.mode.write().await = Mode::Degraded { until, probing: false };
+            }
+        }
+    }
+
+    /// Reaches the primary, tells it everything, and turns healthy in the same breath as the last of it.
+    async fn recover(&self) -> Result<Report> {
+        let reached = tokio::time::timeout(self.primary.settings.timeout, self.primary.backend.check()).await;
+        reached.map_err(|_| Error::new(Kind::Timeout, "probing the ledger"))??;
+        let mut report = Report::default();
+        loop {
+            self.write_back_marks(&mut report).await?;
+            self.write_back_claims(&mut report).await?;
+            let mut mode = self.mode.write().await;
+            if self.owed().marks.is_empty() {
+                *mode = Mode::Healthy;
+                self.meters.degraded.set(0.0);
+                return Ok(report);
+            }
+        }
+    }
+
+    async fn write_back_marks(&self, report: &mut Report) -> Result<()> {
+        loop {
+            let marks = self.owed().some_marks(self.primary.settings.clock.now());
+            if marks.is_empty() {
+                return Ok(());
+            }
+            let answers = self.primary.mark(&marks).await?;
+            let conflicts = answers.iter().filter(|mark| matches!(mark, Mark::Seen { .. })).count() as u64;
+            self.count(report, marks.len() as u64 - conflicts, conflicts);
+            self.mirror_marks(&marks, &answers).await;
+            let mut owed = self.owed();
+            for mark in &marks {
+                owed.marks.remove(&mark.key.index());
+            }
+        }
+    }
+
+    async fn write_back_claims(&self, report: &mut Report) -> Result<()> {
+        let done = self.owed().done_claims();
+        for key in done {
+            let Some(record) = self.local.backend.look(&key).await? else {
+                self.owed().claims.remove(&key.index());
+                continue;
+            };
+            match self.primary.adopt(&record).await? {
+                Adopted::Stored => self.count(report, 1, 0),
+                Adopted::Conflict => self.count(report, 0, 1),
+            }
+            self.owed().claims.remove(&key.index());
+        }
+        Ok(())
+    }
+
+    /// A claim that was granted locally got its holder's word.
+    pub(super) async fn local_claim_settled(self: &Arc<Self>, key: &Key, word: &Settle) {
+        match word {
+            Settle::Renew { .. } | Settle::Doubt(_) => return,
+            Settle::Release => {
+                self.owed().claims.remove(&key.index());
+                return;
+            }
+            Settle::Complete(_) => {
+                if let Some(claim) = self.owed().claims.get_mut(&key.index()) {
+                    claim.done = true;
+                }
+            }
+        }
+        // The primary may be back already: then it is told at once, else at the next recovery.
+        if *self.mode.read().await == Mode::Healthy
+            && let Err(error) = self.write_back_claims(&mut Report::default()).await
+            && error.is_outage()
+        {
+            self.degrade(&error).await;
+        }
+    }
+
+    fn count(&self, report: &mut Report, written_back: u64, conflicts: u64) {
+        report.written_back += written_back;
+        report.conflicts += conflicts;
+        self.meters.written_back.increment(written_back);
+        self.meters.conflicts.increment(conflicts);
+    }
+}

@@ -1,0 +1,127 @@
+//! The guard around a backend: deadline, retry and metrics, once for all backends.
+//!
+//! Every verb may be asked again: a claim and a mark carry a nonce, a settle carries the token, so a repeat of an
+//! applied call gets the first answer. The one exception is a release, whose repeat finds nothing; the guard knows
+//! when its own earlier try may have been the one that removed the claim.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ichido_core::mark::{self, Mark};
+use ichido_core::{Adopted, Claim, ClaimRequest, Key, Now, Record, Settle, Settled, Token};
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use crate::meters::{Meters, Verb};
+use crate::{Backend, Effect, Error, Kind, Result, Settings};
+
+#[derive(Clone)]
+pub(crate) struct Guard {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) meters: Arc<Meters>,
+}
+
+/// How the tries before this one ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Before {
+    /// None of them can have been applied.
+    Nothing,
+    /// One of them may have been applied.
+    Perhaps,
+}
+
+impl Guard {
+    pub(crate) fn new(backend: Arc<dyn Backend>, settings: Arc<Settings>) -> Self {
+        let meters = Arc::new(Meters::new(backend.capabilities().backend));
+        Self { backend, settings, meters }
+    }
+
+    pub(crate) async fn claim(&self, request: &ClaimRequest) -> Result<Claim> {
+        let (claim, _) = self.call(Verb::Claim, || self.backend.claim(request)).await?;
+        self.meters.claimed(&claim);
+        Ok(claim)
+    }
+
+    pub(crate) async fn settle(&self, key: &Key, token: Token, word: &Settle) -> Result<Settled> {
+        let (settled, before) = self.call(Verb::Settle, || self.backend.settle(key, token, word)).await?;
+        let settled = match (settled, word, before) {
+            (Settled::Stale(Now::Absent), Settle::Release, Before::Perhaps) => Settled::Applied,
+            (settled, _, _) => settled,
+        };
+        self.meters.settled(&settled);
+        Ok(settled)
+    }
+
+    pub(crate) async fn mark(&self, requests: &[mark::Request]) -> Result<Vec<Mark>> {
+        let (marks, _) = self.call(Verb::Mark, || self.backend.mark(requests)).await?;
+        self.meters.marked(&marks);
+        Ok(marks)
+    }
+
+    pub(crate) async fn adopt(&self, record: &Record) -> Result<Adopted> {
+        Ok(self.call(Verb::Adopt, || self.backend.adopt(record)).await?.0)
+    }
+
+    /// A call of an operator: measured and bounded, not repeated.
+    pub(crate) async fn maintain<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        let started = self.settings.clock.steady();
+        let result = call.await;
+        self.meters.call(
+            Verb::Maintain,
+            self.settings.clock.steady().saturating_sub(started),
+            result.is_err(),
+        );
+        result
+    }
+
+    async fn call<T, F>(&self, verb: Verb, ask: impl Fn() -> F) -> Result<(T, Before)>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        let started = self.settings.clock.steady();
+        let result = self.ask_until_deadline(verb, ask).await;
+        self.meters.call(verb, self.settings.clock.steady().saturating_sub(started), result.is_err());
+        result
+    }
+
+    async fn ask_until_deadline<T, F>(&self, verb: Verb, ask: impl Fn() -> F) -> Result<(T, Before)>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        let deadline = Instant::now() + self.settings.timeout;
+        let mut before = Before::Nothing;
+        let mut pause = self.settings.backoff;
+        loop {
+            let error =
+                match timeout_at(deadline.min(Instant::now() + self.settings.try_timeout), ask()).await {
+                    Ok(Ok(answer)) => return Ok((answer, before)),
+                    Ok(Err(error)) => error,
+                    Err(_) => Error::new(Kind::Timeout, verb.as_str()).perhaps_done(),
+                };
+            if error.effect() == Effect::Unknown {
+                before = Before::Perhaps;
+            }
+            let next = Instant::now() + self.jitter(pause);
+            if !error.is_transient() || next >= deadline {
+                return Err(if before == Before::Perhaps { error.perhaps_done() } else { error });
+            }
+            self.meters.retried();
+            tracing::debug!(verb = verb.as_str(), %error, "the ledger did not answer; asking again");
+            sleep_until(next).await;
+            pause = (pause * 2).min(self.settings.backoff_max);
+        }
+    }
+
+    /// Between half of the pause and all of it: callers that failed together do not come back together.
+    fn jitter(&self, pause: Duration) -> Duration {
+        let chance = f64::from(self.settings.entropy.draw()[0]) / 255.0;
+        pause.mul_f64(0.5 + chance / 2.0)
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard").field("backend", &self.backend).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,271 @@
+//! The handle that programs use.
+//!
+//! It holds what must be the same for every backend: limits, nonces, deadline, retry, metrics, lease renewal, waiting
+//! and the fallback. Cloning it is cheap; all clones are one ledger.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ichido_core::mark::{self, Mark};
+use ichido_core::{
+    Claim, ClaimRequest, Fingerprint, Grant, Holder, InDoubtPolicy, Key, LimitError, Limits, MarkKey,
+    Metadata, Nonce, Now, Outcome, Record, Resolution, Resolved, Settle, Settled, Token,
+};
+use tokio::time::{Instant, timeout_at};
+use tokio_util::task::TaskTracker;
+
+use crate::fallback::{Fallback, FallbackSettings};
+use crate::guard::Guard;
+use crate::waiters::Waiters;
+use crate::{Backend, Capabilities, Page, Query, Result, Settings, Stats, Swept};
+
+/// The shortest and the longest pause of a waiter whose holder is in another process.
+const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(25), Duration::from_millis(500));
+
+/// A ledger of claims.
+#[derive(Clone)]
+pub struct Ledger {
+    guard: Guard,
+    fallback: Option<Arc<Fallback>>,
+    waiters: Arc<Waiters>,
+    tasks: TaskTracker,
+}
+
+/// The answer to a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claimed {
+    /// What was answered.
+    pub claim: Claim,
+    /// The primary ledger was out, and the local one answered.
+    pub degraded: bool,
+}
+
+/// The answer to a mark.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Marked {
+    /// What was answered.
+    pub mark: Mark,
+    /// The primary ledger was out, and the local one answered.
+    pub degraded: bool,
+}
+
+impl Ledger {
+    /// A handle around a backend.
+    pub fn new(backend: Arc<dyn Backend>, settings: Settings) -> Self {
+        let guard = Guard::new(backend, Arc::new(settings));
+        Self { guard, fallback: None, waiters: Arc::default(), tasks: TaskTracker::new() }
+    }
+
+    /// The same ledger, for callers that would rather go on with a local one while it is out.
+    #[must_use]
+    pub fn with_fallback(&self, local: Arc<dyn Backend>, settings: FallbackSettings) -> Self {
+        let local = Guard::new(local, self.guard.settings.clone());
+        let fallback = Some(Arc::new(Fallback::new(self.guard.clone(), local, settings)));
+        Self { fallback, ..self.clone() }
+    }
+
+    /// A request with a nonce and token of its own, and the defaults of the settings.
+    pub fn request(&self, key: Key) -> ClaimRequest {
+        let settings = &self.guard.settings;
+        ClaimRequest {
+            key,
+            fingerprint: Fingerprint::NONE,
+            nonce: Nonce::draw(&*settings.entropy),
+            token: Token::draw(&*settings.entropy),
+            lease_ms: settings.lease_ms,
+            retention_ms: settings.retention_ms,
+            holder: Holder::Process,
+            metadata: Metadata::default(),
+            in_doubt: InDoubtPolicy::Reject,
+        }
+    }
+
+    /// A mark with a nonce of its own, and the defaults of the settings.
+    pub fn mark_request(&self, key: MarkKey) -> mark::Request {
+        let settings = &self.guard.settings;
+        let nonce = Nonce::draw(&*settings.entropy);
+        mark::Request { key, nonce, retention_ms: settings.mark_retention_ms, metadata: Metadata::default() }
+    }
+
+    /// Asks for a key.
+    ///
+    /// # Cancel safety
+    /// Dropping the future may leave the claim granted. Ask again with the same request to get the same grant;
+    /// otherwise the lease lapses, and the claim is in doubt although nothing ran.
+    pub async fn claim(&self, request: &ClaimRequest) -> Result<Claimed> {
+        request.check()?;
+        match &self.fallback {
+            None => Ok(Claimed { claim: self.guard.claim(request).await?, degraded: false }),
+            Some(fallback) => fallback.claim(request).await,
+        }
+    }
+
+    /// Asks for a key, and while another holder runs it, waits for its end for at most `wait`.
+    ///
+    /// A holder in this process wakes its waiters; one in another process is looked for every 25 to 500 ms.
+    pub async fn claim_or_wait(&self, request: &ClaimRequest, wait: Duration) -> Result<Claimed> {
+        let deadline = Instant::now() + wait;
+        let waiter = self.waiters.subscribe(request.key.index());
+        let mut pause = LOOK_AGAIN.0;
+        loop {
+            // Created before the question: a completion between the two is not missed.
+            let woken = waiter.notify.notified();
+            let claimed = self.claim(request).await?;
+            match claimed.claim {
+                Claim::Held { .. } if Instant::now() < deadline => {}
+                Claim::Held { .. }
+                | Claim::Granted(_)
+                | Claim::InDoubt(_)
+                | Claim::Done(_)
+                | Claim::Mismatch => return Ok(claimed),
+            }
+            let look_again = deadline.min(Instant::now() + pause);
+            if timeout_at(look_again, woken).await.is_err() {
+                pause = (pause * 2).min(LOOK_AGAIN.1);
+            }
+        }
+    }
+
+    /// Says that the holder is still at work.
+    pub async fn renew(&self, key: &Key, token: Token, lease_ms: u64) -> Result<Settled> {
+        self.settle(key, token, &Settle::Renew { lease_ms }).await
+    }
+
+    /// Records the outcome of the effect. Asked again, the first outcome stays.
+    pub async fn complete(&self, key: &Key, token: Token, outcome: Outcome) -> Result<Settled> {
+        let settled = self.settle(key, token, &Settle::Complete(outcome)).await?;
+        match &settled {
+            Settled::Applied | Settled::Stale(Now::Absent) => {}
+            Settled::Stale(now @ (Now::Running | Now::InDoubt | Now::Done(_))) => {
+                self.guard.meters.suspected_twice.increment(1);
+                let now = match now {
+                    Now::Absent => "absent",
+                    Now::Running => "running",
+                    Now::InDoubt => "in doubt",
+                    Now::Done(_) => "done",
+                };
+                tracing::warn!(index = %key.index(), now, "a holder completed after its claim was taken over; the effect may have run twice");
+            }
+        }
+        Ok(settled)
+    }
+
+    /// Gives the key back: the effect provably did not happen.
+    pub async fn release(&self, key: &Key, token: Token) -> Result<Settled> {
+        self.settle(key, token, &Settle::Release).await
+    }
+
+    /// Says that the effect may have happened.
+    pub async fn doubt(&self, key: &Key, token: Token, reason: impl Into<String>) -> Result<Settled> {
+        self.settle(key, token, &Settle::Doubt(reason.into())).await
+    }
+
+    async fn settle(&self, key: &Key, token: Token, word: &Settle) -> Result<Settled> {
+        word.check()?;
+        let settled = match &self.fallback {
+            None => self.guard.settle(key, token, word).await,
+            Some(fallback) => fallback.settle(key, token, word).await,
+        };
+        if !matches!(word, Settle::Renew { .. }) {
+            self.waiters.wake(key.index());
+        }
+        settled
+    }
+
+    /// Marks events: for each, whether it is new. A key that comes twice in one batch is new once.
+    pub async fn mark(&self, requests: &[mark::Request]) -> Result<Vec<Marked>> {
+        LimitError::check_batch(requests.len(), &Limits::STANDARD)?;
+        for request in requests {
+            request.check()?;
+        }
+        let (distinct, positions) = crate::batch::distinct(requests);
+        let marked = match &self.fallback {
+            None => {
+                let marks = self.guard.mark(&distinct).await?;
+                marks.into_iter().map(|mark| Marked { mark, degraded: false }).collect()
+            }
+            Some(fallback) => fallback.mark(&distinct).await?,
+        };
+        Ok(crate::batch::spread(&distinct, &positions, &marked, self.guard.settings.clock.now()))
+    }
+
+    /// Renews the lease of a grant until the returned value is dropped, at most up to the lease ceiling.
+    pub fn keep(&self, key: &Key, grant: &Grant) -> crate::renewal::Renewal {
+        crate::renewal::Renewal::start(self.clone(), key.clone(), *grant, &self.tasks)
+    }
+
+    /// What is remembered of a key, with its outcome.
+    pub async fn look(&self, key: &Key) -> Result<Option<Record>> {
+        self.guard.maintain(self.guard.backend.look(key)).await
+    }
+
+    /// A page of claims.
+    pub async fn list(&self, query: &Query) -> Result<Page> {
+        self.guard.maintain(self.guard.backend.list(query)).await
+    }
+
+    /// Takes an operator's word on a claim.
+    pub async fn resolve(&self, key: &Key, word: &Resolution) -> Result<Resolved> {
+        if let Resolution::Done(outcome) = word {
+            outcome.check()?;
+        }
+        let resolved = self.guard.maintain(self.guard.backend.resolve(key, word)).await;
+        self.waiters.wake(key.index());
+        resolved
+    }
+
+    /// Removes at most `limit` records whose retention is over.
+    pub async fn sweep(&self, limit: usize) -> Result<Swept> {
+        self.guard.maintain(self.guard.backend.sweep(limit)).await
+    }
+
+    /// How much is stored.
+    pub async fn stats(&self) -> Result<Stats> {
+        self.guard.maintain(self.guard.backend.stats()).await
+    }
+
+    /// Creates what the ledger needs, or checks that it is there.
+    pub async fn init(&self) -> Result<()> {
+        self.guard.maintain(self.guard.backend.init()).await
+    }
+
+    /// Reaches the store and looks at its settings; the strings are warnings for the operator.
+    pub async fn check(&self) -> Result<Vec<String>> {
+        self.guard.maintain(self.guard.backend.check()).await
+    }
+
+    /// What the backend promises.
+    pub fn capabilities(&self) -> Capabilities {
+        self.guard.backend.capabilities()
+    }
+
+    /// The settings of this handle.
+    pub fn settings(&self) -> &Settings {
+        &self.guard.settings
+    }
+
+    /// Waits for the work that was started through this handle, then lets go of the store.
+    pub async fn close(&self) -> Result<()> {
+        self.tasks.close();
+        self.tasks.wait().await;
+        self.guard.backend.close().await
+    }
+
+    pub(crate) fn tasks(&self) -> &TaskTracker {
+        &self.tasks
+    }
+
+    pub(crate) fn renewal_failed(&self) {
+        self.guard.meters.renewals_failed.increment(1);
+    }
+}
+
+impl fmt::Debug for Ledger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ledger")
+            .field("guard", &self.guard)
+            .field("fallback", &self.fallback.is_some())
+            .finish_non_exhaustive()
+    }
+}

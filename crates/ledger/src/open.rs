@@ -1,0 +1,111 @@
+//! From a URL to a ledger.
+//!
+//! Errors name the setting and the scheme, never the URL itself: it may hold a password.
+
+use std::sync::Arc;
+
+use ichido_core::Clock;
+
+use crate::memory::{DEFAULT_BOUND, Memory};
+use crate::{Backend, Error, Kind, Ledger, Result, Settings};
+
+/// What a backend is told besides its URL.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// Where time comes from.
+    pub clock: Arc<dyn Clock>,
+    /// The address of this process's admin port, for others who find the store held.
+    pub admin: Option<String>,
+}
+
+/// Opens a ledger: `memory:`, `file:DIR`, `postgres://…`, `redis://…`, `rediss://…` or `dynamodb://TABLE`.
+pub async fn open(url: &str, settings: Settings) -> Result<Ledger> {
+    let options = OpenOptions { clock: settings.clock.clone(), admin: None };
+    let backend = open_backend(url, &options).await?;
+    tracing::info!(capabilities = %backend.capabilities(), "ledger opened");
+    Ok(Ledger::new(backend, settings))
+}
+
+/// Opens a backend without a handle around it.
+pub async fn open_backend(url: &str, options: &OpenOptions) -> Result<Arc<dyn Backend>> {
+    let Some((scheme, rest)) = url.split_once(':') else {
+        return Err(settings_error("it has no scheme"));
+    };
+    match scheme {
+        "memory" => Ok(Arc::new(Memory::new(options.clock.clone(), memory_bound(rest)?))),
+        "file" => open_file(rest, options),
+        "postgres" | "postgresql" => open_postgres(url).await,
+        "redis" | "rediss" => open_redis(url).await,
+        "dynamodb" => open_dynamodb(url, options).await,
+        other => Err(settings_error(&format!("{other:?} is not a known kind of ledger"))),
+    }
+}
+
+fn settings_error(what: &str) -> Error {
+    let text = format!(
+        "{what}; expected memory:, file:DIR, postgres://…, redis://…, rediss://… or dynamodb://TABLE"
+    );
+    Error::new(Kind::Settings(text), "reading the ledger's URL")
+}
+
+fn memory_bound(rest: &str) -> Result<usize> {
+    match rest {
+        "" => Ok(DEFAULT_BOUND),
+        query => {
+            let bound =
+                query.strip_prefix("?bound=").and_then(|bound| bound.parse().ok()).filter(|bound| *bound > 0);
+            bound.ok_or_else(|| settings_error("memory: takes nothing but ?bound=N"))
+        }
+    }
+}
+
+#[cfg(feature = "file")]
+fn open_file(dir: &str, options: &OpenOptions) -> Result<Arc<dyn Backend>> {
+    use crate::file::{File, FileSettings};
+    let dir = dir.strip_prefix("//").unwrap_or(dir);
+    if dir.is_empty() {
+        return Err(settings_error("file: needs a directory"));
+    }
+    let settings = FileSettings { admin: options.admin.clone(), ..FileSettings::default() };
+    Ok(Arc::new(File::open(std::path::Path::new(dir), settings, options.clock.clone())?))
+}
+
+#[cfg(feature = "postgres")]
+async fn open_postgres(url: &str) -> Result<Arc<dyn Backend>> {
+    Ok(Arc::new(crate::postgres::Postgres::connect(url).await?))
+}
+
+#[cfg(feature = "redis")]
+async fn open_redis(url: &str) -> Result<Arc<dyn Backend>> {
+    Ok(Arc::new(crate::redis::Redis::connect(url).await?))
+}
+
+#[cfg(feature = "dynamodb")]
+async fn open_dynamodb(url: &str, options: &OpenOptions) -> Result<Arc<dyn Backend>> {
+    Ok(Arc::new(crate::dynamodb::Dynamo::connect(url, options.clock.clone()).await?))
+}
+
+#[cfg(not(feature = "file"))]
+fn open_file(_: &str, _: &OpenOptions) -> Result<Arc<dyn Backend>> {
+    Err(not_built("file"))
+}
+
+#[cfg(not(feature = "postgres"))]
+async fn open_postgres(_: &str) -> Result<Arc<dyn Backend>> {
+    Err(not_built("postgres"))
+}
+
+#[cfg(not(feature = "redis"))]
+async fn open_redis(_: &str) -> Result<Arc<dyn Backend>> {
+    Err(not_built("redis"))
+}
+
+#[cfg(not(feature = "dynamodb"))]
+async fn open_dynamodb(_: &str, _: &OpenOptions) -> Result<Arc<dyn Backend>> {
+    Err(not_built("dynamodb"))
+}
+
+#[cfg(not(all(feature = "file", feature = "postgres", feature = "redis", feature = "dynamodb")))]
+fn not_built(feature: &str) -> Error {
+    Error::new(Kind::Unsupported(format!("this build lacks the feature {feature:?}")), "opening the ledger")
+}

@@ -1,0 +1,69 @@
+//! Lease renewal: a third of the lease apart, while the holder lives, up to the ceiling.
+//!
+//! One failed renewal leaves two more before the lease lapses. When the value is dropped, renewal stops and nothing
+//! else happens: a claim that was not settled lapses into doubt, which is the truth about it.
+
+use std::time::Duration;
+
+use ichido_core::{Grant, Key, Settled};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+
+use crate::Ledger;
+
+/// Renews a lease as long as it exists.
+#[derive(Debug)]
+pub struct Renewal {
+    lost: CancellationToken,
+    _stop: DropGuard,
+}
+
+impl Renewal {
+    pub(crate) fn start(ledger: Ledger, key: Key, grant: Grant, tasks: &TaskTracker) -> Self {
+        let (stop, lost) = (CancellationToken::new(), CancellationToken::new());
+        let (stopped, told) = (stop.clone(), lost.clone());
+        tasks.spawn(async move {
+            tokio::select! {
+                () = stopped.cancelled() => {}
+                () = renew_until_lost(&ledger, &key, grant) => told.cancel(),
+            }
+        });
+        Self { lost, _stop: stop.drop_guard() }
+    }
+
+    /// Waits until the claim is known to be no longer ours, or the ceiling is reached.
+    pub async fn lost(&self) {
+        self.lost.cancelled().await;
+    }
+}
+
+async fn renew_until_lost(ledger: &Ledger, key: &Key, grant: Grant) {
+    let started = Instant::now();
+    let third = Duration::from_millis((grant.lease_ms / 3).max(1));
+    let mut next = started + third;
+    loop {
+        sleep_until(next).await;
+        if started.elapsed() >= ledger.settings().lease_ceiling {
+            tracing::warn!(index = %key.index(), "the lease ceiling is reached; the claim is renewed no more and will be in doubt");
+            return;
+        }
+        next = Instant::now() + third;
+        // A renewal that hangs must not eat the next one's time.
+        match tokio::time::timeout_at(next, ledger.renew(key, grant.token, grant.lease_ms)).await {
+            Ok(Ok(Settled::Applied)) => {}
+            Ok(Ok(Settled::Stale(_))) => {
+                tracing::warn!(index = %key.index(), "the claim was taken over while its holder was at work");
+                return;
+            }
+            Ok(Err(error)) => {
+                ledger.renewal_failed();
+                tracing::warn!(index = %key.index(), %error, "a lease could not be renewed; trying again");
+            }
+            Err(_) => {
+                ledger.renewal_failed();
+                tracing::warn!(index = %key.index(), "a lease renewal got no answer; trying again");
+            }
+        }
+    }
+}
