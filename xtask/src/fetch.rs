@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 
 use crate::process::quietly;
+use crate::scratch::Temporary;
 use crate::workspace;
 
 /// One pinned package.
@@ -40,21 +41,28 @@ impl Package {
 
     /// Brings the package into the cache, replacing what does not have the right hash.
     pub(crate) fn fetch(&self) -> Result<()> {
-        let home = workspace::cache().join(self.directory);
-        let partial = workspace::cache().join(format!("{}.partial", self.directory));
-        remove(&home)?;
-        remove(&partial)?;
-        fs::create_dir_all(&partial).with_context(|| format!("cannot create {}", partial.display()))?;
-
-        let packing =
-            quietly(Command::new("npm").args(["pack", "--silent", self.spec]).current_dir(&partial));
+        let workplace = Temporary::directory(&workspace::cache())?;
+        let here = workplace.path();
+        let packing = quietly(Command::new("npm").args(["pack", "--silent", self.spec]).current_dir(here));
         packing.with_context(|| format!("cannot download {}", self.spec))?;
-        let archive = only_archive(&partial)?;
+        let archive = only_archive(here)?;
         expect_hash(&archive, self.archive_sha256, self.spec)?;
-        quietly(Command::new("tar").arg("-xzf").arg(&archive).arg("--no-same-owner").current_dir(&partial))?;
-        expect_hash(&partial.join(self.program), self.program_sha256, self.spec)?;
+        quietly(Command::new("tar").arg("-xzf").arg(&archive).arg("--no-same-owner").current_dir(here))?;
+        expect_hash(&here.join(self.program), self.program_sha256, self.spec)?;
         fs::remove_file(&archive)?;
-        fs::rename(&partial, &home).with_context(|| format!("cannot move {} into place", self.directory))
+        self.put_in_place(here)
+    }
+
+    fn put_in_place(&self, fetched: &Path) -> Result<()> {
+        let home = workspace::cache().join(self.directory);
+        if home.exists() {
+            fs::remove_dir_all(&home).with_context(|| format!("cannot remove {}", home.display()))?;
+        }
+        match fs::rename(fetched, &home) {
+            // Another run was quicker.
+            Err(_) if self.is_cached() => Ok(()),
+            renamed => renamed.with_context(|| format!("cannot create {}", home.display())),
+        }
     }
 }
 
@@ -83,17 +91,9 @@ fn only_archive(directory: &Path) -> Result<PathBuf> {
     bail!("npm pack left no archive in {}", directory.display())
 }
 
-fn remove(directory: &Path) -> Result<()> {
-    if directory.exists() {
-        fs::remove_dir_all(directory).with_context(|| format!("cannot remove {}", directory.display()))?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scratch::Temporary;
 
     #[test]
     fn another_hash_is_an_error_that_names_both() {

@@ -31,6 +31,9 @@ impl ClaimRequest {
         if self.lease_ms == 0 {
             return Err(LimitError::Empty { what: "lease" });
         }
+        if self.retention_ms == 0 {
+            return Err(LimitError::Empty { what: "retention" });
+        }
         LimitError::count("lease", self.lease_ms, Limits::STANDARD.lease_ms, "milliseconds")?;
         LimitError::count("retention", self.retention_ms, Limits::STANDARD.retention_ms, "milliseconds")
     }
@@ -76,4 +79,6 @@ pub struct Grant {
     pub attempt: u32,
     /// How long it holds without renewal.
     pub lease_ms: u64,
+    /// What is left of that now. Less than `lease_ms` if this call was asked again after a lost reply: renew first.
+    pub left_ms: u64,
 }

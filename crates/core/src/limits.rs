@@ -38,7 +38,7 @@ impl Limits {
 /// A value was outside its limits; nothing was written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
-    /// A text that must not be empty was empty.
+    /// A text was empty, or a time was zero, that must not be.
     #[error("{what} is empty")]
     Empty {
         /// Which value.

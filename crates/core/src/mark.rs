@@ -21,6 +21,9 @@ pub struct Request {
 impl Request {
     /// Refuses what is outside the limits.
     pub fn check(&self) -> Result<(), LimitError> {
+        if self.retention_ms == 0 {
+            return Err(LimitError::Empty { what: "retention" });
+        }
         LimitError::count("retention", self.retention_ms, Limits::STANDARD.retention_ms, "milliseconds")
     }
 }

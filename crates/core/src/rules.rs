@@ -46,7 +46,7 @@ pub fn claim(current: Option<&Record>, request: &ClaimRequest, now: Timestamp) -
         Phase::Over { .. } => grant(request, 1, now),
         _ if record.fingerprint != request.fingerprint => Step::keep(Claim::Mismatch),
         Phase::Running { .. } | Phase::InDoubt(_) if record.nonce == request.nonce => {
-            Step::keep(Claim::Granted(grant_of(record)))
+            Step::keep(Claim::Granted(grant_of(record, now)))
         }
         Phase::Running { left_ms } => Step::keep(Claim::Held { retry_after_ms: left_ms }),
         Phase::InDoubt(doubt) => match request.in_doubt {
@@ -159,11 +159,12 @@ fn grant(request: &ClaimRequest, attempt: u32, now: Timestamp) -> Step<Claim, Re
         metadata: request.metadata.clone(),
         state: State::Running,
     };
-    Step::put(Claim::Granted(grant_of(&record)), record)
+    Step::put(Claim::Granted(grant_of(&record, now)), record)
 }
 
-fn grant_of(record: &Record) -> Grant {
-    Grant { token: record.token, attempt: record.attempt, lease_ms: record.lease_ms }
+fn grant_of(record: &Record, now: Timestamp) -> Grant {
+    let left_ms = record.lease_until().ms_since(now);
+    Grant { token: record.token, attempt: record.attempt, lease_ms: record.lease_ms, left_ms }
 }
 
 fn settle_open(record: &Record, word: &Settle, now: Timestamp) -> Step<Settled, Record> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ichido_core::mark::{self, Mark};
 use ichido_core::{
-    Claim, ClaimRequest, Fingerprint, Grant, Holder, InDoubtPolicy, Key, LimitError, Limits, MarkKey,
+    Adopted, Claim, ClaimRequest, Fingerprint, Grant, Holder, InDoubtPolicy, Key, LimitError, Limits, MarkKey,
     Metadata, Nonce, Now, Outcome, Record, Resolution, Resolved, Settle, Settled, Token,
 };
 use tokio::time::{Instant, timeout_at};
@@ -203,6 +203,11 @@ impl Ledger {
     /// A page of claims.
     pub async fn list(&self, query: &Query) -> Result<Page> {
         self.guard.maintain(self.guard.backend.list(query)).await
+    }
+
+    /// Puts a completed record of another ledger, unless the key is taken.
+    pub async fn adopt(&self, record: &Record) -> Result<Adopted> {
+        self.guard.adopt(record).await
     }
 
     /// Takes an operator's word on a claim.

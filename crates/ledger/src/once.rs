@@ -163,6 +163,13 @@ impl Ledger {
         F: FnOnce() -> Fut + Send + 'static,
         Fut: Future<Output = Result<T, Failure<E>>> + Send + 'static,
     {
+        if grant.left_ms < grant.lease_ms / 2 {
+            // Granted to an earlier try whose reply was lost: make sure that it is still ours before running.
+            match self.renew(key, grant.token, grant.lease_ms).await.map_err(OnceError::Ledger)? {
+                Settled::Applied => {}
+                Settled::Stale(_) => return Err(OnceError::Held { retry_after_ms: grant.lease_ms }),
+            }
+        }
         let renewal = self.keep(key, &grant);
         let ended = tokio::spawn(async move { effect().await }).await;
         let answer = match ended {

@@ -41,7 +41,7 @@ impl Renewal {
 async fn renew_until_lost(ledger: &Ledger, key: &Key, grant: Grant) {
     let started = Instant::now();
     let third = Duration::from_millis((grant.lease_ms / 3).max(1));
-    let mut next = started + third;
+    let mut next = started + third.min(Duration::from_millis(grant.left_ms / 3));
     loop {
         sleep_until(next).await;
         if started.elapsed() >= ledger.settings().lease_ceiling {

@@ -11,5 +11,5 @@ pub(crate) fn run() -> Result<u8> {
     if quietly(&mut cargo(&["deny", "--version"])).is_err() {
         bail!(Refusal("`cargo deny` is missing; add it with: cargo install --locked cargo-deny".into()));
     }
-    workspace::run(&mut cargo(&["deny", "--workspace", "--all-features", "check"]))
+    workspace::run(&mut cargo(&["deny", "--workspace", "check"]))
 }

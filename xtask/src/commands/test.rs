@@ -18,7 +18,7 @@ pub(crate) fn run(extra: &[String]) -> Result<u8> {
     let missing = plan.missing();
     missing.must_be_installable()?;
 
-    let building = Phase::begin("tests are built");
+    let building = Phase::begin("tests are built, servers are ready");
     let build = start_build(extra)?;
     missing.install()?;
     plan.fetch()?;

@@ -44,6 +44,7 @@ pub(super) fn start_dynoxide(port: u16, scratch: &Path) -> Result<Starting> {
     starting(dynoxide, "dynoxide", port, scratch)
 }
 
+/// It listens on every interface, and has no option for less; its data are the tests' own, and in memory.
 pub(super) fn start_local(port: u16, scratch: &Path) -> Result<Starting> {
     let jar = LOCAL.program_path();
     let home = jar.parent().context("the archive has no directory")?;

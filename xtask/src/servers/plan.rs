@@ -7,10 +7,13 @@ use anyhow::Result;
 
 use super::{Environment, dynamodb, postgres};
 use crate::certificates::Certificates;
+use crate::fetch::Package;
 use crate::install::{Missing, find_on_path};
 use crate::phase::Phase;
 
 const CA_FILE: &str = "ICHIDO_TEST_CA_FILE";
+const CREDENTIALS: [(&str, &str); 3] =
+    [("AWS_ACCESS_KEY_ID", "test"), ("AWS_SECRET_ACCESS_KEY", "test"), ("AWS_REGION", "us-east-1")];
 
 /// A part that a server plays in the tests.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -75,7 +78,7 @@ fn needs_redis(missing: &mut Missing) {
     missing.program("redis-cli", "redis-tools");
 }
 
-fn needs_package(package: &crate::fetch::Package, missing: &mut Missing) {
+fn needs_package(package: &Package, missing: &mut Missing) {
     if !package.is_cached() {
         missing.program("npm", "nodejs");
         missing.program("npm", "npm");
@@ -133,14 +136,12 @@ impl Plan {
         }
         tell("ICHIDO_TEST_REDIS_SERVER", find_on_path("redis-server"));
         tell("ICHIDO_TEST_PG_BINDIR", postgres::program_directory());
-        // A server that was given to us may want real credentials.
-        if self.0.contains(&Role::DynamoDb) && self.0.contains(&Role::DynamoDbLocal) {
-            let dummies = [
-                ("AWS_ACCESS_KEY_ID", "test"),
-                ("AWS_SECRET_ACCESS_KEY", "test"),
-                ("AWS_REGION", "us-east-1"),
-            ];
-            environment.extend(dummies.map(|(variable, value)| (variable, value.into())));
+        // A DynamoDB that was given to us may want the credentials that came with it.
+        let all_ours = self.0.contains(&Role::DynamoDb) && self.0.contains(&Role::DynamoDbLocal);
+        for (variable, dummy) in CREDENTIALS {
+            if all_ours || !is_set(variable) {
+                environment.push((variable, dummy.into()));
+            }
         }
         environment
     }

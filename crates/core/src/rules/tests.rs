@@ -50,7 +50,11 @@ fn ask_retry(caller: u8) -> ClaimRequest {
 }
 
 fn granted(caller: u8, attempt: u32) -> Claim {
-    Claim::Granted(Grant { token: token(caller), attempt, lease_ms: LEASE_MS })
+    granted_with_left(caller, attempt, LEASE_MS)
+}
+
+fn granted_with_left(caller: u8, attempt: u32, left_ms: u64) -> Claim {
+    Claim::Granted(Grant { token: token(caller), attempt, lease_ms: LEASE_MS, left_ms })
 }
 
 fn put<A>(step: Step<A, Record>) -> Record {
@@ -173,7 +177,7 @@ fn running_claim_is_not_taken_over_by_any_policy() {
 #[test]
 fn running_claim_is_granted_again_to_the_same_nonce_with_the_same_token() {
     let again = ClaimRequest { token: token(9), ..ask(1) };
-    assert_refused(&running(), &again, at(LEASE_MS - 1), granted(1, 1));
+    assert_refused(&running(), &again, at(LEASE_MS - 1), granted_with_left(1, 1, 1));
 }
 
 #[test]
@@ -237,10 +241,10 @@ fn lapsed_lease_counts_from_the_last_renewal() {
 #[test]
 fn doubt_is_granted_again_to_the_same_nonce_with_the_same_token() {
     let again = ClaimRequest { token: token(9), ..ask(1) };
-    assert_refused(&running(), &again, at(LEASE_MS), granted(1, 1));
-    assert_refused(&declared(), &again, at(200), granted(1, 1));
+    assert_refused(&running(), &again, at(LEASE_MS), granted_with_left(1, 1, 0));
+    assert_refused(&declared(), &again, at(200), granted_with_left(1, 1, LEASE_MS - 200));
     let again = ClaimRequest { in_doubt: RETRY, ..again };
-    assert_refused(&running(), &again, at(SILENT_MS), granted(1, 1));
+    assert_refused(&running(), &again, at(SILENT_MS), granted_with_left(1, 1, 0));
 }
 
 #[test]

@@ -50,7 +50,7 @@ impl Owed {
 
     fn some_marks(&self, now: Timestamp) -> Vec<mark::Request> {
         let left = |(request, marked_at): &(mark::Request, Timestamp)| mark::Request {
-            retention_ms: request.retention_ms.saturating_sub(now.ms_since(*marked_at)),
+            retention_ms: request.retention_ms.saturating_sub(now.ms_since(*marked_at)).max(1),
             ..request.clone()
         };
         self.marks.values().take(CHUNK).map(left).collect()

@@ -1,0 +1,185 @@
+//! The contract of a ledger, as named cases that every backend runs.
+//!
+//! A test file implements [`Subject`] for its backend and calls [`crate::conformance!`]: each case becomes a test of
+//! that name. A case is added here once, and every backend gets it. Cases use keys of their own, so they may share a
+//! store and run side by side. They run in real time against real stores: whatever waits, waits with a bound.
+
+pub mod claims;
+pub mod leases;
+pub mod marks;
+pub mod operators;
+pub mod retention;
+pub mod settling;
+pub mod waiting;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ichido_core::{
+    Claim, ClaimRequest, Clock, Entropy, Grant, InDoubtPolicy, Key, MarkKey, Outcome, Scope, SystemClock,
+    SystemEntropy, Timestamp,
+};
+
+use crate::Ledger;
+
+/// A backend under test.
+#[async_trait]
+pub trait Subject: Send + Sync {
+    /// A ledger handle with connections of its own, as another instance of a service would have it. Stores that one
+    /// process holds give another handle on the same store.
+    async fn instance(&self, clock: Arc<dyn Clock>) -> Ledger;
+
+    /// The unit of time in which marks expire, in milliseconds.
+    fn mark_granularity_ms(&self) -> u64 {
+        1
+    }
+}
+
+/// Makes each case of the suite a test. The argument is an async function that returns the [`Subject`].
+#[macro_export]
+macro_rules! conformance {
+    ($subject:path) => {
+        $crate::conformance!(@each $subject;
+            claims: a_free_key_is_granted, a_second_caller_is_held, a_lost_reply_does_not_make_us_our_own_duplicate,
+                another_fingerprint_is_a_mismatch_in_every_state, a_mismatch_changes_nothing,
+                a_thousand_parallel_claims_get_one_grant, every_key_of_a_stampede_has_one_winner,
+                separators_in_keys_do_not_make_them_meet, tenants_and_routes_are_separate,
+                interleaved_claims_keep_their_own_keys, metadata_is_kept;
+            leases: a_lapsed_lease_is_in_doubt_and_not_granted, a_holder_may_complete_after_its_lease_lapsed,
+                a_holder_may_renew_after_its_lease_lapsed, a_holder_may_release_after_its_lease_lapsed,
+                a_living_holder_keeps_its_claim_beyond_the_lease, doubt_can_be_declared_at_once,
+                a_lost_reply_is_repaired_even_in_doubt, takeover_by_policy_counts_the_attempt,
+                takeover_waits_for_silence, fifty_racers_on_a_lapsed_lease_have_one_winner,
+                a_zombie_cannot_complete_after_a_takeover, a_zombie_cannot_harm_the_winner,
+                a_clock_that_jumps_an_hour_takes_nothing_over;
+            settling: a_repeat_gets_the_outcome_byte_for_byte, an_empty_outcome_is_an_outcome,
+                a_tombstone_is_remembered, the_first_outcome_stays, a_done_claim_takes_no_other_word,
+                a_released_key_is_free, a_stale_token_changes_nothing, nothing_can_be_settled_on_an_absent_key,
+                a_large_outcome_is_kept_or_leaves_a_tombstone, an_oversized_outcome_is_refused_and_nothing_written,
+                of_two_completions_one_outcome_holds;
+            retention: a_done_key_is_free_exactly_at_its_expiry, two_reuses_at_expiry_have_one_winner,
+                a_running_claim_never_expires, retention_counts_from_completion;
+            marks: an_event_is_new_once, a_repeated_call_is_new_again, a_batch_of_a_hundred_is_answered_in_order,
+                a_key_twice_in_a_batch_is_new_once, a_mark_is_forgotten_at_its_end, an_expired_mark_has_one_new_owner,
+                racers_on_marks_have_one_winner_each, opposite_batches_do_not_deadlock,
+                marks_and_claims_do_not_meet, mark_keys_are_taken_verbatim;
+            operators: a_claim_can_be_looked_at, claims_are_listed_by_state, a_list_is_paged_without_gaps_or_repeats,
+                a_doubt_is_resolved_as_done, a_doubt_is_resolved_as_absent, a_running_claim_cannot_be_resolved,
+                a_running_claim_can_be_released_by_force, a_done_claim_cannot_be_resolved,
+                a_sweep_removes_what_is_over_and_nothing_else, a_completed_record_is_adopted_if_absent,
+                an_adopted_record_does_not_overwrite_another, statistics_and_check_answer;
+            waiting: a_waiter_in_the_same_process_is_woken, a_waiter_elsewhere_sees_the_end_soon,
+                a_waiter_gives_up_at_its_limit, exactly_one_waiter_is_promoted, once_runs_an_effect_once,
+                once_releases_what_was_not_done_and_doubts_what_is_unknown;
+        );
+    };
+    (@each $subject:path; $($group:ident: $($case:ident),+;)+) => {
+        $($(
+            #[::tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                let subject = $subject().await;
+                $crate::conformance::$group::$case(&subject).await;
+            }
+        )+)+
+    };
+}
+
+/// A lease that is meant to lapse.
+pub(crate) const SHORT_MS: u64 = 150;
+/// A lease that is not.
+pub(crate) const LONG_MS: u64 = 60_000;
+/// The end of every wait: a loaded machine is slow, a broken ledger never gets there.
+pub(crate) const BOUND: Duration = Duration::from_secs(30);
+
+/// A key that no other case and no other run has.
+pub(crate) fn key(name: &str) -> Key {
+    scoped("", "", name)
+}
+
+pub(crate) fn scoped(tenant: &str, route: &str, name: &str) -> Key {
+    Key::new(Scope::new(tenant, route), format!("{name}-{}", unique())).expect("a short key")
+}
+
+pub(crate) fn mark_key(name: &str) -> MarkKey {
+    MarkKey::new(format!("{name}-{}", unique())).expect("a short key")
+}
+
+pub(crate) fn unique() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    format!("{}-{}", hex::encode(&SystemEntropy.draw()[..8]), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// An instance on the true clock.
+pub(crate) async fn instance(subject: &dyn Subject) -> Ledger {
+    subject.instance(Arc::new(SystemClock::default())).await
+}
+
+pub(crate) fn request(ledger: &Ledger, key: &Key, lease_ms: u64) -> ClaimRequest {
+    ClaimRequest { lease_ms, ..ledger.request(key.clone()) }
+}
+
+pub(crate) async fn claim(ledger: &Ledger, request: &ClaimRequest) -> Claim {
+    ledger.claim(request).await.expect("the claim is answered").claim
+}
+
+/// A claim that must be granted.
+pub(crate) async fn granted(ledger: &Ledger, key: &Key, lease_ms: u64) -> Grant {
+    grant_of(claim(ledger, &request(ledger, key, lease_ms)).await)
+}
+
+pub(crate) fn grant_of(claim: Claim) -> Grant {
+    match claim {
+        Claim::Granted(grant) => grant,
+        other => panic!("expected a grant, got {other:?}"),
+    }
+}
+
+/// Asks until the claim is no longer held. A ledger without a clock of its own has to watch for a lease first.
+pub(crate) async fn claim_past_lease(ledger: &Ledger, request: &ClaimRequest) -> Claim {
+    let asking = async {
+        loop {
+            match claim(ledger, request).await {
+                Claim::Held { .. } => tokio::time::sleep(Duration::from_millis(20)).await,
+                other => return other,
+            }
+        }
+    };
+    tokio::time::timeout(BOUND, asking).await.expect("a lapsed lease is noticed")
+}
+
+/// Waits until a claim with a short lease is seen to be in doubt.
+pub(crate) async fn lapse(ledger: &Ledger, key: &Key) {
+    match claim_past_lease(ledger, &request(ledger, key, LONG_MS)).await {
+        Claim::InDoubt(_) => {}
+        other => panic!("expected doubt, got {other:?}"),
+    }
+}
+
+/// Takes a lapsed claim over.
+pub(crate) async fn take_over(ledger: &Ledger, key: &Key) -> Grant {
+    let request = ClaimRequest { in_doubt: InDoubtPolicy::Retry { silent_ms: 0 }, ..request(ledger, key, LONG_MS) };
+    grant_of(claim_past_lease(ledger, &request).await)
+}
+
+pub(crate) fn outcome(text: &str) -> Outcome {
+    Outcome::kept(text.as_bytes().to_vec())
+}
+
+/// The system's clocks, with the wall clock off by some milliseconds.
+#[derive(Debug)]
+pub(crate) struct WrongClock {
+    pub(crate) system: SystemClock,
+    pub(crate) ahead_ms: u64,
+}
+
+impl Clock for WrongClock {
+    fn now(&self) -> Timestamp {
+        self.system.now() + self.ahead_ms
+    }
+
+    fn steady(&self) -> Duration {
+        self.system.steady()
+    }
+}

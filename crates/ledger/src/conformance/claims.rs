@@ -1,0 +1,179 @@
+//! Who is granted what.
+
+use std::collections::HashSet;
+
+use ichido_core::{Claim, ClaimRequest, Fingerprint, Metadata, Settled};
+
+use super::{LONG_MS, SHORT_MS, Subject, claim, grant_of, granted, instance, key, lapse, outcome, request, scoped, unique};
+use crate::Ledger;
+
+/// A first claim is granted, as the first attempt, for the lease that was asked.
+pub async fn a_free_key_is_granted(subject: &dyn Subject) {
+    let ledger = instance(subject).await;
+    let key = key("free");
+    let request = request(&ledger, &key, LONG_MS);
+    let grant = grant_of(claim(&ledger, &request).await);
+    assert_eq!((grant.attempt, grant.lease_ms, grant.token), (1, LONG_MS, request.token));
+}
+
+/// While one holds the key, another is told to come back, also on another instance.
+pub async fn a_second_caller_is_held(subject: &dyn Subject) {
+    let (ledger, other) = (instance(subject).await, instance(subject).await);
+    let key = key("held");
+    granted(&ledger, &key, LONG_MS).await;
+    for ledger in [&ledger, &other] {
+        match claim(ledger, &request(ledger, &key, LONG_MS)).await {
+            Claim::Held { retry_after_ms } => assert!(retry_after_ms <= LONG_MS, "{retry_after_ms}"),
+            answer => panic!("expected held, got {answer:?}"),
+        }
+    }
+}
+
+/// The same call asked again gets the same grant, from any instance.
+pub async fn a_lost_reply_does_not_make_us_our_own_duplicate(subject: &dyn Subject) {
+    let (ledger, other) = (instance(subject).await, instance(subject).await);
+    let key = key("lost-reply");
+    let first = request(&ledger, &key, LONG_MS);
+    let grant = grant_of(claim(&ledger, &first).await);
+    let again = ClaimRequest { token: ledger.request(key.clone()).token, ..first.clone() };
+    assert_eq!(same(claim(&ledger, &again).await), same(Claim::Granted(grant)));
+    assert_eq!(same(claim(&other, &first).await), same(Claim::Granted(grant)));
+    assert_eq!(ledger.complete(&key, grant.token, outcome("x")).await.unwrap(), Settled::Applied);
+    assert_eq!(claim(&ledger, &first).await, Claim::Done(outcome("x")));
+}
+
+/// Running, in doubt or done: another fingerprint is told so.
+pub async fn another_fingerprint_is_a_mismatch_in_every_state(subject: &dyn Subject) {
+    let ledger = instance(subject).await;
+    let key = key("mismatch");
+    let grant = granted(&ledger, &key, SHORT_MS).await;
+    let reuse = || ClaimRequest { fingerprint: Fingerprint::of(["other"]), ..request(&ledger, &key, LONG_MS) };
+    assert_eq!(claim(&ledger, &reuse()).await, Claim::Mismatch);
+    lapse(&ledger, &key).await;
+    assert_eq!(claim(&ledger, &reuse()).await, Claim::Mismatch);
+    assert_eq!(ledger.complete(&key, grant.token, outcome("x")).await.unwrap(), Settled::Applied);
+    assert_eq!(claim(&ledger, &reuse()).await, Claim::Mismatch);
+}
+
+/// A mismatch leaves the record as it was, to the byte.
+pub async fn a_mismatch_changes_nothing(subject: &dyn Subject) {
+    let ledger = instance(subject).await;
+    let key = key("mismatch-keeps");
+    let grant = granted(&ledger, &key, LONG_MS).await;
+    assert_eq!(ledger.complete(&key, grant.token, outcome("kept")).await.unwrap(), Settled::Applied);
+    let before = ledger.look(&key).await.unwrap();
+    let reuse = ClaimRequest { fingerprint: Fingerprint::of(["other"]), ..request(&ledger, &key, LONG_MS) };
+    assert_eq!(claim(&ledger, &reuse).await, Claim::Mismatch);
+    assert!(before.is_some());
+    assert_eq!(ledger.look(&key).await.unwrap(), before);
+}
+
+/// However many ask at once, on however many instances, one is granted.
+pub async fn a_thousand_parallel_claims_get_one_grant(subject: &dyn Subject) {
+    let mut instances = Vec::new();
+    for _ in 0..4 {
+        instances.push(instance(subject).await);
+    }
+    assert_eq!(winners(&instances, &key("thousand"), 1000).await, 1);
+}
+
+/// Fifty racers on each of twenty keys: one winner each.
+pub async fn every_key_of_a_stampede_has_one_winner(subject: &dyn Subject) {
+    let instances = [instance(subject).await, instance(subject).await];
+    for round in 0..20 {
+        assert_eq!(winners(&instances, &key("stampede"), 50).await, 1, "round {round}");
+    }
+}
+
+async fn winners(instances: &[Ledger], key: &ichido_core::Key, callers: usize) -> usize {
+    let mut tasks = tokio::task::JoinSet::new();
+    for caller in 0..callers {
+        let ledger = instances[caller % instances.len()].clone();
+        let request = request(&ledger, key, LONG_MS);
+        tasks.spawn(async move { claim(&ledger, &request).await });
+    }
+    let mut winners = 0;
+    for answer in tasks.join_all().await {
+        match answer {
+            Claim::Granted(_) => winners += 1,
+            Claim::Held { .. } => {}
+            other => panic!("expected granted or held, got {other:?}"),
+        }
+    }
+    winners
+}
+
+/// No trick with separators, prefixes or odd characters makes two keys one.
+pub async fn separators_in_keys_do_not_make_them_meet(subject: &dyn Subject) {
+    let ledger = instance(subject).await;
+    let u = unique();
+    let parts = [
+        ("a".to_owned(), "b:c".to_owned(), u.clone()),
+        ("a:b".to_owned(), "c".to_owned(), u.clone()),
+        ("a".to_owned(), "b".to_owned(), format!("c:{u}")),
+        (String::new(), "a:b:c".to_owned(), u.clone()),
+        ("a/b".to_owned(), String::new(), u.clone()),
+        ("a".to_owned(), "/b".to_owned(), u.clone()),
+        (String::new(), String::new(), format!("{u}%")),
+        (String::new(), String::new(), format!("{u}_")),
+        (String::new(), String::new(), format!("{u}*")),
+        (String::new(), String::new(), format!("{u}{{x}}")),
+        (String::new(), String::new(), format!("{u}'; --")),
+        (String::new(), String::new(), format!("{u}\u{0}")),
+        (String::new(), String::new(), format!("{u}\n")),
+        (String::new(), String::new(), format!("{u} ")),
+        (String::new(), String::new(), format!("ichido#{u}")),
+        (String::new(), String::new(), format!("{u}é")),
+        (String::new(), String::new(), format!("{u}e\u{301}")),
+        (String::new(), String::new(), u.to_uppercase()),
+        (String::new(), String::new(), u.clone()),
+    ];
+    let mut tokens = HashSet::new();
+    for (tenant, route, text) in parts {
+        let key = ichido_core::Key::new(ichido_core::Scope::new(tenant, route), text.clone()).unwrap();
+        let grant = granted(&ledger, &key, LONG_MS).await;
+        assert!(tokens.insert(grant.token), "{text:?} met another key");
+        let record = ledger.look(&key).await.unwrap().expect("it is there");
+        assert_eq!(record.key.text(), text, "the caller's text is kept for people");
+    }
+}
+
+/// The same text in another scope is another key.
+pub async fn tenants_and_routes_are_separate(subject: &dyn Subject) {
+    let ledger = instance(subject).await;
+    let text = unique();
+    for (tenant, route) in [("alice", "POST /orders"), ("bob", "POST /orders"), ("alice", "POST /refunds")] {
+        let key = ichido_core::Key::new(ichido_core::Scope::new(tenant, route), text.clone()).unwrap();
+        granted(&ledger, &key, LONG_MS).await;
+    }
+}
+
+/// Claims inside claims, settled in any order, keep their own outcomes.
+pub async fn interleaved_claims_keep_their_own_keys(subject: &dyn Subject) {
+    let ledger = instance(subject).await;
+    let (outer, inner) = (scoped("t", "outer", "nest"), scoped("t", "inner", "nest"));
+    let outer_grant = granted(&ledger, &outer, LONG_MS).await;
+    let inner_grant = granted(&ledger, &inner, LONG_MS).await;
+    assert_eq!(ledger.complete(&outer, outer_grant.token, outcome("outer")).await.unwrap(), Settled::Applied);
+    assert_eq!(ledger.complete(&inner, inner_grant.token, outcome("inner")).await.unwrap(), Settled::Applied);
+    assert!(matches!(ledger.complete(&inner, outer_grant.token, outcome("no")).await.unwrap(), Settled::Stale(_)));
+    assert_eq!(claim(&ledger, &request(&ledger, &outer, LONG_MS)).await, Claim::Done(outcome("outer")));
+    assert_eq!(claim(&ledger, &request(&ledger, &inner, LONG_MS)).await, Claim::Done(outcome("inner")));
+}
+
+/// What the caller left beside the claim is there to read.
+pub async fn metadata_is_kept(subject: &dyn Subject) {
+    let ledger = instance(subject).await;
+    let key = key("metadata");
+    let pairs = [("file_id".to_owned(), "F1".to_owned()), ("note".to_owned(), "zwölf 十二 \"'".to_owned())];
+    let metadata = Metadata::new(pairs).unwrap();
+    let request = ClaimRequest { metadata: metadata.clone(), ..request(&ledger, &key, LONG_MS) };
+    grant_of(claim(&ledger, &request).await);
+    assert_eq!(ledger.look(&key).await.unwrap().expect("it is there").metadata, metadata);
+}
+
+/// What makes two grants the same: all but what is left of the lease.
+fn same(claim: Claim) -> (ichido_core::Token, u32, u64) {
+    let grant = grant_of(claim);
+    (grant.token, grant.attempt, grant.lease_ms)
+}

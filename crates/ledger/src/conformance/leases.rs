@@ -1,0 +1,180 @@
+//! What happens when a holder is slow, gone, or comes back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ichido_core::{Claim, ClaimRequest, DoubtReason, InDoubtPolicy, Now, Settled, SystemClock};
+
+use super::{
+    LONG_MS, SHORT_MS, Subject, WrongClock, claim, claim_past_lease, grant_of, granted, instance, key, lapse, outcome,
+    request, take_over,
+};
+
+/// A lease that ended is doubt: nobody is told that the key is free.
+pub async fn a_lapsed_lease_is_in_doubt_and_not_granted(subject: &dyn Subject) {
+    let (ledger, other) = (instance(subject).await, instance(subject).await);
+    let key = key("lapsed");
+    granted(&ledger, &key, SHORT_MS).await;
+    match claim_past_lease(&other, &request(&other, &key, LONG_MS)).await {
+        Claim::InDoubt(doubt) => assert_eq!(doubt.reason, DoubtReason::LeaseLapsed),
+        answer => panic!("expected doubt, got {answer:?}"),
+    }
+    assert!(matches!(claim(&other, &request(&other, &key, LONG_MS)).await, Claim::InDoubt(_)), "and it stays so");
+}
+
+/// The holder came back in time: nobody had taken over.
+pub async fn a_holder_may_complete_after_its_lease_lapsed(subject: &dyn Subject) {
+    let ledger = instance(subject).await;
+    let key = key("late-complete");
+    let grant = granted(&ledger, &key, SHORT_MS).await;
+    lapse(&ledger, &key).await;
+    assert_eq!(ledger.complete(&key, grant.token, outcome("late")).await.unwrap(), Settled::Applied);
+    assert_eq!(claim(&ledger, &request(&ledger, &key, LONG_MS)).await, Claim::Done(outcome("late")));
+}
+
+/// A late renewal ends the doubt.
+pub async fn a_holder_may_renew_after_its_lease_lapsed(subject: &dyn Subject) {
+    let ledger = instance(subject).await;
+    let key = key("late-renew");
+    let grant = granted(&ledger, &key, SHORT_MS).await;
+    lapse(&ledger, &key).await;
+    assert_eq!(ledger.renew(&key, grant.token, LONG_MS).await.unwrap(), Settled::Applied);
+    assert!(matches!(claim(&ledger, &request(&ledger, &key, LONG_MS)).await, Claim::Held { .. }));
+}
+
+/// A late release frees the key: the holder knows that nothing happened.
+pub async fn a_holder_may_release_after_its_lease_lapsed(subject: &dyn Subject) {
+    let ledger = instance(subject).await;
+    let key = key("late-release");
+    let grant = granted(&ledger, &key, SHORT_MS).await;
+    lapse(&ledger, &key).await;
+    assert_eq!(ledger.release(&key, grant.token).await.unwrap(), Settled::Applied);
+    assert_eq!(granted(&ledger, &key, LONG_MS).await.attempt, 1);
+}
+
+/// Work that takes longer than the lease is not run twice while its process lives.
+pub async fn a_living_holder_keeps_its_claim_beyond_the_lease(subject: &dyn Subject) {
+    let (ledger, other) = (instance(subject).await, instance(subject).await);
+    let key = key("slow");
+    let grant = granted(&ledger, &key, 2_000).await;
+    let renewal = ledger.keep(&key, &grant);
+    let policy = InDoubtPolicy::Retry { silent_ms: 0 };
+    let started = tokio::time::Instant::now();
+    while started.elapsed() < Duration::from_millis(5_000) {
+        let ask = ClaimRequest { in_doubt: policy, ..request(&other, &key, LONG_MS) };
+        assert!(matches!(claim(&other, &ask).await, Claim::Held { .. }), "after {:?}", started.elapsed());
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+    assert_eq!(ledger.complete(&key, grant.token, outcome("slow")).await.unwrap(), Settled::Applied);
+    drop(renewal);
+}
+
+/// A timeout after the request was sent is doubt from that moment, with its reason.
+pub async fn doubt_can_be_declared_at_once(subject: &dyn Subject) {
+    let ledger = instance(subject).await;
+    let key = key("declared");
+    let grant = granted(&ledger, &key, LONG_MS).await;
+    assert_eq!(ledger.doubt(&key, grant.token, "upstream timed out").await.unwrap(), Settled::Applied);
+    assert_eq!(ledger.doubt(&key, grant.token, "upstream timed out").await.unwrap(), Settled::Applied);
+    match claim(&ledger, &request(&ledger, &key, LONG_MS)).await {
+        Claim::InDoubt(doubt) => assert_eq!(doubt.reason, DoubtReason::Declared("upstream timed out".to_owned())),
+        answer => panic!("expected doubt, got {answer:?}"),
+    }
+    assert_eq!(ledger.complete(&key, grant.token, outcome("after all")).await.unwrap(), Settled::Applied);
+    assert_eq!(claim(&ledger, &request(&ledger, &key, LONG_MS)).await, Claim::Done(outcome("after all")));
+}
+
+/// Asked again with the same nonce when the lease has lapsed, the winner still wins.
+pub async fn a_lost_reply_is_repaired_even_in_doubt(subject: &dyn Subject) {
+    let ledger = instance(subject).await;
+    let key = key("lost-in-doubt");
+    let first = request(&ledger, &key, SHORT_MS);
+    let grant = grant_of(claim(&ledger, &first).await);
+    lapse(&ledger, &key).await;
+    let again = grant_of(claim(&ledger, &first).await);
+    assert_eq!((again.token, again.attempt, again.left_ms), (grant.token, grant.attempt, 0));
+}
+
+/// Under the retry policy a lapsed claim is granted again, with a new token, as the second attempt.
+pub async fn takeover_by_policy_counts_the_attempt(subject: &dyn Subject) {
+    let ledger = instance(subject).await;
+    let key = key("takeover");
+    let first = granted(&ledger, &key, SHORT_MS).await;
+    let second = take_over(&ledger, &key).await;
+    assert_eq!(second.attempt, 2);
+    assert_ne!(second.token, first.token);
+}
+
+/// The retry policy waits until the old holder has been silent for so long.
+pub async fn takeover_waits_for_silence(subject: &dyn Subject) {
+    let ledger = instance(subject).await;
+    let key = key("silence");
+    granted(&ledger, &key, SHORT_MS).await;
+    lapse(&ledger, &key).await;
+    let patient = InDoubtPolicy::Retry { silent_ms: 3_600_000 };
+    let ask = ClaimRequest { in_doubt: patient, ..request(&ledger, &key, LONG_MS) };
+    assert!(matches!(claim(&ledger, &ask).await, Claim::InDoubt(_)));
+}
+
+/// Fifty who may all take over: one does.
+pub async fn fifty_racers_on_a_lapsed_lease_have_one_winner(subject: &dyn Subject) {
+    let instances = [instance(subject).await, instance(subject).await];
+    let key = key("fifty");
+    granted(&instances[0], &key, SHORT_MS).await;
+    for ledger in &instances {
+        lapse(ledger, &key).await;
+    }
+    let mut tasks = tokio::task::JoinSet::new();
+    for racer in 0..50 {
+        let ledger = instances[racer % 2].clone();
+        let in_doubt = InDoubtPolicy::Retry { silent_ms: 0 };
+        let ask = ClaimRequest { in_doubt, ..request(&ledger, &key, LONG_MS) };
+        tasks.spawn(async move { claim(&ledger, &ask).await });
+    }
+    let answers = tasks.join_all().await;
+    assert_eq!(answers.iter().filter(|answer| matches!(answer, Claim::Granted(_))).count(), 1, "{answers:?}");
+    assert!(answers.iter().all(|answer| matches!(answer, Claim::Granted(_) | Claim::Held { .. })), "{answers:?}");
+}
+
+/// A zombie's completion is refused, and it learns the winner's outcome.
+pub async fn a_zombie_cannot_complete_after_a_takeover(subject: &dyn Subject) {
+    let (zombie, winner) = (instance(subject).await, instance(subject).await);
+    let key = key("zombie");
+    let old = granted(&zombie, &key, SHORT_MS).await;
+    let new = take_over(&winner, &key).await;
+    assert_eq!(zombie.complete(&key, old.token, outcome("zombie")).await.unwrap(), Settled::Stale(Now::Running));
+    assert_eq!(winner.complete(&key, new.token, outcome("winner")).await.unwrap(), Settled::Applied);
+    let told = zombie.complete(&key, old.token, outcome("zombie")).await.unwrap();
+    assert_eq!(told, Settled::Stale(Now::Done(outcome("winner"))));
+    assert_eq!(claim(&zombie, &request(&zombie, &key, LONG_MS)).await, Claim::Done(outcome("winner")));
+}
+
+/// A zombie that fails, renews or doubts after a takeover changes nothing.
+pub async fn a_zombie_cannot_harm_the_winner(subject: &dyn Subject) {
+    let (zombie, winner) = (instance(subject).await, instance(subject).await);
+    let key = key("zombie-fails");
+    let old = granted(&zombie, &key, SHORT_MS).await;
+    let new = take_over(&winner, &key).await;
+    let before = winner.look(&key).await.unwrap();
+    assert_eq!(zombie.release(&key, old.token).await.unwrap(), Settled::Stale(Now::Running));
+    assert_eq!(zombie.renew(&key, old.token, LONG_MS).await.unwrap(), Settled::Stale(Now::Running));
+    assert_eq!(zombie.doubt(&key, old.token, "lost").await.unwrap(), Settled::Stale(Now::Running));
+    assert_eq!(winner.look(&key).await.unwrap(), before);
+    assert_eq!(winner.complete(&key, new.token, outcome("winner")).await.unwrap(), Settled::Applied);
+}
+
+/// A node whose wall clock is an hour ahead sees a good lease as good.
+pub async fn a_clock_that_jumps_an_hour_takes_nothing_over(subject: &dyn Subject) {
+    let ledger = instance(subject).await;
+    let wrong = WrongClock { system: SystemClock::default(), ahead_ms: 3_600_000 };
+    let ahead = subject.instance(Arc::new(wrong)).await;
+    let key = key("jump");
+    let grant = granted(&ledger, &key, LONG_MS).await;
+    let in_doubt = InDoubtPolicy::Retry { silent_ms: 0 };
+    for _ in 0..3 {
+        let ask = ClaimRequest { in_doubt, ..request(&ahead, &key, LONG_MS) };
+        assert!(matches!(claim(&ahead, &ask).await, Claim::Held { .. }));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(ledger.complete(&key, grant.token, outcome("mine")).await.unwrap(), Settled::Applied);
+}

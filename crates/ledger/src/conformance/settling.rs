@@ -1,0 +1,151 @@
+//! What a holder's word does.
+
+use ichido_core::{Claim, Grant, Key, Limits, Now, Outcome, Settled};
+
+use super::{LONG_MS, Subject, claim, granted, instance, key, outcome, request};
+use crate::{Kind, Ledger};
+
+async fn done(ledger: &Ledger, key: &Key, answer: &Outcome) -> Grant {
+    let grant = granted(ledger, key, LONG_MS).await;
+    assert_eq!(ledger.complete(key, grant.token, answer.clone()).await.unwrap(), Settled::Applied);
+    grant
+}
+
+async fn repeat(ledger: &Ledger, key: &Key) -> Claim {
+    claim(ledger, &request(ledger, key, LONG_MS)).await
+}
+
+/// Every byte comes back, from every instance.
+pub async fn a_repeat_gets_the_outcome_byte_for_byte(subject: &dyn Subject) {
+    let (ledger, other) = (instance(subject).await, instance(subject).await);
+    let key = key("bytes");
+    let bytes: Vec<u8> = (0..=255).cycle().take(5000).collect();
+    done(&ledger, &key, &Outcome::kept(bytes.clone())).await;
+    assert_eq!(repeat(&ledger, &key).await, Claim::Done(Outcome::kept(bytes.clone())));
+    assert_eq!(repeat(&other, &key).await, Claim::Done(Outcome::kept(bytes)));
+}
+
+/// Nothing to say is something to remember.
+pub async fn an_empty_outcome_is_an_outcome(subject: &dyn Subject) {
+    let ledger = instance(subject).await;
+    let key = key("empty");
+    done(&ledger, &key, &Outcome::kept(Vec::new())).await;
+    assert_eq!(repeat(&ledger, &key).await, Claim::Done(Outcome::kept(Vec::new())));
+}
+
+/// Done without an answer is done.
+pub async fn a_tombstone_is_remembered(subject: &dyn Subject) {
+    let ledger = instance(subject).await;
+    let key = key("tombstone");
+    let tombstone = Outcome::Tombstone("the answer was streamed".to_owned());
+    done(&ledger, &key, &tombstone).await;
+    assert_eq!(repeat(&ledger, &key).await, Claim::Done(tombstone));
+}
+
+/// A second completion with the same token is taken, and changes nothing.
+pub async fn the_first_outcome_stays(subject: &dyn Subject) {
+    let ledger = instance(subject).await;
+    let key = key("first-stays");
+    let grant = done(&ledger, &key, &outcome("first")).await;
+    assert_eq!(ledger.complete(&key, grant.token, outcome("second")).await.unwrap(), Settled::Applied);
+    assert_eq!(repeat(&ledger, &key).await, Claim::Done(outcome("first")));
+}
+
+/// Renewal, release and doubt come too late for what is done.
+pub async fn a_done_claim_takes_no_other_word(subject: &dyn Subject) {
+    let ledger = instance(subject).await;
+    let key = key("done");
+    let grant = done(&ledger, &key, &outcome("x")).await;
+    let stale = Settled::Stale(Now::Done(outcome("x")));
+    assert_eq!(ledger.renew(&key, grant.token, LONG_MS).await.unwrap(), stale);
+    assert_eq!(ledger.release(&key, grant.token).await.unwrap(), stale);
+    assert_eq!(ledger.doubt(&key, grant.token, "?").await.unwrap(), stale);
+    assert_eq!(repeat(&ledger, &key).await, Claim::Done(outcome("x")));
+}
+
+/// After a release the next caller is the first again.
+pub async fn a_released_key_is_free(subject: &dyn Subject) {
+    let (ledger, other) = (instance(subject).await, instance(subject).await);
+    let key = key("released");
+    let first = granted(&ledger, &key, LONG_MS).await;
+    assert_eq!(ledger.release(&key, first.token).await.unwrap(), Settled::Applied);
+    assert_eq!(ledger.release(&key, first.token).await.unwrap(), Settled::Stale(Now::Absent));
+    let second = granted(&other, &key, LONG_MS).await;
+    assert_eq!(second.attempt, 1);
+    assert_ne!(second.token, first.token);
+    assert_eq!(ledger.complete(&key, first.token, outcome("old")).await.unwrap(), Settled::Stale(Now::Running));
+}
+
+/// A token that is not current moves nothing.
+pub async fn a_stale_token_changes_nothing(subject: &dyn Subject) {
+    let ledger = instance(subject).await;
+    let key = key("stale");
+    let grant = granted(&ledger, &key, LONG_MS).await;
+    let before = ledger.look(&key).await.unwrap();
+    let forged = ledger.request(key.clone()).token;
+    let stale = Settled::Stale(Now::Running);
+    assert_eq!(ledger.renew(&key, forged, 1).await.unwrap(), stale);
+    assert_eq!(ledger.complete(&key, forged, outcome("no")).await.unwrap(), stale);
+    assert_eq!(ledger.release(&key, forged).await.unwrap(), stale);
+    assert_eq!(ledger.doubt(&key, forged, "no").await.unwrap(), stale);
+    assert_eq!(ledger.look(&key).await.unwrap(), before);
+    assert_eq!(ledger.complete(&key, grant.token, outcome("yes")).await.unwrap(), Settled::Applied);
+}
+
+/// Nobody can settle what nobody claimed.
+pub async fn nothing_can_be_settled_on_an_absent_key(subject: &dyn Subject) {
+    let ledger = instance(subject).await;
+    let key = key("absent");
+    let token = ledger.request(key.clone()).token;
+    let stale = Settled::Stale(Now::Absent);
+    assert_eq!(ledger.renew(&key, token, 1).await.unwrap(), stale);
+    assert_eq!(ledger.complete(&key, token, outcome("no")).await.unwrap(), stale);
+    assert_eq!(ledger.release(&key, token).await.unwrap(), stale);
+    assert_eq!(ledger.doubt(&key, token, "no").await.unwrap(), stale);
+    assert_eq!(ledger.look(&key).await.unwrap(), None);
+}
+
+/// Up to what the backend promises an outcome is kept whole; beyond that a tombstone says that it was done.
+pub async fn a_large_outcome_is_kept_or_leaves_a_tombstone(subject: &dyn Subject) {
+    let ledger = instance(subject).await;
+    let promised = ledger.capabilities().outcome_bytes;
+    let kept_key = key("large");
+    let large = Outcome::kept(vec![b'x'; promised.min(1024 * 1024)]);
+    done(&ledger, &kept_key, &large).await;
+    assert_eq!(repeat(&ledger, &kept_key).await, Claim::Done(large));
+    if promised < Limits::STANDARD.outcome_bytes {
+        let beyond = key("too-large");
+        done(&ledger, &beyond, &Outcome::kept(vec![b'x'; promised + 1])).await;
+        match repeat(&ledger, &beyond).await {
+            Claim::Done(Outcome::Tombstone(reason)) => assert!(!reason.is_empty()),
+            other => panic!("expected a tombstone, got {other:?}"),
+        }
+    }
+}
+
+/// Beyond every limit: a typed error, and the claim is as it was.
+pub async fn an_oversized_outcome_is_refused_and_nothing_written(subject: &dyn Subject) {
+    let ledger = instance(subject).await;
+    let key = key("oversized");
+    let grant = granted(&ledger, &key, LONG_MS).await;
+    let before = ledger.look(&key).await.unwrap();
+    let huge = Outcome::kept(vec![0; Limits::STANDARD.outcome_bytes + 1]);
+    let error = ledger.complete(&key, grant.token, huge).await.unwrap_err();
+    assert!(matches!(error.kind(), Kind::Limit(_)), "{error}");
+    assert_eq!(ledger.look(&key).await.unwrap(), before);
+}
+
+/// Two completions at once: one of the outcomes, the same for everybody, for ever.
+pub async fn of_two_completions_one_outcome_holds(subject: &dyn Subject) {
+    let (ledger, other) = (instance(subject).await, instance(subject).await);
+    let key = key("two-completions");
+    let grant = granted(&ledger, &key, LONG_MS).await;
+    let (one, two) = tokio::join!(
+        ledger.complete(&key, grant.token, outcome("one")),
+        other.complete(&key, grant.token, outcome("two"))
+    );
+    assert_eq!((one.unwrap(), two.unwrap()), (Settled::Applied, Settled::Applied));
+    let first = repeat(&ledger, &key).await;
+    assert!(first == Claim::Done(outcome("one")) || first == Claim::Done(outcome("two")), "{first:?}");
+    assert_eq!(repeat(&other, &key).await, first);
+}

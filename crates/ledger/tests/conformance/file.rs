@@ -1,0 +1,22 @@
+use crate::{Held, options};
+
+/// The directory outlives the test's handle only as long as the process: the system's temporary directory gets it.
+struct Stored {
+    held: Held,
+    _dir: tempfile::TempDir,
+}
+
+#[async_trait::async_trait]
+impl ichido_ledger::conformance::Subject for Stored {
+    async fn instance(&self, clock: std::sync::Arc<dyn ichido_core::Clock>) -> ichido_ledger::Ledger {
+        self.held.instance(clock).await
+    }
+}
+
+async fn subject() -> Stored {
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("file:{}", dir.path().join("ledger").display());
+    Stored { held: Held(ichido_ledger::open_backend(&url, &options()).await.unwrap()), _dir: dir }
+}
+
+ichido_ledger::conformance!(subject);
