@@ -1,1 +1,44 @@
-fn main(){}
+//! The `ichido` command: read the arguments, check the settings, run, say how it ended.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool prints")]
+
+mod args;
+mod commands;
+mod demo;
+mod exit;
+mod output;
+mod settings;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Args, Command};
+use crate::exit::Failure;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("ichido: {failure}");
+            failure.code().into()
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<(), Failure> {
+    output::start_logging()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::internal(format!("starting the runtime: {error}")))?;
+    runtime.block_on(async {
+        match &args.command {
+            Command::Demo(demo) => demo::run(demo).await,
+            Command::DemoWorker(worker) => demo::worker::run(worker).await,
+            Command::Ledger(ledger) => commands::ledger::run(ledger).await,
+            Command::Check(check) => commands::check::run(check).await,
+        }
+    })
+}

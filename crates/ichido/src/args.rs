@@ -1,0 +1,167 @@
+//! The arguments, exactly as they were typed. What they mean together is checked in [`crate::settings`].
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+const EXAMPLES: &str = "\
+Examples:
+  ichido demo                                    see it at work, with a kill -9 in the middle
+  ichido check --ledger postgres://db/app        are the settings and the connection right?
+  ichido ledger list --state in-doubt            what does nobody know the end of?
+  ichido ledger resolve order-17 --as done       say how it ended
+
+Settings come from ichido.toml, then the environment, then flags.
+Exit codes: 0 done; 2 usage, settings, a store out of reach or held by another; 1 internal error or failed check.";
+
+/// Makes each effect happen once.
+#[derive(Debug, Parser)]
+#[command(name = "ichido", version, about, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Shows the product at work on this machine: races, a kill -9, recovery.
+    Demo(DemoArgs),
+    /// One process of the demo: the one that is killed.
+    #[command(hide = true)]
+    DemoWorker(WorkerArgs),
+    /// Looks after a ledger of claims.
+    Ledger(LedgerArgs),
+    /// Checks the settings and the connections, each with a verdict.
+    Check(CheckArgs),
+}
+
+/// Where the settings come from.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct Common {
+    /// The settings file [default: ichido.toml, if it exists].
+    #[arg(long, value_name = "FILE", env = "ICHIDO_CONFIG", global = true)]
+    pub(crate) config: Option<PathBuf>,
+    /// The ledger: memory:, file:DIR, postgres://…, redis://…, rediss://…, dynamodb://TABLE [default: file:data/ledger].
+    #[arg(long, value_name = "URL", env = "ICHIDO_LEDGER_URL", hide_env_values = true, global = true)]
+    pub(crate) ledger: Option<String>,
+    /// Prints JSON instead of tables.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DemoArgs {
+    /// How many operations are raced for.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(10..=100_000))]
+    pub(crate) keys: u32,
+    /// How many workers race for them.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) workers: u32,
+    /// Keeps the ledger and the log of effects in this directory.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) keep: Option<PathBuf>,
+    /// Prints the result as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct WorkerArgs {
+    #[arg(long)]
+    pub(crate) dir: PathBuf,
+    #[arg(long)]
+    pub(crate) keys: u32,
+    #[arg(long)]
+    pub(crate) workers: u32,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CheckArgs {
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct LedgerArgs {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(subcommand)]
+    pub(crate) verb: LedgerVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LedgerVerb {
+    /// Creates what the ledger needs: a directory, tables.
+    Init,
+    /// Lists claims.
+    #[command(
+        after_help = "Examples:\n  ichido ledger list --state in-doubt\n  ichido ledger list --prefix order- --json"
+    )]
+    List {
+        /// Only claims in this state.
+        #[arg(long)]
+        state: Option<State>,
+        /// Only keys that start so.
+        #[arg(long)]
+        prefix: Option<String>,
+        /// At most so many.
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        limit: u32,
+        /// Where the last list ended.
+        #[arg(long)]
+        cursor: Option<String>,
+    },
+    /// Shows everything about a claim.
+    Show(KeyArgs),
+    /// Says how a claim in doubt ended.
+    #[command(
+        after_help = "Examples:\n  ichido ledger resolve order-17 --as done --outcome '{\"id\":17}'\n  ichido ledger resolve order-17 --as absent"
+    )]
+    Resolve {
+        #[command(flatten)]
+        key: KeyArgs,
+        /// done: the effect happened; absent: it did not, and may be tried again.
+        #[arg(long = "as", value_name = "END")]
+        end: End,
+        /// What repeats are answered, with --as done. Without it they learn that the answer was not kept.
+        #[arg(long)]
+        outcome: Option<String>,
+    },
+    /// Gives a key back whose effect did not happen.
+    Release {
+        #[command(flatten)]
+        key: KeyArgs,
+        /// Also while its lease is good: you know that its holder is gone.
+        #[arg(long)]
+        force: bool,
+    },
+    /// Removes what is over: claims past their retention, marks past their end.
+    Sweep,
+    /// Counts what is stored.
+    Stats,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct KeyArgs {
+    /// The caller's key.
+    pub(crate) key: String,
+    /// Whose key it is, where several have the same.
+    #[arg(long)]
+    pub(crate) tenant: Option<String>,
+    /// Which operation it is for, where several have the same.
+    #[arg(long)]
+    pub(crate) route: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum State {
+    Running,
+    InDoubt,
+    Done,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum End {
+    Done,
+    Absent,
+}

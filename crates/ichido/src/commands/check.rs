@@ -1,0 +1,121 @@
+//! `ichido check`: settings and connections, each with a verdict.
+
+use ichido_ledger::{Capabilities, OpenOptions, open_backend};
+use serde::Serialize;
+
+use crate::args::CheckArgs;
+use crate::exit::{Failure, one_line};
+use crate::output;
+use crate::settings::Settings;
+
+#[derive(Debug, Serialize)]
+struct Report {
+    checks: Vec<Check>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    capabilities: Option<Capabilities>,
+}
+
+#[derive(Debug, Serialize)]
+struct Check {
+    what: &'static str,
+    verdict: Verdict,
+    detail: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Verdict {
+    Ok,
+    Warning,
+    Failed,
+}
+
+pub(crate) async fn run(args: &CheckArgs) -> Result<(), Failure> {
+    let settings = Settings::load(&args.common)?;
+    let report = check(&settings).await;
+    if args.common.json {
+        output::json(&report)?;
+    } else {
+        print(&report);
+    }
+    let failed = report.checks.iter().filter(|check| check.verdict == Verdict::Failed).count();
+    if failed > 0 {
+        Err(Failure::internal(format!("{failed} of {} checks failed", report.checks.len())))
+    } else {
+        Ok(())
+    }
+}
+
+async fn check(settings: &Settings) -> Report {
+    let source = settings.file.as_ref().map_or_else(
+        || "no ichido.toml: defaults, environment and flags".to_owned(),
+        |path| format!("{} read", path.display()),
+    );
+    let mut report = Report { checks: Vec::new(), capabilities: None };
+    report.add("settings", Verdict::Ok, source);
+    if let Some(dir) = settings.ledger.dir().filter(|dir| !dir.exists()) {
+        report.add(
+            "ledger",
+            Verdict::Warning,
+            format!("{} does not exist yet; it will be created", dir.display()),
+        );
+        return report;
+    }
+    let handle = settings.ledger.handle();
+    let options = OpenOptions { clock: handle.clock.clone(), admin: None };
+    let opened = tokio::time::timeout(handle.timeout, open_backend(&settings.ledger.url, &options)).await;
+    let backend = match opened {
+        Ok(Ok(backend)) => backend,
+        Ok(Err(error)) => {
+            report.add("ledger", Verdict::Failed, one_line(&error));
+            return report;
+        }
+        Err(_) => {
+            report.add(
+                "ledger",
+                Verdict::Failed,
+                format!("no connection within {} ms", handle.timeout.as_millis()),
+            );
+            return report;
+        }
+    };
+    report.capabilities = Some(backend.capabilities());
+    match tokio::time::timeout(handle.timeout, backend.check()).await {
+        Ok(Ok(warnings)) => {
+            report.add("ledger", Verdict::Ok, format!("{} answers", backend.capabilities().backend));
+            for warning in warnings {
+                report.add("ledger", Verdict::Warning, warning);
+            }
+        }
+        Ok(Err(error)) => report.add("ledger", Verdict::Failed, one_line(&error)),
+        Err(_) => report.add(
+            "ledger",
+            Verdict::Failed,
+            format!("no answer within {} ms", handle.timeout.as_millis()),
+        ),
+    }
+    if let Err(error) = backend.close().await {
+        report.add("ledger", Verdict::Failed, one_line(&error));
+    }
+    report
+}
+
+impl Report {
+    fn add(&mut self, what: &'static str, verdict: Verdict, detail: String) {
+        self.checks.push(Check { what, verdict, detail });
+    }
+}
+
+fn print(report: &Report) {
+    for check in &report.checks {
+        let verdict = match check.verdict {
+            Verdict::Ok => "ok",
+            Verdict::Warning => "warning",
+            Verdict::Failed => "FAILED",
+        };
+        println!("{verdict:<8} {:<9} {}", check.what, check.detail);
+    }
+    if let Some(capabilities) = &report.capabilities {
+        println!("         {capabilities}");
+    }
+}

@@ -1,0 +1,100 @@
+//! The process of the demo that is killed: it holds the ledger, and its workers race.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ichido_core::{Claim, Entropy, Key, Outcome, Settled, SystemEntropy};
+use ichido_ledger::{Ledger, Settings};
+use tokio::task::JoinSet;
+
+use crate::args::WorkerArgs;
+use crate::exit::Failure;
+
+/// The log of effects, beside the ledger.
+pub(super) const EFFECTS: &str = "effects.log";
+/// How often each operation is asked for in one round.
+const ASKED: u32 = 5;
+
+pub(super) fn key_text(number: u32) -> String {
+    format!("order-{number:05}")
+}
+
+pub(super) async fn open(dir: &Path) -> Result<Ledger, Failure> {
+    let url = format!("file:{}", dir.join("ledger").display());
+    Ok(ichido_ledger::open(&url, Settings::default()).await?)
+}
+
+pub(crate) async fn run(args: &WorkerArgs) -> Result<(), Failure> {
+    let ledger = open(&args.dir).await?;
+    let effects = std::fs::OpenOptions::new().create(true).append(true).open(args.dir.join(EFFECTS));
+    let effects = Arc::new(effects.map_err(|error| Failure::internal(format!("{EFFECTS}: {error}")))?);
+    let calls: Vec<u32> = shuffled((0..args.keys * ASKED).map(|call| call % args.keys).collect());
+    let calls = Arc::new((calls, AtomicU64::new(0)));
+    let mut workers = JoinSet::new();
+    for _ in 0..args.workers {
+        workers.spawn(work(ledger.clone(), effects.clone(), calls.clone()));
+    }
+    let mut repeats = 0;
+    for worker in workers.join_all().await {
+        repeats += worker?;
+    }
+    acknowledge(&format!("repeats {repeats}"))?;
+    Ok(ledger.close().await?)
+}
+
+/// Takes calls off the list until there are none; returns how many were answered without running anything.
+async fn work(
+    ledger: Ledger,
+    effects: Arc<std::fs::File>,
+    calls: Arc<(Vec<u32>, AtomicU64)>,
+) -> Result<u64, Failure> {
+    let mut repeats = 0;
+    loop {
+        let next = usize::try_from(calls.1.fetch_add(1, Ordering::Relaxed)).unwrap_or(usize::MAX);
+        let Some(number) = calls.0.get(next) else { return Ok(repeats) };
+        let key = Key::unscoped(key_text(*number))?;
+        match ledger.claim(&ledger.request(key.clone())).await?.claim {
+            Claim::Granted(grant) => {
+                pause(5).await;
+                happen(&effects, key.text())?;
+                pause(5).await;
+                if ledger.complete(&key, grant.token, Outcome::kept("shipped")).await? == Settled::Applied {
+                    acknowledge(&format!("done {}", key.text()))?;
+                }
+            }
+            Claim::Held { .. } | Claim::InDoubt(_) | Claim::Done(_) | Claim::Mismatch => repeats += 1,
+        }
+    }
+}
+
+/// The effect: a line in the log, on disk before it counts as happened.
+fn happen(mut effects: &std::fs::File, key: &str) -> Result<(), Failure> {
+    let written = effects.write_all(format!("{key}\n").as_bytes()).and_then(|()| effects.sync_data());
+    written.map_err(|error| Failure::internal(format!("{EFFECTS}: {error}")))
+}
+
+/// Tells the parent; a parent that is gone is no reason to go on.
+fn acknowledge(line: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}").and_then(|()| out.flush()).map_err(|error| Failure::internal(error.to_string()))
+}
+
+async fn pause(most_ms: u64) {
+    let chance = u64::from(SystemEntropy.draw()[0]);
+    tokio::time::sleep(Duration::from_millis(chance * most_ms / 255)).await;
+}
+
+fn shuffled(mut calls: Vec<u32>) -> Vec<u32> {
+    for last in (1..calls.len()).rev() {
+        let bytes = SystemEntropy.draw();
+        let chance = u64::from_le_bytes([
+            bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7],
+        ]);
+        let other = usize::try_from(chance % (last as u64 + 1)).unwrap_or_default();
+        calls.swap(last, other);
+    }
+    calls
+}

@@ -1,0 +1,86 @@
+//! How a command ends: one line for people, one number for scripts.
+//!
+//! 0 done · 2 usage, settings, a store that is out of reach or held by another · 1 an internal error, a failed check.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use ichido_ledger::{Error, Kind};
+
+/// A command failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    message: String,
+    code: Code,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Code {
+    Internal = 1,
+    Usage = 2,
+}
+
+impl From<Code> for ExitCode {
+    fn from(code: Code) -> Self {
+        ExitCode::from(code as u8)
+    }
+}
+
+impl Failure {
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
+        Self { message: message.into(), code: Code::Internal }
+    }
+
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self { message: message.into(), code: Code::Usage }
+    }
+
+    pub(crate) fn code(&self) -> Code {
+        self.code
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+/// The whole chain of causes on one line, without saying anything twice.
+pub(crate) fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !line.contains(&text) {
+            line = format!("{line}: {text}");
+        }
+        cause = error.source();
+    }
+    line.replace('\n', " ")
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let code = match error.kind() {
+            Kind::Unavailable
+            | Kind::Throttled
+            | Kind::Timeout
+            | Kind::Full { .. }
+            | Kind::Limit(_)
+            | Kind::Held(_)
+            | Kind::Schema(_)
+            | Kind::Settings(_)
+            | Kind::Denied(_)
+            | Kind::Unsupported(_) => Code::Usage,
+            Kind::Contended | Kind::Corrupt(_) | Kind::Closed => Code::Internal,
+        };
+        Self { message: one_line(&error), code }
+    }
+}
+
+impl From<ichido_core::LimitError> for Failure {
+    fn from(error: ichido_core::LimitError) -> Self {
+        Failure::usage(error.to_string())
+    }
+}

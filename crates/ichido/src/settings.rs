@@ -1,0 +1,165 @@
+//! Settings: the file, then the environment, then flags; checked before anything starts.
+//!
+//! An error names the setting and where it came from, and echoes no value that may be a secret.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::args::Common;
+use crate::exit::Failure;
+
+/// Checked settings, ready to use.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) ledger: Ledger,
+}
+
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    pub(crate) url: String,
+    pub(crate) timeout: Duration,
+    pub(crate) fallback: String,
+    pub(crate) fallback_pause: Duration,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawFile {
+    #[serde(default)]
+    ledger: RawLedger,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawLedger {
+    url: Option<String>,
+    timeout_ms: Option<u64>,
+    fallback: Option<String>,
+    fallback_seconds: Option<u64>,
+}
+
+impl Settings {
+    pub(crate) fn load(common: &Common) -> Result<Self, Failure> {
+        let file = settings_file(common.config.as_deref())?;
+        let raw = match &file {
+            Some(path) => read(path)?.ledger,
+            None => RawLedger::default(),
+        };
+        let url = common.ledger.clone().or(raw.url).unwrap_or_else(|| "file:data/ledger".to_owned());
+        let timeout_ms = number("ICHIDO_LEDGER_TIMEOUT_MS")?.or(raw.timeout_ms).unwrap_or(5_000);
+        let seconds = number("ICHIDO_LEDGER_FALLBACK_SECONDS")?.or(raw.fallback_seconds).unwrap_or(60);
+        let fallback =
+            text("ICHIDO_LEDGER_FALLBACK")?.or(raw.fallback).unwrap_or_else(|| "memory:".to_owned());
+        let ledger = Ledger {
+            url,
+            timeout: Duration::from_millis(within("ledger.timeout_ms", timeout_ms, 1, 600_000)?),
+            fallback,
+            fallback_pause: Duration::from_secs(within("ledger.fallback_seconds", seconds, 1, 86_400)?),
+        };
+        check_fallback(&ledger.fallback)?;
+        Ok(Self { file, ledger })
+    }
+}
+
+impl Ledger {
+    /// The settings of a handle on this ledger.
+    pub(crate) fn handle(&self) -> ichido_ledger::Settings {
+        let defaults = ichido_ledger::Settings::default();
+        let try_timeout = defaults.try_timeout.min(self.timeout);
+        ichido_ledger::Settings { timeout: self.timeout, try_timeout, ..defaults }
+    }
+
+    /// The directory of an embedded ledger.
+    pub(crate) fn dir(&self) -> Option<&Path> {
+        let dir = self.url.strip_prefix("file:")?;
+        Some(Path::new(dir.strip_prefix("//").unwrap_or(dir)))
+    }
+}
+
+fn settings_file(asked: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
+    let default = Path::new("ichido.toml");
+    match asked {
+        Some(path) if path.is_file() => Ok(Some(path.to_owned())),
+        Some(path) => Err(Failure::usage(format!("settings file {}: no such file", path.display()))),
+        None => Ok(default.is_file().then(|| default.to_owned())),
+    }
+}
+
+fn read(path: &Path) -> Result<RawFile, Failure> {
+    let fail = |what: String| Failure::usage(format!("settings file {}: {what}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| fail(error.to_string()))?;
+    toml::from_str(&text).map_err(|error: toml::de::Error| {
+        let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].lines().count().max(1));
+        fail(format!("line {line}: {}", error.message().replace('\n', " ")))
+    })
+}
+
+fn text(name: &str) -> Result<Option<String>, Failure> {
+    match std::env::var(name) {
+        Ok(value) => Ok(Some(value)),
+        Err(std::env::VarError::NotPresent) => Ok(None),
+        Err(std::env::VarError::NotUnicode(_)) => Err(Failure::usage(format!("{name} is not valid UTF-8"))),
+    }
+}
+
+fn number(name: &str) -> Result<Option<u64>, Failure> {
+    let Some(value) = text(name)? else { return Ok(None) };
+    value.trim().parse().map(Some).map_err(|_| Failure::usage(format!("{name} is not a whole number")))
+}
+
+fn within(name: &str, value: u64, least: u64, most: u64) -> Result<u64, Failure> {
+    if (least..=most).contains(&value) {
+        Ok(value)
+    } else {
+        Err(Failure::usage(format!("{name} is {value}; it must be between {least} and {most}")))
+    }
+}
+
+/// A fallback must be local: one that can be out itself is no fallback.
+fn check_fallback(url: &str) -> Result<(), Failure> {
+    if url.starts_with("memory:") || url.starts_with("file:") {
+        Ok(())
+    } else {
+        Err(Failure::usage("ledger.fallback must be memory: or file:DIR: a fallback is local"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(text: &str) -> Result<Settings, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ichido.toml");
+        std::fs::write(&path, text).unwrap();
+        Settings::load(&Common { config: Some(path), ledger: None, json: false })
+            .map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_documentation() {
+        let settings = load("").unwrap().ledger;
+        assert_eq!(settings.url, "file:data/ledger");
+        assert_eq!(settings.timeout, Duration::from_secs(5));
+        assert_eq!(
+            (settings.fallback.as_str(), settings.fallback_pause),
+            ("memory:", Duration::from_secs(60))
+        );
+        assert_eq!(settings.dir(), Some(Path::new("data/ledger")));
+    }
+
+    #[test]
+    fn a_bad_setting_is_named_with_its_line() {
+        let unknown = load("[ledger]\n\nurll = \"memory:\"\n").unwrap_err();
+        assert!(unknown.contains("line 3") && unknown.contains("urll"), "{unknown}");
+        let section = load("[gatway]\n").unwrap_err();
+        assert!(section.contains("gatway"), "{section}");
+        let range = load("[ledger]\ntimeout_ms = 0\n").unwrap_err();
+        assert_eq!(range, "ledger.timeout_ms is 0; it must be between 1 and 600000");
+        let fallback = load("[ledger]\nfallback = \"redis://:secret@h\"\n").unwrap_err();
+        assert!(fallback.contains("ledger.fallback") && !fallback.contains("secret"), "{fallback}");
+    }
+}

@@ -1,0 +1,112 @@
+//! Bad input: one clear line, exit code 2, nothing written, no secret echoed.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use crate::{ichido, refused, stderr};
+
+fn is_empty(dir: &Path) -> bool {
+    std::fs::read_dir(dir).unwrap().next().is_none()
+}
+
+#[test]
+fn an_unknown_ledger_url_is_named_by_its_scheme_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let line = refused(dir.path(), &["ledger", "stats", "--ledger", "mysql://root:hunter2@db/x"], 2);
+    assert!(line.contains("\"mysql\" is not a known kind of ledger") && line.contains("file:DIR"), "{line}");
+    assert!(!line.contains("hunter2"), "{line}");
+    let line = refused(dir.path(), &["ledger", "stats", "--ledger", "hunter2"], 2);
+    assert!(!line.contains("hunter2"), "{line}");
+    assert!(is_empty(dir.path()));
+}
+
+#[test]
+fn an_unreachable_server_is_said_in_one_line() {
+    let dir = tempfile::tempdir().unwrap();
+    // A port that was free a moment ago, and that nobody listens on.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    for url in [
+        format!("postgres://user:hunter2@127.0.0.1:{port}/db"),
+        format!("redis://:hunter2@127.0.0.1:{port}"),
+        format!("dynamodb://t?region=us-east-1&endpoint=http://127.0.0.1:{port}"),
+    ] {
+        let output = ichido(dir.path())
+            .args(["ledger", "list", "--ledger", &url])
+            .env("AWS_ACCESS_KEY_ID", "test")
+            .env("AWS_SECRET_ACCESS_KEY", "hunter2")
+            .output()
+            .unwrap();
+        let line = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{url}: {line}");
+        assert_eq!(line.trim_end().lines().count(), 1, "{line}");
+        assert!(!line.contains("hunter2"), "{line}");
+    }
+}
+
+#[test]
+fn a_ledger_that_does_not_exist_is_not_created_by_looking() {
+    let dir = tempfile::tempdir().unwrap();
+    for args in [vec!["ledger", "list"], vec!["ledger", "show", "k"], vec!["ledger", "sweep"]] {
+        let line = refused(dir.path(), &args, 2);
+        assert!(line.contains("there is no ledger at data/ledger"), "{line}");
+    }
+    assert!(is_empty(dir.path()));
+}
+
+#[test]
+fn a_directory_without_permission_is_named() {
+    if rustix_is_root() {
+        // Root may write anywhere: a path below a file is what it cannot have.
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("file"), "x").unwrap();
+        let line = refused(dir.path(), &["ledger", "init", "--ledger", "file:file/ledger"], 2);
+        assert!(line.contains("file/ledger"), "{line}");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o500)).unwrap();
+    let line = refused(dir.path(), &["ledger", "init", "--ledger", "file:ledger"], 2);
+    assert!(line.contains("ledger"), "{line}");
+}
+
+fn rustix_is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
+}
+
+#[test]
+fn a_directory_with_something_else_in_it_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let other = dir.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    std::fs::write(other.join("precious.txt"), "mine").unwrap();
+    refused(dir.path(), &["ledger", "init", "--ledger", "file:other"], 2);
+    let names: Vec<_> = std::fs::read_dir(&other).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["precious.txt"]);
+}
+
+#[test]
+fn a_bad_settings_file_is_named_with_its_line() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("ichido.toml"), "[ledger]\ntimeout_ms = \"soon\"\n").unwrap();
+    let line = refused(dir.path(), &["check"], 2);
+    assert!(line.contains("ichido.toml") && line.contains("line 2"), "{line}");
+    let line = refused(dir.path(), &["check", "--config", "missing.toml"], 2);
+    assert!(line.contains("missing.toml: no such file"), "{line}");
+}
+
+#[test]
+fn a_bad_environment_variable_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = ichido(dir.path()).arg("check").env("ICHIDO_LEDGER_TIMEOUT_MS", "soon").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(stderr(&output), "ichido: ICHIDO_LEDGER_TIMEOUT_MS is not a whole number\n");
+}
+
+#[test]
+fn an_oversized_key_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    crate::ok(dir.path(), &["ledger", "init"]);
+    let key = "k".repeat(1025);
+    let line = refused(dir.path(), &["ledger", "show", &key, "--tenant", "t", "--route", "r"], 2);
+    assert!(line.contains("key is 1025 bytes; at most 1024"), "{line}");
+}

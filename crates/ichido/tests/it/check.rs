@@ -1,0 +1,49 @@
+//! `ichido check`: each thing with its verdict.
+
+use crate::{json, ok, refused, run, stdout};
+
+#[test]
+fn a_fresh_machine_is_told_what_will_be_created() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = ok(dir.path(), &["check"]);
+    assert!(text.contains("does not exist yet; it will be created"), "{text}");
+    assert!(!dir.path().join("data").exists());
+}
+
+#[test]
+fn the_embedded_ledger_tells_what_it_promises() {
+    let dir = tempfile::tempdir().unwrap();
+    ok(dir.path(), &["ledger", "init"]);
+    let text = ok(dir.path(), &["check"]);
+    assert!(text.contains("file answers") && text.contains("survives process kill, power loss"), "{text}");
+    let report = json(dir.path(), &["check", "--json"]);
+    assert_eq!(report["capabilities"]["backend"], "file");
+}
+
+#[test]
+fn a_memory_ledger_is_warned_about() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = ok(dir.path(), &["check", "--ledger", "memory:"]);
+    assert!(text.contains("warning") && text.contains("forgets everything"), "{text}");
+}
+
+#[test]
+fn a_failed_check_exits_with_1() {
+    let dir = tempfile::tempdir().unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let url = format!("redis://127.0.0.1:{port}");
+    let output = run(dir.path(), &["check", "--ledger", &url]);
+    assert!(stdout(&output).contains("FAILED"), "{}", stdout(&output));
+    let line = refused(dir.path(), &["check", "--ledger", &url], 1);
+    assert!(line.contains("1 of 2 checks failed"), "{line}");
+}
+
+#[test]
+fn real_servers_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, backend) in [("ICHIDO_TEST_POSTGRES_URL", "postgres"), ("ICHIDO_TEST_REDIS_URL", "redis")] {
+        let url = std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run `cargo xtask test`"));
+        let report = json(dir.path(), &["check", "--json", "--ledger", &url]);
+        assert_eq!(report["capabilities"]["backend"], backend);
+    }
+}

@@ -1,0 +1,39 @@
+//! `ichido demo` keeps its word.
+
+use crate::{json, ok, run};
+
+#[test]
+fn each_effect_ran_once_through_a_kill() {
+    let dir = tempfile::tempdir().unwrap();
+    let verdict = json(dir.path(), &["demo", "--json", "--keys", "120", "--workers", "32"]);
+    assert_eq!(verdict["operations"], 120);
+    assert_eq!(verdict["ran_once"], 120, "{verdict}");
+    assert_eq!(verdict["ran_twice"], 0, "{verdict}");
+    assert!(
+        !verdict["in_doubt_after_kill"].as_array().unwrap().is_empty(),
+        "the kill left nothing in doubt: {verdict}"
+    );
+    assert!(std::fs::read_dir(dir.path()).unwrap().next().is_none(), "nothing is left behind");
+}
+
+#[test]
+fn the_story_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = ok(dir.path(), &["demo", "--keys", "50", "--workers", "16"]);
+    for words in ["kill -9", "in doubt", "Each effect ran once."] {
+        assert!(text.contains(words), "{words:?} is not in {text}");
+    }
+}
+
+/// The judge judges: an effect that the log shows twice is a broken promise.
+#[test]
+fn a_broken_promise_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let kept = dir.path().join("kept");
+    std::fs::create_dir(&kept).unwrap();
+    std::fs::write(kept.join("effects.log"), "order-00003\n").unwrap();
+    let output = run(dir.path(), &["demo", "--keys", "20", "--workers", "4", "--keep", "kept"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("BROKEN: order-00003 ran 2 times"), "{text}");
+}

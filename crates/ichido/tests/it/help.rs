@@ -1,0 +1,26 @@
+//! Help is part of the contract: a change of it is seen in review.
+
+use crate::ok;
+
+#[test]
+fn help_of_every_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let commands: [&[&str]; 5] = [
+        &["--help"],
+        &["ledger", "--help"],
+        &["ledger", "resolve", "--help"],
+        &["check", "--help"],
+        &["demo", "--help"],
+    ];
+    let text: String = commands
+        .iter()
+        .map(|args| format!("$ ichido {}\n{}\n", args.join(" "), ok(dir.path(), args)))
+        .collect();
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn version_is_printed() {
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(ok(dir.path(), &["--version"]).trim(), format!("ichido {}", env!("CARGO_PKG_VERSION")));
+}

@@ -1,0 +1,110 @@
+//! `ichido ledger …` on the embedded ledger, and on a server.
+
+use ichido_core::{Holder, Key, Outcome, Scope};
+use ichido_ledger::{Ledger, Settings, open};
+
+use crate::{json, ok, refused};
+
+/// A store with a claim in each state.
+async fn store(url: &str, prefix: &str) {
+    let ledger = open(url, Settings::default()).await.unwrap();
+    claim(&ledger, Key::unscoped(format!("{prefix}running")).unwrap(), 600_000).await;
+    claim(&ledger, Key::new(Scope::new("alice", "POST /orders"), format!("{prefix}doubt")).unwrap(), 1).await;
+    let key = Key::unscoped(format!("{prefix}done")).unwrap();
+    let token = claim(&ledger, key.clone(), 600_000).await;
+    let settled = ledger.complete(&key, token, Outcome::kept(r#"{"orderId":17}"#)).await.unwrap();
+    assert_eq!(settled, ichido_core::Settled::Applied);
+    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    ledger.close().await.unwrap();
+}
+
+/// Held by a remote caller: it outlives the process that granted it.
+async fn claim(ledger: &Ledger, key: Key, lease_ms: u64) -> ichido_core::Token {
+    let request = ichido_core::ClaimRequest { lease_ms, holder: Holder::Remote, ..ledger.request(key) };
+    match ledger.claim(&request).await.unwrap().claim {
+        ichido_core::Claim::Granted(grant) => grant.token,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn operate(url: &str, prefix: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let key = |name: &str| format!("{prefix}{name}");
+    let with = |args: &[&str]| {
+        [args, &["--ledger", url]].concat().iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let ok = |args: &[&str]| ok(dir.path(), &with(args).iter().map(String::as_str).collect::<Vec<_>>());
+    let json = |args: &[&str]| json(dir.path(), &with(args).iter().map(String::as_str).collect::<Vec<_>>());
+    let refused = |args: &[&str], code| {
+        refused(dir.path(), &with(args).iter().map(String::as_str).collect::<Vec<_>>(), code)
+    };
+
+    let listed = json(&["ledger", "list", "--json", "--prefix", prefix]);
+    assert_eq!(listed["claims"].as_array().unwrap().len(), 3, "{listed}");
+    assert!(!listed.to_string().contains("token"), "a list shows no tokens: {listed}");
+    let doubts = ok(&["ledger", "list", "--state", "in-doubt", "--prefix", prefix]);
+    assert!(doubts.contains(&key("doubt")) && !doubts.contains(&key("done")), "{doubts}");
+
+    let shown = json(&["ledger", "show", &key("done"), "--json"]);
+    assert_eq!(shown["outcome"]["orderId"], 17);
+    assert_eq!(shown["state"], "done");
+    assert!(ok(&["ledger", "show", &key("doubt")]).contains("alice"));
+
+    assert!(refused(&["ledger", "release", &key("running")], 2).contains("--force"));
+    assert!(ok(&["ledger", "release", &key("running"), "--force"]).contains("released"));
+    assert!(refused(&["ledger", "show", &key("running")], 1).contains("no such claim"));
+
+    assert!(refused(&["ledger", "resolve", &key("done"), "--as", "absent"], 1).contains("no such claim"));
+    assert!(
+        refused(&["ledger", "resolve", &key("doubt"), "--as", "absent", "--outcome", "x"], 2)
+            .contains("--outcome")
+    );
+    ok(&["ledger", "resolve", &key("doubt"), "--as", "done", "--outcome", "by hand"]);
+    assert_eq!(json(&["ledger", "show", &key("doubt"), "--json"])["outcome"], "by hand");
+    ok(&["ledger", "sweep"]);
+    ok(&["ledger", "stats"]);
+    assert!(ok(&["ledger", "show", &key("done")]).contains("orderId"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operators_work_on_the_embedded_ledger() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("file:{}", dir.path().join("ledger").display());
+    store(&url, "").await;
+    operate(&url, "").await;
+}
+
+/// A lapsed lease of a remote caller gets one fresh lease when the embedded store is opened: on a server it is in doubt.
+#[tokio::test(flavor = "multi_thread")]
+async fn operators_work_on_servers() {
+    for name in ["ICHIDO_TEST_POSTGRES_URL", "ICHIDO_TEST_REDIS_URL"] {
+        let url = std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run `cargo xtask test`"));
+        let prefix = format!("cli-{}-", std::process::id());
+        store(&url, &prefix).await;
+        operate(&url, &prefix).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_is_created_by_init_on_dynamodb() {
+    let dir = tempfile::tempdir().unwrap();
+    let server =
+        std::env::var("ICHIDO_TEST_DYNAMODB_URL").expect("ICHIDO_TEST_DYNAMODB_URL: run `cargo xtask test`");
+    let url = format!("dynamodb://cli-{}?region=us-east-1&endpoint={server}", std::process::id());
+    assert!(refused(dir.path(), &["ledger", "list", "--ledger", &url], 2).contains("ichido ledger init"));
+    ok(dir.path(), &["ledger", "init", "--ledger", &url]);
+    ok(dir.path(), &["ledger", "init", "--ledger", &url]);
+    store(&url, "k-").await;
+    operate(&url, "k-").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_held_by_another_process_names_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("file:{}", dir.path().join("ledger").display());
+    let ledger = open(&url, Settings::default()).await.unwrap();
+    let line = refused(dir.path(), &["ledger", "list", "--ledger", &url], 2);
+    assert!(line.contains(&std::process::id().to_string()), "the holder's pid is named: {line}");
+    ledger.close().await.unwrap();
+    ok(dir.path(), &["ledger", "list", "--ledger", &url]);
+}

@@ -1,0 +1,54 @@
+//! The `ichido` command from end to end, as a user runs it.
+
+mod bad_input;
+mod check;
+mod demo;
+mod help;
+mod ledger;
+
+use std::path::Path;
+use std::process::Output;
+
+use assert_cmd::Command;
+
+/// The command in an empty directory, without settings from the environment.
+fn ichido(dir: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ichido"));
+    command.current_dir(dir).env_remove("LOG_LEVEL");
+    for name in ["CONFIG", "LEDGER_URL", "LEDGER_TIMEOUT_MS", "LEDGER_FALLBACK", "LEDGER_FALLBACK_SECONDS"] {
+        command.env_remove(format!("ICHIDO_{name}"));
+    }
+    command
+}
+
+fn run(dir: &Path, args: &[&str]) -> Output {
+    ichido(dir).args(args).output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// A run that must succeed, and its standard output.
+fn ok(dir: &Path, args: &[&str]) -> String {
+    let output = run(dir, args);
+    assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+    stdout(&output)
+}
+
+/// A run that must be refused with this exit code, and its one line.
+fn refused(dir: &Path, args: &[&str], code: i32) -> String {
+    let output = run(dir, args);
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {} {}", stdout(&output), stderr(&output));
+    let line = stderr(&output);
+    assert_eq!(line.trim_end().lines().count(), 1, "one clear line: {line}");
+    line
+}
+
+fn json(dir: &Path, args: &[&str]) -> serde_json::Value {
+    serde_json::from_str(&ok(dir, args)).unwrap()
+}
