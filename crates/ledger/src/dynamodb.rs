@@ -1,0 +1,158 @@
+//! `dynamodb:` — claims in a table of Amazon DynamoDB, shared by everyone in a region.
+//!
+//! The table is the seed's: partition key `event_key` (S), `ttl` as its time to live. It holds two kinds of items.
+//!
+//! ```text
+//! event_key                    what                attributes
+//! <the caller's key>           a mark              processed_at, ttl, ichido_nonce, the caller's metadata
+//! ichido#mark#<hash>           a mark whose key starts with ichido#; the same, and ichido_key
+//! ichido#<hash>                a claim             ichido_format, ichido_state, ichido_token, … ; ttl once it is done
+//! ```
+//!
+//! Marks are readable and writable by consumers written after the seed. Claims are ichido's own.
+//!
+//! What is special here:
+//!
+//! - **No store clock.** A lease counts as lapsed only after its token and renewals were seen unchanged for a full
+//!   lease on one's own steady clock (`watch.rs`). Listing and an operator's resolution go by the wall clock instead.
+//! - **Expiry is judged when a key is asked for**, by the asker's wall clock; the server removes items up to days
+//!   later. Marks expire at whole seconds, never early.
+//! - **Every write is conditional**, and a reply that got lost is asked for again with the same nonce: an item in the
+//!   way that carries it is a win. The client does not retry by itself; the handle does.
+//! - **Outcomes over 350 KB leave a tombstone**: an item holds 400 KB.
+//! - **A batch of marks is one `PutItem` for each**, some of them at a time: DynamoDB has no batch of conditional
+//!   writes. An error may leave some of them marked; asked again with the same nonces, they are new again.
+//! - **Listing, sweeping and counting scan**, a bounded number of pages in one call.
+//! - **Rights**: marks need `PutItem`, `GetItem` and `DescribeTable`, as the seed grants them; claims need `UpdateItem`
+//!   and `DeleteItem` too, scans need `Scan`, and `init` needs `CreateTable` and `UpdateTimeToLive`.
+//! - **Global tables** evaluate conditions in each region by itself; a table with replicas is refused unless the
+//!   operator confirms it.
+
+mod claim;
+mod fault;
+mod item;
+mod mark;
+mod scan;
+mod schema;
+mod settings;
+mod table;
+mod watch;
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use ichido_core::mark::{Mark, Request};
+use ichido_core::{
+    Adopted, Claim, ClaimRequest, Clock, Key, Record, Resolution, Resolved, Settle, Settled, Token,
+};
+
+use self::scan::Broom;
+use self::settings::{Regions, Settings};
+use self::table::Table;
+use self::watch::Watch;
+use crate::{
+    Backend, Capabilities, Expiry, Fencing, Listing, Maintain, Page, Query, Reach, Result, Stats, StoreClock,
+    Survives, Swept,
+};
+
+/// Claims in DynamoDB.
+///
+/// # Cancel safety
+///
+/// A call that is dropped may have been carried out all the same, as after a lost reply: ask again with the same nonce
+/// or token.
+pub struct Dynamo {
+    table: Table,
+    regions: Regions,
+    clock: Arc<dyn Clock>,
+    watch: Watch,
+    broom: Broom,
+}
+
+impl Dynamo {
+    /// Prepares the way to a table. The server is not asked for anything yet.
+    ///
+    /// `dynamodb://TABLE?region=R&endpoint=URL`; `dynamodb:` alone takes the table of `DEDUP_TABLE_NAME`, or
+    /// `slack-classify-bot-processed-events`, and the region of `AWS_REGION`, or us-east-1.
+    pub async fn connect(url: &str, clock: Arc<dyn Clock>) -> Result<Self> {
+        let settings = Settings::parse(url, |name| std::env::var(name).ok())?;
+        let table = Table { client: settings.client().await, name: settings.table };
+        Ok(Self { table, regions: settings.regions, clock, watch: Watch::default(), broom: Broom::default() })
+    }
+}
+
+impl fmt::Debug for Dynamo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dynamo").field("table", &self.table.name).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Backend for Dynamo {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            backend: "dynamodb",
+            reach: Reach::Region,
+            survives: vec![Survives::ProcessKill, Survives::PowerLoss, Survives::HostLoss],
+            expiry: Expiry::Lazy,
+            fencing: Fencing::Unique,
+            listing: Listing::Scan,
+            clock: StoreClock::Watched,
+            outcome_bytes: item::OUTCOME_BYTES,
+        }
+    }
+
+    async fn claim(&self, request: &ClaimRequest) -> Result<Claim> {
+        self.claim_key(request).await
+    }
+
+    async fn settle(&self, key: &Key, token: Token, word: &Settle) -> Result<Settled> {
+        self.settle_claim(key, token, word).await
+    }
+
+    async fn mark(&self, requests: &[Request]) -> Result<Vec<Mark>> {
+        mark::mark_all(&self.table, requests, self.clock.now()).await
+    }
+
+    async fn adopt(&self, record: &Record) -> Result<Adopted> {
+        self.adopt_record(record).await
+    }
+}
+
+#[async_trait]
+impl Maintain for Dynamo {
+    async fn init(&self) -> Result<()> {
+        schema::init(&self.table, self.regions).await
+    }
+
+    async fn check(&self) -> Result<Vec<String>> {
+        schema::check(&self.table, self.regions).await
+    }
+
+    async fn look(&self, key: &Key) -> Result<Option<Record>> {
+        let now = self.clock.now();
+        Ok(self.read_claim(key).await?.filter(|record| now < record.over_at()))
+    }
+
+    async fn list(&self, query: &Query) -> Result<Page> {
+        scan::list(&self.table, query, self.clock.now()).await
+    }
+
+    async fn resolve(&self, key: &Key, word: &Resolution) -> Result<Resolved> {
+        self.resolve_claim(key, word).await
+    }
+
+    async fn sweep(&self, limit: usize) -> Result<Swept> {
+        scan::sweep(&self.table, &self.broom, limit, self.clock.now()).await
+    }
+
+    async fn stats(&self) -> Result<Stats> {
+        scan::stats(&self.table, self.clock.now()).await
+    }
+
+    /// Nothing is buffered, so there is nothing to finish.
+    async fn close(&self) -> Result<()> {
+        Ok(())
+    }
+}

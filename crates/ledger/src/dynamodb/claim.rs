@@ -1,0 +1,257 @@
+//! Claims: decided by the rules of the core, written under conditions.
+//!
+//! A grant is a put under the condition that nothing is there. What is there instead is judged by the rules, and a
+//! takeover is a put under the condition that token, renewals and state are those that were judged. A holder's word is
+//! one update that compares its token and never a snapshot; only when it is refused is the item looked at, to say why.
+
+use std::time::Duration;
+
+use ichido_core::rules::{self, Change, Step};
+use ichido_core::{
+    Adopted, Claim, ClaimRequest, Grant, Index, Key, Outcome, Phase, Record, Resolution, Resolved, Settle,
+    Settled, State, Timestamp, Token,
+};
+
+use super::item::{self, claim_key};
+use super::table::{Condition, Item, Written, number, text};
+use super::watch::Asked;
+use super::{Dynamo, fault};
+use crate::Result;
+
+/// How long doubt is kept; the core says it through [`Record::over_at`].
+const DOUBT_KEPT_MS: u64 = 30 * 86_400_000;
+
+/// The token is current, and the claim is neither done nor over.
+const HELD: &str = "ichido_token = :token AND ichido_state IN (:running, :doubt) AND ichido_over_at > :now \
+    AND ichido_format = :format";
+
+const RENEW: &str = "SET ichido_state = :running, ichido_renewed_at = :now, ichido_lease_ms = :lease, \
+    ichido_renewals = ichido_renewals + :one, ichido_over_at = :over \
+    REMOVE ichido_doubt, ichido_doubt_since, ichido_doubt_text, #ttl";
+
+const COMPLETE_KEPT: &str = "SET ichido_state = :done, ichido_completed_at = :now, \
+    ichido_over_at = ichido_retention_ms + :now, #ttl = ichido_retention_seconds + :seconds, \
+    ichido_outcome = :outcome, ichido_outcome_bytes = :size \
+    REMOVE ichido_doubt, ichido_doubt_since, ichido_doubt_text";
+
+const COMPLETE_TOMBSTONE: &str = "SET ichido_state = :done, ichido_completed_at = :now, \
+    ichido_over_at = ichido_retention_ms + :now, #ttl = ichido_retention_seconds + :seconds, \
+    ichido_tombstone = :tombstone \
+    REMOVE ichido_doubt, ichido_doubt_since, ichido_doubt_text";
+
+impl Dynamo {
+    pub(super) async fn claim_key(&self, request: &ClaimRequest) -> Result<Claim> {
+        const DOING: &str = "claiming a key";
+        let index = request.key.index();
+        let asked = Asked::now(&*self.clock);
+        let step = rules::claim(None, request, asked.wall);
+        let found = match self.write(index, None, step.change, DOING).await? {
+            Written::Applied(_) => {
+                self.watch.saw(index, request.token, 0, self.clock.steady());
+                return Ok(step.answer);
+            }
+            Written::Refused(Some(found)) => item::decode(&found)?,
+            Written::Refused(None) => return Err(fault::contended(DOING)),
+        };
+        let judged_at = self.watch.judged_at(&found, asked, self.clock.steady());
+        let step = rules::claim(Some(&found), request, judged_at);
+        let Change::Put(granted) = step.change else { return Ok(unmeasured(step.answer)) };
+        // The rules date a grant by the moment of judgement, which may be the watch's.
+        let granted = Record { claimed_at: asked.wall, renewed_at: asked.wall, ..granted };
+        match self.write(index, Some(&found), Change::Put(granted), DOING).await? {
+            Written::Applied(_) => {
+                self.watch.saw(index, request.token, 0, self.clock.steady());
+                if found.phase(judged_at) == (Phase::Over { in_doubt: true }) {
+                    crate::warn_doubt_ended(&found);
+                }
+                Ok(step.answer)
+            }
+            Written::Refused(_) => Err(fault::contended(DOING)),
+        }
+    }
+
+    pub(super) async fn settle_claim(&self, key: &Key, token: Token, word: &Settle) -> Result<Settled> {
+        const DOING: &str = "settling a claim";
+        let (index, now) = (key.index(), self.clock.now());
+        let event_key = claim_key(index);
+        let written = match word {
+            Settle::Renew { lease_ms } => {
+                self.table.update(&event_key, RENEW, renewing(token, *lease_ms, now), DOING).await?
+            }
+            Settle::Complete(outcome) => {
+                let (update, condition) = completing(token, outcome, now);
+                self.table.update(&event_key, update, condition, DOING).await?
+            }
+            Settle::Release => self.table.delete(&event_key, held(token, now), DOING).await?,
+            // Since when it is in doubt depends on the lease: the one word that needs a look first.
+            Settle::Doubt(_) => {
+                let decide = |found: Option<&Record>| rules::settle(found, token, word, now);
+                return self.look_and_write(key, decide, DOING).await;
+            }
+        };
+        match written {
+            Written::Applied(changed) => {
+                self.note_settled(index, token, word, &changed);
+                Ok(Settled::Applied)
+            }
+            Written::Refused(found) => {
+                let found = found.as_ref().map(item::decode).transpose()?;
+                let step = rules::settle(found.as_ref(), token, word, now);
+                match step.change {
+                    Change::Keep => Ok(step.answer),
+                    // Refused, and yet it would be taken now: something changed in between.
+                    Change::Put(_) | Change::Remove => Err(fault::contended(DOING)),
+                }
+            }
+        }
+    }
+
+    pub(super) async fn adopt_record(&self, foreign: &Record) -> Result<Adopted> {
+        const DOING: &str = "adopting a record";
+        let (index, now) = (foreign.key.index(), self.clock.now());
+        let step = rules::adopt(None, foreign, now);
+        let found = match self.write(index, None, step.change, DOING).await? {
+            Written::Applied(_) => return Ok(step.answer),
+            Written::Refused(Some(found)) => item::decode(&found)?,
+            Written::Refused(None) => return Err(fault::contended(DOING)),
+        };
+        let step = rules::adopt(Some(&found), foreign, now);
+        self.write_step(index, Some(&found), step, DOING).await
+    }
+
+    pub(super) async fn resolve_claim(&self, key: &Key, word: &Resolution) -> Result<Resolved> {
+        let now = self.clock.now();
+        self.look_and_write(key, |found| rules::resolve(found, word, now), "resolving a claim").await
+    }
+
+    pub(super) async fn read_claim(&self, key: &Key) -> Result<Option<Record>> {
+        let found = self.table.get(&claim_key(key.index()), "reading a claim").await?;
+        found.as_ref().map(item::decode).transpose()
+    }
+
+    async fn look_and_write<A>(
+        &self,
+        key: &Key,
+        decide: impl FnOnce(Option<&Record>) -> Step<A, Record>,
+        doing: &'static str,
+    ) -> Result<A> {
+        let found = self.read_claim(key).await?;
+        let step = decide(found.as_ref());
+        self.write_step(key.index(), found.as_ref(), step, doing).await
+    }
+
+    async fn write_step<A>(
+        &self,
+        index: Index,
+        found: Option<&Record>,
+        step: Step<A, Record>,
+        doing: &'static str,
+    ) -> Result<A> {
+        match self.write(index, found, step.change, doing).await? {
+            Written::Applied(_) => Ok(step.answer),
+            Written::Refused(_) => Err(fault::contended(doing)),
+        }
+    }
+
+    /// Writes a change, if what it was decided on still holds.
+    async fn write(
+        &self,
+        index: Index,
+        found: Option<&Record>,
+        change: Change<Record>,
+        doing: &'static str,
+    ) -> Result<Written> {
+        let condition = found.map_or_else(Condition::absent, unchanged);
+        match change {
+            Change::Keep => Ok(Written::Applied(Item::new())),
+            Change::Put(record) => self.table.put(item::encode(&record), condition, doing).await,
+            Change::Remove => self.table.delete(&claim_key(index), condition, doing).await,
+        }
+    }
+
+    fn note_settled(&self, index: Index, token: Token, word: &Settle, changed: &Item) {
+        let seen: Duration = self.clock.steady();
+        match (word, item::renewals(changed)) {
+            (Settle::Renew { .. }, Some(renewals)) => self.watch.saw(index, token, renewals, seen),
+            _ => self.watch.forget(index),
+        }
+    }
+}
+
+/// A grant that is given again after a lost reply: others may have watched it since it was written, so nobody knows
+/// what is left of its lease, and its holder must renew it first.
+fn unmeasured(claim: Claim) -> Claim {
+    match claim {
+        Claim::Granted(grant) => Claim::Granted(Grant { left_ms: 0, ..grant }),
+        Claim::Held { .. } | Claim::InDoubt(_) | Claim::Done(_) | Claim::Mismatch => claim,
+    }
+}
+
+/// The record is the one that was read.
+pub(super) fn unchanged(record: &Record) -> Condition {
+    let state = match record.state {
+        State::Running => item::RUNNING,
+        State::InDoubt(_) => item::IN_DOUBT,
+        State::Done(_) => item::DONE,
+    };
+    Condition {
+        expression: "ichido_token = :token AND ichido_renewals = :renewals AND ichido_state = :state",
+        values: vec![
+            (":token", text(record.token.to_string())),
+            (":renewals", number(record.renewals.into())),
+            (":state", text(state)),
+        ],
+    }
+}
+
+fn held(token: Token, now: Timestamp) -> Condition {
+    Condition {
+        expression: HELD,
+        values: vec![
+            (":token", text(token.to_string())),
+            (":running", text(item::RUNNING)),
+            (":doubt", text(item::IN_DOUBT)),
+            (":now", number(now.0)),
+            (":format", number(item::FORMAT)),
+        ],
+    }
+}
+
+fn renewing(token: Token, lease_ms: u64, now: Timestamp) -> Condition {
+    let mut condition = held(token, now);
+    condition.values.extend([
+        (":lease", number(lease_ms)),
+        (":one", number(1)),
+        (":over", number((now + lease_ms + DOUBT_KEPT_MS).0)),
+    ]);
+    condition
+}
+
+fn completing(token: Token, outcome: &Outcome, now: Timestamp) -> (&'static str, Condition) {
+    let mut condition = held(token, now);
+    condition.values.extend([(":done", text(item::DONE)), (":seconds", number(now.ceil_seconds()))]);
+    match item::fitting(outcome) {
+        Outcome::Kept(bytes) => {
+            condition
+                .values
+                .extend([(":outcome", item::blob(&bytes)), (":size", number(bytes.len() as u64))]);
+            (COMPLETE_KEPT, condition)
+        }
+        Outcome::Tombstone(reason) => {
+            condition.values.push((":tombstone", text(reason)));
+            (COMPLETE_TOMBSTONE, condition)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Updates compute the end of doubt without reading the record: both must agree.
+    #[test]
+    fn doubt_is_kept_as_long_as_the_core_says() {
+        let record = item::tests::record(State::Running);
+        assert_eq!(record.over_at(), record.renewed_at + record.lease_ms + DOUBT_KEPT_MS);
+    }
+}

@@ -1,0 +1,214 @@
+//! What the server or the way to it said, as a ledger's error.
+//!
+//! The client's own error types are not kept as a cause: printed for debugging they show whole answers, and an answer
+//! may hold an item with its token. What is kept is the server's code, its message and the request's number.
+
+use std::error::Error as StdError;
+use std::io;
+
+use aws_credential_types::provider::error::CredentialsError;
+use aws_sdk_dynamodb::config::http::HttpResponse;
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::operation::RequestId;
+
+use crate::{Effect, Error, Kind};
+
+/// Asks us to slow down; nothing was written.
+const THROTTLED: [&str; 8] = [
+    "ProvisionedThroughputExceededException",
+    "ThrottlingException",
+    "Throttling",
+    "RequestLimitExceeded",
+    "RequestThrottled",
+    "RequestThrottledException",
+    "TooManyRequestsException",
+    "LimitExceededException",
+];
+
+/// Does not know us, or does not let us.
+const DENIED: [&str; 9] = [
+    "AccessDeniedException",
+    "AccessDenied",
+    "UnrecognizedClientException",
+    "InvalidSignatureException",
+    "IncompleteSignatureException",
+    "MissingAuthenticationTokenException",
+    "MissingAuthenticationToken",
+    "ExpiredTokenException",
+    "InvalidClientTokenId",
+];
+
+/// Another writer was there at the same moment; nothing was written.
+const CONTENDED: [&str; 3] =
+    ["TransactionConflictException", "ReplicatedWriteConflictException", "TransactionInProgressException"];
+
+const NO_TABLE: &str = "ResourceNotFoundException";
+
+/// A failed write: it may have been carried out, unless the server or the way to it says otherwise.
+pub(super) fn failed<E>(table: &str, doing: &'static str, error: &SdkError<E, HttpResponse>) -> Error
+where
+    E: ProvideErrorMetadata + StdError + 'static,
+{
+    match judge(table, doing, error) {
+        (failure, Effect::None) => failure,
+        (failure, Effect::Unknown) => failure.perhaps_done(),
+    }
+}
+
+/// A failed read: whatever went wrong, nothing was changed.
+pub(super) fn failed_read<E>(table: &str, doing: &'static str, error: &SdkError<E, HttpResponse>) -> Error
+where
+    E: ProvideErrorMetadata + StdError + 'static,
+{
+    judge(table, doing, error).0
+}
+
+fn judge<E>(table: &str, doing: &'static str, error: &SdkError<E, HttpResponse>) -> (Error, Effect)
+where
+    E: ProvideErrorMetadata + StdError + 'static,
+{
+    let said = chain(error);
+    match error {
+        SdkError::ServiceError(context) => {
+            let status = context.raw().status().as_u16();
+            // An answer without a code is none of DynamoDB's: something on the way broke it, or made it up.
+            let Some(code) = error.code() else {
+                let said = format!("an answer of status {status} that cannot be read");
+                return (Error::new(Kind::Unavailable, doing).caused_by(said), Effect::Unknown);
+            };
+            let refusal = Refusal {
+                status,
+                code,
+                message: error.message().unwrap_or("no message"),
+                request_id: error.request_id().unwrap_or("none"),
+            };
+            refusal.classify(table, doing)
+        }
+        SdkError::ConstructionFailure(_) => {
+            (Error::new(Kind::Settings(format!("the call cannot be made: {said}")), doing), Effect::None)
+        }
+        SdkError::DispatchFailure(_) if has_no_credentials(error) => {
+            let text = "AWS's credential chain provides no credentials".to_owned();
+            (Error::new(Kind::Denied(text), doing).caused_by(said), Effect::None)
+        }
+        SdkError::DispatchFailure(_) if never_reached(error) => {
+            (Error::new(Kind::Unavailable, doing).caused_by(said), Effect::None)
+        }
+        // Timeouts, cut connections, answers that cannot be read, and what a later version of the client may add.
+        SdkError::TimeoutError(_) | SdkError::DispatchFailure(_) | SdkError::ResponseError(_) | _ => {
+            (Error::new(Kind::Unavailable, doing).caused_by(said), Effect::Unknown)
+        }
+    }
+}
+
+/// Whether a call failed because the table does not exist.
+pub(super) fn is_no_table<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse>) -> bool {
+    error.code() == Some(NO_TABLE)
+}
+
+/// Whether a call failed for want of rights.
+pub(super) fn is_denied<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse>) -> bool {
+    error.code().is_some_and(|code| DENIED.contains(&code))
+}
+
+/// What is said of a table that does not exist.
+pub(super) fn no_table(table: &str) -> String {
+    format!("table {table} does not exist; `ichido ledger init` creates it")
+}
+
+/// A concurrent change came between.
+pub(super) fn contended(doing: &'static str) -> Error {
+    Error::new(Kind::Contended, doing)
+}
+
+/// A "no" of the server's.
+struct Refusal<'a> {
+    status: u16,
+    code: &'a str,
+    message: &'a str,
+    request_id: &'a str,
+}
+
+impl Refusal<'_> {
+    fn classify(&self, table: &str, doing: &'static str) -> (Error, Effect) {
+        let is_broken = self.status >= 500 || self.status == 408;
+        let effect = if is_broken { Effect::Unknown } else { Effect::None };
+        (self.error(table, doing, is_broken), effect)
+    }
+
+    fn error(&self, table: &str, doing: &'static str, is_broken: bool) -> Error {
+        let code = self.code;
+        // For a caller a vanished table is an outage, which a fallback bridges; `check` and `init` call it by its name.
+        if code == NO_TABLE {
+            return Error::new(Kind::Unavailable, doing).caused_by(no_table(table));
+        }
+        if THROTTLED.contains(&code) || self.status == 429 {
+            return Error::new(Kind::Throttled, doing).caused_by(self.text());
+        }
+        if CONTENDED.contains(&code) {
+            return Error::new(Kind::Contended, doing).caused_by(self.text());
+        }
+        if DENIED.contains(&code) {
+            return Error::new(Kind::Denied(format!("DynamoDB refuses us on table {table}: {code}")), doing)
+                .caused_by(self.text());
+        }
+        if is_broken {
+            return Error::new(Kind::Unavailable, doing).caused_by(self.text());
+        }
+        let text =
+            format!("table {table} does not take the call ({code}); `ichido check` looks at its layout");
+        Error::new(Kind::Schema(text), doing).caused_by(self.text())
+    }
+
+    fn text(&self) -> String {
+        format!("{}: {} (status {}, request {})", self.code, self.message, self.status, self.request_id)
+    }
+}
+
+/// An error and its causes, in one line.
+fn chain(error: &(dyn StdError + 'static)) -> String {
+    causes(error).map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+/// Whether no byte can have reached the server: nobody listened, or the request could not be signed.
+fn never_reached(error: &(dyn StdError + 'static)) -> bool {
+    let mut io = causes(error).filter_map(|cause| cause.downcast_ref::<io::Error>());
+    io.any(|error| error.kind() == io::ErrorKind::ConnectionRefused) || credentials_error(error).is_some()
+}
+
+/// Whether the credential chain has nothing to offer. A provider that fails or is slow is an outage instead.
+fn has_no_credentials(error: &(dyn StdError + 'static)) -> bool {
+    let missing = |error: &CredentialsError| {
+        matches!(error, CredentialsError::CredentialsNotLoaded(_) | CredentialsError::InvalidConfiguration(_))
+    };
+    credentials_error(error).is_some_and(missing)
+}
+
+fn credentials_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a CredentialsError> {
+    causes(error).find_map(|cause| cause.downcast_ref::<CredentialsError>())
+}
+
+fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    std::iter::successors(Some(error), |error: &&'a (dyn StdError + 'static)| (*error).source())
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_sdk_dynamodb::error::ConnectorError;
+    use aws_sdk_dynamodb::operation::put_item::PutItemError;
+
+    use super::*;
+
+    fn not_signed(error: CredentialsError) -> Error {
+        let error = SdkError::<PutItemError>::dispatch_failure(ConnectorError::other(error.into(), None));
+        failed("events", "marking an event", &error)
+    }
+
+    #[test]
+    fn without_credentials_nothing_was_sent() {
+        let missing = not_signed(CredentialsError::not_loaded("no provider in chain"));
+        assert!(matches!(missing.kind(), Kind::Denied(_)), "{missing}");
+        let failing = not_signed(CredentialsError::provider_error("the metadata service is down"));
+        assert_eq!((failing.kind(), failing.effect()), (&Kind::Unavailable, Effect::None));
+    }
+}

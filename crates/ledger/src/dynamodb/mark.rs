@@ -1,0 +1,167 @@
+//! Marks: items that consumers written after the seed share with us.
+//!
+//! | attribute | type | |
+//! |---|---|---|
+//! | `event_key` | S | the caller's key, verbatim |
+//! | `processed_at` | N | seconds since the epoch |
+//! | `ttl` | N | seconds since the epoch, rounded up |
+//! | `ichido_nonce` | S | names the call that won, so that after a lost reply it wins again |
+//! | anything else | S | the caller's metadata |
+//!
+//! A key that starts like the key of a claim is kept under its hash instead, so that the two never meet; consumers
+//! other than ichido do not see such a mark. An item that another consumer wrote has no nonce, and may have attributes
+//! of other types: numbers and truth values are read as texts, the rest is passed over.
+//!
+//! DynamoDB has no batch of conditional writes short of a transaction, which is all or nothing and holds a hundred
+//! items. So a batch is one `PutItem` for each mark, some of them at a time.
+
+use std::collections::HashSet;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use ichido_core::mark::{Mark, Request};
+use ichido_core::{Limits, MarkKey, Metadata, Timestamp};
+
+use super::fault;
+use super::item::CLAIMS;
+use super::table::{Condition, EVENT_KEY, Item, TTL, Table, Written, number, text};
+use crate::Result;
+
+/// What the keys of escaped marks start with.
+pub(super) const ESCAPED: &str = "ichido#mark#";
+/// How many marks of a batch are on their way at once.
+const AT_ONCE: usize = 64;
+const DOING: &str = "marking an event";
+
+/// Marks each event; an error may leave some of them marked.
+pub(super) async fn mark_all(table: &Table, requests: &[Request], now: Timestamp) -> Result<Vec<Mark>> {
+    let marks =
+        stream::iter(0..requests.len()).map(|place| mark(table, &requests[place], now)).buffered(AT_ONCE);
+    let marks: Result<Vec<_>> = marks.try_collect().await;
+    marks.map_err(|error| if requests.len() > 1 { error.perhaps_done() } else { error })
+}
+
+async fn mark(table: &Table, request: &Request, now: Timestamp) -> Result<Mark> {
+    let free = Condition {
+        expression: "attribute_not_exists(event_key) OR #ttl <= :now",
+        values: vec![(":now", number(now.0 / 1000))],
+    };
+    match table.put(encode(request, now), free, DOING).await? {
+        Written::Applied(_) => Ok(Mark::New),
+        Written::Refused(Some(item)) => Ok(answer(&item, request)),
+        // It was there, and was gone when it was read back.
+        Written::Refused(None) => Err(fault::contended(DOING)),
+    }
+}
+
+/// Where a mark lies.
+pub(super) fn mark_key(key: &MarkKey) -> String {
+    if key.text().starts_with(CLAIMS) { format!("{ESCAPED}{}", key.index()) } else { key.text().to_owned() }
+}
+
+fn encode(request: &Request, now: Timestamp) -> Item {
+    let mut item: Item =
+        request.metadata.iter().map(|(name, value)| (name.to_owned(), text(value))).collect();
+    let event_key = mark_key(&request.key);
+    if event_key != request.key.text() {
+        item.insert("ichido_key".to_owned(), text(request.key.text()));
+    }
+    let ttl = (now + request.retention_ms).ceil_seconds();
+    item.insert(EVENT_KEY.to_owned(), text(event_key));
+    item.insert("processed_at".to_owned(), number(now.0 / 1000));
+    item.insert(TTL.to_owned(), number(ttl));
+    item.insert("ichido_nonce".to_owned(), text(request.nonce.to_string()));
+    item
+}
+
+fn answer(item: &Item, request: &Request) -> Mark {
+    let nonce = item.get("ichido_nonce").and_then(|nonce| nonce.as_s().ok());
+    if nonce.is_some_and(|nonce| *nonce == request.nonce.to_string()) {
+        return Mark::New;
+    }
+    Mark::Seen { first_seen: first_seen(item), metadata: metadata(item) }
+}
+
+/// When an item was marked; zero if it does not say.
+fn first_seen(item: &Item) -> Timestamp {
+    let said = item.get("processed_at").and_then(word).unwrap_or_default();
+    let seconds = said.split('.').next().and_then(|whole| whole.parse::<u64>().ok()).unwrap_or_default();
+    Timestamp(seconds.saturating_mul(1000))
+}
+
+/// What others left beside a mark, as far as it fits the limits.
+fn metadata(item: &Item) -> Metadata {
+    let own = HashSet::from([EVENT_KEY, "processed_at", TTL]);
+    let foreign =
+        item.iter().filter(|(name, _)| !own.contains(name.as_str()) && !name.starts_with("ichido_"));
+    let mut pairs: Vec<_> = foreign.filter_map(|(name, value)| Some((name.clone(), word(value)?))).collect();
+    pairs.sort_unstable();
+    let mut left = Limits::STANDARD.metadata_bytes;
+    pairs.retain(|(name, value)| match left.checked_sub(name.len() + value.len()) {
+        Some(rest) => {
+            left = rest;
+            true
+        }
+        None => false,
+    });
+    Metadata::new(pairs).unwrap_or_default()
+}
+
+/// A value that can be told in a word.
+fn word(value: &AttributeValue) -> Option<String> {
+    let text = value.as_s().ok().or_else(|| value.as_n().ok()).cloned();
+    let truth = || value.as_bool().ok().map(ToString::to_string);
+    text.or_else(truth).or_else(|| value.is_null().then(String::new))
+}
+
+#[cfg(test)]
+mod tests {
+    use ichido_core::Nonce;
+
+    use super::*;
+
+    fn request(key: &str) -> Request {
+        let metadata = Metadata::new([("file_id".to_owned(), "F1".to_owned())]).unwrap();
+        let key = MarkKey::new(key).unwrap();
+        Request { key, nonce: Nonce::from_bytes([7; 16]), retention_ms: 21_600_000, metadata }
+    }
+
+    #[test]
+    fn a_mark_is_the_item_of_the_seed_and_a_nonce() {
+        let item = encode(&request("Ev1"), Timestamp(1_700_000_000_500));
+        let expected = [
+            ("event_key", AttributeValue::S("Ev1".to_owned())),
+            ("processed_at", AttributeValue::N("1700000000".to_owned())),
+            ("ttl", AttributeValue::N("1700021601".to_owned())),
+            ("file_id", AttributeValue::S("F1".to_owned())),
+            ("ichido_nonce", AttributeValue::S("07".repeat(16))),
+        ];
+        assert_eq!(item, expected.map(|(name, value)| (name.to_owned(), value)).into());
+    }
+
+    #[test]
+    fn a_key_that_looks_like_a_claim_is_escaped() {
+        let key = MarkKey::new("ichido#00").unwrap();
+        assert_eq!(mark_key(&key), format!("ichido#mark#{}", key.index()));
+        assert_eq!(mark_key(&MarkKey::new("ichido").unwrap()), "ichido");
+    }
+
+    #[test]
+    fn foreign_items_are_read_as_far_as_they_can_be() {
+        let mut item = Item::from([
+            ("event_key".to_owned(), text("Ev1")),
+            ("processed_at".to_owned(), AttributeValue::S("1700000000.25".to_owned())),
+            ("user_id".to_owned(), text("U1")),
+            ("size".to_owned(), number(7)),
+            ("bot".to_owned(), AttributeValue::Bool(true)),
+            ("tags".to_owned(), AttributeValue::Ss(vec!["x".to_owned()])),
+            ("blob".to_owned(), text("x".repeat(9000))),
+        ]);
+        let Mark::Seen { first_seen, metadata } = answer(&item, &request("Ev1")) else { panic!("not ours") };
+        assert_eq!(first_seen, Timestamp(1_700_000_000_000));
+        let pairs: Vec<_> = metadata.iter().collect();
+        assert_eq!(pairs, [("bot", "true"), ("size", "7"), ("user_id", "U1")]);
+        item.remove("processed_at");
+        assert!(matches!(answer(&item, &request("Ev1")), Mark::Seen { first_seen: Timestamp(0), .. }));
+    }
+}

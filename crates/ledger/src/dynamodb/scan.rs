@@ -1,0 +1,216 @@
+//! What needs a look at the whole table: listing, sweeping, counting.
+//!
+//! There is no index on states, so each is a paged scan, bounded in the pages that one call reads. An operator's
+//! process has not watched anyone's lease; here a lapse is judged by the wall clock. A claim that is listed as in doubt
+//! may thus be refused to a claimer as held until that one has watched it for a lease.
+
+use std::sync::{Mutex, PoisonError};
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use ichido_core::{Phase, Record, Timestamp};
+
+use super::claim::unchanged;
+use super::fault;
+use super::item::{self, CLAIMS};
+use super::mark::ESCAPED;
+use super::table::{Condition, EVENT_KEY, Item, TTL, Table, Written, key_of, names, number, text};
+use crate::{Page, Query, Result, Stats, Summary, Swept};
+
+/// Items that the server looks at for one page.
+const PAGE_ITEMS: i32 = 1000;
+/// Pages that one call reads. A longer list has a cursor, a longer sweep goes on with the next call.
+const PAGES: usize = 64;
+/// Removals of a sweep that are on their way at once.
+const AT_ONCE: usize = 16;
+
+/// Where the last sweep stopped.
+#[derive(Debug, Default)]
+pub(super) struct Broom(Mutex<Option<String>>);
+
+impl Broom {
+    fn take(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn leave(&self, place: Option<String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = place;
+    }
+}
+
+/// What a scan looks for.
+struct Sieve {
+    filter: Option<&'static str>,
+    values: Vec<(&'static str, aws_sdk_dynamodb::types::AttributeValue)>,
+    consistent: bool,
+    doing: &'static str,
+}
+
+impl Sieve {
+    /// A page of items and the key to go on from.
+    async fn page(&self, table: &Table, from: Option<&str>) -> Result<(Vec<Item>, Option<String>)> {
+        let values = self.values.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+        let call = table
+            .client
+            .scan()
+            .table_name(&table.name)
+            .projection_expression(item::WITHOUT_OUTCOME)
+            .set_filter_expression(self.filter.map(str::to_owned))
+            .set_expression_attribute_names(names(&[item::WITHOUT_OUTCOME]))
+            .set_expression_attribute_values(
+                Some(values.collect()).filter(|values: &Item| !values.is_empty()),
+            )
+            .set_exclusive_start_key(from.map(|key| Item::from([(EVENT_KEY.to_owned(), text(key))])))
+            .consistent_read(self.consistent)
+            .limit(PAGE_ITEMS);
+        match call.send().await {
+            Ok(page) => {
+                let next = page.last_evaluated_key.as_ref().map(|key| key_of(key).to_owned());
+                Ok((page.items.unwrap_or_default(), next))
+            }
+            Err(error) => Err(fault::failed_read(&table.name, self.doing, &error)),
+        }
+    }
+}
+
+/// A page of claims. The cursor is the key of an item, which may be another's.
+pub(super) async fn list(table: &Table, query: &Query, now: Timestamp) -> Result<Page> {
+    let sieve = Sieve {
+        filter: Some("begins_with(event_key, :claims) AND NOT begins_with(event_key, :marks)"),
+        values: vec![(":claims", text(CLAIMS)), (":marks", text(ESCAPED))],
+        consistent: true,
+        doing: "listing claims",
+    };
+    let mut page = Page { claims: Vec::new(), cursor: query.cursor.clone() };
+    if query.limit == 0 {
+        return Ok(Page::default());
+    }
+    for _ in 0..PAGES {
+        let (items, next) = sieve.page(table, page.cursor.as_deref()).await?;
+        let mut wanted = items.iter().filter_map(|item| summary(item, now)).filter(|one| query.wants(one));
+        page.claims.extend(wanted.by_ref().take(query.limit - page.claims.len()));
+        if wanted.next().is_some() {
+            page.cursor = page.claims.last().map(|last| format!("{CLAIMS}{}", last.index));
+            return Ok(page);
+        }
+        page.cursor = next;
+        if page.cursor.is_none() || page.claims.len() == query.limit {
+            return Ok(page);
+        }
+    }
+    Ok(page)
+}
+
+fn summary(item: &Item, now: Timestamp) -> Option<Summary> {
+    let record = readable(item)?;
+    let mut summary = Summary::of(&record, now)?;
+    summary.outcome_bytes = item::outcome_bytes(item);
+    Some(summary)
+}
+
+/// A claim of our format. Another is left alone, and the operator hears of it.
+fn readable(item: &Item) -> Option<Record> {
+    match item::decode_without_outcome(item) {
+        Ok(record) => Some(record),
+        Err(error) => {
+            tracing::warn!(%error, "a claim was passed over");
+            None
+        }
+    }
+}
+
+/// Removes what is over, from where the last sweep stopped.
+pub(super) async fn sweep(table: &Table, broom: &Broom, limit: usize, now: Timestamp) -> Result<Swept> {
+    let sieve = Sieve {
+        filter: Some("ichido_over_at <= :now OR #ttl <= :seconds"),
+        values: vec![(":now", number(now.0)), (":seconds", number(now.0 / 1000))],
+        consistent: false,
+        doing: "sweeping",
+    };
+    let mut swept = Swept::default();
+    let mut from = broom.take();
+    let mut from_start = from.is_none();
+    for _ in 0..PAGES {
+        let (items, next) = sieve.page(table, from.as_deref()).await?;
+        let room = limit.saturating_sub(usize::try_from(swept.removed).unwrap_or(usize::MAX));
+        let batch = &items[..items.len().min(room)];
+        let places = stream::iter(0..batch.len());
+        let removed = places.map(|place| remove(table, &batch[place], now)).buffer_unordered(AT_ONCE);
+        for one in removed.try_collect::<Vec<_>>().await? {
+            swept.removed += one.removed;
+            swept.doubts_ended += one.doubts_ended;
+        }
+        if batch.len() < items.len() {
+            broom.leave(batch.last().map(|last| key_of(last).to_owned()).or(from));
+            return Ok(Swept { more: true, ..swept });
+        }
+        match next {
+            Some(next) => from = Some(next),
+            None if from_start => return Ok(swept),
+            None => (from, from_start) = (None, true),
+        }
+    }
+    broom.leave(from);
+    Ok(Swept { more: true, ..swept })
+}
+
+/// Removes one item, unless it changed since it was seen.
+async fn remove(table: &Table, item: &Item, now: Timestamp) -> Result<Swept> {
+    let key = key_of(item);
+    let (condition, in_doubt) = if is_claim(key) {
+        let Some(record) = readable(item) else { return Ok(Swept::default()) };
+        let Phase::Over { in_doubt } = record.phase(now) else { return Ok(Swept::default()) };
+        (unchanged(&record), in_doubt.then_some(record))
+    } else {
+        let values = vec![(":seconds", number(now.0 / 1000))];
+        (Condition { expression: "#ttl <= :seconds", values }, None)
+    };
+    match table.delete(key, condition, "sweeping").await? {
+        Written::Applied(_) => {
+            in_doubt.iter().for_each(crate::warn_doubt_ended);
+            Ok(Swept { removed: 1, doubts_ended: u64::from(in_doubt.is_some()), more: false })
+        }
+        Written::Refused(_) => Ok(Swept::default()),
+    }
+}
+
+/// Counts, unless the table is longer than one call may read: then it says nothing.
+pub(super) async fn stats(table: &Table, now: Timestamp) -> Result<Stats> {
+    let sieve = Sieve { filter: None, values: Vec::new(), consistent: false, doing: "counting" };
+    let (mut running, mut in_doubt, mut done, mut marks) = (0, 0, 0, 0);
+    let mut from = None;
+    for _ in 0..PAGES {
+        let (items, next) = sieve.page(table, from.as_deref()).await?;
+        for item in &items {
+            if !is_claim(key_of(item)) {
+                marks += u64::from(!is_expired(item, now));
+                continue;
+            }
+            match readable(item).as_ref().map(|record| record.phase(now)) {
+                Some(Phase::Running { .. }) => running += 1,
+                Some(Phase::InDoubt(_)) => in_doubt += 1,
+                Some(Phase::Done(_)) => done += 1,
+                Some(Phase::Over { .. }) | None => {}
+            }
+        }
+        from = next;
+        if from.is_none() {
+            return Ok(Stats {
+                running: Some(running),
+                in_doubt: Some(in_doubt),
+                done: Some(done),
+                marks: Some(marks),
+            });
+        }
+    }
+    Ok(Stats::default())
+}
+
+fn is_claim(event_key: &str) -> bool {
+    event_key.starts_with(CLAIMS) && !event_key.starts_with(ESCAPED)
+}
+
+/// A mark without a readable `ttl` is kept for good.
+fn is_expired(item: &Item, now: Timestamp) -> bool {
+    let ttl = item.get(TTL).and_then(|ttl| ttl.as_n().ok()).and_then(|ttl| ttl.parse::<u64>().ok());
+    ttl.is_some_and(|ttl| ttl <= now.0 / 1000)
+}

@@ -1,0 +1,208 @@
+//! The table itself: creating it as the seed describes it, and looking at what is there.
+//!
+//! Marks need no more rights than the seed grants (`PutItem`, `GetItem`, `DescribeTable`). Claims need `UpdateItem` and
+//! `DeleteItem` as well, listing and sweeping need `Scan`, and `init` needs `CreateTable` and `UpdateTimeToLive`.
+
+use std::time::Duration;
+
+use aws_sdk_dynamodb::error::ProvideErrorMetadata;
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, BillingMode, KeySchemaElement, KeyType, MultiRegionConsistency, ScalarAttributeType,
+    TableDescription, TableStatus, Tag, TimeToLiveDescription, TimeToLiveSpecification, TimeToLiveStatus,
+};
+
+use super::fault;
+use super::settings::Regions;
+use super::table::{EVENT_KEY, TTL, Table};
+use crate::{BoxError, Error, Kind, Result};
+
+/// How long a new table may take to become active, and how often it is asked for.
+const ACTIVE_WITHIN: Duration = Duration::from_secs(120);
+const ASK_EVERY: Duration = Duration::from_millis(250);
+
+const CHECKING: &str = "checking the table";
+const CREATING: &str = "creating the table";
+
+/// Creates the table, or checks it; then has DynamoDB remove what is over.
+pub(super) async fn init(table: &Table, regions: Regions) -> Result<()> {
+    if describe(table).await?.is_none() {
+        create(table).await?;
+    }
+    let table_now = active(table).await?;
+    verify(table, &table_now, regions)?;
+    if is_time_to_live_on(table).await {
+        return Ok(());
+    }
+    match enable_time_to_live(table).await {
+        // Another process may have been faster.
+        Err(_) if is_time_to_live_on(table).await => Ok(()),
+        result => result,
+    }
+}
+
+/// Looks at the table. Warnings are for the operator.
+pub(super) async fn check(table: &Table, regions: Regions) -> Result<Vec<String>> {
+    let Some(description) = describe(table).await? else {
+        return Err(Error::new(Kind::Schema(fault::no_table(&table.name)), CHECKING));
+    };
+    let mut warnings: Vec<String> = verify(table, &description, regions)?.into_iter().collect();
+    if !is_ready(&description) {
+        let status = description.table_status().map_or("unknown", TableStatus::as_str);
+        warnings.push(format!("table {}: its status is {status}, and it may not take calls", table.name));
+    }
+    warnings.extend(match time_to_live(table).await {
+        Ok(settings) => time_to_live_warning(table, settings.as_ref()),
+        Err(_) => Some(format!(
+            "table {}: whether DynamoDB removes what is over cannot be seen (DescribeTimeToLive failed)",
+            table.name
+        )),
+    });
+    Ok(warnings)
+}
+
+async fn describe(table: &Table) -> Result<Option<TableDescription>> {
+    match table.client.describe_table().table_name(&table.name).send().await {
+        Ok(answer) => Ok(answer.table),
+        Err(error) if fault::is_no_table(&error) => Ok(None),
+        Err(error) => Err(fault::failed_read(&table.name, CHECKING, &error)),
+    }
+}
+
+/// The layout must be the seed's, and one region must write. Returns a warning, if there is one.
+fn verify(table: &Table, found: &TableDescription, regions: Regions) -> Result<Option<String>> {
+    let expected = "event_key (S, HASH)";
+    let layout = layout(found);
+    let name = &table.name;
+    if layout != expected {
+        let advice = "name another table, or create this one anew";
+        let text = format!("table {name} has the key {layout}, and {expected} is expected: {advice}");
+        return Err(Error::new(Kind::Schema(text), CHECKING));
+    }
+    let strong = found.multi_region_consistency() == Some(&MultiRegionConsistency::Strong);
+    if found.replicas().is_empty() || strong {
+        return Ok(None);
+    }
+    let count = found.replicas().len();
+    let why = "each region judges conditions by itself and the last writer wins, so two regions can be granted one key";
+    match regions {
+        Regions::Confirmed => Ok(Some(format!("table {name} has {count} replicas in other regions: {why}"))),
+        Regions::One => {
+            let advice = "if only one region writes, say so with multi_region=confirmed in the ledger's URL";
+            let text = format!("table {name} has {count} replicas in other regions: {why}; {advice}");
+            Err(Error::new(Kind::Schema(text), CHECKING))
+        }
+    }
+}
+
+/// The key of a table in words: each part with its type and role.
+fn layout(found: &TableDescription) -> String {
+    let parts = found.key_schema().iter().map(|part| {
+        let name = part.attribute_name();
+        let defined = found.attribute_definitions().iter().find(|defined| defined.attribute_name() == name);
+        let kind = defined.map_or("?", |defined| defined.attribute_type().as_str());
+        format!("{name} ({kind}, {})", part.key_type().as_str())
+    });
+    parts.collect::<Vec<_>>().join(" + ")
+}
+
+async fn create(table: &Table) -> Result<()> {
+    match request(table, true)?.send().await {
+        Ok(_) => return Ok(()),
+        Err(error) if error.code() == Some("ResourceInUseException") => return Ok(()),
+        Err(error) if error.code() != Some("ValidationException") && !fault::is_denied(&error) => {
+            return Err(fault::failed(&table.name, CREATING, &error));
+        }
+        // A server that does not know tags, or a role that may not set them: a table without one serves as well.
+        Err(_) => {}
+    }
+    let untagged = request(table, false)?.send().await;
+    untagged.map(drop).map_err(|error| fault::failed(&table.name, CREATING, &error))
+}
+
+fn request(
+    table: &Table,
+    tagged: bool,
+) -> Result<aws_sdk_dynamodb::operation::create_table::builders::CreateTableFluentBuilder> {
+    let attribute = AttributeDefinition::builder()
+        .attribute_name(EVENT_KEY)
+        .attribute_type(ScalarAttributeType::S)
+        .build()
+        .map_err(unbuilt)?;
+    let key = KeySchemaElement::builder().attribute_name(EVENT_KEY).key_type(KeyType::Hash).build();
+    let tag = Tag::builder().key("Application").value("ichido").build().map_err(unbuilt)?;
+    Ok(table
+        .client
+        .create_table()
+        .table_name(&table.name)
+        .billing_mode(BillingMode::PayPerRequest)
+        .attribute_definitions(attribute)
+        .key_schema(key.map_err(unbuilt)?)
+        .set_tags(tagged.then(|| vec![tag])))
+}
+
+fn is_ready(found: &TableDescription) -> bool {
+    let status = found.table_status();
+    status == Some(&TableStatus::Active) || status == Some(&TableStatus::Updating)
+}
+
+async fn active(table: &Table) -> Result<TableDescription> {
+    let waiting = async {
+        loop {
+            if let Some(found) = describe(table).await?
+                && is_ready(&found)
+            {
+                return Ok(found);
+            }
+            tokio::time::sleep(ASK_EVERY).await;
+        }
+    };
+    let late = |_| Error::new(Kind::Timeout, "waiting until the new table is active").perhaps_done();
+    tokio::time::timeout(ACTIVE_WITHIN, waiting).await.map_err(late)?
+}
+
+async fn time_to_live(table: &Table) -> Result<Option<TimeToLiveDescription>> {
+    match table.client.describe_time_to_live().table_name(&table.name).send().await {
+        Ok(answer) => Ok(answer.time_to_live_description),
+        Err(error) => Err(fault::failed_read(&table.name, CHECKING, &error)),
+    }
+}
+
+async fn is_time_to_live_on(table: &Table) -> bool {
+    time_to_live(table).await.is_ok_and(|settings| settings.is_some_and(|settings| is_on(&settings)))
+}
+
+fn is_on(settings: &TimeToLiveDescription) -> bool {
+    let status = settings.time_to_live_status();
+    status == Some(&TimeToLiveStatus::Enabled) || status == Some(&TimeToLiveStatus::Enabling)
+}
+
+fn time_to_live_warning(table: &Table, settings: Option<&TimeToLiveDescription>) -> Option<String> {
+    let name = &table.name;
+    match settings.filter(|settings| is_on(settings)) {
+        None => Some(format!(
+            "table {name}: time to live is off, so what is over stays until a sweep; `ichido ledger init` turns it on"
+        )),
+        Some(settings) if settings.attribute_name() != Some(TTL) => {
+            let other = settings.attribute_name().unwrap_or("?");
+            Some(format!(
+                "table {name}: time to live uses attribute {other}, not {TTL}; what is over stays until a sweep"
+            ))
+        }
+        Some(_) => None,
+    }
+}
+
+async fn enable_time_to_live(table: &Table) -> Result<()> {
+    let specification = TimeToLiveSpecification::builder().attribute_name(TTL).enabled(true).build();
+    let call = table.client.update_time_to_live().table_name(&table.name);
+    let call = call.time_to_live_specification(specification.map_err(unbuilt)?);
+    match call.send().await {
+        Ok(_) => Ok(()),
+        Err(error) => Err(fault::failed(&table.name, "turning on time to live", &error)),
+    }
+}
+
+fn unbuilt(error: impl Into<BoxError>) -> Error {
+    Error::new(Kind::Unsupported("the client refuses a request of ours".to_owned()), CREATING)
+        .caused_by(error)
+}

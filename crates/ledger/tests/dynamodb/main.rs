@@ -1,0 +1,66 @@
+//! What is special about DynamoDB, on two real servers: dynoxide, and Amazon's DynamoDB Local.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::wildcard_enum_match_arm,
+    reason = "tests: what is unexpected fails them"
+)]
+
+mod claims;
+mod faults;
+mod marks;
+mod schema;
+mod support;
+
+#[path = "../support/proxy.rs"]
+mod proxy;
+
+/// Runs each test on both servers.
+macro_rules! on_both_servers {
+    ($($module:ident :: $test:ident,)+) => {
+        mod dynoxide {
+            $(#[tokio::test]
+            async fn $test() {
+                crate::$module::$test(crate::support::Server::of("ICHIDO_TEST_DYNAMODB_URL")).await;
+            })+
+        }
+        mod amazons_local {
+            $(#[tokio::test]
+            async fn $test() {
+                crate::$module::$test(crate::support::Server::of("ICHIDO_TEST_DYNAMODB_LOCAL_URL")).await;
+            })+
+        }
+    };
+}
+
+on_both_servers! {
+    marks::items_are_shared_with_consumers_written_after_the_seed,
+    marks::foreign_items_of_other_types_are_read,
+    marks::expired_mark_is_new_again_before_the_server_removes_it,
+    marks::mark_that_looks_like_a_claim_meets_none,
+    marks::large_batch_is_answered_in_order,
+    claims::lapse_is_watched_on_ones_own_steady_clock,
+    claims::renewal_restarts_the_watch,
+    claims::takeover_waits_for_the_silence_it_was_told,
+    claims::operator_judges_by_the_wall_clock,
+    claims::ttl_is_set_on_done_items_alone,
+    claims::large_outcome_leaves_a_tombstone,
+    claims::item_of_another_format_is_refused,
+    claims::one_of_many_claimers_wins,
+    claims::sweep_goes_on_where_it_stopped,
+    claims::list_pages_through_claims_alone,
+    faults::lost_reply_makes_no_duplicate_of_a_mark,
+    faults::lost_reply_makes_no_duplicate_of_a_claim,
+    faults::lost_reply_of_a_takeover_and_a_completion,
+    faults::throttling_is_told_apart_from_outage,
+    faults::refused_connection_has_no_effect,
+    faults::item_gone_when_read_back_is_asked_again,
+    faults::failed_read_changed_nothing,
+    faults::https_is_spoken_where_it_is_asked_for,
+    faults::no_answer_is_echoed,
+    schema::init_creates_the_seeds_table_and_is_idempotent,
+    schema::wrong_key_is_named,
+    schema::missing_table_is_an_outage_for_callers,
+    schema::replicas_need_the_operators_word,
+    schema::time_to_live_that_is_off_or_hidden_is_a_warning,
+}

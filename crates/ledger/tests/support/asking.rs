@@ -1,0 +1,91 @@
+//! Requests for tests that call a backend without a handle around it.
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
+
+use std::time::Duration;
+
+use ichido_core::mark::{self, Mark};
+use ichido_core::{
+    Claim, ClaimRequest, Fingerprint, Grant, Holder, InDoubtPolicy, Key, MarkKey, Metadata, Nonce, SystemEntropy,
+    Token,
+};
+use ichido_ledger::{Backend, Error, Kind};
+
+pub const LEASE_MS: u64 = 60_000;
+pub const RETENTION_MS: u64 = 3_600_000;
+
+/// The address of a server.
+pub fn server(variable: &str) -> String {
+    let url = std::env::var(variable).unwrap_or_default();
+    assert!(!url.is_empty(), "{variable} is not set: run `cargo xtask test`");
+    url
+}
+
+/// A text that nobody else has.
+pub fn unique() -> String {
+    Nonce::draw(&SystemEntropy).to_string()
+}
+
+pub fn key(text: &str) -> Key {
+    Key::unscoped(format!("{text}-{}", unique())).unwrap()
+}
+
+pub fn request(key: &Key) -> ClaimRequest {
+    ClaimRequest {
+        key: key.clone(),
+        fingerprint: Fingerprint::of(["request"]),
+        nonce: Nonce::draw(&SystemEntropy),
+        token: Token::draw(&SystemEntropy),
+        lease_ms: LEASE_MS,
+        retention_ms: RETENTION_MS,
+        holder: Holder::Remote,
+        metadata: Metadata::default(),
+        in_doubt: InDoubtPolicy::Reject,
+    }
+}
+
+pub fn marking(text: &str) -> mark::Request {
+    mark::Request {
+        key: MarkKey::new(text).unwrap(),
+        nonce: Nonce::draw(&SystemEntropy),
+        retention_ms: RETENTION_MS,
+        metadata: Metadata::default(),
+    }
+}
+
+/// Claims, and asks again as long as the answer is to do so.
+pub async fn claim(ledger: &dyn Backend, request: &ClaimRequest) -> Claim {
+    loop {
+        match ledger.claim(request).await {
+            Ok(answer) => return answer,
+            Err(error) if *error.kind() == Kind::Contended => tokio::time::sleep(Duration::from_millis(1)).await,
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+}
+
+pub async fn granted(ledger: &dyn Backend, key: &Key) -> Grant {
+    grant(claim(ledger, &request(key)).await)
+}
+
+pub fn grant(answer: Claim) -> Grant {
+    match answer {
+        Claim::Granted(grant) => grant,
+        Claim::Held { .. } | Claim::InDoubt(_) | Claim::Done(_) | Claim::Mismatch => panic!("{answer:?}"),
+    }
+}
+
+/// How many of the marks are new.
+pub fn count_new(marks: &[Mark]) -> usize {
+    marks.iter().filter(|mark| **mark == Mark::New).count()
+}
+
+/// The error, its causes and its innards, all in one text.
+pub fn everything(error: &Error) -> String {
+    let mut text = format!("{error} {error:?}");
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        text.push_str(&format!(" {inner} {inner:?}"));
+        cause = inner.source();
+    }
+    text
+}

@@ -1,0 +1,160 @@
+//! A backend beside the memory ledger, which is the rules and nothing else: whatever is asked, both must say the same.
+//!
+//! Leases are either over at once or not during the test, and so is retention; a pause after each step lets both
+//! ledgers' clocks pass what is over. So the answers do not depend on how fast either of them is.
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ichido_core::{
+    Claim, ClaimRequest, Done, Doubt, Entropy, Fingerprint, Holder, InDoubtPolicy, Key, Metadata, Nonce, Outcome,
+    Record, Resolution, SeededEntropy, Settle, State, SystemClock, Timestamp, Token,
+};
+use ichido_ledger::memory::Memory;
+use ichido_ledger::{Backend, Maintain};
+
+const LONG_MS: u64 = 3_600_000;
+const STEPS: usize = 150;
+
+/// Runs a random story, the same for the same seed, on both ledgers.
+pub async fn agrees_with_the_rules(ledger: &dyn Backend, seed: u64) {
+    let rules = Memory::new(Arc::new(SystemClock::default()), 1_000);
+    let mut story = Story::new(seed);
+    for step in 0..STEPS {
+        let key = story.pick(&story.keys.clone());
+        let (told, expected) = story.step(ledger, &rules, &key).await;
+        assert_eq!(told, expected, "seed {seed}, step {step}");
+        tokio::time::sleep(Duration::from_millis(4)).await;
+        let (seen, expected) = (ledger.look(&key).await.unwrap(), rules.look(&key).await.unwrap());
+        assert_eq!(seen.map(timeless), expected.map(timeless), "seed {seed}, after step {step}");
+    }
+}
+
+struct Story {
+    chance: SeededEntropy,
+    keys: Vec<Key>,
+    tokens: Vec<Token>,
+    nonces: Vec<Nonce>,
+}
+
+impl Story {
+    fn new(seed: u64) -> Self {
+        let chance = SeededEntropy::new(seed);
+        let texts = ["plain", "zero\0in it", "sépârateurs:%_\\'\"", "長い"];
+        let run = super::asking::unique();
+        let keys = texts.iter().map(|text| Key::unscoped(format!("{text}{run}")).unwrap()).collect();
+        let tokens = (0..4).map(|_| Token::draw(&chance)).collect();
+        let nonces = (0..4).map(|_| Nonce::draw(&chance)).collect();
+        Self { chance, keys, tokens, nonces }
+    }
+
+    fn pick<T: Clone>(&self, from: &[T]) -> T {
+        from[usize::from(self.chance.draw()[0]) % from.len()].clone()
+    }
+
+    async fn step(&self, ledger: &dyn Backend, rules: &Memory, key: &Key) -> (String, String) {
+        match self.pick(&[0, 0, 0, 1, 1, 1, 1, 2, 3]) {
+            0 => {
+                let request = self.request(key);
+                (claimed(ledger.claim(&request).await), claimed(rules.claim(&request).await))
+            }
+            1 => {
+                let (token, word) = (self.token(rules, key).await, self.word());
+                let told = ledger.settle(key, token, &word).await.unwrap();
+                (format!("{word:?} {told:?}"), format!("{word:?} {:?}", rules.settle(key, token, &word).await.unwrap()))
+            }
+            2 => {
+                let word = self.pick(&[Resolution::Absent, Resolution::Release, Resolution::Done(self.outcome())]);
+                let told = ledger.resolve(key, &word).await.unwrap();
+                (format!("{word:?} {told:?}"), format!("{word:?} {:?}", rules.resolve(key, &word).await.unwrap()))
+            }
+            _ => {
+                let record = self.foreign(rules, key).await;
+                let told = ledger.adopt(&record).await.unwrap();
+                (format!("adopt {told:?}"), format!("adopt {:?}", rules.adopt(&record).await.unwrap()))
+            }
+        }
+    }
+
+    fn request(&self, key: &Key) -> ClaimRequest {
+        let metadata = [("name".to_owned(), self.pick(&["", "zero\0", "\u{1f600}"]).to_owned())];
+        ClaimRequest {
+            key: key.clone(),
+            fingerprint: Fingerprint::of([self.pick(&["a", "a", "a", "b"])]),
+            nonce: self.pick(&self.nonces),
+            token: Token::draw(&self.chance),
+            lease_ms: self.pick(&[1, LONG_MS]),
+            retention_ms: self.pick(&[0, LONG_MS, LONG_MS]),
+            holder: self.pick(&[Holder::Process, Holder::Remote]),
+            metadata: Metadata::new(metadata).unwrap(),
+            in_doubt: self.pick(&[
+                InDoubtPolicy::Reject,
+                InDoubtPolicy::Retry { silent_ms: 1 },
+                InDoubtPolicy::Retry { silent_ms: LONG_MS },
+            ]),
+        }
+    }
+
+    /// Mostly the current one.
+    async fn token(&self, rules: &Memory, key: &Key) -> Token {
+        let current = rules.look(key).await.unwrap().map(|record| record.token);
+        let stale = self.pick(&self.tokens);
+        self.pick(&[current.unwrap_or(stale), current.unwrap_or(stale), current.unwrap_or(stale), stale])
+    }
+
+    fn word(&self) -> Settle {
+        self.pick(&[
+            Settle::Renew { lease_ms: 1 },
+            Settle::Renew { lease_ms: LONG_MS },
+            Settle::Complete(self.outcome()),
+            Settle::Release,
+            Settle::Doubt(self.pick(&["", "zero\0", "timeout"]).to_owned()),
+        ])
+    }
+
+    fn outcome(&self) -> Outcome {
+        let bytes = self.chance.draw().to_vec();
+        self.pick(&[Outcome::kept(bytes), Outcome::kept(Vec::new()), Outcome::Tombstone("zero\0".to_owned())])
+    }
+
+    async fn foreign(&self, rules: &Memory, key: &Key) -> Record {
+        let now = Timestamp(ichido_core::Clock::now(&SystemClock::default()).0);
+        let token = self.token(rules, key).await;
+        Record {
+            key: key.clone(),
+            fingerprint: Fingerprint::of(["a"]),
+            nonce: self.pick(&self.nonces),
+            token,
+            attempt: 3,
+            holder: Holder::Process,
+            claimed_at: now,
+            renewed_at: now,
+            renewals: u32::MAX,
+            lease_ms: 7,
+            retention_ms: LONG_MS,
+            metadata: Metadata::default(),
+            state: State::Done(Done { outcome: self.outcome(), completed_at: now }),
+        }
+    }
+}
+
+/// An answer without its times, which two ledgers cannot agree on.
+fn claimed(answer: ichido_ledger::Result<Claim>) -> String {
+    match answer.unwrap() {
+        Claim::Held { .. } => "held".to_owned(),
+        Claim::InDoubt(doubt) => format!("in doubt: {:?}", doubt.reason),
+        Claim::Granted(grant) => format!("granted {:?} {} {}", grant.token, grant.attempt, grant.lease_ms),
+        told @ (Claim::Done(_) | Claim::Mismatch) => format!("{told:?}"),
+    }
+}
+
+fn timeless(record: Record) -> Record {
+    let zero = Timestamp::default();
+    let state = match record.state {
+        State::Running => State::Running,
+        State::InDoubt(doubt) => State::InDoubt(Doubt { since: zero, ..doubt }),
+        State::Done(done) => State::Done(Done { completed_at: zero, ..done }),
+    };
+    Record { claimed_at: zero, renewed_at: zero, state, ..record }
+}

@@ -1,0 +1,330 @@
+//! A proxy that breaks connections on demand, to stand between a ledger and a real server.
+//!
+//! It works on TCP: a *request* is one burst of bytes from the client, as one read returns it. That is exact enough
+//! for clients that write a request and wait for its reply. [`Fault::Answer`] alone knows HTTP/1.1: it takes in the
+//! whole request before it answers in the server's place.
+//!
+//! A fault holds from [`Proxy::set`] on, for open connections as well as for new ones. Those with a count wear off
+//! by themselves. The proxy lives on a thread of its own, so that a test may pause its time.
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
+#![allow(clippy::expect_used, reason = "a test that cannot have its proxy fails")]
+
+use std::future;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+const BUFFER_BYTES: usize = 64 * 1024;
+/// How long a change may take; after a refusal the port must be had again, and another process may have taken it.
+const PATIENCE: Duration = Duration::from_secs(5);
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// What goes wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing: bytes pass in both directions.
+    None,
+    /// The next `times` requests that contain `to` reach the server; as it replies, the connection is cut.
+    LoseReply { to: &'static str, times: usize },
+    /// The next `times` requests that contain `to` are dropped and their connections cut: the server never sees them.
+    LoseRequest { to: &'static str, times: usize },
+    /// The next `times` HTTP requests that contain `to` get this answer, and the server never sees them.
+    Answer { to: &'static str, times: usize, status: u16, body: String },
+    /// Connections are accepted and stay open; bytes go nowhere, and nothing comes back.
+    BlackHole,
+    /// Connections are refused and open ones are cut.
+    Refuse,
+    /// The proxy is gone for good.
+    End,
+}
+
+/// A listener in front of a server.
+#[derive(Debug)]
+pub struct Proxy {
+    addr: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    upstream: SocketAddr,
+    fault: Mutex<Fault>,
+    /// Counts the calls of `set`, so that connections notice them.
+    version: watch::Sender<u64>,
+    /// The version that new connections meet.
+    in_force: AtomicU64,
+    connections: AtomicUsize,
+    requests: AtomicUsize,
+    faults: AtomicUsize,
+}
+
+impl Proxy {
+    /// Listens on a free port of the loopback and forwards to `upstream`.
+    pub fn start(upstream: SocketAddr) -> Proxy {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        listener.set_nonblocking(true).expect("a listener that does not block");
+        let addr = listener.local_addr().expect("the address of the proxy");
+        let shared = Arc::new(Shared {
+            upstream,
+            fault: Mutex::new(Fault::None),
+            version: watch::Sender::new(0),
+            in_force: AtomicU64::new(0),
+            connections: AtomicUsize::new(0),
+            requests: AtomicUsize::new(0),
+            faults: AtomicUsize::new(0),
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let accepting = shared.clone();
+        thread::spawn(move || {
+            runtime.block_on(async {
+                let listener = TcpListener::from_std(listener).expect("a listener");
+                accept(listener, addr, accepting).await;
+            });
+        });
+        Proxy { addr, shared }
+    }
+
+    /// Where clients connect.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Sets what goes wrong from now on: when it returns, connections are refused or accepted again.
+    pub fn set(&self, fault: Fault) {
+        let version = self.announce(fault);
+        let looks = PATIENCE.as_millis() / LOOK_AGAIN.as_millis();
+        for _ in 0..looks {
+            if self.shared.in_force.load(Ordering::SeqCst) >= version {
+                return;
+            }
+            thread::sleep(LOOK_AGAIN);
+        }
+        panic!("the proxy did not follow; perhaps its port was taken by another process");
+    }
+
+    fn announce(&self, fault: Fault) -> u64 {
+        *self.shared.fault.lock().expect("no panic under the lock") = fault;
+        self.shared.version.send_modify(|version| *version += 1);
+        *self.shared.version.borrow()
+    }
+
+    /// How many connections were accepted.
+    pub fn connections(&self) -> usize {
+        self.shared.connections.load(Ordering::SeqCst)
+    }
+
+    /// How many bursts of bytes came from clients.
+    pub fn requests(&self) -> usize {
+        self.shared.requests.load(Ordering::SeqCst)
+    }
+
+    /// How many requests met a fault with a count.
+    pub fn faults(&self) -> usize {
+        self.shared.faults.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.announce(Fault::End);
+    }
+}
+
+/// What becomes of one request.
+enum Verdict {
+    Forward,
+    ForwardAndCut,
+    Cut,
+    Answer(Vec<u8>),
+    Vanish,
+}
+
+impl Shared {
+    fn is(&self, fault: &Fault) -> bool {
+        *self.fault.lock().expect("no panic under the lock") == *fault
+    }
+
+    fn judge(&self, request: &[u8]) -> Verdict {
+        self.requests.fetch_add(1, Ordering::SeqCst);
+        let mut fault = self.fault.lock().expect("no panic under the lock");
+        let (to, times, verdict) = match &mut *fault {
+            Fault::None => return Verdict::Forward,
+            Fault::Refuse | Fault::End => return Verdict::Cut,
+            Fault::BlackHole => return Verdict::Vanish,
+            Fault::LoseReply { to, times } => (to, times, Verdict::ForwardAndCut),
+            Fault::LoseRequest { to, times } => (to, times, Verdict::Cut),
+            Fault::Answer { to, times, status, body } => (to, times, Verdict::Answer(http(*status, body))),
+        };
+        if *times == 0 || !contains(request, to.as_bytes()) {
+            return Verdict::Forward;
+        }
+        *times -= 1;
+        self.faults.fetch_add(1, Ordering::SeqCst);
+        verdict
+    }
+
+    /// Returns when the fault is set anew.
+    async fn changed(&self, seen: &mut watch::Receiver<u64>) {
+        if seen.changed().await.is_err() {
+            future::pending::<()>().await;
+        }
+    }
+}
+
+async fn accept(listener: TcpListener, addr: SocketAddr, shared: Arc<Shared>) {
+    let mut listener = Some(listener);
+    let mut version = shared.version.subscribe();
+    while !shared.is(&Fault::End) {
+        let current = *version.borrow_and_update();
+        if shared.is(&Fault::Refuse) {
+            listener = None;
+            shared.in_force.store(current, Ordering::SeqCst);
+            shared.changed(&mut version).await;
+            continue;
+        }
+        let open = match listener.take() {
+            Some(open) => open,
+            None => rebind(addr).await,
+        };
+        shared.in_force.store(current, Ordering::SeqCst);
+        tokio::select! {
+            () = shared.changed(&mut version) => {}
+            accepted = open.accept() => {
+                if let Ok((client, _)) = accepted {
+                    shared.connections.fetch_add(1, Ordering::SeqCst);
+                    tokio::spawn(carry(client, shared.clone()));
+                }
+            }
+        }
+        listener = Some(open);
+    }
+}
+
+async fn rebind(addr: SocketAddr) -> TcpListener {
+    let tries = async {
+        loop {
+            match TcpListener::bind(addr).await {
+                Ok(listener) => return listener,
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, tries).await.expect("the proxy's port is free again")
+}
+
+/// Carries one connection until either side ends it or a fault does.
+async fn carry(client: TcpStream, shared: Arc<Shared>) {
+    let mut version = shared.version.subscribe();
+    if shared.is(&Fault::BlackHole) {
+        return shared.changed(&mut version).await;
+    }
+    let Ok(server) = TcpStream::connect(shared.upstream).await else { return };
+    let _ = (client.set_nodelay(true), server.set_nodelay(true));
+    let (from_client, mut to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
+    let (losing, lost) = watch::channel(false);
+    let answer = tokio::select! {
+        answer = upward(from_client, to_server, &shared, &losing) => answer,
+        () = downward(from_server, &mut to_client, &shared, &lost) => None,
+        () = refused(&shared) => None,
+    };
+    if let Some(answer) = answer {
+        let _ = to_client.write_all(&answer).await;
+        let _ = to_client.shutdown().await;
+    }
+}
+
+async fn refused(shared: &Shared) {
+    let mut version = shared.version.subscribe();
+    while !shared.is(&Fault::Refuse) {
+        shared.changed(&mut version).await;
+    }
+}
+
+/// Client to server. Returns an answer to give in the server's place.
+async fn upward(
+    mut client: OwnedReadHalf,
+    mut server: OwnedWriteHalf,
+    shared: &Shared,
+    losing: &watch::Sender<bool>,
+) -> Option<Vec<u8>> {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    let mut version = shared.version.subscribe();
+    loop {
+        let count = client.read(&mut buffer).await.ok().filter(|count| *count > 0)?;
+        let burst = &buffer[..count];
+        match shared.judge(burst) {
+            Verdict::Forward => server.write_all(burst).await.ok()?,
+            Verdict::ForwardAndCut => {
+                losing.send_replace(true);
+                server.write_all(burst).await.ok()?;
+            }
+            Verdict::Cut => return None,
+            Verdict::Answer(answer) => {
+                finish_request(&mut client, burst.to_vec()).await?;
+                return Some(answer);
+            }
+            Verdict::Vanish => {
+                shared.changed(&mut version).await;
+                return None;
+            }
+        }
+    }
+}
+
+/// Server to client, until a reply is to be lost.
+async fn downward(
+    mut server: OwnedReadHalf,
+    client: &mut OwnedWriteHalf,
+    shared: &Shared,
+    lost: &watch::Receiver<bool>,
+) {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    let mut version = shared.version.subscribe();
+    while let Ok(count) = server.read(&mut buffer).await {
+        if count == 0 || *lost.borrow() {
+            return;
+        }
+        if shared.is(&Fault::BlackHole) {
+            return shared.changed(&mut version).await;
+        }
+        if client.write_all(&buffer[..count]).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Reads the rest of an HTTP request whose beginning is at hand: a socket closed over unread bytes resets.
+async fn finish_request(client: &mut OwnedReadHalf, mut request: Vec<u8>) -> Option<()> {
+    while !is_whole(&request) {
+        if client.read_buf(&mut request).await.ok()? == 0 {
+            return None;
+        }
+    }
+    Some(())
+}
+
+fn is_whole(request: &[u8]) -> bool {
+    let Some(end) = request.windows(4).position(|window| window == b"\r\n\r\n") else { return false };
+    let head = String::from_utf8_lossy(&request[..end]).to_ascii_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
+    let length = length.and_then(|length| length.trim().parse().ok()).unwrap_or(0);
+    request.len() >= end + 4 + length
+}
+
+fn http(status: u16, body: &str) -> Vec<u8> {
+    let length = body.len();
+    let head = format!("HTTP/1.1 {status} Injected\r\ncontent-length: {length}\r\nconnection: close\r\n");
+    format!("{head}content-type: application/x-amz-json-1.0\r\n\r\n{body}").into_bytes()
+}
+
+fn contains(request: &[u8], part: &[u8]) -> bool {
+    part.is_empty() || request.windows(part.len()).any(|window| window == part)
+}

@@ -1,0 +1,60 @@
+//! A relay whose connections can fall into a void: they stay open, swallow what they are given, and never answer.
+//! Unlike a fault of the proxy, this does not end: a connection that is in the void stays there.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+pub(crate) struct Relay {
+    pub(crate) address: SocketAddr,
+    /// One flag per connection generation: set, all connections made until then are in the void.
+    current: Arc<std::sync::Mutex<Arc<AtomicBool>>>,
+}
+
+impl Relay {
+    pub(crate) async fn start(upstream: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let current: Arc<std::sync::Mutex<Arc<AtomicBool>>> = Arc::default();
+        let flags = current.clone();
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let void = flags.lock().unwrap().clone();
+                tokio::spawn(relay(client, upstream, void));
+            }
+        });
+        Self { address, current }
+    }
+
+    /// Lets every connection of now fall; new ones are sound.
+    pub(crate) fn swallow(&self) {
+        let fallen = std::mem::take(&mut *self.current.lock().unwrap());
+        fallen.store(true, Ordering::SeqCst);
+    }
+}
+
+async fn relay(client: TcpStream, upstream: SocketAddr, void: Arc<AtomicBool>) {
+    let server = TcpStream::connect(upstream).await.unwrap();
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = server.into_split();
+    tokio::spawn({
+        let void = void.clone();
+        async move {
+            let mut buffer = vec![0; 65_536];
+            while let Ok(count @ 1..) = from_server.read(&mut buffer).await {
+                if !void.load(Ordering::SeqCst) && to_client.write_all(&buffer[..count]).await.is_err() {
+                    break;
+                }
+            }
+        }
+    });
+    let mut buffer = vec![0; 65_536];
+    while let Ok(count @ 1..) = from_client.read(&mut buffer).await {
+        if !void.load(Ordering::SeqCst) && to_server.write_all(&buffer[..count]).await.is_err() {
+            break;
+        }
+    }
+}
