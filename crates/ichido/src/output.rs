@@ -1,6 +1,6 @@
 //! What people and scripts read: tables, JSON, times, and the log on standard error.
 
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
+use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{ContentArrangement, Table};
 use ichido_core::Timestamp;
 use serde::Serialize;
@@ -19,7 +19,7 @@ pub(crate) fn start_logging() -> Result<(), Failure> {
 
 pub(crate) fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
-    table.load_preset(UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
+    table.load_style(UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(header.iter().copied());
     table
 }

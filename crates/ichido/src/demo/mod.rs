@@ -116,7 +116,7 @@ impl Story<'_> {
                 Some(("done", key)) => {
                     round.done.insert(key.to_owned());
                 }
-                Some(("repeats", count)) => round.repeats += count.parse::<u64>().unwrap_or_default(),
+                Some(("repeat", _)) => round.repeats += 1,
                 Some(_) | None => {}
             }
             if kill_after.is_some_and(|enough| round.done.len() >= enough as usize) {

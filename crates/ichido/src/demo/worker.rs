@@ -37,24 +37,21 @@ pub(crate) async fn run(args: &WorkerArgs) -> Result<(), Failure> {
     for _ in 0..args.workers {
         workers.spawn(work(ledger.clone(), effects.clone(), calls.clone()));
     }
-    let mut repeats = 0;
     for worker in workers.join_all().await {
-        repeats += worker?;
+        worker?;
     }
-    acknowledge(&format!("repeats {repeats}"))?;
     Ok(ledger.close().await?)
 }
 
-/// Takes calls off the list until there are none; returns how many were answered without running anything.
+/// Takes calls off the list until there are none, and acknowledges each.
 async fn work(
     ledger: Ledger,
     effects: Arc<std::fs::File>,
     calls: Arc<(Vec<u32>, AtomicU64)>,
-) -> Result<u64, Failure> {
-    let mut repeats = 0;
+) -> Result<(), Failure> {
     loop {
         let next = usize::try_from(calls.1.fetch_add(1, Ordering::Relaxed)).unwrap_or(usize::MAX);
-        let Some(number) = calls.0.get(next) else { return Ok(repeats) };
+        let Some(number) = calls.0.get(next) else { return Ok(()) };
         let key = Key::unscoped(key_text(*number))?;
         match ledger.claim(&ledger.request(key.clone())).await?.claim {
             Claim::Granted(grant) => {
@@ -65,7 +62,9 @@ async fn work(
                     acknowledge(&format!("done {}", key.text()))?;
                 }
             }
-            Claim::Held { .. } | Claim::InDoubt(_) | Claim::Done(_) | Claim::Mismatch => repeats += 1,
+            Claim::Held { .. } | Claim::InDoubt(_) | Claim::Done(_) | Claim::Mismatch => {
+                acknowledge(&format!("repeat {}", key.text()))?;
+            }
         }
     }
 }

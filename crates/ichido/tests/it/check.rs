@@ -35,7 +35,7 @@ fn a_failed_check_exits_with_1() {
     let output = run(dir.path(), &["check", "--ledger", &url]);
     assert!(stdout(&output).contains("FAILED"), "{}", stdout(&output));
     let line = refused(dir.path(), &["check", "--ledger", &url], 1);
-    assert!(line.contains("1 of 2 checks failed"), "{line}");
+    assert!(line.contains("1 of 3 checks failed"), "{line}");
 }
 
 #[test]
