@@ -4,7 +4,15 @@
 //! that name. A case is added here once, and every backend gets it. Cases use keys of their own, so they may share a
 //! store and run side by side. They run in real time against real stores: whatever waits, waits with a bound.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::wildcard_enum_match_arm,
+    reason = "cases are tests: what is unexpected fails them"
+)]
+
 pub mod claims;
+pub mod history;
 pub mod leases;
 pub mod marks;
 pub mod operators;
@@ -159,7 +167,8 @@ pub(crate) async fn lapse(ledger: &Ledger, key: &Key) {
 
 /// Takes a lapsed claim over.
 pub(crate) async fn take_over(ledger: &Ledger, key: &Key) -> Grant {
-    let request = ClaimRequest { in_doubt: InDoubtPolicy::Retry { silent_ms: 0 }, ..request(ledger, key, LONG_MS) };
+    let request =
+        ClaimRequest { in_doubt: InDoubtPolicy::Retry { silent_ms: 0 }, ..request(ledger, key, LONG_MS) };
     grant_of(claim_past_lease(ledger, &request).await)
 }
 

@@ -52,6 +52,8 @@ pub(crate) struct Fallback {
     mode: RwLock<Mode>,
     asking: Asking,
     owed: Mutex<Owed>,
+    /// Held while a claim that is owed is asked for or settled, so that none is granted here as its key is given up.
+    owed_turn: tokio::sync::Mutex<()>,
     meters: Meters,
 }
 
@@ -82,68 +84,86 @@ impl Fallback {
             mode: RwLock::new(Mode::Healthy),
             asking: Asking::default(),
             owed: Mutex::default(),
+            owed_turn: tokio::sync::Mutex::default(),
             meters: Meters::new(),
         }
     }
 
     pub(crate) async fn mark(self: &Arc<Self>, requests: &[mark::Request]) -> Result<Vec<Marked>> {
         let keys: Vec<Index> = requests.iter().map(|request| request.key.index()).collect();
-        if let Some(asked) = self.ask_primary(&keys).await {
-            match self.primary.mark(requests).await {
-                Ok(marks) => {
-                    self.mirror_marks(requests, &marks).await;
-                    return Ok(marks.into_iter().map(|mark| Marked { mark, degraded: false }).collect());
+        loop {
+            if let Some(asked) = self.ask_primary(&keys).await {
+                match self.primary.mark(requests).await {
+                    Ok(marks) => {
+                        self.mirror_marks(requests, &marks).await;
+                        return Ok(marks.into_iter().map(|mark| Marked { mark, degraded: false }).collect());
+                    }
+                    Err(error) if error.is_outage() => self.degrade(&error).await,
+                    Err(error) => return Err(error),
                 }
-                Err(error) if error.is_outage() => self.degrade(&error).await,
-                Err(error) => return Err(error),
+                drop(asked);
             }
-            drop(asked);
+            // The primary came back meanwhile, and was told everything: it is the one to ask.
+            let Some(_mode) = self.local_turn(&keys).await else { continue };
+            let mut marked = Vec::with_capacity(requests.len());
+            for request in requests {
+                let mark = self.mark_locally(request).await?;
+                marked.push(Marked { mark, degraded: true });
+            }
+            return Ok(marked);
         }
-        let _mode = self.local_turn(&keys).await;
-        let mut marked = Vec::with_capacity(requests.len());
-        for request in requests {
-            let mark = self.mark_locally(request).await?;
-            marked.push(Marked { mark, degraded: true });
-        }
-        Ok(marked)
     }
 
     pub(crate) async fn claim(self: &Arc<Self>, request: &ClaimRequest) -> Result<Claimed> {
         let index = request.key.index();
-        if self.owed().has_claim(index) {
-            return Ok(Claimed { claim: self.local.claim(request).await?, degraded: true });
-        }
-        if let Some(asked) = self.ask_primary(&[index]).await {
-            match self.primary.claim(request).await {
-                Ok(claim) => {
-                    if matches!(claim, Claim::Granted(_)) {
-                        // Full or not, the primary has granted: the mirror is best effort.
-                        let _ = self.mirror.claim(request).await;
-                    }
-                    return Ok(Claimed { claim, degraded: false });
-                }
-                Err(error) if error.is_outage() => self.degrade(&error).await,
-                Err(error) => return Err(error),
+        loop {
+            if let Some(claim) = self.claim_owed(request).await? {
+                return Ok(Claimed { claim, degraded: true });
             }
-            drop(asked);
-        }
-        let _mode = self.local_turn(&[index]).await;
-        if let Some(claim) = self.mirror.peek_claim(request) {
+            if let Some(asked) = self.ask_primary(&[index]).await {
+                // Granted here just before the primary came back. From now on nobody is: `asked` is known to all.
+                if self.owed().has_claim(index) {
+                    continue;
+                }
+                match self.primary.claim(request).await {
+                    Ok(claim) => {
+                        if matches!(claim, Claim::Granted(_)) {
+                            // Full or not, the primary has granted: the mirror is best effort.
+                            let _ = self.mirror.claim(request).await;
+                        }
+                        return Ok(Claimed { claim, degraded: false });
+                    }
+                    Err(error) if error.is_outage() => self.degrade(&error).await,
+                    Err(error) => return Err(error),
+                }
+                drop(asked);
+            }
+            let Some(_mode) = self.local_turn(&[index]).await else { continue };
+            if let Some(claim) = self.mirror.peek_claim(request) {
+                return Ok(Claimed { claim, degraded: true });
+            }
+            let claim = self.local.claim(request).await?;
+            if matches!(claim, Claim::Granted(_)) {
+                self.owed().add_claim(&request.key);
+            }
             return Ok(Claimed { claim, degraded: true });
         }
-        let claim = self.local.claim(request).await?;
-        if matches!(claim, Claim::Granted(_)) {
-            self.owed().add_claim(&request.key);
+    }
+
+    /// A claim on a key that was granted here, and of which the primary knows nothing yet.
+    async fn claim_owed(&self, request: &ClaimRequest) -> Result<Option<Claim>> {
+        if !self.owed().has_claim(request.key.index()) {
+            return Ok(None);
         }
-        Ok(Claimed { claim, degraded: true })
+        let _turn = self.owed_turn.lock().await;
+        if !self.owed().has_claim(request.key.index()) {
+            return Ok(None);
+        }
+        self.local.claim(request).await.map(Some)
     }
 
     pub(crate) async fn settle(self: &Arc<Self>, key: &Key, token: Token, word: &Settle) -> Result<Settled> {
-        if self.owed().has_claim(key.index()) {
-            let settled = self.local.settle(key, token, word).await?;
-            if settled == Settled::Applied {
-                self.local_claim_settled(key, word).await;
-            }
+        if let Some(settled) = self.settle_owed(key, token, word).await? {
             return Ok(settled);
         }
         let settled = self.primary.settle(key, token, word).await?;
@@ -151,6 +171,30 @@ impl Fallback {
             let _ = self.mirror.settle(key, token, word).await;
         }
         Ok(settled)
+    }
+
+    async fn settle_owed(
+        self: &Arc<Self>,
+        key: &Key,
+        token: Token,
+        word: &Settle,
+    ) -> Result<Option<Settled>> {
+        if !self.owed().has_claim(key.index()) {
+            return Ok(None);
+        }
+        let turn = self.owed_turn.lock().await;
+        if !self.owed().has_claim(key.index()) {
+            return Ok(None);
+        }
+        let settled = self.local.settle(key, token, word).await?;
+        if settled == Settled::Applied && *word == Settle::Release {
+            self.owed().remove_claim(key.index());
+        }
+        drop(turn);
+        if settled == Settled::Applied && matches!(word, Settle::Complete(_)) {
+            self.tell_if_healthy().await;
+        }
+        Ok(Some(settled))
     }
 
     /// In healthy times: leave to ask the primary, known to all others until it is dropped.
@@ -168,13 +212,17 @@ impl Fallback {
         }
     }
 
-    /// Waits until nobody asks the primary for these keys, then keeps the mode from changing.
-    async fn local_turn(&self, keys: &[Index]) -> tokio::sync::RwLockReadGuard<'_, Mode> {
+    /// Waits until nobody asks the primary for these keys, then keeps the mode from changing. None if the primary is
+    /// back: what is answered here from then on, it would never be told.
+    async fn local_turn(&self, keys: &[Index]) -> Option<tokio::sync::RwLockReadGuard<'_, Mode>> {
         loop {
             let answered = self.asking.answered();
             let mode = self.mode.read().await;
+            if *mode == Mode::Healthy {
+                return None;
+            }
             if !self.asking.any(keys) {
-                return mode;
+                return Some(mode);
             }
             drop(mode);
             answered.await;

@@ -10,10 +10,17 @@ use std::time::Duration;
 
 use ichido_core::mark::{self, Mark};
 use ichido_core::{Adopted, Claim, ClaimRequest, Key, Now, Record, Settle, Settled, Token};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use crate::meters::{Meters, Verb};
 use crate::{Backend, Effect, Error, Kind, Result, Settings};
+
+/// Marks that share one call and one deadline: a large batch does not time out for being large, and a try that failed
+/// repeats no more than this.
+const MARKS_PER_CALL: usize = 500;
+
+/// Work on many records may take so many times as long as a call.
+const MAINTENANCE: u32 = 12;
 
 #[derive(Clone)]
 pub(crate) struct Guard {
@@ -54,7 +61,10 @@ impl Guard {
     }
 
     pub(crate) async fn mark(&self, requests: &[mark::Request]) -> Result<Vec<Mark>> {
-        let (marks, _) = self.call(Verb::Mark, || self.backend.mark(requests)).await?;
+        let mut marks = Vec::with_capacity(requests.len());
+        for chunk in requests.chunks(MARKS_PER_CALL) {
+            marks.extend(self.call(Verb::Mark, || self.backend.mark(chunk)).await?.0);
+        }
         self.meters.marked(&marks);
         Ok(marks)
     }
@@ -63,10 +73,33 @@ impl Guard {
         Ok(self.call(Verb::Adopt, || self.backend.adopt(record)).await?.0)
     }
 
-    /// A call of an operator: measured and bounded, not repeated.
-    pub(crate) async fn maintain<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+    /// A question of an operator: measured, and bounded like a caller's, not repeated.
+    pub(crate) async fn consult<T>(
+        &self,
+        doing: &'static str,
+        call: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        self.within(self.settings.timeout, doing, call).await
+    }
+
+    /// Work that an operator orders, which may touch many records: measured, and bounded more generously.
+    pub(crate) async fn maintain<T>(
+        &self,
+        doing: &'static str,
+        call: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        self.within(self.settings.timeout.saturating_mul(MAINTENANCE), doing, call).await
+    }
+
+    async fn within<T>(
+        &self,
+        bound: Duration,
+        doing: &'static str,
+        call: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
         let started = self.settings.clock.steady();
-        let result = call.await;
+        let late = |_| Err(Error::new(Kind::Timeout, doing).perhaps_done());
+        let result = timeout(bound, call).await.unwrap_or_else(late);
         self.meters.call(
             Verb::Maintain,
             self.settings.clock.steady().saturating_sub(started),
@@ -102,7 +135,9 @@ impl Guard {
             if error.effect() == Effect::Unknown {
                 before = Before::Perhaps;
             }
-            let next = Instant::now() + self.jitter(pause);
+            // A concurrent change is over by now; a server that is out is not.
+            let wait = if *error.kind() == Kind::Contended { pause / 16 } else { pause };
+            let next = Instant::now() + self.jitter(wait);
             if !error.is_transient() || next >= deadline {
                 return Err(if before == Before::Perhaps { error.perhaps_done() } else { error });
             }

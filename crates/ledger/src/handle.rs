@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use ichido_core::mark::{self, Mark};
 use ichido_core::{
-    Adopted, Claim, ClaimRequest, Fingerprint, Grant, Holder, InDoubtPolicy, Key, LimitError, Limits, MarkKey,
-    Metadata, Nonce, Now, Outcome, Record, Resolution, Resolved, Settle, Settled, Token,
+    Adopted, Claim, ClaimRequest, Fingerprint, Grant, Holder, InDoubtPolicy, Key, LimitError, Limits,
+    MarkKey, Metadata, Nonce, Now, Outcome, Record, Resolution, Resolved, Settle, Settled, Token,
 };
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::TaskTracker;
@@ -197,12 +197,12 @@ impl Ledger {
 
     /// What is remembered of a key, with its outcome.
     pub async fn look(&self, key: &Key) -> Result<Option<Record>> {
-        self.guard.maintain(self.guard.backend.look(key)).await
+        self.guard.consult("looking at a claim", self.guard.backend.look(key)).await
     }
 
     /// A page of claims.
     pub async fn list(&self, query: &Query) -> Result<Page> {
-        self.guard.maintain(self.guard.backend.list(query)).await
+        self.guard.maintain("listing claims", self.guard.backend.list(query)).await
     }
 
     /// Puts a completed record of another ledger, unless the key is taken.
@@ -215,29 +215,29 @@ impl Ledger {
         if let Resolution::Done(outcome) = word {
             outcome.check()?;
         }
-        let resolved = self.guard.maintain(self.guard.backend.resolve(key, word)).await;
+        let resolved = self.guard.consult("resolving a claim", self.guard.backend.resolve(key, word)).await;
         self.waiters.wake(key.index());
         resolved
     }
 
     /// Removes at most `limit` records whose retention is over.
     pub async fn sweep(&self, limit: usize) -> Result<Swept> {
-        self.guard.maintain(self.guard.backend.sweep(limit)).await
+        self.guard.maintain("sweeping", self.guard.backend.sweep(limit)).await
     }
 
     /// How much is stored.
     pub async fn stats(&self) -> Result<Stats> {
-        self.guard.maintain(self.guard.backend.stats()).await
+        self.guard.maintain("counting records", self.guard.backend.stats()).await
     }
 
     /// Creates what the ledger needs, or checks that it is there.
     pub async fn init(&self) -> Result<()> {
-        self.guard.maintain(self.guard.backend.init()).await
+        self.guard.maintain("preparing the ledger", self.guard.backend.init()).await
     }
 
     /// Reaches the store and looks at its settings; the strings are warnings for the operator.
     pub async fn check(&self) -> Result<Vec<String>> {
-        self.guard.maintain(self.guard.backend.check()).await
+        self.guard.consult("checking the ledger", self.guard.backend.check()).await
     }
 
     /// What the backend promises.

@@ -1,6 +1,6 @@
 //! Where claims live.
 //!
-//! [`Ledger`] is the handle that programs use; [`Backend`] is the seam that stores implement. [`open`] turns a URL into
+//! [`Ledger`] is the handle that programs use; [`Backend`] is the seam that stores implement. [`open()`] turns a URL into
 //! a ledger. The handle holds what must be the same for all: retry, deadline, metrics, renewal, waiting, fallback.
 //!
 //! ```
@@ -17,10 +17,14 @@
 pub mod backend;
 mod batch;
 mod capabilities;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 #[cfg(feature = "dynamodb")]
 pub mod dynamodb;
 mod error;
 mod fallback;
+#[cfg(feature = "file")]
+pub mod file;
 mod guard;
 mod handle;
 mod listing;

@@ -4,7 +4,10 @@ use std::collections::HashSet;
 
 use ichido_core::{Claim, ClaimRequest, Fingerprint, Metadata, Settled};
 
-use super::{LONG_MS, SHORT_MS, Subject, claim, grant_of, granted, instance, key, lapse, outcome, request, scoped, unique};
+use super::{
+    LONG_MS, SHORT_MS, Subject, claim, grant_of, granted, instance, key, lapse, outcome, request, scoped,
+    unique,
+};
 use crate::Ledger;
 
 /// A first claim is granted, as the first attempt, for the lease that was asked.
@@ -47,7 +50,8 @@ pub async fn another_fingerprint_is_a_mismatch_in_every_state(subject: &dyn Subj
     let ledger = instance(subject).await;
     let key = key("mismatch");
     let grant = granted(&ledger, &key, SHORT_MS).await;
-    let reuse = || ClaimRequest { fingerprint: Fingerprint::of(["other"]), ..request(&ledger, &key, LONG_MS) };
+    let reuse =
+        || ClaimRequest { fingerprint: Fingerprint::of(["other"]), ..request(&ledger, &key, LONG_MS) };
     assert_eq!(claim(&ledger, &reuse()).await, Claim::Mismatch);
     lapse(&ledger, &key).await;
     assert_eq!(claim(&ledger, &reuse()).await, Claim::Mismatch);
@@ -156,7 +160,10 @@ pub async fn interleaved_claims_keep_their_own_keys(subject: &dyn Subject) {
     let inner_grant = granted(&ledger, &inner, LONG_MS).await;
     assert_eq!(ledger.complete(&outer, outer_grant.token, outcome("outer")).await.unwrap(), Settled::Applied);
     assert_eq!(ledger.complete(&inner, inner_grant.token, outcome("inner")).await.unwrap(), Settled::Applied);
-    assert!(matches!(ledger.complete(&inner, outer_grant.token, outcome("no")).await.unwrap(), Settled::Stale(_)));
+    assert!(matches!(
+        ledger.complete(&inner, outer_grant.token, outcome("no")).await.unwrap(),
+        Settled::Stale(_)
+    ));
     assert_eq!(claim(&ledger, &request(&ledger, &outer, LONG_MS)).await, Claim::Done(outcome("outer")));
     assert_eq!(claim(&ledger, &request(&ledger, &inner, LONG_MS)).await, Claim::Done(outcome("inner")));
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use ichido_core::{Claim, ClaimRequest, DoubtReason, InDoubtPolicy, Now, Settled, SystemClock};
 
 use super::{
-    LONG_MS, SHORT_MS, Subject, WrongClock, claim, claim_past_lease, grant_of, granted, instance, key, lapse, outcome,
-    request, take_over,
+    LONG_MS, SHORT_MS, Subject, WrongClock, claim, claim_past_lease, grant_of, granted, instance, key, lapse,
+    outcome, request, take_over,
 };
 
 /// A lease that ended is doubt: nobody is told that the key is free.
@@ -19,7 +19,10 @@ pub async fn a_lapsed_lease_is_in_doubt_and_not_granted(subject: &dyn Subject) {
         Claim::InDoubt(doubt) => assert_eq!(doubt.reason, DoubtReason::LeaseLapsed),
         answer => panic!("expected doubt, got {answer:?}"),
     }
-    assert!(matches!(claim(&other, &request(&other, &key, LONG_MS)).await, Claim::InDoubt(_)), "and it stays so");
+    assert!(
+        matches!(claim(&other, &request(&other, &key, LONG_MS)).await, Claim::InDoubt(_)),
+        "and it stays so"
+    );
 }
 
 /// The holder came back in time: nobody had taken over.
@@ -77,7 +80,9 @@ pub async fn doubt_can_be_declared_at_once(subject: &dyn Subject) {
     assert_eq!(ledger.doubt(&key, grant.token, "upstream timed out").await.unwrap(), Settled::Applied);
     assert_eq!(ledger.doubt(&key, grant.token, "upstream timed out").await.unwrap(), Settled::Applied);
     match claim(&ledger, &request(&ledger, &key, LONG_MS)).await {
-        Claim::InDoubt(doubt) => assert_eq!(doubt.reason, DoubtReason::Declared("upstream timed out".to_owned())),
+        Claim::InDoubt(doubt) => {
+            assert_eq!(doubt.reason, DoubtReason::Declared("upstream timed out".to_owned()))
+        }
         answer => panic!("expected doubt, got {answer:?}"),
     }
     assert_eq!(ledger.complete(&key, grant.token, outcome("after all")).await.unwrap(), Settled::Applied);
@@ -133,7 +138,10 @@ pub async fn fifty_racers_on_a_lapsed_lease_have_one_winner(subject: &dyn Subjec
     }
     let answers = tasks.join_all().await;
     assert_eq!(answers.iter().filter(|answer| matches!(answer, Claim::Granted(_))).count(), 1, "{answers:?}");
-    assert!(answers.iter().all(|answer| matches!(answer, Claim::Granted(_) | Claim::Held { .. })), "{answers:?}");
+    assert!(
+        answers.iter().all(|answer| matches!(answer, Claim::Granted(_) | Claim::Held { .. })),
+        "{answers:?}"
+    );
 }
 
 /// A zombie's completion is refused, and it learns the winner's outcome.
@@ -142,7 +150,10 @@ pub async fn a_zombie_cannot_complete_after_a_takeover(subject: &dyn Subject) {
     let key = key("zombie");
     let old = granted(&zombie, &key, SHORT_MS).await;
     let new = take_over(&winner, &key).await;
-    assert_eq!(zombie.complete(&key, old.token, outcome("zombie")).await.unwrap(), Settled::Stale(Now::Running));
+    assert_eq!(
+        zombie.complete(&key, old.token, outcome("zombie")).await.unwrap(),
+        Settled::Stale(Now::Running)
+    );
     assert_eq!(winner.complete(&key, new.token, outcome("winner")).await.unwrap(), Settled::Applied);
     let told = zombie.complete(&key, old.token, outcome("zombie")).await.unwrap();
     assert_eq!(told, Settled::Stale(Now::Done(outcome("winner"))));

@@ -64,7 +64,8 @@ pub async fn a_batch_of_a_hundred_is_answered_in_order(subject: &dyn Subject) {
 pub async fn a_key_twice_in_a_batch_is_new_once(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = mark_key("twice");
-    let batch = [ledger.mark_request(key.clone()), ledger.mark_request(mark_key("x")), ledger.mark_request(key)];
+    let batch =
+        [ledger.mark_request(key.clone()), ledger.mark_request(mark_key("x")), ledger.mark_request(key)];
     assert_eq!(is_new(&mark_all(&ledger, &batch).await), [true, true, false]);
 }
 

@@ -9,7 +9,8 @@ use ichido_core::{
 };
 
 use super::{
-    LONG_MS, SHORT_MS, Subject, claim, grant_of, granted, instance, key, lapse, mark_key, outcome, request, unique,
+    LONG_MS, SHORT_MS, Subject, claim, grant_of, granted, instance, key, lapse, mark_key, outcome, request,
+    unique,
 };
 use crate::{Ledger, Query, StateName, Summary};
 
@@ -38,7 +39,12 @@ async fn list_all(ledger: &Ledger, query: Query) -> Vec<Summary> {
     let mut claims = Vec::new();
     for _ in 0..100_000 {
         let page = ledger.list(&query).await.unwrap();
-        assert!(page.claims.len() <= query.limit, "{} claims on a page of {}", page.claims.len(), query.limit);
+        assert!(
+            page.claims.len() <= query.limit,
+            "{} claims on a page of {}",
+            page.claims.len(),
+            query.limit
+        );
         claims.extend(page.claims);
         match page.cursor {
             Some(cursor) => query.cursor = Some(cursor),
@@ -58,7 +64,10 @@ pub async fn claims_are_listed_by_state(subject: &dyn Subject) {
     let declared = granted(&ledger, &named("declared"), LONG_MS).await;
     assert_eq!(ledger.doubt(&named("declared"), declared.token, "why").await.unwrap(), Settled::Applied);
     let done = granted(&ledger, &named("done"), LONG_MS).await;
-    assert_eq!(ledger.complete(&named("done"), done.token, outcome("12345")).await.unwrap(), Settled::Applied);
+    assert_eq!(
+        ledger.complete(&named("done"), done.token, outcome("12345")).await.unwrap(),
+        Settled::Applied
+    );
     tokio::time::sleep(Duration::from_millis(SHORT_MS + 100)).await;
     let names = async |state: Option<StateName>| {
         let query = Query { state, prefix: Some(prefix.clone()), limit: 100, cursor: None };
@@ -107,9 +116,15 @@ pub async fn a_doubt_is_resolved_as_done(subject: &dyn Subject) {
     let (key, grant) = in_doubt(&ledger, "resolve-done").await;
     let word = Resolution::Done(outcome("checked by hand"));
     assert_eq!(ledger.resolve(&key, &word).await.unwrap(), Resolved::Applied);
-    assert_eq!(claim(&ledger, &request(&ledger, &key, LONG_MS)).await, Claim::Done(outcome("checked by hand")));
+    assert_eq!(
+        claim(&ledger, &request(&ledger, &key, LONG_MS)).await,
+        Claim::Done(outcome("checked by hand"))
+    );
     assert_eq!(ledger.complete(&key, grant.token, outcome("late")).await.unwrap(), Settled::Applied);
-    assert_eq!(claim(&ledger, &request(&ledger, &key, LONG_MS)).await, Claim::Done(outcome("checked by hand")));
+    assert_eq!(
+        claim(&ledger, &request(&ledger, &key, LONG_MS)).await,
+        Claim::Done(outcome("checked by hand"))
+    );
 }
 
 /// The operator knows that it did not happen.
@@ -117,7 +132,10 @@ pub async fn a_doubt_is_resolved_as_absent(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let (key, grant) = in_doubt(&ledger, "resolve-absent").await;
     assert_eq!(ledger.resolve(&key, &Resolution::Absent).await.unwrap(), Resolved::Applied);
-    assert_eq!(ledger.complete(&key, grant.token, outcome("late")).await.unwrap(), Settled::Stale(Now::Absent));
+    assert_eq!(
+        ledger.complete(&key, grant.token, outcome("late")).await.unwrap(),
+        Settled::Stale(Now::Absent)
+    );
     assert_eq!(granted(&ledger, &key, LONG_MS).await.attempt, 1);
 }
 
@@ -138,7 +156,10 @@ pub async fn a_running_claim_can_be_released_by_force(subject: &dyn Subject) {
     let key = key("force");
     let grant = granted(&ledger, &key, LONG_MS).await;
     assert_eq!(ledger.resolve(&key, &Resolution::Release).await.unwrap(), Resolved::Applied);
-    assert_eq!(ledger.complete(&key, grant.token, outcome("late")).await.unwrap(), Settled::Stale(Now::Absent));
+    assert_eq!(
+        ledger.complete(&key, grant.token, outcome("late")).await.unwrap(),
+        Settled::Stale(Now::Absent)
+    );
     granted(&ledger, &key, LONG_MS).await;
 }
 
@@ -208,7 +229,10 @@ pub async fn a_completed_record_is_adopted_if_absent(subject: &dyn Subject) {
     let record = foreign(&ledger, &key, ledger.request(key.clone()).token).await;
     assert_eq!(ledger.adopt(&record).await.unwrap(), Adopted::Stored);
     assert_eq!(ledger.adopt(&record).await.unwrap(), Adopted::Stored, "a lost reply is asked again");
-    assert_eq!(claim(&ledger, &request(&ledger, &key, LONG_MS)).await, Claim::Done(Outcome::kept("from afar")));
+    assert_eq!(
+        claim(&ledger, &request(&ledger, &key, LONG_MS)).await,
+        Claim::Done(Outcome::kept("from afar"))
+    );
 }
 
 /// The first wins, except over the very same grant.
@@ -221,7 +245,10 @@ pub async fn an_adopted_record_does_not_overwrite_another(subject: &dyn Subject)
     assert!(matches!(claim(&ledger, &request(&ledger, &running, LONG_MS)).await, Claim::Held { .. }));
     let same = foreign(&ledger, &running, grant.token).await;
     assert_eq!(ledger.adopt(&same).await.unwrap(), Adopted::Stored);
-    assert_eq!(claim(&ledger, &request(&ledger, &running, LONG_MS)).await, Claim::Done(Outcome::kept("from afar")));
+    assert_eq!(
+        claim(&ledger, &request(&ledger, &running, LONG_MS)).await,
+        Claim::Done(Outcome::kept("from afar"))
+    );
     assert_eq!(ledger.adopt(&other).await.unwrap(), Adopted::Conflict);
 }
 

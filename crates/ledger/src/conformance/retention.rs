@@ -53,7 +53,10 @@ pub async fn two_reuses_at_expiry_have_one_winner(subject: &dyn Subject) {
     }
     let answers = tasks.join_all().await;
     assert_eq!(answers.iter().filter(|answer| matches!(answer, Claim::Granted(_))).count(), 1, "{answers:?}");
-    assert!(answers.iter().all(|answer| matches!(answer, Claim::Granted(_) | Claim::Held { .. })), "{answers:?}");
+    assert!(
+        answers.iter().all(|answer| matches!(answer, Claim::Granted(_) | Claim::Held { .. })),
+        "{answers:?}"
+    );
 }
 
 /// Retention is for outcomes: it does not end a running claim.

@@ -73,7 +73,10 @@ pub async fn a_released_key_is_free(subject: &dyn Subject) {
     let second = granted(&other, &key, LONG_MS).await;
     assert_eq!(second.attempt, 1);
     assert_ne!(second.token, first.token);
-    assert_eq!(ledger.complete(&key, first.token, outcome("old")).await.unwrap(), Settled::Stale(Now::Running));
+    assert_eq!(
+        ledger.complete(&key, first.token, outcome("old")).await.unwrap(),
+        Settled::Stale(Now::Running)
+    );
 }
 
 /// A token that is not current moves nothing.

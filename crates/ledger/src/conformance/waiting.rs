@@ -71,7 +71,11 @@ pub async fn exactly_one_waiter_is_promoted(subject: &dyn Subject) {
     assert_eq!(ledger.release(&key, grant.token).await.unwrap(), Settled::Applied);
     let answers = waiting.join_all().await;
     assert_eq!(answers.iter().filter(|answer| matches!(answer, Claim::Granted(_))).count(), 1, "{answers:?}");
-    assert_eq!(answers.iter().filter(|answer| matches!(answer, Claim::Held { .. })).count(), 9, "{answers:?}");
+    assert_eq!(
+        answers.iter().filter(|answer| matches!(answer, Claim::Held { .. })).count(),
+        9,
+        "{answers:?}"
+    );
 }
 
 /// Fifty calls of `once` on a key, on two instances: the effect runs once, and every answer is its answer.
@@ -83,7 +87,8 @@ pub async fn once_runs_an_effect_once(subject: &dyn Subject) {
     for caller in 0..50 {
         let (ledger, key, runs) = (instances[caller % 2].clone(), key.clone(), runs.clone());
         tasks.spawn(async move {
-            let effect = move || async move { Ok::<_, Failure<std::io::Error>>(runs.fetch_add(1, Ordering::SeqCst)) };
+            let effect =
+                move || async move { Ok::<_, Failure<std::io::Error>>(runs.fetch_add(1, Ordering::SeqCst)) };
             ledger.once(key, effect).await
         });
     }

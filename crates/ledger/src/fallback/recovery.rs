@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use ichido_core::mark::{self, Mark};
-use ichido_core::{Adopted, Index, Key, Settle, Timestamp};
+use ichido_core::{Adopted, Index, Key, Record, State, Timestamp};
 
 use super::{Fallback, Mode};
 use crate::{Error, Kind, Result};
@@ -17,14 +17,8 @@ const CHUNK: usize = 100;
 pub(super) struct Owed {
     /// Marks that the local ledger called new, and when; one per key.
     marks: HashMap<Index, (mark::Request, Timestamp)>,
-    /// Claims that the local ledger granted.
-    claims: HashMap<Index, LocalClaim>,
-}
-
-#[derive(Clone, Debug)]
-struct LocalClaim {
-    key: Key,
-    done: bool,
+    /// Claims that the local ledger granted. It knows which of them are done.
+    claims: HashMap<Index, Key>,
 }
 
 /// What a recovery brought to light.
@@ -40,7 +34,11 @@ impl Owed {
     }
 
     pub(super) fn add_claim(&mut self, key: &Key) {
-        self.claims.insert(key.index(), LocalClaim { key: key.clone(), done: false });
+        self.claims.insert(key.index(), key.clone());
+    }
+
+    pub(super) fn remove_claim(&mut self, index: Index) {
+        self.claims.remove(&index);
     }
 
     pub(super) fn add_mark(&mut self, request: &mark::Request, now: Timestamp) {
@@ -54,10 +52,6 @@ impl Owed {
             ..request.clone()
         };
         self.marks.values().take(CHUNK).map(left).collect()
-    }
-
-    fn done_claims(&self) -> Vec<Key> {
-        self.claims.values().filter(|claim| claim.done).map(|claim| claim.key.clone()).collect()
     }
 }
 
@@ -92,7 +86,7 @@ impl Fallback {
         }
     }
 
-    /// Reaches the primary, tells it everything, and turns healthy in the same breath as the last of it.
+    /// Reaches the primary, tells it everything, and turns healthy in the same breath as the last of the marks.
     async fn recover(&self) -> Result<Report> {
         let reached = tokio::time::timeout(self.primary.settings.timeout, self.primary.backend.check()).await;
         reached.map_err(|_| Error::new(Kind::Timeout, "probing the ledger"))??;
@@ -104,9 +98,12 @@ impl Fallback {
             if self.owed().marks.is_empty() {
                 *mode = Mode::Healthy;
                 self.meters.degraded.set(0.0);
-                return Ok(report);
+                break;
             }
         }
+        // Completed in the meantime, by holders who still saw us degraded.
+        self.tell_if_healthy().await;
+        Ok(report)
     }
 
     async fn write_back_marks(&self, report: &mut Report) -> Result<()> {
@@ -127,36 +124,36 @@ impl Fallback {
     }
 
     async fn write_back_claims(&self, report: &mut Report) -> Result<()> {
-        let done = self.owed().done_claims();
-        for key in done {
+        let claims: Vec<Key> = self.owed().claims.values().cloned().collect();
+        for key in claims {
             let Some(record) = self.local.backend.look(&key).await? else {
-                self.owed().claims.remove(&key.index());
+                self.forget(&key, None).await?;
                 continue;
             };
+            match record.state {
+                State::Running | State::InDoubt(_) => continue,
+                State::Done(_) => {}
+            }
             match self.primary.adopt(&record).await? {
                 Adopted::Stored => self.count(report, 1, 0),
                 Adopted::Conflict => self.count(report, 0, 1),
             }
-            self.owed().claims.remove(&key.index());
+            self.forget(&key, Some(&record)).await?;
         }
         Ok(())
     }
 
-    /// A claim that was granted locally got its holder's word.
-    pub(super) async fn local_claim_settled(self: &Arc<Self>, key: &Key, word: &Settle) {
-        match word {
-            Settle::Renew { .. } | Settle::Doubt(_) => return,
-            Settle::Release => {
-                self.owed().claims.remove(&key.index());
-                return;
-            }
-            Settle::Complete(_) => {
-                if let Some(claim) = self.owed().claims.get_mut(&key.index()) {
-                    claim.done = true;
-                }
-            }
+    /// A claim is owed no more, unless something else is known of it by now.
+    async fn forget(&self, key: &Key, told: Option<&Record>) -> Result<()> {
+        let _turn = self.owed_turn.lock().await;
+        if self.local.backend.look(key).await?.as_ref() == told {
+            self.owed().remove_claim(key.index());
         }
-        // The primary may be back already: then it is told at once, else at the next recovery.
+        Ok(())
+    }
+
+    /// A claim that was granted here is done. If the primary is back already it is told at once, else at the recovery.
+    pub(super) async fn tell_if_healthy(&self) {
         if *self.mode.read().await == Mode::Healthy
             && let Err(error) = self.write_back_claims(&mut Report::default()).await
             && error.is_outage()

@@ -2,6 +2,8 @@
 //!
 //! Servers are real ones, given by environment variables that `cargo xtask test` sets.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a server that is not there fails the test")]
+
 #[cfg(feature = "dynamodb")]
 mod dynamodb_amazon;
 #[cfg(feature = "dynamodb")]

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ichido_core::mark::{self, Mark};
 use ichido_core::{
-    Claim, ClaimRequest, Fingerprint, Grant, Holder, InDoubtPolicy, Key, MarkKey, Metadata, Nonce, SystemEntropy,
-    Token,
+    Claim, ClaimRequest, Fingerprint, Grant, Holder, InDoubtPolicy, Key, MarkKey, Metadata, Nonce,
+    SystemEntropy, Token,
 };
 use ichido_ledger::{Backend, Error, Kind};
 
@@ -57,7 +57,9 @@ pub async fn claim(ledger: &dyn Backend, request: &ClaimRequest) -> Claim {
     loop {
         match ledger.claim(request).await {
             Ok(answer) => return answer,
-            Err(error) if *error.kind() == Kind::Contended => tokio::time::sleep(Duration::from_millis(1)).await,
+            Err(error) if *error.kind() == Kind::Contended => {
+                tokio::time::sleep(Duration::from_millis(1)).await
+            }
             Err(error) => panic!("{error:?}"),
         }
     }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ichido_core::{
-    Claim, ClaimRequest, Done, Doubt, Entropy, Fingerprint, Holder, InDoubtPolicy, Key, Metadata, Nonce, Outcome,
-    Record, Resolution, SeededEntropy, Settle, State, SystemClock, Timestamp, Token,
+    Claim, ClaimRequest, Done, Doubt, Entropy, Fingerprint, Holder, InDoubtPolicy, Key, Metadata, Nonce,
+    Outcome, Record, Resolution, SeededEntropy, Settle, State, SystemClock, Timestamp, Token,
 };
 use ichido_ledger::memory::Memory;
 use ichido_ledger::{Backend, Maintain};
@@ -20,7 +20,7 @@ const STEPS: usize = 150;
 /// Runs a random story, the same for the same seed, on both ledgers.
 pub async fn agrees_with_the_rules(ledger: &dyn Backend, seed: u64) {
     let rules = Memory::new(Arc::new(SystemClock::default()), 1_000);
-    let mut story = Story::new(seed);
+    let story = Story::new(seed);
     for step in 0..STEPS {
         let key = story.pick(&story.keys.clone());
         let (told, expected) = story.step(ledger, &rules, &key).await;
@@ -62,12 +62,19 @@ impl Story {
             1 => {
                 let (token, word) = (self.token(rules, key).await, self.word());
                 let told = ledger.settle(key, token, &word).await.unwrap();
-                (format!("{word:?} {told:?}"), format!("{word:?} {:?}", rules.settle(key, token, &word).await.unwrap()))
+                (
+                    format!("{word:?} {told:?}"),
+                    format!("{word:?} {:?}", rules.settle(key, token, &word).await.unwrap()),
+                )
             }
             2 => {
-                let word = self.pick(&[Resolution::Absent, Resolution::Release, Resolution::Done(self.outcome())]);
+                let word =
+                    self.pick(&[Resolution::Absent, Resolution::Release, Resolution::Done(self.outcome())]);
                 let told = ledger.resolve(key, &word).await.unwrap();
-                (format!("{word:?} {told:?}"), format!("{word:?} {:?}", rules.resolve(key, &word).await.unwrap()))
+                (
+                    format!("{word:?} {told:?}"),
+                    format!("{word:?} {:?}", rules.resolve(key, &word).await.unwrap()),
+                )
             }
             _ => {
                 let record = self.foreign(rules, key).await;

@@ -1,0 +1,258 @@
+//! The figures.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ichido_core::{Claim, Clock, ManualClock, Outcome, Settle, Settled, SystemClock, Timestamp};
+use ichido_ledger::file::{File, FileSettings};
+use ichido_ledger::{Backend, Maintain};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::time::Instant;
+
+use crate::Plan;
+use crate::drive::{Seen, Until, drive, request};
+use crate::raw::RawLog;
+use crate::resp::Redis;
+use crate::table::Table;
+
+fn scratch() -> tempfile::TempDir {
+    let base = std::env::var_os("ICHIDO_BENCH_DIR").map_or_else(|| PathBuf::from("."), PathBuf::from);
+    tempfile::Builder::new().prefix("ledger-bench-").tempdir_in(base).unwrap()
+}
+
+fn open(dir: &std::path::Path) -> Arc<File> {
+    Arc::new(File::open(dir, FileSettings::default(), Arc::new(SystemClock::default())).unwrap())
+}
+
+async fn claim_new(ledger: &File, family: &str, number: u64) {
+    let claim = ledger.claim(&request(family, number)).await.unwrap();
+    assert!(matches!(claim, Claim::Granted(_)), "{claim:?}");
+}
+
+async fn complete_new(ledger: &File, family: &str, number: u64) {
+    let request = request(family, number);
+    assert!(matches!(ledger.claim(&request).await.unwrap(), Claim::Granted(_)));
+    let word = Settle::Complete(Outcome::kept("x".repeat(200)));
+    assert_eq!(ledger.settle(&request.key, request.token, &word).await.unwrap(), Settled::Applied);
+}
+
+async fn drive_claims(ledger: &Arc<File>, family: &'static str, callers: u64, until: Until) -> Seen {
+    let ledger = ledger.clone();
+    drive(callers, until, move |number| {
+        let ledger = ledger.clone();
+        async move { claim_new(&ledger, family, number).await }
+    })
+    .await
+}
+
+async fn drive_raw(callers: u64, until: Until) -> Seen {
+    let dir = scratch();
+    let log = Arc::new(RawLog::start(&dir.path().join("log")));
+    drive(callers, until, move |number| {
+        let log = log.clone();
+        async move { assert!(log.claim(&request("raw", number)).await) }
+    })
+    .await
+}
+
+/// Durable claims with 256 callers, beside the raw log and Redis. Rounds in turn, so that a busy moment hits all.
+pub(crate) async fn claims(plan: &Plan, table: &mut Table) {
+    let until = Until::Time(Duration::from_secs(if plan.quick { 2 } else { 5 }));
+    let redis = match std::env::var("ICHIDO_BENCH_REDIS_URL") {
+        Ok(url) => Some(Redis::connect(&url).await),
+        Err(_) => None,
+    };
+    let (mut raws, mut ours, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..3_u64 {
+        raws.push(drive_raw(256, until).await.rate);
+        let dir = scratch();
+        let ledger = open(dir.path());
+        ours.push(drive_claims(&ledger, "claims", 256, until).await.rate);
+        ledger.close().await.unwrap();
+        if let Some(redis) = &redis {
+            let redis = redis.clone();
+            let run = std::process::id();
+            let seen = drive(256, until, move |number| {
+                let redis = redis.clone();
+                async move {
+                    assert!(redis.set_nx(&format!("bench-{run}-{round}-{number}"), &"v".repeat(100)).await)
+                }
+            });
+            theirs.push(seen.await.rate);
+        }
+    }
+    let (raw, our) = (median(raws), median(ours));
+    table.note("raw log, 256 callers", format!("{raw:.0}/s"));
+    table.note("file ledger, 256 callers", format!("{our:.0}/s"));
+    table.at_least("file ledger / raw log, 256 callers", our / raw, "", 0.30);
+    if theirs.is_empty() {
+        table.note("Redis SET NX, appendfsync always, 256 callers", "not asked");
+    } else {
+        let redis = median(theirs);
+        table.note("Redis SET NX, appendfsync always, 256 callers", format!("{redis:.0}/s"));
+        table.at_least("file ledger / Redis, 256 callers", our / redis, "", 3.0);
+    }
+}
+
+/// Durable claims of one caller.
+pub(crate) async fn one(plan: &Plan, table: &mut Table) {
+    let until = Until::Time(Duration::from_secs(if plan.quick { 1 } else { 3 }));
+    let (mut raws, mut ours) = (Vec::new(), Vec::new());
+    for _ in 0..5 {
+        raws.push(drive_raw(1, until).await.rate);
+        let dir = scratch();
+        let ledger = open(dir.path());
+        ours.push(drive_claims(&ledger, "one", 1, until).await.rate);
+        ledger.close().await.unwrap();
+    }
+    let (raw, our) = (median(raws), median(ours));
+    table.note("raw log, 1 caller", format!("{raw:.0}/s"));
+    table.note("file ledger, 1 caller", format!("{our:.0}/s"));
+    table.at_least("file ledger / raw log, 1 caller", our / raw, "", 0.8);
+}
+
+/// Claims on keys that are done. The keys are made beforehand: their hash is the caller's work, whatever the ledger.
+pub(crate) async fn repeats(plan: &Plan, table: &mut Table) {
+    let keys = 10_000;
+    let dir = scratch();
+    let ledger = open(dir.path());
+    let filling = ledger.clone();
+    drive(256, Until::Calls(keys), move |number| {
+        let ledger = filling.clone();
+        async move { complete_new(&ledger, "done", number).await }
+    })
+    .await;
+    let requests: Arc<Vec<_>> = Arc::new((0..keys).map(|number| request("done", number)).collect());
+    let until = Until::Time(Duration::from_secs(if plan.quick { 2 } else { 5 }));
+    let asked = ledger.clone();
+    let seen = drive(256, until, move |number| {
+        let (ledger, requests) = (asked.clone(), requests.clone());
+        async move {
+            let mut request = requests[usize::try_from(number % keys).unwrap()].clone();
+            request.nonce = ichido_core::Nonce::from_bytes(u128::from(number).to_be_bytes());
+            assert!(matches!(ledger.claim(&request).await.unwrap(), Claim::Done(_)));
+        }
+    })
+    .await;
+    ledger.close().await.unwrap();
+    table.at_least("repeats, 256 callers", seen.rate, "/s", 500_000.0);
+}
+
+/// The latency of a claim when many are remembered, and what that takes of memory.
+pub(crate) async fn scale(plan: &Plan, table: &mut Table) {
+    let many: u64 = if plan.quick { 1_000_000 } else { 10_000_000 };
+    let mut p99s = Vec::new();
+    let mut rss = 0.0;
+    for keys in [10_000, many] {
+        let dir = scratch();
+        let said = run_child(&["scale", dir.path().to_str().unwrap(), &keys.to_string()]).await;
+        let numbers: Vec<f64> = said.split(' ').map(|number| number.parse().unwrap()).collect();
+        table.note(format!("p99 of a claim, 64 callers, {keys} keys"), format!("{:.0} µs", numbers[0]));
+        table.note(format!("claims while filling to {keys} keys"), format!("{:.0}/s", numbers[2]));
+        p99s.push(numbers[0]);
+        rss = numbers[1];
+    }
+    table.at_most(format!("p99 at {many} keys / p99 at 10000"), p99s[1] / p99s[0], "", 2.0);
+    table.at_most(format!("memory at {many} keys"), rss, " MB", 600.0);
+}
+
+/// Opening after kill -9.
+pub(crate) async fn reopen(plan: &Plan, table: &mut Table) {
+    let keys: u64 = if plan.quick { 100_000 } else { 1_000_000 };
+    let mut times = Vec::new();
+    for _ in 0..if plan.quick { 1 } else { 3 } {
+        let dir = scratch();
+        // The child kills itself the moment it is done.
+        run_child(&["fill", dir.path().to_str().unwrap(), &keys.to_string()]).await;
+        let start = Instant::now();
+        let ledger = open(dir.path());
+        times.push(start.elapsed().as_secs_f64());
+        assert!(!matches!(ledger.claim(&request("fill", keys - 1)).await.unwrap(), Claim::Granted(_)));
+        ledger.close().await.unwrap();
+    }
+    let worst = times.into_iter().fold(0.0, f64::max);
+    table.at_most(format!("opening after kill -9 at {keys} keys, worst"), worst, " s", 0.5);
+}
+
+/// Claims beside a sweep.
+pub(crate) async fn sweep(plan: &Plan, table: &mut Table) {
+    let keys: u64 = if plan.quick { 50_000 } else { 500_000 };
+    let dir = scratch();
+    let clock = Arc::new(ManualClock::at(Timestamp(SystemClock::default().now().0)));
+    let ledger = Arc::new(File::open(dir.path(), FileSettings::default(), clock.clone()).unwrap());
+    let filling = ledger.clone();
+    drive(256, Until::Calls(keys), move |number| {
+        let ledger = filling.clone();
+        async move { complete_new(&ledger, "old", number).await }
+    })
+    .await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let before = drive_claims(&ledger, "before", 64, Until::Time(Duration::from_secs(3))).await;
+    clock.advance(86_400_000);
+    let start = Instant::now();
+    let sweeping = tokio::spawn({
+        let ledger = ledger.clone();
+        async move { (ledger.sweep(usize::MAX).await.unwrap(), start.elapsed()) }
+    });
+    let beside = ledger.clone();
+    let watched = Arc::new(sweeping);
+    let during = drive(64, Until::Time(Duration::from_secs(if plan.quick { 1 } else { 4 })), move |number| {
+        let ledger = beside.clone();
+        async move { claim_new(&ledger, "during", number).await }
+    })
+    .await;
+    let (swept, took) = Arc::into_inner(watched).unwrap().await.unwrap();
+    assert_eq!(swept.removed, keys);
+    ledger.close().await.unwrap();
+    table.note(format!("sweep of {keys} keys beside 64 callers"), format!("{:.1} s", took.as_secs_f64()));
+    table.note("p99 of a claim before the sweep", format!("{:.0} µs", before.percentile_us(0.99)));
+    table.note("p99 of a claim beside the sweep", format!("{:.0} µs", during.percentile_us(0.99)));
+    let ratio = during.percentile_us(0.99) / before.percentile_us(0.99);
+    table.at_most("p99 beside the sweep / before it", ratio, "", 3.0);
+}
+
+/// Runs this program again, and returns the line it said.
+async fn run_child(arguments: &[&str]) -> String {
+    let mut child = tokio::process::Command::new(std::env::current_exe().unwrap())
+        .arg("--child")
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let line = lines.next_line().await.unwrap().expect("the child said nothing");
+    // kill -9
+    drop(child.kill().await);
+    line
+}
+
+/// What a child does: `scale DIR KEYS` or `fill DIR KEYS`.
+pub(crate) async fn child(arguments: &[String]) {
+    let [what, dir, keys] = arguments else { panic!("--child scale|fill DIR KEYS") };
+    let keys: u64 = keys.parse().unwrap();
+    let ledger = open(std::path::Path::new(dir));
+    let filled = drive_claims(&ledger, "fill", 256, Until::Calls(keys)).await;
+    if what == "scale" {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let seen = drive_claims(&ledger, "more", 64, Until::Calls(200_000)).await;
+        println!("{} {} {}", seen.percentile_us(0.99), resident_mb(), filled.rate);
+    } else {
+        println!("filled");
+    }
+    std::future::pending::<()>().await;
+}
+
+fn resident_mb() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kb = peak.and_then(|text| text.trim().trim_end_matches(" kB").parse::<f64>().ok());
+    kb.unwrap_or(f64::NAN) / 1024.0
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}

@@ -1,0 +1,99 @@
+//! The physical reference: an append-only log with a group commit and an index in memory, and nothing else.
+//!
+//! The way to its writer and back is that of the ledger: a queue that is emptied in one grasp, a one-shot reply.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex};
+
+use ichido_core::{ClaimRequest, Index, Token};
+use tokio::sync::oneshot;
+
+/// As long as the ledger's record of such a claim with what its journal adds.
+const RECORD_BYTES: usize = 32 + 141 + 21;
+
+type Call = (ClaimRequest, oneshot::Sender<bool>);
+
+#[derive(Default)]
+struct State {
+    calls: Vec<Call>,
+    asleep: bool,
+    closed: bool,
+}
+
+/// The log.
+pub(crate) struct RawLog {
+    shared: Arc<(Mutex<State>, Condvar)>,
+}
+
+impl RawLog {
+    /// Starts an empty log.
+    pub(crate) fn start(path: &Path) -> Self {
+        let shared = Arc::new((Mutex::new(State::default()), Condvar::new()));
+        let mut file = File::create(path).unwrap();
+        std::thread::spawn({
+            let shared = shared.clone();
+            move || write(&shared, &mut file)
+        });
+        Self { shared }
+    }
+
+    /// Claims a key: true for the first.
+    pub(crate) async fn claim(&self, request: &ClaimRequest) -> bool {
+        let (reply, answer) = oneshot::channel();
+        self.push((request.clone(), reply));
+        answer.await.unwrap()
+    }
+
+    fn push(&self, call: Call) {
+        let mut state = self.shared.0.lock().unwrap();
+        state.calls.push(call);
+        let asleep = std::mem::take(&mut state.asleep);
+        drop(state);
+        if asleep {
+            self.shared.1.notify_one();
+        }
+    }
+}
+
+impl Drop for RawLog {
+    fn drop(&mut self) {
+        self.shared.0.lock().unwrap().closed = true;
+        self.shared.1.notify_one();
+    }
+}
+
+fn write(shared: &(Mutex<State>, Condvar), file: &mut File) {
+    let mut index: HashMap<Index, Token> = HashMap::new();
+    let mut buffer = Vec::new();
+    loop {
+        let mut state = shared.0.lock().unwrap();
+        state.asleep = true;
+        state = shared.1.wait_while(state, |state| state.calls.is_empty() && !state.closed).unwrap();
+        state.asleep = false;
+        if state.closed {
+            return;
+        }
+        let calls = std::mem::take(&mut state.calls);
+        drop(state);
+        buffer.clear();
+        let mut replies = Vec::with_capacity(calls.len());
+        for (request, reply) in calls {
+            let first = index.insert(request.key.index(), request.token).is_none();
+            let start = buffer.len();
+            buffer.extend(request.key.index().as_bytes());
+            buffer.extend(request.token.as_bytes());
+            buffer.extend(request.nonce.as_bytes());
+            buffer.extend(request.key.text().as_bytes());
+            buffer.resize(start + RECORD_BYTES, 0);
+            replies.push((reply, first));
+        }
+        file.write_all(&buffer).unwrap();
+        file.sync_data().unwrap();
+        for (reply, first) in replies {
+            let _ = reply.send(first);
+        }
+    }
+}

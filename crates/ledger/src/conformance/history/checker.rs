@@ -1,0 +1,82 @@
+//! The search for an order, after Wing and Gong, with Lowe's memory of what was tried.
+//!
+//! An operation may come next if no other that is still to come was answered before it was asked. What is left to do
+//! depends only on which operations were taken and on the state they led to, so no such pair is visited twice.
+
+use std::collections::HashSet;
+
+use super::{Bounds, End, Model, Operation};
+
+/// More operations than this on one key are refused: the set of those taken is one machine word.
+const MOST: usize = 128;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// There is an order; so many states were visited to find it.
+    Legal { states: usize },
+    /// There is none.
+    Illegal,
+    /// The search reached its bound.
+    Undecided,
+}
+
+pub(super) fn check<M: Model>(operations: &[Operation<M::Call, M::Answer>], bounds: &Bounds) -> Verdict {
+    assert!(
+        operations.len() <= MOST,
+        "{} operations on one key; at most {MOST} are searched",
+        operations.len()
+    );
+    let mut order: Vec<&Operation<M::Call, M::Answer>> = operations.iter().collect();
+    // Likely orders first: as the answers came, and what has none last.
+    order.sort_by_key(|operation| answered_us(operation));
+    let answered = (0..order.len()).filter(|place| answered_us(order[*place]) < u64::MAX);
+    let wanted = answered.fold(0, |set, place| set | 1 << place);
+    let mut search = Search::<M> { order, wanted, bounds, visited: HashSet::new() };
+    match search.explore(0, M::default()) {
+        Some(true) => Verdict::Legal { states: search.visited.len() },
+        Some(false) => Verdict::Illegal,
+        None => Verdict::Undecided,
+    }
+}
+
+pub(super) fn answered_us<C, A>(operation: &Operation<C, A>) -> u64 {
+    match operation.end {
+        End::Answered { at_us, .. } => at_us,
+        End::Open => u64::MAX,
+    }
+}
+
+struct Search<'a, M: Model> {
+    order: Vec<&'a Operation<M::Call, M::Answer>>,
+    /// The operations that must be taken: those with an answer.
+    wanted: u128,
+    bounds: &'a Bounds,
+    visited: HashSet<(u128, M)>,
+}
+
+impl<M: Model> Search<'_, M> {
+    /// Whether what is not in `taken` can follow on `state`; none if the bound was reached before that was known.
+    fn explore(&mut self, taken: u128, state: M) -> Option<bool> {
+        if taken & self.wanted == self.wanted {
+            return Some(true);
+        }
+        if self.visited.len() >= self.bounds.states {
+            return None;
+        }
+        if !self.visited.insert((taken, state.clone())) {
+            return Some(false);
+        }
+        let left = |place: &usize| taken & (1 << place) == 0;
+        let places = (0..self.order.len()).filter(left);
+        let horizon = places.clone().map(|place| answered_us(self.order[place])).min().unwrap_or(u64::MAX);
+        let next: Vec<usize> = places.filter(|place| self.order[*place].asked_us <= horizon).collect();
+        for place in next {
+            for after in state.after(self.order[place], self.bounds) {
+                if self.explore(taken | 1 << place, after)? {
+                    return Some(true);
+                }
+            }
+        }
+        Some(false)
+    }
+}

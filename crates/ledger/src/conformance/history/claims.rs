@@ -1,0 +1,282 @@
+//! The model of a claim: the state table once more, said independently of the rules that backends share.
+//!
+//! Where the rules ask what time it is, the model asks what time it can have been, and goes on with each possibility
+//! ([`Kept::phases`]).
+
+use ichido_core::{
+    ClaimRequest, Fingerprint, InDoubtPolicy, Nonce, Now, Outcome, Resolution, Resolved, Settle, Settled,
+    Token,
+};
+
+mod answers;
+
+use self::answers::Expected;
+pub(super) use self::answers::short;
+use super::span::Span;
+use super::{Bounds, ClaimAnswer, ClaimCall, ClaimOperation, End, Model};
+
+/// What is remembered of a key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct State(Option<Kept>);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Kept {
+    fingerprint: Fingerprint,
+    nonce: Nonce,
+    token: Token,
+    attempt: u32,
+    renewals: u32,
+    lease_ms: u64,
+    retention_ms: u64,
+    /// When the lease was granted or renewed.
+    renewed: Span,
+    said: Said,
+}
+
+/// What was last said of the claim.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Said {
+    Running,
+    Doubt(String),
+    Done { outcome: Outcome, at: Span },
+}
+
+/// What a claim can be found to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Running,
+    InDoubt,
+    Done,
+    Over,
+}
+
+/// An answer that the model allows, and the state that follows it.
+type Step = (Expected, State);
+
+impl Model for State {
+    type Call = ClaimCall;
+    type Answer = ClaimAnswer;
+
+    fn after(&self, operation: &ClaimOperation, bounds: &Bounds) -> Vec<Self> {
+        let now = Span::of(operation);
+        let steps = match &self.0 {
+            None => vec![absent(&operation.call, now)],
+            Some(kept) => {
+                let phases = kept.phases(now, bounds).into_iter();
+                phases
+                    .flat_map(|(phase, now, kept)| kept.steps(phase, &operation.call, now, bounds))
+                    .collect()
+            }
+        };
+        let legal = steps.into_iter().filter(|(expected, after)| match &operation.end {
+            End::Answered { answer, .. } => expected.allows(answer),
+            End::Open => !after.is_like(self),
+        });
+        legal.filter_map(|(_, after)| after.settled_before(now)).collect()
+    }
+
+    fn describe(operation: &ClaimOperation) -> String {
+        answers::describe(operation)
+    }
+}
+
+impl State {
+    /// Whether both say the same, whatever is known of the time.
+    fn is_like(&self, other: &Self) -> bool {
+        let timeless = |state: &State| {
+            let moment = Span { from_us: 0, to_us: 0 };
+            let mut state = state.clone();
+            if let Some(kept) = &mut state.0 {
+                kept.renewed = moment;
+                if let Said::Done { at, .. } = &mut kept.said {
+                    *at = moment;
+                }
+            }
+            state
+        };
+        timeless(self) == timeless(other)
+    }
+
+    /// The same, knowing that everything in it happened before the end of `now`; none if it cannot have.
+    fn settled_before(self, now: Span) -> Option<Self> {
+        let Some(kept) = self.0 else { return Some(self) };
+        let renewed = kept.renewed.no_later_than(now);
+        let said = match kept.said {
+            Said::Done { outcome, at } => Said::Done { outcome, at: at.no_later_than(now) },
+            other @ (Said::Running | Said::Doubt(_)) => other,
+        };
+        let is_possible = !renewed.is_empty() && !matches!(&said, Said::Done { at, .. } if at.is_empty());
+        is_possible.then_some(State(Some(Kept { renewed, said, ..kept })))
+    }
+}
+
+/// A call on a key of which nothing is remembered.
+fn absent(call: &ClaimCall, now: Span) -> Step {
+    let nothing = State::default();
+    match call {
+        ClaimCall::Claim(request) => granted(request, 1, now),
+        ClaimCall::Settle(..) => (Expected::Settled(Settled::Stale(Now::Absent)), nothing),
+        ClaimCall::Resolve(_) => (Expected::Resolved(Resolved::Refused(Now::Absent)), nothing),
+        ClaimCall::Look => (Expected::Nothing, nothing),
+    }
+}
+
+fn granted(request: &ClaimRequest, attempt: u32, now: Span) -> Step {
+    let kept = Kept {
+        fingerprint: request.fingerprint,
+        nonce: request.nonce,
+        token: request.token,
+        attempt,
+        renewals: 0,
+        lease_ms: request.lease_ms,
+        retention_ms: request.retention_ms,
+        renewed: now,
+        said: Said::Running,
+    };
+    let lease_ms = request.lease_ms;
+    let left_ms = lease_ms..=lease_ms;
+    (Expected::Granted { token: request.token, attempt, lease_ms, left_ms }, State(Some(kept)))
+}
+
+impl Kept {
+    /// What the claim can have been at `now`, and what each possibility says of the time.
+    fn phases(&self, now: Span, bounds: &Bounds) -> Vec<(Phase, Span, Kept)> {
+        match &self.said {
+            Said::Doubt(_) => vec![(Phase::InDoubt, now, self.clone())],
+            Said::Running => {
+                let lease_us = self.lease_ms * 1_000;
+                let good = self.renewed.still_within(lease_us, now, bounds);
+                // Without a clock of the store's, a lapse may go unnoticed.
+                let good = if bounds.watched { Some((now, self.renewed)) } else { good };
+                let lapsed = self.renewed.run_out(lease_us, now, bounds);
+                let found = |phase, (now, renewed)| (phase, now, Kept { renewed, ..self.clone() });
+                let good = good.map(|good| found(Phase::Running, good));
+                good.into_iter().chain(lapsed.map(|lapsed| found(Phase::InDoubt, lapsed))).collect()
+            }
+            Said::Done { outcome, at } => {
+                let retention_us = self.retention_ms * 1_000;
+                let found = |phase, (now, at)| {
+                    let said = Said::Done { outcome: outcome.clone(), at };
+                    (phase, now, Kept { said, ..self.clone() })
+                };
+                let kept = at.still_within(retention_us, now, bounds).map(|kept| found(Phase::Done, kept));
+                let over = at.run_out(retention_us, now, bounds).map(|over| found(Phase::Over, over));
+                kept.into_iter().chain(over).collect()
+            }
+        }
+    }
+
+    fn steps(self, phase: Phase, call: &ClaimCall, now: Span, bounds: &Bounds) -> Vec<Step> {
+        if phase == Phase::Over {
+            let (expected, after) = absent(call, now);
+            // What is over is as good as absent, and yet its answers leave it where it is.
+            let after = if after == State::default() { State(Some(self)) } else { after };
+            return vec![(expected, after)];
+        }
+        match call {
+            ClaimCall::Claim(request) => self.claim(phase, request, now, bounds),
+            ClaimCall::Settle(token, word) => vec![self.settle(phase, *token, word, now)],
+            ClaimCall::Resolve(word) => vec![self.resolve(phase, word, now)],
+            ClaimCall::Look => vec![(self.record(), State(Some(self)))],
+        }
+    }
+
+    fn claim(self, phase: Phase, request: &ClaimRequest, now: Span, bounds: &Bounds) -> Vec<Step> {
+        if self.fingerprint != request.fingerprint {
+            return vec![(Expected::Mismatch, State(Some(self)))];
+        }
+        let is_same_call = self.nonce == request.nonce;
+        match phase {
+            Phase::Done => vec![(Expected::Done(self.outcome()), State(Some(self)))],
+            Phase::Running | Phase::InDoubt if is_same_call => {
+                let left_ms = answers::left_ms(self.renewed, self.lease_ms, now, bounds);
+                let Kept { token, attempt, lease_ms, .. } = self;
+                vec![(Expected::Granted { token, attempt, lease_ms, left_ms }, State(Some(self)))]
+            }
+            Phase::Running => {
+                let left_ms = answers::left_ms(self.renewed, self.lease_ms, now, bounds);
+                vec![(Expected::Held { left_ms }, State(Some(self)))]
+            }
+            Phase::InDoubt | Phase::Over => self.claim_in_doubt(request, now, bounds),
+        }
+    }
+
+    fn claim_in_doubt(self, request: &ClaimRequest, now: Span, bounds: &Bounds) -> Vec<Step> {
+        let reason = match &self.said {
+            Said::Doubt(reason) => Some(reason.clone()),
+            Said::Running | Said::Done { .. } => None,
+        };
+        let refused = |kept: Kept| (Expected::InDoubt { declared: reason.clone() }, State(Some(kept)));
+        let InDoubtPolicy::Retry { silent_ms } = request.in_doubt else { return vec![refused(self)] };
+        let silent_us = silent_ms * 1_000;
+        let early = self.renewed.still_within(silent_us, now, bounds);
+        // Silence, too, may go unnoticed.
+        let early = if bounds.watched { Some((now, self.renewed)) } else { early };
+        let late = self.renewed.run_out(silent_us, now, bounds);
+        let early = early.map(|(_, renewed)| refused(Kept { renewed, ..self.clone() }));
+        let takeover = late.map(|(now, _)| granted(request, self.attempt + 1, now));
+        early.into_iter().chain(takeover).collect()
+    }
+
+    fn settle(self, phase: Phase, token: Token, word: &Settle, now: Span) -> Step {
+        if token != self.token {
+            return (Expected::Settled(Settled::Stale(self.standing(phase))), State(Some(self)));
+        }
+        let after = match (phase, word) {
+            (Phase::Running | Phase::InDoubt, Settle::Renew { lease_ms }) => Some(Kept {
+                renewed: now,
+                renewals: self.renewals + 1,
+                lease_ms: *lease_ms,
+                said: Said::Running,
+                ..self
+            }),
+            (Phase::Running | Phase::InDoubt, Settle::Complete(outcome)) => Some(self.done(outcome, now)),
+            (Phase::Running | Phase::InDoubt, Settle::Release) => None,
+            (Phase::Running | Phase::InDoubt, Settle::Doubt(reason)) => {
+                Some(Kept { said: Said::Doubt(reason.clone()), ..self })
+            }
+            // The first outcome stays.
+            (Phase::Done | Phase::Over, Settle::Complete(_)) => Some(self),
+            (Phase::Done | Phase::Over, Settle::Renew { .. } | Settle::Release | Settle::Doubt(_)) => {
+                return (Expected::Settled(Settled::Stale(self.standing(phase))), State(Some(self)));
+            }
+        };
+        (Expected::Settled(Settled::Applied), State(after))
+    }
+
+    fn resolve(self, phase: Phase, word: &Resolution, now: Span) -> Step {
+        let after = match (phase, word) {
+            (Phase::InDoubt, Resolution::Done(outcome)) => Some(self.done(outcome, now)),
+            (Phase::InDoubt, Resolution::Absent | Resolution::Release)
+            | (Phase::Running, Resolution::Release) => None,
+            (Phase::Running, Resolution::Done(_) | Resolution::Absent) | (Phase::Done | Phase::Over, _) => {
+                return (Expected::Resolved(Resolved::Refused(self.standing(phase))), State(Some(self)));
+            }
+        };
+        (Expected::Resolved(Resolved::Applied), State(after))
+    }
+
+    fn done(self, outcome: &Outcome, now: Span) -> Kept {
+        Kept { said: Said::Done { outcome: outcome.clone(), at: now }, ..self }
+    }
+
+    fn outcome(&self) -> Outcome {
+        match &self.said {
+            Said::Done { outcome, .. } => outcome.clone(),
+            Said::Running | Said::Doubt(_) => unreachable!("only what is done has an outcome"),
+        }
+    }
+
+    fn standing(&self, phase: Phase) -> Now {
+        match phase {
+            Phase::Running => Now::Running,
+            Phase::InDoubt => Now::InDoubt,
+            Phase::Done => Now::Done(self.outcome()),
+            Phase::Over => Now::Absent,
+        }
+    }
+
+    fn record(&self) -> Expected {
+        Expected::Record(Box::new(self.clone()))
+    }
+}

@@ -1,0 +1,166 @@
+//! Answers: which of them the model allows, and how they read.
+
+use std::ops::RangeInclusive;
+
+use ichido_core::{
+    Claim, DoubtReason, InDoubtPolicy, Now, Outcome, Record, Resolution, Resolved, Settle, Settled, Token,
+};
+
+use super::super::span::Span;
+use super::super::{Bounds, ClaimAnswer, ClaimCall, ClaimOperation, End};
+use super::{Kept, Said};
+
+/// An answer that is legal.
+#[derive(Clone, Debug)]
+pub(super) enum Expected {
+    Granted { token: Token, attempt: u32, lease_ms: u64, left_ms: RangeInclusive<u64> },
+    Held { left_ms: RangeInclusive<u64> },
+    InDoubt { declared: Option<String> },
+    Done(Outcome),
+    Mismatch,
+    Settled(Settled),
+    Resolved(Resolved),
+    Nothing,
+    Record(Box<Kept>),
+}
+
+impl Expected {
+    pub(super) fn allows(&self, answer: &ClaimAnswer) -> bool {
+        match answer {
+            ClaimAnswer::Claim(claim) => self.allows_claim(claim),
+            ClaimAnswer::Settle(settled) => {
+                matches!(self, Expected::Settled(expected) if expected == settled)
+            }
+            ClaimAnswer::Resolve(resolved) => {
+                matches!(self, Expected::Resolved(expected) if expected == resolved)
+            }
+            ClaimAnswer::Look(None) => matches!(self, Expected::Nothing),
+            ClaimAnswer::Look(Some(record)) => matches!(self, Expected::Record(kept) if kept.is(record)),
+        }
+    }
+
+    fn allows_claim(&self, claim: &Claim) -> bool {
+        match (self, claim) {
+            (Expected::Granted { token, attempt, lease_ms, left_ms }, Claim::Granted(grant)) => {
+                (*token, *attempt, *lease_ms) == (grant.token, grant.attempt, grant.lease_ms)
+                    && left_ms.contains(&grant.left_ms)
+            }
+            (Expected::Held { left_ms }, Claim::Held { retry_after_ms }) => left_ms.contains(retry_after_ms),
+            (Expected::InDoubt { declared }, Claim::InDoubt(doubt)) => match (&doubt.reason, declared) {
+                (DoubtReason::LeaseLapsed, None) => true,
+                (DoubtReason::Declared(said), Some(declared)) => said == declared,
+                (DoubtReason::LeaseLapsed | DoubtReason::HolderGone | DoubtReason::Declared(_), _) => false,
+            },
+            (Expected::Done(expected), Claim::Done(outcome)) => expected == outcome,
+            (Expected::Mismatch, Claim::Mismatch) => true,
+            _ => false,
+        }
+    }
+}
+
+impl Kept {
+    fn is(&self, record: &Record) -> bool {
+        let said = match (&self.said, &record.state) {
+            (Said::Running, ichido_core::State::Running) => true,
+            (Said::Doubt(reason), ichido_core::State::InDoubt(doubt)) => {
+                doubt.reason == DoubtReason::Declared(reason.clone())
+            }
+            (Said::Done { outcome, .. }, ichido_core::State::Done(done)) => done.outcome == *outcome,
+            (Said::Running | Said::Doubt(_) | Said::Done { .. }, _) => false,
+        };
+        said && (self.nonce, self.token, self.fingerprint) == (record.nonce, record.token, record.fingerprint)
+            && (self.attempt, self.renewals) == (record.attempt, record.renewals)
+            && (self.lease_ms, self.retention_ms) == (record.lease_ms, record.retention_ms)
+    }
+}
+
+/// What can be left of a lease, as far as the store has a clock to tell.
+pub(super) fn left_ms(renewed: Span, lease_ms: u64, now: Span, bounds: &Bounds) -> RangeInclusive<u64> {
+    if bounds.watched {
+        return 0..=lease_ms;
+    }
+    let end_us = |renewed_us: u64| renewed_us.saturating_add(lease_ms * 1_000);
+    let least_us = end_us(renewed.from_us).saturating_sub(now.to_us).saturating_sub(bounds.tolerance_us);
+    let most_us = end_us(renewed.to_us).saturating_sub(now.from_us).saturating_add(bounds.tolerance_us);
+    least_us / 1_000..=most_us.div_ceil(1_000)
+}
+
+/// The beginning of an identifier.
+pub(in super::super) fn short(id: &[u8; 16]) -> String {
+    hex::encode(&id[..3])
+}
+
+pub(super) fn describe(operation: &ClaimOperation) -> String {
+    let answer = match &operation.end {
+        End::Open => "?".to_owned(),
+        End::Answered { answer, .. } => describe_answer(answer),
+    };
+    format!("{} -> {answer}", describe_call(&operation.call))
+}
+
+fn describe_call(call: &ClaimCall) -> String {
+    match call {
+        ClaimCall::Look => "look".to_owned(),
+        ClaimCall::Resolve(Resolution::Done(outcome)) => format!("operator: done {}", text(outcome)),
+        ClaimCall::Resolve(Resolution::Absent) => "operator: absent".to_owned(),
+        ClaimCall::Resolve(Resolution::Release) => "operator: release".to_owned(),
+        ClaimCall::Settle(token, word) => {
+            let word = match word {
+                Settle::Renew { lease_ms } => format!("renew for {lease_ms} ms"),
+                Settle::Complete(outcome) => format!("complete {}", text(outcome)),
+                Settle::Release => "release".to_owned(),
+                Settle::Doubt(reason) => format!("doubt {reason:?}"),
+            };
+            format!("{word}, token {}", short(token.as_bytes()))
+        }
+        ClaimCall::Claim(request) => {
+            let policy = match request.in_doubt {
+                InDoubtPolicy::Reject => "reject".to_owned(),
+                InDoubtPolicy::Retry { silent_ms } => format!("retry after {silent_ms} ms"),
+            };
+            let (nonce, token) = (short(request.nonce.as_bytes()), short(request.token.as_bytes()));
+            let (print, lease, kept) = (request.fingerprint, request.lease_ms, request.retention_ms);
+            format!("claim nonce {nonce} token {token} {print:?} lease {lease} ms, kept {kept} ms, {policy}")
+        }
+    }
+}
+
+fn describe_answer(answer: &ClaimAnswer) -> String {
+    match answer {
+        ClaimAnswer::Claim(Claim::Granted(grant)) => {
+            let token = short(grant.token.as_bytes());
+            format!("granted {token}, attempt {}, {} of {} ms", grant.attempt, grant.left_ms, grant.lease_ms)
+        }
+        ClaimAnswer::Claim(Claim::Held { retry_after_ms }) => format!("held for {retry_after_ms} ms"),
+        ClaimAnswer::Claim(Claim::InDoubt(doubt)) => format!("in doubt: {}", doubt.reason),
+        ClaimAnswer::Claim(Claim::Done(outcome)) => format!("done {}", text(outcome)),
+        ClaimAnswer::Claim(Claim::Mismatch) => "mismatch".to_owned(),
+        ClaimAnswer::Settle(Settled::Applied) | ClaimAnswer::Resolve(Resolved::Applied) => {
+            "applied".to_owned()
+        }
+        ClaimAnswer::Settle(Settled::Stale(now)) => format!("stale: {}", standing(now)),
+        ClaimAnswer::Resolve(Resolved::Refused(now)) => format!("refused: {}", standing(now)),
+        ClaimAnswer::Look(None) => "nothing".to_owned(),
+        ClaimAnswer::Look(Some(record)) => {
+            let (token, nonce) = (short(record.token.as_bytes()), short(record.nonce.as_bytes()));
+            let (attempt, renewals, state) = (record.attempt, record.renewals, &record.state);
+            format!("token {token} nonce {nonce}, attempt {attempt}, {renewals} renewals, {state:?}")
+        }
+    }
+}
+
+fn standing(now: &Now) -> String {
+    match now {
+        Now::Absent => "absent".to_owned(),
+        Now::Running => "running".to_owned(),
+        Now::InDoubt => "in doubt".to_owned(),
+        Now::Done(outcome) => format!("done {}", text(outcome)),
+    }
+}
+
+fn text(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Kept(bytes) => format!("{:?}", String::from_utf8_lossy(bytes)),
+        Outcome::Tombstone(reason) => format!("(not kept: {reason})"),
+    }
+}

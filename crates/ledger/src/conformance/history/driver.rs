@@ -1,0 +1,154 @@
+//! Carries a plan out.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ichido_core::mark;
+use ichido_core::{
+    Claim, ClaimRequest, Fingerprint, Key, MarkKey, Metadata, Nonce, Outcome, Resolution, SeededEntropy,
+    Token,
+};
+
+use super::jitter::Jittery;
+use super::plan::{Act, NewClaim, Plan, Ruling, Step, Word};
+use super::{History, Recorder};
+use crate::{Backend, Ledger, Result, Settings};
+
+/// Carries out a plan; client after client gets the next of the instances. Errors are part of the history.
+pub async fn run(plan: &Plan, instances: &[Arc<dyn Backend>], settings: &Settings) -> History {
+    let recorder = Arc::new(Recorder::default());
+    let run = super::super::unique();
+    let shared = Arc::new(Shared {
+        claim_keys: (0..plan.claim_keys)
+            .map(|n| Key::unscoped(format!("claim-{n}-{run}")).expect("short"))
+            .collect(),
+        mark_keys: (0..plan.mark_keys)
+            .map(|n| MarkKey::new(format!("mark-{n}-{run}")).expect("short"))
+            .collect(),
+        grants: Mutex::default(),
+    });
+    let mut clients = tokio::task::JoinSet::new();
+    for (number, steps) in plan.clients.iter().cloned().enumerate() {
+        let seed = plan.seed.wrapping_mul(1_000).wrapping_add(number as u64);
+        let jittery = Arc::new(Jittery::new(instances[number % instances.len()].clone(), seed));
+        let settings = Settings { entropy: Arc::new(SeededEntropy::new(seed)), ..settings.clone() };
+        let ledger = Ledger::new(recorder.wrap(number, jittery), settings);
+        let client = Client {
+            number,
+            ledger,
+            shared: shared.clone(),
+            claims: HashMap::new(),
+            marks: HashMap::new(),
+            own: None,
+        };
+        clients.spawn(client.carry_out(steps));
+    }
+    clients.join_all().await;
+    recorder.history()
+}
+
+struct Shared {
+    claim_keys: Vec<Key>,
+    mark_keys: Vec<MarkKey>,
+    /// Every grant of the history: tokens are shared, so that stale ones are used as well.
+    grants: Mutex<Vec<(Key, Token)>>,
+}
+
+struct Client {
+    number: usize,
+    ledger: Ledger,
+    shared: Arc<Shared>,
+    /// What was asked last for each key.
+    claims: HashMap<usize, ClaimRequest>,
+    marks: HashMap<usize, Nonce>,
+    /// The last grant.
+    own: Option<(Key, Token)>,
+}
+
+impl Client {
+    async fn carry_out(mut self, steps: Vec<Step>) {
+        for (number, step) in steps.into_iter().enumerate() {
+            tokio::time::sleep(Duration::from_millis(step.pause_ms)).await;
+            let name = format!("client {} step {number}", self.number);
+            let patience = step.give_up_ms.map_or(Duration::MAX, Duration::from_millis);
+            // Errors and dropped calls are in the history; the client goes on.
+            let _ = tokio::time::timeout(patience, self.act(step.act, &name)).await;
+        }
+    }
+
+    async fn act(&mut self, act: Act, name: &str) -> Result<()> {
+        match act {
+            Act::Claim(claim) => {
+                let request = self.request(claim);
+                self.claims.insert(claim.key, request.clone());
+                self.claim(&request).await
+            }
+            Act::ClaimAgain { key, other_token } => {
+                let Some(mut request) = self.claims.get(&key).cloned() else { return Ok(()) };
+                if other_token {
+                    request.token = self.ledger.request(request.key.clone()).token;
+                }
+                self.claim(&request).await
+            }
+            Act::Settle { of_anyone, word } => self.settle(of_anyone, word, name).await,
+            Act::Resolve { key, word } => {
+                let word = match word {
+                    Ruling::Done => Resolution::Done(Outcome::kept(format!("operator, {name}"))),
+                    Ruling::Absent => Resolution::Absent,
+                    Ruling::Release => Resolution::Release,
+                };
+                self.ledger.resolve(&self.shared.claim_keys[key], &word).await.map(drop)
+            }
+            Act::Look { key } => self.ledger.look(&self.shared.claim_keys[key]).await.map(drop),
+            Act::Mark { keys, again, retention_ms } => self.mark(&keys, again, retention_ms, name).await,
+        }
+    }
+
+    fn request(&self, claim: NewClaim) -> ClaimRequest {
+        let NewClaim { key, other_fingerprint, lease_ms, retention_ms, in_doubt } = claim;
+        let fingerprint = if other_fingerprint { Fingerprint::of(["other"]) } else { Fingerprint::NONE };
+        let request = self.ledger.request(self.shared.claim_keys[key].clone());
+        ClaimRequest { fingerprint, lease_ms, retention_ms, in_doubt, ..request }
+    }
+
+    async fn claim(&mut self, request: &ClaimRequest) -> Result<()> {
+        if let Claim::Granted(grant) = self.ledger.claim(request).await?.claim {
+            let granted = (request.key.clone(), grant.token);
+            self.own = Some(granted.clone());
+            self.shared.grants.lock().unwrap_or_else(PoisonError::into_inner).push(granted);
+        }
+        Ok(())
+    }
+
+    async fn settle(&self, of_anyone: Option<u64>, word: Word, name: &str) -> Result<()> {
+        let chosen = match of_anyone {
+            None => self.own.clone(),
+            Some(chance) => {
+                let grants = self.shared.grants.lock().unwrap_or_else(PoisonError::into_inner);
+                let count = u64::try_from(grants.len()).unwrap_or(u64::MAX).max(1);
+                grants.get(usize::try_from(chance % count).unwrap_or(0)).cloned()
+            }
+        };
+        let Some((key, token)) = chosen else { return Ok(()) };
+        let settled = match word {
+            Word::Renew { lease_ms } => self.ledger.renew(&key, token, lease_ms).await,
+            Word::Complete => self.ledger.complete(&key, token, Outcome::kept(name.to_owned())).await,
+            Word::Release => self.ledger.release(&key, token).await,
+            Word::Doubt => self.ledger.doubt(&key, token, name).await,
+        };
+        settled.map(drop)
+    }
+
+    async fn mark(&mut self, keys: &[usize], again: bool, retention_ms: u64, name: &str) -> Result<()> {
+        let mut requests = Vec::with_capacity(keys.len());
+        for key in keys {
+            let request = self.ledger.mark_request(self.shared.mark_keys[*key].clone());
+            let nonce = self.marks.get(key).copied().filter(|_| again).unwrap_or(request.nonce);
+            self.marks.insert(*key, nonce);
+            let metadata = Metadata::new([("by".to_owned(), name.to_owned())]).expect("short");
+            requests.push(mark::Request { nonce, retention_ms, metadata, ..request });
+        }
+        self.ledger.mark(&requests).await.map(drop)
+    }
+}

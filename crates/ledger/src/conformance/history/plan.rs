@@ -1,0 +1,193 @@
+//! What the clients of a history will do, drawn from a seed.
+
+use ichido_core::InDoubtPolicy;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+/// Short, so that leases lapse and outcomes are forgotten while others ask.
+const LEASES_MS: [u64; 3] = [100, 150, 200];
+const RETENTIONS_MS: [u64; 4] = [80, 150, 250, 60_000];
+const SILENCES_MS: [u64; 3] = [0, 120, 300];
+
+/// What each client does, in its order.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The seed it was drawn from.
+    pub seed: u64,
+    /// The steps of each client.
+    pub clients: Vec<Vec<Step>>,
+    /// How many keys of claims there are.
+    pub claim_keys: usize,
+    /// How many keys of marks there are.
+    pub mark_keys: usize,
+}
+
+/// One step of a client.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// It waits so long first.
+    pub pause_ms: u64,
+    /// It drops the call after so long.
+    pub give_up_ms: Option<u64>,
+    /// What it asks.
+    pub act: Act,
+}
+
+/// What a client asks.
+#[derive(Clone, Debug)]
+pub enum Act {
+    /// A key.
+    Claim(NewClaim),
+    /// What this client asked last for the key, with the same nonce.
+    ClaimAgain {
+        /// Which key.
+        key: usize,
+        /// With another proposal for a token: it must not matter.
+        other_token: bool,
+    },
+    /// To settle a grant.
+    Settle {
+        /// A grant of anyone, by chance, or else the client's own last one.
+        of_anyone: Option<u64>,
+        /// What to say.
+        word: Word,
+    },
+    /// An operator's word.
+    Resolve {
+        /// On which key.
+        key: usize,
+        /// What to say.
+        word: Ruling,
+    },
+    /// What is remembered of a key.
+    Look {
+        /// Which key.
+        key: usize,
+    },
+    /// Marks.
+    Mark {
+        /// Which keys.
+        keys: Vec<usize>,
+        /// With the nonces that this client used last for them.
+        again: bool,
+        /// How long they are kept.
+        retention_ms: u64,
+    },
+}
+
+/// A claim with a nonce of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct NewClaim {
+    /// Which key.
+    pub key: usize,
+    /// Whether it asks for something else than the others.
+    pub other_fingerprint: bool,
+    /// Its lease.
+    pub lease_ms: u64,
+    /// How long its outcome is kept.
+    pub retention_ms: u64,
+    /// What to do in doubt.
+    pub in_doubt: InDoubtPolicy,
+}
+
+/// A holder's word, without its particulars.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs, reason = "as in Settle")]
+pub enum Word {
+    Renew { lease_ms: u64 },
+    Complete,
+    Release,
+    Doubt,
+}
+
+/// An operator's word, without its particulars.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs, reason = "as in Resolution")]
+pub enum Ruling {
+    Done,
+    Absent,
+    Release,
+}
+
+impl Plan {
+    /// The plan of a seed: four to six clients on three or four keys.
+    pub fn draw(seed: u64) -> Self {
+        let mut chance = StdRng::seed_from_u64(seed);
+        let clients = chance.random_range(4..=6);
+        let (claim_keys, mark_keys) = (chance.random_range(2..=3), chance.random_range(1..=2));
+        let draw_client = |chance: &mut StdRng| {
+            let steps = chance.random_range(22..=30);
+            (0..steps).map(|_| Step::draw(chance, claim_keys, mark_keys)).collect()
+        };
+        let clients = (0..clients).map(|_| draw_client(&mut chance)).collect();
+        Self { seed, clients, claim_keys, mark_keys }
+    }
+}
+
+impl Step {
+    fn draw(chance: &mut StdRng, claim_keys: usize, mark_keys: usize) -> Self {
+        let pause_ms = match chance.random_range(0..20) {
+            0 => chance.random_range(90..260),
+            1..10 => chance.random_range(1..30),
+            _ => 0,
+        };
+        let give_up_ms = chance.random_bool(0.1).then(|| chance.random_range(0..6));
+        Self { pause_ms, give_up_ms, act: Act::draw(chance, claim_keys, mark_keys) }
+    }
+}
+
+impl Act {
+    fn draw(chance: &mut StdRng, claim_keys: usize, mark_keys: usize) -> Self {
+        let key = chance.random_range(0..claim_keys);
+        match chance.random_range(0..100) {
+            0..34 => Act::Claim(NewClaim::draw(chance, key)),
+            34..42 => Act::ClaimAgain { key, other_token: chance.random_bool(0.5) },
+            42..68 => {
+                let of_anyone = chance.random_bool(0.3).then(|| chance.random());
+                Act::Settle { of_anyone, word: Word::draw(chance) }
+            }
+            68..75 => {
+                let word = *pick(chance, &[Ruling::Done, Ruling::Absent, Ruling::Absent, Ruling::Release]);
+                Act::Resolve { key, word }
+            }
+            75..86 => Act::Look { key },
+            _ => {
+                let first = chance.random_range(0..mark_keys);
+                let keys = (first..mark_keys).collect();
+                let retention_ms = *pick(chance, &RETENTIONS_MS[..3]);
+                Act::Mark { keys, again: chance.random_bool(0.3), retention_ms }
+            }
+        }
+    }
+}
+
+impl NewClaim {
+    fn draw(chance: &mut StdRng, key: usize) -> Self {
+        let silent_ms = *pick(chance, &SILENCES_MS);
+        let is_patient = chance.random_bool(0.55);
+        // A key that is done for a minute is of no more use to the history: not often.
+        let retentions = if chance.random_bool(0.15) { &RETENTIONS_MS[..] } else { &RETENTIONS_MS[..3] };
+        Self {
+            key,
+            other_fingerprint: chance.random_bool(0.08),
+            lease_ms: *pick(chance, &LEASES_MS),
+            retention_ms: *pick(chance, retentions),
+            in_doubt: if is_patient { InDoubtPolicy::Reject } else { InDoubtPolicy::Retry { silent_ms } },
+        }
+    }
+}
+
+impl Word {
+    fn draw(chance: &mut StdRng) -> Self {
+        match chance.random_range(0..10) {
+            0..3 => Word::Renew { lease_ms: *pick(chance, &LEASES_MS) },
+            3..7 => Word::Complete,
+            7..8 => Word::Release,
+            _ => Word::Doubt,
+        }
+    }
+}
+
+fn pick<'a, T>(chance: &mut StdRng, choices: &'a [T]) -> &'a T {
+    &choices[chance.random_range(0..choices.len())]
+}

@@ -1,0 +1,287 @@
+//! Histories written by hand: what the checker must accept, and what it must not.
+
+use ichido_core::mark::{self, Mark};
+use ichido_core::{
+    Claim, ClaimRequest, Doubt, DoubtReason, Fingerprint, Grant, Holder, InDoubtPolicy, Key, MarkKey,
+    Metadata, Nonce, Now, Outcome, Resolution, Resolved, Settle, Settled, Timestamp, Token,
+};
+
+use super::{Bounds, ClaimAnswer, ClaimCall, ClaimOperation, End, History, MarkOperation, Operation};
+
+const LEASE_MS: u64 = 100;
+const KEPT_MS: u64 = 500;
+const CLOCKED: Bounds =
+    Bounds { tolerance_us: 2_000, watched: false, mark_granularity_us: 1_000, states: 10_000 };
+const WATCHED: Bounds = Bounds { watched: true, ..CLOCKED };
+
+/// A call that was asked and answered at these milliseconds.
+fn told(asked_ms: u64, answered_ms: u64, call: ClaimCall, answer: ClaimAnswer) -> ClaimOperation {
+    let end = End::Answered { at_us: answered_ms * 1_000, answer };
+    Operation { client: 0, call, asked_us: asked_ms * 1_000, end }
+}
+
+/// A call whose answer nobody knows.
+fn open(asked_ms: u64, call: ClaimCall) -> ClaimOperation {
+    Operation { client: 0, call, asked_us: asked_ms * 1_000, end: End::Open }
+}
+
+fn request(caller: u8, in_doubt: InDoubtPolicy) -> ClaimRequest {
+    ClaimRequest {
+        key: Key::unscoped("k").unwrap(),
+        fingerprint: Fingerprint::NONE,
+        nonce: Nonce::from_bytes([caller; 16]),
+        token: token(caller),
+        lease_ms: LEASE_MS,
+        retention_ms: KEPT_MS,
+        holder: Holder::Process,
+        metadata: Metadata::default(),
+        in_doubt,
+    }
+}
+
+fn token(caller: u8) -> Token {
+    Token::from_bytes([caller; 16])
+}
+
+/// Caller number so and so asks for the key.
+fn claim(caller: u8) -> ClaimCall {
+    ClaimCall::Claim(Box::new(request(caller, InDoubtPolicy::Reject)))
+}
+
+fn take_over(caller: u8) -> ClaimCall {
+    ClaimCall::Claim(Box::new(request(caller, InDoubtPolicy::Retry { silent_ms: 0 })))
+}
+
+fn granted(caller: u8, attempt: u32, left_ms: u64) -> ClaimAnswer {
+    ClaimAnswer::Claim(Claim::Granted(Grant { token: token(caller), attempt, lease_ms: LEASE_MS, left_ms }))
+}
+
+fn held(left_ms: u64) -> ClaimAnswer {
+    ClaimAnswer::Claim(Claim::Held { retry_after_ms: left_ms })
+}
+
+fn lapsed() -> ClaimAnswer {
+    let doubt = Doubt { since: Timestamp(0), reason: DoubtReason::LeaseLapsed };
+    ClaimAnswer::Claim(Claim::InDoubt(doubt))
+}
+
+fn outcome() -> Outcome {
+    Outcome::kept("x")
+}
+
+fn complete(caller: u8) -> ClaimCall {
+    ClaimCall::Settle(token(caller), Settle::Complete(outcome()))
+}
+
+const APPLIED: ClaimAnswer = ClaimAnswer::Settle(Settled::Applied);
+
+fn done() -> ClaimAnswer {
+    ClaimAnswer::Claim(Claim::Done(outcome()))
+}
+
+fn judged(operations: &[ClaimOperation], bounds: &Bounds) -> Result<(), String> {
+    let claims = [("k".to_owned(), operations.to_vec())].into();
+    History { claims, ..History::default() }.check(bounds).map(drop)
+}
+
+#[track_caller]
+fn legal(operations: &[ClaimOperation]) {
+    judged(operations, &CLOCKED).unwrap();
+}
+
+#[track_caller]
+fn illegal(operations: &[ClaimOperation]) {
+    for bounds in [CLOCKED, WATCHED] {
+        assert!(judged(operations, &bounds).unwrap_err().contains("no order explains"));
+    }
+}
+
+#[test]
+fn one_after_the_other_is_legal() {
+    legal(&[
+        told(0, 1, claim(1), granted(1, 1, LEASE_MS)),
+        told(2, 3, claim(2), held(98)),
+        told(4, 5, complete(1), APPLIED),
+        told(6, 7, claim(2), done()),
+        told(600, 601, claim(3), granted(3, 1, LEASE_MS)),
+    ]);
+}
+
+#[test]
+fn overlapping_calls_may_take_effect_in_any_order() {
+    legal(&[told(0, 10, claim(1), held(100)), told(1, 12, claim(2), granted(2, 1, LEASE_MS))]);
+    legal(&[
+        told(0, 10, claim(1), done()),
+        told(0, 11, claim(2), granted(2, 1, LEASE_MS)),
+        told(0, 12, complete(2), APPLIED),
+    ]);
+}
+
+#[test]
+fn calls_that_do_not_overlap_keep_their_order() {
+    illegal(&[told(0, 10, claim(1), held(100)), told(11, 12, claim(2), granted(2, 1, LEASE_MS))]);
+    illegal(&[
+        told(0, 1, claim(1), granted(1, 1, LEASE_MS)),
+        told(2, 3, complete(1), APPLIED),
+        told(4, 5, claim(2), held(96)),
+    ]);
+}
+
+#[test]
+fn a_key_has_one_holder() {
+    illegal(&[
+        told(0, 10, claim(1), granted(1, 1, LEASE_MS)),
+        told(0, 10, claim(2), granted(2, 1, LEASE_MS)),
+    ]);
+}
+
+#[test]
+fn an_open_call_happened_or_did_not() {
+    legal(&[open(0, claim(1)), told(20, 21, claim(2), held(80))]);
+    legal(&[open(0, claim(1)), told(20, 21, claim(2), granted(2, 1, LEASE_MS))]);
+    // Long after it was asked, and no matter that the lease of the call would be over if it had been at once.
+    legal(&[
+        open(0, claim(1)),
+        told(20, 21, claim(2), granted(2, 1, LEASE_MS)),
+        told(22, 23, complete(2), APPLIED),
+        told(700, 710, claim(3), held(95)),
+    ]);
+}
+
+#[test]
+fn an_open_call_happens_at_most_once_and_not_before_it_was_asked() {
+    illegal(&[told(0, 1, claim(2), held(100)), open(2, claim(1))]);
+    illegal(&[
+        open(0, ClaimCall::Settle(token(1), Settle::Release)),
+        told(1, 2, claim(1), granted(1, 1, LEASE_MS)),
+        told(3, 4, claim(2), granted(2, 1, LEASE_MS)),
+        told(5, 6, claim(3), granted(3, 1, LEASE_MS)),
+    ]);
+}
+
+#[test]
+fn a_lost_reply_that_is_asked_again_is_the_same_grant() {
+    legal(&[open(0, claim(1)), told(30, 31, claim(1), granted(1, 1, 75))]);
+    illegal(&[told(0, 1, claim(1), granted(1, 1, LEASE_MS)), told(30, 31, claim(1), held(70))]);
+}
+
+#[test]
+fn a_lease_lapses_neither_early_nor_late() {
+    let grant = told(0, 10, claim(1), granted(1, 1, LEASE_MS));
+    legal(&[grant.clone(), told(108, 109, claim(2), held(1)), told(108, 109, claim(3), lapsed())]);
+    illegal(&[grant.clone(), told(90, 95, claim(2), lapsed())]);
+    let late = [grant, told(120, 121, claim(2), held(0))];
+    assert!(judged(&late, &CLOCKED).is_err());
+    judged(&late, &WATCHED).unwrap();
+}
+
+#[test]
+fn answers_narrow_when_the_lease_began() {
+    // Held at 150 means granted after 50, and then it cannot have lapsed by 140.
+    let grant = told(0, 100, claim(1), granted(1, 1, LEASE_MS));
+    let lapse = told(110, 140, claim(2), lapsed());
+    assert!(judged(&[grant.clone(), lapse.clone(), told(150, 151, claim(3), held(40))], &CLOCKED).is_err());
+    legal(&[grant.clone(), told(110, 140, claim(2), held(50)), told(150, 151, claim(3), held(40))]);
+    legal(&[grant, lapse, told(150, 151, claim(3), lapsed())]);
+}
+
+#[test]
+fn a_lapsed_lease_is_never_a_fresh_grant() {
+    let grant = told(0, 1, claim(1), granted(1, 1, LEASE_MS));
+    illegal(&[grant.clone(), told(200, 201, claim(2), granted(2, 1, LEASE_MS))]);
+    illegal(&[grant.clone(), told(200, 201, claim(2), granted(2, 2, LEASE_MS))]);
+    illegal(&[grant.clone(), told(200, 201, take_over(2), granted(2, 1, LEASE_MS))]);
+    illegal(&[grant.clone(), told(50, 51, take_over(2), granted(2, 2, LEASE_MS))]);
+    legal(&[grant, told(200, 201, take_over(2), granted(2, 2, LEASE_MS))]);
+}
+
+#[test]
+fn a_zombie_is_told_what_holds() {
+    let story = |answer: Settled| {
+        [
+            told(0, 1, claim(1), granted(1, 1, LEASE_MS)),
+            told(200, 201, take_over(2), granted(2, 2, LEASE_MS)),
+            told(202, 203, complete(2), APPLIED),
+            told(204, 205, complete(1), ClaimAnswer::Settle(answer)),
+        ]
+    };
+    legal(&story(Settled::Stale(Now::Done(outcome()))));
+    illegal(&story(Settled::Applied));
+    illegal(&story(Settled::Stale(Now::Running)));
+}
+
+#[test]
+fn an_operator_ends_a_doubt_and_nothing_else() {
+    let rule = |asked_ms, answer| {
+        [
+            told(0, 1, claim(1), granted(1, 1, LEASE_MS)),
+            told(
+                asked_ms,
+                asked_ms + 1,
+                ClaimCall::Resolve(Resolution::Absent),
+                ClaimAnswer::Resolve(answer),
+            ),
+        ]
+    };
+    legal(&rule(50, Resolved::Refused(Now::Running)));
+    legal(&rule(150, Resolved::Applied));
+    illegal(&rule(50, Resolved::Applied));
+}
+
+fn mark(asked_ms: u64, caller: u8, answer: Mark) -> MarkOperation {
+    let by = Metadata::new([("by".to_owned(), caller.to_string())]).unwrap();
+    let key = MarkKey::new("e").unwrap();
+    let call =
+        mark::Request { key, nonce: Nonce::from_bytes([caller; 16]), retention_ms: KEPT_MS, metadata: by };
+    let end = End::Answered { at_us: (asked_ms + 1) * 1_000, answer };
+    Operation { client: 0, call, asked_us: asked_ms * 1_000, end }
+}
+
+fn seen(by: u8) -> Mark {
+    let metadata = Metadata::new([("by".to_owned(), by.to_string())]).unwrap();
+    Mark::Seen { first_seen: Timestamp(0), metadata }
+}
+
+fn marks_are_legal(operations: &[MarkOperation], bounds: &Bounds) -> bool {
+    let marks = [("e".to_owned(), operations.to_vec())].into();
+    History { marks, ..History::default() }.check(bounds).is_ok()
+}
+
+#[test]
+fn an_event_is_new_to_one_caller_until_it_is_forgotten() {
+    let first = mark(0, 1, Mark::New);
+    assert!(marks_are_legal(&[first.clone(), mark(2, 2, seen(1)), mark(4, 1, Mark::New)], &CLOCKED));
+    assert!(!marks_are_legal(&[first.clone(), mark(2, 2, Mark::New)], &CLOCKED));
+    assert!(!marks_are_legal(&[first.clone(), mark(2, 2, seen(2))], &CLOCKED), "not what the first left");
+    assert!(!marks_are_legal(&[mark(0, 1, seen(2))], &CLOCKED), "nobody was there");
+    assert!(!marks_are_legal(&[first.clone(), mark(480, 2, Mark::New)], &CLOCKED), "too early");
+    assert!(marks_are_legal(&[first.clone(), mark(510, 2, Mark::New)], &CLOCKED));
+    let late = [first, mark(900, 2, seen(1))];
+    assert!(!marks_are_legal(&late, &CLOCKED), "too late");
+    let coarse = Bounds { mark_granularity_us: 1_000_000, ..CLOCKED };
+    assert!(marks_are_legal(&late, &coarse), "it ends at a whole second");
+}
+
+#[test]
+fn a_search_at_its_bound_says_so() {
+    let few = Bounds { states: 1, ..CLOCKED };
+    let story = [told(0, 1, claim(1), granted(1, 1, LEASE_MS)), told(2, 3, claim(2), held(98))];
+    assert!(judged(&story, &few).unwrap_err().contains("not decided within 1 states"));
+}
+
+#[test]
+fn the_story_ends_where_it_goes_wrong() {
+    let story = judged(
+        &[
+            told(0, 1, claim(1), granted(1, 1, LEASE_MS)),
+            told(2, 5, claim(2), granted(2, 1, LEASE_MS)),
+            told(4, 8, complete(1), APPLIED),
+            told(9, 10, claim(3), done()),
+        ],
+        &CLOCKED,
+    );
+    let story = story.unwrap_err();
+    assert!(story.contains("granted 020202, attempt 1"), "{story}");
+    assert!(story.contains("complete \"x\", token 010101 -> ?"), "unanswered at that moment: {story}");
+    assert!(!story.contains("030303"), "asked later: {story}");
+}

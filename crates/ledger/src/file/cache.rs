@@ -1,0 +1,116 @@
+//! Completed claims in memory, so that repeats need neither the writer nor the disk.
+//!
+//! Only completed claims are kept, and that is what makes it simple: a completed claim does not change until its
+//! retention is over, and whether that is so is judged by the clock on every read. So nothing is ever invalidated, a
+//! late insertion by a slow reader does no harm, and what is inserted was read from the engine, hence durable.
+//!
+//! Bounded by bytes. Each shard has a young and an old half: what is read in the old half moves to the young one;
+//! when the young half is full it becomes the old one, and the old one is forgotten.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ichido_core::{Index, Outcome, Record, State};
+
+const SHARDS: usize = 64;
+/// What an entry costs beside its texts and outcome: the record, two maps' slots, two allocations.
+const ENTRY_BYTES: usize = 640;
+/// Larger outcomes are read from the engine each time.
+const OUTCOME_MAX: usize = 64 * 1024;
+
+/// A map by index. The index is a SHA-256 already; eight of its bytes are hash enough.
+pub(super) type IndexMap<V> = HashMap<Index, V, BuildHasherDefault<IndexHasher>>;
+
+/// Takes the first eight bytes it is given.
+#[derive(Debug, Default)]
+pub(super) struct IndexHasher(u64);
+
+impl Hasher for IndexHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some(head) = bytes.first_chunk() {
+            self.0 ^= u64::from_ne_bytes(*head);
+        }
+    }
+
+    /// The length of an array is no news.
+    fn write_usize(&mut self, _: usize) {}
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// Completed claims, the most recently read ones.
+#[derive(Debug)]
+pub(super) struct Cache {
+    shards: Vec<Mutex<Shard>>,
+    /// Of one half of a shard.
+    bound_bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    young: IndexMap<Arc<Record>>,
+    young_bytes: usize,
+    old: IndexMap<Arc<Record>>,
+}
+
+impl Cache {
+    pub(super) fn new(bytes: usize) -> Self {
+        let shards = std::iter::repeat_with(Mutex::default).take(SHARDS).collect();
+        Self { shards, bound_bytes: bytes / SHARDS / 2 }
+    }
+
+    pub(super) fn get(&self, index: Index) -> Option<Arc<Record>> {
+        let mut shard = self.shard(index);
+        if let Some(record) = shard.young.get(&index) {
+            return Some(record.clone());
+        }
+        let record = shard.old.remove(&index)?;
+        shard.insert(index, record.clone(), self.bound_bytes);
+        Some(record)
+    }
+
+    /// Keeps a record that was read from the engine, if it is completed and not too large.
+    pub(super) fn keep(&self, record: &Record) {
+        let State::Done(done) = &record.state else { return };
+        if done.outcome.size() > OUTCOME_MAX.min(self.bound_bytes / 4) {
+            return;
+        }
+        let index = record.key.index();
+        self.shard(index).insert(index, Arc::new(record.clone()), self.bound_bytes);
+    }
+
+    fn shard(&self, index: Index) -> MutexGuard<'_, Shard> {
+        // Not a byte that the maps hash by.
+        let number = usize::from(index.as_bytes()[31]) % SHARDS;
+        self.shards[number].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shard {
+    fn insert(&mut self, index: Index, record: Arc<Record>, bound_bytes: usize) {
+        let bytes = weight(&record);
+        if self.young_bytes + bytes > bound_bytes {
+            self.old = std::mem::take(&mut self.young);
+            self.young_bytes = 0;
+        }
+        if self.young.insert(index, record).is_none() {
+            self.young_bytes += bytes;
+        }
+    }
+}
+
+fn weight(record: &Record) -> usize {
+    let outcome = match &record.state {
+        State::Done(done) => match &done.outcome {
+            Outcome::Kept(bytes) => bytes.len(),
+            Outcome::Tombstone(reason) => reason.len(),
+        },
+        State::Running | State::InDoubt(_) => 0,
+    };
+    let scope = record.key.scope();
+    let metadata: usize = record.metadata.iter().map(|(name, value)| name.len() + value.len() + 64).sum();
+    ENTRY_BYTES + outcome + metadata + scope.tenant.len() + scope.route.len() + record.key.text().len()
+}

@@ -1,0 +1,262 @@
+//! The bytes on disk.
+//!
+//! Everything is big-endian and starts with a version byte. Decoding checks every length and never panics: bytes
+//! that do not decode are [`crate::Kind::Corrupt`], never an absent record, because an absent record is a grant.
+//!
+//! ```text
+//! a claim, in `open` and `done`, under its index (32 bytes)
+//!   1 version = 1 │ 1 flags │ 4 attempt │ 4 renewals │ 8 epoch │ 8 claimed_at │ 8 renewed_at │ 8 lease_ms
+//!   8 retention_ms │ 16 nonce │ 16 token │ [32 fingerprint] │ text tenant │ text route │ text key │ metadata │ state
+//!     flags     bit 0: the holder is a remote caller; bit 1: a fingerprint follows (none: all zeros)
+//!     text      2 length │ bytes of UTF-8
+//!     metadata  2 count │ (text name │ text value)*
+//!     state     0                                                     running
+//!               1 │ 8 since │ 0 lapsed, 1 holder gone, 2 │ text       in doubt
+//!               2 │ 8 completed_at │ 0 │ 4 length                     done; the outcome is in `outcomes`
+//!               2 │ 8 completed_at │ 1 │ text                         done; a tombstone and its reason
+//! an outcome, in `outcomes`, under its index
+//!   1 version = 1 │ bytes
+//! a mark, in `marks`, under its index
+//!   1 version = 1 │ 16 nonce │ 8 marked_at │ 8 expires_at │ text key │ metadata
+//! what ends when, in `ends`, under 8 end │ 8 sequence │ 2 part
+//!   1 version = 1 │ (1 kind: 0 claim, 1 mark │ 32 index)*
+//! ```
+
+use bytes::Bytes;
+use ichido_core::{
+    DoubtReason, Fingerprint, Holder, Index, Key, MarkKey, Metadata, Nonce, Outcome, Record, Scope, State,
+    Timestamp, Token, mark,
+};
+
+use super::reader::{Flaw, Reader};
+
+/// The version byte of every value.
+pub(super) const VERSION: u8 = 1;
+const REMOTE: u8 = 1;
+const FINGERPRINT: u8 = 2;
+
+/// A claim as it lies on disk: a completed one has its outcome elsewhere.
+#[derive(Debug)]
+pub(super) struct Stored {
+    pub(super) record: Record,
+    /// The opening in which it was last granted or renewed.
+    pub(super) epoch: u64,
+    /// The length of the outcome in `outcomes`, if there is one.
+    pub(super) outcome_bytes: Option<usize>,
+}
+
+/// Writes a claim into `out`, which is cleared first.
+pub(super) fn encode_claim(record: &Record, epoch: u64, out: &mut Vec<u8>) {
+    out.clear();
+    let has_fingerprint = record.fingerprint != Fingerprint::NONE;
+    let remote = match record.holder {
+        Holder::Process => 0,
+        Holder::Remote => REMOTE,
+    };
+    out.extend([VERSION, remote | if has_fingerprint { FINGERPRINT } else { 0 }]);
+    out.extend(record.attempt.to_be_bytes());
+    out.extend(record.renewals.to_be_bytes());
+    for number in [epoch, record.claimed_at.0, record.renewed_at.0, record.lease_ms, record.retention_ms] {
+        out.extend(number.to_be_bytes());
+    }
+    out.extend(record.nonce.as_bytes());
+    out.extend(record.token.as_bytes());
+    if has_fingerprint {
+        out.extend(record.fingerprint.as_bytes());
+    }
+    put_text(out, &record.key.scope().tenant);
+    put_text(out, &record.key.scope().route);
+    put_text(out, record.key.text());
+    put_metadata(out, &record.metadata);
+    put_state(out, &record.state);
+}
+
+fn put_state(out: &mut Vec<u8>, state: &State) {
+    match state {
+        State::Running => out.push(0),
+        State::InDoubt(doubt) => {
+            out.push(1);
+            out.extend(doubt.since.0.to_be_bytes());
+            match &doubt.reason {
+                DoubtReason::LeaseLapsed => out.push(0),
+                DoubtReason::HolderGone => out.push(1),
+                DoubtReason::Declared(reason) => {
+                    out.push(2);
+                    put_text(out, reason);
+                }
+            }
+        }
+        State::Done(done) => {
+            out.push(2);
+            out.extend(done.completed_at.0.to_be_bytes());
+            match &done.outcome {
+                Outcome::Kept(bytes) => {
+                    out.push(0);
+                    out.extend(u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_be_bytes());
+                }
+                Outcome::Tombstone(reason) => {
+                    out.push(1);
+                    put_text(out, reason);
+                }
+            }
+        }
+    }
+}
+
+/// Reads a claim that lies under `index`. A kept outcome is empty until [`Stored::with_outcome`].
+pub(super) fn decode_claim(index: &[u8], bytes: &[u8]) -> Result<Stored, Flaw> {
+    let mut reader = Reader::versioned(bytes)?;
+    let flags = reader.byte()?;
+    let attempt = reader.u32()?;
+    let renewals = reader.u32()?;
+    let epoch = reader.u64()?;
+    let claimed_at = Timestamp(reader.u64()?);
+    let renewed_at = Timestamp(reader.u64()?);
+    let lease_ms = reader.u64()?;
+    let retention_ms = reader.u64()?;
+    let nonce = Nonce::from_bytes(reader.array()?);
+    let token = Token::from_bytes(reader.array()?);
+    let fingerprint = match flags & FINGERPRINT {
+        0 => Fingerprint::NONE,
+        _ => Fingerprint::from_bytes(reader.array()?),
+    };
+    let scope = Scope::new(reader.text()?, reader.text()?);
+    let key = Key::new(scope, reader.text()?).map_err(|_| "its key is outside the limits")?;
+    if key.index().as_bytes() != index {
+        return Err("it lies under another key's index");
+    }
+    let metadata = reader.metadata()?;
+    let (state, outcome_bytes) = reader.state()?;
+    reader.end()?;
+    let holder = if flags & REMOTE == 0 { Holder::Process } else { Holder::Remote };
+    let record = Record {
+        key,
+        fingerprint,
+        nonce,
+        token,
+        attempt,
+        holder,
+        claimed_at,
+        renewed_at,
+        renewals,
+        lease_ms,
+        retention_ms,
+        metadata,
+        state,
+    };
+    Ok(Stored { record, epoch, outcome_bytes })
+}
+
+impl Stored {
+    /// The record with its outcome.
+    pub(super) fn with_outcome(mut self, value: &[u8]) -> Result<Record, Flaw> {
+        let bytes = Reader::versioned(value)?.0;
+        if self.outcome_bytes != Some(bytes.len()) {
+            return Err("its outcome has another length than its record says");
+        }
+        if let State::Done(done) = &mut self.record.state {
+            done.outcome = Outcome::Kept(Bytes::copy_from_slice(bytes));
+        }
+        Ok(self.record)
+    }
+}
+
+/// Writes an outcome into `out`, which is cleared first.
+pub(super) fn encode_outcome(bytes: &[u8], out: &mut Vec<u8>) {
+    out.clear();
+    out.push(VERSION);
+    out.extend(bytes);
+}
+
+/// Writes a mark into `out`, which is cleared first.
+pub(super) fn encode_mark(record: &mark::Record, out: &mut Vec<u8>) {
+    out.clear();
+    out.push(VERSION);
+    out.extend(record.nonce.as_bytes());
+    out.extend(record.marked_at.0.to_be_bytes());
+    out.extend(record.expires_at.0.to_be_bytes());
+    put_text(out, record.key.text());
+    put_metadata(out, &record.metadata);
+}
+
+/// Reads a mark that lies under `index`.
+pub(super) fn decode_mark(index: &[u8], bytes: &[u8]) -> Result<mark::Record, Flaw> {
+    let mut reader = Reader::versioned(bytes)?;
+    let nonce = Nonce::from_bytes(reader.array()?);
+    let marked_at = Timestamp(reader.u64()?);
+    let expires_at = Timestamp(reader.u64()?);
+    let key = MarkKey::new(reader.text()?).map_err(|_| "its key is outside the limits")?;
+    if key.index().as_bytes() != index {
+        return Err("it lies under another key's index");
+    }
+    let metadata = reader.metadata()?;
+    reader.end()?;
+    Ok(mark::Record { key, nonce, marked_at, expires_at, metadata })
+}
+
+/// What kind of record ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Claim,
+    Mark,
+}
+
+/// Bytes of one member of an `ends` value.
+pub(super) const END_BYTES: usize = 33;
+
+/// The key of an `ends` value.
+pub(super) fn end_key(end: Timestamp, sequence: u64, part: u16) -> [u8; 18] {
+    let mut key = [0; 18];
+    key[..8].copy_from_slice(&end.0.to_be_bytes());
+    key[8..16].copy_from_slice(&sequence.to_be_bytes());
+    key[16..].copy_from_slice(&part.to_be_bytes());
+    key
+}
+
+/// The time in the key of an `ends` value.
+pub(super) fn end_of(key: &[u8]) -> Result<Timestamp, Flaw> {
+    Ok(Timestamp(Reader(key).u64()?))
+}
+
+/// Starts an `ends` value, or adds to it.
+pub(super) fn push_end(value: &mut Vec<u8>, kind: Kind, index: Index) {
+    if value.is_empty() {
+        value.push(VERSION);
+    }
+    value.push(match kind {
+        Kind::Claim => 0,
+        Kind::Mark => 1,
+    });
+    value.extend(index.as_bytes());
+}
+
+/// The members of an `ends` value.
+pub(super) fn decode_ends(value: &[u8]) -> Result<Vec<(Kind, Index)>, Flaw> {
+    let mut reader = Reader::versioned(value)?;
+    let mut ends = Vec::with_capacity(reader.0.len() / END_BYTES);
+    while !reader.0.is_empty() {
+        let kind = match reader.byte()? {
+            0 => Kind::Claim,
+            1 => Kind::Mark,
+            _ => return Err("it names an unknown kind"),
+        };
+        ends.push((kind, Index::from_bytes(reader.array()?)));
+    }
+    Ok(ends)
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    // The limits of keys, metadata and reasons are far below 64 KiB.
+    let length = u16::try_from(text.len()).unwrap_or(u16::MAX);
+    out.extend(length.to_be_bytes());
+    out.extend(&text.as_bytes()[..usize::from(length)]);
+}
+
+fn put_metadata(out: &mut Vec<u8>, metadata: &Metadata) {
+    let pairs = metadata.iter();
+    out.extend(u16::try_from(pairs.len()).unwrap_or(u16::MAX).to_be_bytes());
+    for (name, value) in pairs {
+        put_text(out, name);
+        put_text(out, value);
+    }
+}

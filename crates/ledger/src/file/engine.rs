@@ -1,0 +1,197 @@
+//! The engine: a log-structured store, opened with small journals and one keyspace per purpose.
+//!
+//! | keyspace   | under        | what                                     |
+//! |------------|--------------|------------------------------------------|
+//! | `open`     | index        | claims that are running or in doubt      |
+//! | `done`     | index        | completed claims, without their outcomes |
+//! | `outcomes` | index        | outcomes                                 |
+//! | `marks`    | index        | marks                                    |
+//! | `ends`     | end, commit  | what ends when                           |
+//! | `meta`     | name         | format, last commit, openings            |
+//!
+//! A commit is synced before it is applied to what readers see. So whatever can be read is durable.
+//!
+//! The engine holds a writer up when its background work lags, in loops that never end if that work has died (as on a
+//! full disk). [`Engine::steady`] waits before a commit instead, and notices the death.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::time::Duration;
+
+use fjall::config::{
+    BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry, PinningPolicy,
+};
+use fjall::{
+    AbstractTree, CompressionType, Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode,
+    Slice,
+};
+
+use super::fault;
+use super::meta::{self, COMMIT_KEY, Commit, FORMAT, FORMAT_KEY, OPENINGS_KEY};
+use super::openings::Openings;
+use crate::{Error, Result};
+
+const KEYSPACES: [&str; 6] = ["meta", "open", "done", "outcomes", "marks", "ends"];
+const CACHE_BYTES: u64 = 64 * 1024 * 1024;
+/// The least that the engine allows. What is in the journal is replayed at opening.
+const JOURNAL_BYTES: u64 = 64 * 1024 * 1024;
+const MEMTABLE_BYTES: u64 = 16 * 1024 * 1024;
+const SMALL_MEMTABLE_BYTES: u64 = 8 * 1024 * 1024;
+/// Below the counts at which the engine itself would hold us up.
+const SEALED_MAX: usize = 2;
+const RUNS_MAX: usize = 18;
+
+/// The open store.
+pub(super) struct Engine {
+    pub(super) db: Database,
+    pub(super) meta: Keyspace,
+    pub(super) open: Keyspace,
+    pub(super) done: Keyspace,
+    pub(super) outcomes: Keyspace,
+    pub(super) marks: Keyspace,
+    pub(super) ends: Keyspace,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Engine")
+    }
+}
+
+/// Whether a store is to be made or must be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Expect {
+    New,
+    Whole,
+}
+
+impl Engine {
+    /// Opens the engine's files in `path`. `dir` is the ledger's directory, for errors.
+    ///
+    /// The engine panics on some kinds of damage; that is an error here.
+    pub(super) fn open(dir: &Path, path: &Path, expect: Expect) -> Result<Self> {
+        let opened = catch_unwind(AssertUnwindSafe(|| Self::open_unguarded(path, expect)));
+        match opened {
+            Ok(Ok(Some(engine))) => Ok(engine),
+            Ok(Ok(None)) => Err(fault::damaged(dir, "a keyspace is missing")),
+            Ok(Err(error)) => Err(fault::engine(dir, "opening", error)),
+            Err(_) => Err(fault::panicked(dir, "opening")),
+        }
+    }
+
+    fn open_unguarded(path: &Path, expect: Expect) -> fjall::Result<Option<Self>> {
+        let db = Database::builder(path)
+            .cache_size(CACHE_BYTES)
+            .max_journaling_size(JOURNAL_BYTES)
+            .worker_threads(2)
+            .open()?;
+        if expect == Expect::Whole && !KEYSPACES.iter().all(|name| db.keyspace_exists(name)) {
+            return Ok(None);
+        }
+        let keyspace = |name: &str| db.keyspace(name, || options(name));
+        Ok(Some(Self {
+            meta: keyspace("meta")?,
+            open: keyspace("open")?,
+            done: keyspace("done")?,
+            outcomes: keyspace("outcomes")?,
+            marks: keyspace("marks")?,
+            ends: keyspace("ends")?,
+            db,
+        }))
+    }
+
+    /// A batch that is durable once it is committed.
+    pub(super) fn batch(&self, capacity: usize) -> OwnedWriteBatch {
+        OwnedWriteBatch::with_capacity(self.db.clone(), capacity).durability(Some(PersistMode::SyncData))
+    }
+
+    /// Whether the engine still takes commits: a failed write or a dead worker stops it for good.
+    pub(super) fn healthy(&self) -> bool {
+        self.db.persist(PersistMode::Buffer).is_ok()
+    }
+
+    /// Waits until background work has caught up. `false`: it has died.
+    pub(super) fn steady(&self) -> bool {
+        loop {
+            if !self.healthy() {
+                return false;
+            }
+            if !self.keyspaces().any(is_behind) {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Writes everything into tables. After a failed sync the pages of a journal may look clean and yet not be on the
+    /// disk; tables are written anew and synced.
+    pub(super) fn flush(&self) -> fjall::Result<bool> {
+        for keyspace in self.keyspaces() {
+            keyspace.rotate_memtable()?;
+        }
+        while self.keyspaces().any(|keyspace| keyspace.tree.sealed_memtable_count() > 0) {
+            if !self.healthy() {
+                return Ok(false);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(true)
+    }
+
+    fn keyspaces(&self) -> impl Iterator<Item = &Keyspace> {
+        [&self.meta, &self.open, &self.done, &self.outcomes, &self.marks, &self.ends].into_iter()
+    }
+
+    /// The last commit, or nothing in a store that is being made.
+    pub(super) fn last_commit(&self, dir: &Path) -> Result<Option<Commit>> {
+        let value = self.meta_value(dir, COMMIT_KEY)?;
+        value.map(|value| Commit::decode(&value).map_err(|flaw| fault::flaw(dir, "meta", flaw))).transpose()
+    }
+
+    /// The openings so far.
+    pub(super) fn openings(&self, dir: &Path) -> Result<Openings> {
+        let value = self.meta_value(dir, OPENINGS_KEY)?;
+        let openings = value.map(|value| Openings::decode(&value)).transpose();
+        Ok(openings.map_err(|flaw| fault::flaw(dir, "meta", flaw))?.unwrap_or_default())
+    }
+
+    /// Refuses a store of another format.
+    pub(super) fn check_format(&self, dir: &Path) -> Result<()> {
+        let value = self.meta_value(dir, FORMAT_KEY)?;
+        let format = value.as_deref().map_or(Err("it is missing"), meta::decode_format);
+        match format.map_err(|flaw| fault::flaw(dir, "meta", flaw))? {
+            FORMAT => Ok(()),
+            other => Err(super::holder::other_format(dir, other)),
+        }
+    }
+
+    fn meta_value(&self, dir: &Path, key: &[u8]) -> Result<Option<Slice>> {
+        guarded(dir, || self.meta.get(key))
+    }
+}
+
+/// Reads from the engine; its errors and panics become ours.
+pub(super) fn guarded<T>(dir: &Path, read: impl FnOnce() -> fjall::Result<T>) -> Result<T, Error> {
+    match catch_unwind(AssertUnwindSafe(read)) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => Err(fault::engine(dir, "reading", error)),
+        Err(_) => Err(fault::panicked(dir, "reading")),
+    }
+}
+
+fn is_behind(keyspace: &Keyspace) -> bool {
+    keyspace.tree.sealed_memtable_count() >= SEALED_MAX || keyspace.tree.l0_run_count() >= RUNS_MAX
+}
+
+fn options(name: &str) -> KeyspaceCreateOptions {
+    let small = matches!(name, "meta" | "ends");
+    // Records are mostly hashes and random bytes, which do not get smaller; outcomes do.
+    let compression = if name == "outcomes" { CompressionType::Lz4 } else { CompressionType::None };
+    KeyspaceCreateOptions::default()
+        .max_memtable_size(if small { SMALL_MEMTABLE_BYTES } else { MEMTABLE_BYTES })
+        .data_block_compression_policy(CompressionPolicy::all(compression))
+        // Most claims are new: "not here" must be known without a look at the disk.
+        .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(12.0))))
+        .filter_block_pinning_policy(PinningPolicy::all(true))
+        .index_block_pinning_policy(PinningPolicy::all(true))
+}

@@ -1,0 +1,126 @@
+//! What a round writes: the items of one batch.
+//!
+//! Values come before the removals that they make up for: see [`super::view`].
+
+use std::collections::BTreeMap;
+
+use fjall::{Keyspace, OwnedWriteBatch, Slice};
+use ichido_core::{Index, Outcome, Record, State, Timestamp};
+
+use super::codec::{self, Kind};
+use super::meta::{COMMIT_KEY, Commit};
+use super::round::{Entry, MarkEntry, Place};
+use super::view::View;
+
+/// Members of one value in `ends`.
+const ENDS_PART: usize = 256;
+
+/// What a round wants written.
+pub(super) struct Written {
+    pub(super) batch: OwnedWriteBatch,
+    /// Keys that got a value.
+    pub(super) put: Vec<Index>,
+    pub(super) commit: Commit,
+}
+
+/// The items of a batch.
+pub(super) struct Items<'a> {
+    view: View<'a>,
+    batch: OwnedWriteBatch,
+    scratch: Vec<u8>,
+    ends: BTreeMap<Timestamp, Vec<u8>>,
+    put: Vec<Index>,
+}
+
+impl<'a> Items<'a> {
+    pub(super) fn new(view: View<'a>, changes: usize, spent: usize) -> Self {
+        let batch = view.engine.batch(changes * 2 + spent + 2);
+        let (scratch, put) = (Vec::with_capacity(512), Vec::with_capacity(changes));
+        Self { view, batch, scratch, ends: BTreeMap::new(), put }
+    }
+
+    pub(super) fn claim(&mut self, index: &Index, entry: &Entry, epoch: u64) {
+        let engine = self.view.engine;
+        let mut keeps_outcome = false;
+        let mut place = Place::Absent;
+        if let Some(record) = &entry.now {
+            self.put.push(*index);
+            if let Some(outcome) = kept(record) {
+                codec::encode_outcome(outcome, &mut self.scratch);
+                self.insert(&engine.outcomes, index);
+                keeps_outcome = true;
+            }
+            codec::encode_claim(record, epoch, &mut self.scratch);
+            if let State::Done(_) = record.state {
+                self.insert(&engine.done, index);
+                codec::push_end(self.ends.entry(record.over_at()).or_default(), Kind::Claim, *index);
+                place = Place::Done { kept: keeps_outcome };
+            } else {
+                self.insert(&engine.open, index);
+                place = Place::Open;
+            }
+        }
+        if entry.before == Place::Open && place != Place::Open {
+            self.batch.remove(&engine.open, index.as_bytes().as_slice());
+        }
+        if let Place::Done { kept } = entry.before {
+            if !matches!(place, Place::Done { .. }) {
+                self.batch.remove(&engine.done, index.as_bytes().as_slice());
+            }
+            if kept && !keeps_outcome {
+                self.batch.remove(&engine.outcomes, index.as_bytes().as_slice());
+            }
+        }
+    }
+
+    pub(super) fn mark(&mut self, index: &Index, entry: &MarkEntry) {
+        let marks = &self.view.engine.marks;
+        if let Some(record) = &entry.now {
+            self.put.push(*index);
+            codec::encode_mark(record, &mut self.scratch);
+            self.insert(marks, index);
+            codec::push_end(self.ends.entry(record.expires_at).or_default(), Kind::Mark, *index);
+        } else if entry.existed {
+            self.batch.remove(marks, index.as_bytes().as_slice());
+        }
+    }
+
+    pub(super) fn spend(&mut self, key: Slice, rest: Vec<u8>) {
+        let ends = &self.view.engine.ends;
+        if rest.is_empty() { self.batch.remove(ends, key) } else { self.batch.insert(ends, key, rest) }
+    }
+
+    fn insert(&mut self, keyspace: &Keyspace, index: &Index) {
+        self.batch.insert(keyspace, index.as_bytes().as_slice(), self.scratch.as_slice());
+    }
+
+    pub(super) fn finish(mut self, last: Commit, now: Timestamp) -> Option<Written> {
+        if self.batch.is_empty() {
+            return None;
+        }
+        let engine = self.view.engine;
+        let sequence = last.sequence + 1;
+        let earliest = self.ends.keys().next().copied().unwrap_or(last.swept_to);
+        for (end, value) in &self.ends {
+            let members = value[1..].chunks(ENDS_PART * codec::END_BYTES);
+            for (part, members) in (0..=u16::MAX).zip(members) {
+                let value = [&value[..1], members].concat();
+                self.batch.insert(&engine.ends, codec::end_key(*end, sequence, part).as_slice(), value);
+            }
+        }
+        let commit = Commit { sequence, time: now, swept_to: last.swept_to.min(earliest) };
+        self.batch.insert(&engine.meta, COMMIT_KEY, commit.encode().as_slice());
+        Some(Written { batch: self.batch, put: self.put, commit })
+    }
+}
+
+/// The outcome that a record has to keep.
+pub(super) fn kept(record: &Record) -> Option<&[u8]> {
+    match &record.state {
+        State::Done(done) => match &done.outcome {
+            Outcome::Kept(bytes) => Some(bytes),
+            Outcome::Tombstone(_) => None,
+        },
+        State::Running | State::InDoubt(_) => None,
+    }
+}

@@ -1,0 +1,198 @@
+//! A look at the engine's journals before the engine opens them.
+//!
+//! The engine replays its journals at opening and, where an entry does not decode, silently cuts the file there: what
+//! followed is gone. A damaged byte in mid-journal can so undo acknowledged claims. And because the engine's
+//! keyspaces are flushed one by one, the sequence number it has on file may be newer than the claims that the cut
+//! lost. So the journals are read first, and nothing is touched unless
+//!
+//! - the sequence numbers of our commits run on without a gap through all journals, and
+//! - the last of them is not behind the high-water mark (judged by the caller).
+//!
+//! One kind of damage is expected: power loss in the middle of a commit that nobody was told of. Its pages may reach
+//! the disk in any order, so its checksum may be wrong. If it is the very last batch and beyond the high-water mark,
+//! it is cut off here, because the engine would refuse to open.
+//!
+//! The format is that of fjall 3 (`FJL\x03`): little-endian, a batch is
+//! `1 │ 4 items │ 8 seqno`, items `2 │ 1 type │ 1 compression │ 8 keyspace │ 2 key │ 4 value │ 4 stored │ key │ value`,
+//! then `3 │ 8 xxh3 of the items │ FJL\x03`.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use xxhash_rust::xxh3::Xxh3;
+
+use super::meta::{COMMIT_KEY, Commit};
+
+const TRAILER: [u8; 4] = *b"FJL\x03";
+
+/// What the journals say.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Journals {
+    /// The sequence number of the last commit in them.
+    pub(super) last: Option<u64>,
+}
+
+/// Why the journals are not to be opened.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error("{}: {error}", .path.display())]
+    Io { path: PathBuf, error: std::io::Error },
+    #[error("{}: commit {after} is followed by commit {next}", .path.display())]
+    Gap { path: PathBuf, after: u64, next: u64 },
+    #[error("{}: the checksum of the batch at {at} is wrong, and batches follow it", .path.display())]
+    Torn { path: PathBuf, at: u64 },
+    #[error("{}: batch {next} follows batch {after}", .path.display())]
+    Order { path: PathBuf, after: u64, next: u64 },
+}
+
+impl Error {
+    fn io(path: &Path, error: std::io::Error) -> Self {
+        Error::Io { path: path.to_owned(), error }
+    }
+}
+
+/// Reads the journals in `dir`. A last batch that is torn and beyond `acknowledged` is cut off.
+pub(super) fn examine(dir: &Path, acknowledged: u64) -> Result<Journals, Error> {
+    let mut walk = Walk::default();
+    for path in journals(dir).map_err(|error| Error::io(dir, error))? {
+        walk.journal(&path)?;
+    }
+    if let Some(torn) = walk.torn.as_ref().filter(|torn| torn.commit > acknowledged) {
+        cut(&torn.path, torn.start).map_err(|error| Error::io(&torn.path, error))?;
+        tracing::warn!(
+            journal = %torn.path.display(),
+            commit = torn.commit,
+            "the last commit was torn by a crash before it was acknowledged, and was cut off"
+        );
+    }
+    Ok(Journals { last: walk.last })
+}
+
+fn journals(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let path = entry?.path();
+        let number =
+            path.file_name().and_then(|name| name.to_str()?.strip_suffix(".jnl")?.parse::<u64>().ok());
+        found.extend(number.map(|number| (number, path)));
+    }
+    found.sort_unstable();
+    Ok(found.into_iter().map(|(_, path)| path).collect())
+}
+
+fn cut(path: &Path, length: u64) -> std::io::Result<()> {
+    let file = OpenOptions::new().write(true).open(path)?;
+    file.set_len(length)?;
+    file.sync_all()
+}
+
+#[derive(Default)]
+struct Walk {
+    last: Option<u64>,
+    seqno: Option<u64>,
+    torn: Option<Torn>,
+}
+
+/// A batch whose checksum is wrong: nothing in it is to be believed.
+struct Torn {
+    path: PathBuf,
+    start: u64,
+    /// The commit that it should have been.
+    commit: u64,
+}
+
+impl Walk {
+    fn journal(&mut self, path: &Path) -> Result<(), Error> {
+        let file = File::open(path).map_err(|error| Error::io(path, error))?;
+        let mut scan = Scan { reader: BufReader::with_capacity(256 * 1024, file), at: 0, buffer: Vec::new() };
+        loop {
+            let start = scan.at;
+            let batch = match scan.batch() {
+                Ok(Some(batch)) => batch,
+                Ok(None) => return Ok(()),
+                Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(()),
+                Err(error) => return Err(Error::io(path, error)),
+            };
+            self.batch(path, start, &batch)?;
+        }
+    }
+
+    fn batch(&mut self, path: &Path, start: u64, batch: &Batch) -> Result<(), Error> {
+        if let Some(torn) = &self.torn {
+            return Err(Error::Torn { path: torn.path.clone(), at: torn.start });
+        }
+        if batch.torn {
+            let commit = self.last.map_or(batch.commit.unwrap_or(0), |last| last + 1);
+            self.torn = Some(Torn { path: path.to_owned(), start, commit });
+            return Ok(());
+        }
+        if let Some(after) = self.seqno.replace(batch.seqno).filter(|after| *after >= batch.seqno) {
+            return Err(Error::Order { path: path.to_owned(), after, next: batch.seqno });
+        }
+        let Some(commit) = batch.commit else { return Ok(()) };
+        if let Some(after) = self.last.replace(commit).filter(|after| after + 1 != commit) {
+            return Err(Error::Gap { path: path.to_owned(), after, next: commit });
+        }
+        Ok(())
+    }
+}
+
+struct Batch {
+    seqno: u64,
+    commit: Option<u64>,
+    torn: bool,
+}
+
+struct Scan {
+    reader: BufReader<File>,
+    at: u64,
+    buffer: Vec<u8>,
+}
+
+impl Scan {
+    /// The next whole batch; `None` where the engine would cut.
+    fn batch(&mut self) -> std::io::Result<Option<Batch>> {
+        let [1] = self.array()? else { return Ok(None) };
+        let items = u32::from_le_bytes(self.array()?);
+        let seqno = u64::from_le_bytes(self.array()?);
+        let mut commit = None;
+        let mut hash = Xxh3::new();
+        for _ in 0..items {
+            let head: [u8; 21] = self.array()?;
+            let [2, 0 | 1 | 2 | 4, compression @ (0 | 1), ..] = head else { return Ok(None) };
+            let key = usize::from(u16::from_le_bytes([head[11], head[12]]));
+            let value = u32::from_le_bytes([head[13], head[14], head[15], head[16]]);
+            let stored = u32::from_le_bytes([head[17], head[18], head[19], head[20]]);
+            if compression == 0 && value != stored {
+                return Ok(None);
+            }
+            self.fill(key as u64 + u64::from(stored))?;
+            hash.update(&head);
+            hash.update(&self.buffer);
+            let (key, value) = self.buffer.split_at(key);
+            if key == COMMIT_KEY {
+                commit = Commit::decode(value).ok().map(|commit| commit.sequence);
+            }
+        }
+        let [3] = self.array()? else { return Ok(None) };
+        let checksum = u64::from_le_bytes(self.array()?);
+        let trailer: [u8; 4] = self.array()?;
+        Ok((trailer == TRAILER).then(|| Batch { seqno, commit, torn: checksum != hash.digest() }))
+    }
+
+    fn array<const N: usize>(&mut self) -> std::io::Result<[u8; N]> {
+        let mut bytes = [0; N];
+        self.reader.read_exact(&mut bytes)?;
+        self.at += N as u64;
+        Ok(bytes)
+    }
+
+    /// Reads `count` bytes, growing with what is there: a damaged length must not ask for gigabytes.
+    fn fill(&mut self, count: u64) -> std::io::Result<()> {
+        self.buffer.clear();
+        let read = Read::by_ref(&mut self.reader).take(count).read_to_end(&mut self.buffer)?;
+        self.at += count;
+        if read as u64 == count { Ok(()) } else { Err(std::io::ErrorKind::UnexpectedEof.into()) }
+    }
+}

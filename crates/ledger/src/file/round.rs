@@ -1,0 +1,226 @@
+//! One group commit: decide each call in turn, write once, answer all.
+//!
+//! Calls see what earlier calls of the same round decided, although none of it is written yet. So no answer leaves
+//! before the commit, not even one that changes nothing: it may rest on a change that fails. What is written is the
+//! final state of each key, once: the engine gives a whole batch one number, and two values of one key under one
+//! number would have no order.
+
+use std::collections::hash_map::Entry as MapEntry;
+
+use fjall::Slice;
+use ichido_core::mark::{self, Mark};
+use ichido_core::rules::{self, Change, Step};
+use ichido_core::{Index, Phase, Record, Timestamp};
+
+use super::cache::IndexMap;
+use super::fault;
+use super::items::{Items, Written, kept};
+use super::meta::Commit;
+use super::queue::{Call, Reply};
+use super::recent::Recent;
+use super::replies::Answer;
+use super::view::{Found, View};
+use crate::Result;
+
+/// A group commit in the making.
+pub(super) struct Round<'a> {
+    pub(super) view: View<'a>,
+    pub(super) now: Timestamp,
+    recent: &'a Recent,
+    claims: IndexMap<Entry>,
+    marks: IndexMap<MarkEntry>,
+    answers: Vec<Answer>,
+    /// Values of `ends` that are spent, or left with fewer members.
+    pub(super) spent: Vec<(Slice, Vec<u8>)>,
+}
+
+/// A claim as the round has it so far.
+pub(super) struct Entry {
+    pub(super) before: Place,
+    pub(super) now: Option<Record>,
+    changed: bool,
+}
+
+/// Where a claim lay before the round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Absent,
+    Open,
+    Done { kept: bool },
+}
+
+/// A mark as the round has it so far.
+pub(super) struct MarkEntry {
+    pub(super) existed: bool,
+    pub(super) now: Option<mark::Record>,
+    changed: bool,
+}
+
+impl<'a> Round<'a> {
+    pub(super) fn new(view: View<'a>, recent: &'a Recent, now: Timestamp) -> Self {
+        let (claims, marks) = (IndexMap::default(), IndexMap::default());
+        Self { view, now, recent, claims, marks, answers: Vec::new(), spent: Vec::new() }
+    }
+
+    /// Decides a call. A call that cannot be decided is answered at once: it changes nothing.
+    pub(super) fn decide(&mut self, call: Call) {
+        match call {
+            Call::Claim { request, absent_at, reply } => {
+                let index = request.key.index();
+                let step = self.claim_step(index, absent_at, |now, at| rules::claim(now, &request, at));
+                self.answer(reply, step, Answer::Claim);
+            }
+            Call::Settle { key, token, word, reply } => {
+                let step = self.claim_step(key.index(), None, |now, at| rules::settle(now, token, &word, at));
+                self.answer(reply, step, Answer::Settle);
+            }
+            Call::Resolve { key, word, reply } => {
+                let step = self.claim_step(key.index(), None, |now, at| rules::resolve(now, &word, at));
+                self.answer(reply, step, Answer::Resolve);
+            }
+            Call::Adopt { record, reply } => {
+                let index = record.key.index();
+                let step = self.claim_step(index, None, |now, at| rules::adopt(now, &record, at));
+                self.answer(reply, step, Answer::Adopt);
+            }
+            Call::Mark { requests, reply } => {
+                let steps = requests.iter().map(|(request, absent_at)| self.mark_step(request, *absent_at));
+                let steps = steps.collect::<Result<Vec<_>>>();
+                self.answer(reply, steps, Answer::Mark);
+            }
+            // Sweeps are jobs of the writer's own.
+            Call::Sweep { reply, .. } => drop(reply),
+        }
+    }
+
+    fn answer<T>(&mut self, reply: Reply<T>, step: Result<T>, kind: impl FnOnce(Reply<T>, T) -> Answer) {
+        match step {
+            Ok(answer) => self.answers.push(kind(reply, answer)),
+            Err(error) => drop(reply.send(Err(error))),
+        }
+    }
+
+    /// Adds an answer that must wait for the commit.
+    pub(super) fn owe(&mut self, answer: Answer) {
+        self.answers.push(answer);
+    }
+
+    fn claim_step<A>(
+        &mut self,
+        index: Index,
+        absent_at: Option<u64>,
+        decide: impl FnOnce(Option<&Record>, Timestamp) -> Step<A, Record>,
+    ) -> Result<A> {
+        let entry = match self.claims.entry(index) {
+            MapEntry::Occupied(entry) => entry.into_mut(),
+            MapEntry::Vacant(vacant) => {
+                let absent = absent_at.is_some_and(|seen| self.recent.unwritten_since(&index, seen));
+                vacant.insert(if absent { Entry::absent() } else { Entry::read(&self.view, &index)? })
+            }
+        };
+        let step = decide(entry.now.as_ref(), self.now);
+        if let (Change::Put(_), Some(record)) = (&step.change, &entry.now)
+            && record.phase(self.now) == (Phase::Over { in_doubt: true })
+        {
+            crate::warn_doubt_ended(record);
+        }
+        match step.change {
+            Change::Keep => {}
+            Change::Put(record) => (entry.now, entry.changed) = (Some(record), true),
+            Change::Remove => (entry.now, entry.changed) = (None, true),
+        }
+        Ok(step.answer)
+    }
+
+    fn mark_step(&mut self, request: &mark::Request, absent_at: Option<u64>) -> Result<Mark> {
+        let index = request.key.index();
+        let entry = match self.marks.entry(index) {
+            MapEntry::Occupied(entry) => entry.into_mut(),
+            MapEntry::Vacant(vacant) => {
+                let absent = absent_at.is_some_and(|seen| self.recent.unwritten_since(&index, seen));
+                let now = if absent { None } else { self.view.mark(&index)? };
+                vacant.insert(MarkEntry { existed: now.is_some(), now, changed: false })
+            }
+        };
+        let step = rules::mark(entry.now.as_ref(), request, self.now);
+        if let Change::Put(record) = step.change {
+            (entry.now, entry.changed) = (Some(record), true);
+        }
+        Ok(step.answer)
+    }
+
+    /// Removes a completed claim whose retention is over; `false` if there is none.
+    pub(super) fn drop_done(&mut self, index: Index) -> Result<bool> {
+        if let MapEntry::Vacant(vacant) = self.claims.entry(index) {
+            let Some(stored) = self.view.done_claim(&index)? else { return Ok(false) };
+            let before = Place::Done { kept: stored.outcome_bytes.is_some() };
+            if self.now < stored.record.over_at() {
+                return Ok(false);
+            }
+            vacant.insert(Entry { before, now: None, changed: true });
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Removes a mark whose retention is over; `false` if there is none.
+    pub(super) fn drop_mark(&mut self, index: Index) -> Result<bool> {
+        if let MapEntry::Vacant(vacant) = self.marks.entry(index) {
+            let over = self.view.mark(&index)?.is_some_and(|mark| self.now >= mark.expires_at);
+            if over {
+                vacant.insert(MarkEntry { existed: true, now: None, changed: true });
+            }
+            return Ok(over);
+        }
+        Ok(false)
+    }
+
+    /// Removes a claim whose doubt is over; `false` if it is not.
+    pub(super) fn drop_doubt(&mut self, index: Index) -> Result<bool> {
+        if let MapEntry::Vacant(vacant) = self.claims.entry(index) {
+            let Found::Open(record) = self.view.claim(&index)? else { return Ok(false) };
+            if record.phase(self.now) != (Phase::Over { in_doubt: true }) {
+                return Ok(false);
+            }
+            vacant.insert(Entry { before: Place::Open, now: None, changed: true });
+            crate::warn_doubt_ended(&record);
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// What to write, or nothing if nothing changed; and what to answer then.
+    pub(super) fn finish(mut self, epoch: u64, commit: Commit) -> (Option<Written>, Vec<Answer>) {
+        let answers = std::mem::take(&mut self.answers);
+        let changes = self.claims.len() + self.marks.len();
+        let mut writer = Items::new(self.view, changes, self.spent.len());
+        for (index, entry) in self.claims.iter().filter(|(_, entry)| entry.changed) {
+            writer.claim(index, entry, epoch);
+        }
+        for (index, entry) in self.marks.iter().filter(|(_, entry)| entry.changed) {
+            writer.mark(index, entry);
+        }
+        for (key, rest) in self.spent {
+            writer.spend(key, rest);
+        }
+        let written = writer.finish(commit, self.now);
+        (written, answers)
+    }
+}
+
+impl Entry {
+    fn absent() -> Self {
+        Self { before: Place::Absent, now: None, changed: false }
+    }
+
+    fn read(view: &View<'_>, index: &Index) -> Result<Self> {
+        let (before, now) = match view.claim(index)? {
+            Found::Absent => (Place::Absent, None),
+            Found::Open(record) => (Place::Open, Some(record)),
+            Found::Done(record) => (Place::Done { kept: kept(&record).is_some() }, Some(record)),
+            // Nobody but us moves anything: for the writer this is damage.
+            Found::Moving => return Err(fault::flaw(view.dir, "outcomes", "it is missing")),
+        };
+        Ok(Self { before, now, changed: false })
+    }
+}

@@ -1,0 +1,309 @@
+//! The writer: the one thread that changes the store.
+//!
+//! It takes what is queued, decides it ([`super::round`]), commits it durably, raises the high-water mark, publishes
+//! it to readers, and only then answers. If a commit fails, nobody knows what of it is on the disk: every call of that
+//! round is told so, the engine is closed, and nothing is acknowledged until it was opened again and found whole.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ichido_core::Timestamp;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::engine::Engine;
+use super::highwater::HighWater;
+use super::holder::Held;
+use super::items::Written;
+use super::meta::Commit;
+use super::queue::Call;
+use super::recent::Recent;
+use super::replies::Answer;
+use super::round::Round;
+use super::shared::Shared;
+use super::sweep::{self, Doubts, Job};
+use super::{fault, store};
+use crate::{Error, Result};
+
+/// How long the high-water mark may wait for its sync.
+const MARK_SYNC: Duration = Duration::from_millis(100);
+/// How often an idle writer looks for something to sweep.
+const IDLE: Duration = Duration::from_secs(1);
+/// How often a busy writer does.
+const COMMITS_PER_SWEEP: u64 = 64;
+/// How often claims are looked through for doubt that is over.
+const OPEN_SWEEP_MS: u64 = 3_600_000;
+/// How many of them are taken up at once.
+const DOUBTS_MAX: usize = 100_000;
+/// How often a failed opening is tried again.
+const REOPEN: Duration = Duration::from_millis(250);
+/// How long a reader may hold on to an engine that is to be closed.
+const READERS_MAX: Duration = Duration::from_secs(10);
+
+/// The writer's own.
+#[derive(Debug)]
+pub(super) struct Writer {
+    shared: Arc<Shared>,
+    held: Held,
+    high_water: HighWater,
+    synced_at: Instant,
+    engine: Option<Arc<Engine>>,
+    /// Why there is no engine, and when opening it was last tried.
+    down: Option<(Instant, Error)>,
+    last: Commit,
+    generation: u64,
+    recent: Recent,
+    jobs: VecDeque<Job>,
+    open_swept_at: Timestamp,
+    /// What the last look through `open` found.
+    found: Arc<Mutex<Option<Doubts>>>,
+    sweep_at_commit: u64,
+}
+
+impl Writer {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        held: Held,
+        high_water: HighWater,
+        engine: Arc<Engine>,
+        last: Commit,
+    ) -> Self {
+        Self {
+            shared,
+            held,
+            high_water,
+            synced_at: Instant::now(),
+            engine: Some(engine),
+            down: None,
+            last,
+            generation: 0,
+            recent: Recent::default(),
+            jobs: VecDeque::new(),
+            open_swept_at: Timestamp::default(),
+            found: Arc::default(),
+            sweep_at_commit: 0,
+        }
+    }
+
+    /// Works until the queue is closed and empty, then lets go of the store and says so.
+    pub(super) fn run(mut self, ended: &watch::Sender<bool>) {
+        while let Some(calls) = self.shared.queue.take(self.pause()) {
+            let idle = calls.is_empty();
+            // A panic of the engine drops the replies: their callers are told that nobody knows.
+            if catch_unwind(AssertUnwindSafe(|| self.round(calls))).is_err() {
+                self.stop(fault::panicked(self.held.dir(), "writing"));
+            }
+            self.keep_house(idle);
+        }
+        self.end();
+        ended.send_replace(true);
+    }
+
+    fn pause(&self) -> Duration {
+        if !self.jobs.is_empty() {
+            Duration::ZERO
+        } else if self.high_water.is_dirty() {
+            MARK_SYNC
+        } else {
+            IDLE
+        }
+    }
+
+    fn round(&mut self, calls: Vec<Call>) {
+        if calls.is_empty() && self.jobs.is_empty() {
+            return;
+        }
+        let Some(engine) = self.steady_engine() else {
+            for call in calls {
+                call.fail(self.down_error());
+            }
+            self.drop_jobs();
+            return;
+        };
+        let shared = self.shared.clone();
+        let mut last = self.last;
+        // What grows must be swept as fast as it grows.
+        let bite = calls.len().max(sweep::BITE);
+        let mut round = Round::new(shared.view(&engine), &self.recent, shared.time.now());
+        for call in calls {
+            if let Call::Sweep { limit, doubts, reply } = call {
+                self.jobs.push_back(Job::asked(limit, doubts, reply));
+            } else {
+                round.decide(call);
+            }
+        }
+        if let Some(mut job) = self.jobs.pop_front() {
+            match job.bite(&mut round, bite, last.swept_to) {
+                Ok(swept_to) => {
+                    last.swept_to = swept_to;
+                    if !job.is_over() {
+                        self.jobs.push_front(job);
+                    } else if let Some(answer) = job.answer() {
+                        round.owe(answer);
+                    }
+                }
+                Err(error) => job.fail(error),
+            }
+        }
+        let (written, answers) = round.finish(shared.openings.epoch(), last);
+        drop(engine);
+        match written {
+            None => self.last = last,
+            Some(written) => {
+                if let Err(error) = self.commit(written) {
+                    self.fail(error, answers);
+                    return;
+                }
+            }
+        }
+        answers.into_iter().for_each(Answer::give);
+    }
+
+    fn commit(&mut self, written: Written) -> Result<()> {
+        let dir = self.held.dir();
+        written.batch.commit().map_err(|error| fault::engine(dir, "writing to", error))?;
+        self.high_water
+            .raise(written.commit.sequence)
+            .map_err(|error| fault::io(dir, "writing the high-water mark of", error))?;
+        self.generation += 1;
+        self.recent.note(self.generation, written.put);
+        self.last = written.commit;
+        self.shared.published.store(self.generation, Ordering::Release);
+        Ok(())
+    }
+
+    /// Nobody knows what of the commit is on the disk.
+    fn fail(&mut self, error: Error, answers: Vec<Answer>) {
+        self.stop(error);
+        for answer in answers {
+            answer.fail(self.down_error().perhaps_done());
+        }
+        self.drop_jobs();
+    }
+
+    fn drop_jobs(&mut self) {
+        while let Some(job) = self.jobs.pop_front() {
+            job.fail(self.down_error());
+        }
+    }
+
+    /// An engine that takes commits, opened again if need be.
+    fn steady_engine(&mut self) -> Option<Arc<Engine>> {
+        if let Some(engine) = &self.engine {
+            if engine.steady() {
+                return self.engine.clone();
+            }
+            self.stop(fault::engine(self.held.dir(), "writing to", fjall::Error::Poisoned));
+            self.down = None;
+        }
+        if self.down.as_ref().is_some_and(|(tried, _)| tried.elapsed() < REOPEN) {
+            return None;
+        }
+        match self.reopen() {
+            Ok(()) => tracing::info!(dir = %self.held.dir().display(), "the ledger was opened again"),
+            Err(error) => {
+                tracing::error!(%error, "the ledger cannot be opened again");
+                self.down = Some((Instant::now(), error));
+            }
+        }
+        self.engine.clone()
+    }
+
+    fn reopen(&mut self) -> Result<()> {
+        let dir = self.held.dir();
+        let store = store::open(&self.held)?;
+        // After a failed sync, what looks written may not be: write it anew.
+        match store.engine.flush() {
+            Ok(true) => {}
+            Ok(false) => return Err(fault::engine(dir, "writing to", fjall::Error::Poisoned)),
+            Err(error) => return Err(fault::engine(dir, "writing to", error)),
+        }
+        self.high_water.raise(store.last.sequence).map_err(|error| fault::io(dir, "writing to", error))?;
+        self.last = store.last;
+        let engine = Arc::new(store.engine);
+        self.engine = Some(engine.clone());
+        self.down = None;
+        self.shared.set_engine(Some(engine));
+        Ok(())
+    }
+
+    /// Closes the engine. What readers saw before proves nothing after.
+    fn stop(&mut self, error: Error) {
+        tracing::error!(%error, "the ledger stops acknowledging, and is opened again");
+        self.close_engine();
+        self.generation += 1;
+        self.recent.reset(self.generation);
+        self.shared.published.store(self.generation, Ordering::Release);
+        self.down = Some((Instant::now(), error));
+    }
+
+    /// What a caller is told while there is no engine.
+    fn down_error(&self) -> Error {
+        match &self.down {
+            Some((_, error)) => Error::new(crate::Kind::Unavailable, error.to_string()),
+            None => Error::new(crate::Kind::Unavailable, "writing to the file ledger"),
+        }
+    }
+
+    /// Closes the engine here, in this thread, once the last reader is done with it.
+    fn close_engine(&mut self) {
+        self.shared.set_engine(None);
+        let Some(mut engine) = self.engine.take() else { return };
+        let since = Instant::now();
+        while Arc::get_mut(&mut engine).is_none() && since.elapsed() < READERS_MAX {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        drop(engine);
+    }
+
+    fn keep_house(&mut self, idle: bool) {
+        if self.high_water.is_dirty() && self.synced_at.elapsed() >= MARK_SYNC {
+            self.sync_mark();
+        }
+        let due = idle || self.last.sequence >= self.sweep_at_commit;
+        let Some(engine) = self.engine.clone().filter(|_| due && self.jobs.is_empty()) else { return };
+        self.sweep_at_commit = self.last.sequence + COMMITS_PER_SWEEP;
+        let now = self.shared.time.now();
+        if now.ms_since(self.open_swept_at) >= OPEN_SWEEP_MS {
+            self.open_swept_at = now;
+            self.look_for_doubts(engine.clone());
+        }
+        let doubts = self.found.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default();
+        let due = sweep::is_due(self.shared.view(&engine), self.last.swept_to, now);
+        if due || !doubts.found.is_empty() {
+            self.jobs.push_back(Job::own(doubts));
+        }
+    }
+
+    /// Looks through `open` in a thread of its own; what it finds is taken up by a later sweep.
+    fn look_for_doubts(&self, engine: Arc<Engine>) {
+        let (shared, found) = (self.shared.clone(), self.found.clone());
+        let look = move || {
+            let (view, now) = (shared.view(&engine), shared.time.now());
+            match sweep::find_doubts(view, now, sweep::GRACE_MS, DOUBTS_MAX, || shared.queue.is_closed()) {
+                Ok(doubts) => *found.lock().unwrap_or_else(PoisonError::into_inner) = Some(doubts),
+                Err(error) => tracing::warn!(%error, "looking for doubt that is over failed"),
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("ichido:doubts".to_owned()).spawn(look) {
+            tracing::warn!(%error, "looking for doubt that is over failed");
+        }
+    }
+
+    fn sync_mark(&mut self) {
+        if let Err(error) = self.high_water.sync() {
+            tracing::warn!(%error, "the high-water mark could not be synced");
+        }
+        self.synced_at = Instant::now();
+    }
+
+    fn end(mut self) {
+        self.drop_jobs();
+        self.close_engine();
+        self.sync_mark();
+        self.held.release();
+    }
+}

@@ -1,0 +1,142 @@
+//! `postgres://` — claims of everyone who reaches one PostgreSQL server.
+//!
+//! `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, with the parameters of tokio-postgres and four of our own:
+//! `schema` (default `ichido`), `pool` (connections at most, default 16), `sslrootcert` (a file of authorities to
+//! trust), and `sslmode` also as `verify-ca` or `verify-full`.
+//!
+//! The server's clock judges leases and retention. Every verb is one statement, or two that are fenced by what the
+//! first one read, so it holds under READ COMMITTED with any number of processes. What must stay true: a statement
+//! that wrote nothing never counts as a win; every write to a claim moves its version; and the rules are applied to
+//! rows as they were read, so that only the conditions of writes are said again in SQL.
+
+mod address;
+mod claims;
+mod failure;
+mod health;
+mod marks;
+mod row;
+mod schema;
+mod statements;
+mod store;
+mod survey;
+mod tls;
+mod transaction;
+mod values;
+
+use std::fmt;
+
+use async_trait::async_trait;
+use ichido_core::mark::{self, Mark};
+use ichido_core::{
+    Adopted, Claim, ClaimRequest, Key, Limits, Record, Resolution, Resolved, Settle, Settled, Token,
+};
+
+use self::address::Address;
+use self::health::Health;
+use self::statements::Statements;
+use self::store::Store;
+use crate::{
+    Backend, Capabilities, Expiry, Fencing, Listing, Maintain, Page, Query, Reach, Result, Stats, StoreClock,
+    Survives, Swept,
+};
+
+pub use self::transaction::NotRecorded;
+
+/// Claims in PostgreSQL.
+pub struct Postgres {
+    store: Store,
+    sql: Statements,
+    schema: String,
+    survives: Vec<Survives>,
+}
+
+impl Postgres {
+    /// Connects, and creates the tables if they are not there.
+    pub async fn connect(url: &str) -> Result<Self> {
+        let address = Address::parse(url)?;
+        let store = Store::new(&address)?;
+        let health = Health::ask(&store).await?;
+        health.must_serve()?;
+        schema::ensure(&store, &address.schema).await?;
+        let sql = Statements::of(&address.schema);
+        Ok(Self { store, sql, schema: address.schema, survives: health.survives() })
+    }
+}
+
+/// Nothing of the URL but the schema: it may hold a password.
+impl fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Postgres").field("schema", &self.schema).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Backend for Postgres {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            backend: "postgres",
+            reach: Reach::SinglePrimary,
+            survives: self.survives.clone(),
+            expiry: Expiry::Exact,
+            fencing: Fencing::Unique,
+            listing: Listing::Indexed,
+            clock: StoreClock::Server,
+            outcome_bytes: Limits::STANDARD.outcome_bytes,
+        }
+    }
+
+    async fn claim(&self, request: &ClaimRequest) -> Result<Claim> {
+        self.claim_key(request).await
+    }
+
+    async fn settle(&self, key: &Key, token: Token, word: &Settle) -> Result<Settled> {
+        self.settle_claim(key, token, word).await
+    }
+
+    async fn mark(&self, requests: &[mark::Request]) -> Result<Vec<Mark>> {
+        self.mark_events(requests).await
+    }
+
+    async fn adopt(&self, record: &Record) -> Result<Adopted> {
+        self.adopt_record(record).await
+    }
+}
+
+#[async_trait]
+impl Maintain for Postgres {
+    async fn init(&self) -> Result<()> {
+        schema::ensure(&self.store, &self.schema).await
+    }
+
+    async fn check(&self) -> Result<Vec<String>> {
+        let health = Health::ask(&self.store).await?;
+        health.must_serve()?;
+        schema::ensure(&self.store, &self.schema).await?;
+        Ok(health.warnings())
+    }
+
+    async fn look(&self, key: &Key) -> Result<Option<Record>> {
+        self.look_at(key).await
+    }
+
+    async fn list(&self, query: &Query) -> Result<Page> {
+        self.list_claims(query).await
+    }
+
+    async fn resolve(&self, key: &Key, word: &Resolution) -> Result<Resolved> {
+        self.resolve_claim(key, word).await
+    }
+
+    async fn sweep(&self, limit: usize) -> Result<Swept> {
+        self.sweep_over(limit).await
+    }
+
+    async fn stats(&self) -> Result<Stats> {
+        self.count().await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.store.close();
+        Ok(())
+    }
+}

@@ -1,0 +1,151 @@
+//! Where the server is, from the ledger's URL.
+//!
+//! tokio-postgres reads its own parameters; ours are taken out before it looks. No error repeats any part of the URL:
+//! a password with a stray `?` or `@` in it would turn up in the most unexpected of them.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use percent_encoding::percent_decode_str;
+use tokio_postgres::Config;
+
+use crate::{Error, Kind, Result};
+
+const DEFAULT_SCHEMA: &str = "ichido";
+const DEFAULT_CONNECTIONS: usize = 16;
+const MOST_CONNECTIONS: usize = 1_000;
+/// PostgreSQL cuts longer identifiers, silently.
+const LONGEST_NAME: usize = 63;
+
+/// A server, and how it is used.
+pub(super) struct Address {
+    pub(super) config: Config,
+    pub(super) schema: String,
+    pub(super) root_certificates: Option<PathBuf>,
+    pub(super) connections: usize,
+}
+
+impl Address {
+    /// Reads a URL.
+    pub(super) fn parse(url: &str) -> Result<Self> {
+        if !(url.starts_with("postgres://") || url.starts_with("postgresql://")) {
+            return Err(wrong("it does not start with postgres://"));
+        }
+        // A password may hold a question mark: as tokio-postgres reads it, it ends at the first @.
+        let password_ends = url.find('@').unwrap_or(0);
+        let parameters_start = url[password_ends..].find('?').map_or(url.len(), |at| password_ends + at);
+        let (server, query) = url.split_at(parameters_start);
+        let query = query.trim_start_matches('?');
+        let mut address = Self {
+            config: Config::new(),
+            schema: DEFAULT_SCHEMA.to_owned(),
+            root_certificates: None,
+            connections: DEFAULT_CONNECTIONS,
+        };
+        let mut theirs = Vec::new();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let text =
+                || percent_decode_str(value).decode_utf8().map_err(|_| wrong("a parameter is not UTF-8"));
+            match name {
+                "schema" => address.schema = schema(&text()?)?,
+                "sslrootcert" => address.root_certificates = Some(PathBuf::from(&*text()?)),
+                "pool" => address.connections = connections(&text()?)?,
+                // rustls always checks both the chain and the name, so these two are no stronger than `require`.
+                "sslmode" if matches!(value, "verify-ca" | "verify-full") => {
+                    theirs.push("sslmode=require".to_owned());
+                }
+                _ => theirs.push(pair.to_owned()),
+            }
+        }
+        address.config = Config::from_str(&format!("{server}?{}", theirs.join("&"))).map_err(|_| {
+            wrong(
+                "expected postgres://USER:PASSWORD@HOST:PORT/DATABASE?NAME=VALUE, with special characters in the \
+                 password percent-encoded and parameters that PostgreSQL knows",
+            )
+        })?;
+        address.fill_in();
+        Ok(address)
+    }
+
+    /// A server that vanishes without a word is noticed in seconds, not in hours.
+    fn fill_in(&mut self) {
+        let config = &mut self.config;
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(Duration::from_secs(5));
+        }
+        if config.get_tcp_user_timeout().is_none() {
+            config.tcp_user_timeout(Duration::from_secs(10));
+        }
+        if config.get_keepalives_idle() == Config::new().get_keepalives_idle() {
+            config.keepalives_idle(Duration::from_secs(30));
+        }
+        if config.get_application_name().is_none() {
+            config.application_name("ichido");
+        }
+    }
+}
+
+/// A plain name, so that it needs no escaping anywhere.
+fn schema(name: &str) -> Result<String> {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    let starts_well = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
+    if starts_well && name.chars().all(plain) && name.len() <= LONGEST_NAME && !name.starts_with("pg_") {
+        return Ok(name.to_owned());
+    }
+    Err(wrong("schema must be 1 to 63 of a-z, 0-9 and _, and start with neither a digit nor pg_"))
+}
+
+fn connections(text: &str) -> Result<usize> {
+    match text.parse() {
+        Ok(number) if (1..=MOST_CONNECTIONS).contains(&number) => Ok(number),
+        Ok(_) | Err(_) => Err(wrong("pool must be a number from 1 to 1000")),
+    }
+}
+
+fn wrong(why: &'static str) -> Error {
+    Error::new(Kind::Settings(format!("the PostgreSQL URL is wrong: {why}")), "reading the ledger's URL")
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_postgres::config::SslMode;
+
+    use super::*;
+
+    #[test]
+    fn our_parameters_are_ours_and_the_rest_is_theirs() {
+        let url = "postgres://u:p@h:5433/d?schema=s_1&sslrootcert=%2Fca.pem&pool=3&sslmode=verify-full&connect_timeout=9";
+        let address = Address::parse(url).unwrap();
+        assert_eq!(address.schema, "s_1");
+        assert_eq!(address.root_certificates, Some(PathBuf::from("/ca.pem")));
+        assert_eq!(address.connections, 3);
+        assert_eq!(address.config.get_ssl_mode(), SslMode::Require);
+        assert_eq!(address.config.get_connect_timeout(), Some(&Duration::from_secs(9)));
+        assert_eq!(address.config.get_ports(), [5433]);
+    }
+
+    #[test]
+    fn a_password_may_look_like_parameters() {
+        let address = Address::parse("postgres://u:a?schema=b&c@h/d?schema=s").unwrap();
+        assert_eq!(address.schema, "s");
+        assert_eq!(address.config.get_password(), Some(&b"a?schema=b&c"[..]));
+        assert_eq!(Address::parse("postgres://h/d?schema=s").unwrap().schema, "s");
+    }
+
+    #[test]
+    fn no_error_repeats_a_part_of_the_url() {
+        for url in [
+            "postgres://u:hunter@2@h:x/d",
+            "postgres://u:hunter2@h/d?hunter2=1",
+            "postgres://u:hunter2@h/d?schema=hunter2;drop",
+            "postgres://u:hunter2@h/d?pool=hunter2",
+            "mysql://u:hunter2@h/d",
+        ] {
+            let Err(error) = Address::parse(url) else { panic!("{url} was accepted") };
+            assert!(matches!(error.kind(), Kind::Settings(_)));
+            assert!(!format!("{error} {error:?}").contains("hunter"), "{error:?}");
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Claims: read, judge by the rules, write what was judged.
+//!
+//! A fresh grant, and every answer that changes nothing, is one round trip. What would change a record that is there
+//! (a takeover, an operator's word) is a second one, which writes only over the very record that was judged; if that
+//! has changed, the answer is [`Kind::Contended`]. The same goes for a call that neither wrote nor saw anything: a
+//! concurrent change hid from its snapshot, and nobody may conclude from it that they won.
+
+use ichido_core::rules::{self, Change, Step};
+use ichido_core::{
+    Adopted, Claim, ClaimRequest, Key, Phase, Record, Resolution, Resolved, Settle, Settled, Timestamp, Token,
+};
+use tokio_postgres::Row;
+
+use super::Postgres;
+use super::row::{self, Found, column};
+use super::store::Param;
+use super::values::{Times, Values, number, outcome};
+use crate::{Error, Kind, Result};
+
+impl Postgres {
+    pub(super) async fn claim_key(&self, request: &ClaimRequest) -> Result<Claim> {
+        const DOING: &str = "claiming a key in PostgreSQL";
+        let fresh = rules::claim(None, request, Timestamp::default());
+        let found = match fresh.change {
+            Change::Put(record) => {
+                self.insert(DOING, &record, Times::CountedFrom(Timestamp::default())).await?
+            }
+            Change::Keep | Change::Remove => return Ok(fresh.answer),
+        };
+        let Inserted::No { found, now } = found else { return Ok(fresh.answer) };
+        let step = rules::claim(Some(&found.record), request, now);
+        if matches!(step.change, Change::Put(_))
+            && found.record.phase(now) == (Phase::Over { in_doubt: true })
+        {
+            crate::warn_doubt_ended(&found.record);
+        }
+        self.write(DOING, &found, step, Times::CountedFrom(now)).await
+    }
+
+    pub(super) async fn adopt_record(&self, record: &Record) -> Result<Adopted> {
+        const DOING: &str = "adopting a claim in PostgreSQL";
+        match self.insert(DOING, record, Times::AsGiven).await? {
+            Inserted::Yes => Ok(Adopted::Stored),
+            Inserted::No { found, now } => {
+                let step = rules::adopt(Some(&found.record), record, now);
+                self.write(DOING, &found, step, Times::AsGiven).await
+            }
+        }
+    }
+
+    pub(super) async fn resolve_claim(&self, key: &Key, word: &Resolution) -> Result<Resolved> {
+        const DOING: &str = "resolving a claim in PostgreSQL";
+        let (found, now) = self.read(DOING, key).await?;
+        let step = rules::resolve(found.as_ref().map(|found| &found.record), word, now);
+        match found {
+            Some(found) => self.write(DOING, &found, step, Times::AsGiven).await,
+            None => Ok(step.answer),
+        }
+    }
+
+    pub(super) async fn look_at(&self, key: &Key) -> Result<Option<Record>> {
+        let (found, now) = self.read("looking at a claim in PostgreSQL", key).await?;
+        Ok(found.map(|found| found.record).filter(|record| now < record.over_at()))
+    }
+
+    /// One statement writes if the token is current and the claim open, and reads what is there if not.
+    pub(super) async fn settle_claim(&self, key: &Key, token: Token, word: &Settle) -> Result<Settled> {
+        const DOING: &str = "settling a claim in PostgreSQL";
+        let (index, fence) = (key.index(), token.as_bytes().as_slice());
+        let index = index.as_bytes().as_slice();
+        let rows = match word {
+            Settle::Renew { lease_ms } => {
+                self.store.query(DOING, &self.sql.renew, &[&index, &fence, &number(*lease_ms)]).await
+            }
+            Settle::Complete(answer) => {
+                let (kept, bytes) = outcome(answer);
+                self.store.query(DOING, &self.sql.complete, &[&index, &fence, &kept, &bytes]).await
+            }
+            Settle::Doubt(reason) => {
+                self.store.query(DOING, &self.sql.doubt, &[&index, &fence, &reason.as_bytes()]).await
+            }
+            Settle::Release => self.store.query(DOING, &self.sql.release, &[&index, &fence]).await,
+        };
+        let row = only(rows?, DOING)?;
+        settled(&row, token, word, DOING)
+    }
+
+    async fn insert(&self, doing: &'static str, record: &Record, times: Times) -> Result<Inserted> {
+        let values = Values::of(record, times);
+        let row = only(self.store.query(doing, &self.sql.insert, &values.params()).await?, doing)?;
+        if column(&row, "written")? {
+            return Ok(Inserted::Yes);
+        }
+        let now = row::now(&row)?;
+        match Found::read(&row)? {
+            Some(found) => Ok(Inserted::No { found: Box::new(found), now }),
+            None => Err(Error::new(Kind::Contended, doing)),
+        }
+    }
+
+    /// Makes a change to the very record that was found, and only then gives the answer.
+    async fn write<A>(
+        &self,
+        doing: &'static str,
+        found: &Found,
+        step: Step<A, Record>,
+        times: Times,
+    ) -> Result<A> {
+        let fence = found.record.token.as_bytes().as_slice();
+        let written = match step.change {
+            Change::Keep => return Ok(step.answer),
+            Change::Put(record) => {
+                let values = Values::of(&record, times);
+                let seen: [Param<'_>; 2] = [&fence, &found.version];
+                let params = [&values.params()[..], &seen].concat();
+                self.store.query(doing, &self.sql.replace, &params).await?
+            }
+            Change::Remove => {
+                let index = found.record.key.index();
+                let params: [Param<'_>; 3] = [&index.as_bytes().as_slice(), &fence, &found.version];
+                self.store.query(doing, &self.sql.remove, &params).await?
+            }
+        };
+        if written.is_empty() { Err(Error::new(Kind::Contended, doing)) } else { Ok(step.answer) }
+    }
+
+    async fn read(&self, doing: &'static str, key: &Key) -> Result<(Option<Found>, Timestamp)> {
+        let index = key.index();
+        let rows = self.store.query(doing, &self.sql.read, &[&index.as_bytes().as_slice()]).await?;
+        let row = only(rows, doing)?;
+        Ok((Found::read(&row)?, row::now(&row)?))
+    }
+}
+
+enum Inserted {
+    Yes,
+    No { found: Box<Found>, now: Timestamp },
+}
+
+/// The answer to a settling statement's row.
+pub(super) fn settled(row: &Row, token: Token, word: &Settle, doing: &'static str) -> Result<Settled> {
+    if column(row, "written")? {
+        return Ok(Settled::Applied);
+    }
+    let found = Found::read(row)?;
+    let step = rules::settle(found.as_ref().map(|found| &found.record), token, word, row::now(row)?);
+    match step.change {
+        Change::Keep => Ok(step.answer),
+        // By the snapshot the word should have been taken; it was not, so the snapshot is out of date.
+        Change::Put(_) | Change::Remove => Err(Error::new(Kind::Contended, doing)),
+    }
+}
+
+/// Every statement that reads the clock returns one row.
+pub(super) fn only(mut rows: Vec<Row>, doing: &'static str) -> Result<Row> {
+    rows.pop().ok_or_else(|| Error::new(Kind::Contended, doing))
+}

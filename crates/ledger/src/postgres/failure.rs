@@ -1,0 +1,97 @@
+//! What an error of the server or the connection means to a ledger.
+//!
+//! An error that the server reports for a statement undid that statement. A connection that breaks, or a server that
+//! goes away, says nothing of the statement that was under way: it may have been committed.
+
+use std::borrow::Cow;
+use std::error::Error as _;
+use std::io;
+
+use deadpool_postgres::PoolError;
+use tokio_postgres::error::{DbError, SqlState};
+
+use crate::{Error, Kind};
+
+/// Whether a statement that writes may have reached the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    No,
+    Yes,
+}
+
+/// No connection to be had.
+pub(super) fn unconnected(error: PoolError, doing: impl Into<Cow<'static, str>>) -> Error {
+    match error {
+        PoolError::Backend(error) => failed(error, doing, Sent::No),
+        PoolError::Closed => Error::new(Kind::Closed, doing),
+        error @ (PoolError::Timeout(_) | PoolError::NoRuntimeSpecified | PoolError::PostCreateHook(_)) => {
+            Error::new(Kind::Unavailable, doing).caused_by(error)
+        }
+    }
+}
+
+/// A statement, or the connecting for it, failed.
+pub(super) fn failed(error: tokio_postgres::Error, doing: impl Into<Cow<'static, str>>, sent: Sent) -> Error {
+    let (kind, goes_away) = match error.as_db_error() {
+        Some(told) => (told_kind(told), goes_away(told.code())),
+        None => (broken_kind(&error), true),
+    };
+    let failure = Error::new(kind, doing).caused_by(error);
+    if goes_away && sent == Sent::Yes { failure.perhaps_done() } else { failure }
+}
+
+/// A commit may be complete when the server's end is announced.
+fn goes_away(code: &SqlState) -> bool {
+    code.code().starts_with("57P") || code.code().starts_with("08")
+}
+
+fn told_kind(told: &DbError) -> Kind {
+    match told.code().code() {
+        // Serialization, deadlock, a lock not available.
+        "40001" | "40P01" | "55P03" => Kind::Contended,
+        "57014" => Kind::Timeout,
+        "53300" => Kind::Throttled,
+        code if code.starts_with("28") || code == "42501" => Kind::Denied(denied(told)),
+        "3D000" => {
+            Kind::Settings(format!("PostgreSQL: {}; create it, or name another in the URL", told.message()))
+        }
+        // No such schema, table or column; or one of another type.
+        "3F000" | "42P01" | "42703" | "42804" => Kind::Schema(format!(
+            "PostgreSQL: {}; `ichido ledger init` creates what is missing, and says what is wrong",
+            told.message()
+        )),
+        // Data, constraints, syntax, features: asking again will not help. The cause may repeat a value; this does not.
+        code if ["0A", "22", "23", "42"].iter().any(|class| code.starts_with(class)) => {
+            Kind::Unsupported(format!("PostgreSQL does not take what it was asked (SQLSTATE {code})"))
+        }
+        _ => Kind::Unavailable,
+    }
+}
+
+/// Names of roles and things are for the operator; the server never repeats a password.
+fn denied(told: &DbError) -> String {
+    match told.hint() {
+        Some(hint) => format!("PostgreSQL refuses: {} ({hint})", told.message()),
+        None => format!("PostgreSQL refuses: {}", told.message()),
+    }
+}
+
+/// An error from this side of the wire. Those of TLS and of missing passwords do not mend themselves.
+fn broken_kind(error: &tokio_postgres::Error) -> Kind {
+    // The crate tells its kinds of error apart in words alone.
+    let text = format!("{error}: {}", error.source().map(ToString::to_string).unwrap_or_default());
+    let io = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    let tls = io.and_then(io::Error::get_ref).and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    if let Some(tls) = tls {
+        return Kind::Settings(format!(
+            "TLS to PostgreSQL failed: {tls}; sslrootcert= names an authority to trust"
+        ));
+    }
+    if text.contains("password missing") {
+        return Kind::Denied("PostgreSQL wants a password, and the URL has none".to_owned());
+    }
+    if io.is_none() && text.contains("TLS") {
+        return Kind::Settings("sslmode=require, but the PostgreSQL server speaks no TLS".to_owned());
+    }
+    Kind::Unavailable
+}

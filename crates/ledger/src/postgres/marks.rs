@@ -1,0 +1,87 @@
+//! Marks: a batch is one round trip.
+//!
+//! Keys that another batch marked between our snapshot and our insert are neither put nor read; they alone are asked
+//! for again, with the same nonces.
+
+use std::collections::HashMap;
+
+use ichido_core::mark::{self, Mark};
+use ichido_core::rules::{self, Change};
+use ichido_core::{Index, Nonce, Timestamp};
+use tokio_postgres::Row;
+
+use super::Postgres;
+use super::row::{self, column, unreadable};
+use super::values::number;
+use crate::{Error, Kind, Result};
+
+const DOING: &str = "marking events in PostgreSQL";
+/// Rounds for keys that are neither put nor read; one more has always been enough.
+const ROUNDS: usize = 5;
+
+impl Postgres {
+    pub(super) async fn mark_events(&self, requests: &[mark::Request]) -> Result<Vec<Mark>> {
+        let mut answers: HashMap<Index, Mark> = HashMap::with_capacity(requests.len());
+        for _ in 0..ROUNDS {
+            let open: Vec<_> = requests.iter().filter(|r| !answers.contains_key(&r.key.index())).collect();
+            if open.is_empty() {
+                break;
+            }
+            let by_index: HashMap<_, _> =
+                open.iter().map(|request| (request.key.index(), *request)).collect();
+            for row in self.ask(&open).await? {
+                let index: &[u8] = column(&row, "index")?;
+                let index = index.try_into().map(Index::from_bytes).map_err(|e| unreadable("index", e))?;
+                if let Some(request) = by_index.get(&index)
+                    && let Some(answer) = answer(&row, request)?
+                {
+                    answers.insert(index, answer);
+                }
+            }
+        }
+        let in_order = requests.iter().map(|request| answers.remove(&request.key.index()));
+        // Some of the others are marked by now.
+        in_order.collect::<Option<_>>().ok_or_else(|| Error::new(Kind::Contended, DOING).perhaps_done())
+    }
+
+    async fn ask(&self, requests: &[&mark::Request]) -> Result<Vec<Row>> {
+        let indexes: Vec<_> = requests.iter().map(|request| request.key.index()).collect();
+        let indexes: Vec<_> = indexes.iter().map(|index| index.as_bytes().as_slice()).collect();
+        let keys: Vec<_> = requests.iter().map(|request| request.key.text().as_bytes()).collect();
+        let nonces: Vec<_> = requests.iter().map(|request| request.nonce.as_bytes().as_slice()).collect();
+        let retentions: Vec<_> = requests.iter().map(|request| number(request.retention_ms)).collect();
+        let metadata: Result<Vec<_>, _> =
+            requests.iter().map(|request| serde_json::to_string(&request.metadata)).collect();
+        let metadata = metadata.map_err(|cause| unreadable("metadata", cause))?;
+        self.store.query(DOING, &self.sql.mark, &[&indexes, &keys, &nonces, &retentions, &metadata]).await
+    }
+}
+
+/// The answer in a row, or nothing if the row tells nothing.
+fn answer(row: &Row, request: &mark::Request) -> Result<Option<Mark>> {
+    if column(row, "written")? {
+        return Ok(Some(Mark::New));
+    }
+    let Some(record) = read(row, request)? else { return Ok(None) };
+    let step = rules::mark(Some(&record), request, row::now(row)?);
+    Ok(match step.change {
+        Change::Keep => Some(step.answer),
+        Change::Put(_) | Change::Remove => None,
+    })
+}
+
+fn read(row: &Row, request: &mark::Request) -> Result<Option<mark::Record>> {
+    let nonce: Option<&[u8]> = column(row, "nonce")?;
+    let Some(nonce) = nonce else { return Ok(None) };
+    let time = |name| -> Result<Timestamp> {
+        let time: i64 = column(row, name)?;
+        u64::try_from(time).map(Timestamp).map_err(|cause| unreadable(name, cause))
+    };
+    Ok(Some(mark::Record {
+        key: request.key.clone(),
+        nonce: nonce.try_into().map(Nonce::from_bytes).map_err(|cause| unreadable("nonce", cause))?,
+        marked_at: time("marked_at")?,
+        expires_at: time("expires_at")?,
+        metadata: row::metadata(column(row, "metadata")?).map_err(|cause| unreadable("metadata", cause))?,
+    }))
+}

@@ -1,0 +1,203 @@
+//! Tables: created, versioned and recognised by us.
+//!
+//! What is there is looked at before anything is written. Tables that are not as this version made them are refused
+//! with a word on what to do, and left alone. Creation is one transaction under an advisory lock, so any number of
+//! processes may start at once.
+
+use std::fmt::Write as _;
+
+use tokio_postgres::{GenericClient, Row};
+
+use super::failure::{Sent, failed};
+use super::row::column;
+use super::store::Store;
+use crate::{Error, Kind, Result};
+
+/// The version of the tables below.
+const VERSION: i32 = 1;
+/// Any number will do, as long as every ichido takes the same.
+const LOCK: i64 = 0x6963_6869_646f;
+const DOING: &str = "preparing the tables in PostgreSQL";
+
+struct Table {
+    name: &'static str,
+    /// Name, type, constraint.
+    columns: &'static [(&'static str, &'static str, &'static str)],
+}
+
+const LAYOUT: Table = Table {
+    name: "layout",
+    columns: &[
+        ("single", "boolean", "PRIMARY KEY DEFAULT true CHECK (single)"),
+        ("version", "integer", "NOT NULL"),
+        ("created_at", "timestamp with time zone", "NOT NULL DEFAULT now()"),
+    ],
+};
+
+const CLAIMS: Table = Table {
+    name: "claims",
+    columns: &[
+        ("index", "bytea", "PRIMARY KEY"),
+        ("tenant", "bytea", "NOT NULL"),
+        ("route", "bytea", "NOT NULL"),
+        ("key", "bytea", "NOT NULL"),
+        ("fingerprint", "bytea", "NOT NULL"),
+        ("nonce", "bytea", "NOT NULL"),
+        ("token", "bytea", "NOT NULL"),
+        ("version", "bigint", "NOT NULL"),
+        ("attempt", "bigint", "NOT NULL"),
+        ("holder", "text", "NOT NULL"),
+        ("claimed_at", "bigint", "NOT NULL"),
+        ("renewed_at", "bigint", "NOT NULL"),
+        ("renewals", "bigint", "NOT NULL"),
+        ("lease_ms", "bigint", "NOT NULL"),
+        ("retention_ms", "bigint", "NOT NULL"),
+        ("metadata", "json", "NOT NULL"),
+        ("state", "text", "NOT NULL CHECK (state IN ('running', 'in-doubt', 'done'))"),
+        ("doubt_at", "bigint", "CHECK ((state = 'done') = (doubt_at IS NULL))"),
+        ("doubt_kind", "text", ""),
+        ("doubt_reason", "bytea", ""),
+        ("completed_at", "bigint", "CHECK ((state = 'done') = (completed_at IS NOT NULL))"),
+        ("outcome_kept", "boolean", ""),
+        ("outcome", "bytea", ""),
+        ("over_at", "bigint", "NOT NULL"),
+    ],
+};
+
+const MARKS: Table = Table {
+    name: "marks",
+    columns: &[
+        ("index", "bytea", "PRIMARY KEY"),
+        ("key", "bytea", "NOT NULL"),
+        ("nonce", "bytea", "NOT NULL"),
+        ("marked_at", "bigint", "NOT NULL"),
+        ("expires_at", "bigint", "NOT NULL"),
+        ("metadata", "json", "NOT NULL"),
+    ],
+};
+
+const TABLES: [&Table; 3] = [&LAYOUT, &CLAIMS, &MARKS];
+
+/// Open claims in the order in which they are listed, and what is over in the order in which it is swept.
+const INDEXES: &str = "
+    CREATE INDEX claims_open ON ichido.claims (index) WHERE state <> 'done';
+    CREATE INDEX claims_over ON ichido.claims (over_at);
+    CREATE INDEX marks_over ON ichido.marks (expires_at);
+";
+
+const COLUMNS: &str = "
+    SELECT c.relname::text AS table, a.attname::text AS column, format_type(a.atttypid, NULL) AS type
+    FROM pg_class AS c
+    JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+    WHERE n.nspname = $1 AND c.relname IN ('layout', 'claims', 'marks')
+";
+
+/// Makes sure that our tables are there.
+pub(super) async fn ensure(store: &Store, schema: &str) -> Result<()> {
+    let mut connection = store.connection(DOING).await?;
+    if recognise(&**connection, schema).await? {
+        return Ok(());
+    }
+    let transaction = connection.transaction().await.map_err(|error| failed(error, DOING, Sent::No))?;
+    let lock = transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await;
+    lock.map_err(|error| failed(error, DOING, Sent::No))?;
+    // Someone else may have made them while we waited.
+    if recognise(&*transaction, schema).await? {
+        return Ok(());
+    }
+    create(&*transaction, schema).await?;
+    transaction.commit().await.map_err(|error| failed(error, DOING, Sent::Yes))
+}
+
+/// Whether our tables are there; an error if something else is.
+async fn recognise(client: &impl GenericClient, schema: &str) -> Result<bool> {
+    let columns = client.query(COLUMNS, &[&schema]).await.map_err(|error| failed(error, DOING, Sent::No))?;
+    if columns.is_empty() {
+        return Ok(false);
+    }
+    check_shape(&LAYOUT, &columns, schema)?;
+    let sql = format!("SELECT version FROM \"{schema}\".layout");
+    let version = client.query_opt(&sql, &[]).await.map_err(|error| failed(error, DOING, Sent::No))?;
+    let version: Option<i32> = version.map(|row| column(&row, "version")).transpose()?;
+    match version {
+        Some(VERSION) => {}
+        Some(version) if version > VERSION => {
+            return Err(refused(format!(
+                "the tables in schema {schema} were made by a newer ichido (version {version}; this one knows \
+                 {VERSION}): update this one, or choose another schema with ?schema="
+            )));
+        }
+        Some(_) | None => {
+            return Err(refused(format!(
+                "the table {schema}.layout names no version that ever was: {ADVICE}"
+            )));
+        }
+    }
+    check_shape(&CLAIMS, &columns, schema)?;
+    check_shape(&MARKS, &columns, schema)?;
+    Ok(true)
+}
+
+const ADVICE: &str =
+    "restore it, remove it if nothing in it is needed, or choose another schema with ?schema=";
+
+fn check_shape(table: &Table, columns: &[Row], schema: &str) -> Result<()> {
+    for (name, kind, _) in table.columns {
+        let mut known = false;
+        for row in columns {
+            known |= column::<&str>(row, "table")? == table.name
+                && column::<&str>(row, "column")? == *name
+                && column::<&str>(row, "type")? == *kind;
+        }
+        if !known {
+            let table = table.name;
+            return Err(refused(format!(
+                "the table {schema}.{table} is not ours: it has no column {name} of type {kind}; {ADVICE}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn refused(text: String) -> Error {
+    Error::new(Kind::Schema(text), DOING)
+}
+
+async fn create(client: &impl GenericClient, schema: &str) -> Result<()> {
+    let denied = |error: tokio_postgres::Error| denied(error, schema);
+    let exists = client.query_opt("SELECT FROM pg_namespace WHERE nspname = $1", &[&schema]).await;
+    if exists.map_err(denied)?.is_none() {
+        client.batch_execute(&format!("CREATE SCHEMA \"{schema}\"")).await.map_err(denied)?;
+    }
+    client.batch_execute(&definition(schema)).await.map_err(denied)
+}
+
+fn definition(schema: &str) -> String {
+    let mut sql = String::new();
+    for table in TABLES {
+        let columns: Vec<_> = table
+            .columns
+            .iter()
+            .map(|(name, kind, constraint)| format!("\"{name}\" {kind} {constraint}"))
+            .collect();
+        // Writing to a string cannot fail.
+        let _ = writeln!(sql, "CREATE TABLE ichido.{} ({});", table.name, columns.join(", "));
+    }
+    sql.push_str(INDEXES);
+    let _ = writeln!(sql, "INSERT INTO ichido.layout (version) VALUES ({VERSION});");
+    sql.replace("ichido.", &format!("\"{schema}\"."))
+}
+
+/// Names the right that is missing.
+fn denied(error: tokio_postgres::Error, schema: &str) -> Error {
+    if error.code() != Some(&tokio_postgres::error::SqlState::INSUFFICIENT_PRIVILEGE) {
+        return failed(error, DOING, Sent::No);
+    }
+    let text = format!(
+        "the tables of schema {schema} are missing and this role may not create them: run `ichido ledger init` once \
+         with a role that has CREATE on the database (or on the schema, if it exists), then grant this one USAGE on \
+         the schema and SELECT, INSERT, UPDATE, DELETE on its tables"
+    );
+    Error::new(Kind::Denied(text), DOING).caused_by(error)
+}

@@ -1,0 +1,44 @@
+//! The statements, as they lie in `sql/`, for one schema.
+//!
+//! Each is one round trip and one atomic step. Those that write compare what was read (token and version) or the
+//! token, never a snapshot; those that also read do so with the statement's snapshot, so a change that came in
+//! between shows as "not written, and nothing that explains it": the caller is to ask again.
+
+/// The statements for a schema.
+pub(super) struct Statements {
+    pub(super) insert: String,
+    pub(super) replace: String,
+    pub(super) remove: String,
+    pub(super) read: String,
+    pub(super) renew: String,
+    pub(super) complete: String,
+    pub(super) doubt: String,
+    pub(super) release: String,
+    pub(super) mark: String,
+    pub(super) list: String,
+    pub(super) stats: String,
+    pub(super) sweep_claims: String,
+    pub(super) sweep_marks: String,
+}
+
+impl Statements {
+    pub(super) fn of(schema: &str) -> Self {
+        // The name is plain: see `address`.
+        let of = |sql: &str| sql.replace("ichido.", &format!("\"{schema}\"."));
+        Self {
+            insert: of(include_str!("sql/insert.sql")),
+            replace: of(include_str!("sql/replace.sql")),
+            remove: of(include_str!("sql/remove.sql")),
+            read: of(include_str!("sql/read.sql")),
+            renew: of(include_str!("sql/renew.sql")),
+            complete: of(include_str!("sql/complete.sql")),
+            doubt: of(include_str!("sql/doubt.sql")),
+            release: of(include_str!("sql/release.sql")),
+            mark: of(include_str!("sql/mark.sql")),
+            list: of(include_str!("sql/list.sql")),
+            stats: of(include_str!("sql/stats.sql")),
+            sweep_claims: of(include_str!("sql/sweep_claims.sql")),
+            sweep_marks: of(include_str!("sql/sweep_marks.sql")),
+        }
+    }
+}

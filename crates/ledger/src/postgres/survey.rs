@@ -1,0 +1,129 @@
+//! What operators see and sweep.
+
+use ichido_core::{Index, Phase};
+
+use super::Postgres;
+use super::row::{self, Found, column};
+use super::store::Param;
+use crate::{Error, Kind, Page, Query, Result, StateName, Stats, Summary, Swept};
+
+/// Rows that a sweep removes in one statement, so that none holds locks for long.
+const SWEEP_CHUNK: usize = 1_000;
+
+impl Postgres {
+    pub(super) async fn list_claims(&self, query: &Query) -> Result<Page> {
+        const DOING: &str = "listing claims in PostgreSQL";
+        let after = after(query.cursor.as_deref())?;
+        let prefix = query.prefix.as_deref().filter(|prefix| !prefix.is_empty()).map(prefix_range);
+        let (from, to) = prefix.unzip();
+        // One more than asked for, to know whether there is more.
+        let limit = i64::try_from(query.limit).unwrap_or(i64::MAX).saturating_add(1);
+        let sql = format!("{}{} ORDER BY c.index LIMIT $4::bigint", self.sql.list, condition(query.state));
+        let params: [Param<'_>; 4] = [&after, &from, &to, &limit];
+        let mut page = Page::default();
+        for row in self.store.query(DOING, &sql, &params).await? {
+            let Some(found) = Found::read(&row)? else { continue };
+            let Some(mut summary) = Summary::of(&found.record, row::now(&row)?) else { continue };
+            if summary.outcome_bytes.is_some() {
+                let bytes: Option<i64> = column(&row, "outcome_bytes")?;
+                summary.outcome_bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
+            }
+            page.claims.push(summary);
+        }
+        if page.claims.len() > query.limit {
+            page.claims.truncate(query.limit);
+            page.cursor = page.claims.last().map(|last| last.index.clone());
+        }
+        Ok(page)
+    }
+
+    pub(super) async fn count(&self) -> Result<Stats> {
+        const DOING: &str = "counting claims in PostgreSQL";
+        let Some(row) = self.store.query_one(DOING, &self.sql.stats, &[]).await? else {
+            return Ok(Stats::default());
+        };
+        let number = |name| -> Result<Option<u64>> { Ok(u64::try_from(column::<i64>(&row, name)?).ok()) };
+        Ok(Stats {
+            running: number("running")?,
+            in_doubt: number("in_doubt")?,
+            done: number("done")?,
+            marks: number("marks")?,
+        })
+    }
+
+    pub(super) async fn sweep_over(&self, limit: usize) -> Result<Swept> {
+        let mut swept = Swept::default();
+        let mut left = limit;
+        while left > 0 {
+            let chunk = left.min(SWEEP_CHUNK);
+            let removed = self.sweep_claims(chunk, &mut swept).await?;
+            left -= removed.min(left);
+            if removed < chunk {
+                break;
+            }
+        }
+        while left > 0 {
+            let chunk = left.min(SWEEP_CHUNK);
+            let params: [Param<'_>; 1] = [&i64::try_from(chunk).unwrap_or(i64::MAX)];
+            let removed = self.store.query(SWEEPING, &self.sql.sweep_marks, &params).await?.len();
+            swept.removed += removed as u64;
+            left -= removed.min(left);
+            if removed < chunk {
+                return Ok(swept);
+            }
+        }
+        swept.more = true;
+        Ok(swept)
+    }
+
+    async fn sweep_claims(&self, chunk: usize, swept: &mut Swept) -> Result<usize> {
+        let params: [Param<'_>; 1] = [&i64::try_from(chunk).unwrap_or(i64::MAX)];
+        let rows = self.store.query(SWEEPING, &self.sql.sweep_claims, &params).await?;
+        for row in &rows {
+            swept.removed += 1;
+            if let Some(found) = Found::read(row)?
+                && found.record.phase(row::now(row)?) == (Phase::Over { in_doubt: true })
+            {
+                swept.doubts_ended += 1;
+                crate::warn_doubt_ended(&found.record);
+            }
+        }
+        Ok(rows.len())
+    }
+}
+
+const SWEEPING: &str = "sweeping in PostgreSQL";
+
+/// In words that the index of open claims understands.
+fn condition(state: Option<StateName>) -> &'static str {
+    match state {
+        None => "",
+        Some(StateName::Running) => {
+            " AND c.state <> 'done' AND c.state = 'running' AND c.doubt_at > clock.now"
+        }
+        Some(StateName::InDoubt) => {
+            " AND c.state <> 'done' AND (c.state = 'in-doubt' OR c.doubt_at <= clock.now)"
+        }
+        Some(StateName::Done) => " AND c.state = 'done'",
+    }
+}
+
+/// Every index is longer than the empty one, and so comes after it.
+fn after(cursor: Option<&str>) -> Result<Vec<u8>> {
+    let Some(cursor) = cursor else { return Ok(Vec::new()) };
+    let index: Result<Index, _> = cursor.parse();
+    index.map(|index| index.as_bytes().to_vec()).map_err(|cause| {
+        let text = "the cursor is not one of this ledger's".to_owned();
+        Error::new(Kind::Unsupported(text), "listing claims in PostgreSQL").caused_by(cause)
+    })
+}
+
+/// The texts that start so, as a range: no byte of UTF-8 is 255.
+fn prefix_range(prefix: &str) -> (Vec<u8>, Vec<u8>) {
+    let from = prefix.as_bytes().to_vec();
+    let mut to = from.clone();
+    if let Some(last) = to.last_mut() {
+        *last = last.saturating_add(1);
+    }
+    (from, to)
+}

@@ -1,0 +1,107 @@
+//! TLS to PostgreSQL, by rustls with ring.
+//!
+//! `sslmode=require` checks the server's certificate, chain and name, against `sslrootcert` or else the system's
+//! authorities. `sslmode=prefer`, the default, encrypts if the server can, and like libpq checks nothing unless
+//! `sslrootcert` is given: whoever could present a false certificate could as well claim that there is no TLS.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use tokio_postgres::config::SslMode;
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::address::Address;
+use crate::{Error, Kind, Result};
+
+/// What makes TLS connections to an address.
+pub(super) fn connector(address: &Address) -> Result<MakeRustlsConnect> {
+    let provider = Arc::new(ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| wrong("TLS cannot be set up".to_owned()).caused_by(error))?;
+    let roots = match (&address.root_certificates, address.config.get_ssl_mode()) {
+        (Some(file), _) => Some(roots_in(file)?),
+        (None, SslMode::Require) => Some(roots_of_the_system()?),
+        (None, _) => None,
+    };
+    let config = match roots {
+        Some(roots) => builder.with_root_certificates(roots).with_no_client_auth(),
+        None => builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Unchecked(provider)))
+            .with_no_client_auth(),
+    };
+    Ok(MakeRustlsConnect::new(config))
+}
+
+fn roots_in(file: &Path) -> Result<RootCertStore> {
+    let unreadable = || wrong(format!("sslrootcert cannot be read: {}", file.display()));
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(file).map_err(|error| unreadable().caused_by(error))? {
+        let certificate = certificate.map_err(|error| unreadable().caused_by(error))?;
+        roots.add(certificate).map_err(|error| unreadable().caused_by(error))?;
+    }
+    if roots.is_empty() {
+        return Err(wrong(format!("sslrootcert has no certificate in it: {}", file.display())));
+    }
+    Ok(roots)
+}
+
+fn roots_of_the_system() -> Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if roots.is_empty() {
+        return Err(wrong(
+            "the system knows no certificate authority; name one with sslrootcert=".to_owned(),
+        ));
+    }
+    Ok(roots)
+}
+
+fn wrong(text: String) -> Error {
+    Error::new(Kind::Settings(text), "setting up TLS to PostgreSQL")
+}
+
+/// Takes any certificate, but still demands that the server has its key.
+#[derive(Debug)]
+struct Unchecked(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Unchecked {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,94 @@
+//! Completion inside the application's own transaction.
+//!
+//! Where the effect is a change in the same database, effect and record can be one commit: there is no moment at which
+//! one is there without the other, and nothing is ever in doubt.
+
+use ichido_core::rules;
+use ichido_core::{Key, Now, Outcome, Settle, Settled, Token};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use super::Postgres;
+use super::claims::{only, settled};
+use super::failure::{Sent, failed};
+use super::row::{self, Found, column};
+use super::values::outcome as stored;
+use crate::Error;
+
+const DOING: &str = "completing a claim in the caller's transaction";
+
+/// The outcome was not recorded: roll the transaction back.
+#[derive(Debug, thiserror::Error)]
+pub enum NotRecorded {
+    /// The claim is not the caller's to complete: its token is stale, or it is completed already. What holds is here.
+    #[error("the claim cannot be completed with this token: roll back")]
+    Stale(Now),
+    /// The ledger failed.
+    #[error(transparent)]
+    Failed(#[from] Error),
+}
+
+impl Postgres {
+    /// Records the outcome in the application's transaction, so that the effect and its record commit together.
+    ///
+    /// Unlike a settled [`Settle::Complete`], completing twice with the same token is refused: the effect was
+    /// committed with the first completion, and this transaction would be a second one. Until the transaction ends,
+    /// other claims on the key are answered from what was there before, and other words on it wait.
+    ///
+    /// ```no_run
+    /// # use ichido_core::{Key, Outcome, Token};
+    /// # use ichido_ledger::postgres::{NotRecorded, Postgres};
+    /// # async fn transfer(
+    /// #     ledger: &Postgres, client: &mut tokio_postgres::Client, key: &Key, token: Token,
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
+    /// let transaction = client.transaction().await?;
+    /// transaction.execute("UPDATE account SET balance = balance - 10 WHERE id = 1", &[]).await?;
+    /// // If the token is stale, `?` drops the transaction, which rolls it back.
+    /// ledger.complete_in(&transaction, key, token, &Outcome::kept("transferred")).await?;
+    /// transaction.commit().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the outcome may or may not be part of the transaction: roll it back.
+    pub async fn complete_in(
+        &self,
+        transaction: &tokio_postgres::Transaction<'_>,
+        key: &Key,
+        token: Token,
+        outcome: &Outcome,
+    ) -> Result<(), NotRecorded> {
+        outcome.check().map_err(Error::from)?;
+        let index = key.index();
+        let (kept, bytes) = stored(outcome);
+        let rows = transaction
+            .query_typed(
+                &self.sql.complete,
+                &[
+                    (&index.as_bytes().as_slice(), Type::BYTEA),
+                    (&token.as_bytes().as_slice(), Type::BYTEA),
+                    (&kept, Type::BOOL),
+                    (&bytes, Type::BYTEA),
+                ],
+            )
+            .await
+            // What a broken connection leaves of a transaction is nothing.
+            .map_err(|error| failed(error, DOING, Sent::No))?;
+        let row = only(rows, DOING)?;
+        if column(&row, "written")? {
+            return Ok(());
+        }
+        match settled(&row, token, &Settle::Complete(outcome.clone()), DOING)? {
+            Settled::Stale(now) => Err(NotRecorded::Stale(now)),
+            // Not written, and yet it holds: it was completed before.
+            Settled::Applied => Err(NotRecorded::Stale(standing(&row)?)),
+        }
+    }
+}
+
+fn standing(row: &Row) -> Result<Now, Error> {
+    let now = row::now(row)?;
+    Ok(Found::read(row)?.map_or(Now::Absent, |found| rules::standing(&found.record, now)))
+}

@@ -1,0 +1,165 @@
+//! Records, written as values of `insert.sql` and `replace.sql`.
+
+use ichido_core::{DoubtReason, Holder, Metadata, Outcome, Record, State, Timestamp};
+use tokio_postgres::types::Json;
+
+use super::store::Param;
+
+/// How the times of a record are written.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Times {
+    /// As they are.
+    AsGiven,
+    /// As far from the store's clock at the moment of writing as they are from this moment.
+    CountedFrom(Timestamp),
+}
+
+impl Times {
+    fn write(self, time: Timestamp) -> i64 {
+        match self {
+            Times::AsGiven => number(time.0),
+            Times::CountedFrom(origin) => number(time.0) - number(origin.0),
+        }
+    }
+}
+
+/// The values of a record.
+pub(super) struct Values<'a> {
+    index: Vec<u8>,
+    tenant: &'a [u8],
+    route: &'a [u8],
+    key: &'a [u8],
+    fingerprint: &'a [u8],
+    nonce: &'a [u8],
+    token: &'a [u8],
+    attempt: i64,
+    holder: &'static str,
+    lease_ms: i64,
+    retention_ms: i64,
+    metadata: Json<&'a Metadata>,
+    renewals: i64,
+    state: StateValues<'a>,
+    claimed_at: i64,
+    renewed_at: i64,
+    over_at: i64,
+    from_now: bool,
+}
+
+/// What depends on the state; the rest is null.
+#[derive(Default)]
+struct StateValues<'a> {
+    name: &'static str,
+    doubt_kind: Option<&'static str>,
+    doubt_reason: Option<&'a [u8]>,
+    outcome_kept: Option<bool>,
+    outcome: Option<&'a [u8]>,
+    doubt_at: Option<i64>,
+    completed_at: Option<i64>,
+}
+
+impl<'a> Values<'a> {
+    pub(super) fn of(record: &'a Record, times: Times) -> Self {
+        let scope = record.key.scope();
+        Self {
+            index: record.key.index().as_bytes().to_vec(),
+            tenant: scope.tenant.as_bytes(),
+            route: scope.route.as_bytes(),
+            key: record.key.text().as_bytes(),
+            fingerprint: record.fingerprint.as_bytes(),
+            nonce: record.nonce.as_bytes(),
+            token: record.token.as_bytes(),
+            attempt: i64::from(record.attempt),
+            holder: match record.holder {
+                Holder::Process => "process",
+                Holder::Remote => "remote",
+            },
+            lease_ms: number(record.lease_ms),
+            retention_ms: number(record.retention_ms),
+            metadata: Json(&record.metadata),
+            renewals: i64::from(record.renewals),
+            state: StateValues::of(record, times),
+            claimed_at: times.write(record.claimed_at),
+            renewed_at: times.write(record.renewed_at),
+            over_at: times.write(record.over_at()),
+            from_now: matches!(times, Times::CountedFrom(_)),
+        }
+    }
+
+    /// In the order of the statements.
+    pub(super) fn params(&self) -> [Param<'_>; 24] {
+        let state = &self.state;
+        [
+            &self.index,
+            &self.tenant,
+            &self.route,
+            &self.key,
+            &self.fingerprint,
+            &self.nonce,
+            &self.token,
+            &self.attempt,
+            &self.holder,
+            &self.lease_ms,
+            &self.retention_ms,
+            &self.metadata,
+            &self.renewals,
+            &state.name,
+            &state.doubt_kind,
+            &state.doubt_reason,
+            &state.outcome_kept,
+            &state.outcome,
+            &self.claimed_at,
+            &self.renewed_at,
+            &state.doubt_at,
+            &state.completed_at,
+            &self.over_at,
+            &self.from_now,
+        ]
+    }
+}
+
+impl<'a> StateValues<'a> {
+    fn of(record: &'a Record, times: Times) -> Self {
+        match &record.state {
+            State::Running => {
+                Self { name: "running", doubt_at: Some(times.write(record.lease_until())), ..Self::default() }
+            }
+            State::InDoubt(doubt) => {
+                let (kind, reason) = match &doubt.reason {
+                    DoubtReason::LeaseLapsed => ("lease-lapsed", None),
+                    DoubtReason::HolderGone => ("holder-gone", None),
+                    DoubtReason::Declared(reason) => ("declared", Some(reason.as_bytes())),
+                };
+                Self {
+                    name: "in-doubt",
+                    doubt_kind: Some(kind),
+                    doubt_reason: reason,
+                    doubt_at: Some(times.write(doubt.since)),
+                    ..Self::default()
+                }
+            }
+            State::Done(done) => {
+                let (kept, outcome) = outcome(&done.outcome);
+                Self {
+                    name: "done",
+                    outcome_kept: Some(kept),
+                    outcome: Some(outcome),
+                    completed_at: Some(times.write(done.completed_at)),
+                    ..Self::default()
+                }
+            }
+        }
+    }
+}
+
+/// An outcome as it is stored: whether it was kept, and its bytes or the reason why not.
+pub(super) fn outcome(outcome: &Outcome) -> (bool, &[u8]) {
+    match outcome {
+        Outcome::Kept(bytes) => (true, bytes),
+        Outcome::Tombstone(reason) => (false, reason.as_bytes()),
+    }
+}
+
+/// Limits keep every number far below this bound.
+pub(super) fn number(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,163 @@
+//! `redis://` and `rediss://` — claims of everyone who reaches one Redis server, or one cluster.
+//!
+//! `redis://USER:PASSWORD@HOST:PORT/DATABASE`, with the parameters `prefix` (of key names, default `ichido:`),
+//! `cluster=true`, `ca_file` (an authority to trust, for `rediss://`) and `protocol=resp3`. Redis 5 or newer.
+//!
+//! Each step is one Lua script on one key, so it is atomic, also in a cluster, and the server's clock judges leases
+//! and retention. Claims and marks are hashes under the hash of their keys. What runs or is in doubt has no time to
+//! live; what is done, and marks, expire at the end of their retention.
+//!
+//! What must stay true: the rules are applied to records as they were read, and only the conditions of writes are said
+//! again in Lua; the first write of a script is the one that a full server refuses; and no command is sent twice
+//! unless the server said that it did not run it. A failover to a replica may lose the last claims: see the warnings
+//! of [`Maintain::check`].
+
+mod address;
+mod claims;
+mod cluster;
+mod failure;
+mod health;
+mod link;
+mod marks;
+mod record;
+mod scan;
+mod script;
+mod survey;
+mod values;
+
+use std::fmt;
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+use ichido_core::mark::{self, Mark};
+use ichido_core::{
+    Adopted, Claim, ClaimRequest, Index, Key, Limits, Record, Resolution, Resolved, Settle, Settled, Token,
+};
+
+use self::address::Address;
+use self::link::Link;
+use self::scan::Position;
+use self::script::Scripts;
+use crate::{
+    Backend, Capabilities, Expiry, Fencing, Listing, Maintain, Page, Query, Reach, Result, Stats, StoreClock,
+    Survives, Swept,
+};
+
+/// Claims in Redis.
+pub struct Redis {
+    link: Link,
+    scripts: Scripts,
+    prefix: String,
+    /// Where the last sweep stopped.
+    swept_to: Mutex<Position>,
+}
+
+impl Redis {
+    /// Connects.
+    pub async fn connect(url: &str) -> Result<Self> {
+        let address = Address::parse(url)?;
+        let link = Link::open(&address).await?;
+        Ok(Self { link, scripts: Scripts::new(), prefix: address.prefix, swept_to: Mutex::default() })
+    }
+
+    fn claim_name(&self, index: Index) -> String {
+        format!("{}claim:{index}", self.prefix)
+    }
+
+    fn mark_name(&self, index: Index) -> String {
+        format!("{}mark:{index}", self.prefix)
+    }
+
+    /// The index in a claim's name.
+    fn claim_index(&self, name: &str) -> Option<Index> {
+        name.strip_prefix(&self.prefix)?.strip_prefix("claim:")?.parse().ok()
+    }
+
+    /// What the names of all claims look like, as SCAN wants it.
+    fn claim_pattern(&self) -> String {
+        let escape = |c: char| match c {
+            '*' | '?' | '[' | ']' | '^' | '\\' => vec!['\\', c],
+            c => vec![c],
+        };
+        let prefix: String = self.prefix.chars().flat_map(escape).collect();
+        format!("{prefix}claim:*")
+    }
+}
+
+/// Nothing of the URL but the prefix: it may hold a password.
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redis").field("prefix", &self.prefix).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Backend for Redis {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            backend: "redis",
+            reach: Reach::SinglePrimary,
+            // More depends on settings that the server does not tell.
+            survives: vec![Survives::ProcessKill],
+            expiry: Expiry::Exact,
+            fencing: Fencing::Unique,
+            listing: Listing::Scan,
+            clock: StoreClock::Server,
+            outcome_bytes: Limits::STANDARD.outcome_bytes,
+        }
+    }
+
+    async fn claim(&self, request: &ClaimRequest) -> Result<Claim> {
+        self.claim_key(request).await
+    }
+
+    async fn settle(&self, key: &Key, token: Token, word: &Settle) -> Result<Settled> {
+        self.settle_claim(key, token, word).await
+    }
+
+    async fn mark(&self, requests: &[mark::Request]) -> Result<Vec<Mark>> {
+        self.mark_events(requests).await
+    }
+
+    async fn adopt(&self, record: &Record) -> Result<Adopted> {
+        self.adopt_record(record).await
+    }
+}
+
+#[async_trait]
+impl Maintain for Redis {
+    async fn init(&self) -> Result<()> {
+        // There is nothing to create; but it should be there.
+        self.check().await.map(drop)
+    }
+
+    async fn check(&self) -> Result<Vec<String>> {
+        self.warnings().await
+    }
+
+    async fn look(&self, key: &Key) -> Result<Option<Record>> {
+        self.look_at(key).await
+    }
+
+    async fn list(&self, query: &Query) -> Result<Page> {
+        self.list_claims(query).await
+    }
+
+    async fn resolve(&self, key: &Key, word: &Resolution) -> Result<Resolved> {
+        self.resolve_claim(key, word).await
+    }
+
+    async fn sweep(&self, limit: usize) -> Result<Swept> {
+        self.sweep_over(limit).await
+    }
+
+    /// Counting would mean to read everything.
+    async fn stats(&self) -> Result<Stats> {
+        Ok(Stats::default())
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.link.close().await;
+        Ok(())
+    }
+}

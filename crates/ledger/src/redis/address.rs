@@ -1,0 +1,126 @@
+//! Where the server is, from the ledger's URL.
+//!
+//! The redis crate reads the rest; our own parameters are taken out before it looks. No error repeats any part of the
+//! URL, which may hold a password.
+
+use std::fs;
+use std::time::Duration;
+
+use redis::io::tcp::{TcpSettings, socket2};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
+use url::Url;
+
+use crate::{Error, Kind, Result};
+
+const DEFAULT_PREFIX: &str = "ichido:";
+const LONGEST_PREFIX: usize = 200;
+
+/// A server or a cluster, and how it is used.
+pub(super) struct Address {
+    pub(super) info: ConnectionInfo,
+    pub(super) certificates: Option<TlsCertificates>,
+    pub(super) cluster: bool,
+    pub(super) prefix: String,
+}
+
+impl Address {
+    /// Reads a URL.
+    pub(super) fn parse(url: &str) -> Result<Self> {
+        let mut url =
+            Url::parse(url).map_err(|_| wrong("expected redis://USER:PASSWORD@HOST:PORT/DATABASE"))?;
+        if !matches!(url.scheme(), "redis" | "rediss") {
+            return Err(wrong("it starts with neither redis:// nor rediss://"));
+        }
+        // The redis crate would take this for leave to trust anyone.
+        if url.fragment().is_some() {
+            return Err(wrong("it has a fragment (#); name an authority with ca_file= instead"));
+        }
+        let (mut prefix, mut cluster, mut certificates) = (DEFAULT_PREFIX.to_owned(), false, None);
+        let pairs: Vec<_> = url.query_pairs().into_owned().collect();
+        url.set_query(None);
+        for (name, value) in pairs {
+            match (name.as_str(), value.as_str()) {
+                ("cluster", "true") => cluster = true,
+                ("cluster", "false") => cluster = false,
+                ("cluster", _) => return Err(wrong("cluster must be true or false")),
+                ("prefix", "") => return Err(wrong("prefix must not be empty")),
+                ("prefix", text) if text.len() > LONGEST_PREFIX => {
+                    return Err(wrong("prefix must be at most 200 bytes"));
+                }
+                ("prefix", text) => prefix = text.to_owned(),
+                ("ca_file", file) => certificates = Some(read_certificates(file)?),
+                ("protocol", _) => drop(url.query_pairs_mut().append_pair(&name, &value)),
+                _ => {
+                    return Err(wrong("it has a parameter other than prefix, cluster, ca_file and protocol"));
+                }
+            }
+        }
+        let info = url.into_connection_info().map_err(|_| {
+            wrong(
+                "expected redis://USER:PASSWORD@HOST:PORT/DATABASE, with special characters percent-encoded",
+            )
+        })?;
+        if certificates.is_some() && !matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
+            return Err(wrong("ca_file is for rediss://"));
+        }
+        Ok(Self { info: info.set_tcp_settings(tcp_settings()), certificates, cluster, prefix })
+    }
+
+    pub(super) fn is_tls(&self) -> bool {
+        matches!(self.info.addr(), ConnectionAddr::TcpTls { .. })
+    }
+}
+
+fn read_certificates(file: &str) -> Result<TlsCertificates> {
+    let root = fs::read(file).map_err(|error| {
+        let text = format!("ca_file cannot be read: {file}");
+        Error::new(Kind::Settings(text), "reading the ledger's URL").caused_by(error)
+    })?;
+    Ok(TlsCertificates { client_tls: None, root_cert: Some(root) })
+}
+
+/// A server that vanishes without a word is noticed in seconds, not in hours.
+pub(super) fn tcp_settings() -> TcpSettings {
+    let keepalive = socket2::TcpKeepalive::new().with_time(Duration::from_secs(30));
+    let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
+    #[cfg(target_os = "linux")]
+    let settings = settings.set_user_timeout(Duration::from_secs(10));
+    settings
+}
+
+fn wrong(why: &'static str) -> Error {
+    Error::new(Kind::Settings(format!("the Redis URL is wrong: {why}")), "reading the ledger's URL")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_parameters_are_ours_and_the_rest_is_theirs() {
+        let address = Address::parse("redis://u:p@h:6380/2?prefix=t%3A&cluster=true&protocol=resp3").unwrap();
+        assert_eq!((address.prefix.as_str(), address.cluster, address.is_tls()), ("t:", true, false));
+        assert_eq!(address.info.redis_settings().db(), 2);
+        assert_eq!(address.info.redis_settings().protocol(), redis::ProtocolVersion::RESP3);
+        let address = Address::parse("redis://h").unwrap();
+        assert_eq!((address.prefix.as_str(), address.cluster), ("ichido:", false));
+    }
+
+    #[test]
+    fn no_error_repeats_a_part_of_the_url() {
+        for url in [
+            "redis://:hunter2@h:port/0",
+            "redis://:hunter2@h/zero",
+            "redis://:hunter2@h/0?cluster=hunter2",
+            "redis://:hunter2@h/0?hunter2=1",
+            "redis://:hunter?2@h/0",
+            "rediss://:hunter2@h/0#insecure",
+            "http://:hunter2@h",
+            "redis://:hunter2@h?prefix=",
+        ] {
+            let Err(error) = Address::parse(url) else { panic!("{url} was accepted") };
+            assert!(matches!(error.kind(), Kind::Settings(_)));
+            assert!(!format!("{error} {error:?}").contains("hunter"), "{error:?}");
+        }
+    }
+}

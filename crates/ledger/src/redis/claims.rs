@@ -1,0 +1,142 @@
+//! Claims: read, judge by the rules, write what was judged.
+//!
+//! A fresh grant, every answer that changes nothing and every word of a holder is one script, and so one round trip.
+//! What would change a record that is there (a takeover, an operator's word) is a second one, which writes only over
+//! the very record that was judged; if that has changed, the answer is [`Kind::Contended`].
+
+use ichido_core::rules::{self, Change, Step};
+use ichido_core::{
+    Adopted, Claim, ClaimRequest, Key, Phase, Record, Resolution, Resolved, Settle, Settled, Timestamp, Token,
+};
+
+use super::Redis;
+use super::record::{Found, Reply};
+use super::script::Arguments;
+use super::values::{self, Times, hex};
+use crate::{Error, Kind, Result};
+
+impl Redis {
+    pub(super) async fn claim_key(&self, request: &ClaimRequest) -> Result<Claim> {
+        const DOING: &str = "claiming a key in Redis";
+        let fresh = rules::claim(None, request, Timestamp::default());
+        let reply = match fresh.change {
+            Change::Put(record) => {
+                self.put(DOING, &record, None, Times::CountedFrom(Timestamp::default())).await?
+            }
+            Change::Keep | Change::Remove => return Ok(fresh.answer),
+        };
+        if reply.written() {
+            return Ok(fresh.answer);
+        }
+        let found = found(&reply, &request.key)?.ok_or_else(|| Error::new(Kind::Contended, DOING))?;
+        let step = rules::claim(Some(&found.record), request, reply.now);
+        let ends_doubt = found.record.phase(reply.now) == (Phase::Over { in_doubt: true });
+        if ends_doubt && matches!(step.change, Change::Put(_)) {
+            crate::warn_doubt_ended(&found.record);
+        }
+        self.write(DOING, &found, step, Times::CountedFrom(reply.now)).await
+    }
+
+    pub(super) async fn adopt_record(&self, record: &Record) -> Result<Adopted> {
+        const DOING: &str = "adopting a claim in Redis";
+        let reply = self.put(DOING, record, None, Times::AsGiven).await?;
+        if reply.written() {
+            return Ok(Adopted::Stored);
+        }
+        let found = found(&reply, &record.key)?.ok_or_else(|| Error::new(Kind::Contended, DOING))?;
+        let step = rules::adopt(Some(&found.record), record, reply.now);
+        self.write(DOING, &found, step, Times::AsGiven).await
+    }
+
+    pub(super) async fn resolve_claim(&self, key: &Key, word: &Resolution) -> Result<Resolved> {
+        const DOING: &str = "resolving a claim in Redis";
+        let reply = self.read(DOING, key).await?;
+        let found = found(&reply, key)?;
+        let step = rules::resolve(found.as_ref().map(|found| &found.record), word, reply.now);
+        match found {
+            Some(found) => self.write(DOING, &found, step, Times::AsGiven).await,
+            None => Ok(step.answer),
+        }
+    }
+
+    pub(super) async fn look_at(&self, key: &Key) -> Result<Option<Record>> {
+        let reply = self.read("looking at a claim in Redis", key).await?;
+        let record = found(&reply, key)?.map(|found| found.record);
+        Ok(record.filter(|record| reply.now < record.over_at()))
+    }
+
+    /// One script writes if the token is current and the claim open, and reads what is there if not.
+    pub(super) async fn settle_claim(&self, key: &Key, token: Token, word: &Settle) -> Result<Settled> {
+        const DOING: &str = "settling a claim in Redis";
+        let (name, mut needs) = match word {
+            Settle::Renew { lease_ms } => ("renew", vec![lease_ms.to_string().into_bytes()]),
+            Settle::Complete(outcome) => {
+                let (kept, bytes) = values::outcome(outcome);
+                ("complete", vec![kept, bytes.to_vec()])
+            }
+            Settle::Doubt(reason) => ("doubt", vec![reason.clone().into_bytes()]),
+            Settle::Release => ("release", Vec::new()),
+        };
+        let mut values = vec![hex(token.as_bytes()), name.as_bytes().to_vec()];
+        values.append(&mut needs);
+        let arguments = Arguments { key: self.claim_name(key.index()), values };
+        let reply = self.scripts.settle.run(&self.link, DOING, &arguments).await?;
+        if reply.written() {
+            return Ok(Settled::Applied);
+        }
+        let found = found(&reply, key)?;
+        let step = rules::settle(found.as_ref().map(|found| &found.record), token, word, reply.now);
+        match step.change {
+            Change::Keep => Ok(step.answer),
+            // The script is one step with the reading, so this cannot be; asking again cannot hurt.
+            Change::Put(_) | Change::Remove => Err(Error::new(Kind::Contended, DOING)),
+        }
+    }
+
+    async fn read(&self, doing: &'static str, key: &Key) -> Result<Reply> {
+        let arguments = Arguments { key: self.claim_name(key.index()), values: Vec::new() };
+        self.scripts.read.run(&self.link, doing, &arguments).await
+    }
+
+    async fn put(
+        &self,
+        doing: &'static str,
+        record: &Record,
+        seen: Option<&Found>,
+        times: Times,
+    ) -> Result<Reply> {
+        let values = values::put(record, seen, times)?;
+        let arguments = Arguments { key: self.claim_name(record.key.index()), values };
+        self.scripts.put.run(&self.link, doing, &arguments).await
+    }
+
+    /// Makes a change to the very record that was found, and only then gives the answer.
+    async fn write<A>(
+        &self,
+        doing: &'static str,
+        found: &Found,
+        step: Step<A, Record>,
+        times: Times,
+    ) -> Result<A> {
+        let reply = match step.change {
+            Change::Keep => return Ok(step.answer),
+            Change::Put(record) => self.put(doing, &record, Some(found), times).await?,
+            Change::Remove => {
+                let values = vec![hex(found.record.token.as_bytes()), found.version.clone()];
+                let arguments = Arguments { key: self.claim_name(found.record.key.index()), values };
+                self.scripts.remove.run(&self.link, doing, &arguments).await?
+            }
+        };
+        if reply.written() { Ok(step.answer) } else { Err(Error::new(Kind::Contended, doing)) }
+    }
+}
+
+/// The claim in a reply, which must be the one that was asked for.
+fn found(reply: &Reply, key: &Key) -> Result<Option<Found>> {
+    let found = reply.fields.claim()?;
+    if found.as_ref().is_some_and(|found| found.record.key != *key) {
+        let text = format!("under the name of the claim {} lies another one", key.index());
+        return Err(Error::new(Kind::Corrupt(text), "reading a record from Redis"));
+    }
+    Ok(found)
+}

@@ -1,0 +1,141 @@
+//! A Redis cluster.
+//!
+//! The crate routes by key. Its own retries are off, because it would send a command again after a broken connection;
+//! redirections, where the first node certainly did nothing, are followed here.
+
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use redis::cluster::ClusterClientBuilder;
+use redis::cluster_async::ClusterConnection;
+use redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};
+use redis::{
+    Cmd, ConnectionAddr, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, TlsMode, Value,
+};
+
+use super::address::{Address, tcp_settings};
+use super::failure::Failure;
+use super::link::{Answers, CONNECT_TIMEOUT};
+
+/// A move, and once more if it moved on meanwhile.
+const REDIRECTIONS: usize = 3;
+/// Commands of one batch that are under way at once.
+const AT_ONCE: usize = 256;
+
+pub(super) struct Cluster {
+    connection: ClusterConnection,
+    /// Nodes that do not know their own host are where we came in.
+    host: String,
+}
+
+/// A node that owns slots.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Node {
+    pub(super) id: String,
+    host: String,
+    port: u16,
+}
+
+impl Cluster {
+    pub(super) async fn open(address: &Address) -> Result<Self, Failure> {
+        let host = match address.info.addr() {
+            ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host.clone(),
+            // The URL's scheme lets nothing else through.
+            ConnectionAddr::Unix(_) | _ => String::new(),
+        };
+        let mut builder = ClusterClientBuilder::new([address.info.clone()])
+            .retries(0)
+            .connection_timeout(CONNECT_TIMEOUT)
+            .overall_response_timeout(None)
+            .tcp_settings(tcp_settings());
+        if address.is_tls() {
+            builder = builder.tls(TlsMode::Secure);
+        }
+        if let Some(certificates) = address.certificates.clone() {
+            builder = builder.certs(certificates);
+        }
+        let client = builder.build().map_err(Failure::unsent)?;
+        let connection = client.get_async_connection().await.map_err(Failure::unsent)?;
+        Ok(Self { connection, host })
+    }
+
+    pub(super) async fn call(&self, command: &Cmd) -> Result<Value, Failure> {
+        let mut connection = self.connection.clone();
+        let mut answer = flat(redis::aio::ConnectionLike::req_packed_command(&mut connection, command).await);
+        for _ in 0..REDIRECTIONS {
+            let Err(error) = &answer else { break };
+            let Some(there) = redirected(error) else { break };
+            answer = match error.kind() == ErrorKind::Server(ServerErrorKind::Ask) {
+                true => ask(&mut connection, command, there).await,
+                false => {
+                    flat(connection.route_command(command.clone(), RoutingInfo::SingleNode(there)).await)
+                }
+            };
+        }
+        answer.map_err(Failure::sent)
+    }
+
+    pub(super) async fn call_all(&self, commands: &[Cmd]) -> Answers {
+        let calls: Vec<_> = commands.iter().map(|command| self.call(command)).collect();
+        stream::iter(calls).buffered(AT_ONCE).collect().await
+    }
+
+    /// Sends a command to one node, whatever its keys.
+    pub(super) async fn call_node(&self, node: &Node, command: &Cmd) -> Result<Value, Failure> {
+        let there = SingleNodeRoutingInfo::ByAddress { host: node.host.clone(), port: node.port };
+        let mut connection = self.connection.clone();
+        let answer = connection.route_command(command.clone(), RoutingInfo::SingleNode(there)).await;
+        flat(answer).map_err(Failure::sent)
+    }
+
+    /// The nodes that own slots, in the order of their names.
+    pub(super) async fn nodes(&self) -> Result<Vec<Node>, Failure> {
+        let mut connection = self.connection.clone();
+        let anywhere = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
+        let mut command = redis::cmd("CLUSTER");
+        command.arg("SLOTS");
+        let slots = flat(connection.route_command(command, anywhere).await).map_err(Failure::sent)?;
+        let Value::Array(ranges) = slots else { return Ok(Vec::new()) };
+        let mut nodes: Vec<_> = ranges.into_iter().filter_map(|range| self.primary(range)).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        Ok(nodes)
+    }
+
+    /// The primary of a range of slots: first slot, last slot, then nodes, each with host, port and id.
+    fn primary(&self, range: Value) -> Option<Node> {
+        let Value::Array(range) = range else { return None };
+        let Some(Value::Array(node)) = range.into_iter().nth(2) else { return None };
+        let mut node = node.into_iter();
+        let host: Option<String> = redis::from_redis_value(node.next()?).ok()?;
+        let port = redis::from_redis_value(node.next()?).ok()?;
+        let id = redis::from_redis_value(node.next()?).ok()?;
+        let host = host.filter(|host| !host.is_empty()).unwrap_or_else(|| self.host.clone());
+        Some(Node { id, host, port })
+    }
+}
+
+fn flat(answer: RedisResult<Value>) -> RedisResult<Value> {
+    answer.and_then(Value::extract_error)
+}
+
+fn redirected(error: &RedisError) -> Option<SingleNodeRoutingInfo> {
+    let (address, _slot) = error.redirect_node()?;
+    let (host, port) = address.rsplit_once(':')?;
+    Some(SingleNodeRoutingInfo::ByAddress { host: host.to_owned(), port: port.parse().ok()? })
+}
+
+/// To a node that is about to own the slot. Both commands travel together.
+async fn ask(
+    connection: &mut ClusterConnection,
+    command: &Cmd,
+    there: SingleNodeRoutingInfo,
+) -> RedisResult<Value> {
+    let mut pipeline = Pipeline::with_capacity(2);
+    pipeline.cmd("ASKING").add_command(command.clone());
+    let mut answers = connection.route_pipeline(pipeline, 0, 2, there).await?;
+    flat(
+        answers
+            .pop()
+            .ok_or_else(|| RedisError::from((ErrorKind::Parse, "no answer to a redirected command"))),
+    )
+}

@@ -1,0 +1,85 @@
+//! What an error of the server or the connection means to a ledger.
+//!
+//! An error that the server reports came before the script's first write, or from it: nothing was changed. A
+//! connection that breaks says nothing of the script that was under way.
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+use crate::{Error, Kind};
+
+/// A call that failed, and whether it may have reached the server.
+#[derive(Clone, Debug)]
+pub(super) struct Failure {
+    pub(super) error: RedisError,
+    pub(super) sent: bool,
+}
+
+impl Failure {
+    /// No connection was to be had.
+    pub(super) fn unsent(error: RedisError) -> Self {
+        Self { error, sent: false }
+    }
+
+    /// Something came back, or the connection broke.
+    pub(super) fn sent(error: RedisError) -> Self {
+        Self { error, sent: true }
+    }
+
+    pub(super) fn is_unknown_script(&self) -> bool {
+        self.error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+    }
+
+    /// In the words of a ledger.
+    pub(super) fn into_error(self, doing: &'static str) -> Error {
+        let told = matches!(self.error.kind(), ErrorKind::Server(_) | ErrorKind::Extension);
+        let never = told
+            || self.error.is_connection_refusal()
+            || matches!(
+                self.error.kind(),
+                ErrorKind::AuthenticationFailed
+                    | ErrorKind::InvalidClientConfig
+                    | ErrorKind::ClusterConnectionNotFound
+            );
+        let failure = Error::new(kind(&self.error), doing);
+        let failure = failure.caused_by(self.error);
+        if self.sent && !never { failure.perhaps_done() } else { failure }
+    }
+}
+
+fn kind(error: &RedisError) -> Kind {
+    let text = error.to_string();
+    let code = error.code().unwrap_or_default();
+    let refused = matches!(code, "NOAUTH" | "WRONGPASS" | "NOPERM");
+    // A cluster's first connection reports why it failed in its text alone.
+    if refused || error.kind() == ErrorKind::AuthenticationFailed || text.contains("authentication failed") {
+        return Kind::Denied(denied(code));
+    }
+    // rustls says so; this does not mend itself.
+    if text.contains("invalid peer certificate") {
+        return Kind::Settings("TLS to Redis failed; ca_file= names an authority to trust".to_owned());
+    }
+    match (code, error.kind()) {
+        ("WRONGTYPE", _) => Kind::Schema(
+            "a key with our prefix is not a hash, so it is not ours: remove it, or choose another prefix with ?prefix="
+                .to_owned(),
+        ),
+        (_, ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask | ServerErrorKind::TryAgain)) => {
+            Kind::Contended
+        }
+        (_, ErrorKind::Parse | ErrorKind::UnexpectedReturnType) => {
+            Kind::Corrupt("the Redis server's answer makes no sense to this version".to_owned())
+        }
+        (_, ErrorKind::InvalidClientConfig) => Kind::Settings("Redis cannot be used as the URL says".to_owned()),
+        _ => Kind::Unavailable,
+    }
+}
+
+fn denied(code: &str) -> String {
+    match code {
+        "NOPERM" => "Redis refuses: the user lacks rights; ichido needs EVAL, EVALSHA, SCAN, INFO, and hashes and keys \
+                     under its prefix"
+            .to_owned(),
+        "NOAUTH" => "Redis refuses: it wants a password, and the URL has none".to_owned(),
+        _ => "Redis refuses: the user name or password in the URL is wrong".to_owned(),
+    }
+}

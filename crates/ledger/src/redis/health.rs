@@ -1,0 +1,101 @@
+//! Settings of the server that decide what a claim survives.
+//!
+//! They are read with INFO, because CONFIG is often forbidden.
+
+use redis::Value;
+
+use super::Redis;
+use super::failure::Failure;
+use super::link::Link;
+use crate::{Error, Kind, Result};
+
+const DOING: &str = "checking Redis";
+
+impl Redis {
+    /// Warnings about the server, or about each node of a cluster that has some.
+    pub(super) async fn warnings(&self) -> Result<Vec<String>> {
+        let command = redis::cmd("INFO");
+        match &self.link {
+            Link::Single(_) => judge(&info(self.link.call(&command).await)?, "Redis"),
+            Link::Cluster(cluster) => {
+                let mut warnings = Vec::new();
+                for node in cluster.nodes().await.map_err(|failure| failure.into_error(DOING))? {
+                    let name = format!("Redis node {}", node.id);
+                    warnings.extend(judge(&info(cluster.call_node(&node, &command).await)?, &name)?);
+                }
+                Ok(warnings)
+            }
+        }
+    }
+}
+
+fn info(answer: Result<Value, Failure>) -> Result<String> {
+    let value = answer.map_err(|failure| failure.into_error(DOING))?;
+    redis::from_redis_value(value).map_err(|error| Failure::unsent(error.into()).into_error(DOING))
+}
+
+fn judge(info: &str, who: &str) -> Result<Vec<String>> {
+    let field = |name: &str| {
+        let values = info.lines().filter_map(|line| line.trim_end().split_once(':'));
+        values.into_iter().find(|(key, _)| *key == name).map_or("", |(_, value)| value)
+    };
+    if field("role") == "slave" {
+        let text = format!("{who} is a replica, which takes no claims: name the primary in the URL");
+        return Err(Error::new(Kind::Settings(text), DOING));
+    }
+    let mut warnings = Vec::new();
+    let policy = field("maxmemory_policy");
+    if policy != "noeviction" {
+        let policy = if policy.is_empty() { "unknown" } else { policy };
+        warnings.push(format!(
+            "{who} has maxmemory_policy {policy}: when its memory is full it may silently forget claims, and what \
+             was done will be done again; set it to noeviction"
+        ));
+    }
+    // A server that never saves has nothing to say of its last saving but when it started.
+    let saves = field("rdb_bgsave_in_progress") == "1"
+        || field("rdb_saves").parse().is_ok_and(|saves: u64| saves > 0);
+    if field("aof_enabled") != "1" {
+        warnings.push(match saves {
+            true => format!(
+                "{who} has appendonly off: claims since its last snapshot are lost if it restarts; set appendonly yes"
+            ),
+            false => format!(
+                "{who} has appendonly off and has saved no snapshot: claims do not survive its restart; set \
+                 appendonly yes"
+            ),
+        });
+    }
+    if field("connected_slaves").parse().is_ok_and(|replicas: u64| replicas > 0) {
+        warnings.push(format!(
+            "{who} has replicas: it answers before they know, so a failover may lose the last claims"
+        ));
+    }
+    Ok(warnings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_keeps_everything_is_not_warned_about() {
+        let info = "role:master\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\nconnected_slaves:0\r\n";
+        assert_eq!(judge(info, "Redis").unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_server_that_forgets_is_warned_about() {
+        let info = "role:master\r\nmaxmemory_policy:allkeys-lru\r\naof_enabled:0\r\nconnected_slaves:1\r\n";
+        let warnings = judge(info, "Redis").unwrap().join("\n");
+        for word in ["allkeys-lru", "forget claims", "do not survive its restart", "failover"] {
+            assert!(warnings.contains(word), "{word}");
+        }
+    }
+
+    #[test]
+    fn a_replica_is_refused() {
+        let error = judge("role:slave\r\n", "Redis").unwrap_err();
+        assert!(matches!(error.kind(), Kind::Settings(_)));
+    }
+}

@@ -1,0 +1,184 @@
+//! The way to the server: one connection that all calls share, or a cluster's.
+//!
+//! No command is sent twice from here, except where the server said that it did not run it: the handle alone decides
+//! what to repeat. The redis crate's own connection manager holds on to a connection that swallows bytes; ours is
+//! let go of when a call is abandoned and nobody has had an answer since it began.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, RedisResult, Value};
+
+use super::address::Address;
+use super::cluster::Cluster;
+use super::failure::Failure;
+use crate::Result;
+
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Commands that may wait to be written.
+const QUEUE: usize = 1_024;
+
+/// The way to the server.
+pub(super) enum Link {
+    Single(Box<Single>),
+    Cluster(Cluster),
+}
+
+/// What came of each command of a batch.
+pub(super) type Answers = Vec<Result<Value, Failure>>;
+
+impl Link {
+    pub(super) async fn open(address: &Address) -> Result<Self> {
+        const DOING: &str = "connecting to Redis";
+        if address.is_tls() {
+            use_ring();
+        }
+        let opened = match address.cluster {
+            true => Cluster::open(address).await.map(Link::Cluster),
+            false => Single::open(address).await.map(|single| Link::Single(Box::new(single))),
+        };
+        opened.map_err(|failure| failure.into_error(DOING))
+    }
+
+    /// Sends one command.
+    pub(super) async fn call(&self, command: &Cmd) -> Result<Value, Failure> {
+        match self {
+            Link::Single(single) => single.call(command).await,
+            Link::Cluster(cluster) => cluster.call(command).await,
+        }
+    }
+
+    /// Lets go of the connection. A cluster's goes with the ledger.
+    pub(super) async fn close(&self) {
+        if let Link::Single(single) = self {
+            *single.current.lock().await = None;
+        }
+    }
+
+    /// Sends commands on different keys: one round trip, or one per node.
+    pub(super) async fn call_all(&self, commands: Vec<Cmd>) -> Answers {
+        match self {
+            Link::Single(single) => single.call_all(commands).await,
+            Link::Cluster(cluster) => cluster.call_all(&commands).await,
+        }
+    }
+}
+
+/// rustls asks the process which cryptography to use; unless someone has said so before, it is ring.
+fn use_ring() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // Someone else was quicker: then it is theirs.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+}
+
+/// One server.
+pub(super) struct Single {
+    client: Client,
+    current: tokio::sync::Mutex<Option<Shared>>,
+}
+
+#[derive(Clone)]
+struct Shared {
+    connection: MultiplexedConnection,
+    signs: Arc<Signs>,
+}
+
+/// Signs of life.
+#[derive(Default)]
+struct Signs {
+    answers: AtomicU64,
+    broken: AtomicBool,
+}
+
+impl Single {
+    async fn open(address: &Address) -> Result<Self, Failure> {
+        let client = match address.certificates.clone() {
+            Some(certificates) => Client::build_with_tls(address.info.clone(), certificates),
+            None => Client::open(address.info.clone()),
+        };
+        let single =
+            Self { client: client.map_err(Failure::unsent)?, current: tokio::sync::Mutex::default() };
+        single.connection().await?;
+        Ok(single)
+    }
+
+    async fn connection(&self) -> Result<Shared, Failure> {
+        let mut current = self.current.lock().await;
+        if let Some(shared) = &*current
+            && !shared.signs.broken.load(Ordering::Relaxed)
+        {
+            return Ok(shared.clone());
+        }
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(CONNECT_TIMEOUT))
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(QUEUE);
+        *current = None;
+        let connection = self.client.get_multiplexed_async_connection_with_config(&config).await;
+        let shared =
+            Shared { connection: connection.map_err(Failure::unsent)?, signs: Arc::new(Signs::default()) };
+        *current = Some(shared.clone());
+        Ok(shared)
+    }
+
+    async fn call(&self, command: &Cmd) -> Result<Value, Failure> {
+        let mut shared = self.connection().await?;
+        let call = Call::begin(&shared);
+        let answer = shared.connection.req_packed_command(command).await;
+        call.end(answer).and_then(|value| value.extract_error().map_err(Failure::sent))
+    }
+
+    async fn call_all(&self, commands: Vec<Cmd>) -> Answers {
+        let (mut pipeline, count) = (Pipeline::with_capacity(commands.len()), commands.len());
+        for command in commands {
+            pipeline.add_command(command);
+        }
+        let answers = self.send_all(&pipeline, count).await;
+        match answers {
+            Ok(values) => {
+                values.into_iter().map(|value| value.extract_error().map_err(Failure::sent)).collect()
+            }
+            Err(failure) => (0..count).map(|_| Err(failure.clone())).collect(),
+        }
+    }
+
+    async fn send_all(&self, pipeline: &Pipeline, count: usize) -> Result<Vec<Value>, Failure> {
+        let mut shared = self.connection().await?;
+        let call = Call::begin(&shared);
+        call.end(shared.connection.req_packed_commands(pipeline, 0, count).await)
+    }
+}
+
+/// A call on a shared connection, from its beginning to its end or its abandonment.
+struct Call {
+    signs: Arc<Signs>,
+    answers_before: u64,
+    ended: bool,
+}
+
+impl Call {
+    fn begin(shared: &Shared) -> Self {
+        let answers_before = shared.signs.answers.load(Ordering::Relaxed);
+        Self { signs: shared.signs.clone(), answers_before, ended: false }
+    }
+
+    fn end<T>(mut self, answer: RedisResult<T>) -> Result<T, Failure> {
+        self.ended = true;
+        match &answer {
+            Ok(_) => drop(self.signs.answers.fetch_add(1, Ordering::Relaxed)),
+            Err(_) => self.signs.broken.store(true, Ordering::Relaxed),
+        }
+        answer.map_err(Failure::sent)
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if !self.ended && self.signs.answers.load(Ordering::Relaxed) == self.answers_before {
+            self.signs.broken.store(true, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,2 @@
+-- Reads a record.
+return {now, 0, redis.call('HGETALL', KEYS[1])}

@@ -1,0 +1,121 @@
+//! What operators see and sweep, by scanning.
+
+use std::sync::PoisonError;
+
+use ichido_core::Index;
+
+use super::Redis;
+use super::scan::{self, Position};
+use super::script::Arguments;
+use crate::{Page, Query, Result, Summary, Swept};
+
+/// Claims that are read or swept in one round trip.
+const PIPELINE: usize = 200;
+/// SCANs for one page or one sweep; what is left comes with the next.
+const ROUNDS: usize = 50;
+/// Buckets of a listing's first SCAN, however small the page.
+const FEWEST: usize = 10;
+
+impl Redis {
+    pub(super) async fn list_claims(&self, query: &Query) -> Result<Page> {
+        const DOING: &str = "listing claims in Redis";
+        let mut at: Position = query.cursor.as_deref().map(str::parse).transpose()?.unwrap_or_default();
+        let mut page = Page::default();
+        let mut count = query.limit.clamp(FEWEST, scan::MOST);
+        for _ in 0..ROUNDS {
+            let batch = self.scan(&at, count, DOING).await?;
+            let mut wanted = self.peek(&batch.claims, DOING).await?;
+            wanted.retain(|(_, summary)| query.wants(summary));
+            let left = query.limit - page.claims.len();
+            if wanted.len() > left {
+                if page.claims.is_empty() && count > 1 {
+                    count /= 2;
+                    continue;
+                }
+                if page.claims.is_empty() {
+                    wanted.truncate(left);
+                    at = wanted.last().map_or(at.clone(), |(last, _)| at.after(*last));
+                    page.claims.extend(wanted.into_iter().map(|(_, summary)| summary));
+                }
+                break;
+            }
+            if wanted.len() < left / 4 {
+                count = (count * 2).min(scan::MOST);
+            }
+            page.claims.extend(wanted.into_iter().map(|(_, summary)| summary));
+            match batch.next {
+                Some(next) => at = next,
+                None => return Ok(page),
+            }
+        }
+        page.cursor = Some(at.to_string());
+        Ok(page)
+    }
+
+    /// What there is to say of claims, without those that are over.
+    async fn peek(&self, claims: &[Index], doing: &'static str) -> Result<Vec<(Index, Summary)>> {
+        let mut summaries = Vec::with_capacity(claims.len());
+        for claims in claims.chunks(PIPELINE) {
+            let replies = self.scripts.peek.run_all(&self.link, doing, &self.named(claims)).await?;
+            for (index, reply) in claims.iter().zip(replies) {
+                let found = reply.fields.claim()?;
+                let Some(mut summary) = found.and_then(|found| Summary::of(&found.record, reply.now)) else {
+                    continue;
+                };
+                let bytes = usize::try_from(reply.number).unwrap_or(usize::MAX);
+                summary.outcome_bytes = summary.outcome_bytes.map(|_| bytes);
+                summaries.push((*index, summary));
+            }
+        }
+        Ok(summaries)
+    }
+
+    /// Looks at some claims, from where the last sweep stopped. Redis itself removes what was completed, and marks;
+    /// so all that is found here is doubt that was never resolved.
+    pub(super) async fn sweep_over(&self, limit: usize) -> Result<Swept> {
+        const DOING: &str = "sweeping in Redis";
+        let mut swept = Swept::default();
+        let mut at = self.swept_to.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for _ in 0..ROUNDS {
+            let batch = self.scan(&at, scan::MOST, DOING).await?;
+            let mut claims = batch.claims.as_slice();
+            while !claims.is_empty() && !swept.more {
+                let left = limit.saturating_sub(usize::try_from(swept.removed).unwrap_or(limit));
+                let (now, later) = claims.split_at(claims.len().min(left).min(PIPELINE));
+                self.sweep_claims(now, DOING, &mut swept).await?;
+                claims = later;
+                swept.more = left == 0;
+            }
+            if swept.more {
+                break;
+            }
+            at = batch.next.clone().unwrap_or_default();
+            if batch.next.is_none() {
+                break;
+            }
+        }
+        *self.swept_to.lock().unwrap_or_else(PoisonError::into_inner) = at;
+        Ok(swept)
+    }
+
+    async fn sweep_claims(&self, claims: &[Index], doing: &'static str, swept: &mut Swept) -> Result<()> {
+        for reply in self.scripts.sweep.run_all(&self.link, doing, &self.named(claims)).await? {
+            if !reply.written() {
+                continue;
+            }
+            swept.removed += 1;
+            if let Some(found) = reply.fields.claim()?
+                && found.record.phase(reply.now) == (ichido_core::Phase::Over { in_doubt: true })
+            {
+                swept.doubts_ended += 1;
+                crate::warn_doubt_ended(&found.record);
+            }
+        }
+        Ok(())
+    }
+
+    fn named(&self, claims: &[Index]) -> Vec<Arguments> {
+        let named = |index: &Index| Arguments { key: self.claim_name(*index), values: Vec::new() };
+        claims.iter().map(named).collect()
+    }
+}

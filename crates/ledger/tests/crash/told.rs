@@ -1,0 +1,75 @@
+//! A worker, and what it told.
+
+use std::collections::HashSet;
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+
+/// What workers told before they died.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    claimed: HashSet<String>,
+    done: HashSet<String>,
+}
+
+impl Told {
+    /// Keys whose outcome was taken.
+    pub(crate) fn done(&self) -> impl Iterator<Item = &String> {
+        self.done.iter()
+    }
+
+    /// Keys that were granted, and of which no more was heard.
+    pub(crate) fn begun(&self) -> impl Iterator<Item = &String> {
+        self.claimed.difference(&self.done)
+    }
+
+    fn hear(&mut self, line: &str) {
+        match line.split_once(' ') {
+            Some(("claimed", text)) => {
+                assert!(self.claimed.insert(text.to_owned()), "{text} was granted twice")
+            }
+            Some(("done", text)) => assert!(self.done.insert(text.to_owned()), "{text} was done twice"),
+            _ => panic!("the worker said {line:?}"),
+        }
+    }
+}
+
+/// A process that works until it is killed.
+pub(crate) struct Worker {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Worker {
+    pub(crate) fn start(url: &str, prefix: &str, tasks: u32, lease_ms: u64) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_ledger-worker"))
+            .args([url, prefix, &tasks.to_string(), &lease_ms.to_string()])
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("the worker starts");
+        let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        Self { child, lines }
+    }
+
+    /// Waits for its first word, and then listens for so long.
+    pub(crate) async fn listen_for(&mut self, time: Duration, told: &mut Told) {
+        let first = tokio::time::timeout(Duration::from_secs(30), self.lines.next_line()).await;
+        told.hear(&first.expect("the worker works").unwrap().expect("the worker speaks"));
+        let end = tokio::time::Instant::now() + time;
+        while let Ok(line) = tokio::time::timeout_at(end, self.lines.next_line()).await {
+            told.hear(&line.unwrap().expect("the worker lives"));
+        }
+    }
+
+    /// kill -9; then what it had said is heard to the end.
+    pub(crate) async fn kill(mut self, told: &mut Told) {
+        self.child.start_kill().expect("it can be killed");
+        while let Some(line) = self.lines.next_line().await.unwrap() {
+            told.hear(&line);
+        }
+        drop(self.child.wait().await);
+    }
+}

@@ -1,0 +1,104 @@
+//! A ledger that goes on while its primary is out: a real Redis behind a proxy that refuses, and memory beside it.
+
+mod claims;
+mod flaky;
+mod marks;
+mod probes;
+#[path = "../support/proxy.rs"]
+mod proxy;
+#[path = "../support/servers.rs"]
+mod servers;
+mod switching;
+mod witness;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ichido_core::mark::Mark;
+use ichido_core::{Claim, ClaimRequest, Key, MarkKey, SystemClock};
+use ichido_ledger::memory::Memory;
+use ichido_ledger::{Claimed, FallbackSettings, Ledger, Marked, Settings};
+
+use self::proxy::{Fault, Proxy};
+use self::servers::{Server, unique};
+use self::witness::Counts;
+
+/// A loaded machine is slow, a broken ledger never gets there.
+const BOUND: Duration = Duration::from_secs(30);
+
+/// Two instances of a service: one reaches the primary through a proxy and has a fallback, the other is well.
+struct Scene {
+    proxy: Proxy,
+    ledger: Ledger,
+    other: Ledger,
+    counts: Counts,
+}
+
+impl Scene {
+    async fn open(pause: Duration) -> Scene {
+        let server = Server::redis().await;
+        let proxy = server.proxy();
+        let counts = Counts::default();
+        let settings = Settings { timeout: Duration::from_secs(2), ..Settings::default() };
+        let primary = server.through(&proxy, settings).await;
+        let ledger = metrics::with_local_recorder(&counts, || with_memory(&primary, pause));
+        Scene { proxy, ledger, other: server.instance().await, counts }
+    }
+
+    /// The primary goes away, and the instance has noticed.
+    async fn outage(&self) {
+        self.proxy.set(Fault::Refuse);
+        let marked = mark(&self.ledger, &event()).await;
+        assert!(marked.degraded, "{marked:?}");
+    }
+
+    /// The primary comes back, and the instance has noticed.
+    async fn recovery(&self) {
+        self.proxy.set(Fault::None);
+        let noticing = async {
+            while mark(&self.ledger, &event()).await.degraded {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(BOUND, noticing).await.expect("the recovery is noticed");
+    }
+}
+
+/// The same ledger with memory to fall back on.
+fn with_memory(primary: &Ledger, pause: Duration) -> Ledger {
+    let local = Memory::new(Arc::new(SystemClock::default()), 10_000);
+    primary.with_fallback(Arc::new(local), FallbackSettings { pause, ..FallbackSettings::default() })
+}
+
+const SHORT: Duration = Duration::from_millis(100);
+const LONG: Duration = Duration::from_secs(600);
+
+fn event() -> MarkKey {
+    MarkKey::new(format!("event-{}", unique())).unwrap()
+}
+
+fn key() -> Key {
+    Key::unscoped(format!("key-{}", unique())).unwrap()
+}
+
+async fn mark(ledger: &Ledger, event: &MarkKey) -> Marked {
+    ledger
+        .mark(&[ledger.mark_request(event.clone())])
+        .await
+        .expect("marks are answered, come what may")
+        .remove(0)
+}
+
+fn is_new(marked: &Marked) -> bool {
+    marked.mark == Mark::New
+}
+
+async fn ask(ledger: &Ledger, key: &Key) -> Claimed {
+    ledger.claim(&ledger.request(key.clone())).await.expect("claims are answered, come what may")
+}
+
+async fn granted(ledger: &Ledger, request: &ClaimRequest) -> (ichido_core::Grant, bool) {
+    let claimed = ledger.claim(request).await.expect("claims are answered, come what may");
+    let Claim::Granted(grant) = claimed.claim else { panic!("expected a grant, got {claimed:?}") };
+    (grant, claimed.degraded)
+}

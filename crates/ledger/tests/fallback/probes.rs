@@ -1,0 +1,68 @@
+//! How often a primary that is out is bothered, and how often its outage is told.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::{sleep, timeout};
+
+use crate::proxy::Fault;
+use crate::witness::Log;
+use crate::{BOUND, LONG, SHORT, Scene, event, mark};
+
+/// Fifty callers at once, of different events.
+async fn stampede(scene: &Scene) -> Vec<bool> {
+    let events: Vec<_> = (0..50).map(|_| event()).collect();
+    let marks = join_all(events.iter().map(|event| mark(&scene.ledger, event))).await;
+    marks.iter().map(|marked| marked.degraded).collect()
+}
+
+#[tokio::test]
+async fn during_the_pause_the_primary_is_left_alone() {
+    let scene = Scene::open(LONG).await;
+    scene.outage().await;
+    scene.proxy.set(Fault::None);
+    let before = (scene.proxy.connections(), scene.proxy.requests());
+    assert!(stampede(&scene).await.iter().all(|degraded| *degraded));
+    sleep(Duration::from_millis(200)).await;
+    assert_eq!((scene.proxy.connections(), scene.proxy.requests()), before);
+}
+
+#[tokio::test]
+async fn after_the_pause_there_is_one_probe() {
+    let scene = Scene::open(SHORT).await;
+    scene.outage().await;
+    // Connections are accepted, and nothing comes back: a probe is seen, and hangs until its deadline.
+    scene.proxy.set(Fault::BlackHole);
+    let before = scene.proxy.connections();
+    sleep(SHORT).await;
+    assert!(stampede(&scene).await.iter().all(|degraded| *degraded));
+    let probe = async {
+        while scene.proxy.connections() == before {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(BOUND, probe).await.expect("a probe is made");
+    assert!(stampede(&scene).await.iter().all(|degraded| *degraded));
+    assert_eq!(scene.proxy.connections() - before, 1, "one probe, whoever asks");
+}
+
+/// One thread: the log is of this test alone.
+#[tokio::test]
+async fn an_outage_and_its_end_are_logged_once() {
+    let log = Log::default();
+    let _logging = tracing::subscriber::set_default(log.clone());
+    let scene = Scene::open(SHORT).await;
+    scene.proxy.set(Fault::Refuse);
+    assert!(stampede(&scene).await.iter().all(|degraded| *degraded));
+    // More callers, and more probes that find it out.
+    for _ in 0..5 {
+        sleep(SHORT).await;
+        stampede(&scene).await;
+    }
+    assert_eq!(log.count("the ledger is out"), 1);
+    assert_eq!(log.count("the ledger is back"), 0);
+    assert_eq!(scene.counts.of("ichido_ledger_outages_total"), 1);
+    scene.recovery().await;
+    stampede(&scene).await;
+    assert_eq!((log.count("the ledger is out"), log.count("the ledger is back")), (1, 1));
+}

@@ -1,0 +1,95 @@
+//! A network that fails between a handle and a real server: what callers see of it.
+//!
+//! Each backend's own tests look at the single call; here the handle is asked, as programs do.
+
+mod outages;
+#[path = "../support/proxy.rs"]
+mod proxy;
+mod renewal;
+mod replies;
+#[path = "../support/servers.rs"]
+mod servers;
+mod throttling;
+
+use std::time::Duration;
+
+use ichido_core::{Claim, ClaimRequest, Grant, Key, MarkKey, Outcome, Settled};
+use ichido_ledger::{Ledger, Settings};
+
+use self::proxy::Proxy;
+use self::servers::{Server, unique};
+
+/// Runs each test on each server that can be asked for it.
+macro_rules! on_each_server {
+    ($($module:ident :: $test:ident,)+) => {
+        on_each_server!(@on postgres, Server::postgres(); $($module::$test,)+);
+        on_each_server!(@on redis, Server::redis(); $($module::$test,)+);
+        on_each_server!(@on dynoxide, Server::dynamodb("ICHIDO_TEST_DYNAMODB_URL"); $($module::$test,)+);
+        on_each_server!(@on amazons_local, Server::dynamodb("ICHIDO_TEST_DYNAMODB_LOCAL_URL"); $($module::$test,)+);
+    };
+    (@on $server:ident, $open:expr; $($module:ident :: $test:ident,)+) => {
+        mod $server {
+            use crate::servers::Server;
+            $(#[tokio::test]
+            async fn $test() {
+                crate::$module::$test(&$open.await).await;
+            })+
+        }
+    };
+}
+
+on_each_server! {
+    replies::the_owner_of_a_lost_grant_gets_it_again,
+    replies::an_event_whose_answer_was_lost_is_still_new,
+    replies::a_completion_whose_answer_was_lost_is_recorded_once,
+    replies::a_release_whose_answer_was_lost_was_applied,
+    replies::a_lost_question_is_asked_again,
+    renewal::a_renewal_that_fails_for_one_period_keeps_the_lease,
+    outages::an_unreachable_server_is_an_outage_within_the_deadline,
+    outages::a_silent_server_is_an_outage_within_the_deadline,
+}
+
+/// A handle through a proxy, whose connection is open and whose statements are known to the server.
+async fn warm(server: &Server, settings: Settings) -> (Proxy, Ledger) {
+    let proxy = server.proxy();
+    let ledger = server.through(&proxy, settings).await;
+    let (key, other) = (key(), key());
+    let grant = granted(&ledger, &key).await;
+    assert_eq!(ledger.renew(&key, grant.token, 1_000).await.unwrap(), Settled::Applied);
+    assert_eq!(ledger.complete(&key, grant.token, outcome("warm")).await.unwrap(), Settled::Applied);
+    let grant = granted(&ledger, &other).await;
+    assert_eq!(ledger.release(&other, grant.token).await.unwrap(), Settled::Applied);
+    ledger.mark(&[ledger.mark_request(event())]).await.unwrap();
+    (proxy, ledger)
+}
+
+/// Impatient, for tests that wait for the end of patience.
+fn impatient() -> Settings {
+    Settings {
+        timeout: Duration::from_secs(1),
+        try_timeout: Duration::from_millis(400),
+        ..Settings::default()
+    }
+}
+
+fn key() -> Key {
+    Key::unscoped(format!("fault-{}", unique())).unwrap()
+}
+
+fn event() -> MarkKey {
+    MarkKey::new(format!("fault-{}", unique())).unwrap()
+}
+
+fn outcome(text: &'static str) -> Outcome {
+    Outcome::kept(text)
+}
+
+async fn claim(ledger: &Ledger, request: &ClaimRequest) -> Claim {
+    ledger.claim(request).await.unwrap().claim
+}
+
+async fn granted(ledger: &Ledger, key: &Key) -> Grant {
+    let claim = claim(ledger, &ledger.request(key.clone())).await;
+    let Claim::Granted(grant) = claim else { panic!("expected a grant, got {claim:?}") };
+    grant
+}

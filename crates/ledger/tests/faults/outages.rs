@@ -1,0 +1,66 @@
+//! A server that is away: a typed error within the deadline, and no call that hangs.
+
+use std::time::Duration;
+
+use ichido_core::Claim;
+use ichido_ledger::{Effect, Error, Kind, Ledger};
+use tokio::time::timeout;
+
+use crate::proxy::Fault;
+use crate::servers::Server;
+use crate::{claim, event, impatient, key, outcome, warm};
+
+/// Far beyond the deadline, for busy machines; a call that hangs gets there.
+const BOUND: Duration = Duration::from_secs(20);
+
+pub(crate) async fn an_unreachable_server_is_an_outage_within_the_deadline(server: &Server) {
+    let (proxy, ledger) = warm(server, impatient()).await;
+    proxy.set(Fault::Refuse);
+    // The open connection was cut under the first call; the others find nobody at home.
+    let _ = failures(&ledger).await;
+    let errors = failures(&ledger).await;
+    for error in &errors {
+        assert_eq!(error.kind(), &Kind::Unavailable, "{error:?}");
+        assert!(error.is_outage());
+    }
+    for error in &errors[..2] {
+        assert_eq!(error.effect(), Effect::None, "it never left: {error:?}");
+    }
+    proxy.set(Fault::None);
+    comes_back(&ledger).await;
+}
+
+pub(crate) async fn a_silent_server_is_an_outage_within_the_deadline(server: &Server) {
+    let (proxy, ledger) = warm(server, impatient()).await;
+    proxy.set(Fault::BlackHole);
+    let errors = failures(&ledger).await;
+    assert_eq!(errors[0].effect(), Effect::Unknown, "the question was on its way: {:?}", errors[0]);
+    for error in errors {
+        assert!(error.is_outage(), "{error:?}");
+    }
+    proxy.set(Fault::None);
+    comes_back(&ledger).await;
+}
+
+/// The errors of every verb that callers use, each within the bound.
+async fn failures(ledger: &Ledger) -> Vec<Error> {
+    let (key, token) = (key(), ledger.request(key()).token);
+    let request = ledger.request(key.clone());
+    let marks = [ledger.mark_request(event())];
+    vec![
+        bounded(ledger.claim(&request)).await,
+        bounded(ledger.complete(&key, token, outcome("x"))).await,
+        bounded(ledger.mark(&marks)).await,
+        bounded(ledger.look(&key)).await,
+        bounded(ledger.check()).await,
+    ]
+}
+
+async fn bounded<T: std::fmt::Debug>(call: impl Future<Output = ichido_ledger::Result<T>>) -> Error {
+    timeout(BOUND, call).await.expect("the call hangs").unwrap_err()
+}
+
+async fn comes_back(ledger: &Ledger) {
+    let answer = claim(ledger, &ledger.request(key())).await;
+    assert!(matches!(answer, Claim::Granted(_)), "{answer:?}");
+}

@@ -1,0 +1,65 @@
+//! A server that asks for less, and a batch that does not ask for more.
+
+use std::time::Duration;
+
+use ichido_core::Claim;
+use ichido_core::mark::Mark;
+use ichido_ledger::{Effect, Kind, Settings};
+use tokio::time::Instant;
+
+use crate::proxy::Fault;
+use crate::servers::Server;
+use crate::{claim, event, impatient, key, warm};
+
+fn throttle(times: usize) -> Fault {
+    let body = "{\"__type\":\"com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException\",\
+                \"message\":\"injected\"}";
+    Fault::Answer { to: "PutItem", times, status: 400, body: body.to_owned() }
+}
+
+#[tokio::test]
+async fn a_throttled_claim_is_asked_again_ever_more_slowly() {
+    let server = Server::dynamodb("ICHIDO_TEST_DYNAMODB_URL").await;
+    let settings = Settings { backoff: Duration::from_millis(40), ..Settings::default() };
+    let (proxy, ledger) = warm(&server, settings).await;
+    proxy.set(throttle(3));
+    let started = Instant::now();
+    let answer = claim(&ledger, &ledger.request(key())).await;
+    assert!(matches!(answer, Claim::Granted(_)), "{answer:?}");
+    assert_eq!(proxy.faults(), 3);
+    // Three pauses of 40, 80 and 160 ms, of which chance may take half.
+    assert!(started.elapsed() >= Duration::from_millis(20 + 40 + 80), "{:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn throttling_without_end_is_an_error_of_its_own() {
+    let server = Server::dynamodb("ICHIDO_TEST_DYNAMODB_URL").await;
+    let (proxy, ledger) = warm(&server, impatient()).await;
+    proxy.set(throttle(usize::MAX));
+    let error = ledger.claim(&ledger.request(key())).await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (&Kind::Throttled, Effect::None), "{error:?}");
+    assert!(error.is_outage());
+    // Pauses of 25 ms that double: within one second, no storm.
+    assert!((2..=8).contains(&proxy.faults()), "{} tries", proxy.faults());
+}
+
+async fn a_batch_is_one_round_trip(server: &Server) {
+    let (proxy, ledger) = warm(server, Settings::default()).await;
+    let batch: Vec<_> = (0..100).map(|_| ledger.mark_request(event())).collect();
+    let before = proxy.requests();
+    let marked = ledger.mark(&batch).await.unwrap();
+    assert!(marked.iter().all(|marked| marked.mark == Mark::New));
+    // A burst of bytes may come in two reads.
+    let bursts = proxy.requests() - before;
+    assert!((1..=2).contains(&bursts), "{bursts} bursts for 100 marks");
+}
+
+#[tokio::test]
+async fn a_batch_of_a_hundred_marks_is_one_round_trip_on_postgres() {
+    a_batch_is_one_round_trip(&Server::postgres().await).await;
+}
+
+#[tokio::test]
+async fn a_batch_of_a_hundred_marks_is_one_round_trip_on_redis() {
+    a_batch_is_one_round_trip(&Server::redis().await).await;
+}

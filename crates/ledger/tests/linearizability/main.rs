@@ -1,0 +1,89 @@
+//! Random histories on every backend: each must be explained by some order of its operations.
+//!
+//! A failure prints the seed; `ICHIDO_SEED` replays it. Servers are real ones, given by environment variables that
+//! `cargo xtask test` sets; on some of the clients their connections break.
+
+#[cfg(any(feature = "postgres", feature = "redis", feature = "dynamodb"))]
+mod broken;
+mod planted;
+#[cfg(any(feature = "postgres", feature = "redis", feature = "dynamodb"))]
+#[path = "../support/proxy.rs"]
+mod proxy;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ichido_core::{Entropy, SystemClock, SystemEntropy};
+use ichido_ledger::conformance::history::{Bounds, Figures, Plan, run};
+use ichido_ledger::{Backend, OpenOptions, Settings, open_backend};
+
+/// Histories of one backend, and how many of them run side by side.
+const HISTORIES: u64 = 32;
+const AT_ONCE: u64 = 8;
+
+fn options() -> OpenOptions {
+    OpenOptions { clock: Arc::new(SystemClock::default()), admin: None }
+}
+
+/// Impatient, so that a lost answer is asked for again while the history goes on.
+fn settings() -> Settings {
+    Settings {
+        timeout: Duration::from_millis(1_500),
+        try_timeout: Duration::from_millis(250),
+        backoff: Duration::from_millis(5),
+        backoff_max: Duration::from_millis(50),
+        ..Settings::default()
+    }
+}
+
+/// The seed of the first history, whose followers are the next numbers, and how many there are.
+fn first_seed() -> (u64, u64) {
+    match std::env::var("ICHIDO_SEED") {
+        Ok(seed) => (seed.parse().expect("ICHIDO_SEED is a number"), 1),
+        Err(_) => (chance(), HISTORIES),
+    }
+}
+
+/// A number of this run's own.
+fn chance() -> u64 {
+    let drawn = SystemEntropy.draw();
+    u64::from(u32::from_be_bytes([drawn[0], drawn[1], drawn[2], drawn[3]]))
+}
+
+/// Runs and checks histories on the instances of one store.
+#[allow(clippy::print_stdout, reason = "figures for people, shown with --nocapture")]
+async fn explain_histories(instances: &[Arc<dyn Backend>], mark_granularity_ms: u64) {
+    let bounds = Bounds::of(&instances[0].capabilities(), mark_granularity_ms);
+    let (first, count) = first_seed();
+    let mut figures = Figures::default();
+    let seeds: Vec<u64> = (first..first + count).collect();
+    for seeds in seeds.chunks(usize::try_from(AT_ONCE).unwrap()) {
+        let plans: Vec<Plan> = seeds.iter().map(|seed| Plan::draw(*seed)).collect();
+        let settings = settings();
+        let running = plans.iter().map(|plan| run(plan, instances, &settings));
+        let histories = futures_util::future::join_all(running).await;
+        for (seed, history) in seeds.iter().zip(histories) {
+            match history.check(&bounds) {
+                Ok(checked) => figures.add(checked),
+                Err(story) => panic!("{story}replay it with ICHIDO_SEED={seed}"),
+            }
+        }
+    }
+    assert!(figures.operations > 0 && figures.states > 0, "{figures:?}");
+    println!("{}: {figures:?}", instances[0].capabilities().backend);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_history_on_memory_has_an_order() {
+    let memory = open_backend("memory:", &options()).await.unwrap();
+    explain_histories(&[memory], 1).await;
+}
+
+#[cfg(feature = "file")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_history_on_a_file_has_an_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let file =
+        open_backend(&format!("file:{}", dir.path().join("ledger").display()), &options()).await.unwrap();
+    explain_histories(&[file], 1).await;
+}

@@ -1,0 +1,162 @@
+//! A holder that stands still: a real process, stopped past its lease while others go on, and woken again.
+
+#[path = "../support/proxy.rs"]
+mod proxy;
+#[path = "../support/servers.rs"]
+mod servers;
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use ichido_core::{Claim, ClaimRequest, Grant, InDoubtPolicy, Key, Outcome, Settled};
+use ichido_ledger::Ledger;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::time::{sleep, timeout};
+
+use self::servers::{Server, unique};
+
+const LEASE_MS: u64 = 1_500;
+/// A loaded machine is slow, a broken ledger never gets there.
+const BOUND: Duration = Duration::from_secs(60);
+
+/// A process that holds a key and renews its lease.
+struct Holder {
+    child: Child,
+    go: ChildStdin,
+    said: Lines<BufReader<ChildStdout>>,
+}
+
+impl Holder {
+    async fn start(server: &Server, key: &Key) -> Holder {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_ledger-worker"))
+            .args(["hold", &server.url(), key.text(), &LEASE_MS.to_string(), "zombie"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("the worker starts");
+        let (go, out) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
+        let mut holder = Holder { child, go, said: BufReader::new(out).lines() };
+        assert_eq!(holder.hears().await, "granted");
+        holder
+    }
+
+    async fn hears(&mut self) -> String {
+        let line = timeout(BOUND, self.said.next_line()).await.expect("the worker is silent");
+        line.expect("its output is read").expect("the worker ended")
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = self.child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
+        kill_process(pid.expect("the worker lives"), signal).expect("the signal is sent");
+    }
+
+    /// Wakes it, and lets it complete: what was it told?
+    async fn wakes_and_completes(mut self) -> String {
+        self.signal(Signal::CONT);
+        self.go.write_all(b"go\n").await.expect("the worker listens");
+        let told = self.hears().await;
+        assert!(
+            timeout(BOUND, self.child.wait()).await.expect("it ends").expect("its end is seen").success()
+        );
+        told
+    }
+}
+
+fn key() -> Key {
+    Key::unscoped(format!("paused-{}", unique())).unwrap()
+}
+
+async fn ask(ledger: &Ledger, key: &Key, in_doubt: InDoubtPolicy) -> Claim {
+    let request = ClaimRequest { in_doubt, ..ledger.request(key.clone()) };
+    ledger.claim(&request).await.expect("the claim is answered").claim
+}
+
+/// Asks until the key is no longer held.
+async fn past_lease(ledger: &Ledger, key: &Key, in_doubt: InDoubtPolicy) -> Claim {
+    let asking = async {
+        loop {
+            match ask(ledger, key, in_doubt).await {
+                Claim::Held { .. } => sleep(Duration::from_millis(20)).await,
+                answer @ (Claim::Granted(_) | Claim::InDoubt(_) | Claim::Done(_) | Claim::Mismatch) => {
+                    return answer;
+                }
+            }
+        }
+    };
+    timeout(BOUND, asking).await.expect("a lapsed lease is noticed")
+}
+
+/// A holder that lives beyond its first lease, and then stands still.
+async fn stopped(server: &Server, ledger: &Ledger, key: &Key) -> Holder {
+    let holder = Holder::start(server, key).await;
+    let renewed = async {
+        while ledger.look(key).await.unwrap().expect("it is held").renewals < 3 {
+            let answer = ask(ledger, key, InDoubtPolicy::Reject).await;
+            assert!(matches!(answer, Claim::Held { .. } | Claim::InDoubt(_)), "{answer:?}");
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(BOUND, renewed).await.expect("the holder renews");
+    holder.signal(Signal::STOP);
+    holder
+}
+
+async fn taken_over(ledger: &Ledger, key: &Key) -> Grant {
+    let answer = past_lease(ledger, key, InDoubtPolicy::Retry { silent_ms: LEASE_MS }).await;
+    let Claim::Granted(grant) = answer else { panic!("expected a takeover, got {answer:?}") };
+    assert_eq!(grant.attempt, 2);
+    grant
+}
+
+async fn a_paused_holder_gets_the_winners_outcome(server: &Server) {
+    let (ledger, key) = (server.instance().await, key());
+    let holder = stopped(server, &ledger, &key).await;
+    let grant = taken_over(&ledger, &key).await;
+    assert_eq!(ledger.complete(&key, grant.token, Outcome::kept("winner")).await.unwrap(), Settled::Applied);
+    assert_eq!(holder.wakes_and_completes().await, "stale: done winner");
+    assert_eq!(ask(&ledger, &key, InDoubtPolicy::Reject).await, Claim::Done(Outcome::kept("winner")));
+}
+
+async fn a_paused_holder_is_refused_while_the_winner_runs(server: &Server) {
+    let (ledger, key) = (server.instance().await, key());
+    let holder = stopped(server, &ledger, &key).await;
+    let grant = taken_over(&ledger, &key).await;
+    assert_eq!(holder.wakes_and_completes().await, "stale: running");
+    assert_eq!(ledger.complete(&key, grant.token, Outcome::kept("winner")).await.unwrap(), Settled::Applied);
+    assert_eq!(ask(&ledger, &key, InDoubtPolicy::Reject).await, Claim::Done(Outcome::kept("winner")));
+}
+
+async fn a_paused_holder_that_nobody_replaced_may_complete(server: &Server) {
+    let (ledger, key) = (server.instance().await, key());
+    let holder = stopped(server, &ledger, &key).await;
+    let answer = past_lease(&ledger, &key, InDoubtPolicy::Reject).await;
+    assert!(matches!(answer, Claim::InDoubt(_)), "{answer:?}");
+    assert_eq!(holder.wakes_and_completes().await, "applied");
+    assert_eq!(ask(&ledger, &key, InDoubtPolicy::Reject).await, Claim::Done(Outcome::kept("zombie")));
+}
+
+macro_rules! on_both_servers {
+    ($($test:ident,)+) => {
+        mod postgres {
+            $(#[tokio::test]
+            async fn $test() {
+                super::$test(&super::Server::postgres().await).await;
+            })+
+        }
+        mod redis {
+            $(#[tokio::test]
+            async fn $test() {
+                super::$test(&super::Server::redis().await).await;
+            })+
+        }
+    };
+}
+
+on_both_servers! {
+    a_paused_holder_gets_the_winners_outcome,
+    a_paused_holder_is_refused_while_the_winner_runs,
+    a_paused_holder_that_nobody_replaced_may_complete,
+}

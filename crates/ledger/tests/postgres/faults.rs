@@ -1,0 +1,118 @@
+//! Lost replies, cut connections, and how often the server is asked.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ichido_core::mark::Mark;
+use ichido_core::{Claim, ClaimRequest, InDoubtPolicy, Outcome, Resolution, Settle, Settled};
+use ichido_ledger::postgres::Postgres;
+use ichido_ledger::{Backend, Effect, Kind, Maintain};
+
+use crate::Place;
+use crate::asking::{claim, granted, key, marking, request, unique};
+use crate::proxy::{Fault, Proxy};
+use crate::void::Relay;
+
+/// A place of the test's own, and the server it is on.
+fn server_address() -> (String, SocketAddr) {
+    let url = Place::new().url();
+    let address = url.split(['@', '/']).find_map(|part| part.parse().ok()).unwrap();
+    (url, address)
+}
+
+/// A ledger with one connection, through a proxy.
+async fn through_proxy() -> (Proxy, Postgres) {
+    let (url, address) = server_address();
+    let proxy = Proxy::start(address);
+    let url = url.replace(&address.to_string(), &proxy.addr().to_string());
+    (proxy, Postgres::connect(&format!("{url}&sslmode=disable&pool=1")).await.unwrap())
+}
+
+#[tokio::test]
+async fn a_lost_reply_may_have_been_a_grant_and_is_one_when_asked_again() {
+    let (proxy, ledger) = through_proxy().await;
+    granted(&ledger, &key("warm")).await;
+    let request = request(&key("lost"));
+    proxy.set(Fault::LoseReply { to: "", times: 1 });
+    let error = ledger.claim(&request).await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (&Kind::Unavailable, Effect::Unknown), "{error:?}");
+    let Claim::Granted(grant) = claim(&ledger, &request).await else { panic!("our own duplicate") };
+    assert_eq!((grant.token, grant.attempt), (request.token, 1));
+}
+
+#[tokio::test]
+async fn a_server_that_ends_the_session_may_have_committed() {
+    let place = Place::new();
+    let ledger = Postgres::connect(&format!("{}&pool=1&application_name={}", place.url(), place.schema))
+        .await
+        .unwrap();
+    let key = key("held");
+    let token = granted(&ledger, &key).await.token;
+    let mut client = place.client().await;
+    let transaction = client.transaction().await.unwrap();
+    let lock = format!("SELECT FROM {}.claims FOR UPDATE", place.schema);
+    transaction.execute(&lock, &[]).await.unwrap();
+    let waiting = tokio::spawn(async move { ledger.settle(&key, token, &Settle::Release).await });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1";
+    place.client().await.execute(kill, &[&place.schema]).await.unwrap();
+    let error = waiting.await.unwrap().unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (&Kind::Unavailable, Effect::Unknown), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_connection_into_a_void_is_not_used_again() {
+    let (url, address) = server_address();
+    let relay = Relay::start(address).await;
+    let url =
+        format!("{}&sslmode=disable&pool=1", url.replace(&address.to_string(), &relay.address.to_string()));
+    let ledger = Postgres::connect(&url).await.unwrap();
+    granted(&ledger, &key("warm")).await;
+    relay.swallow();
+    let request = request(&key("void"));
+    tokio::time::timeout(Duration::from_millis(200), ledger.claim(&request)).await.unwrap_err();
+    let again = tokio::time::timeout(Duration::from_secs(5), claim(&ledger, &request)).await.unwrap();
+    assert!(matches!(again, Claim::Granted(_)));
+}
+
+/// Requests of a call, when the connection has seen its statements before.
+macro_rules! round_trips {
+    ($proxy:ident, $call:expr) => {{
+        let before = $proxy.requests();
+        let answer = $call.await.unwrap();
+        (answer, $proxy.requests() - before)
+    }};
+}
+
+#[tokio::test]
+async fn one_question_is_one_round_trip() {
+    let (proxy, ledger) = through_proxy().await;
+    // The first round prepares the statements.
+    for round in 0..2 {
+        let key = key("counted");
+        let request = request(&key);
+        let (answer, fresh) = round_trips!(proxy, ledger.claim(&request));
+        let Claim::Granted(grant) = answer else { panic!("{answer:?}") };
+        let (_, held) = round_trips!(proxy, ledger.claim(&request));
+        let (_, renewed) =
+            round_trips!(proxy, ledger.settle(&key, grant.token, &Settle::Renew { lease_ms: 1 }));
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let retry =
+            ClaimRequest { in_doubt: InDoubtPolicy::Retry { silent_ms: 0 }, ..crate::asking::request(&key) };
+        let (answer, takeover) = round_trips!(proxy, ledger.claim(&retry));
+        let Claim::Granted(grant) = answer else { panic!("{answer:?}") };
+        let done = Settle::Complete(Outcome::kept("done"));
+        let (settled, completed) = round_trips!(proxy, ledger.settle(&key, grant.token, &done));
+        assert_eq!(settled, Settled::Applied);
+        let (_, replay) = round_trips!(proxy, ledger.claim(&crate::asking::request(&key)));
+        let (_, stale) = round_trips!(proxy, ledger.settle(&key, request.token, &done));
+        let (_, refused) = round_trips!(proxy, ledger.resolve(&key, &Resolution::Absent));
+        let batch: Vec<_> = (0..100).map(|_| marking(&unique())).collect();
+        let (marks, marked) = round_trips!(proxy, ledger.mark(&batch));
+        assert!(marks.iter().all(|mark| *mark == Mark::New));
+        let told = [fresh, held, renewed, completed, replay, stale, refused, marked, takeover];
+        if round > 0 {
+            assert_eq!(told, [1, 1, 1, 1, 1, 1, 1, 1, 2]);
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! What is special about PostgreSQL, on a real server.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "what is unexpected fails the test")]
+
+#[path = "../support/asking.rs"]
+mod asking;
+mod connecting;
+#[path = "../support/differential.rs"]
+mod differential;
+mod faults;
+#[path = "../support/proxy.rs"]
+mod proxy;
+mod racing;
+mod schema;
+mod transaction;
+#[path = "../support/void.rs"]
+mod void;
+
+use ichido_ledger::postgres::Postgres;
+use tokio_postgres::{Client, NoTls};
+
+/// A schema of the test's own.
+struct Place {
+    schema: String,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self { schema: format!("t_{}", asking::unique()) }
+    }
+
+    fn url(&self) -> String {
+        format!("{}?schema={}", asking::server("ICHIDO_TEST_POSTGRES_URL"), self.schema)
+    }
+
+    async fn ledger(&self) -> Postgres {
+        Postgres::connect(&self.url()).await.unwrap()
+    }
+
+    /// A connection of the application's own.
+    async fn client(&self) -> Client {
+        let url = format!("{}?sslmode=disable", asking::server("ICHIDO_TEST_POSTGRES_URL"));
+        let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+        tokio::spawn(connection);
+        client
+    }
+
+    async fn execute(&self, sql: &str) {
+        let sql = sql.replace("ichido.", &format!("{}.", self.schema));
+        self.client().await.batch_execute(&sql).await.unwrap();
+    }
+
+    async fn count(&self, sql: &str) -> i64 {
+        let sql = sql.replace("ichido.", &format!("{}.", self.schema));
+        self.client().await.query_one(&sql, &[]).await.unwrap().get(0)
+    }
+}

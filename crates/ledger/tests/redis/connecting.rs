@@ -1,0 +1,89 @@
+//! Servers that refuse, are not there, are not whom we trust, or forget.
+
+use ichido_ledger::redis::Redis;
+use ichido_ledger::{Backend, Effect, Error, Kind, Maintain};
+
+use crate::Place;
+use crate::asking::{everything, granted, key, server};
+use crate::server::{Server, free_port};
+
+async fn failure(url: &str) -> Error {
+    let error = Redis::connect(url).await.unwrap_err();
+    assert!(!everything(&error).contains("hunter2"), "{error:?}");
+    assert_eq!(error.effect(), Effect::None);
+    error
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_denied_and_not_repeated() {
+    let guarded = Server::start(&["--requirepass", "right"]).await;
+    let port = guarded.port;
+    let error = failure(&format!("redis://:hunter2@127.0.0.1:{port}")).await;
+    assert!(matches!(error.kind(), Kind::Denied(_)), "{error:?}");
+    let ledger = Redis::connect(&format!("redis://:right@127.0.0.1:{port}")).await.unwrap();
+    assert!(!format!("{ledger:?}").contains("right"));
+    granted(&ledger, &key("in")).await;
+}
+
+#[tokio::test]
+async fn a_missing_password_is_denied() {
+    let guarded = Server::start(&["--requirepass", "right"]).await;
+    let url = guarded.url();
+    let error = match Redis::connect(&url).await {
+        Err(error) => error,
+        Ok(ledger) => ledger.check().await.unwrap_err(),
+    };
+    assert!(matches!(error.kind(), Kind::Denied(text) if text.contains("wants a password")), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_wrong_password_to_a_cluster_is_denied() {
+    let guarded = Server::start(&["--requirepass", "right", "--cluster-enabled", "yes"]).await;
+    let error = failure(&format!("redis://:hunter2@127.0.0.1:{}?cluster=true", guarded.port)).await;
+    assert!(matches!(error.kind(), Kind::Denied(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_unavailable() {
+    let port = free_port();
+    let error = failure(&format!("redis://:hunter2@127.0.0.1:{port}")).await;
+    assert_eq!(*error.kind(), Kind::Unavailable);
+    let error = failure(&format!("redis://:hunter2@127.0.0.1:{port}?cluster=true")).await;
+    assert_eq!(*error.kind(), Kind::Unavailable);
+}
+
+#[tokio::test]
+async fn tls_is_checked_against_the_authority() {
+    let (tls, authority) = (server("ICHIDO_TEST_REDIS_TLS_URL"), server("ICHIDO_TEST_CA_FILE"));
+    let place = Place::on(tls.clone());
+    let ledger = Redis::connect(&format!("{}&ca_file={authority}", place.url())).await.unwrap();
+    granted(&ledger, &key("secret")).await;
+    let error = failure(&tls).await;
+    assert!(matches!(error.kind(), Kind::Settings(text) if text.contains("ca_file")), "{error:?}");
+    let error = failure(&format!("{tls}?ca_file=/nowhere")).await;
+    assert!(matches!(error.kind(), Kind::Settings(text) if text.contains("/nowhere")), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_may_forget_is_warned_about() {
+    let forgetful = Server::start(&["--maxmemory-policy", "allkeys-lru"]).await;
+    let warnings = Place::on(forgetful.url()).ledger().await.check().await.unwrap().join("\n");
+    assert!(warnings.contains("allkeys-lru") && warnings.contains("forget claims"), "{warnings}");
+    assert!(warnings.contains("do not survive its restart"), "{warnings}");
+
+    let durable = Server::start(&["--appendonly", "yes"]).await;
+    let ledger = Place::on(durable.url()).ledger().await;
+    assert_eq!(ledger.check().await.unwrap(), Vec::<String>::new());
+    assert_eq!(ledger.capabilities().survives.len(), 1);
+}
+
+#[tokio::test]
+async fn a_replica_is_refused() {
+    let primary = Server::start(&[]).await;
+    let replica = Server::start(&["--replicaof", &format!("127.0.0.1 {}", primary.port)]).await;
+    let ledger = Place::on(replica.url()).ledger().await;
+    let error = ledger.check().await.unwrap_err();
+    assert!(matches!(error.kind(), Kind::Settings(text) if text.contains("replica")), "{error:?}");
+    let error = ledger.claim(&crate::asking::request(&key("readonly"))).await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (&Kind::Unavailable, Effect::None), "{error:?}");
+}

@@ -1,0 +1,120 @@
+//! Lost replies, cut connections, and how often the server is asked.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ichido_core::{Claim, ClaimRequest, InDoubtPolicy, Outcome, Resolution, Settle, Settled};
+use ichido_ledger::redis::Redis;
+use ichido_ledger::{Backend, Effect, Kind, Maintain};
+
+use crate::Place;
+use crate::asking::{claim, count_new, granted, key, marking, request, unique};
+use crate::proxy::{Fault, Proxy};
+use crate::server::Server;
+use crate::void::Relay;
+
+fn address(place: &Place) -> SocketAddr {
+    place.server.strip_prefix("redis://").unwrap().parse().unwrap()
+}
+
+async fn through_proxy() -> (Proxy, Redis) {
+    let place = Place::new();
+    let proxy = Proxy::start(address(&place));
+    let ledger = Place::on(format!("redis://{}", proxy.addr())).ledger().await;
+    (proxy, ledger)
+}
+
+#[tokio::test]
+async fn a_lost_reply_may_have_been_a_grant_and_is_one_when_asked_again() {
+    let (proxy, ledger) = through_proxy().await;
+    granted(&ledger, &key("warm")).await;
+    let request = request(&key("lost"));
+    proxy.set(Fault::LoseReply { to: "EVALSHA", times: 1 });
+    let error = ledger.claim(&request).await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (&Kind::Unavailable, Effect::Unknown), "{error:?}");
+    // It was not sent again by anyone but us.
+    assert_eq!(proxy.faults(), 1);
+    let Claim::Granted(grant) = claim(&ledger, &request).await else { panic!("our own duplicate") };
+    assert_eq!((grant.token, grant.attempt), (request.token, 1));
+}
+
+#[tokio::test]
+async fn a_lost_release_is_told_as_such() {
+    let (proxy, ledger) = through_proxy().await;
+    let key = key("lost");
+    let token = granted(&ledger, &key).await.token;
+    let _ = ledger.settle(&key, token, &Settle::Renew { lease_ms: 60_000 }).await.unwrap();
+    proxy.set(Fault::LoseReply { to: "release", times: 1 });
+    let error = ledger.settle(&key, token, &Settle::Release).await.unwrap_err();
+    assert_eq!(error.effect(), Effect::Unknown);
+    assert_eq!(ledger.look(&key).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_had_no_part_in_it() {
+    let first = Server::start(&[]).await;
+    let ledger = Place::on(first.url()).ledger().await;
+    granted(&ledger, &key("warm")).await;
+    drop(first);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let _ = ledger.claim(&request(&key("away"))).await.unwrap_err();
+    let error = ledger.claim(&request(&key("away"))).await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (&Kind::Unavailable, Effect::None), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_connection_into_a_void_is_not_used_again() {
+    let place = Place::new();
+    let relay = Relay::start(address(&place)).await;
+    let ledger = Place::on(format!("redis://{}", relay.address)).ledger().await;
+    granted(&ledger, &key("warm")).await;
+    relay.swallow();
+    let request = request(&key("void"));
+    tokio::time::timeout(Duration::from_millis(200), ledger.claim(&request)).await.unwrap_err();
+    let again = tokio::time::timeout(Duration::from_secs(5), claim(&ledger, &request)).await.unwrap();
+    assert!(matches!(again, Claim::Granted(_)));
+}
+
+/// Requests of a call, when the server has seen its scripts before.
+macro_rules! round_trips {
+    ($proxy:ident, $call:expr) => {{
+        let before = $proxy.requests();
+        let answer = $call.await.unwrap();
+        (answer, $proxy.requests() - before)
+    }};
+}
+
+#[tokio::test]
+async fn one_question_is_one_round_trip() {
+    let (proxy, ledger) = through_proxy().await;
+    // Other tests make the server forget its scripts, so a round may be spoilt.
+    for _ in 0..50 {
+        let key = key("counted");
+        let request = request(&key);
+        let (answer, fresh) = round_trips!(proxy, ledger.claim(&request));
+        let Claim::Granted(grant) = answer else { panic!("{answer:?}") };
+        let (_, held) = round_trips!(proxy, ledger.claim(&request));
+        let (_, renewed) =
+            round_trips!(proxy, ledger.settle(&key, grant.token, &Settle::Renew { lease_ms: 1 }));
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let retry =
+            ClaimRequest { in_doubt: InDoubtPolicy::Retry { silent_ms: 0 }, ..crate::asking::request(&key) };
+        let (answer, takeover) = round_trips!(proxy, ledger.claim(&retry));
+        let Claim::Granted(grant) = answer else { panic!("{answer:?}") };
+        let done = Settle::Complete(Outcome::kept("done"));
+        let (settled, completed) = round_trips!(proxy, ledger.settle(&key, grant.token, &done));
+        assert_eq!(settled, Settled::Applied);
+        let (_, replay) = round_trips!(proxy, ledger.claim(&crate::asking::request(&key)));
+        let (_, stale) = round_trips!(proxy, ledger.settle(&key, request.token, &done));
+        let (_, refused) = round_trips!(proxy, ledger.resolve(&key, &Resolution::Absent));
+        let batch: Vec<_> = (0..100).map(|_| marking(&unique())).collect();
+        let (marks, marked) = round_trips!(proxy, ledger.mark(&batch));
+        assert_eq!(count_new(&marks), 100);
+        if [fresh, held, renewed, completed, replay, stale, refused, marked, takeover]
+            == [1, 1, 1, 1, 1, 1, 1, 1, 2]
+        {
+            return;
+        }
+    }
+    panic!("more round trips than questions");
+}

@@ -1,0 +1,167 @@
+//! What lies in the server: formats, times to live, and the same answers as the rules.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ichido_core::{Claim, ClaimRequest, InDoubtPolicy, Outcome, Settle, Settled};
+use ichido_ledger::{Backend, Kind, Maintain};
+use redis::AsyncCommands;
+
+use crate::Place;
+use crate::asking::{
+    LEASE_MS, RETENTION_MS, claim, count_new, grant, granted, key, marking, request, server, unique,
+};
+use crate::differential::agrees_with_the_rules;
+
+#[tokio::test]
+async fn whatever_is_asked_the_answers_are_those_of_the_rules() {
+    let cluster = format!("{}?cluster=true", server("ICHIDO_TEST_REDIS_CLUSTER_URL"));
+    let cluster = ichido_ledger::redis::Redis::connect(&cluster).await.unwrap();
+    let ledgers = [Arc::new(Place::new().ledger().await), Arc::new(cluster)];
+    let stories = (1..=8).map(|seed| {
+        let ledger = ledgers[usize::try_from(seed % 2).unwrap()].clone();
+        tokio::spawn(async move { agrees_with_the_rules(&*ledger, seed).await })
+    });
+    for story in stories.collect::<Vec<_>>() {
+        story.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn only_what_is_done_has_a_time_to_live() {
+    let (place, key) = (Place::new(), key("ttl"));
+    let (ledger, mut client) = (place.ledger().await, place.client().await);
+    let mut ttl = async || client.pttl::<_, i64>(place.claim(&key)).await.unwrap();
+    let token = granted(&ledger, &key).await.token;
+    assert_eq!(ttl().await, -1);
+    let _ = ledger.settle(&key, token, &Settle::Doubt("timeout".to_owned())).await.unwrap();
+    assert_eq!(ttl().await, -1);
+    let _ = ledger.settle(&key, token, &Settle::Renew { lease_ms: LEASE_MS }).await.unwrap();
+    assert_eq!(ttl().await, -1);
+    let _ = ledger.settle(&key, token, &Settle::Complete(Outcome::kept("done"))).await.unwrap();
+    let left = u64::try_from(ttl().await).unwrap();
+    assert!((RETENTION_MS - 10_000..=RETENTION_MS).contains(&left), "{left}");
+
+    let event = marking(&unique());
+    ledger.mark(std::slice::from_ref(&event)).await.unwrap();
+    let left: i64 = client.pttl(place.mark(event.key.index())).await.unwrap();
+    assert!(u64::try_from(left).unwrap() <= RETENTION_MS);
+}
+
+#[tokio::test]
+async fn what_is_over_but_not_yet_removed_is_free_and_lives_on_without_a_time() {
+    let (place, key) = (Place::new(), key("over"));
+    let (ledger, mut client) = (place.ledger().await, place.client().await);
+    let token = granted(&ledger, &key).await.token;
+    let _ = ledger.settle(&key, token, &Settle::Complete(Outcome::kept("done"))).await.unwrap();
+    // As if the server had not yet come to removing it.
+    let () = client.hset(place.claim(&key), "completed_at", 1).await.unwrap();
+    let grant = grant(claim(&ledger, &request(&key)).await);
+    assert_eq!(grant.attempt, 1);
+    assert_eq!(client.pttl::<_, i64>(place.claim(&key)).await.unwrap(), -1);
+    assert!(!client.hexists::<_, _, bool>(place.claim(&key), "outcome").await.unwrap());
+}
+
+#[tokio::test]
+async fn a_record_of_another_format_is_neither_read_nor_changed() {
+    let (place, key, event) = (Place::new(), key("new"), marking(&unique()));
+    let (ledger, mut client) = (place.ledger().await, place.client().await);
+    let request = request(&key);
+    for name in [place.claim(&key), place.mark(event.key.index())] {
+        let token = request.token.to_string();
+        let fields =
+            [("format", "2"), ("token", &token), ("state", "running"), ("over_at", "9"), ("expires_at", "9")];
+        let () = client.hset_multiple(name, &fields).await.unwrap();
+    }
+    let word = Settle::Complete(Outcome::kept("done"));
+    let errors = [
+        ledger.claim(&request).await.unwrap_err(),
+        ledger.settle(&key, request.token, &word).await.unwrap_err(),
+        ledger.look(&key).await.unwrap_err(),
+        ledger.mark(std::slice::from_ref(&event)).await.unwrap_err(),
+    ];
+    for error in errors {
+        assert!(matches!(error.kind(), Kind::Schema(text) if text.contains("another format")), "{error:?}");
+    }
+    for name in [place.claim(&key), place.mark(event.key.index())] {
+        let fields: HashMap<String, String> = client.hgetall(name).await.unwrap();
+        assert_eq!((fields.len(), fields["format"].as_str()), (5, "2"));
+    }
+}
+
+#[tokio::test]
+async fn a_key_of_somebody_else_is_not_touched() {
+    let (place, key) = (Place::new(), key("list"));
+    let (ledger, mut client) = (place.ledger().await, place.client().await);
+    let () = client.rpush(place.claim(&key), "theirs").await.unwrap();
+    let error = ledger.claim(&request(&key)).await.unwrap_err();
+    assert!(matches!(error.kind(), Kind::Schema(text) if text.contains("not ours")), "{error:?}");
+    assert_eq!(client.llen::<_, usize>(place.claim(&key)).await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn scripts_that_the_server_forgot_are_told_again() {
+    let place = Place::new();
+    let (ledger, mut client) = (place.ledger().await, place.client().await);
+    let flush = async |client: &mut redis::aio::MultiplexedConnection| {
+        let () = redis::cmd("SCRIPT").arg("FLUSH").query_async(client).await.unwrap();
+    };
+    let key = key("forgotten");
+    flush(&mut client).await;
+    let token = granted(&ledger, &key).await.token;
+    flush(&mut client).await;
+    let word = Settle::Complete(Outcome::kept("done"));
+    assert_eq!(ledger.settle(&key, token, &word).await.unwrap(), Settled::Applied);
+    flush(&mut client).await;
+    assert_eq!(claim(&ledger, &request(&key)).await, Claim::Done(Outcome::kept("done")));
+    flush(&mut client).await;
+    let batch: Vec<_> = (0..300).map(|_| marking(&unique())).collect();
+    assert_eq!(count_new(&ledger.mark(&batch).await.unwrap()), 300);
+    assert_eq!(count_new(&ledger.mark(&batch).await.unwrap()), 300);
+    let others: Vec<_> = batch.iter().map(|event| marking(event.key.text())).collect();
+    assert_eq!(count_new(&ledger.mark(&others).await.unwrap()), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fifty_racers_on_each_key_have_one_winner() {
+    let ledger = Arc::new(Place::new().ledger().await);
+    for _ in 0..100 {
+        let key = key("race");
+        let racers = (0..50).map(|_| {
+            let (ledger, request) = (ledger.clone(), request(&key));
+            tokio::spawn(async move { matches!(claim(&*ledger, &request).await, Claim::Granted(_)) })
+        });
+        let mut wins = 0;
+        for racer in racers.collect::<Vec<_>>() {
+            wins += usize::from(racer.await.unwrap());
+        }
+        assert_eq!(wins, 1);
+    }
+}
+
+#[tokio::test]
+async fn a_full_server_refuses_and_changes_nothing() {
+    let full = crate::server::Server::start(&[]).await;
+    let (place, key) = (Place::on(full.url()), key("full"));
+    let (ledger, mut client) = (place.ledger().await, place.client().await);
+    let token = granted(&ledger, &key).await.token;
+    let _ = ledger.settle(&key, token, &Settle::Doubt("timeout".to_owned())).await.unwrap();
+    let before = ledger.look(&key).await.unwrap();
+    let () =
+        redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg("1mb").query_async(&mut client).await.unwrap();
+    let retry = ClaimRequest { in_doubt: InDoubtPolicy::Retry { silent_ms: 0 }, ..request(&key) };
+    let word = Settle::Complete(Outcome::kept("done"));
+    let errors = [
+        ledger.claim(&retry).await.unwrap_err(),
+        ledger.settle(&key, token, &word).await.unwrap_err(),
+        ledger.claim(&request(&crate::asking::key("other"))).await.unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!(
+            (error.kind(), error.effect()),
+            (&Kind::Unavailable, ichido_ledger::Effect::None),
+            "{error:?}"
+        );
+    }
+    assert_eq!(ledger.look(&key).await.unwrap(), before);
+}

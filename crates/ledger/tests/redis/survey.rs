@@ -1,0 +1,88 @@
+//! Listing and sweeping by scanning.
+
+use std::collections::HashSet;
+
+use ichido_core::{Outcome, Settle};
+use ichido_ledger::redis::Redis;
+use ichido_ledger::{Backend, Maintain, Query, StateName};
+use redis::AsyncCommands;
+
+use crate::Place;
+use crate::asking::{granted, key, request, server, unique};
+
+async fn list(ledger: &Redis, query: Query) -> Vec<String> {
+    let mut query = query;
+    let mut listed = Vec::new();
+    loop {
+        let page = ledger.list(&query).await.unwrap();
+        assert!(page.claims.len() <= query.limit);
+        listed.extend(page.claims.into_iter().map(|claim| claim.key));
+        query.cursor = page.cursor;
+        if query.cursor.is_none() {
+            return listed;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_long_list_has_every_claim_once() {
+    let place = Place::new();
+    let cluster = format!("{}?cluster=true&prefix={}", server("ICHIDO_TEST_REDIS_CLUSTER_URL"), place.prefix);
+    for ledger in [place.ledger().await, Redis::connect(&cluster).await.unwrap()] {
+        let keys: Vec<_> = (0..1_500).map(|_| key("many")).collect();
+        for key in &keys {
+            ledger.claim(&request(key)).await.unwrap();
+        }
+        let expected: HashSet<_> = keys.iter().map(|key| key.text().to_owned()).collect();
+        for limit in [70, 10_000] {
+            let listed = list(&ledger, Query { limit, ..Query::default() }).await;
+            assert_eq!(listed.len(), expected.len());
+            assert_eq!(listed.into_iter().collect::<HashSet<_>>(), expected);
+        }
+    }
+}
+
+#[tokio::test]
+async fn letters_that_mean_something_to_a_pattern_mean_nothing_in_a_prefix() {
+    let (run, server) = (unique(), server("ICHIDO_TEST_REDIS_URL"));
+    let strange = Redis::connect(&format!("{server}?prefix={run}[a*]%5C:")).await.unwrap();
+    let plain = Redis::connect(&format!("{server}?prefix={run}a:")).await.unwrap();
+    let (one, other) = (key("one"), key("other"));
+    granted(&strange, &one).await;
+    granted(&plain, &other).await;
+    let query = Query { limit: 10, ..Query::default() };
+    assert_eq!(list(&strange, query.clone()).await, [one.text()]);
+    assert_eq!(list(&plain, query).await, [other.text()]);
+}
+
+#[tokio::test]
+async fn a_listing_leaves_outcomes_where_they_are_and_knows_their_size() {
+    let (ledger, key) = (Place::new().ledger().await, key("large"));
+    let token = granted(&ledger, &key).await.token;
+    let _ = ledger.settle(&key, token, &Settle::Complete(Outcome::kept(vec![7; 12_345]))).await.unwrap();
+    let query = Query { limit: 10, state: Some(StateName::Done), ..Query::default() };
+    let page = ledger.list(&query).await.unwrap();
+    assert_eq!(page.claims[0].outcome_bytes, Some(12_345));
+}
+
+#[tokio::test]
+async fn doubt_ends_with_a_sweep_and_is_counted() {
+    let place = Place::new();
+    let (ledger, mut client) = (place.ledger().await, place.client().await);
+    let keys: Vec<_> = (0..25).map(|_| key("old")).collect();
+    let young = key("young");
+    for key in keys.iter().chain([&young]) {
+        let token = granted(&ledger, key).await.token;
+        let _ = ledger.settle(key, token, &Settle::Doubt("timeout".to_owned())).await.unwrap();
+    }
+    for key in &keys {
+        let () =
+            client.hset_multiple(place.claim(key), &[("doubt_at", "1"), ("over_at", "2")]).await.unwrap();
+    }
+    let swept = ledger.sweep(20).await.unwrap();
+    assert_eq!((swept.removed, swept.doubts_ended, swept.more), (20, 20, true));
+    let swept = ledger.sweep(20).await.unwrap();
+    assert_eq!((swept.removed, swept.doubts_ended, swept.more), (5, 5, false));
+    assert!(ledger.look(&young).await.unwrap().is_some());
+    assert_eq!(ledger.look(&keys[0]).await.unwrap(), None);
+}

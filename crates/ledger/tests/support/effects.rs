@@ -1,0 +1,28 @@
+//! What the worker does and the crash test checks: keys, and outcomes that follow from them.
+#![allow(dead_code, unreachable_pub, reason = "each program uses its own part")]
+
+use ichido_core::{
+    ClaimRequest, Fingerprint, Holder, InDoubtPolicy, Key, Metadata, Nonce, Outcome, SystemEntropy, Token,
+};
+
+/// The outcome of a key: 64 bytes to 16 KB that follow from its text.
+pub fn outcome(text: &str) -> Outcome {
+    let digest = Fingerprint::of([text]);
+    let times = 1 + usize::from(digest.as_bytes()[0]);
+    Outcome::kept(digest.to_string().repeat(times))
+}
+
+/// A request for a key, with a nonce and token of its own.
+pub fn request(text: &str, lease_ms: u64) -> ClaimRequest {
+    ClaimRequest {
+        key: Key::unscoped(text).expect("a short key"),
+        fingerprint: Fingerprint::of([text]),
+        nonce: Nonce::draw(&SystemEntropy),
+        token: Token::draw(&SystemEntropy),
+        lease_ms,
+        retention_ms: 86_400_000,
+        holder: Holder::Process,
+        metadata: Metadata::default(),
+        in_doubt: InDoubtPolicy::Reject,
+    }
+}

@@ -1,0 +1,100 @@
+//! The real servers, reached directly or through a proxy. `cargo xtask test` sets the variables that say where they are.
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use ichido_core::{Nonce, SystemClock, SystemEntropy};
+use ichido_ledger::{Backend, Ledger, OpenOptions, Settings, open_backend};
+
+use crate::proxy::Proxy;
+
+/// A server that ledgers are on.
+#[derive(Debug)]
+pub struct Server {
+    /// The ledger's URL, with `ADDRESS` for where the server is.
+    template: String,
+    address: SocketAddr,
+}
+
+impl Server {
+    /// PostgreSQL, with the tables of this test's own and one connection for each ledger.
+    pub async fn postgres() -> Server {
+        let url = variable("ICHIDO_TEST_POSTGRES_URL");
+        let template = format!("{}?schema=t_{}&sslmode=disable&pool=1", template(&url), unique());
+        Server { template, address: address(&url) }.prepared().await
+    }
+
+    /// Redis, with a prefix of this test's own.
+    pub async fn redis() -> Server {
+        let url = variable("ICHIDO_TEST_REDIS_URL");
+        let template = format!("{}?prefix=t_{}:", template(&url).trim_end_matches('/'), unique());
+        Server { template, address: address(&url) }.prepared().await
+    }
+
+    /// A server that speaks DynamoDB, with a table of this test's own.
+    pub async fn dynamodb(name: &str) -> Server {
+        let url = variable(name);
+        let template = format!("dynamodb://t-{}?region=us-east-1&endpoint=http://ADDRESS", unique());
+        Server { template, address: address(&url) }.prepared().await
+    }
+
+    async fn prepared(self) -> Server {
+        self.open().await.init().await.expect("the ledger can be created");
+        self
+    }
+
+    /// A proxy in front of it.
+    pub fn proxy(&self) -> Proxy {
+        Proxy::start(self.address)
+    }
+
+    /// The ledger's URL.
+    pub fn url(&self) -> String {
+        self.template.replace("ADDRESS", &self.address.to_string())
+    }
+
+    /// The same through a proxy.
+    pub fn url_through(&self, proxy: &Proxy) -> String {
+        self.template.replace("ADDRESS", &proxy.addr().to_string())
+    }
+
+    /// A backend with connections of its own.
+    pub async fn open(&self) -> Arc<dyn Backend> {
+        open(&self.url()).await
+    }
+
+    /// A handle as another instance of a service would have it.
+    pub async fn instance(&self) -> Ledger {
+        Ledger::new(self.open().await, Settings::default())
+    }
+
+    /// A handle whose connections go through a proxy.
+    pub async fn through(&self, proxy: &Proxy, settings: Settings) -> Ledger {
+        Ledger::new(open(&self.url_through(proxy)).await, settings)
+    }
+}
+
+pub async fn open(url: &str) -> Arc<dyn Backend> {
+    let options = OpenOptions { clock: Arc::new(SystemClock::default()), admin: None };
+    open_backend(url, &options).await.expect("the server is up")
+}
+
+/// A text that nobody else has.
+pub fn unique() -> String {
+    Nonce::draw(&SystemEntropy).to_string()
+}
+
+fn variable(name: &str) -> url::Url {
+    let url = std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run `cargo xtask test`"));
+    url.parse().expect("a URL")
+}
+
+fn address(url: &url::Url) -> SocketAddr {
+    url.socket_addrs(|| None).expect("host and port")[0]
+}
+
+fn template(url: &url::Url) -> String {
+    let place = format!("{}:{}", url.host_str().expect("a host"), url.port().expect("a port"));
+    url.as_str().replacen(&place, "ADDRESS", 1)
+}
