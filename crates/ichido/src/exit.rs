@@ -35,6 +35,14 @@ impl Failure {
         Self { message: message.into(), code: Code::Usage }
     }
 
+    /// The same, with the place where it happened.
+    pub(crate) fn at(mut self, place: &str) -> Self {
+        if !self.message.contains(place) {
+            self.message = format!("{} ({place})", self.message);
+        }
+        self
+    }
+
     pub(crate) fn code(&self) -> Code {
         self.code
     }

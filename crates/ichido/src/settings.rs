@@ -72,6 +72,14 @@ impl Ledger {
         ichido_ledger::Settings { timeout: self.timeout, try_timeout, ..defaults }
     }
 
+    /// Where the ledger is, for people: the URL without credentials and parameters.
+    pub(crate) fn place(&self) -> String {
+        let Some((scheme, rest)) = self.url.split_once(':') else { return "?".to_owned() };
+        // Whatever stands before the last @ may be a password, whether or not it is well written.
+        let place = rest.rsplit('@').next().unwrap_or_default().trim_start_matches('/');
+        format!("{scheme} {}", place.split('?').next().unwrap_or_default()).trim_end().to_owned()
+    }
+
     /// The directory of an embedded ledger.
     pub(crate) fn dir(&self) -> Option<&Path> {
         let dir = self.url.strip_prefix("file:")?;
@@ -149,6 +157,23 @@ mod tests {
             ("memory:", Duration::from_secs(60))
         );
         assert_eq!(settings.dir(), Some(Path::new("data/ledger")));
+    }
+
+    #[test]
+    fn a_place_has_no_password() {
+        let place = |url: &str| {
+            let common = Common { config: None, ledger: Some(url.to_owned()), json: false };
+            Settings::load(&common)
+                .map(|settings| settings.ledger.place())
+                .map_err(|failure| failure.to_string())
+        };
+        assert_eq!(
+            place("postgres://user:hunter2@db:5432/app?sslmode=require").unwrap(),
+            "postgres db:5432/app"
+        );
+        assert_eq!(place("redis://:hun?ter@2@db").unwrap(), "redis db");
+        assert_eq!(place("dynamodb:").unwrap(), "dynamodb");
+        assert_eq!(place("file:data/ledger").unwrap(), "file data/ledger");
     }
 
     #[test]

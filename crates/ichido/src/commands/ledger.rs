@@ -23,11 +23,12 @@ pub(crate) async fn run(args: &LedgerArgs) -> Result<(), Failure> {
             dir.display()
         )));
     }
-    let ledger = ichido_ledger::open(&settings.ledger.url, settings.ledger.handle()).await?;
+    let here = |error: ichido_ledger::Error| Failure::from(error).at(&settings.ledger.place());
+    let ledger = ichido_ledger::open(&settings.ledger.url, settings.ledger.handle()).await.map_err(here)?;
     let result = act(&ledger, &args.verb, args.common.json).await;
     let closed = ledger.close().await;
     result?;
-    Ok(closed?)
+    closed.map_err(here)
 }
 
 async fn act(ledger: &Ledger, verb: &LedgerVerb, json: bool) -> Result<(), Failure> {
