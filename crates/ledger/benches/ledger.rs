@@ -24,8 +24,6 @@ mod drive;
 mod figures;
 #[path = "ledger/raw.rs"]
 mod raw;
-#[path = "ledger/resp.rs"]
-mod resp;
 #[path = "ledger/table.rs"]
 mod table;
 

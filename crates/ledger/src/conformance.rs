@@ -61,7 +61,7 @@ macro_rules! conformance {
                 a_lost_reply_is_repaired_even_in_doubt, takeover_by_policy_counts_the_attempt,
                 takeover_waits_for_silence, fifty_racers_on_a_lapsed_lease_have_one_winner,
                 a_zombie_cannot_complete_after_a_takeover, a_zombie_cannot_harm_the_winner,
-                a_clock_that_jumps_an_hour_takes_nothing_over;
+                a_clock_that_jumps_an_hour_takes_nothing_over, a_key_granted_again_has_a_lease_of_its_own;
             settling: a_repeat_gets_the_outcome_byte_for_byte, an_empty_outcome_is_an_outcome,
                 a_tombstone_is_remembered, the_first_outcome_stays, a_done_claim_takes_no_other_word,
                 a_released_key_is_free, a_stale_token_changes_nothing, nothing_can_be_settled_on_an_absent_key,

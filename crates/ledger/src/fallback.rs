@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ichido_core::mark::{self, Mark};
-use ichido_core::{Claim, ClaimRequest, Index, Key, Settle, Settled, Token};
+use ichido_core::{Claim, ClaimRequest, Index, Key, Nonce, Settle, Settled, Timestamp, Token};
 use metrics::{Counter, Gauge, counter, gauge};
 use tokio::sync::RwLock;
 
@@ -25,7 +25,7 @@ use self::asking::Asking;
 use self::recovery::Owed;
 use crate::guard::Guard;
 use crate::memory::Memory;
-use crate::{Backend, Claimed, Error, Marked, Result};
+use crate::{Backend, Claimed, Effect, Error, Marked, Result};
 
 /// How a fallback behaves.
 #[derive(Clone, Debug)]
@@ -48,6 +48,8 @@ pub(crate) struct Fallback {
     local: Guard,
     /// What the primary answered to this instance; best effort, bounded.
     mirror: Memory,
+    /// Stands in the mirror for whoever marked an event that the primary had seen.
+    others: Nonce,
     pause: Duration,
     mode: RwLock<Mode>,
     asking: Asking,
@@ -78,6 +80,7 @@ impl Fallback {
     pub(crate) fn new(primary: Guard, local: Guard, settings: FallbackSettings) -> Self {
         Self {
             mirror: Memory::new(primary.settings.clock.clone(), settings.mirror_bound),
+            others: Nonce::draw(&*primary.settings.entropy),
             primary,
             local,
             pause: settings.pause,
@@ -91,14 +94,21 @@ impl Fallback {
 
     pub(crate) async fn mark(self: &Arc<Self>, requests: &[mark::Request]) -> Result<Vec<Marked>> {
         let keys: Vec<Index> = requests.iter().map(|request| request.key.index()).collect();
+        let mut perhaps_since = None;
         loop {
+            let now = self.mirror.now();
             if let Some(asked) = self.ask_primary(&keys).await {
                 match self.primary.mark(requests).await {
                     Ok(marks) => {
                         self.mirror_marks(requests, &marks).await;
                         return Ok(marks.into_iter().map(|mark| Marked { mark, degraded: false }).collect());
                     }
-                    Err(error) if error.is_outage() => self.degrade(&error).await,
+                    Err(error) if error.is_outage() => {
+                        if error.effect() == Effect::Unknown {
+                            perhaps_since.get_or_insert(now);
+                        }
+                        self.degrade(&error).await;
+                    }
                     Err(error) => return Err(error),
                 }
                 drop(asked);
@@ -107,7 +117,7 @@ impl Fallback {
             let Some(_mode) = self.local_turn(&keys).await else { continue };
             let mut marked = Vec::with_capacity(requests.len());
             for request in requests {
-                let mark = self.mark_locally(request).await?;
+                let mark = self.mark_locally(request, perhaps_since).await?;
                 marked.push(Marked { mark, degraded: true });
             }
             return Ok(marked);
@@ -127,9 +137,9 @@ impl Fallback {
                 }
                 match self.primary.claim(request).await {
                     Ok(claim) => {
-                        if matches!(claim, Claim::Granted(_)) {
+                        if let Claim::Granted(grant) = &claim {
                             // Full or not, the primary has granted: the mirror is best effort.
-                            let _ = self.mirror.claim(request).await;
+                            let _ = self.mirror.put_grant(request, grant);
                         }
                         return Ok(Claimed { claim, degraded: false });
                     }
@@ -229,8 +239,11 @@ impl Fallback {
         }
     }
 
-    async fn mark_locally(&self, request: &mark::Request) -> Result<Mark> {
-        if let Some(mark) = self.mirror.peek_mark(request) {
+    /// `perhaps_since`: from then on the caller's own mark may be in the primary, although it got no answer.
+    async fn mark_locally(&self, request: &mark::Request, perhaps_since: Option<Timestamp>) -> Result<Mark> {
+        if let Some(mark) = self.mirror.peek_mark(request)
+            && !self.may_be_its_own(request, &mark, perhaps_since)
+        {
             return Ok(mark);
         }
         let mark = self.local.mark(std::slice::from_ref(request)).await?.into_iter().next();
@@ -241,21 +254,26 @@ impl Fallback {
         Ok(mark)
     }
 
+    /// Whether what others were told they had seen can have been the mark of this caller, whose answer was lost. Then
+    /// nobody was told that it is new, and an event that all take for seen is lost: the worse of the two errors.
+    fn may_be_its_own(&self, request: &mark::Request, mark: &Mark, perhaps_since: Option<Timestamp>) -> bool {
+        let (Mark::Seen { first_seen, .. }, Some(since)) = (mark, perhaps_since) else { return false };
+        let by_others = mark::Request { nonce: self.others, ..request.clone() };
+        *first_seen >= since && self.mirror.peek_mark(&by_others) == Some(Mark::New)
+    }
+
     /// What the primary called new stays new for the same nonce; what it had seen is seen for every nonce.
     async fn mirror_marks(&self, requests: &[mark::Request], marks: &[Mark]) {
-        let mirrored: Vec<mark::Request> = requests
-            .iter()
-            .zip(marks)
-            .map(|(request, mark)| match mark {
-                Mark::New => request.clone(),
-                Mark::Seen { .. } => mark::Request {
-                    nonce: ichido_core::Nonce::draw(&*self.primary.settings.entropy),
-                    ..request.clone()
-                },
-            })
-            .collect();
-        // A full mirror forgets nothing and learns nothing more: best effort.
-        let _ = self.mirror.mark(&mirrored).await;
+        for (request, mark) in requests.iter().zip(marks) {
+            // A full mirror forgets nothing and learns nothing more: best effort.
+            let _ = match mark {
+                Mark::New => self.mirror.put_mark(request),
+                Mark::Seen { .. } => {
+                    let by_others = mark::Request { nonce: self.others, ..request.clone() };
+                    self.mirror.mark(&[by_others]).await.map(drop)
+                }
+            };
+        }
     }
 
     async fn degrade(&self, error: &Error) {

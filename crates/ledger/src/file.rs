@@ -10,12 +10,12 @@
 //!
 //! - **Nothing is answered that is not durable.** A commit is synced before readers can see it, and its callers are
 //!   answered after that. Calls that are queued while a commit runs make up the next one; no delay is added.
-//! - **A failed commit stops the ledger** until its engine was opened again and found whole ([`writer`]).
-//! - **A store that fell behind what it acknowledged is not opened** ([`highwater`], [`journal`]).
-//! - **Bytes that do not decode are an error**, never an absent claim ([`codec`] draws the format).
-//! - **Repeats do not wait for the disk**: they are answered from memory or the engine's tables ([`cache`], [`view`]).
-//! - **What is over is gone at its time**, judged on every read; sweeping only makes room ([`sweep`]).
-//! - **The dead hold nothing**: claims of an earlier process are in doubt from this opening on ([`openings`]).
+//! - **A failed commit stops the ledger** until its engine was opened again and found whole (`writer`).
+//! - **A store that fell behind what it acknowledged is not opened** (`highwater`, `journal`).
+//! - **Bytes that do not decode are an error**, never an absent claim (`codec` draws the format).
+//! - **Repeats do not wait for the disk**: they are answered from memory or the engine's tables (`cache`, `view`).
+//! - **What is over is gone at its time**, judged on every read; sweeping only makes room (`sweep`).
+//! - **The dead hold nothing**: claims of an earlier process are in doubt from this opening on (`openings`).
 //!
 //! Reads happen on the caller's thread. They are short, and mostly in memory; a claim whose record has to come from the
 //! disk holds its thread for that one read.
@@ -94,7 +94,13 @@ impl File {
     /// Opens the ledger in `dir`, and makes it if there is none. Blocks for as long as that takes.
     pub fn open(dir: &Path, settings: FileSettings, clock: Arc<dyn Clock>) -> Result<File> {
         let held = Held::take(dir, settings.admin.as_deref())?;
-        let begun = store::begin(&held, clock)?;
+        let begun = match store::begin(&held, clock) {
+            Ok(begun) => begun,
+            Err(error) => {
+                held.release();
+                return Err(error);
+            }
+        };
         let engine = Arc::new(begun.store.engine);
         let shared = Arc::new(Shared {
             dir: held.dir().to_owned(),

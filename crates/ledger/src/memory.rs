@@ -12,8 +12,8 @@ use async_trait::async_trait;
 use ichido_core::mark::{self, Mark};
 use ichido_core::rules::{self, Change, Step};
 use ichido_core::{
-    Adopted, Claim, ClaimRequest, Clock, Index, Key, Phase, Record, Resolution, Resolved, Settle, Settled,
-    SteadyTime, Timestamp, Token,
+    Adopted, Claim, ClaimRequest, Clock, Grant, Index, Key, Phase, Record, Resolution, Resolved, Settle,
+    Settled, SteadyTime, Timestamp, Token,
 };
 
 use crate::{
@@ -106,6 +106,35 @@ impl Memory {
         let shard = self.shard(request.key.index());
         let step = rules::mark(shard.marks.get(&request.key.index()), request, self.time.now());
         (step.change == Change::Keep).then_some(step.answer)
+    }
+
+    /// Puts what another ledger granted in the place of whatever is here.
+    pub(crate) fn put_grant(&self, request: &ClaimRequest, grant: &Grant) -> Result<()> {
+        self.claim_step(request.key.index(), |_, now| {
+            let Step { change, .. } = rules::claim(None, request, now);
+            let change = match change {
+                Change::Put(record) => {
+                    Change::Put(Record { token: grant.token, attempt: grant.attempt, ..record })
+                }
+                other @ (Change::Keep | Change::Remove) => other,
+            };
+            Step { answer: (), change }
+        })
+    }
+
+    /// Puts what another ledger called new in the place of whatever is here.
+    pub(crate) fn put_mark(&self, request: &mark::Request) -> Result<()> {
+        let index = request.key.index();
+        let mut shard = self.shard(index);
+        if let Change::Put(record) = rules::mark(None, request, self.time.now()).change {
+            self.make_room(&mut shard, |shard| shard.marks.contains_key(&index))?;
+            shard.put_mark(index, record);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.time.now()
     }
 
     /// Counts one more record in, unless it replaces one. At the bound, what is over in this shard goes first.

@@ -1,7 +1,7 @@
 //! `ichido ledger …`: what operators do with claims.
 
 use ichido_core::{Key, Now, Outcome, Record, Resolution, Resolved, Scope, State as RecordState};
-use ichido_ledger::{Ledger, Query, StateName, Stats, Summary, Swept};
+use ichido_ledger::{Kind, Ledger, Query, StateName, Stats, Summary, Swept};
 use serde_json::{Value, json};
 
 use crate::args::{End, KeyArgs, LedgerArgs, LedgerVerb, State};
@@ -23,7 +23,12 @@ pub(crate) async fn run(args: &LedgerArgs) -> Result<(), Failure> {
             dir.display()
         )));
     }
-    let here = |error: ichido_ledger::Error| Failure::from(error).at(&settings.ledger.place());
+    let here = |error: ichido_ledger::Error| {
+        // A URL that is not understood is not repeated: nobody knows what is in it.
+        let understood = !matches!(error.kind(), Kind::Settings(_));
+        let failure = Failure::from(error);
+        if understood { failure.at(&settings.ledger.place()) } else { failure }
+    };
     let ledger = ichido_ledger::open(&settings.ledger.url, settings.ledger.handle()).await.map_err(here)?;
     let result = act(&ledger, &args.verb, args.common.json).await;
     let closed = ledger.close().await;
@@ -143,13 +148,10 @@ async fn show(ledger: &Ledger, args: &KeyArgs, json: bool) -> Result<(), Failure
 
 fn readable(name: &str, value: &Value) -> String {
     let is_time = name.ends_with("_at") || name.ends_with("_until") || name.ends_with("_since");
-    match value {
-        Value::Number(number) if is_time => {
-            number.as_u64().map_or_else(String::new, |ms| output::time(ichido_core::Timestamp(ms)))
-        }
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
+    if let (true, Some(ms)) = (is_time, value.as_u64()) {
+        return output::time(ichido_core::Timestamp(ms));
     }
+    value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned)
 }
 
 /// The outcome as JSON if it is JSON, as text if it is text, as its size otherwise.

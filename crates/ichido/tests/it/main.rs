@@ -1,5 +1,12 @@
 //! The `ichido` command from end to end, as a user runs it.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::wildcard_enum_match_arm,
+    reason = "what is unexpected fails the test"
+)]
+
 mod bad_input;
 mod check;
 mod demo;

@@ -5,16 +5,15 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ichido_core::{Claim, Clock, ManualClock, Outcome, Settle, Settled, SystemClock, Timestamp};
+use ichido_core::{Claim, Clock, ManualClock, Outcome, Settled, SystemClock, Timestamp};
 use ichido_ledger::file::{File, FileSettings};
-use ichido_ledger::{Backend, Maintain};
+use ichido_ledger::{Ledger, Settings};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::time::Instant;
 
 use crate::Plan;
 use crate::drive::{Seen, Until, drive, request};
 use crate::raw::RawLog;
-use crate::resp::Redis;
 use crate::table::Table;
 
 fn scratch() -> tempfile::TempDir {
@@ -22,23 +21,29 @@ fn scratch() -> tempfile::TempDir {
     tempfile::Builder::new().prefix("ledger-bench-").tempdir_in(base).unwrap()
 }
 
-fn open(dir: &std::path::Path) -> Arc<File> {
-    Arc::new(File::open(dir, FileSettings::default(), Arc::new(SystemClock::default())).unwrap())
+/// A ledger as programs have it: the handle, with its deadlines and metrics, around the store.
+fn open(dir: &std::path::Path) -> Ledger {
+    open_at(dir, Arc::new(SystemClock::default()))
 }
 
-async fn claim_new(ledger: &File, family: &str, number: u64) {
-    let claim = ledger.claim(&request(family, number)).await.unwrap();
+fn open_at(dir: &std::path::Path, clock: Arc<dyn Clock>) -> Ledger {
+    let file = File::open(dir, FileSettings::default(), clock).unwrap();
+    Ledger::new(Arc::new(file), Settings::default())
+}
+
+async fn claim_new(ledger: &Ledger, family: &str, number: u64) {
+    let claim = ledger.claim(&request(family, number)).await.unwrap().claim;
     assert!(matches!(claim, Claim::Granted(_)), "{claim:?}");
 }
 
-async fn complete_new(ledger: &File, family: &str, number: u64) {
+async fn complete_new(ledger: &Ledger, family: &str, number: u64) {
     let request = request(family, number);
-    assert!(matches!(ledger.claim(&request).await.unwrap(), Claim::Granted(_)));
-    let word = Settle::Complete(Outcome::kept("x".repeat(200)));
-    assert_eq!(ledger.settle(&request.key, request.token, &word).await.unwrap(), Settled::Applied);
+    assert!(matches!(ledger.claim(&request).await.unwrap().claim, Claim::Granted(_)));
+    let outcome = Outcome::kept("x".repeat(200));
+    assert_eq!(ledger.complete(&request.key, request.token, outcome).await.unwrap(), Settled::Applied);
 }
 
-async fn drive_claims(ledger: &Arc<File>, family: &'static str, callers: u64, until: Until) -> Seen {
+async fn drive_claims(ledger: &Ledger, family: &'static str, callers: u64, until: Until) -> Seen {
     let ledger = ledger.clone();
     drive(callers, until, move |number| {
         let ledger = ledger.clone();
@@ -61,7 +66,10 @@ async fn drive_raw(callers: u64, until: Until) -> Seen {
 pub(crate) async fn claims(plan: &Plan, table: &mut Table) {
     let until = Until::Time(Duration::from_secs(if plan.quick { 2 } else { 5 }));
     let redis = match std::env::var("ICHIDO_BENCH_REDIS_URL") {
-        Ok(url) => Some(Redis::connect(&url).await),
+        Ok(url) => {
+            let client = redis::Client::open(url).unwrap();
+            Some(client.get_multiplexed_async_connection().await.expect("ICHIDO_BENCH_REDIS_URL"))
+        }
         Err(_) => None,
     };
     let (mut raws, mut ours, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
@@ -75,9 +83,12 @@ pub(crate) async fn claims(plan: &Plan, table: &mut Table) {
             let redis = redis.clone();
             let run = std::process::id();
             let seen = drive(256, until, move |number| {
-                let redis = redis.clone();
+                let mut redis = redis.clone();
                 async move {
-                    assert!(redis.set_nx(&format!("bench-{run}-{round}-{number}"), &"v".repeat(100)).await)
+                    let mut set = redis::cmd("SET");
+                    set.arg(format!("bench-{run}-{round}-{number}")).arg("v".repeat(100)).arg("NX");
+                    let answer: Option<String> = set.query_async(&mut redis).await.unwrap();
+                    assert_eq!(answer.as_deref(), Some("OK"));
                 }
             });
             theirs.push(seen.await.rate);
@@ -132,7 +143,7 @@ pub(crate) async fn repeats(plan: &Plan, table: &mut Table) {
         async move {
             let mut request = requests[usize::try_from(number % keys).unwrap()].clone();
             request.nonce = ichido_core::Nonce::from_bytes(u128::from(number).to_be_bytes());
-            assert!(matches!(ledger.claim(&request).await.unwrap(), Claim::Done(_)));
+            assert!(matches!(ledger.claim(&request).await.unwrap().claim, Claim::Done(_)));
         }
     })
     .await;
@@ -169,7 +180,8 @@ pub(crate) async fn reopen(plan: &Plan, table: &mut Table) {
         let start = Instant::now();
         let ledger = open(dir.path());
         times.push(start.elapsed().as_secs_f64());
-        assert!(!matches!(ledger.claim(&request("fill", keys - 1)).await.unwrap(), Claim::Granted(_)));
+        let repeat = ledger.claim(&request("fill", keys - 1)).await.unwrap().claim;
+        assert!(!matches!(repeat, Claim::Granted(_)), "{repeat:?}");
         ledger.close().await.unwrap();
     }
     let worst = times.into_iter().fold(0.0, f64::max);
@@ -181,7 +193,7 @@ pub(crate) async fn sweep(plan: &Plan, table: &mut Table) {
     let keys: u64 = if plan.quick { 50_000 } else { 500_000 };
     let dir = scratch();
     let clock = Arc::new(ManualClock::at(Timestamp(SystemClock::default().now().0)));
-    let ledger = Arc::new(File::open(dir.path(), FileSettings::default(), clock.clone()).unwrap());
+    let ledger = open_at(dir.path(), clock.clone());
     let filling = ledger.clone();
     drive(256, Until::Calls(keys), move |number| {
         let ledger = filling.clone();

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ichido_core::{Claim, ClaimRequest, DoubtReason, InDoubtPolicy, Now, Settled, SystemClock};
+use ichido_core::{
+    Claim, ClaimRequest, DoubtReason, InDoubtPolicy, Now, Resolution, Resolved, Settled, SystemClock,
+};
 
 use super::{
     LONG_MS, SHORT_MS, Subject, WrongClock, claim, claim_past_lease, grant_of, granted, instance, key, lapse,
@@ -188,4 +190,21 @@ pub async fn a_clock_that_jumps_an_hour_takes_nothing_over(subject: &dyn Subject
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(ledger.complete(&key, grant.token, outcome("mine")).await.unwrap(), Settled::Applied);
+}
+
+/// A call that is asked again after an operator gave its key up is granted anew, with the same token: what others saw
+/// of its first lease says nothing of the second. Found by a random history.
+pub async fn a_key_granted_again_has_a_lease_of_its_own(subject: &dyn Subject) {
+    const LEASE_MS: u64 = 2_000;
+    let (holder, other) = (instance(subject).await, instance(subject).await);
+    let key = key("granted-again");
+    let ask = request(&holder, &key, LEASE_MS);
+    grant_of(claim(&holder, &ask).await);
+    assert!(matches!(claim(&other, &request(&other, &key, LONG_MS)).await, Claim::Held { .. }));
+    assert_eq!(other.resolve(&key, &Resolution::Release).await.unwrap(), Resolved::Applied);
+    tokio::time::sleep(Duration::from_millis(LEASE_MS)).await;
+    let again = grant_of(claim(&holder, &ask).await);
+    assert_eq!(again.attempt, 1);
+    let answer = claim(&other, &request(&other, &key, LONG_MS)).await;
+    assert!(matches!(answer, Claim::Held { .. }), "{answer:?}");
 }

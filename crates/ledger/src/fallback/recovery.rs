@@ -92,22 +92,30 @@ impl Fallback {
         reached.map_err(|_| Error::new(Kind::Timeout, "probing the ledger"))??;
         let mut report = Report::default();
         loop {
-            self.write_back_marks(&mut report).await?;
+            let owed = self.owed().marks.len();
+            self.write_back_marks(owed, &mut report).await?;
             self.write_back_claims(&mut report).await?;
-            let mut mode = self.mode.write().await;
-            if self.owed().marks.is_empty() {
-                *mode = Mode::Healthy;
-                self.meters.degraded.set(0.0);
+            // Each round must be half as long as the last: callers may mark faster than the primary can be told.
+            let left = self.owed().marks.len();
+            if left < CHUNK || left > owed / 2 {
                 break;
             }
+        }
+        {
+            // The callers wait for the rest.
+            let mut mode = self.mode.write().await;
+            self.write_back_marks(usize::MAX, &mut report).await?;
+            *mode = Mode::Healthy;
+            self.meters.degraded.set(0.0);
         }
         // Completed in the meantime, by holders who still saw us degraded.
         self.tell_if_healthy().await;
         Ok(report)
     }
 
-    async fn write_back_marks(&self, report: &mut Report) -> Result<()> {
-        loop {
+    /// Tells the primary of about `count` marks, as far as there are so many.
+    async fn write_back_marks(&self, count: usize, report: &mut Report) -> Result<()> {
+        for _ in 0..count.div_ceil(CHUNK) {
             let marks = self.owed().some_marks(self.primary.settings.clock.now());
             if marks.is_empty() {
                 return Ok(());
@@ -121,6 +129,7 @@ impl Fallback {
                 owed.marks.remove(&mark.key.index());
             }
         }
+        Ok(())
     }
 
     async fn write_back_claims(&self, report: &mut Report) -> Result<()> {

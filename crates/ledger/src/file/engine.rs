@@ -35,7 +35,9 @@ const KEYSPACES: [&str; 6] = ["meta", "open", "done", "outcomes", "marks", "ends
 const CACHE_BYTES: u64 = 64 * 1024 * 1024;
 /// The least that the engine allows. What is in the journal is replayed at opening.
 const JOURNAL_BYTES: u64 = 64 * 1024 * 1024;
-const MEMTABLE_BYTES: u64 = 16 * 1024 * 1024;
+/// Large, because a flush holds readers and the writer up while it syncs its manifest: beside a sweep, the p99 of a
+/// claim rose nine times with 16 MiB, and twice with 48.
+const MEMTABLE_BYTES: u64 = 48 * 1024 * 1024;
 const SMALL_MEMTABLE_BYTES: u64 = 8 * 1024 * 1024;
 /// Below the counts at which the engine itself would hold us up.
 const SEALED_MAX: usize = 2;

@@ -1,5 +1,7 @@
 //! A ledger that goes on while its primary is out: a real Redis behind a proxy that refuses, and memory beside it.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "what is unexpected fails the test")]
+
 mod claims;
 mod flaky;
 mod marks;
@@ -21,7 +23,7 @@ use ichido_ledger::{Claimed, FallbackSettings, Ledger, Marked, Settings};
 
 use self::proxy::{Fault, Proxy};
 use self::servers::{Server, unique};
-use self::witness::Counts;
+use self::witness::{Counts, Log};
 
 /// A loaded machine is slow, a broken ledger never gets there.
 const BOUND: Duration = Duration::from_secs(30);
@@ -66,7 +68,8 @@ impl Scene {
 
 /// The same ledger with memory to fall back on.
 fn with_memory(primary: &Ledger, pause: Duration) -> Ledger {
-    let local = Memory::new(Arc::new(SystemClock::default()), 10_000);
+    Log::listening();
+    let local = Memory::new(Arc::new(SystemClock::default()), 2_000_000);
     primary.with_fallback(Arc::new(local), FallbackSettings { pause, ..FallbackSettings::default() })
 }
 

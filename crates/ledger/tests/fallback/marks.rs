@@ -70,3 +70,18 @@ async fn a_conflict_is_counted_and_the_primary_wins() {
         Mark::New => panic!("the event is new a third time"),
     }
 }
+
+/// Callers who mark without a pause do not keep the ledger from coming back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_busy_ledger_comes_back() {
+    let scene = Scene::open(SHORT).await;
+    scene.outage().await;
+    let busy = (0..4).map(|_| async {
+        while ask(&scene.ledger, &event()).await.degraded {
+            tokio::task::yield_now().await;
+        }
+    });
+    scene.proxy.set(crate::Fault::None);
+    let back = futures_util::future::join_all(busy);
+    tokio::time::timeout(crate::BOUND, back).await.expect("the ledger comes back while it is busy");
+}

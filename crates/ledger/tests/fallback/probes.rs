@@ -46,11 +46,10 @@ async fn after_the_pause_there_is_one_probe() {
     assert_eq!(scene.proxy.connections() - before, 1, "one probe, whoever asks");
 }
 
-/// One thread: the log is of this test alone.
+/// One thread: what it logs is of this test alone.
 #[tokio::test]
 async fn an_outage_and_its_end_are_logged_once() {
-    let log = Log::default();
-    let _logging = tracing::subscriber::set_default(log.clone());
+    let log = Log::listening();
     let scene = Scene::open(SHORT).await;
     scene.proxy.set(Fault::Refuse);
     assert!(stampede(&scene).await.iter().all(|degraded| *degraded));

@@ -159,7 +159,7 @@ async fn no_outcome_is_kept_back_by_a_recovery() {
         primary.set_out(false);
         let recovery = async {
             while mark(&ledger, &event()).await.degraded {
-                tokio::task::yield_now().await;
+                sleep(Duration::from_micros(200)).await;
             }
         };
         let completion = async {

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::ThreadId;
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use tracing::field::{Field, Visit};
@@ -38,14 +39,27 @@ impl Recorder for Counts {
     }
 }
 
-/// The messages that were logged at WARN or ERROR.
+/// The messages that were logged at WARN or ERROR, and on which thread.
+///
+/// One log hears the whole process: a log for one thread would miss what another thread made the log macros remember.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Log(Arc<Mutex<Vec<(ThreadId, String)>>>);
 
 impl Log {
-    /// How many messages contain a text.
+    /// The log of this process, from now on.
+    pub(crate) fn listening() -> &'static Log {
+        static LOG: OnceLock<Log> = OnceLock::new();
+        LOG.get_or_init(|| {
+            let log = Log::default();
+            tracing::subscriber::set_global_default(log.clone()).expect("there is no other");
+            log
+        })
+    }
+
+    /// How many messages of this thread contain a text.
     pub(crate) fn count(&self, text: &str) -> usize {
-        self.0.lock().unwrap().iter().filter(|line| line.contains(text)).count()
+        let own = std::thread::current().id();
+        self.0.lock().unwrap().iter().filter(|(thread, line)| *thread == own && line.contains(text)).count()
     }
 }
 
@@ -64,7 +78,7 @@ impl Subscriber for Log {
     fn event(&self, event: &Event<'_>) {
         let mut line = Line(String::new());
         event.record(&mut line);
-        self.0.lock().unwrap().push(line.0);
+        self.0.lock().unwrap().push((std::thread::current().id(), line.0));
     }
 
     fn enter(&self, _: &Id) {}

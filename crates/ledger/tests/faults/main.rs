@@ -2,6 +2,8 @@
 //!
 //! Each backend's own tests look at the single call; here the handle is asked, as programs do.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "what is unexpected fails the test")]
+
 mod outages;
 #[path = "../support/proxy.rs"]
 mod proxy;

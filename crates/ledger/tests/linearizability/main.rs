@@ -3,6 +3,13 @@
 //! A failure prints the seed; `ICHIDO_SEED` replays it. Servers are real ones, given by environment variables that
 //! `cargo xtask test` sets; on some of the clients their connections break.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::wildcard_enum_match_arm,
+    reason = "what is unexpected fails the test"
+)]
+
 #[cfg(any(feature = "postgres", feature = "redis", feature = "dynamodb"))]
 mod broken;
 mod planted;

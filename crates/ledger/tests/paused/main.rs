@@ -1,5 +1,7 @@
 //! A holder that stands still: a real process, stopped past its lease while others go on, and woken again.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "what is unexpected fails the test")]
+
 #[path = "../support/proxy.rs"]
 mod proxy;
 #[path = "../support/servers.rs"]

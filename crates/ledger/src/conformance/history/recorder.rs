@@ -22,8 +22,11 @@ pub struct Recorder {
     marks: Mutex<Log<mark::Request, Mark>>,
 }
 
-/// The operations of each key. One that provably did not happen becomes none.
-struct Log<C, A>(HashMap<Index, (String, Vec<Option<Operation<C, A>>>)>);
+/// A key's text and its operations. One that provably did not happen becomes none.
+type OfKey<C, A> = (String, Vec<Option<Operation<C, A>>>);
+
+/// The operations of each key.
+struct Log<C, A>(HashMap<Index, OfKey<C, A>>);
 
 impl<C, A> Default for Log<C, A> {
     fn default() -> Self {
