@@ -20,6 +20,7 @@ pub mod retention;
 pub mod settling;
 pub mod waiting;
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -85,13 +86,21 @@ macro_rules! conformance {
     };
     (@each $subject:path; $($group:ident: $($case:ident),+;)+) => {
         $($(
-            #[::tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() {
-                let subject = $subject().await;
-                $crate::conformance::$group::$case(&subject).await;
+            #[test]
+            fn $case() {
+                $crate::conformance::run(::std::boxed::Box::pin(async {
+                    let subject = $subject().await;
+                    $crate::conformance::$group::$case(&subject).await;
+                }));
             }
         )+)+
     };
+}
+
+/// Runs one case on a runtime of its own. Not generic, so that hundreds of tests do not compile a runtime each.
+pub fn run(case: Pin<Box<dyn Future<Output = ()>>>) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("a runtime").block_on(case);
 }
 
 /// A lease that is meant to lapse.

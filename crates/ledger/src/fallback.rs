@@ -11,21 +11,22 @@
 //! "new" while degraded: that is the price, and it is counted afterwards.
 
 mod asking;
+mod claims;
+mod marks;
 mod recovery;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ichido_core::mark::{self, Mark};
-use ichido_core::{Claim, ClaimRequest, Index, Key, Nonce, Settle, Settled, Timestamp, Token};
+use ichido_core::{Index, Nonce};
 use metrics::{Counter, Gauge, counter, gauge};
 use tokio::sync::RwLock;
 
 use self::asking::Asking;
 use self::recovery::Owed;
+use crate::Error;
 use crate::guard::Guard;
 use crate::memory::Memory;
-use crate::{Backend, Claimed, Effect, Error, Marked, Result};
 
 /// How a fallback behaves.
 #[derive(Clone, Debug)]
@@ -92,121 +93,6 @@ impl Fallback {
         }
     }
 
-    pub(crate) async fn mark(self: &Arc<Self>, requests: &[mark::Request]) -> Result<Vec<Marked>> {
-        let keys: Vec<Index> = requests.iter().map(|request| request.key.index()).collect();
-        let mut perhaps_since = None;
-        loop {
-            let now = self.mirror.now();
-            if let Some(asked) = self.ask_primary(&keys).await {
-                match self.primary.mark(requests).await {
-                    Ok(marks) => {
-                        self.mirror_marks(requests, &marks).await;
-                        return Ok(marks.into_iter().map(|mark| Marked { mark, degraded: false }).collect());
-                    }
-                    Err(error) if error.is_outage() => {
-                        if error.effect() == Effect::Unknown {
-                            perhaps_since.get_or_insert(now);
-                        }
-                        self.degrade(&error).await;
-                    }
-                    Err(error) => return Err(error),
-                }
-                drop(asked);
-            }
-            // The primary came back meanwhile, and was told everything: it is the one to ask.
-            let Some(_mode) = self.local_turn(&keys).await else { continue };
-            let mut marked = Vec::with_capacity(requests.len());
-            for request in requests {
-                let mark = self.mark_locally(request, perhaps_since).await?;
-                marked.push(Marked { mark, degraded: true });
-            }
-            return Ok(marked);
-        }
-    }
-
-    pub(crate) async fn claim(self: &Arc<Self>, request: &ClaimRequest) -> Result<Claimed> {
-        let index = request.key.index();
-        loop {
-            if let Some(claim) = self.claim_owed(request).await? {
-                return Ok(Claimed { claim, degraded: true });
-            }
-            if let Some(asked) = self.ask_primary(&[index]).await {
-                // Granted here just before the primary came back. From now on nobody is: `asked` is known to all.
-                if self.owed().has_claim(index) {
-                    continue;
-                }
-                match self.primary.claim(request).await {
-                    Ok(claim) => {
-                        if let Claim::Granted(grant) = &claim {
-                            // Full or not, the primary has granted: the mirror is best effort.
-                            let _ = self.mirror.put_grant(request, grant);
-                        }
-                        return Ok(Claimed { claim, degraded: false });
-                    }
-                    Err(error) if error.is_outage() => self.degrade(&error).await,
-                    Err(error) => return Err(error),
-                }
-                drop(asked);
-            }
-            let Some(_mode) = self.local_turn(&[index]).await else { continue };
-            if let Some(claim) = self.mirror.peek_claim(request) {
-                return Ok(Claimed { claim, degraded: true });
-            }
-            let claim = self.local.claim(request).await?;
-            if matches!(claim, Claim::Granted(_)) {
-                self.owed().add_claim(&request.key);
-            }
-            return Ok(Claimed { claim, degraded: true });
-        }
-    }
-
-    /// A claim on a key that was granted here, and of which the primary knows nothing yet.
-    async fn claim_owed(&self, request: &ClaimRequest) -> Result<Option<Claim>> {
-        if !self.owed().has_claim(request.key.index()) {
-            return Ok(None);
-        }
-        let _turn = self.owed_turn.lock().await;
-        if !self.owed().has_claim(request.key.index()) {
-            return Ok(None);
-        }
-        self.local.claim(request).await.map(Some)
-    }
-
-    pub(crate) async fn settle(self: &Arc<Self>, key: &Key, token: Token, word: &Settle) -> Result<Settled> {
-        if let Some(settled) = self.settle_owed(key, token, word).await? {
-            return Ok(settled);
-        }
-        let settled = self.primary.settle(key, token, word).await?;
-        if settled == Settled::Applied {
-            let _ = self.mirror.settle(key, token, word).await;
-        }
-        Ok(settled)
-    }
-
-    async fn settle_owed(
-        self: &Arc<Self>,
-        key: &Key,
-        token: Token,
-        word: &Settle,
-    ) -> Result<Option<Settled>> {
-        if !self.owed().has_claim(key.index()) {
-            return Ok(None);
-        }
-        let turn = self.owed_turn.lock().await;
-        if !self.owed().has_claim(key.index()) {
-            return Ok(None);
-        }
-        let settled = self.local.settle(key, token, word).await?;
-        if settled == Settled::Applied && *word == Settle::Release {
-            self.owed().remove_claim(key.index());
-        }
-        drop(turn);
-        if settled == Settled::Applied && matches!(word, Settle::Complete(_)) {
-            self.tell_if_healthy().await;
-        }
-        Ok(Some(settled))
-    }
-
     /// In healthy times: leave to ask the primary, known to all others until it is dropped.
     async fn ask_primary(self: &Arc<Self>, keys: &[Index]) -> Option<asking::Asked<'_>> {
         let mode = self.mode.read().await;
@@ -236,43 +122,6 @@ impl Fallback {
             }
             drop(mode);
             answered.await;
-        }
-    }
-
-    /// `perhaps_since`: from then on the caller's own mark may be in the primary, although it got no answer.
-    async fn mark_locally(&self, request: &mark::Request, perhaps_since: Option<Timestamp>) -> Result<Mark> {
-        if let Some(mark) = self.mirror.peek_mark(request)
-            && !self.may_be_its_own(request, &mark, perhaps_since)
-        {
-            return Ok(mark);
-        }
-        let mark = self.local.mark(std::slice::from_ref(request)).await?.into_iter().next();
-        let mark = mark.ok_or_else(|| Error::new(crate::Kind::Closed, "marking locally"))?;
-        if mark == Mark::New {
-            self.owed().add_mark(request, self.primary.settings.clock.now());
-        }
-        Ok(mark)
-    }
-
-    /// Whether what others were told they had seen can have been the mark of this caller, whose answer was lost. Then
-    /// nobody was told that it is new, and an event that all take for seen is lost: the worse of the two errors.
-    fn may_be_its_own(&self, request: &mark::Request, mark: &Mark, perhaps_since: Option<Timestamp>) -> bool {
-        let (Mark::Seen { first_seen, .. }, Some(since)) = (mark, perhaps_since) else { return false };
-        let by_others = mark::Request { nonce: self.others, ..request.clone() };
-        *first_seen >= since && self.mirror.peek_mark(&by_others) == Some(Mark::New)
-    }
-
-    /// What the primary called new stays new for the same nonce; what it had seen is seen for every nonce.
-    async fn mirror_marks(&self, requests: &[mark::Request], marks: &[Mark]) {
-        for (request, mark) in requests.iter().zip(marks) {
-            // A full mirror forgets nothing and learns nothing more: best effort.
-            let _ = match mark {
-                Mark::New => self.mirror.put_mark(request),
-                Mark::Seen { .. } => {
-                    let by_others = mark::Request { nonce: self.others, ..request.clone() };
-                    self.mirror.mark(&[by_others]).await.map(drop)
-                }
-            };
         }
     }
 

@@ -122,6 +122,11 @@ impl Memory {
         })
     }
 
+    /// Puts a record of another ledger in the place of whatever is here.
+    pub(crate) fn put_record(&self, record: Record) -> Result<()> {
+        self.claim_step(record.key.index(), |_, _| Step { answer: (), change: Change::Put(record) })
+    }
+
     /// Puts what another ledger called new in the place of whatever is here.
     pub(crate) fn put_mark(&self, request: &mark::Request) -> Result<()> {
         let index = request.key.index();

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use ichido_core::mark::{self, Mark};
-use ichido_core::{Adopted, Index, Key, Record, State, Timestamp};
+use ichido_core::{Adopted, Index, Key, Record, Settle, State, Timestamp, Token};
 
 use super::{Fallback, Mode};
 use crate::{Error, Kind, Result};
@@ -19,6 +19,8 @@ pub(super) struct Owed {
     marks: HashMap<Index, (mark::Request, Timestamp)>,
     /// Claims that the local ledger granted. It knows which of them are done.
     claims: HashMap<Index, Key>,
+    /// Grants that the primary may have made without an answer, and that nobody holds.
+    ghosts: Vec<(Key, Token)>,
 }
 
 /// What a recovery brought to light.
@@ -35,6 +37,10 @@ impl Owed {
 
     pub(super) fn add_claim(&mut self, key: &Key) {
         self.claims.insert(key.index(), key.clone());
+    }
+
+    pub(super) fn add_ghost(&mut self, key: &Key, token: Token) {
+        self.ghosts.push((key.clone(), token));
     }
 
     pub(super) fn remove_claim(&mut self, index: Index) {
@@ -105,6 +111,8 @@ impl Fallback {
             // The callers wait for the rest.
             let mut mode = self.mode.write().await;
             self.write_back_marks(usize::MAX, &mut report).await?;
+            // A caller who is granted one of these from now on must not lose it.
+            self.release_ghosts().await?;
             *mode = Mode::Healthy;
             self.meters.degraded.set(0.0);
         }
@@ -123,7 +131,10 @@ impl Fallback {
             let answers = self.primary.mark(&marks).await?;
             let conflicts = answers.iter().filter(|mark| matches!(mark, Mark::Seen { .. })).count() as u64;
             self.count(report, marks.len() as u64 - conflicts, conflicts);
-            self.mirror_marks(&marks, &answers).await;
+            for mark in &marks {
+                // Whatever the primary says, here its caller was told that it is new.
+                let _ = self.mirror.put_mark(mark);
+            }
             let mut owed = self.owed();
             for mark in &marks {
                 owed.marks.remove(&mark.key.index());
@@ -133,6 +144,7 @@ impl Fallback {
     }
 
     async fn write_back_claims(&self, report: &mut Report) -> Result<()> {
+        self.release_ghosts().await?;
         let claims: Vec<Key> = self.owed().claims.values().cloned().collect();
         for key in claims {
             let Some(record) = self.local.backend.look(&key).await? else {
@@ -147,9 +159,20 @@ impl Fallback {
                 Adopted::Stored => self.count(report, 1, 0),
                 Adopted::Conflict => self.count(report, 0, 1),
             }
+            // Whatever the primary says, here it was run.
+            let _ = self.mirror.put_record(record.clone());
             self.forget(&key, Some(&record)).await?;
         }
         Ok(())
+    }
+
+    /// Gives back what nobody holds, lest it be in the way of an outcome, or lapse into doubt.
+    async fn release_ghosts(&self) -> Result<()> {
+        loop {
+            let Some((key, token)) = self.owed().ghosts.last().cloned() else { return Ok(()) };
+            let _ = self.primary.settle(&key, token, &Settle::Release).await?;
+            self.owed().ghosts.retain(|ghost| ghost.1 != token);
+        }
     }
 
     /// A claim is owed no more, unless something else is known of it by now.

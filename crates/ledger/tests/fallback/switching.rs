@@ -200,3 +200,26 @@ async fn an_event_is_new_once_while_a_real_primary_comes_and_goes() {
         assert!(!is_new(&mark(&scene.other, &event).await));
     }
 }
+
+/// The primary granted without an answer, the local ledger granted in its place, and the holder gave the key back: then
+/// the primary must not keep it for a holder that does not exist.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_was_given_back_is_free_in_the_primary_too() {
+    for seed in seeds(ROUNDS / 5) {
+        let primary = Flaky::new(seed);
+        let (ledger, key) = (restless(&primary), key());
+        primary.set_out(true);
+        let request = ledger.request(key.clone());
+        let Claim::Granted(grant) = ledger.claim(&request).await.unwrap().claim else {
+            panic!("the key is free")
+        };
+        assert_eq!(ledger.release(&key, grant.token).await.unwrap(), Settled::Applied);
+        primary.set_out(false);
+        while mark(&ledger, &event()).await.degraded {
+            sleep(Duration::from_millis(1)).await;
+        }
+        let other = Ledger::new(primary.clone(), Settings::default());
+        let claim = ask(&other, &key).await.claim;
+        assert!(matches!(claim, Claim::Granted(_)), "{claim:?} with ICHIDO_SEED={seed}");
+    }
+}

@@ -1,36 +1,30 @@
 //! Real servers. Every second client reaches its server through a proxy that loses requests and replies, cuts
 //! connections and falls silent for a while.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ichido_core::{Entropy, SeededEntropy};
-use ichido_ledger::{Backend, open_backend};
+use ichido_ledger::Backend;
 
 use crate::proxy::{Fault, Proxy};
-use crate::{chance, explain_histories, options};
+use crate::servers::{Server, open};
+use crate::{chance, explain_histories};
 
-/// Four instances, two of them behind proxies; the address of the server is replaced in the URL.
+/// Four instances, two of them behind proxies.
 struct Instances {
     backends: Vec<Arc<dyn Backend>>,
     proxies: Vec<Proxy>,
 }
 
 impl Instances {
-    async fn open(url: &str, server: SocketAddr) -> Self {
-        let mut instances = Instances { backends: Vec::new(), proxies: Vec::new() };
-        for number in 0..4 {
-            let address = if number % 2 == 0 {
-                server
-            } else {
-                instances.proxies.push(Proxy::start(server));
-                instances.proxies[number / 2].addr()
-            };
-            let url = url.replace("ADDRESS", &address.to_string());
-            instances.backends.push(open_backend(&url, &options()).await.expect("the server is up"));
+    async fn open(server: &Server) -> Self {
+        let proxies = vec![server.proxy(), server.proxy()];
+        let mut backends = Vec::new();
+        for proxy in &proxies {
+            backends.extend([server.open().await, open(&server.url_through(proxy)).await]);
         }
-        instances
+        Instances { backends, proxies }
     }
 
     async fn explain_histories(&self, mark_granularity_ms: u64) {
@@ -64,45 +58,20 @@ async fn trouble(proxy: &Proxy, mischief: &SeededEntropy) {
     }
 }
 
-fn server(variable: &str) -> url::Url {
-    let url =
-        std::env::var(variable).unwrap_or_else(|_| panic!("{variable} is not set: run `cargo xtask test`"));
-    url.parse().expect("a URL")
-}
-
-fn address(url: &url::Url) -> SocketAddr {
-    url.socket_addrs(|| None).expect("host and port")[0]
-}
-
-/// The URL with a place for the address.
-fn template(url: &url::Url) -> String {
-    let port = url.port().expect("a port");
-    url.as_str().replacen(&format!("{}:{port}", url.host_str().expect("a host")), "ADDRESS", 1)
-}
-
 #[cfg(feature = "postgres")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_history_on_postgres_has_an_order() {
-    let url = server("ICHIDO_TEST_POSTGRES_URL");
-    let instances = Instances::open(&template(&url), address(&url)).await;
-    instances.backends[0].init().await.expect("the tables are there");
-    instances.explain_histories(1).await;
+    Instances::open(&Server::postgres_with(8).await).await.explain_histories(1).await;
 }
 
 #[cfg(feature = "redis")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_history_on_redis_has_an_order() {
-    let url = server("ICHIDO_TEST_REDIS_URL");
-    let instances = Instances::open(&template(&url), address(&url)).await;
-    instances.explain_histories(1).await;
+    Instances::open(&Server::redis().await).await.explain_histories(1).await;
 }
 
 #[cfg(feature = "dynamodb")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_history_on_dynamodb_has_an_order() {
-    let url = server("ICHIDO_TEST_DYNAMODB_URL");
-    let table = "dynamodb://linearizability?region=us-east-1&endpoint=http://ADDRESS";
-    let instances = Instances::open(table, address(&url)).await;
-    instances.backends[0].init().await.expect("the table is created");
-    instances.explain_histories(1_000).await;
+    Instances::open(&Server::dynamodb("ICHIDO_TEST_DYNAMODB_URL").await).await.explain_histories(1_000).await;
 }

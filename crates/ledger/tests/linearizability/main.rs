@@ -16,6 +16,9 @@ mod planted;
 #[cfg(any(feature = "postgres", feature = "redis", feature = "dynamodb"))]
 #[path = "../support/proxy.rs"]
 mod proxy;
+#[cfg(any(feature = "postgres", feature = "redis", feature = "dynamodb"))]
+#[path = "../support/servers.rs"]
+mod servers;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,6 +80,7 @@ async fn explain_histories(instances: &[Arc<dyn Backend>], mark_granularity_ms: 
         }
     }
     assert!(figures.operations > 0 && figures.states > 0, "{figures:?}");
+    assert!(figures.undecided <= figures.keys / 10, "too much was left undecided: {figures:?}");
     println!("{}: {figures:?}", instances[0].capabilities().backend);
 }
 

@@ -20,8 +20,13 @@ pub struct Server {
 impl Server {
     /// PostgreSQL, with the tables of this test's own and one connection for each ledger.
     pub async fn postgres() -> Server {
+        Server::postgres_with(1).await
+    }
+
+    /// The same, with so many connections.
+    pub async fn postgres_with(connections: usize) -> Server {
         let url = variable("ICHIDO_TEST_POSTGRES_URL");
-        let template = format!("{}?schema=t_{}&sslmode=disable&pool=1", template(&url), unique());
+        let template = format!("{}?schema=t_{}&sslmode=disable&pool={connections}", template(&url), unique());
         Server { template, address: address(&url) }.prepared().await
     }
 

@@ -23,15 +23,6 @@ pub(super) fn illegal<M: Model>(
     text + &table::<M>(&shortest)
 }
 
-pub(super) fn undecided<M: Model>(
-    key: &str,
-    operations: &[Operation<M::Call, M::Answer>],
-    bounds: &Bounds,
-) -> String {
-    let text = format!("{key:?} was not decided within {} states\n", bounds.states);
-    text + &table::<M>(operations)
-}
-
 /// What was known at a moment.
 fn until<C: Clone, A: Clone>(operations: &[Operation<C, A>], moment_us: u64) -> Vec<Operation<C, A>> {
     let asked = operations.iter().filter(|operation| operation.asked_us <= moment_us).cloned();
