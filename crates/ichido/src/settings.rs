@@ -100,7 +100,8 @@ fn read(path: &Path) -> Result<RawFile, Failure> {
     let fail = |what: String| Failure::usage(format!("settings file {}: {what}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| fail(error.to_string()))?;
     toml::from_str(&text).map_err(|error: toml::de::Error| {
-        let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].lines().count().max(1));
+        let line =
+            error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
         fail(format!("line {line}: {}", error.message().replace('\n', " ")))
     })
 }

@@ -14,7 +14,7 @@ use ichido_core::{
 
 use super::item::{self, claim_key};
 use super::table::{Condition, Item, Written, number, text};
-use super::watch::Asked;
+use super::watch::{Asked, Sight};
 use super::{Dynamo, fault};
 use crate::Result;
 
@@ -47,7 +47,7 @@ impl Dynamo {
         let step = rules::claim(None, request, asked.wall);
         let found = match self.write(index, None, step.change, DOING).await? {
             Written::Applied(_) => {
-                self.watch.saw(index, request.token, 0, self.clock.steady());
+                self.watch.saw(index, granted_at(request, asked), self.clock.steady());
                 return Ok(step.answer);
             }
             Written::Refused(Some(found)) => item::decode(&found)?,
@@ -60,7 +60,7 @@ impl Dynamo {
         let granted = Record { claimed_at: asked.wall, renewed_at: asked.wall, ..granted };
         match self.write(index, Some(&found), Change::Put(granted), DOING).await? {
             Written::Applied(_) => {
-                self.watch.saw(index, request.token, 0, self.clock.steady());
+                self.watch.saw(index, granted_at(request, asked), self.clock.steady());
                 if found.phase(judged_at) == (Phase::Over { in_doubt: true }) {
                     crate::warn_doubt_ended(&found);
                 }
@@ -172,10 +172,15 @@ impl Dynamo {
     fn note_settled(&self, index: Index, token: Token, word: &Settle, changed: &Item) {
         let seen: Duration = self.clock.steady();
         match (word, item::renewals(changed)) {
-            (Settle::Renew { .. }, Some(renewals)) => self.watch.saw(index, token, renewals, seen),
+            (Settle::Renew { .. }, Some(renewals)) => self.watch.renewed(index, token, renewals, seen),
             _ => self.watch.forget(index),
         }
     }
+}
+
+/// What a grant looks like that was just written.
+fn granted_at(request: &ClaimRequest, asked: Asked) -> Sight {
+    Sight { token: request.token, claimed_at: asked.wall, renewals: 0 }
 }
 
 /// A grant that is given again after a lost reply: others may have watched it since it was written, so nobody knows
@@ -195,9 +200,11 @@ pub(super) fn unchanged(record: &Record) -> Condition {
         State::Done(_) => item::DONE,
     };
     Condition {
-        expression: "ichido_token = :token AND ichido_renewals = :renewals AND ichido_state = :state",
+        expression: "ichido_token = :token AND ichido_claimed_at = :claimed_at AND ichido_renewals = :renewals \
+            AND ichido_state = :state",
         values: vec![
             (":token", text(record.token.to_string())),
+            (":claimed_at", number(record.claimed_at.0)),
             (":renewals", number(record.renewals.into())),
             (":state", text(state)),
         ],

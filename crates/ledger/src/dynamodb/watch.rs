@@ -1,8 +1,10 @@
 //! Leases without a clock of the store's.
 //!
-//! DynamoDB tells no time, and two askers' wall clocks may differ. So a lapse is *watched*: only when the same token
+//! DynamoDB tells no time, and two askers' wall clocks may differ. So a lapse is *watched*: only when the same grant
 //! and the same number of renewals were seen for a full lease, on the asker's own steady clock, is the holder silent.
-//! A grant or renewal that went through this process counts as a sighting.
+//! A grant is known by its token and the time it was written: a request that is delivered again after its key was
+//! released is granted with the same token, and has a lease of its own. A grant or renewal that went through this
+//! process counts as a sighting.
 //!
 //! The table is bounded. Forgetting an entry restarts its watch, which delays a doubt and never hastens one.
 
@@ -32,10 +34,23 @@ struct Table {
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    token: Token,
-    renewals: u32,
+    sight: Sight,
     since: Duration,
     touched: u64,
+}
+
+/// What an open claim looks like: as long as it looks the same, its holder is silent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sight {
+    pub(super) token: Token,
+    pub(super) claimed_at: Timestamp,
+    pub(super) renewals: u32,
+}
+
+impl Sight {
+    pub(super) fn of(record: &Record) -> Self {
+        Self { token: record.token, claimed_at: record.claimed_at, renewals: record.renewals }
+    }
 }
 
 /// The time at which a claim was asked for, on both clocks, read before the store was asked.
@@ -58,9 +73,19 @@ impl Default for Watch {
 }
 
 impl Watch {
-    /// Notes that a claim has this token and so many renewals. `seen` is read after the store's answer.
-    pub(super) fn saw(&self, index: Index, token: Token, renewals: u32, seen: Duration) {
-        self.look(index, token, renewals, seen);
+    /// Notes what a claim looks like. `seen` is read after the store's answer.
+    pub(super) fn saw(&self, index: Index, sight: Sight, seen: Duration) {
+        self.look(index, sight, seen);
+    }
+
+    /// Notes a renewal of the grant that is watched. One that is not watched is watched when it is next seen.
+    pub(super) fn renewed(&self, index: Index, token: Token, renewals: u32, seen: Duration) {
+        let known =
+            self.lock().entries.get(&index).map(|entry| entry.sight).filter(|sight| sight.token == token);
+        match known {
+            Some(sight) => self.saw(index, Sight { renewals, ..sight }, seen),
+            None => self.forget(index),
+        }
     }
 
     /// The moment by which a record that was just read is to be judged.
@@ -73,7 +98,7 @@ impl Watch {
             self.forget(index);
             return asked.wall;
         }
-        let since = self.look(index, record.token, record.renewals, seen);
+        let since = self.look(index, Sight::of(record), seen);
         // From after the first sighting to before the last: at most as long as the holder was silent.
         let silence_ms = u64::try_from(asked.steady.saturating_sub(since).as_millis()).unwrap_or(u64::MAX);
         let is_silent = silence_ms >= record.lease_ms || matches!(record.state, State::InDoubt(_));
@@ -92,17 +117,17 @@ impl Watch {
     }
 
     /// Since when the claim is seen as it is.
-    fn look(&self, index: Index, token: Token, renewals: u32, seen: Duration) -> Duration {
+    fn look(&self, index: Index, sight: Sight, seen: Duration) -> Duration {
         let mut table = self.lock();
         let known = table.entries.get(&index).copied();
         if let Some(entry) = known {
             table.order.remove(&entry.touched);
         }
-        let same = known.filter(|entry| entry.token == token && entry.renewals == renewals);
+        let same = known.filter(|entry| entry.sight == sight);
         let since = same.map_or(seen, |entry| entry.since);
         table.touches += 1;
         let touched = table.touches;
-        table.entries.insert(index, Entry { token, renewals, since, touched });
+        table.entries.insert(index, Entry { sight, since, touched });
         table.order.insert(touched, index);
         if table.entries.len() > self.bound
             && let Some((_, oldest)) = table.order.pop_first()
@@ -128,8 +153,8 @@ mod tests {
         Index::from_bytes([n; 32])
     }
 
-    fn token(n: u8) -> Token {
-        Token::from_bytes([n; 16])
+    fn sight(n: u8, renewals: u32) -> Sight {
+        Sight { token: Token::from_bytes([n; 16]), claimed_at: Timestamp(1_000), renewals }
     }
 
     fn after(ms: u64) -> Duration {
@@ -137,25 +162,36 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_or_another_token_restarts_the_watch() {
+    fn a_renewal_or_another_grant_restarts_the_watch() {
         let watch = Watch::default();
-        assert_eq!(watch.look(index(1), token(1), 0, T0), T0);
-        assert_eq!(watch.look(index(1), token(1), 0, after(10)), T0);
-        assert_eq!(watch.look(index(1), token(1), 1, after(20)), after(20));
-        assert_eq!(watch.look(index(1), token(2), 1, after(30)), after(30));
+        assert_eq!(watch.look(index(1), sight(1, 0), T0), T0);
+        assert_eq!(watch.look(index(1), sight(1, 0), after(10)), T0);
+        assert_eq!(watch.look(index(1), sight(1, 1), after(20)), after(20));
+        assert_eq!(watch.look(index(1), sight(2, 1), after(30)), after(30));
+        let granted_again = Sight { claimed_at: Timestamp(2_000), ..sight(2, 1) };
+        assert_eq!(watch.look(index(1), granted_again, after(35)), after(35));
         watch.forget(index(1));
-        assert_eq!(watch.look(index(1), token(2), 1, after(40)), after(40));
+        assert_eq!(watch.look(index(1), sight(2, 1), after(40)), after(40));
+    }
+
+    #[test]
+    fn a_renewal_of_a_grant_that_is_not_watched_begins_no_watch() {
+        let watch = Watch::default();
+        watch.renewed(index(1), sight(1, 0).token, 1, T0);
+        assert_eq!(watch.look(index(1), sight(1, 1), after(10)), after(10));
+        watch.renewed(index(1), sight(1, 0).token, 2, after(20));
+        assert_eq!(watch.look(index(1), sight(1, 2), after(30)), after(20));
     }
 
     #[test]
     fn at_its_bound_it_forgets_what_was_not_looked_at_for_longest() {
         let watch = Watch { bound: 2, table: Mutex::default() };
-        watch.look(index(1), token(1), 0, T0);
-        watch.look(index(2), token(2), 0, T0);
-        watch.look(index(1), token(1), 0, after(1));
-        watch.look(index(3), token(3), 0, after(2));
-        assert_eq!(watch.look(index(1), token(1), 0, after(3)), T0);
-        assert_eq!(watch.look(index(2), token(2), 0, after(4)), after(4), "its watch began anew");
+        watch.look(index(1), sight(1, 0), T0);
+        watch.look(index(2), sight(2, 0), T0);
+        watch.look(index(1), sight(1, 0), after(1));
+        watch.look(index(3), sight(3, 0), after(2));
+        assert_eq!(watch.look(index(1), sight(1, 0), after(3)), T0);
+        assert_eq!(watch.look(index(2), sight(2, 0), after(4)), after(4), "its watch began anew");
         assert_eq!(watch.lock().entries.len(), 2);
         assert_eq!(watch.lock().order.len(), 2);
     }

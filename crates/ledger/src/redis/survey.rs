@@ -89,13 +89,16 @@ impl Redis {
             if swept.more {
                 break;
             }
-            at = batch.next.clone().unwrap_or_default();
-            if batch.next.is_none() {
-                break;
+            match batch.next {
+                Some(next) => at = next,
+                None => {
+                    *self.swept_to.lock().unwrap_or_else(PoisonError::into_inner) = Position::default();
+                    return Ok(swept);
+                }
             }
         }
         *self.swept_to.lock().unwrap_or_else(PoisonError::into_inner) = at;
-        Ok(swept)
+        Ok(Swept { more: true, ..swept })
     }
 
     async fn sweep_claims(&self, claims: &[Index], doing: &'static str, swept: &mut Swept) -> Result<()> {

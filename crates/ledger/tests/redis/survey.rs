@@ -4,19 +4,24 @@ use std::collections::HashSet;
 
 use ichido_core::{Outcome, Settle};
 use ichido_ledger::redis::Redis;
-use ichido_ledger::{Backend, Maintain, Query, StateName};
+use ichido_ledger::{Backend, Maintain, Query, StateName, Summary, Swept};
 use redis::AsyncCommands;
 
 use crate::Place;
 use crate::asking::{granted, key, request, server, unique};
 
 async fn list(ledger: &Redis, query: Query) -> Vec<String> {
+    list_claims(ledger, query).await.into_iter().map(|claim| claim.key).collect()
+}
+
+/// All pages: on a server that holds much else, some of them are empty.
+async fn list_claims(ledger: &Redis, query: Query) -> Vec<Summary> {
     let mut query = query;
     let mut listed = Vec::new();
     loop {
         let page = ledger.list(&query).await.unwrap();
         assert!(page.claims.len() <= query.limit);
-        listed.extend(page.claims.into_iter().map(|claim| claim.key));
+        listed.extend(page.claims);
         query.cursor = page.cursor;
         if query.cursor.is_none() {
             return listed;
@@ -61,8 +66,8 @@ async fn a_listing_leaves_outcomes_where_they_are_and_knows_their_size() {
     let token = granted(&ledger, &key).await.token;
     let _ = ledger.settle(&key, token, &Settle::Complete(Outcome::kept(vec![7; 12_345]))).await.unwrap();
     let query = Query { limit: 10, state: Some(StateName::Done), ..Query::default() };
-    let page = ledger.list(&query).await.unwrap();
-    assert_eq!(page.claims[0].outcome_bytes, Some(12_345));
+    let sizes: Vec<_> = list_claims(&ledger, query).await.iter().map(|claim| claim.outcome_bytes).collect();
+    assert_eq!(sizes, [Some(12_345)]);
 }
 
 #[tokio::test]
@@ -79,10 +84,14 @@ async fn doubt_ends_with_a_sweep_and_is_counted() {
         let () =
             client.hset_multiple(place.claim(key), &[("doubt_at", "1"), ("over_at", "2")]).await.unwrap();
     }
-    let swept = ledger.sweep(20).await.unwrap();
-    assert_eq!((swept.removed, swept.doubts_ended, swept.more), (20, 20, true));
-    let swept = ledger.sweep(20).await.unwrap();
-    assert_eq!((swept.removed, swept.doubts_ended, swept.more), (5, 5, false));
+    let mut total = Swept { more: true, ..Swept::default() };
+    while total.more {
+        let swept = ledger.sweep(20).await.unwrap();
+        assert!(swept.removed <= 20 && swept.doubts_ended == swept.removed, "{swept:?}");
+        total.removed += swept.removed;
+        total.more = swept.more;
+    }
+    assert_eq!(total.removed, 25);
     assert!(ledger.look(&young).await.unwrap().is_some());
     assert_eq!(ledger.look(&keys[0]).await.unwrap(), None);
 }
