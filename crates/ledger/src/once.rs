@@ -156,6 +156,16 @@ impl Ledger {
         task.await.unwrap_or(Err(OnceError::Panicked))
     }
 
+    /// Whether a grant is still good enough to run on.
+    ///
+    /// One that was granted to an earlier try, whose reply was lost, has used up part of its lease: it is renewed first.
+    pub async fn confirm(&self, key: &Key, grant: &Grant) -> crate::Result<bool> {
+        if grant.left_ms >= grant.lease_ms / 2 {
+            return Ok(true);
+        }
+        Ok(self.renew(key, grant.token, grant.lease_ms).await? == Settled::Applied)
+    }
+
     async fn run<T, E, F, Fut>(&self, key: &Key, grant: Grant, effect: F) -> Result<T, OnceError<T, E>>
     where
         T: Serialize + Send + 'static,
@@ -163,12 +173,8 @@ impl Ledger {
         F: FnOnce() -> Fut + Send + 'static,
         Fut: Future<Output = Result<T, Failure<E>>> + Send + 'static,
     {
-        if grant.left_ms < grant.lease_ms / 2 {
-            // Granted to an earlier try whose reply was lost: make sure that it is still ours before running.
-            match self.renew(key, grant.token, grant.lease_ms).await.map_err(OnceError::Ledger)? {
-                Settled::Applied => {}
-                Settled::Stale(_) => return Err(OnceError::Held { retry_after_ms: grant.lease_ms }),
-            }
+        if !self.confirm(key, &grant).await.map_err(OnceError::Ledger)? {
+            return Err(OnceError::Held { retry_after_ms: grant.lease_ms });
         }
         let renewal = self.keep(key, &grant);
         let ended = tokio::spawn(async move { effect().await }).await;

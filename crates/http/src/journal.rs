@@ -1,0 +1,380 @@
+//! The completion journal: words on claims that the ledger did not take when they were said.
+//!
+//! The effect has happened, the ledger is out, and its record must not be lost with this process. So the word lies in
+//! a small file of its own until the ledger takes it:
+//!
+//! ```text
+//! DIR/                0700
+//!   lock              locked while a process has the journal open
+//!   <index>-<token>   "ichido completion 1\n", the SHA-256 of the rest in hex and "\n", one line of JSON, the answer
+//! ```
+//!
+//! A file gets its name only after it is whole and synced. Meanwhile repeats of a finished request are answered from
+//! here, and its lease is renewed, so that no one else takes the claim for abandoned.
+
+use std::collections::HashMap;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use ichido_core::{Fingerprint, Grant, Index, Key, Outcome, Scope, Settle, Settled, Token};
+use ichido_ledger::{Ledger, Renewal};
+use metrics::{Gauge, gauge};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+const FIRST_LINE: &str = "ichido completion 1\n";
+const LOCK: &str = "lock";
+const HALF: &str = ".half";
+const UNREADABLE: &str = ".unreadable";
+/// The pauses between two tries to hand in what waits.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
+
+/// Words that wait for the ledger.
+#[derive(Debug)]
+pub struct Journal {
+    dir: PathBuf,
+    entries: Mutex<HashMap<Index, Vec<Entry>>>,
+    count: AtomicUsize,
+    waiting: Gauge,
+    wake: Notify,
+    _lock: File,
+}
+
+#[derive(Debug)]
+struct Entry {
+    word: Word,
+    path: PathBuf,
+    _renewal: Option<Renewal>,
+}
+
+/// A holder's word on its claim.
+#[derive(Clone, Debug)]
+pub(crate) struct Word {
+    pub(crate) key: Key,
+    pub(crate) token: Token,
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) settle: Settle,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Line {
+    tenant: String,
+    route: String,
+    key: String,
+    token: String,
+    fingerprint: String,
+    word: Said,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Said {
+    Complete,
+    Tombstone,
+    Release,
+    Doubt,
+}
+
+impl Journal {
+    /// Opens the journal in a directory, and reads what an earlier process left there.
+    pub fn open(dir: &Path) -> io::Result<Self> {
+        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        let lock =
+            OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(dir.join(LOCK))?;
+        lock.try_lock().map_err(|_| {
+            io::Error::new(
+                io::ErrorKind::ResourceBusy,
+                format!("{} is held by another process", dir.display()),
+            )
+        })?;
+        let journal = Self {
+            dir: dir.to_owned(),
+            entries: Mutex::default(),
+            count: AtomicUsize::new(0),
+            waiting: gauge!("ichido_journal_waiting"),
+            wake: Notify::new(),
+            _lock: lock,
+        };
+        for file in fs::read_dir(dir)? {
+            journal.adopt(&file?.path())?;
+        }
+        let left = journal.lock().values().map(Vec::len).sum();
+        journal.count.store(left, Ordering::Release);
+        journal.waiting.set(left as f64);
+        Ok(journal)
+    }
+
+    fn adopt(&self, path: &Path) -> io::Result<()> {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if name.ends_with(HALF) {
+            // Its process died before the word was safe; the claim is in doubt, which is the truth.
+            return fs::remove_file(path);
+        }
+        if name == LOCK || name.ends_with(UNREADABLE) {
+            return Ok(());
+        }
+        match decode(&fs::read(path)?) {
+            Some(word) => {
+                let entry = Entry { word, path: path.to_owned(), _renewal: None };
+                self.lock().entry(entry.word.key.index()).or_default().push(entry);
+                Ok(())
+            }
+            None => {
+                let aside = path.with_file_name(format!("{name}{UNREADABLE}"));
+                tracing::error!(file = %aside.display(), "a word in the completion journal cannot be read; it was set aside, and its claim will be in doubt");
+                fs::rename(path, aside)
+            }
+        }
+    }
+
+    /// How many words wait.
+    pub fn len(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Where it lies.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Keeps a word until the ledger takes it. When this returns, the word is on disk.
+    pub(crate) async fn keep(&self, ledger: &Ledger, word: Word, grant: Option<&Grant>) -> io::Result<()> {
+        let name = format!("{}-{}", word.key.index(), word.token);
+        let (dir, bytes) = (self.dir.clone(), encode(&word)?);
+        let path = tokio::task::spawn_blocking(move || write(&dir, &name, &bytes))
+            .await
+            .map_err(io::Error::other)??;
+        let renewal = grant.map(|grant| ledger.keep(&word.key, grant));
+        let entry = Entry { word, path, _renewal: renewal };
+        self.lock().entry(entry.word.key.index()).or_default().push(entry);
+        self.waiting.set(self.count.fetch_add(1, Ordering::AcqRel) as f64 + 1.0);
+        self.wake.notify_one();
+        Ok(())
+    }
+
+    /// The outcome of a finished request that the ledger does not know yet.
+    pub(crate) fn outcome(&self, key: &Key) -> Option<(Fingerprint, Outcome)> {
+        if self.is_empty() {
+            return None;
+        }
+        self.lock().get(&key.index())?.iter().find_map(|entry| match &entry.word.settle {
+            Settle::Complete(outcome) => Some((entry.word.fingerprint, outcome.clone())),
+            Settle::Release | Settle::Doubt(_) | Settle::Renew { .. } => None,
+        })
+    }
+
+    /// Hands in what waits, once. Returns how many still wait.
+    pub async fn drain(&self, ledger: &Ledger) -> usize {
+        let words: Vec<Word> = self.lock().values().flatten().map(|entry| entry.word.clone()).collect();
+        for word in words {
+            match hand_in(ledger, &word).await {
+                Ok(Settled::Applied) => self.forget(&word),
+                Ok(Settled::Stale(now)) => {
+                    tracing::warn!(index = %word.key.index(), ?now, "the ledger has another word on a claim of the completion journal, and it stays");
+                    self.forget(&word);
+                }
+                Err(error) if error.is_transient() => {
+                    tracing::debug!(%error, "the ledger does not take what waits in the completion journal yet");
+                    break;
+                }
+                Err(error) => {
+                    tracing::error!(index = %word.key.index(), %error, "the ledger refuses a word of the completion journal; it stays there");
+                }
+            }
+        }
+        self.len()
+    }
+
+    /// Hands in what waits, again and again, until it is stopped.
+    pub async fn work(self: Arc<Self>, ledger: Ledger, stop: CancellationToken) {
+        let mut pause = PAUSE.0;
+        loop {
+            let next = async {
+                if self.is_empty() {
+                    self.wake.notified().await;
+                }
+                tokio::time::sleep(pause).await;
+            };
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = next => {}
+            }
+            pause = if self.drain(&ledger).await == 0 { PAUSE.0 } else { (pause * 2).min(PAUSE.1) };
+        }
+    }
+
+    fn forget(&self, word: &Word) {
+        let removed = {
+            let mut entries = self.lock();
+            let Some(of_key) = entries.get_mut(&word.key.index()) else { return };
+            let at = of_key.iter().position(|entry| entry.word.token == word.token);
+            let removed = at.map(|at| of_key.remove(at));
+            if of_key.is_empty() {
+                entries.remove(&word.key.index());
+            }
+            removed
+        };
+        let Some(entry) = removed else { return };
+        self.waiting.set(self.count.fetch_sub(1, Ordering::AcqRel) as f64 - 1.0);
+        if let Err(error) = fs::remove_file(&entry.path) {
+            // Handed in again after a restart, it changes nothing.
+            tracing::warn!(file = %entry.path.display(), %error, "a word that the ledger has taken could not be removed from the completion journal");
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Index, Vec<Entry>>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn hand_in(ledger: &Ledger, word: &Word) -> ichido_ledger::Result<Settled> {
+    match word.settle.clone() {
+        Settle::Complete(outcome) => ledger.complete(&word.key, word.token, outcome).await,
+        Settle::Release => ledger.release(&word.key, word.token).await,
+        Settle::Doubt(reason) => ledger.doubt(&word.key, word.token, reason).await,
+        Settle::Renew { lease_ms } => ledger.renew(&word.key, word.token, lease_ms).await,
+    }
+}
+
+fn write(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
+    let (half, path) = (dir.join(format!("{name}{HALF}")), dir.join(name));
+    let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&half)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&half, &path)?;
+    File::open(dir)?.sync_all()?;
+    Ok(path)
+}
+
+fn encode(word: &Word) -> io::Result<Vec<u8>> {
+    let none = Bytes::new();
+    let (said, reason, answer) = match &word.settle {
+        Settle::Complete(Outcome::Kept(bytes)) => (Said::Complete, None, bytes),
+        Settle::Complete(Outcome::Tombstone(reason)) => (Said::Tombstone, Some(reason.clone()), &none),
+        Settle::Release => (Said::Release, None, &none),
+        Settle::Doubt(reason) => (Said::Doubt, Some(reason.clone()), &none),
+        Settle::Renew { .. } => return Err(io::Error::other("a renewal is not a last word")),
+    };
+    let line = Line {
+        tenant: word.key.scope().tenant.clone(),
+        route: word.key.scope().route.clone(),
+        key: word.key.text().to_owned(),
+        token: word.token.to_string(),
+        fingerprint: word.fingerprint.to_string(),
+        word: said,
+        reason,
+    };
+    let mut rest = serde_json::to_vec(&line)?;
+    rest.push(b'\n');
+    rest.extend_from_slice(answer);
+    let mut bytes = format!("{FIRST_LINE}{}\n", hex::encode(Sha256::digest(&rest))).into_bytes();
+    bytes.append(&mut rest);
+    Ok(bytes)
+}
+
+fn decode(bytes: &[u8]) -> Option<Word> {
+    let rest = bytes.strip_prefix(FIRST_LINE.as_bytes())?;
+    let (sum, rest) = rest.split_at_checked(64)?;
+    let rest = rest.strip_prefix(b"\n")?;
+    if hex::encode(Sha256::digest(rest)).as_bytes() != sum {
+        return None;
+    }
+    let end = rest.iter().position(|byte| *byte == b'\n')?;
+    let line: Line = serde_json::from_slice(&rest[..end]).ok()?;
+    let answer = Bytes::copy_from_slice(&rest[end + 1..]);
+    let settle = match (line.word, line.reason) {
+        (Said::Complete, _) => Settle::Complete(Outcome::Kept(answer)),
+        (Said::Tombstone, reason) => Settle::Complete(Outcome::Tombstone(reason?)),
+        (Said::Release, _) => Settle::Release,
+        (Said::Doubt, reason) => Settle::Doubt(reason?),
+    };
+    let key = Key::new(Scope::new(line.tenant, line.route), line.key).ok()?;
+    Some(Word { key, token: line.token.parse().ok()?, fingerprint: line.fingerprint.parse().ok()?, settle })
+}
+
+#[cfg(test)]
+mod tests {
+    use ichido_core::{Claim, SystemClock};
+    use ichido_ledger::Settings;
+    use ichido_ledger::memory::Memory;
+
+    use super::*;
+
+    fn ledger() -> Ledger {
+        Ledger::new(Arc::new(Memory::new(Arc::new(SystemClock::default()), 100)), Settings::default())
+    }
+
+    async fn granted(ledger: &Ledger, key: &str) -> (Key, Grant) {
+        let request = ledger.request(Key::unscoped(key).unwrap());
+        let Claim::Granted(grant) = ledger.claim(&request).await.unwrap().claim else { panic!("granted") };
+        (request.key, grant)
+    }
+
+    fn word(key: &Key, grant: &Grant, settle: Settle) -> Word {
+        Word { key: key.clone(), token: grant.token, fingerprint: Fingerprint::of(["x"]), settle }
+    }
+
+    #[tokio::test]
+    async fn a_word_survives_its_process_and_reaches_the_ledger() {
+        let (dir, ledger) = (tempfile::tempdir().unwrap(), ledger());
+        let (key, grant) = granted(&ledger, "k").await;
+        let (other, other_grant) = granted(&ledger, "other").await;
+        let outcome = Outcome::kept(&b"line\nanother\0"[..]);
+        let journal = Journal::open(dir.path()).unwrap();
+        journal
+            .keep(&ledger, word(&key, &grant, Settle::Complete(outcome.clone())), Some(&grant))
+            .await
+            .unwrap();
+        journal.keep(&ledger, word(&other, &other_grant, Settle::Release), None).await.unwrap();
+        assert_eq!(journal.outcome(&key), Some((Fingerprint::of(["x"]), outcome.clone())));
+        assert_eq!(journal.outcome(&other), None);
+        assert!(Journal::open(dir.path()).unwrap_err().to_string().contains("held by another process"));
+        drop(journal);
+
+        let journal = Journal::open(dir.path()).unwrap();
+        assert_eq!(journal.len(), 2);
+        assert_eq!(journal.drain(&ledger).await, 0);
+        assert_eq!(ledger.claim(&ledger.request(key)).await.unwrap().claim, Claim::Done(outcome));
+        assert!(matches!(ledger.claim(&ledger.request(other)).await.unwrap().claim, Claim::Granted(_)));
+        drop(journal);
+        assert!(Journal::open(dir.path()).unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_damaged_word_is_set_aside_and_a_half_one_forgotten() {
+        let (dir, ledger) = (tempfile::tempdir().unwrap(), ledger());
+        let (key, grant) = granted(&ledger, "k").await;
+        let journal = Journal::open(dir.path()).unwrap();
+        let said = word(&key, &grant, Settle::Complete(Outcome::Tombstone("large".to_owned())));
+        journal.keep(&ledger, said, None).await.unwrap();
+        let path = journal.lock().values().flatten().next().unwrap().path.clone();
+        drop(journal);
+        let mut bytes = fs::read(&path).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        fs::write(&path, bytes).unwrap();
+        fs::write(dir.path().join("x.half"), "torn").unwrap();
+
+        assert!(Journal::open(dir.path()).unwrap().is_empty());
+        let names: Vec<_> = fs::read_dir(dir.path())
+            .unwrap()
+            .map(|file| file.unwrap().file_name().into_string().unwrap())
+            .collect();
+        assert!(names.iter().any(|name| name.ends_with(UNREADABLE)), "{names:?}");
+        assert!(!names.iter().any(|name| name.ends_with(HALF)), "{names:?}");
+    }
+}

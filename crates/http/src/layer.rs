@@ -1,0 +1,202 @@
+//! The layer and its service: which requests are claimed, which pass.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use ichido_ledger::{BoxError, Ledger};
+use pin_project_lite::pin_project;
+use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::body::AnswerBody;
+use crate::failure::IntoFailure;
+use crate::journal::Journal;
+use crate::meters::{Meters, Trace};
+use crate::policy::Policy;
+use crate::request::RequestBody;
+use crate::rules::Rules;
+use crate::work;
+
+/// Makes the requests to a service happen once for each key.
+///
+/// ```
+/// # use std::convert::Infallible;
+/// # use bytes::Bytes;
+/// # use http::{Request, Response};
+/// # use http_body_util::Full;
+/// # use ichido_http::{IdempotencyLayer, RequestBody, Rules};
+/// # use tower_layer::Layer;
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// #[derive(Clone)]
+/// struct Orders;
+/// # impl tower_service::Service<Request<RequestBody<Full<Bytes>>>> for Orders {
+/// #     type Response = Response<Full<Bytes>>;
+/// #     type Error = Infallible;
+/// #     type Future = std::future::Ready<Result<Self::Response, Infallible>>;
+/// #     fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), Infallible>> { std::task::Poll::Ready(Ok(())) }
+/// #     fn call(&mut self, _: Request<RequestBody<Full<Bytes>>>) -> Self::Future { std::future::ready(Ok(Response::new(Full::default()))) }
+/// # }
+/// let ledger = ichido_ledger::open("memory:", ichido_ledger::Settings::default()).await?;
+/// let layer = IdempotencyLayer::new(ledger, Rules::default());
+/// let mut service = layer.layer(Orders);
+/// # use tower_service::Service;
+/// let order = || Request::post("/orders").header("idempotency-key", "\"k1\"").body(Full::<Bytes>::default());
+/// assert!(!service.call(order()?).await?.headers().contains_key("idempotency-replayed"));
+/// assert_eq!(service.call(order()?).await?.headers()["idempotency-replayed"], "true");
+/// layer.drain().await;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct IdempotencyLayer {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) rules: Rules,
+    pub(crate) ledger: Ledger,
+    pub(crate) fallback: Option<Ledger>,
+    pub(crate) journal: Option<Arc<Journal>>,
+    pub(crate) tasks: TaskTracker,
+    pub(crate) slots: Arc<Semaphore>,
+    pub(crate) meters: Meters,
+    policy: Policy,
+}
+
+impl IdempotencyLayer {
+    /// A layer with these rules, on this ledger.
+    pub fn new(ledger: Ledger, rules: Rules) -> Self {
+        Self::with(ledger, rules, None, None)
+    }
+
+    /// The same, with a ledger for routes that go on during an outage, and a journal for what an outage would lose.
+    pub fn with(
+        ledger: Ledger,
+        rules: Rules,
+        fallback: Option<Ledger>,
+        journal: Option<Arc<Journal>>,
+    ) -> Self {
+        let shared = Shared {
+            fallback,
+            journal,
+            tasks: TaskTracker::new(),
+            slots: Arc::new(Semaphore::new(rules.inflight_max.min(Semaphore::MAX_PERMITS))),
+            meters: Meters::new(&rules),
+            policy: Policy::new(&rules),
+            ledger,
+            rules,
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Waits for the keyed work under way. New requests are still taken: stop those first.
+    pub async fn drain(&self) {
+        self.shared.tasks.close();
+        self.shared.tasks.wait().await;
+    }
+
+    /// How much keyed work is under way.
+    pub fn in_flight(&self) -> usize {
+        self.shared.tasks.len()
+    }
+}
+
+impl<S> Layer<S> for IdempotencyLayer {
+    type Service = Idempotent<S>;
+
+    fn layer(&self, inner: S) -> Idempotent<S> {
+        Idempotent { inner, shared: self.shared.clone() }
+    }
+}
+
+/// A service behind the layer.
+#[derive(Clone, Debug)]
+pub struct Idempotent<S> {
+    inner: S,
+    shared: Arc<Shared>,
+}
+
+impl<S, B, A> Service<Request<B>> for Idempotent<S>
+where
+    S: Service<Request<RequestBody<B>>, Response = Response<A>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: IntoFailure + Send + 'static,
+    B: Body<Data = Bytes> + Unpin + Send + 'static,
+    B::Error: Into<BoxError> + Send,
+    A: Body<Data = Bytes> + Unpin + Send + 'static,
+    A::Error: Into<BoxError> + Send,
+{
+    type Response = Response<AnswerBody<A>>;
+    type Error = S::Error;
+    type Future = Answering<S::Future, S::Error, A>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let (parts, body) = request.into_parts();
+        let Some(route) = self.shared.rules.route(&parts.method, parts.uri.path()) else {
+            if let Some(policy) = self.shared.policy.answer(&parts) {
+                return Answering::Said { response: Some(policy) };
+            }
+            let request = Request::from_parts(parts, RequestBody::passed(body));
+            return Answering::Passed { future: self.inner.call(request) };
+        };
+        // The service that was asked whether it is ready is the one that is called.
+        let next = self.inner.clone();
+        let inner = std::mem::replace(&mut self.inner, next);
+        let trace = Trace {
+            started: Instant::now(),
+            route,
+            method: parts.method.clone(),
+            index: None,
+            attempt: 0,
+            degraded: false,
+        };
+        Answering::Keyed { future: Box::pin(work::keyed(self.shared.clone(), inner, trace, parts, body)) }
+    }
+}
+
+type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+pin_project! {
+    /// The future of an answer.
+    #[project = AnsweringProj]
+    #[allow(missing_docs, reason = "opaque to callers")]
+    pub enum Answering<F, E, A> {
+        #[doc(hidden)]
+        Passed { #[pin] future: F },
+        #[doc(hidden)]
+        Said { response: Option<Response<AnswerBody<A>>> },
+        #[doc(hidden)]
+        Keyed { future: Boxed<Result<Response<AnswerBody<A>>, E>> },
+    }
+}
+
+impl<F, E, A> Future for Answering<F, E, A>
+where
+    F: Future<Output = Result<Response<A>, E>>,
+{
+    type Output = Result<Response<AnswerBody<A>>, E>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project() {
+            AnsweringProj::Passed { future } => {
+                Poll::Ready(Ok(ready!(future.poll(cx))?.map(AnswerBody::passed)))
+            }
+            AnsweringProj::Said { response } => match response.take() {
+                Some(response) => Poll::Ready(Ok(response)),
+                None => Poll::Pending,
+            },
+            AnsweringProj::Keyed { future } => future.as_mut().poll(cx),
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Claims around an HTTP service.
+//!
+//! [`IdempotencyLayer`] is a tower layer: a request that carries a key is claimed, run once in a task of its own, and
+//! its answer is kept before it is sent; repeats get the kept answer. Everything else passes as it came.
+
+mod answer;
+mod body;
+mod failure;
+mod fingerprint;
+mod journal;
+pub mod key;
+mod layer;
+mod meters;
+mod observe;
+mod policy;
+mod prepare;
+mod problem;
+mod request;
+mod rules;
+mod run;
+mod source;
+mod tenant;
+mod verdict;
+mod work;
+
+pub use answer::{Answer, Unreadable, strip_hop_by_hop};
+pub use body::AnswerBody;
+pub use failure::{Failure, IntoFailure};
+pub use journal::Journal;
+pub use layer::{Answering, IdempotencyLayer, Idempotent};
+pub use problem::{Kind as ProblemKind, Problem};
+pub use request::RequestBody;
+pub use rules::{
+    FingerprintRule, InDoubt, InFlight, Match, Mode, NoStore, Outage, Route, Rules, ServerErrors, SetCookie,
+};
+pub use source::{IDEMPOTENCY_KEY, KeySource, Pointer, SourceError, Template};
+pub use tenant::{Tenant, TenantError, TenantOf};
+pub use verdict::{Verdict, verdict};

@@ -1,0 +1,135 @@
+//! What is counted, and the one log line of each keyed request.
+
+use std::time::{Duration, Instant};
+
+use http::{Method, StatusCode};
+use ichido_core::Index;
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+
+use crate::rules::{Mode, Rules};
+
+/// How a keyed request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    First,
+    Replayed,
+    Conflict,
+    Mismatch,
+    InDoubt,
+    NotKept,
+    Released,
+    Degraded,
+    Unprotected,
+    Refused,
+    Unavailable,
+    Overloaded,
+    Superseded,
+}
+
+const ENDS: [(End, &str); 13] = [
+    (End::First, "first"),
+    (End::Replayed, "replayed"),
+    (End::Conflict, "conflict"),
+    (End::Mismatch, "mismatch"),
+    (End::InDoubt, "in-doubt"),
+    (End::NotKept, "not-kept"),
+    (End::Released, "released"),
+    (End::Degraded, "degraded"),
+    (End::Unprotected, "unprotected"),
+    (End::Refused, "refused"),
+    (End::Unavailable, "unavailable"),
+    (End::Overloaded, "overloaded"),
+    (End::Superseded, "superseded"),
+];
+
+impl End {
+    pub(crate) fn as_str(self) -> &'static str {
+        ENDS[self as usize].1
+    }
+}
+
+pub(crate) struct Meters {
+    routes: Vec<[Counter; ENDS.len()]>,
+    seconds: Histogram,
+    pub(crate) inflight: Gauge,
+    pub(crate) unrecorded: Counter,
+}
+
+impl Meters {
+    pub(crate) fn new(rules: &Rules) -> Self {
+        let counters = rules.routes.iter().map(|route| {
+            let text = route.matches.to_string();
+            let name = match route.mode {
+                Mode::Enforce => "ichido_requests_total",
+                Mode::Observe => "ichido_observed_requests_total",
+            };
+            ENDS.map(|(_, end)| counter!(name, "route" => text.clone(), "outcome" => end))
+        });
+        Self {
+            routes: counters.collect(),
+            seconds: histogram!("ichido_request_seconds"),
+            inflight: gauge!("ichido_inflight"),
+            unrecorded: counter!("ichido_unrecorded_total"),
+        }
+    }
+}
+
+impl std::fmt::Debug for Meters {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Meters")
+    }
+}
+
+/// What is known of a keyed request while it is under way.
+#[derive(Clone, Debug)]
+pub(crate) struct Trace {
+    pub(crate) started: Instant,
+    pub(crate) route: usize,
+    pub(crate) method: Method,
+    pub(crate) index: Option<Index>,
+    pub(crate) attempt: u32,
+    pub(crate) degraded: bool,
+}
+
+impl Trace {
+    /// Counts the request and writes its line.
+    pub(crate) fn end(
+        &self,
+        meters: &Meters,
+        rules: &Rules,
+        end: End,
+        status: StatusCode,
+        detail: Option<&str>,
+    ) {
+        meters.routes[self.route][end as usize].increment(1);
+        let took: Duration = self.started.elapsed();
+        meters.seconds.record(took);
+        let route = &rules.routes[self.route];
+        tracing::info!(
+            target: "ichido::request",
+            key = self.index.map(|index| hex::encode(&index.as_bytes()[..8])),
+            method = self.method.as_str(),
+            route = %route.matches,
+            mode = route.mode.as_str(),
+            outcome = end.as_str(),
+            status = status.as_u16(),
+            attempt = self.attempt,
+            degraded = self.degraded,
+            ms = took.as_micros() as f64 / 1000.0,
+            detail,
+            "keyed request"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_end_has_its_word() {
+        for (at, (end, _)) in ENDS.iter().enumerate() {
+            assert_eq!(*end as usize, at);
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The rules as they are published: which operations need a key, its form, how long it is remembered.
+
+use std::fmt::Write as _;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, VARY, X_CONTENT_TYPE_OPTIONS};
+use http::request::Parts;
+use http::{Method, Response, StatusCode};
+use serde_json::{Value, json};
+
+use crate::key::MAX_CHARS;
+use crate::problem;
+use crate::rules::{FingerprintRule, InDoubt, InFlight, Mode, Route, Rules};
+
+const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a;background:#fff}\
+table{border-collapse:collapse;width:100%;margin:1rem 0}th,td{text-align:left;vertical-align:top;padding:.4rem .6rem;border-bottom:1px solid #ccc}\
+code{background:#f2f2f2;padding:.1rem .25rem;border-radius:3px;overflow-wrap:anywhere}.scroll{overflow-x:auto}:target{background:#fff3c4}\
+@media(prefers-color-scheme:dark){body{color:#eee;background:#161616}code{background:#2a2a2a}th,td{border-color:#444}:target{background:#4a3d00}a{color:#8ab4f8}}";
+
+/// The published rules, written once.
+#[derive(Debug)]
+pub(crate) struct Policy {
+    path: String,
+    html: Bytes,
+    json: Bytes,
+}
+
+impl Policy {
+    pub(crate) fn new(rules: &Rules) -> Self {
+        let json = to_json(rules);
+        Self {
+            path: rules.policy_path.clone(),
+            html: to_html(rules).into(),
+            json: serde_json::to_vec_pretty(&json).unwrap_or_default().into(),
+        }
+    }
+
+    /// The answer, if the request asks for the rules.
+    pub(crate) fn answer<B: From<Bytes>>(&self, parts: &Parts) -> Option<Response<B>> {
+        let rest = parts.uri.path().strip_prefix(self.path.as_str())?;
+        let is_word = rest.strip_prefix('/').is_some_and(|word| problem::ALL.iter().any(|row| row.1 == word));
+        if !(rest.is_empty() || is_word) || !(parts.method == Method::GET || parts.method == Method::HEAD) {
+            return None;
+        }
+        let accept = parts.headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let (kind, body) = if accept.contains("text/html") {
+            ("text/html; charset=utf-8", &self.html)
+        } else {
+            ("application/json", &self.json)
+        };
+        let mut response = Response::new(B::from(body.clone()));
+        *response.status_mut() = StatusCode::OK;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, max-age=300"));
+        headers.insert(VARY, HeaderValue::from_static("accept"));
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        Some(response)
+    }
+}
+
+fn to_json(rules: &Rules) -> Value {
+    let operations = rules.routes.iter().map(|route| {
+        json!({
+            "match": route.matches.to_string(),
+            "key": route.keys.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "required": route.required && route.mode == Mode::Enforce,
+            "mode": route.mode.as_str(),
+            "remembered_seconds": route.retention.as_secs(),
+            "compared": compared(route),
+            "while_running": while_running(route),
+            "in_doubt": in_doubt(route),
+        })
+    });
+    let problems = problem::ALL.iter().map(|(_, word, status, title, advice)| {
+        json!({"type": format!("{}/{word}", rules.policy_path), "status": status, "title": title, "advice": advice})
+    });
+    json!({
+        "field": "Idempotency-Key",
+        "key": {
+            "format": if rules.strict_keys { "RFC 9651 String" } else { "RFC 9651 String, or the same without quotes" },
+            "min_characters": 1,
+            "max_characters": MAX_CHARS,
+            "recommended": "a UUID for each operation, and the same one on each retry",
+        },
+        "scope": rules.tenant.describe(),
+        "max_body_bytes": rules.body_max_bytes,
+        "operations": operations.collect::<Vec<_>>(),
+        "problems": problems.collect::<Vec<_>>(),
+    })
+}
+
+fn compared(route: &Route) -> &'static str {
+    match route.fingerprint {
+        FingerprintRule::Raw => "the body, byte by byte",
+        FingerprintRule::Json(_) => "the body as JSON, whatever its order and white space",
+        FingerprintRule::None => "not compared",
+    }
+}
+
+fn while_running(route: &Route) -> String {
+    match route.in_flight {
+        InFlight::Conflict => "409 at once".to_owned(),
+        InFlight::Wait(time) => format!("waits for the first answer, at most {} ms", time.as_millis()),
+    }
+}
+
+fn in_doubt(route: &Route) -> &'static str {
+    match route.in_doubt {
+        InDoubt::Reject => "409 until the outcome is known",
+        InDoubt::Retry => "run again, with the same key",
+    }
+}
+
+fn to_html(rules: &Rules) -> String {
+    let json = to_json(rules);
+    let mut rows = String::new();
+    for operation in json["operations"].as_array().into_iter().flatten() {
+        let keys: Vec<_> =
+            operation["key"].as_array().into_iter().flatten().filter_map(Value::as_str).map(escape).collect();
+        let text = |name: &str| escape(operation[name].as_str().unwrap_or_default());
+        let required = match (operation["mode"].as_str(), operation["required"].as_bool()) {
+            (Some("observe"), _) => "observed only",
+            (_, Some(true)) => "required",
+            _ => "optional",
+        };
+        let _ = write!(
+            rows,
+            "<tr><td><code>{}</code></td><td>{required}<br><code>{}</code></td><td>{} s</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            text("match"),
+            keys.join("</code>, <code>"),
+            operation["remembered_seconds"],
+            text("compared"),
+            text("while_running"),
+            text("in_doubt"),
+        );
+    }
+    let mut problems = String::new();
+    for (_, word, status, title, advice) in problem::ALL {
+        let _ = write!(
+            problems,
+            "<tr id=\"{word}\"><td><code>{word}</code></td><td>{status}</td><td>{}</td><td>{}</td></tr>",
+            escape(title),
+            escape(advice)
+        );
+    }
+    let format = escape(json["key"]["format"].as_str().unwrap_or_default());
+    let scope = escape(&rules.tenant.describe());
+    format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
+<title>Idempotency-Key rules</title><style>{STYLE}</style></head><body><main><h1>Idempotency-Key rules</h1>\
+<p>Requests to this API may be sent again safely: send the field <code>Idempotency-Key</code> with a value of its own for each \
+operation (a UUID is a good one), and <strong>the same value on each retry</strong> of that operation.</p>\
+<p>Format: {format}, 1 to {MAX_CHARS} characters. Scope: {scope}. Another path, query or method under the same key is another \
+operation. A repeated answer carries <code>Idempotency-Replayed: true</code>.</p>\
+<h2>Operations</h2><div class=\"scroll\"><table><thead><tr><th>Operation</th><th>Key</th><th>Remembered for</th><th>Compared</th>\
+<th>While the first runs</th><th>In doubt</th></tr></thead><tbody>{rows}</tbody></table></div>\
+<h2>Problems</h2><div class=\"scroll\"><table><thead><tr><th>Type</th><th>Status</th><th>Meaning</th><th>What to do</th></tr></thead>\
+<tbody>{problems}</tbody></table></div></main></body></html>\n"
+    )
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    fn get(path: &str, accept: &str) -> Option<Response<Bytes>> {
+        let rules = Rules {
+            routes: vec![Route { matches: "POST /a/<b>".parse().unwrap(), ..Route::default() }],
+            ..Rules::default()
+        };
+        let request = Request::get(path).header("accept", accept).body(()).unwrap();
+        Policy::new(&rules).answer(&request.into_parts().0)
+    }
+
+    #[test]
+    fn the_rules_are_there_for_programs_and_for_people() {
+        let json = get("/.well-known/idempotency", "*/*").unwrap();
+        let json: Value = serde_json::from_slice(json.body()).unwrap();
+        assert_eq!(json["operations"][0]["remembered_seconds"], 86_400);
+        assert_eq!(json["operations"][0]["required"], true);
+        assert_eq!(json["key"]["max_characters"], 255);
+        assert_eq!(json["problems"].as_array().unwrap().len(), problem::ALL.len());
+        let html = get("/.well-known/idempotency/in-doubt", "text/html,*/*").unwrap();
+        let html = std::str::from_utf8(html.body()).unwrap();
+        assert!(html.contains("POST /a/&lt;b&gt;") && html.contains("id=\"in-doubt\""), "{html}");
+    }
+
+    #[test]
+    fn other_places_are_the_services_own() {
+        assert!(get("/.well-known/idempotency2", "*/*").is_none());
+        assert!(get("/.well-known/idempotency/unknown", "*/*").is_none());
+        assert!(get("/", "*/*").is_none());
+    }
+}

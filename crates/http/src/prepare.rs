@@ -1,0 +1,186 @@
+//! From a request to a claim: its key, its tenant, its body, its fingerprint.
+
+use bytes::Bytes;
+use http::request::Parts;
+use http_body::Body;
+use ichido_core::{ClaimRequest, InDoubtPolicy, Key, Scope};
+use ichido_ledger::BoxError;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::fingerprint;
+use crate::layer::Shared;
+use crate::problem::{Kind, Problem};
+use crate::request::{Collected, Refused, RequestBody, collect};
+use crate::rules::{FingerprintRule, InDoubt, Mode, Route};
+use crate::tenant::TenantError;
+
+/// A path longer than this is kept by its hash.
+const ROUTE_BYTES: usize = 512;
+
+/// What to do with a request.
+pub(crate) enum Prepared<B> {
+    /// It needs no key and has none.
+    Pass(Parts, RequestBody<B>),
+    /// It cannot be claimed. The body, if it can still be passed on.
+    Refuse(Problem, Parts, Option<RequestBody<B>>),
+    /// It can be claimed.
+    Ready(Box<Ready>),
+}
+
+/// A request that can be claimed.
+pub(crate) struct Ready {
+    pub(crate) parts: Parts,
+    pub(crate) body: Collected,
+    pub(crate) claim: ClaimRequest,
+}
+
+/// Reads what is needed for a claim.
+pub(crate) async fn prepare<B>(shared: &Shared, route: &Route, parts: Parts, body: B) -> Prepared<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<BoxError> + Send,
+{
+    let rules = &shared.rules;
+    let refuse = |problem, parts, body| Prepared::Refuse(problem, parts, Some(RequestBody::passed(body)));
+    let in_head = route.keys.iter().take_while(|source| !source.is_in_body());
+    let in_head = in_head.map(|source| source.in_headers(&parts.headers, rules.strict_keys));
+    let found = match in_head.filter_map(Result::transpose).next().transpose() {
+        Ok(found) => found,
+        Err(error) => return refuse(Problem::new(Kind::KeyInvalid, error.to_string()), parts, body),
+    };
+    if found.is_none() && !route.keys.iter().any(|source| source.is_in_body()) {
+        return match route.required {
+            true => refuse(missing(route), parts, body),
+            false => Prepared::Pass(parts, RequestBody::passed(body)),
+        };
+    }
+    let tenant = match rules.tenant.of(&parts) {
+        Ok(tenant) => tenant,
+        Err(error) => return refuse(unknown(&error), parts, body),
+    };
+    let mut body = match collect(body, rules.body_memory_bytes, rules.body_max_bytes).await {
+        Ok(body) => body,
+        Err(refused) => return not_collected(refused, rules.body_max_bytes, parts),
+    };
+    match name(shared, route, &parts, &mut body, found, tenant).await {
+        Ok(Some(claim)) => Prepared::Ready(Box::new(Ready { parts, body, claim })),
+        Ok(None) => Prepared::Pass(parts, RequestBody::collected(body)),
+        Err(problem) => Prepared::Refuse(problem, parts, Some(RequestBody::collected(body))),
+    }
+}
+
+async fn name(
+    shared: &Shared,
+    route: &Route,
+    parts: &Parts,
+    body: &mut Collected,
+    found: Option<String>,
+    tenant: String,
+) -> Result<Option<ClaimRequest>, Problem> {
+    let disk = |error: std::io::Error| {
+        tracing::error!(%error, "a request body could not be kept on disk");
+        Problem::new(Kind::Overloaded, "the request body could not be kept").retry_after(5)
+    };
+    let wants_json = found.is_none() || matches!(route.fingerprint, FingerprintRule::Json(_));
+    let json = if wants_json { body.json().await.map_err(disk)? } else { None };
+    let text = match found {
+        Some(text) => text,
+        None => match in_body(shared, route, parts, json.as_ref(), body.digest)? {
+            Some(text) => text,
+            None if route.required => return Err(missing(route)),
+            None => return Ok(None),
+        },
+    };
+    let fingerprint = fingerprint::of(&route.fingerprint, parts, json, body.digest);
+    let key = Key::new(Scope::new(tenant, operation(route, parts)), text)
+        .map_err(|error| Problem::new(Kind::KeyInvalid, error.to_string()))?;
+    let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let in_doubt = match route.in_doubt {
+        InDoubt::Reject => InDoubtPolicy::Reject,
+        InDoubt::Retry => InDoubtPolicy::Retry { silent_ms: ms(route.timeout.unwrap_or_default()) },
+    };
+    Ok(Some(ClaimRequest {
+        fingerprint,
+        lease_ms: ms(route.lease),
+        retention_ms: ms(route.retention),
+        in_doubt,
+        ..shared.ledger.request(key)
+    }))
+}
+
+fn in_body(
+    shared: &Shared,
+    route: &Route,
+    parts: &Parts,
+    json: Option<&Value>,
+    digest: [u8; 32],
+) -> Result<Option<String>, Problem> {
+    for source in &route.keys {
+        let found = if source.is_in_body() {
+            source.in_body(json, digest)
+        } else {
+            source.in_headers(&parts.headers, shared.rules.strict_keys)
+        };
+        match found {
+            Ok(None) => {}
+            Ok(Some(text)) => return Ok(Some(text)),
+            Err(error) => return Err(Problem::new(Kind::KeyInvalid, error.to_string())),
+        }
+    }
+    Ok(None)
+}
+
+/// The part of the scope that names the operation: another method, path or query is another operation. A query may
+/// hold secrets, so it is kept by its hash. What is only observed does not meet what is enforced later.
+fn operation(route: &Route, parts: &Parts) -> String {
+    let short = |text: &str| hex::encode(&Sha256::digest(text)[..16]);
+    let mut text = match route.mode {
+        Mode::Enforce => String::new(),
+        Mode::Observe => "observe ".to_owned(),
+    };
+    text.push_str(parts.method.as_str());
+    text.push(' ');
+    match parts.uri.path() {
+        path if path.len() <= ROUTE_BYTES => text.push_str(path),
+        path => text.push_str(&format!("sha256:{}", short(path))),
+    }
+    if let Some(query) = parts.uri.query() {
+        text.push('?');
+        text.push_str(&short(query));
+    }
+    text
+}
+
+fn missing(route: &Route) -> Problem {
+    let places: Vec<_> = route.keys.iter().map(ToString::to_string).collect();
+    let detail = format!("this operation requires a key, and none was found in: {}", places.join(", "));
+    Problem::new(Kind::KeyMissing, detail)
+}
+
+fn unknown(error: &TenantError) -> Problem {
+    let problem = Problem::new(Kind::TenantUnknown, error.to_string());
+    match error {
+        TenantError::Unknown => problem,
+        TenantError::Unverified(_) => problem.unauthorized(),
+    }
+}
+
+fn not_collected<B>(refused: Refused<B>, most: u64, parts: Parts) -> Prepared<B> {
+    match refused {
+        Refused::TooLarge(read, rest) => {
+            let problem =
+                Problem::new(Kind::BodyTooLarge, format!("keyed requests may carry at most {most} bytes"));
+            Prepared::Refuse(problem, parts, Some(RequestBody::rejoined(read, rest)))
+        }
+        Refused::Broken(cause) => {
+            let problem = Problem::new(Kind::BodyBroken, format!("the body did not arrive whole: {cause}"));
+            Prepared::Refuse(problem, parts, None)
+        }
+        Refused::Disk(error) => {
+            tracing::error!(%error, "a request body could not be kept on disk");
+            let problem = Problem::new(Kind::Overloaded, "the request body could not be kept").retry_after(5);
+            Prepared::Refuse(problem, parts, None)
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The layer's own answers: `application/problem+json`, told from the application's by their `type`.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderValue, LINK, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{Response, StatusCode};
+use serde::Serialize;
+
+/// What is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the words and titles below say it")]
+pub enum Kind {
+    KeyMissing,
+    KeyInvalid,
+    TenantUnknown,
+    InFlight,
+    InDoubt,
+    AnswerNotKept,
+    BodyTooLarge,
+    BodyBroken,
+    KeyReused,
+    UpstreamUnreachable,
+    AnswerLost,
+    LedgerUnavailable,
+    Overloaded,
+    UpstreamTimeout,
+    HandlerFailed,
+}
+
+/// Word, status, title, and what a caller should do.
+type Row = (Kind, &'static str, u16, &'static str, &'static str);
+
+/// Every problem, in the order of the published rules.
+pub(crate) const ALL: [Row; 15] = [
+    (
+        Kind::KeyMissing,
+        "key-missing",
+        400,
+        "Idempotency-Key is missing",
+        "Send the request again with a key of its own.",
+    ),
+    (
+        Kind::KeyInvalid,
+        "key-invalid",
+        400,
+        "Idempotency-Key is invalid",
+        "Correct the key, then send the request again.",
+    ),
+    (
+        Kind::TenantUnknown,
+        "tenant-unknown",
+        400,
+        "The caller is not known",
+        "Send what tells whose key it is. With 401: refresh the token, then send the same key again.",
+    ),
+    (
+        Kind::InFlight,
+        "in-flight",
+        409,
+        "A request with this key is under way",
+        "Send the same request again after a moment; nothing needs to be corrected.",
+    ),
+    (
+        Kind::InDoubt,
+        "in-doubt",
+        409,
+        "The outcome of this request is not known",
+        "It may have taken effect. Ask the operator of the API before you use another key.",
+    ),
+    (
+        Kind::AnswerNotKept,
+        "answer-not-kept",
+        409,
+        "The request was done, but its answer was not kept",
+        "Do not send it again; look up what it did.",
+    ),
+    (Kind::BodyTooLarge, "body-too-large", 413, "The request body is too large", "Send less."),
+    (
+        Kind::BodyBroken,
+        "body-broken",
+        400,
+        "The request body did not arrive whole",
+        "Nothing was done. Send the same request again.",
+    ),
+    (
+        Kind::KeyReused,
+        "key-reused",
+        422,
+        "The key was used for another request",
+        "Use a new key for a new request, and the same body for a repeat.",
+    ),
+    (
+        Kind::UpstreamUnreachable,
+        "upstream-unreachable",
+        502,
+        "The service could not be reached",
+        "Nothing was done. Send the same request again.",
+    ),
+    (
+        Kind::AnswerLost,
+        "answer-lost",
+        502,
+        "The answer of the service was lost",
+        "It may have taken effect. A repeat with the same key is safe.",
+    ),
+    (
+        Kind::LedgerUnavailable,
+        "ledger-unavailable",
+        503,
+        "Keys cannot be checked just now",
+        "Nothing was done. Send the same request again later.",
+    ),
+    (
+        Kind::Overloaded,
+        "overloaded",
+        503,
+        "Too many requests are under way",
+        "Nothing was done. Send the same request again later.",
+    ),
+    (
+        Kind::UpstreamTimeout,
+        "upstream-timeout",
+        504,
+        "The service did not answer in time",
+        "It may have taken effect. A repeat with the same key is safe.",
+    ),
+    (Kind::HandlerFailed, "handler-failed", 500, "The service failed", "A repeat with the same key is safe."),
+];
+
+impl Kind {
+    fn row(self) -> &'static Row {
+        &ALL[self as usize]
+    }
+
+    /// The last segment of its `type`.
+    pub fn word(self) -> &'static str {
+        self.row().1
+    }
+
+    /// Its status, unless the problem says otherwise.
+    pub fn status(self) -> StatusCode {
+        StatusCode::from_u16(self.row().2).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+}
+
+/// An answer of the layer's own.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    /// What is wrong.
+    pub kind: Kind,
+    detail: Cow<'static, str>,
+    retry_after: Option<u64>,
+    status: StatusCode,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    r#type: &'a str,
+    title: &'a str,
+    status: u16,
+    detail: &'a str,
+}
+
+impl Problem {
+    pub(crate) fn new(kind: Kind, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind, detail: detail.into(), retry_after: None, status: kind.status() }
+    }
+
+    pub(crate) fn retry_after(mut self, seconds: u64) -> Self {
+        self.retry_after = Some(seconds);
+        self
+    }
+
+    pub(crate) fn unauthorized(mut self) -> Self {
+        self.status = StatusCode::UNAUTHORIZED;
+        self
+    }
+
+    /// The status of the answer.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    pub(crate) fn into_response<B: From<Bytes>>(self, policy_path: &str) -> Response<B> {
+        let (_, word, _, title, _) = *self.kind.row();
+        let kind = format!("{policy_path}/{word}");
+        let body = Body { r#type: &kind, title, status: self.status.as_u16(), detail: &self.detail };
+        let body = serde_json::to_vec(&body).unwrap_or_default();
+        let mut response = Response::new(B::from(Bytes::from(body)));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Ok(link) = HeaderValue::try_from(format!("<{policy_path}>; rel=\"describedby\"")) {
+            headers.insert(LINK, link);
+        }
+        if let Some(seconds) = self.retry_after {
+            headers.insert(RETRY_AFTER, seconds.into());
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer error=\"invalid_token\""));
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_has_its_row() {
+        for (at, row) in ALL.iter().enumerate() {
+            assert_eq!(row.0 as usize, at, "{}", row.1);
+            assert_eq!(row.0.status().as_u16(), row.2);
+        }
+    }
+
+    #[test]
+    fn a_problem_names_its_type_and_links_to_the_rules() {
+        let response: Response<Bytes> =
+            Problem::new(Kind::InFlight, "wait").retry_after(1).into_response("/rules");
+        assert_eq!(response.status(), 409);
+        assert_eq!(response.headers()["content-type"], "application/problem+json");
+        assert_eq!(response.headers()["link"], "</rules>; rel=\"describedby\"");
+        assert_eq!(response.headers()["retry-after"], "1");
+        let body: serde_json::Value = serde_json::from_slice(response.body()).unwrap();
+        assert_eq!(body["type"], "/rules/in-flight");
+        assert_eq!((&body["status"], &body["detail"]), (&409.into(), &"wait".into()));
+    }
+}

@@ -1,0 +1,349 @@
+//! The body of a keyed request: read whole before anything is claimed, hashed on its way, on disk if it is large.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt;
+use ichido_ledger::BoxError;
+use pin_project_lite::pin_project;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use tokio::task::{JoinHandle, spawn_blocking};
+
+/// How much of a spilled body is read at once.
+const PIECE: usize = 64 * 1024;
+/// How long a client may pause within a body.
+pub(crate) const PAUSE: Duration = Duration::from_secs(30);
+
+/// A request body that arrived.
+#[derive(Debug)]
+pub(crate) struct Collected {
+    place: Place,
+    len: u64,
+    pub(crate) digest: [u8; 32],
+}
+
+#[derive(Debug)]
+enum Place {
+    Memory(Bytes),
+    /// Without a name: it is gone when it is closed.
+    Disk(File),
+}
+
+/// Why a body was not taken.
+#[derive(Debug)]
+pub(crate) enum Refused<B> {
+    /// Larger than allowed. What was read, and the rest.
+    TooLarge(Option<Collected>, B),
+    /// It did not arrive whole.
+    Broken(BoxError),
+    /// The disk did not take it.
+    Disk(io::Error),
+}
+
+/// Reads a body.
+pub(crate) async fn collect<B>(body: B, memory: u64, most: u64) -> Result<Collected, Refused<B>>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<BoxError>,
+{
+    if body.size_hint().lower() > most {
+        return Err(Refused::TooLarge(None, body));
+    }
+    let mut body = body;
+    let mut gather = Gather::default();
+    loop {
+        let Ok(next) = tokio::time::timeout(PAUSE, body.frame()).await else {
+            return Err(Refused::Broken("the sender paused for too long".into()));
+        };
+        let Some(frame) = next else { break };
+        let frame = frame.map_err(|error| Refused::Broken(error.into()))?;
+        // Trailers of a request are not kept: nothing that they could say is part of the effect's name.
+        let Ok(data) = frame.into_data() else { continue };
+        let len = gather.len + data.len() as u64;
+        gather = gather.push(data, memory).await.map_err(Refused::Disk)?;
+        if len > most {
+            let collected = gather.finish().map_err(Refused::Disk)?;
+            return Err(Refused::TooLarge(Some(collected), body));
+        }
+    }
+    gather.finish().map_err(Refused::Disk)
+}
+
+#[derive(Default)]
+struct Gather {
+    first: Bytes,
+    more: BytesMut,
+    disk: Option<File>,
+    len: u64,
+    hash: Sha256,
+}
+
+impl Gather {
+    async fn push(mut self, data: Bytes, memory: u64) -> io::Result<Self> {
+        self.hash.update(&data);
+        self.len += data.len() as u64;
+        if self.disk.is_none() && self.len <= memory {
+            // Most bodies come in one piece, and that piece is then the body.
+            if self.first.is_empty() && self.more.is_empty() {
+                self.first = data;
+            } else {
+                if self.more.is_empty() {
+                    self.more.extend_from_slice(&std::mem::take(&mut self.first));
+                }
+                self.more.extend_from_slice(&data);
+            }
+            return Ok(self);
+        }
+        let held = [std::mem::take(&mut self.first), std::mem::take(&mut self.more).freeze(), data];
+        let disk = self.disk.take();
+        let written = spawn_blocking(move || {
+            let mut disk = match disk {
+                Some(disk) => disk,
+                None => tempfile::tempfile()?,
+            };
+            held.iter().try_for_each(|piece| disk.write_all(piece))?;
+            Ok::<_, io::Error>(disk)
+        });
+        self.disk = Some(written.await.map_err(io::Error::other)??);
+        Ok(self)
+    }
+
+    fn finish(self) -> io::Result<Collected> {
+        let place = match self.disk {
+            Some(mut disk) => {
+                disk.rewind()?;
+                Place::Disk(disk)
+            }
+            None if self.more.is_empty() => Place::Memory(self.first),
+            None => Place::Memory(self.more.freeze()),
+        };
+        Ok(Collected { place, len: self.len, digest: self.hash.finalize().into() })
+    }
+}
+
+impl Collected {
+    /// The body itself, and an empty one in its place.
+    pub(crate) fn take(&mut self) -> Self {
+        let empty = Self { place: Place::Memory(Bytes::new()), len: 0, digest: [0; 32] };
+        std::mem::replace(self, empty)
+    }
+
+    /// The body as JSON, if it is.
+    pub(crate) async fn json(&mut self) -> io::Result<Option<Value>> {
+        match &mut self.place {
+            Place::Memory(bytes) => Ok(serde_json::from_slice(bytes).ok()),
+            Place::Disk(disk) => {
+                let mut file = disk.try_clone()?;
+                let parsed = spawn_blocking(move || {
+                    let value = serde_json::from_reader(io::BufReader::new(&mut file));
+                    file.rewind()?;
+                    match value {
+                        Ok(value) => Ok(Some(value)),
+                        Err(error) if error.is_io() => Err(io::Error::from(error)),
+                        Err(_) => Ok(None),
+                    }
+                });
+                parsed.await.map_err(io::Error::other)?
+            }
+        }
+    }
+}
+
+pin_project! {
+    /// The body that the service behind gets: as it came, or as it was read.
+    #[derive(Debug)]
+    pub struct RequestBody<B> {
+        read: Option<Reading>,
+        #[pin]
+        rest: Option<B>,
+    }
+}
+
+#[derive(Debug)]
+struct Reading {
+    left: u64,
+    place: Reader,
+}
+
+#[derive(Debug)]
+enum Reader {
+    Memory(Bytes),
+    Disk(File),
+    Busy(JoinHandle<io::Result<(File, Bytes)>>),
+    Gone,
+}
+
+impl<B> RequestBody<B> {
+    pub(crate) fn passed(body: B) -> Self {
+        Self { read: None, rest: Some(body) }
+    }
+
+    pub(crate) fn collected(collected: Collected) -> Self {
+        Self::joined(collected, None)
+    }
+
+    /// What was read of a body, and what was not.
+    pub(crate) fn rejoined(collected: Option<Collected>, rest: B) -> Self {
+        match collected {
+            Some(collected) => Self::joined(collected, Some(rest)),
+            None => Self::passed(rest),
+        }
+    }
+
+    fn joined(collected: Collected, rest: Option<B>) -> Self {
+        let place = match collected.place {
+            Place::Memory(bytes) => Reader::Memory(bytes),
+            Place::Disk(disk) => Reader::Disk(disk),
+        };
+        Self { read: Some(Reading { left: collected.len, place }), rest }
+    }
+}
+
+impl Reading {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        loop {
+            match std::mem::replace(&mut self.place, Reader::Gone) {
+                Reader::Gone => return Poll::Ready(None),
+                Reader::Memory(bytes) => {
+                    self.left = 0;
+                    return Poll::Ready((!bytes.is_empty()).then_some(Ok(bytes)));
+                }
+                Reader::Disk(_) if self.left == 0 => return Poll::Ready(None),
+                Reader::Disk(mut disk) => {
+                    let len = usize::try_from(self.left).unwrap_or(PIECE).min(PIECE);
+                    self.place = Reader::Busy(spawn_blocking(move || {
+                        let mut piece = vec![0; len];
+                        disk.read_exact(&mut piece)?;
+                        Ok((disk, piece.into()))
+                    }));
+                }
+                Reader::Busy(mut reading) => match pin!(&mut reading).poll(cx) {
+                    Poll::Pending => {
+                        self.place = Reader::Busy(reading);
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(Ok(Ok((disk, piece)))) => {
+                        self.left -= piece.len() as u64;
+                        self.place = Reader::Disk(disk);
+                        return Poll::Ready(Some(Ok(piece)));
+                    }
+                    Poll::Ready(Ok(Err(error))) => return Poll::Ready(Some(Err(error))),
+                    Poll::Ready(Err(error)) => return Poll::Ready(Some(Err(io::Error::other(error)))),
+                },
+            }
+        }
+    }
+}
+
+impl<B> Body for RequestBody<B>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = self.project();
+        if let Some(reading) = this.read {
+            if let Some(piece) = ready!(reading.poll(cx)) {
+                return Poll::Ready(Some(piece.map(Frame::data).map_err(Into::into)));
+            }
+            *this.read = None;
+        }
+        match this.rest.as_pin_mut() {
+            Some(rest) => rest.poll_frame(cx).map_err(Into::into),
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.read.as_ref().is_none_or(|reading| reading.left == 0)
+            && self.rest.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let left = self.read.as_ref().map_or(0, |reading| reading.left);
+        let mut hint = self.rest.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint);
+        if let Some(upper) = hint.upper() {
+            hint.set_upper(upper.saturating_add(left));
+        }
+        hint.set_lower(hint.lower().saturating_add(left));
+        hint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::{Full, StreamBody};
+
+    use super::*;
+
+    fn pieces(count: usize, size: usize) -> impl Body<Data = Bytes, Error = BoxError> + Unpin {
+        let pieces = (0..count)
+            .map(move |at| Ok(Frame::data(Bytes::from(vec![u8::try_from(at % 251).unwrap(); size]))));
+        StreamBody::new(futures_util::stream::iter(pieces))
+    }
+
+    async fn whole(collected: Collected) -> Bytes {
+        let body = RequestBody::<Full<Bytes>>::collected(collected);
+        assert!(body.size_hint().exact().is_some());
+        body.collect().await.unwrap().to_bytes()
+    }
+
+    #[tokio::test]
+    async fn a_spilled_body_is_the_same_body() {
+        let small = collect(pieces(40, 1000), 1 << 20, 1 << 30).await.ok().unwrap();
+        let spilled = collect(pieces(40, 1000), 5_500, 1 << 30).await.ok().unwrap();
+        assert!(matches!(small.place, Place::Memory(_)) && matches!(spilled.place, Place::Disk(_)));
+        assert_eq!((small.digest, small.len), (spilled.digest, spilled.len));
+        assert_eq!(whole(small).await, whole(spilled).await);
+        let large = collect(pieces(3, 200_000), 1000, 1 << 30).await.ok().unwrap();
+        assert_eq!(whole(large).await.len(), 600_000);
+    }
+
+    #[tokio::test]
+    async fn one_piece_is_not_copied() {
+        let piece = Bytes::from_static(b"{\"a\":1}");
+        let mut collected = collect(Full::new(piece.clone()), 100, 100).await.unwrap();
+        let Place::Memory(kept) = &collected.place else { panic!("in memory") };
+        assert_eq!(kept.as_ptr(), piece.as_ptr());
+        assert_eq!(collected.json().await.unwrap().unwrap()["a"], 1);
+    }
+
+    #[tokio::test]
+    async fn json_is_read_from_disk_and_the_body_is_whole_afterwards() {
+        let text = format!("{{\"a\":\"{}\"}}", "x".repeat(5000));
+        let mut collected = collect(Full::new(Bytes::from(text.clone())), 10, 10_000).await.unwrap();
+        assert_eq!(collected.json().await.unwrap().unwrap()["a"].as_str().unwrap().len(), 5000);
+        assert_eq!(whole(collected).await, text);
+    }
+
+    #[tokio::test]
+    async fn too_large_is_refused_before_it_is_read_or_as_soon_as_it_shows() {
+        let known = collect(Full::new(Bytes::from(vec![0; 101])), 10, 100).await;
+        assert!(matches!(known, Err(Refused::TooLarge(None, _))));
+        let Err(Refused::TooLarge(Some(read), rest)) = collect(pieces(20, 10), 30, 100).await else {
+            panic!("too large")
+        };
+        assert_eq!(read.len, 110);
+        let rejoined = RequestBody::rejoined(Some(read), rest).collect().await.unwrap().to_bytes();
+        assert_eq!(rejoined, pieces(20, 10).collect().await.unwrap().to_bytes());
+    }
+
+    #[tokio::test]
+    async fn a_cut_body_is_no_body() {
+        let cut = [Ok(Frame::data(Bytes::from_static(b"abc"))), Err(BoxError::from("cut"))];
+        let body = StreamBody::new(futures_util::stream::iter(cut));
+        assert!(matches!(collect(body, 100, 100).await, Err(Refused::Broken(_))));
+    }
+}

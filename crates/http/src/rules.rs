@@ -1,0 +1,360 @@
+//! The rules: which requests need a key, and what happens to those that have one.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use http::Method;
+use http::header::AUTHORIZATION;
+
+use crate::source::{IDEMPOTENCY_KEY, KeySource, Pointer, SourceError};
+use crate::tenant::Tenant;
+
+/// Everything that the layer is told.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// The first route that fits a request counts; a request that fits none passes.
+    pub routes: Vec<Route>,
+    /// Whose key it is.
+    pub tenant: Tenant,
+    /// Where the rules are published, and under which the problem types lie.
+    pub policy_path: String,
+    /// Take quoted keys only.
+    pub strict_keys: bool,
+    /// Larger request bodies go to disk while they are hashed.
+    pub body_memory_bytes: u64,
+    /// Larger request bodies are refused.
+    pub body_max_bytes: u64,
+    /// Larger answers are streamed and not kept.
+    pub answer_max_bytes: usize,
+    /// How much keyed work may be under way at once.
+    pub inflight_max: usize,
+}
+
+/// What happens to a keyed request.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// Which requests.
+    pub matches: Match,
+    /// Where the key may stand, tried in order.
+    pub keys: Vec<KeySource>,
+    /// Refuse a request without a key.
+    pub required: bool,
+    /// Enforce, or count and let pass.
+    pub mode: Mode,
+    /// A repeat while the first is under way.
+    pub in_flight: InFlight,
+    /// A repeat of a request whose end nobody knows.
+    pub in_doubt: InDoubt,
+    /// The ledger cannot be asked.
+    pub outage: Outage,
+    /// What an answer of 5xx means; `None`: 502 and 504 are doubt, the others are kept.
+    pub server_errors: Option<ServerErrors>,
+    /// What `Cache-Control: no-store` in an answer means.
+    pub no_store: NoStore,
+    /// Whether a repeat gets the cookies of the first answer.
+    pub set_cookie: SetCookie,
+    /// How long an answer is kept.
+    pub retention: Duration,
+    /// How long a claim holds without renewal.
+    pub lease: Duration,
+    /// How long the service behind may be silent. `None`: for ever.
+    pub timeout: Option<Duration>,
+    /// What tells a repeat from another request with the same key.
+    pub fingerprint: FingerprintRule,
+}
+
+/// How a body is compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FingerprintRule {
+    /// Byte by byte.
+    Raw,
+    /// As JSON: order of names and white space do not count, nor what lies at these places.
+    Json(Vec<Pointer>),
+    /// Not at all.
+    None,
+}
+
+macro_rules! words {
+    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)+ }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name { $($(#[$doc])* $variant,)+ }
+
+        impl $name {
+            /// As it is written in settings.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $word,)+ }
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = SourceError;
+            fn from_str(text: &str) -> Result<Self, SourceError> {
+                match text {
+                    $($word => Ok(Self::$variant),)+
+                    _ => Err(SourceError::new(format!("{text:?} is not one of: {}", [$($word),+].join(", ")))),
+                }
+            }
+        }
+    };
+}
+
+words! {
+    /// Whether the rules of a route bind.
+    Mode {
+        /// They do.
+        Enforce = "enforce",
+        /// They are counted, and everything passes.
+        Observe = "observe",
+    }
+}
+
+words! {
+    /// What a claim in doubt means for a repeat.
+    InDoubt {
+        /// 409 until someone knows.
+        Reject = "reject",
+        /// Run again.
+        Retry = "retry",
+    }
+}
+
+words! {
+    /// What to do while the ledger is out.
+    Outage {
+        /// Refuse.
+        Closed = "closed",
+        /// Go on with a local ledger.
+        Fallback = "fallback",
+        /// Run unprotected.
+        Open = "open",
+    }
+}
+
+words! {
+    /// What an answer of 5xx means.
+    ServerErrors {
+        /// An answer like any other.
+        Store = "store",
+        /// The route's word that nothing happened.
+        Release = "release",
+        /// Nobody knows.
+        Doubt = "doubt",
+    }
+}
+
+words! {
+    /// What `Cache-Control: no-store` in an answer means.
+    NoStore {
+        /// Nothing: that is about caches.
+        Keep = "keep",
+        /// The answer is not kept; the key is.
+        Tombstone = "tombstone",
+    }
+}
+
+words! {
+    /// Whether a repeat gets the cookies of the first answer.
+    SetCookie {
+        /// It does not.
+        Drop = "drop",
+        /// It does.
+        Keep = "keep",
+    }
+}
+
+/// What a repeat gets while the first is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InFlight {
+    /// 409 at once.
+    Conflict,
+    /// The first answer, or 409 after so long.
+    Wait(Duration),
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            routes: vec![Route::default()],
+            tenant: Tenant::Header(AUTHORIZATION),
+            policy_path: "/.well-known/idempotency".to_owned(),
+            strict_keys: false,
+            body_memory_bytes: 1 << 20,
+            body_max_bytes: 64 << 20,
+            answer_max_bytes: 1 << 20,
+            inflight_max: 10_000,
+        }
+    }
+}
+
+impl Default for Route {
+    fn default() -> Self {
+        Self {
+            matches: Match { methods: vec![Method::POST, Method::PATCH], path: vec![Segment::Rest] },
+            keys: vec![KeySource::Header(IDEMPOTENCY_KEY)],
+            required: true,
+            mode: Mode::Enforce,
+            in_flight: InFlight::Conflict,
+            in_doubt: InDoubt::Reject,
+            outage: Outage::Closed,
+            server_errors: None,
+            no_store: NoStore::Keep,
+            set_cookie: SetCookie::Drop,
+            retention: Duration::from_secs(86_400),
+            lease: Duration::from_secs(30),
+            timeout: None,
+            fingerprint: FingerprintRule::Raw,
+        }
+    }
+}
+
+impl Rules {
+    pub(crate) fn route(&self, method: &Method, path: &str) -> Option<usize> {
+        if method.is_safe() {
+            return None;
+        }
+        self.routes.iter().position(|route| route.matches.fits(method, path))
+    }
+}
+
+/// Methods and a path, as in `POST,PATCH /orders/*/items/**`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Match {
+    methods: Vec<Method>,
+    path: Vec<Segment>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Segment {
+    Is(String),
+    Any,
+    Rest,
+}
+
+impl Match {
+    fn fits(&self, method: &Method, path: &str) -> bool {
+        if !self.methods.contains(method) {
+            return false;
+        }
+        if self.path == [Segment::Rest] {
+            return true;
+        }
+        let mut parts = path.strip_prefix('/').unwrap_or(path).split('/');
+        for segment in &self.path {
+            match (segment, parts.next()) {
+                (Segment::Rest, _) => return true,
+                (Segment::Any, Some(part)) if !part.is_empty() => {}
+                (Segment::Is(text), Some(part)) if text == part => {}
+                _ => return false,
+            }
+        }
+        parts.next().is_none()
+    }
+}
+
+impl FromStr for Match {
+    type Err = SourceError;
+    fn from_str(text: &str) -> Result<Self, SourceError> {
+        let bad = |why: &str| {
+            SourceError::new(format!("{text:?} {why}; expected something like \"POST,PATCH /orders/**\""))
+        };
+        let (methods, path) = text.split_once(' ').ok_or_else(|| bad("has no path"))?;
+        let methods = methods.split(',').map(|name| name.trim().parse::<Method>());
+        let methods: Vec<Method> = methods.collect::<Result<_, _>>().map_err(|_| bad("names no method"))?;
+        if let Some(safe) = methods.iter().find(|method| method.is_safe() || **method == Method::CONNECT) {
+            return Err(bad(&format!("names {safe}, which needs no key")));
+        }
+        // An extension method that is a typing error of a known one would protect nothing.
+        if let Some(odd) =
+            methods.iter().find(|method| method.as_str().bytes().any(|byte| !byte.is_ascii_uppercase()))
+        {
+            return Err(bad(&format!("names the method {odd}; methods are written in capitals")));
+        }
+        let path =
+            path.trim().strip_prefix('/').ok_or_else(|| bad("has a path that does not begin with /"))?;
+        let path: Vec<Segment> = path
+            .split('/')
+            .map(|segment| match segment {
+                "**" => Ok(Segment::Rest),
+                "*" => Ok(Segment::Any),
+                text if text.contains('*') || text.contains(['?', '#']) => {
+                    Err(bad("has a segment that is neither text nor * nor **"))
+                }
+                text => Ok(Segment::Is(text.to_owned())),
+            })
+            .collect::<Result<_, _>>()?;
+        if path.iter().position(|segment| *segment == Segment::Rest).is_some_and(|at| at + 1 < path.len()) {
+            return Err(bad("has something behind **"));
+        }
+        Ok(Self { methods, path })
+    }
+}
+
+impl fmt::Display for Match {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let methods: Vec<_> = self.methods.iter().map(Method::as_str).collect();
+        write!(f, "{} ", methods.join(","))?;
+        self.path.iter().try_for_each(|segment| match segment {
+            Segment::Is(text) => write!(f, "/{text}"),
+            Segment::Any => f.write_str("/*"),
+            Segment::Rest => f.write_str("/**"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fits(text: &str, method: &str, path: &str) -> bool {
+        text.parse::<Match>().unwrap().fits(&method.parse().unwrap(), path)
+    }
+
+    #[test]
+    fn a_route_fits_methods_and_segments() {
+        assert!(fits("POST,PATCH /**", "PATCH", "/"));
+        assert!(!fits("POST,PATCH /**", "PUT", "/orders"));
+        assert!(fits("POST /orders", "POST", "/orders"));
+        assert!(!fits("POST /orders", "POST", "/orders/"));
+        assert!(!fits("POST /orders", "POST", "/orders/1"));
+        assert!(fits("POST /orders/*/pay", "POST", "/orders/17/pay"));
+        assert!(!fits("POST /orders/*/pay", "POST", "/orders//pay"));
+        assert!(fits("POST /orders/**", "POST", "/orders/1/2/3"));
+        assert!(fits("POST /orders/**", "POST", "/orders"));
+        assert!(!fits("POST /orders/**", "POST", "/ordersx"));
+        assert!(fits("POST /", "POST", "/"));
+    }
+
+    #[test]
+    fn a_match_is_written_as_it_is_read_and_nonsense_is_refused() {
+        for text in ["POST,PATCH /**", "DELETE /a/*/b", "POST /"] {
+            assert_eq!(text.parse::<Match>().unwrap().to_string(), text);
+        }
+        for text in [
+            "",
+            "POST",
+            "/orders",
+            "GET /x",
+            "POST orders",
+            "post /x",
+            "POST /a*",
+            "POST /**/a",
+            "POST /a?b=1",
+            "POST, /x",
+            "CONNECT /x",
+        ] {
+            assert!(text.parse::<Match>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn safe_methods_need_no_key_whatever_the_routes_say() {
+        let rules = Rules::default();
+        for method in [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE] {
+            assert_eq!(rules.route(&method, "/orders"), None);
+        }
+        assert_eq!(rules.route(&Method::POST, "/orders"), Some(0));
+        assert_eq!(rules.route(&Method::PUT, "/orders"), None);
+    }
+}

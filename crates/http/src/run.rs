@@ -1,0 +1,460 @@
+//! A granted claim: run the service, keep its answer, then send it.
+
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::response::Parts;
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body::{Body, Frame};
+use http_body_util::BodyExt;
+use ichido_core::{Grant, Limits, Now, Outcome, Settle, Settled};
+use ichido_ledger::BoxError;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout, timeout_at};
+use tower_service::Service;
+
+use crate::answer::{self, body_of, is_no_store, strip_hop_by_hop};
+use crate::body::AnswerBody;
+use crate::failure::{Failure, IntoFailure};
+use crate::journal::Word;
+use crate::meters::End;
+use crate::problem::{Kind, Problem};
+use crate::request::RequestBody;
+use crate::rules::{NoStore, SetCookie};
+use crate::verdict::{Verdict, verdict};
+use crate::work::{ATTEMPT, Job, LIFETIME, Reply, Said, in_doubt, in_flight, replay, send};
+
+/// How long the end of an answer of unknown length is waited for before its beginning is sent.
+const STREAM_AFTER: Duration = Duration::from_secs(2);
+/// Pieces of a streamed answer that wait for the client.
+const STREAM_AHEAD: usize = 16;
+
+/// Leave to run the service.
+pub(crate) struct Run {
+    pub(crate) job: Job,
+    pub(crate) grant: Grant,
+}
+
+/// What the service did.
+enum Ran<A> {
+    Answered(Response<A>),
+    Failed(Failure),
+    Panicked,
+}
+
+/// What was read of an answer before the first byte of it is sent.
+enum Read {
+    Whole(HeaderMap),
+    Large,
+    Failed(Failure),
+}
+
+impl Run {
+    pub(crate) async fn run<S, B, A>(self, inner: S, reply: Reply<A, S::Error>)
+    where
+        S: Service<Request<RequestBody<B>>, Response = Response<A>> + Send + 'static,
+        S::Future: Send,
+        S::Error: IntoFailure + Send + 'static,
+        B: Body<Data = Bytes> + Unpin + Send + 'static,
+        B::Error: Into<BoxError> + Send,
+        A: Body<Data = Bytes> + Unpin + Send + 'static,
+        A::Error: Into<BoxError> + Send,
+    {
+        let (ledger, key, grant) = (self.job.ledger().clone(), self.job.ready.claim.key.clone(), self.grant);
+        match ledger.confirm(&key, &grant).await {
+            Ok(true) => {}
+            Ok(false) => return send(&self.job, reply, in_flight()),
+            Err(error) => {
+                tracing::warn!(%error, "a claim could not be confirmed");
+                let problem =
+                    Problem::new(Kind::LedgerUnavailable, "the key could not be checked; nothing was done");
+                return send(&self.job, reply, (End::Unavailable, Err(problem.retry_after(1))));
+            }
+        }
+        // Most requests end long before a renewal is due, and need no renewing task.
+        let renewing = async {
+            tokio::time::sleep(Duration::from_millis(grant.lease_ms / 6)).await;
+            let _renewal = ledger.keep(&key, &grant);
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            () = self.work(inner, reply) => {}
+            () = renewing => {}
+        }
+    }
+
+    async fn work<S, B, A>(mut self, inner: S, reply: Reply<A, S::Error>)
+    where
+        S: Service<Request<RequestBody<B>>, Response = Response<A>> + Send + 'static,
+        S::Error: IntoFailure,
+        B: Body<Data = Bytes> + Unpin + Send + 'static,
+        A: Body<Data = Bytes> + Unpin + Send + 'static,
+        A::Error: Into<BoxError> + Send,
+    {
+        let limit = self.job.route().timeout;
+        let said = match call(inner, self.request(), limit).await {
+            Ran::Failed(failure) => self.failed(failure).await,
+            Ran::Panicked => self.panicked().await,
+            Ran::Answered(response) => {
+                let (mut head, mut body) = response.into_parts();
+                strip_hop_by_hop(&mut head.headers);
+                let mut pieces = Vec::new();
+                match self.read(&head, &mut body, &mut pieces).await {
+                    Read::Whole(trailers) => self.whole(head, pieces, trailers).await,
+                    Read::Failed(failure) => self.failed(failure).await,
+                    Read::Large => return self.stream(head, pieces, body, reply).await,
+                }
+            }
+        };
+        send(&self.job, reply, said);
+    }
+
+    fn request<B>(&mut self) -> Request<RequestBody<B>> {
+        let ready = &mut self.job.ready;
+        let mut parts = Request::new(()).into_parts().0;
+        std::mem::swap(&mut parts, &mut ready.parts);
+        parts.headers.remove(ATTEMPT);
+        if self.grant.attempt > 1 {
+            parts.headers.insert(ATTEMPT, self.grant.attempt.into());
+        }
+        Request::from_parts(parts, RequestBody::collected(ready.body.take()))
+    }
+
+    /// Reads an answer up to the cap.
+    async fn read<A>(&self, head: &Parts, body: &mut A, pieces: &mut Vec<Bytes>) -> Read
+    where
+        A: Body<Data = Bytes> + Unpin,
+        A::Error: Into<BoxError> + Send,
+    {
+        let most = self.job.shared.rules.answer_max_bytes;
+        let known = body.size_hint().exact().or_else(|| declared(head));
+        if is_event_stream(&head.headers) || known.is_some_and(|len| len > most as u64) {
+            return Read::Large;
+        }
+        let started = Instant::now();
+        let mut len = 0;
+        loop {
+            // Of an answer whose length is known every byte is worth waiting for; another one may be endless.
+            let until = match known {
+                Some(_) => self.job.route().timeout.map(|limit| Instant::now() + limit),
+                None => Some(started + STREAM_AFTER),
+            };
+            let next = match until {
+                Some(until) => timeout_at(until, body.frame()).await,
+                None => Ok(body.frame().await),
+            };
+            match next {
+                Err(_) if known.is_none() => return Read::Large,
+                Err(_) => return Read::Failed(Failure::TimedOut("the answer stopped coming".into())),
+                Ok(None) => return Read::Whole(HeaderMap::new()),
+                Ok(Some(Err(error))) => return Read::Failed(Failure::Lost(error.into())),
+                Ok(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(data) => {
+                        len += data.len();
+                        pieces.push(data);
+                        if len > most {
+                            return Read::Large;
+                        }
+                    }
+                    Err(frame) => return Read::Whole(frame.into_trailers().unwrap_or_default()),
+                },
+            }
+        }
+    }
+
+    async fn whole<A>(&self, head: Parts, pieces: Vec<Bytes>, trailers: HeaderMap) -> Said<A> {
+        let route = self.job.route();
+        match verdict(head.status, route.server_errors) {
+            Verdict::Release => {
+                self.say(Settle::Release).await;
+                (End::Released, Ok(answer(head, pieces, trailers)))
+            }
+            Verdict::Doubt => {
+                self.say(Settle::Doubt(format!("the service answered {}", head.status.as_u16()))).await;
+                (End::InDoubt, Ok(answer(head, pieces, trailers)))
+            }
+            Verdict::Store => self.store(head, pieces, trailers).await,
+        }
+    }
+
+    async fn store<A>(&self, mut head: Parts, pieces: Vec<Bytes>, trailers: HeaderMap) -> Said<A> {
+        let (outcome, body) = self.outcome(&head, &pieces, &trailers);
+        match self.complete(outcome).await {
+            Ok(()) => {
+                head.headers.insert(LIFETIME, self.job.route().retention.as_secs().into());
+                let response = match body {
+                    Some(body) => Response::from_parts(head, AnswerBody::whole(body, trailers)),
+                    None => answer(head, pieces, trailers),
+                };
+                (if self.job.trace.degraded { End::Degraded } else { End::First }, Ok(response))
+            }
+            Err(Now::Done(winner)) => {
+                let (_, answer) = replay(&self.job, winner);
+                (End::Superseded, answer)
+            }
+            Err(Now::Running) => in_flight(),
+            Err(Now::InDoubt) => in_doubt(self.job.route()),
+            Err(Now::Absent) => (End::Superseded, Ok(answer(head, pieces, trailers))),
+        }
+    }
+
+    /// What is kept of an answer, and the body inside it.
+    fn outcome(&self, head: &Parts, pieces: &[Bytes], trailers: &HeaderMap) -> (Outcome, Option<Bytes>) {
+        let route = self.job.route();
+        if route.no_store == NoStore::Tombstone && is_no_store(&head.headers) {
+            return (Outcome::Tombstone("the service asked that its answer be not stored".to_owned()), None);
+        }
+        let packed = answer::pack(head, trailers, route.set_cookie == SetCookie::Keep, pieces);
+        match packed.filter(|packed| packed.len() <= Limits::STANDARD.outcome_bytes) {
+            Some(packed) => {
+                let body = body_of(&packed, pieces.iter().map(Bytes::len).sum());
+                (Outcome::Kept(packed), Some(body))
+            }
+            None => (Outcome::Tombstone("the answer was too large to be kept".to_owned()), None),
+        }
+    }
+
+    /// Records the outcome. An error is what holds instead: the claim was taken over.
+    async fn complete(&self, outcome: Outcome) -> Result<(), Now> {
+        let key = &self.job.ready.claim.key;
+        match self.job.ledger().complete(key, self.grant.token, outcome.clone()).await {
+            Ok(Settled::Applied) => Ok(()),
+            Ok(Settled::Stale(now)) => Err(now),
+            Err(error) => {
+                // The effect has happened: its answer goes to the caller, its record to a place that lasts.
+                self.job.shared.meters.unrecorded.increment(1);
+                self.keep(Settle::Complete(outcome), &error).await;
+                Ok(())
+            }
+        }
+    }
+
+    /// A last word other than completion. What the ledger does not take now it hears later.
+    async fn say(&self, word: Settle) {
+        let (ledger, key, token) = (self.job.ledger(), &self.job.ready.claim.key, self.grant.token);
+        let settled = match word.clone() {
+            Settle::Release => ledger.release(key, token).await,
+            Settle::Doubt(reason) => ledger.doubt(key, token, reason).await,
+            Settle::Complete(outcome) => ledger.complete(key, token, outcome).await,
+            Settle::Renew { lease_ms } => ledger.renew(key, token, lease_ms).await,
+        };
+        match settled {
+            Ok(Settled::Applied) => {}
+            Ok(Settled::Stale(_)) => {
+                tracing::warn!(index = %key.index(), "the claim was taken over before it was settled");
+            }
+            Err(error) => self.keep(word, &error).await,
+        }
+    }
+
+    async fn keep(&self, settle: Settle, error: &ichido_ledger::Error) {
+        let claim = &self.job.ready.claim;
+        let index = claim.key.index();
+        let Some(journal) = &self.job.shared.journal else {
+            tracing::error!(%index, %error, "the outcome of a request was not recorded; its claim will be in doubt");
+            return;
+        };
+        let word =
+            Word { key: claim.key.clone(), token: self.grant.token, fingerprint: claim.fingerprint, settle };
+        match journal.keep(self.job.ledger(), word, Some(&self.grant)).await {
+            Ok(()) => {
+                tracing::warn!(%index, %error, "the ledger did not take the end of a request; it waits in the completion journal")
+            }
+            Err(disk) => {
+                tracing::error!(%index, %error, %disk, "neither the ledger nor the completion journal took the end of a request; its claim will be in doubt");
+            }
+        }
+    }
+
+    async fn failed<A>(&self, failure: Failure) -> Said<A> {
+        let cause = failure.cause().to_string();
+        match failure {
+            Failure::NotSent(_) => {
+                self.say(Settle::Release).await;
+                let problem = Problem::new(
+                    Kind::UpstreamUnreachable,
+                    "the service could not be reached; nothing was done",
+                );
+                tracing::warn!(cause, "the service could not be reached");
+                (End::Released, Err(problem))
+            }
+            Failure::TimedOut(_) => {
+                self.say(Settle::Doubt(reason("no answer in time", &cause))).await;
+                (
+                    End::InDoubt,
+                    Err(Problem::new(
+                        Kind::UpstreamTimeout,
+                        "the service did not answer in time; it may have acted",
+                    )),
+                )
+            }
+            Failure::Lost(_) => {
+                self.say(Settle::Doubt(reason("the answer was lost", &cause))).await;
+                (
+                    End::InDoubt,
+                    Err(Problem::new(
+                        Kind::AnswerLost,
+                        "the answer of the service was lost; it may have acted",
+                    )),
+                )
+            }
+        }
+    }
+
+    /// A panic is an answer of 500 without a body, and the route says what that means.
+    async fn panicked<A>(&self) -> Said<A> {
+        tracing::error!(index = %self.job.ready.claim.key.index(), "the service panicked");
+        let mut response = Response::new(());
+        *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+        self.whole(response.into_parts().0, Vec::new(), HeaderMap::new()).await
+    }
+
+    /// An answer that is too large, or may be endless: sent as it comes, and kept only if it turns out to fit.
+    async fn stream<A, E>(self, mut head: Parts, pieces: Vec<Bytes>, mut body: A, reply: Reply<A, E>)
+    where
+        A: Body<Data = Bytes> + Unpin,
+        A::Error: Into<BoxError> + Send,
+    {
+        let (frames, coming) = mpsc::channel(STREAM_AHEAD);
+        let verdict = verdict(head.status, self.job.route().server_errors);
+        let mut kept = Kept::new(&pieces, self.job.shared.rules.answer_max_bytes);
+        let stored_head = head.clone();
+        if verdict == Verdict::Store {
+            head.headers.insert(LIFETIME, self.job.route().retention.as_secs().into());
+        }
+        let status = head.status;
+        let mut gone = reply.send(Ok(Response::from_parts(head, AnswerBody::coming(coming)))).is_err();
+        for piece in pieces {
+            gone = gone || frames.send(Ok(Frame::data(piece))).await.is_err();
+        }
+        let mut trailers = HeaderMap::new();
+        let cut = loop {
+            // While a client reads, an answer may pause for as long as it likes; for nobody it is not waited for.
+            let next = match gone {
+                false => Ok(body.frame().await),
+                true => timeout(self.job.ledger().settings().lease_ceiling, body.frame()).await,
+            };
+            match next {
+                Err(_) => break Some(BoxError::from("the answer did not end")),
+                Ok(None) => break None,
+                Ok(Some(Err(error))) => break Some(error.into()),
+                Ok(Some(Ok(frame))) => {
+                    match (frame.data_ref(), frame.trailers_ref()) {
+                        (Some(data), _) => kept.push(data),
+                        (None, Some(found)) => trailers = found.clone(),
+                        (None, None) => {}
+                    }
+                    gone = gone || frames.send(Ok(frame)).await.is_err();
+                }
+            }
+        };
+        let cause = cut.as_ref().map(ToString::to_string);
+        let end = match (&cause, verdict) {
+            (_, Verdict::Release) => {
+                self.say(Settle::Release).await;
+                End::Released
+            }
+            (Some(cause), _) => {
+                self.say(Settle::Doubt(reason("the answer was cut", cause))).await;
+                End::InDoubt
+            }
+            (None, Verdict::Doubt) => {
+                self.say(Settle::Doubt(format!("the service answered {}", status.as_u16()))).await;
+                End::InDoubt
+            }
+            (None, Verdict::Store) => {
+                let outcome = match kept.pieces {
+                    Some(pieces) => self.outcome(&stored_head, &pieces, &trailers).0,
+                    None => Outcome::Tombstone(format!("the answer was larger than {} bytes", kept.most)),
+                };
+                match self.complete(outcome).await {
+                    Ok(()) | Err(Now::Absent) => End::First,
+                    Err(Now::Done(_) | Now::Running | Now::InDoubt) => {
+                        // Its beginning is with the client already; a cut end says that it is not the answer.
+                        let _ = frames.send(Err("the request was taken over".into())).await;
+                        End::Superseded
+                    }
+                }
+            }
+        };
+        if let Some(error) = cut {
+            let _ = frames.send(Err(error)).await;
+        }
+        self.job.trace.end(&self.job.shared.meters, &self.job.shared.rules, end, status, cause.as_deref());
+    }
+}
+
+/// What may still be kept of a streamed answer.
+struct Kept {
+    pieces: Option<Vec<Bytes>>,
+    len: usize,
+    most: usize,
+}
+
+impl Kept {
+    fn new(pieces: &[Bytes], most: usize) -> Self {
+        let mut kept = Self { pieces: Some(Vec::new()), len: 0, most };
+        pieces.iter().for_each(|piece| kept.push(piece));
+        kept
+    }
+
+    fn push(&mut self, piece: &Bytes) {
+        self.len = self.len.saturating_add(piece.len());
+        if self.len > self.most {
+            self.pieces = None;
+        }
+        if let Some(pieces) = &mut self.pieces {
+            pieces.push(piece.clone());
+        }
+    }
+}
+
+async fn call<S, B, A>(mut inner: S, request: Request<RequestBody<B>>, limit: Option<Duration>) -> Ran<A>
+where
+    S: Service<Request<RequestBody<B>>, Response = Response<A>>,
+    S::Error: IntoFailure,
+{
+    let run = AssertUnwindSafe(async { inner.call(request).await }).catch_unwind();
+    let ended = match limit {
+        Some(limit) => timeout(limit, run).await,
+        None => Ok(run.await),
+    };
+    match ended {
+        Ok(Ok(Ok(response))) => Ran::Answered(response),
+        Ok(Ok(Err(error))) => Ran::Failed(error.into_failure()),
+        Ok(Err(_)) => Ran::Panicked,
+        Err(_) => Ran::Failed(Failure::TimedOut("no answer in time".into())),
+    }
+}
+
+fn answer<A>(head: Parts, pieces: Vec<Bytes>, trailers: HeaderMap) -> Response<AnswerBody<A>> {
+    let body = match <[Bytes; 1]>::try_from(pieces) {
+        Ok([piece]) => piece,
+        Err(pieces) => pieces.concat().into(),
+    };
+    Response::from_parts(head, AnswerBody::whole(body, trailers))
+}
+
+fn declared(head: &Parts) -> Option<u64> {
+    head.headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+fn is_event_stream(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    kind.trim_start().get(..17).is_some_and(|kind| kind.eq_ignore_ascii_case("text/event-stream"))
+}
+
+/// A reason that fits the ledger's limit.
+fn reason(what: &str, cause: &str) -> String {
+    let mut text = format!("{what}: {cause}");
+    let mut end = text.len().min(Limits::STANDARD.reason_bytes);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.truncate(end);
+    text
+}

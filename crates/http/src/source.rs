@@ -1,0 +1,291 @@
+//! Where a request's key comes from: a field, a place in its JSON body, several places, or the body itself.
+
+use std::fmt;
+use std::str::FromStr;
+
+use http::{HeaderMap, HeaderName};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::key::{self, KeyError};
+
+/// The field of the draft.
+pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// A place where a key may stand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeySource {
+    /// A header field. `Idempotency-Key` is read as a structured field, any other as plain text.
+    Header(HeaderName),
+    /// A text or number in a JSON body.
+    Json(Pointer),
+    /// Text with places in a JSON body between; absent unless all of them are there.
+    Template(Template),
+    /// The content of these places in a JSON body, hashed.
+    Fields(Vec<Pointer>),
+    /// The whole body, hashed.
+    Body,
+}
+
+/// A JSON pointer (RFC 6901).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pointer(String);
+
+/// Literal text and pointers in turn, as in `{/event/files/0/id}_{/event/ts}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template(Vec<Piece>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Text(String),
+    Place(Pointer),
+}
+
+/// A text that is no key source, pointer or template.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SourceError(String);
+
+impl SourceError {
+    pub(crate) fn new(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl Pointer {
+    /// The value at this place.
+    pub fn find<'a>(&self, value: &'a Value) -> Option<&'a Value> {
+        value.pointer(&self.0)
+    }
+
+    /// Takes the value at this place away.
+    pub fn remove(&self, value: &mut Value) {
+        let Some((parent, last)) = self.0.rsplit_once('/') else { return };
+        let last = last.replace("~1", "/").replace("~0", "~");
+        match value.pointer_mut(parent) {
+            Some(Value::Object(fields)) => {
+                fields.remove(&last);
+            }
+            Some(Value::Array(items)) => {
+                // Its place is kept: the items behind it do not move.
+                if let Some(item) = last.parse::<usize>().ok().and_then(|at| items.get_mut(at)) {
+                    *item = Value::Null;
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl FromStr for Pointer {
+    type Err = SourceError;
+    fn from_str(text: &str) -> Result<Self, SourceError> {
+        let broken = text.split('~').skip(1).any(|rest| !rest.starts_with(['0', '1']));
+        if !text.starts_with('/') || broken {
+            return Err(SourceError(format!("{text:?} is not a JSON pointer such as /event/id")));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl FromStr for Template {
+    type Err = SourceError;
+    fn from_str(text: &str) -> Result<Self, SourceError> {
+        let bad = || SourceError(format!("{text:?} is not a template such as {{/a}}_{{/b}}"));
+        let mut pieces = Vec::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once('{') {
+            let (place, after) = after.split_once('}').ok_or_else(bad)?;
+            if !before.is_empty() {
+                pieces.push(Piece::Text(before.to_owned()));
+            }
+            pieces.push(Piece::Place(place.parse()?));
+            rest = after;
+        }
+        if rest.contains('}') || !pieces.iter().any(|piece| matches!(piece, Piece::Place(_))) {
+            return Err(bad());
+        }
+        if !rest.is_empty() {
+            pieces.push(Piece::Text(rest.to_owned()));
+        }
+        Ok(Self(pieces))
+    }
+}
+
+impl FromStr for KeySource {
+    type Err = SourceError;
+    fn from_str(text: &str) -> Result<Self, SourceError> {
+        match text.split_once(':') {
+            Some(("header", name)) => {
+                let name = name.trim().parse();
+                name.map(Self::Header)
+                    .map_err(|_| SourceError(format!("{text:?} does not name a header field")))
+            }
+            Some(("json", pointer)) => Ok(Self::Json(pointer.parse()?)),
+            Some(("template", template)) => Ok(Self::Template(template.parse()?)),
+            Some(("fields", pointers)) => Ok(Self::Fields(
+                pointers.split(',').map(|pointer| pointer.trim().parse()).collect::<Result<_, _>>()?,
+            )),
+            None if text == "body" => Ok(Self::Body),
+            _ => Err(SourceError(format!(
+                "{text:?} is not header:NAME, json:/pointer, template:{{/pointer}}, fields:/a,/b or body"
+            ))),
+        }
+    }
+}
+
+impl fmt::Display for KeySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Header(name) => write!(f, "header:{name}"),
+            Self::Json(Pointer(pointer)) => write!(f, "json:{pointer}"),
+            Self::Template(Template(pieces)) => {
+                f.write_str("template:")?;
+                pieces.iter().try_for_each(|piece| match piece {
+                    Piece::Text(text) => f.write_str(text),
+                    Piece::Place(Pointer(pointer)) => write!(f, "{{{pointer}}}"),
+                })
+            }
+            Self::Fields(pointers) => {
+                let pointers: Vec<_> = pointers.iter().map(|Pointer(pointer)| pointer.as_str()).collect();
+                write!(f, "fields:{}", pointers.join(","))
+            }
+            Self::Body => f.write_str("body"),
+        }
+    }
+}
+
+impl KeySource {
+    /// Whether the source is read from the body.
+    pub(crate) fn is_in_body(&self) -> bool {
+        !matches!(self, Self::Header(_))
+    }
+
+    /// The key in a field.
+    pub(crate) fn in_headers(&self, headers: &HeaderMap, strict: bool) -> Result<Option<String>, KeyError> {
+        let Self::Header(name) = self else { return Ok(None) };
+        let mut lines = headers.get_all(name).iter();
+        let Some(line) = lines.next() else { return Ok(None) };
+        let is_draft = *name == IDEMPOTENCY_KEY;
+        if lines.next().is_some() {
+            return Err(KeyError::Several { name: if is_draft { "Idempotency-Key" } else { "key" } });
+        }
+        if is_draft { key::parse(line.as_bytes(), strict) } else { key::plain(line.as_bytes()) }.map(Some)
+    }
+
+    /// The key in a body. `json` is `None` for a body that is no JSON.
+    pub(crate) fn in_body(&self, json: Option<&Value>, digest: [u8; 32]) -> Result<Option<String>, KeyError> {
+        match self {
+            Self::Header(_) => Ok(None),
+            Self::Json(pointer) => {
+                let text = json.and_then(|json| pointer.find(json)).and_then(scalar);
+                text.map(|text| key::plain(text.as_bytes())).transpose()
+            }
+            Self::Template(Template(pieces)) => {
+                let Some(json) = json else { return Ok(None) };
+                let texts = pieces.iter().map(|piece| match piece {
+                    Piece::Text(text) => Some(text.clone()),
+                    Piece::Place(pointer) => pointer.find(json).and_then(scalar),
+                });
+                texts.collect::<Option<String>>().map(|text| key::plain(text.as_bytes())).transpose()
+            }
+            Self::Fields(pointers) => {
+                let Some(json) = json else { return Ok(None) };
+                let found: Vec<_> = pointers.iter().map(|pointer| pointer.find(json)).collect();
+                if found.iter().all(Option::is_none) {
+                    return Ok(None);
+                }
+                // A place that is absent and one that is null are told apart: each is wrapped.
+                let wrapped: Vec<Vec<&Value>> =
+                    found.into_iter().map(|value| value.into_iter().collect()).collect();
+                let canonical =
+                    serde_json_canonicalizer::to_vec(&wrapped).map_err(|_| KeyError::Malformed)?;
+                Ok(Some(format!("fields:{}", hex::encode(Sha256::digest(canonical)))))
+            }
+            Self::Body => Ok(Some(format!("body:{}", hex::encode(digest)))),
+        }
+    }
+}
+
+fn scalar(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn source(text: &str) -> KeySource {
+        text.parse().unwrap()
+    }
+
+    fn found(text: &str, json: &Value) -> Option<String> {
+        source(text).in_body(Some(json), [7; 32]).unwrap()
+    }
+
+    #[test]
+    fn a_source_is_written_as_it_is_read() {
+        for text in
+            ["header:idempotency-key", "json:/event_id", "template:a{/x/0}_{/y}z", "fields:/a,/b~1c", "body"]
+        {
+            assert_eq!(source(text).to_string(), text);
+        }
+        for text in [
+            "",
+            "header:",
+            "header:a b",
+            "json:event",
+            "json:/a~2",
+            "template:plain",
+            "template:{/a",
+            "template:/a}",
+            "fields:",
+            "cookie:x",
+        ] {
+            assert!(text.parse::<KeySource>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn places_in_a_body() {
+        let slack = json!({"event_id": "Ev1", "n": 17, "event": {"ts": "1.2", "files": [{"id": "F9"}]}});
+        assert_eq!(found("json:/event_id", &slack).unwrap(), "Ev1");
+        assert_eq!(found("json:/n", &slack).unwrap(), "17");
+        assert_eq!(found("json:/event", &slack), None);
+        assert_eq!(found("template:{/event/files/0/id}_{/event/ts}", &slack).unwrap(), "F9_1.2");
+        assert_eq!(found("template:{/event/files/1/id}_{/event/ts}", &slack), None);
+        assert_eq!(source("json:/event_id").in_body(None, [0; 32]).unwrap(), None);
+        assert_eq!(source("json:/e").in_body(Some(&json!({"e": ""})), [0; 32]), Err(KeyError::Empty));
+    }
+
+    #[test]
+    fn fields_are_the_same_whatever_their_order_and_another_when_one_changes() {
+        let one = found("fields:/a,/b", &json!({"a": 1, "b": {"x": 1, "y": 2}, "id": 1})).unwrap();
+        assert_eq!(one, found("fields:/a,/b", &json!({"id": 2, "b": {"y": 2, "x": 1}, "a": 1})).unwrap());
+        assert_ne!(one, found("fields:/a,/b", &json!({"a": 1, "b": {"x": 1, "y": 3}})).unwrap());
+        assert_ne!(
+            found("fields:/a,/b", &json!({"a": 1})),
+            found("fields:/a,/b", &json!({"a": 1, "b": null}))
+        );
+        assert_eq!(found("fields:/a,/b", &json!({"c": 1})), None);
+    }
+
+    #[test]
+    fn removal_keeps_the_places_of_the_others() {
+        let mut value = json!({"a": [1, 2, 3], "b": {"c/d": 1, "e": 2}});
+        source_pointer("/a/1").remove(&mut value);
+        source_pointer("/b/c~1d").remove(&mut value);
+        source_pointer("/x/y").remove(&mut value);
+        assert_eq!(value, json!({"a": [1, null, 3], "b": {"e": 2}}));
+    }
+
+    fn source_pointer(text: &str) -> Pointer {
+        text.parse().unwrap()
+    }
+}

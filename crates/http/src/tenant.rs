@@ -1,0 +1,126 @@
+//! Whose key it is. Two callers may draw the same key; neither may see the other's answer.
+//!
+//! What a header or cookie says is hashed before it is kept: it is often a secret.
+
+use std::fmt;
+use std::sync::Arc;
+
+use http::header::COOKIE;
+use http::request::Parts;
+use http::{HeaderMap, HeaderName};
+use sha2::{Digest, Sha256};
+
+/// Where the tenant comes from.
+#[derive(Clone, Debug)]
+pub enum Tenant {
+    /// All callers share one space of keys.
+    None,
+    /// A header field, hashed.
+    Header(HeaderName),
+    /// A cookie, hashed.
+    Cookie(String),
+    /// Something of the program's own, such as a claim of a verified token.
+    Custom(Arc<dyn TenantOf>),
+}
+
+/// Tells the tenant of a request.
+pub trait TenantOf: Send + Sync + fmt::Debug {
+    /// The tenant; `None` if the request does not say.
+    fn tenant(&self, parts: &Parts) -> Result<Option<String>, TenantError>;
+
+    /// For the published rules.
+    fn describe(&self) -> String;
+}
+
+/// The request does not say who it is from, or not in a way that can be believed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TenantError {
+    /// It carries cookies, but not what names the tenant: one user could be given another's answer.
+    #[error("the request carries cookies but nothing that tells whose key this is")]
+    Unknown,
+    /// What it carries was not believed; the text says why.
+    #[error("{0}")]
+    Unverified(String),
+}
+
+impl Tenant {
+    /// The tenant of a request; empty if nobody says.
+    pub(crate) fn of(&self, parts: &Parts) -> Result<String, TenantError> {
+        let said = match self {
+            Self::None => return Ok(String::new()),
+            Self::Header(name) => {
+                hashed(name.as_str(), parts.headers.get_all(name).iter().map(|value| value.as_bytes()))
+            }
+            Self::Cookie(name) => hashed(name, cookies(&parts.headers, name)),
+            Self::Custom(custom) => custom.tenant(parts)?,
+        };
+        match said {
+            Some(tenant) => Ok(tenant),
+            None if parts.headers.contains_key(COOKIE) => Err(TenantError::Unknown),
+            None => Ok(String::new()),
+        }
+    }
+
+    /// For the published rules.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            Self::None => "keys are shared by all callers".to_owned(),
+            Self::Header(name) => format!("keys are separate for each value of the field {name}"),
+            Self::Cookie(name) => format!("keys are separate for each value of the cookie {name}"),
+            Self::Custom(custom) => custom.describe(),
+        }
+    }
+}
+
+fn cookies<'a>(headers: &'a HeaderMap, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+    let pairs = headers.get_all(COOKIE).iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b';'));
+    pairs.filter_map(move |pair| pair.trim_ascii().strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+}
+
+fn hashed<'a>(name: &str, values: impl Iterator<Item = &'a [u8]>) -> Option<String> {
+    let mut hash = Sha256::new();
+    let mut any = false;
+    for value in values {
+        any = true;
+        hash.update((value.len() as u64).to_be_bytes());
+        hash.update(value);
+    }
+    any.then(|| format!("{name}:{}", hex::encode(&hash.finalize()[..16])))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    fn of(tenant: &Tenant, headers: &[(&str, &str)]) -> Result<String, TenantError> {
+        let mut request = Request::builder();
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        tenant.of(&request.body(()).unwrap().into_parts().0)
+    }
+
+    #[test]
+    fn a_secret_is_kept_as_its_hash() {
+        let tenant = Tenant::Header(HeaderName::from_static("authorization"));
+        let one = of(&tenant, &[("authorization", "Bearer hunter2")]).unwrap();
+        assert!(one.starts_with("authorization:") && !one.contains("hunter2"), "{one}");
+        assert_eq!(one, of(&tenant, &[("authorization", "Bearer hunter2"), ("cookie", "a=b")]).unwrap());
+        assert_ne!(one, of(&tenant, &[("authorization", "Bearer hunter3")]).unwrap());
+        assert_eq!(of(&tenant, &[]).unwrap(), "");
+    }
+
+    #[test]
+    fn cookies_without_a_tenant_are_refused_until_the_rules_say_that_there_is_none() {
+        let header = Tenant::Header(HeaderName::from_static("authorization"));
+        assert_eq!(of(&header, &[("cookie", "sid=1")]), Err(TenantError::Unknown));
+        assert_eq!(of(&Tenant::None, &[("cookie", "sid=1")]).unwrap(), "");
+        let cookie = Tenant::Cookie("sid".to_owned());
+        let one = of(&cookie, &[("cookie", "theme=dark; sid=1")]).unwrap();
+        assert_eq!(one, of(&cookie, &[("cookie", "sid=1; theme=light")]).unwrap());
+        assert_ne!(one, of(&cookie, &[("cookie", "sid=2")]).unwrap());
+        assert_eq!(of(&cookie, &[("cookie", "xsid=1")]), Err(TenantError::Unknown));
+    }
+}

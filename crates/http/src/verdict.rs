@@ -1,0 +1,66 @@
+//! What an answer says about its effect.
+
+use http::StatusCode;
+
+use crate::rules::ServerErrors;
+
+/// What becomes of the claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Done: repeats get this answer.
+    Store,
+    /// Provably not done: the key is free again.
+    Release,
+    /// Nobody knows.
+    Doubt,
+}
+
+/// The verdict on a whole answer.
+pub fn verdict(status: StatusCode, server_errors: Option<ServerErrors>) -> Verdict {
+    match status.as_u16() {
+        401 | 403 | 408 | 425 | 429 | 503 => Verdict::Release,
+        code @ 500..=599 => match server_errors {
+            None if code == 502 || code == 504 => Verdict::Doubt,
+            None | Some(ServerErrors::Store) => Verdict::Store,
+            Some(ServerErrors::Release) => Verdict::Release,
+            Some(ServerErrors::Doubt) => Verdict::Doubt,
+        },
+        _ => Verdict::Store,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(code: u16, server_errors: Option<ServerErrors>) -> Verdict {
+        verdict(StatusCode::from_u16(code).unwrap(), server_errors)
+    }
+
+    #[test]
+    fn refusals_release_errors_are_stored_and_gateways_do_not_know() {
+        for code in [401, 403, 408, 425, 429, 503] {
+            for setting in
+                [None, Some(ServerErrors::Store), Some(ServerErrors::Release), Some(ServerErrors::Doubt)]
+            {
+                assert_eq!(of(code, setting), Verdict::Release, "{code}");
+            }
+        }
+        for code in [200, 201, 204, 302, 400, 404, 409, 422, 500, 501, 505, 599, 600, 999] {
+            assert_eq!(of(code, None), Verdict::Store, "{code}");
+        }
+        for code in [502, 504] {
+            assert_eq!(of(code, None), Verdict::Doubt);
+        }
+    }
+
+    #[test]
+    fn a_route_may_say_what_its_server_errors_mean() {
+        for code in [500, 502, 504, 599] {
+            assert_eq!(of(code, Some(ServerErrors::Store)), Verdict::Store);
+            assert_eq!(of(code, Some(ServerErrors::Release)), Verdict::Release);
+            assert_eq!(of(code, Some(ServerErrors::Doubt)), Verdict::Doubt);
+        }
+        assert_eq!(of(404, Some(ServerErrors::Release)), Verdict::Store);
+    }
+}

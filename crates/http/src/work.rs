@@ -1,0 +1,279 @@
+//! Keyed requests: claimed, run once in a task of their own, answered.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
+use http_body::Body;
+use ichido_core::{Claim, ClaimRequest, Fingerprint, Outcome, Settle};
+use ichido_ledger::{BoxError, Effect, Error, Kind as LedgerKind, Ledger};
+use tokio::sync::oneshot;
+use tower_service::Service;
+
+use crate::answer::Answer;
+use crate::body::AnswerBody;
+use crate::failure::IntoFailure;
+use crate::journal::Word;
+use crate::layer::Shared;
+use crate::meters::{End, Trace};
+use crate::observe;
+use crate::prepare::{Prepared, Ready, prepare};
+use crate::problem::{Kind, Problem};
+use crate::request::RequestBody;
+use crate::rules::{InFlight, Mode, Outage, Route};
+use crate::run::Run;
+
+pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+pub(crate) const LIFETIME: HeaderName = HeaderName::from_static("idempotency-key-lifetime");
+pub(crate) const ATTEMPT: HeaderName = HeaderName::from_static("idempotency-attempt");
+pub(crate) const DEGRADED: HeaderName = HeaderName::from_static("idempotency-degraded");
+const UNPROTECTED: HeaderName = HeaderName::from_static("idempotency-unprotected");
+const TRUE: HeaderValue = HeaderValue::from_static("true");
+/// What a caller is told to wait before it asks again for a request that is under way.
+const RETRY_SECONDS: u64 = 1;
+
+pub(crate) type Reply<A, E> = oneshot::Sender<Result<Response<AnswerBody<A>>, E>>;
+
+/// Everything about one keyed request but the service and the reply.
+pub(crate) struct Job {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) trace: Trace,
+    pub(crate) ready: Ready,
+}
+
+impl Job {
+    pub(crate) fn route(&self) -> &Route {
+        &self.shared.rules.routes[self.trace.route]
+    }
+
+    /// The ledger that this route asks.
+    pub(crate) fn ledger(&self) -> &Ledger {
+        match (self.route().outage, &self.shared.fallback) {
+            (Outage::Fallback, Some(ledger)) => ledger,
+            _ => &self.shared.ledger,
+        }
+    }
+}
+
+/// Answers a request of a route.
+pub(crate) async fn keyed<S, B, A>(
+    shared: Arc<Shared>,
+    mut inner: S,
+    mut trace: Trace,
+    parts: Parts,
+    body: B,
+) -> Result<Response<AnswerBody<A>>, S::Error>
+where
+    S: Service<Request<RequestBody<B>>, Response = Response<A>> + Send + 'static,
+    S::Future: Send,
+    S::Error: IntoFailure + Send + 'static,
+    B: Body<Data = Bytes> + Unpin + Send + 'static,
+    B::Error: Into<BoxError> + Send,
+    A: Body<Data = Bytes> + Unpin + Send + 'static,
+    A::Error: Into<BoxError> + Send,
+{
+    let route = &shared.rules.routes[trace.route];
+    let ready = match prepare(&shared, route, parts, body).await {
+        Prepared::Ready(ready) => *ready,
+        Prepared::Pass(parts, body) => {
+            return Ok(inner.call(Request::from_parts(parts, body)).await?.map(AnswerBody::passed));
+        }
+        Prepared::Refuse(problem, parts, body) => {
+            trace.end(
+                &shared.meters,
+                &shared.rules,
+                End::Refused,
+                problem.status(),
+                Some(problem.kind.word()),
+            );
+            return match (route.mode, body) {
+                (Mode::Observe, Some(body)) => {
+                    Ok(inner.call(Request::from_parts(parts, body)).await?.map(AnswerBody::passed))
+                }
+                _ => Ok(problem.into_response(&shared.rules.policy_path)),
+            };
+        }
+    };
+    trace.index = Some(ready.claim.key.index());
+    let Ok(slot) = shared.slots.clone().try_acquire_owned() else {
+        let problem = Problem::new(Kind::Overloaded, "too many keyed requests are under way")
+            .retry_after(RETRY_SECONDS);
+        trace.end(&shared.meters, &shared.rules, End::Overloaded, problem.status(), None);
+        return Ok(problem.into_response(&shared.rules.policy_path));
+    };
+    let (reply, answer) = oneshot::channel();
+    let (tasks, policy_path) = (shared.tasks.clone(), shared.rules.policy_path.clone());
+    let observed = route.mode == Mode::Observe;
+    let job = Job { shared, trace, ready };
+    tasks.spawn(async move {
+        job.shared.meters.inflight.increment(1);
+        let inflight = job.shared.meters.inflight.clone();
+        if observed {
+            observe::observe(job, inner, reply).await;
+        } else {
+            claim(job, inner, reply).await;
+        }
+        inflight.decrement(1);
+        drop(slot);
+    });
+    answer.await.unwrap_or_else(|_| {
+        let problem = Problem::new(Kind::HandlerFailed, "the request was given up");
+        Ok(problem.into_response(&policy_path))
+    })
+}
+
+/// Asks the ledger, and does what it says.
+async fn claim<S, B, A>(mut job: Job, inner: S, reply: Reply<A, S::Error>)
+where
+    S: Service<Request<RequestBody<B>>, Response = Response<A>> + Send + 'static,
+    S::Future: Send,
+    S::Error: IntoFailure + Send + 'static,
+    B: Body<Data = Bytes> + Unpin + Send + 'static,
+    B::Error: Into<BoxError> + Send,
+    A: Body<Data = Bytes> + Unpin + Send + 'static,
+    A::Error: Into<BoxError> + Send,
+{
+    let waiting = job.shared.journal.as_ref().and_then(|journal| journal.outcome(&job.ready.claim.key));
+    if let Some((fingerprint, outcome)) = waiting {
+        return send(&job, reply, of_journal(&job, fingerprint, outcome));
+    }
+    let request = &job.ready.claim;
+    let claimed = match job.route().in_flight {
+        InFlight::Conflict => job.ledger().claim(request).await,
+        InFlight::Wait(time) => job.ledger().claim_or_wait(request, time).await,
+    };
+    let claimed = match claimed {
+        Ok(claimed) => claimed,
+        Err(error) => return unclaimed(job, inner, reply, error).await,
+    };
+    job.trace.degraded = claimed.degraded;
+    let answer = match claimed.claim {
+        Claim::Granted(grant) => {
+            job.trace.attempt = grant.attempt;
+            return Run { job, grant }.run(inner, reply).await;
+        }
+        Claim::Done(outcome) => replay(&job, outcome),
+        Claim::Held { .. } => in_flight(),
+        Claim::InDoubt(_) => in_doubt(job.route()),
+        Claim::Mismatch => mismatch(),
+    };
+    send(&job, reply, answer);
+}
+
+/// What is said to the caller, and how it is counted.
+pub(crate) type Said<A> = (End, Result<Response<AnswerBody<A>>, Problem>);
+
+pub(crate) fn send<A, E>(job: &Job, reply: Reply<A, E>, (end, answer): Said<A>) {
+    let (shared, detail) = (&job.shared, answer.as_ref().err().map(|problem| problem.kind.word()));
+    let mut response = match answer {
+        Ok(response) => response,
+        Err(problem) => problem.into_response(&shared.rules.policy_path),
+    };
+    if job.trace.degraded {
+        response.headers_mut().insert(DEGRADED, TRUE);
+    }
+    job.trace.end(&shared.meters, &shared.rules, end, response.status(), detail);
+    // The caller may have gone; what it asked for is done and kept all the same.
+    let _ = reply.send(Ok(response));
+}
+
+pub(crate) fn replay<A>(job: &Job, outcome: Outcome) -> Said<A> {
+    let bytes = match outcome {
+        Outcome::Kept(bytes) => bytes,
+        Outcome::Tombstone(reason) => {
+            return (End::NotKept, Err(Problem::new(Kind::AnswerNotKept, reason)));
+        }
+    };
+    let Ok(answer) = Answer::read(&bytes) else {
+        tracing::error!(index = %job.ready.claim.key.index(), "a stored answer cannot be read");
+        return (End::NotKept, Err(Problem::new(Kind::AnswerNotKept, "the stored answer cannot be read")));
+    };
+    let mut response = Response::new(AnswerBody::whole(answer.body, answer.trailers));
+    *response.status_mut() = answer.status;
+    *response.headers_mut() = answer.headers;
+    response.headers_mut().insert(REPLAYED, TRUE);
+    response.headers_mut().insert(LIFETIME, job.route().retention.as_secs().into());
+    (End::Replayed, Ok(response))
+}
+
+fn of_journal<A>(job: &Job, fingerprint: Fingerprint, outcome: Outcome) -> Said<A> {
+    if fingerprint == job.ready.claim.fingerprint { replay(job, outcome) } else { mismatch() }
+}
+
+pub(crate) fn in_flight<A>() -> Said<A> {
+    let problem = Problem::new(Kind::InFlight, "a request with the same key is being processed");
+    (End::Conflict, Err(problem.retry_after(RETRY_SECONDS)))
+}
+
+pub(crate) fn in_doubt<A>(route: &Route) -> Said<A> {
+    let problem =
+        Problem::new(Kind::InDoubt, "the first request with this key may or may not have taken effect");
+    let retry = route.timeout.filter(|_| route.in_doubt == crate::rules::InDoubt::Retry);
+    (
+        End::InDoubt,
+        Err(match retry {
+            Some(time) => problem.retry_after(time.as_secs().max(1)),
+            None => problem,
+        }),
+    )
+}
+
+fn mismatch<A>() -> Said<A> {
+    let detail = "the key was used before with another body; do not reuse keys across requests";
+    (End::Mismatch, Err(Problem::new(Kind::KeyReused, detail)))
+}
+
+/// The ledger gave no answer.
+async fn unclaimed<S, B, A>(job: Job, inner: S, reply: Reply<A, S::Error>, error: Error)
+where
+    S: Service<Request<RequestBody<B>>, Response = Response<A>> + Send + 'static,
+    S::Future: Send,
+    S::Error: IntoFailure + Send + 'static,
+    B: Body<Data = Bytes> + Unpin + Send + 'static,
+    B::Error: Into<BoxError> + Send,
+    A: Body<Data = Bytes> + Unpin + Send + 'static,
+    A::Error: Into<BoxError> + Send,
+{
+    if let LedgerKind::Limit(limit) = error.kind() {
+        let problem = Problem::new(Kind::KeyInvalid, limit.to_string());
+        return send(&job, reply, (End::Refused, Err(problem)));
+    }
+    if job.route().outage == Outage::Open && error.is_outage() {
+        tracing::warn!(%error, "the ledger is out; a keyed request runs unprotected");
+        return unprotected(job, inner, reply).await;
+    }
+    tracing::warn!(%error, "a keyed request could not be claimed");
+    take_back(&job, &error).await;
+    let problem = Problem::new(Kind::LedgerUnavailable, "the key could not be checked; nothing was done");
+    send(&job, reply, (End::Unavailable, Err(problem.retry_after(RETRY_SECONDS))));
+}
+
+/// A claim whose answer never came may have been granted, and nothing ran: the ledger hears of it when it is back.
+async fn take_back(job: &Job, error: &Error) {
+    let Some(journal) = job.shared.journal.as_ref().filter(|_| error.effect() == Effect::Unknown) else {
+        return;
+    };
+    let ClaimRequest { key, token, fingerprint, .. } = &job.ready.claim;
+    let word = Word { key: key.clone(), token: *token, fingerprint: *fingerprint, settle: Settle::Release };
+    if let Err(error) = journal.keep(job.ledger(), word, None).await {
+        tracing::warn!(%error, "the completion journal could not be written");
+    }
+}
+
+async fn unprotected<S, B, A>(job: Job, mut inner: S, reply: Reply<A, S::Error>)
+where
+    S: Service<Request<RequestBody<B>>, Response = Response<A>>,
+    S::Error: IntoFailure,
+{
+    let Job { shared, trace, ready } = job;
+    let request = Request::from_parts(ready.parts, RequestBody::collected(ready.body));
+    let answer = inner.call(request).await.map(|response| {
+        let mut response = response.map(AnswerBody::passed);
+        response.headers_mut().insert(UNPROTECTED, TRUE);
+        response
+    });
+    let status = answer.as_ref().map_or(StatusCode::BAD_GATEWAY, Response::status);
+    trace.end(&shared.meters, &shared.rules, End::Unprotected, status, None);
+    let _ = reply.send(answer);
+}
