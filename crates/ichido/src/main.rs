@@ -6,6 +6,7 @@ mod args;
 mod commands;
 mod demo;
 mod exit;
+mod gateway;
 mod output;
 mod settings;
 
@@ -37,6 +38,7 @@ fn run(args: &Args) -> Result<(), Failure> {
         match &args.command {
             Command::Demo(demo) => demo::run(demo).await,
             Command::DemoWorker(worker) => demo::worker::run(worker).await,
+            Command::Gateway(gateway) => commands::gateway::run(gateway).await,
             Command::Ledger(ledger) => commands::ledger::run(ledger).await,
             Command::Check(check) => commands::check::run(check).await,
         }
