@@ -1,5 +1,6 @@
 //! The arguments, exactly as they were typed. What they mean together is checked in [`crate::settings`].
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
@@ -29,6 +30,8 @@ pub(crate) enum Command {
     /// One process of the demo: the one that is killed.
     #[command(hide = true)]
     DemoWorker(WorkerArgs),
+    /// Serves a ledger for inspection and repair: its claims, its health, its metrics.
+    Claims(ClaimsArgs),
     /// Looks after a ledger of claims.
     Ledger(LedgerArgs),
     /// Checks the settings and the connections, each with a verdict.
@@ -79,6 +82,27 @@ pub(crate) struct WorkerArgs {
 pub(crate) struct CheckArgs {
     #[command(flatten)]
     pub(crate) common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    mut_arg("json", |json| json.hide(true)),
+    after_help = "\
+Examples:
+  ichido claims --ledger file:data/ledger
+  curl -s 'http://127.0.0.1:8070/v1/claims?state=in-doubt'
+  ichido ledger resolve order-17 --as done       goes through this process while it holds the ledger
+
+Paths: /healthz, /readyz, /metrics; GET /v1/claims, /v1/claims/one, /v1/ledger/stats, /v1/ledger/capabilities;
+POST /v1/claims/resolve, /v1/claims/release-by-operator, /v1/ledger/sweep. Claims cannot be made here yet.
+ICHIDO_ADMIN_TOKEN is the token that callers show; off loopback it is required."
+)]
+pub(crate) struct ClaimsArgs {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// The address to listen on.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8070")]
+    pub(crate) listen: SocketAddr,
 }
 
 #[derive(Debug, clap::Args)]

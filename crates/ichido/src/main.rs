@@ -2,12 +2,14 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool prints")]
 
+mod admin;
 mod args;
 mod commands;
 mod demo;
 mod exit;
 mod output;
 mod settings;
+mod shutdown;
 
 use std::process::ExitCode;
 
@@ -38,6 +40,7 @@ fn run(args: &Args) -> Result<(), Failure> {
             Command::Demo(demo) => demo::run(demo).await,
             Command::DemoWorker(worker) => demo::worker::run(worker).await,
             Command::Ledger(ledger) => commands::ledger::run(ledger).await,
+            Command::Claims(claims) => commands::claims::run(claims).await,
             Command::Check(check) => commands::check::run(check).await,
         }
     })

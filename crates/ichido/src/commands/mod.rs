@@ -1,4 +1,5 @@
 //! The commands, one module each.
 
 pub(crate) mod check;
+pub(crate) mod claims;
 pub(crate) mod ledger;
