@@ -2,17 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{LimitError, Limits};
 
 /// Names and values, sorted by name.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
-#[serde(transparent)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "BTreeMap<String, String>")]
 pub struct Metadata(BTreeMap<String, String>);
 
 /// Attributes that ledgers shared with other consumers use themselves.
 const RESERVED: [&str; 3] = ["event_key", "processed_at", "ttl"];
+
+impl TryFrom<BTreeMap<String, String>> for Metadata {
+    type Error = LimitError;
+
+    fn try_from(pairs: BTreeMap<String, String>) -> Result<Self, LimitError> {
+        Self::new(pairs)
+    }
+}
 
 impl Metadata {
     /// Checked metadata: within the limit, and no name that a ledger uses itself.

@@ -1,6 +1,6 @@
 //! Records: what a ledger remembers of a claim.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{Fingerprint, Key, Metadata, Nonce, Outcome, Timestamp, Token};
 
@@ -89,7 +89,7 @@ impl std::fmt::Display for DoubtReason {
 }
 
 /// Who renews a lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Holder {
     /// The process that has the ledger open: when it dies, its claims are in doubt.

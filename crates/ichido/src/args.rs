@@ -1,5 +1,6 @@
 //! The arguments, exactly as they were typed. What they mean together is checked in [`crate::settings`].
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
@@ -7,6 +8,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 const EXAMPLES: &str = "\
 Examples:
   ichido demo                                    see it at work, with a kill -9 in the middle
+  ichido gateway --upstream http://127.0.0.1:5000   make an API safe to retry
   ichido check --ledger postgres://db/app        are the settings and the connection right?
   ichido ledger list --state in-doubt            what does nobody know the end of?
   ichido ledger resolve order-17 --as done       say how it ended
@@ -41,6 +43,8 @@ pub(crate) enum Command {
     /// Stands before an API in any language and makes it safe to retry.
     #[command(after_help = GATEWAY_EXAMPLES)]
     Gateway(GatewayArgs),
+    /// Serves a ledger for inspection and repair: its claims, its health, its metrics.
+    Claims(ClaimsArgs),
     /// Looks after a ledger of claims.
     Ledger(LedgerArgs),
     /// Checks the settings and the connections, each with a verdict.
@@ -109,6 +113,27 @@ pub(crate) struct GatewayArgs {
 pub(crate) struct CheckArgs {
     #[command(flatten)]
     pub(crate) common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    mut_arg("json", |json| json.hide(true)),
+    after_help = "\
+Examples:
+  ichido claims --ledger file:data/ledger
+  curl -s 'http://127.0.0.1:8070/v1/claims?state=in-doubt'
+  ichido ledger resolve order-17 --as done       goes through this process while it holds the ledger
+
+Paths: /healthz, /readyz, /metrics; GET /v1/claims, /v1/claims/one, /v1/ledger/stats, /v1/ledger/capabilities;
+POST /v1/claims/resolve, /v1/claims/release-by-operator, /v1/ledger/sweep. Claims cannot be made here yet.
+ICHIDO_ADMIN_TOKEN is the token that callers show; off loopback it is required."
+)]
+pub(crate) struct ClaimsArgs {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// The address to listen on.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8070")]
+    pub(crate) listen: SocketAddr,
 }
 
 #[derive(Debug, clap::Args)]

@@ -2,13 +2,16 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool prints")]
 
+mod admin;
 mod args;
 mod commands;
 mod demo;
 mod exit;
 mod gateway;
+mod log;
 mod output;
 mod settings;
+mod shutdown;
 
 use std::process::ExitCode;
 
@@ -16,6 +19,7 @@ use clap::Parser;
 
 use crate::args::{Args, Command};
 use crate::exit::Failure;
+use crate::log::Reader;
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -29,7 +33,11 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<(), Failure> {
-    output::start_logging()?;
+    let reader = match args.command {
+        Command::Gateway(_) | Command::Claims(_) => Reader::Machine,
+        Command::Demo(_) | Command::DemoWorker(_) | Command::Ledger(_) | Command::Check(_) => Reader::Person,
+    };
+    let _flush = log::start(reader)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -40,6 +48,7 @@ fn run(args: &Args) -> Result<(), Failure> {
             Command::DemoWorker(worker) => demo::worker::run(worker).await,
             Command::Gateway(gateway) => commands::gateway::run(gateway).await,
             Command::Ledger(ledger) => commands::ledger::run(ledger).await,
+            Command::Claims(claims) => commands::claims::run(claims).await,
             Command::Check(check) => commands::check::run(check).await,
         }
     })

@@ -94,6 +94,14 @@ impl Ledger {
         self.url.starts_with("memory:") || self.url.starts_with("file:")
     }
 
+    /// How a command ends that failed on this ledger.
+    pub(crate) fn failed(&self, error: ichido_ledger::Error) -> Failure {
+        // A URL that is not understood is not repeated: nobody knows what is in it.
+        let understood = !matches!(error.kind(), ichido_ledger::Kind::Settings(_));
+        let failure = Failure::from(error);
+        if understood { failure.at(&self.place()) } else { failure }
+    }
+
     /// The directory of an embedded ledger.
     pub(crate) fn dir(&self) -> Option<&Path> {
         let dir = self.url.strip_prefix("file:")?;

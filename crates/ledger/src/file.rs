@@ -54,6 +54,8 @@ use ichido_core::mark::{self, Mark};
 use ichido_core::{Adopted, Claim, ClaimRequest, Clock, Key, Limits, Record, Settle, Settled, Token};
 use tokio::sync::{oneshot, watch};
 
+pub use self::holder::HeldBy;
+
 use self::holder::Held;
 use self::queue::{Call, Queue, Reply};
 use self::shared::{Look, Shared};

@@ -1,7 +1,7 @@
 //! Listing: what operators see of claims.
 
 use ichido_core::{Holder, Metadata, Outcome, Phase, Record, Timestamp};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Which claims to list.
 #[derive(Clone, Debug, Default)]
@@ -25,7 +25,7 @@ impl Query {
 }
 
 /// A page of claims.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Page {
     /// The claims.
     pub claims: Vec<Summary>,
@@ -34,7 +34,7 @@ pub struct Page {
 }
 
 /// The state of a claim, in a word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StateName {
     /// The lease is good.
@@ -57,7 +57,7 @@ impl StateName {
 }
 
 /// A claim as an operator sees it: everything but its token and its outcome.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
     /// The caller's key.
     pub key: String,
@@ -96,7 +96,7 @@ pub struct Summary {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome_bytes: Option<usize>,
     /// The caller's words.
-    #[serde(skip_serializing_if = "Metadata::is_empty")]
+    #[serde(default, skip_serializing_if = "Metadata::is_empty")]
     pub metadata: Metadata,
 }
 
@@ -149,7 +149,7 @@ impl Summary {
 }
 
 /// How much a ledger holds. `None` where counting would mean a scan that the backend refuses to make.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stats {
     /// Claims with a good lease.
     pub running: Option<u64>,
@@ -162,7 +162,7 @@ pub struct Stats {
 }
 
 /// What a sweep removed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Swept {
     /// Claims and marks whose retention was over.
     pub removed: u64,

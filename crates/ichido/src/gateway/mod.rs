@@ -4,7 +4,6 @@ mod forward;
 mod front;
 pub(crate) mod jwt;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,8 +47,22 @@ impl Bound {
         Ok(Self { listener, settings })
     }
 
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.listener.local_addr().unwrap_or(self.settings.listen)
+    pub(crate) fn address_as_url(&self) -> String {
+        let scheme = if self.settings.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.listener.local_addr().unwrap_or(self.settings.listen))
+    }
+
+    /// What is protected, for people.
+    pub(crate) fn routes(&self) -> String {
+        let routes: Vec<_> =
+            self.settings.rules.routes.iter().map(|route| route.matches.to_string()).collect();
+        routes.join("; ")
+    }
+
+    /// Where requests go, for people.
+    pub(crate) fn upstream(&self) -> String {
+        let upstream = &self.settings.upstream;
+        format!("{}://{}{}", upstream.scheme, upstream.authority, upstream.prefix)
     }
 
     /// Puts the parts together around a ledger.
@@ -90,11 +103,9 @@ impl Gateway {
         let sweeping = tokio::spawn(sweep(self.ledger.clone(), background.clone()));
         let draining =
             self.journal.clone().map(|journal| tokio::spawn(journal.work(self.ledger.clone(), background)));
-        let started = tokio::time::Instant::now();
         self.front.serve(stop, self.grace).await;
         // What was granted runs to its end although its client may be gone.
-        let left = self.grace.saturating_sub(started.elapsed()).max(Duration::from_secs(1));
-        if tokio::time::timeout(left.max(self.grace), self.layer.drain()).await.is_err() {
+        if tokio::time::timeout(self.grace, self.layer.drain()).await.is_err() {
             tracing::warn!(
                 under_way = self.layer.in_flight(),
                 "keyed requests did not end in time; their claims will be in doubt"

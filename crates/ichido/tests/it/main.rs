@@ -10,8 +10,10 @@
 mod bad_input;
 mod check;
 mod demo;
+mod gateway;
 mod help;
 mod ledger;
+mod support;
 
 use std::path::Path;
 use std::process::Output;

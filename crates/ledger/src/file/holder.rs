@@ -28,6 +28,28 @@ const FORMAT_WORDS: &str = "ichido ledger, format ";
 /// How long an opener waits for an earlier opening of its own process that is just being dropped.
 const OWN_WAIT: (u32, Duration) = (50, Duration::from_millis(20));
 
+/// Who has a store open, as it signed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeldBy {
+    /// The process; none if it has not signed yet.
+    pub pid: Option<u32>,
+    /// The address of its admin port, if it has one.
+    pub admin: Option<String>,
+}
+
+impl HeldBy {
+    /// Reads who signed for the store in `dir`. Believe it only of a store that was found held: what a killed process
+    /// signed stays until the next opening.
+    pub fn of(dir: &Path) -> Self {
+        Self::read(&fs::read_to_string(dir.join("holder")).unwrap_or_default())
+    }
+
+    fn read(holder: &str) -> Self {
+        let line = |name: &str| holder.lines().find_map(|line| line.strip_prefix(name));
+        Self { pid: line("pid ").and_then(|pid| pid.parse().ok()), admin: line("admin ").map(str::to_owned) }
+    }
+}
+
 /// A directory that this process holds.
 #[derive(Debug)]
 pub(super) struct Held {
@@ -198,9 +220,9 @@ fn is_own(holder: &str) -> bool {
 }
 
 fn held(dir: &Path, holder: &str) -> Error {
-    let line = |name: &str| holder.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
-    let pid = line("pid ").map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
-    let admin = line("admin ").map_or_else(String::new, |admin| format!("; its admin port is {admin}"));
+    let HeldBy { pid, admin } = HeldBy::read(holder);
+    let pid = pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
+    let admin = admin.map_or_else(String::new, |admin| format!("; its admin port is {admin}"));
     let text = format!("{} is held by {pid}{admin}", dir.display());
     Error::new(Kind::Held(text), "opening the ledger")
 }

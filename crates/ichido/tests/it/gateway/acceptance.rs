@@ -23,7 +23,12 @@ fn a_repeat_gets_the_same_order() {
         let again = post(gateway.address, "/orders", "k1", r#"{"qty":2}"#);
         assert_eq!((again.status, &again.body, again.is_replay()), (201, &first.body, true));
         assert_eq!(again.header("location"), first.header("location"));
-        let many: Vec<_> = again.headers.iter().filter(|(name, _)| name == "x-many").map(|(_, value)| value.as_str()).collect();
+        let many: Vec<_> = again
+            .headers
+            .iter()
+            .filter(|(name, _)| name == "x-many")
+            .map(|(_, value)| value.as_str())
+            .collect();
         assert_eq!(many, ["one", "two"]);
         assert_eq!(again.header("set-cookie"), None);
         assert_eq!(orders.effects().len(), 1);
@@ -54,7 +59,10 @@ fn while_the_first_runs_a_repeat_conflicts_and_another_body_is_a_mismatch() {
                 (repeat.status == 409).then_some(repeat)
             });
             let repeat = post(gateway.address, "/orders", "\"k1\"", "{}");
-            assert_eq!((repeat.status, repeat.problem().as_str(), repeat.header("retry-after")), (409, "in-flight", Some("1")));
+            assert_eq!(
+                (repeat.status, repeat.problem().as_str(), repeat.header("retry-after")),
+                (409, "in-flight", Some("1"))
+            );
             assert_eq!(post(gateway.address, "/orders", "\"k1\"", "{\"qty\":9}").status, 422);
             assert_eq!(first.join().unwrap().status, 201);
         });
@@ -110,7 +118,10 @@ fn many_at_once_are_one_order() {
             });
             assert_eq!(orders.effects().len(), 1, "{in_flight}");
             assert!(answers.iter().all(|answer| statuses.contains(&answer.status)), "{in_flight}");
-            assert_eq!(answers.iter().filter(|answer| answer.status == 201 && !answer.is_replay()).count(), 1);
+            assert_eq!(
+                answers.iter().filter(|answer| answer.status == 201 && !answer.is_replay()).count(),
+                1
+            );
         });
     }
 }
@@ -127,7 +138,10 @@ fn another_path_query_method_or_tenant_is_another_order() {
             ("PATCH", "/orders", "Bearer a"),
         ] {
             let answer = send(gateway.address, method, path, &[key, ("Authorization", authorization)], b"{}");
-            assert!(answer.status == 201 && !answer.is_replay(), "{method} {path} {authorization}: {answer:?}");
+            assert!(
+                answer.status == 201 && !answer.is_replay(),
+                "{method} {path} {authorization}: {answer:?}"
+            );
         }
         assert_eq!(orders.effects().len(), 5);
         let cookies = send(gateway.address, "POST", "/orders", &[key, ("Cookie", "sid=1")], b"{}");

@@ -20,11 +20,21 @@ fn start(settings: &str) -> Case {
 
 impl Case {
     fn post(&self, key: &str, trouble: &str) -> crate::support::http::Answer {
-        send(self.gateway.address, "POST", "/orders", &[("Idempotency-Key", key), ("X-Trouble", trouble)], b"{}")
+        send(
+            self.gateway.address,
+            "POST",
+            "/orders",
+            &[("Idempotency-Key", key), ("X-Trouble", trouble)],
+            b"{}",
+        )
     }
 
     fn ichido(&self, args: &[&str]) -> String {
-        let output = Command::new(env!("CARGO_BIN_EXE_ichido")).current_dir(&self.dir).args(args).args(["--ledger", "file:ledger"]).output();
+        let output = Command::new(env!("CARGO_BIN_EXE_ichido"))
+            .current_dir(&self.dir)
+            .args(args)
+            .args(["--ledger", "file:ledger"])
+            .output();
         let output = output.unwrap();
         assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
@@ -46,7 +56,10 @@ fn an_answer_that_was_lost_is_doubt_until_an_operator_knows() {
 
     case.ichido(&["ledger", "resolve", "lost", "--as", "done", "--outcome", r#"{"orderId":"O-1"}"#]);
     let resolved = case.post("lost", "");
-    assert_eq!((resolved.status, resolved.is_replay(), &resolved.json()["orderId"]), (200, true, &"O-1".into()));
+    assert_eq!(
+        (resolved.status, resolved.is_replay(), &resolved.json()["orderId"]),
+        (200, true, &"O-1".into())
+    );
     case.ichido(&["ledger", "resolve", "half", "--as", "absent"]);
     assert_eq!(case.post("half", "").status, 201);
     case.ichido(&["ledger", "resolve", "gateway", "--as", "done"]);
@@ -69,7 +82,8 @@ fn a_service_that_does_not_answer_in_time_is_doubt() {
 fn a_route_that_accepts_a_second_run_gets_one_and_the_service_is_told() {
     let case = start("[[gateway.routes]]\nin_doubt = \"retry\"\nupstream_timeout_ms = 400\n");
     assert_eq!(case.post("k", "cut").status, 502);
-    let answer = eventually("the takeover", || Some(case.post("k", "")).filter(|answer| answer.status == 201));
+    let answer =
+        eventually("the takeover", || Some(case.post("k", "")).filter(|answer| answer.status == 201));
     assert!(!answer.is_replay());
     let effects = case.orders.effects();
     assert_eq!(effects.len(), 2);
@@ -111,7 +125,8 @@ fn a_kill_in_the_middle_is_doubt_after_the_restart() {
     let mut case = start("");
     let address = case.gateway.address;
     let slow = [("Idempotency-Key", "\"k\""), ("X-Trouble", "sleep=0.5")];
-    let client = std::thread::spawn(move || crate::support::http::try_send(address, "POST", "/orders", &slow, b"{}"));
+    let client =
+        std::thread::spawn(move || crate::support::http::try_send(address, "POST", "/orders", &slow, b"{}"));
     eventually("the claim", || (post(address, "/orders", "\"k\"", "{}").status == 409).then_some(()));
     case.gateway.process.kill();
     assert!(client.join().unwrap().is_err());

@@ -22,7 +22,9 @@ fn a_client_that_hangs_up_finds_its_answer_later() {
     stream.write_all(b"{}").unwrap();
     eventually("the claim", || (post(gateway.address, "/orders", "\"k\"", "{}").status == 409).then_some(()));
     drop(stream);
-    let answer = eventually("the answer", || Some(post(gateway.address, "/orders", "\"k\"", "{}")).filter(|answer| answer.status == 201));
+    let answer = eventually("the answer", || {
+        Some(post(gateway.address, "/orders", "\"k\"", "{}")).filter(|answer| answer.status == 201)
+    });
     assert!(answer.is_replay());
     assert_eq!(orders.effects().len(), 1);
 }
@@ -47,8 +49,14 @@ fn a_large_answer_is_streamed_and_leaves_a_tombstone() {
     let again = send(gateway.address, "POST", "/orders", &headers, b"{}");
     assert_eq!((again.status, again.problem().as_str()), (409, "answer-not-kept"));
     let headers = [("Idempotency-Key", "\"cut\""), ("X-Trouble", "large=3000000,half")];
-    assert!(crate::support::http::try_send(gateway.address, "POST", "/orders", &headers, b"{}").is_err(), "a cut answer is cut");
-    let again = eventually("the doubt", || Some(post(gateway.address, "/orders", "\"cut\"", "{}")).filter(|answer| answer.problem() != "in-flight"));
+    assert!(
+        crate::support::http::try_send(gateway.address, "POST", "/orders", &headers, b"{}").is_err(),
+        "a cut answer is cut"
+    );
+    let again = eventually("the doubt", || {
+        Some(post(gateway.address, "/orders", "\"cut\"", "{}"))
+            .filter(|answer| answer.problem() != "in-flight")
+    });
     assert_eq!((again.status, again.problem().as_str()), (409, "in-doubt"));
     assert_eq!(orders.effects().len(), 2);
 }
@@ -67,10 +75,26 @@ fn a_large_request_spills_and_arrives_whole_and_a_larger_one_is_refused() {
 
     // Refused by its length alone: no byte of the body is asked for.
     let mut stream = connect(gateway.address).unwrap();
-    stream.write_all(&head("POST", "/orders", &[("Idempotency-Key", "\"large\""), ("Expect", "100-continue")], Some(6_000_000))).unwrap();
+    stream
+        .write_all(&head(
+            "POST",
+            "/orders",
+            &[("Idempotency-Key", "\"large\""), ("Expect", "100-continue")],
+            Some(6_000_000),
+        ))
+        .unwrap();
     let answer = read_head(&mut BufReader::new(stream)).unwrap();
     assert_eq!(answer.status, 413);
-    let chunked = [&head("POST", "/orders", &[("Idempotency-Key", "\"chunks\""), ("Transfer-Encoding", "chunked")], None)[..], b"2\r\n{}\r\n0\r\n\r\n"].concat();
+    let chunked = [
+        &head(
+            "POST",
+            "/orders",
+            &[("Idempotency-Key", "\"chunks\""), ("Transfer-Encoding", "chunked")],
+            None,
+        )[..],
+        b"2\r\n{}\r\n0\r\n\r\n",
+    ]
+    .concat();
     assert_eq!(raw(gateway.address, &chunked).unwrap().status, 201);
     assert_eq!(orders.effects().len(), 2);
 }
@@ -109,7 +133,13 @@ fn work_under_way_is_ended_at_shutdown() {
     let slow = [("Idempotency-Key", "\"k\""), ("X-Trouble", "sleep=1")];
     let client = std::thread::spawn(move || send(address, "POST", "/orders", &slow, b"{}"));
     let mut gone = connect(address).unwrap();
-    gone.write_all(&head("POST", "/orders", &[("Idempotency-Key", "\"gone\""), ("X-Trouble", "sleep=1")], Some(2))).unwrap();
+    gone.write_all(&head(
+        "POST",
+        "/orders",
+        &[("Idempotency-Key", "\"gone\""), ("X-Trouble", "sleep=1")],
+        Some(2),
+    ))
+    .unwrap();
     gone.write_all(b"{}").unwrap();
     for key in ["\"k\"", "\"gone\""] {
         eventually("the claim", || (post(address, "/orders", key, "{}").status == 409).then_some(()));
@@ -140,8 +170,12 @@ fn a_client_that_pauses_in_a_body_takes_no_slot() {
 fn beyond_the_bound_of_work_there_is_503() {
     let (_dir, _orders, gateway) = start("[gateway]\ninflight_max = 1\n");
     let address = gateway.address;
-    let client = std::thread::spawn(move || send(address, "POST", "/orders", &[("Idempotency-Key", "\"a\""), ("X-Trouble", "sleep=1")], b"{}"));
-    let refused = eventually("the refusal", || Some(post(address, "/orders", "\"b\"", "{}")).filter(|answer| answer.status == 503));
+    let client = std::thread::spawn(move || {
+        send(address, "POST", "/orders", &[("Idempotency-Key", "\"a\""), ("X-Trouble", "sleep=1")], b"{}")
+    });
+    let refused = eventually("the refusal", || {
+        Some(post(address, "/orders", "\"b\"", "{}")).filter(|answer| answer.status == 503)
+    });
     assert_eq!((refused.problem().as_str(), refused.header("retry-after")), ("overloaded", Some("1")));
     assert_eq!(client.join().unwrap().status, 201);
     eventually("room again", || (post(address, "/orders", "\"b\"", "{}").status == 201).then_some(()));

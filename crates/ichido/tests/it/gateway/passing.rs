@@ -15,14 +15,34 @@ fn start(settings: &str) -> (tempfile::TempDir, Orders, Gateway) {
 #[test]
 fn safe_requests_pass_with_or_without_a_key() {
     let (_dir, _orders, gateway) = start("");
-    let headers = [("Idempotency-Key", "\"k\""), ("X-Forwarded-For", "10.0.0.1"), ("Connection", "X-Secret"), ("X-Secret", "hop"), ("X-Kept", "1")];
+    let headers = [
+        ("Idempotency-Key", "\"k\""),
+        ("X-Forwarded-For", "10.0.0.1"),
+        ("Connection", "X-Secret"),
+        ("X-Secret", "hop"),
+        ("X-Kept", "1"),
+    ];
     let seen = send(gateway.address, "GET", "/a%20b?c=%2F&d", &headers, b"").json();
     assert_eq!(seen["path"], "/a%20b?c=%2F&d");
-    let header = |name: &str| seen["headers"].as_object().unwrap().iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.clone());
+    let header = |name: &str| {
+        seen["headers"]
+            .as_object()
+            .unwrap()
+            .iter()
+            .find(|(known, _)| known.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.clone())
+    };
     assert_eq!(header("x-forwarded-for").unwrap(), "10.0.0.1, 127.0.0.1");
-    assert_eq!((header("x-forwarded-proto").unwrap(), header("x-forwarded-host").unwrap()), ("http".into(), "test".into()));
+    assert_eq!(
+        (header("x-forwarded-proto").unwrap(), header("x-forwarded-host").unwrap()),
+        ("http".into(), "test".into())
+    );
     assert_eq!((header("host").unwrap(), header("x-kept").unwrap()), ("test".into(), "1".into()));
-    assert_eq!((header("x-secret"), header("connection")), (None, None), "fields of the connection stay behind");
+    assert_eq!(
+        (header("x-secret"), header("connection")),
+        (None, None),
+        "fields of the connection stay behind"
+    );
     for method in ["GET", "OPTIONS"] {
         let answer = send(gateway.address, method, "/x", &[("Idempotency-Key", "\"k\"")], b"");
         assert!(answer.status == 200 && !answer.is_replay(), "{method}: {answer:?}");
@@ -81,7 +101,9 @@ fn a_client_that_expects_100_gets_it_and_its_body_passes() {
 fn connections_are_upgraded() {
     let (_dir, _orders, gateway) = start("");
     let mut stream = connect(gateway.address).unwrap();
-    stream.write_all(b"GET /ws HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, Upgrade\r\nUpgrade: echo\r\n\r\n").unwrap();
+    stream
+        .write_all(b"GET /ws HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, Upgrade\r\nUpgrade: echo\r\n\r\n")
+        .unwrap();
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let answer = read_head(&mut reader).unwrap();
     assert_eq!((answer.status, answer.header("upgrade")), (101, Some("echo")));
@@ -97,7 +119,13 @@ fn connections_are_upgraded() {
 fn an_observed_route_lets_everything_pass_and_counts() {
     let (_dir, orders, gateway) = start("[[gateway.routes]]\nmode = \"observe\"\n");
     let with_key = [("Idempotency-Key", "\"k\"")];
-    for (headers, body) in [(&with_key[..], "{}"), (&with_key, "{}"), (&with_key, "{\"other\":1}"), (&[], "{}"), (&[("Idempotency-Key", "a b")], "{}")] {
+    for (headers, body) in [
+        (&with_key[..], "{}"),
+        (&with_key, "{}"),
+        (&with_key, "{\"other\":1}"),
+        (&[], "{}"),
+        (&[("Idempotency-Key", "a b")], "{}"),
+    ] {
         let answer = send(gateway.address, "POST", "/orders", headers, body.as_bytes());
         assert!(answer.status == 201 && !answer.is_replay(), "{answer:?}");
         assert_eq!(answer.header("idempotency-key-lifetime"), None);
@@ -105,7 +133,9 @@ fn an_observed_route_lets_everything_pass_and_counts() {
     assert_eq!(orders.effects().len(), 5);
     let metrics = get(gateway.admin, "/metrics").text();
     for (outcome, count) in [("first", 1), ("replayed", 1), ("mismatch", 1), ("refused", 2)] {
-        let line = format!("ichido_observed_requests_total{{route=\"POST,PATCH /**\",outcome=\"{outcome}\"}} {count}");
+        let line = format!(
+            "ichido_observed_requests_total{{route=\"POST,PATCH /**\",outcome=\"{outcome}\"}} {count}"
+        );
         assert!(metrics.contains(&line), "{line} is not in {metrics}");
     }
 }

@@ -25,7 +25,10 @@ fn a_wrong_setting_stops_the_start() {
     for (settings, word) in [
         ("[gateway]\nlisten = 5\n", "line 2"),
         ("[gateway]\nupstreams = \"x\"\n", "upstreams"),
-        ("[gateway]\ntls_cert_file = \"not.pem\"\ntls_key_file = \"not.pem\"\n", "gateway.tls_cert_file not.pem"),
+        (
+            "[gateway]\ntls_cert_file = \"not.pem\"\ntls_key_file = \"not.pem\"\n",
+            "gateway.tls_cert_file not.pem",
+        ),
         ("[[gateway.routes]]\nmatch = \"GET /x\"\n", "gateway.routes[0].match"),
         ("[[gateway.routes]]\noutage = \"maybe\"\n", "gateway.routes[0].outage"),
     ] {
@@ -59,7 +62,11 @@ fn it_says_what_it_does_and_answers_health_and_metrics() {
     let dir = tempfile::tempdir().unwrap();
     let orders = Orders::start(dir.path());
     let gateway = Gateway::start(dir.path(), orders.address, "memory:", "");
-    assert!(gateway.process.said().contains("memory:"), "a ledger that forgets is worth a warning: {}", gateway.process.said());
+    assert!(
+        gateway.process.said().contains("memory:"),
+        "a ledger that forgets is worth a warning: {}",
+        gateway.process.said()
+    );
     assert_eq!(get(gateway.admin, "/healthz").status, 200);
     assert_eq!(get(gateway.admin, "/readyz").status, 200);
     post(gateway.address, "/orders", "\"secret-key\"", "{}");
@@ -78,7 +85,11 @@ fn it_says_what_it_does_and_answers_health_and_metrics() {
     }
     let lines: Vec<serde_json::Value> = crate::support::eventually("three log lines", || {
         let said = gateway.process.said();
-        let lines: Vec<_> = said.lines().filter(|line| line.contains("keyed request")).map(|line| serde_json::from_str(line).unwrap()).collect();
+        let lines: Vec<_> = said
+            .lines()
+            .filter(|line| line.contains("keyed request"))
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
         (lines.len() == 3).then_some(lines)
     });
     let outcomes: Vec<_> = lines.iter().map(|line| line["outcome"].as_str().unwrap()).collect();
@@ -94,7 +105,25 @@ fn tls_and_http2_at_the_front_door() {
     let orders = Orders::start(dir.path());
     let made = Command::new("openssl")
         .current_dir(dir.path())
-        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", "key.pem", "-out", "cert.pem", "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"])
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-keyout",
+            "key.pem",
+            "-out",
+            "cert.pem",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            "subjectAltName=DNS:localhost,IP:127.0.0.1",
+        ])
         .output()
         .unwrap();
     assert!(made.status.success(), "{made:?}");
@@ -103,7 +132,20 @@ fn tls_and_http2_at_the_front_door() {
     for version in ["--http2", "--http1.1"] {
         let curl = Command::new("curl")
             .current_dir(dir.path())
-            .args(["-sS", version, "--cacert", "cert.pem", "-X", "POST", "-H", "Idempotency-Key: \"k\"", "-d", "{}", "-w", "\n%{http_version} %{http_code}"])
+            .args([
+                "-sS",
+                version,
+                "--cacert",
+                "cert.pem",
+                "-X",
+                "POST",
+                "-H",
+                "Idempotency-Key: \"k\"",
+                "-d",
+                "{}",
+                "-w",
+                "\n%{http_version} %{http_code}",
+            ])
             .arg(format!("https://localhost:{}/orders", gateway.address.port()))
             .output()
             .unwrap();
@@ -125,7 +167,13 @@ fn the_tenant_of_a_verified_token_outlives_its_refresh() {
     let gateway = Gateway::start(dir.path(), orders.address, "memory:", settings);
     let order = |token: &str| {
         let authorization = format!("Bearer {token}");
-        send(gateway.address, "POST", "/orders", &[("Idempotency-Key", "\"k\""), ("Authorization", &authorization)], b"{}")
+        send(
+            gateway.address,
+            "POST",
+            "/orders",
+            &[("Idempotency-Key", "\"k\""), ("Authorization", &authorization)],
+            b"{}",
+        )
     };
     let token = |sub: &str, exp: u64| {
         let claims = serde_json::json!({"sub": sub, "exp": exp});

@@ -41,7 +41,13 @@ impl Answer {
 }
 
 /// A request that is sent whole and whose answer is read whole.
-pub(crate) fn send(to: SocketAddr, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+pub(crate) fn send(
+    to: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> Answer {
     try_send(to, method, path, headers, body).expect("an answer")
 }
 
@@ -131,7 +137,8 @@ pub(crate) fn read_answer(reader: &mut impl BufRead) -> std::io::Result<Answer> 
 pub(crate) fn read_chunk(reader: &mut impl BufRead) -> std::io::Result<Option<Vec<u8>>> {
     let mut line = String::new();
     reader.read_line(&mut line)?;
-    let length = usize::from_str_radix(line.trim(), 16).map_err(|_| std::io::Error::other("the answer was cut"))?;
+    let length =
+        usize::from_str_radix(line.trim(), 16).map_err(|_| std::io::Error::other("the answer was cut"))?;
     let mut chunk = vec![0; length + 2];
     reader.read_exact(&mut chunk)?;
     chunk.truncate(length);

@@ -20,7 +20,8 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn start(command: &mut Command) -> Self {
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let said = Arc::new(Mutex::new(String::new()));
         let (stderr, words) = (child.stderr.take().unwrap(), said.clone());
         std::thread::spawn(move || {
@@ -143,7 +144,15 @@ pub(crate) fn gateway_command(dir: &Path, upstream: SocketAddr, ledger: &str, se
     std::fs::write(dir.join("gateway.toml"), settings).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_ichido"));
     command.current_dir(dir).env_remove("LOG_LEVEL").env_remove("ICHIDO_ADMIN_TOKEN");
-    command.args(["gateway", "--config", "gateway.toml", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+    command.args([
+        "gateway",
+        "--config",
+        "gateway.toml",
+        "--listen",
+        "127.0.0.1:0",
+        "--admin",
+        "127.0.0.1:0",
+    ]);
     command.args(["--upstream", &format!("http://{upstream}"), "--ledger", ledger]);
     command
 }
@@ -151,7 +160,10 @@ pub(crate) fn gateway_command(dir: &Path, upstream: SocketAddr, ledger: &str, se
 fn address_after(line: &str, words: &str) -> SocketAddr {
     let rest = line.split_once(words).unwrap_or_else(|| panic!("{words:?} is not in {line:?}")).1;
     let text = rest.split([' ', ',']).next().unwrap();
-    text.trim_start_matches("https://").trim_start_matches("http://").parse().unwrap_or_else(|_| panic!("{line:?}"))
+    text.trim_start_matches("https://")
+        .trim_start_matches("http://")
+        .parse()
+        .unwrap_or_else(|_| panic!("{line:?}"))
 }
 
 /// All of a child's standard output.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use super::super::{File, FileSettings};
+use super::super::{File, FileSettings, HeldBy};
 use super::{clock, complete, open};
 use crate::{Kind, Maintain};
 
@@ -23,7 +23,10 @@ async fn a_second_opener_is_told_who_holds_it() {
         text.contains(&format!("process {}", std::process::id())) && text.contains("127.0.0.1:9090"),
         "{text}"
     );
+    let holder = HeldBy::of(dir.path());
+    assert_eq!(holder, HeldBy { pid: Some(std::process::id()), admin: Some("127.0.0.1:9090".to_owned()) });
     first.close().await.unwrap();
+    assert_eq!(HeldBy::of(dir.path()), HeldBy::default());
     open(dir.path(), &clock());
 }
 

@@ -1,0 +1,29 @@
+//! Alive, ready, and what was counted.
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::{StatusCode, header};
+use serde_json::json;
+
+use super::Admin;
+
+/// The process lives: no part is asked.
+pub(super) async fn alive() -> Response {
+    Json(json!({ "status": "ok" })).into_response()
+}
+
+/// Every part works, or which does not.
+pub(super) async fn ready(State(admin): State<Admin>) -> Response {
+    let checks = admin.readiness.verdicts().await;
+    let (status, word) = match checks.iter().all(|check| check.ok) {
+        true => (StatusCode::OK, "ready"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "not-ready"),
+    };
+    (status, Json(json!({ "status": word, "checks": checks }))).into_response()
+}
+
+pub(super) async fn metrics(State(admin): State<Admin>) -> Response {
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], admin.meters.render())
+        .into_response()
+}

@@ -1,0 +1,154 @@
+//! The port itself: bound first, so that the ledger can be opened under its address, then served.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tower_service::Service;
+
+use super::{Admin, AdminToken, TOKEN_VARIABLE, meters};
+use crate::exit::Failure;
+
+/// Connections at once; the next ones wait.
+const CONNECTIONS: usize = 256;
+/// How long a caller may take to say what it wants.
+const HEAD_PATIENCE: Duration = Duration::from_secs(10);
+/// How long calls that are under way may take after the end was asked for.
+const DRAIN: Duration = Duration::from_secs(10);
+/// The pause after a connection could not be taken, for want of file descriptors for example.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
+/// An admin port that is bound, and not yet served.
+#[derive(Debug)]
+pub(crate) struct Bound {
+    listener: TcpListener,
+    address: SocketAddr,
+    token: Option<AdminToken>,
+}
+
+/// Who is on the other end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer(pub(super) SocketAddr);
+
+impl Bound {
+    /// Binds the port. Off loopback it demands a token.
+    pub(crate) async fn bind(address: SocketAddr, token: Option<AdminToken>) -> Result<Self, Failure> {
+        if !address.ip().is_loopback() && token.is_none() {
+            return Err(Failure::usage(format!(
+                "the admin listener {address} is not on loopback and needs a token: set {TOKEN_VARIABLE}"
+            )));
+        }
+        let fail = |error: std::io::Error| Failure::usage(format!("the admin listener {address}: {error}"));
+        let listener = TcpListener::bind(address).await.map_err(fail)?;
+        let address = listener.local_addr().map_err(fail)?;
+        Ok(Self { listener, address, token })
+    }
+
+    /// The address it is bound to, with its port.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The address under which others on this machine reach it: what the holder of a store signs.
+    pub(crate) fn reach(&self) -> String {
+        let ip = match self.address.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+            ip @ (IpAddr::V4(_) | IpAddr::V6(_)) => ip,
+        };
+        SocketAddr::new(ip, self.address.port()).to_string()
+    }
+
+    /// Serves until `stop`, then finishes the calls that are under way.
+    pub(crate) async fn serve(self, admin: Admin, stop: CancellationToken) {
+        let upkeep = tokio::spawn(keep_up(admin.meters.clone()));
+        let router = super::router(admin, self.address, self.token.clone());
+        let (graceful, room) = (GracefulShutdown::new(), Arc::new(Semaphore::new(CONNECTIONS)));
+        while let Some((stream, peer)) = self.next(&stop).await {
+            let taken = tokio::select! {
+                taken = room.clone().acquire_owned() => taken,
+                () = stop.cancelled() => break,
+            };
+            let Ok(permit) = taken else { break };
+            let connection = graceful.watch(connection(stream, Peer(peer), router.clone()));
+            tokio::spawn(async move {
+                if let Err(error) = connection.await {
+                    tracing::debug!(%error, "a connection to the admin port broke off");
+                }
+                drop(permit);
+            });
+        }
+        drop(self.listener);
+        if tokio::time::timeout(DRAIN, graceful.shutdown()).await.is_err() {
+            tracing::warn!("calls to the admin port were cut off: they took more than {} s", DRAIN.as_secs());
+        }
+        upkeep.abort();
+    }
+
+    async fn next(&self, stop: &CancellationToken) -> Option<(TcpStream, SocketAddr)> {
+        loop {
+            let accepted = tokio::select! {
+                accepted = self.listener.accept() => accepted,
+                () = stop.cancelled() => return None,
+            };
+            match accepted {
+                Ok(accepted) => return Some(accepted),
+                Err(error) => {
+                    tracing::warn!(%error, "the admin port could not take a connection");
+                    tokio::time::sleep(ACCEPT_AGAIN).await;
+                }
+            }
+        }
+    }
+}
+
+fn connection(
+    stream: TcpStream,
+    peer: Peer,
+    router: Router,
+) -> impl hyper_util::server::graceful::GracefulConnection<Error = hyper::Error> {
+    let service = service_fn(move |mut request: http::Request<Incoming>| {
+        request.extensions_mut().insert(peer);
+        router.clone().call(request)
+    });
+    http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_PATIENCE)
+        .serve_connection(TokioIo::new(stream), service)
+}
+
+async fn keep_up(meters: metrics_exporter_prometheus::PrometheusHandle) {
+    let mut turns = tokio::time::interval(meters::UPKEEP);
+    loop {
+        turns.tick().await;
+        meters.run_upkeep();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_bound_everywhere_is_reached_here() {
+        let token = AdminToken::from_text("s3cret").unwrap();
+        let bound = Bound::bind("0.0.0.0:0".parse().unwrap(), Some(token)).await.unwrap();
+        assert_eq!(bound.reach(), format!("127.0.0.1:{}", bound.address().port()));
+        assert_ne!(bound.address().port(), 0);
+    }
+
+    #[tokio::test]
+    async fn off_loopback_a_token_is_demanded() {
+        let line = Bound::bind("0.0.0.0:0".parse().unwrap(), None).await.unwrap_err().to_string();
+        assert!(line.contains("0.0.0.0:0") && line.contains(TOKEN_VARIABLE), "{line}");
+    }
+}

@@ -1,0 +1,101 @@
+//! Answers that say no: `application/problem+json`, told apart by the last segment of their `type`.
+
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, Uri, header};
+use serde::{Deserialize, Serialize};
+
+/// An answer that says no.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    status: StatusCode,
+    word: &'static str,
+    title: &'static str,
+    detail: Option<String>,
+    facts: Facts,
+}
+
+/// What a program needs to know besides the word.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Facts {
+    /// How many claims were meant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) count: Option<usize>,
+    /// The state in which the claim was left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) state: Option<String>,
+}
+
+/// A problem on its way.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Body {
+    #[serde(rename = "type")]
+    kind: String,
+    title: String,
+    status: u16,
+    detail: String,
+    #[serde(flatten)]
+    pub(crate) facts: Facts,
+}
+
+impl Body {
+    /// The word that tells it apart.
+    pub(crate) fn word(&self) -> &str {
+        self.kind.rsplit('/').next().unwrap_or_default()
+    }
+
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
+}
+
+impl Problem {
+    pub(crate) fn new(status: StatusCode, word: &'static str, title: &'static str) -> Self {
+        Self { status, word, title, detail: None, facts: Facts::default() }
+    }
+
+    /// The same, with words on this case; without them the title is repeated.
+    #[must_use]
+    pub(crate) fn detail(mut self, detail: impl Into<String>) -> Self {
+        self.detail = Some(detail.into());
+        self
+    }
+
+    #[must_use]
+    pub(crate) fn facts(mut self, facts: Facts) -> Self {
+        self.facts = facts;
+        self
+    }
+
+    pub(crate) fn word(&self) -> &'static str {
+        self.word
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let body = Body {
+            kind: format!("/problems/{}", self.word),
+            title: self.title.to_owned(),
+            status: self.status.as_u16(),
+            detail: self.detail.unwrap_or_else(|| format!("{}.", self.title)),
+            facts: self.facts,
+        };
+        let body = serde_json::to_vec(&body).unwrap_or_default();
+        let mut response = (self.status, body).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+pub(super) async fn no_such_page(uri: Uri) -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "no-such-page", "There is nothing here")
+        .detail(format!("There is nothing at {}.", uri.path()))
+}
+
+pub(super) async fn no_such_method() -> Problem {
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "no-such-method", "This path has other methods")
+}

@@ -1,0 +1,89 @@
+//! Whether the process can do its work: each part with its verdict.
+//!
+//! Whoever asks `/readyz` shows no token, so a verdict says what is wrong and no more, and asking often costs nothing:
+//! answers are kept for a moment.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, join_all};
+use ichido_ledger::Ledger;
+use serde::Serialize;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
+
+/// The longest that one part may take to answer.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How long an answer is good for.
+const FRESH: Duration = Duration::from_millis(500);
+
+/// What one part is asked: nothing is wrong, or what is.
+pub(crate) type Probe = Arc<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
+
+/// The parts that must work.
+#[derive(Clone, Default)]
+pub(crate) struct Readiness {
+    probes: Vec<(&'static str, Probe)>,
+    last: Arc<Mutex<Option<Asked>>>,
+}
+
+/// When the parts were last asked, and what was found.
+type Asked = (Instant, Vec<Verdict>);
+
+/// What was found of one part.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Verdict {
+    pub(crate) name: &'static str,
+    pub(crate) ok: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) detail: Option<String>,
+}
+
+impl Readiness {
+    /// The ledger answers.
+    pub(crate) fn of(ledger: &Ledger) -> Self {
+        let ledger = ledger.clone();
+        let probe: Probe = Arc::new(move || {
+            let ledger = ledger.clone();
+            Box::pin(async move { ledger.check().await.map(drop).map_err(|error| error.to_string()) })
+        });
+        Self::default().and("ledger", probe)
+    }
+
+    /// And this works as well.
+    #[must_use]
+    pub(crate) fn and(mut self, name: &'static str, probe: Probe) -> Self {
+        self.probes.push((name, probe));
+        self
+    }
+
+    /// Asks every part, all at once.
+    pub(super) async fn verdicts(&self) -> Vec<Verdict> {
+        // Held while asking: those who come meanwhile get the same answer.
+        let mut last = self.last.lock().await;
+        if let Some((at, verdicts)) = &*last
+            && at.elapsed() < FRESH
+        {
+            return verdicts.clone();
+        }
+        let verdicts = join_all(self.probes.iter().map(|(name, probe)| ask(name, probe()))).await;
+        *last = Some((Instant::now(), verdicts.clone()));
+        verdicts
+    }
+}
+
+async fn ask(name: &'static str, answer: BoxFuture<'static, Result<(), String>>) -> Verdict {
+    let answer = timeout(PATIENCE, answer).await;
+    let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {} s", PATIENCE.as_secs())));
+    if let Err(detail) = &answer {
+        tracing::warn!(part = name, detail, "not ready");
+    }
+    Verdict { name, ok: answer.is_ok(), detail: answer.err() }
+}
+
+impl fmt::Debug for Readiness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.probes.iter().map(|(name, _)| name)).finish()
+    }
+}

@@ -1,0 +1,34 @@
+//! How a process that serves is asked to end.
+//!
+//! The first SIGTERM or SIGINT asks: what is under way is finished. The second ends the process at once: whoever sends
+//! it has waited long enough, and the ledger is made for processes that die.
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::exit::{Code, Failure};
+
+/// A token that is cancelled by the first signal.
+pub(crate) fn on_signals() -> Result<CancellationToken, Failure> {
+    let listen =
+        |kind| signal(kind).map_err(|error| Failure::internal(format!("listening for signals: {error}")));
+    let mut signals = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+    let stop = CancellationToken::new();
+    let asked = stop.clone();
+    tokio::spawn(async move {
+        next(&mut signals).await;
+        eprintln!("ichido: finishing what is under way; a second signal ends at once");
+        asked.cancel();
+        next(&mut signals).await;
+        eprintln!("ichido: ended at once");
+        std::process::exit(Code::Internal as i32);
+    });
+    Ok(stop)
+}
+
+async fn next((terminate, interrupt): &mut (Signal, Signal)) {
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
