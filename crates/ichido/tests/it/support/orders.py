@@ -1,6 +1,6 @@
 """An orders API on Python's own HTTP server, as anyone might have it. Each effect is a line in a file.
 
-How it fails is said in the request: `X-Trouble: sleep=0.5`, `cut` (acts, then closes without an answer), `cut-before`
+How it fails is said in the request: `X-Trouble: sleep=0.5` (says that it has started, sleeps, acts), `cut` (acts, then closes without an answer), `cut-before`
 (closes before it acts), `half` (acts, answers half), `status=500`, `large=3000000`, `hang` (acts, never answers).
 """
 
@@ -14,6 +14,7 @@ import time
 import uuid
 
 EFFECTS = open(sys.argv[1], "a", buffering=1)
+STARTED = open(sys.argv[1] + ".started", "a", buffering=1)
 LOCK = threading.Lock()
 
 
@@ -29,6 +30,8 @@ class Orders(http.server.BaseHTTPRequestHandler):
         if "cut-before" in trouble:
             return self.cut()
         if "sleep" in trouble:
+            with LOCK:
+                STARTED.write(self.headers.get("Idempotency-Key", "") + "\n")
             time.sleep(float(trouble["sleep"]))
         order = "O-" + uuid.uuid4().hex
         with LOCK:
