@@ -7,6 +7,7 @@ mod args;
 mod commands;
 mod demo;
 mod exit;
+mod operator;
 mod output;
 mod settings;
 mod shutdown;
