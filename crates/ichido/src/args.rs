@@ -12,6 +12,7 @@ Examples:
   ichido check --ledger postgres://db/app        are the settings and the connection right?
   ichido ledger list --state in-doubt            what does nobody know the end of?
   ichido ledger resolve order-17 --as done       say how it ended
+  ichido claims                                  serve the ledger: health, metrics, inspection and repair
 
 Settings come from ichido.toml, then the environment, then flags.
 Exit codes: 0 done; 2 usage, settings, a store out of reach or held by another; 1 internal error or failed check.";

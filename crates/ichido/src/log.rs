@@ -11,6 +11,8 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::exit::Failure;
 
+/// The target of what operators did: always written, unless `LOG_LEVEL` names it.
+pub(crate) const AUDIT: &str = "ichido::audit";
 /// What may wait to be written.
 const WAITING_BYTES: usize = 8 << 20;
 
@@ -30,7 +32,8 @@ pub(crate) fn start(reader: Reader) -> Result<Option<Flush>, Failure> {
         Reader::Machine => "info",
     };
     let level = std::env::var("LOG_LEVEL").unwrap_or_else(|_| default.to_owned());
-    let filter = EnvFilter::try_new(&level)
+    let audit = if level.contains(AUDIT) { String::new() } else { format!(",{AUDIT}=info") };
+    let filter = EnvFilter::try_new(format!("{level}{audit}"))
         .map_err(|_| Failure::usage("LOG_LEVEL must be error, warn, info, debug or trace"))?;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
     match reader {

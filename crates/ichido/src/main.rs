@@ -9,6 +9,7 @@ mod demo;
 mod exit;
 mod gateway;
 mod log;
+mod operator;
 mod output;
 mod settings;
 mod shutdown;

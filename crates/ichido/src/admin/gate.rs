@@ -18,6 +18,9 @@ use super::{AdminToken, Problem};
 /// A caller that found this port through a store says whom it expects: the process that signed there.
 pub(crate) const HOLDER: HeaderName = HeaderName::from_static("ichido-holder");
 
+/// Paths that need no token.
+const OPEN: [&str; 2] = ["/healthz", "/readyz"];
+
 #[derive(Debug)]
 pub(super) struct Gate {
     on_loopback: bool,
@@ -63,14 +66,15 @@ pub(super) async fn refuse_strangers(
     Ok(next.run(request).await)
 }
 
-/// Demands the token, if there is one.
+/// Demands the token, if there is one, but of those who ask after our health.
 pub(super) async fn demand_token(
     State(gate): State<Arc<Gate>>,
     request: Request,
     next: Next,
 ) -> Result<Response, Problem> {
+    let is_open = OPEN.contains(&request.uri().path());
     match &gate.token {
-        Some(token) if !token.is_shown(request.headers()) => {
+        Some(token) if !is_open && !token.is_shown(request.headers()) => {
             Err(Problem::new(StatusCode::UNAUTHORIZED, "token-refused", "The operator's token is demanded"))
         }
         Some(_) | None => Ok(next.run(request).await),

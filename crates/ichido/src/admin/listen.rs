@@ -13,9 +13,10 @@ use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tower_service::Service;
 
-use super::{Admin, AdminToken, TOKEN_VARIABLE, meters};
+use super::{Admin, AdminToken, Served, TOKEN_VARIABLE, meters};
 use crate::exit::Failure;
 
 /// Connections at once; the next ones wait.
@@ -71,7 +72,9 @@ impl Bound {
     /// Serves until `stop`, then finishes the calls that are under way.
     pub(crate) async fn serve(self, admin: Admin, stop: CancellationToken) {
         let upkeep = tokio::spawn(keep_up(admin.meters.clone()));
-        let router = super::router(admin, self.address, self.token.clone());
+        let actions = TaskTracker::new();
+        let served = Served { admin, actions: actions.clone() };
+        let router = super::router(served, self.address, self.token.clone());
         let (graceful, room) = (GracefulShutdown::new(), Arc::new(Semaphore::new(CONNECTIONS)));
         while let Some((stream, peer)) = self.next(&stop).await {
             let taken = tokio::select! {
@@ -88,7 +91,9 @@ impl Bound {
             });
         }
         drop(self.listener);
-        if tokio::time::timeout(DRAIN, graceful.shutdown()).await.is_err() {
+        actions.close();
+        let drained = async { tokio::join!(graceful.shutdown(), actions.wait()) };
+        if tokio::time::timeout(DRAIN, drained).await.is_err() {
             tracing::warn!("calls to the admin port were cut off: they took more than {} s", DRAIN.as_secs());
         }
         upkeep.abort();

@@ -6,6 +6,7 @@
 //! A process binds first ([`Bound::bind`]), opens its ledger under [`Bound::reach`], so that `ichido ledger …` finds the
 //! port through the store, and then serves ([`Bound::serve`]).
 
+mod claims;
 mod gate;
 mod health;
 mod listen;
@@ -17,18 +18,22 @@ mod token;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
-use axum::routing::get;
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use http::StatusCode;
 use ichido_ledger::Ledger;
 use metrics_exporter_prometheus::PrometheusHandle;
+use tokio_util::task::TaskTracker;
 
+pub(crate) use self::gate::HOLDER;
 pub(crate) use self::listen::Bound;
 pub(crate) use self::meters::install_meters;
-pub(crate) use self::problem::Problem;
+pub(crate) use self::problem::{Body, Facts, Problem};
 pub(crate) use self::readiness::{Probe, Readiness};
 pub(crate) use self::token::{AdminToken, TOKEN_VARIABLE};
+use crate::operator::{Local, Refusal};
 
 /// The largest body that an operator sends.
 const BODY_BYTES: usize = 1024 * 1024;
@@ -44,16 +49,52 @@ pub(crate) struct Admin {
     pub(crate) meters: PrometheusHandle,
 }
 
-fn router(admin: Admin, address: SocketAddr, token: Option<AdminToken>) -> Router {
+/// What the handlers share.
+#[derive(Clone, Debug)]
+struct Served {
+    admin: Admin,
+    /// Actions that are under way: they are waited for at the end.
+    actions: TaskTracker,
+}
+
+impl Served {
+    fn operator(&self) -> Local {
+        Local(self.admin.ledger.clone())
+    }
+
+    /// Carries an action out to its end and its line in the audit, also if the caller hangs up.
+    async fn to_the_end<T: Send + 'static>(
+        &self,
+        action: impl Future<Output = Result<T, Refusal>> + Send + 'static,
+    ) -> Result<Json<T>, Problem> {
+        match self.actions.spawn(action).await {
+            Ok(result) => Ok(Json(result?)),
+            Err(error) => {
+                tracing::error!(%error, "an action broke off");
+                let broken = StatusCode::INTERNAL_SERVER_ERROR;
+                Err(Problem::new(broken, "ledger-failed", "The action broke off"))
+            }
+        }
+    }
+}
+
+fn router(served: Served, address: SocketAddr, token: Option<AdminToken>) -> Router {
     let gate = Arc::new(gate::Gate::new(address, token));
     Router::new()
         .route("/metrics", get(health::metrics))
-        .route_layer(from_fn_with_state(gate.clone(), gate::demand_token))
+        .route("/v1/claims", get(claims::list))
+        .route("/v1/claims/one", get(claims::one))
+        .route("/v1/claims/resolve", post(claims::resolve))
+        .route("/v1/claims/release-by-operator", post(claims::release))
+        .route("/v1/ledger/sweep", post(claims::sweep))
+        .route("/v1/ledger/stats", get(claims::stats))
+        .route("/v1/ledger/capabilities", get(claims::capabilities))
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .fallback(problem::no_such_page)
         .method_not_allowed_fallback(problem::no_such_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES))
+        .layer(from_fn_with_state(gate.clone(), gate::demand_token))
         .layer(from_fn_with_state(gate, gate::refuse_strangers))
-        .with_state(admin)
+        .with_state(served)
 }

@@ -65,10 +65,6 @@ impl Problem {
         self.facts = facts;
         self
     }
-
-    pub(crate) fn word(&self) -> &'static str {
-        self.word
-    }
 }
 
 impl IntoResponse for Problem {

@@ -1,44 +1,62 @@
 //! `ichido ledger …`: what operators do with claims.
+//!
+//! A store that another process holds is reached through that process's admin port, with the same verbs.
 
-use ichido_core::{Key, Now, Outcome, Record, Resolution, Resolved, Scope, State as RecordState};
-use ichido_ledger::{Kind, Ledger, Query, StateName, Stats, Summary, Swept};
+use std::path::Path;
+
+use ichido_ledger::file::HeldBy;
+use ichido_ledger::{Error, Kind, Ledger, Page, Query, StateName, Stats, Summary, Swept};
 use serde_json::{Value, json};
 
+use crate::admin::AdminToken;
 use crate::args::{End, KeyArgs, LedgerArgs, LedgerVerb, State};
-use crate::exit::Failure;
+use crate::exit::{Failure, one_line};
+use crate::operator::{Local, Operator, Remote, Said, Shown, Which, Word};
 use crate::output;
 use crate::settings::Settings;
 
-/// Records removed in one step of a sweep.
-const SWEEP_STEP: usize = 1_000;
+/// A sweep says how far it is after so many records.
+const SWEEP_NEWS: u64 = 100_000;
+/// The holder gives work on many records 12 times the ledger's timeout; we wait longer than that.
+const HOLDER_PATIENCE: u32 = 14;
 
 pub(crate) async fn run(args: &LedgerArgs) -> Result<(), Failure> {
     let settings = Settings::load(&args.common)?;
-    if let Some(dir) = settings.ledger.dir()
-        && !matches!(args.verb, LedgerVerb::Init)
-        && !dir.exists()
-    {
+    let (verb, json) = (&args.verb, args.common.json);
+    let dir = settings.ledger.dir();
+    if let Some(dir) = dir.filter(|dir| !matches!(verb, LedgerVerb::Init) && !dir.exists()) {
         return Err(Failure::usage(format!(
             "there is no ledger at {}; `ichido ledger init` creates it",
             dir.display()
         )));
     }
-    let here = |error: ichido_ledger::Error| {
-        // A URL that is not understood is not repeated: nobody knows what is in it.
-        let understood = !matches!(error.kind(), Kind::Settings(_));
-        let failure = Failure::from(error);
-        if understood { failure.at(&settings.ledger.place()) } else { failure }
+    let ledger = match ichido_ledger::open(&settings.ledger.url, settings.ledger.handle()).await {
+        Ok(ledger) => ledger,
+        Err(error) => {
+            return match dir.filter(|_| matches!(error.kind(), Kind::Held(_))) {
+                Some(dir) => act(&holder(&settings, dir, &error)?, verb, json).await,
+                None => Err(settings.ledger.failed(error)),
+            };
+        }
     };
-    let ledger = ichido_ledger::open(&settings.ledger.url, settings.ledger.handle()).await.map_err(here)?;
-    let result = act(&ledger, &args.verb, args.common.json).await;
+    let result = match matches!(verb, LedgerVerb::Init) {
+        true => init(&ledger, json).await,
+        false => act(&Local(ledger.clone()), verb, json).await,
+    };
     let closed = ledger.close().await;
     result?;
-    closed.map_err(here)
+    closed.map_err(|error| settings.ledger.failed(error))
 }
 
-async fn act(ledger: &Ledger, verb: &LedgerVerb, json: bool) -> Result<(), Failure> {
+/// The way to the process that holds the store.
+fn holder(settings: &Settings, dir: &Path, error: &Error) -> Result<Remote, Failure> {
+    let patience = settings.ledger.timeout.saturating_mul(HOLDER_PATIENCE);
+    Remote::new(one_line(error), HeldBy::of(dir), AdminToken::from_env()?, patience)
+}
+
+async fn act(operator: &impl Operator, verb: &LedgerVerb, json: bool) -> Result<(), Failure> {
     match verb {
-        LedgerVerb::Init => init(ledger, json).await,
+        LedgerVerb::Init => Err(Failure::usage("the ledger is there already: another process holds it")),
         LedgerVerb::List { state, prefix, limit, cursor } => {
             let query = Query {
                 state: state.map(state_name),
@@ -46,16 +64,29 @@ async fn act(ledger: &Ledger, verb: &LedgerVerb, json: bool) -> Result<(), Failu
                 limit: usize::try_from(*limit).unwrap_or(usize::MAX),
                 cursor: cursor.clone(),
             };
-            list(ledger, query, json).await
+            list(operator, query, json).await
         }
-        LedgerVerb::Show(key) => show(ledger, key, json).await,
+        LedgerVerb::Show(key) => show(operator, key, json).await,
         LedgerVerb::Resolve { key, end, outcome } => {
-            resolve(ledger, key, *end, outcome.as_deref(), json).await
+            let word = match (end, outcome) {
+                (End::Done, outcome) => Word::Done(outcome.clone()),
+                (End::Absent, None) => Word::Absent,
+                (End::Absent, Some(_)) => return Err(Failure::usage("--outcome goes with --as done")),
+            };
+            let said = operator.resolve(&which(key), &word).await;
+            settled(&said.map_err(|refusal| refusal.about(&key.key))?, json)
         }
-        LedgerVerb::Release { key, force } => release(ledger, key, *force, json).await,
-        LedgerVerb::Sweep => sweep(ledger, json).await,
-        LedgerVerb::Stats => stats(ledger, json).await,
+        LedgerVerb::Release { key, force } => {
+            let said = operator.release(&which(key), *force).await;
+            settled(&said.map_err(|refusal| refusal.about(&key.key))?, json)
+        }
+        LedgerVerb::Sweep => sweep(operator, json).await,
+        LedgerVerb::Stats => stats(operator, json).await,
     }
+}
+
+fn which(args: &KeyArgs) -> Which {
+    Which { key: args.key.clone(), tenant: args.tenant.clone(), route: args.route.clone() }
 }
 
 async fn init(ledger: &Ledger, json: bool) -> Result<(), Failure> {
@@ -68,9 +99,9 @@ async fn init(ledger: &Ledger, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn list(ledger: &Ledger, query: Query, json: bool) -> Result<(), Failure> {
+async fn list(operator: &impl Operator, query: Query, json: bool) -> Result<(), Failure> {
     let limit = query.limit;
-    let page = list_up_to(ledger, query).await?;
+    let page = list_up_to(operator, query).await?;
     if json {
         return output::json(&page);
     }
@@ -94,11 +125,11 @@ async fn list(ledger: &Ledger, query: Query, json: bool) -> Result<(), Failure> 
     Ok(())
 }
 
-/// A backend may give shorter pages than asked for: a list goes on until it is full or there is no more.
-async fn list_up_to(ledger: &Ledger, mut query: Query) -> Result<ichido_ledger::Page, Failure> {
-    let mut all = ichido_ledger::Page::default();
+/// A page may be shorter than asked for: a list goes on until it is full or there is no more.
+async fn list_up_to(operator: &impl Operator, mut query: Query) -> Result<Page, Failure> {
+    let mut all = Page::default();
     loop {
-        let page = ledger.list(&query).await?;
+        let page = operator.list(&query).await.map_err(|refusal| refusal.about(""))?;
         query.limit -= page.claims.len().min(query.limit);
         query.cursor.clone_from(&page.cursor);
         all.claims.extend(page.claims);
@@ -122,28 +153,33 @@ fn detail(claim: &Summary) -> String {
     }
 }
 
-async fn show(ledger: &Ledger, args: &KeyArgs, json: bool) -> Result<(), Failure> {
-    let (summary, key) = find(ledger, args, &[None]).await?;
-    let record = ledger.look(&key).await?.ok_or_else(|| gone(args))?;
-    let mut shown = serde_json::to_value(&summary).map_err(|error| Failure::internal(error.to_string()))?;
-    if let Value::Object(fields) = &mut shown {
-        fields.insert("fingerprint".to_owned(), json!(record.fingerprint));
-        fields.insert("renewals".to_owned(), json!(record.renewals));
-        fields.insert("lease_ms".to_owned(), json!(record.lease_ms));
-        fields.insert("retention_ms".to_owned(), json!(record.retention_ms));
-        fields.extend(outcome_of(&record));
-    }
+async fn show(operator: &impl Operator, key: &KeyArgs, json: bool) -> Result<(), Failure> {
+    let shown = operator.show(&which(key)).await.map_err(|refusal| refusal.about(&key.key))?;
     if json {
         return output::json(&shown);
     }
+    let Shown(fields) = &shown;
     let mut table = output::table(&["field", "value"]);
-    if let Value::Object(fields) = &shown {
-        for (name, value) in fields {
-            table.add_row([name.clone(), readable(name, value)]);
-        }
+    for (name, value) in fields {
+        match value.as_object().filter(|_| name == "answer") {
+            Some(answer) => table.add_rows(answer_rows(answer)),
+            None => table.add_row([name.clone(), readable(name, value)]),
+        };
     }
     println!("{table}");
     Ok(())
+}
+
+/// A kept HTTP answer, a row for each of its parts.
+fn answer_rows(answer: &serde_json::Map<String, Value>) -> Vec<[String; 2]> {
+    let row = |name: String, value: &Value| [name.clone(), readable(&name, value)];
+    let rows = answer.iter().flat_map(|(part, value)| match value.as_object().filter(|_| part != "body") {
+        Some(fields) => {
+            fields.iter().map(|(name, value)| row(format!("answer {part}: {name}"), value)).collect()
+        }
+        None => vec![row(format!("answer {part}"), value)],
+    });
+    rows.collect()
 }
 
 fn readable(name: &str, value: &Value) -> String {
@@ -154,80 +190,25 @@ fn readable(name: &str, value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned)
 }
 
-/// The outcome as JSON if it is JSON, as text if it is text, as its size otherwise.
-fn outcome_of(record: &Record) -> Option<(String, Value)> {
-    let RecordState::Done(done) = &record.state else { return None };
-    Some(match &done.outcome {
-        Outcome::Tombstone(reason) => ("answer_not_kept".to_owned(), json!(reason)),
-        Outcome::Kept(bytes) => {
-            let text = std::str::from_utf8(bytes).map(|text| json!(text));
-            let value = serde_json::from_slice(bytes).or(text);
-            ("outcome".to_owned(), value.unwrap_or_else(|_| json!(format!("{} bytes", bytes.len()))))
-        }
-    })
-}
-
-async fn resolve(
-    ledger: &Ledger,
-    args: &KeyArgs,
-    end: End,
-    outcome: Option<&str>,
-    json: bool,
-) -> Result<(), Failure> {
-    let word = match (end, outcome) {
-        (End::Done, Some(outcome)) => Resolution::Done(Outcome::kept(outcome.as_bytes().to_vec())),
-        (End::Done, None) => Resolution::Done(Outcome::Tombstone("resolved by an operator".to_owned())),
-        (End::Absent, None) => Resolution::Absent,
-        (End::Absent, Some(_)) => return Err(Failure::usage("--outcome goes with --as done")),
-    };
-    let (_, key) = find(ledger, args, &[Some(StateName::InDoubt)]).await?;
-    let said = match end {
-        End::Done => "done",
-        End::Absent => "absent",
-    };
-    settled(ledger.resolve(&key, &word).await?, args, said, json)
-}
-
-async fn release(ledger: &Ledger, args: &KeyArgs, force: bool, json: bool) -> Result<(), Failure> {
-    let (summary, key) = find(ledger, args, &[Some(StateName::Running), Some(StateName::InDoubt)]).await?;
-    if summary.state == StateName::Running && !force {
-        return Err(Failure::usage(format!(
-            "{:?} is running and its lease is good; --force if you know that its holder is gone and nothing happened",
-            args.key
-        )));
+fn settled(said: &Said, json: bool) -> Result<(), Failure> {
+    if json {
+        return output::json(&json!({ "key": said.key, "state": said.state }));
     }
-    settled(ledger.resolve(&key, &Resolution::Release).await?, args, "released", json)
+    println!("{:?}: {}", said.key, said.state);
+    Ok(())
 }
 
-fn settled(resolved: Resolved, args: &KeyArgs, said: &str, json: bool) -> Result<(), Failure> {
-    match resolved {
-        Resolved::Applied if json => output::json(&json!({ "key": args.key, "state": said })),
-        Resolved::Applied => {
-            println!("{:?}: {said}", args.key);
-            Ok(())
-        }
-        Resolved::Refused(now) => {
-            let why = match now {
-                Now::Absent => "there is no such claim any more",
-                Now::Running => "it is running and its lease is good",
-                Now::InDoubt => "it is in doubt",
-                Now::Done(_) => "it is done, and a recorded outcome is not changed",
-            };
-            Err(Failure::internal(format!("{:?} was left as it is: {why}", args.key)))
-        }
-    }
-}
-
-async fn sweep(ledger: &Ledger, json: bool) -> Result<(), Failure> {
+async fn sweep(operator: &impl Operator, json: bool) -> Result<(), Failure> {
     let mut total = Swept::default();
     loop {
-        let swept = ledger.sweep(SWEEP_STEP).await?;
+        let swept = operator.sweep_step().await.map_err(|refusal| refusal.about(""))?;
+        let news = (total.removed + swept.removed) / SWEEP_NEWS > total.removed / SWEEP_NEWS;
         total.removed += swept.removed;
         total.doubts_ended += swept.doubts_ended;
         if !swept.more {
             break;
         }
-        if total.removed % 100_000 < SWEEP_STEP as u64 {
+        if news {
             eprintln!("{} removed so far", total.removed);
         }
     }
@@ -241,8 +222,8 @@ async fn sweep(ledger: &Ledger, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn stats(ledger: &Ledger, json: bool) -> Result<(), Failure> {
-    let stats = ledger.stats().await?;
+async fn stats(operator: &impl Operator, json: bool) -> Result<(), Failure> {
+    let stats = operator.stats().await.map_err(|refusal| refusal.about(""))?;
     if json {
         return output::json(&stats);
     }
@@ -255,67 +236,6 @@ async fn stats(ledger: &Ledger, json: bool) -> Result<(), Failure> {
     }
     println!("{table}");
     Ok(())
-}
-
-/// The one claim with this text, in one of these states; tenant and route narrow the search.
-///
-/// With both given the key is known, and nothing is searched. Otherwise the states keep the search short where the
-/// ledger has an index on them.
-async fn find(
-    ledger: &Ledger,
-    args: &KeyArgs,
-    states: &[Option<StateName>],
-) -> Result<(Summary, Key), Failure> {
-    let mut found = Vec::new();
-    if let (Some(tenant), Some(route)) = (&args.tenant, &args.route) {
-        let key = Key::new(Scope::new(tenant, route), args.key.clone())?;
-        let now = ledger.settings().clock.now();
-        found.extend(ledger.look(&key).await?.and_then(|record| Summary::of(&record, now)));
-    } else {
-        for state in states {
-            search(ledger, args, *state, &mut found).await?;
-        }
-    }
-    match found.len() {
-        0 => Err(gone(args)),
-        1 => {
-            let summary = found.remove(0);
-            let key = Key::new(Scope::new(&summary.tenant, &summary.route), summary.key.clone())?;
-            Ok((summary, key))
-        }
-        several => Err(Failure::usage(format!(
-            "{several} claims have the key {:?}; say which with --tenant and --route (`ichido ledger list --prefix …` shows them)",
-            args.key
-        ))),
-    }
-}
-
-async fn search(
-    ledger: &Ledger,
-    args: &KeyArgs,
-    state: Option<StateName>,
-    found: &mut Vec<Summary>,
-) -> Result<(), Failure> {
-    let mut query = Query { state, prefix: Some(args.key.clone()), limit: 1_000, cursor: None };
-    loop {
-        let page = ledger.list(&query).await?;
-        found.extend(page.claims.into_iter().filter(|claim| {
-            claim.key == args.key
-                && args.tenant.as_ref().is_none_or(|tenant| *tenant == claim.tenant)
-                && args.route.as_ref().is_none_or(|route| *route == claim.route)
-        }));
-        match page.cursor {
-            Some(cursor) => query.cursor = Some(cursor),
-            None => return Ok(()),
-        }
-    }
-}
-
-fn gone(args: &KeyArgs) -> Failure {
-    Failure::internal(format!(
-        "there is no such claim with the key {:?} (`ichido ledger list --prefix …` shows claims in every state)",
-        args.key
-    ))
 }
 
 fn state_name(state: State) -> StateName {

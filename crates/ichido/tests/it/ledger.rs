@@ -6,7 +6,7 @@ use ichido_ledger::{Ledger, Settings, open};
 use crate::{json, ok, refused};
 
 /// A store with a claim in each state.
-async fn store(url: &str, prefix: &str) {
+pub(crate) async fn store(url: &str, prefix: &str) {
     let ledger = open(url, Settings::default()).await.unwrap();
     claim(&ledger, Key::unscoped(format!("{prefix}running")).unwrap(), 600_000).await;
     claim(&ledger, Key::new(Scope::new("alice", "POST /orders"), format!("{prefix}doubt")).unwrap(), 1).await;
@@ -19,7 +19,7 @@ async fn store(url: &str, prefix: &str) {
 }
 
 /// Held by a remote caller: it outlives the process that granted it.
-async fn claim(ledger: &Ledger, key: Key, lease_ms: u64) -> ichido_core::Token {
+pub(crate) async fn claim(ledger: &Ledger, key: Key, lease_ms: u64) -> ichido_core::Token {
     let request = ichido_core::ClaimRequest { lease_ms, holder: Holder::Remote, ..ledger.request(key) };
     match ledger.claim(&request).await.unwrap().claim {
         ichido_core::Claim::Granted(grant) => grant.token,
@@ -27,7 +27,7 @@ async fn claim(ledger: &Ledger, key: Key, lease_ms: u64) -> ichido_core::Token {
     }
 }
 
-async fn operate(url: &str, prefix: &str) {
+pub(crate) async fn operate(url: &str, prefix: &str) {
     let dir = tempfile::tempdir().unwrap();
     let key = |name: &str| format!("{prefix}{name}");
     let with = |args: &[&str]| {
@@ -96,15 +96,4 @@ async fn a_table_is_created_by_init_on_dynamodb() {
     ok(dir.path(), &["ledger", "init", "--ledger", &url]);
     store(&url, "k-").await;
     operate(&url, "k-").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_store_held_by_another_process_names_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let url = format!("file:{}", dir.path().join("ledger").display());
-    let ledger = open(&url, Settings::default()).await.unwrap();
-    let line = refused(dir.path(), &["ledger", "list", "--ledger", &url], 2);
-    assert!(line.contains(&std::process::id().to_string()), "the holder's pid is named: {line}");
-    ledger.close().await.unwrap();
-    ok(dir.path(), &["ledger", "list", "--ledger", &url]);
 }

@@ -8,12 +8,15 @@
 )]
 #![allow(clippy::disallowed_methods, reason = "tests of processes wait in real time")]
 
+mod admin;
 mod bad_input;
 mod check;
 mod demo;
 mod gateway;
 mod help;
+mod holder;
 mod ledger;
+mod serving;
 mod support;
 
 use std::path::Path;
@@ -24,11 +27,26 @@ use assert_cmd::Command;
 /// The command in an empty directory, without settings from the environment.
 fn ichido(dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ichido"));
-    command.current_dir(dir).env_remove("LOG_LEVEL");
-    for name in ["CONFIG", "LEDGER_URL", "LEDGER_TIMEOUT_MS", "LEDGER_FALLBACK", "LEDGER_FALLBACK_SECONDS"] {
-        command.env_remove(format!("ICHIDO_{name}"));
-    }
+    command.current_dir(dir);
+    without_settings(|name| {
+        command.env_remove(name);
+    });
     command
+}
+
+/// Every variable that is a setting.
+fn without_settings(mut remove: impl FnMut(&str)) {
+    remove("LOG_LEVEL");
+    for name in [
+        "CONFIG",
+        "LEDGER_URL",
+        "LEDGER_TIMEOUT_MS",
+        "LEDGER_FALLBACK",
+        "LEDGER_FALLBACK_SECONDS",
+        "ADMIN_TOKEN",
+    ] {
+        remove(&format!("ICHIDO_{name}"));
+    }
 }
 
 fn run(dir: &Path, args: &[&str]) -> Output {

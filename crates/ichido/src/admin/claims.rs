@@ -1,0 +1,145 @@
+//! An operator's part of the claim API, and the ledger as a whole.
+
+use axum::extract::{FromRequest, FromRequestParts, Json, Query, State};
+use axum::{Extension, http};
+use http::{Request, StatusCode};
+use ichido_core::{Key, Scope};
+use ichido_ledger::{Capabilities, Page, Stats, Swept};
+use serde::de::DeserializeOwned;
+
+use super::listen::Peer;
+use super::{Problem, Served};
+use crate::operator::wire::{ListQuery, ReleaseBody, ResolveBody};
+use crate::operator::{Operator, PAGE_MAX, Refusal, Said, Shown, Which, Word};
+
+type Answer<T> = Result<Json<T>, Problem>;
+
+pub(super) async fn list(State(served): State<Served>, Asked(query): Asked<ListQuery>) -> Answer<Page> {
+    let ListQuery { state, prefix, limit, cursor } = query;
+    if !(1..=PAGE_MAX).contains(&limit) {
+        return Err(invalid(StatusCode::BAD_REQUEST, format!("limit must be between 1 and {PAGE_MAX}.")));
+    }
+    let query = ichido_ledger::Query { state, prefix, limit, cursor };
+    Ok(Json(served.operator().list(&query).await?))
+}
+
+pub(super) async fn one(State(served): State<Served>, Asked(which): Asked<Which>) -> Answer<Shown> {
+    Ok(Json(served.operator().show(&which).await?))
+}
+
+pub(super) async fn resolve(
+    State(served): State<Served>,
+    Extension(peer): Extension<Peer>,
+    Sent(body): Sent<ResolveBody>,
+) -> Answer<Said> {
+    let (which, word) =
+        body.read().map_err(|why| invalid(StatusCode::UNPROCESSABLE_ENTITY, format!("{why}.")))?;
+    let operator = served.operator();
+    served
+        .to_the_end(async move {
+            let said = operator.resolve(&which, &word).await;
+            let action = match word {
+                Word::Done(_) => "resolve as done",
+                Word::Absent => "resolve as absent",
+            };
+            audit(peer, action, &which, &said);
+            said
+        })
+        .await
+}
+
+pub(super) async fn release(
+    State(served): State<Served>,
+    Extension(peer): Extension<Peer>,
+    Sent(body): Sent<ReleaseBody>,
+) -> Answer<Said> {
+    let (which, force) = body.read();
+    let operator = served.operator();
+    served
+        .to_the_end(async move {
+            let said = operator.release(&which, force).await;
+            audit(peer, if force { "release by force" } else { "release" }, &which, &said);
+            said
+        })
+        .await
+}
+
+/// One step: `more` says whether to ask again.
+pub(super) async fn sweep(State(served): State<Served>, Extension(peer): Extension<Peer>) -> Answer<Swept> {
+    let operator = served.operator();
+    served
+        .to_the_end(async move {
+            let swept = operator.sweep_step().await;
+            match &swept {
+                Ok(swept) => tracing::info!(
+                    target: AUDIT, who = %peer.0, action = "sweep", removed = swept.removed, result = "applied",
+                    "an operator's action"
+                ),
+                Err(refusal) => tracing::info!(
+                    target: AUDIT, who = %peer.0, action = "sweep", result = refusal.word(),
+                    "an operator's action"
+                ),
+            }
+            swept
+        })
+        .await
+}
+
+pub(super) async fn stats(State(served): State<Served>) -> Answer<Stats> {
+    Ok(Json(served.operator().stats().await?))
+}
+
+pub(super) async fn capabilities(State(served): State<Served>) -> Json<Capabilities> {
+    Json(served.admin.ledger.capabilities())
+}
+
+/// The target of audit lines.
+const AUDIT: &str = crate::log::AUDIT;
+
+/// One line for each action, done or refused. The key is named by its index: its text may be a secret.
+fn audit(peer: Peer, action: &str, which: &Which, said: &Result<Said, Refusal>) {
+    let (index, result) = match said {
+        Ok(said) => (said.index.clone(), "applied"),
+        Err(refusal) => (asked_index(which), refusal.word()),
+    };
+    tracing::info!(target: AUDIT, who = %peer.0, action, index, result, "an operator's action");
+}
+
+/// The index of the key as it was asked for; parts that were left out count as empty.
+fn asked_index(which: &Which) -> String {
+    let part = |part: &Option<String>| part.clone().unwrap_or_default();
+    let key = Key::new(Scope::new(part(&which.tenant), part(&which.route)), which.key.clone());
+    key.map_or_else(|_| "-".to_owned(), |key| key.index().to_string())
+}
+
+fn invalid(status: StatusCode, detail: String) -> Problem {
+    Problem::new(status, "invalid", "The request is not understood").detail(detail)
+}
+
+/// A query that is understood.
+pub(super) struct Asked<T>(T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut http::request::Parts, state: &S) -> Result<Self, Problem> {
+        match Query::from_request_parts(parts, state).await {
+            Ok(Query(query)) => Ok(Self(query)),
+            Err(rejection) => Err(invalid(rejection.status(), rejection.body_text())),
+        }
+    }
+}
+
+/// A body that is understood: it must say that it is JSON, which no page from elsewhere can without being asked first.
+pub(super) struct Sent<T>(T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Sent<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request<axum::body::Body>, state: &S) -> Result<Self, Problem> {
+        match Json::from_request(request, state).await {
+            Ok(Json(body)) => Ok(Self(body)),
+            Err(rejection) => Err(invalid(rejection.status(), rejection.body_text())),
+        }
+    }
+}

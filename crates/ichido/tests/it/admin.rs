@@ -1,0 +1,274 @@
+//! The admin port of `ichido claims`: who may come in, and what is answered.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::ledger::store;
+use crate::serving::Serving;
+use crate::{ichido, refused, stderr};
+
+fn serving(dir: &tempfile::TempDir, token: Option<&str>) -> Serving {
+    Serving::claims(dir.path(), "memory:", token)
+}
+
+#[test]
+fn it_lives_is_ready_and_counts() {
+    let dir = tempfile::tempdir().unwrap();
+    let claims = serving(&dir, None);
+    let health = claims.get("/healthz");
+    assert_eq!((health.status, health.body.as_str()), (200, r#"{"status":"ok"}"#));
+    let ready = claims.get("/readyz");
+    assert_eq!(ready.status, 200);
+    assert_eq!(ready.body, r#"{"checks":[{"name":"ledger","ok":true}],"status":"ready"}"#);
+    claims.get("/v1/ledger/stats");
+    let metrics = claims.get("/metrics");
+    assert!(metrics.head.contains("content-type: text/plain"), "{}", metrics.head);
+    for name in ["ichido_ledger_claims_total{", "ichido_ledger_seconds_bucket{"] {
+        assert!(metrics.body.contains(name), "{name} is not in {}", metrics.body);
+    }
+    assert_eq!(claims.get("/v1/ledger/capabilities").json()["backend"], "memory");
+    let said = claims.said();
+    for words in [&claims.address, "memory", "survives nothing", "forgets everything"] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+}
+
+#[test]
+fn a_token_is_demanded_of_all_but_those_who_ask_after_health() {
+    let dir = tempfile::tempdir().unwrap();
+    let claims = serving(&dir, Some("s3cret"));
+    for path in ["/healthz", "/readyz"] {
+        assert_eq!(claims.get(path).status, 200, "{path}");
+    }
+    for path in ["/metrics", "/v1/claims", "/v1/ledger/stats", "/v1/ledger/capabilities", "/nowhere", "/"] {
+        let answer = claims.get(path);
+        assert_eq!((answer.status, answer.problem().as_str()), (401, "token-refused"), "{path}");
+        assert!(answer.head.contains("www-authenticate: bearer"), "{}", answer.head);
+    }
+    assert_eq!(claims.post("/v1/ledger/sweep", "").status, 401);
+    for (shown, status) in [("Bearer s3cret", 200), ("Bearer s3cre", 401), ("Basic s3cret", 401)] {
+        assert_eq!(claims.call("GET", "/metrics", &[("authorization", shown)], "").status, status, "{shown}");
+    }
+    assert!(!claims.said().contains("s3cret"));
+}
+
+#[test]
+fn off_loopback_it_does_not_start_without_a_token() {
+    let dir = tempfile::tempdir().unwrap();
+    for listen in ["0.0.0.0:0", "[::]:0"] {
+        let line = refused(dir.path(), &["claims", "--listen", listen, "--ledger", "memory:"], 2);
+        assert!(line.contains("ICHIDO_ADMIN_TOKEN") && line.contains(listen), "{line}");
+    }
+    let empty = ichido(dir.path()).arg("claims").env("ICHIDO_ADMIN_TOKEN", "").output().unwrap();
+    assert_eq!(empty.status.code(), Some(2));
+    assert!(stderr(&empty).contains("ICHIDO_ADMIN_TOKEN is empty"), "{}", stderr(&empty));
+    assert!(std::fs::read_dir(dir.path()).unwrap().next().is_none(), "nothing was created");
+}
+
+#[test]
+fn a_port_that_is_taken_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let line = refused(dir.path(), &["claims", "--listen", &address, "--ledger", "memory:"], 2);
+    assert!(line.contains(&address) && line.contains("in use"), "{line}");
+}
+
+/// A page that gave its own name the address of this machine (DNS rebinding) sends its own name as Host.
+#[test]
+fn a_browser_is_no_operator() {
+    let dir = tempfile::tempdir().unwrap();
+    let claims = serving(&dir, None);
+    let port = claims.address.rsplit(':').next().unwrap().to_owned();
+    for host in
+        ["evil.example".to_owned(), format!("evil.example:{port}"), format!("127.0.0.1.nip.io:{port}")]
+    {
+        for path in ["/healthz", "/v1/claims"] {
+            let answer = claims.call("GET", path, &[("host", &host)], "");
+            assert_eq!((answer.status, answer.problem().as_str()), (421, "foreign-host"), "{host}");
+        }
+    }
+    for host in [format!("localhost:{port}"), format!("[::1]:{port}"), "127.0.0.1".to_owned()] {
+        assert_eq!(claims.call("GET", "/v1/claims", &[("host", &host)], "").status, 200, "{host}");
+    }
+    let foreign = claims.call("POST", "/v1/ledger/sweep", &[("origin", "https://evil.example")], "");
+    assert_eq!((foreign.status, foreign.problem().as_str()), (403, "foreign-origin"));
+    let own = format!("http://{}", claims.address);
+    assert_eq!(claims.call("POST", "/v1/ledger/sweep", &[("origin", &own)], "").status, 200);
+}
+
+#[test]
+fn what_is_not_understood_is_a_problem() {
+    let dir = tempfile::tempdir().unwrap();
+    let claims = serving(&dir, None);
+    let resolve = "/v1/claims/resolve";
+    for (body, status) in [
+        ("{", 400),
+        ("", 400),
+        ("[]", 422),
+        (r#"{"key":"k"}"#, 422),
+        (r#"{"key":"k","as":"maybe"}"#, 422),
+        (r#"{"key":"k","as":"done","tenent":"t"}"#, 422),
+        (r#"{"key":"k","as":"absent","outcome":1}"#, 422),
+    ] {
+        let answer = claims.post(resolve, body);
+        assert_eq!((answer.status, answer.problem().as_str()), (status, "invalid"), "{body}");
+    }
+    assert_eq!(claims.call("POST", resolve, &[], r#"{"key":"k","as":"done"}"#).status, 415);
+    let large = format!(r#"{{"key":"k","as":"done","outcome":"{}"}}"#, "x".repeat(1024 * 1024));
+    assert_eq!(claims.post(resolve, &large).status, 413);
+    for query in ["limit=0", "limit=1001", "limit=x", "state=lost", "stat=done"] {
+        let answer = claims.get(&format!("/v1/claims?{query}"));
+        assert_eq!((answer.status, answer.problem().as_str()), (400, "invalid"), "{query}");
+    }
+    assert_eq!(claims.get("/v1/claims/one").status, 400);
+    let oversized = format!("/v1/claims/one?key={}&tenant=&route=", "k".repeat(1025));
+    let oversized = claims.get(&oversized);
+    assert_eq!((oversized.status, oversized.problem().as_str()), (422, "outside-limits"));
+    let nothing = claims.get("/v1/claims/two");
+    assert_eq!((nothing.status, nothing.problem().as_str()), (404, "no-such-page"));
+    let method = claims.get(resolve);
+    assert_eq!((method.status, method.problem().as_str()), (405, "no-such-method"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claims_are_found_and_ended_over_http() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("file:{}", dir.path().join("ledger").display());
+    store(&url, "").await;
+    let claims = Serving::claims(dir.path(), &url, None);
+    tokio::time::sleep(Duration::from_millis(20)).await;
+
+    let page = claims.get("/v1/claims?limit=2").json();
+    assert_eq!(page["claims"].as_array().unwrap().len(), 2, "{page}");
+    let rest = claims.get(&format!("/v1/claims?cursor={}", page["cursor"].as_str().unwrap())).json();
+    assert_eq!(rest["claims"].as_array().unwrap().len(), 1, "{rest}");
+    let doubt = claims.get("/v1/claims?state=in-doubt&prefix=do").json();
+    assert_eq!(doubt["claims"][0]["key"], "doubt", "{doubt}");
+
+    let gone = claims.get("/v1/claims/one?key=none");
+    assert_eq!((gone.status, gone.problem().as_str()), (404, "no-such-claim"));
+    let elsewhere = claims.get("/v1/claims/one?key=doubt&tenant=bob&route=POST%20/orders");
+    assert_eq!(elsewhere.status, 404);
+    let running = claims.post("/v1/claims/release-by-operator", r#"{"key":"running"}"#);
+    assert_eq!((running.status, running.problem().as_str()), (409, "claim-running"));
+    let done = claims.post("/v1/claims/resolve", r#"{"key":"done","tenant":"","route":"","as":"absent"}"#);
+    assert_eq!((done.status, done.problem().as_str()), (409, "left-as-it-is"));
+    assert_eq!(done.json()["state"], "done");
+
+    let said = claims.post("/v1/claims/resolve", r#"{"key":"doubt","as":"done","outcome":{"b":1, "a":[]}}"#);
+    assert_eq!((said.status, &said.json()["state"]), (200, &"done".into()), "{said:?}");
+    let shown = claims.get("/v1/claims/one?key=doubt&tenant=alice").json();
+    assert_eq!(shown["outcome"], serde_json::json!({ "a": [], "b": 1 }), "{shown}");
+    assert!(!shown.to_string().contains("token"), "{shown}");
+
+    claims.signal();
+    let (code, said) = claims.end();
+    assert_eq!(code, Some(0), "{said}");
+    let audit: Vec<_> = said.lines().filter(|line| line.contains("an operator's action")).collect();
+    assert_eq!(audit.len(), 3, "{said}");
+    for (line, words) in audit.iter().zip([
+        ["release", "claim-running"],
+        ["resolve as absent", "left-as-it-is"],
+        ["resolve as done", "applied"],
+    ]) {
+        assert!(words.iter().all(|word| line.contains(word)) && line.contains("who=127.0.0.1:"), "{line}");
+        assert!(!line.contains("doubt") && !line.contains("alice"), "a key is named by its index: {line}");
+    }
+}
+
+/// Bytes between us and a server, until it is gone.
+struct Between {
+    address: String,
+    open: Arc<Mutex<Option<Vec<TcpStream>>>>,
+}
+
+impl Between {
+    fn start(server: String) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let open = Arc::new(Mutex::new(Some(Vec::new())));
+        let streams = open.clone();
+        std::thread::spawn(move || {
+            for near in listener.incoming().map_while(Result::ok) {
+                let far = TcpStream::connect(&server).unwrap();
+                match &mut *streams.lock().unwrap() {
+                    Some(open) => open.extend([near.try_clone().unwrap(), far.try_clone().unwrap()]),
+                    None => continue,
+                }
+                pipe(near.try_clone().unwrap(), far.try_clone().unwrap());
+                pipe(far, near);
+            }
+        });
+        Self { address, open }
+    }
+
+    fn cut(&self) {
+        for stream in self.open.lock().unwrap().take().unwrap() {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+}
+
+fn pipe(mut from: TcpStream, mut to: TcpStream) {
+    std::thread::spawn(move || {
+        let mut bytes = [0; 4096];
+        while let Ok(count @ 1..) = from.read(&mut bytes) {
+            if to.write_all(&bytes[..count]).is_err() {
+                break;
+            }
+        }
+    });
+}
+
+#[test]
+fn it_is_not_ready_while_its_server_is_gone() {
+    let url = std::env::var("ICHIDO_TEST_REDIS_URL").expect("ICHIDO_TEST_REDIS_URL: run `cargo xtask test`");
+    let server = url.strip_prefix("redis://").unwrap().split('/').next().unwrap();
+    let (user, server) = server.rsplit_once('@').unwrap_or(("", server));
+    let between = Between::start(server.to_owned());
+    let user = if user.is_empty() { String::new() } else { format!("{user}@") };
+    let dir = tempfile::tempdir().unwrap();
+    let claims = Serving::claims(dir.path(), &format!("redis://{user}{}", between.address), None);
+    assert_eq!(claims.get("/readyz").status, 200);
+    between.cut();
+    // The last answer is good for half a second.
+    std::thread::sleep(Duration::from_millis(600));
+    let ready = claims.get("/readyz");
+    assert_eq!((ready.status, &ready.json()["status"]), (503, &"not-ready".into()), "{ready:?}");
+    let check = &ready.json()["checks"][0];
+    assert_eq!((&check["name"], &check["ok"]), (&"ledger".into(), &false.into()));
+    assert!(check["detail"].is_string(), "{check}");
+    assert_eq!(claims.get("/healthz").status, 200);
+    let list = claims.get("/v1/claims");
+    assert_eq!((list.status, list.problem().as_str()), (503, "ledger-unavailable"));
+}
+
+#[test]
+fn a_first_signal_asks_and_a_second_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let claims = Serving::claims(dir.path(), "file:ledger", None);
+    assert_eq!(claims.get("/healthz").status, 200);
+    claims.signal();
+    let (code, said) = claims.end();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(!dir.path().join("ledger/holder").exists(), "it signed off");
+
+    let claims = Serving::claims(dir.path(), "file:ledger", None);
+    let mut caller = TcpStream::connect(&claims.address).unwrap();
+    let head = format!(
+        "POST /v1/claims/resolve HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{{",
+        claims.address
+    );
+    caller.write_all(head.as_bytes()).unwrap();
+    assert_eq!(claims.get("/healthz").status, 200);
+    claims.signal();
+    while !claims.said().contains("a second signal ends at once") {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    claims.signal();
+    let (code, said) = claims.end();
+    assert_eq!(code, Some(1), "{said}");
+}
