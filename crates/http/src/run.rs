@@ -326,11 +326,13 @@ impl Run {
         if verdict == Verdict::Store {
             head.headers.insert(LIFETIME, self.job.route().retention.as_secs().into());
         }
-        let status = head.status;
+        let (status, declared) = (head.status, declared(&head));
         let mut gone = reply.send(Ok(Response::from_parts(head, AnswerBody::coming(coming)))).is_err();
         for piece in pieces {
             gone = gone || frames.send(Ok(Frame::data(piece))).await.is_err();
         }
+        // A client that knows the length would take the last piece for the end, before the end is recorded.
+        let mut last = None;
         let mut trailers = HeaderMap::new();
         let cut = loop {
             // While a client reads, an answer may pause for as long as it likes; for nobody it is not waited for.
@@ -348,7 +350,11 @@ impl Run {
                         (None, Some(found)) => trailers = found.clone(),
                         (None, None) => {}
                     }
-                    gone = gone || frames.send(Ok(frame)).await.is_err();
+                    if declared.is_some_and(|declared| kept.len as u64 >= declared) {
+                        last = Some(frame);
+                    } else {
+                        gone = gone || frames.send(Ok(frame)).await.is_err();
+                    }
                 }
             }
         };
@@ -381,8 +387,10 @@ impl Run {
                 }
             }
         };
-        if let Some(error) = cut {
-            let _ = frames.send(Err(error)).await;
+        match (cut, last) {
+            (Some(error), _) => drop(frames.send(Err(error)).await),
+            (None, Some(last)) => drop(frames.send(Ok(last)).await),
+            (None, None) => {}
         }
         self.job.trace.end(&self.job.shared.meters, &self.job.shared.rules, end, status, cause.as_deref());
     }

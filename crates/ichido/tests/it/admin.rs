@@ -174,7 +174,10 @@ async fn claims_are_found_and_ended_over_http() {
         ["resolve as absent", "left-as-it-is"],
         ["resolve as done", "applied"],
     ]) {
-        assert!(words.iter().all(|word| line.contains(word)) && line.contains("who=127.0.0.1:"), "{line}");
+        assert!(
+            words.iter().all(|word| line.contains(word)) && line.contains("\"who\":\"127.0.0.1:"),
+            "{line}"
+        );
         assert!(!line.contains("doubt") && !line.contains("alice"), "a key is named by its index: {line}");
     }
 }
