@@ -21,6 +21,8 @@ pub(super) struct Written {
     /// Keys that got a value.
     pub(super) put: Vec<Index>,
     pub(super) commit: Commit,
+    /// The earliest end that was added.
+    pub(super) earliest_end: Option<Timestamp>,
 }
 
 /// The items of a batch.
@@ -61,14 +63,14 @@ impl<'a> Items<'a> {
             }
         }
         if entry.before == Place::Open && place != Place::Open {
-            self.batch.remove(&engine.open, index.as_bytes().as_slice());
+            self.remove(&engine.open, index);
         }
         if let Place::Done { kept } = entry.before {
             if !matches!(place, Place::Done { .. }) {
-                self.batch.remove(&engine.done, index.as_bytes().as_slice());
+                self.remove(&engine.done, index);
             }
             if kept && !keeps_outcome {
-                self.batch.remove(&engine.outcomes, index.as_bytes().as_slice());
+                self.remove(&engine.outcomes, index);
             }
         }
     }
@@ -81,7 +83,7 @@ impl<'a> Items<'a> {
             self.insert(marks, index);
             codec::push_end(self.ends.entry(record.expires_at).or_default(), Kind::Mark, *index);
         } else if entry.existed {
-            self.batch.remove(marks, index.as_bytes().as_slice());
+            self.remove(marks, index);
         }
     }
 
@@ -94,23 +96,29 @@ impl<'a> Items<'a> {
         self.batch.insert(keyspace, index.as_bytes().as_slice(), self.scratch.as_slice());
     }
 
+    fn remove(&mut self, keyspace: &Keyspace, index: &Index) {
+        self.batch.remove(keyspace, index.as_bytes().as_slice());
+    }
+
     pub(super) fn finish(mut self, last: Commit, now: Timestamp) -> Option<Written> {
         if self.batch.is_empty() {
             return None;
         }
         let engine = self.view.engine;
         let sequence = last.sequence + 1;
-        let earliest = self.ends.keys().next().copied().unwrap_or(last.swept_to);
+        let earliest_end = self.ends.keys().next().copied();
         for (end, value) in &self.ends {
             let members = value[1..].chunks(ENDS_PART * codec::END_BYTES);
             for (part, members) in (0..=u16::MAX).zip(members) {
                 let value = [&value[..1], members].concat();
-                self.batch.insert(&engine.ends, codec::end_key(*end, sequence, part).as_slice(), value);
+                let key = codec::end_key(*end, sequence, part);
+                self.batch.insert(&engine.ends, key.as_slice(), value);
             }
         }
-        let commit = Commit { sequence, time: now, swept_to: last.swept_to.min(earliest) };
+        let swept_to = earliest_end.map_or(last.swept_to, |end| end.min(last.swept_to));
+        let commit = Commit { sequence, time: now, swept_to };
         self.batch.insert(&engine.meta, COMMIT_KEY, commit.encode().as_slice());
-        Some(Written { batch: self.batch, put: self.put, commit })
+        Some(Written { batch: self.batch, put: self.put, commit, earliest_end })
     }
 }
 
