@@ -13,7 +13,7 @@ use ichido_core::Timestamp;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::engine::Engine;
+use super::engine::{Engine, FLUSH_BYTES};
 use super::highwater::HighWater;
 use super::holder::Held;
 use super::items::Written;
@@ -50,6 +50,8 @@ pub(super) struct Writer {
     /// Why there is no engine, and when opening it was last tried.
     down: Option<(Instant, Error)>,
     last: Commit,
+    /// What was committed since everything was last written into tables.
+    journal_bytes: u64,
     generation: u64,
     recent: Recent,
     /// The generation that last added an end that was past already: a sweep that looked before may have missed it.
@@ -74,6 +76,7 @@ impl Writer {
             engine: Some(engine),
             down: None,
             last,
+            journal_bytes: 0,
             generation: 0,
             recent: Recent::default(),
             late_end_at: 0,
@@ -139,6 +142,7 @@ impl Writer {
         self.high_water
             .raise(written.commit.sequence)
             .map_err(|error| fault::io(dir, "writing the high-water mark of", error))?;
+        self.journal_bytes += written.journal_bytes;
         self.generation += 1;
         self.recent.note(self.generation, written.put);
         self.last = written.commit;
@@ -161,7 +165,9 @@ impl Writer {
     /// An engine that takes commits, opened again if need be.
     fn steady_engine(&mut self) -> Option<Arc<Engine>> {
         if let Some(engine) = &self.engine {
-            if engine.steady() {
+            let full = self.journal_bytes >= FLUSH_BYTES;
+            if engine.steady() && (!full || engine.start_flush().is_ok()) {
+                self.journal_bytes = if full { 0 } else { self.journal_bytes };
                 return self.engine.clone();
             }
             self.stop(fault::engine(self.held.dir(), "writing to", fjall::Error::Poisoned));
