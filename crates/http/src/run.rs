@@ -69,15 +69,19 @@ impl Run {
             Ok(false) => return send(&self.job, reply, in_flight()),
             Err(error) => {
                 tracing::warn!(%error, "a claim could not be confirmed");
+                // Nothing ran: without this word the claim would lapse into doubt.
+                self.say(Settle::Release).await;
                 let problem =
                     Problem::new(Kind::LedgerUnavailable, "the key could not be checked; nothing was done");
                 return send(&self.job, reply, (End::Unavailable, Err(problem.retry_after(1))));
             }
         }
-        // Most requests end long before a renewal is due, and need no renewing task.
+        // Most requests end long before a renewal is due, and need no renewing task. The first one is due after a third
+        // of what is left, as if the task had been there from the beginning: half of that has passed when it starts.
+        let left_ms = grant.left_ms.max(grant.lease_ms / 2);
         let renewing = async {
-            tokio::time::sleep(Duration::from_millis(grant.lease_ms / 6)).await;
-            let _renewal = ledger.keep(&key, &grant);
+            tokio::time::sleep(Duration::from_millis(left_ms / 6)).await;
+            let _renewal = ledger.keep(&key, &Grant { left_ms: left_ms / 2, ..grant });
             std::future::pending::<()>().await;
         };
         tokio::select! {

@@ -11,6 +11,7 @@ mod around_the_effect;
 mod bounds;
 mod concurrency;
 mod histories;
+mod leases;
 mod operators;
 mod protocol;
 mod published;
