@@ -10,6 +10,7 @@
 mod around_the_effect;
 mod bounds;
 mod concurrency;
+mod fingerprints;
 mod histories;
 mod leases;
 mod operators;
