@@ -16,6 +16,7 @@ mod leases;
 mod operators;
 mod protocol;
 mod published;
+mod sources;
 mod support;
 mod takeovers;
 mod tenants;
