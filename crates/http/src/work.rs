@@ -29,7 +29,7 @@ pub(crate) const LIFETIME: HeaderName = HeaderName::from_static("idempotency-key
 pub(crate) const ATTEMPT: HeaderName = HeaderName::from_static("idempotency-attempt");
 pub(crate) const DEGRADED: HeaderName = HeaderName::from_static("idempotency-degraded");
 const UNPROTECTED: HeaderName = HeaderName::from_static("idempotency-unprotected");
-const TRUE: HeaderValue = HeaderValue::from_static("true");
+pub(crate) const TRUE: HeaderValue = HeaderValue::from_static("true");
 /// What a caller is told to wait before it asks again for a request that is under way.
 const RETRY_SECONDS: u64 = 1;
 
