@@ -16,6 +16,7 @@ mod leases;
 mod operators;
 mod protocol;
 mod published;
+mod replays;
 mod sizes;
 mod sources;
 mod statuses;
