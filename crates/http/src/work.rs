@@ -96,26 +96,28 @@ where
         }
     };
     trace.index = Some(ready.claim.key.index());
+    let observed = route.mode == Mode::Observe;
     let Ok(slot) = shared.slots.clone().try_acquire_owned() else {
         let problem = Problem::new(Kind::Overloaded, "too many keyed requests are under way")
             .retry_after(RETRY_SECONDS);
         trace.end(&shared.meters, &shared.rules, End::Overloaded, problem.status(), None);
+        if observed {
+            let request = Request::from_parts(ready.parts, RequestBody::collected(ready.body));
+            return Ok(inner.call(request).await?.map(AnswerBody::passed));
+        }
         return Ok(problem.into_response(&shared.rules.policy_path));
     };
     let (reply, answer) = oneshot::channel();
     let (tasks, policy_path) = (shared.tasks.clone(), shared.rules.policy_path.clone());
-    let observed = route.mode == Mode::Observe;
     let job = Job { shared, trace, ready };
     tasks.spawn(async move {
-        job.shared.meters.inflight.increment(1);
-        let inflight = job.shared.meters.inflight.clone();
+        // Both are given back even if the service panics.
+        let (_counted, _slot) = (job.shared.meters.begin(), slot);
         if observed {
             observe::observe(job, inner, reply).await;
         } else {
             claim(job, inner, reply).await;
         }
-        inflight.decrement(1);
-        drop(slot);
     });
     answer.await.unwrap_or_else(|_| {
         let problem = Problem::new(Kind::HandlerFailed, "the request was given up");

@@ -13,6 +13,7 @@ mod concurrency;
 mod fingerprints;
 mod histories;
 mod leases;
+mod observe;
 mod operators;
 mod protocol;
 mod published;
