@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
-use ichido_core::{Claim, ClaimRequest, Fingerprint, Outcome, Settle};
+use ichido_core::{Claim, ClaimRequest, Outcome, Settle};
 use ichido_ledger::{BoxError, Effect, Error, Kind as LedgerKind, Ledger};
 use tokio::sync::oneshot;
 use tower_service::Service;
@@ -136,9 +136,8 @@ where
     A: Body<Data = Bytes> + Unpin + Send + 'static,
     A::Error: Into<BoxError> + Send,
 {
-    let waiting = job.shared.journal.as_ref().and_then(|journal| journal.outcome(&job.ready.claim.key));
-    if let Some((fingerprint, outcome)) = waiting {
-        return send(&job, reply, of_journal(&job, fingerprint, outcome));
+    if let Some(answer) = of_journal(&job) {
+        return send(&job, reply, answer);
     }
     let request = &job.ready.claim;
     let claimed = match job.route().in_flight {
@@ -156,8 +155,9 @@ where
             return Run { job, grant }.run(inner, reply).await;
         }
         Claim::Done(outcome) => replay(&job, outcome),
-        Claim::Held { .. } => in_flight(),
-        Claim::InDoubt(_) => in_doubt(job.route()),
+        // What the ledger takes for unfinished may have ended here while it was asked.
+        Claim::Held { .. } => of_journal(&job).unwrap_or_else(in_flight),
+        Claim::InDoubt(_) => of_journal(&job).unwrap_or_else(|| in_doubt(job.route())),
         Claim::Mismatch => mismatch(),
     };
     send(&job, reply, answer);
@@ -199,8 +199,10 @@ pub(crate) fn replay<A>(job: &Job, outcome: Outcome) -> Said<A> {
     (End::Replayed, Ok(response))
 }
 
-fn of_journal<A>(job: &Job, fingerprint: Fingerprint, outcome: Outcome) -> Said<A> {
-    if fingerprint == job.ready.claim.fingerprint { replay(job, outcome) } else { mismatch() }
+/// The answer to a repeat of a request whose end the ledger has not heard of yet.
+fn of_journal<A>(job: &Job) -> Option<Said<A>> {
+    let (fingerprint, outcome) = job.shared.journal.as_ref()?.outcome(&job.ready.claim.key)?;
+    Some(if fingerprint == job.ready.claim.fingerprint { replay(job, outcome) } else { mismatch() })
 }
 
 pub(crate) fn in_flight<A>() -> Said<A> {
@@ -241,6 +243,11 @@ where
         let problem = Problem::new(Kind::KeyInvalid, limit.to_string());
         return send(&job, reply, (End::Refused, Err(problem)));
     }
+    // The first request may have ended while this one asked.
+    if let Some(answer) = of_journal(&job) {
+        take_back(&job, &error).await;
+        return send(&job, reply, answer);
+    }
     if job.route().outage == Outage::Open && error.is_outage() {
         tracing::warn!(%error, "the ledger is out; a keyed request runs unprotected");
         return unprotected(job, inner, reply).await;
@@ -253,7 +260,10 @@ where
 
 /// A claim whose answer never came may have been granted, and nothing ran: the ledger hears of it when it is back.
 async fn take_back(job: &Job, error: &Error) {
-    let Some(journal) = job.shared.journal.as_ref().filter(|_| error.effect() == Effect::Unknown) else {
+    // In a long outage every request comes here; beyond some number their claims are left to lapse.
+    let perhaps_granted = error.effect() == Effect::Unknown;
+    let Some(journal) = job.shared.journal.as_ref().filter(|journal| perhaps_granted && journal.has_room())
+    else {
         return;
     };
     let ClaimRequest { key, token, fingerprint, .. } = &job.ready.claim;
@@ -269,7 +279,8 @@ where
     S::Error: IntoFailure,
 {
     let Job { shared, trace, ready } = job;
-    let request = Request::from_parts(ready.parts, RequestBody::collected(ready.body));
+    let mut request = Request::from_parts(ready.parts, RequestBody::collected(ready.body));
+    request.headers_mut().remove(ATTEMPT);
     let answer = inner.call(request).await.map(|response| {
         let mut response = response.map(AnswerBody::passed);
         response.headers_mut().insert(UNPROTECTED, TRUE);

@@ -9,12 +9,14 @@
 
 mod around_the_effect;
 mod bounds;
+mod completion_journal;
 mod concurrency;
 mod fingerprints;
 mod histories;
 mod leases;
 mod observe;
 mod operators;
+mod outages;
 mod protocol;
 mod published;
 mod replays;
