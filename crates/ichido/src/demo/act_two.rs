@@ -2,7 +2,7 @@
 //! order until they know how it ended, some of them twice at once, and always with the same key.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -165,7 +165,9 @@ impl Caller {
 
     async fn ask(&self, number: u32) -> Option<End> {
         self.counts.requests.fetch_add(1, Ordering::Relaxed);
-        let count = |count: &AtomicU32| drop(count.fetch_add(1, Ordering::Relaxed));
+        let count = |count: &AtomicU32| {
+            count.fetch_add(1, Ordering::Relaxed);
+        };
         let request = Request::post(format!("http://{}/orders", self.gateway))
             .header("idempotency-key", format!("\"{}\"", name(number)))
             .body(Full::from(name(number)))
@@ -232,7 +234,7 @@ impl Api {
         Ok(Self { address: address_in(stdout, "").await?, child })
     }
 
-    async fn kill_and_start_again(mut self, log: &PathBuf) -> Result<Self, Failure> {
+    async fn kill_and_start_again(mut self, log: &Path) -> Result<Self, Failure> {
         self.child.kill().await.map_err(|error| Failure::internal(format!("kill -9: {error}")))?;
         Self::start(log, self.address).await
     }

@@ -51,7 +51,7 @@ async fn order(
     let name = String::from_utf8_lossy(&body).into_owned();
     (&state.0).write_all(format!("{name}\n").as_bytes()).map_err(|error| error.to_string())?;
     let number = state.1.fetch_add(1, Ordering::Relaxed) + 1;
-    if number % LOSES == 0 {
+    if number.is_multiple_of(LOSES) {
         return Err("the answer is lost".to_owned());
     }
     let mut response = Response::new(Full::from(format!("{{\"order\":\"{name}\",\"number\":{number}}}")));
