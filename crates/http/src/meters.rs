@@ -1,6 +1,8 @@
 //! What is counted, and the one log line of each keyed request.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use http::{Method, StatusCode};
 use ichido_core::Index;

@@ -26,13 +26,14 @@ pub enum Kind {
     Overloaded,
     UpstreamTimeout,
     HandlerFailed,
+    RequestRefused,
 }
 
 /// Word, status, title, and what a caller should do.
 type Row = (Kind, &'static str, u16, &'static str, &'static str);
 
 /// Every problem, in the order of the published rules.
-pub(crate) const ALL: [Row; 15] = [
+pub(crate) const ALL: [Row; 16] = [
     (
         Kind::KeyMissing,
         "key-missing",
@@ -126,6 +127,13 @@ pub(crate) const ALL: [Row; 15] = [
         "It may have taken effect. A repeat with the same key is safe.",
     ),
     (Kind::HandlerFailed, "handler-failed", 500, "The service failed", "A repeat with the same key is safe."),
+    (
+        Kind::RequestRefused,
+        "request-refused",
+        400,
+        "The request is not one that this gateway passes on",
+        "Send it in one unambiguous form.",
+    ),
 ];
 
 impl Kind {
@@ -163,7 +171,8 @@ struct Body<'a> {
 }
 
 impl Problem {
-    pub(crate) fn new(kind: Kind, detail: impl Into<Cow<'static, str>>) -> Self {
+    /// A problem; the detail is for the caller.
+    pub fn new(kind: Kind, detail: impl Into<Cow<'static, str>>) -> Self {
         Self { kind, detail: detail.into(), retry_after: None, status: kind.status() }
     }
 
@@ -182,7 +191,8 @@ impl Problem {
         self.status
     }
 
-    pub(crate) fn into_response<B: From<Bytes>>(self, policy_path: &str) -> Response<B> {
+    /// As an answer of a layer whose rules are published at `policy_path`.
+    pub fn into_response<B: From<Bytes>>(self, policy_path: &str) -> Response<B> {
         let (_, word, _, title, _) = *self.kind.row();
         let kind = format!("{policy_path}/{word}");
         let body = Body { r#type: &kind, title, status: self.status.as_u16(), detail: &self.detail };

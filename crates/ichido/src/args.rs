@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 const EXAMPLES: &str = "\
 Examples:
   ichido demo                                    see it at work, with a kill -9 in the middle
+  ichido gateway --upstream http://127.0.0.1:5000   make an API safe to retry
   ichido check --ledger postgres://db/app        are the settings and the connection right?
   ichido ledger list --state in-doubt            what does nobody know the end of?
   ichido ledger resolve order-17 --as done       say how it ended
@@ -15,6 +16,15 @@ Examples:
 
 Settings come from ichido.toml, then the environment, then flags.
 Exit codes: 0 done; 2 usage, settings, a store out of reach or held by another; 1 internal error or failed check.";
+
+const GATEWAY_EXAMPLES: &str = "\
+Examples:
+  ichido gateway --upstream http://127.0.0.1:5000
+  ichido gateway --upstream http://127.0.0.1:5000 --optional-key      requests without a key pass
+  ichido gateway --config ichido.toml --ledger postgres://db/app      several instances, one ledger
+
+Then, twice: curl -X POST -H 'Idempotency-Key: \"k1\"' -d '{\"qty\":1}' http://127.0.0.1:8080/orders
+The rules of a running gateway are published at /.well-known/idempotency.";
 
 /// Makes each effect happen once.
 #[derive(Debug, Parser)]
@@ -31,6 +41,9 @@ pub(crate) enum Command {
     /// One process of the demo: the one that is killed.
     #[command(hide = true)]
     DemoWorker(WorkerArgs),
+    /// Stands before an API in any language and makes it safe to retry.
+    #[command(after_help = GATEWAY_EXAMPLES)]
+    Gateway(GatewayArgs),
     /// Serves a ledger for inspection and repair: its claims, its health, its metrics.
     Claims(ClaimsArgs),
     /// Looks after a ledger of claims.
@@ -77,6 +90,24 @@ pub(crate) struct WorkerArgs {
     pub(crate) keys: u32,
     #[arg(long)]
     pub(crate) workers: u32,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct GatewayArgs {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Where the service is: http://HOST:PORT or https://HOST.
+    #[arg(long, value_name = "URL", env = "ICHIDO_GATEWAY_UPSTREAM")]
+    pub(crate) upstream: Option<String>,
+    /// Where requests are taken [default: 127.0.0.1:8080].
+    #[arg(long, value_name = "ADDRESS", env = "ICHIDO_GATEWAY_LISTEN")]
+    pub(crate) listen: Option<String>,
+    /// Where operators ask: health, metrics, claims; off for nowhere [default: 127.0.0.1:9090].
+    #[arg(long, value_name = "ADDRESS", env = "ICHIDO_ADMIN_LISTEN")]
+    pub(crate) admin: Option<String>,
+    /// Lets requests without a key pass unprotected.
+    #[arg(long)]
+    pub(crate) optional_key: bool,
 }
 
 #[derive(Debug, clap::Args)]

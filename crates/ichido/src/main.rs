@@ -7,6 +7,8 @@ mod args;
 mod commands;
 mod demo;
 mod exit;
+mod gateway;
+mod log;
 mod operator;
 mod output;
 mod settings;
@@ -18,6 +20,7 @@ use clap::Parser;
 
 use crate::args::{Args, Command};
 use crate::exit::Failure;
+use crate::log::Reader;
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -31,7 +34,11 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<(), Failure> {
-    output::start_logging()?;
+    let reader = match args.command {
+        Command::Gateway(_) | Command::Claims(_) => Reader::Machine,
+        Command::Demo(_) | Command::DemoWorker(_) | Command::Ledger(_) | Command::Check(_) => Reader::Person,
+    };
+    let _flush = log::start(reader)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -40,6 +47,7 @@ fn run(args: &Args) -> Result<(), Failure> {
         match &args.command {
             Command::Demo(demo) => demo::run(demo).await,
             Command::DemoWorker(worker) => demo::worker::run(worker).await,
+            Command::Gateway(gateway) => commands::gateway::run(gateway).await,
             Command::Ledger(ledger) => commands::ledger::run(ledger).await,
             Command::Claims(claims) => commands::claims::run(claims).await,
             Command::Check(check) => commands::check::run(check).await,

@@ -1,25 +1,11 @@
-//! What people and scripts read: tables, JSON, times, and the log on standard error.
+//! What people and scripts read: tables, JSON, times.
 
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{ContentArrangement, Table};
 use ichido_core::Timestamp;
 use serde::Serialize;
-use tracing_subscriber::EnvFilter;
 
 use crate::exit::Failure;
-
-/// The target of what operators did: always written, unless `LOG_LEVEL` names it.
-pub(crate) const AUDIT: &str = "ichido::audit";
-
-/// Logs go to standard error; `LOG_LEVEL` says how much.
-pub(crate) fn start_logging() -> Result<(), Failure> {
-    let level = std::env::var("LOG_LEVEL").unwrap_or_else(|_| "warn".to_owned());
-    let audit = if level.contains(AUDIT) { String::new() } else { format!(",{AUDIT}=info") };
-    let filter = EnvFilter::try_new(format!("{level}{audit}"))
-        .map_err(|_| Failure::usage("LOG_LEVEL must be error, warn, info, debug or trace"))?;
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
-    Ok(())
-}
 
 pub(crate) fn table(header: &[&str]) -> Table {
     let mut table = Table::new();

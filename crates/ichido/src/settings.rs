@@ -2,6 +2,8 @@
 //!
 //! An error names the setting and where it came from, and echoes no value that may be a secret.
 
+pub(crate) mod gateway;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,6 +17,7 @@ use crate::exit::Failure;
 pub(crate) struct Settings {
     pub(crate) file: Option<PathBuf>,
     pub(crate) ledger: Ledger,
+    gateway: Option<gateway::RawGateway>,
 }
 
 #[derive(Debug)]
@@ -30,6 +33,7 @@ pub(crate) struct Ledger {
 struct RawFile {
     #[serde(default)]
     ledger: RawLedger,
+    gateway: Option<gateway::RawGateway>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -44,9 +48,9 @@ struct RawLedger {
 impl Settings {
     pub(crate) fn load(common: &Common) -> Result<Self, Failure> {
         let file = settings_file(common.config.as_deref())?;
-        let raw = match &file {
-            Some(path) => read(path)?.ledger,
-            None => RawLedger::default(),
+        let RawFile { ledger: raw, gateway } = match &file {
+            Some(path) => read(path)?,
+            None => RawFile::default(),
         };
         let url = common.ledger.clone().or(raw.url).unwrap_or_else(|| "file:data/ledger".to_owned());
         let timeout_ms = number("ICHIDO_LEDGER_TIMEOUT_MS")?.or(raw.timeout_ms).unwrap_or(5_000);
@@ -60,7 +64,12 @@ impl Settings {
             fallback_pause: Duration::from_secs(within("ledger.fallback_seconds", seconds, 1, 86_400)?),
         };
         check_fallback(&ledger.fallback)?;
-        Ok(Self { file, ledger })
+        Ok(Self { file, ledger, gateway })
+    }
+
+    /// The settings of the gateway, whether or not the file has a section for it.
+    pub(crate) fn gateway(&mut self, flags: &gateway::Flags) -> Result<gateway::Gateway, Failure> {
+        gateway::Gateway::check(self.gateway.take().unwrap_or_default(), flags)
     }
 }
 
@@ -78,6 +87,11 @@ impl Ledger {
         // Whatever stands before the last @ may be a password, whether or not it is well written.
         let place = rest.rsplit('@').next().unwrap_or_default().trim_start_matches('/');
         format!("{scheme} {}", place.split('?').next().unwrap_or_default()).trim_end().to_owned()
+    }
+
+    /// Whether the ledger lives in this process: in its memory, or in a directory that it holds.
+    pub(crate) fn is_local(&self) -> bool {
+        self.url.starts_with("memory:") || self.url.starts_with("file:")
     }
 
     /// How a command ends that failed on this ledger.

@@ -31,7 +31,7 @@ pub(crate) use self::gate::HOLDER;
 pub(crate) use self::listen::Bound;
 pub(crate) use self::meters::install_meters;
 pub(crate) use self::problem::{Body, Facts, Problem};
-pub(crate) use self::readiness::Readiness;
+pub(crate) use self::readiness::{Probe, Readiness};
 pub(crate) use self::token::{AdminToken, TOKEN_VARIABLE};
 use crate::operator::{Local, Refusal};
 

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const FRESH: Duration = Duration::from_millis(500);
 
 /// What one part is asked: nothing is wrong, or what is.
-type Probe = Arc<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
+pub(crate) type Probe = Arc<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
 /// The parts that must work.
 #[derive(Clone, Default)]

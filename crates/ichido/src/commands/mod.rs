@@ -2,4 +2,5 @@
 
 pub(crate) mod check;
 pub(crate) mod claims;
+pub(crate) mod gateway;
 pub(crate) mod ledger;

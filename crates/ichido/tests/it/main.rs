@@ -11,10 +11,12 @@ mod admin;
 mod bad_input;
 mod check;
 mod demo;
+mod gateway;
 mod help;
 mod holder;
 mod ledger;
 mod serving;
+mod support;
 
 use std::path::Path;
 use std::process::Output;

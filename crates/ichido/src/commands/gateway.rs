@@ -1,0 +1,93 @@
+//! `ichido gateway`: start, serve, stop in good order.
+
+use std::sync::Arc;
+
+use ichido_http::Journal;
+use ichido_ledger::{Ledger, OpenOptions, open_backend};
+
+use crate::admin::{self, Admin, AdminToken, Probe, Readiness, install_meters};
+use crate::args::GatewayArgs;
+use crate::exit::Failure;
+use crate::gateway::Bound;
+use crate::settings::gateway::{Flags, address};
+use crate::settings::{Ledger as LedgerSettings, Settings};
+use crate::shutdown;
+
+const ADMIN: &str = "127.0.0.1:9090";
+
+pub(crate) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
+    let mut settings = Settings::load(&args.common)?;
+    let flags = Flags {
+        upstream: args.upstream.clone(),
+        listen: args.listen.clone(),
+        optional_key: args.optional_key,
+    };
+    let gateway = settings.gateway(&flags)?;
+    let meters = install_meters()?;
+    let bound = Bound::bind(gateway).await?;
+    let admin = bind_admin(args.admin.as_deref().unwrap_or(ADMIN)).await?;
+    let stop = shutdown::on_signals()?;
+    let ledger = open(&settings.ledger, admin.as_ref().map(admin::Bound::reach)).await?;
+    let start_line = format!(
+        "ichido gateway: listening on {}, admin on {}, {} → {}, ledger {} ({})",
+        bound.address_as_url(),
+        admin.as_ref().map_or_else(|| "no port".to_owned(), |admin| format!("http://{}", admin.address())),
+        bound.routes(),
+        bound.upstream(),
+        settings.ledger.place(),
+        ledger.capabilities(),
+    );
+    let gateway = bound.assemble(ledger.clone(), &settings.ledger).await?;
+    eprintln!("{start_line}");
+    if settings.ledger.url.starts_with("memory:") {
+        eprintln!(
+            "ichido gateway: memory: forgets every key when this process ends; use file:DIR or a server to keep them"
+        );
+    }
+    let readiness = readiness(&ledger, gateway.journal());
+    let serving_admin = admin.map(|admin| {
+        let admin_stop = tokio_util::sync::CancellationToken::new();
+        let parts = Admin { ledger: ledger.clone(), readiness, meters };
+        (tokio::spawn(admin.serve(parts, admin_stop.clone())), admin_stop)
+    });
+    gateway.serve(stop).await;
+    // The operator's port goes last: it tells of the end.
+    if let Some((serving, admin_stop)) = serving_admin {
+        admin_stop.cancel();
+        let _ = serving.await;
+    }
+    ledger.close().await.map_err(|error| settings.ledger.failed(error))
+}
+
+async fn bind_admin(text: &str) -> Result<Option<admin::Bound>, Failure> {
+    if text == "off" {
+        return Ok(None);
+    }
+    Ok(Some(admin::Bound::bind(address("--admin", text)?, AdminToken::from_env()?).await?))
+}
+
+/// Opens the ledger of a process that serves, under the address of its admin port.
+pub(super) async fn open(settings: &LedgerSettings, admin: Option<String>) -> Result<Ledger, Failure> {
+    let handle = settings.handle();
+    let options = OpenOptions { clock: handle.clock.clone(), admin };
+    let backend = open_backend(&settings.url, &options).await.map_err(|error| settings.failed(error))?;
+    let ledger = Ledger::new(backend, handle);
+    // A ledger that cannot be reached or is not ready is found now, not at the first request.
+    let warnings = ledger.check().await.map_err(|error| settings.failed(error))?;
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+    Ok(ledger)
+}
+
+/// Ready: the ledger answers, and what an outage left behind has been handed in.
+fn readiness(ledger: &Ledger, journal: Option<Arc<Journal>>) -> Readiness {
+    let readiness = Readiness::of(ledger);
+    let Some(journal) = journal else { return readiness };
+    let probe: Probe = Arc::new(move || {
+        let waiting = journal.len();
+        let verdict = if waiting == 0 { Ok(()) } else { Err(format!("{waiting} words wait for the ledger")) };
+        Box::pin(std::future::ready(verdict))
+    });
+    readiness.and("completion journal", probe)
+}

@@ -1,0 +1,151 @@
+//! `ichido gateway`: an API in any language sits behind it and becomes safe to retry.
+
+mod forward;
+mod front;
+pub(crate) mod jwt;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ichido_http::{IdempotencyLayer, Journal};
+use ichido_ledger::{FallbackSettings, Ledger, OpenOptions, open_backend};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use self::forward::Forward;
+use self::front::Front;
+use crate::exit::Failure;
+use crate::settings::Ledger as LedgerSettings;
+use crate::settings::gateway::Gateway as Settings;
+
+/// Records that one step of the sweep removes, and the pause between two sweeps.
+const SWEEP_STEP: usize = 1_000;
+const SWEEP_PAUSE: Duration = Duration::from_secs(30);
+
+/// A gateway that has its port.
+pub(crate) struct Bound {
+    listener: TcpListener,
+    settings: Settings,
+}
+
+/// A gateway that is ready to serve.
+pub(crate) struct Gateway {
+    front: Front,
+    layer: IdempotencyLayer,
+    ledger: Ledger,
+    journal: Option<Arc<Journal>>,
+    grace: Duration,
+}
+
+impl Bound {
+    /// Takes the port first: a port that is taken must not cost the ledger's opening.
+    pub(crate) async fn bind(settings: Settings) -> Result<Self, Failure> {
+        let listener = TcpListener::bind(settings.listen)
+            .await
+            .map_err(|error| Failure::usage(format!("gateway.listen {}: {error}", settings.listen)))?;
+        Ok(Self { listener, settings })
+    }
+
+    pub(crate) fn address_as_url(&self) -> String {
+        let scheme = if self.settings.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.listener.local_addr().unwrap_or(self.settings.listen))
+    }
+
+    /// What is protected, for people.
+    pub(crate) fn routes(&self) -> String {
+        let routes: Vec<_> =
+            self.settings.rules.routes.iter().map(|route| route.matches.to_string()).collect();
+        routes.join("; ")
+    }
+
+    /// Where requests go, for people.
+    pub(crate) fn upstream(&self) -> String {
+        let upstream = &self.settings.upstream;
+        format!("{}://{}{}", upstream.scheme, upstream.authority, upstream.prefix)
+    }
+
+    /// Puts the parts together around a ledger.
+    pub(crate) async fn assemble(self, ledger: Ledger, of: &LedgerSettings) -> Result<Gateway, Failure> {
+        let Self { listener, settings } = self;
+        let fallback = match settings.wants_fallback() {
+            true => Some(with_fallback(&ledger, of).await?),
+            false => None,
+        };
+        // An embedded ledger is as near as a journal beside it would be.
+        let journal = match of.is_local() {
+            true => None,
+            false => Some(Arc::new(Journal::open(&settings.journal_dir).map_err(|error| {
+                Failure::usage(format!("gateway.journal_dir {}: {error}", settings.journal_dir.display()))
+            })?)),
+        };
+        let policy_path: Arc<str> = settings.rules.policy_path.as_str().into();
+        let layer = IdempotencyLayer::with(ledger.clone(), settings.rules, fallback, journal.clone());
+        let front = Front {
+            listener,
+            tls: settings.tls.map(TlsAcceptor::from),
+            forward: Forward::new(&settings.upstream),
+            layer: layer.clone(),
+            policy_path,
+        };
+        Ok(Gateway { front, layer, ledger, journal, grace: settings.shutdown })
+    }
+}
+
+impl Gateway {
+    pub(crate) fn journal(&self) -> Option<Arc<Journal>> {
+        self.journal.clone()
+    }
+
+    /// Serves until told to stop; then ends what is under way, and lets go of the ledger.
+    pub(crate) async fn serve(self, stop: CancellationToken) {
+        let background = stop.child_token();
+        let sweeping = tokio::spawn(sweep(self.ledger.clone(), background.clone()));
+        let draining =
+            self.journal.clone().map(|journal| tokio::spawn(journal.work(self.ledger.clone(), background)));
+        self.front.serve(stop, self.grace).await;
+        // What was granted runs to its end although its client may be gone.
+        if tokio::time::timeout(self.grace, self.layer.drain()).await.is_err() {
+            tracing::warn!(
+                under_way = self.layer.in_flight(),
+                "keyed requests did not end in time; their claims will be in doubt"
+            );
+        }
+        let _ = sweeping.await;
+        if let Some(draining) = draining {
+            let _ = draining.await;
+        }
+        if let Some(journal) = self.journal.filter(|journal| !journal.is_empty()) {
+            tracing::warn!(waiting = journal.len(), dir = %journal.dir().display(), "the completion journal is left on disk; the next start hands it in");
+        }
+    }
+}
+
+async fn with_fallback(ledger: &Ledger, of: &LedgerSettings) -> Result<Ledger, Failure> {
+    let options = OpenOptions { clock: ledger.settings().clock.clone(), admin: None };
+    let local = open_backend(&of.fallback, &options)
+        .await
+        .map_err(|error| Failure::from(error).at("ledger.fallback"))?;
+    let settings = FallbackSettings { pause: of.fallback_pause, ..FallbackSettings::default() };
+    Ok(ledger.with_fallback(local, settings))
+}
+
+/// Removes what is over, a little at a time.
+async fn sweep(ledger: Ledger, stop: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(SWEEP_PAUSE) => {}
+        }
+        loop {
+            match ledger.sweep(SWEEP_STEP).await {
+                Ok(swept) if swept.more && !stop.is_cancelled() => {}
+                Ok(_) => break,
+                Err(error) => {
+                    tracing::warn!(%error, "sweeping the ledger failed; it is tried again later");
+                    break;
+                }
+            }
+        }
+    }
+}

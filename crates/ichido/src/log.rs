@@ -1,0 +1,152 @@
+//! The log on standard error: text for people at a terminal, JSON lines for processes that serve.
+//!
+//! A process that serves writes a line per request. Its threads leave their lines in memory, and one thread writes
+//! them out; a reader that stands still costs lines, which are counted, and never requests.
+
+use std::io::{self, Write};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::exit::Failure;
+
+/// The target of what operators did: always written, unless `LOG_LEVEL` names it.
+pub(crate) const AUDIT: &str = "ichido::audit";
+/// What may wait to be written.
+const WAITING_BYTES: usize = 8 << 20;
+
+/// Who reads the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reader {
+    /// Someone who typed a command: warnings, as text.
+    Person,
+    /// Whatever collects the lines of a process that serves: one JSON object each.
+    Machine,
+}
+
+/// Starts the log. What still waits is written when the returned value goes.
+pub(crate) fn start(reader: Reader) -> Result<Option<Flush>, Failure> {
+    let default = match reader {
+        Reader::Person => "warn",
+        Reader::Machine => "info",
+    };
+    let level = std::env::var("LOG_LEVEL").unwrap_or_else(|_| default.to_owned());
+    let audit = if level.contains(AUDIT) { String::new() } else { format!(",{AUDIT}=info") };
+    let filter = EnvFilter::try_new(format!("{level}{audit}"))
+        .map_err(|_| Failure::usage("LOG_LEVEL must be error, warn, info, debug or trace"))?;
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
+    match reader {
+        Reader::Person => {
+            log.with_writer(io::stderr).init();
+            Ok(None)
+        }
+        Reader::Machine => {
+            let lines = Lines::start()?;
+            log.json()
+                .flatten_event(true)
+                .with_current_span(false)
+                .with_span_list(false)
+                .with_writer(lines.clone())
+                .init();
+            Ok(Some(Flush(lines)))
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Lines(Arc<(Mutex<Waiting>, Condvar)>);
+
+#[derive(Default)]
+struct Waiting {
+    bytes: Vec<u8>,
+    dropped: u64,
+    /// The writing thread has bytes in its hands.
+    writing: bool,
+}
+
+impl Lines {
+    fn start() -> Result<Self, Failure> {
+        let lines = Self(Arc::default());
+        let writer = lines.clone();
+        std::thread::Builder::new()
+            .name("log".to_owned())
+            .spawn(move || writer.work())
+            .map_err(|error| Failure::internal(format!("starting the log: {error}")))?;
+        Ok(lines)
+    }
+
+    fn work(&self) {
+        let mut batch = Vec::new();
+        loop {
+            let mut waiting = self.lock();
+            waiting.writing = false;
+            self.0.1.notify_all();
+            while waiting.bytes.is_empty() {
+                waiting = self.0.1.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            }
+            std::mem::swap(&mut waiting.bytes, &mut batch);
+            let dropped = std::mem::take(&mut waiting.dropped);
+            waiting.writing = true;
+            drop(waiting);
+            if dropped > 0 {
+                batch.extend_from_slice(
+                    format!("{{\"level\":\"WARN\",\"message\":\"log lines were dropped\",\"dropped\":{dropped}}}\n").as_bytes(),
+                );
+            }
+            // There is no other place to say that this one is gone.
+            let _ = io::stderr().lock().write_all(&batch);
+            batch.clear();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Write for Lines {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let mut waiting = self.lock();
+        if waiting.bytes.len() + line.len() > WAITING_BYTES {
+            waiting.dropped += 1;
+            return Ok(line.len());
+        }
+        let was_empty = waiting.bytes.is_empty();
+        waiting.bytes.extend_from_slice(line);
+        drop(waiting);
+        if was_empty {
+            self.0.1.notify_all();
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Lines {
+    type Writer = Self;
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+/// Waits for the last lines.
+pub(crate) struct Flush(Lines);
+
+impl Drop for Flush {
+    fn drop(&mut self) {
+        let mut waiting = self.0.lock();
+        while !waiting.bytes.is_empty() || waiting.writing {
+            let (lock, _) = self
+                .0
+                .0
+                .1
+                .wait_timeout(waiting, std::time::Duration::from_secs(1))
+                .unwrap_or_else(PoisonError::into_inner);
+            waiting = lock;
+        }
+    }
+}

@@ -1,0 +1,457 @@
+//! The settings of the gateway: `[gateway]` and its routes, checked as a whole before anything starts.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Uri;
+use http::uri::{Authority, Scheme};
+use ichido_core::Limits;
+use ichido_http::{FingerprintRule, InFlight, Mode, Outage, Pointer, Route, Rules, Tenant};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use serde::Deserialize;
+
+use super::within;
+use crate::exit::Failure;
+use crate::gateway::jwt::JwtTenant;
+
+/// Room for the fields of an answer beside its body, below the ledger's limit.
+const ANSWER_MAX: u64 = Limits::STANDARD.outcome_bytes as u64 - (1 << 20);
+
+/// Checked settings of the gateway.
+#[derive(Debug)]
+pub(crate) struct Gateway {
+    pub(crate) listen: SocketAddr,
+    pub(crate) upstream: Upstream,
+    pub(crate) rules: Rules,
+    pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
+    pub(crate) journal_dir: PathBuf,
+    pub(crate) shutdown: Duration,
+}
+
+/// Where requests go.
+#[derive(Clone, Debug)]
+pub(crate) struct Upstream {
+    pub(crate) scheme: Scheme,
+    pub(crate) authority: Authority,
+    /// What is put before each path; empty or beginning with `/`.
+    pub(crate) prefix: String,
+    pub(crate) tls: Arc<rustls::ClientConfig>,
+}
+
+/// What the command line says about the gateway.
+#[derive(Debug, Default)]
+pub(crate) struct Flags {
+    pub(crate) upstream: Option<String>,
+    pub(crate) listen: Option<String>,
+    pub(crate) optional_key: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawGateway {
+    listen: Option<String>,
+    upstream: Option<String>,
+    upstream_ca_file: Option<PathBuf>,
+    tenant: Option<String>,
+    jwt_key_file: Option<PathBuf>,
+    policy_path: Option<String>,
+    strict_keys: bool,
+    body_memory_bytes: Option<u64>,
+    body_max_bytes: Option<u64>,
+    answer_max_bytes: Option<u64>,
+    inflight_max: Option<u64>,
+    tls_cert_file: Option<PathBuf>,
+    tls_key_file: Option<PathBuf>,
+    journal_dir: Option<PathBuf>,
+    shutdown_seconds: Option<u64>,
+    routes: Option<Vec<RawRoute>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawRoute {
+    r#match: Option<String>,
+    key: Option<Vec<String>>,
+    required: Option<bool>,
+    mode: Option<String>,
+    in_flight: Option<String>,
+    wait_ms: Option<u64>,
+    in_doubt: Option<String>,
+    outage: Option<String>,
+    server_errors: Option<String>,
+    no_store: Option<String>,
+    set_cookie: Option<String>,
+    retention_seconds: Option<u64>,
+    lease_ms: Option<u64>,
+    upstream_timeout_ms: Option<u64>,
+    fingerprint: Option<String>,
+    fingerprint_ignore: Option<Vec<String>>,
+}
+
+impl Gateway {
+    pub(super) fn check(raw: RawGateway, flags: &Flags) -> Result<Self, Failure> {
+        let defaults = Rules::default();
+        let listen = flags.listen.clone().or(raw.listen).unwrap_or_else(|| "127.0.0.1:8080".to_owned());
+        let upstream = flags.upstream.clone().or(raw.upstream).ok_or_else(|| {
+            Failure::usage("gateway.upstream is not set: say where the service is, e.g. --upstream http://127.0.0.1:5000")
+        })?;
+        let bytes = |name: &str, value: Option<u64>, default: u64, most: u64| {
+            within(&format!("gateway.{name}"), value.unwrap_or(default), 1, most)
+        };
+        let body_max_bytes = bytes("body_max_bytes", raw.body_max_bytes, defaults.body_max_bytes, 1 << 40)?;
+        let answer_max = defaults.answer_max_bytes as u64;
+        let answer_max_bytes = bytes("answer_max_bytes", raw.answer_max_bytes, answer_max, ANSWER_MAX)?;
+        let inflight_max = bytes("inflight_max", raw.inflight_max, defaults.inflight_max as u64, 1_000_000)?;
+        let rules = Rules {
+            routes: routes(raw.routes, flags.optional_key)?,
+            tenant: tenant(raw.tenant.as_deref(), raw.jwt_key_file.as_deref())?,
+            policy_path: policy_path(raw.policy_path, defaults.policy_path)?,
+            strict_keys: raw.strict_keys,
+            body_memory_bytes: bytes(
+                "body_memory_bytes",
+                raw.body_memory_bytes,
+                defaults.body_memory_bytes,
+                1 << 32,
+            )?,
+            body_max_bytes,
+            answer_max_bytes: usize::try_from(answer_max_bytes).unwrap_or(usize::MAX),
+            inflight_max: usize::try_from(inflight_max).unwrap_or(usize::MAX),
+        };
+        Ok(Self {
+            listen: address("gateway.listen", &listen)?,
+            upstream: Upstream::check(&upstream, raw.upstream_ca_file.as_deref())?,
+            rules,
+            tls: tls(given(raw.tls_cert_file), given(raw.tls_key_file))?,
+            journal_dir: raw.journal_dir.unwrap_or_else(|| PathBuf::from("data/journal")),
+            shutdown: Duration::from_secs(within(
+                "gateway.shutdown_seconds",
+                raw.shutdown_seconds.unwrap_or(30),
+                0,
+                3600,
+            )?),
+        })
+    }
+
+    /// Whether a route goes on with a local ledger during an outage.
+    pub(crate) fn wants_fallback(&self) -> bool {
+        self.rules.routes.iter().any(|route| route.outage == Outage::Fallback)
+    }
+}
+
+/// An empty path in the settings is none.
+fn given(path: Option<PathBuf>) -> Option<PathBuf> {
+    path.filter(|path| !path.as_os_str().is_empty())
+}
+
+pub(crate) fn address(name: &str, text: &str) -> Result<SocketAddr, Failure> {
+    let text =
+        text.strip_prefix("localhost:").map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));
+    text.parse().map_err(|_| {
+        Failure::usage(format!("{name} is {text:?}; expected an address and a port, e.g. 127.0.0.1:8080"))
+    })
+}
+
+impl Upstream {
+    fn check(text: &str, ca_file: Option<&Path>) -> Result<Self, Failure> {
+        let bad = |why: &str| {
+            Failure::usage(format!("gateway.upstream {why}; expected something like http://127.0.0.1:5000"))
+        };
+        let parts = text.parse::<Uri>().map_err(|_| bad("is not a URL"))?.into_parts();
+        let scheme = parts.scheme.ok_or_else(|| bad("has no scheme"))?;
+        if scheme != Scheme::HTTP && scheme != Scheme::HTTPS {
+            return Err(bad("is neither http nor https"));
+        }
+        let authority = parts.authority.ok_or_else(|| bad("has no host"))?;
+        if authority.as_str().contains('@') {
+            return Err(bad("holds a user name or password, which would not be sent"));
+        }
+        let place = parts.path_and_query;
+        if place.as_ref().is_some_and(|place| place.query().is_some()) {
+            return Err(bad("has a query"));
+        }
+        let prefix = place.map_or_else(String::new, |place| place.path().trim_end_matches('/').to_owned());
+        Ok(Self { tls: client_tls(&scheme, ca_file)?, scheme, authority, prefix })
+    }
+}
+
+fn client_tls(scheme: &Scheme, ca_file: Option<&Path>) -> Result<Arc<rustls::ClientConfig>, Failure> {
+    let mut roots = rustls::RootCertStore::empty();
+    if let Some(file) = ca_file {
+        let name = "gateway.upstream_ca_file";
+        for certificate in certificates(name, file)? {
+            roots
+                .add(certificate)
+                .map_err(|error| Failure::usage(format!("{name} {}: {error}", file.display())))?;
+        }
+    } else if *scheme == Scheme::HTTPS {
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    }
+    let config =
+        rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| Failure::internal(format!("preparing TLS: {error}")))?;
+    Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
+}
+
+fn certificates(name: &str, file: &Path) -> Result<Vec<CertificateDer<'static>>, Failure> {
+    let bad = |why: String| Failure::usage(format!("{name} {}: {why}", file.display()));
+    let found = CertificateDer::pem_file_iter(file).map_err(|error| bad(plain(&error)))?;
+    let found: Vec<_> = found.collect::<Result<_, _>>().map_err(|error| bad(plain(&error)))?;
+    if found.is_empty() { Err(bad("there is no certificate in it".to_owned())) } else { Ok(found) }
+}
+
+fn plain(error: &rustls::pki_types::pem::Error) -> String {
+    if let rustls::pki_types::pem::Error::Io(error) = error {
+        return error.to_string();
+    }
+    "what is expected in it is not there, or not well-formed PEM".to_owned()
+}
+
+fn tls(cert: Option<PathBuf>, key: Option<PathBuf>) -> Result<Option<Arc<rustls::ServerConfig>>, Failure> {
+    let (cert, key) = match (cert, key) {
+        (None, None) => return Ok(None),
+        (Some(cert), Some(key)) => (cert, key),
+        (Some(_), None) => {
+            return Err(Failure::usage("gateway.tls_cert_file is set without gateway.tls_key_file"));
+        }
+        (None, Some(_)) => {
+            return Err(Failure::usage("gateway.tls_key_file is set without gateway.tls_cert_file"));
+        }
+    };
+    let chain = certificates("gateway.tls_cert_file", &cert)?;
+    let bad_key = |why: String| Failure::usage(format!("gateway.tls_key_file {}: {why}", key.display()));
+    let private = PrivateKeyDer::from_pem_file(&key).map_err(|error| bad_key(plain(&error)))?;
+    let mut config =
+        rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| Failure::internal(format!("preparing TLS: {error}")))?
+            .with_no_client_auth()
+            .with_single_cert(chain, private)
+            .map_err(|error| bad_key(format!("it does not fit {}: {error}", cert.display())))?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Some(Arc::new(config)))
+}
+
+fn policy_path(path: Option<String>, default: String) -> Result<String, Failure> {
+    let path = path.unwrap_or(default);
+    let fits = path.starts_with('/')
+        && path.len() > 1
+        && !path.ends_with('/')
+        && path.parse::<http::uri::PathAndQuery>().is_ok();
+    if !fits || path.contains(['?', '"', '<', '>']) {
+        return Err(Failure::usage("gateway.policy_path must be a path such as /.well-known/idempotency"));
+    }
+    Ok(path)
+}
+
+fn tenant(text: Option<&str>, key_file: Option<&Path>) -> Result<Tenant, Failure> {
+    let bad = |why: &str| {
+        Failure::usage(format!("gateway.tenant {why}; expected header:NAME, cookie:NAME, jwt:CLAIM or none"))
+    };
+    let tenant = match text.map(|text| text.split_once(':').unwrap_or((text, ""))) {
+        None => Rules::default().tenant,
+        Some(("none", "")) => Tenant::None,
+        Some(("header", name)) => Tenant::Header(name.parse().map_err(|_| bad("names no header field"))?),
+        Some(("cookie", name)) if !name.is_empty() && !name.contains(['=', ';', ' ']) => {
+            Tenant::Cookie(name.to_owned())
+        }
+        Some(("cookie", _)) => return Err(bad("names no cookie")),
+        Some(("jwt", "")) => return Err(bad("names no claim")),
+        Some(("jwt", claim)) => {
+            let file = key_file.ok_or_else(|| {
+                Failure::usage("gateway.tenant is jwt:CLAIM, which needs gateway.jwt_key_file")
+            })?;
+            let tenant = JwtTenant::load(claim, file)
+                .map_err(|why| Failure::usage(format!("gateway.jwt_key_file {why}")))?;
+            return Ok(Tenant::Custom(Arc::new(tenant)));
+        }
+        Some(_) => return Err(bad("is of no known kind")),
+    };
+    match key_file {
+        Some(_) => Err(Failure::usage("gateway.jwt_key_file is set, but gateway.tenant is not jwt:CLAIM")),
+        None => Ok(tenant),
+    }
+}
+
+fn routes(raw: Option<Vec<RawRoute>>, optional_key: bool) -> Result<Vec<Route>, Failure> {
+    let raw = raw.unwrap_or_else(|| vec![RawRoute::default()]);
+    if raw.is_empty() {
+        return Err(Failure::usage("gateway.routes is empty: nothing would be protected"));
+    }
+    let routes: Vec<Route> =
+        raw.into_iter().enumerate().map(|(at, route)| route.check(at)).collect::<Result<_, _>>()?;
+    Ok(routes.into_iter().map(|route| Route { required: route.required && !optional_key, ..route }).collect())
+}
+
+impl RawRoute {
+    fn check(self, at: usize) -> Result<Route, Failure> {
+        let name = |field: &str| format!("gateway.routes[{at}].{field}");
+        let default = Route::default();
+        let timeout_ms =
+            within(&name("upstream_timeout_ms"), self.upstream_timeout_ms.unwrap_or(30_000), 1, 3_600_000)?;
+        let lease_ms =
+            within(&name("lease_ms"), self.lease_ms.unwrap_or(30_000), 100, Limits::STANDARD.lease_ms)?;
+        let wait_ms = within(&name("wait_ms"), self.wait_ms.unwrap_or(5_000), 1, 600_000)?;
+        let retention = within(
+            &name("retention_seconds"),
+            self.retention_seconds.unwrap_or(86_400),
+            1,
+            Limits::STANDARD.retention_ms / 1000,
+        )?;
+        let keys = match self.key {
+            None => default.keys,
+            Some(keys) if keys.is_empty() => return Err(Failure::usage(format!("{} is empty", name("key")))),
+            Some(keys) => keys.iter().map(|key| parse(&name("key"), key)).collect::<Result<_, _>>()?,
+        };
+        let in_flight = match self.in_flight.as_deref() {
+            None | Some("conflict") => InFlight::Conflict,
+            Some("wait") => InFlight::Wait(Duration::from_millis(wait_ms)),
+            Some(other) => {
+                return Err(Failure::usage(format!(
+                    "{} is {other:?}; expected conflict or wait",
+                    name("in_flight")
+                )));
+            }
+        };
+        Ok(Route {
+            matches: word(&name("match"), self.r#match.as_deref(), default.matches)?,
+            keys,
+            required: self.required.unwrap_or(default.required),
+            mode: word::<Mode>(&name("mode"), self.mode.as_deref(), default.mode)?,
+            in_flight,
+            in_doubt: word(&name("in_doubt"), self.in_doubt.as_deref(), default.in_doubt)?,
+            outage: word(&name("outage"), self.outage.as_deref(), default.outage)?,
+            server_errors: self
+                .server_errors
+                .as_deref()
+                .map(|text| parse(&name("server_errors"), text))
+                .transpose()?,
+            no_store: word(&name("no_store"), self.no_store.as_deref(), default.no_store)?,
+            set_cookie: word(&name("set_cookie"), self.set_cookie.as_deref(), default.set_cookie)?,
+            retention: Duration::from_secs(retention),
+            lease: Duration::from_millis(lease_ms),
+            timeout: Some(Duration::from_millis(timeout_ms)),
+            fingerprint: fingerprint(&name, self.fingerprint.as_deref(), self.fingerprint_ignore)?,
+        })
+    }
+}
+
+fn fingerprint(
+    name: &dyn Fn(&str) -> String,
+    kind: Option<&str>,
+    ignore: Option<Vec<String>>,
+) -> Result<FingerprintRule, Failure> {
+    let ignore = ignore.unwrap_or_default();
+    let field = name("fingerprint_ignore");
+    let pointers: Vec<Pointer> =
+        ignore.iter().map(|pointer| parse(&field, pointer)).collect::<Result<_, _>>()?;
+    match kind {
+        Some("json") => Ok(FingerprintRule::Json(pointers)),
+        // Places can only be left out of JSON, so whoever names some means JSON.
+        None if !pointers.is_empty() => Ok(FingerprintRule::Json(pointers)),
+        Some("raw" | "none") if !pointers.is_empty() => {
+            Err(Failure::usage(format!("{field} goes with fingerprint = \"json\"")))
+        }
+        None | Some("raw") => Ok(FingerprintRule::Raw),
+        Some("none") => Ok(FingerprintRule::None),
+        Some(other) => {
+            Err(Failure::usage(format!("{} is {other:?}; expected raw, json or none", name("fingerprint"))))
+        }
+    }
+}
+
+fn parse<T: FromStr<Err: std::fmt::Display>>(name: &str, text: &str) -> Result<T, Failure> {
+    text.parse().map_err(|error| Failure::usage(format!("{name}: {error}")))
+}
+
+fn word<T: FromStr<Err: std::fmt::Display>>(
+    name: &str,
+    text: Option<&str>,
+    default: T,
+) -> Result<T, Failure> {
+    text.map_or(Ok(default), |text| parse(name, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use ichido_http::{InDoubt, KeySource, ServerErrors};
+
+    use super::*;
+
+    fn check(text: &str) -> Result<Gateway, String> {
+        let raw: RawGateway = toml::from_str(text).map_err(|error| error.to_string())?;
+        let flags = Flags { upstream: Some("http://127.0.0.1:5000/api/".to_owned()), ..Flags::default() };
+        Gateway::check(raw, &flags).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_documentation() {
+        let gateway = check("").unwrap();
+        assert_eq!(gateway.listen.to_string(), "127.0.0.1:8080");
+        assert_eq!(
+            (gateway.upstream.authority.as_str(), gateway.upstream.prefix.as_str()),
+            ("127.0.0.1:5000", "/api")
+        );
+        let route = &gateway.rules.routes[0];
+        assert_eq!(route.matches.to_string(), "POST,PATCH /**");
+        assert_eq!(route.keys, ["header:Idempotency-Key".parse::<KeySource>().unwrap()]);
+        assert_eq!((route.retention, route.lease), (Duration::from_secs(86_400), Duration::from_secs(30)));
+        assert_eq!(route.timeout, Some(Duration::from_secs(30)));
+        assert!(route.required && gateway.tls.is_none() && !gateway.wants_fallback());
+    }
+
+    #[test]
+    fn a_route_says_what_it_wants() {
+        let gateway = check(
+            "[[routes]]\nmatch = \"POST /orders/*\"\nkey = [\"json:/id\", \"body\"]\nrequired = false\nin_flight = \"wait\"\nwait_ms = 10\n\
+             in_doubt = \"retry\"\noutage = \"fallback\"\nserver_errors = \"release\"\nfingerprint = \"json\"\nfingerprint_ignore = [\"/at\"]\n",
+        )
+        .unwrap();
+        let route = &gateway.rules.routes[0];
+        assert_eq!(route.in_flight, InFlight::Wait(Duration::from_millis(10)));
+        assert_eq!((route.in_doubt, route.server_errors), (InDoubt::Retry, Some(ServerErrors::Release)));
+        assert_eq!(route.fingerprint, FingerprintRule::Json(vec!["/at".parse().unwrap()]));
+        assert!(!route.required && gateway.wants_fallback());
+    }
+
+    #[test]
+    fn a_bad_setting_is_named() {
+        for (text, word) in [
+            ("listen = \"8080\"", "gateway.listen"),
+            ("upstrem = \"x\"", "upstrem"),
+            ("tenant = \"jwt:sub\"", "gateway.jwt_key_file"),
+            ("tenant = \"jwt:sub\"\njwt_key_file = \"/nonexistent\"", "/nonexistent"),
+            ("tenant = \"ip\"", "gateway.tenant"),
+            ("policy_path = \"x\"", "gateway.policy_path"),
+            ("answer_max_bytes = 99999999999", "gateway.answer_max_bytes"),
+            ("tls_cert_file = \"a.pem\"", "gateway.tls_key_file"),
+            ("tls_cert_file = \"/nonexistent\"\ntls_key_file = \"/nonexistent\"", "gateway.tls_cert_file"),
+            ("routes = []", "gateway.routes"),
+            ("[[routes]]\nmatch = \"GET /x\"", "gateway.routes[0].match"),
+            ("[[routes]]\n[[routes]]\nkey = [\"cookie:x\"]", "gateway.routes[1].key"),
+            ("[[routes]]\nmode = \"watch\"", "gateway.routes[0].mode"),
+            ("[[routes]]\nin_flight = \"queue\"", "gateway.routes[0].in_flight"),
+            ("[[routes]]\nlease_ms = 0", "gateway.routes[0].lease_ms"),
+            ("[[routes]]\nfingerprint = \"raw\"\nfingerprint_ignore = [\"/a\"]", "fingerprint_ignore"),
+        ] {
+            let message = check(text).unwrap_err();
+            assert!(message.contains(word), "{text}: {message}");
+        }
+    }
+
+    #[test]
+    fn an_upstream_is_a_plain_url() {
+        for url in ["127.0.0.1:5000", "ftp://h", "http://", "http://u:hunter2@h", "http://h/?q=1", "unix:/x"]
+        {
+            let flags = Flags { upstream: Some(url.to_owned()), ..Flags::default() };
+            let message = Gateway::check(RawGateway::default(), &flags).unwrap_err().to_string();
+            assert!(message.contains("gateway.upstream") && !message.contains("hunter2"), "{url}: {message}");
+        }
+        let message = Gateway::check(RawGateway::default(), &Flags::default()).unwrap_err().to_string();
+        assert!(message.contains("--upstream"), "{message}");
+    }
+}

@@ -1,0 +1,163 @@
+//! What the gateway is for: the same order on a repeat, 422 for another body, 409 while it runs, 400 without a key.
+
+use std::sync::Barrier;
+
+use crate::support::http::{get, post, send};
+use crate::support::{Gateway, Orders};
+
+fn with_gateway(settings: &str, test: impl FnOnce(&Gateway, &Orders)) {
+    let dir = tempfile::tempdir().unwrap();
+    let orders = Orders::start(dir.path());
+    let gateway = Gateway::start(dir.path(), orders.address, "file:ledger", settings);
+    test(&gateway, &orders);
+}
+
+#[test]
+fn a_repeat_gets_the_same_order() {
+    with_gateway("", |gateway, orders| {
+        let first = post(gateway.address, "/orders", "\"k1\"", r#"{"qty":2}"#);
+        assert_eq!(first.status, 201, "{first:?}");
+        assert!(!first.is_replay());
+        assert_eq!(first.header("idempotency-key-lifetime"), Some("86400"));
+        assert!(first.header("set-cookie").is_some());
+        let again = post(gateway.address, "/orders", "k1", r#"{"qty":2}"#);
+        assert_eq!((again.status, &again.body, again.is_replay()), (201, &first.body, true));
+        assert_eq!(again.header("location"), first.header("location"));
+        let many: Vec<_> = again
+            .headers
+            .iter()
+            .filter(|(name, _)| name == "x-many")
+            .map(|(_, value)| value.as_str())
+            .collect();
+        assert_eq!(many, ["one", "two"]);
+        assert_eq!(again.header("set-cookie"), None);
+        assert_eq!(orders.effects().len(), 1);
+        assert_eq!(orders.effects()[0]["key"], "\"k1\"", "the caller's key goes on unchanged");
+    });
+}
+
+#[test]
+fn another_quantity_under_the_same_key_is_refused() {
+    with_gateway("", |gateway, orders| {
+        let first = post(gateway.address, "/orders", "\"k1\"", r#"{"qty":2}"#);
+        let other = post(gateway.address, "/orders", "\"k1\"", r#"{"qty":3}"#);
+        assert_eq!((other.status, other.problem().as_str()), (422, "key-reused"));
+        let again = post(gateway.address, "/orders", "\"k1\"", r#"{"qty":2}"#);
+        assert_eq!((again.status, &again.body), (201, &first.body));
+        assert_eq!(orders.effects().len(), 1);
+    });
+}
+
+#[test]
+fn while_the_first_runs_a_repeat_conflicts_and_another_body_is_a_mismatch() {
+    with_gateway("", |gateway, orders| {
+        let slow = [("Idempotency-Key", "\"k1\""), ("X-Trouble", "sleep=1.5")];
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| send(gateway.address, "POST", "/orders", &slow, b"{}"));
+            crate::support::eventually("the claim", || {
+                let repeat = post(gateway.address, "/orders", "\"k1\"", "{}");
+                (repeat.status == 409).then_some(repeat)
+            });
+            let repeat = post(gateway.address, "/orders", "\"k1\"", "{}");
+            assert_eq!(
+                (repeat.status, repeat.problem().as_str(), repeat.header("retry-after")),
+                (409, "in-flight", Some("1"))
+            );
+            assert_eq!(post(gateway.address, "/orders", "\"k1\"", "{\"qty\":9}").status, 422);
+            assert_eq!(first.join().unwrap().status, 201);
+        });
+        assert!(post(gateway.address, "/orders", "\"k1\"", "{}").is_replay());
+        assert_eq!(orders.effects().len(), 1);
+    });
+}
+
+#[test]
+fn a_request_without_a_key_is_refused_and_told_why() {
+    with_gateway("", |gateway, orders| {
+        let missing = send(gateway.address, "POST", "/orders", &[], b"{}");
+        assert_eq!((missing.status, missing.problem().as_str()), (400, "key-missing"));
+        assert_eq!(missing.header("link"), Some("</.well-known/idempotency>; rel=\"describedby\""));
+        let rules = get(gateway.address, "/.well-known/idempotency").json();
+        assert_eq!(rules["operations"][0]["required"], true, "{rules}");
+        assert!(orders.effects().is_empty());
+    });
+}
+
+#[test]
+fn bad_keys_are_refused_before_the_service_hears_of_them() {
+    with_gateway("", |gateway, orders| {
+        let long = format!("\"{}\"", "k".repeat(256));
+        for key in ["", "\"\"", "\"open", "a b", "a,b", "\"\u{e9}\"", long.as_str()] {
+            let answer = post(gateway.address, "/orders", key, "{}");
+            assert_eq!((answer.status, answer.problem().as_str()), (400, "key-invalid"), "{key:?}");
+        }
+        let two = [("Idempotency-Key", "\"a\""), ("Idempotency-Key", "\"a\"")];
+        let answer = send(gateway.address, "POST", "/orders", &two, b"{}");
+        assert_eq!((answer.status, answer.problem().as_str()), (400, "key-invalid"));
+        assert!(orders.effects().is_empty());
+    });
+}
+
+#[test]
+fn many_at_once_are_one_order() {
+    for (in_flight, statuses) in [("conflict", &[201, 409][..]), ("wait", &[201][..])] {
+        let settings = format!("[[gateway.routes]]\nin_flight = \"{in_flight}\"\nwait_ms = 30000\n");
+        with_gateway(&settings, |gateway, orders| {
+            let (callers, start) = (64, Barrier::new(64));
+            let headers = [("Idempotency-Key", "\"k1\""), ("X-Trouble", "sleep=0.3")];
+            let answers: Vec<_> = std::thread::scope(|scope| {
+                let asked: Vec<_> = (0..callers)
+                    .map(|_| {
+                        scope.spawn(|| {
+                            start.wait();
+                            send(gateway.address, "POST", "/orders", &headers, b"{}")
+                        })
+                    })
+                    .collect();
+                asked.into_iter().map(|asked| asked.join().unwrap()).collect()
+            });
+            assert_eq!(orders.effects().len(), 1, "{in_flight}");
+            assert!(answers.iter().all(|answer| statuses.contains(&answer.status)), "{in_flight}");
+            assert_eq!(
+                answers.iter().filter(|answer| answer.status == 201 && !answer.is_replay()).count(),
+                1
+            );
+        });
+    }
+}
+
+#[test]
+fn another_path_query_method_or_tenant_is_another_order() {
+    with_gateway("", |gateway, orders| {
+        let key = ("Idempotency-Key", "\"k1\"");
+        for (method, path, authorization) in [
+            ("POST", "/orders", "Bearer a"),
+            ("POST", "/orders", "Bearer b"),
+            ("POST", "/orders?x=1", "Bearer a"),
+            ("POST", "/orders/", "Bearer a"),
+            ("PATCH", "/orders", "Bearer a"),
+        ] {
+            let answer = send(gateway.address, method, path, &[key, ("Authorization", authorization)], b"{}");
+            assert!(
+                answer.status == 201 && !answer.is_replay(),
+                "{method} {path} {authorization}: {answer:?}"
+            );
+        }
+        assert_eq!(orders.effects().len(), 5);
+        let cookies = send(gateway.address, "POST", "/orders", &[key, ("Cookie", "sid=1")], b"{}");
+        assert_eq!((cookies.status, cookies.problem().as_str()), (400, "tenant-unknown"));
+    });
+}
+
+#[test]
+fn answers_outlive_the_gateway() {
+    let dir = tempfile::tempdir().unwrap();
+    let orders = Orders::start(dir.path());
+    let mut gateway = Gateway::start(dir.path(), orders.address, "file:ledger", "");
+    let first = post(gateway.address, "/orders", "\"k1\"", "{}");
+    gateway.process.kill();
+    let gateway = Gateway::start(dir.path(), orders.address, "file:ledger", "");
+    let again = post(gateway.address, "/orders", "\"k1\"", "{}");
+    assert_eq!((again.is_replay(), &again.body), (true, &first.body));
+    assert_eq!(orders.effects().len(), 1);
+}

@@ -1,0 +1,193 @@
+//! Large and endless, hung up and cut, slow and rude.
+
+use std::io::{BufReader, Read, Write};
+use std::time::Duration;
+
+use crate::support::http::{connect, head, post, raw, read_answer, read_head, send};
+use crate::support::{Gateway, Orders, eventually};
+
+fn start(settings: &str) -> (tempfile::TempDir, Orders, Gateway) {
+    let dir = tempfile::tempdir().unwrap();
+    let orders = Orders::start(dir.path());
+    let gateway = Gateway::start(dir.path(), orders.address, "file:ledger", settings);
+    (dir, orders, gateway)
+}
+
+#[test]
+fn a_client_that_hangs_up_finds_its_answer_later() {
+    let (_dir, orders, gateway) = start("");
+    let mut stream = connect(gateway.address).unwrap();
+    let headers = [("Idempotency-Key", "\"k\""), ("X-Trouble", "sleep=0.5")];
+    stream.write_all(&head("POST", "/orders", &headers, Some(2))).unwrap();
+    stream.write_all(b"{}").unwrap();
+    eventually("the claim", || (post(gateway.address, "/orders", "\"k\"", "{}").status == 409).then_some(()));
+    drop(stream);
+    let answer = eventually("the answer", || {
+        Some(post(gateway.address, "/orders", "\"k\"", "{}")).filter(|answer| answer.status == 201)
+    });
+    assert!(answer.is_replay());
+    assert_eq!(orders.effects().len(), 1);
+}
+
+#[test]
+fn an_upload_that_is_cut_claims_nothing() {
+    let (_dir, orders, gateway) = start("");
+    let mut stream = connect(gateway.address).unwrap();
+    stream.write_all(&head("POST", "/orders", &[("Idempotency-Key", "\"k\"")], Some(100))).unwrap();
+    stream.write_all(b"{\"half\":").unwrap();
+    drop(stream);
+    assert_eq!(post(gateway.address, "/orders", "\"k\"", "{}").status, 201);
+    assert_eq!(orders.effects().len(), 1);
+}
+
+#[test]
+fn a_large_answer_is_streamed_and_leaves_a_tombstone() {
+    let (_dir, orders, gateway) = start("");
+    let headers = [("Idempotency-Key", "\"k\""), ("X-Trouble", "large=3000000")];
+    let first = send(gateway.address, "POST", "/orders", &headers, b"{}");
+    assert_eq!((first.status, first.body.len()), (201, 3_000_000));
+    let again = send(gateway.address, "POST", "/orders", &headers, b"{}");
+    assert_eq!((again.status, again.problem().as_str()), (409, "answer-not-kept"));
+    let headers = [("Idempotency-Key", "\"cut\""), ("X-Trouble", "large=3000000,half")];
+    assert!(
+        crate::support::http::try_send(gateway.address, "POST", "/orders", &headers, b"{}").is_err(),
+        "a cut answer is cut"
+    );
+    let again = eventually("the doubt", || {
+        Some(post(gateway.address, "/orders", "\"cut\"", "{}"))
+            .filter(|answer| answer.problem() != "in-flight")
+    });
+    assert_eq!((again.status, again.problem().as_str()), (409, "in-doubt"));
+    assert_eq!(orders.effects().len(), 2);
+}
+
+#[test]
+fn a_large_request_spills_and_arrives_whole_and_a_larger_one_is_refused() {
+    let (_dir, orders, gateway) = start("[gateway]\nbody_memory_bytes = 1000\nbody_max_bytes = 5000000\n");
+    let body = vec![b'x'; 4_000_000];
+    let first = send(gateway.address, "POST", "/orders", &[("Idempotency-Key", "\"k\"")], &body);
+    assert_eq!(first.status, 201);
+    assert!(send(gateway.address, "POST", "/orders", &[("Idempotency-Key", "\"k\"")], &body).is_replay());
+    let mut other = body;
+    other[3_999_999] = b'y';
+    assert_eq!(send(gateway.address, "POST", "/orders", &[("Idempotency-Key", "\"k\"")], &other).status, 422);
+    assert_eq!(orders.effects()[0]["bytes"], 4_000_000);
+
+    // Refused by its length alone: no byte of the body is asked for.
+    let mut stream = connect(gateway.address).unwrap();
+    stream
+        .write_all(&head(
+            "POST",
+            "/orders",
+            &[("Idempotency-Key", "\"large\""), ("Expect", "100-continue")],
+            Some(6_000_000),
+        ))
+        .unwrap();
+    let answer = read_head(&mut BufReader::new(stream)).unwrap();
+    assert_eq!(answer.status, 413);
+    let chunked = [
+        &head(
+            "POST",
+            "/orders",
+            &[("Idempotency-Key", "\"chunks\""), ("Transfer-Encoding", "chunked")],
+            None,
+        )[..],
+        b"2\r\n{}\r\n0\r\n\r\n",
+    ]
+    .concat();
+    assert_eq!(raw(gateway.address, &chunked).unwrap().status, 201);
+    assert_eq!(orders.effects().len(), 2);
+}
+
+#[test]
+fn what_could_be_read_in_two_ways_goes_no_further() {
+    let (_dir, orders, gateway) = start("");
+    let smuggled = b"POST /orders HTTP/1.1\r\nHost: x\r\nIdempotency-Key: \"k\"\r\n";
+    for framing in [
+        &b"Content-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nG"[..],
+        b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}x",
+        b"Transfer-Encoding: gzip\r\n\r\n{}",
+        b"Content-Length: +2\r\n\r\n{}",
+        b"Content-Length : 2\r\n\r\n{}",
+        b"Bad Name: 2\r\n\r\n{}",
+    ] {
+        let answer = raw(gateway.address, &[smuggled, framing].concat());
+        let status = answer.as_ref().map_or(400, |answer| answer.status);
+        assert_eq!(status, 400, "{:?}: {answer:?}", String::from_utf8_lossy(framing));
+    }
+    assert!(orders.effects().is_empty(), "{:?}", orders.effects());
+    // Whichever order they come in, nothing behind the end of the body is taken for a request of its own.
+    let hidden = [&smuggled[..], b"Transfer-Encoding: chunked\r\nContent-Length: 4\r\nConnection: close\r\n\r\n0\r\n\r\nPOST /evil HTTP/1.1\r\nHost: x\r\n\r\n"].concat();
+    let _ = raw(gateway.address, &hidden);
+    assert!(orders.effects().iter().all(|effect| effect["path"] != "/evil"));
+    assert_eq!(raw(gateway.address, b"\x16\x03\x01garbage\r\n\r\n").map_or(400, |answer| answer.status), 400);
+    let huge = format!("POST /orders HTTP/1.1\r\nHost: x\r\nX-Huge: {}\r\n\r\n", "h".repeat(200_000));
+    assert_eq!(raw(gateway.address, huge.as_bytes()).map_or(431, |answer| answer.status), 431);
+    assert_eq!(post(gateway.address, "/orders", "\"after\"", "{}").status, 201, "the gateway is well");
+}
+
+#[test]
+fn work_under_way_is_ended_at_shutdown() {
+    let (dir, orders, mut gateway) = start("");
+    let address = gateway.address;
+    let slow = [("Idempotency-Key", "\"k\""), ("X-Trouble", "sleep=1")];
+    let client = std::thread::spawn(move || send(address, "POST", "/orders", &slow, b"{}"));
+    let mut gone = connect(address).unwrap();
+    gone.write_all(&head(
+        "POST",
+        "/orders",
+        &[("Idempotency-Key", "\"gone\""), ("X-Trouble", "sleep=1")],
+        Some(2),
+    ))
+    .unwrap();
+    gone.write_all(b"{}").unwrap();
+    for key in ["\"k\"", "\"gone\""] {
+        eventually("the claim", || (post(address, "/orders", key, "{}").status == 409).then_some(()));
+    }
+    drop(gone);
+    gateway.process.signal("TERM");
+    assert_eq!(client.join().unwrap().status, 201);
+    assert_eq!(gateway.process.ended(), 0, "{}", gateway.process.said());
+    let gateway = Gateway::start(dir.path(), orders.address, "file:ledger", "");
+    for key in ["\"k\"", "\"gone\""] {
+        assert!(post(gateway.address, "/orders", key, "{}").is_replay(), "{key}");
+    }
+    assert_eq!(orders.effects().len(), 2);
+}
+
+#[test]
+fn a_client_that_pauses_in_a_body_takes_no_slot() {
+    let (_dir, _orders, gateway) = start("[gateway]\ninflight_max = 1\n");
+    let mut slow = connect(gateway.address).unwrap();
+    slow.write_all(&head("POST", "/orders", &[("Idempotency-Key", "\"slow\"")], Some(2))).unwrap();
+    slow.write_all(b"{").unwrap();
+    assert_eq!(post(gateway.address, "/orders", "\"quick\"", "{}").status, 201);
+    slow.write_all(b"}").unwrap();
+    assert_eq!(read_answer(&mut BufReader::new(slow)).unwrap().status, 201);
+}
+
+#[test]
+fn beyond_the_bound_of_work_there_is_503() {
+    let (_dir, _orders, gateway) = start("[gateway]\ninflight_max = 1\n");
+    let address = gateway.address;
+    let client = std::thread::spawn(move || {
+        send(address, "POST", "/orders", &[("Idempotency-Key", "\"a\""), ("X-Trouble", "sleep=1")], b"{}")
+    });
+    let refused = eventually("the refusal", || {
+        Some(post(address, "/orders", "\"b\"", "{}")).filter(|answer| answer.status == 503)
+    });
+    assert_eq!((refused.problem().as_str(), refused.header("retry-after")), ("overloaded", Some("1")));
+    assert_eq!(client.join().unwrap().status, 201);
+    eventually("room again", || (post(address, "/orders", "\"b\"", "{}").status == 201).then_some(()));
+}
+
+#[test]
+fn a_connection_that_sends_nothing_does_not_stand_in_the_way() {
+    let (_dir, _orders, gateway) = start("");
+    let mut idle: Vec<_> = (0..200).map(|_| connect(gateway.address).unwrap()).collect();
+    idle.iter_mut().for_each(|stream| stream.write_all(b"POST /or").unwrap());
+    assert_eq!(post(gateway.address, "/orders", "\"k\"", "{}").status, 201);
+    let mut one = idle.remove(0);
+    one.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    assert!(one.read(&mut [0; 1]).is_err(), "it is neither answered nor cut yet");
+}

@@ -1,0 +1,198 @@
+//! Starting: wrong settings are one clear line; what runs says so and can be asked.
+
+use std::net::SocketAddr;
+use std::process::Command;
+
+use crate::support::http::{get, post, send};
+use crate::support::{Gateway, Orders, Process, gateway_command};
+
+fn nowhere() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 9))
+}
+
+fn refused(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let line = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{line}");
+    assert_eq!(line.trim_end().lines().count(), 1, "one clear line: {line}");
+    line
+}
+
+#[test]
+fn a_wrong_setting_stops_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("not.pem"), "hello").unwrap();
+    for (settings, word) in [
+        ("[gateway]\nlisten = 5\n", "line 2"),
+        ("[gateway]\nupstreams = \"x\"\n", "upstreams"),
+        (
+            "[gateway]\ntls_cert_file = \"not.pem\"\ntls_key_file = \"not.pem\"\n",
+            "gateway.tls_cert_file not.pem",
+        ),
+        ("[[gateway.routes]]\nmatch = \"GET /x\"\n", "gateway.routes[0].match"),
+        ("[[gateway.routes]]\noutage = \"maybe\"\n", "gateway.routes[0].outage"),
+    ] {
+        let line = refused(&mut gateway_command(dir.path(), nowhere(), "memory:", settings));
+        assert!(line.contains(word), "{word}: {line}");
+    }
+    let line = refused(&mut gateway_command(dir.path(), nowhere(), "redis://:hunter2@127.0.0.1:1", ""));
+    assert!(line.contains("redis 127.0.0.1:1") && !line.contains("hunter2"), "{line}");
+    let mut without = Command::new(env!("CARGO_BIN_EXE_ichido"));
+    assert!(refused(without.current_dir(dir.path()).arg("gateway")).contains("--upstream"));
+}
+
+#[test]
+fn an_admin_port_that_others_can_reach_wants_a_token() {
+    let dir = tempfile::tempdir().unwrap();
+    let line = refused(gateway_command(dir.path(), nowhere(), "memory:", "").args(["--admin", "0.0.0.0:0"]));
+    assert!(line.contains("ICHIDO_ADMIN_TOKEN"), "{line}");
+}
+
+#[test]
+fn a_port_that_is_taken_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let line = refused(gateway_command(dir.path(), nowhere(), "memory:", "").args(["--listen", &address]));
+    assert!(line.contains("gateway.listen") && line.contains(&address), "{line}");
+}
+
+#[test]
+fn it_says_what_it_does_and_answers_health_and_metrics() {
+    let dir = tempfile::tempdir().unwrap();
+    let orders = Orders::start(dir.path());
+    let gateway = Gateway::start(dir.path(), orders.address, "memory:", "");
+    assert!(
+        gateway.process.said().contains("memory:"),
+        "a ledger that forgets is worth a warning: {}",
+        gateway.process.said()
+    );
+    assert_eq!(get(gateway.admin, "/healthz").status, 200);
+    assert_eq!(get(gateway.admin, "/readyz").status, 200);
+    post(gateway.address, "/orders", "\"secret-key\"", "{}");
+    post(gateway.address, "/orders", "\"secret-key\"", "{}");
+    post(gateway.address, "/orders", "\"secret-key\"", "{\"x\":1}");
+    let metrics = get(gateway.admin, "/metrics").text();
+    for line in [
+        "ichido_requests_total{route=\"POST,PATCH /**\",outcome=\"first\"} 1",
+        "ichido_requests_total{route=\"POST,PATCH /**\",outcome=\"replayed\"} 1",
+        "ichido_requests_total{route=\"POST,PATCH /**\",outcome=\"mismatch\"} 1",
+        "ichido_inflight 0",
+        "ichido_upstream_seconds_count 1",
+        "ichido_ledger_seconds_count{backend=\"memory\",verb=\"claim\"} 3",
+    ] {
+        assert!(metrics.contains(line), "{line} is not in {metrics}");
+    }
+    let lines: Vec<serde_json::Value> = crate::support::eventually("three log lines", || {
+        let said = gateway.process.said();
+        let lines: Vec<_> = said
+            .lines()
+            .filter(|line| line.contains("keyed request"))
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        (lines.len() == 3).then_some(lines)
+    });
+    let outcomes: Vec<_> = lines.iter().map(|line| line["outcome"].as_str().unwrap()).collect();
+    assert_eq!(outcomes, ["first", "replayed", "mismatch"]);
+    assert_eq!(lines[0]["key"], lines[1]["key"]);
+    assert!(lines[0]["ms"].as_f64().unwrap() > 0.0 && lines[0]["status"] == 201, "{}", lines[0]);
+    assert!(!gateway.process.said().contains("secret-key"), "the key is logged as its hash only");
+}
+
+#[test]
+fn tls_and_http2_at_the_front_door() {
+    let dir = tempfile::tempdir().unwrap();
+    let orders = Orders::start(dir.path());
+    let made = Command::new("openssl")
+        .current_dir(dir.path())
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-keyout",
+            "key.pem",
+            "-out",
+            "cert.pem",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            "subjectAltName=DNS:localhost,IP:127.0.0.1",
+        ])
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let settings = "[gateway]\ntls_cert_file = \"cert.pem\"\ntls_key_file = \"key.pem\"\n";
+    let gateway = Gateway::start(dir.path(), orders.address, "memory:", settings);
+    for version in ["--http2", "--http1.1"] {
+        let curl = Command::new("curl")
+            .current_dir(dir.path())
+            .args([
+                "-sS",
+                version,
+                "--cacert",
+                "cert.pem",
+                "-X",
+                "POST",
+                "-H",
+                "Idempotency-Key: \"k\"",
+                "-d",
+                "{}",
+                "-w",
+                "\n%{http_version} %{http_code}",
+            ])
+            .arg(format!("https://localhost:{}/orders", gateway.address.port()))
+            .output()
+            .unwrap();
+        let text = String::from_utf8(curl.stdout).unwrap();
+        let expected = if version == "--http2" { "2 201" } else { "1.1 201" };
+        assert!(text.ends_with(expected), "{version}: {text} {}", String::from_utf8_lossy(&curl.stderr));
+    }
+    assert_eq!(orders.effects().len(), 1, "both were one order");
+    let plain = crate::support::http::try_send(gateway.address, "GET", "/x", &[], b"");
+    assert!(plain.is_err(), "plain HTTP is not answered on a TLS port: {plain:?}");
+}
+
+#[test]
+fn the_tenant_of_a_verified_token_outlives_its_refresh() {
+    let dir = tempfile::tempdir().unwrap();
+    let orders = Orders::start(dir.path());
+    std::fs::write(dir.path().join("jwt.key"), "0123456789abcdef0123456789abcdef").unwrap();
+    let settings = "[gateway]\ntenant = \"jwt:sub\"\njwt_key_file = \"jwt.key\"\n";
+    let gateway = Gateway::start(dir.path(), orders.address, "memory:", settings);
+    let order = |token: &str| {
+        let authorization = format!("Bearer {token}");
+        send(
+            gateway.address,
+            "POST",
+            "/orders",
+            &[("Idempotency-Key", "\"k\""), ("Authorization", &authorization)],
+            b"{}",
+        )
+    };
+    let token = |sub: &str, exp: u64| {
+        let claims = serde_json::json!({"sub": sub, "exp": exp});
+        let key = jsonwebtoken::EncodingKey::from_secret(b"0123456789abcdef0123456789abcdef");
+        jsonwebtoken::encode(&jsonwebtoken::Header::default(), &claims, &key).unwrap()
+    };
+    assert!(!order(&token("u1", 4_000_000_000)).is_replay());
+    assert!(order(&token("u1", 4_000_000_001)).is_replay(), "a refreshed token is the same caller");
+    assert!(!order(&token("u2", 4_000_000_000)).is_replay());
+    let expired = order(&token("u1", 1_000_000_000));
+    assert_eq!((expired.status, expired.problem().as_str()), (401, "tenant-unknown"));
+    assert_eq!(orders.effects().len(), 2);
+}
+
+#[test]
+fn two_gateways_do_not_hold_one_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = Gateway::start(dir.path(), nowhere(), "file:ledger", "");
+    let line = refused(&mut gateway_command(dir.path(), nowhere(), "file:ledger", ""));
+    assert!(line.contains(&first.process.child.id().to_string()), "{line}");
+    let _: &Process = &first.process;
+}

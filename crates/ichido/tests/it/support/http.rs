@@ -1,0 +1,146 @@
+//! A small HTTP/1.1 client on a plain socket: what it sends is exactly what the test says.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// No test waits longer for an answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    pub(crate) fn is_replay(&self) -> bool {
+        self.header("idempotency-replayed") == Some("true")
+    }
+
+    /// The last word of a problem's type.
+    pub(crate) fn problem(&self) -> String {
+        assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
+        let kind = self.json()["type"].as_str().unwrap().to_owned();
+        assert!(self.header("link").unwrap().contains("rel=\"describedby\""), "{self:?}");
+        kind.rsplit('/').next().unwrap().to_owned()
+    }
+}
+
+/// A request that is sent whole and whose answer is read whole.
+pub(crate) fn send(
+    to: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> Answer {
+    try_send(to, method, path, headers, body).expect("an answer")
+}
+
+pub(crate) fn try_send(
+    to: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> std::io::Result<Answer> {
+    let mut stream = connect(to)?;
+    stream.write_all(&head(method, path, headers, Some(body.len())))?;
+    stream.write_all(body)?;
+    read_answer(&mut BufReader::new(stream))
+}
+
+/// `POST` with a key.
+pub(crate) fn post(to: SocketAddr, path: &str, key: &str, body: &str) -> Answer {
+    send(to, "POST", path, &[("Idempotency-Key", key), ("Content-Type", "application/json")], body.as_bytes())
+}
+
+pub(crate) fn get(to: SocketAddr, path: &str) -> Answer {
+    send(to, "GET", path, &[], b"")
+}
+
+pub(crate) fn connect(to: SocketAddr) -> std::io::Result<TcpStream> {
+    let stream = TcpStream::connect(to)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+pub(crate) fn head(method: &str, path: &str, headers: &[(&str, &str)], length: Option<usize>) -> Vec<u8> {
+    let mut head = format!("{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n");
+    if let Some(length) = length {
+        head.push_str(&format!("Content-Length: {length}\r\n"));
+    }
+    for (name, value) in headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    head.push_str("\r\n");
+    head.into_bytes()
+}
+
+/// Sends bytes as they are and reads what comes back.
+pub(crate) fn raw(to: SocketAddr, bytes: &[u8]) -> std::io::Result<Answer> {
+    let mut stream = connect(to)?;
+    stream.write_all(bytes)?;
+    read_answer(&mut BufReader::new(stream))
+}
+
+pub(crate) fn read_head(reader: &mut impl BufRead) -> std::io::Result<Answer> {
+    let mut line = String::new();
+    if reader.read_line(&mut line)? == 0 {
+        return Err(std::io::Error::other("closed without an answer"));
+    }
+    let status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let status = status.ok_or_else(|| std::io::Error::other(format!("not a status line: {line:?}")))?;
+    let mut headers = Vec::new();
+    loop {
+        line.clear();
+        reader.read_line(&mut line)?;
+        let Some((name, value)) = line.trim_end().split_once(':') else { break };
+        headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+    }
+    Ok(Answer { status, headers, body: Vec::new() })
+}
+
+pub(crate) fn read_answer(reader: &mut impl BufRead) -> std::io::Result<Answer> {
+    let mut answer = read_head(reader)?;
+    while answer.status == 100 {
+        answer = read_head(reader)?;
+    }
+    if answer.header("transfer-encoding") == Some("chunked") {
+        while let Some(chunk) = read_chunk(reader)? {
+            answer.body.extend(chunk);
+        }
+    } else if let Some(length) = answer.header("content-length").map(|length| length.parse().unwrap()) {
+        answer.body = vec![0; length];
+        reader.read_exact(&mut answer.body)?;
+    } else {
+        reader.read_to_end(&mut answer.body)?;
+    }
+    Ok(answer)
+}
+
+pub(crate) fn read_chunk(reader: &mut impl BufRead) -> std::io::Result<Option<Vec<u8>>> {
+    let mut line = String::new();
+    reader.read_line(&mut line)?;
+    let length =
+        usize::from_str_radix(line.trim(), 16).map_err(|_| std::io::Error::other("the answer was cut"))?;
+    let mut chunk = vec![0; length + 2];
+    reader.read_exact(&mut chunk)?;
+    chunk.truncate(length);
+    Ok((length > 0).then_some(chunk))
+}

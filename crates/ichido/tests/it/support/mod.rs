@@ -1,0 +1,175 @@
+//! Real processes for the tests: the gateway, and a service behind it that is not Rust.
+
+pub(crate) mod http;
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// A child that ends with the test.
+pub(crate) struct Process {
+    pub(crate) child: Child,
+    /// What it said on standard error.
+    pub(crate) said: Arc<Mutex<String>>,
+}
+
+impl Process {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let said = Arc::new(Mutex::new(String::new()));
+        let (stderr, words) = (child.stderr.take().unwrap(), said.clone());
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                let mut words = words.lock().unwrap();
+                words.push_str(&line);
+                words.push('\n');
+            }
+        });
+        Self { child, said }
+    }
+
+    pub(crate) fn said(&self) -> String {
+        self.said.lock().unwrap().clone()
+    }
+
+    pub(crate) fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let status = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
+        assert!(status.unwrap().success());
+    }
+
+    /// Waits for its end.
+    pub(crate) fn ended(&mut self) -> i32 {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code().unwrap_or(-1);
+            }
+            assert!(Instant::now() < deadline, "it does not end; it said: {}", self.said());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Waits for something that must come.
+pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "never came: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The orders API in Python.
+pub(crate) struct Orders {
+    pub(crate) process: Process,
+    pub(crate) address: SocketAddr,
+    pub(crate) log: PathBuf,
+}
+
+impl Orders {
+    pub(crate) fn start(dir: &Path) -> Self {
+        Self::start_at(dir, 0)
+    }
+
+    pub(crate) fn start_at(dir: &Path, port: u16) -> Self {
+        let log = dir.join("effects.log");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/support/orders.py");
+        let mut process = Process::start(Command::new("python3").arg(script).arg(&log).arg(port.to_string()));
+        let mut line = String::new();
+        BufReader::new(process.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let port: u16 = line.trim().parse().unwrap_or_else(|_| panic!("orders.py: {}", process.said()));
+        Self { process, address: SocketAddr::from(([127, 0, 0, 1], port)), log }
+    }
+
+    pub(crate) fn effects(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+/// A running `ichido gateway`.
+pub(crate) struct Gateway {
+    pub(crate) process: Process,
+    pub(crate) address: SocketAddr,
+    pub(crate) admin: SocketAddr,
+}
+
+impl Gateway {
+    /// A gateway in a directory, with settings of its own.
+    pub(crate) fn start(dir: &Path, upstream: SocketAddr, ledger: &str, settings: &str) -> Self {
+        Self::start_with(dir, upstream, ledger, settings, |_| {})
+    }
+
+    pub(crate) fn start_with(
+        dir: &Path,
+        upstream: SocketAddr,
+        ledger: &str,
+        settings: &str,
+        change: impl FnOnce(&mut Command),
+    ) -> Self {
+        let mut command = gateway_command(dir, upstream, ledger, settings);
+        change(&mut command);
+        let process = Process::start(&mut command);
+        let (address, admin) = eventually("the gateway's start line", || {
+            let said = process.said();
+            let line = said.lines().find(|line| line.contains("ichido gateway: "))?;
+            Some((address_after(line, "listening on "), address_after(line, "admin on ")))
+        });
+        Self { process, address, admin }
+    }
+}
+
+/// The command, with every port chosen by the system.
+pub(crate) fn gateway_command(dir: &Path, upstream: SocketAddr, ledger: &str, settings: &str) -> Command {
+    std::fs::write(dir.join("gateway.toml"), settings).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ichido"));
+    command.current_dir(dir).env_remove("LOG_LEVEL").env_remove("ICHIDO_ADMIN_TOKEN");
+    command.args([
+        "gateway",
+        "--config",
+        "gateway.toml",
+        "--listen",
+        "127.0.0.1:0",
+        "--admin",
+        "127.0.0.1:0",
+    ]);
+    command.args(["--upstream", &format!("http://{upstream}"), "--ledger", ledger]);
+    command
+}
+
+fn address_after(line: &str, words: &str) -> SocketAddr {
+    let rest = line.split_once(words).unwrap_or_else(|| panic!("{words:?} is not in {line:?}")).1;
+    let text = rest.split([' ', ',']).next().unwrap();
+    text.trim_start_matches("https://")
+        .trim_start_matches("http://")
+        .parse()
+        .unwrap_or_else(|_| panic!("{line:?}"))
+}
+
+/// All of a child's standard output.
+#[allow(dead_code, reason = "used by some of the tests")]
+pub(crate) fn stdout_of(process: &mut Process) -> String {
+    let mut text = String::new();
+    process.child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    text
+}

@@ -1,0 +1,121 @@
+"""An orders API on Python's own HTTP server, as anyone might have it. Each effect is a line in a file.
+
+How it fails is said in the request: `X-Trouble: sleep=0.5`, `cut` (acts, then closes without an answer), `cut-before`
+(closes before it acts), `half` (acts, answers half), `status=500`, `large=3000000`, `hang` (acts, never answers).
+"""
+
+import http.server
+import json
+import os
+import socket
+import sys
+import threading
+import time
+import uuid
+
+EFFECTS = open(sys.argv[1], "a", buffering=1)
+LOCK = threading.Lock()
+
+
+class Orders(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        if self.headers.get("Transfer-Encoding") == "chunked":
+            body = self.read_chunks()
+        else:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        trouble = dict(part.partition("=")[::2] for part in self.headers.get("X-Trouble", "").split(",") if part)
+        if "cut-before" in trouble:
+            return self.cut()
+        if "sleep" in trouble:
+            time.sleep(float(trouble["sleep"]))
+        order = "O-" + uuid.uuid4().hex
+        with LOCK:
+            EFFECTS.write(json.dumps({
+                "order": order, "path": self.path, "key": self.headers.get("Idempotency-Key"),
+                "attempt": self.headers.get("Idempotency-Attempt"), "bytes": len(body),
+                "forwarded": self.headers.get("X-Forwarded-For"), "host": self.headers.get("Host"),
+            }) + "\n")
+        if "cut" in trouble:
+            return self.cut()
+        if "hang" in trouble:
+            time.sleep(600)
+        status = int(trouble.get("status", 201))
+        answer = json.dumps({"orderId": order}).encode()
+        if "large" in trouble:
+            answer = b"x" * int(trouble["large"])
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(answer)))
+        self.send_header("Location", "/orders/" + order)
+        self.send_header("Set-Cookie", "sid=" + order)
+        self.send_header("X-Many", "one")
+        self.send_header("X-Many", "two")
+        self.end_headers()
+        if "half" in trouble:
+            self.wfile.write(answer[: len(answer) // 2])
+            self.wfile.flush()
+            return self.cut()
+        self.wfile.write(answer)
+
+    do_PATCH = do_PUT = do_DELETE = do_POST
+
+    def do_GET(self):
+        if self.path == "/stream":
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            for number in range(3):
+                piece = b"data: %d\n\n" % number
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+                self.wfile.flush()
+                # The client says when it has seen a piece: only then does the next one come.
+                while not os.path.exists("%s.seen%d" % (sys.argv[1], number)):
+                    time.sleep(0.01)
+            self.wfile.write(b"0\r\n\r\n")
+            return
+        if self.headers.get("Upgrade") == "echo":
+            self.wfile.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+            while True:
+                data = self.connection.recv(100)
+                if not data:
+                    self.close_connection = True
+                    return
+                self.connection.sendall(b"echo " + data)
+        answer = json.dumps({"path": self.path, "headers": dict(self.headers)}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(answer)
+
+    do_HEAD = do_OPTIONS = do_GET
+
+    def read_chunks(self):
+        body = b""
+        while True:
+            size = int(self.rfile.readline(), 16)
+            piece = self.rfile.read(size)
+            self.rfile.readline()
+            if size == 0:
+                return body
+            body += piece
+
+    def cut(self):
+        self.close_connection = True
+        self.connection.shutdown(socket.SHUT_RDWR)
+
+    def log_message(self, *_):
+        pass
+
+
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 512
+
+
+server = Server(("127.0.0.1", int(sys.argv[2]) if len(sys.argv) > 2 else 0), Orders)
+print(server.server_port, flush=True)
+server.serve_forever()
