@@ -132,7 +132,7 @@ pub(crate) const ALL: [Row; 16] = [
         "request-refused",
         400,
         "The request is not one that this gateway passes on",
-        "Send it in one unambiguous form.",
+        "Ask the service directly, if it offers that.",
     ),
 ];
 

@@ -5,8 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::{Method, Request, Response, Version};
+use http::{Method, Request, Response};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -144,18 +143,9 @@ impl hyper::service::Service<Request<Incoming>> for Door {
     }
 }
 
-/// Requests that could be read in two ways, and tunnels, go no further.
+/// A tunnel is nothing that could be protected. (A request with two framings is read by its chunks, and its connection
+/// ends with it: hyper sees to that, and what goes on to the service has a framing of our own.)
 fn refusal(request: &Request<Incoming>) -> Option<Problem> {
-    let headers = request.headers();
-    if request.version() <= Version::HTTP_11
-        && headers.contains_key(TRANSFER_ENCODING)
-        && headers.contains_key(CONTENT_LENGTH)
-    {
-        return Some(Problem::new(
-            ProblemKind::RequestRefused,
-            "both Transfer-Encoding and Content-Length are given",
-        ));
-    }
     (request.method() == Method::CONNECT)
         .then(|| Problem::new(ProblemKind::RequestRefused, "CONNECT is not offered here"))
 }

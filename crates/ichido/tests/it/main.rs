@@ -6,6 +6,7 @@
     clippy::wildcard_enum_match_arm,
     reason = "what is unexpected fails the test"
 )]
+#![allow(clippy::disallowed_methods, reason = "tests of processes wait in real time")]
 
 mod admin;
 mod bad_input;

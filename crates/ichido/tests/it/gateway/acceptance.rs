@@ -54,10 +54,7 @@ fn while_the_first_runs_a_repeat_conflicts_and_another_body_is_a_mismatch() {
         let slow = [("Idempotency-Key", "\"k1\""), ("X-Trouble", "sleep=1.5")];
         std::thread::scope(|scope| {
             let first = scope.spawn(|| send(gateway.address, "POST", "/orders", &slow, b"{}"));
-            crate::support::eventually("the claim", || {
-                let repeat = post(gateway.address, "/orders", "\"k1\"", "{}");
-                (repeat.status == 409).then_some(repeat)
-            });
+            orders.started("\"k1\"");
             let repeat = post(gateway.address, "/orders", "\"k1\"", "{}");
             assert_eq!(
                 (repeat.status, repeat.problem().as_str(), repeat.header("retry-after")),

@@ -127,7 +127,7 @@ fn a_kill_in_the_middle_is_doubt_after_the_restart() {
     let slow = [("Idempotency-Key", "\"k\""), ("X-Trouble", "sleep=0.5")];
     let client =
         std::thread::spawn(move || crate::support::http::try_send(address, "POST", "/orders", &slow, b"{}"));
-    eventually("the claim", || (post(address, "/orders", "\"k\"", "{}").status == 409).then_some(()));
+    case.orders.started("\"k\"");
     case.gateway.process.kill();
     assert!(client.join().unwrap().is_err());
     case.gateway = Gateway::start(case.dir.path(), case.orders.address, "file:ledger", "");

@@ -4,16 +4,16 @@ use std::net::SocketAddr;
 use std::process::Command;
 
 use crate::support::http::{get, post, send};
-use crate::support::{Gateway, Orders, Process, gateway_command};
+use crate::support::{Gateway, Orders, gateway_command, gateway_command_on};
 
 fn nowhere() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 9))
 }
 
 fn refused(command: &mut Command) -> String {
-    let output = command.output().unwrap();
-    let line = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{line}");
+    let mut process = crate::support::Process::start(command);
+    assert_eq!(process.ended(), 2, "{}", process.said());
+    let line = process.said();
     assert_eq!(line.trim_end().lines().count(), 1, "one clear line: {line}");
     line
 }
@@ -44,7 +44,8 @@ fn a_wrong_setting_stops_the_start() {
 #[test]
 fn an_admin_port_that_others_can_reach_wants_a_token() {
     let dir = tempfile::tempdir().unwrap();
-    let line = refused(gateway_command(dir.path(), nowhere(), "memory:", "").args(["--admin", "0.0.0.0:0"]));
+    let line =
+        refused(&mut gateway_command_on(dir.path(), nowhere(), "memory:", "", "127.0.0.1:0", "0.0.0.0:0"));
     assert!(line.contains("ICHIDO_ADMIN_TOKEN"), "{line}");
 }
 
@@ -53,7 +54,7 @@ fn a_port_that_is_taken_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let line = refused(gateway_command(dir.path(), nowhere(), "memory:", "").args(["--listen", &address]));
+    let line = refused(&mut gateway_command_on(dir.path(), nowhere(), "memory:", "", &address, "off"));
     assert!(line.contains("gateway.listen") && line.contains(&address), "{line}");
 }
 
@@ -194,5 +195,4 @@ fn two_gateways_do_not_hold_one_store() {
     let first = Gateway::start(dir.path(), nowhere(), "file:ledger", "");
     let line = refused(&mut gateway_command(dir.path(), nowhere(), "file:ledger", ""));
     assert!(line.contains(&first.process.child.id().to_string()), "{line}");
-    let _: &Process = &first.process;
 }

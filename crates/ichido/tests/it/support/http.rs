@@ -1,6 +1,6 @@
 //! A small HTTP/1.1 client on a plain socket: what it sends is exactly what the test says.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ pub(crate) fn connect(to: SocketAddr) -> std::io::Result<TcpStream> {
 }
 
 pub(crate) fn head(method: &str, path: &str, headers: &[(&str, &str)], length: Option<usize>) -> Vec<u8> {
-    let mut head = format!("{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n");
+    let mut head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n");
     if let Some(length) = length {
         head.push_str(&format!("Content-Length: {length}\r\n"));
     }

@@ -92,13 +92,27 @@ impl Orders {
     }
 
     pub(crate) fn start_at(dir: &Path, port: u16) -> Self {
+        Self::start_with(dir, port, "")
+    }
+
+    /// With trouble for every request that does not bring its own.
+    pub(crate) fn start_with(dir: &Path, port: u16, trouble: &str) -> Self {
         let log = dir.join("effects.log");
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/support/orders.py");
-        let mut process = Process::start(Command::new("python3").arg(script).arg(&log).arg(port.to_string()));
+        let mut process =
+            Process::start(Command::new("python3").arg(script).arg(&log).arg(port.to_string()).arg(trouble));
         let mut line = String::new();
         BufReader::new(process.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let port: u16 = line.trim().parse().unwrap_or_else(|_| panic!("orders.py: {}", process.said()));
         Self { process, address: SocketAddr::from(([127, 0, 0, 1], port)), log }
+    }
+
+    /// Waits until a request that sleeps has arrived with this key.
+    pub(crate) fn started(&self, key: &str) {
+        eventually("the start of a request", || {
+            let text = std::fs::read_to_string(format!("{}.started", self.log.display())).unwrap_or_default();
+            text.lines().any(|line| line == key).then_some(())
+        });
     }
 
     pub(crate) fn effects(&self) -> Vec<Value> {
@@ -141,18 +155,21 @@ impl Gateway {
 
 /// The command, with every port chosen by the system.
 pub(crate) fn gateway_command(dir: &Path, upstream: SocketAddr, ledger: &str, settings: &str) -> Command {
+    gateway_command_on(dir, upstream, ledger, settings, "127.0.0.1:0", "127.0.0.1:0")
+}
+
+pub(crate) fn gateway_command_on(
+    dir: &Path,
+    upstream: SocketAddr,
+    ledger: &str,
+    settings: &str,
+    listen: &str,
+    admin: &str,
+) -> Command {
     std::fs::write(dir.join("gateway.toml"), settings).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_ichido"));
     command.current_dir(dir).env_remove("LOG_LEVEL").env_remove("ICHIDO_ADMIN_TOKEN");
-    command.args([
-        "gateway",
-        "--config",
-        "gateway.toml",
-        "--listen",
-        "127.0.0.1:0",
-        "--admin",
-        "127.0.0.1:0",
-    ]);
+    command.args(["gateway", "--config", "gateway.toml", "--listen", listen, "--admin", admin]);
     command.args(["--upstream", &format!("http://{upstream}"), "--ledger", ledger]);
     command
 }

@@ -1,6 +1,6 @@
 """An orders API on Python's own HTTP server, as anyone might have it. Each effect is a line in a file.
 
-How it fails is said in the request: `X-Trouble: sleep=0.5`, `cut` (acts, then closes without an answer), `cut-before`
+How it fails is said in the request: `X-Trouble: sleep=0.5` (says that it has started, sleeps, acts), `cut` (acts, then closes without an answer), `cut-before`
 (closes before it acts), `half` (acts, answers half), `status=500`, `large=3000000`, `hang` (acts, never answers).
 """
 
@@ -14,7 +14,9 @@ import time
 import uuid
 
 EFFECTS = open(sys.argv[1], "a", buffering=1)
+STARTED = open(sys.argv[1] + ".started", "a", buffering=1)
 LOCK = threading.Lock()
+TROUBLE = sys.argv[3] if len(sys.argv) > 3 else ""
 
 
 class Orders(http.server.BaseHTTPRequestHandler):
@@ -25,10 +27,12 @@ class Orders(http.server.BaseHTTPRequestHandler):
             body = self.read_chunks()
         else:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        trouble = dict(part.partition("=")[::2] for part in self.headers.get("X-Trouble", "").split(",") if part)
+        trouble = dict(part.partition("=")[::2] for part in self.headers.get("X-Trouble", TROUBLE).split(",") if part)
         if "cut-before" in trouble:
             return self.cut()
         if "sleep" in trouble:
+            with LOCK:
+                STARTED.write(self.headers.get("Idempotency-Key", "") + "\n")
             time.sleep(float(trouble["sleep"]))
         order = "O-" + uuid.uuid4().hex
         with LOCK:
@@ -42,7 +46,7 @@ class Orders(http.server.BaseHTTPRequestHandler):
         if "hang" in trouble:
             time.sleep(600)
         status = int(trouble.get("status", 201))
-        answer = json.dumps({"orderId": order}).encode()
+        answer = json.dumps({"orderId": order, "id": order, "object": "order"}).encode()
         if "large" in trouble:
             answer = b"x" * int(trouble["large"])
         self.send_response(status)
