@@ -67,7 +67,8 @@ async fn bind_admin(text: &str) -> Result<Option<admin::Bound>, Failure> {
     Ok(Some(admin::Bound::bind(address("--admin", text)?, AdminToken::from_env()?).await?))
 }
 
-async fn open(settings: &LedgerSettings, admin: Option<String>) -> Result<Ledger, Failure> {
+/// Opens the ledger of a process that serves, under the address of its admin port.
+pub(super) async fn open(settings: &LedgerSettings, admin: Option<String>) -> Result<Ledger, Failure> {
     let handle = settings.handle();
     let options = OpenOptions { clock: handle.clock.clone(), admin };
     let backend = open_backend(&settings.url, &options).await.map_err(|error| settings.failed(error))?;
