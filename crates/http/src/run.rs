@@ -341,7 +341,8 @@ impl Run {
             gone = gone || frames.send(Ok(Frame::data(piece))).await.is_err();
         }
         // A client that knows the length would take the last piece for the end, before the end is recorded.
-        let mut last = None;
+        // So what completes it is held back, and the trailers behind it.
+        let mut held = Vec::new();
         let mut trailers = HeaderMap::new();
         // While a client reads, an answer may go on for as long as it likes; for nobody it is read for a while only.
         let ceiling = self.job.ledger().settings().lease_ceiling;
@@ -349,7 +350,7 @@ impl Run {
             frames.closed().await;
             tokio::time::sleep(ceiling).await;
         });
-        let cut = loop {
+        let mut cut = loop {
             let next = tokio::select! {
                 biased;
                 () = &mut given_up => break Some(BoxError::from("its client has gone, and it did not end")),
@@ -364,10 +365,15 @@ impl Run {
                         (None, Some(found)) => trailers = found.clone(),
                         (None, None) => {}
                     }
-                    if declared.is_some_and(|declared| kept.len as u64 >= declared) {
-                        last = Some(frame);
+                    if frame.data_ref().is_some_and(Bytes::is_empty) {
+                        continue;
+                    }
+                    if declared == Some(kept.len as u64) {
+                        held.push(frame);
                     } else {
-                        gone = gone || frames.send(Ok(frame)).await.is_err();
+                        for frame in held.drain(..).chain([frame]) {
+                            gone = gone || frames.send(Ok(frame)).await.is_err();
+                        }
                     }
                 }
             }
@@ -400,16 +406,18 @@ impl Run {
                     Ok(()) | Err(Now::Absent) => End::First,
                     Err(Now::Done(_) | Now::Running | Now::InDoubt) => {
                         // Its beginning is with the client already; a cut end says that it is not the answer.
-                        let _ = frames.send(Err("the request was taken over".into())).await;
+                        cut = Some("the request was taken over".into());
                         End::Superseded
                     }
                 }
             }
         };
-        match (cut, last) {
-            (Some(error), _) => drop(frames.send(Err(error)).await),
-            (None, Some(last)) => drop(frames.send(Ok(last)).await),
-            (None, None) => {}
+        let rest = match cut {
+            Some(error) => vec![Err(error)],
+            None => held.into_iter().map(Ok).collect(),
+        };
+        for frame in rest {
+            gone = gone || frames.send(frame).await.is_err();
         }
         self.job.trace.end(&self.job.shared.meters, &self.job.shared.rules, end, status, cause.as_deref());
     }

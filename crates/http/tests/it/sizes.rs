@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use ichido_core::{Outcome, State};
@@ -20,6 +20,7 @@ use crate::support::{
 on_embedded_ledgers! {
     a_large_answer_is_streamed_and_leaves_a_tombstone,
     a_large_answer_whose_length_is_known_is_not_waited_for,
+    a_long_answer_of_known_length_arrives_whole_with_what_follows_it,
     an_answer_at_the_cap_is_kept_and_one_byte_more_is_not,
     a_large_answer_that_is_cut_is_in_doubt,
     a_large_answer_that_is_cut_is_cut_for_the_client_too,
@@ -95,6 +96,27 @@ async fn a_large_answer_whose_length_is_known_is_not_waited_for(store: Store) {
     drop(send);
     assert_eq!(Got::read(response).await.unwrap().body.len(), 2000);
     instance.send(order("k")).await.is_problem(409, "answer-not-kept");
+}
+
+/// What completes a long answer is held back until its end is recorded; nothing of it is lost for that.
+async fn a_long_answer_of_known_length_arrives_whole_with_what_follows_it(store: Store) {
+    let checksum = || HeaderMap::from_iter([("x-checksum".parse().unwrap(), "abc".parse().unwrap())]);
+    for trailers in [None, Some(checksum())] {
+        let upstream = Upstream::new({
+            let trailers = trailers.clone();
+            move |_| {
+                let parts = [1000, 0, 1000, 0, 0].map(|size| Ok(vec![b'x'; size].into())).into();
+                let response = Response::builder().header("content-length", "2000");
+                let response = response.body(pieces(parts, trailers.clone())).unwrap();
+                async move { Ok(response) }
+            }
+        });
+        let instance = instance(&store, &upstream).await;
+        let key = format!("k{}", trailers.is_some());
+        let got = instance.send(order(&key)).await;
+        assert_eq!((got.body.len(), got.trailers), (2000, trailers));
+        assert!(is_tombstone(&instance, &key).await, "the end of the answer comes after its record");
+    }
 }
 
 async fn an_answer_at_the_cap_is_kept_and_one_byte_more_is_not(store: Store) {
