@@ -13,7 +13,7 @@ use tower_service::Service;
 
 use super::client::Got;
 use super::upstream::{AnyBody, Upstream};
-use super::{Store, ms};
+use super::{BOUND, Store, ms};
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -63,7 +63,10 @@ impl Instance {
     /// The whole answer. Boxed, so that the compiler sees the whole layer once and not in each test.
     pub(crate) fn send(&self, request: Request<AnyBody>) -> Boxed<Got> {
         let answering = self.begin(request);
-        Box::pin(async move { Got::read(answering.await.unwrap()).await.unwrap() })
+        // Longer than any waiter waits: a test that is broken fails, and does not hang.
+        let answering =
+            tokio::time::timeout(2 * BOUND, async { Got::read(answering.await.unwrap()).await.unwrap() });
+        Box::pin(async { answering.await.expect("an answer") })
     }
 
     /// Sends in a task of its own.
@@ -87,7 +90,7 @@ impl Instance {
 
     /// Sends again and again until the answer is another one than "in flight".
     pub(crate) async fn send_until_settled(&self, request: impl Fn() -> Request<AnyBody>) -> Got {
-        let deadline = tokio::time::Instant::now() + super::BOUND;
+        let deadline = tokio::time::Instant::now() + BOUND;
         loop {
             let got = self.send(request()).await;
             if got.problem().as_deref() != Some("in-flight") {

@@ -1,5 +1,6 @@
 //! Where instances share their claims.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use ichido_core::{Clock, SystemClock};
@@ -7,10 +8,13 @@ use ichido_ledger::file::{File, FileSettings};
 use ichido_ledger::memory::Memory;
 use ichido_ledger::{Backend, Ledger, OpenOptions, Settings, open_backend};
 use tempfile::TempDir;
+use tokio::time::Instant;
 
 use super::BOUND;
 use crate::proxy::Proxy;
 use crate::servers::Server;
+
+type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A store of this test's own.
 pub(crate) struct Store {
@@ -44,16 +48,18 @@ impl Store {
         Self { kind: Kind::Held(Arc::new(file)), clock, _dir: Some(dir) }
     }
 
-    pub(crate) async fn postgres() -> Self {
-        Self::served(Server::postgres_with(4).await)
+    // What opens a store is boxed, so that its drivers are compiled once and not into each test.
+
+    pub(crate) fn postgres() -> Boxed<'static, Self> {
+        Box::pin(async { Self::served(Server::postgres_with(4).await) })
     }
 
-    pub(crate) async fn redis() -> Self {
-        Self::served(Server::redis().await)
+    pub(crate) fn redis() -> Boxed<'static, Self> {
+        Box::pin(async { Self::served(Server::redis().await) })
     }
 
-    pub(crate) async fn dynamodb() -> Self {
-        Self::served(Server::dynamodb("ICHIDO_TEST_DYNAMODB_URL").await)
+    pub(crate) fn dynamodb() -> Boxed<'static, Self> {
+        Box::pin(async { Self::served(Server::dynamodb("ICHIDO_TEST_DYNAMODB_URL").await) })
     }
 
     fn served(server: Server) -> Self {
@@ -68,18 +74,21 @@ impl Store {
     }
 
     /// What an instance of its own asks.
-    pub(crate) async fn backend(&self) -> Arc<dyn Backend> {
-        self.backend_at(self.clock.clone()).await
+    pub(crate) fn backend(&self) -> Boxed<'_, Arc<dyn Backend>> {
+        self.backend_at(self.clock.clone())
     }
 
     /// The same, on a node with a clock of its own.
-    pub(crate) async fn backend_at(&self, clock: Arc<dyn Clock>) -> Arc<dyn Backend> {
-        match &self.kind {
-            Kind::Held(backend) => backend.clone(),
-            Kind::Served(server) => open_backend(&server.url(), &OpenOptions { clock, admin: None })
-                .await
-                .expect("the server is up"),
-        }
+    pub(crate) fn backend_at(&self, clock: Arc<dyn Clock>) -> Boxed<'_, Arc<dyn Backend>> {
+        Box::pin(async move {
+            match &self.kind {
+                Kind::Held(backend) => backend.clone(),
+                Kind::Served(server) => {
+                    let options = OpenOptions { clock, admin: None };
+                    connected(&server.url(), &options).await
+                }
+            }
+        })
     }
 
     /// A handle as another instance of a service would have it.
@@ -87,10 +96,23 @@ impl Store {
         Ledger::new(self.backend().await, patient())
     }
 
-    pub(crate) async fn ledger_through(&self, proxy: &Proxy, settings: Settings) -> Ledger {
-        match &self.kind {
-            Kind::Held(_) => panic!("there is no server to be cut off from"),
-            Kind::Served(server) => server.through(proxy, settings).await,
+    pub(crate) fn ledger_through<'a>(&'a self, proxy: &'a Proxy, settings: Settings) -> Boxed<'a, Ledger> {
+        Box::pin(async move {
+            match &self.kind {
+                Kind::Held(_) => panic!("there is no server to be cut off from"),
+                Kind::Served(server) => server.through(proxy, settings).await,
+            }
+        })
+    }
+}
+
+/// A server that is up may be slow to answer while a thousand callers keep the machine busy.
+async fn connected(url: &str, options: &OpenOptions) -> Arc<dyn Backend> {
+    let deadline = Instant::now() + BOUND;
+    loop {
+        match open_backend(url, options).await {
+            Ok(backend) => return backend,
+            Err(error) => assert!(error.is_transient() && Instant::now() < deadline, "{error:?}"),
         }
     }
 }
