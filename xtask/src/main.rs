@@ -14,6 +14,7 @@ mod fetch;
 mod install;
 mod phase;
 mod process;
+mod python;
 mod scratch;
 mod servers;
 mod workspace;

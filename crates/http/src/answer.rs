@@ -10,7 +10,7 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::header::{
     CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, HeaderName, HeaderValue,
-    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SET_COOKIE, TE, TRANSFER_ENCODING, UPGRADE,
 };
 use http::response::Parts;
 use http::{HeaderMap, StatusCode};
@@ -37,7 +37,8 @@ pub struct Answer {
 #[error("the stored answer cannot be read")]
 pub struct Unreadable;
 
-/// Takes away the fields that belong to one connection.
+/// Takes away the fields that belong to one connection. `Trailer` is not one of them (RFC 9110, 7.6.1): without it a
+/// server of HTTP/1.1 sends no trailers.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     if headers.contains_key(CONNECTION) {
         let named: Vec<HeaderName> = headers
@@ -58,7 +59,6 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
         PROXY_AUTHORIZATION,
         PROXY_CONNECTION,
         TE,
-        TRAILER,
         TRANSFER_ENCODING,
         UPGRADE,
     ] {

@@ -34,6 +34,8 @@ const FIRST_LINE: &str = "ichido completion 1\n";
 const LOCK: &str = "lock";
 const HALF: &str = ".half";
 const UNREADABLE: &str = ".unreadable";
+/// Words that are worth a place only as long as there is room: see [`Journal::has_room`].
+const ROOM: usize = 10_000;
 /// The pauses between two tries to hand in what waits.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
 
@@ -152,6 +154,12 @@ impl Journal {
         &self.dir
     }
 
+    /// Whether there is room for a word without which nothing is lost but time. Completions always find room: there
+    /// are no more of them than work was under way.
+    pub(crate) fn has_room(&self) -> bool {
+        self.len() < ROOM
+    }
+
     /// Keeps a word until the ledger takes it. When this returns, the word is on disk.
     pub(crate) async fn keep(&self, ledger: &Ledger, word: Word, grant: Option<&Grant>) -> io::Result<()> {
         let name = format!("{}-{}", word.key.index(), word.token);
@@ -161,8 +169,10 @@ impl Journal {
             .map_err(io::Error::other)??;
         let renewal = grant.map(|grant| ledger.keep(&word.key, grant));
         let entry = Entry { word, path, _renewal: renewal };
-        self.lock().entry(entry.word.key.index()).or_default().push(entry);
-        self.waiting.set(self.count.fetch_add(1, Ordering::AcqRel) as f64 + 1.0);
+        let mut entries = self.lock();
+        entries.entry(entry.word.key.index()).or_default().push(entry);
+        self.recount(&entries, |count| count + 1);
+        drop(entries);
         self.wake.notify_one();
         Ok(())
     }
@@ -219,22 +229,28 @@ impl Journal {
     }
 
     fn forget(&self, word: &Word) {
-        let removed = {
+        let entry = {
             let mut entries = self.lock();
             let Some(of_key) = entries.get_mut(&word.key.index()) else { return };
-            let at = of_key.iter().position(|entry| entry.word.token == word.token);
-            let removed = at.map(|at| of_key.remove(at));
+            let Some(at) = of_key.iter().position(|entry| entry.word.token == word.token) else { return };
+            let entry = of_key.remove(at);
             if of_key.is_empty() {
                 entries.remove(&word.key.index());
             }
-            removed
+            self.recount(&entries, |count| count - 1);
+            entry
         };
-        let Some(entry) = removed else { return };
-        self.waiting.set(self.count.fetch_sub(1, Ordering::AcqRel) as f64 - 1.0);
         if let Err(error) = fs::remove_file(&entry.path) {
             // Handed in again after a restart, it changes nothing.
             tracing::warn!(file = %entry.path.display(), %error, "a word that the ledger has taken could not be removed from the completion journal");
         }
+    }
+
+    /// Counts under the lock, so that one who adds and one who takes away agree on the number.
+    fn recount(&self, _entries: &MutexGuard<'_, HashMap<Index, Vec<Entry>>>, next: impl Fn(usize) -> usize) {
+        let count = next(self.len());
+        self.count.store(count, Ordering::Release);
+        self.waiting.set(count as f64);
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Index, Vec<Entry>>> {

@@ -8,6 +8,7 @@ mod body;
 mod failure;
 mod fingerprint;
 mod journal;
+mod json;
 pub mod key;
 mod layer;
 mod meters;

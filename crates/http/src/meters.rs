@@ -53,7 +53,7 @@ impl End {
 pub(crate) struct Meters {
     routes: Vec<[Counter; ENDS.len()]>,
     seconds: Histogram,
-    pub(crate) inflight: Gauge,
+    inflight: Gauge,
     pub(crate) unrecorded: Counter,
 }
 
@@ -73,6 +73,21 @@ impl Meters {
             inflight: gauge!("ichido_inflight"),
             unrecorded: counter!("ichido_unrecorded_total"),
         }
+    }
+
+    /// Counts keyed work that is under way until the returned value is dropped.
+    pub(crate) fn begin(&self) -> Counted {
+        self.inflight.increment(1);
+        Counted(self.inflight.clone())
+    }
+}
+
+/// Keyed work that is under way.
+pub(crate) struct Counted(Gauge);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.decrement(1);
     }
 }
 

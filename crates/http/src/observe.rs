@@ -3,18 +3,20 @@
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body::Body;
-use ichido_core::{Claim, Outcome};
-use ichido_ledger::BoxError;
+use ichido_core::{Claim, ClaimRequest, Grant, Outcome};
+use ichido_ledger::{BoxError, Ledger};
 use tower_service::Service;
 
 use crate::body::AnswerBody;
 use crate::failure::IntoFailure;
 use crate::meters::End;
+use crate::prepare::Ready;
 use crate::request::RequestBody;
 use crate::verdict::{Verdict, verdict};
 use crate::work::{Job, Reply};
 
-pub(crate) async fn observe<S, B, A>(mut job: Job, mut inner: S, reply: Reply<A, S::Error>)
+/// The ledger is asked beside the service, which does not wait for it.
+pub(crate) async fn observe<S, B, A>(job: Job, mut inner: S, reply: Reply<A, S::Error>)
 where
     S: Service<Request<RequestBody<B>>, Response = Response<A>>,
     S::Error: IntoFailure,
@@ -22,7 +24,45 @@ where
     A::Error: Into<BoxError> + Send,
 {
     let ledger = job.ledger().clone();
-    let (end, grant) = match ledger.claim(&job.ready.claim).await {
+    let Job { shared, mut trace, ready } = job;
+    let Ready { parts, body, claim } = ready;
+    let request = Request::from_parts(parts, RequestBody::collected(body));
+    let server_errors = shared.rules.routes[trace.route].server_errors;
+    let claiming = async {
+        let (end, grant) = ask(&ledger, &claim).await;
+        (end, grant, grant.map(|grant| ledger.keep(&claim.key, &grant)))
+    };
+    let answering = async {
+        let answer = inner.call(request).await;
+        let (status, verdict) = match &answer {
+            Ok(response) => (response.status(), verdict(response.status(), server_errors)),
+            Err(_) => (StatusCode::BAD_GATEWAY, Verdict::Doubt),
+        };
+        let _ = reply.send(answer.map(|response| response.map(AnswerBody::passed)));
+        (status, verdict)
+    };
+    let ((end, grant, renewal), (status, verdict)) = tokio::join!(claiming, answering);
+    trace.attempt = grant.map_or(0, |grant| grant.attempt);
+    trace.end(&shared.meters, &shared.rules, end, status, None);
+    if let Some(grant) = grant {
+        let settled = match verdict {
+            Verdict::Store => {
+                let outcome = Outcome::Tombstone("the route was only observed".to_owned());
+                ledger.complete(&claim.key, grant.token, outcome).await
+            }
+            Verdict::Release => ledger.release(&claim.key, grant.token).await,
+            Verdict::Doubt => ledger.doubt(&claim.key, grant.token, "observed without an answer").await,
+        };
+        if let Err(error) = settled {
+            tracing::warn!(%error, "the end of an observed request was not recorded");
+        }
+    }
+    drop(renewal);
+}
+
+/// What would have become of the request.
+async fn ask(ledger: &Ledger, claim: &ClaimRequest) -> (End, Option<Grant>) {
+    match ledger.claim(claim).await {
         Ok(claimed) => match claimed.claim {
             Claim::Granted(grant) => (End::First, Some(grant)),
             Claim::Done(_) => (End::Replayed, None),
@@ -34,31 +74,5 @@ where
             tracing::warn!(%error, "an observed request could not be claimed");
             (End::Unavailable, None)
         }
-    };
-    job.trace.attempt = grant.map_or(0, |grant| grant.attempt);
-    let renewal = grant.map(|grant| ledger.keep(&job.ready.claim.key, &grant));
-    let Job { shared, trace, ready } = job;
-    let server_errors = shared.rules.routes[trace.route].server_errors;
-    let request = Request::from_parts(ready.parts, RequestBody::collected(ready.body));
-    let answer = inner.call(request).await;
-    let (status, verdict) = match &answer {
-        Ok(response) => (response.status(), verdict(response.status(), server_errors)),
-        Err(_) => (StatusCode::BAD_GATEWAY, Verdict::Doubt),
-    };
-    trace.end(&shared.meters, &shared.rules, end, status, None);
-    let _ = reply.send(answer.map(|response| response.map(AnswerBody::passed)));
-    if let Some(grant) = grant {
-        let settled = match verdict {
-            Verdict::Store => {
-                let outcome = Outcome::Tombstone("the route was only observed".to_owned());
-                ledger.complete(&ready.claim.key, grant.token, outcome).await
-            }
-            Verdict::Release => ledger.release(&ready.claim.key, grant.token).await,
-            Verdict::Doubt => ledger.doubt(&ready.claim.key, grant.token, "observed without an answer").await,
-        };
-        if let Err(error) = settled {
-            tracing::warn!(%error, "the end of an observed request was not recorded");
-        }
     }
-    drop(renewal);
 }

@@ -56,8 +56,9 @@ where
         };
     }
     let tenant = match rules.tenant.of(&parts) {
-        Ok(tenant) => tenant,
-        Err(error) => return refuse(unknown(&error), parts, body),
+        Err(error) if found.is_some() => return refuse(unknown(&error), parts, body),
+        // Whether there is a key at all the body will tell.
+        tenant => tenant,
     };
     let mut body = match collect(body, rules.body_memory_bytes, rules.body_max_bytes).await {
         Ok(body) => body,
@@ -76,7 +77,7 @@ async fn name(
     parts: &Parts,
     body: &mut Collected,
     found: Option<String>,
-    tenant: String,
+    tenant: Result<String, TenantError>,
 ) -> Result<Option<ClaimRequest>, Problem> {
     let disk = |error: std::io::Error| {
         tracing::error!(%error, "a request body could not be kept on disk");
@@ -92,6 +93,7 @@ async fn name(
             None => return Ok(None),
         },
     };
+    let tenant = tenant.map_err(|error| unknown(&error))?;
     let fingerprint = fingerprint::of(&route.fingerprint, parts, json, body.digest);
     let key = Key::new(Scope::new(tenant, operation(route, parts)), text)
         .map_err(|error| Problem::new(Kind::KeyInvalid, error.to_string()))?;

@@ -1,6 +1,7 @@
 //! A granted claim: run the service, keep its answer, then send it.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -25,7 +26,7 @@ use crate::problem::{Kind, Problem};
 use crate::request::RequestBody;
 use crate::rules::{NoStore, SetCookie};
 use crate::verdict::{Verdict, verdict};
-use crate::work::{ATTEMPT, Job, LIFETIME, Reply, Said, in_doubt, in_flight, replay, send};
+use crate::work::{ATTEMPT, DEGRADED, Job, LIFETIME, Reply, Said, TRUE, in_doubt, in_flight, replay, send};
 
 /// How long the end of an answer of unknown length is waited for before its beginning is sent.
 const STREAM_AFTER: Duration = Duration::from_secs(2);
@@ -69,15 +70,19 @@ impl Run {
             Ok(false) => return send(&self.job, reply, in_flight()),
             Err(error) => {
                 tracing::warn!(%error, "a claim could not be confirmed");
+                // Nothing ran: without this word the claim would lapse into doubt.
+                self.say(Settle::Release).await;
                 let problem =
                     Problem::new(Kind::LedgerUnavailable, "the key could not be checked; nothing was done");
                 return send(&self.job, reply, (End::Unavailable, Err(problem.retry_after(1))));
             }
         }
-        // Most requests end long before a renewal is due, and need no renewing task.
+        // Most requests end long before a renewal is due, and need no renewing task. The first one is due after a third
+        // of what is left, as if the task had been there from the beginning: half of that has passed when it starts.
+        let left_ms = grant.left_ms.max(grant.lease_ms / 2);
         let renewing = async {
-            tokio::time::sleep(Duration::from_millis(grant.lease_ms / 6)).await;
-            let _renewal = ledger.keep(&key, &grant);
+            tokio::time::sleep(Duration::from_millis(left_ms / 6)).await;
+            let _renewal = ledger.keep(&key, &Grant { left_ms: left_ms / 2, ..grant });
             std::future::pending::<()>().await;
         };
         tokio::select! {
@@ -144,15 +149,16 @@ impl Run {
                 None => Some(started + STREAM_AFTER),
             };
             let next = match until {
-                Some(until) => timeout_at(until, body.frame()).await,
-                None => Ok(body.frame().await),
+                Some(until) => timeout_at(until, next_frame(body)).await,
+                None => Ok(next_frame(body).await),
             };
             match next {
                 Err(_) if known.is_none() => return Read::Large,
                 Err(_) => return Read::Failed(Failure::TimedOut("the answer stopped coming".into())),
                 Ok(None) => return Read::Whole(HeaderMap::new()),
-                Ok(Some(Err(error))) => return Read::Failed(Failure::Lost(error.into())),
+                Ok(Some(Err(error))) => return Read::Failed(Failure::Lost(error)),
                 Ok(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(data) if data.is_empty() => {}
                     Ok(data) => {
                         len += data.len();
                         pieces.push(data);
@@ -323,6 +329,9 @@ impl Run {
         let verdict = verdict(head.status, self.job.route().server_errors);
         let mut kept = Kept::new(&pieces, self.job.shared.rules.answer_max_bytes);
         let stored_head = head.clone();
+        if self.job.trace.degraded {
+            head.headers.insert(DEGRADED, TRUE);
+        }
         if verdict == Verdict::Store {
             head.headers.insert(LIFETIME, self.job.route().retention.as_secs().into());
         }
@@ -334,17 +343,22 @@ impl Run {
         // A client that knows the length would take the last piece for the end, before the end is recorded.
         let mut last = None;
         let mut trailers = HeaderMap::new();
+        // While a client reads, an answer may go on for as long as it likes; for nobody it is read for a while only.
+        let ceiling = self.job.ledger().settings().lease_ceiling;
+        let mut given_up = pin!(async {
+            frames.closed().await;
+            tokio::time::sleep(ceiling).await;
+        });
         let cut = loop {
-            // While a client reads, an answer may pause for as long as it likes; for nobody it is not waited for.
-            let next = match gone {
-                false => Ok(body.frame().await),
-                true => timeout(self.job.ledger().settings().lease_ceiling, body.frame()).await,
+            let next = tokio::select! {
+                biased;
+                () = &mut given_up => break Some(BoxError::from("its client has gone, and it did not end")),
+                next = next_frame(&mut body) => next,
             };
             match next {
-                Err(_) => break Some(BoxError::from("the answer did not end")),
-                Ok(None) => break None,
-                Ok(Some(Err(error))) => break Some(error.into()),
-                Ok(Some(Ok(frame))) => {
+                None => break None,
+                Some(Err(error)) => break Some(error),
+                Some(Ok(frame)) => {
                     match (frame.data_ref(), frame.trailers_ref()) {
                         (Some(data), _) => kept.push(data),
                         (None, Some(found)) => trailers = found.clone(),
@@ -357,16 +371,20 @@ impl Run {
                     }
                 }
             }
+            if gone {
+                // A body that is always ready must not keep the clock from being looked at.
+                tokio::task::yield_now().await;
+            }
         };
         let cause = cut.as_ref().map(ToString::to_string);
         let end = match (&cause, verdict) {
-            (_, Verdict::Release) => {
-                self.say(Settle::Release).await;
-                End::Released
-            }
             (Some(cause), _) => {
                 self.say(Settle::Doubt(reason("the answer was cut", cause))).await;
                 End::InDoubt
+            }
+            (None, Verdict::Release) => {
+                self.say(Settle::Release).await;
+                End::Released
             }
             (None, Verdict::Doubt) => {
                 self.say(Settle::Doubt(format!("the service answered {}", status.as_u16()))).await;
@@ -378,6 +396,7 @@ impl Run {
                     None => Outcome::Tombstone(format!("the answer was larger than {} bytes", kept.most)),
                 };
                 match self.complete(outcome).await {
+                    Ok(()) | Err(Now::Absent) if self.job.trace.degraded => End::Degraded,
                     Ok(()) | Err(Now::Absent) => End::First,
                     Err(Now::Done(_) | Now::Running | Now::InDoubt) => {
                         // Its beginning is with the client already; a cut end says that it is not the answer.
@@ -415,9 +434,21 @@ impl Kept {
         if self.len > self.most {
             self.pieces = None;
         }
-        if let Some(pieces) = &mut self.pieces {
+        if let Some(pieces) = self.pieces.as_mut().filter(|_| !piece.is_empty()) {
             pieces.push(piece.clone());
         }
+    }
+}
+
+/// The next piece of an answer. A service that panics while it writes one has cut it.
+async fn next_frame<A>(body: &mut A) -> Option<Result<Frame<Bytes>, BoxError>>
+where
+    A: Body<Data = Bytes> + Unpin,
+    A::Error: Into<BoxError>,
+{
+    match AssertUnwindSafe(body.frame()).catch_unwind().await {
+        Ok(next) => next.map(|frame| frame.map_err(Into::into)),
+        Err(_) => Some(Err("the service panicked".into())),
     }
 }
 

@@ -7,6 +7,7 @@ use http::{HeaderMap, HeaderName};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use crate::json;
 use crate::key::{self, KeyError};
 
 /// The field of the draft.
@@ -178,14 +179,14 @@ impl KeySource {
         match self {
             Self::Header(_) => Ok(None),
             Self::Json(pointer) => {
-                let text = json.and_then(|json| pointer.find(json)).and_then(scalar);
+                let text = json.and_then(|json| pointer.find(json)).and_then(json::scalar);
                 text.map(|text| key::plain(text.as_bytes())).transpose()
             }
             Self::Template(Template(pieces)) => {
                 let Some(json) = json else { return Ok(None) };
                 let texts = pieces.iter().map(|piece| match piece {
                     Piece::Text(text) => Some(text.clone()),
-                    Piece::Place(pointer) => pointer.find(json).and_then(scalar),
+                    Piece::Place(pointer) => pointer.find(json).and_then(json::scalar).map(ToOwned::to_owned),
                 });
                 texts.collect::<Option<String>>().map(|text| key::plain(text.as_bytes())).transpose()
             }
@@ -207,14 +208,6 @@ impl KeySource {
     }
 }
 
-fn scalar(value: &Value) -> Option<String> {
-    match value {
-        Value::String(text) => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
-        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -226,7 +219,8 @@ mod tests {
     }
 
     fn found(text: &str, json: &Value) -> Option<String> {
-        source(text).in_body(Some(json), [7; 32]).unwrap()
+        let json = json::parse(json.to_string().as_bytes()).unwrap();
+        source(text).in_body(Some(&json), [7; 32]).unwrap()
     }
 
     #[test]

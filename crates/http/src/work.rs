@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
-use ichido_core::{Claim, ClaimRequest, Fingerprint, Outcome, Settle};
+use ichido_core::{Claim, ClaimRequest, Outcome, Settle};
 use ichido_ledger::{BoxError, Effect, Error, Kind as LedgerKind, Ledger};
 use tokio::sync::oneshot;
 use tower_service::Service;
@@ -29,7 +29,7 @@ pub(crate) const LIFETIME: HeaderName = HeaderName::from_static("idempotency-key
 pub(crate) const ATTEMPT: HeaderName = HeaderName::from_static("idempotency-attempt");
 pub(crate) const DEGRADED: HeaderName = HeaderName::from_static("idempotency-degraded");
 const UNPROTECTED: HeaderName = HeaderName::from_static("idempotency-unprotected");
-const TRUE: HeaderValue = HeaderValue::from_static("true");
+pub(crate) const TRUE: HeaderValue = HeaderValue::from_static("true");
 /// What a caller is told to wait before it asks again for a request that is under way.
 const RETRY_SECONDS: u64 = 1;
 
@@ -96,26 +96,28 @@ where
         }
     };
     trace.index = Some(ready.claim.key.index());
+    let observed = route.mode == Mode::Observe;
     let Ok(slot) = shared.slots.clone().try_acquire_owned() else {
         let problem = Problem::new(Kind::Overloaded, "too many keyed requests are under way")
             .retry_after(RETRY_SECONDS);
         trace.end(&shared.meters, &shared.rules, End::Overloaded, problem.status(), None);
+        if observed {
+            let request = Request::from_parts(ready.parts, RequestBody::collected(ready.body));
+            return Ok(inner.call(request).await?.map(AnswerBody::passed));
+        }
         return Ok(problem.into_response(&shared.rules.policy_path));
     };
     let (reply, answer) = oneshot::channel();
     let (tasks, policy_path) = (shared.tasks.clone(), shared.rules.policy_path.clone());
-    let observed = route.mode == Mode::Observe;
     let job = Job { shared, trace, ready };
     tasks.spawn(async move {
-        job.shared.meters.inflight.increment(1);
-        let inflight = job.shared.meters.inflight.clone();
+        // Both are given back even if the service panics.
+        let (_counted, _slot) = (job.shared.meters.begin(), slot);
         if observed {
             observe::observe(job, inner, reply).await;
         } else {
             claim(job, inner, reply).await;
         }
-        inflight.decrement(1);
-        drop(slot);
     });
     answer.await.unwrap_or_else(|_| {
         let problem = Problem::new(Kind::HandlerFailed, "the request was given up");
@@ -134,9 +136,8 @@ where
     A: Body<Data = Bytes> + Unpin + Send + 'static,
     A::Error: Into<BoxError> + Send,
 {
-    let waiting = job.shared.journal.as_ref().and_then(|journal| journal.outcome(&job.ready.claim.key));
-    if let Some((fingerprint, outcome)) = waiting {
-        return send(&job, reply, of_journal(&job, fingerprint, outcome));
+    if let Some(answer) = of_journal(&job) {
+        return send(&job, reply, answer);
     }
     let request = &job.ready.claim;
     let claimed = match job.route().in_flight {
@@ -154,8 +155,9 @@ where
             return Run { job, grant }.run(inner, reply).await;
         }
         Claim::Done(outcome) => replay(&job, outcome),
-        Claim::Held { .. } => in_flight(),
-        Claim::InDoubt(_) => in_doubt(job.route()),
+        // What the ledger takes for unfinished may have ended here while it was asked.
+        Claim::Held { .. } => of_journal(&job).unwrap_or_else(in_flight),
+        Claim::InDoubt(_) => of_journal(&job).unwrap_or_else(|| in_doubt(job.route())),
         Claim::Mismatch => mismatch(),
     };
     send(&job, reply, answer);
@@ -197,8 +199,10 @@ pub(crate) fn replay<A>(job: &Job, outcome: Outcome) -> Said<A> {
     (End::Replayed, Ok(response))
 }
 
-fn of_journal<A>(job: &Job, fingerprint: Fingerprint, outcome: Outcome) -> Said<A> {
-    if fingerprint == job.ready.claim.fingerprint { replay(job, outcome) } else { mismatch() }
+/// The answer to a repeat of a request whose end the ledger has not heard of yet.
+fn of_journal<A>(job: &Job) -> Option<Said<A>> {
+    let (fingerprint, outcome) = job.shared.journal.as_ref()?.outcome(&job.ready.claim.key)?;
+    Some(if fingerprint == job.ready.claim.fingerprint { replay(job, outcome) } else { mismatch() })
 }
 
 pub(crate) fn in_flight<A>() -> Said<A> {
@@ -239,6 +243,11 @@ where
         let problem = Problem::new(Kind::KeyInvalid, limit.to_string());
         return send(&job, reply, (End::Refused, Err(problem)));
     }
+    // The first request may have ended while this one asked.
+    if let Some(answer) = of_journal(&job) {
+        take_back(&job, &error).await;
+        return send(&job, reply, answer);
+    }
     if job.route().outage == Outage::Open && error.is_outage() {
         tracing::warn!(%error, "the ledger is out; a keyed request runs unprotected");
         return unprotected(job, inner, reply).await;
@@ -251,7 +260,10 @@ where
 
 /// A claim whose answer never came may have been granted, and nothing ran: the ledger hears of it when it is back.
 async fn take_back(job: &Job, error: &Error) {
-    let Some(journal) = job.shared.journal.as_ref().filter(|_| error.effect() == Effect::Unknown) else {
+    // In a long outage every request comes here; beyond some number their claims are left to lapse.
+    let perhaps_granted = error.effect() == Effect::Unknown;
+    let Some(journal) = job.shared.journal.as_ref().filter(|journal| perhaps_granted && journal.has_room())
+    else {
         return;
     };
     let ClaimRequest { key, token, fingerprint, .. } = &job.ready.claim;
@@ -267,7 +279,8 @@ where
     S::Error: IntoFailure,
 {
     let Job { shared, trace, ready } = job;
-    let request = Request::from_parts(ready.parts, RequestBody::collected(ready.body));
+    let mut request = Request::from_parts(ready.parts, RequestBody::collected(ready.body));
+    request.headers_mut().remove(ATTEMPT);
     let answer = inner.call(request).await.map(|response| {
         let mut response = response.map(AnswerBody::passed);
         response.headers_mut().insert(UNPROTECTED, TRUE);

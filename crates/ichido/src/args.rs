@@ -41,6 +41,9 @@ pub(crate) enum Command {
     /// One process of the demo: the one that is killed.
     #[command(hide = true)]
     DemoWorker(WorkerArgs),
+    /// The orders API of the demo.
+    #[command(hide = true)]
+    DemoOrders(DemoOrdersArgs),
     /// Stands before an API in any language and makes it safe to retry.
     #[command(after_help = GATEWAY_EXAMPLES)]
     Gateway(GatewayArgs),
@@ -90,6 +93,14 @@ pub(crate) struct WorkerArgs {
     pub(crate) keys: u32,
     #[arg(long)]
     pub(crate) workers: u32,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DemoOrdersArgs {
+    #[arg(long)]
+    pub(crate) effects: PathBuf,
+    #[arg(long)]
+    pub(crate) listen: SocketAddr,
 }
 
 #[derive(Debug, clap::Args)]

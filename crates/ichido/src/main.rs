@@ -36,7 +36,11 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> Result<(), Failure> {
     let reader = match args.command {
         Command::Gateway(_) | Command::Claims(_) => Reader::Machine,
-        Command::Demo(_) | Command::DemoWorker(_) | Command::Ledger(_) | Command::Check(_) => Reader::Person,
+        Command::Demo(_)
+        | Command::DemoWorker(_)
+        | Command::DemoOrders(_)
+        | Command::Ledger(_)
+        | Command::Check(_) => Reader::Person,
     };
     let _flush = log::start(reader)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -47,6 +51,7 @@ fn run(args: &Args) -> Result<(), Failure> {
         match &args.command {
             Command::Demo(demo) => demo::run(demo).await,
             Command::DemoWorker(worker) => demo::worker::run(worker).await,
+            Command::DemoOrders(orders) => demo::orders::run(orders).await,
             Command::Gateway(gateway) => commands::gateway::run(gateway).await,
             Command::Ledger(ledger) => commands::ledger::run(ledger).await,
             Command::Claims(claims) => commands::claims::run(claims).await,

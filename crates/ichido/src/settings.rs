@@ -67,6 +67,11 @@ impl Settings {
         Ok(Self { file, ledger, gateway })
     }
 
+    /// Whether the file has a section for the gateway.
+    pub(crate) fn has_gateway(&self) -> bool {
+        self.gateway.is_some()
+    }
+
     /// The settings of the gateway, whether or not the file has a section for it.
     pub(crate) fn gateway(&mut self, flags: &gateway::Flags) -> Result<gateway::Gateway, Failure> {
         gateway::Gateway::check(self.gateway.take().unwrap_or_default(), flags)
@@ -160,6 +165,8 @@ fn check_fallback(url: &str) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn load(text: &str) -> Result<Settings, String> {
@@ -209,5 +216,52 @@ mod tests {
         assert_eq!(range, "ledger.timeout_ms is 0; it must be between 1 and 600000");
         let fallback = load("[ledger]\nfallback = \"redis://:secret@h\"\n").unwrap_err();
         assert!(fallback.contains("ledger.fallback") && !fallback.contains("secret"), "{fallback}");
+    }
+
+    /// Words of a settings file, right and wrong, in any order.
+    const WORDS: [&str; 24] = [
+        "[ledger]\n",
+        "[gateway]\n",
+        "[[gateway.routes]]\n",
+        "url = ",
+        "timeout_ms = ",
+        "upstream = ",
+        "tenant = ",
+        "key = ",
+        "match = ",
+        "retention_seconds = ",
+        "\"file:x\"\n",
+        "\"POST /**\"\n",
+        "[\"body\"]\n",
+        "-1\n",
+        "99999999999999999999\n",
+        "1\n",
+        "true\n",
+        "\"http://u:hunter2@h\"\n",
+        "\"\u{0}\"\n",
+        "\n",
+        "=",
+        "{",
+        "\"\"\"",
+        "キー",
+    ];
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        #[test]
+        fn no_settings_file_makes_it_panic_or_tells_a_secret(words in prop::collection::vec(0..WORDS.len(), 0..14), noise: String) {
+            let text: String = words.into_iter().map(|word| WORDS[word]).collect();
+            for text in [text.clone(), format!("{text}{noise}")] {
+                let dir = tempfile::tempdir().unwrap();
+                let path = dir.path().join("ichido.toml");
+                std::fs::write(&path, text).unwrap();
+                let loaded = Settings::load(&Common { config: Some(path), ledger: None, json: false });
+                let checked = loaded.and_then(|mut settings| settings.gateway(&gateway::Flags::default()));
+                if let Err(failure) = checked {
+                    prop_assert!(!failure.to_string().contains("hunter2"), "{}", failure);
+                }
+            }
+        }
     }
 }

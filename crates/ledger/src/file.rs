@@ -47,7 +47,7 @@ mod writer;
 
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 use async_trait::async_trait;
 use ichido_core::mark::{self, Mark};
@@ -112,6 +112,7 @@ impl File {
             queue: Queue::new(),
             engine: RwLock::new(Some(engine.clone())),
             published: AtomicU64::new(0),
+            sweeping: Mutex::default(),
         });
         let writer = Writer::new(shared.clone(), held, begun.high_water, engine, begun.store.last);
         let (ending, ended) = watch::channel(false);

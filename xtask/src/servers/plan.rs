@@ -10,6 +10,7 @@ use crate::certificates::Certificates;
 use crate::fetch::Package;
 use crate::install::{Missing, find_on_path};
 use crate::phase::Phase;
+use crate::python;
 
 const CA_FILE: &str = "ICHIDO_TEST_CA_FILE";
 const CREDENTIALS: [(&str, &str); 3] =
@@ -99,6 +100,9 @@ impl Plan {
         for role in &self.0 {
             role.needs(&mut missing);
         }
+        python::needs(&mut missing);
+        missing.program("curl", "curl");
+        missing.program("openssl", "openssl");
         missing
     }
 
@@ -113,7 +117,7 @@ impl Plan {
                 phase.end();
             }
         }
-        Ok(())
+        python::fetch()
     }
 
     pub(super) fn roles(&self) -> impl Iterator<Item = Role> {
@@ -135,6 +139,7 @@ impl Plan {
             tell(CA_FILE, certificates.map(|certificates| certificates.authority.clone()));
         }
         tell("ICHIDO_TEST_REDIS_SERVER", find_on_path("redis-server"));
+        tell("ICHIDO_TEST_PYTHON", Some(python::interpreter()));
         tell("ICHIDO_TEST_PG_BINDIR", postgres::program_directory());
         // A DynamoDB that was given to us may want the credentials that came with it.
         let all_ours = self.0.contains(&Role::DynamoDb) && self.0.contains(&Role::DynamoDbLocal);

@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::listen::Peer;
 use super::{Problem, Served};
+use crate::log::AUDIT;
 use crate::operator::wire::{ListQuery, ReleaseBody, ResolveBody};
 use crate::operator::{Operator, PAGE_MAX, Refusal, Said, Shown, Which, Word};
 
@@ -92,9 +93,6 @@ pub(super) async fn stats(State(served): State<Served>) -> Answer<Stats> {
 pub(super) async fn capabilities(State(served): State<Served>) -> Json<Capabilities> {
     Json(served.admin.ledger.capabilities())
 }
-
-/// The target of audit lines.
-const AUDIT: &str = crate::log::AUDIT;
 
 /// One line for each action, done or refused. The key is named by its index: its text may be a secret.
 fn audit(peer: Peer, action: &str, which: &Which, said: &Result<Said, Refusal>) {

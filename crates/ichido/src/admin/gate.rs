@@ -60,7 +60,7 @@ pub(super) async fn refuse_strangers(
         return Err(Problem::new(
             StatusCode::MISDIRECTED_REQUEST,
             "other-process",
-            "This is another process than the one that was asked for",
+            "Here is another process than the one that holds the store",
         ));
     }
     Ok(next.run(request).await)

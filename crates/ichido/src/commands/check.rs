@@ -7,6 +7,7 @@ use crate::args::CheckArgs;
 use crate::exit::{Failure, one_line};
 use crate::output;
 use crate::settings::Settings;
+use crate::settings::gateway::Flags;
 
 #[derive(Debug, Serialize)]
 struct Report {
@@ -31,8 +32,11 @@ enum Verdict {
 }
 
 pub(crate) async fn run(args: &CheckArgs) -> Result<(), Failure> {
-    let settings = Settings::load(&args.common)?;
-    let report = check(&settings).await;
+    let mut settings = Settings::load(&args.common)?;
+    let mut report = check(&settings).await;
+    if settings.has_gateway() {
+        check_gateway(&mut settings, &mut report).await;
+    }
     if args.common.json {
         output::json(&report)?;
     } else {
@@ -100,6 +104,23 @@ async fn check(settings: &Settings) -> Report {
         report.add("ledger", Verdict::Failed, one_line(&error));
     }
     report
+}
+
+/// The gateway's section, and whether the service behind it is there.
+async fn check_gateway(settings: &mut Settings, report: &mut Report) {
+    match settings.gateway(&Flags::default()) {
+        Err(failure) => report.add("gateway", Verdict::Failed, failure.to_string()),
+        Ok(gateway) => {
+            let routes = gateway.rules.routes.iter().map(|route| route.matches.to_string());
+            report.add("gateway", Verdict::Ok, routes.collect::<Vec<_>>().join("; "));
+            match gateway.upstream.reach().await {
+                Ok(()) => {
+                    report.add("upstream", Verdict::Ok, format!("{} answers", gateway.upstream.authority))
+                }
+                Err(why) => report.add("upstream", Verdict::Warning, why),
+            }
+        }
+    }
 }
 
 impl Report {

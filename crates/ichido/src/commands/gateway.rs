@@ -9,7 +9,7 @@ use crate::admin::{self, Admin, AdminToken, Probe, Readiness, install_meters};
 use crate::args::GatewayArgs;
 use crate::exit::Failure;
 use crate::gateway::Bound;
-use crate::settings::gateway::{Flags, address};
+use crate::settings::gateway::{Flags, Upstream, address};
 use crate::settings::{Ledger as LedgerSettings, Settings};
 use crate::shutdown;
 
@@ -23,6 +23,7 @@ pub(crate) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
         optional_key: args.optional_key,
     };
     let gateway = settings.gateway(&flags)?;
+    let needed = gateway.ready_needs_upstream.then(|| gateway.upstream.clone());
     let meters = install_meters()?;
     let bound = Bound::bind(gateway).await?;
     let admin = bind_admin(args.admin.as_deref().unwrap_or(ADMIN)).await?;
@@ -44,7 +45,7 @@ pub(crate) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
             "ichido gateway: memory: forgets every key when this process ends; use file:DIR or a server to keep them"
         );
     }
-    let readiness = readiness(&ledger, gateway.journal());
+    let readiness = readiness(&ledger, gateway.journal(), needed);
     let serving_admin = admin.map(|admin| {
         let admin_stop = tokio_util::sync::CancellationToken::new();
         let parts = Admin { ledger: ledger.clone(), readiness, meters };
@@ -66,7 +67,8 @@ async fn bind_admin(text: &str) -> Result<Option<admin::Bound>, Failure> {
     Ok(Some(admin::Bound::bind(address("--admin", text)?, AdminToken::from_env()?).await?))
 }
 
-async fn open(settings: &LedgerSettings, admin: Option<String>) -> Result<Ledger, Failure> {
+/// Opens the ledger of a process that serves, under the address of its admin port.
+pub(super) async fn open(settings: &LedgerSettings, admin: Option<String>) -> Result<Ledger, Failure> {
     let handle = settings.handle();
     let options = OpenOptions { clock: handle.clock.clone(), admin };
     let backend = open_backend(&settings.url, &options).await.map_err(|error| settings.failed(error))?;
@@ -80,13 +82,23 @@ async fn open(settings: &LedgerSettings, admin: Option<String>) -> Result<Ledger
 }
 
 /// Ready: the ledger answers, and what an outage left behind has been handed in.
-fn readiness(ledger: &Ledger, journal: Option<Arc<Journal>>) -> Readiness {
-    let readiness = Readiness::of(ledger);
-    let Some(journal) = journal else { return readiness };
-    let probe: Probe = Arc::new(move || {
-        let waiting = journal.len();
-        let verdict = if waiting == 0 { Ok(()) } else { Err(format!("{waiting} words wait for the ledger")) };
-        Box::pin(std::future::ready(verdict))
-    });
-    readiness.and("completion journal", probe)
+fn readiness(ledger: &Ledger, journal: Option<Arc<Journal>>, upstream: Option<Upstream>) -> Readiness {
+    let mut readiness = Readiness::of(ledger);
+    if let Some(journal) = journal {
+        let probe: Probe = Arc::new(move || {
+            let waiting = journal.len();
+            let verdict =
+                if waiting == 0 { Ok(()) } else { Err(format!("{waiting} words wait for the ledger")) };
+            Box::pin(std::future::ready(verdict))
+        });
+        readiness = readiness.and("completion journal", probe);
+    }
+    if let Some(upstream) = upstream {
+        let probe: Probe = Arc::new(move || {
+            let upstream = upstream.clone();
+            Box::pin(async move { upstream.reach().await })
+        });
+        readiness = readiness.and("upstream", probe);
+    }
+    readiness
 }

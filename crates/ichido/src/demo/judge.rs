@@ -116,6 +116,9 @@ impl Verdict {
             table.add_row([what.to_owned(), count.to_string()]);
         }
         println!("{table}");
+    }
+
+    pub(super) fn conclude(&self) {
         println!();
         if self.broken.is_empty() {
             println!("Each effect ran once.");

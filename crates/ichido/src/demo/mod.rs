@@ -1,10 +1,14 @@
 //! `ichido demo`: many workers race for the same operations on an embedded ledger; the process that holds it is killed
 //! with -9 and started again; an operator resolves what is in doubt; and a table shows that each effect ran once.
 //!
+//! Then the same over HTTP: the gateway before an orders API that loses answers and is killed.
+//!
 //! The effects are lines in a log that the ledger knows nothing about. That log is the judge: if it shows an effect
 //! twice, or an acknowledged one not at all, the demo says so and exits with 1.
 
+mod act_two;
 mod judge;
+pub(crate) mod orders;
 pub(crate) mod worker;
 
 use std::collections::BTreeSet;
@@ -41,11 +45,18 @@ pub(crate) async fn run(args: &DemoArgs) -> Result<(), Failure> {
     std::fs::create_dir_all(&dir)
         .map_err(|error| Failure::usage(format!("--keep {}: {error}", dir.display())))?;
     let story = Story { args, dir: &dir, quiet: args.json };
-    let verdict = story.tell().await?;
-    if args.json {
-        output::json(&verdict)?;
-    } else {
+    let mut verdict = story.tell().await?;
+    if !args.json {
         verdict.print();
+    }
+    story.say("\nNow over HTTP: the gateway before an orders API that loses every third answer and is killed with -9 in the middle.");
+    let act_two = act_two::play(&dir, args.keys).await?;
+    verdict.broken.extend(act_two.broken.iter().cloned());
+    if args.json {
+        output::json(&serde_json::json!({ "ledger": verdict, "gateway": act_two }))?;
+    } else {
+        act_two.print();
+        verdict.conclude();
     }
     if verdict.broken.is_empty() { Ok(()) } else { Err(Failure::internal("the demo found a broken promise")) }
 }

@@ -135,6 +135,8 @@ impl Forward {
             return Ok(response);
         }
         strip_hop_by_hop(response.headers_mut());
+        // A service that speaks HTTP/1.0 must not make our answer to a newer client one.
+        *response.version_mut() = Version::HTTP_11;
         Ok(response)
     }
 }

@@ -81,18 +81,17 @@ impl Refusal {
         }
     }
 
-    /// Reads an answer that [`Problem::from`] wrote.
-    pub(super) fn read(body: &Body) -> Self {
-        match (body.word(), &body.facts) {
-            (NO_SUCH_CLAIM, _) => Refusal::NoSuchClaim,
-            (SEVERAL, Facts { count: Some(count), .. }) => Refusal::Several { count: *count },
-            (RUNNING, _) => Refusal::Running,
-            (LEFT_AS_IT_IS, Facts { state: Some(state), .. }) if left(state).is_some() => {
-                Refusal::Left(left(state).unwrap_or(Left::Absent))
-            }
-            (LEDGER_FAILED, _) => Refusal::Failed(Failure::internal(body.detail())),
-            (_, _) => Refusal::Failed(Failure::usage(body.detail())),
-        }
+    /// Reads an answer that [`Problem::from`] wrote; nothing if another part of the port wrote it.
+    pub(super) fn read(body: &Body) -> Option<Self> {
+        Some(match body.word() {
+            NO_SUCH_CLAIM => Refusal::NoSuchClaim,
+            SEVERAL => Refusal::Several { count: body.facts.count? },
+            RUNNING => Refusal::Running,
+            LEFT_AS_IT_IS => Refusal::Left(left(body.facts.state.as_deref()?)?),
+            OUTSIDE_LIMITS | LEDGER_UNAVAILABLE => Refusal::Failed(Failure::usage(body.detail())),
+            LEDGER_FAILED => Refusal::Failed(Failure::internal(body.detail())),
+            _ => return None,
+        })
     }
 
     /// In a word, for the audit.
@@ -112,6 +111,8 @@ const NO_SUCH_CLAIM: &str = "no-such-claim";
 const SEVERAL: &str = "several-claims";
 const RUNNING: &str = "claim-running";
 const LEFT_AS_IT_IS: &str = "left-as-it-is";
+const OUTSIDE_LIMITS: &str = "outside-limits";
+const LEDGER_UNAVAILABLE: &str = "ledger-unavailable";
 const LEDGER_FAILED: &str = "ledger-failed";
 
 fn left(word: &str) -> Option<Left> {
@@ -149,13 +150,11 @@ fn of_ledger(error: Error) -> Problem {
     let limit = matches!(error.kind(), ichido_ledger::Kind::Limit(_));
     let problem = match Failure::from(error).code() {
         Code::Usage if limit => {
-            Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "outside-limits", "A value is outside its limits")
+            Problem::new(StatusCode::UNPROCESSABLE_ENTITY, OUTSIDE_LIMITS, "A value is outside its limits")
         }
-        Code::Usage => Problem::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "ledger-unavailable",
-            "The ledger cannot be used now",
-        ),
+        Code::Usage => {
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, LEDGER_UNAVAILABLE, "The ledger cannot be used now")
+        }
         Code::Internal => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, LEDGER_FAILED, "The ledger failed"),
     };
     problem.detail(detail)
@@ -184,7 +183,7 @@ mod tests {
     async fn sent(refusal: Refusal) -> Refusal {
         let response = Problem::from(refusal).into_response();
         let body = response.into_body().collect().await.unwrap().to_bytes();
-        Refusal::read(&serde_json::from_slice(&body).unwrap())
+        Refusal::read(&serde_json::from_slice(&body).unwrap()).unwrap()
     }
 
     /// A command ends alike, whether its ledger is here or held by another process.

@@ -71,7 +71,7 @@ impl Remote {
         }
         match serde_json::from_slice::<Body>(&answer) {
             Ok(_) if status == StatusCode::UNAUTHORIZED => Err(self.token_refused()),
-            Ok(body) => Err(Refusal::read(&body)),
+            Ok(body) => Err(Refusal::read(&body).unwrap_or_else(|| self.failed(body.detail()))),
             Err(_) => Err(self.failed(&format!("what is there answered {status} and is no admin port"))),
         }
     }

@@ -21,6 +21,9 @@ use crate::gateway::jwt::JwtTenant;
 /// Room for the fields of an answer beside its body, below the ledger's limit.
 const ANSWER_MAX: u64 = Limits::STANDARD.outcome_bytes as u64 - (1 << 20);
 
+/// How long a look at the service behind may take.
+const REACH: Duration = Duration::from_secs(2);
+
 /// Checked settings of the gateway.
 #[derive(Debug)]
 pub(crate) struct Gateway {
@@ -30,6 +33,8 @@ pub(crate) struct Gateway {
     pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
     pub(crate) journal_dir: PathBuf,
     pub(crate) shutdown: Duration,
+    /// Not ready while nobody listens at the upstream.
+    pub(crate) ready_needs_upstream: bool,
 }
 
 /// Where requests go.
@@ -68,6 +73,7 @@ pub(super) struct RawGateway {
     tls_key_file: Option<PathBuf>,
     journal_dir: Option<PathBuf>,
     shutdown_seconds: Option<u64>,
+    ready_needs_upstream: bool,
     routes: Option<Vec<RawRoute>>,
 }
 
@@ -127,6 +133,7 @@ impl Gateway {
             rules,
             tls: tls(given(raw.tls_cert_file), given(raw.tls_key_file))?,
             journal_dir: raw.journal_dir.unwrap_or_else(|| PathBuf::from("data/journal")),
+            ready_needs_upstream: raw.ready_needs_upstream,
             shutdown: Duration::from_secs(within(
                 "gateway.shutdown_seconds",
                 raw.shutdown_seconds.unwrap_or(30),
@@ -175,6 +182,20 @@ impl Upstream {
         }
         let prefix = place.map_or_else(String::new, |place| place.path().trim_end_matches('/').to_owned());
         Ok(Self { tls: client_tls(&scheme, ca_file)?, scheme, authority, prefix })
+    }
+}
+
+impl Upstream {
+    /// Whether someone listens there.
+    pub(crate) async fn reach(&self) -> Result<(), String> {
+        let port = self.authority.port_u16().unwrap_or(if self.scheme == Scheme::HTTPS { 443 } else { 80 });
+        let host = self.authority.host().trim_start_matches('[').trim_end_matches(']');
+        let connecting = tokio::net::TcpStream::connect((host, port));
+        match tokio::time::timeout(REACH, connecting).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(format!("{} cannot be reached: {error}", self.authority)),
+            Err(_) => Err(format!("{} does not answer", self.authority)),
+        }
     }
 }
 

@@ -47,3 +47,25 @@ fn real_servers_answer() {
         assert_eq!(report["capabilities"]["backend"], backend);
     }
 }
+
+#[test]
+fn the_gateways_section_is_checked_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let there = taken.local_addr().unwrap();
+    std::fs::write(
+        dir.path().join("ichido.toml"),
+        format!("[ledger]\nurl = \"memory:\"\n[gateway]\nupstream = \"http://{there}\"\n"),
+    )
+    .unwrap();
+    let text = crate::ok(dir.path(), &["check"]);
+    assert!(text.contains("POST,PATCH /**") && text.contains(&format!("{there} answers")), "{text}");
+    std::fs::write(
+        dir.path().join("ichido.toml"),
+        "[ledger]\nurl = \"memory:\"\n[gateway]\nupstream = \"http://h\"\ntenant = \"ip\"\n",
+    )
+    .unwrap();
+    let output = crate::run(dir.path(), &["check"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(crate::stdout(&output).contains("gateway.tenant"), "{}", crate::stdout(&output));
+}

@@ -6,12 +6,21 @@ use crate::{json, ok, run};
 fn each_effect_ran_once_through_a_kill() {
     let dir = tempfile::tempdir().unwrap();
     let verdict = json(dir.path(), &["demo", "--json", "--keys", "120", "--workers", "32"]);
-    assert_eq!(verdict["operations"], 120);
-    assert_eq!(verdict["ran_once"], 120, "{verdict}");
-    assert_eq!(verdict["ran_twice"], 0, "{verdict}");
+    let ledger = &verdict["ledger"];
+    assert_eq!(ledger["operations"], 120);
+    assert_eq!(ledger["ran_once"], 120, "{verdict}");
+    assert_eq!(ledger["ran_twice"], 0, "{verdict}");
     assert!(
-        !verdict["in_doubt_after_kill"].as_array().unwrap().is_empty(),
+        !ledger["in_doubt_after_kill"].as_array().unwrap().is_empty(),
         "the kill left nothing in doubt: {verdict}"
+    );
+    let gateway = &verdict["gateway"];
+    let count = |name: &str| gateway[name].as_u64().unwrap();
+    assert_eq!(count("ended_done") + count("in_doubt"), 120, "{gateway}");
+    assert!(count("effects") <= 120 && count("effects") >= count("ended_done"), "{gateway}");
+    assert!(
+        count("in_doubt") > 0 && count("replays") + count("conflicts") > 0,
+        "there was trouble: {gateway}"
     );
     assert!(std::fs::read_dir(dir.path()).unwrap().next().is_none(), "nothing is left behind");
 }
@@ -20,7 +29,7 @@ fn each_effect_ran_once_through_a_kill() {
 fn the_story_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let text = ok(dir.path(), &["demo", "--keys", "50", "--workers", "16"]);
-    for words in ["kill -9", "in doubt", "Each effect ran once."] {
+    for words in ["kill -9", "in doubt", "the gateway before an orders API", "Each effect ran once."] {
         assert!(text.contains(words), "{words:?} is not in {text}");
     }
 }

@@ -5,8 +5,9 @@ use crate::ok;
 #[test]
 fn help_of_every_command() {
     let dir = tempfile::tempdir().unwrap();
-    let commands: [&[&str]; 6] = [
+    let commands: [&[&str]; 7] = [
         &["--help"],
+        &["gateway", "--help"],
         &["claims", "--help"],
         &["ledger", "--help"],
         &["ledger", "resolve", "--help"],

@@ -1,24 +1,22 @@
 //! A process that serves, and plain HTTP to talk to it.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::process::Command;
 use std::time::Duration;
 
-/// A running `ichido …`; it is killed when the test ends.
+use crate::support::{Process, eventually};
+
+/// A running `ichido claims`; it is killed when the test ends.
 pub(crate) struct Serving {
-    child: Child,
+    process: Process,
     /// Where it listens.
     pub(crate) address: String,
-    said: Arc<Mutex<String>>,
-    listener: Option<JoinHandle<()>>,
 }
 
 impl Serving {
-    /// Starts `ichido claims` on a free port and waits for the line that tells the address.
+    /// Starts it on a free port and waits for the line that tells which.
     pub(crate) fn claims(dir: &Path, ledger: &str, token: Option<&str>) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ichido"));
         command.args(["claims", "--listen", "127.0.0.1:0", "--ledger", ledger]).current_dir(dir);
@@ -28,46 +26,36 @@ impl Serving {
         if let Some(token) = token {
             command.env("ICHIDO_ADMIN_TOKEN", token);
         }
-        Self::start(command)
-    }
-
-    /// Starts a command that tells its address in its first line.
-    pub(crate) fn start(mut command: Command) -> Self {
-        let mut child = command.stderr(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap());
-        let mut line = String::new();
-        lines.read_line(&mut line).unwrap();
-        let address = line.split("http://").nth(1).and_then(|rest| rest.split(' ').next());
-        let address = address.unwrap_or_else(|| panic!("no address in {line:?}")).to_owned();
-        let said = Arc::new(Mutex::new(line));
-        let hears = said.clone();
-        let listener = std::thread::spawn(move || {
-            for line in lines.lines().map_while(Result::ok) {
-                *hears.lock().unwrap() += &(line + "\n");
-            }
+        let process = Process::start(&mut command);
+        let address = eventually("the start line", || {
+            let said = process.said();
+            let line = said.split_once("listening on http://")?.1;
+            line.split_once(", ").map(|(address, _)| address.to_owned())
         });
-        Self { child, address, said, listener: Some(listener) }
+        Self { process, address }
     }
 
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.process.child.id()
     }
 
     /// What it wrote to standard error so far.
     pub(crate) fn said(&self) -> String {
-        self.said.lock().unwrap().clone()
+        self.process.said()
+    }
+
+    /// Waits until it wrote this.
+    pub(crate) fn says(&self, words: &str) {
+        eventually(words, || self.said().contains(words).then_some(()));
     }
 
     pub(crate) fn signal(&self) {
-        let kill = Command::new("sh").args(["-c", &format!("kill -TERM {}", self.pid())]).status();
-        assert!(kill.unwrap().success());
+        self.process.signal("TERM");
     }
 
-    /// Waits for its end: the exit code, and everything it said.
-    pub(crate) fn end(mut self) -> (Option<i32>, String) {
-        let status = self.child.wait().unwrap();
-        self.listener.take().unwrap().join().unwrap();
-        (status.code(), self.said())
+    /// Waits for its end: the exit code.
+    pub(crate) fn ended(&mut self) -> i32 {
+        self.process.ended()
     }
 
     pub(crate) fn get(&self, path: &str) -> Answer {
@@ -95,13 +83,6 @@ impl Serving {
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
         Answer::read(&String::from_utf8(answer).unwrap())
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

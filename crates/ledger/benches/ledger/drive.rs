@@ -41,10 +41,19 @@ where
     F: Fn(u64) -> R + Clone + Send + 'static,
     R: Future<Output = ()> + Send,
 {
+    drive_each(callers, until, move |_| call.clone()).await
+}
+
+/// The same with a way to call for each caller.
+pub(crate) async fn drive_each<F, R>(callers: u64, until: Until, call_of: impl Fn(u64) -> F) -> Seen
+where
+    F: Fn(u64) -> R + Send + 'static,
+    R: Future<Output = ()> + Send,
+{
     let start = Instant::now();
     let next = Arc::new(AtomicU64::new(0));
-    let tasks = (0..callers).map(|_| {
-        let (call, next) = (call.clone(), next.clone());
+    let tasks = (0..callers).map(|caller| {
+        let (call, next) = (call_of(caller), next.clone());
         tokio::spawn(async move {
             let mut latencies = Vec::new();
             let mut then = Instant::now();

@@ -12,7 +12,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::time::Instant;
 
 use crate::Plan;
-use crate::drive::{Seen, Until, drive, request};
+use crate::drive::{Seen, Until, drive, drive_each, request};
 use crate::raw::RawLog;
 use crate::table::Table;
 
@@ -62,17 +62,65 @@ async fn drive_raw(callers: u64, until: Until) -> Seen {
     .await
 }
 
+/// Redis as it is asked: by one program, or by one program per caller.
+struct Redis {
+    client: redis::Client,
+    shared: redis::aio::MultiplexedConnection,
+    run: u32,
+}
+
+impl Redis {
+    /// The Redis to compare with, if there is one.
+    async fn find() -> Option<Self> {
+        let client = redis::Client::open(std::env::var("ICHIDO_BENCH_REDIS_URL").ok()?).unwrap();
+        let shared = client.get_multiplexed_async_connection().await.expect("ICHIDO_BENCH_REDIS_URL");
+        Some(Self { client, shared, run: std::process::id() })
+    }
+
+    /// Callers in one program: their commands travel together, and Redis syncs once for all that it read.
+    async fn one_connection(&self, callers: u64, until: Until, round: u64) -> f64 {
+        self.drive(callers, until, format!("one-{round}"), vec![self.shared.clone()]).await
+    }
+
+    /// Callers that know nothing of each other.
+    async fn connection_each(&self, callers: u64, until: Until, round: u64) -> f64 {
+        let mut connections = Vec::new();
+        for _ in 0..callers {
+            connections.push(self.client.get_multiplexed_async_connection().await.unwrap());
+        }
+        self.drive(callers, until, format!("each-{round}"), connections).await
+    }
+
+    async fn drive(
+        &self,
+        callers: u64,
+        until: Until,
+        family: String,
+        connections: Vec<redis::aio::MultiplexedConnection>,
+    ) -> f64 {
+        let run = self.run;
+        let each = drive_each(callers, until, move |caller| {
+            let redis = connections[usize::try_from(caller).unwrap() % connections.len()].clone();
+            let family = family.clone();
+            move |number| {
+                let (mut redis, family) = (redis.clone(), family.clone());
+                async move {
+                    let mut set = redis::cmd("SET");
+                    set.arg(format!("bench-{run}-{family}-{number}")).arg("v".repeat(100)).arg("NX");
+                    let answer: Option<String> = set.query_async(&mut redis).await.unwrap();
+                    assert_eq!(answer.as_deref(), Some("OK"));
+                }
+            }
+        });
+        each.await.rate
+    }
+}
+
 /// Durable claims with 256 callers, beside the raw log and Redis. Rounds in turn, so that a busy moment hits all.
 pub(crate) async fn claims(plan: &Plan, table: &mut Table) {
     let until = Until::Time(Duration::from_secs(if plan.quick { 2 } else { 5 }));
-    let redis = match std::env::var("ICHIDO_BENCH_REDIS_URL") {
-        Ok(url) => {
-            let client = redis::Client::open(url).unwrap();
-            Some(client.get_multiplexed_async_connection().await.expect("ICHIDO_BENCH_REDIS_URL"))
-        }
-        Err(_) => None,
-    };
-    let (mut raws, mut ours, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
+    let redis = Redis::find().await;
+    let (mut raws, mut ours, mut ones, mut eachs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for round in 0..3_u64 {
         raws.push(drive_raw(256, until).await.rate);
         let dir = scratch();
@@ -80,30 +128,22 @@ pub(crate) async fn claims(plan: &Plan, table: &mut Table) {
         ours.push(drive_claims(&ledger, "claims", 256, until).await.rate);
         ledger.close().await.unwrap();
         if let Some(redis) = &redis {
-            let redis = redis.clone();
-            let run = std::process::id();
-            let seen = drive(256, until, move |number| {
-                let mut redis = redis.clone();
-                async move {
-                    let mut set = redis::cmd("SET");
-                    set.arg(format!("bench-{run}-{round}-{number}")).arg("v".repeat(100)).arg("NX");
-                    let answer: Option<String> = set.query_async(&mut redis).await.unwrap();
-                    assert_eq!(answer.as_deref(), Some("OK"));
-                }
-            });
-            theirs.push(seen.await.rate);
+            ones.push(redis.one_connection(256, until, round).await);
+            eachs.push(redis.connection_each(256, until, round).await);
         }
     }
     let (raw, our) = (median(raws), median(ours));
     table.note("raw log, 256 callers", format!("{raw:.0}/s"));
     table.note("file ledger, 256 callers", format!("{our:.0}/s"));
     table.at_least("file ledger / raw log, 256 callers", our / raw, "", 0.30);
-    if theirs.is_empty() {
+    if redis.is_none() {
         table.note("Redis SET NX, appendfsync always, 256 callers", "not asked");
-    } else {
-        let redis = median(theirs);
-        table.note("Redis SET NX, appendfsync always, 256 callers", format!("{redis:.0}/s"));
-        table.at_least("file ledger / Redis, 256 callers", our / redis, "", 3.0);
+        return;
+    }
+    for (how, rates) in [("one connection", ones), ("256 connections", eachs)] {
+        let redis = median(rates);
+        table.note(format!("Redis SET NX, fsync always, 256 callers, {how}"), format!("{redis:.0}/s"));
+        table.at_least(format!("file ledger / Redis, 256 callers, {how}"), our / redis, "", 3.0);
     }
 }
 
@@ -169,13 +209,16 @@ pub(crate) async fn scale(plan: &Plan, table: &mut Table) {
     table.at_most(format!("memory at {many} keys"), rss, " MB", 600.0);
 }
 
-/// Opening after kill -9.
+/// Opening after kill -9. What it costs depends on how long the journal is just then; the fills end at moments that
+/// are spread over the life of one journal.
 pub(crate) async fn reopen(plan: &Plan, table: &mut Table) {
-    let keys: u64 = if plan.quick { 100_000 } else { 1_000_000 };
+    let (keys, step, fills): (u64, u64, u64) =
+        if plan.quick { (100_000, 0, 1) } else { (1_000_000, 80_000, 4) };
     let mut times = Vec::new();
-    for _ in 0..if plan.quick { 1 } else { 3 } {
+    for fill in 0..fills {
+        let keys = keys + fill * step;
         let dir = scratch();
-        // The child kills itself the moment it is done.
+        // The child is killed the moment it is done.
         run_child(&["fill", dir.path().to_str().unwrap(), &keys.to_string()]).await;
         let start = Instant::now();
         let ledger = open(dir.path());
@@ -183,9 +226,13 @@ pub(crate) async fn reopen(plan: &Plan, table: &mut Table) {
         let repeat = ledger.claim(&request("fill", keys - 1)).await.unwrap().claim;
         assert!(!matches!(repeat, Claim::Granted(_)), "{repeat:?}");
         ledger.close().await.unwrap();
+        table.note(
+            format!("opening after kill -9 at {keys} keys"),
+            format!("{:.2} s", times[times.len() - 1]),
+        );
     }
     let worst = times.into_iter().fold(0.0, f64::max);
-    table.at_most(format!("opening after kill -9 at {keys} keys, worst"), worst, " s", 0.5);
+    table.at_most(format!("opening after kill -9 from {keys} keys on, worst"), worst, " s", 0.5);
 }
 
 /// Claims beside a sweep.

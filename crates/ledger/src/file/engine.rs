@@ -35,12 +35,17 @@ const KEYSPACES: [&str; 6] = ["meta", "open", "done", "outcomes", "marks", "ends
 const CACHE_BYTES: u64 = 64 * 1024 * 1024;
 /// The least that the engine allows. What is in the journal is replayed at opening.
 const JOURNAL_BYTES: u64 = 64 * 1024 * 1024;
-/// Large, because a flush holds readers and the writer up while it syncs its manifest: beside a sweep, the p99 of a
-/// claim rose nine times with 16 MiB, and twice with 48.
-const MEMTABLE_BYTES: u64 = 48 * 1024 * 1024;
-const SMALL_MEMTABLE_BYTES: u64 = 8 * 1024 * 1024;
+/// One of them does not compact, and with two of them it asks in a loop without a pause whether the other one is free.
+const WORKERS: usize = 3;
+/// Never reached: we write tables by what the journal has grown ([`FLUSH_BYTES`]).
+const MEMTABLE_BYTES: u64 = 128 * 1024 * 1024;
+/// After so many bytes of journal, everything is written into tables. The engine begins a new journal only when it
+/// writes a table and the journal is longer than 64 MB, so every second time. If each keyspace went by its own size,
+/// the journal would grow to 80 MB and more, all of it to be replayed. Not smaller: each table costs a sync that holds
+/// the writer up, and a share in the rewriting of larger tables.
+pub(super) const FLUSH_BYTES: u64 = 32_100_000;
 /// Below the counts at which the engine itself would hold us up.
-const SEALED_MAX: usize = 2;
+const SEALED_MAX: usize = 3;
 const RUNS_MAX: usize = 18;
 
 /// The open store.
@@ -85,7 +90,7 @@ impl Engine {
         let db = Database::builder(path)
             .cache_size(CACHE_BYTES)
             .max_journaling_size(JOURNAL_BYTES)
-            .worker_threads(2)
+            .worker_threads(WORKERS)
             .open()?;
         if expect == Expect::Whole && !KEYSPACES.iter().all(|name| db.keyspace_exists(name)) {
             return Ok(None);
@@ -125,12 +130,15 @@ impl Engine {
         }
     }
 
+    /// Has everything that was committed so far written into tables, in the background.
+    pub(super) fn start_flush(&self) -> fjall::Result<()> {
+        self.keyspaces().try_for_each(|keyspace| keyspace.rotate_memtable().map(drop))
+    }
+
     /// Writes everything into tables. After a failed sync the pages of a journal may look clean and yet not be on the
     /// disk; tables are written anew and synced.
     pub(super) fn flush(&self) -> fjall::Result<bool> {
-        for keyspace in self.keyspaces() {
-            keyspace.rotate_memtable()?;
-        }
+        self.start_flush()?;
         while self.keyspaces().any(|keyspace| keyspace.tree.sealed_memtable_count() > 0) {
             if !self.healthy() {
                 return Ok(false);
@@ -186,11 +194,10 @@ fn is_behind(keyspace: &Keyspace) -> bool {
 }
 
 fn options(name: &str) -> KeyspaceCreateOptions {
-    let small = matches!(name, "meta" | "ends");
     // Records are mostly hashes and random bytes, which do not get smaller; outcomes do.
     let compression = if name == "outcomes" { CompressionType::Lz4 } else { CompressionType::None };
     KeyspaceCreateOptions::default()
-        .max_memtable_size(if small { SMALL_MEMTABLE_BYTES } else { MEMTABLE_BYTES })
+        .max_memtable_size(MEMTABLE_BYTES)
         .data_block_compression_policy(CompressionPolicy::all(compression))
         // Most claims are new: "not here" must be known without a look at the disk.
         .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(12.0))))

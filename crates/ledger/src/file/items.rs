@@ -8,6 +8,7 @@ use fjall::{Keyspace, OwnedWriteBatch, Slice};
 use ichido_core::{Index, Outcome, Record, State, Timestamp};
 
 use super::codec::{self, Kind};
+use super::journal;
 use super::meta::{COMMIT_KEY, Commit};
 use super::round::{Entry, MarkEntry, Place};
 use super::view::View;
@@ -21,6 +22,10 @@ pub(super) struct Written {
     /// Keys that got a value.
     pub(super) put: Vec<Index>,
     pub(super) commit: Commit,
+    /// What it adds to the journal, about.
+    pub(super) journal_bytes: u64,
+    /// The earliest end that was added.
+    pub(super) earliest_end: Option<Timestamp>,
 }
 
 /// The items of a batch.
@@ -30,13 +35,14 @@ pub(super) struct Items<'a> {
     scratch: Vec<u8>,
     ends: BTreeMap<Timestamp, Vec<u8>>,
     put: Vec<Index>,
+    journal_bytes: u64,
 }
 
 impl<'a> Items<'a> {
     pub(super) fn new(view: View<'a>, changes: usize, spent: usize) -> Self {
         let batch = view.engine.batch(changes * 2 + spent + 2);
         let (scratch, put) = (Vec::with_capacity(512), Vec::with_capacity(changes));
-        Self { view, batch, scratch, ends: BTreeMap::new(), put }
+        Self { view, batch, scratch, ends: BTreeMap::new(), put, journal_bytes: 0 }
     }
 
     pub(super) fn claim(&mut self, index: &Index, entry: &Entry, epoch: u64) {
@@ -61,14 +67,14 @@ impl<'a> Items<'a> {
             }
         }
         if entry.before == Place::Open && place != Place::Open {
-            self.batch.remove(&engine.open, index.as_bytes().as_slice());
+            self.remove(&engine.open, index);
         }
         if let Place::Done { kept } = entry.before {
             if !matches!(place, Place::Done { .. }) {
-                self.batch.remove(&engine.done, index.as_bytes().as_slice());
+                self.remove(&engine.done, index);
             }
             if kept && !keeps_outcome {
-                self.batch.remove(&engine.outcomes, index.as_bytes().as_slice());
+                self.remove(&engine.outcomes, index);
             }
         }
     }
@@ -81,17 +87,28 @@ impl<'a> Items<'a> {
             self.insert(marks, index);
             codec::push_end(self.ends.entry(record.expires_at).or_default(), Kind::Mark, *index);
         } else if entry.existed {
-            self.batch.remove(marks, index.as_bytes().as_slice());
+            self.remove(marks, index);
         }
     }
 
     pub(super) fn spend(&mut self, key: Slice, rest: Vec<u8>) {
         let ends = &self.view.engine.ends;
+        self.grow(key.len() + rest.len());
         if rest.is_empty() { self.batch.remove(ends, key) } else { self.batch.insert(ends, key, rest) }
     }
 
     fn insert(&mut self, keyspace: &Keyspace, index: &Index) {
+        self.grow(index.as_bytes().len() + self.scratch.len());
         self.batch.insert(keyspace, index.as_bytes().as_slice(), self.scratch.as_slice());
+    }
+
+    fn remove(&mut self, keyspace: &Keyspace, index: &Index) {
+        self.grow(index.as_bytes().len());
+        self.batch.remove(keyspace, index.as_bytes().as_slice());
+    }
+
+    fn grow(&mut self, bytes: usize) {
+        self.journal_bytes += (journal::ITEM_BYTES + bytes) as u64;
     }
 
     pub(super) fn finish(mut self, last: Commit, now: Timestamp) -> Option<Written> {
@@ -100,17 +117,21 @@ impl<'a> Items<'a> {
         }
         let engine = self.view.engine;
         let sequence = last.sequence + 1;
-        let earliest = self.ends.keys().next().copied().unwrap_or(last.swept_to);
+        let earliest_end = self.ends.keys().next().copied();
         for (end, value) in &self.ends {
             let members = value[1..].chunks(ENDS_PART * codec::END_BYTES);
             for (part, members) in (0..=u16::MAX).zip(members) {
                 let value = [&value[..1], members].concat();
-                self.batch.insert(&engine.ends, codec::end_key(*end, sequence, part).as_slice(), value);
+                let key = codec::end_key(*end, sequence, part);
+                self.journal_bytes += (journal::ITEM_BYTES + key.len() + value.len()) as u64;
+                self.batch.insert(&engine.ends, key.as_slice(), value);
             }
         }
-        let commit = Commit { sequence, time: now, swept_to: last.swept_to.min(earliest) };
+        let swept_to = earliest_end.map_or(last.swept_to, |end| end.min(last.swept_to));
+        let commit = Commit { sequence, time: now, swept_to };
         self.batch.insert(&engine.meta, COMMIT_KEY, commit.encode().as_slice());
-        Some(Written { batch: self.batch, put: self.put, commit })
+        let Self { batch, put, journal_bytes, .. } = self;
+        Some(Written { batch, put, commit, journal_bytes, earliest_end })
     }
 }
 

@@ -17,14 +17,18 @@
 //! then `3 │ 8 xxh3 of the items │ FJL\x03`.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufReader, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use xxhash_rust::xxh3::Xxh3;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::meta::{COMMIT_KEY, Commit};
 
 const TRAILER: [u8; 4] = *b"FJL\x03";
+/// What an item has beside its key and value.
+pub(super) const ITEM_BYTES: usize = 21;
+/// How much is read at once.
+const CHUNK_BYTES: usize = 256 * 1024;
 
 /// What the journals say.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -105,7 +109,7 @@ struct Torn {
 impl Walk {
     fn journal(&mut self, path: &Path) -> Result<(), Error> {
         let file = File::open(path).map_err(|error| Error::io(path, error))?;
-        let mut scan = Scan { reader: BufReader::with_capacity(256 * 1024, file), at: 0, buffer: Vec::new() };
+        let mut scan = Scan::new(file);
         loop {
             let start = scan.at;
             let batch = match scan.batch() {
@@ -145,21 +149,33 @@ struct Batch {
 }
 
 struct Scan {
-    reader: BufReader<File>,
-    at: u64,
+    file: File,
+    /// What was read of the file and not yet dropped.
     buffer: Vec<u8>,
+    /// Where the walk is in the buffer.
+    next: usize,
+    /// Where the walk is in the file.
+    at: u64,
 }
 
 impl Scan {
+    fn new(file: File) -> Self {
+        Self { file, buffer: Vec::with_capacity(2 * CHUNK_BYTES), next: 0, at: 0 }
+    }
+
     /// The next whole batch; `None` where the engine would cut.
     fn batch(&mut self) -> std::io::Result<Option<Batch>> {
+        if self.next >= CHUNK_BYTES {
+            self.buffer.drain(..self.next);
+            self.next = 0;
+        }
         let [1] = self.array()? else { return Ok(None) };
         let items = u32::from_le_bytes(self.array()?);
         let seqno = u64::from_le_bytes(self.array()?);
+        let start = self.next;
         let mut commit = None;
-        let mut hash = Xxh3::new();
         for _ in 0..items {
-            let head: [u8; 21] = self.array()?;
+            let head: [u8; ITEM_BYTES] = self.array()?;
             let [2, 0 | 1 | 2 | 4, compression @ (0 | 1), ..] = head else { return Ok(None) };
             let key = usize::from(u16::from_le_bytes([head[11], head[12]]));
             let value = u32::from_le_bytes([head[13], head[14], head[15], head[16]]);
@@ -167,32 +183,34 @@ impl Scan {
             if compression == 0 && value != stored {
                 return Ok(None);
             }
-            self.fill(key as u64 + u64::from(stored))?;
-            hash.update(&head);
-            hash.update(&self.buffer);
-            let (key, value) = self.buffer.split_at(key);
+            let (key, value) = self.bytes(key + stored as usize)?.split_at(key);
             if key == COMMIT_KEY {
                 commit = Commit::decode(value).ok().map(|commit| commit.sequence);
             }
         }
+        // In one piece: hashing each item by itself took most of the time.
+        let hash = xxh3_64(&self.buffer[start..self.next]);
         let [3] = self.array()? else { return Ok(None) };
         let checksum = u64::from_le_bytes(self.array()?);
         let trailer: [u8; 4] = self.array()?;
-        Ok((trailer == TRAILER).then(|| Batch { seqno, commit, torn: checksum != hash.digest() }))
+        Ok((trailer == TRAILER).then_some(Batch { seqno, commit, torn: checksum != hash }))
     }
 
     fn array<const N: usize>(&mut self) -> std::io::Result<[u8; N]> {
-        let mut bytes = [0; N];
-        self.reader.read_exact(&mut bytes)?;
-        self.at += N as u64;
-        Ok(bytes)
+        self.bytes(N)?.first_chunk().copied().ok_or_else(|| std::io::ErrorKind::UnexpectedEof.into())
     }
 
-    /// Reads `count` bytes, growing with what is there: a damaged length must not ask for gigabytes.
-    fn fill(&mut self, count: u64) -> std::io::Result<()> {
-        self.buffer.clear();
-        let read = Read::by_ref(&mut self.reader).take(count).read_to_end(&mut self.buffer)?;
-        self.at += count;
-        if read as u64 == count { Ok(()) } else { Err(std::io::ErrorKind::UnexpectedEof.into()) }
+    /// The next `count` bytes. The buffer grows with what is there: a damaged length must not ask for gigabytes.
+    fn bytes(&mut self, count: usize) -> std::io::Result<&[u8]> {
+        let missing = count.saturating_sub(self.buffer.len() - self.next);
+        if missing > 0 {
+            let more = missing.max(CHUNK_BYTES) as u64;
+            Read::by_ref(&mut self.file).take(more).read_to_end(&mut self.buffer)?;
+        }
+        let bytes = self.buffer.get(self.next..self.next + count);
+        let bytes = bytes.ok_or(std::io::ErrorKind::UnexpectedEof)?;
+        self.next += count;
+        self.at += count as u64;
+        Ok(bytes)
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use fjall::Keyspace;
 use ichido_core::{Index, Key, Phase, Record, Resolution, Resolved, Timestamp};
+use tokio::sync::oneshot;
 
 use super::engine::{Engine, guarded};
 use super::queue::Call;
@@ -63,13 +64,11 @@ impl Maintain for File {
     }
 
     async fn sweep(&self, limit: usize) -> Result<Swept> {
-        let (engine, shared) = (self.engine()?, self.shared.clone());
-        let look = move || {
-            let view = shared.view(&engine);
-            sweep::find_doubts(view, shared.time.now(), 0, limit, || shared.queue.is_closed())
-        };
-        let doubts = off_thread(look).await?;
-        self.ask(|reply| Call::Sweep { limit, doubts, reply }).await
+        self.check_open()?;
+        let (reply, answer) = oneshot::channel();
+        sweep::start(self.shared.clone(), limit, reply)
+            .map_err(|error| fault::io(&self.shared.dir, "sweeping", error))?;
+        answer.await.unwrap_or_else(|_| Err(Error::new(Kind::Unavailable, "sweeping the file ledger")))
     }
 
     async fn stats(&self) -> Result<Stats> {

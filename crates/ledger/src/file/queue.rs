@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use ichido_core::mark::{self, Mark};
 use ichido_core::{Adopted, Claim, ClaimRequest, Key, Record, Resolution, Resolved, Settle, Settled, Token};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Semaphore, TryAcquireError, oneshot};
 
-use super::sweep::Doubts;
+use super::sweep::Bite;
 use crate::{Error, Kind, Result, Swept};
 
 /// Calls that wait for the writer at once; more callers wait for room.
@@ -53,9 +53,7 @@ pub(super) enum Call {
         reply: Reply<Vec<Mark>>,
     },
     Sweep {
-        limit: usize,
-        /// What the caller found in `open`.
-        doubts: Doubts,
+        bite: Bite,
         reply: Reply<Swept>,
     },
 }
@@ -113,6 +111,24 @@ impl Queue {
             Ok(room) => room.forget(),
             Err(_) => return Err(closed()),
         }
+        self.put(call)
+    }
+
+    /// The same for a thread that may sleep.
+    pub(super) fn push_blocking(&self, call: Call) -> Result<()> {
+        loop {
+            match self.room.try_acquire() {
+                Ok(room) => {
+                    room.forget();
+                    return self.put(call);
+                }
+                Err(TryAcquireError::NoPermits) => std::thread::sleep(Duration::from_millis(1)),
+                Err(TryAcquireError::Closed) => return Err(closed()),
+            }
+        }
+    }
+
+    fn put(&self, call: Call) -> Result<()> {
         let mut state = self.lock();
         if state.closed {
             return Err(closed());

@@ -19,19 +19,22 @@ use super::meta::Commit;
 use super::queue::{Call, Reply};
 use super::recent::Recent;
 use super::replies::Answer;
+use super::sweep::{Bite, Over};
 use super::view::{Found, View};
-use crate::Result;
+use crate::{Result, Swept};
 
 /// A group commit in the making.
 pub(super) struct Round<'a> {
-    pub(super) view: View<'a>,
-    pub(super) now: Timestamp,
+    view: View<'a>,
+    now: Timestamp,
     recent: &'a Recent,
     claims: IndexMap<Entry>,
     marks: IndexMap<MarkEntry>,
     answers: Vec<Answer>,
     /// Values of `ends` that are spent, or left with fewer members.
-    pub(super) spent: Vec<(Slice, Vec<u8>)>,
+    spent: Vec<(Slice, Vec<u8>)>,
+    /// Up to where a sweep left nothing in `ends`, and the generation at which it looked.
+    pub(super) swept_to: Option<(u64, Timestamp)>,
 }
 
 /// A claim as the round has it so far.
@@ -59,7 +62,7 @@ pub(super) struct MarkEntry {
 impl<'a> Round<'a> {
     pub(super) fn new(view: View<'a>, recent: &'a Recent, now: Timestamp) -> Self {
         let (claims, marks) = (IndexMap::default(), IndexMap::default());
-        Self { view, now, recent, claims, marks, answers: Vec::new(), spent: Vec::new() }
+        Self { view, now, recent, claims, marks, answers: Vec::new(), spent: Vec::new(), swept_to: None }
     }
 
     /// Decides a call. A call that cannot be decided is answered at once: it changes nothing.
@@ -88,8 +91,10 @@ impl<'a> Round<'a> {
                 let steps = steps.collect::<Result<Vec<_>>>();
                 self.answer(reply, steps, Answer::Mark);
             }
-            // Sweeps are jobs of the writer's own.
-            Call::Sweep { reply, .. } => drop(reply),
+            Call::Sweep { bite, reply } => {
+                let swept = self.forget(bite);
+                self.answer(reply, swept, Answer::Sweep);
+            }
         }
     }
 
@@ -98,11 +103,6 @@ impl<'a> Round<'a> {
             Ok(answer) => self.answers.push(kind(reply, answer)),
             Err(error) => drop(reply.send(Err(error))),
         }
-    }
-
-    /// Adds an answer that must wait for the commit.
-    pub(super) fn owe(&mut self, answer: Answer) {
-        self.answers.push(answer);
     }
 
     fn claim_step<A>(
@@ -149,9 +149,33 @@ impl<'a> Round<'a> {
         Ok(step.answer)
     }
 
-    /// Removes a completed claim whose retention is over; `false` if there is none.
-    pub(super) fn drop_done(&mut self, index: Index) -> Result<bool> {
+    /// Removes what a sweep saw to be over, if it still is.
+    fn forget(&mut self, bite: Bite) -> Result<Swept> {
+        let mut swept = Swept::default();
+        for over in bite.over {
+            let dropped = match over {
+                Over::Done { index, kept } => self.drop_done(index, kept, bite.seen)?,
+                Over::Mark(index) => self.drop_mark(index, bite.seen)?,
+                Over::Doubt(index) => {
+                    let dropped = self.drop_doubt(index)?;
+                    swept.doubts_ended += u64::from(dropped);
+                    dropped
+                }
+            };
+            swept.removed += u64::from(dropped);
+        }
+        self.spent.extend(bite.spent);
+        self.swept_to = Some((bite.seen, bite.swept_to));
+        Ok(swept)
+    }
+
+    /// Removes a completed claim that was seen to be over; `false` if there is none now.
+    fn drop_done(&mut self, index: Index, kept: bool, seen: u64) -> Result<bool> {
         if let MapEntry::Vacant(vacant) = self.claims.entry(index) {
+            if self.recent.unwritten_since(&index, seen) {
+                vacant.insert(Entry { before: Place::Done { kept }, now: None, changed: true });
+                return Ok(true);
+            }
             let Some(stored) = self.view.done_claim(&index)? else { return Ok(false) };
             let before = Place::Done { kept: stored.outcome_bytes.is_some() };
             if self.now < stored.record.over_at() {
@@ -163,10 +187,11 @@ impl<'a> Round<'a> {
         Ok(false)
     }
 
-    /// Removes a mark whose retention is over; `false` if there is none.
-    pub(super) fn drop_mark(&mut self, index: Index) -> Result<bool> {
+    /// Removes a mark that was seen to be over; `false` if there is none now.
+    fn drop_mark(&mut self, index: Index, seen: u64) -> Result<bool> {
         if let MapEntry::Vacant(vacant) = self.marks.entry(index) {
-            let over = self.view.mark(&index)?.is_some_and(|mark| self.now >= mark.expires_at);
+            let over = self.recent.unwritten_since(&index, seen)
+                || self.view.mark(&index)?.is_some_and(|mark| self.now >= mark.expires_at);
             if over {
                 vacant.insert(MarkEntry { existed: true, now: None, changed: true });
             }
@@ -176,7 +201,7 @@ impl<'a> Round<'a> {
     }
 
     /// Removes a claim whose doubt is over; `false` if it is not.
-    pub(super) fn drop_doubt(&mut self, index: Index) -> Result<bool> {
+    fn drop_doubt(&mut self, index: Index) -> Result<bool> {
         if let MapEntry::Vacant(vacant) = self.claims.entry(index) {
             let Found::Open(record) = self.view.claim(&index)? else { return Ok(false) };
             if record.phase(self.now) != (Phase::Over { in_doubt: true }) {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use ichido_core::mark::{self, Mark};
 use ichido_core::rules::{self, Change};
@@ -27,6 +27,8 @@ pub(super) struct Shared {
     pub(super) engine: RwLock<Option<Arc<Engine>>>,
     /// The generation of the last commit that readers see in full.
     pub(super) published: AtomicU64,
+    /// Held by the sweep that is under way: there is one at a time.
+    pub(super) sweeping: Mutex<()>,
 }
 
 /// What a caller can find out by itself.

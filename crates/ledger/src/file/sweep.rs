@@ -4,200 +4,263 @@
 //! engine would wade through what was removed before) up to the present. A member of `ends` is a hint only: the
 //! record itself says whether it is over, because its key may have been claimed anew.
 //!
+//! Looking takes far longer than removing. So a thread of its own looks, and hands the writer one bite at a time, as a
+//! call among others: what was seen to be over, and when that was. The writer looks again only at what was written
+//! since. The next bite is looked for once the last one is durable; claims never wait for more than one.
+//!
 //! Doubt is not in `ends`. Claims in `open` are few, but among them lie the traces of all that were completed lately,
-//! and walking over those takes time. So `open` is looked through by a reader ([`find_doubts`]), and the writer is told
-//! which claims to look at.
+//! and walking over those takes time.
 
+use std::ops::Bound;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
+
+use fjall::Slice;
 use ichido_core::{Index, Phase, Timestamp};
+use tokio::sync::oneshot;
 
 use super::codec::{self, Kind};
-use super::engine::guarded;
+use super::engine::{Engine, guarded};
 use super::fault;
-use super::queue::Reply;
-use super::replies::Answer;
-use super::round::Round;
+use super::queue::{Call, Reply};
+use super::shared::Shared;
 use super::view::View;
-use crate::{Result, Swept};
+use crate::{Error, Result, Swept};
 
-/// Records that are looked at in one group commit, at least.
-pub(super) const BITE: usize = 256;
+/// Records that are looked at for one group commit, about.
+const BITE: usize = 256;
 
-/// What is over is left to those who sweep by hand for so long; then the writer takes it by itself.
+/// What is over is left to those who sweep by hand for so long; then the ledger takes it by itself.
 pub(super) const GRACE_MS: u64 = 600_000;
 
-/// A sweep that is under way.
+/// Claims in doubt that the ledger takes by itself at once.
+const DOUBTS_MAX: usize = 100_000;
+
+/// What one group commit is to forget.
 #[derive(Debug)]
-pub(super) struct Job {
+pub(super) struct Bite {
+    /// The generation at which it was looked for.
+    pub(super) seen: u64,
+    pub(super) over: Vec<Over>,
+    /// Values of `ends` that are spent, or left with fewer members.
+    pub(super) spent: Vec<(Slice, Vec<u8>)>,
+    /// Up to where `ends` is empty once this is committed.
+    pub(super) swept_to: Timestamp,
+}
+
+/// A record that was seen to be over.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Over {
+    Done { index: Index, kept: bool },
+    Mark(Index),
+    Doubt(Index),
+}
+
+/// Sweeps in a thread of its own, after the sweeps before it. Stops if nobody waits for the answer any more.
+pub(super) fn start(shared: Arc<Shared>, limit: usize, reply: Reply<Swept>) -> std::io::Result<()> {
+    let work = move || {
+        let turn = shared.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
+        let sweep = Sweep { shared: &shared, grace_ms: 0, left: limit, swept: Swept::default() };
+        let stop = || reply.is_closed() || shared.queue.is_closed();
+        let swept = sweep.run(Some(limit), stop);
+        drop(turn);
+        drop(reply.send(swept));
+    };
+    spawn(work)
+}
+
+/// Sweeps for the ledger itself, unless a sweep is under way.
+pub(super) fn start_own(shared: Arc<Shared>, doubts: bool) {
+    let work = move || {
+        let Some(_turn) = turn(&shared) else { return };
+        let sweep = Sweep { shared: &shared, grace_ms: GRACE_MS, left: usize::MAX, swept: Swept::default() };
+        let doubts = doubts.then_some(DOUBTS_MAX);
+        if let Err(error) = sweep.run(doubts, || shared.queue.is_closed()) {
+            tracing::warn!(%error, "sweeping failed");
+        }
+    };
+    if let Err(error) = spawn(work) {
+        tracing::warn!(%error, "sweeping failed");
+    }
+}
+
+/// Whether a sweep is under way.
+pub(super) fn is_busy(shared: &Shared) -> bool {
+    turn(shared).is_none()
+}
+
+fn turn(shared: &Shared) -> Option<MutexGuard<'_, ()>> {
+    match shared.sweeping.try_lock() {
+        Ok(turn) => Some(turn),
+        Err(TryLockError::Poisoned(turn)) => Some(turn.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+fn spawn(work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    std::thread::Builder::new().name("ichido:sweep".to_owned()).spawn(work).map(drop)
+}
+
+/// A sweep that is under way.
+struct Sweep<'a> {
+    shared: &'a Shared,
+    grace_ms: u64,
     left: usize,
     swept: Swept,
-    stage: Stage,
-    doubts: Doubts,
-    grace_ms: u64,
-    reply: Option<Reply<Swept>>,
 }
 
-#[derive(Debug)]
-enum Stage {
-    Ends,
-    Doubts,
-    Over,
-}
-
-/// Claims whose doubt seems to be over.
-#[derive(Debug, Default)]
-pub(super) struct Doubts {
-    pub(super) found: Vec<Index>,
-    /// There are more than were asked for.
-    pub(super) more: bool,
-}
-
-impl Job {
-    /// A sweep that someone asked for.
-    pub(super) fn asked(limit: usize, doubts: Doubts, reply: Reply<Swept>) -> Self {
-        Self { left: limit, reply: Some(reply), grace_ms: 0, ..Self::own(doubts) }
-    }
-
-    /// A sweep of the writer's own.
-    pub(super) fn own(doubts: Doubts) -> Self {
-        let (swept, stage) = (Swept::default(), Stage::Ends);
-        Self { left: usize::MAX, swept, stage, doubts, grace_ms: GRACE_MS, reply: None }
-    }
-
-    /// Takes one bite of about `size`. Returns up to where `ends` is empty once the round is committed.
-    pub(super) fn bite(
-        &mut self,
-        round: &mut Round<'_>,
-        size: usize,
-        swept_to: Timestamp,
-    ) -> Result<Timestamp> {
-        match self.stage {
-            Stage::Ends => self.bite_ends(round, size, swept_to),
-            Stage::Doubts => self.bite_doubts(round).map(|()| swept_to),
-            Stage::Over => Ok(swept_to),
+impl Sweep<'_> {
+    fn run(mut self, doubts: Option<usize>, stop: impl Fn() -> bool) -> Result<Swept> {
+        self.sweep_ends(&stop)?;
+        if let Some(limit) = doubts.filter(|_| !self.swept.more && !stop()) {
+            self.sweep_doubts(limit, &stop)?;
         }
+        Ok(self.swept)
     }
 
-    fn bite_ends(
-        &mut self,
-        round: &mut Round<'_>,
-        size: usize,
-        mut swept_to: Timestamp,
-    ) -> Result<Timestamp> {
-        let view = round.view;
-        let until = Timestamp(round.now.0.saturating_sub(self.grace_ms));
+    fn sweep_ends(&mut self, stop: &impl Fn() -> bool) -> Result<()> {
+        let last = self.engine()?.last_commit(&self.shared.dir)?.unwrap_or_default();
+        let mut walked = Walked {
+            from: Bound::Included(codec::end_key(last.swept_to, 0, 0).to_vec()),
+            swept_to: last.swept_to,
+            at_end: false,
+        };
+        while !walked.at_end && !self.swept.more && !stop() {
+            let bite = self.look_at_ends(&mut walked)?;
+            self.commit(bite)?;
+        }
+        Ok(())
+    }
+
+    fn look_at_ends(&mut self, walked: &mut Walked) -> Result<Bite> {
+        let engine = self.engine()?;
+        let view = self.shared.view(&engine);
+        let now = self.shared.time.now();
+        // Noted before the look, and after the time: an end that is committed later and missed here shows itself.
+        let mut bite = self.bite();
+        let until = Timestamp(now.0.saturating_sub(self.grace_ms));
+        let to = codec::end_key((until + 1).max(walked.swept_to), 0, 0).to_vec();
         let mut seen = 0;
-        for guard in view.engine.ends.range(due(swept_to, until)) {
+        for guard in engine.ends.range((walked.from.clone(), Bound::Excluded(to))) {
+            if self.left == 0 {
+                self.swept.more = true;
+            }
+            if seen >= BITE || self.swept.more {
+                bite.swept_to = walked.swept_to;
+                return Ok(bite);
+            }
             let (key, value) = guarded(view.dir, || guard.into_inner())?;
             let flaw = |flaw| fault::flaw(view.dir, "ends", flaw);
             let members = codec::decode_ends(&value).map_err(flaw)?;
-            swept_to = codec::end_of(&key).map_err(flaw)?;
+            walked.swept_to = codec::end_of(&key).map_err(flaw)?;
+            walked.from = Bound::Excluded(key.to_vec());
             let mut rest = Vec::new();
             for &(kind, index) in &members {
                 if self.left == 0 {
                     codec::push_end(&mut rest, kind, index);
-                } else {
-                    self.drop_over(round, kind, index)?;
+                } else if let Some(over) = over(view, kind, index, now)? {
+                    bite.over.push(over);
+                    self.left -= 1;
                 }
             }
             self.swept.more |= !rest.is_empty();
-            round.spent.push((key, rest));
-            if self.swept.more {
-                self.stage = Stage::Over;
-                return Ok(swept_to);
-            }
+            bite.spent.push((key, rest));
             seen += members.len();
-            if seen >= size {
-                return Ok(swept_to);
-            }
         }
-        self.stage = Stage::Doubts;
-        Ok(until.max(swept_to))
+        walked.at_end = true;
+        bite.swept_to = if self.swept.more { walked.swept_to } else { until.max(walked.swept_to) };
+        Ok(bite)
     }
 
-    fn drop_over(&mut self, round: &mut Round<'_>, kind: Kind, index: Index) -> Result<()> {
-        let dropped = match kind {
-            Kind::Claim => round.drop_done(index)?,
-            Kind::Mark => round.drop_mark(index)?,
-        };
-        if dropped {
-            self.swept.removed += 1;
-            self.left -= 1;
+    fn sweep_doubts(&mut self, limit: usize, stop: &impl Fn() -> bool) -> Result<()> {
+        let engine = self.engine()?;
+        let view = self.shared.view(&engine);
+        let limit = limit.min(self.left);
+        let (found, more) = find_doubts(view, self.shared.time.now(), self.grace_ms, limit, stop)?;
+        drop(engine);
+        self.swept.more |= more;
+        for some in found.chunks(BITE) {
+            if stop() {
+                break;
+            }
+            let over = some.iter().copied().map(Over::Doubt).collect();
+            self.commit(Bite { over, ..self.bite() })?;
         }
         Ok(())
     }
 
-    fn bite_doubts(&mut self, round: &mut Round<'_>) -> Result<()> {
-        for _ in 0..BITE {
-            let Some(index) = self.doubts.found.pop() else {
-                self.swept.more |= self.doubts.more;
-                self.stage = Stage::Over;
-                return Ok(());
-            };
-            if self.left == 0 {
-                (self.swept.more, self.stage) = (true, Stage::Over);
-                return Ok(());
-            }
-            if round.drop_doubt(index)? {
-                self.swept.removed += 1;
-                self.swept.doubts_ended += 1;
-                self.left -= 1;
-            }
-        }
+    fn bite(&self) -> Bite {
+        let seen = self.shared.published.load(Ordering::Acquire);
+        Bite { seen, over: Vec::new(), spent: Vec::new(), swept_to: Timestamp::default() }
+    }
+
+    /// Waits until the bite is durable. No engine is held meanwhile: the writer may have to close it.
+    fn commit(&mut self, bite: Bite) -> Result<()> {
+        let (reply, answer) = oneshot::channel();
+        self.shared.queue.push_blocking(Call::Sweep { bite, reply })?;
+        let broke_off = |_| Err(unavailable());
+        let swept = answer.blocking_recv().unwrap_or_else(broke_off)?;
+        self.swept.removed += swept.removed;
+        self.swept.doubts_ended += swept.doubts_ended;
         Ok(())
     }
 
-    /// Whether there is nothing left to do.
-    pub(super) fn is_over(&self) -> bool {
-        matches!(self.stage, Stage::Over)
-    }
-
-    /// The answer, if someone asked.
-    pub(super) fn answer(self) -> Option<Answer> {
-        self.reply.map(|reply| Answer::Sweep(reply, self.swept))
-    }
-
-    /// Answers with an error, if someone asked.
-    pub(super) fn fail(self, error: crate::Error) {
-        match self.reply {
-            Some(reply) => drop(reply.send(Err(error))),
-            None => tracing::warn!(%error, "sweeping failed"),
-        }
+    fn engine(&self) -> Result<Arc<Engine>> {
+        self.shared.engine().ok_or_else(unavailable)
     }
 }
 
-/// Looks through `open` for at most `limit` claims whose doubt has been over for `grace_ms`, until told to stop.
-pub(super) fn find_doubts(
+/// How far a sweep has walked through `ends`.
+struct Walked {
+    from: Bound<Vec<u8>>,
+    swept_to: Timestamp,
+    at_end: bool,
+}
+
+fn unavailable() -> Error {
+    Error::new(crate::Kind::Unavailable, "sweeping the file ledger")
+}
+
+fn over(view: View<'_>, kind: Kind, index: Index, now: Timestamp) -> Result<Option<Over>> {
+    Ok(match kind {
+        Kind::Claim => {
+            let over = view.done_claim(&index)?.filter(|stored| now >= stored.record.over_at());
+            over.map(|stored| Over::Done { index, kept: stored.outcome_bytes.is_some() })
+        }
+        Kind::Mark => view.mark(&index)?.filter(|mark| now >= mark.expires_at).map(|_| Over::Mark(index)),
+    })
+}
+
+/// Looks through `open` for at most `limit` claims whose doubt has been over for `grace_ms`, until told to stop; and
+/// whether there are more.
+fn find_doubts(
     view: View<'_>,
     now: Timestamp,
     grace_ms: u64,
     limit: usize,
     stop: impl Fn() -> bool,
-) -> Result<Doubts> {
-    let mut doubts = Doubts::default();
+) -> Result<(Vec<Index>, bool)> {
+    let mut found = Vec::new();
     for guard in view.engine.open.iter() {
         let (key, value) = guarded(view.dir, || guard.into_inner())?;
         let record = view.revived(&key, &value)?;
         let over = record.phase(now) == (Phase::Over { in_doubt: true });
         if over && now >= record.over_at() + grace_ms {
-            if doubts.found.len() == limit {
-                doubts.more = true;
-                break;
+            if found.len() == limit {
+                return Ok((found, true));
             }
-            doubts.found.push(record.key.index());
+            found.push(record.key.index());
         }
         if stop() {
             break;
         }
     }
-    Ok(doubts)
+    Ok((found, false))
 }
 
-/// Whether something in `ends` waits for the writer.
+/// Whether something in `ends` waits for the ledger's own sweep.
 pub(super) fn is_due(view: View<'_>, swept_to: Timestamp, now: Timestamp) -> bool {
     let until = Timestamp(now.0.saturating_sub(GRACE_MS));
-    swept_to <= until && view.engine.ends.range(due(swept_to, until)).next().is_some()
-}
-
-fn due(swept_to: Timestamp, until: Timestamp) -> std::ops::Range<[u8; 18]> {
-    codec::end_key(swept_to, 0, 0)..codec::end_key((until + 1).max(swept_to), 0, 0)
+    let due = codec::end_key(swept_to, 0, 0)..codec::end_key((until + 1).max(swept_to), 0, 0);
+    swept_to <= until && view.engine.ends.range(due).next().is_some()
 }

@@ -4,17 +4,16 @@
 //! it to readers, and only then answers. If a commit fails, nobody knows what of it is on the disk: every call of that
 //! round is told so, the engine is closed, and nothing is acknowledged until it was opened again and found whole.
 
-use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ichido_core::Timestamp;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::engine::Engine;
+use super::engine::{Engine, FLUSH_BYTES};
 use super::highwater::HighWater;
 use super::holder::Held;
 use super::items::Written;
@@ -24,8 +23,7 @@ use super::recent::Recent;
 use super::replies::Answer;
 use super::round::Round;
 use super::shared::Shared;
-use super::sweep::{self, Doubts, Job};
-use super::{fault, store};
+use super::{fault, store, sweep};
 use crate::{Error, Result};
 
 /// How long the high-water mark may wait for its sync.
@@ -36,8 +34,6 @@ const IDLE: Duration = Duration::from_secs(1);
 const COMMITS_PER_SWEEP: u64 = 64;
 /// How often claims are looked through for doubt that is over.
 const OPEN_SWEEP_MS: u64 = 3_600_000;
-/// How many of them are taken up at once.
-const DOUBTS_MAX: usize = 100_000;
 /// How often a failed opening is tried again.
 const REOPEN: Duration = Duration::from_millis(250);
 /// How long a reader may hold on to an engine that is to be closed.
@@ -54,12 +50,13 @@ pub(super) struct Writer {
     /// Why there is no engine, and when opening it was last tried.
     down: Option<(Instant, Error)>,
     last: Commit,
+    /// What was committed since everything was last written into tables.
+    journal_bytes: u64,
     generation: u64,
     recent: Recent,
-    jobs: VecDeque<Job>,
+    /// The generation that last added an end that was past already: a sweep that looked before may have missed it.
+    late_end_at: u64,
     open_swept_at: Timestamp,
-    /// What the last look through `open` found.
-    found: Arc<Mutex<Option<Doubts>>>,
     sweep_at_commit: u64,
 }
 
@@ -79,11 +76,11 @@ impl Writer {
             engine: Some(engine),
             down: None,
             last,
+            journal_bytes: 0,
             generation: 0,
             recent: Recent::default(),
-            jobs: VecDeque::new(),
+            late_end_at: 0,
             open_swept_at: Timestamp::default(),
-            found: Arc::default(),
             sweep_at_commit: 0,
         }
     }
@@ -103,50 +100,27 @@ impl Writer {
     }
 
     fn pause(&self) -> Duration {
-        if !self.jobs.is_empty() {
-            Duration::ZERO
-        } else if self.high_water.is_dirty() {
-            MARK_SYNC
-        } else {
-            IDLE
-        }
+        if self.high_water.is_dirty() { MARK_SYNC } else { IDLE }
     }
 
     fn round(&mut self, calls: Vec<Call>) {
-        if calls.is_empty() && self.jobs.is_empty() {
+        if calls.is_empty() {
             return;
         }
         let Some(engine) = self.steady_engine() else {
             for call in calls {
                 call.fail(self.down_error());
             }
-            self.drop_jobs();
             return;
         };
         let shared = self.shared.clone();
         let mut last = self.last;
-        // What grows must be swept as fast as it grows.
-        let bite = calls.len().max(sweep::BITE);
         let mut round = Round::new(shared.view(&engine), &self.recent, shared.time.now());
         for call in calls {
-            if let Call::Sweep { limit, doubts, reply } = call {
-                self.jobs.push_back(Job::asked(limit, doubts, reply));
-            } else {
-                round.decide(call);
-            }
+            round.decide(call);
         }
-        if let Some(mut job) = self.jobs.pop_front() {
-            match job.bite(&mut round, bite, last.swept_to) {
-                Ok(swept_to) => {
-                    last.swept_to = swept_to;
-                    if !job.is_over() {
-                        self.jobs.push_front(job);
-                    } else if let Some(answer) = job.answer() {
-                        round.owe(answer);
-                    }
-                }
-                Err(error) => job.fail(error),
-            }
+        if let Some((_, swept_to)) = round.swept_to.filter(|(seen, _)| *seen >= self.late_end_at) {
+            last.swept_to = last.swept_to.max(swept_to);
         }
         let (written, answers) = round.finish(shared.openings.epoch(), last);
         drop(engine);
@@ -168,10 +142,15 @@ impl Writer {
         self.high_water
             .raise(written.commit.sequence)
             .map_err(|error| fault::io(dir, "writing the high-water mark of", error))?;
+        self.journal_bytes += written.journal_bytes;
         self.generation += 1;
         self.recent.note(self.generation, written.put);
         self.last = written.commit;
         self.shared.published.store(self.generation, Ordering::Release);
+        // The time is read after publishing: a sweep that does not see this commit asked for an earlier one.
+        if written.earliest_end.is_some_and(|end| end <= self.shared.time.now()) {
+            self.late_end_at = self.generation;
+        }
         Ok(())
     }
 
@@ -181,19 +160,14 @@ impl Writer {
         for answer in answers {
             answer.fail(self.down_error().perhaps_done());
         }
-        self.drop_jobs();
-    }
-
-    fn drop_jobs(&mut self) {
-        while let Some(job) = self.jobs.pop_front() {
-            job.fail(self.down_error());
-        }
     }
 
     /// An engine that takes commits, opened again if need be.
     fn steady_engine(&mut self) -> Option<Arc<Engine>> {
         if let Some(engine) = &self.engine {
-            if engine.steady() {
+            let full = self.journal_bytes >= FLUSH_BYTES;
+            if engine.steady() && (!full || engine.start_flush().is_ok()) {
+                self.journal_bytes = if full { 0 } else { self.journal_bytes };
                 return self.engine.clone();
             }
             self.stop(fault::engine(self.held.dir(), "writing to", fjall::Error::Poisoned));
@@ -264,32 +238,17 @@ impl Writer {
             self.sync_mark();
         }
         let due = idle || self.last.sequence >= self.sweep_at_commit;
-        let Some(engine) = self.engine.clone().filter(|_| due && self.jobs.is_empty()) else { return };
+        let Some(engine) = self.engine.as_ref().filter(|_| due && !sweep::is_busy(&self.shared)) else {
+            return;
+        };
         self.sweep_at_commit = self.last.sequence + COMMITS_PER_SWEEP;
         let now = self.shared.time.now();
-        if now.ms_since(self.open_swept_at) >= OPEN_SWEEP_MS {
+        let doubts = now.ms_since(self.open_swept_at) >= OPEN_SWEEP_MS;
+        if doubts || sweep::is_due(self.shared.view(engine), self.last.swept_to, now) {
+            sweep::start_own(self.shared.clone(), doubts);
+        }
+        if doubts {
             self.open_swept_at = now;
-            self.look_for_doubts(engine.clone());
-        }
-        let doubts = self.found.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default();
-        let due = sweep::is_due(self.shared.view(&engine), self.last.swept_to, now);
-        if due || !doubts.found.is_empty() {
-            self.jobs.push_back(Job::own(doubts));
-        }
-    }
-
-    /// Looks through `open` in a thread of its own; what it finds is taken up by a later sweep.
-    fn look_for_doubts(&self, engine: Arc<Engine>) {
-        let (shared, found) = (self.shared.clone(), self.found.clone());
-        let look = move || {
-            let (view, now) = (shared.view(&engine), shared.time.now());
-            match sweep::find_doubts(view, now, sweep::GRACE_MS, DOUBTS_MAX, || shared.queue.is_closed()) {
-                Ok(doubts) => *found.lock().unwrap_or_else(PoisonError::into_inner) = Some(doubts),
-                Err(error) => tracing::warn!(%error, "looking for doubt that is over failed"),
-            }
-        };
-        if let Err(error) = std::thread::Builder::new().name("ichido:doubts".to_owned()).spawn(look) {
-            tracing::warn!(%error, "looking for doubt that is over failed");
         }
     }
 
@@ -301,7 +260,6 @@ impl Writer {
     }
 
     fn end(mut self) {
-        self.drop_jobs();
         self.close_engine();
         self.sync_mark();
         self.held.release();

@@ -92,9 +92,15 @@ impl Orders {
     }
 
     pub(crate) fn start_at(dir: &Path, port: u16) -> Self {
+        Self::start_with(dir, port, "")
+    }
+
+    /// With trouble for every request that does not bring its own.
+    pub(crate) fn start_with(dir: &Path, port: u16, trouble: &str) -> Self {
         let log = dir.join("effects.log");
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/support/orders.py");
-        let mut process = Process::start(Command::new("python3").arg(script).arg(&log).arg(port.to_string()));
+        let mut process =
+            Process::start(Command::new("python3").arg(script).arg(&log).arg(port.to_string()).arg(trouble));
         let mut line = String::new();
         BufReader::new(process.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let port: u16 = line.trim().parse().unwrap_or_else(|_| panic!("orders.py: {}", process.said()));

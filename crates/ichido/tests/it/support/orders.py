@@ -16,6 +16,7 @@ import uuid
 EFFECTS = open(sys.argv[1], "a", buffering=1)
 STARTED = open(sys.argv[1] + ".started", "a", buffering=1)
 LOCK = threading.Lock()
+TROUBLE = sys.argv[3] if len(sys.argv) > 3 else ""
 
 
 class Orders(http.server.BaseHTTPRequestHandler):
@@ -26,7 +27,7 @@ class Orders(http.server.BaseHTTPRequestHandler):
             body = self.read_chunks()
         else:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        trouble = dict(part.partition("=")[::2] for part in self.headers.get("X-Trouble", "").split(",") if part)
+        trouble = dict(part.partition("=")[::2] for part in self.headers.get("X-Trouble", TROUBLE).split(",") if part)
         if "cut-before" in trouble:
             return self.cut()
         if "sleep" in trouble:
@@ -45,7 +46,7 @@ class Orders(http.server.BaseHTTPRequestHandler):
         if "hang" in trouble:
             time.sleep(600)
         status = int(trouble.get("status", 201))
-        answer = json.dumps({"orderId": order}).encode()
+        answer = json.dumps({"orderId": order, "id": order, "object": "order"}).encode()
         if "large" in trouble:
             answer = b"x" * int(trouble["large"])
         self.send_response(status)

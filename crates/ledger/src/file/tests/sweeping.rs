@@ -1,8 +1,12 @@
 //! Forgetting.
 
+use std::sync::atomic::Ordering;
+
 use ichido_core::mark::{self, Mark};
 use ichido_core::{Claim, MarkKey, Metadata, Nonce};
 
+use super::super::queue::Call;
+use super::super::sweep::Bite;
 use super::{DAY_MS, RETENTION_MS, clock, complete, grant, key, open, request};
 use crate::{Backend, Maintain, Swept};
 
@@ -90,4 +94,22 @@ async fn a_ledger_sweeps_by_itself() {
         grant(&ledger, &format!("new-{number}"), 1).await;
     }
     panic!("nothing was swept");
+}
+
+#[tokio::test]
+async fn an_end_that_a_sweep_cannot_have_seen_is_left_to_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = open(dir.path(), &clock());
+    let seen = ledger.shared.published.load(Ordering::Acquire);
+    let late = mark::Request {
+        key: MarkKey::new("late").unwrap(),
+        nonce: Nonce::from_bytes([1; 16]),
+        retention_ms: 0,
+        metadata: Metadata::default(),
+    };
+    assert_eq!(ledger.mark(&[late]).await.unwrap(), [Mark::New]);
+    let swept_to = ledger.shared.time.now() + 1;
+    let bite = Bite { seen, over: Vec::new(), spent: Vec::new(), swept_to };
+    ledger.ask(|reply| Call::Sweep { bite, reply }).await.unwrap();
+    assert_eq!(ledger.sweep(10).await.unwrap().removed, 1);
 }

@@ -1,0 +1,195 @@
+//! Observed routes: counted, never touched.
+
+use http::{Request, Response};
+use ichido_http::{Failure, Mode, Route, Rules};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+
+use crate::support::{
+    AnyBody, Faulty, Gate, Got, Instance, Store, Upstream, Way, body, on_embedded_ledgers, order, pieces,
+    post, route, rules, until,
+};
+
+on_embedded_ledgers! {
+    an_observed_route_lets_everything_pass,
+    an_observed_answer_is_as_the_service_gave_it,
+    an_observed_route_does_not_wait_for_the_ledger,
+    an_observed_route_is_not_bounded_by_the_places_for_keyed_work,
+    an_observed_failure_reaches_the_caller,
+    what_would_have_happened_is_counted,
+    what_was_observed_does_not_meet_what_is_enforced,
+}
+
+fn observed() -> Route {
+    Route { mode: Mode::Observe, ..route() }
+}
+
+async fn an_observed_route_lets_everything_pass(store: Store) {
+    let upstream = Upstream::counting();
+    let rules = Rules { body_max_bytes: 100, body_memory_bytes: 10, ..rules(observed()) };
+    let instance = Instance::of(store.ledger().await, rules, &upstream);
+    let with =
+        |value: &str| Request::post("/orders").header("idempotency-key", value).body(body("x")).unwrap();
+    let mut two_lines = with("\"a\"");
+    two_lines.headers_mut().append("idempotency-key", "\"b\"".parse().unwrap());
+    let mut cookie = order("c");
+    cookie.headers_mut().insert("cookie", "sid=1".parse().unwrap());
+    let in_pieces = Request::post("/orders")
+        .header("idempotency-key", "\"p\"")
+        .body(pieces((0..50).map(|_| Ok("0123456789".into())).collect(), None))
+        .unwrap();
+    let requests: Vec<Request<AnyBody>> = vec![
+        order("k"),
+        order("k"),
+        post("/orders", "k", "another body"),
+        with("\"broken"),
+        with(""),
+        Request::post("/orders").body(body("no key")).unwrap(),
+        two_lines,
+        cookie,
+        post("/orders", "large", vec![b'x'; 500]),
+        in_pieces,
+    ];
+    let bodies: Vec<usize> = vec![10, 10, 12, 1, 1, 6, 1, 10, 500, 500];
+    for (at, request) in requests.into_iter().enumerate() {
+        instance.send(request).await.is_first(201, &format!("run {}", at + 1));
+    }
+    let seen: Vec<usize> = upstream.calls().iter().map(|call| call.body.len()).collect();
+    assert_eq!(seen, bodies);
+}
+
+async fn an_observed_answer_is_as_the_service_gave_it(store: Store) {
+    let upstream = Upstream::new(async |_| {
+        Ok(Response::builder()
+            .status(202)
+            .header("date", "Sun, 06 Nov 1994 08:49:37 GMT")
+            .header("set-cookie", "a=1")
+            .header("connection", "close")
+            .body(pieces(vec![Ok("one".into()), Err("cut")], None))
+            .unwrap())
+    });
+    let instance = Instance::of(store.ledger().await, rules(observed()), &upstream);
+    for _ in 0..2 {
+        let response = instance.begin(order("k")).await.unwrap();
+        let mut names: Vec<_> = response.headers().keys().map(|name| name.as_str().to_owned()).collect();
+        names.sort();
+        assert_eq!(names, ["connection", "date", "set-cookie"]);
+        assert!(Got::read(response).await.is_err());
+    }
+}
+
+async fn an_observed_route_does_not_wait_for_the_ledger(store: Store) {
+    for way in [Way::Refused, Way::Hangs, Way::Lost] {
+        let upstream = Upstream::counting();
+        let faulty = Faulty::around(store.backend().await);
+        // A ledger that would be waited for until the test is over.
+        let settings = ichido_ledger::Settings {
+            timeout: std::time::Duration::from_secs(3600),
+            try_timeout: std::time::Duration::from_secs(3600),
+            ..ichido_ledger::Settings::default()
+        };
+        let ledger = ichido_ledger::Ledger::new(faulty.clone(), settings);
+        let instance = Instance::of(ledger, rules(observed()), &upstream);
+        faulty.all(way);
+        let sent = tokio::time::timeout(crate::support::BOUND, instance.send(order("k"))).await;
+        sent.expect("it passes").is_first(201, "run 1");
+    }
+}
+
+async fn an_observed_route_is_not_bounded_by_the_places_for_keyed_work(store: Store) {
+    let gate = Gate::shut();
+    let upstream = Upstream::gated(&gate);
+    let rules = Rules { inflight_max: 1, ..rules(observed()) };
+    let instance = Instance::of(store.ledger().await, rules, &upstream);
+    let callers: Vec<_> = (0..5).map(|number| instance.spawn(order(&format!("k{number}")))).collect();
+    upstream.started(5).await;
+    gate.open();
+    for caller in callers {
+        assert_eq!(caller.await.unwrap().status, 201);
+    }
+}
+
+async fn an_observed_failure_reaches_the_caller(store: Store) {
+    let upstream = Upstream::new(async |_| Err(Failure::NotSent("refused".into())));
+    let instance = Instance::of(store.ledger().await, rules(observed()), &upstream);
+    for _ in 0..2 {
+        assert!(matches!(instance.begin(order("k")).await, Err(Failure::NotSent(_))));
+    }
+}
+
+/// An instance whose meters can be read.
+fn metered(ledger: ichido_ledger::Ledger, rules: Rules, upstream: &Upstream) -> (Instance, PrometheusHandle) {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    (metrics::with_local_recorder(&recorder, || Instance::of(ledger, rules, upstream)), handle)
+}
+
+fn count(metrics: &PrometheusHandle, name: &str, outcome: &str) -> u64 {
+    let text = metrics.render();
+    let line = text.lines().find(|line| {
+        line.starts_with(&format!("{name}{{")) && line.contains(&format!("outcome=\"{outcome}\""))
+    });
+    line.and_then(|line| line.rsplit(' ').next()).and_then(|count| count.parse().ok()).unwrap_or(0)
+}
+
+async fn what_would_have_happened_is_counted(store: Store) {
+    let name = "ichido_observed_requests_total";
+    let gate = Gate::shut();
+    gate.open_for(1);
+    let upstream = Upstream::new({
+        let gate = gate.clone();
+        move |call| {
+            let gate = gate.clone();
+            async move {
+                gate.turn(if call.parts.uri.path() == "/slow" { 2 } else { 1 }).await;
+                Ok(crate::support::text(201, &format!("run {}", call.run)))
+            }
+        }
+    });
+    let (instance, metrics) = metered(store.ledger().await, rules(observed()), &upstream);
+    instance.send(order("k")).await.is_first(201, "run 1");
+    instance.layer.drain().await;
+    instance.send(order("k")).await;
+    instance.send(post("/orders", "k", "else")).await;
+    instance.send(Request::post("/orders").body(body("")).unwrap()).await;
+    let slow = [instance.spawn(post("/slow", "k", "")), instance.spawn(post("/slow", "k", ""))];
+    until("both run", async || upstream.runs() == 6).await;
+    gate.open();
+    for slow in slow {
+        slow.await.unwrap();
+    }
+    instance.layer.drain().await;
+    let counts =
+        ["first", "replayed", "mismatch", "refused", "conflict"].map(|end| count(&metrics, name, end));
+    assert_eq!(counts, [2, 1, 1, 1, 1], "{}", metrics.render());
+    assert_eq!(upstream.runs(), 6);
+    assert_eq!(instance.layer.in_flight(), 0);
+    assert!(metrics.render().contains("ichido_inflight 0"), "{}", metrics.render());
+}
+
+async fn what_was_observed_does_not_meet_what_is_enforced(store: Store) {
+    let upstream = Upstream::counting();
+    let observing = Instance::of(store.ledger().await, rules(observed()), &upstream);
+    let enforcing = Instance::new(&store, route(), &upstream).await;
+    observing.send(order("k")).await.is_first(201, "run 1");
+    observing.layer.drain().await;
+    enforcing.send(order("k")).await.is_first(201, "run 2");
+    enforcing.send(order("k")).await.is_again(201, "run 2");
+    observing.send(order("k")).await.is_first(201, "run 3");
+}
+
+/// A gauge that does not come back to zero is a leak.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_that_panics_is_counted_out_again() {
+    for route in [observed(), route(), Route { outage: ichido_http::Outage::Open, ..route() }] {
+        let upstream = Upstream::new(async |_| panic!("on purpose: every run panics"));
+        let faulty = Faulty::around(Store::memory().backend().await);
+        if route.outage == ichido_http::Outage::Open {
+            faulty.all(Way::Refused);
+        }
+        let ledger = ichido_ledger::Ledger::new(faulty, crate::support::quick());
+        let (instance, metrics) = metered(ledger, rules(route), &upstream);
+        assert_eq!(instance.send(order("k")).await.status, 500);
+        instance.layer.drain().await;
+        assert!(metrics.render().contains("ichido_inflight 0"), "{}", metrics.render());
+    }
+}

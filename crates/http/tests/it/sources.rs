@@ -1,0 +1,138 @@
+//! Keys that stand elsewhere than in the field of the draft.
+
+use http::Request;
+use ichido_http::{FingerprintRule, Route};
+
+use crate::support::{AnyBody, Instance, Store, Upstream, body, on_embedded_ledgers, post, route};
+
+on_embedded_ledgers! {
+    a_key_in_the_body_is_found_by_its_pointer,
+    a_number_in_the_body_is_a_key_of_all_its_digits,
+    a_template_joins_several_places,
+    fields_are_hashed_whatever_their_order,
+    the_whole_body_can_be_the_key,
+    sources_are_tried_in_order,
+    another_field_is_read_as_plain_text,
+    an_optional_key_in_the_body_may_be_missing_whoever_asks,
+}
+
+fn keyed_by(sources: &[&str]) -> Route {
+    let keys = sources.iter().map(|source| source.parse().unwrap()).collect();
+    Route { keys, fingerprint: FingerprintRule::None, ..route() }
+}
+
+fn unkeyed(content: &str) -> Request<AnyBody> {
+    Request::post("/events").body(body(content.to_owned())).unwrap()
+}
+
+async fn a_key_in_the_body_is_found_by_its_pointer(store: Store) {
+    let upstream = Upstream::counting();
+    let instance = Instance::new(&store, keyed_by(&["json:/event_id"]), &upstream).await;
+    instance.send(unkeyed(r#"{"event_id":"Ev1","try":1}"#)).await.is_first(201, "run 1");
+    instance.send(unkeyed(r#"{"try":2,"event_id":"Ev1"}"#)).await.is_again(201, "run 1");
+    instance.send(unkeyed(r#"{"event_id":"Ev2"}"#)).await.is_first(201, "run 2");
+    for without in ["{}", "", "[]", r#"{"event_id":null}"#, r#"{"event_id":{}}"#, r#"{"event_id":true}"#] {
+        instance.send(unkeyed(without)).await.is_problem(400, "key-missing");
+    }
+    instance.send(unkeyed(r#"{"event_id":""}"#)).await.is_problem(400, "key-invalid");
+    instance.send(unkeyed(r#"{"event_id":"a\nb"}"#)).await.is_problem(400, "key-invalid");
+    assert_eq!(upstream.calls()[0].body, r#"{"event_id":"Ev1","try":1}"#);
+    assert_eq!(upstream.runs(), 2);
+}
+
+async fn a_number_in_the_body_is_a_key_of_all_its_digits(store: Store) {
+    for (at, source) in ["json:/id", "template:{/id}-x", "fields:/id"].into_iter().enumerate() {
+        let upstream = Upstream::counting();
+        let instance = Instance::new(&store, keyed_by(&[source]), &upstream).await;
+        let event = |id: &str| {
+            let mut request = unkeyed(&format!("{{\"id\":{id}}}"));
+            *request.uri_mut() = format!("/events/{at}").parse().unwrap();
+            request
+        };
+        let ids = [
+            "17",
+            "9007199254740993",
+            "9007199254740992",
+            "18446744073709551617",
+            "18446744073709551616",
+            "0.1",
+        ];
+        for (at, id) in ids.into_iter().enumerate() {
+            instance.send(event(id)).await.is_first(201, &format!("run {}", at + 1));
+        }
+        for (at, id) in ids.into_iter().enumerate() {
+            instance.send(event(id)).await.is_again(201, &format!("run {}", at + 1));
+        }
+        instance.send(event("17.0")).await.is_again(201, "run 1");
+    }
+}
+
+async fn a_template_joins_several_places(store: Store) {
+    let upstream = Upstream::counting();
+    let slack = keyed_by(&["json:/event_id", "template:{/event/files/0/id}_{/event/ts}"]);
+    let instance = Instance::new(&store, slack, &upstream).await;
+    let event = |ts: &str| unkeyed(&format!(r#"{{"event":{{"files":[{{"id":"F9"}}],"ts":"{ts}"}}}}"#));
+    instance.send(event("1.2")).await.is_first(201, "run 1");
+    instance.send(event("1.2")).await.is_again(201, "run 1");
+    instance.send(event("1.3")).await.is_first(201, "run 2");
+    instance.send(unkeyed(r#"{"event":{"ts":"1.2"}}"#)).await.is_problem(400, "key-missing");
+}
+
+async fn fields_are_hashed_whatever_their_order(store: Store) {
+    let upstream = Upstream::counting();
+    let instance = Instance::new(&store, keyed_by(&["fields:/user,/cart"]), &upstream).await;
+    instance.send(unkeyed(r#"{"user":1,"cart":{"a":1,"b":2},"t":1}"#)).await.is_first(201, "run 1");
+    instance.send(unkeyed(r#"{"t":2,"cart":{"b":2,"a":1},"user":1}"#)).await.is_again(201, "run 1");
+    instance.send(unkeyed(r#"{"user":1,"cart":{"a":1,"b":3}}"#)).await.is_first(201, "run 2");
+    instance.send(unkeyed(r#"{"user":1}"#)).await.is_first(201, "run 3");
+    instance.send(unkeyed(r#"{"user":1,"cart":null}"#)).await.is_first(201, "run 4");
+    instance.send(unkeyed(r#"{"t":1}"#)).await.is_problem(400, "key-missing");
+}
+
+async fn the_whole_body_can_be_the_key(store: Store) {
+    let upstream = Upstream::counting();
+    let instance = Instance::new(&store, keyed_by(&["body"]), &upstream).await;
+    instance.send(unkeyed("a")).await.is_first(201, "run 1");
+    instance.send(unkeyed("a")).await.is_again(201, "run 1");
+    instance.send(unkeyed("b")).await.is_first(201, "run 2");
+    instance.send(unkeyed("")).await.is_first(201, "run 3");
+    instance.send(unkeyed("")).await.is_again(201, "run 3");
+}
+
+async fn sources_are_tried_in_order(store: Store) {
+    let upstream = Upstream::counting();
+    let instance = Instance::new(&store, keyed_by(&["json:/id", "header:Idempotency-Key"]), &upstream).await;
+    instance.send(post("/events", "header", r#"{"id":"body"}"#)).await.is_first(201, "run 1");
+    instance.send(unkeyed(r#"{"id":"body"}"#)).await.is_again(201, "run 1");
+    instance.send(post("/events", "header", "{}")).await.is_first(201, "run 2");
+    let instance = Instance::new(&store, keyed_by(&["header:Idempotency-Key", "json:/id"]), &upstream).await;
+    instance.send(post("/events", "header", r#"{"id":"body"}"#)).await.is_again(201, "run 2");
+    instance.send(unkeyed(r#"{"id":"body"}"#)).await.is_again(201, "run 1");
+}
+
+async fn another_field_is_read_as_plain_text(store: Store) {
+    let upstream = Upstream::counting();
+    let instance = Instance::new(&store, keyed_by(&["header:X-GitHub-Delivery"]), &upstream).await;
+    let with =
+        |value: &str| Request::post("/events").header("x-github-delivery", value).body(body("x")).unwrap();
+    instance.send(with("a, b (c)")).await.is_first(201, "run 1");
+    instance.send(with("a, b (c)")).await.is_again(201, "run 1");
+    let mut twice = with("a");
+    twice.headers_mut().append("x-github-delivery", "b".parse().unwrap());
+    instance.send(twice).await.is_problem(400, "key-invalid");
+}
+
+/// A browser's request carries cookies; without a key there is nobody whose answer could be mistaken for another's.
+async fn an_optional_key_in_the_body_may_be_missing_whoever_asks(store: Store) {
+    let upstream = Upstream::counting();
+    let route = Route { required: false, ..keyed_by(&["json:/id"]) };
+    let instance = Instance::new(&store, route, &upstream).await;
+    let with_cookie = |content: &str| {
+        let mut request = unkeyed(content);
+        request.headers_mut().insert("cookie", "sid=1".parse().unwrap());
+        request
+    };
+    instance.send(with_cookie("{}")).await.is_first(201, "run 1");
+    instance.send(with_cookie(r#"{"id":"k"}"#)).await.is_problem(400, "tenant-unknown");
+    assert_eq!(upstream.runs(), 1);
+}

@@ -1,0 +1,28 @@
+//! A wall clock that jumps, beside a steady clock that does not.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use ichido_core::{Clock, SystemClock, Timestamp};
+
+#[derive(Debug, Default)]
+pub(crate) struct Jumping {
+    system: SystemClock,
+    ahead_ms: AtomicI64,
+}
+
+impl Jumping {
+    pub(crate) fn jump(&self, ahead_ms: i64) {
+        self.ahead_ms.fetch_add(ahead_ms, Ordering::SeqCst);
+    }
+}
+
+impl Clock for Jumping {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.system.now().0.saturating_add_signed(self.ahead_ms.load(Ordering::SeqCst)))
+    }
+
+    fn steady(&self) -> Duration {
+        self.system.steady()
+    }
+}

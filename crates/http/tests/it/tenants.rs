@@ -1,0 +1,96 @@
+//! Whose key it is.
+
+use http::request::Parts;
+use ichido_http::{Rules, Tenant, TenantError, TenantOf};
+use std::sync::Arc;
+
+use crate::support::{AnyBody, Instance, Store, Upstream, on_embedded_ledgers, order, route, rules};
+
+on_embedded_ledgers! {
+    two_callers_with_one_key_do_not_see_each_others_answers,
+    cookies_without_a_tenant_are_refused,
+    a_cookie_can_name_the_tenant,
+    all_callers_can_share_their_keys,
+    a_tenant_of_the_programs_own_is_believed_or_refused,
+    no_secret_reaches_the_ledger,
+}
+
+fn with(name: &'static str, value: &str) -> http::Request<AnyBody> {
+    let mut request = order("k");
+    request.headers_mut().insert(name, value.parse().unwrap());
+    request
+}
+
+async fn two_callers_with_one_key_do_not_see_each_others_answers(store: Store) {
+    let instance = Instance::new(&store, route(), &Upstream::counting()).await;
+    instance.send(with("authorization", "Bearer alice")).await.is_first(201, "run 1");
+    instance.send(with("authorization", "Bearer bob")).await.is_first(201, "run 2");
+    instance.send(order("k")).await.is_first(201, "run 3");
+    instance.send(with("authorization", "Bearer alice")).await.is_again(201, "run 1");
+    instance.send(with("authorization", "Bearer bob")).await.is_again(201, "run 2");
+    instance.send(order("k")).await.is_again(201, "run 3");
+}
+
+async fn cookies_without_a_tenant_are_refused(store: Store) {
+    let upstream = Upstream::counting();
+    let instance = Instance::new(&store, route(), &upstream).await;
+    instance.send(with("cookie", "sid=1")).await.is_problem(400, "tenant-unknown");
+    let mut both = with("cookie", "sid=1");
+    both.headers_mut().insert("authorization", "Bearer alice".parse().unwrap());
+    instance.send(both).await.is_first(201, "run 1");
+    assert_eq!(upstream.runs(), 1);
+}
+
+async fn a_cookie_can_name_the_tenant(store: Store) {
+    let rules = Rules { tenant: Tenant::Cookie("sid".to_owned()), ..rules(route()) };
+    let instance = Instance::of(store.ledger().await, rules, &Upstream::counting());
+    instance.send(with("cookie", "theme=dark; sid=1")).await.is_first(201, "run 1");
+    instance.send(with("cookie", "sid=2; theme=dark")).await.is_first(201, "run 2");
+    instance.send(with("cookie", "sid=1")).await.is_again(201, "run 1");
+    instance.send(with("cookie", "theme=dark; xsid=1")).await.is_problem(400, "tenant-unknown");
+}
+
+async fn all_callers_can_share_their_keys(store: Store) {
+    let rules = Rules { tenant: Tenant::None, ..rules(route()) };
+    let instance = Instance::of(store.ledger().await, rules, &Upstream::counting());
+    instance.send(with("authorization", "Bearer alice")).await.is_first(201, "run 1");
+    instance.send(with("cookie", "sid=1")).await.is_again(201, "run 1");
+}
+
+#[derive(Debug)]
+struct Subject;
+
+impl TenantOf for Subject {
+    fn tenant(&self, parts: &Parts) -> Result<Option<String>, TenantError> {
+        match parts.headers.get("x-subject").map(|subject| subject.to_str().unwrap()) {
+            Some("forged") => Err(TenantError::Unverified("the token is forged".to_owned())),
+            other => Ok(other.map(ToOwned::to_owned)),
+        }
+    }
+
+    fn describe(&self) -> String {
+        "the subject".to_owned()
+    }
+}
+
+async fn a_tenant_of_the_programs_own_is_believed_or_refused(store: Store) {
+    let upstream = Upstream::counting();
+    let rules = Rules { tenant: Tenant::Custom(Arc::new(Subject)), ..rules(route()) };
+    let instance = Instance::of(store.ledger().await, rules, &upstream);
+    instance.send(with("x-subject", "alice")).await.is_first(201, "run 1");
+    instance.send(with("x-subject", "bob")).await.is_first(201, "run 2");
+    let forged = instance.send(with("x-subject", "forged")).await;
+    forged.is_problem(401, "tenant-unknown");
+    assert!(forged.headers.contains_key("www-authenticate"));
+    assert_eq!(upstream.runs(), 2);
+}
+
+async fn no_secret_reaches_the_ledger(store: Store) {
+    let instance = Instance::new(&store, route(), &Upstream::counting()).await;
+    let mut request = with("authorization", "Bearer hunter2");
+    *request.uri_mut() = "/orders?token=hunter2".parse().unwrap();
+    instance.send(request).await.is_first(201, "run 1");
+    let listed = instance.listed().await;
+    assert_eq!(listed.len(), 1);
+    assert!(!format!("{listed:?}").contains("hunter2"));
+}

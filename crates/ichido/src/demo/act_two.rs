@@ -1,0 +1,300 @@
+//! The demo's second act: the gateway before an orders API that loses answers and is killed. Its callers retry each
+//! order until they know how it ended, some of them twice at once, and always with the same key.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde::Serialize;
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::process::{Child, Command};
+use tokio::task::JoinSet;
+
+use super::judge::Effects;
+use crate::exit::Failure;
+use crate::output;
+
+/// Callers at once, and how often each asks for its order before it gives up.
+const CALLERS: usize = 16;
+const TRIES: u32 = 40;
+const PAUSE: Duration = Duration::from_millis(25);
+/// No child may take longer to start.
+const START: Duration = Duration::from_secs(20);
+const ACT_LIMIT: Duration = Duration::from_secs(120);
+
+/// What the second act showed.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Verdict {
+    orders: u32,
+    requests: u32,
+    effects: u32,
+    first_answers: u32,
+    replays: u32,
+    conflicts: u32,
+    unreachable: u32,
+    answers_lost: u32,
+    in_doubt: u32,
+    ended_done: u32,
+    pub(super) broken: Vec<String>,
+}
+
+/// How a caller's order ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Done,
+    InDoubt,
+    GivenUp,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    requests: AtomicU32,
+    first: AtomicU32,
+    replays: AtomicU32,
+    conflicts: AtomicU32,
+    unreachable: AtomicU32,
+    lost: AtomicU32,
+}
+
+/// Plays the act with so many orders.
+pub(super) async fn play(dir: &Path, orders: u32) -> Result<Verdict, Failure> {
+    tokio::time::timeout(ACT_LIMIT, act(dir, orders))
+        .await
+        .map_err(|_| Failure::internal("the demo's second act did not end"))?
+}
+
+async fn act(dir: &Path, orders: u32) -> Result<Verdict, Failure> {
+    let log = dir.join("orders.log");
+    let mut api = Api::start(&log, SocketAddr::from(([127, 0, 0, 1], 0))).await?;
+    let gateway = start_gateway(dir, api.address).await?;
+    let counts = Arc::new(Counts::default());
+    let mut callers = JoinSet::new();
+    let next = Arc::new(AtomicU32::new(0));
+    let client = Client::builder(TokioExecutor::new()).build_http();
+    for _ in 0..CALLERS {
+        let caller = Caller { client: client.clone(), gateway: gateway.address, counts: counts.clone() };
+        let next = next.clone();
+        callers.spawn(async move {
+            let mut ends = Vec::new();
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= orders {
+                    return ends;
+                }
+                ends.push((number, caller.order(number).await));
+            }
+        });
+    }
+    // In the middle of it the API dies, without a word, and comes back.
+    while next.load(Ordering::Relaxed) < orders / 2 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    api = api.kill_and_start_again(&log).await?;
+    let ends: Vec<(u32, End)> = callers.join_all().await.into_iter().flatten().collect();
+    drop((gateway, api));
+    Ok(judge(orders, &ends, &Effects::read(&log)?, &counts))
+}
+
+fn name(number: u32) -> String {
+    format!("shop-{number:05}")
+}
+
+fn judge(orders: u32, ends: &[(u32, End)], effects: &Effects, counts: &Counts) -> Verdict {
+    let read = |count: &AtomicU32| count.load(Ordering::Relaxed);
+    let ended = |wanted: End| {
+        u32::try_from(ends.iter().filter(|(_, end)| *end == wanted).count()).unwrap_or(u32::MAX)
+    };
+    let mut broken = Vec::new();
+    for (number, end) in ends {
+        let (name, times) = (name(*number), effects.count(&name(*number)));
+        match end {
+            _ if times > 1 => broken.push(format!("{name} was ordered {times} times")),
+            End::Done if times == 0 => broken.push(format!("{name} was answered, but never ordered")),
+            End::GivenUp => broken.push(format!("{name} got no answer in {TRIES} tries")),
+            End::Done | End::InDoubt => {}
+        }
+    }
+    Verdict {
+        orders,
+        requests: read(&counts.requests),
+        effects: (0..orders).map(|number| effects.count(&name(number))).sum(),
+        first_answers: read(&counts.first),
+        replays: read(&counts.replays),
+        conflicts: read(&counts.conflicts),
+        unreachable: read(&counts.unreachable),
+        answers_lost: read(&counts.lost),
+        in_doubt: ended(End::InDoubt),
+        ended_done: ended(End::Done),
+        broken,
+    }
+}
+
+struct Caller {
+    client: Client<HttpConnector, Full<Bytes>>,
+    gateway: SocketAddr,
+    counts: Arc<Counts>,
+}
+
+impl Caller {
+    /// Asks until the end is known. Every fourth order is asked for twice at once, as by an impatient hand.
+    async fn order(&self, number: u32) -> End {
+        for _ in 0..TRIES {
+            let end = match number % 4 {
+                0 => {
+                    let (one, other) = tokio::join!(self.ask(number), self.ask(number));
+                    one.or(other)
+                }
+                _ => self.ask(number).await,
+            };
+            match end {
+                Some(end) => return end,
+                None => tokio::time::sleep(PAUSE).await,
+            }
+        }
+        End::GivenUp
+    }
+
+    async fn ask(&self, number: u32) -> Option<End> {
+        self.counts.requests.fetch_add(1, Ordering::Relaxed);
+        let count = |count: &AtomicU32| {
+            count.fetch_add(1, Ordering::Relaxed);
+        };
+        let request = Request::post(format!("http://{}/orders", self.gateway))
+            .header("idempotency-key", format!("\"{}\"", name(number)))
+            .body(Full::from(name(number)))
+            .ok()?;
+        let response = self.client.request(request).await.ok()?;
+        let (status, replayed) = (response.status(), response.headers().contains_key("idempotency-replayed"));
+        let body = response.into_body().collect().await.ok()?.to_bytes();
+        let problem = String::from_utf8_lossy(&body).into_owned();
+        match status {
+            StatusCode::CREATED => {
+                count(if replayed { &self.counts.replays } else { &self.counts.first });
+                Some(End::Done)
+            }
+            StatusCode::CONFLICT if problem.contains("/in-doubt") => Some(End::InDoubt),
+            StatusCode::CONFLICT => {
+                count(&self.counts.conflicts);
+                None
+            }
+            StatusCode::BAD_GATEWAY if problem.contains("/upstream-unreachable") => {
+                count(&self.counts.unreachable);
+                None
+            }
+            _ => {
+                count(&self.counts.lost);
+                None
+            }
+        }
+    }
+}
+
+/// A child process with the address that it printed.
+struct Started {
+    address: SocketAddr,
+    _child: Child,
+}
+
+async fn start_gateway(dir: &Path, upstream: SocketAddr) -> Result<Started, Failure> {
+    let mut command = myself()?;
+    command.current_dir(dir).env("LOG_LEVEL", "error");
+    command.args(["gateway", "--listen", "127.0.0.1:0", "--admin", "off", "--ledger", "file:gateway-ledger"]);
+    command.args(["--upstream", &format!("http://{upstream}")]).stderr(Stdio::piped()).stdout(Stdio::null());
+    let mut child =
+        command.spawn().map_err(|error| Failure::internal(format!("starting the gateway: {error}")))?;
+    let stderr = child.stderr.take().ok_or_else(|| Failure::internal("the gateway has no output"))?;
+    let address = address_in(stderr, "listening on http://").await?;
+    Ok(Started { address, _child: child })
+}
+
+/// The orders API as a process of its own.
+struct Api {
+    address: SocketAddr,
+    child: Child,
+}
+
+impl Api {
+    async fn start(log: &Path, listen: SocketAddr) -> Result<Self, Failure> {
+        let mut command = myself()?;
+        command.arg("demo-orders").arg("--effects").arg(log).arg("--listen").arg(listen.to_string());
+        command.stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command
+            .spawn()
+            .map_err(|error| Failure::internal(format!("starting the orders API: {error}")))?;
+        let stdout = child.stdout.take().ok_or_else(|| Failure::internal("the orders API has no output"))?;
+        Ok(Self { address: address_in(stdout, "").await?, child })
+    }
+
+    async fn kill_and_start_again(mut self, log: &Path) -> Result<Self, Failure> {
+        self.child.kill().await.map_err(|error| Failure::internal(format!("kill -9: {error}")))?;
+        Self::start(log, self.address).await
+    }
+}
+
+fn myself() -> Result<Command, Failure> {
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::internal(format!("finding this program: {error}")))?;
+    let mut command = Command::new(program);
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    for name in [
+        "ICHIDO_CONFIG",
+        "ICHIDO_LEDGER_URL",
+        "ICHIDO_GATEWAY_UPSTREAM",
+        "ICHIDO_GATEWAY_LISTEN",
+        "ICHIDO_ADMIN_LISTEN",
+    ] {
+        command.env_remove(name);
+    }
+    Ok(command)
+}
+
+/// Reads lines until one has the words, and the address behind them. What comes after is read and dropped.
+async fn address_in(
+    output: impl AsyncRead + Unpin + Send + 'static,
+    words: &str,
+) -> Result<SocketAddr, Failure> {
+    let mut lines = BufReader::new(output).lines();
+    let reading = async {
+        while let Ok(Some(line)) = lines.next_line().await {
+            let rest = line.split_once(words).map(|(_, rest)| rest);
+            if let Some(address) = rest.and_then(|rest| rest.split([',', ' ']).next()?.parse().ok()) {
+                return Some(address);
+            }
+        }
+        None
+    };
+    let address = tokio::time::timeout(START, reading).await.ok().flatten();
+    let address = address.ok_or_else(|| Failure::internal("a process of the demo did not start"))?;
+    tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+    Ok(address)
+}
+
+impl Verdict {
+    pub(super) fn print(&self) {
+        let mut table = output::table(&["at the gateway", "how many"]);
+        for (what, count) in [
+            ("orders asked for", self.orders),
+            ("requests sent", self.requests),
+            ("orders made (the log of the API)", self.effects),
+            ("answered by the API", self.first_answers),
+            ("repeats answered from the ledger", self.replays),
+            ("repeats told that the first is under way", self.conflicts),
+            ("told that the API was not there (nothing done)", self.unreachable),
+            ("told that the answer was lost", self.answers_lost),
+            ("orders that ended known", self.ended_done),
+            ("orders in doubt: said so, not made again", self.in_doubt),
+        ] {
+            table.add_row([what.to_owned(), count.to_string()]);
+        }
+        println!("{table}");
+    }
+}

@@ -1,0 +1,93 @@
+//! The orders API through the layer: the same order on a repeat, 422 for another quantity, 409 while it runs, 400
+//! without a key.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "what is unexpected fails the test")]
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+
+#[path = "../../../crates/ichido/tests/it/support/http.rs"]
+#[allow(dead_code, reason = "shared with the tests of the gateway")]
+mod http;
+
+use http::{post, send};
+
+struct Orders {
+    child: Child,
+    address: SocketAddr,
+    _dir: tempfile::TempDir,
+}
+
+impl Orders {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_orders"))
+            .current_dir(dir.path())
+            .env("ORDERS_LISTEN", "127.0.0.1:0")
+            .env_remove("ORDERS_LEDGER")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().rsplit(' ').next().unwrap().parse().unwrap();
+        Self { child, address, _dir: dir }
+    }
+}
+
+impl Drop for Orders {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const ORDER: &str =
+    r#"{"customerId":"C123","items":[{"productId":"P001","qty":2},{"productId":"P777","qty":1}]}"#;
+
+#[test]
+fn the_same_key_gives_the_same_order() {
+    let orders = Orders::start();
+    let first = post(orders.address, "/orders", "\"8e03978e-40d5-43e8-bc93-6894a57f9324\"", ORDER);
+    assert_eq!((first.status, &first.json()["pieces"]), (201, &3.into()));
+    let again = post(orders.address, "/orders", "\"8e03978e-40d5-43e8-bc93-6894a57f9324\"", ORDER);
+    assert_eq!((again.status, &again.json()["orderId"]), (201, &first.json()["orderId"]));
+    assert!(again.is_replay() && !first.is_replay());
+    let other = post(orders.address, "/orders", "\"another\"", ORDER);
+    assert_ne!(other.json()["orderId"], first.json()["orderId"]);
+}
+
+#[test]
+fn another_quantity_under_the_same_key_is_422() {
+    let orders = Orders::start();
+    assert_eq!(post(orders.address, "/orders", "\"k\"", ORDER).status, 201);
+    let other = post(orders.address, "/orders", "\"k\"", &ORDER.replace("\"qty\":2", "\"qty\":3"));
+    assert_eq!((other.status, other.problem().as_str()), (422, "key-reused"));
+}
+
+#[test]
+fn while_the_order_is_made_a_repeat_is_409() {
+    let orders = Orders::start();
+    let answers: Vec<_> = std::thread::scope(|scope| {
+        let calls: Vec<_> =
+            (0..8).map(|_| scope.spawn(|| post(orders.address, "/orders", "\"k\"", ORDER))).collect();
+        calls.into_iter().map(|call| call.join().unwrap()).collect()
+    });
+    assert_eq!(answers.iter().filter(|answer| answer.status == 201 && !answer.is_replay()).count(), 1);
+    let conflicts: Vec<_> = answers.iter().filter(|answer| answer.status == 409).collect();
+    assert!(!conflicts.is_empty(), "{answers:?}");
+    assert!(
+        conflicts
+            .iter()
+            .all(|answer| answer.problem() == "in-flight" && answer.header("retry-after").is_some())
+    );
+}
+
+#[test]
+fn without_a_key_it_is_400() {
+    let orders = Orders::start();
+    let missing =
+        send(orders.address, "POST", "/orders", &[("Content-Type", "application/json")], ORDER.as_bytes());
+    assert_eq!((missing.status, missing.problem().as_str()), (400, "key-missing"));
+}
