@@ -18,10 +18,7 @@ fn each_effect_ran_once_through_a_kill() {
     let count = |name: &str| gateway[name].as_u64().unwrap();
     assert_eq!(count("ended_done") + count("in_doubt"), 120, "{gateway}");
     assert!(count("effects") <= 120 && count("effects") >= count("ended_done"), "{gateway}");
-    assert!(
-        count("in_doubt") > 0 && count("replays") + count("conflicts") > 0,
-        "there was trouble: {gateway}"
-    );
+    assert!(count("in_doubt") > 0 && count("replays") > 0, "there was trouble: {gateway}");
     assert!(std::fs::read_dir(dir.path()).unwrap().next().is_none(), "nothing is left behind");
 }
 
@@ -29,7 +26,7 @@ fn each_effect_ran_once_through_a_kill() {
 fn the_story_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let text = ok(dir.path(), &["demo", "--keys", "50", "--workers", "16"]);
-    for words in ["kill -9", "in doubt", "the gateway before an orders API", "Each effect ran once."] {
+    for words in ["kill -9", "in doubt", "the gateway before an orders API", "No effect ran twice"] {
         assert!(text.contains(words), "{words:?} is not in {text}");
     }
 }
