@@ -1,6 +1,9 @@
 //! Keyed requests: claimed, run once in a task of their own, answered.
 
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::task::Poll;
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -110,7 +113,7 @@ where
     let (reply, answer) = oneshot::channel();
     let (tasks, policy_path) = (shared.tasks.clone(), shared.rules.policy_path.clone());
     let job = Job { shared, trace, ready };
-    tasks.spawn(async move {
+    let mut work = Box::pin(tasks.track_future(async move {
         // Both are given back even if the service panics.
         let (_counted, _slot) = (job.shared.meters.begin(), slot);
         if observed {
@@ -118,7 +121,12 @@ where
         } else {
             claim(job, inner, reply).await;
         }
-    });
+    }));
+    // What need not wait needs no task of its own: a repeat is answered here. What must wait must not end with its caller.
+    let begun = poll_fn(|cx| Poll::Ready(catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))))).await;
+    if let Ok(Poll::Pending) = begun {
+        tokio::spawn(work);
+    }
     answer.await.unwrap_or_else(|_| {
         let problem = Problem::new(Kind::HandlerFailed, "the request was given up");
         Ok(problem.into_response(&policy_path))

@@ -5,6 +5,7 @@
 
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
@@ -15,6 +16,8 @@ use crate::exit::Failure;
 pub(crate) const AUDIT: &str = "ichido::audit";
 /// What may wait to be written.
 const WAITING_BYTES: usize = 8 << 20;
+/// Lines of one moment are written together: to wake a thread for each takes longer than to make it.
+const GATHER: Duration = Duration::from_millis(5);
 
 /// Who reads the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +88,9 @@ impl Lines {
             while waiting.bytes.is_empty() {
                 waiting = self.0.1.wait(waiting).unwrap_or_else(PoisonError::into_inner);
             }
+            drop(waiting);
+            std::thread::sleep(GATHER);
+            let mut waiting = self.lock();
             std::mem::swap(&mut waiting.bytes, &mut batch);
             let dropped = std::mem::take(&mut waiting.dropped);
             waiting.writing = true;
@@ -144,7 +150,7 @@ impl Drop for Flush {
                 .0
                 .0
                 .1
-                .wait_timeout(waiting, std::time::Duration::from_secs(1))
+                .wait_timeout(waiting, Duration::from_secs(1))
                 .unwrap_or_else(PoisonError::into_inner);
             waiting = lock;
         }

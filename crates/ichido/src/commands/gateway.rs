@@ -24,9 +24,11 @@ pub(crate) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
     };
     let gateway = settings.gateway(&flags)?;
     let needed = gateway.ready_needs_upstream.then(|| gateway.upstream.clone());
-    let meters = install_meters()?;
+    let admin_at = Some(args.admin.as_deref().unwrap_or(ADMIN)).filter(|text| *text != "off");
+    // Where nobody can ask, nothing is counted: histograms that nobody folds would grow without end.
+    let meters = admin_at.map(|_| install_meters()).transpose()?;
     let bound = Bound::bind(gateway).await?;
-    let admin = bind_admin(args.admin.as_deref().unwrap_or(ADMIN)).await?;
+    let admin = bind_admin(admin_at).await?;
     let stop = shutdown::on_signals()?;
     let ledger = open(&settings.ledger, admin.as_ref().map(admin::Bound::reach)).await?;
     let start_line = format!(
@@ -46,7 +48,7 @@ pub(crate) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
         );
     }
     let readiness = readiness(&ledger, gateway.journal(), needed);
-    let serving_admin = admin.map(|admin| {
+    let serving_admin = admin.zip(meters).map(|(admin, meters)| {
         let admin_stop = tokio_util::sync::CancellationToken::new();
         let parts = Admin { ledger: ledger.clone(), readiness, meters };
         (tokio::spawn(admin.serve(parts, admin_stop.clone())), admin_stop)
@@ -60,10 +62,8 @@ pub(crate) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
     ledger.close().await.map_err(|error| settings.ledger.failed(error))
 }
 
-async fn bind_admin(text: &str) -> Result<Option<admin::Bound>, Failure> {
-    if text == "off" {
-        return Ok(None);
-    }
+async fn bind_admin(text: Option<&str>) -> Result<Option<admin::Bound>, Failure> {
+    let Some(text) = text else { return Ok(None) };
     Ok(Some(admin::Bound::bind(address("--admin", text)?, AdminToken::from_env()?).await?))
 }
 
