@@ -16,6 +16,7 @@ pub(crate) struct Process {
     pub(crate) child: Child,
     /// What it said on standard error.
     pub(crate) said: Arc<Mutex<String>>,
+    reader: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Process {
@@ -24,14 +25,14 @@ impl Process {
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let said = Arc::new(Mutex::new(String::new()));
         let (stderr, words) = (child.stderr.take().unwrap(), said.clone());
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
                 let mut words = words.lock().unwrap();
                 words.push_str(&line);
                 words.push('\n');
             }
         });
-        Self { child, said }
+        Self { child, said, reader: Some(reader) }
     }
 
     pub(crate) fn said(&self) -> String {
@@ -48,11 +49,12 @@ impl Process {
         assert!(status.unwrap().success());
     }
 
-    /// Waits for its end.
+    /// Waits for its end, and for its last words.
     pub(crate) fn ended(&mut self) -> i32 {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
+                self.reader.take().into_iter().for_each(|reader| reader.join().unwrap());
                 return status.code().unwrap_or(-1);
             }
             assert!(Instant::now() < deadline, "it does not end; it said: {}", self.said());
