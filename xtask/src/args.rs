@@ -10,7 +10,7 @@ Usage: cargo xtask COMMAND
 
   test [-- ARGS]           start the real servers, run every test with cargo (ARGS go to cargo test), stop them
   servers [-- COMMAND]     start the same servers and run COMMAND with their addresses, or wait for the end of input
-  bench NAME [-- ARGS]     run a benchmark against a durable server; NAME: ledger
+  bench NAME [-- ARGS]     run a benchmark beside real servers; NAME: ledger, gateway
   ci                       formatting, lints, tests
   deny                     check licences, bans, sources and advisories with cargo-deny
 
@@ -35,6 +35,8 @@ pub(crate) enum Invocation {
 pub(crate) enum Bench {
     /// Claims per second of every ledger backend.
     Ledger,
+    /// Requests per second of the gateway, beside other proxies.
+    Gateway,
 }
 
 /// The operator asked for something that cannot be had as things are: exit code 2, and no work was done.
@@ -79,11 +81,12 @@ impl Invocation {
 }
 
 impl Bench {
-    const KNOWN: &str = "ledger";
+    const KNOWN: &str = "ledger, gateway";
 
     fn parse(name: &str) -> Result<Self> {
         match name {
             "ledger" => Ok(Self::Ledger),
+            "gateway" => Ok(Self::Gateway),
             other => bail!(Refusal(format!("unknown bench `{other}`; known: {}", Self::KNOWN))),
         }
     }

@@ -50,7 +50,7 @@ pub(crate) fn fetch() -> Result<()> {
     if home.exists() {
         fs::remove_dir_all(home)?;
     }
-    let made = quietly(Command::new("python3").args(["-m", "venv"]).arg(home)).and_then(|()| {
+    let made = quietly(Command::new("python3").args(["-m", "venv"]).arg(home)).and_then(|_| {
         let pip = [
             "-m",
             "pip",

@@ -14,7 +14,7 @@ use crate::rules::{FingerprintRule, InDoubt, InFlight, Mode, Route, Rules};
 
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a;background:#fff}\
 table{border-collapse:collapse;width:100%;margin:1rem 0}th,td{text-align:left;vertical-align:top;padding:.4rem .6rem;border-bottom:1px solid #ccc}\
-code{background:#f2f2f2;padding:.1rem .25rem;border-radius:3px;overflow-wrap:anywhere}.scroll{overflow-x:auto}:target{background:#fff3c4}\
+code{background:#f2f2f2;padding:.1rem .25rem;border-radius:3px;overflow-wrap:anywhere}td code{white-space:nowrap}.scroll{overflow-x:auto}:target{background:#fff3c4}\
 @media(prefers-color-scheme:dark){body{color:#eee;background:#161616}code{background:#2a2a2a}th,td{border-color:#444}:target{background:#4a3d00}a{color:#8ab4f8}}";
 
 /// The published rules, written once.

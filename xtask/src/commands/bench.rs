@@ -1,7 +1,8 @@
-//! `cargo xtask bench`: benchmarks that want a server with its feet on a real disk.
+//! `cargo xtask bench`: benchmarks that want a server beside them.
 //!
-//! A claim is only worth comparing if it survives a power cut, so the Redis to compare with syncs every write, on the
-//! disk that holds the build and not on a file system in memory.
+//! A claim is only worth comparing if it survives a power cut, so the Redis that the ledger is compared with syncs every
+//! write, on the disk that holds the build and not on a file system in memory. The gateway's Redis is its ledger, and is
+//! as fast as Redis is.
 
 use std::env;
 
@@ -10,26 +11,49 @@ use anyhow::Result;
 use crate::args::Bench;
 use crate::install::Missing;
 use crate::phase::Phase;
+use crate::process::{Signal, Tied};
 use crate::servers::Fleet;
 use crate::workspace::{self, cargo};
 
 const REDIS_URL: &str = "ICHIDO_BENCH_REDIS_URL";
 
-/// Runs one benchmark with `extra` arguments for cargo.
+/// Runs one benchmark with `extra` arguments for it.
 pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
-    let mut command = match bench {
-        Bench::Ledger => cargo(&["bench", "--bench", "ledger", "-p", "ichido-ledger", "--all-features"]),
-    };
-    command.args(extra);
-    if env::var_os(REDIS_URL).is_some_and(|url| !url.is_empty()) {
-        return workspace::run(&mut command);
-    }
-
+    let given = env::var_os(REDIS_URL).is_some_and(|url| !url.is_empty());
     let mut missing = Missing::default();
-    missing.program("redis-server", "redis-server");
+    if bench == Bench::Gateway {
+        missing.program("wrk", "wrk");
+        missing.program("nginx", "nginx");
+    }
+    if !given {
+        missing.program("redis-server", "redis-server");
+    }
     missing.must_be_installable()?;
     missing.install()?;
-    let fleet = Fleet::start_durable_redis(REDIS_URL)?;
+    let mut command = match bench {
+        Bench::Ledger => {
+            cargo(&["bench", "--bench", "ledger", "-p", "ichido-ledger", "--all-features", "--"])
+        }
+        Bench::Gateway => {
+            let code =
+                workspace::run(&mut cargo(&["build", "--release", "-p", "ichido", "-p", "ichido-bench"]))?;
+            if code != 0 {
+                return Ok(code);
+            }
+            let target = workspace::target();
+            let mut program = Tied::new(target.join("release/gateway-bench"), Signal::Term).command;
+            program.current_dir(target);
+            program
+        }
+    };
+    command.args(extra);
+    if given {
+        return workspace::run(&mut command);
+    }
+    let fleet = match bench {
+        Bench::Ledger => Fleet::start_durable_redis(REDIS_URL)?,
+        Bench::Gateway => Fleet::start_plain_redis(REDIS_URL)?,
+    };
     let phase = Phase::begin("benchmark has run");
     let code = workspace::run(command.envs(fleet.environment().iter().map(|(name, value)| (name, value))))?;
     phase.end();

@@ -71,6 +71,15 @@ impl Fleet {
         Ok(fleet)
     }
 
+    /// Starts one Redis in memory, for benchmarks.
+    pub(crate) fn start_plain_redis(variable: &'static str) -> Result<Self> {
+        let mut fleet = Self::empty(Temporary::directory(&env::temp_dir())?);
+        let [port] = free_ports()?;
+        let redis = redis::start_plain(port, fleet.scratch.path())?;
+        fleet.join(variable, redis)?;
+        Ok(fleet)
+    }
+
     pub(crate) fn environment(&self) -> &Environment {
         &self.environment
     }

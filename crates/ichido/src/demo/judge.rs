@@ -121,7 +121,7 @@ impl Verdict {
     pub(super) fn conclude(&self) {
         println!();
         if self.broken.is_empty() {
-            println!("Each effect ran once.");
+            println!("No effect ran twice, and what nobody can know was said to be in doubt.");
         } else {
             for line in &self.broken {
                 println!("BROKEN: {line}");

@@ -49,7 +49,7 @@ pub(crate) async fn run(args: &DemoArgs) -> Result<(), Failure> {
     if !args.json {
         verdict.print();
     }
-    story.say("\nNow over HTTP: the gateway before an orders API that loses every third answer and is killed with -9 in the middle.");
+    story.say("now over HTTP: the gateway before an orders API that loses every third answer and is killed with -9 in the middle.");
     let act_two = act_two::play(&dir, args.keys).await?;
     verdict.broken.extend(act_two.broken.iter().cloned());
     if args.json {

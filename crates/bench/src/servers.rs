@@ -1,0 +1,118 @@
+//! What the gateway is compared with, each in a process of its own that ends with the benchmark.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io::Read;
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::post;
+use bytes::Bytes;
+use http::uri::{Authority, Scheme};
+use http::{Request, Response, Uri};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use ichido_http::{IdempotencyLayer, Rules};
+use tokio::net::TcpListener;
+
+/// The argument that makes this program one of the parts.
+pub(crate) const ROLE: &str = "--role";
+
+static ANSWER: [u8; 200] = [b'y'; 200];
+
+/// Serves until standard input ends, which it does with the process at its other end.
+pub(crate) fn run(role: &[String]) {
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        std::process::exit(0);
+    });
+    let role: Vec<&str> = role.iter().map(String::as_str).collect();
+    let many = || tokio::runtime::Builder::new_multi_thread();
+    match role[..] {
+        // One thread: what the service behind takes, the others lack.
+        ["service"] => block_on(tokio::runtime::Builder::new_current_thread(), service()),
+        ["proxy", upstream] => block_on(many(), proxy(upstream.parse().unwrap())),
+        ["axum"] => block_on(many(), axum_service(false)),
+        ["axum-layer"] => block_on(many(), axum_service(true)),
+        _ => panic!("unknown role {role:?}"),
+    }
+}
+
+fn block_on(mut runtime: tokio::runtime::Builder, serving: impl Future<Output = ()>) {
+    runtime.enable_all().build().unwrap().block_on(serving);
+}
+
+async fn listen() -> TcpListener {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    println!("{}", listener.local_addr().unwrap().port());
+    listener
+}
+
+async fn service() {
+    let listener = listen().await;
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let _ = stream.set_nodelay(true);
+        tokio::spawn(async move {
+            let answer = service_fn(async |request: Request<Incoming>| {
+                let _ = request.into_body().collect().await;
+                Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(&ANSWER))))
+            });
+            let _ = hyper::server::conn::http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), answer)
+                .await;
+        });
+    }
+}
+
+/// A proxy with the gateway's settings of server and client, and nothing else.
+async fn proxy(upstream: Authority) {
+    let mut tcp = HttpConnector::new();
+    tcp.set_nodelay(true);
+    tcp.set_connect_timeout(Some(Duration::from_secs(5)));
+    let client: Client<_, Incoming> = Client::builder(TokioExecutor::new())
+        .pool_idle_timeout(Duration::from_secs(3))
+        .pool_timer(TokioTimer::new())
+        .timer(TokioTimer::new())
+        .build(tcp);
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(Duration::from_secs(30))
+        .max_buf_size(64 * 1024)
+        .max_headers(128)
+        .pipeline_flush(true);
+    let listener = listen().await;
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let _ = stream.set_nodelay(true);
+        let (client, upstream, builder) = (client.clone(), upstream.clone(), builder.clone());
+        tokio::spawn(async move {
+            let pass = service_fn(move |mut request: Request<Incoming>| {
+                let place = request.uri().path_and_query().cloned().unwrap();
+                let uri = Uri::builder().scheme(Scheme::HTTP).authority(upstream.clone());
+                *request.uri_mut() = uri.path_and_query(place).build().unwrap();
+                client.request(request)
+            });
+            let _ = builder.serve_connection_with_upgrades(TokioIo::new(stream), pass).await;
+        });
+    }
+}
+
+async fn axum_service(with_layer: bool) {
+    let router = Router::new().route("/orders", post(async |_: Bytes| Bytes::from_static(&ANSWER)));
+    let listener = listen().await;
+    if with_layer {
+        let ledger = ichido_ledger::open("memory:", ichido_ledger::Settings::default()).await.unwrap();
+        let router = router.layer(IdempotencyLayer::new(ledger, Rules::default()));
+        axum::serve(listener, router).await.unwrap();
+    } else {
+        axum::serve(listener, router).await.unwrap();
+    }
+}
