@@ -126,9 +126,9 @@ impl Process {
         self.runtime.spawn(self.instance.send(request));
     }
 
-    /// Ends it at once, whatever it was doing.
-    pub(crate) fn kill(self) {
-        self.runtime.shutdown_background();
+    /// Ends it, whatever it was doing. When this returns, nothing of it runs any more.
+    pub(crate) async fn kill(self) {
+        tokio::task::spawn_blocking(move || self.runtime.shutdown_timeout(BOUND)).await.unwrap();
     }
 }
 
