@@ -217,7 +217,7 @@ async fn a_killed_process_leaves_a_lease_not_a_lock(store: Store) {
     dying.send(order("k"));
     upstream.started(1).await;
     let heir = Instance::new(&store, route, &upstream).await;
-    dying.kill();
+    dying.kill().await;
     gate.open();
     let got = heir.send_until_settled(|| order("k")).await;
     got.is_first(201, "run 2");

@@ -135,12 +135,12 @@ async fn a_claim_whose_answer_was_lost_is_taken_back(store: Store) {
 async fn a_word_that_waits_keeps_its_lease(store: Store) {
     let dir = tempfile::tempdir().unwrap();
     let upstream = Upstream::counting();
-    let route = Route { lease: ms(1_200), in_doubt: ichido_http::InDoubt::Retry, ..route() };
+    let route = Route { lease: ms(2_400), in_doubt: ichido_http::InDoubt::Retry, ..route() };
     let Scene { faulty, journal, instance, other } = scene(&store, dir.path(), route, &upstream).await;
     faulty.words(Way::Refused);
     instance.send(order("k")).await.is_first(201, "run 1");
     let started = tokio::time::Instant::now();
-    while started.elapsed() < ms(1_500) {
+    while started.elapsed() < ms(2_800) {
         other.send(order("k")).await.is_problem(409, "in-flight");
         tokio::time::sleep(ms(50)).await;
     }

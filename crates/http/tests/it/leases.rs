@@ -49,7 +49,7 @@ async fn a_killed_holder_leaves_doubt_long_before_retention(store: Store) {
     dying.send(order("k"));
     upstream.started(1).await;
     let other = Instance::new(&store, route, &upstream).await;
-    dying.kill();
+    dying.kill().await;
     other.send_until_settled(|| order("k")).await.is_problem(409, "in-doubt");
     // It stays so: nobody knows.
     sleep(ms(500)).await;

@@ -57,16 +57,13 @@ impl Instance {
         &self,
         request: Request<AnyBody>,
     ) -> Boxed<Result<Response<AnswerBody<AnyBody>>, Failure>> {
-        Box::pin(self.service.clone().call(request))
+        in_time(self.service.clone().call(request))
     }
 
     /// The whole answer. Boxed, so that the compiler sees the whole layer once and not in each test.
     pub(crate) fn send(&self, request: Request<AnyBody>) -> Boxed<Got> {
         let answering = self.begin(request);
-        // Longer than any waiter waits: a test that is broken fails, and does not hang.
-        let answering =
-            tokio::time::timeout(2 * BOUND, async { Got::read(answering.await.unwrap()).await.unwrap() });
-        Box::pin(async { answering.await.expect("an answer") })
+        in_time(async move { Got::read(answering.await.unwrap()).await.unwrap() })
     }
 
     /// Sends in a task of its own.
@@ -126,10 +123,15 @@ impl Process {
         self.runtime.spawn(self.instance.send(request));
     }
 
-    /// Ends it at once, whatever it was doing.
-    pub(crate) fn kill(self) {
-        self.runtime.shutdown_background();
+    /// Ends it, whatever it was doing. When this returns, nothing of it runs any more.
+    pub(crate) async fn kill(self) {
+        tokio::task::spawn_blocking(move || self.runtime.shutdown_timeout(BOUND)).await.unwrap();
     }
+}
+
+/// Longer than any waiter waits: a test that is broken fails, and does not hang.
+fn in_time<T>(answering: impl Future<Output = T> + Send + 'static) -> Boxed<T> {
+    Box::pin(async { tokio::time::timeout(2 * BOUND, answering).await.expect("an answer") })
 }
 
 /// Rules of one route.

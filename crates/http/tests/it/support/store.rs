@@ -43,7 +43,8 @@ impl Store {
 
     pub(crate) fn file() -> Self {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-        let dir = tempfile::tempdir().unwrap();
+        // What survives a crash is for the ledger's own tests; here a disk would only be waited for.
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let file = File::open(dir.path(), FileSettings::default(), clock.clone()).unwrap();
         Self { kind: Kind::Held(Arc::new(file)), clock, _dir: Some(dir) }
     }
