@@ -3,6 +3,8 @@
 //! A process that serves writes a line per request. Its threads leave their lines in memory, and one thread writes
 //! them out; a reader that stands still costs lines, which are counted, and never requests.
 
+mod json;
+
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,6 +12,7 @@ use std::time::Duration;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
+use self::json::JsonLine;
 use crate::exit::Failure;
 
 /// The target of what operators did: always written, unless `LOG_LEVEL` names it.
@@ -46,12 +49,7 @@ pub(crate) fn start(reader: Reader) -> Result<Option<Flush>, Failure> {
         }
         Reader::Machine => {
             let lines = Lines::start()?;
-            log.json()
-                .flatten_event(true)
-                .with_current_span(false)
-                .with_span_list(false)
-                .with_writer(lines.clone())
-                .init();
+            log.event_format(JsonLine).with_writer(lines.clone()).init();
             Ok(Some(Flush(lines)))
         }
     }
