@@ -126,11 +126,37 @@ fn settings_file(asked: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
 fn read(path: &Path) -> Result<RawFile, Failure> {
     let fail = |what: String| Failure::usage(format!("settings file {}: {what}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| fail(error.to_string()))?;
-    toml::from_str(&text).map_err(|error: toml::de::Error| {
-        let line =
-            error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-        fail(format!("line {line}: {}", error.message().replace('\n', " ")))
-    })
+    toml::from_str(&text).map_err(|error: toml::de::Error| fail(complaint(&text, &error)))
+}
+
+/// Where a settings file is wrong and why, without the value that stands there: it may be a secret.
+fn complaint(text: &str, error: &toml::de::Error) -> String {
+    let start = error.span().map_or(0, |span| span.start.min(text.len()));
+    let number = text[..start].matches('\n').count() + 1;
+    let setting =
+        text.lines().nth(number - 1).and_then(|line| line.split_once('=')).map(|(name, _)| name.trim());
+    let message = error.message().replace('\n', " ");
+    // serde quotes what it found before it says what it expected.
+    let message = match message.split_once(['"', '`']) {
+        Some((found, rest)) if found.starts_with("invalid ") => {
+            let expected = rest.rfind(", expected ").map_or("", |at| &rest[at..]);
+            format!("{}{expected}", found.trim_end())
+        }
+        Some((_, rest)) if !rest.split('`').next().is_some_and(is_name) => {
+            "what stands here is not known".to_owned()
+        }
+        _ => message,
+    };
+    match setting {
+        Some(name) if is_name(name) && !message.contains(name) => format!("line {number}: {name}: {message}"),
+        _ => format!("line {number}: {message}"),
+    }
+}
+
+/// Whether this is how a setting could be called.
+fn is_name(word: &str) -> bool {
+    (1..=64).contains(&word.len())
+        && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
 }
 
 fn text(name: &str) -> Result<Option<String>, Failure> {
@@ -212,6 +238,12 @@ mod tests {
         assert!(unknown.contains("line 3") && unknown.contains("urll"), "{unknown}");
         let section = load("[gatway]\n").unwrap_err();
         assert!(section.contains("gatway"), "{section}");
+        let kind = load("[ledger]\ntimeout_ms = \"redis://:hunter2@h\"\n").unwrap_err();
+        assert!(kind.ends_with("line 2: timeout_ms: invalid type: string, expected u64"), "{kind}");
+        let digits = load("[gateway]\nadmin_token = 73313\n").unwrap_err();
+        assert!(digits.contains("line 2") && !digits.contains("73313"), "{digits}");
+        let key = load("[ledger]\n\"redis://:hunter2@h\" = 1\n").unwrap_err();
+        assert!(key.contains("line 2") && !key.contains("hunter2"), "{key}");
         let range = load("[ledger]\ntimeout_ms = 0\n").unwrap_err();
         assert_eq!(range, "ledger.timeout_ms is 0; it must be between 1 and 600000");
         let fallback = load("[ledger]\nfallback = \"redis://:secret@h\"\n").unwrap_err();
