@@ -25,7 +25,7 @@ where
 {
     let ledger = job.ledger().clone();
     let Job { shared, mut trace, ready } = job;
-    let Ready { parts, body, claim } = ready;
+    let Ready { parts, body, claim } = *ready;
     let request = Request::from_parts(parts, RequestBody::collected(body));
     let server_errors = shared.rules.routes[trace.route].server_errors;
     let claiming = async {

@@ -111,7 +111,7 @@ impl Run {
                 match self.read(&head, &mut body, &mut pieces).await {
                     Read::Whole(trailers) => self.whole(head, pieces, trailers).await,
                     Read::Failed(failure) => self.failed(failure).await,
-                    Read::Large => return self.stream(head, pieces, body, reply).await,
+                    Read::Large => return Box::pin(self.stream(head, pieces, body, reply)).await,
                 }
             }
         };

@@ -42,7 +42,8 @@ pub(crate) type Reply<A, E> = oneshot::Sender<Result<Response<AnswerBody<A>>, E>
 pub(crate) struct Job {
     pub(crate) shared: Arc<Shared>,
     pub(crate) trace: Trace,
-    pub(crate) ready: Ready,
+    /// Boxed: a job is handed from future to future, and each of them has room for it.
+    pub(crate) ready: Box<Ready>,
 }
 
 impl Job {
@@ -78,7 +79,7 @@ where
 {
     let route = &shared.rules.routes[trace.route];
     let ready = match prepare(&shared, route, parts, body).await {
-        Prepared::Ready(ready) => *ready,
+        Prepared::Ready(ready) => ready,
         Prepared::Pass(parts, body) => {
             return Ok(inner.call(Request::from_parts(parts, body)).await?.map(AnswerBody::passed));
         }
@@ -105,7 +106,8 @@ where
             .retry_after(RETRY_SECONDS);
         trace.end(&shared.meters, &shared.rules, End::Overloaded, problem.status(), None);
         if observed {
-            let request = Request::from_parts(ready.parts, RequestBody::collected(ready.body));
+            let Ready { parts, body, .. } = *ready;
+            let request = Request::from_parts(parts, RequestBody::collected(body));
             return Ok(inner.call(request).await?.map(AnswerBody::passed));
         }
         return Ok(problem.into_response(&shared.rules.policy_path));
@@ -117,7 +119,7 @@ where
         // Both are given back even if the service panics.
         let (_counted, _slot) = (job.shared.meters.begin(), slot);
         if observed {
-            observe::observe(job, inner, reply).await;
+            Box::pin(observe::observe(job, inner, reply)).await;
         } else {
             claim(job, inner, reply).await;
         }
@@ -154,7 +156,7 @@ where
     };
     let claimed = match claimed {
         Ok(claimed) => claimed,
-        Err(error) => return unclaimed(job, inner, reply, error).await,
+        Err(error) => return Box::pin(unclaimed(job, inner, reply, error)).await,
     };
     job.trace.degraded = claimed.degraded;
     let answer = match claimed.claim {
@@ -287,7 +289,8 @@ where
     S::Error: IntoFailure,
 {
     let Job { shared, trace, ready } = job;
-    let mut request = Request::from_parts(ready.parts, RequestBody::collected(ready.body));
+    let Ready { parts, body, .. } = *ready;
+    let mut request = Request::from_parts(parts, RequestBody::collected(body));
     request.headers_mut().remove(ATTEMPT);
     let answer = inner.call(request).await.map(|response| {
         let mut response = response.map(AnswerBody::passed);

@@ -22,6 +22,10 @@ use crate::args::{Args, Command};
 use crate::exit::Failure;
 use crate::log::Reader;
 
+/// A request makes some dozens of small allocations, and the writer of a ledger frees what other threads made.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let args = Args::parse();
     match run(&args) {

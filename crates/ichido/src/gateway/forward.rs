@@ -1,7 +1,7 @@
 //! The way to the service behind: one pool of connections, and errors that say whether a byte was sent.
 
 use std::error::Error as StdError;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -31,11 +31,17 @@ const IDLE: Duration = Duration::from_secs(3);
 /// How long an unkeyed request waits for the head of its answer.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Where a request came from.
-#[derive(Clone, Copy, Debug)]
+/// Where requests came from: one caller's connection.
+#[derive(Clone, Debug)]
 pub(crate) struct Peer {
-    pub(crate) address: SocketAddr,
-    pub(crate) tls: bool,
+    forwarded_for: Option<HeaderValue>,
+    tls: bool,
+}
+
+impl Peer {
+    pub(crate) fn new(address: SocketAddr, tls: bool) -> Self {
+        Self { forwarded_for: HeaderValue::try_from(address.ip().to_string()).ok(), tls }
+    }
 }
 
 type Body = RequestBody<Incoming>;
@@ -97,8 +103,8 @@ impl Forward {
             headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
             headers.insert(UPGRADE, protocol);
         }
-        if let Some(peer) = self.peer {
-            forwarded_for(headers, peer.address.ip());
+        if let Some(peer) = &self.peer {
+            forwarded_for(headers, peer.forwarded_for.as_ref());
             headers
                 .insert(FORWARDED_PROTO, HeaderValue::from_static(if peer.tls { "https" } else { "http" }));
         }
@@ -195,14 +201,16 @@ fn host_of(request: &Request<Body>) -> Option<HeaderValue> {
     })
 }
 
-fn forwarded_for(headers: &mut http::HeaderMap, address: IpAddr) {
-    let earlier: Vec<_> =
-        headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok()).collect();
-    let text = match earlier.is_empty() {
-        true => address.to_string(),
-        false => format!("{}, {address}", earlier.join(", ")),
-    };
-    if let Ok(value) = HeaderValue::try_from(text) {
+fn forwarded_for(headers: &mut http::HeaderMap, caller: Option<&HeaderValue>) {
+    let Some(caller) = caller else { return };
+    let mut earlier =
+        headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok()).peekable();
+    if earlier.peek().is_none() {
+        headers.insert(FORWARDED_FOR, caller.clone());
+        return;
+    }
+    let all: Vec<_> = earlier.chain(caller.to_str().ok()).collect();
+    if let Ok(value) = HeaderValue::try_from(all.join(", ")) {
         headers.insert(FORWARDED_FOR, value);
     }
 }

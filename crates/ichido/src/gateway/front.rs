@@ -2,7 +2,9 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::{Method, Request, Response};
@@ -69,7 +71,7 @@ impl Front {
         graceful: &GracefulShutdown,
     ) {
         let _ = stream.set_nodelay(true);
-        let peer = Peer { address, tls: self.tls.is_some() };
+        let peer = Peer::new(address, self.tls.is_some());
         let door = Door {
             service: tower_layer::Layer::layer(&self.layer, self.forward.of(peer)),
             policy_path: self.policy_path.clone(),
@@ -129,17 +131,36 @@ struct Door {
 impl hyper::service::Service<Request<Incoming>> for Door {
     type Response = Response<AnswerBody<Incoming>>;
     type Error = Infallible;
-    type Future = std::pin::Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+    type Future = Answered;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let policy_path = self.policy_path.clone();
-        if let Some(problem) = refusal(&request) {
-            return Box::pin(async move { Ok(problem.into_response(&policy_path)) });
-        }
-        let answering = self.service.clone().call(request);
-        Box::pin(
-            async move { Ok(answering.await.unwrap_or_else(|failure| unanswered(&failure, &policy_path))) },
-        )
+    fn call(&self, request: Request<Incoming>) -> Answered {
+        let answering = match refusal(&request) {
+            Some(problem) => Err(Some(problem)),
+            None => Ok(self.service.clone().call(request)),
+        };
+        Answered { answering, policy_path: self.policy_path.clone() }
+    }
+}
+
+/// The future of an answer that does not fail: what goes wrong is told to the client.
+struct Answered {
+    answering: Result<<Idempotent<Forward> as Service<Request<Incoming>>>::Future, Option<Problem>>,
+    policy_path: Arc<str>,
+}
+
+impl Future for Answered {
+    type Output = Result<Response<AnswerBody<Incoming>>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        let answer = match &mut this.answering {
+            Ok(answering) => ready!(Pin::new(answering).poll(cx)),
+            Err(refusal) => match refusal.take() {
+                Some(problem) => Ok(problem.into_response(&this.policy_path)),
+                None => return Poll::Pending,
+            },
+        };
+        Poll::Ready(Ok(answer.unwrap_or_else(|failure| unanswered(&failure, &this.policy_path))))
     }
 }
 

@@ -32,18 +32,19 @@ use super::openings::Openings;
 use crate::{Error, Result};
 
 const KEYSPACES: [&str; 6] = ["meta", "open", "done", "outcomes", "marks", "ends"];
-const CACHE_BYTES: u64 = 64 * 1024 * 1024;
+const CACHE_BYTES: u64 = 32 * 1024 * 1024;
 /// The least that the engine allows. What is in the journal is replayed at opening.
 const JOURNAL_BYTES: u64 = 64 * 1024 * 1024;
 /// One of them does not compact, and with two of them it asks in a loop without a pause whether the other one is free.
 const WORKERS: usize = 3;
 /// Never reached: we write tables by what the journal has grown ([`FLUSH_BYTES`]).
 const MEMTABLE_BYTES: u64 = 128 * 1024 * 1024;
-/// After so many bytes of journal, everything is written into tables. The engine begins a new journal only when it
-/// writes a table and the journal is longer than 64 MB, so every second time. If each keyspace went by its own size,
-/// the journal would grow to 80 MB and more, all of it to be replayed. Not smaller: each table costs a sync that holds
-/// the writer up, and a share in the rewriting of larger tables.
-pub(super) const FLUSH_BYTES: u64 = 32_100_000;
+/// After so many bytes of journal, everything is written into tables. What is in tables need not be built up again at
+/// opening, and a small memtable is searched faster and takes less memory. The engine begins a new journal only when it
+/// writes a table and the journal is longer than 64 MB; if each keyspace went by its own size, the journal would grow
+/// to 80 MB and more. Not smaller: each table costs a sync that holds the writer up, and a share in the rewriting of
+/// larger tables.
+pub(super) const FLUSH_BYTES: u64 = 8_000_000;
 /// Below the counts at which the engine itself would hold us up.
 const SEALED_MAX: usize = 3;
 const RUNS_MAX: usize = 18;
@@ -196,11 +197,20 @@ fn is_behind(keyspace: &Keyspace) -> bool {
 fn options(name: &str) -> KeyspaceCreateOptions {
     // Records are mostly hashes and random bytes, which do not get smaller; outcomes do.
     let compression = if name == "outcomes" { CompressionType::Lz4 } else { CompressionType::None };
-    KeyspaceCreateOptions::default()
+    let options = KeyspaceCreateOptions::default()
         .max_memtable_size(MEMTABLE_BYTES)
-        .data_block_compression_policy(CompressionPolicy::all(compression))
+        .data_block_compression_policy(CompressionPolicy::all(compression));
+    match name {
+        // Never asked for one key.
+        "ends" => options.filter_policy(FilterPolicy::disabled()),
+        // Asked only for what is there: what finds it may be on the disk.
+        "outcomes" => options,
         // Most claims are new: "not here" must be known without a look at the disk.
-        .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(12.0))))
-        .filter_block_pinning_policy(PinningPolicy::all(true))
-        .index_block_pinning_policy(PinningPolicy::all(true))
+        _ => options
+            .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(
+                12.0,
+            ))))
+            .filter_block_pinning_policy(PinningPolicy::all(true))
+            .index_block_pinning_policy(PinningPolicy::all(true)),
+    }
 }
