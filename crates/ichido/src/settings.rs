@@ -251,7 +251,7 @@ mod tests {
     }
 
     /// Words of a settings file, right and wrong, in any order.
-    const WORDS: [&str; 24] = [
+    const WORDS: [&str; 26] = [
         "[ledger]\n",
         "[gateway]\n",
         "[[gateway.routes]]\n",
@@ -260,6 +260,8 @@ mod tests {
         "upstream = ",
         "tenant = ",
         "key = ",
+        "preset = ",
+        "slack_signing_secret = ",
         "match = ",
         "retention_seconds = ",
         "\"file:x\"\n",

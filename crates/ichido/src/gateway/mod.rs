@@ -7,7 +7,7 @@ pub(crate) mod jwt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ichido_http::{IdempotencyLayer, Journal};
+use ichido_http::{IdempotencyLayer, Journal, Route};
 use ichido_ledger::{FallbackSettings, Ledger, OpenOptions, open_backend};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -54,8 +54,7 @@ impl Bound {
 
     /// What is protected, for people.
     pub(crate) fn routes(&self) -> String {
-        let routes: Vec<_> =
-            self.settings.rules.routes.iter().map(|route| route.matches.to_string()).collect();
+        let routes: Vec<_> = self.settings.rules.routes.iter().map(Route::describe).collect();
         routes.join("; ")
     }
 
@@ -79,8 +78,12 @@ impl Bound {
                 Failure::usage(format!("gateway.journal_dir {}: {error}", settings.journal_dir.display()))
             })?)),
         };
+        let notes = settings.rules.routes.iter().any(|route| !route.metadata.is_empty());
         let policy_path: Arc<str> = settings.rules.policy_path.as_str().into();
         let layer = IdempotencyLayer::with(ledger.clone(), settings.rules, fallback, journal.clone());
+        if notes {
+            tracing::info!(instance = layer.instance(), "notes on events call this instance so");
+        }
         let front = Front {
             listener,
             tls: settings.tls.map(TlsAcceptor::from),
