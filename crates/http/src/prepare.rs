@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 use crate::events::notes;
 use crate::fingerprint;
 use crate::json;
+use crate::key::KeyError;
 use crate::layer::Shared;
 use crate::problem::{Kind, Problem};
 use crate::request::{Collected, Refused, RequestBody, collect};
@@ -55,9 +56,7 @@ where
         Ok(checking) => checking,
         Err(problem) => return refuse(problem, parts, body),
     };
-    let in_head = route.keys.iter().take_while(|source| source.is_in_head());
-    let in_head = in_head.map(|source| source.in_headers(&parts.headers, rules.strict_keys));
-    let found = match in_head.filter_map(Result::transpose).next().transpose() {
+    let found = match in_head(route, &parts, rules.strict_keys) {
         Ok(found) => found,
         Err(error) => return refuse(Problem::new(Kind::KeyInvalid, error.to_string()), parts, body),
     };
@@ -85,6 +84,17 @@ where
         Ok(None) => Prepared::Pass(parts, RequestBody::collected(body)),
         Err(problem) => Prepared::Refuse(problem, parts, Some(RequestBody::collected(body))),
     }
+}
+
+/// The key, if it stands in the head and no source before it may stand in the body.
+fn in_head(route: &Route, parts: &Parts, strict: bool) -> Result<Option<String>, KeyError> {
+    for source in &route.keys {
+        let found = source.in_headers(&parts.headers, strict)?;
+        if found.is_some() || source.is_in_body() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
 }
 
 /// Whether anything but the fingerprint is read from the body.

@@ -167,11 +167,6 @@ impl fmt::Display for KeySource {
 }
 
 impl KeySource {
-    /// Whether the key may stand in the head.
-    pub(crate) fn is_in_head(&self) -> bool {
-        matches!(self, Self::Header(_) | Self::CloudEvent)
-    }
-
     /// Whether the key may stand in the body.
     pub(crate) fn is_in_body(&self) -> bool {
         !matches!(self, Self::Header(_))

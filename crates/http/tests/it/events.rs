@@ -19,6 +19,7 @@ on_embedded_ledgers! {
     a_github_event_is_named_by_its_delivery,
     a_stripe_event_is_named_by_its_id,
     a_cloud_event_is_named_by_source_and_id_in_both_modes,
+    a_source_in_head_and_body_is_tried_whole_before_the_next,
     whoever_asks_an_event_is_one,
     an_answer_that_is_no_success_leaves_doubt,
     an_event_that_an_operator_calls_done_is_answered_with_success,
@@ -117,6 +118,20 @@ async fn a_cloud_event_is_named_by_source_and_id_in_both_modes(store: Store) {
     instance.send(event("/", r#"{"source":"/a","id":"b c"}"#)).await.is_problem(400, "key-missing");
     instance.send(binary("/a", "%00")).await.is_problem(400, "key-invalid");
     assert_eq!(upstream.runs(), 2);
+}
+
+async fn a_source_in_head_and_body_is_tried_whole_before_the_next(store: Store) {
+    let upstream = Upstream::counting();
+    let keys = ["cloudevents", "header:X-Request-Id"].map(|source| source.parse().unwrap()).into();
+    let instance = Instance::new(&store, Route { keys, ..Preset::CloudEvents.route() }, &upstream).await;
+    let structured = |request: &str| {
+        let event = with(event("/", r#"{"source":"/a","id":"1"}"#), "x-request-id", request);
+        with(event, "content-type", "application/cloudevents+json")
+    };
+    instance.send(structured("r1")).await.is_first(201, "run 1");
+    instance.send(structured("r2")).await.is_again(201, "run 1");
+    instance.send(with(event("/", "{}"), "x-request-id", "r1")).await.is_first(201, "run 2");
+    instance.send(with(event("/", "{}"), "x-request-id", "r1")).await.is_again(201, "run 2");
 }
 
 /// A sender whose token was refreshed between two tries is still the sender.

@@ -13,7 +13,7 @@ use crate::support::{Gateway, Process, eventually};
 
 const SECRET: &str = "bolt-signing-secret";
 const SETTINGS: &str = "[[gateway.routes]]\npreset = \"slack-events\"\nmatch = \"POST /slack/events\"\n\
-                        slack_signing_secret = \"bolt-signing-secret\"\nwait_ms = 30000\n";
+                        slack_signing_secret = \"bolt-signing-secret\"\n";
 
 /// When the bot answers Slack: when its work is done, or first.
 const MODES: [&str; 2] = ["before", "after"];
@@ -74,17 +74,18 @@ fn slack(to: SocketAddr, body: &str, retry: usize) -> Answer {
     try_send(to, "POST", "/slack/events", &headers, body.as_bytes()).unwrap()
 }
 
-fn start(mode: &str) -> (tempfile::TempDir, Bot, Gateway) {
+fn start(mode: &str, wait_ms: u32) -> (tempfile::TempDir, Bot, Gateway) {
     let dir = tempfile::tempdir().unwrap();
     let bot = Bot::start(dir.path(), mode);
-    let gateway = Gateway::start(dir.path(), bot.address, "file:ledger", SETTINGS);
+    let settings = format!("{SETTINGS}wait_ms = {wait_ms}\n");
+    let gateway = Gateway::start(dir.path(), bot.address, "file:ledger", &settings);
     (dir, bot, gateway)
 }
 
 #[test]
 fn an_event_that_slack_tells_thrice_is_handled_once() {
     for mode in MODES {
-        let (_dir, bot, gateway) = start(mode);
+        let (_dir, bot, gateway) = start(mode, 30_000);
         for (at, event) in [FILE_SHARE, FILE_SHARED].into_iter().enumerate() {
             for retry in 0..3 {
                 let answer = slack(gateway.address, event, retry);
@@ -110,7 +111,7 @@ fn without_the_gateway_the_bot_handles_each_retry() {
 
 #[test]
 fn retries_wait_for_a_bot_that_is_slow() {
-    let (_dir, bot, gateway) = start("before");
+    let (_dir, bot, gateway) = start("before", 30_000);
     let (address, event) = (gateway.address, FILE_SHARE.replace("見積書です", "wait"));
     let told = |retry: usize| {
         let event = event.clone();
@@ -129,8 +130,26 @@ fn retries_wait_for_a_bot_that_is_slow() {
 }
 
 #[test]
+fn a_retry_that_waits_in_vain_is_told_to_come_again() {
+    let (_dir, bot, gateway) = start("before", 50);
+    let (address, event) = (gateway.address, FILE_SHARE.replace("見積書です", "wait"));
+    let first = {
+        let event = event.clone();
+        std::thread::spawn(move || slack(address, &event, 0))
+    };
+    bot.has_handled(1);
+    let early = slack(address, &event, 1);
+    assert_eq!((early.status, early.problem().as_str()), (409, "in-flight"), "no success: Slack tries again");
+    assert!(early.header("retry-after").is_some());
+    bot.go();
+    assert_eq!(first.join().unwrap().status, 200);
+    assert!(slack(address, &event, 2).is_replay());
+    assert_eq!(bot.handled().len(), 1);
+}
+
+#[test]
 fn a_bot_that_throws_or_dies_leaves_the_event_in_doubt() {
-    let (_dir, mut bot, gateway) = start("before");
+    let (_dir, mut bot, gateway) = start("before", 30_000);
     for (trouble, status) in [("throw", 500), ("die", 502)] {
         let event = FILE_SHARE.replace("見積書です", trouble).replace("Ev07FILESHARE", trouble);
         assert_eq!(slack(gateway.address, &event, 0).status, status, "{trouble}");

@@ -191,22 +191,6 @@ fn a_retry_while_the_bot_still_works_gets_its_answer_and_none_before_it() {
 }
 
 #[test]
-fn a_retry_that_waits_in_vain_is_told_to_come_again() {
-    let case = start(&format!("{SLACK}wait_ms = 50\n"));
-    let address = case.gateway.address;
-    let slow = std::thread::spawn(move || {
-        send(address, "POST", "/slack/events", &[("X-Trouble", "sleep=1")], FILE_SHARE.as_bytes())
-    });
-    case.orders.started("");
-    let early = case.post("/slack/events", &retry("1"), FILE_SHARE);
-    assert_eq!((early.status, early.problem().as_str()), (409, "in-flight"), "no success: Slack tries again");
-    assert!(early.header("retry-after").is_some());
-    assert_eq!(slow.join().unwrap().status, 201);
-    assert!(case.post("/slack/events", &retry("2"), FILE_SHARE).is_replay());
-    assert_eq!(case.effects(), 1);
-}
-
-#[test]
 fn an_event_that_the_bot_failed_on_is_in_doubt_and_neither_lost_nor_run_again() {
     let case = start(SLACK);
     for (id, trouble, status) in [("Ev1", "status=500", 500), ("Ev2", "status=400", 400), ("Ev3", "cut", 502)]
@@ -295,6 +279,23 @@ fn github_stripe_and_cloud_events_are_handled_once_without_credentials() {
     assert_eq!(rules["operations"][0]["preset"], "github");
     assert_eq!(rules["operations"][0]["signature"], "X-Hub-Signature-256");
     assert_eq!(rules["operations"][1]["remembered_seconds"], 4 * 86_400);
+}
+
+#[test]
+fn each_free_rule_names_an_event() {
+    let rules = ["header:X-Request-Id", "json:/id", "template:{/a}_{/b}", "fields:/a,/b", "body"];
+    let routes = rules.iter().enumerate().map(|(at, key)| {
+        format!("[[gateway.routes]]\nmatch = \"POST /{at}\"\nkey = \"{key}\"\nfingerprint = \"none\"\n")
+    });
+    let case = start(&routes.collect::<String>());
+    for (at, rule) in rules.iter().enumerate() {
+        let told = |id: &str| {
+            let body = format!("{{\"id\":\"{id}\",\"a\":\"{id}\",\"b\":1}}");
+            case.post(&format!("/{at}"), &[("X-Request-Id", id)], &body)
+        };
+        assert!(!told("one").is_replay() && told("one").is_replay() && !told("two").is_replay(), "{rule}");
+    }
+    assert_eq!(case.effects(), 2 * rules.len());
 }
 
 /// The same file under another event: found by what it says, not by its id.
