@@ -140,6 +140,7 @@ impl Plan {
         }
         tell("ICHIDO_TEST_REDIS_SERVER", find_on_path("redis-server"));
         tell("ICHIDO_TEST_PYTHON", Some(python::interpreter()));
+        tell("ICHIDO_TEST_SCHEMATHESIS", Some(python::schemathesis()));
         tell("ICHIDO_TEST_PG_BINDIR", postgres::program_directory());
         // A DynamoDB that was given to us may want the credentials that came with it.
         let all_ours = self.0.contains(&Role::DynamoDb) && self.0.contains(&Role::DynamoDbLocal);
