@@ -13,40 +13,81 @@ use crate::process::quietly;
 use crate::scratch::Temporary;
 use crate::workspace;
 
-/// Packages that live together.
-pub(crate) struct Packages {
+/// An environment: a list of packages with their hashes.
+struct Environment {
     name: &'static str,
     list: &'static str,
 }
 
 /// Clients that the tests run.
-pub(crate) const CLIENTS: Packages = Packages { name: "python", list: include_str!("../python.txt") };
+const CLIENTS: Environment = Environment { name: "python", list: include_str!("../python.txt") };
+/// What tries an API by its description. Apart from the clients, since not all of it is pure Python.
+const OPENAPI: Environment =
+    Environment { name: "python-openapi", list: include_str!("../python-openapi.txt") };
 /// The linter of `deploy/aws`.
-pub(crate) const CFN_LINT: Packages =
-    Packages { name: "cfn-lint", list: include_str!("../python/cfn-lint.txt") };
+const CFN_LINT: Environment =
+    Environment { name: "python-cfn-lint", list: include_str!("../python-cfn-lint.txt") };
 
-const ALL: [Packages; 2] = [CLIENTS, CFN_LINT];
+const ALL: [Environment; 3] = [CLIENTS, OPENAPI, CFN_LINT];
 
-impl Packages {
-    /// A program of the environment. The place carries the list's hash, so that a new list does not meet the old.
-    pub(crate) fn program(&self, name: &str) -> PathBuf {
-        self.home().join("bin").join(name)
+/// The interpreter that has the clients.
+pub(crate) fn interpreter() -> PathBuf {
+    CLIENTS.program("python")
+}
+
+/// Schemathesis.
+pub(crate) fn schemathesis() -> PathBuf {
+    OPENAPI.program("schemathesis")
+}
+
+/// The linter of CloudFormation templates.
+pub(crate) fn cfn_lint() -> PathBuf {
+    CFN_LINT.program("cfn-lint")
+}
+
+/// Asks for what Debian must give.
+pub(crate) fn needs(missing: &mut Missing) {
+    missing.program("python3", "python3");
+    if ALL.iter().any(|environment| !environment.is_made()) && !has_venv() {
+        missing.package("python3-venv");
     }
+}
 
+/// Debian splits `venv` off its Python; others do not.
+fn has_venv() -> bool {
+    let asked = Command::new("python3").args(["-c", "import venv, ensurepip"]).output();
+    asked.is_ok_and(|output| output.status.success())
+}
+
+/// Makes the environments unless they are there.
+pub(crate) fn fetch() -> Result<()> {
+    ALL.iter().try_for_each(Environment::fetch)
+}
+
+impl Environment {
+    /// Its place carries the list's hash, so that a new list does not meet the old.
     fn home(&self) -> PathBuf {
         workspace::cache().join(format!("{}-{}", self.name, hex::encode(&Sha256::digest(self.list)[..6])))
     }
 
-    fn is_there(&self) -> bool {
+    fn program(&self, name: &str) -> PathBuf {
+        self.home().join("bin").join(name)
+    }
+
+    fn is_made(&self) -> bool {
         self.program("python").exists()
     }
 
-    /// An environment cannot be moved, so a half-made one is removed rather than renamed.
-    fn make(&self) -> Result<()> {
+    fn fetch(&self) -> Result<()> {
+        if self.is_made() {
+            return Ok(());
+        }
+        let phase = Phase::begin(format!("fetched Python packages ({})", self.name));
         let home = self.home();
         let list = Temporary::directory(&workspace::cache())?;
-        let file = list.path().join("list.txt");
+        let file = list.path().join("python.txt");
         fs::write(&file, self.list)?;
+        // An environment cannot be moved, so a half-made one is removed rather than renamed.
         if home.exists() {
             fs::remove_dir_all(&home)?;
         }
@@ -66,31 +107,8 @@ impl Packages {
         if made.is_err() {
             let _ = fs::remove_dir_all(&home);
         }
-        made.map(drop)
-            .with_context(|| format!("cannot install the Python packages of the tests ({})", self.name))
-    }
-}
-
-/// Asks for what Debian must give.
-pub(crate) fn needs(missing: &mut Missing) {
-    missing.program("python3", "python3");
-    if !ALL.iter().all(Packages::is_there) && !has_venv() {
-        missing.package("python3-venv");
-    }
-}
-
-/// Debian splits `venv` off its Python; others do not.
-fn has_venv() -> bool {
-    let asked = Command::new("python3").args(["-c", "import venv, ensurepip"]).output();
-    asked.is_ok_and(|output| output.status.success())
-}
-
-/// Makes the environments that are not there.
-pub(crate) fn fetch() -> Result<()> {
-    for packages in ALL.iter().filter(|packages| !packages.is_there()) {
-        let phase = Phase::begin(format!("fetched Python packages ({})", packages.name));
-        packages.make()?;
+        made.context("cannot install the Python packages of the tests")?;
         phase.end();
+        Ok(())
     }
-    Ok(())
 }

@@ -141,8 +141,9 @@ impl Plan {
             tell(CA_FILE, certificates.map(|certificates| certificates.authority.clone()));
         }
         tell("ICHIDO_TEST_REDIS_SERVER", find_on_path("redis-server"));
-        tell("ICHIDO_TEST_PYTHON", Some(python::CLIENTS.program("python")));
-        tell("ICHIDO_TEST_CFN_LINT", Some(python::CFN_LINT.program("cfn-lint")));
+        tell("ICHIDO_TEST_PYTHON", Some(python::interpreter()));
+        tell("ICHIDO_TEST_SCHEMATHESIS", Some(python::schemathesis()));
+        tell("ICHIDO_TEST_CFN_LINT", Some(python::cfn_lint()));
         tell("ICHIDO_TEST_NODE", Some(node::program()));
         tell("ICHIDO_TEST_NODE_MODULES", Some(node::modules()));
         tell("ICHIDO_TEST_PG_BINDIR", postgres::program_directory());
