@@ -254,6 +254,20 @@ mod tests {
     }
 
     #[test]
+    fn the_examples_of_the_documentation_are_settings() {
+        let page = include_str!("../../../docs/events.md");
+        let examples: Vec<_> =
+            page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+        assert_eq!(examples.len(), 3);
+        for example in examples {
+            let upstream = Some("http://127.0.0.1:3000".to_owned());
+            let flags = gateway::Flags { upstream, ..gateway::Flags::default() };
+            let checked = load(example).unwrap().gateway(&flags);
+            assert!(checked.is_ok(), "{example}: {}", checked.unwrap_err());
+        }
+    }
+
+    #[test]
     fn a_place_has_no_password() {
         let place = |url: &str| {
             let common = Common { config: None, ledger: Some(url.to_owned()), json: false };
