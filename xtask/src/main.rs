@@ -12,6 +12,7 @@ mod certificates;
 mod commands;
 mod fetch;
 mod install;
+mod node;
 mod phase;
 mod process;
 mod python;

@@ -1,4 +1,4 @@
-//! Python packages for the tests, in an environment of their own: pinned, checked by hash, kept in the cache.
+//! Python packages for the tests, in environments of their own: pinned, checked by hash, kept in the cache.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,18 +13,42 @@ use crate::process::quietly;
 use crate::scratch::Temporary;
 use crate::workspace;
 
-const LIST: &str = include_str!("../python.txt");
+/// An environment: a list of packages with their hashes.
+struct Environment {
+    name: &'static str,
+    list: &'static str,
+}
 
-/// The interpreter that has the packages. Its place carries the list's hash, so that a new list does not meet the old.
+/// Clients that the tests run.
+const CLIENTS: Environment = Environment { name: "python", list: include_str!("../python.txt") };
+/// What tries an API by its description. Apart from the clients, since not all of it is pure Python.
+const OPENAPI: Environment =
+    Environment { name: "python-openapi", list: include_str!("../python-openapi.txt") };
+/// The linter of `deploy/aws`.
+const CFN_LINT: Environment =
+    Environment { name: "python-cfn-lint", list: include_str!("../python-cfn-lint.txt") };
+
+const ALL: [Environment; 3] = [CLIENTS, OPENAPI, CFN_LINT];
+
+/// The interpreter that has the clients.
 pub(crate) fn interpreter() -> PathBuf {
-    let name = format!("python-{}", hex::encode(&Sha256::digest(LIST)[..6]));
-    workspace::cache().join(name).join("bin/python")
+    CLIENTS.program("python")
+}
+
+/// Schemathesis.
+pub(crate) fn schemathesis() -> PathBuf {
+    OPENAPI.program("schemathesis")
+}
+
+/// The linter of CloudFormation templates.
+pub(crate) fn cfn_lint() -> PathBuf {
+    CFN_LINT.program("cfn-lint")
 }
 
 /// Asks for what Debian must give.
 pub(crate) fn needs(missing: &mut Missing) {
     missing.program("python3", "python3");
-    if !interpreter().exists() && !has_venv() {
+    if ALL.iter().any(|environment| !environment.is_made()) && !has_venv() {
         missing.package("python3-venv");
     }
 }
@@ -35,38 +59,56 @@ fn has_venv() -> bool {
     asked.is_ok_and(|output| output.status.success())
 }
 
-/// Makes the environment unless it is there.
+/// Makes the environments unless they are there.
 pub(crate) fn fetch() -> Result<()> {
-    let (interpreter, cache) = (interpreter(), workspace::cache());
-    if interpreter.exists() {
-        return Ok(());
+    ALL.iter().try_for_each(Environment::fetch)
+}
+
+impl Environment {
+    /// Its place carries the list's hash, so that a new list does not meet the old.
+    fn home(&self) -> PathBuf {
+        workspace::cache().join(format!("{}-{}", self.name, hex::encode(&Sha256::digest(self.list)[..6])))
     }
-    let phase = Phase::begin("fetched Python packages");
-    let home = interpreter.ancestors().nth(2).context("the environment has no home")?;
-    let list = Temporary::directory(&cache)?;
-    let file = list.path().join("python.txt");
-    fs::write(&file, LIST)?;
-    // An environment cannot be moved, so a half-made one is removed rather than renamed.
-    if home.exists() {
-        fs::remove_dir_all(home)?;
+
+    fn program(&self, name: &str) -> PathBuf {
+        self.home().join("bin").join(name)
     }
-    let made = quietly(Command::new("python3").args(["-m", "venv"]).arg(home)).and_then(|_| {
-        let pip = [
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-            "--require-hashes",
-            "--only-binary=:all:",
-            "-r",
-        ];
-        quietly(Command::new(&interpreter).args(pip).arg(&file))
-    });
-    if made.is_err() {
-        let _ = fs::remove_dir_all(home);
+
+    fn is_made(&self) -> bool {
+        self.program("python").exists()
     }
-    made.context("cannot install the Python packages of the tests")?;
-    phase.end();
-    Ok(())
+
+    fn fetch(&self) -> Result<()> {
+        if self.is_made() {
+            return Ok(());
+        }
+        let phase = Phase::begin(format!("fetched Python packages ({})", self.name));
+        let home = self.home();
+        let list = Temporary::directory(&workspace::cache())?;
+        let file = list.path().join("python.txt");
+        fs::write(&file, self.list)?;
+        // An environment cannot be moved, so a half-made one is removed rather than renamed.
+        if home.exists() {
+            fs::remove_dir_all(&home)?;
+        }
+        let made = quietly(Command::new("python3").args(["-m", "venv"]).arg(&home)).and_then(|_| {
+            let pip = [
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--disable-pip-version-check",
+                "--require-hashes",
+                "--only-binary=:all:",
+                "-r",
+            ];
+            quietly(Command::new(self.program("python")).args(pip).arg(&file))
+        });
+        if made.is_err() {
+            let _ = fs::remove_dir_all(&home);
+        }
+        made.context("cannot install the Python packages of the tests")?;
+        phase.end();
+        Ok(())
+    }
 }

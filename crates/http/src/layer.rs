@@ -16,6 +16,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::body::AnswerBody;
+use crate::events::Retry;
 use crate::failure::IntoFailure;
 use crate::journal::Journal;
 use crate::meters::{Meters, Trace};
@@ -67,6 +68,8 @@ pub(crate) struct Shared {
     pub(crate) tasks: TaskTracker,
     pub(crate) slots: Arc<Semaphore>,
     pub(crate) meters: Meters,
+    /// Names this instance to people.
+    pub(crate) instance: String,
     policy: Policy,
 }
 
@@ -83,7 +86,9 @@ impl IdempotencyLayer {
         fallback: Option<Ledger>,
         journal: Option<Arc<Journal>>,
     ) -> Self {
+        let chance = ledger.settings().entropy.draw();
         let shared = Shared {
+            instance: format!("{}-{}", std::process::id(), hex::encode(&chance[..4])),
             fallback,
             journal,
             tasks: TaskTracker::new(),
@@ -100,6 +105,11 @@ impl IdempotencyLayer {
     pub async fn drain(&self) {
         self.shared.tasks.close();
         self.shared.tasks.wait().await;
+    }
+
+    /// What notes of events call this instance: its process, and chance, for processes in containers are alike.
+    pub fn instance(&self) -> &str {
+        &self.shared.instance
     }
 
     /// How much keyed work is under way.
@@ -160,6 +170,7 @@ where
             index: None,
             attempt: 0,
             degraded: false,
+            retry: Retry::of(&self.shared.rules.routes[route], &parts.headers),
         };
         Answering::Keyed { future: Box::pin(work::keyed(self.shared.clone(), inner, trace, parts, body)) }
     }

@@ -5,6 +5,8 @@
 
 mod answer;
 mod body;
+mod cloudevents;
+mod events;
 mod failure;
 mod fingerprint;
 mod journal;
@@ -15,25 +17,29 @@ mod meters;
 mod observe;
 mod policy;
 mod prepare;
+mod preset;
 mod problem;
 mod request;
 mod rules;
 mod run;
+mod signature;
 mod source;
 mod tenant;
 mod verdict;
+mod words;
 mod work;
 
 pub use answer::{Answer, Unreadable, strip_hop_by_hop};
 pub use body::AnswerBody;
+pub use events::Note;
 pub use failure::{Failure, IntoFailure};
 pub use journal::Journal;
 pub use layer::{Answering, IdempotencyLayer, Idempotent};
 pub use problem::{Kind as ProblemKind, Problem};
 pub use request::RequestBody;
-pub use rules::{
-    FingerprintRule, InDoubt, InFlight, Match, Mode, NoStore, Outage, Route, Rules, ServerErrors, SetCookie,
-};
+pub use rules::{FingerprintRule, InFlight, Match, Route, Rules};
+pub use signature::{Secret, Signature};
 pub use source::{IDEMPOTENCY_KEY, KeySource, Pointer, SourceError, Template};
 pub use tenant::{Tenant, TenantError, TenantOf};
 pub use verdict::{Verdict, verdict};
+pub use words::{ClientErrors, InDoubt, Mode, NoStore, Outage, Preset, ServerErrors, SetCookie};

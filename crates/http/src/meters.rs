@@ -8,7 +8,9 @@ use http::{Method, StatusCode};
 use ichido_core::Index;
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
-use crate::rules::{Mode, Rules};
+use crate::events::Retry;
+use crate::rules::Rules;
+use crate::words::Mode;
 
 /// How a keyed request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,9 +28,10 @@ pub(crate) enum End {
     Unavailable,
     Overloaded,
     Superseded,
+    Unkeyed,
 }
 
-const ENDS: [(End, &str); 13] = [
+const ENDS: [(End, &str); 14] = [
     (End::First, "first"),
     (End::Replayed, "replayed"),
     (End::Conflict, "conflict"),
@@ -42,6 +45,7 @@ const ENDS: [(End, &str); 13] = [
     (End::Unavailable, "unavailable"),
     (End::Overloaded, "overloaded"),
     (End::Superseded, "superseded"),
+    (End::Unkeyed, "unkeyed"),
 ];
 
 impl End {
@@ -106,6 +110,7 @@ pub(crate) struct Trace {
     pub(crate) index: Option<Index>,
     pub(crate) attempt: u32,
     pub(crate) degraded: bool,
+    pub(crate) retry: Option<Retry>,
 }
 
 impl Trace {
@@ -122,6 +127,11 @@ impl Trace {
         let took: Duration = self.started.elapsed();
         meters.seconds.record(took);
         let route = &rules.routes[self.route];
+        if let Some(retry) = self.retry {
+            let (route, end) = (route.matches.to_string(), end.as_str());
+            counter!("ichido_event_retries_total", "route" => route, "reason" => retry.reason, "outcome" => end)
+                .increment(1);
+        }
         tracing::info!(
             target: "ichido::request",
             key = self.index.map(|index| hex::encode(&index.as_bytes()[..8])),
@@ -133,6 +143,8 @@ impl Trace {
             attempt = self.attempt,
             degraded = self.degraded,
             ms = took.as_micros() as f64 / 1000.0,
+            retry_num = self.retry.map(|retry| retry.number),
+            retry_reason = self.retry.map(|retry| retry.reason),
             detail,
             "keyed request"
         );

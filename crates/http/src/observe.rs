@@ -27,7 +27,7 @@ where
     let Job { shared, mut trace, ready } = job;
     let Ready { parts, body, claim } = *ready;
     let request = Request::from_parts(parts, RequestBody::collected(body));
-    let server_errors = shared.rules.routes[trace.route].server_errors;
+    let route = &shared.rules.routes[trace.route];
     let claiming = async {
         let (end, grant) = ask(&ledger, &claim).await;
         (end, grant, grant.map(|grant| ledger.keep(&claim.key, &grant)))
@@ -35,7 +35,7 @@ where
     let answering = async {
         let answer = inner.call(request).await;
         let (status, verdict) = match &answer {
-            Ok(response) => (response.status(), verdict(response.status(), server_errors)),
+            Ok(response) => (response.status(), verdict(response.status(), route)),
             Err(_) => (StatusCode::BAD_GATEWAY, Verdict::Doubt),
         };
         let _ = reply.send(answer.map(|response| response.map(AnswerBody::passed)));

@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 
 use crate::key::MAX_CHARS;
 use crate::problem;
-use crate::rules::{FingerprintRule, InDoubt, InFlight, Mode, Route, Rules};
+use crate::rules::{FingerprintRule, InFlight, Route, Rules};
+use crate::signature::Signature;
+use crate::words::{InDoubt, Mode, Preset};
 
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a;background:#fff}\
 table{border-collapse:collapse;width:100%;margin:1rem 0}th,td{text-align:left;vertical-align:top;padding:.4rem .6rem;border-bottom:1px solid #ccc}\
@@ -63,6 +65,8 @@ fn to_json(rules: &Rules) -> Value {
     let operations = rules.routes.iter().map(|route| {
         json!({
             "match": route.matches.to_string(),
+            "preset": route.preset.map(Preset::as_str),
+            "signature": route.signature.as_ref().map(Signature::field),
             "key": route.keys.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "required": route.required && route.mode == Mode::Enforce,
             "mode": route.mode.as_str(),
@@ -124,9 +128,15 @@ fn to_html(rules: &Rules) -> String {
             (_, Some(true)) => "required",
             _ => "optional",
         };
+        let sender = match (operation["preset"].as_str(), operation["signature"].as_str()) {
+            (Some(preset), Some(field)) => format!("<br>events: {preset}, signed in <code>{field}</code>"),
+            (Some(preset), None) => format!("<br>events: {preset}"),
+            (None, Some(field)) => format!("<br>signed in <code>{field}</code>"),
+            (None, None) => String::new(),
+        };
         let _ = write!(
             rows,
-            "<tr><td><code>{}</code></td><td>{required}<br><code>{}</code></td><td>{} s</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            "<tr><td><code>{}</code>{sender}</td><td>{required}<br><code>{}</code></td><td>{} s</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             text("match"),
             keys.join("</code>, <code>"),
             operation["remembered_seconds"],
@@ -152,7 +162,7 @@ fn to_html(rules: &Rules) -> String {
 <p>Requests to this API may be sent again safely: send the field <code>Idempotency-Key</code> with a value of its own for each \
 operation (a UUID is a good one), and <strong>the same value on each retry</strong> of that operation.</p>\
 <p>Format: {format}, 1 to {MAX_CHARS} characters. Scope: {scope}. Another path, query or method under the same key is another \
-operation. A repeated answer carries <code>Idempotency-Replayed: true</code>.</p>\
+operation. Events name themselves: their senders need no such field. A repeated answer carries <code>Idempotency-Replayed: true</code>.</p>\
 <h2>Operations</h2><div class=\"scroll\"><table><thead><tr><th>Operation</th><th>Key</th><th>Remembered for</th><th>Compared</th>\
 <th>While the first runs</th><th>In doubt</th></tr></thead><tbody>{rows}</tbody></table></div>\
 <h2>Problems</h2><div class=\"scroll\"><table><thead><tr><th>Type</th><th>Status</th><th>Meaning</th><th>What to do</th></tr></thead>\

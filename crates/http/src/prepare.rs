@@ -8,12 +8,17 @@ use ichido_ledger::BoxError;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use crate::events::notes;
 use crate::fingerprint;
+use crate::json;
+use crate::key::KeyError;
 use crate::layer::Shared;
 use crate::problem::{Kind, Problem};
 use crate::request::{Collected, Refused, RequestBody, collect};
-use crate::rules::{FingerprintRule, InDoubt, Mode, Route};
+use crate::rules::{FingerprintRule, Route};
+use crate::signature::Checking;
 use crate::tenant::TenantError;
+use crate::words::{InDoubt, Mode};
 
 /// A path longer than this is kept by its hash.
 const ROUTE_BYTES: usize = 512;
@@ -43,32 +48,58 @@ where
 {
     let rules = &shared.rules;
     let refuse = |problem, parts, body| Prepared::Refuse(problem, parts, Some(RequestBody::passed(body)));
-    let in_head = route.keys.iter().take_while(|source| !source.is_in_body());
-    let in_head = in_head.map(|source| source.in_headers(&parts.headers, rules.strict_keys));
-    let found = match in_head.filter_map(Result::transpose).next().transpose() {
+    let checking = route.signature.as_ref().map(|signature| {
+        let now = shared.ledger.settings().clock.now();
+        signature.begin(&parts.headers, now)
+    });
+    let mut checking = match checking.transpose() {
+        Ok(checking) => checking,
+        Err(problem) => return refuse(problem, parts, body),
+    };
+    let found = match in_head(route, &parts, rules.strict_keys) {
         Ok(found) => found,
         Err(error) => return refuse(Problem::new(Kind::KeyInvalid, error.to_string()), parts, body),
     };
-    if found.is_none() && !route.keys.iter().any(|source| source.is_in_body()) {
+    if found.is_none() && checking.is_none() && !reads_body(route) {
         return match route.required {
             true => refuse(missing(route), parts, body),
             false => Prepared::Pass(parts, RequestBody::passed(body)),
         };
     }
-    let tenant = match rules.tenant.of(&parts) {
+    let tenant = match route.tenant(rules).of(&parts) {
         Err(error) if found.is_some() => return refuse(unknown(&error), parts, body),
         // Whether there is a key at all the body will tell.
         tenant => tenant,
     };
-    let mut body = match collect(body, rules.body_memory_bytes, rules.body_max_bytes).await {
+    let (memory, most) = (rules.body_memory_bytes, rules.body_max_bytes);
+    let mut body = match collect(body, memory, most, checking.as_mut()).await {
         Ok(body) => body,
-        Err(refused) => return not_collected(refused, rules.body_max_bytes, parts),
+        Err(refused) => return not_collected(refused, most, parts),
     };
+    if let Some(Err(problem)) = checking.map(Checking::finish) {
+        return Prepared::Refuse(problem, parts, Some(RequestBody::collected(body)));
+    }
     match name(shared, route, &parts, &mut body, found, tenant).await {
         Ok(Some(claim)) => Prepared::Ready(Box::new(Ready { parts, body, claim })),
         Ok(None) => Prepared::Pass(parts, RequestBody::collected(body)),
         Err(problem) => Prepared::Refuse(problem, parts, Some(RequestBody::collected(body))),
     }
+}
+
+/// The key, if it stands in the head and no source before it may stand in the body.
+fn in_head(route: &Route, parts: &Parts, strict: bool) -> Result<Option<String>, KeyError> {
+    for source in &route.keys {
+        let found = source.in_headers(&parts.headers, strict)?;
+        if found.is_some() || source.is_in_body() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
+}
+
+/// Whether anything but the fingerprint is read from the body.
+fn reads_body(route: &Route) -> bool {
+    route.unclaimed.is_some() || route.keys.iter().any(|source| source.is_in_body())
 }
 
 async fn name(
@@ -84,7 +115,14 @@ async fn name(
         Problem::new(Kind::Overloaded, "the request body could not be kept").retry_after(5)
     };
     let wants_json = found.is_none() || matches!(route.fingerprint, FingerprintRule::Json(_));
+    let wants_json = wants_json || route.unclaimed.is_some() || !route.metadata.is_empty();
     let json = if wants_json { body.json().await.map_err(disk)? } else { None };
+    if let Some((place, text)) = &route.unclaimed {
+        let found = json.as_ref().and_then(|json| place.find(json)).and_then(json::scalar);
+        if found == Some(text) {
+            return Ok(None);
+        }
+    }
     let text = match found {
         Some(text) => text,
         None => match in_body(shared, route, parts, json.as_ref(), body.digest)? {
@@ -94,6 +132,7 @@ async fn name(
         },
     };
     let tenant = tenant.map_err(|error| unknown(&error))?;
+    let metadata = notes(route, json.as_ref(), &shared.instance);
     let fingerprint = fingerprint::of(&route.fingerprint, parts, json, body.digest);
     let key = Key::new(Scope::new(tenant, operation(route, parts)), text)
         .map_err(|error| Problem::new(Kind::KeyInvalid, error.to_string()))?;
@@ -107,6 +146,7 @@ async fn name(
         lease_ms: ms(route.lease),
         retention_ms: ms(route.retention),
         in_doubt,
+        metadata,
         ..shared.ledger.request(key)
     }))
 }
@@ -119,10 +159,10 @@ fn in_body(
     digest: [u8; 32],
 ) -> Result<Option<String>, Problem> {
     for source in &route.keys {
-        let found = if source.is_in_body() {
-            source.in_body(json, digest)
-        } else {
-            source.in_headers(&parts.headers, shared.rules.strict_keys)
+        let in_head = source.in_headers(&parts.headers, shared.rules.strict_keys);
+        let found = match in_head {
+            Ok(None) => source.in_body(&parts.headers, json, digest),
+            found => found,
         };
         match found {
             Ok(None) => {}

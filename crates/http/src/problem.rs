@@ -27,13 +27,15 @@ pub enum Kind {
     UpstreamTimeout,
     HandlerFailed,
     RequestRefused,
+    SignatureRefused,
+    TimestampRefused,
 }
 
 /// Word, status, title, and what a caller should do.
 type Row = (Kind, &'static str, u16, &'static str, &'static str);
 
 /// Every problem, in the order of the published rules.
-pub(crate) const ALL: [Row; 16] = [
+pub(crate) const ALL: [Row; 18] = [
     (
         Kind::KeyMissing,
         "key-missing",
@@ -134,6 +136,20 @@ pub(crate) const ALL: [Row; 16] = [
         "The request is not one that this gateway passes on",
         "Ask the service directly, if it offers that.",
     ),
+    (
+        Kind::SignatureRefused,
+        "signature-refused",
+        401,
+        "The signature is not the sender's",
+        "Nothing was done. Sign the body as it is sent, with the secret that is shared.",
+    ),
+    (
+        Kind::TimestampRefused,
+        "timestamp-refused",
+        401,
+        "The request was not signed just now",
+        "Nothing was done. Set the clock, and sign the request anew.",
+    ),
 ];
 
 impl Kind {
@@ -208,7 +224,9 @@ impl Problem {
             headers.insert(RETRY_AFTER, seconds.into());
         }
         if self.status == StatusCode::UNAUTHORIZED {
-            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer error=\"invalid_token\""));
+            let by_signature = matches!(self.kind, Kind::SignatureRefused | Kind::TimestampRefused);
+            let wanted = if by_signature { "Signature" } else { "Bearer error=\"invalid_token\"" };
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(wanted));
         }
         response
     }

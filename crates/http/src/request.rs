@@ -16,6 +16,7 @@ use sha2::{Digest, Sha256};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::json;
+use crate::signature::Checking;
 
 /// How much of a spilled body is read at once.
 const PIECE: usize = 64 * 1024;
@@ -48,8 +49,13 @@ pub(crate) enum Refused<B> {
     Disk(io::Error),
 }
 
-/// Reads a body.
-pub(crate) async fn collect<B>(body: B, memory: u64, most: u64) -> Result<Collected, Refused<B>>
+/// Reads a body. Its signature, if it has one, is checked on the way.
+pub(crate) async fn collect<B>(
+    body: B,
+    memory: u64,
+    most: u64,
+    mut checking: Option<&mut Checking>,
+) -> Result<Collected, Refused<B>>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<BoxError>,
@@ -67,6 +73,9 @@ where
         let frame = frame.map_err(|error| Refused::Broken(error.into()))?;
         // Trailers of a request are not kept: nothing that they could say is part of the effect's name.
         let Ok(data) = frame.into_data() else { continue };
+        if let Some(checking) = checking.as_mut() {
+            checking.update(&data);
+        }
         let len = gather.len + data.len() as u64;
         gather = gather.push(data, memory).await.map_err(Refused::Disk)?;
         if len > most {
@@ -301,19 +310,19 @@ mod tests {
 
     #[tokio::test]
     async fn a_spilled_body_is_the_same_body() {
-        let small = collect(pieces(40, 1000), 1 << 20, 1 << 30).await.ok().unwrap();
-        let spilled = collect(pieces(40, 1000), 5_500, 1 << 30).await.ok().unwrap();
+        let small = collect(pieces(40, 1000), 1 << 20, 1 << 30, None).await.ok().unwrap();
+        let spilled = collect(pieces(40, 1000), 5_500, 1 << 30, None).await.ok().unwrap();
         assert!(matches!(small.place, Place::Memory(_)) && matches!(spilled.place, Place::Disk(_)));
         assert_eq!((small.digest, small.len), (spilled.digest, spilled.len));
         assert_eq!(whole(small).await, whole(spilled).await);
-        let large = collect(pieces(3, 200_000), 1000, 1 << 30).await.ok().unwrap();
+        let large = collect(pieces(3, 200_000), 1000, 1 << 30, None).await.ok().unwrap();
         assert_eq!(whole(large).await.len(), 600_000);
     }
 
     #[tokio::test]
     async fn one_piece_is_not_copied() {
         let piece = Bytes::from_static(b"{\"a\":1}");
-        let mut collected = collect(Full::new(piece.clone()), 100, 100).await.unwrap();
+        let mut collected = collect(Full::new(piece.clone()), 100, 100, None).await.unwrap();
         let Place::Memory(kept) = &collected.place else { panic!("in memory") };
         assert_eq!(kept.as_ptr(), piece.as_ptr());
         let json = collected.json().await.unwrap().unwrap();
@@ -323,16 +332,16 @@ mod tests {
     #[tokio::test]
     async fn json_is_read_from_disk_and_the_body_is_whole_afterwards() {
         let text = format!("{{\"a\":\"{}\"}}", "x".repeat(5000));
-        let mut collected = collect(Full::new(Bytes::from(text.clone())), 10, 10_000).await.unwrap();
+        let mut collected = collect(Full::new(Bytes::from(text.clone())), 10, 10_000, None).await.unwrap();
         assert_eq!(collected.json().await.unwrap().unwrap()["a"].as_str().unwrap().len(), 5000);
         assert_eq!(whole(collected).await, text);
     }
 
     #[tokio::test]
     async fn too_large_is_refused_before_it_is_read_or_as_soon_as_it_shows() {
-        let known = collect(Full::new(Bytes::from(vec![0; 101])), 10, 100).await;
+        let known = collect(Full::new(Bytes::from(vec![0; 101])), 10, 100, None).await;
         assert!(matches!(known, Err(Refused::TooLarge(None, _))));
-        let Err(Refused::TooLarge(Some(read), rest)) = collect(pieces(20, 10), 30, 100).await else {
+        let Err(Refused::TooLarge(Some(read), rest)) = collect(pieces(20, 10), 30, 100, None).await else {
             panic!("too large")
         };
         assert_eq!(read.len, 110);
@@ -344,6 +353,6 @@ mod tests {
     async fn a_cut_body_is_no_body() {
         let cut = [Ok(Frame::data(Bytes::from_static(b"abc"))), Err(BoxError::from("cut"))];
         let body = StreamBody::new(futures_util::stream::iter(cut));
-        assert!(matches!(collect(body, 100, 100).await, Err(Refused::Broken(_))));
+        assert!(matches!(collect(body, 100, 100, None).await, Err(Refused::Broken(_))));
     }
 }

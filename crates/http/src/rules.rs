@@ -7,8 +7,11 @@ use std::time::Duration;
 use http::Method;
 use http::header::AUTHORIZATION;
 
+use crate::events::Note;
+use crate::signature::Signature;
 use crate::source::{IDEMPOTENCY_KEY, KeySource, Pointer, SourceError};
 use crate::tenant::Tenant;
+use crate::words::{ClientErrors, InDoubt, Mode, NoStore, Outage, Preset, ServerErrors, SetCookie};
 
 /// Everything that the layer is told.
 #[derive(Clone, Debug)]
@@ -36,6 +39,14 @@ pub struct Rules {
 pub struct Route {
     /// Which requests.
     pub matches: Match,
+    /// The sender whose ways this route follows.
+    pub preset: Option<Preset>,
+    /// What a request must be signed with.
+    pub signature: Option<Signature>,
+    /// Requests that are never claimed: those with this text at this place.
+    pub unclaimed: Option<(Pointer, String)>,
+    /// Whose keys these are; `None`: as the rules say.
+    pub tenant: Option<Tenant>,
     /// Where the key may stand, tried in order.
     pub keys: Vec<KeySource>,
     /// Refuse a request without a key.
@@ -50,6 +61,8 @@ pub struct Route {
     pub outage: Outage,
     /// What an answer of 5xx means; `None`: 502 and 504 are doubt, the others are kept.
     pub server_errors: Option<ServerErrors>,
+    /// What an answer of 4xx means.
+    pub client_errors: ClientErrors,
     /// What `Cache-Control: no-store` in an answer means.
     pub no_store: NoStore,
     /// Whether a repeat gets the cookies of the first answer.
@@ -62,6 +75,8 @@ pub struct Route {
     pub timeout: Option<Duration>,
     /// What tells a repeat from another request with the same key.
     pub fingerprint: FingerprintRule,
+    /// What is noted beside the claim.
+    pub metadata: Vec<(String, Note)>,
 }
 
 /// How a body is compared.
@@ -73,95 +88,6 @@ pub enum FingerprintRule {
     Json(Vec<Pointer>),
     /// Not at all.
     None,
-}
-
-macro_rules! words {
-    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)+ }) => {
-        $(#[$meta])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum $name { $($(#[$doc])* $variant,)+ }
-
-        impl $name {
-            /// As it is written in settings.
-            pub fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $word,)+ }
-            }
-        }
-
-        impl FromStr for $name {
-            type Err = SourceError;
-            fn from_str(text: &str) -> Result<Self, SourceError> {
-                match text {
-                    $($word => Ok(Self::$variant),)+
-                    _ => Err(SourceError::new(format!("{text:?} is not one of: {}", [$($word),+].join(", ")))),
-                }
-            }
-        }
-    };
-}
-
-words! {
-    /// Whether the rules of a route bind.
-    Mode {
-        /// They do.
-        Enforce = "enforce",
-        /// They are counted, and everything passes.
-        Observe = "observe",
-    }
-}
-
-words! {
-    /// What a claim in doubt means for a repeat.
-    InDoubt {
-        /// 409 until someone knows.
-        Reject = "reject",
-        /// Run again.
-        Retry = "retry",
-    }
-}
-
-words! {
-    /// What to do while the ledger is out.
-    Outage {
-        /// Refuse.
-        Closed = "closed",
-        /// Go on with a local ledger.
-        Fallback = "fallback",
-        /// Run unprotected.
-        Open = "open",
-    }
-}
-
-words! {
-    /// What an answer of 5xx means.
-    ServerErrors {
-        /// An answer like any other.
-        Store = "store",
-        /// The route's word that nothing happened.
-        Release = "release",
-        /// Nobody knows.
-        Doubt = "doubt",
-    }
-}
-
-words! {
-    /// What `Cache-Control: no-store` in an answer means.
-    NoStore {
-        /// Nothing: that is about caches.
-        Keep = "keep",
-        /// The answer is not kept; the key is.
-        Tombstone = "tombstone",
-    }
-}
-
-words! {
-    /// Whether a repeat gets the cookies of the first answer.
-    SetCookie {
-        /// It does not.
-        Drop = "drop",
-        /// It does.
-        Keep = "keep",
-    }
 }
 
 /// What a repeat gets while the first is under way.
@@ -192,6 +118,10 @@ impl Default for Route {
     fn default() -> Self {
         Self {
             matches: Match { methods: vec![Method::POST, Method::PATCH], path: vec![Segment::Rest] },
+            preset: None,
+            signature: None,
+            unclaimed: None,
+            tenant: None,
             keys: vec![KeySource::Header(IDEMPOTENCY_KEY)],
             required: true,
             mode: Mode::Enforce,
@@ -199,12 +129,14 @@ impl Default for Route {
             in_doubt: InDoubt::Reject,
             outage: Outage::Closed,
             server_errors: None,
+            client_errors: ClientErrors::Store,
             no_store: NoStore::Keep,
             set_cookie: SetCookie::Drop,
             retention: Duration::from_secs(86_400),
             lease: Duration::from_secs(30),
             timeout: None,
             fingerprint: FingerprintRule::Raw,
+            metadata: Vec::new(),
         }
     }
 }
@@ -215,6 +147,21 @@ impl Rules {
             return None;
         }
         self.routes.iter().position(|route| route.matches.fits(method, path))
+    }
+}
+
+impl Route {
+    /// The requests, and the sender if it is a known one.
+    pub fn describe(&self) -> String {
+        match self.preset {
+            Some(preset) => format!("{} ({})", self.matches, preset.as_str()),
+            None => self.matches.to_string(),
+        }
+    }
+
+    /// The tenant's rule that counts here.
+    pub(crate) fn tenant<'a>(&'a self, rules: &'a Rules) -> &'a Tenant {
+        self.tenant.as_ref().unwrap_or(&rules.tenant)
     }
 }
 
@@ -233,6 +180,11 @@ enum Segment {
 }
 
 impl Match {
+    /// `POST` on every path.
+    pub(crate) fn posts() -> Self {
+        Self { methods: vec![Method::POST], path: vec![Segment::Rest] }
+    }
+
     fn fits(&self, method: &Method, path: &str) -> bool {
         if !self.methods.contains(method) {
             return false;

@@ -24,8 +24,8 @@ use crate::journal::Word;
 use crate::meters::End;
 use crate::problem::{Kind, Problem};
 use crate::request::RequestBody;
-use crate::rules::{NoStore, SetCookie};
 use crate::verdict::{Verdict, verdict};
+use crate::words::{NoStore, SetCookie};
 use crate::work::{ATTEMPT, DEGRADED, Job, LIFETIME, Reply, Said, TRUE, in_doubt, in_flight, replay, send};
 
 /// How long the end of an answer of unknown length is waited for before its beginning is sent.
@@ -174,7 +174,7 @@ impl Run {
 
     async fn whole<A>(&self, head: Parts, pieces: Vec<Bytes>, trailers: HeaderMap) -> Said<A> {
         let route = self.job.route();
-        match verdict(head.status, route.server_errors) {
+        match verdict(head.status, route) {
             Verdict::Release => {
                 self.say(Settle::Release).await;
                 (End::Released, Ok(answer(head, pieces, trailers)))
@@ -326,7 +326,7 @@ impl Run {
         A::Error: Into<BoxError> + Send,
     {
         let (frames, coming) = mpsc::channel(STREAM_AHEAD);
-        let verdict = verdict(head.status, self.job.route().server_errors);
+        let verdict = verdict(head.status, self.job.route());
         let mut kept = Kept::new(&pieces, self.job.shared.rules.answer_max_bytes);
         let stored_head = head.clone();
         if self.job.trace.degraded {

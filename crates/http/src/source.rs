@@ -7,6 +7,7 @@ use http::{HeaderMap, HeaderName};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use crate::cloudevents;
 use crate::json;
 use crate::key::{self, KeyError};
 
@@ -26,6 +27,8 @@ pub enum KeySource {
     Fields(Vec<Pointer>),
     /// The whole body, hashed.
     Body,
+    /// Source and id of a CloudEvent, in its fields or its body.
+    CloudEvent,
 }
 
 /// A JSON pointer (RFC 6901).
@@ -54,6 +57,11 @@ impl SourceError {
 }
 
 impl Pointer {
+    /// One that is written in this program.
+    pub(crate) fn known(text: &'static str) -> Self {
+        Self(text.to_owned())
+    }
+
     /// The value at this place.
     pub fn find<'a>(&self, value: &'a Value) -> Option<&'a Value> {
         value.pointer(&self.0)
@@ -128,8 +136,9 @@ impl FromStr for KeySource {
                 pointers.split(',').map(|pointer| pointer.trim().parse()).collect::<Result<_, _>>()?,
             )),
             None if text == "body" => Ok(Self::Body),
+            None if text == "cloudevents" => Ok(Self::CloudEvent),
             _ => Err(SourceError(format!(
-                "{text:?} is not header:NAME, json:/pointer, template:{{/pointer}}, fields:/a,/b or body"
+                "{text:?} is not header:NAME, json:/pointer, template:{{/pointer}}, fields:/a,/b, body or cloudevents"
             ))),
         }
     }
@@ -152,19 +161,24 @@ impl fmt::Display for KeySource {
                 write!(f, "fields:{}", pointers.join(","))
             }
             Self::Body => f.write_str("body"),
+            Self::CloudEvent => f.write_str("cloudevents"),
         }
     }
 }
 
 impl KeySource {
-    /// Whether the source is read from the body.
+    /// Whether the key may stand in the body.
     pub(crate) fn is_in_body(&self) -> bool {
         !matches!(self, Self::Header(_))
     }
 
     /// The key in a field.
     pub(crate) fn in_headers(&self, headers: &HeaderMap, strict: bool) -> Result<Option<String>, KeyError> {
-        let Self::Header(name) = self else { return Ok(None) };
+        let name = match self {
+            Self::Header(name) => name,
+            Self::CloudEvent => return cloudevents::in_headers(headers),
+            Self::Json(_) | Self::Template(_) | Self::Fields(_) | Self::Body => return Ok(None),
+        };
         let mut lines = headers.get_all(name).iter();
         let Some(line) = lines.next() else { return Ok(None) };
         let is_draft = *name == IDEMPOTENCY_KEY;
@@ -175,7 +189,12 @@ impl KeySource {
     }
 
     /// The key in a body. `json` is `None` for a body that is no JSON.
-    pub(crate) fn in_body(&self, json: Option<&Value>, digest: [u8; 32]) -> Result<Option<String>, KeyError> {
+    pub(crate) fn in_body(
+        &self,
+        headers: &HeaderMap,
+        json: Option<&Value>,
+        digest: [u8; 32],
+    ) -> Result<Option<String>, KeyError> {
         match self {
             Self::Header(_) => Ok(None),
             Self::Json(pointer) => {
@@ -204,6 +223,7 @@ impl KeySource {
                 Ok(Some(format!("fields:{}", hex::encode(Sha256::digest(canonical)))))
             }
             Self::Body => Ok(Some(format!("body:{}", hex::encode(digest)))),
+            Self::CloudEvent => cloudevents::in_body(headers, json),
         }
     }
 }
@@ -220,14 +240,19 @@ mod tests {
 
     fn found(text: &str, json: &Value) -> Option<String> {
         let json = json::parse(json.to_string().as_bytes()).unwrap();
-        source(text).in_body(Some(&json), [7; 32]).unwrap()
+        source(text).in_body(&HeaderMap::new(), Some(&json), [7; 32]).unwrap()
     }
 
     #[test]
     fn a_source_is_written_as_it_is_read() {
-        for text in
-            ["header:idempotency-key", "json:/event_id", "template:a{/x/0}_{/y}z", "fields:/a,/b~1c", "body"]
-        {
+        for text in [
+            "header:idempotency-key",
+            "json:/event_id",
+            "template:a{/x/0}_{/y}z",
+            "fields:/a,/b~1c",
+            "body",
+            "cloudevents",
+        ] {
             assert_eq!(source(text).to_string(), text);
         }
         for text in [
@@ -254,8 +279,10 @@ mod tests {
         assert_eq!(found("json:/event", &slack), None);
         assert_eq!(found("template:{/event/files/0/id}_{/event/ts}", &slack).unwrap(), "F9_1.2");
         assert_eq!(found("template:{/event/files/1/id}_{/event/ts}", &slack), None);
-        assert_eq!(source("json:/event_id").in_body(None, [0; 32]).unwrap(), None);
-        assert_eq!(source("json:/e").in_body(Some(&json!({"e": ""})), [0; 32]), Err(KeyError::Empty));
+        let none = HeaderMap::new();
+        assert_eq!(source("json:/event_id").in_body(&none, None, [0; 32]).unwrap(), None);
+        let empty = json!({"e": ""});
+        assert_eq!(source("json:/e").in_body(&none, Some(&empty), [0; 32]), Err(KeyError::Empty));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use http::StatusCode;
 
-use crate::rules::ServerErrors;
+use crate::rules::Route;
+use crate::words::{ClientErrors, ServerErrors};
 
 /// What becomes of the claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,11 +16,16 @@ pub enum Verdict {
     Doubt,
 }
 
-/// The verdict on a whole answer.
-pub fn verdict(status: StatusCode, server_errors: Option<ServerErrors>) -> Verdict {
+/// The verdict on a whole answer of a route.
+pub fn verdict(status: StatusCode, route: &Route) -> Verdict {
     match status.as_u16() {
         401 | 403 | 408 | 425 | 429 | 503 => Verdict::Release,
-        code @ 500..=599 => match server_errors {
+        400..=499 => match route.client_errors {
+            ClientErrors::Store => Verdict::Store,
+            ClientErrors::Release => Verdict::Release,
+            ClientErrors::Doubt => Verdict::Doubt,
+        },
+        code @ 500..=599 => match route.server_errors {
             None if code == 502 || code == 504 => Verdict::Doubt,
             None | Some(ServerErrors::Store) => Verdict::Store,
             Some(ServerErrors::Release) => Verdict::Release,
@@ -34,7 +40,8 @@ mod tests {
     use super::*;
 
     fn of(code: u16, server_errors: Option<ServerErrors>) -> Verdict {
-        verdict(StatusCode::from_u16(code).unwrap(), server_errors)
+        let route = Route { server_errors, ..Route::default() };
+        verdict(StatusCode::from_u16(code).unwrap(), &route)
     }
 
     #[test]
@@ -62,5 +69,19 @@ mod tests {
             assert_eq!(of(code, Some(ServerErrors::Doubt)), Verdict::Doubt);
         }
         assert_eq!(of(404, Some(ServerErrors::Release)), Verdict::Store);
+    }
+
+    #[test]
+    fn a_route_may_say_what_its_client_errors_mean() {
+        let of = |code: u16, client_errors| {
+            let route = Route { client_errors, ..Route::default() };
+            verdict(StatusCode::from_u16(code).unwrap(), &route)
+        };
+        for code in [400, 404, 409, 422, 499] {
+            assert_eq!(of(code, ClientErrors::Release), Verdict::Release);
+            assert_eq!(of(code, ClientErrors::Doubt), Verdict::Doubt);
+        }
+        assert_eq!(of(401, ClientErrors::Doubt), Verdict::Release);
+        assert_eq!(of(500, ClientErrors::Release), Verdict::Store);
     }
 }

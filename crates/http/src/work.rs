@@ -7,7 +7,7 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
 use ichido_core::{Claim, ClaimRequest, Outcome, Settle};
 use ichido_ledger::{BoxError, Effect, Error, Kind as LedgerKind, Ledger};
@@ -24,8 +24,9 @@ use crate::observe;
 use crate::prepare::{Prepared, Ready, prepare};
 use crate::problem::{Kind, Problem};
 use crate::request::RequestBody;
-use crate::rules::{InFlight, Mode, Outage, Route};
+use crate::rules::{InFlight, Route};
 use crate::run::Run;
+use crate::words::{InDoubt, Mode, Outage};
 
 pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 pub(crate) const LIFETIME: HeaderName = HeaderName::from_static("idempotency-key-lifetime");
@@ -81,6 +82,13 @@ where
     let ready = match prepare(&shared, route, parts, body).await {
         Prepared::Ready(ready) => ready,
         Prepared::Pass(parts, body) => {
+            // An event that nobody could name is worth a line; a caller that chose to send no key is not.
+            if route.preset.is_some() {
+                let answer = inner.call(Request::from_parts(parts, body)).await;
+                let status = answer.as_ref().map_or(StatusCode::BAD_GATEWAY, Response::status);
+                trace.end(&shared.meters, &shared.rules, End::Unkeyed, status, None);
+                return Ok(answer?.map(AnswerBody::passed));
+            }
             return Ok(inner.call(Request::from_parts(parts, body)).await?.map(AnswerBody::passed));
         }
         Prepared::Refuse(problem, parts, body) => {
@@ -193,6 +201,12 @@ pub(crate) fn send<A, E>(job: &Job, reply: Reply<A, E>, (end, answer): Said<A>) 
 pub(crate) fn replay<A>(job: &Job, outcome: Outcome) -> Said<A> {
     let bytes = match outcome {
         Outcome::Kept(bytes) => bytes,
+        // A sender of events asks whether it was handled, and nothing else.
+        Outcome::Tombstone(_) if job.route().preset.is_some() => {
+            let mut response = Response::new(AnswerBody::whole(Bytes::new(), HeaderMap::new()));
+            response.headers_mut().insert(REPLAYED, TRUE);
+            return (End::Replayed, Ok(response));
+        }
         Outcome::Tombstone(reason) => {
             return (End::NotKept, Err(Problem::new(Kind::AnswerNotKept, reason)));
         }
@@ -223,7 +237,7 @@ pub(crate) fn in_flight<A>() -> Said<A> {
 pub(crate) fn in_doubt<A>(route: &Route) -> Said<A> {
     let problem =
         Problem::new(Kind::InDoubt, "the first request with this key may or may not have taken effect");
-    let retry = route.timeout.filter(|_| route.in_doubt == crate::rules::InDoubt::Retry);
+    let retry = route.timeout.filter(|_| route.in_doubt == InDoubt::Retry);
     (
         End::InDoubt,
         Err(match retry {

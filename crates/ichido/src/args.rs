@@ -12,7 +12,7 @@ Examples:
   ichido check --ledger postgres://db/app        are the settings and the connection right?
   ichido ledger list --state in-doubt            what does nobody know the end of?
   ichido ledger resolve order-17 --as done       say how it ended
-  ichido claims                                  serve the ledger: health, metrics, inspection and repair
+  ichido claims                                  serve the claim API: is this event new? may I run this?
 
 Settings come from ichido.toml, then the environment, then flags.
 Exit codes: 0 done; 2 usage, settings, a store out of reach or held by another; 1 internal error or failed check.";
@@ -47,7 +47,7 @@ pub(crate) enum Command {
     /// Stands before an API in any language and makes it safe to retry.
     #[command(after_help = GATEWAY_EXAMPLES)]
     Gateway(GatewayArgs),
-    /// Serves a ledger for inspection and repair: its claims, its health, its metrics.
+    /// Serves the claim API: events checked once, two-phase claims, inspection and repair, health, metrics.
     Claims(ClaimsArgs),
     /// Looks after a ledger of claims.
     Ledger(LedgerArgs),
@@ -132,12 +132,20 @@ pub(crate) struct CheckArgs {
     mut_arg("json", |json| json.hide(true)),
     after_help = "\
 Examples:
-  ichido claims --ledger file:data/ledger
+  ichido claims                                                  on the embedded ledger in data/ledger
+  ichido claims --ledger 'dynamodb://processed-events?region=us-east-1'     several instances, one table
+
+Is this event new? Twice:
+  curl -s -H 'Content-Type: application/json' -d '{\"events\":[{\"key\":\"Ev1\"}]}' http://127.0.0.1:8070/v1/events/check
+May I run this? Then complete with the token of the answer:
+  curl -s -H 'Content-Type: application/json' -d '{\"key\":\"order-17\"}' http://127.0.0.1:8070/v1/claims
+  curl -s -H 'Content-Type: application/json' -d '{\"key\":\"order-17\",\"token\":\"…\",\"outcome\":{\"id\":17}}' \\
+       http://127.0.0.1:8070/v1/claims/complete
+What does nobody know the end of?
   curl -s 'http://127.0.0.1:8070/v1/claims?state=in-doubt'
   ichido ledger resolve order-17 --as done       goes through this process while it holds the ledger
 
-Paths: /healthz, /readyz, /metrics; GET /v1/claims, /v1/claims/one, /v1/ledger/stats, /v1/ledger/capabilities;
-POST /v1/claims/resolve, /v1/claims/release-by-operator, /v1/ledger/sweep. Claims cannot be made here yet.
+Every path is described at /openapi.json. While a ledger that is a server is out, ledger.fallback answers, and says so.
 ICHIDO_ADMIN_TOKEN is the token that callers show; off loopback it is required."
 )]
 pub(crate) struct ClaimsArgs {

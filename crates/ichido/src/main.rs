@@ -13,6 +13,7 @@ mod operator;
 mod output;
 mod settings;
 mod shutdown;
+mod upkeep;
 
 use std::process::ExitCode;
 

@@ -17,7 +17,33 @@ use crate::exit::Failure;
 pub(crate) struct Settings {
     pub(crate) file: Option<PathBuf>,
     pub(crate) ledger: Ledger,
+    pub(crate) claims: Claims,
     gateway: Option<gateway::RawGateway>,
+}
+
+/// The claim API.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claims {
+    pub(crate) log_keys: LogKeys,
+}
+
+/// How the keys of events stand in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogKeys {
+    /// As what stores call them: a caller's key may be a secret of theirs.
+    Hashed,
+    /// As callers wrote them.
+    Verbatim,
+}
+
+impl LogKeys {
+    fn parse(text: &str) -> Result<Self, Failure> {
+        match text {
+            "hashed" => Ok(Self::Hashed),
+            "verbatim" => Ok(Self::Verbatim),
+            _ => Err(Failure::usage("claims.log_keys must be \"hashed\" or \"verbatim\"")),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -33,6 +59,8 @@ pub(crate) struct Ledger {
 struct RawFile {
     #[serde(default)]
     ledger: RawLedger,
+    #[serde(default)]
+    claims: RawClaims,
     gateway: Option<gateway::RawGateway>,
 }
 
@@ -45,10 +73,16 @@ struct RawLedger {
     fallback_seconds: Option<u64>,
 }
 
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawClaims {
+    log_keys: Option<String>,
+}
+
 impl Settings {
     pub(crate) fn load(common: &Common) -> Result<Self, Failure> {
         let file = settings_file(common.config.as_deref())?;
-        let RawFile { ledger: raw, gateway } = match &file {
+        let RawFile { ledger: raw, claims, gateway } = match &file {
             Some(path) => read(path)?,
             None => RawFile::default(),
         };
@@ -64,7 +98,9 @@ impl Settings {
             fallback_pause: Duration::from_secs(within("ledger.fallback_seconds", seconds, 1, 86_400)?),
         };
         check_fallback(&ledger.fallback)?;
-        Ok(Self { file, ledger, gateway })
+        let log_keys = text("ICHIDO_CLAIMS_LOG_KEYS")?.or(claims.log_keys);
+        let claims = Claims { log_keys: log_keys.as_deref().map_or(Ok(LogKeys::Hashed), LogKeys::parse)? };
+        Ok(Self { file, ledger, claims, gateway })
     }
 
     /// Whether the file has a section for the gateway.
@@ -213,6 +249,22 @@ mod tests {
             ("memory:", Duration::from_secs(60))
         );
         assert_eq!(settings.dir(), Some(Path::new("data/ledger")));
+        assert_eq!(load("").unwrap().claims.log_keys, LogKeys::Hashed);
+        assert_eq!(load("[claims]\nlog_keys = \"verbatim\"").unwrap().claims.log_keys, LogKeys::Verbatim);
+    }
+
+    #[test]
+    fn the_examples_of_the_documentation_are_settings() {
+        let page = include_str!("../../../docs/events.md");
+        let examples: Vec<_> =
+            page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+        assert_eq!(examples.len(), 3);
+        for example in examples {
+            let upstream = Some("http://127.0.0.1:3000".to_owned());
+            let flags = gateway::Flags { upstream, ..gateway::Flags::default() };
+            let checked = load(example).unwrap().gateway(&flags);
+            assert!(checked.is_ok(), "{example}: {}", checked.unwrap_err());
+        }
     }
 
     #[test]
@@ -246,12 +298,14 @@ mod tests {
         assert!(key.contains("line 2") && !key.contains("hunter2"), "{key}");
         let range = load("[ledger]\ntimeout_ms = 0\n").unwrap_err();
         assert_eq!(range, "ledger.timeout_ms is 0; it must be between 1 and 600000");
+        let keys = load("[claims]\nlog_keys = \"all\"\n").unwrap_err();
+        assert_eq!(keys, "claims.log_keys must be \"hashed\" or \"verbatim\"");
         let fallback = load("[ledger]\nfallback = \"redis://:secret@h\"\n").unwrap_err();
         assert!(fallback.contains("ledger.fallback") && !fallback.contains("secret"), "{fallback}");
     }
 
     /// Words of a settings file, right and wrong, in any order.
-    const WORDS: [&str; 24] = [
+    const WORDS: [&str; 26] = [
         "[ledger]\n",
         "[gateway]\n",
         "[[gateway.routes]]\n",
@@ -260,6 +314,8 @@ mod tests {
         "upstream = ",
         "tenant = ",
         "key = ",
+        "preset = ",
+        "slack_signing_secret = ",
         "match = ",
         "retention_seconds = ",
         "\"file:x\"\n",

@@ -7,20 +7,29 @@ use ichido_core::mark::{self, Mark};
 
 use crate::Marked;
 
-/// The first request of each key, and for each request the place of its key among them.
-pub(crate) fn distinct(requests: &[mark::Request]) -> (Vec<mark::Request>, Vec<usize>) {
+/// The first request of each key, and for each request the place of its key among them. None if no key comes twice.
+pub(crate) fn distinct(requests: &[mark::Request]) -> Option<(Vec<mark::Request>, Vec<usize>)> {
+    if requests.len() < 2 {
+        return None;
+    }
     let mut first = HashMap::with_capacity(requests.len());
-    let mut distinct = Vec::with_capacity(requests.len());
-    let positions = requests
+    let positions: Vec<usize> = requests
         .iter()
         .map(|request| {
-            *first.entry(request.key.index()).or_insert_with(|| {
-                distinct.push(request.clone());
-                distinct.len() - 1
-            })
+            let next = first.len();
+            *first.entry(request.key.index()).or_insert(next)
         })
         .collect();
-    (distinct, positions)
+    if first.len() == requests.len() {
+        return None;
+    }
+    let mut distinct = Vec::with_capacity(first.len());
+    for (request, position) in requests.iter().zip(&positions) {
+        if *position == distinct.len() {
+            distinct.push(request.clone());
+        }
+    }
+    Some((distinct, positions))
 }
 
 /// One answer for each request: the first of a key gets the ledger's, the others saw it just now.
@@ -64,7 +73,8 @@ mod tests {
     #[test]
     fn a_key_twice_in_a_batch_is_new_once() {
         let requests = [request("a", 1), request("b", 2), request("a", 3)];
-        let (distinct, positions) = distinct(&requests);
+        assert_eq!(distinct(&requests[..2]), None);
+        let (distinct, positions) = distinct(&requests).unwrap();
         assert_eq!(distinct, [requests[0].clone(), requests[1].clone()]);
         let new = Marked { mark: Mark::New, degraded: false };
         let answers = spread(&distinct, &positions, &[new.clone(), new.clone()], Timestamp(9));

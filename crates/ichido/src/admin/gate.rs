@@ -5,13 +5,9 @@
 //! page from elsewhere that posts says so in `Origin`.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 
-use axum::extract::{Request, State};
-use axum::middleware::Next;
-use axum::response::Response;
 use http::uri::Authority;
-use http::{HeaderMap, HeaderName, StatusCode, header};
+use http::{HeaderMap, HeaderName, Request, StatusCode, header};
 
 use super::{AdminToken, Problem};
 
@@ -31,53 +27,45 @@ impl Gate {
     pub(super) fn new(address: SocketAddr, token: Option<AdminToken>) -> Self {
         Self { on_loopback: address.ip().is_loopback(), token }
     }
-}
 
-/// Refuses who is here by mistake or by a trick. For every path.
-pub(super) async fn refuse_strangers(
-    State(gate): State<Arc<Gate>>,
-    request: Request,
-    next: Next,
-) -> Result<Response, Problem> {
-    let headers = request.headers();
-    if gate.on_loopback && !is_local_name(headers) {
-        return Err(Problem::new(
-            StatusCode::MISDIRECTED_REQUEST,
-            "foreign-host",
-            "This port answers under an address or localhost",
-        ));
+    /// Why a request may not come in. For every path, before anything else is looked at.
+    pub(super) fn refusal<B>(&self, request: &Request<B>) -> Option<Problem> {
+        self.is_stranger(request.headers()).or_else(|| self.lacks_token(request))
     }
-    if !is_own_origin(headers) {
-        return Err(Problem::new(
-            StatusCode::FORBIDDEN,
-            "foreign-origin",
-            "A page from elsewhere may not call this port",
-        ));
-    }
-    if let Some(expected) = headers.get(&HOLDER)
-        && expected.as_bytes() != std::process::id().to_string().as_bytes()
-    {
-        return Err(Problem::new(
-            StatusCode::MISDIRECTED_REQUEST,
-            "other-process",
-            "Here is another process than the one that holds the store",
-        ));
-    }
-    Ok(next.run(request).await)
-}
 
-/// Demands the token, if there is one, but of those who ask after our health.
-pub(super) async fn demand_token(
-    State(gate): State<Arc<Gate>>,
-    request: Request,
-    next: Next,
-) -> Result<Response, Problem> {
-    let is_open = OPEN.contains(&request.uri().path());
-    match &gate.token {
-        Some(token) if !is_open && !token.is_shown(request.headers()) => {
-            Err(Problem::new(StatusCode::UNAUTHORIZED, "token-refused", "The operator's token is demanded"))
+    /// Who is here by mistake or by a trick.
+    fn is_stranger(&self, headers: &HeaderMap) -> Option<Problem> {
+        if self.on_loopback && !is_local_name(headers) {
+            return Some(Problem::new(
+                StatusCode::MISDIRECTED_REQUEST,
+                "foreign-host",
+                "This port answers under an address or localhost",
+            ));
         }
-        Some(_) | None => Ok(next.run(request).await),
+        if !is_own_origin(headers) {
+            return Some(Problem::new(
+                StatusCode::FORBIDDEN,
+                "foreign-origin",
+                "A page from elsewhere may not call this port",
+            ));
+        }
+        let expected = headers.get(&HOLDER)?;
+        (expected.as_bytes() != std::process::id().to_string().as_bytes()).then(|| {
+            Problem::new(
+                StatusCode::MISDIRECTED_REQUEST,
+                "other-process",
+                "Here is another process than the one that holds the store",
+            )
+        })
+    }
+
+    /// The token is demanded, if there is one, but of those who ask after our health.
+    fn lacks_token<B>(&self, request: &Request<B>) -> Option<Problem> {
+        let token = self.token.as_ref()?;
+        let is_open = OPEN.contains(&request.uri().path());
+        (!is_open && !token.is_shown(request.headers())).then(|| {
+            Problem::new(StatusCode::UNAUTHORIZED, "token-refused", "The operator's token is demanded")
+        })
     }
 }
 

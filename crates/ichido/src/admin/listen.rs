@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::response::IntoResponse;
+use futures_util::future::Either;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -16,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower_service::Service;
 
+use super::gate::Gate;
 use super::{Admin, AdminToken, Served, TOKEN_VARIABLE, meters};
 use crate::exit::Failure;
 
@@ -72,9 +75,13 @@ impl Bound {
     /// Serves until `stop`, then finishes the calls that are under way.
     pub(crate) async fn serve(self, admin: Admin, stop: CancellationToken) {
         let upkeep = tokio::spawn(keep_up(admin.meters.clone()));
+        let api = admin.api.clone();
+        let looking_after = tokio::spawn(async move { api.look_after_ledger().await });
+        let api = admin.api.clone();
         let actions = TaskTracker::new();
         let served = Served { admin, actions: actions.clone() };
-        let router = super::router(served, self.address, self.token.clone());
+        let router = super::router(served);
+        let gate = Arc::new(Gate::new(self.address, self.token.clone()));
         let (graceful, room) = (GracefulShutdown::new(), Arc::new(Semaphore::new(CONNECTIONS)));
         while let Some((stream, peer)) = self.next(&stop).await {
             let taken = tokio::select! {
@@ -82,7 +89,7 @@ impl Bound {
                 () = stop.cancelled() => break,
             };
             let Ok(permit) = taken else { break };
-            let connection = graceful.watch(connection(stream, Peer(peer), router.clone()));
+            let connection = graceful.watch(connection(stream, Peer(peer), gate.clone(), router.clone()));
             tokio::spawn(async move {
                 if let Err(error) = connection.await {
                     tracing::debug!(%error, "a connection to the admin port broke off");
@@ -97,6 +104,10 @@ impl Bound {
             tracing::warn!("calls to the admin port were cut off: they took more than {} s", DRAIN.as_secs());
         }
         upkeep.abort();
+        looking_after.abort();
+        if tokio::time::timeout(DRAIN, api.last_words()).await.is_err() {
+            tracing::warn!("the ledger could not be told what was answered in its place");
+        }
     }
 
     async fn next(&self, stop: &CancellationToken) -> Option<(TcpStream, SocketAddr)> {
@@ -119,11 +130,16 @@ impl Bound {
 fn connection(
     stream: TcpStream,
     peer: Peer,
+    gate: Arc<Gate>,
     router: Router,
 ) -> impl hyper_util::server::graceful::GracefulConnection<Error = hyper::Error> {
-    let service = service_fn(move |mut request: http::Request<Incoming>| {
-        request.extensions_mut().insert(peer);
-        router.clone().call(request)
+    let _ = stream.set_nodelay(true);
+    let service = service_fn(move |mut request: http::Request<Incoming>| match gate.refusal(&request) {
+        Some(problem) => Either::Left(std::future::ready(Ok(problem.into_response()))),
+        None => {
+            request.extensions_mut().insert(peer);
+            Either::Right(router.clone().call(request))
+        }
     });
     http1::Builder::new()
         .timer(TokioTimer::new())

@@ -1,4 +1,5 @@
-//! The admin port: is the process alive, is it ready, what does it count; and an operator's view of the claims.
+//! The admin port: is the process alive, is it ready, what does it count; the claim API ([`api`]), and an operator's view
+//! of the claims.
 //!
 //! Whoever reaches this port may end doubts and give keys back, so it is on loopback, or demands a token. A browser on
 //! the same machine is no operator: calls under a foreign name or from a foreign page are refused ([`gate`]).
@@ -6,20 +7,18 @@
 //! A process binds first ([`Bound::bind`]), opens its ledger under [`Bound::reach`], so that `ichido ledger …` finds the
 //! port through the store, and then serves ([`Bound::serve`]).
 
+mod api;
 mod claims;
 mod gate;
 mod health;
 mod listen;
 mod meters;
+mod openapi;
 mod problem;
 mod readiness;
 mod token;
 
-use std::net::SocketAddr;
-use std::sync::Arc;
-
 use axum::extract::DefaultBodyLimit;
-use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use http::StatusCode;
@@ -27,6 +26,7 @@ use ichido_ledger::Ledger;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::task::TaskTracker;
 
+pub(crate) use self::api::Api;
 pub(crate) use self::gate::HOLDER;
 pub(crate) use self::listen::Bound;
 pub(crate) use self::meters::install_meters;
@@ -43,6 +43,8 @@ const BODY_BYTES: usize = 1024 * 1024;
 pub(crate) struct Admin {
     /// The ledger that operators look after.
     pub(crate) ledger: Ledger,
+    /// The claim API, whose ledger may have a fallback.
+    pub(crate) api: Api,
     /// What `/readyz` asks.
     pub(crate) readiness: Readiness,
     /// What `/metrics` prints.
@@ -78,11 +80,14 @@ impl Served {
     }
 }
 
-fn router(served: Served, address: SocketAddr, token: Option<AdminToken>) -> Router {
-    let gate = Arc::new(gate::Gate::new(address, token));
+fn router(served: Served) -> Router {
     Router::new()
-        .route("/metrics", get(health::metrics))
-        .route("/v1/claims", get(claims::list))
+        .route("/v1/events/check", post(api::check))
+        .route("/v1/claims", get(claims::list).post(api::claim))
+        .route("/v1/claims/renew", post(api::renew))
+        .route("/v1/claims/complete", post(api::complete))
+        .route("/v1/claims/release", post(api::release))
+        .route("/v1/claims/doubt", post(api::doubt))
         .route("/v1/claims/one", get(claims::one))
         .route("/v1/claims/resolve", post(claims::resolve))
         .route("/v1/claims/release-by-operator", post(claims::release))
@@ -91,10 +96,10 @@ fn router(served: Served, address: SocketAddr, token: Option<AdminToken>) -> Rou
         .route("/v1/ledger/capabilities", get(claims::capabilities))
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
+        .route("/metrics", get(health::metrics))
+        .route("/openapi.json", get(openapi::described))
         .fallback(problem::no_such_page)
         .method_not_allowed_fallback(problem::no_such_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES))
-        .layer(from_fn_with_state(gate.clone(), gate::demand_token))
-        .layer(from_fn_with_state(gate, gate::refuse_strangers))
         .with_state(served)
 }

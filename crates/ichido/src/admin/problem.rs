@@ -11,7 +11,7 @@ pub(crate) struct Problem {
     word: &'static str,
     title: &'static str,
     detail: Option<String>,
-    facts: Facts,
+    facts: Box<Facts>,
 }
 
 /// What a program needs to know besides the word.
@@ -23,6 +23,9 @@ pub(crate) struct Facts {
     /// The state in which the claim was left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) state: Option<String>,
+    /// The field of the request that is wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) field: Option<String>,
 }
 
 /// A problem on its way.
@@ -50,7 +53,7 @@ impl Body {
 
 impl Problem {
     pub(crate) fn new(status: StatusCode, word: &'static str, title: &'static str) -> Self {
-        Self { status, word, title, detail: None, facts: Facts::default() }
+        Self { status, word, title, detail: None, facts: Box::default() }
     }
 
     /// The same, with words on this case; without them the title is repeated.
@@ -60,9 +63,17 @@ impl Problem {
         self
     }
 
+    /// The same, with one more sentence.
+    #[must_use]
+    pub(crate) fn add(mut self, sentence: &str) -> Self {
+        let detail = self.detail.take().unwrap_or_else(|| self.title.to_owned());
+        self.detail = Some(format!("{}. {sentence}", detail.trim_end_matches('.')));
+        self
+    }
+
     #[must_use]
     pub(crate) fn facts(mut self, facts: Facts) -> Self {
-        self.facts = facts;
+        self.facts = Box::new(facts);
         self
     }
 }
@@ -74,7 +85,7 @@ impl IntoResponse for Problem {
             title: self.title.to_owned(),
             status: self.status.as_u16(),
             detail: self.detail.unwrap_or_else(|| format!("{}.", self.title)),
-            facts: self.facts,
+            facts: *self.facts,
         };
         let body = serde_json::to_vec(&body).unwrap_or_default();
         let mut response = (self.status, body).into_response();
@@ -82,6 +93,9 @@ impl IntoResponse for Problem {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response
     }

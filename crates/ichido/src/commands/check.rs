@@ -1,5 +1,6 @@
 //! `ichido check`: settings and connections, each with a verdict.
 
+use ichido_http::{Preset, Route};
 use ichido_ledger::{Capabilities, OpenOptions, open_backend};
 use serde::Serialize;
 
@@ -111,8 +112,11 @@ async fn check_gateway(settings: &mut Settings, report: &mut Report) {
     match settings.gateway(&Flags::default()) {
         Err(failure) => report.add("gateway", Verdict::Failed, failure.to_string()),
         Ok(gateway) => {
-            let routes = gateway.rules.routes.iter().map(|route| route.matches.to_string());
+            let routes = gateway.rules.routes.iter().map(Route::describe);
             report.add("gateway", Verdict::Ok, routes.collect::<Vec<_>>().join("; "));
+            for route in &gateway.rules.routes {
+                check_signature(route, report);
+            }
             match gateway.upstream.reach().await {
                 Ok(()) => {
                     report.add("upstream", Verdict::Ok, format!("{} answers", gateway.upstream.authority))
@@ -121,6 +125,20 @@ async fn check_gateway(settings: &mut Settings, report: &mut Report) {
             }
         }
     }
+}
+
+/// Whether it is looked at who sends the events. The service behind may do that as well, so nothing is amiss.
+fn check_signature(route: &Route, report: &mut Report) {
+    let setting = match route.preset {
+        Some(Preset::SlackEvents) => "slack_signing_secret",
+        Some(Preset::GitHub) => "github_webhook_secret",
+        Some(Preset::StripeEvents | Preset::CloudEvents) | None => return,
+    };
+    let detail = match &route.signature {
+        Some(signature) => format!("{}: {} is checked", route.describe(), signature.field()),
+        None => format!("{}: not checked, since {setting} is not set", route.describe()),
+    };
+    report.add("signature", Verdict::Ok, detail);
 }
 
 impl Report {

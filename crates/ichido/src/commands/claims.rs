@@ -1,11 +1,15 @@
 //! `ichido claims`: a ledger with an admin port, and nothing else.
 
+use ichido_ledger::{Ledger, Listing};
+use tokio_util::sync::CancellationToken;
+
 use super::gateway::open;
-use crate::admin::{Admin, AdminToken, Bound, Readiness, install_meters};
+use crate::admin::{Admin, AdminToken, Api, Bound, Readiness, install_meters};
 use crate::args::ClaimsArgs;
 use crate::exit::Failure;
 use crate::settings::Settings;
 use crate::shutdown;
+use crate::upkeep::{sweep, with_fallback};
 
 pub(crate) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
     let settings = Settings::load(&args.common)?;
@@ -13,6 +17,11 @@ pub(crate) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
     let bound = Bound::bind(args.listen, AdminToken::from_env()?).await?;
     let stop = shutdown::on_signals()?;
     let ledger = open(&settings.ledger, Some(bound.reach())).await?;
+    // An embedded ledger is in reach as long as this process is: it needs no other beside it.
+    let of_api = match settings.ledger.is_local() {
+        true => ledger.clone(),
+        false => with_fallback(&ledger, &settings.ledger).await?,
+    };
     eprintln!(
         "ichido claims: listening on http://{}, ledger {} ({})",
         bound.address(),
@@ -22,6 +31,21 @@ pub(crate) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
     if settings.ledger.url.starts_with("memory:") {
         eprintln!("ichido claims: memory: forgets everything when this process ends");
     }
-    bound.serve(Admin { ledger: ledger.clone(), readiness: Readiness::of(&ledger), meters }, stop).await;
+    let sweeping = start_sweep(&ledger, stop.child_token());
+    let api = Api::new(of_api, settings.claims.log_keys);
+    let readiness = Readiness::of(&ledger);
+    bound.serve(Admin { ledger: ledger.clone(), api, readiness, meters }, stop).await;
+    if let Some(sweeping) = sweeping {
+        let _ = sweeping.await;
+    }
     ledger.close().await.map_err(|error| settings.ledger.failed(error))
+}
+
+/// Removes what is over, where that is cheap. Stores without an index on it have an expiry of their own; there
+/// `ichido ledger sweep` is for the rest.
+fn start_sweep(ledger: &Ledger, stop: CancellationToken) -> Option<tokio::task::JoinHandle<()>> {
+    match ledger.capabilities().listing {
+        Listing::Indexed => Some(tokio::spawn(sweep(ledger.clone(), stop))),
+        Listing::Scan => None,
+    }
 }

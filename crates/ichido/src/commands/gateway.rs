@@ -5,13 +5,14 @@ use std::sync::Arc;
 use ichido_http::Journal;
 use ichido_ledger::{Ledger, OpenOptions, open_backend};
 
-use crate::admin::{self, Admin, AdminToken, Probe, Readiness, install_meters};
+use crate::admin::{self, Admin, AdminToken, Api, Probe, Readiness, install_meters};
 use crate::args::GatewayArgs;
 use crate::exit::Failure;
 use crate::gateway::Bound;
 use crate::settings::gateway::{Flags, Upstream, address};
 use crate::settings::{Ledger as LedgerSettings, Settings};
 use crate::shutdown;
+use crate::upkeep::with_fallback;
 
 const ADMIN: &str = "127.0.0.1:9090";
 
@@ -23,6 +24,7 @@ pub(crate) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
         optional_key: args.optional_key,
     };
     let gateway = settings.gateway(&flags)?;
+    let wants_fallback = gateway.wants_fallback();
     let needed = gateway.ready_needs_upstream.then(|| gateway.upstream.clone());
     let admin_at = Some(args.admin.as_deref().unwrap_or(ADMIN)).filter(|text| *text != "off");
     // Where nobody can ask, nothing is counted: histograms that nobody folds would grow without end.
@@ -31,6 +33,13 @@ pub(crate) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
     let admin = bind_admin(admin_at).await?;
     let stop = shutdown::on_signals()?;
     let ledger = open(&settings.ledger, admin.as_ref().map(admin::Bound::reach)).await?;
+    // An embedded ledger is in reach as long as this process is: the claim API needs no other beside it.
+    let api_wants_fallback = admin.is_some() && !settings.ledger.is_local();
+    let fallback = match wants_fallback || api_wants_fallback {
+        true => Some(with_fallback(&ledger, &settings.ledger).await?),
+        false => None,
+    };
+    let of_api = fallback.clone().filter(|_| api_wants_fallback).unwrap_or_else(|| ledger.clone());
     let start_line = format!(
         "ichido gateway: listening on {}, admin on {}, {} → {}, ledger {} ({})",
         bound.address_as_url(),
@@ -40,7 +49,7 @@ pub(crate) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
         settings.ledger.place(),
         ledger.capabilities(),
     );
-    let gateway = bound.assemble(ledger.clone(), &settings.ledger).await?;
+    let gateway = bound.assemble(ledger.clone(), fallback, &settings.ledger).await?;
     eprintln!("{start_line}");
     if settings.ledger.url.starts_with("memory:") {
         eprintln!(
@@ -50,7 +59,8 @@ pub(crate) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
     let readiness = readiness(&ledger, gateway.journal(), needed);
     let serving_admin = admin.zip(meters).map(|(admin, meters)| {
         let admin_stop = tokio_util::sync::CancellationToken::new();
-        let parts = Admin { ledger: ledger.clone(), readiness, meters };
+        let api = Api::new(of_api, settings.claims.log_keys);
+        let parts = Admin { ledger: ledger.clone(), api, readiness, meters };
         (tokio::spawn(admin.serve(parts, admin_stop.clone())), admin_stop)
     });
     gateway.serve(stop).await;

@@ -7,8 +7,8 @@ pub(crate) mod jwt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ichido_http::{IdempotencyLayer, Journal};
-use ichido_ledger::{FallbackSettings, Ledger, OpenOptions, open_backend};
+use ichido_http::{IdempotencyLayer, Journal, Route};
+use ichido_ledger::Ledger;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -18,10 +18,7 @@ use self::front::Front;
 use crate::exit::Failure;
 use crate::settings::Ledger as LedgerSettings;
 use crate::settings::gateway::Gateway as Settings;
-
-/// Records that one step of the sweep removes, and the pause between two sweeps.
-const SWEEP_STEP: usize = 1_000;
-const SWEEP_PAUSE: Duration = Duration::from_secs(30);
+use crate::upkeep::sweep;
 
 /// A gateway that has its port.
 pub(crate) struct Bound {
@@ -54,8 +51,7 @@ impl Bound {
 
     /// What is protected, for people.
     pub(crate) fn routes(&self) -> String {
-        let routes: Vec<_> =
-            self.settings.rules.routes.iter().map(|route| route.matches.to_string()).collect();
+        let routes: Vec<_> = self.settings.rules.routes.iter().map(Route::describe).collect();
         routes.join("; ")
     }
 
@@ -65,13 +61,15 @@ impl Bound {
         format!("{}://{}{}", upstream.scheme, upstream.authority, upstream.prefix)
     }
 
-    /// Puts the parts together around a ledger.
-    pub(crate) async fn assemble(self, ledger: Ledger, of: &LedgerSettings) -> Result<Gateway, Failure> {
+    /// Puts the parts together around a ledger, and the same with its fallback if there is one.
+    pub(crate) async fn assemble(
+        self,
+        ledger: Ledger,
+        fallback: Option<Ledger>,
+        of: &LedgerSettings,
+    ) -> Result<Gateway, Failure> {
         let Self { listener, settings } = self;
-        let fallback = match settings.wants_fallback() {
-            true => Some(with_fallback(&ledger, of).await?),
-            false => None,
-        };
+        let fallback = fallback.filter(|_| settings.wants_fallback());
         // An embedded ledger is as near as a journal beside it would be.
         let journal = match of.is_local() {
             true => None,
@@ -79,8 +77,12 @@ impl Bound {
                 Failure::usage(format!("gateway.journal_dir {}: {error}", settings.journal_dir.display()))
             })?)),
         };
+        let notes = settings.rules.routes.iter().any(|route| !route.metadata.is_empty());
         let policy_path: Arc<str> = settings.rules.policy_path.as_str().into();
         let layer = IdempotencyLayer::with(ledger.clone(), settings.rules, fallback, journal.clone());
+        if notes {
+            tracing::info!(instance = layer.instance(), "notes on events call this instance so");
+        }
         let front = Front {
             listener,
             tls: settings.tls.map(TlsAcceptor::from),
@@ -117,35 +119,6 @@ impl Gateway {
         }
         if let Some(journal) = self.journal.filter(|journal| !journal.is_empty()) {
             tracing::warn!(waiting = journal.len(), dir = %journal.dir().display(), "the completion journal is left on disk; the next start hands it in");
-        }
-    }
-}
-
-async fn with_fallback(ledger: &Ledger, of: &LedgerSettings) -> Result<Ledger, Failure> {
-    let options = OpenOptions { clock: ledger.settings().clock.clone(), admin: None };
-    let local = open_backend(&of.fallback, &options)
-        .await
-        .map_err(|error| Failure::from(error).at("ledger.fallback"))?;
-    let settings = FallbackSettings { pause: of.fallback_pause, ..FallbackSettings::default() };
-    Ok(ledger.with_fallback(local, settings))
-}
-
-/// Removes what is over, a little at a time.
-async fn sweep(ledger: Ledger, stop: CancellationToken) {
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(SWEEP_PAUSE) => {}
-        }
-        loop {
-            match ledger.sweep(SWEEP_STEP).await {
-                Ok(swept) if swept.more && !stop.is_cancelled() => {}
-                Ok(_) => break,
-                Err(error) => {
-                    tracing::warn!(%error, "sweeping the ledger failed; it is tried again later");
-                    break;
-                }
-            }
         }
     }
 }

@@ -1,19 +1,22 @@
 //! The settings of the gateway: `[gateway]` and its routes, checked as a whole before anything starts.
 
+mod routes;
+mod secrets;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::Uri;
 use http::uri::{Authority, Scheme};
 use ichido_core::Limits;
-use ichido_http::{FingerprintRule, InFlight, Mode, Outage, Pointer, Route, Rules, Tenant};
+use ichido_http::{Outage, Rules, Tenant};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde::Deserialize;
 
+use self::routes::{RawRoute, routes};
 use super::within;
 use crate::exit::Failure;
 use crate::gateway::jwt::JwtTenant;
@@ -75,27 +78,6 @@ pub(super) struct RawGateway {
     shutdown_seconds: Option<u64>,
     ready_needs_upstream: bool,
     routes: Option<Vec<RawRoute>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct RawRoute {
-    r#match: Option<String>,
-    key: Option<Vec<String>>,
-    required: Option<bool>,
-    mode: Option<String>,
-    in_flight: Option<String>,
-    wait_ms: Option<u64>,
-    in_doubt: Option<String>,
-    outage: Option<String>,
-    server_errors: Option<String>,
-    no_store: Option<String>,
-    set_cookie: Option<String>,
-    retention_seconds: Option<u64>,
-    lease_ms: Option<u64>,
-    upstream_timeout_ms: Option<u64>,
-    fingerprint: Option<String>,
-    fingerprint_ignore: Option<Vec<String>>,
 }
 
 impl Gateway {
@@ -298,108 +280,9 @@ fn tenant(text: Option<&str>, key_file: Option<&Path>) -> Result<Tenant, Failure
     }
 }
 
-fn routes(raw: Option<Vec<RawRoute>>, optional_key: bool) -> Result<Vec<Route>, Failure> {
-    let raw = raw.unwrap_or_else(|| vec![RawRoute::default()]);
-    if raw.is_empty() {
-        return Err(Failure::usage("gateway.routes is empty: nothing would be protected"));
-    }
-    let routes: Vec<Route> =
-        raw.into_iter().enumerate().map(|(at, route)| route.check(at)).collect::<Result<_, _>>()?;
-    Ok(routes.into_iter().map(|route| Route { required: route.required && !optional_key, ..route }).collect())
-}
-
-impl RawRoute {
-    fn check(self, at: usize) -> Result<Route, Failure> {
-        let name = |field: &str| format!("gateway.routes[{at}].{field}");
-        let default = Route::default();
-        let timeout_ms =
-            within(&name("upstream_timeout_ms"), self.upstream_timeout_ms.unwrap_or(30_000), 1, 3_600_000)?;
-        let lease_ms =
-            within(&name("lease_ms"), self.lease_ms.unwrap_or(30_000), 100, Limits::STANDARD.lease_ms)?;
-        let wait_ms = within(&name("wait_ms"), self.wait_ms.unwrap_or(5_000), 1, 600_000)?;
-        let retention = within(
-            &name("retention_seconds"),
-            self.retention_seconds.unwrap_or(86_400),
-            1,
-            Limits::STANDARD.retention_ms / 1000,
-        )?;
-        let keys = match self.key {
-            None => default.keys,
-            Some(keys) if keys.is_empty() => return Err(Failure::usage(format!("{} is empty", name("key")))),
-            Some(keys) => keys.iter().map(|key| parse(&name("key"), key)).collect::<Result<_, _>>()?,
-        };
-        let in_flight = match self.in_flight.as_deref() {
-            None | Some("conflict") => InFlight::Conflict,
-            Some("wait") => InFlight::Wait(Duration::from_millis(wait_ms)),
-            Some(other) => {
-                return Err(Failure::usage(format!(
-                    "{} is {other:?}; expected conflict or wait",
-                    name("in_flight")
-                )));
-            }
-        };
-        Ok(Route {
-            matches: word(&name("match"), self.r#match.as_deref(), default.matches)?,
-            keys,
-            required: self.required.unwrap_or(default.required),
-            mode: word::<Mode>(&name("mode"), self.mode.as_deref(), default.mode)?,
-            in_flight,
-            in_doubt: word(&name("in_doubt"), self.in_doubt.as_deref(), default.in_doubt)?,
-            outage: word(&name("outage"), self.outage.as_deref(), default.outage)?,
-            server_errors: self
-                .server_errors
-                .as_deref()
-                .map(|text| parse(&name("server_errors"), text))
-                .transpose()?,
-            no_store: word(&name("no_store"), self.no_store.as_deref(), default.no_store)?,
-            set_cookie: word(&name("set_cookie"), self.set_cookie.as_deref(), default.set_cookie)?,
-            retention: Duration::from_secs(retention),
-            lease: Duration::from_millis(lease_ms),
-            timeout: Some(Duration::from_millis(timeout_ms)),
-            fingerprint: fingerprint(&name, self.fingerprint.as_deref(), self.fingerprint_ignore)?,
-        })
-    }
-}
-
-fn fingerprint(
-    name: &dyn Fn(&str) -> String,
-    kind: Option<&str>,
-    ignore: Option<Vec<String>>,
-) -> Result<FingerprintRule, Failure> {
-    let ignore = ignore.unwrap_or_default();
-    let field = name("fingerprint_ignore");
-    let pointers: Vec<Pointer> =
-        ignore.iter().map(|pointer| parse(&field, pointer)).collect::<Result<_, _>>()?;
-    match kind {
-        Some("json") => Ok(FingerprintRule::Json(pointers)),
-        // Places can only be left out of JSON, so whoever names some means JSON.
-        None if !pointers.is_empty() => Ok(FingerprintRule::Json(pointers)),
-        Some("raw" | "none") if !pointers.is_empty() => {
-            Err(Failure::usage(format!("{field} goes with fingerprint = \"json\"")))
-        }
-        None | Some("raw") => Ok(FingerprintRule::Raw),
-        Some("none") => Ok(FingerprintRule::None),
-        Some(other) => {
-            Err(Failure::usage(format!("{} is {other:?}; expected raw, json or none", name("fingerprint"))))
-        }
-    }
-}
-
-fn parse<T: FromStr<Err: std::fmt::Display>>(name: &str, text: &str) -> Result<T, Failure> {
-    text.parse().map_err(|error| Failure::usage(format!("{name}: {error}")))
-}
-
-fn word<T: FromStr<Err: std::fmt::Display>>(
-    name: &str,
-    text: Option<&str>,
-    default: T,
-) -> Result<T, Failure> {
-    text.map_or(Ok(default), |text| parse(name, text))
-}
-
 #[cfg(test)]
 mod tests {
-    use ichido_http::{InDoubt, KeySource, ServerErrors};
+    use ichido_http::KeySource;
 
     use super::*;
 
@@ -426,20 +309,6 @@ mod tests {
     }
 
     #[test]
-    fn a_route_says_what_it_wants() {
-        let gateway = check(
-            "[[routes]]\nmatch = \"POST /orders/*\"\nkey = [\"json:/id\", \"body\"]\nrequired = false\nin_flight = \"wait\"\nwait_ms = 10\n\
-             in_doubt = \"retry\"\noutage = \"fallback\"\nserver_errors = \"release\"\nfingerprint = \"json\"\nfingerprint_ignore = [\"/at\"]\n",
-        )
-        .unwrap();
-        let route = &gateway.rules.routes[0];
-        assert_eq!(route.in_flight, InFlight::Wait(Duration::from_millis(10)));
-        assert_eq!((route.in_doubt, route.server_errors), (InDoubt::Retry, Some(ServerErrors::Release)));
-        assert_eq!(route.fingerprint, FingerprintRule::Json(vec!["/at".parse().unwrap()]));
-        assert!(!route.required && gateway.wants_fallback());
-    }
-
-    #[test]
     fn a_bad_setting_is_named() {
         for (text, word) in [
             ("listen = \"8080\"", "gateway.listen"),
@@ -457,10 +326,24 @@ mod tests {
             ("[[routes]]\nmode = \"watch\"", "gateway.routes[0].mode"),
             ("[[routes]]\nin_flight = \"queue\"", "gateway.routes[0].in_flight"),
             ("[[routes]]\nlease_ms = 0", "gateway.routes[0].lease_ms"),
+            ("[[routes]]\npreset = \"slack\"", "slack-events, github, stripe-events, cloudevents"),
+            (
+                "[[routes]]\npreset = \"github\"\nslack_signing_secret = \"hunter2\"",
+                "routes[0].slack_signing_secret",
+            ),
+            ("[[routes]]\ngithub_webhook_secret = \"hunter2\"", "gateway.routes[0].github_webhook_secret"),
+            (
+                "[[routes]]\npreset = \"slack-events\"\nslack_signing_secret = \"\"",
+                "slack_signing_secret is empty",
+            ),
+            ("[[routes]]\ntenant = \"ip\"", "gateway.routes[0].tenant"),
+            ("[[routes]]\nkey = 5", "a text or a list of texts"),
+            ("[[routes]]\nkey = []", "gateway.routes[0].key"),
+            ("[[routes]]\nclient_errors = \"no\"", "gateway.routes[0].client_errors"),
             ("[[routes]]\nfingerprint = \"raw\"\nfingerprint_ignore = [\"/a\"]", "fingerprint_ignore"),
         ] {
             let message = check(text).unwrap_err();
-            assert!(message.contains(word), "{text}: {message}");
+            assert!(message.contains(word) && !message.contains("hunter2"), "{text}: {message}");
         }
     }
 

@@ -62,6 +62,19 @@ fn the_gateways_section_is_checked_too() {
     assert!(text.contains("POST,PATCH /**") && text.contains(&format!("{there} answers")), "{text}");
     std::fs::write(
         dir.path().join("ichido.toml"),
+        format!(
+            "[ledger]\nurl = \"memory:\"\n[gateway]\nupstream = \"http://{there}\"\n\
+             [[gateway.routes]]\npreset = \"slack-events\"\nmatch = \"POST /a\"\nslack_signing_secret = \"hunter2\"\n\
+             [[gateway.routes]]\npreset = \"github\"\nmatch = \"POST /b\"\n"
+        ),
+    )
+    .unwrap();
+    let text = crate::ok(dir.path(), &["check"]);
+    assert!(text.contains("POST /a (slack-events); POST /b (github)") && !text.contains("hunter2"), "{text}");
+    assert!(text.contains("X-Slack-Signature is checked"), "{text}");
+    assert!(text.contains("not checked, since github_webhook_secret is not set"), "{text}");
+    std::fs::write(
+        dir.path().join("ichido.toml"),
         "[ledger]\nurl = \"memory:\"\n[gateway]\nupstream = \"http://h\"\ntenant = \"ip\"\n",
     )
     .unwrap();

@@ -36,7 +36,7 @@ fn ichido(dir: &Path) -> Command {
 
 /// Every variable that is a setting.
 fn without_settings(mut remove: impl FnMut(&str)) {
-    remove("LOG_LEVEL");
+    ["LOG_LEVEL", "SLACK_SIGNING_SECRET", "GITHUB_WEBHOOK_SECRET"].into_iter().for_each(&mut remove);
     for name in [
         "CONFIG",
         "LEDGER_URL",

@@ -68,6 +68,28 @@ impl Fallback {
         tokio::spawn(async move { fallback.probe_once().await });
     }
 
+    /// Starts a probe if the pause is over: callers may have fallen silent, and the primary is to be told all the same.
+    pub(crate) async fn probe_if_due(self: &Arc<Self>) {
+        let mode = *self.mode.read().await;
+        match mode {
+            Mode::Degraded { until, probing: false } if self.now() >= until => self.probe(),
+            Mode::Degraded { .. } | Mode::Healthy => {}
+        }
+    }
+
+    /// Probes without waiting for the end of the pause. How many marks and claims the primary does not know then.
+    pub(crate) async fn tell_now(&self) -> usize {
+        {
+            let mut mode = self.mode.write().await;
+            if let Mode::Degraded { until, .. } = &mut *mode {
+                *until = self.now();
+            }
+        }
+        self.probe_once().await;
+        let owed = self.owed();
+        owed.marks.len() + owed.claims.len()
+    }
+
     async fn probe_once(&self) {
         {
             let mut mode = self.mode.write().await;

@@ -1,9 +1,11 @@
 //! `ichido gateway` in front of a service that is not Rust, on real sockets.
 
 mod acceptance;
+mod bolt;
 mod clients;
 mod doubt;
 mod edges;
+mod events;
 mod journal;
 mod passing;
 mod starting;

@@ -31,6 +31,8 @@ fn a_wrong_setting_stops_the_start() {
         ),
         ("[[gateway.routes]]\nmatch = \"GET /x\"\n", "gateway.routes[0].match"),
         ("[[gateway.routes]]\noutage = \"maybe\"\n", "gateway.routes[0].outage"),
+        ("[[gateway.routes]]\npreset = \"slack\"\n", "slack-events, github, stripe-events, cloudevents"),
+        ("[[gateway.routes]]\nkey = 5\n", "line 2: key: invalid type: integer"),
     ] {
         let line = refused(&mut gateway_command(dir.path(), nowhere(), "memory:", settings));
         assert!(line.contains(word), "{word}: {line}");

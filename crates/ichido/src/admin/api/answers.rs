@@ -1,0 +1,221 @@
+//! What callers are answered.
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+use ichido_core::{Doubt, Grant, Now, Outcome, Timestamp};
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
+
+/// A JSON answer of these bytes.
+pub(super) fn json(status: StatusCode, body: Vec<u8>) -> Response {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// Appends something as JSON. Text, numbers and maps of text cannot fail.
+pub(super) fn push_json<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
+    let _ = serde_json::to_writer(out, value);
+}
+
+/// RFC 3339, to the millisecond.
+pub(super) fn time(at: Timestamp) -> String {
+    let ms = i64::try_from(at.0).unwrap_or(i64::MAX);
+    jiff::Timestamp::from_millisecond(ms).unwrap_or(jiff::Timestamp::MAX).to_string()
+}
+
+/// How a claim stands, where nothing is wrong.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Standing {
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attempt: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease_ms: Option<u64>,
+    /// Only if it is less than the lease: the call was asked again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome_not_kept: Option<String>,
+    /// Only if the local ledger answered.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    degraded: bool,
+}
+
+impl Standing {
+    pub(super) fn of(state: &'static str) -> Self {
+        Self { state, ..Self::default() }
+    }
+
+    pub(super) fn renewed(lease_ms: u64) -> Self {
+        Self { lease_ms: Some(lease_ms), ..Self::of("running") }
+    }
+
+    pub(super) fn granted(grant: &Grant, degraded: bool) -> Self {
+        Self {
+            token: Some(grant.token.to_string()),
+            attempt: Some(grant.attempt),
+            lease_ms: Some(grant.lease_ms),
+            left_ms: Some(grant.left_ms).filter(|left| *left < grant.lease_ms),
+            degraded,
+            ..Self::of("granted")
+        }
+    }
+
+    pub(super) fn done(outcome: Outcome, degraded: bool) -> Self {
+        let (outcome, outcome_not_kept) = told(outcome);
+        Self { outcome: Some(outcome), outcome_not_kept, degraded, ..Self::of("done") }
+    }
+
+    pub(super) fn answer(&self, status: StatusCode) -> Response {
+        let mut body = Vec::with_capacity(160);
+        push_json(&mut body, self);
+        json(status, body)
+    }
+}
+
+/// The outcome as it was written. What an operator wrote need not be JSON; then it is told as text.
+fn told(outcome: Outcome) -> (Box<RawValue>, Option<String>) {
+    let bytes = match outcome {
+        Outcome::Tombstone(reason) => return (RawValue::NULL.to_owned(), Some(reason)),
+        Outcome::Kept(bytes) => bytes,
+    };
+    let raw = serde_json::from_slice(&bytes).or_else(|_| to_raw_value(&String::from_utf8_lossy(&bytes)));
+    (raw.unwrap_or_else(|_| RawValue::NULL.to_owned()), None)
+}
+
+/// Why a claim is not granted, or a word not taken.
+#[derive(Debug, Serialize)]
+pub(super) struct Conflict {
+    #[serde(rename = "type")]
+    kind: String,
+    title: &'static str,
+    status: u16,
+    detail: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    doubt_since: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    doubt_reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome_not_kept: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    degraded: bool,
+}
+
+impl Conflict {
+    fn new(status: StatusCode, word: &str, title: &'static str, detail: impl Into<String>) -> Self {
+        Self {
+            kind: format!("/problems/{word}"),
+            title,
+            status: status.as_u16(),
+            detail: detail.into(),
+            state: None,
+            retry_after_ms: None,
+            doubt_since: None,
+            doubt_reason: None,
+            outcome: None,
+            outcome_not_kept: None,
+            degraded: false,
+        }
+    }
+
+    pub(super) fn in_flight(retry_after_ms: u64, degraded: bool) -> Self {
+        let detail = format!("Another caller runs it; its lease is good for {retry_after_ms} ms more.");
+        let conflict = Self::new(StatusCode::CONFLICT, "in-flight", "The claim is running", detail);
+        Self { state: Some("running"), retry_after_ms: Some(retry_after_ms), degraded, ..conflict }
+    }
+
+    pub(super) fn in_doubt(doubt: &Doubt, degraded: bool) -> Self {
+        let reason = doubt.reason.to_string();
+        let detail = format!(
+            "Nobody knows whether the effect happened: {reason}. Its holder can still complete it, or an operator resolve it."
+        );
+        let conflict = Self::new(StatusCode::CONFLICT, "in-doubt", "The claim is in doubt", detail);
+        Self {
+            state: Some("in-doubt"),
+            doubt_since: Some(time(doubt.since)),
+            doubt_reason: Some(reason),
+            degraded,
+            ..conflict
+        }
+    }
+
+    pub(super) fn key_reused(degraded: bool) -> Self {
+        let detail = "The key was used before with another fingerprint.";
+        let reused = StatusCode::UNPROCESSABLE_ENTITY;
+        Self { degraded, ..Self::new(reused, "key-reused", "The key was used for something else", detail) }
+    }
+
+    /// What holds now is told: after a takeover the winner's outcome counts, not the caller's.
+    pub(super) fn stale(now: Now) -> Self {
+        let (state, detail) = match &now {
+            Now::Absent => ("absent", "There is no such claim."),
+            Now::Running => ("running", "The claim is held with another token."),
+            Now::InDoubt => ("in-doubt", "The claim is in doubt, under another token."),
+            Now::Done(_) => ("done", "The claim is done; its outcome stays."),
+        };
+        let conflict = Self::new(StatusCode::CONFLICT, "stale-token", "The token is not current", detail);
+        let (outcome, outcome_not_kept) = match now {
+            Now::Done(outcome) => {
+                let (outcome, not_kept) = told(outcome);
+                (Some(outcome), not_kept)
+            }
+            Now::Absent | Now::Running | Now::InDoubt => (None, None),
+        };
+        Self { state: Some(state), outcome, outcome_not_kept, ..conflict }
+    }
+}
+
+impl IntoResponse for Conflict {
+    fn into_response(self) -> Response {
+        let mut body = Vec::with_capacity(256);
+        push_json(&mut body, &self);
+        let mut response = json(StatusCode::from_u16(self.status).unwrap_or(StatusCode::CONFLICT), body);
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(ms) = self.retry_after_ms {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(ms.div_ceil(1000).max(1)));
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn as_told(bytes: &'static [u8]) -> String {
+        told(Outcome::kept(bytes)).0.get().to_owned()
+    }
+
+    #[test]
+    fn an_outcome_is_told_as_it_was_written() {
+        assert_eq!(
+            as_told(br#"{"b": 12345678901234567890123, "a": 1.0}"#),
+            r#"{"b": 12345678901234567890123, "a": 1.0}"#
+        );
+        assert_eq!(as_told(b"null"), "null");
+        assert_eq!(as_told(b"by hand"), r#""by hand""#);
+        assert_eq!(as_told(&[0xff]), "\"\u{fffd}\"");
+        let (outcome, reason) = told(Outcome::Tombstone("too large".to_owned()));
+        assert_eq!((outcome.get(), reason.as_deref()), ("null", Some("too large")));
+    }
+
+    #[test]
+    fn no_time_is_beyond_telling() {
+        assert_eq!(time(Timestamp(0)), "1970-01-01T00:00:00Z");
+        assert!(time(Timestamp(u64::MAX)).starts_with("9999-"));
+    }
+}

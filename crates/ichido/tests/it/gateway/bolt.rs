@@ -1,0 +1,161 @@
+//! A real Slack bot behind the gateway: `@slack/bolt`, unchanged, with its own check of the signature.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::events::{FILE_SHARE, FILE_SHARED, URL_VERIFICATION, now, signature};
+use crate::support::http::{Answer, try_send};
+use crate::support::{Gateway, Process, eventually};
+
+const SECRET: &str = "bolt-signing-secret";
+const SETTINGS: &str = "[[gateway.routes]]\npreset = \"slack-events\"\nmatch = \"POST /slack/events\"\n\
+                        slack_signing_secret = \"bolt-signing-secret\"\n";
+
+/// When the bot answers Slack: when its work is done, or first.
+const MODES: [&str; 2] = ["before", "after"];
+
+struct Bot {
+    process: Process,
+    address: SocketAddr,
+    log: PathBuf,
+}
+
+impl Bot {
+    fn start(dir: &Path, mode: &str) -> Self {
+        let node = given("ICHIDO_TEST_NODE");
+        let log = dir.join("handled.log");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/gateway/bolt.js");
+        let mut command = Command::new(node);
+        command.arg(script).arg(&log).arg(mode).env("NODE_PATH", given("ICHIDO_TEST_NODE_MODULES"));
+        let mut process = Process::start(&mut command);
+        let mut line = String::new();
+        BufReader::new(process.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let port: u16 = line.trim().parse().unwrap_or_else(|_| panic!("bolt.js: {}", process.said()));
+        Self { process, address: SocketAddr::from(([127, 0, 0, 1], port)), log }
+    }
+
+    fn handled(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// Waits until it has so many events in hand.
+    fn has_handled(&self, count: usize) {
+        eventually("the bot's work", || (self.handled().len() >= count).then_some(()));
+    }
+
+    /// Lets events that wait go on.
+    fn go(&self) {
+        std::fs::write(format!("{}.go", self.log.display()), "").unwrap();
+    }
+}
+
+fn given(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run `cargo xtask test`"))
+}
+
+/// As Slack sends it, for the so many-th time again.
+fn slack(to: SocketAddr, body: &str, retry: usize) -> Answer {
+    let time = now().to_string();
+    let signature = signature(SECRET, &time, body);
+    let mut headers = vec![
+        ("Content-Type", "application/json"),
+        ("X-Slack-Request-Timestamp", time.as_str()),
+        ("X-Slack-Signature", signature.as_str()),
+    ];
+    let number = retry.to_string();
+    if retry > 0 {
+        headers.extend([("X-Slack-Retry-Num", number.as_str()), ("X-Slack-Retry-Reason", "http_timeout")]);
+    }
+    try_send(to, "POST", "/slack/events", &headers, body.as_bytes()).unwrap()
+}
+
+fn start(mode: &str, wait_ms: u32) -> (tempfile::TempDir, Bot, Gateway) {
+    let dir = tempfile::tempdir().unwrap();
+    let bot = Bot::start(dir.path(), mode);
+    let settings = format!("{SETTINGS}wait_ms = {wait_ms}\n");
+    let gateway = Gateway::start(dir.path(), bot.address, "file:ledger", &settings);
+    (dir, bot, gateway)
+}
+
+#[test]
+fn an_event_that_slack_tells_thrice_is_handled_once() {
+    for mode in MODES {
+        let (_dir, bot, gateway) = start(mode, 30_000);
+        for (at, event) in [FILE_SHARE, FILE_SHARED].into_iter().enumerate() {
+            for retry in 0..3 {
+                let answer = slack(gateway.address, event, retry);
+                assert_eq!((answer.status, answer.is_replay()), (200, retry > 0), "{mode}: {answer:?}");
+            }
+            bot.has_handled(at + 1);
+        }
+        let challenge = slack(gateway.address, URL_VERIFICATION, 0);
+        assert_eq!(challenge.json()["challenge"], "3eZbrw1aBm2rZgRNFdxV2595E9CY3gmdALWMmHkvFXO7tYXAYM8P");
+        let ids: Vec<_> = bot.handled().iter().map(|line| line["event_id"].clone()).collect();
+        assert_eq!(ids, ["Ev07FILESHARE", "Ev07FILESHARED"], "{mode}");
+    }
+}
+
+/// Without the gateway the same bot handles each retry: the trouble is real.
+#[test]
+fn without_the_gateway_the_bot_handles_each_retry() {
+    let dir = tempfile::tempdir().unwrap();
+    let bot = Bot::start(dir.path(), "before");
+    (0..3).for_each(|retry| assert_eq!(slack(bot.address, FILE_SHARE, retry).status, 200));
+    assert_eq!(bot.handled().len(), 3);
+}
+
+#[test]
+fn retries_wait_for_a_bot_that_is_slow() {
+    let (_dir, bot, gateway) = start("before", 30_000);
+    let (address, event) = (gateway.address, FILE_SHARE.replace("見積書です", "wait"));
+    let told = |retry: usize| {
+        let event = event.clone();
+        std::thread::spawn(move || slack(address, &event, retry))
+    };
+    let first = told(0);
+    bot.has_handled(1);
+    let retries = [told(1), told(2)];
+    bot.go();
+    assert!(!first.join().unwrap().is_replay());
+    for retry in retries {
+        let answer = retry.join().unwrap();
+        assert_eq!((answer.status, answer.is_replay()), (200, true));
+    }
+    assert_eq!(bot.handled().len(), 1);
+}
+
+#[test]
+fn a_retry_that_waits_in_vain_is_told_to_come_again() {
+    let (_dir, bot, gateway) = start("before", 50);
+    let (address, event) = (gateway.address, FILE_SHARE.replace("見積書です", "wait"));
+    let first = {
+        let event = event.clone();
+        std::thread::spawn(move || slack(address, &event, 0))
+    };
+    bot.has_handled(1);
+    let early = slack(address, &event, 1);
+    assert_eq!((early.status, early.problem().as_str()), (409, "in-flight"), "no success: Slack tries again");
+    assert!(early.header("retry-after").is_some());
+    bot.go();
+    assert_eq!(first.join().unwrap().status, 200);
+    assert!(slack(address, &event, 2).is_replay());
+    assert_eq!(bot.handled().len(), 1);
+}
+
+#[test]
+fn a_bot_that_throws_or_dies_leaves_the_event_in_doubt() {
+    let (_dir, mut bot, gateway) = start("before", 30_000);
+    for (trouble, status) in [("throw", 500), ("die", 502)] {
+        let event = FILE_SHARE.replace("見積書です", trouble).replace("Ev07FILESHARE", trouble);
+        assert_eq!(slack(gateway.address, &event, 0).status, status, "{trouble}");
+        let again = slack(gateway.address, &event, 1);
+        assert_eq!((again.status, again.problem().as_str()), (409, "in-doubt"), "{trouble}");
+    }
+    assert_eq!(bot.process.ended(), 1);
+    assert_eq!(bot.handled().len(), 2, "each once, and nobody pretends that it was not");
+}
