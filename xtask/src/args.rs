@@ -10,7 +10,7 @@ Usage: cargo xtask COMMAND
 
   test [-- ARGS]           start the real servers, run every test with cargo (ARGS go to cargo test), stop them
   servers [-- COMMAND]     start the same servers and run COMMAND with their addresses, or wait for the end of input
-  bench NAME [-- ARGS]     run a benchmark beside real servers; NAME: ledger, gateway
+  bench NAME [-- ARGS]     run a benchmark beside real servers; NAME: ledger, gateway, claims
   ci                       formatting, lints, tests
   deny                     check licences, bans, sources and advisories with cargo-deny
 
@@ -37,6 +37,8 @@ pub(crate) enum Bench {
     Ledger,
     /// Requests per second of the gateway, beside other proxies.
     Gateway,
+    /// Checked events per second of the claim API, beside a server that only parses and replies.
+    Claims,
 }
 
 /// The operator asked for something that cannot be had as things are: exit code 2, and no work was done.
@@ -81,12 +83,13 @@ impl Invocation {
 }
 
 impl Bench {
-    const KNOWN: &str = "ledger, gateway";
+    const KNOWN: &str = "ledger, gateway, claims";
 
     fn parse(name: &str) -> Result<Self> {
         match name {
             "ledger" => Ok(Self::Ledger),
             "gateway" => Ok(Self::Gateway),
+            "claims" => Ok(Self::Claims),
             other => bail!(Refusal(format!("unknown bench `{other}`; known: {}", Self::KNOWN))),
         }
     }

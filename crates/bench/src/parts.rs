@@ -81,6 +81,20 @@ impl Part {
         Self::awaited(child, address, None)
     }
 
+    /// The claim API on a ledger, with its default settings but for its port.
+    #[allow(dead_code, reason = "for the benchmark of the claim API")]
+    pub(crate) fn claims(ledger: &str, log_level: Option<&str>) -> Self {
+        let address = free_address();
+        let mut command = Command::new(std::env::current_exe().unwrap().with_file_name("ichido"));
+        command
+            .args(["claims", "--ledger", ledger, "--listen", &address.to_string()])
+            .env_clear()
+            .envs(log_level.map(|level| ("LOG_LEVEL", level)))
+            .current_dir(std::env::temp_dir())
+            .stderr(Stdio::null());
+        Self::awaited(command.spawn().unwrap(), address, None)
+    }
+
     fn awaited(child: Child, address: SocketAddr, scratch: Option<tempfile::TempDir>) -> Self {
         let started = Instant::now();
         while TcpStream::connect(address).is_err() {

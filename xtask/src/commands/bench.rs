@@ -20,12 +20,15 @@ const REDIS_URL: &str = "ICHIDO_BENCH_REDIS_URL";
 /// Runs one benchmark with `extra` arguments for it.
 pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
     let given = env::var_os(REDIS_URL).is_some_and(|url| !url.is_empty());
+    let wants_redis = bench != Bench::Claims && !given;
     let mut missing = Missing::default();
-    if bench == Bench::Gateway {
+    if bench != Bench::Ledger {
         missing.program("wrk", "wrk");
+    }
+    if bench == Bench::Gateway {
         missing.program("nginx", "nginx");
     }
-    if !given {
+    if wants_redis {
         missing.program("redis-server", "redis-server");
     }
     missing.must_be_installable()?;
@@ -34,25 +37,26 @@ pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
         Bench::Ledger => {
             cargo(&["bench", "--bench", "ledger", "-p", "ichido-ledger", "--all-features", "--"])
         }
-        Bench::Gateway => {
+        Bench::Gateway | Bench::Claims => {
             let code =
                 workspace::run(&mut cargo(&["build", "--release", "-p", "ichido", "-p", "ichido-bench"]))?;
             if code != 0 {
                 return Ok(code);
             }
+            let name = if bench == Bench::Gateway { "gateway-bench" } else { "claims-bench" };
             let target = workspace::target();
-            let mut program = Tied::new(target.join("release/gateway-bench"), Signal::Term).command;
+            let mut program = Tied::new(target.join("release").join(name), Signal::Term).command;
             program.current_dir(target);
             program
         }
     };
     command.args(extra);
-    if given {
+    if !wants_redis {
         return workspace::run(&mut command);
     }
     let fleet = match bench {
         Bench::Ledger => Fleet::start_durable_redis(REDIS_URL)?,
-        Bench::Gateway => Fleet::start_plain_redis(REDIS_URL)?,
+        Bench::Gateway | Bench::Claims => Fleet::start_plain_redis(REDIS_URL)?,
     };
     let phase = Phase::begin("benchmark has run");
     let code = workspace::run(command.envs(fleet.environment().iter().map(|(name, value)| (name, value))))?;

@@ -8,6 +8,7 @@ use ichido_ledger::{Capabilities, Kind, Page, Stats, Swept};
 use serde::de::DeserializeOwned;
 
 use super::listen::Peer;
+use super::object::Object;
 use super::{Problem, Served};
 use crate::log::AUDIT;
 use crate::operator::wire::{ListQuery, ReleaseBody, ResolveBody};
@@ -145,7 +146,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Sent<T> {
 
     async fn from_request(request: Request<axum::body::Body>, state: &S) -> Result<Self, Problem> {
         match Json::from_request(request, state).await {
-            Ok(Json(body)) => Ok(Self(body)),
+            Ok(Json(Object(body))) => Ok(Self(body)),
             Err(rejection) => Err(invalid(rejection.status(), rejection.body_text())),
         }
     }

@@ -79,7 +79,7 @@ impl Bound {
         let looking_after = tokio::spawn(async move { api.look_after_ledger().await });
         let api = admin.api.clone();
         let actions = TaskTracker::new();
-        let served = Served { admin, actions: actions.clone() };
+        let served = Served { admin: Arc::new(admin), actions: actions.clone() };
         let router = super::router(served);
         let gate = Arc::new(Gate::new(self.address, self.token.clone()));
         let (graceful, room) = (GracefulShutdown::new(), Arc::new(Semaphore::new(CONNECTIONS)));

@@ -13,10 +13,13 @@ mod gate;
 mod health;
 mod listen;
 mod meters;
+mod object;
 mod openapi;
 mod problem;
 mod readiness;
 mod token;
+
+use std::sync::Arc;
 
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
@@ -39,7 +42,7 @@ use crate::operator::{Local, Refusal};
 const BODY_BYTES: usize = 1024 * 1024;
 
 /// What an admin port serves.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Admin {
     /// The ledger that operators look after.
     pub(crate) ledger: Ledger,
@@ -54,7 +57,7 @@ pub(crate) struct Admin {
 /// What the handlers share.
 #[derive(Clone, Debug)]
 struct Served {
-    admin: Admin,
+    admin: Arc<Admin>,
     /// Actions that are under way: they are waited for at the end.
     actions: TaskTracker,
 }

@@ -59,7 +59,11 @@ async fn check(settings: &Settings) -> Report {
     let mut report = Report { checks: Vec::new(), capabilities: None };
     report.add("settings", Verdict::Ok, source);
     let (local, pause) = (&settings.ledger.fallback, settings.ledger.fallback_pause.as_secs());
-    report.add("fallback", Verdict::Ok, format!("{local} for {pause} s where a route asks for it"));
+    report.add(
+        "fallback",
+        Verdict::Ok,
+        format!("{local} for {pause} s, in the claim API and where a route asks for it"),
+    );
     if let Some(dir) = settings.ledger.dir().filter(|dir| !dir.exists()) {
         report.add(
             "ledger",

@@ -11,6 +11,7 @@
 mod admin;
 mod bad_input;
 mod check;
+mod claims;
 mod demo;
 mod gateway;
 mod help;
@@ -44,6 +45,7 @@ fn without_settings(mut remove: impl FnMut(&str)) {
         "LEDGER_FALLBACK",
         "LEDGER_FALLBACK_SECONDS",
         "ADMIN_TOKEN",
+        "CLAIMS_LOG_KEYS",
     ] {
         remove(&format!("ICHIDO_{name}"));
     }

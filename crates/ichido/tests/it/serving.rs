@@ -18,14 +18,18 @@ pub(crate) struct Serving {
 impl Serving {
     /// Starts it on a free port and waits for the line that tells which.
     pub(crate) fn claims(dir: &Path, ledger: &str, token: Option<&str>) -> Self {
+        let token = token.map(|token| ("ICHIDO_ADMIN_TOKEN", token));
+        Self::claims_with(dir, ledger, token.as_slice())
+    }
+
+    /// The same, with these variables.
+    pub(crate) fn claims_with(dir: &Path, ledger: &str, variables: &[(&str, &str)]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ichido"));
         command.args(["claims", "--listen", "127.0.0.1:0", "--ledger", ledger]).current_dir(dir);
         crate::without_settings(|name| {
             command.env_remove(name);
         });
-        if let Some(token) = token {
-            command.env("ICHIDO_ADMIN_TOKEN", token);
-        }
+        command.envs(variables.iter().copied());
         let process = Process::start(&mut command);
         let address = eventually("the start line", || {
             let said = process.said();
@@ -47,6 +51,10 @@ impl Serving {
     /// Waits until it wrote this.
     pub(crate) fn says(&self, words: &str) {
         eventually(words, || self.said().contains(words).then_some(()));
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.process.kill();
     }
 
     pub(crate) fn signal(&self) {

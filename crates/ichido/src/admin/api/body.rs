@@ -12,6 +12,7 @@ use serde_json::error::Category;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::Api;
+use crate::admin::object::Object;
 use crate::admin::{Facts, Problem};
 
 /// The largest body.
@@ -30,7 +31,8 @@ pub(super) struct Sent {
 impl Sent {
     /// What was sent, as what it must be.
     pub(super) fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Problem> {
-        serde_json::from_slice(&self.bytes).map_err(|error| match error.classify() {
+        let read = serde_json::from_slice(&self.bytes).map(|Object(read)| read);
+        read.map_err(|error| match error.classify() {
             Category::Data => self.wrong_field::<T>(&error),
             Category::Syntax | Category::Eof | Category::Io => {
                 invalid(format!("The body is no JSON: {error}."))
@@ -41,7 +43,7 @@ impl Sent {
     /// Reads once more, slowly, to learn which field it is.
     fn wrong_field<'a, T: Deserialize<'a>>(&'a self, first: &serde_json::Error) -> Problem {
         let mut reader = serde_json::Deserializer::from_slice(&self.bytes);
-        match serde_path_to_error::deserialize::<_, T>(&mut reader) {
+        match serde_path_to_error::deserialize::<_, Object<T>>(&mut reader) {
             Ok(_) => invalid(format!("{first}.")),
             Err(error) => {
                 let path = error.path().to_string();
@@ -55,9 +57,11 @@ impl Sent {
 fn complaint(path: &str, message: &str) -> Problem {
     let message = message.split(" at line ").next().unwrap_or_default();
     let path = if path == "." { "" } else { path };
-    if let Some(name) = message.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`')) {
-        let dot = if path.is_empty() { "" } else { "." };
-        return refused(&format!("{path}{dot}{name}"), "is missing");
+    for (words, what) in [("missing field `", "is missing"), ("duplicate field `", "comes twice")] {
+        if let Some(name) = message.strip_prefix(words).and_then(|rest| rest.strip_suffix('`')) {
+            let dot = if path.is_empty() { "" } else { "." };
+            return refused(&format!("{path}{dot}{name}"), what);
+        }
     }
     match path {
         "" => invalid(format!("The body: {message}.")),

@@ -15,6 +15,7 @@ use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
 use super::answers::{json, push_json, time};
 use super::body::refused;
 use super::fields::{Pairs, Place, Text, Whole, from_seconds};
+use crate::admin::object::Object;
 use crate::admin::{Problem, Served};
 use crate::operator::Refusal;
 
@@ -55,7 +56,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Events<'a> {
                 let mut kept = Vec::new();
                 while kept.len() < Limits::STANDARD.batch {
                     match events.next_element()? {
-                        Some(event) => kept.push(event),
+                        Some(Object(event)) => kept.push(event),
                         None => return Ok(Events { count: kept.len(), kept }),
                     }
                 }

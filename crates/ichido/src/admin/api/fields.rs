@@ -40,6 +40,9 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
+/// Whole numbers up to here are exact as floating point, too.
+const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
+
 /// A whole number that is not negative.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Whole(u64);
@@ -59,6 +62,14 @@ impl<'de> Deserialize<'de> for Whole {
                 u64::try_from(number)
                     .map(Whole)
                     .map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))
+            }
+            /// JSON has one kind of numbers: 5.0 is whole.
+            fn visit_f64<E: Error>(self, number: f64) -> Result<Whole, E> {
+                let wrong = || E::invalid_value(Unexpected::Float(number), &self);
+                match number.fract() == 0.0 && (0.0..=WHOLE_MAX).contains(&number) {
+                    true => format!("{number:.0}").parse().map(Whole).map_err(|_| wrong()),
+                    false => Err(wrong()),
+                }
             }
         }
         deserializer.deserialize_u64(OfWhole)

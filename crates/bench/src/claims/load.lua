@@ -1,0 +1,36 @@
+-- Arguments: a name for this run's keys, and how many events are in a call; 0 for one that is always the same.
+local made, threads = 0, 0
+local run, batch, fields, same
+
+function setup(thread)
+  thread:set("number", threads)
+  threads = threads + 1
+end
+
+local function call(body)
+  return "POST /v1/events/check HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: "
+    .. #body .. "\r\n\r\n" .. body
+end
+
+function init(arguments)
+  run, batch = arguments[1], tonumber(arguments[2])
+  same = call('{"events":[{"key":"' .. run .. '"}]}')
+end
+
+function request()
+  if batch == 0 then
+    return same
+  end
+  local events = {}
+  for at = 1, batch do
+    made = made + 1
+    events[at] = '{"key":"' .. run .. "-" .. number .. "-" .. made .. '"}'
+  end
+  return call('{"events":[' .. table.concat(events, ",") .. "]}")
+end
+
+function done(summary, latency, requests)
+  local errors = summary.errors
+  io.write(string.format("SEEN %d %d %d %d\n", summary.requests, summary.duration,
+    errors.connect + errors.read + errors.write + errors.status + errors.timeout, latency:percentile(50)))
+end

@@ -1,0 +1,102 @@
+//! What is counted and written down.
+
+use serde_json::{Value, json};
+
+use super::{CHECK, check, check_one, metric};
+use crate::serving::Serving;
+use crate::support::eventually;
+
+/// The lines of the log that tell of checks, once there are so many.
+fn lines(claims: &Serving, count: usize) -> Vec<Value> {
+    eventually("lines in the log", || {
+        let said = claims.said();
+        let lines: Vec<Value> = said
+            .lines()
+            .filter(|line| line.contains("Deduplication check"))
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        (lines.len() >= count).then_some(lines)
+    })
+}
+
+#[test]
+fn what_was_new_and_what_was_not_is_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let claims = Serving::claims(dir.path(), "file:ledger", None);
+    let zero = ["ichido_events_checked_total", "ichido_events_degraded_total", "ichido_ledger_degraded"];
+    let text = claims.get("/metrics").body;
+    for name in zero {
+        assert!(text.contains(name), "{name} is there before anything happened: {text}");
+    }
+    check(&claims, json!([{"key": "a"}, {"key": "b"}, {"key": "a"}]));
+    check_one(&claims, "b");
+    assert_eq!(claims.post(CHECK, r#"{"events":[{"key":""}]}"#).status, 400);
+    assert_eq!(metric(&claims, "ichido_events_checked_total", "result=\"new\""), 2.0);
+    assert_eq!(metric(&claims, "ichido_events_checked_total", "result=\"duplicate\""), 2.0);
+    assert_eq!(metric(&claims, "ichido_events_check_seconds_count", ""), 2.0);
+    assert_eq!(metric(&claims, "ichido_events_check_seconds_bucket", "le=\"+Inf\""), 2.0);
+    assert_eq!(metric(&claims, "ichido_ledger_seconds_count", "verb=\"mark\""), 2.0);
+    assert_eq!(metric(&claims, "ichido_ledger_errors_total", ""), 0.0);
+    assert_eq!(metric(&claims, "ichido_ledger_degraded", ""), 0.0);
+}
+
+#[test]
+fn each_check_is_a_line_in_the_log_and_a_key_is_not_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let claims = Serving::claims(dir.path(), "memory:", None);
+    check_one(&claims, "secret-event");
+    check_one(&claims, "secret-event");
+    let lines = lines(&claims, 2);
+    assert_eq!(lines.len(), 2);
+    for (line, result) in lines.iter().zip(["new", "duplicate"]) {
+        assert_eq!(
+            (&line["level"], &line["message"], &line["result"], &line["fallbackMode"]),
+            (&json!("INFO"), &json!("Deduplication check"), &json!(result), &json!(false)),
+            "{line}"
+        );
+        assert!(line["ledgerLatency"].as_f64().is_some_and(|ms| (0.0..10_000.0).contains(&ms)), "{line}");
+        assert_eq!(line["dynamodbLatency"], Value::Null);
+        let key = line["eventKey"].as_str().unwrap();
+        assert!(key.len() == 64 && key.bytes().all(|byte| byte.is_ascii_hexdigit()), "{line}");
+    }
+    assert_eq!(lines[0]["eventKey"], lines[1]["eventKey"]);
+    assert!(!claims.said().contains("secret-event"));
+}
+
+#[test]
+fn keys_are_written_as_they_are_where_a_setting_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let claims = Serving::claims_with(dir.path(), "memory:", &[("ICHIDO_CLAIMS_LOG_KEYS", "verbatim")]);
+    check_one(&claims, "F1_\"17\"");
+    assert_eq!(lines(&claims, 1)[0]["eventKey"], "F1_\"17\"");
+}
+
+#[test]
+fn a_large_batch_is_one_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let claims = Serving::claims(dir.path(), "memory:", None);
+    let batch =
+        |from: usize, to: usize| (from..to).map(|number| json!({"key": format!("E{number}")})).collect();
+    check(&claims, batch(0, 10));
+    check(&claims, batch(0, 17));
+    check(&claims, batch(0, 16));
+    let lines = lines(&claims, 10 + 1 + 16);
+    assert_eq!(lines.len(), 10 + 1 + 16);
+    let summary = &lines[10];
+    assert_eq!(
+        (&summary["events"], &summary["new"], &summary["duplicate"], &summary["fallbackMode"]),
+        (&json!(17), &json!(7), &json!(10), &json!(false)),
+        "{summary}"
+    );
+    assert!(summary["ledgerLatency"].is_number() && summary["eventKey"].is_null(), "{summary}");
+}
+
+#[test]
+fn a_quieter_log_has_no_lines_of_checks() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut claims = Serving::claims_with(dir.path(), "memory:", &[("LOG_LEVEL", "warn")]);
+    check_one(&claims, "E");
+    claims.signal();
+    assert_eq!(claims.ended(), 0);
+    assert!(!claims.said().contains("Deduplication check"));
+}

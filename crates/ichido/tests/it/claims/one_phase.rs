@@ -1,0 +1,146 @@
+//! Events: new once.
+
+use serde_json::{Value, json};
+
+use super::{CHECK, check, check_one, claim};
+use crate::serving::Serving;
+use crate::support::eventually;
+
+/// On the ledgers that need no server.
+fn on_each(test: impl Fn(&Serving)) {
+    for ledger in ["memory:", "file:ledger"] {
+        let dir = tempfile::tempdir().unwrap();
+        test(&Serving::claims(dir.path(), ledger, None));
+    }
+}
+
+#[test]
+fn an_event_is_new_once_and_a_repeat_tells_of_the_first() {
+    on_each(|claims| {
+        let first =
+            claims.post(CHECK, r#"{"events":[{"key":"E1","metadata":{"file_id":"F1","user_id":"U\n1"}}]}"#);
+        assert_eq!(
+            (first.status, first.body.as_str()),
+            (200, r#"{"results":[{"key":"E1","is_new":true,"degraded":false}]}"#)
+        );
+        assert!(first.head.contains("content-type: application/json"), "{}", first.head);
+        let mut again = check(claims, json!([{"key": "E1", "metadata": {"file_id": "other"}}])).remove(0);
+        let seen = again["first_seen"].take();
+        let seen: jiff::Timestamp = seen.as_str().unwrap().parse().unwrap();
+        let age = jiff::Timestamp::now().duration_since(seen).as_secs();
+        assert!((0..60).contains(&age), "{seen}");
+        assert_eq!(
+            again,
+            json!({"key": "E1", "is_new": false, "reason": "already processed", "first_seen": null,
+                "metadata": {"file_id": "F1", "user_id": "U\n1"}, "degraded": false})
+        );
+        assert_eq!(check(claims, json!([])), Vec::<Value>::new());
+    });
+}
+
+#[test]
+fn a_key_twice_in_one_batch_is_new_once_and_answers_come_in_order() {
+    on_each(|claims| {
+        let keys = ["b", "a", "b", "キー", "a\"\u{1}", "b"];
+        let results =
+            check(claims, keys.iter().map(|key| json!({"key": key, "metadata": {"n": *key}})).collect());
+        let of = |field: &str| results.iter().map(|result| result[field].clone()).collect::<Vec<_>>();
+        assert_eq!(of("key"), keys.map(Value::from));
+        assert_eq!(of("is_new"), [true, true, false, true, true, false].map(Value::from));
+        assert_eq!(results[2]["metadata"], json!({"n": "b"}));
+    });
+}
+
+/// The flaw of a check without a nonce: the owner asks again, and is told that its event is a duplicate.
+#[test]
+fn asked_again_with_its_nonce_an_event_is_new_again() {
+    on_each(|claims| {
+        let ask = |nonce: Value| check(claims, json!([{"key": "E", "nonce": nonce}]))[0]["is_new"].clone();
+        assert_eq!(ask("call-1".into()), true);
+        assert_eq!(ask("call-1".into()), true, "the reply was lost");
+        assert_eq!(ask("call-2".into()), false);
+        assert_eq!(ask(Value::Null), false);
+        assert_eq!(ask("call-1".into()), true);
+    });
+}
+
+#[test]
+fn ten_thousand_events_with_metadata_go_in_one_call() {
+    on_each(|claims| {
+        let events: Vec<_> = (0..10_000)
+            .map(|number| json!({"key": format!("E{number}"), "metadata": {"note": "x".repeat(1_000)}}))
+            .collect();
+        let count = |wanted: bool| {
+            let results = check(claims, events.clone().into());
+            results.iter().filter(|result| result["is_new"] == wanted).count()
+        };
+        assert_eq!(count(true), 10_000);
+        assert_eq!(count(false), 10_000);
+        assert_eq!(claims.get("/v1/ledger/stats").json()["marks"], 10_000);
+    });
+}
+
+#[test]
+fn an_event_is_forgotten_when_its_time_is_over() {
+    on_each(|claims| {
+        let ask = || {
+            let answer = claims.post(CHECK, r#"{"events":[{"key":"short"}],"ttl_seconds":1}"#);
+            answer.json()["results"][0]["is_new"].as_bool().unwrap()
+        };
+        assert!(ask() && !ask());
+        eventually("the end of its time", || ask().then_some(()));
+        assert!(check_one(claims, "long").0 && !check_one(claims, "long").0);
+    });
+}
+
+#[test]
+fn events_outlive_the_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut claims = Serving::claims(dir.path(), "file:ledger", None);
+    assert!(check_one(&claims, "E").0);
+    claims.kill();
+    let mut claims = Serving::claims(dir.path(), "file:ledger", None);
+    assert!(!check_one(&claims, "E").0);
+    claims.signal();
+    assert_eq!(claims.ended(), 0, "{}", claims.said());
+}
+
+#[test]
+fn events_and_claims_have_separate_keys() {
+    on_each(|claims| {
+        assert!(check_one(claims, "same").0);
+        assert_eq!(claim(claims, json!({"key": "same"})).status, 201);
+        assert_eq!(check_one(claims, "other"), (true, false));
+    });
+}
+
+/// Many callers at once: one of them is first.
+#[test]
+fn of_many_callers_one_is_first() {
+    on_each(|claims| {
+        let keys: Vec<Value> = (0..50).map(|number| json!({"key": format!("E{number}")})).collect();
+        let new: usize = std::thread::scope(|scope| {
+            let callers: Vec<_> =
+                (0..8).map(|_| scope.spawn(|| check(claims, keys.clone().into()))).collect();
+            let results = callers.into_iter().flat_map(|caller| caller.join().unwrap());
+            results.filter(|result| result["is_new"] == true).count()
+        });
+        assert_eq!(new, 50);
+    });
+}
+
+/// Every admin port has the API, not only that of `ichido claims`.
+#[test]
+fn a_gateway_has_the_api_on_its_admin_port() {
+    use crate::support::http::send;
+    use crate::support::{Gateway, Orders};
+    let dir = tempfile::tempdir().unwrap();
+    let orders = Orders::start(dir.path());
+    let gateway = Gateway::start(dir.path(), orders.address, "file:ledger", "");
+    let ask = || {
+        let json = [("Content-Type", "application/json")];
+        send(gateway.admin, "POST", CHECK, &json, br#"{"events":[{"key":"E"}]}"#).json()["results"][0]["is_new"].clone()
+    };
+    assert_eq!((ask(), ask()), (true.into(), false.into()));
+    assert_eq!(send(gateway.admin, "GET", "/openapi.json", &[], b"").json()["openapi"], "3.1.0");
+}

@@ -1,0 +1,212 @@
+//! Two-phase claims: granted, kept alive by their callers, and ended.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{claim, granted, say};
+use crate::ok;
+use crate::serving::{Answer, Serving};
+use crate::support::eventually;
+
+fn on_each(test: impl Fn(&Serving)) {
+    for ledger in ["memory:", "file:ledger"] {
+        let dir = tempfile::tempdir().unwrap();
+        test(&Serving::claims(dir.path(), ledger, None));
+    }
+}
+
+fn problem(answer: &Answer, status: u16, word: &str) -> Value {
+    assert_eq!((answer.status, answer.problem().as_str()), (status, word), "{answer:?}");
+    answer.json()
+}
+
+#[test]
+fn a_claim_is_granted_once_and_its_outcome_is_kept_as_it_was_written() {
+    on_each(|claims| {
+        let first = claim(claims, json!({"key": "K", "metadata": {"by": "test"}}));
+        let answer = first.json();
+        let token = answer["token"].as_str().unwrap().to_owned();
+        assert_eq!(first.status, 201, "{first:?}");
+        assert_eq!(answer, json!({"state": "granted", "token": token, "attempt": 1, "lease_ms": 30000}));
+
+        let held = claim(claims, json!({"key": "K"}));
+        let body = problem(&held, 409, "in-flight");
+        assert_eq!(body["state"], "running");
+        let seconds: u64 =
+            held.head.split("retry-after: ").nth(1).unwrap().lines().next().unwrap().parse().unwrap();
+        assert!((1..=30).contains(&seconds), "{}", held.head);
+
+        let outcome = r#"{"b": 12345678901234567890123, "a": [1.0, null, "\u30ad"]}"#;
+        let body = format!(r#"{{"key":"K","token":"{token}","outcome":{outcome}}}"#);
+        let done = claims.post("/v1/claims/complete", &body);
+        assert_eq!((done.status, done.body.as_str()), (200, r#"{"state":"done"}"#));
+        let repeat = claim(claims, json!({"key": "K"}));
+        assert_eq!((repeat.status, repeat.body), (200, format!(r#"{{"state":"done","outcome":{outcome}}}"#)));
+
+        // The reply was lost, and the holder says it again: the first outcome stays.
+        assert_eq!(say(claims, "complete", json!({"key": "K", "token": token, "outcome": 2})).status, 200);
+        assert!(claim(claims, json!({"key": "K"})).body.contains(outcome));
+        let late = problem(&say(claims, "release", json!({"key": "K", "token": token})), 409, "stale-token");
+        assert_eq!((&late["state"], &late["outcome"]["a"][0]), (&json!("done"), &json!(1.0)));
+        let shown = claims.get("/v1/claims/one?key=K").json();
+        assert_eq!(
+            (&shown["tenant"], &shown["route"], &shown["holder"]),
+            (&json!(""), &json!("/v1/claims"), &json!("remote"))
+        );
+        assert_eq!(shown["metadata"], json!({"by": "test"}));
+    });
+}
+
+#[test]
+fn another_fingerprint_is_a_reuse_of_the_key() {
+    on_each(|claims| {
+        let ask = |fingerprint: Value| claim(claims, json!({"key": "K", "fingerprint": fingerprint}));
+        let token = ask("body-1".into()).json()["token"].clone();
+        problem(&ask("body-2".into()), 422, "key-reused");
+        problem(&ask(Value::Null), 422, "key-reused");
+        problem(&ask("body-1".into()), 409, "in-flight");
+        assert_eq!(say(claims, "complete", json!({"key": "K", "token": token, "outcome": null})).status, 200);
+        let done = ask("body-1".into());
+        assert_eq!((done.status, done.body.as_str()), (200, r#"{"state":"done","outcome":null}"#));
+        problem(&ask("body-2".into()), 422, "key-reused");
+    });
+}
+
+#[test]
+fn asked_again_with_its_nonce_a_claim_is_granted_again_with_the_same_token() {
+    on_each(|claims| {
+        let ask = |nonce: &str| claim(claims, json!({"key": "K", "nonce": nonce, "lease_ms": 600_000}));
+        let first = ask("call-1").json();
+        let again = ask("call-1");
+        assert_eq!((again.status, &again.json()["token"]), (201, &first["token"]));
+        problem(&ask("call-2"), 409, "in-flight");
+    });
+}
+
+#[test]
+fn a_released_key_is_free_and_its_old_token_is_stale() {
+    on_each(|claims| {
+        let old = granted(claims, json!({"key": "K"}));
+        let released = say(claims, "release", json!({"key": "K", "token": old}));
+        assert_eq!((released.status, released.body.as_str()), (200, r#"{"state":"released"}"#));
+        let gone = say(claims, "renew", json!({"key": "K", "token": old}));
+        assert_eq!(problem(&gone, 409, "stale-token")["state"], "absent");
+        let new = granted(claims, json!({"key": "K"}));
+        assert_ne!(old, new);
+        for (verb, body) in [
+            ("renew", json!({"key": "K", "token": old})),
+            ("complete", json!({"key": "K", "token": old, "outcome": 1})),
+            ("release", json!({"key": "K", "token": old})),
+            ("doubt", json!({"key": "K", "token": old, "reason": "?"})),
+        ] {
+            assert_eq!(problem(&say(claims, verb, body), 409, "stale-token")["state"], "running", "{verb}");
+        }
+        // The winner's outcome is what the other learns.
+        assert_eq!(
+            say(claims, "complete", json!({"key": "K", "token": new, "outcome": {"id": 17}})).status,
+            200
+        );
+        let zombie = say(claims, "complete", json!({"key": "K", "token": old, "outcome": {"id": 18}}));
+        let told = problem(&zombie, 409, "stale-token");
+        assert_eq!((&told["state"], &told["outcome"]), (&json!("done"), &json!({"id": 17})));
+    });
+}
+
+#[test]
+fn what_may_have_happened_is_said_to_be_in_doubt_until_someone_knows() {
+    on_each(|claims| {
+        let token = granted(claims, json!({"key": "K"}));
+        let doubted = say(claims, "doubt", json!({"key": "K", "token": token, "reason": "the wire broke"}));
+        assert_eq!((doubted.status, doubted.body.as_str()), (200, r#"{"state":"in-doubt"}"#));
+        let body = problem(&claim(claims, json!({"key": "K"})), 409, "in-doubt");
+        assert_eq!(body["doubt_reason"], "the wire broke");
+        assert!(body["doubt_since"].as_str().unwrap().parse::<jiff::Timestamp>().is_ok());
+        // The holder came back in time.
+        assert_eq!(say(claims, "complete", json!({"key": "K", "token": token, "outcome": "x"})).status, 200);
+        assert_eq!(claim(claims, json!({"key": "K"})).json()["outcome"], "x");
+
+        let token = granted(claims, json!({"key": "L"}));
+        assert_eq!(say(claims, "doubt", json!({"key": "L", "token": token, "reason": "?"})).status, 200);
+        assert_eq!(
+            say(claims, "resolve", json!({"key": "L", "as": "done", "outcome_text": "by hand"})).status,
+            200
+        );
+        assert_eq!(claim(claims, json!({"key": "L"})).json()["outcome"], "by hand");
+
+        let token = granted(claims, json!({"key": "M"}));
+        assert_eq!(say(claims, "doubt", json!({"key": "M", "token": token, "reason": "?"})).status, 200);
+        assert_eq!(say(claims, "resolve", json!({"key": "M", "as": "done"})).status, 200);
+        let done = claim(claims, json!({"key": "M"})).json();
+        assert_eq!(
+            done,
+            json!({"state": "done", "outcome": null, "outcome_not_kept": "resolved by an operator"})
+        );
+    });
+}
+
+/// Nobody but the caller renews: a lapsed lease is doubt at once, and the caller may still come back.
+#[test]
+fn a_lease_is_kept_alive_by_its_caller_alone() {
+    on_each(|claims| {
+        let token = granted(claims, json!({"key": "K", "lease_ms": 200}));
+        let listed = |state: &str| {
+            let page = claims.get(&format!("/v1/claims?state={state}&prefix=K")).json();
+            page["claims"].as_array().unwrap().len()
+        };
+        eventually("the end of the lease", || (listed("in-doubt") == 1).then_some(()));
+        assert_eq!(
+            problem(&claim(claims, json!({"key": "K"})), 409, "in-doubt")["doubt_reason"],
+            "the lease lapsed"
+        );
+        let renewed = say(claims, "renew", json!({"key": "K", "token": token, "lease_ms": 600_000}));
+        assert_eq!(
+            (renewed.status, renewed.body.as_str()),
+            (200, r#"{"state":"running","lease_ms":600000}"#)
+        );
+        std::thread::sleep(Duration::from_millis(250));
+        assert_eq!((listed("running"), listed("in-doubt")), (1, 0));
+        problem(&claim(claims, json!({"key": "K"})), 409, "in-flight");
+    });
+}
+
+#[test]
+fn an_outcome_is_forgotten_when_its_retention_is_over() {
+    on_each(|claims| {
+        let token = granted(claims, json!({"key": "K", "retention_seconds": 1}));
+        assert_eq!(say(claims, "complete", json!({"key": "K", "token": token, "outcome": 1})).status, 200);
+        eventually("the end of its retention", || {
+            (claim(claims, json!({"key": "K"})).status == 201).then_some(())
+        });
+    });
+}
+
+/// The process that granted dies; its caller lives, and finds its claim as it left it.
+#[test]
+fn a_claim_outlives_the_process_that_granted_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut claims = Serving::claims(dir.path(), "file:ledger", None);
+    let token = granted(&claims, json!({"key": "K", "lease_ms": 600_000}));
+    claims.kill();
+    let claims = Serving::claims(dir.path(), "file:ledger", None);
+    problem(&claim(&claims, json!({"key": "K"})), 409, "in-flight");
+    assert_eq!(say(&claims, "renew", json!({"key": "K", "token": token})).status, 200);
+    assert_eq!(say(&claims, "complete", json!({"key": "K", "token": token, "outcome": "kept"})).status, 200);
+    drop(claims);
+    let shown = ok(dir.path(), &["ledger", "show", "K", "--ledger", "file:ledger"]);
+    assert!(shown.contains("kept") && shown.contains("/v1/claims"), "{shown}");
+}
+
+/// Outcomes of up to 16 MiB, which is more than an operator may send.
+#[test]
+fn a_large_outcome_is_kept() {
+    on_each(|claims| {
+        let token = granted(claims, json!({"key": "K"}));
+        let outcome = "x".repeat(3 << 20);
+        assert_eq!(
+            say(claims, "complete", json!({"key": "K", "token": token, "outcome": outcome})).status,
+            200
+        );
+        assert_eq!(claim(claims, json!({"key": "K"})).json()["outcome"], outcome);
+    });
+}
