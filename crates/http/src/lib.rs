@@ -5,6 +5,7 @@
 
 mod answer;
 mod body;
+mod bounds;
 mod cloudevents;
 mod events;
 mod failure;

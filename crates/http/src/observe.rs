@@ -1,14 +1,11 @@
 //! Observed routes: everything passes; what would have happened is counted and logged.
 
-use bytes::Bytes;
-use http::{Request, Response, StatusCode};
-use http_body::Body;
+use http::{Request, StatusCode};
 use ichido_core::{Claim, ClaimRequest, Grant, Outcome};
-use ichido_ledger::{BoxError, Ledger};
-use tower_service::Service;
+use ichido_ledger::Ledger;
 
 use crate::body::AnswerBody;
-use crate::failure::IntoFailure;
+use crate::bounds::{Carried, Inner};
 use crate::meters::End;
 use crate::prepare::Ready;
 use crate::request::RequestBody;
@@ -18,10 +15,8 @@ use crate::work::{Job, Reply};
 /// The ledger is asked beside the service, which does not wait for it.
 pub(crate) async fn observe<S, B, A>(job: Job, mut inner: S, reply: Reply<A, S::Error>)
 where
-    S: Service<Request<RequestBody<B>>, Response = Response<A>>,
-    S::Error: IntoFailure,
-    A: Body<Data = Bytes> + Unpin + Send + 'static,
-    A::Error: Into<BoxError> + Send,
+    S: Inner<B, A>,
+    A: Carried,
 {
     let ledger = job.ledger().clone();
     let Job { shared, mut trace, ready } = job;

@@ -1,13 +1,11 @@
 //! From a request to a claim: its key, its tenant, its body, its fingerprint.
 
-use bytes::Bytes;
 use http::request::Parts;
-use http_body::Body;
 use ichido_core::{ClaimRequest, InDoubtPolicy, Key, Scope};
-use ichido_ledger::BoxError;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use crate::bounds::Carried;
 use crate::events::notes;
 use crate::fingerprint;
 use crate::json;
@@ -43,8 +41,7 @@ pub(crate) struct Ready {
 /// Reads what is needed for a claim.
 pub(crate) async fn prepare<B>(shared: &Shared, route: &Route, parts: Parts, body: B) -> Prepared<B>
 where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: Into<BoxError> + Send,
+    B: Carried,
 {
     let rules = &shared.rules;
     let refuse = |problem, parts, body| Prepared::Refuse(problem, parts, Some(RequestBody::passed(body)));

@@ -9,16 +9,16 @@ use futures_util::FutureExt;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::response::Parts;
 use http::{HeaderMap, Request, Response, StatusCode};
-use http_body::{Body, Frame};
+use http_body::Frame;
 use http_body_util::BodyExt;
 use ichido_core::{Grant, Limits, Now, Outcome, Settle, Settled};
 use ichido_ledger::BoxError;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
-use tower_service::Service;
 
 use crate::answer::{self, body_of, is_no_store, strip_hop_by_hop};
 use crate::body::AnswerBody;
+use crate::bounds::{Carried, Inner};
 use crate::failure::{Failure, IntoFailure};
 use crate::journal::Word;
 use crate::meters::End;
@@ -56,13 +56,9 @@ enum Read {
 impl Run {
     pub(crate) async fn run<S, B, A>(self, inner: S, reply: Reply<A, S::Error>)
     where
-        S: Service<Request<RequestBody<B>>, Response = Response<A>> + Send + 'static,
-        S::Future: Send,
-        S::Error: IntoFailure + Send + 'static,
-        B: Body<Data = Bytes> + Unpin + Send + 'static,
-        B::Error: Into<BoxError> + Send,
-        A: Body<Data = Bytes> + Unpin + Send + 'static,
-        A::Error: Into<BoxError> + Send,
+        S: Inner<B, A>,
+        B: Carried,
+        A: Carried,
     {
         let (ledger, key, grant) = (self.job.ledger().clone(), self.job.ready.claim.key.clone(), self.grant);
         match ledger.confirm(&key, &grant).await {
@@ -94,11 +90,9 @@ impl Run {
 
     async fn work<S, B, A>(mut self, inner: S, reply: Reply<A, S::Error>)
     where
-        S: Service<Request<RequestBody<B>>, Response = Response<A>> + Send + 'static,
-        S::Error: IntoFailure,
-        B: Body<Data = Bytes> + Unpin + Send + 'static,
-        A: Body<Data = Bytes> + Unpin + Send + 'static,
-        A::Error: Into<BoxError> + Send,
+        S: Inner<B, A>,
+        B: Carried,
+        A: Carried,
     {
         let limit = self.job.route().timeout;
         let said = match call(inner, self.request(), limit).await {
@@ -132,8 +126,7 @@ impl Run {
     /// Reads an answer up to the cap.
     async fn read<A>(&self, head: &Parts, body: &mut A, pieces: &mut Vec<Bytes>) -> Read
     where
-        A: Body<Data = Bytes> + Unpin,
-        A::Error: Into<BoxError> + Send,
+        A: Carried,
     {
         let most = self.job.shared.rules.answer_max_bytes;
         let known = body.size_hint().exact().or_else(|| declared(head));
@@ -322,8 +315,7 @@ impl Run {
     /// An answer that is too large, or may be endless: sent as it comes, and kept only if it turns out to fit.
     async fn stream<A, E>(self, mut head: Parts, pieces: Vec<Bytes>, mut body: A, reply: Reply<A, E>)
     where
-        A: Body<Data = Bytes> + Unpin,
-        A::Error: Into<BoxError> + Send,
+        A: Carried,
     {
         let (frames, coming) = mpsc::channel(STREAM_AHEAD);
         let verdict = verdict(head.status, self.job.route());
@@ -451,8 +443,7 @@ impl Kept {
 /// The next piece of an answer. A service that panics while it writes one has cut it.
 async fn next_frame<A>(body: &mut A) -> Option<Result<Frame<Bytes>, BoxError>>
 where
-    A: Body<Data = Bytes> + Unpin,
-    A::Error: Into<BoxError>,
+    A: Carried,
 {
     match AssertUnwindSafe(body.frame()).catch_unwind().await {
         Ok(next) => next.map(|frame| frame.map_err(Into::into)),
@@ -462,8 +453,7 @@ where
 
 async fn call<S, B, A>(mut inner: S, request: Request<RequestBody<B>>, limit: Option<Duration>) -> Ran<A>
 where
-    S: Service<Request<RequestBody<B>>, Response = Response<A>>,
-    S::Error: IntoFailure,
+    S: Inner<B, A>,
 {
     let run = AssertUnwindSafe(async { inner.call(request).await }).catch_unwind();
     let ended = match limit {

@@ -8,15 +8,13 @@ use std::task::Poll;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
-use http_body::Body;
 use ichido_core::{Claim, ClaimRequest, Outcome, Settle};
-use ichido_ledger::{BoxError, Effect, Error, Kind as LedgerKind, Ledger};
+use ichido_ledger::{Effect, Error, Kind as LedgerKind, Ledger};
 use tokio::sync::oneshot;
-use tower_service::Service;
 
 use crate::answer::Answer;
 use crate::body::AnswerBody;
-use crate::failure::IntoFailure;
+use crate::bounds::{Carried, Inner};
 use crate::journal::Word;
 use crate::layer::Shared;
 use crate::meters::{End, Trace};
@@ -70,13 +68,9 @@ pub(crate) async fn keyed<S, B, A>(
     body: B,
 ) -> Result<Response<AnswerBody<A>>, S::Error>
 where
-    S: Service<Request<RequestBody<B>>, Response = Response<A>> + Send + 'static,
-    S::Future: Send,
-    S::Error: IntoFailure + Send + 'static,
-    B: Body<Data = Bytes> + Unpin + Send + 'static,
-    B::Error: Into<BoxError> + Send,
-    A: Body<Data = Bytes> + Unpin + Send + 'static,
-    A::Error: Into<BoxError> + Send,
+    S: Inner<B, A>,
+    B: Carried,
+    A: Carried,
 {
     let route = &shared.rules.routes[trace.route];
     let ready = match prepare(&shared, route, parts, body).await {
@@ -146,13 +140,9 @@ where
 /// Asks the ledger, and does what it says.
 async fn claim<S, B, A>(mut job: Job, inner: S, reply: Reply<A, S::Error>)
 where
-    S: Service<Request<RequestBody<B>>, Response = Response<A>> + Send + 'static,
-    S::Future: Send,
-    S::Error: IntoFailure + Send + 'static,
-    B: Body<Data = Bytes> + Unpin + Send + 'static,
-    B::Error: Into<BoxError> + Send,
-    A: Body<Data = Bytes> + Unpin + Send + 'static,
-    A::Error: Into<BoxError> + Send,
+    S: Inner<B, A>,
+    B: Carried,
+    A: Carried,
 {
     if let Some(answer) = of_journal(&job) {
         return send(&job, reply, answer);
@@ -255,13 +245,9 @@ fn mismatch<A>() -> Said<A> {
 /// The ledger gave no answer.
 async fn unclaimed<S, B, A>(job: Job, inner: S, reply: Reply<A, S::Error>, error: Error)
 where
-    S: Service<Request<RequestBody<B>>, Response = Response<A>> + Send + 'static,
-    S::Future: Send,
-    S::Error: IntoFailure + Send + 'static,
-    B: Body<Data = Bytes> + Unpin + Send + 'static,
-    B::Error: Into<BoxError> + Send,
-    A: Body<Data = Bytes> + Unpin + Send + 'static,
-    A::Error: Into<BoxError> + Send,
+    S: Inner<B, A>,
+    B: Carried,
+    A: Carried,
 {
     if let LedgerKind::Limit(limit) = error.kind() {
         let problem = Problem::new(Kind::KeyInvalid, limit.to_string());
@@ -299,8 +285,7 @@ async fn take_back(job: &Job, error: &Error) {
 
 async fn unprotected<S, B, A>(job: Job, mut inner: S, reply: Reply<A, S::Error>)
 where
-    S: Service<Request<RequestBody<B>>, Response = Response<A>>,
-    S::Error: IntoFailure,
+    S: Inner<B, A>,
 {
     let Job { shared, trace, ready } = job;
     let Ready { parts, body, .. } = *ready;
