@@ -1,11 +1,13 @@
 //! `ichido check`: settings and connections, each with a verdict.
 
 use ichido_http::{Preset, Route};
-use ichido_ledger::{Capabilities, OpenOptions, open_backend};
+use ichido_ledger::{Capabilities, Error, Kind, OpenOptions, open_backend};
 use serde::Serialize;
 
+use super::ledger::holder;
 use crate::args::CheckArgs;
 use crate::exit::{Failure, one_line};
+use crate::operator::Operator;
 use crate::output;
 use crate::settings::Settings;
 use crate::settings::gateway::Flags;
@@ -78,7 +80,8 @@ async fn check(settings: &Settings) -> Report {
     let backend = match opened {
         Ok(Ok(backend)) => backend,
         Ok(Err(error)) => {
-            report.add("ledger", Verdict::Failed, one_line(&error));
+            let (verdict, detail) = not_opened(settings, &error).await;
+            report.add("ledger", verdict, detail);
             return report;
         }
         Err(_) => {
@@ -109,6 +112,22 @@ async fn check(settings: &Settings) -> Report {
         report.add("ledger", Verdict::Failed, one_line(&error));
     }
     report
+}
+
+/// A store that another process holds is well if that process says so.
+async fn not_opened(settings: &Settings, error: &Error) -> (Verdict, String) {
+    let line = one_line(error);
+    let Some(dir) = settings.ledger.dir().filter(|_| matches!(error.kind(), Kind::Held(_))) else {
+        return (Verdict::Failed, line);
+    };
+    let answered = match holder(settings, dir, error) {
+        Ok(holder) => holder.stats().await.map(drop).map_err(|refusal| refusal.about("").to_string()),
+        Err(failure) => Err(failure.to_string()),
+    };
+    match answered {
+        Ok(()) => (Verdict::Ok, format!("{line}; it answers")),
+        Err(why) => (Verdict::Failed, why),
+    }
 }
 
 /// The gateway's section, and whether the service behind it is there.

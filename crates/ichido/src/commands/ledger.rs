@@ -49,7 +49,7 @@ pub(crate) async fn run(args: &LedgerArgs) -> Result<(), Failure> {
 }
 
 /// The way to the process that holds the store.
-fn holder(settings: &Settings, dir: &Path, error: &Error) -> Result<Remote, Failure> {
+pub(super) fn holder(settings: &Settings, dir: &Path, error: &Error) -> Result<Remote, Failure> {
     let patience = settings.ledger.timeout.saturating_mul(HOLDER_PATIENCE);
     Remote::new(one_line(error), HeldBy::of(dir), AdminToken::from_env()?, patience)
 }

@@ -121,6 +121,14 @@ async fn the_holders_token_is_shown_and_never_printed() {
         (output.status.code(), line)
     };
     assert_eq!(list(Some("s3cret")), (Some(0), String::new()));
+    let checked = ichido(dir.path())
+        .args(["check", "--ledger", "file:ledger"])
+        .env("ICHIDO_ADMIN_TOKEN", "s3cret")
+        .output()
+        .unwrap();
+    let (pid, printed) = (claims.pid().to_string(), stdout(&checked));
+    assert!(printed.contains(&pid) && printed.contains("it answers"), "{printed}");
+    assert!(checked.status.success(), "{printed}");
     for (token, words) in [(None, "set ICHIDO_ADMIN_TOKEN"), (Some("s3cre!"), "refuses the token")] {
         let (code, line) = list(token);
         assert_eq!(code, Some(2), "{line}");
