@@ -1,6 +1,6 @@
 -- Arguments: a name for this run's keys, and how many events are in a call; 0 for one that is always the same.
 local made, threads = 0, 0
-local run, batch, fields, same
+local run, batch, same
 
 function setup(thread)
   thread:set("number", threads)
