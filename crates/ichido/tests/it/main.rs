@@ -12,6 +12,7 @@ mod admin;
 mod bad_input;
 mod check;
 mod demo;
+mod events;
 mod gateway;
 mod help;
 mod holder;
