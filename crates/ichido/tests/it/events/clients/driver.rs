@@ -14,7 +14,7 @@ use crate::events::lines::Lines;
 /// A client under test.
 pub(super) enum Driver {
     Process(Lines),
-    Here(Ichido, Box<tokio::runtime::Runtime>),
+    Here(Box<(Ichido, tokio::runtime::Runtime)>),
 }
 
 impl Driver {
@@ -32,13 +32,16 @@ impl Driver {
 
     pub(super) fn rust(url: &str) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        Self::Here(Ichido::new(url, None), Box::new(runtime))
+        Self::Here(Box::new((Ichido::new(url, None), runtime)))
     }
 
     pub(super) fn ask(&mut self, request: &Value) -> Value {
         match self {
             Self::Process(lines) => lines.ask(request),
-            Self::Here(ichido, runtime) => runtime.block_on(answer(ichido, request)),
+            Self::Here(here) => {
+                let (ichido, runtime) = &**here;
+                runtime.block_on(answer(ichido, request))
+            }
         }
     }
 }
