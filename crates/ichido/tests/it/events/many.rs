@@ -24,7 +24,7 @@ use super::{DYNOXIDE, created, dynamodb, given, unique};
 const INSTANCES: usize = 8;
 const EVENTS: usize = 10_000;
 /// So many of the events are claimed. A claim is a call of its own, and a completion another.
-const CLAIMED: usize = 500;
+const CLAIMED: usize = 240;
 
 /// What all instances share.
 struct World {
@@ -58,7 +58,8 @@ impl World {
 /// An instance that does not take a busy server for one that is out: while the local ledger stands in, two instances may
 /// both call an event new, and this test is about the times when it does not.
 fn patient(ledger: &str) -> Instance {
-    Instance::start_with(ledger, "127.0.0.1:0", &[("ICHIDO_LEDGER_TIMEOUT_MS", "60000")])
+    let environment = [("ICHIDO_LEDGER_TIMEOUT_MS", "60000"), ("LOG_LEVEL", "warn")];
+    Instance::start_with(ledger, "127.0.0.1:0", &environment)
 }
 
 fn key(event: usize) -> String {
@@ -99,6 +100,8 @@ fn each_event_is_handled_once_or_in_doubt(ledger: String) {
                 })
             })
             .collect();
+        marking.into_iter().for_each(|worker| worker.join().unwrap());
+        say(&format!("marked after {:.1} s", started.elapsed().as_secs_f64()));
         let mut left = LeftOpen::default();
         let mut survivors = Vec::new();
         for worker in claiming {
@@ -106,7 +109,6 @@ fn each_event_is_handled_once_or_in_doubt(ledger: String) {
             left.join(some);
             survivors.push(instance);
         }
-        marking.into_iter().for_each(|worker| worker.join().unwrap());
         (left, survivors)
     });
     for event in CLAIMED..EVENTS {

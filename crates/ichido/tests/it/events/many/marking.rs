@@ -17,7 +17,7 @@ pub(super) fn work(world: &World, instance: usize) {
         let events: Vec<Value> =
             batch.iter().map(|event| json!({ "key": key(*event), "nonce": dice.nonce() })).collect();
         let body = json!({ "events": events });
-        if dice.once_in(8) {
+        if dice.once_in(10) {
             caller.lose("/v1/events/check", &body);
         }
         let results = answered(world, instance, &mut caller, &body);
