@@ -13,6 +13,7 @@ mod bad_input;
 mod check;
 mod claims;
 mod demo;
+mod events;
 mod gateway;
 mod help;
 mod holder;
