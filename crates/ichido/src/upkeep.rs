@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ichido_ledger::{FallbackSettings, Ledger, OpenOptions, open_backend};
+use ichido_ledger::{FallbackSettings, Ledger, Listing, OpenOptions, open_backend};
 use tokio_util::sync::CancellationToken;
 
 use crate::exit::Failure;
@@ -22,8 +22,13 @@ pub(crate) async fn with_fallback(ledger: &Ledger, of: &LedgerSettings) -> Resul
     Ok(ledger.with_fallback(local, settings))
 }
 
-/// Removes what is over, a little at a time.
+/// Removes what is over, a little at a time, where that is cheap. Stores without an index on it would be read as a
+/// whole, which may cost money; they have an expiry of their own, and `ichido ledger sweep` is for the rest.
 pub(crate) async fn sweep(ledger: Ledger, stop: CancellationToken) {
+    match ledger.capabilities().listing {
+        Listing::Indexed => {}
+        Listing::Scan => return,
+    }
     loop {
         tokio::select! {
             () = stop.cancelled() => return,

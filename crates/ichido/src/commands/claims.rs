@@ -1,8 +1,5 @@
 //! `ichido claims`: a ledger with an admin port, and nothing else.
 
-use ichido_ledger::{Ledger, Listing};
-use tokio_util::sync::CancellationToken;
-
 use super::gateway::open;
 use crate::admin::{Admin, AdminToken, Api, Bound, Readiness, install_meters};
 use crate::args::ClaimsArgs;
@@ -31,21 +28,10 @@ pub(crate) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
     if settings.ledger.url.starts_with("memory:") {
         eprintln!("ichido claims: memory: forgets everything when this process ends");
     }
-    let sweeping = start_sweep(&ledger, stop.child_token());
+    let sweeping = tokio::spawn(sweep(ledger.clone(), stop.child_token()));
     let api = Api::new(of_api, settings.claims.log_keys);
     let readiness = Readiness::of(&ledger);
     bound.serve(Admin { ledger: ledger.clone(), api, readiness, meters }, stop).await;
-    if let Some(sweeping) = sweeping {
-        let _ = sweeping.await;
-    }
+    let _ = sweeping.await;
     ledger.close().await.map_err(|error| settings.ledger.failed(error))
-}
-
-/// Removes what is over, where that is cheap. Stores without an index on it have an expiry of their own; there
-/// `ichido ledger sweep` is for the rest.
-fn start_sweep(ledger: &Ledger, stop: CancellationToken) -> Option<tokio::task::JoinHandle<()>> {
-    match ledger.capabilities().listing {
-        Listing::Indexed => Some(tokio::spawn(sweep(ledger.clone(), stop))),
-        Listing::Scan => None,
-    }
 }

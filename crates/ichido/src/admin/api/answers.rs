@@ -7,6 +7,9 @@ use ichido_core::{Doubt, Grant, Now, Outcome, Timestamp};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
+/// How long a caller is told to wait at most, in seconds, before it asks again for what is running.
+const RETRY_AFTER_MAX: u64 = 5;
+
 /// A JSON answer of these bytes.
 pub(super) fn json(status: StatusCode, body: Vec<u8>) -> Response {
     let mut response = Response::new(Body::from(body));
@@ -186,7 +189,9 @@ impl IntoResponse for Conflict {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(ms) = self.retry_after_ms {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(ms.div_ceil(1000).max(1)));
+            // The work may end long before its lease does.
+            headers
+                .insert(header::RETRY_AFTER, HeaderValue::from(ms.div_ceil(1000).clamp(1, RETRY_AFTER_MAX)));
         }
         response
     }
