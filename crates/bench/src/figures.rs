@@ -1,8 +1,8 @@
 //! The figures.
 
-use crate::Plan;
 use crate::load::{Load, load};
 use crate::parts::{Part, Settings, scratch, sync_ms, time_to_first_answer};
+use crate::plan::Plan;
 use crate::rounds::{Contender, Series, in_turn, median, ratio};
 use crate::table::Table;
 

@@ -34,8 +34,3 @@ function request()
   return head
 end
 
-function done(summary, latency, requests)
-  local errors = summary.errors
-  io.write(string.format("SEEN %d %d %d %d\n", summary.requests, summary.duration,
-    errors.connect + errors.read + errors.write + errors.status + errors.timeout, latency:percentile(50)))
-end

@@ -1,10 +1,9 @@
-//! Load by wrk, and what it saw.
+//! What is sent to the gateway.
 
-use std::process::Command;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::parts::Part;
+use crate::wrk::{Wrk, fresh_name, wrk};
 
 /// What is sent.
 #[derive(Clone, Debug)]
@@ -37,18 +36,12 @@ pub(crate) struct Seen {
     pub(crate) run: Run,
 }
 
-static RUNS: AtomicU64 = AtomicU64::new(0);
-
-/// Sends for so long, over so many connections. Every answer must be a good one.
+/// Sends for so long, over so many connections.
 pub(crate) fn load(part: &Part, what: &Load, connections: u32, time: Duration) -> Seen {
-    let script = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(script.path(), include_str!("load.lua")).unwrap();
     let name = match what {
         Load::Known(run) => run.name.clone(),
         Load::Same => "same".to_owned(),
-        Load::New | Load::Plain | Load::Get => {
-            format!("{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed))
-        }
+        Load::New | Load::Plain | Load::Get => fresh_name(),
     };
     let (word, known) = match what {
         Load::New => ("new", 0),
@@ -57,22 +50,8 @@ pub(crate) fn load(part: &Part, what: &Load, connections: u32, time: Duration) -
         Load::Plain => ("plain", 0),
         Load::Get => ("get", 0),
     };
-    let output = Command::new("wrk")
-        .args(["--threads", "1", "--connections", &connections.to_string()])
-        .args(["--duration", &format!("{}s", time.as_secs()), "--timeout", "10s", "--script"])
-        .arg(script.path())
-        .arg(format!("http://{}/orders", part.address))
-        .args(["--", word, &name, &known.to_string()])
-        .output()
-        .expect("wrk");
-    let text = String::from_utf8_lossy(&output.stdout);
-    let line = text.lines().find_map(|line| line.strip_prefix("SEEN ")).unwrap_or_else(|| panic!("{text}"));
-    let numbers: Vec<u64> = line.split(' ').map(|number| number.parse().unwrap()).collect();
-    let [requests, took_us, errors, median_us] = numbers[..] else { panic!("{line}") };
-    assert_eq!(errors, 0, "{what:?} was not always answered well: {text}");
-    Seen {
-        rate: requests as f64 / (took_us as f64 / 1e6),
-        median_ms: median_us as f64 / 1000.0,
-        run: Run { name, requests },
-    }
+    let words = [word, &name, &known.to_string()];
+    let url = format!("http://{}/orders", part.address);
+    let Wrk { requests, rate, median_ms } = wrk(include_str!("load.lua"), &words, &url, connections, time);
+    Seen { rate, median_ms, run: Run { name, requests } }
 }

@@ -20,41 +20,14 @@
 mod figures;
 mod load;
 mod parts;
+mod plan;
 mod rounds;
 mod servers;
 #[path = "../../ledger/benches/ledger/table.rs"]
 mod table;
+mod wrk;
 
-use std::time::Duration;
-
-use table::Table;
-
-/// What to run, and how much of it.
-#[derive(Clone, Debug)]
-pub(crate) struct Plan {
-    pub(crate) rounds: usize,
-    /// How long each measurement takes.
-    pub(crate) time: Duration,
-    /// Keyed requests before memory is looked at.
-    pub(crate) many: u64,
-    names: Vec<String>,
-}
-
-impl Plan {
-    fn read(arguments: &[String]) -> Self {
-        let names = arguments.iter().filter(|argument| !argument.starts_with("--")).cloned().collect();
-        match arguments.iter().any(|argument| argument == "--quick") {
-            true => Self { rounds: 5, time: Duration::from_secs(1), many: 500_000, names },
-            false => Self { rounds: 7, time: Duration::from_secs(3), many: 5_000_000, names },
-        }
-    }
-
-    fn wants(&self, name: &str) -> bool {
-        self.names.is_empty() || self.names.iter().any(|wanted| wanted == name)
-    }
-}
-
-type Figure = fn(&Plan, &mut Table);
+use plan::Figure;
 
 const FIGURES: [(&str, Figure); 8] = [
     ("first", figures::first),
@@ -68,18 +41,5 @@ const FIGURES: [(&str, Figure); 8] = [
 ];
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let [first, role @ ..] = arguments.as_slice()
-        && first == servers::ROLE
-    {
-        return servers::run(role);
-    }
-    let plan = Plan::read(&arguments);
-    let mut table = Table::default();
-    for (name, figure) in FIGURES {
-        if plan.wants(name) {
-            figure(&plan, &mut table);
-        }
-    }
-    table.print();
+    plan::run(&FIGURES, servers::run);
 }

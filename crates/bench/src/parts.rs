@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::servers::ROLE;
+use crate::plan::ROLE;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

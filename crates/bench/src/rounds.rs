@@ -1,8 +1,8 @@
 //! Measuring in turn: what is compared meets the same busy moments.
 
-use crate::Plan;
 use crate::load::{Load, load};
 use crate::parts::Part;
+use crate::plan::Plan;
 
 /// One of the parts that are compared, and the service that it asks.
 pub(crate) struct Contender<'a> {

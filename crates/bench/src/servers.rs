@@ -20,9 +20,6 @@ use hyper_util::server::conn::auto::Builder;
 use ichido_http::{IdempotencyLayer, Rules};
 use tokio::net::TcpListener;
 
-/// The argument that makes this program one of the parts.
-pub(crate) const ROLE: &str = "--role";
-
 static ANSWER: [u8; 200] = [b'y'; 200];
 
 /// Serves until standard input ends, which it does with the process at its other end.

@@ -1,8 +1,8 @@
 //! The figures.
 
-use crate::Plan;
 use crate::load::{Load, load};
 use crate::parts::{Part, scratch};
+use crate::plan::Plan;
 use crate::rounds::{Contender, Series, in_turn, median, ratio};
 use crate::table::Table;
 

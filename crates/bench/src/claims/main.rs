@@ -22,41 +22,19 @@ mod load;
 #[allow(dead_code, reason = "the gateway's benchmark uses the rest")]
 #[path = "../parts.rs"]
 mod parts;
+#[allow(dead_code, reason = "the gateway's benchmark uses the rest")]
+#[path = "../plan.rs"]
+mod plan;
 #[path = "../rounds.rs"]
 mod rounds;
 mod servers;
 #[allow(dead_code, reason = "the gateway's benchmark uses the rest")]
 #[path = "../../../ledger/benches/ledger/table.rs"]
 mod table;
+#[path = "../wrk.rs"]
+mod wrk;
 
-use std::time::Duration;
-
-use table::Table;
-
-/// What to run, and how much of it.
-#[derive(Clone, Debug)]
-pub(crate) struct Plan {
-    pub(crate) rounds: usize,
-    /// How long each measurement takes.
-    pub(crate) time: Duration,
-    names: Vec<String>,
-}
-
-impl Plan {
-    fn read(arguments: &[String]) -> Self {
-        let names = arguments.iter().filter(|argument| !argument.starts_with("--")).cloned().collect();
-        match arguments.iter().any(|argument| argument == "--quick") {
-            true => Self { rounds: 5, time: Duration::from_secs(1), names },
-            false => Self { rounds: 7, time: Duration::from_secs(3), names },
-        }
-    }
-
-    fn wants(&self, name: &str) -> bool {
-        self.names.is_empty() || self.names.iter().any(|wanted| wanted == name)
-    }
-}
-
-type Figure = fn(&Plan, &mut Table);
+use plan::Figure;
 
 const FIGURES: [(&str, Figure); 4] = [
     ("new", figures::new),
@@ -66,18 +44,5 @@ const FIGURES: [(&str, Figure); 4] = [
 ];
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let [first, role @ ..] = arguments.as_slice()
-        && first == servers::ROLE
-    {
-        return servers::run(role);
-    }
-    let plan = Plan::read(&arguments);
-    let mut table = Table::default();
-    for (name, figure) in FIGURES {
-        if plan.wants(name) {
-            figure(&plan, &mut table);
-        }
-    }
-    table.print();
+    plan::run(&FIGURES, servers::run);
 }

@@ -16,9 +16,6 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
-/// The argument that makes this program one of the parts.
-pub(crate) const ROLE: &str = "--role";
-
 /// Serves until standard input ends, which it does with the process at its other end.
 pub(crate) fn run(role: &[String]) {
     std::thread::spawn(|| {

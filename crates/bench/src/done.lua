@@ -1,0 +1,6 @@
+-- The end of every script: what was seen, in one line.
+function done(summary, latency, requests)
+  local errors = summary.errors
+  io.write(string.format("SEEN %d %d %d %d\n", summary.requests, summary.duration,
+    errors.connect + errors.read + errors.write + errors.status + errors.timeout, latency:percentile(50)))
+end

@@ -1,0 +1,54 @@
+//! What to run, and how much of it: the same words for every benchmark.
+
+use std::time::Duration;
+
+use crate::table::Table;
+
+/// What to run, and how much of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) rounds: usize,
+    /// How long each measurement takes.
+    pub(crate) time: Duration,
+    /// Keyed requests before memory is looked at.
+    pub(crate) many: u64,
+    names: Vec<String>,
+}
+
+/// A figure measures something and writes it into the table.
+pub(crate) type Figure = fn(&Plan, &mut Table);
+
+impl Plan {
+    fn read(arguments: &[String]) -> Self {
+        let names = arguments.iter().filter(|argument| !argument.starts_with("--")).cloned().collect();
+        match arguments.iter().any(|argument| argument == "--quick") {
+            true => Self { rounds: 5, time: Duration::from_secs(1), many: 500_000, names },
+            false => Self { rounds: 7, time: Duration::from_secs(3), many: 5_000_000, names },
+        }
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        self.names.is_empty() || self.names.iter().any(|wanted| wanted == name)
+    }
+}
+
+/// Runs the figures that were asked for, or one of the parts that they measure: `--role NAME …`.
+pub(crate) fn run(figures: &[(&str, Figure)], be: fn(&[String])) {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [first, role @ ..] = arguments.as_slice()
+        && first == ROLE
+    {
+        return be(role);
+    }
+    let plan = Plan::read(&arguments);
+    let mut table = Table::default();
+    for (name, figure) in figures {
+        if plan.wants(name) {
+            figure(&plan, &mut table);
+        }
+    }
+    table.print();
+}
+
+/// The argument that makes a benchmark one of its parts.
+pub(crate) const ROLE: &str = "--role";

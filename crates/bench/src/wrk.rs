@@ -1,0 +1,40 @@
+//! Load by wrk, and what it saw.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What a run of wrk saw.
+#[derive(Clone, Debug)]
+pub(crate) struct Wrk {
+    pub(crate) requests: u64,
+    /// Requests per second.
+    pub(crate) rate: f64,
+    pub(crate) median_ms: f64,
+}
+
+/// A name for keys that no other run has.
+pub(crate) fn fresh_name() -> String {
+    static RUNS: AtomicU64 = AtomicU64::new(0);
+    format!("{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Runs a script for so long, over so many connections. Every answer must be a good one.
+pub(crate) fn wrk(script: &str, words: &[&str], url: &str, connections: u32, time: Duration) -> Wrk {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), [script, include_str!("done.lua")].concat()).unwrap();
+    let output = Command::new("wrk")
+        .args(["--threads", "1", "--connections", &connections.to_string()])
+        .args(["--duration", &format!("{}s", time.as_secs()), "--timeout", "10s", "--script"])
+        .arg(file.path())
+        .args([url, "--"])
+        .args(words)
+        .output()
+        .expect("wrk");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().find_map(|line| line.strip_prefix("SEEN ")).unwrap_or_else(|| panic!("{text}"));
+    let numbers: Vec<u64> = line.split(' ').map(|number| number.parse().unwrap()).collect();
+    let [requests, took_us, errors, median_us] = numbers[..] else { panic!("{line}") };
+    assert_eq!(errors, 0, "{words:?} was not always answered well: {text}");
+    Wrk { requests, rate: requests as f64 / (took_us as f64 / 1e6), median_ms: median_us as f64 / 1000.0 }
+}
