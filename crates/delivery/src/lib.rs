@@ -1,0 +1,1 @@
+//! Batches that arrive, or lie where you can see them.
