@@ -5,14 +5,17 @@
 //! batches on disk from before the first request until they have arrived; the transport makes one request; the sender
 //! joins them.
 
+pub mod alarm;
 pub mod batch;
 pub mod bisect;
+pub mod counters;
 pub mod endpoint;
 pub mod lane;
 pub mod mask;
 pub mod record;
 pub mod request;
 mod results;
+pub mod sender;
 pub mod settings;
 pub mod step;
 pub mod store;

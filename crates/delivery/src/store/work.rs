@@ -49,6 +49,13 @@ pub struct Held {
     bytes: u64,
 }
 
+impl Held {
+    /// Whether the file is packed.
+    pub fn is_packed(&self) -> bool {
+        self.name.gzip
+    }
+}
+
 impl Store {
     /// Creates what is missing, takes a directory of its own, and gives back what dead processes left.
     pub fn open(root: &Path, options: Options, now: Timestamp) -> Result<Self, Error> {
