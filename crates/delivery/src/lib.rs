@@ -1,1 +1,3 @@
 //! Batches that arrive, or lie where you can see them.
+
+pub mod input;
