@@ -10,6 +10,7 @@ pub mod batch;
 pub mod bisect;
 pub mod counters;
 pub mod endpoint;
+pub mod input;
 pub mod lane;
 pub mod mask;
 pub mod record;
