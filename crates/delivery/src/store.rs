@@ -66,3 +66,6 @@ impl Error {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

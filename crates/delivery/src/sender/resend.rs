@@ -1,8 +1,10 @@
 //! A pass over what waits: oldest first.
 
+use std::io;
+
 use crate::lane::Gate;
 use crate::step::Origin;
-use crate::store::{Listed, Place};
+use crate::store::{self, Listed, Place};
 
 use super::{Error, Sender};
 
@@ -31,6 +33,11 @@ impl Pick {
         let name = listed.name.key.as_str();
         self.keys.is_empty()
             || self.keys.iter().any(|key| key.starts_with(name) || name.starts_with(key.as_str()))
+    }
+
+    /// Whether a batch is meant, by its key.
+    pub fn means(&self, key: &str) -> bool {
+        self.keys.is_empty() || self.keys.iter().any(|asked| key.starts_with(asked.as_str()))
     }
 }
 
@@ -64,6 +71,19 @@ impl Sender {
         }
     }
 
+    fn is_meant_in_failed(&self, pick: &Pick, listed: &Listed) -> Result<bool, Error> {
+        match self.layout().read(Place::Failed, listed) {
+            Ok(Ok(stored)) => Ok(pick.means(stored.batch.key())),
+            Ok(Err(corrupt)) => {
+                tracing::warn!(file = listed.file, %corrupt, "left in failed");
+                Ok(false)
+            }
+            // Another was quicker.
+            Err(store::Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn notice_shut(&self) {
         tracing::warn!(held = self.lane.held(), "the pass over the spool ends here: nothing goes for now");
     }
@@ -75,6 +95,10 @@ impl Sender {
         if early(self.layout().not_before(listed)) {
             return Ok(false);
         }
+        // What lies in failed is not moved before it is known to be meant.
+        if pick.place == Place::Failed && !self.is_meant_in_failed(pick, listed)? {
+            return Ok(false);
+        }
         let Some(held) = self.parts.store.take(pick.place, listed)? else { return Ok(false) };
         let mut stored = match self.parts.store.read(&held)? {
             Ok(stored) => stored,
@@ -83,9 +107,7 @@ impl Sender {
                 return Ok(false);
             }
         };
-        let is_meant =
-            pick.keys.is_empty() || pick.keys.iter().any(|key| stored.batch.key().starts_with(key.as_str()));
-        if early(stored.not_before) || !is_meant {
+        if early(stored.not_before) || !pick.means(stored.batch.key()) {
             self.parts.store.put_back(&held)?;
             return Ok(false);
         }
