@@ -13,6 +13,7 @@ pub mod endpoint;
 pub mod input;
 pub mod lane;
 pub mod mask;
+pub mod notice;
 pub mod record;
 pub mod request;
 mod results;
