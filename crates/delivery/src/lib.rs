@@ -24,6 +24,7 @@ pub mod store;
 pub mod token;
 pub mod transport;
 pub mod verdict;
+pub mod window;
 
 pub use batch::{Batch, Cutter, batch_key};
 pub use record::{NotARecord, Record};

@@ -27,6 +27,7 @@ use crate::step::{Origin, Policy};
 use crate::store::{self, Held, Layout, Place, Store, Stored};
 use crate::transport::Transport;
 use crate::verdict::Conflict;
+use crate::window::Window;
 
 pub use resend::Pick;
 
@@ -83,6 +84,7 @@ struct Rules {
     envelope: Envelope,
     gzip: bool,
     retention: Duration,
+    window: Option<Window>,
 }
 
 /// A batch in this process's hands.
@@ -117,6 +119,7 @@ impl Sender {
                 envelope: settings.envelope.clone(),
                 gzip: settings.gzip,
                 retention: settings.retention,
+                window: settings.window.clone(),
             },
             parts,
             lane: Lane::default(),

@@ -15,6 +15,7 @@ use crate::store;
 use crate::token::Source;
 use crate::transport;
 use crate::verdict::Conflict;
+use crate::window::Window;
 
 /// Everything the sender must know.
 #[derive(Clone, Debug)]
@@ -35,6 +36,8 @@ pub struct Settings {
     pub store: store::Options,
     /// Days after which a batch in the spool moves to failed.
     pub retention: Duration,
+    /// The hours in which what waits is sent again.
+    pub window: Option<Window>,
     /// What a 409 is about.
     pub conflict: Conflict,
     /// How records are wrapped.
@@ -91,6 +94,10 @@ impl Settings {
                 max_bytes: Some(number(get, "SPOOL_MAX_BYTES", 0, 0, u64::MAX)?).filter(|most| *most > 0),
             },
             retention: Duration::from_secs(number(get, "SPOOL_RETENTION_DAYS", 7, 1, 36_500)? * day),
+            window: text(get, "RESEND_WINDOW")?
+                .map(|text| Window::parse(&text))
+                .transpose()
+                .map_err(Error)?,
             conflict: conflict(get)?,
             envelope: envelope(get)?,
             gzip: flag(get, "EXTERNAL_API_GZIP")?,
@@ -208,6 +215,7 @@ mod tests {
             ("SPOOL_GZIP", "maybe"),
             ("SPOOL_MAX_BYTES", "1GB"),
             ("SPOOL_RETENTION_DAYS", "0"),
+            ("RESEND_WINDOW", "hunter2"),
             ("EXTERNAL_API_CONFLICT", "hunter2"),
             ("EXTERNAL_API_ENVELOPE", "hunter2"),
             ("EXTERNAL_API_GZIP", "hunter2"),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use ichido_core::{Clock, SystemClock, SystemEntropy};
 use ichido_delivery::alarm::Alarm;
 use ichido_delivery::counters::Counters;
+use ichido_delivery::notice::{self, Channel, Notices};
 use ichido_delivery::sender::{Parts, Sender};
 use ichido_delivery::settings::{self, Settings};
 use ichido_delivery::store::{Place, Store};
@@ -45,10 +46,37 @@ pub(crate) fn sender(settings: &Settings, stop: CancellationToken) -> Result<Sen
     let token = Token::open(settings.token.clone()).map_err(|error| Failure::usage(error.to_string()))?;
     let transport = Transport::new(settings.transport.clone(), token).map_err(Failure::usage)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-    let alarm = Alarm::default();
+    let channels = channels(settings, &clock)?;
     let store = Store::open(&settings.data_dir, settings.store, clock.now())?;
+    let notices = settings.data_dir.join("notices");
+    let notices = Notices::open(&notices, channels, clock.clone())
+        .map_err(|error| Failure::usage(format!("preparing {}: {error}", notices.display())))?;
+    let alarm = Alarm::new(notices, &settings.transport.endpoint.place());
     let parts = Parts { store, transport, alarm, clock, entropy: Arc::new(SystemEntropy), stop };
     Ok(Sender::new(settings, parts))
+}
+
+/// Slack and e-mail, as far as they are set.
+fn channels(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Vec<Box<dyn Channel>>, Failure> {
+    let ca =
+        match &settings.transport.ca_file {
+            Some(path) => Some(std::fs::read(path).map_err(|error| {
+                Failure::usage(format!("EXTERNAL_API_CA_FILE: {}: {error}", path.display()))
+            })?),
+            None => None,
+        };
+    let notice = notice::Settings::read(&env, settings.allow_http_loopback)?;
+    Ok(notice.channels(ca.as_deref(), clock)?)
+}
+
+/// The end of a run: nothing is left in its hands, and people are told what they must know.
+pub(crate) async fn finish(sender: &mut Sender) -> Counters {
+    sender.finish().await;
+    let told = sender.alarm().drain().await;
+    if told.waiting > 0 {
+        tracing::warn!(waiting = told.waiting, "notices could not be sent yet; they wait in the outbox");
+    }
+    sender.counters()
 }
 
 /// How a run ends: the worst wins.

@@ -163,7 +163,7 @@ impl Sender {
         let steady = self.parts.clock.steady();
         if self.lane.hold(reason, steady) {
             tracing::error!(reason, "the lane is held: nothing is sent until someone acts");
-            self.parts.alarm.held(&self.parts.transport.endpoint().place(), reason);
+            self.parts.alarm.held(reason);
         }
     }
 }

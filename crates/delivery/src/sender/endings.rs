@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::alarm::Why;
 use crate::batch::Batch;
 use crate::record::Record;
 use crate::step::Origin;
@@ -62,7 +63,7 @@ impl Sender {
     pub(super) fn park(&mut self, mut job: Job) {
         if self.is_expired(&job) {
             job.stored.note(self.parts.clock.now(), "kept longer than SPOOL_RETENTION_DAYS");
-            return self.fail(job);
+            return self.fail_for(Why::Expired, job);
         }
         let Some(mut held) = self.held_of(&mut job) else { return };
         let stored = &job.stored;
@@ -109,25 +110,35 @@ impl Sender {
     }
 
     /// Moves a batch to failed. The notice is written first: after a crash in between, the next pass does it again.
-    pub(super) fn fail(&mut self, mut job: Job) {
+    pub(super) fn fail(&mut self, job: Job) {
+        self.fail_for(Why::Failed, job);
+    }
+
+    fn fail_for(&mut self, why: Why, mut job: Job) {
         let Some(mut held) = self.held_of(&mut job) else { return };
         let now = self.parts.clock.now();
         let stored = &job.stored;
         if let Err(error) = self.parts.store.update(&mut held, stored) {
             tracing::error!(%error, "the last state of a batch could not be written");
         }
-        self.move_to_failed(&held, stored, now);
+        self.move_to_failed(why, &held, stored, now);
     }
 
-    fn move_to_failed(&mut self, held: &Held, stored: &Stored, now: ichido_core::Timestamp) {
+    fn move_to_failed(&mut self, why: Why, held: &Held, stored: &Stored, now: ichido_core::Timestamp) {
         let key = stored.batch.key();
         let path = self.parts.store.failed_name(key, now, held.is_packed());
-        let notified = self.parts.alarm.failed(&path, stored);
+        if self.parts.alarm.failed(why, &path, stored).is_err() {
+            // Nobody would hear of it: it stays in the spool, and the next pass tries to move it again.
+            if let Err(error) = self.parts.store.put_back(held) {
+                tracing::error!(%error, "a batch could not be put back into the spool");
+            }
+            return;
+        }
         match self.parts.store.fail(held, key, now) {
             Ok(path) => {
                 tracing::error!(
                     movedToFailed = true,
-                    notificationSent = notified,
+                    notificationSent = true,
                     path = %path.display(),
                     batchIdempotencyKey = key,
                     retryCount = stored.retry_count,
@@ -149,7 +160,7 @@ impl Sender {
         let batch = Batch::stored(key, record.into_iter().collect());
         let mut stored = Stored::fresh(batch, self.parts.store.named_time(held));
         stored.last_error = Some(reason.to_owned());
-        self.move_to_failed(held, &stored, self.parts.clock.now());
+        self.move_to_failed(Why::Failed, held, &stored, self.parts.clock.now());
     }
 
     /// Keeps what is no record in failed: as a record that holds its text.
@@ -160,7 +171,7 @@ impl Sender {
         let mut stored = Stored::fresh(Batch::new(vec![record]), now);
         stored.note(now, reason);
         let held = self.parts.store.accept(&stored)?;
-        self.move_to_failed(&held, &stored, now);
+        self.move_to_failed(Why::Failed, &held, &stored, now);
         Ok(())
     }
 

@@ -48,6 +48,12 @@ impl Sender {
         if adopted > 0 {
             tracing::warn!(adopted, "batches of a process that ended were taken back into the spool");
         }
+        let now = self.parts.clock.now();
+        if let Some(window) = self.rules.window.as_ref().filter(|window| !pick.force && !window.contains(now))
+        {
+            tracing::info!(window = window.text(), "outside the hours for sending again: what waits stays");
+            return Ok(0);
+        }
         let (mut after, mut taken) = (None::<Listed>, 0);
         loop {
             let some = self.layout().oldest(pick.place, after.as_ref(), AT_ONCE)?;

@@ -45,8 +45,7 @@ pub(crate) async fn run(args: &SendArgs) -> Result<(), Failure> {
             }
         }
     }
-    sender.finish().await;
-    let counters = sender.counters();
+    let counters = delivery::finish(&mut sender).await;
     delivery::report(&counters, args.json)?;
     if stop.is_cancelled() && trouble.is_none() {
         trouble = Some(Failure::internal(

@@ -26,8 +26,7 @@ pub(super) async fn resend(pick: &Pick, json: bool) -> Result<(), Failure> {
     let stop = shutdown::on_signals()?;
     let mut sender = delivery::sender(&settings, stop)?;
     let resent = sender.resend(pick).await;
-    sender.finish().await;
-    let counters = sender.counters();
+    let counters = delivery::finish(&mut sender).await;
     delivery::report(&counters, json)?;
     let trouble = match resent {
         Ok(0) if !pick.keys.is_empty() => {

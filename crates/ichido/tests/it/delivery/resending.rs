@@ -195,3 +195,40 @@ fn what_waits_too_long_goes_to_failed_and_is_not_deleted() {
     stage.run(&["failed", "resend", "--all"], &[]).ends_with(0);
     stage.receiver.has_each_once(1);
 }
+
+#[test]
+fn outside_the_window_nothing_is_sent_again_unless_it_is_forced() {
+    let stage = Stage::new();
+    down(&stage);
+    stage.send(1, &[QUICK]).ends_with(3);
+    stage.receiver.does(|_| Reply::Take);
+    // A window of one hour that begins in twelve.
+    let hour = (jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).hour() + 12) % 24;
+    let window = format!("{hour:02}:00-{hour:02}:59 UTC");
+    let before = stage.receiver.seen().len();
+    let file = stage.input(1..2);
+    stage.run(&["send", file.to_str().unwrap()], &[("RESEND_WINDOW", &window)]).ends_with(3);
+    assert_eq!(stage.receiver.seen().len(), before + 1, "what is new goes at any hour");
+    stage.run(&["spool", "resend", "--force"], &[("RESEND_WINDOW", &window)]).ends_with(0);
+    stage.receiver.has_each_once(2);
+}
+
+#[test]
+fn a_move_to_failed_is_told_and_so_is_a_held_lane_and_its_end() {
+    let stage = Stage::new();
+    stage.receiver.does(|_| Reply::Say(422, "no date".to_owned()));
+    let run = stage.send(1, &[]);
+    run.ends_with(4);
+    let path = stage.files("failed")[0].0.clone();
+    let name = path.file_name().unwrap().to_str().unwrap();
+    assert!(run.stderr.matches(name).count() >= 2, "in the log and in the notice: {}", run.stderr);
+    assert!(stage.path().join("data/notices").is_dir());
+    stage.receiver.does(|_| Reply::Say(403, String::new()));
+    let file = stage.input(1..2);
+    let held = |run: &super::Run| run.stderr.to_lowercase().contains("held");
+    assert!(held(stage.run(&["send", file.to_str().unwrap()], &[]).ends_with(3)));
+    stage.receiver.does(|_| Reply::Take);
+    let run = stage.run(&["spool", "resend"], &[]);
+    run.ends_with(0);
+    assert!(run.stderr.to_lowercase().contains("recovered"), "{}", run.stderr);
+}
