@@ -9,6 +9,7 @@ pub mod alarm;
 pub mod batch;
 pub mod bisect;
 pub mod counters;
+pub mod cron;
 pub mod endpoint;
 pub mod input;
 pub mod lane;

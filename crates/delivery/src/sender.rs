@@ -55,7 +55,7 @@ pub struct Parts {
     /// The way to the receiver.
     pub transport: Transport,
     /// Where people are told.
-    pub alarm: Alarm,
+    pub alarm: Arc<Alarm>,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// Chance.
@@ -148,8 +148,8 @@ impl Sender {
     }
 
     /// Where people are told.
-    pub fn alarm(&self) -> &Alarm {
-        &self.parts.alarm
+    pub fn alarm(&self) -> Arc<Alarm> {
+        self.parts.alarm.clone()
     }
 
     /// Accepts a batch: when this returns `Ok`, it is on disk or has arrived. Sends it as soon as its turn comes.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 
+use crate::cron::Cron;
 use crate::endpoint::Endpoint;
 use crate::request::Envelope;
 use crate::step::Policy;
@@ -36,6 +37,8 @@ pub struct Settings {
     pub store: store::Options,
     /// Days after which a batch in the spool moves to failed.
     pub retention: Duration,
+    /// When a process that stays sends again what waits; each minute without it.
+    pub cron: Option<Cron>,
     /// The hours in which what waits is sent again.
     pub window: Option<Window>,
     /// What a 409 is about.
@@ -94,6 +97,7 @@ impl Settings {
                 max_bytes: Some(number(get, "SPOOL_MAX_BYTES", 0, 0, u64::MAX)?).filter(|most| *most > 0),
             },
             retention: Duration::from_secs(number(get, "SPOOL_RETENTION_DAYS", 7, 1, 36_500)? * day),
+            cron: text(get, "RESEND_CRON")?.map(|text| Cron::parse(&text)).transpose().map_err(Error)?,
             window: text(get, "RESEND_WINDOW")?
                 .map(|text| Window::parse(&text))
                 .transpose()
@@ -215,6 +219,7 @@ mod tests {
             ("SPOOL_GZIP", "maybe"),
             ("SPOOL_MAX_BYTES", "1GB"),
             ("SPOOL_RETENTION_DAYS", "0"),
+            ("RESEND_CRON", "hunter2"),
             ("RESEND_WINDOW", "hunter2"),
             ("EXTERNAL_API_CONFLICT", "hunter2"),
             ("EXTERNAL_API_ENVELOPE", "hunter2"),

@@ -20,6 +20,14 @@ Settings come from ichido.toml, then the environment, then flags.
 Exit codes: 0 done; 2 usage, settings, a store out of reach or held by another; 1 internal error or failed check;
 3 something waits in the spool; 4 something is in failed.";
 
+const RUN_EXAMPLES: &str = "\
+Examples:
+  ichido run                                              every minute
+  RESEND_CRON='*/15 * * * *' ichido run                   four times an hour
+  RESEND_WINDOW='22:00-06:00 Asia/Tokyo' ichido run       at night only
+
+The settings are those of ichido send. SIGTERM: what is under way is finished, the rest stays in the spool.";
+
 const SEND_EXAMPLES: &str = "\
 Examples:
   ichido send usage.jsonl                       one JSON object per line
@@ -67,6 +75,9 @@ pub(crate) enum Command {
     /// Delivers records to an API: retries, keeps what does not arrive, sends each once.
     #[command(after_help = SEND_EXAMPLES)]
     Send(SendArgs),
+    /// The daemon: sends again what waits, on schedule; the claim API, health and metrics on the admin port.
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(RunArgs),
     /// Looks after batches that wait to be delivered.
     Spool(SpoolArgs),
     /// Looks after batches that were not delivered and need a person.
@@ -189,6 +200,16 @@ pub(crate) struct SendArgs {
     /// Prints what was done as one line of JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(mut_arg("json", |json| json.hide(true)))]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Where operators ask: health, metrics, claims; off for nowhere [default: 127.0.0.1:9090].
+    #[arg(long, value_name = "ADDRESS", env = "ICHIDO_ADMIN_LISTEN")]
+    pub(crate) admin: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]

@@ -51,7 +51,7 @@ pub(crate) fn sender(settings: &Settings, stop: CancellationToken) -> Result<Sen
     let notices = settings.data_dir.join("notices");
     let notices = Notices::open(&notices, channels, clock.clone())
         .map_err(|error| Failure::usage(format!("preparing {}: {error}", notices.display())))?;
-    let alarm = Alarm::new(notices, &settings.transport.endpoint.place());
+    let alarm = Arc::new(Alarm::new(notices, &settings.transport.endpoint.place()));
     let parts = Parts { store, transport, alarm, clock, entropy: Arc::new(SystemEntropy), stop };
     Ok(Sender::new(settings, parts))
 }

@@ -42,7 +42,7 @@ fn main() -> ExitCode {
 
 fn run(args: &Args) -> Result<(), Failure> {
     let reader = match args.command {
-        Command::Gateway(_) | Command::Claims(_) => Reader::Machine,
+        Command::Gateway(_) | Command::Claims(_) | Command::Run(_) => Reader::Machine,
         // A scheduler collects the lines of a delivery; at a terminal someone reads them.
         Command::Send(_)
         | Command::Spool(SpoolArgs { verb: SpoolVerb::Resend { .. }, .. })
@@ -72,6 +72,7 @@ fn run(args: &Args) -> Result<(), Failure> {
             Command::DemoOrders(orders) => demo::orders::run(orders).await,
             Command::Gateway(gateway) => commands::gateway::run(gateway).await,
             Command::Send(send) => commands::send::run(send).await,
+            Command::Run(run) => commands::run::run(run).await,
             Command::Spool(spool) => commands::spool::run(spool).await,
             Command::Failed(failed) => commands::failed::run(failed).await,
             Command::Ledger(ledger) => commands::ledger::run(ledger).await,

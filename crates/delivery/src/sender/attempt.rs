@@ -125,7 +125,7 @@ impl Sender {
     }
 
     /// A lane that is held for a token is worth another look when there is a new one.
-    fn notice_new_token(&mut self) {
+    pub(super) fn notice_new_token(&mut self) {
         let changes = self.parts.transport.token().changes();
         if changes != self.token_changes {
             self.token_changes = changes;

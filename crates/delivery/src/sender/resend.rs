@@ -63,6 +63,7 @@ impl Sender {
                 if self.parts.stop.is_cancelled() {
                     return Err(Error::Stopped);
                 }
+                self.notice_new_token();
                 if pick.force {
                     self.lane.look_again();
                 }

@@ -189,9 +189,13 @@ impl Store {
             if left == self.own || !left.is_dir() {
                 continue;
             }
-            // Whoever lives holds its lock.
-            let Ok(lock) = OpenOptions::new().write(true).open(left.join(LOCK)) else { continue };
+            // Whoever lives holds its lock. A directory without one is empty, or not ours.
+            let Ok(lock) = OpenOptions::new().write(true).open(left.join(LOCK)) else {
+                let _ = fs::remove_dir(&left);
+                continue;
+            };
             if lock.try_lock().is_ok() {
+                // What was never finished holds no batch; it goes the same way.
                 adopted += self.adopt_dir(&left)?;
             }
         }
@@ -359,12 +363,14 @@ fn own_dir(inflight: &Path, now: Timestamp) -> Result<(PathBuf, File), Error> {
             lock.set_permissions(fs::Permissions::from_mode(0o600))?;
             lock.try_lock().map_err(|_| io::Error::from(io::ErrorKind::AlreadyExists))?;
             disk::rename_new(&fresh, &own)?;
+            // Whoever took the unfinished directory for one of the dead has removed the lock.
+            own.join(LOCK).metadata()?;
             disk::sync_dir(inflight)?;
             Ok(lock)
         })();
         match made {
             Ok(lock) => return Ok((own, lock)),
-            Err(error) if is_taken(&error) => {}
+            Err(error) if is_taken(&error) || error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(refused(&own, error)),
         }
     }

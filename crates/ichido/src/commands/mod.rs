@@ -5,5 +5,6 @@ pub(crate) mod claims;
 pub(crate) mod failed;
 pub(crate) mod gateway;
 pub(crate) mod ledger;
+pub(crate) mod run;
 pub(crate) mod send;
 pub(crate) mod spool;

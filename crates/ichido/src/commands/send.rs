@@ -23,13 +23,16 @@ pub(crate) async fn run(args: &SendArgs) -> Result<(), Failure> {
         Ok(_) | Err(Error::Stopped) => None,
         Err(error) => Some(Failure::internal(one_line(&error))),
     };
-    let mut told = 0;
+    let (mut told, mut is_whole) = (0, false);
     loop {
         let next = tokio::select! {
             next = fed.recv() => next,
-            () = stop.cancelled() => None,
+            () = stop.cancelled() => break,
         };
-        let Some(next) = next else { break };
+        let Some(next) = next else {
+            is_whole = true;
+            break;
+        };
         match take(&mut sender, next).await {
             Ok(records) => {
                 let before = told / TELL_EVERY;
@@ -47,7 +50,7 @@ pub(crate) async fn run(args: &SendArgs) -> Result<(), Failure> {
     }
     let counters = delivery::finish(&mut sender).await;
     delivery::report(&counters, args.json)?;
-    if stop.is_cancelled() && trouble.is_none() {
+    if !is_whole && trouble.is_none() {
         trouble = Some(Failure::internal(
             "stopped before the end of the input: send it again, nothing counts twice",
         ));

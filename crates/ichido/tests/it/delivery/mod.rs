@@ -1,6 +1,7 @@
 //! Delivery, as a user runs it: real processes, and a receiver over real TLS.
 
 mod crashes;
+mod daemon;
 mod operators;
 mod receiver;
 mod refusals;
