@@ -1,8 +1,7 @@
 //! Sending what waits.
 
 use std::io;
-use std::mem;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::{counter, gauge};
@@ -71,18 +70,11 @@ impl Notices {
     /// gone, sends it.
     pub async fn drain(&self, patience: Duration) -> Drained {
         let deadline = Instant::now() + patience;
-        let _turn = self.turn.lock().await;
-        let unwritten = mem::take(&mut *self.unwritten.lock().unwrap_or_else(PoisonError::into_inner));
-        let drained = match self.take(&unwritten).await {
-            Ok(taken) if taken.digest.count() == 0 => Drained::default(),
-            Ok(taken) => self.send_taken(taken, unwritten, deadline).await,
-            Err(error) => {
-                tracing::error!(%error, dir = %self.outbox.dir().display(), "the outbox of notices cannot be read");
-                self.keep(unwritten);
-                Drained { failed: true, ..Drained::default() }
-            }
+        let drained = match tokio::time::timeout_at(deadline, self.turn.lock()).await {
+            Ok(_turn) => self.drain_once(deadline).await,
+            Err(_) => Drained { failed: true, ..Drained::default() },
         };
-        let in_memory = self.unwritten.lock().unwrap_or_else(PoisonError::into_inner).len() as u64;
+        let in_memory = self.unwritten().len() as u64;
         let waiting = self.waiting().unwrap_or_default() + in_memory;
         gauge!("ichido_notices_waiting").set(waiting as f64);
         Drained { waiting, ..drained }
@@ -124,6 +116,19 @@ impl Notices {
         }
     }
 
+    async fn drain_once(&self, deadline: Instant) -> Drained {
+        // They stay in memory until they are sent: a drain may be dropped at any await.
+        let unwritten = self.unwritten().clone();
+        match self.take(&unwritten).await {
+            Ok(taken) if taken.digest.count() == 0 => Drained::default(),
+            Ok(taken) => self.send_taken(taken, unwritten.len(), deadline).await,
+            Err(error) => {
+                tracing::error!(%error, dir = %self.outbox.dir().display(), "the outbox of notices cannot be read");
+                Drained { failed: true, ..Drained::default() }
+            }
+        }
+    }
+
     async fn take(&self, unwritten: &[Notice]) -> io::Result<Taken> {
         let mut digest = Digest::default();
         unwritten.iter().for_each(|notice| digest.add(notice));
@@ -138,7 +143,7 @@ impl Notices {
         tokio::task::spawn_blocking(taking).await.map_err(io::Error::other)?
     }
 
-    async fn send_taken(&self, taken: Taken, unwritten: Vec<Notice>, deadline: Instant) -> Drained {
+    async fn send_taken(&self, taken: Taken, unwritten: usize, deadline: Instant) -> Drained {
         let message = taken.digest.message();
         let count = taken.digest.count();
         let sent = self.send(&message, deadline).await;
@@ -152,6 +157,7 @@ impl Notices {
                     "notices were sent"
                 );
                 counter!("ichido_notices_sent_total", "channel" => channel).increment(count);
+                self.unwritten().drain(..unwritten);
                 self.outbox.remove(&taken.files)
             }
             None => {
@@ -161,7 +167,6 @@ impl Notices {
                     subject = message.subject,
                     "no channel took the notices; they wait"
                 );
-                self.keep(unwritten);
                 self.outbox.give_back(&taken.files)
             }
         };
@@ -189,9 +194,5 @@ impl Notices {
             }
         }
         None
-    }
-
-    fn keep(&self, unwritten: Vec<Notice>) {
-        self.unwritten.lock().unwrap_or_else(PoisonError::into_inner).splice(0..0, unwritten);
     }
 }

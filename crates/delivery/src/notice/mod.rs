@@ -39,9 +39,10 @@ mod own;
 mod settings;
 mod slack;
 
+use std::collections::HashMap;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ichido_core::{Clock, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -124,6 +125,8 @@ pub struct Notices {
     clock: Arc<dyn Clock>,
     /// What the disk did not take. Lost with this process, so it is sent first.
     unwritten: Mutex<Vec<Notice>>,
+    /// Outages that the disk has no mark of, and since when.
+    unmarked: Mutex<HashMap<String, String>>,
     wake: Notify,
     turn: tokio::sync::Mutex<()>,
     pace: Pace,
@@ -144,6 +147,7 @@ impl Notices {
             channels,
             clock,
             unwritten: Mutex::default(),
+            unmarked: Mutex::default(),
             wake: Notify::new(),
             turn: tokio::sync::Mutex::default(),
             pace: Pace::default(),
@@ -166,7 +170,7 @@ impl Notices {
         let written = self.outbox.put(&notice);
         if let Err(error) = &written {
             tracing::error!(%error, dir = %self.outbox.dir().display(), "a notice could not be written to the outbox");
-            let mut unwritten = self.unwritten.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut unwritten = self.unwritten();
             if unwritten.len() < UNWRITTEN_MAX {
                 unwritten.push(notice);
             }
@@ -178,6 +182,10 @@ impl Notices {
     /// How many notices wait on disk, also in the hands of other processes.
     pub fn waiting(&self) -> io::Result<u64> {
         self.outbox.waiting()
+    }
+
+    fn unwritten(&self) -> MutexGuard<'_, Vec<Notice>> {
+        self.unwritten.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -106,6 +106,8 @@ impl Outbox {
                     see(Found::Notice(notice));
                     readable.push(name);
                 }
+                // Another drain of this process, which was dropped while it took them, has finished.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => {
                     let aside = self.dir.join(format!("{name}{UNREADABLE}"));
                     tracing::error!(file = %aside.display(), %error, "a notice cannot be read; it was set aside");

@@ -21,6 +21,8 @@ use crate::settings::Error;
 const TEXT_MAX: usize = 12_000;
 const ANSWER_BYTES_MAX: usize = 1_024;
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// No notice waits longer because a server says so.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(3_600);
 
 /// An incoming webhook.
 #[derive(Debug)]
@@ -64,11 +66,11 @@ impl Slack {
     fn retry_after(&self, response: &reqwest::Response) -> Option<Duration> {
         let text = response.headers().get(RETRY_AFTER)?.to_str().ok()?.trim();
         if let Ok(seconds) = text.parse() {
-            return Some(Duration::from_secs(seconds));
+            return Some(Duration::from_secs(seconds).min(RETRY_AFTER_MAX));
         }
         let date = httpdate::parse_http_date(text).ok()?;
         let now = std::time::UNIX_EPOCH + Duration::from_millis(self.clock.now().0);
-        Some(date.duration_since(now).unwrap_or_default())
+        Some(date.duration_since(now).unwrap_or_default().min(RETRY_AFTER_MAX))
     }
 }
 

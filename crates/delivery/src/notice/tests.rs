@@ -237,6 +237,20 @@ async fn what_the_disk_does_not_take_is_sent_from_memory() {
     assert_eq!(notices.drain(Duration::from_secs(5)).await, Drained::default());
 }
 
+#[tokio::test]
+async fn an_outage_that_the_disk_does_not_take_is_told_of_once_and_so_is_its_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let notices = open(dir.path());
+    fs::remove_dir_all(notices.outbox.own()).unwrap();
+    let full = || Event::SpoolFull { reason: "No space left on device".to_owned() };
+    notices.begin("spool", full()).unwrap_err();
+    assert!(!notices.begin("spool", full()).unwrap());
+    assert_eq!(notices.drain(Duration::from_secs(5)).await.sent, 1);
+    notices.end("spool").unwrap_err();
+    assert!(!notices.end("spool").unwrap());
+    assert_eq!(notices.drain(Duration::from_secs(5)).await.sent, 1);
+}
+
 #[test]
 fn an_outbox_that_cannot_be_made_is_named() {
     let file = tempfile::NamedTempFile::new().unwrap();

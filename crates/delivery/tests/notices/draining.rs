@@ -123,6 +123,22 @@ async fn a_daemon_goes_on_after_an_outage_of_its_channel_and_tells_of_a_recovery
     assert!(texts[4].starts_with("*ichido: 1 recovery*"), "{texts:?}");
 }
 
+#[tokio::test]
+async fn a_daemon_that_is_stopped_while_its_channel_hangs_ends_soon_and_loses_nothing() {
+    let webhook = Webhook::start(tls::trusted(), &[Answer::Waits]).await;
+    let dir = tempfile::tempdir().unwrap();
+    let notices = notices(dir.path(), &[slack_at(webhook.port)]);
+    notices.announce(failed(1)).unwrap();
+    let stop = CancellationToken::new();
+    let stopping = async {
+        webhook.wait_for(1).await;
+        stop.cancel();
+    };
+    let ended = async { tokio::join!(notices.work(stop.clone()), stopping) };
+    tokio::time::timeout(Duration::from_secs(4), ended).await.expect("it ends within its grace");
+    assert_eq!(notices.waiting().unwrap(), 1);
+}
+
 /// How many failed batches a message speaks of.
 pub(crate) fn told(text: &str) -> u64 {
     let subject = text.lines().next().unwrap_or_default();
