@@ -10,7 +10,7 @@ use crate::support::{Process, eventually};
 fn a_batch_whose_answer_never_came_is_sent_by_the_next_process_and_counted_once() {
     let stage = Stage::new();
     // Taken, and the sender dies before it reads the answer.
-    stage.receiver.does(|_| Reply::TakeAfter(Duration::from_millis(300)));
+    stage.receiver.does(|_| Reply::TakeSlowly(Duration::from_secs(20)));
     let file = stage.input(0..1);
     let mut process = Process::start(&mut stage.command(&["send", file.to_str().unwrap()]));
     eventually("the request", || (!stage.receiver.seen().is_empty()).then_some(()));
@@ -35,7 +35,7 @@ fn whenever_the_sender_is_killed_each_record_is_counted_once() {
         match turn % 7 {
             0 | 3 => Reply::Say(503, String::new()),
             1 => Reply::TakeAndHangUp,
-            2 => Reply::TakeAfter(Duration::from_millis(5)),
+            2 => Reply::TakeSlowly(Duration::from_millis(5)),
             _ => Reply::Take,
         }
     });
@@ -60,7 +60,7 @@ fn two_processes_share_the_work_and_send_nothing_twice() {
     stage.receiver.does(|_| Reply::Say(503, String::new()));
     stage.send(60, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
     let before = stage.receiver.seen().len();
-    stage.receiver.does(|_| Reply::TakeAfter(Duration::from_millis(3)));
+    stage.receiver.does(|_| Reply::TakeSlowly(Duration::from_millis(3)));
     let start = || Process::start(&mut stage.command(&["spool", "resend"]));
     let mut both = [start(), start()];
     both.iter_mut().for_each(|process| {

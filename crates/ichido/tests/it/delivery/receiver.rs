@@ -29,8 +29,8 @@ pub(super) enum Reply {
     TakeAndHangUp,
     /// Takes it and sends a body without end.
     TakeAndTalk,
-    /// Takes it after a while.
-    TakeAfter(Duration),
+    /// Takes it, and answers after a while.
+    TakeSlowly(Duration),
     /// Answers so, and takes nothing.
     Say(u16, String),
     /// Answers so with a header, and takes nothing.
@@ -171,9 +171,10 @@ async fn serve(
     let broken = || std::io::Error::other("as the script says");
     match reply {
         Reply::Take => Ok(take(&ledger, &seen)),
-        Reply::TakeAfter(pause) => {
+        Reply::TakeSlowly(pause) => {
+            let answer = take(&ledger, &seen);
             tokio::time::sleep(pause).await;
-            Ok(take(&ledger, &seen))
+            Ok(answer)
         }
         Reply::TakeAndHangUp => {
             take(&ledger, &seen);
