@@ -1,6 +1,6 @@
 //! A process at work on the store.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -37,9 +37,11 @@ pub struct Store {
     lock: File,
     /// Bytes that wait, if there is a bound on them.
     used: AtomicU64,
-    /// Batches that wait, by the part of their key that is in their name. Read once, when it is first needed.
-    waiting: Mutex<Option<HashSet<String>>>,
+    /// Files that wait, by the part of their key that is in their name. Read once, when it is first needed.
+    waiting: Mutex<Option<Waiting>>,
 }
+
+type Waiting = HashMap<String, Vec<Listed>>;
 
 /// A file in this process's hands.
 #[derive(Debug)]
@@ -108,7 +110,7 @@ impl Store {
             let file = name.text(Place::Spool.word());
             match disk::rename_new(&from, &self.own.join(&file)) {
                 Ok(()) => {
-                    self.forget(&name);
+                    self.forget(listed);
                     return Ok(Some(Held { file, name, bytes }));
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -144,8 +146,8 @@ impl Store {
             self.remove(held)?;
             return Ok(there);
         }
-        let path = self.place(&self.path(held), Place::Spool, name.clone())?;
-        self.remember(&name);
+        let path = self.place(&self.path(held), Place::Spool, name)?;
+        self.remember(&path);
         Ok(path)
     }
 
@@ -264,17 +266,19 @@ impl Store {
     fn waits_already(&self, held: &Held) -> Result<Option<PathBuf>, Error> {
         let mut waiting = self.waiting();
         if waiting.is_none() {
-            let found = self.layout.oldest(Place::Spool, None, usize::MAX)?;
-            *waiting = Some(found.into_iter().map(|listed| listed.name.key).collect());
+            let mut found = Waiting::new();
+            for listed in self.layout.oldest(Place::Spool, None, usize::MAX)? {
+                found.entry(listed.name.key.clone()).or_default().push(listed);
+            }
+            *waiting = Some(found);
         }
-        if !waiting.as_ref().is_some_and(|waiting| waiting.contains(&held.name.key)) {
-            return Ok(None);
-        }
+        let alike = waiting.as_ref().and_then(|waiting| waiting.get(&held.name.key)).cloned();
         drop(waiting);
+        let Some(alike) = alike else { return Ok(None) };
         let Ok(ours) = self.read(held)? else { return Ok(None) };
-        for listed in self.layout.oldest(Place::Spool, None, usize::MAX)? {
-            if listed.name.key == held.name.key
-                && let Ok(Ok(theirs)) = self.layout.read(Place::Spool, &listed)
+        for listed in alike {
+            // What is gone meanwhile is in the hands of another process, or has arrived.
+            if let Ok(Ok(theirs)) = self.layout.read(Place::Spool, &listed)
                 && theirs.batch.key() == ours.batch.key()
                 && same_records(&theirs, &ours)
             {
@@ -284,19 +288,27 @@ impl Store {
         Ok(None)
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Option<HashSet<String>>> {
+    fn waiting(&self) -> MutexGuard<'_, Option<Waiting>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn remember(&self, name: &Name) {
-        if let Some(waiting) = self.waiting().as_mut() {
-            waiting.insert(name.key.clone());
+    fn remember(&self, path: &Path) {
+        let file = path.file_name().map(|file| file.to_string_lossy().into_owned()).unwrap_or_default();
+        if let Some(waiting) = self.waiting().as_mut()
+            && let Some(name) = Name::parse(Place::Spool.word(), &file)
+        {
+            waiting.entry(name.key.clone()).or_default().push(Listed { name, file });
         }
     }
 
-    fn forget(&self, name: &Name) {
-        if let Some(waiting) = self.waiting().as_mut() {
-            waiting.remove(&name.key);
+    fn forget(&self, listed: &Listed) {
+        if let Some(waiting) = self.waiting().as_mut()
+            && let Some(alike) = waiting.get_mut(&listed.name.key)
+        {
+            alike.retain(|other| other.file != listed.file);
+            if alike.is_empty() {
+                waiting.remove(&listed.name.key);
+            }
         }
     }
 
