@@ -13,9 +13,32 @@ Examples:
   ichido ledger list --state in-doubt            what does nobody know the end of?
   ichido ledger resolve order-17 --as done       say how it ended
   ichido claims                                  serve the claim API: is this event new? may I run this?
+  ichido send usage.jsonl                        deliver records to an API, each one once
+  ichido spool list                              what waits to be delivered?
 
 Settings come from ichido.toml, then the environment, then flags.
-Exit codes: 0 done; 2 usage, settings, a store out of reach or held by another; 1 internal error or failed check.";
+Exit codes: 0 done; 2 usage, settings, a store out of reach or held by another; 1 internal error or failed check;
+3 something waits in the spool; 4 something is in failed.";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  ichido run                                              every minute
+  RESEND_CRON='*/15 * * * *' ichido run                   four times an hour
+  RESEND_WINDOW='22:00-06:00 Asia/Tokyo' ichido run       at night only
+
+The settings are those of ichido send. SIGTERM: what is under way is finished, the rest stays in the spool.";
+
+const SEND_EXAMPLES: &str = "\
+Examples:
+  ichido send usage.jsonl                       one JSON object per line
+  ichido send january.json february.json.gz     a JSON array, or {\"records\":[…]}; gzip is understood
+  export-usage | ichido send -                  from a pipe
+  ichido send --dry-run usage.jsonl             how many batches would it be?
+
+EXTERNAL_API_ENDPOINT and EXTERNAL_API_TOKEN (or EXTERNAL_API_TOKEN_FILE) say where to and as whom.
+What waits in the spool is sent first. A batch that does not arrive waits in data/spool for the next run; what the
+receiver refuses, and lines that are no records, lie in data/failed.
+Exit codes: 0 all arrived; 3 something waits in the spool; 4 something went to failed; 2 settings; 1 anything else.";
 
 const GATEWAY_EXAMPLES: &str = "\
 Examples:
@@ -49,6 +72,16 @@ pub(crate) enum Command {
     Gateway(GatewayArgs),
     /// Serves the claim API: events checked once, two-phase claims, inspection and repair, health, metrics.
     Claims(ClaimsArgs),
+    /// Delivers records to an API: retries, keeps what does not arrive, sends each once.
+    #[command(after_help = SEND_EXAMPLES)]
+    Send(SendArgs),
+    /// The daemon: sends again what waits, on schedule; the claim API, health and metrics on the admin port.
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(RunArgs),
+    /// Looks after batches that wait to be delivered.
+    Spool(SpoolArgs),
+    /// Looks after batches that were not delivered and need a person.
+    Failed(FailedArgs),
     /// Looks after a ledger of claims.
     Ledger(LedgerArgs),
     /// Checks the settings and the connections, each with a verdict.
@@ -154,6 +187,104 @@ pub(crate) struct ClaimsArgs {
     /// The address to listen on.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8070")]
     pub(crate) listen: SocketAddr,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SendArgs {
+    /// Files with records; - is standard input [default: -].
+    #[arg(value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Reads and counts, and sends nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Prints what was done as one line of JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(mut_arg("json", |json| json.hide(true)))]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Where operators ask: health, metrics, claims; off for nowhere [default: 127.0.0.1:9090].
+    #[arg(long, value_name = "ADDRESS", env = "ICHIDO_ADMIN_LISTEN")]
+    pub(crate) admin: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SpoolArgs {
+    /// Prints JSON instead of tables.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) verb: SpoolVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SpoolVerb {
+    /// Lists what waits, oldest first.
+    List(ListArgs),
+    /// Shows everything about a batch: its history and its records.
+    Show(BatchArgs),
+    /// Tries what waits now.
+    #[command(after_help = "Examples:\n  ichido spool resend\n  ichido spool resend a3f2e1b9c4d5 --force")]
+    Resend {
+        /// Only batches whose key begins so.
+        #[arg(value_name = "KEY")]
+        keys: Vec<String>,
+        /// Also what is not due yet.
+        #[arg(long)]
+        force: bool,
+    },
+    /// Reads every file and names what is not as it should be. Changes nothing.
+    Fsck,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct FailedArgs {
+    /// Prints JSON instead of tables.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) verb: FailedVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum FailedVerb {
+    /// Lists what failed, oldest first.
+    List(ListArgs),
+    /// Shows everything about a batch: its history and its records.
+    Show(BatchArgs),
+    /// Tries batches again. They keep their history.
+    #[command(after_help = "Examples:\n  ichido failed resend a3f2e1b9c4d5\n  ichido failed resend --all")]
+    Resend {
+        /// Batches whose key begins so.
+        #[arg(value_name = "KEY", required_unless_present = "all")]
+        keys: Vec<String>,
+        /// Every batch.
+        #[arg(long, conflicts_with = "keys")]
+        all: bool,
+    },
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ListArgs {
+    /// Only batches whose key begins so.
+    #[arg(long, value_name = "KEY")]
+    pub(crate) prefix: Option<String>,
+    /// Only batches whose last error holds this text.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) error: Option<String>,
+    /// At most so many.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) limit: u32,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct BatchArgs {
+    /// The key of the batch, or the beginning of it.
+    pub(crate) key: String,
 }
 
 #[derive(Debug, clap::Args)]

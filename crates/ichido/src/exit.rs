@@ -1,6 +1,7 @@
 //! How a command ends: one line for people, one number for scripts.
 //!
-//! 0 done · 2 usage, settings, a store that is out of reach or held by another · 1 an internal error, a failed check.
+//! 0 done · 3 something waits in the spool, or a lane is held · 4 something is in failed · 2 usage, settings, a store
+//! that is out of reach or held by another · 1 an internal error, a failed check. The worst wins: 1, 2, 4, 3, 0.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -18,6 +19,8 @@ pub(crate) struct Failure {
 pub(crate) enum Code {
     Internal = 1,
     Usage = 2,
+    Waiting = 3,
+    Failed = 4,
 }
 
 impl From<Code> for ExitCode {
@@ -33,6 +36,11 @@ impl Failure {
 
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self { message: message.into(), code: Code::Usage }
+    }
+
+    /// Something did not arrive yet, or will not without a person.
+    pub(crate) fn undelivered(code: Code, message: impl Into<String>) -> Self {
+        Self { message: message.into(), code }
     }
 
     /// The same, with the place where it happened.
@@ -84,6 +92,19 @@ impl From<Error> for Failure {
             Kind::Contended | Kind::Corrupt(_) | Kind::Closed => Code::Internal,
         };
         Self { message: one_line(&error), code }
+    }
+}
+
+impl From<ichido_delivery::settings::Error> for Failure {
+    fn from(error: ichido_delivery::settings::Error) -> Self {
+        Failure::usage(error.to_string())
+    }
+}
+
+/// A directory that cannot be worked in is a matter of settings.
+impl From<ichido_delivery::store::Error> for Failure {
+    fn from(error: ichido_delivery::store::Error) -> Self {
+        Failure::usage(one_line(&error))
     }
 }
 

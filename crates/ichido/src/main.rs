@@ -5,6 +5,7 @@
 mod admin;
 mod args;
 mod commands;
+mod delivery;
 mod demo;
 mod exit;
 mod gateway;
@@ -15,11 +16,12 @@ mod settings;
 mod shutdown;
 mod upkeep;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::args::{Args, Command};
+use crate::args::{Args, Command, FailedArgs, FailedVerb, SpoolArgs, SpoolVerb};
 use crate::exit::Failure;
 use crate::log::Reader;
 
@@ -40,10 +42,21 @@ fn main() -> ExitCode {
 
 fn run(args: &Args) -> Result<(), Failure> {
     let reader = match args.command {
-        Command::Gateway(_) | Command::Claims(_) => Reader::Machine,
+        Command::Gateway(_) | Command::Claims(_) | Command::Run(_) => Reader::Machine,
+        // A scheduler collects the lines of a delivery; at a terminal someone reads them.
+        Command::Send(_)
+        | Command::Spool(SpoolArgs { verb: SpoolVerb::Resend { .. }, .. })
+        | Command::Failed(FailedArgs { verb: FailedVerb::Resend { .. }, .. })
+            if !std::io::stderr().is_terminal() =>
+        {
+            Reader::Machine
+        }
         Command::Demo(_)
         | Command::DemoWorker(_)
         | Command::DemoOrders(_)
+        | Command::Send(_)
+        | Command::Spool(_)
+        | Command::Failed(_)
         | Command::Ledger(_)
         | Command::Check(_) => Reader::Person,
     };
@@ -58,6 +71,10 @@ fn run(args: &Args) -> Result<(), Failure> {
             Command::DemoWorker(worker) => demo::worker::run(worker).await,
             Command::DemoOrders(orders) => demo::orders::run(orders).await,
             Command::Gateway(gateway) => commands::gateway::run(gateway).await,
+            Command::Send(send) => commands::send::run(send).await,
+            Command::Run(run) => commands::run::run(run).await,
+            Command::Spool(spool) => commands::spool::run(spool).await,
+            Command::Failed(failed) => commands::failed::run(failed).await,
             Command::Ledger(ledger) => commands::ledger::run(ledger).await,
             Command::Claims(claims) => commands::claims::run(claims).await,
             Command::Check(check) => commands::check::run(check).await,

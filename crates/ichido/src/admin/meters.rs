@@ -15,6 +15,9 @@ pub(super) const UPKEEP: Duration = Duration::from_secs(5);
 const SECONDS: [f64; 16] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0];
 
+/// From a batch that went at once to one that waited out its retention.
+const AGES: [f64; 10] = [1.0, 5.0, 10.0, 60.0, 600.0, 3_600.0, 21_600.0, 86_400.0, 259_200.0, 604_800.0];
+
 /// Counts from now on. Once per process, before anything that counts.
 pub(crate) fn install_meters() -> Result<PrometheusHandle, Failure> {
     let fail = |error: metrics_exporter_prometheus::BuildError| {
@@ -22,6 +25,9 @@ pub(crate) fn install_meters() -> Result<PrometheusHandle, Failure> {
     };
     let builder = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS)
+        .and_then(|builder| {
+            builder.set_buckets_for_metric(Matcher::Full("ichido_delivery_age_seconds".to_owned()), &AGES)
+        })
         .map_err(fail)?;
     builder.install_recorder().map_err(fail)
 }

@@ -14,7 +14,7 @@ use crate::settings::{Ledger as LedgerSettings, Settings};
 use crate::shutdown;
 use crate::upkeep::with_fallback;
 
-const ADMIN: &str = "127.0.0.1:9090";
+pub(super) const ADMIN: &str = "127.0.0.1:9090";
 
 pub(crate) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
     let mut settings = Settings::load(&args.common)?;
@@ -72,7 +72,7 @@ pub(crate) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
     ledger.close().await.map_err(|error| settings.ledger.failed(error))
 }
 
-async fn bind_admin(text: Option<&str>) -> Result<Option<admin::Bound>, Failure> {
+pub(super) async fn bind_admin(text: Option<&str>) -> Result<Option<admin::Bound>, Failure> {
     let Some(text) = text else { return Ok(None) };
     Ok(Some(admin::Bound::bind(address("--admin", text)?, AdminToken::from_env()?).await?))
 }

@@ -2,5 +2,9 @@
 
 pub(crate) mod check;
 pub(crate) mod claims;
+pub(crate) mod failed;
 pub(crate) mod gateway;
 pub(crate) mod ledger;
+pub(crate) mod run;
+pub(crate) mod send;
+pub(crate) mod spool;

@@ -155,7 +155,10 @@ fn of_ledger(error: Error) -> Problem {
         Code::Usage => {
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, LEDGER_UNAVAILABLE, "The ledger cannot be used now")
         }
-        Code::Internal => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, LEDGER_FAILED, "The ledger failed"),
+        // The last two are not a ledger's.
+        Code::Internal | Code::Waiting | Code::Failed => {
+            Problem::new(StatusCode::INTERNAL_SERVER_ERROR, LEDGER_FAILED, "The ledger failed")
+        }
     };
     problem.detail(detail)
 }

@@ -5,10 +5,16 @@ use crate::ok;
 #[test]
 fn help_of_every_command() {
     let dir = tempfile::tempdir().unwrap();
-    let commands: [&[&str]; 7] = [
+    let commands: [&[&str]; 13] = [
         &["--help"],
         &["gateway", "--help"],
         &["claims", "--help"],
+        &["send", "--help"],
+        &["run", "--help"],
+        &["spool", "--help"],
+        &["spool", "resend", "--help"],
+        &["failed", "--help"],
+        &["failed", "resend", "--help"],
         &["ledger", "--help"],
         &["ledger", "resolve", "--help"],
         &["check", "--help"],

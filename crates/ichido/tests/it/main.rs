@@ -12,6 +12,7 @@ mod admin;
 mod bad_input;
 mod check;
 mod claims;
+mod delivery;
 mod demo;
 mod events;
 mod gateway;
@@ -39,6 +40,37 @@ fn ichido(dir: &Path) -> Command {
 /// Every variable that is a setting.
 fn without_settings(mut remove: impl FnMut(&str)) {
     ["LOG_LEVEL", "SLACK_SIGNING_SECRET", "GITHUB_WEBHOOK_SECRET"].into_iter().for_each(&mut remove);
+    for name in [
+        "ENDPOINT",
+        "TOKEN",
+        "TOKEN_FILE",
+        "TIMEOUT_MS",
+        "CONFLICT",
+        "ENVELOPE",
+        "TENANT_ID",
+        "GZIP",
+        "CA_FILE",
+    ] {
+        remove(&format!("EXTERNAL_API_{name}"));
+    }
+    ["EXTERNAL_API_ALLOW_HTTP_LOOPBACK", "EXTERNAL_API_USER_AGENT", "MAX_RETRIES", "MAX_SPOOL_RETRIES"]
+        .into_iter()
+        .for_each(&mut remove);
+    [
+        "RETRY_BACKOFF_MS",
+        "RETRY_JITTER",
+        "BATCH_SIZE",
+        "DATA_DIR",
+        "SEND_RATE_PER_SECOND",
+        "RESEND_CRON",
+        "RESEND_WINDOW",
+    ]
+    .into_iter()
+    .for_each(&mut remove);
+    ["SPOOL_GZIP", "SPOOL_MAX_BYTES", "SPOOL_RETENTION_DAYS", "SLACK_WEBHOOK_URL", "SMTP_URL"]
+        .into_iter()
+        .for_each(&mut remove);
+    ["NOTIFY_EMAIL_TO", "NOTIFY_EMAIL_FROM"].into_iter().for_each(&mut remove);
     for name in [
         "CONFIG",
         "LEDGER_URL",

@@ -1,0 +1,158 @@
+//! A batch: some records, and the key under which the receiver knows them.
+//!
+//! The same records give the same key in any order. The key is the ADR's: record keys sorted by UTF-16 code unit,
+//! joined with commas, SHA-256 in lower-case hex.
+
+use std::ops::Range;
+
+use sha2::{Digest, Sha256};
+
+use crate::record::Record;
+
+/// Records that are sent together.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    key: String,
+    records: Vec<Record>,
+}
+
+impl Batch {
+    /// A batch of these records, under the key that they give.
+    pub fn new(records: Vec<Record>) -> Self {
+        Self { key: batch_key(records.iter().map(Record::key)), records }
+    }
+
+    /// A batch that was stored under a key, which it keeps.
+    pub fn stored(key: String, records: Vec<Record>) -> Self {
+        Self { key, records }
+    }
+
+    /// The idempotency key of the batch.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// The first twelve characters of the key: its part of a file's name.
+    pub fn short_key(&self) -> &str {
+        short(&self.key)
+    }
+
+    /// The records, in the order in which they were read.
+    pub fn records(&self) -> &[Record] {
+        &self.records
+    }
+
+    /// Some of the records, under a key of their own.
+    pub fn part(&self, range: Range<usize>) -> Self {
+        Self::new(self.records[range].to_vec())
+    }
+
+    /// The records at these places, under a key of their own.
+    pub fn pick(&self, places: &[usize]) -> Self {
+        Self::new(places.iter().filter_map(|place| self.records.get(*place).cloned()).collect())
+    }
+}
+
+/// The first twelve characters of a key that are fit for a file's name.
+pub(crate) fn short(key: &str) -> &str {
+    let end = key.bytes().position(|byte| !byte.is_ascii_alphanumeric()).unwrap_or(key.len()).min(12);
+    &key[..end]
+}
+
+/// The key of a batch with these record keys.
+pub fn batch_key<'a>(keys: impl IntoIterator<Item = &'a str>) -> String {
+    let mut keys: Vec<&str> = keys.into_iter().collect();
+    if keys.is_empty() {
+        return String::new();
+    }
+    keys.sort_by(|one, other| one.encode_utf16().cmp(other.encode_utf16()));
+    hex::encode(Sha256::digest(keys.join(",")))
+}
+
+/// Cuts a stream of records into batches: so many records, and no more bytes than a receiver can be asked to take.
+#[derive(Debug)]
+pub struct Cutter {
+    most_records: usize,
+    most_bytes: usize,
+    bytes: usize,
+    records: Vec<Record>,
+}
+
+impl Cutter {
+    /// Batches of at most so many records and bytes; a single record may be larger.
+    pub fn new(most_records: usize, most_bytes: usize) -> Self {
+        Self { most_records: most_records.max(1), most_bytes, bytes: 0, records: Vec::new() }
+    }
+
+    /// Takes a record, and gives the batch that is full by it.
+    pub fn push(&mut self, record: Record) -> Option<Batch> {
+        let bytes = record.json().len();
+        let full = match self.bytes + bytes > self.most_bytes {
+            true => self.finish(),
+            false => None,
+        };
+        self.bytes += bytes;
+        self.records.push(record);
+        full.or_else(|| if self.records.len() >= self.most_records { self.finish() } else { None })
+    }
+
+    /// What is left at the end.
+    pub fn finish(&mut self) -> Option<Batch> {
+        self.bytes = 0;
+        let records = std::mem::take(&mut self.records);
+        (!records.is_empty()).then(|| Batch::new(records))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(serde::Deserialize)]
+    struct Vectors {
+        batch_keys: Vec<Vector>,
+    }
+
+    #[derive(serde::Deserialize)]
+    struct Vector {
+        name: String,
+        input: Vec<String>,
+        output: String,
+    }
+
+    #[test]
+    fn batch_keys_are_those_of_the_vectors() {
+        let vectors: Vectors =
+            serde_json::from_str(include_str!("../tests/vectors/batch-keys.json")).unwrap();
+        assert_eq!(vectors.batch_keys.len(), 7);
+        for vector in vectors.batch_keys {
+            assert_eq!(batch_key(vector.input.iter().map(String::as_str)), vector.output, "{}", vector.name);
+        }
+    }
+
+    fn record(id: usize) -> Record {
+        Record::parse(&format!(r#"{{"source_event_id":"e{id}"}}"#)).unwrap()
+    }
+
+    #[test]
+    fn the_same_input_gives_the_same_batches() {
+        let cut = || {
+            let mut cutter = Cutter::new(3, 1 << 20);
+            let mut batches: Vec<Batch> = (0..8).filter_map(|id| cutter.push(record(id))).collect();
+            batches.extend(cutter.finish());
+            batches.iter().map(|batch| (batch.key().to_owned(), batch.records().len())).collect::<Vec<_>>()
+        };
+        assert_eq!(cut(), cut());
+        assert_eq!(cut().iter().map(|(_, records)| *records).collect::<Vec<_>>(), [3, 3, 2]);
+    }
+
+    #[test]
+    fn a_batch_is_cut_before_it_has_too_many_bytes() {
+        let size = record(0).json().len();
+        let mut cutter = Cutter::new(100, 2 * size);
+        assert!(cutter.push(record(0)).is_none() && cutter.push(record(1)).is_none());
+        assert_eq!(cutter.push(record(2)).unwrap().records().len(), 2);
+        assert_eq!(cutter.finish().unwrap().records().len(), 1);
+        assert!(cutter.finish().is_none());
+    }
+}

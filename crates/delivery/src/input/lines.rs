@@ -1,0 +1,67 @@
+//! JSON Lines: a record per line. A line that is none is handed out as broken, and the next is read.
+
+use std::io::{BufRead, Read};
+
+use super::source::Counted;
+use super::value::{Judged, broken, judge, too_long};
+use super::{At, Item, RECORD_BYTES_MAX, Stop};
+
+pub(super) struct Lines<R> {
+    reader: Counted<R>,
+    line: Vec<u8>,
+    number: u64,
+}
+
+impl<R: BufRead> Lines<R> {
+    pub(super) fn new(reader: Counted<R>) -> Self {
+        Self { reader, line: Vec::new(), number: 0 }
+    }
+
+    pub(super) fn offset(&self) -> u64 {
+        self.reader.used()
+    }
+
+    pub(super) fn next_item(&mut self) -> Result<Option<Item>, Stop> {
+        loop {
+            self.line.clear();
+            // Room for the line break, so that what fills it all is too long.
+            let limit = RECORD_BYTES_MAX as u64 + 2;
+            if self.reader.by_ref().take(limit).read_until(b'\n', &mut self.line)? == 0 {
+                return Ok(None);
+            }
+            self.number += 1;
+            let at = At::Line(self.number);
+            if self.line.len() as u64 == limit && self.line.last() != Some(&b'\n') {
+                let length = self.line.len() as u64 + self.skip_line()?;
+                return Ok(Some(too_long(&self.line, length, at)));
+            }
+            let line = self.line.trim_ascii();
+            if line.is_empty() {
+                continue;
+            }
+            if line.len() > RECORD_BYTES_MAX {
+                return Ok(Some(too_long(line, line.len() as u64, at)));
+            }
+            return Ok(Some(match judge(line, at) {
+                Judged::Item(item) => item,
+                Judged::NotJson(reason) => broken(line, at, reason),
+            }));
+        }
+    }
+
+    /// Leaves out the rest of a line; how much that was.
+    fn skip_line(&mut self) -> Result<u64, Stop> {
+        let mut skipped = 0;
+        loop {
+            self.line.truncate(RECORD_BYTES_MAX);
+            let kept = self.line.len();
+            let count = self.reader.by_ref().take(64 * 1024).read_until(b'\n', &mut self.line)?;
+            let ended = count == 0 || self.line.last() == Some(&b'\n');
+            self.line.truncate(kept);
+            skipped += count as u64;
+            if ended {
+                return Ok(skipped);
+            }
+        }
+    }
+}

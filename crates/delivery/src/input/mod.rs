@@ -1,0 +1,289 @@
+//! Records from a file or standard input, one at a time.
+//!
+//! Three shapes are told apart by their first bytes: JSON Lines, a JSON array, and an object with a list under
+//! `"records"`. Each may be compressed with gzip, and may begin with a byte order mark. Whatever the size of the input,
+//! no more than one record is held in memory, and a record is handed on byte for byte as it was written.
+//!
+//! Nothing is dropped in silence. What is no record comes out as [`Item::Broken`] with its place and its text, so that
+//! the caller can keep it, and reading goes on: at the next line, or, in a list, at the next element as long as the
+//! list itself can be followed. A list that cannot be followed ends with an [`Error`], after the records before it.
+//!
+//! Reading blocks. An async caller runs the iterator in a blocking task and takes the records from a bounded channel:
+//!
+//! ```no_run
+//! # use ichido_delivery::input::{Input, Item};
+//! # fn deliver(_: Box<serde_json::value::RawValue>) {}
+//! # fn keep(_: String, _: &str) {}
+//! # fn main() -> Result<(), ichido_delivery::input::Error> {
+//! for item in Input::open("usage.jsonl".as_ref())? {
+//!     match item? {
+//!         Item::Record(record) => deliver(record.raw),
+//!         Item::Broken(broken) => keep(format!("{}: {}", broken.at, broken.reason), &broken.text()),
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod lines;
+mod list;
+mod shape;
+mod source;
+mod value;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+
+use serde_json::value::RawValue;
+
+pub use shape::Shape;
+pub use source::Progress;
+
+/// No record may be longer. The longest one is what the reader holds in memory.
+pub const RECORD_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// What is kept of a record that is longer.
+pub const CUT_BYTES: usize = 64 * 1024;
+/// How deep a record may be nested: what reads it later gives up at 128.
+pub const DEPTH_MAX: usize = 127;
+
+/// A record, or what stands where one should be.
+#[derive(Debug)]
+pub enum Item {
+    /// A JSON object.
+    Record(Record),
+    /// Something else.
+    Broken(Broken),
+}
+
+/// A JSON object as it was written.
+#[derive(Debug)]
+pub struct Record {
+    /// Where it stood.
+    pub at: At,
+    /// Its bytes, without the space around it.
+    pub raw: Box<RawValue>,
+}
+
+/// What stands where a record should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Broken {
+    /// Where it stood.
+    pub at: At,
+    /// Why it is no record. Names no content.
+    pub reason: String,
+    /// Its bytes, or the first [`CUT_BYTES`] of them if it is longer than [`RECORD_BYTES_MAX`].
+    pub bytes: Vec<u8>,
+    /// How long it is.
+    pub length: u64,
+}
+
+impl Broken {
+    /// Its bytes as text. What is not UTF-8 is replaced.
+    pub fn text(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.bytes)
+    }
+
+    /// Whether [`Broken::bytes`] is only its beginning.
+    pub fn is_cut(&self) -> bool {
+        self.length > self.bytes.len() as u64
+    }
+}
+
+/// The place of a record in its input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum At {
+    /// The number of a line, from 1.
+    Line(u64),
+    /// The index in a list, from 0.
+    Index(u64),
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Line(number) => write!(f, "line {number}"),
+            Self::Index(index) => write!(f, "index {index}"),
+        }
+    }
+}
+
+/// Why an input cannot be read, or not to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It could not be opened.
+    #[error("cannot open {name}: {source}")]
+    Open {
+        /// The input.
+        name: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// Reading failed on the way.
+    #[error("cannot read {name} beyond byte {offset}: {source}")]
+    Read {
+        /// The input.
+        name: String,
+        /// How far reading came (after decompression).
+        offset: u64,
+        /// Why.
+        source: io::Error,
+    },
+    /// A list of records that cannot be followed any further. The records before were handed out.
+    #[error("{name} is broken near byte {offset}, after {whole} whole elements: {reason}")]
+    List {
+        /// The input.
+        name: String,
+        /// How far the list could be followed (after decompression).
+        offset: u64,
+        /// How many elements were handed out.
+        whole: u64,
+        /// Why.
+        reason: String,
+    },
+    /// A file of a kind that is not read.
+    #[error("{name} is {what}")]
+    Kind {
+        /// The input.
+        name: String,
+        /// What it is.
+        what: &'static str,
+    },
+}
+
+/// An input, open and known in its shape.
+pub struct Input {
+    name: String,
+    shape: Shape,
+    progress: Progress,
+    items: Items,
+    ended: bool,
+}
+
+type Bytes = Box<dyn BufRead + Send>;
+
+enum Items {
+    Lines(lines::Lines<Bytes>),
+    List(list::List<Bytes>),
+}
+
+impl Input {
+    /// Opens a file; `-` is standard input.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        if path.as_os_str() == "-" {
+            return Self::stdin();
+        }
+        let name = path.display().to_string();
+        let opened = File::open(path).and_then(|file| {
+            let metadata = file.metadata()?;
+            Ok((file, metadata))
+        });
+        let (file, metadata) = opened.map_err(|source| Error::Open { name: name.clone(), source })?;
+        if metadata.is_dir() {
+            return Err(Error::Kind { name, what: "a directory" });
+        }
+        // A pipe or device has no length that means anything.
+        Self::begin(name, file, metadata.is_file().then_some(metadata.len()))
+    }
+
+    /// Reads standard input.
+    pub fn stdin() -> Result<Self, Error> {
+        Self::begin("standard input".to_owned(), io::stdin(), None)
+    }
+
+    /// Reads anything that can be read; `name` is for messages.
+    pub fn from_reader(name: impl Into<String>, reader: impl Read + Send + 'static) -> Result<Self, Error> {
+        Self::begin(name.into(), reader, None)
+    }
+
+    fn begin(name: String, reader: impl Read + Send + 'static, total: Option<u64>) -> Result<Self, Error> {
+        let (bytes, progress) = source::plain(reader, total).map_err(|source| Error::Read {
+            name: name.clone(),
+            offset: 0,
+            source,
+        })?;
+        let (shape, head, rest) = shape::detect(bytes).map_err(|refused| match refused {
+            shape::Refused::Read(source) => Error::Read { name: name.clone(), offset: 0, source },
+            shape::Refused::Kind(what) => Error::Kind { name: name.clone(), what },
+        })?;
+        let bytes: Box<dyn BufRead + Send> = Box::new(io::Cursor::new(head).chain(rest));
+        let bytes = source::Counted::new(bytes);
+        let items = match shape {
+            Shape::Lines => Items::Lines(lines::Lines::new(bytes)),
+            Shape::Array => Items::List(list::List::array(bytes)),
+            Shape::Envelope { list_at } => Items::List(list::List::envelope(bytes, list_at)),
+        };
+        Ok(Self { name, shape, progress, items, ended: false })
+    }
+
+    /// What messages call it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How its records are written down.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// How much of it was read; can be kept and asked while another thread reads.
+    pub fn progress(&self) -> Progress {
+        self.progress.clone()
+    }
+}
+
+impl Iterator for Input {
+    type Item = Result<Item, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        let (next, offset) = match &mut self.items {
+            Items::Lines(lines) => (lines.next_item(), lines.offset()),
+            Items::List(list) => (list.next_item(), list.offset()),
+        };
+        match next {
+            Ok(Some(item)) => Some(Ok(item)),
+            Ok(None) => {
+                self.ended = true;
+                None
+            }
+            Err(stop) => {
+                self.ended = true;
+                let name = self.name.clone();
+                Some(Err(match stop {
+                    Stop::Read(source) => Error::Read { name, offset, source },
+                    Stop::List { whole, reason } => Error::List { name, offset, whole, reason },
+                }))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Input").field("name", &self.name).field("shape", &self.shape).finish_non_exhaustive()
+    }
+}
+
+/// Why a reader of one shape stops before the end.
+enum Stop {
+    Read(io::Error),
+    List { whole: u64, reason: String },
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        Self::Read(error)
+    }
+}
+
+fn buffered(reader: impl Read + Send + 'static) -> Box<dyn BufRead + Send> {
+    Box::new(BufReader::with_capacity(128 * 1024, reader))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,147 @@
+//! How an input writes its records down, told from its first bytes.
+//!
+//! An input that begins with `[` is an array. One that begins with `{` is an envelope if that object has a list under
+//! `"records"` and nothing follows the object; else it is JSON Lines, and so is everything that begins otherwise: its
+//! lines are then named one by one. No more is read ahead than is needed to tell, and never more than [`WINDOW_BYTES`].
+
+use std::io::{self, BufRead};
+
+/// How far the first `"records"` of an envelope may stand from the beginning.
+const WINDOW_BYTES: usize = 64 * 1024;
+const BOM: [u8; 3] = [0xef, 0xbb, 0xbf];
+
+/// How an input writes its records down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// A record per line.
+    Lines,
+    /// `[…]`
+    Array,
+    /// `{"records":[…]}`
+    Envelope {
+        /// Where the list begins.
+        list_at: usize,
+    },
+}
+
+pub(super) enum Refused {
+    Read(io::Error),
+    Kind(&'static str),
+}
+
+/// The shape, what was read to tell it (without a byte order mark), and the rest.
+pub(super) fn detect<R: BufRead>(mut reader: R) -> Result<(Shape, Vec<u8>, R), Refused> {
+    let mut head = Vec::new();
+    let mut ended = false;
+    loop {
+        if let Some(shape) = tell(&head, ended)? {
+            if head.starts_with(&BOM) {
+                head.drain(..BOM.len());
+            }
+            return Ok((shape, head, reader));
+        }
+        ended = more(&mut reader, &mut head).map_err(Refused::Read)? == 0;
+    }
+}
+
+/// Takes what is there without waiting for more.
+fn more(reader: &mut impl BufRead, head: &mut Vec<u8>) -> io::Result<usize> {
+    let mut part = [0; 4096];
+    loop {
+        match reader.read(&mut part) {
+            Ok(count) => {
+                head.extend_from_slice(&part[..count]);
+                return Ok(count);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The shape, or `None` if more must be read to tell it.
+fn tell(head: &[u8], ended: bool) -> Result<Option<Shape>, Refused> {
+    let all = ended || head.len() >= WINDOW_BYTES;
+    if head.starts_with(&[0xff, 0xfe]) || head.starts_with(&[0xfe, 0xff]) {
+        return Err(Refused::Kind("UTF-16: convert it to UTF-8 first"));
+    }
+    if head.len() < BOM.len() && BOM.starts_with(head) && !all {
+        return Ok(None);
+    }
+    let text = head.strip_prefix(&BOM).unwrap_or(head);
+    let Some(start) = text.iter().position(|byte| !byte.is_ascii_whitespace()) else {
+        return Ok(all.then_some(Shape::Lines));
+    };
+    Ok(match text[start] {
+        b'[' => Some(Shape::Array),
+        b'{' => match look(&text[start..]) {
+            Look::Plain | Look::EnvelopeAndMore => Some(Shape::Lines),
+            Look::Envelope(_) | Look::Open if !all => None,
+            Look::Envelope(list_at) => Some(Shape::Envelope { list_at: start + list_at }),
+            Look::Open => Some(Shape::Lines),
+        },
+        _ => Some(Shape::Lines),
+    })
+}
+
+enum Look {
+    /// An object without a list under `"records"`.
+    Plain,
+    /// A list under `"records"` begins at this offset, and nothing was seen after the object.
+    Envelope(usize),
+    /// An object with such a list, and more after it.
+    EnvelopeAndMore,
+    /// No end of the object, and no such list yet.
+    Open,
+}
+
+fn look(object: &[u8]) -> Look {
+    let (mut depth, mut list_at) = (0_usize, None);
+    // What was last seen on the top level: a key is a string that comes after `{` or `,`.
+    let (mut before_key, mut is_records) = (false, false);
+    let mut at = 0;
+    while at < object.len() {
+        match object[at] {
+            b'"' => {
+                let Some(end) = end_of_string(object, at) else { break };
+                if depth == 1 {
+                    is_records = before_key && &object[at + 1..end] == b"records";
+                    before_key = false;
+                }
+                at = end;
+            }
+            b'{' | b'[' => {
+                if depth == 1 && is_records && object[at] == b'[' && list_at.is_none() {
+                    list_at = Some(at);
+                }
+                depth += 1;
+                (before_key, is_records) = (depth == 1, false);
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b',' if depth == 1 => (before_key, is_records) = (true, false),
+            _ => {}
+        }
+        at += 1;
+        if depth == 0 {
+            let more = object[at..].iter().any(|byte| !byte.is_ascii_whitespace());
+            return match list_at {
+                None => Look::Plain,
+                Some(_) if more => Look::EnvelopeAndMore,
+                Some(list_at) => Look::Envelope(list_at),
+            };
+        }
+    }
+    list_at.map_or(Look::Open, Look::Envelope)
+}
+
+fn end_of_string(text: &[u8], start: usize) -> Option<usize> {
+    let mut at = start + 1;
+    while at < text.len() {
+        match text[at] {
+            b'"' => return Some(at),
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+    None
+}

@@ -1,0 +1,94 @@
+//! The bytes of an input: counted where they are read, decompressed if they are gzip.
+
+use std::io::{self, BufRead, Cursor, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use flate2::bufread::MultiGzDecoder;
+
+use super::buffered;
+
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// How much of an input was read.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    read: Arc<AtomicU64>,
+    total: Option<u64>,
+}
+
+impl Progress {
+    /// Bytes read so far, as they lie in the file.
+    pub fn read(&self) -> u64 {
+        self.read.load(Ordering::Relaxed)
+    }
+
+    /// The length of the file; unknown for a pipe.
+    pub fn total(&self) -> Option<u64> {
+        self.total
+    }
+}
+
+/// The bytes without compression, and the count of what was read to get them.
+pub(super) fn plain(
+    reader: impl Read + Send + 'static,
+    total: Option<u64>,
+) -> io::Result<(Box<dyn BufRead + Send>, Progress)> {
+    let progress = Progress { read: Arc::default(), total };
+    let mut reader = Tally { reader, read: progress.read.clone() };
+    let mut first = Vec::new();
+    reader.by_ref().take(GZIP.len() as u64).read_to_end(&mut first)?;
+    let is_gzip = first == GZIP;
+    let whole = buffered(Cursor::new(first).chain(reader));
+    // A file may be several compressed ones, one after the other.
+    let bytes = if is_gzip { buffered(MultiGzDecoder::new(whole)) } else { whole };
+    Ok((bytes, progress))
+}
+
+struct Tally<R> {
+    reader: R,
+    read: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for Tally<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.reader.read(buffer)?;
+        self.read.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(count)
+    }
+}
+
+/// A reader that knows how many of its bytes were used.
+pub(super) struct Counted<R> {
+    reader: R,
+    used: u64,
+}
+
+impl<R> Counted<R> {
+    pub(super) fn new(reader: R) -> Self {
+        Self { reader, used: 0 }
+    }
+
+    pub(super) fn used(&self) -> u64 {
+        self.used
+    }
+}
+
+impl<R: BufRead> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.reader.read(buffer)?;
+        self.used += count as u64;
+        Ok(count)
+    }
+}
+
+impl<R: BufRead> BufRead for Counted<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.reader.fill_buf()
+    }
+
+    fn consume(&mut self, amount: usize) {
+        self.used += amount as u64;
+        self.reader.consume(amount);
+    }
+}

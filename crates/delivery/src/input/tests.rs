@@ -1,0 +1,400 @@
+use std::io::{Cursor, Read, Write};
+
+use flate2::write::GzEncoder;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn read(bytes: impl Into<Vec<u8>>) -> (Shape, Vec<Item>, Option<Error>) {
+    drain(Input::from_reader("test", Cursor::new(bytes.into())).unwrap())
+}
+
+fn drain(input: Input) -> (Shape, Vec<Item>, Option<Error>) {
+    let (shape, mut items, mut error) = (input.shape(), Vec::new(), None);
+    for item in input {
+        assert!(error.is_none(), "an error is the end");
+        match item {
+            Ok(item) => items.push(item),
+            Err(stop) => error = Some(stop),
+        }
+    }
+    (shape, items, error)
+}
+
+/// Each item as its place and its text, broken ones with their reason.
+fn told(items: &[Item]) -> Vec<String> {
+    let told = |item: &Item| match item {
+        Item::Record(record) => format!("{} {}", record.at, record.raw.get()),
+        Item::Broken(broken) => format!("{} ! {} ! {}", broken.at, broken.reason, broken.text()),
+    };
+    items.iter().map(told).collect()
+}
+
+#[test]
+fn lines_keep_their_numbers_and_their_bytes() {
+    let text =
+        "\u{feff}{\"a\": 1.0}\r\n\n  {\"b\":[1, 2],\"b\":\"\\u00e9\"} \n\r\n{\"c\":12345678901234567890.10}";
+    let (shape, items, error) = read(text);
+    assert_eq!(shape, Shape::Lines);
+    assert!(error.is_none());
+    assert_eq!(
+        told(&items),
+        [
+            r#"line 1 {"a": 1.0}"#,
+            r#"line 3 {"b":[1, 2],"b":"\u00e9"}"#,
+            r#"line 5 {"c":12345678901234567890.10}"#
+        ]
+    );
+}
+
+#[test]
+fn a_broken_line_is_named_and_kept_and_the_rest_goes_on() {
+    let (_, items, error) = read(
+        b"{\"a\":1}\n{\"a\":\n{\"b\":\"\xff\"}\n42\n{\"c\":1}{\"d\":2}\nnot json\n{\"z\":1}\n".as_slice(),
+    );
+    assert!(error.is_none());
+    assert_eq!(
+        told(&items),
+        [
+            "line 1 {\"a\":1}",
+            "line 2 ! not JSON: EOF while parsing a value at column 5 ! {\"a\":",
+            "line 3 ! not UTF-8 ! {\"b\":\"\u{fffd}\"}",
+            "line 4 ! not an object ! 42",
+            "line 5 ! not JSON: trailing characters at column 8 ! {\"c\":1}{\"d\":2}",
+            "line 6 ! not JSON: expected ident at column 2 ! not json",
+            "line 7 {\"z\":1}",
+        ]
+    );
+    let Item::Broken(broken) = &items[2] else { panic!("broken") };
+    assert_eq!(broken.bytes, b"{\"b\":\"\xff\"}");
+    assert!(!broken.is_cut());
+}
+
+#[test]
+fn a_list_is_read_from_an_array_or_an_envelope() {
+    let records = "{\"a\":\"],}\\\"\"} ,\n {\"b\":[{}]}";
+    let envelopes = [
+        format!("{{\"records\":[{records}]}}"),
+        format!(
+            " {{\n \"batchIdempotencyKey\": \"records\", \"x\": {{\"records\":[1]}},\n \"records\" : [ {records} ] , \"retryCount\": 0 }}\n"
+        ),
+        format!("\u{feff}{{\"records\":[{records}],\"lastError\":\"two  words]\"}}"),
+    ];
+    let arrays = [format!("[{records}]"), format!("\u{feff} \r\n[ {records}\n]\n\n")];
+    let expected = [r#"index 0 {"a":"],}\""}"#, r#"index 1 {"b":[{}]}"#];
+    for text in &arrays {
+        let (shape, items, error) = read(text.as_str());
+        assert_eq!((shape, told(&items).as_slice()), (Shape::Array, expected.map(String::from).as_slice()));
+        assert!(error.is_none(), "{text}: {error:?}");
+    }
+    for text in &envelopes {
+        let (shape, items, error) = read(text.as_str());
+        assert!(matches!(shape, Shape::Envelope { .. }), "{text}");
+        assert_eq!(told(&items), expected);
+        assert!(error.is_none(), "{text}: {error:?}");
+    }
+}
+
+#[test]
+fn an_object_that_is_no_envelope_is_a_line() {
+    for text in [
+        "{\"a\":1}",
+        "{\"records\":3}",
+        "{\"x\":{\"records\":[1]}}",
+        "{\"x\":\"records\",\"y\":[1]}",
+        "{\"records\":[1]}\n{\"records\":[2]}\n",
+    ] {
+        let (shape, items, error) = read(text);
+        assert_eq!(shape, Shape::Lines, "{text}");
+        assert!(error.is_none());
+        assert!(items.iter().all(|item| matches!(item, Item::Record(_))), "{text}: {items:?}");
+    }
+}
+
+#[test]
+fn an_empty_input_has_no_records() {
+    for text in [
+        "",
+        "\n",
+        " \r\n\n",
+        "\u{feff}",
+        "[]",
+        " [ \n ] ",
+        "{\"records\":[]}",
+        "{\"records\": [ ], \"a\": 1}",
+    ] {
+        let (_, items, error) = read(text);
+        assert!(items.is_empty() && error.is_none(), "{text:?}: {items:?} {error:?}");
+    }
+}
+
+#[test]
+fn an_element_that_is_no_record_does_not_end_the_list() {
+    let (_, items, error) = read("[{\"a\":1}, 42, \"x,]\", null, [{}], {\"b\":2}]");
+    assert!(error.is_none());
+    assert_eq!(
+        told(&items),
+        [
+            "index 0 {\"a\":1}",
+            "index 1 ! not an object ! 42",
+            "index 2 ! not an object ! \"x,]\"",
+            "index 3 ! not an object ! null",
+            "index 4 ! not an object ! [{}]",
+            "index 5 {\"b\":2}",
+        ]
+    );
+}
+
+#[test]
+fn a_broken_list_stops_after_the_good_records_and_says_where() {
+    for (text, whole, reason) in [
+        ("[{\"a\":1},{\"b\":", 1, "it ends in the middle of the list"),
+        ("[{\"a\":1},{\"b\":tru}]", 1, "index 1 is not JSON: expected ident at column 9"),
+        ("[{\"a\":1},,{\"b\":2}]", 1, "a comma without an element"),
+        ("[{\"a\":1},]", 1, "a comma without an element"),
+        ("[,]", 0, "a comma without an element"),
+        ("[{\"a\":1}}", 0, "a bracket too many"),
+        ("[{\"a\":1}] {\"b\":2}", 1, "something follows the list"),
+        ("[{\"a\":1}][{\"b\":2}]", 1, "something follows the list"),
+        ("{\"records\":[{\"a\":1}]", 1, "what stands after the records is not the end of an object"),
+        ("{\"records\":[{\"a\":1}],\"records\":[{\"b\":1}]}", 1, "there are two lists of records"),
+        ("{\"x\" 1,\"records\":[{\"a\":1}]}", 0, "what stands before \"records\" is not JSON"),
+    ] {
+        let (_, items, error) = read(text);
+        assert_eq!(items.len(), whole, "{text}: {items:?}");
+        let Some(Error::List { whole: said, reason: why, name, .. }) = error else {
+            panic!("{text}: {error:?}")
+        };
+        assert_eq!((said, why.as_str(), name.as_str()), (whole as u64, reason, "test"), "{text}");
+    }
+}
+
+#[test]
+fn a_record_that_is_too_long_is_cut_and_the_rest_goes_on() {
+    let long = format!("{{\"a\":\"{}\"}}", "x".repeat(RECORD_BYTES_MAX));
+    let fits = format!("{{\"a\":\"{}\"}}", "x".repeat(RECORD_BYTES_MAX - 8));
+    assert_eq!(fits.len(), RECORD_BYTES_MAX);
+    for text in [
+        format!("{fits}\r\n{long}\n{{\"z\":1}}"),
+        format!("[{fits},{long},{{\"z\":1}}]"),
+        format!("{{\"records\":[{fits},{long},{{\"z\":1}}]}}"),
+    ] {
+        let (shape, items, error) = read(text);
+        assert!(error.is_none(), "{shape:?}: {error:?}");
+        let [Item::Record(first), Item::Broken(cut), Item::Record(last)] = items.as_slice() else {
+            panic!("{shape:?}: {} items", items.len())
+        };
+        assert_eq!((first.raw.get().len(), last.raw.get()), (RECORD_BYTES_MAX, "{\"z\":1}"));
+        assert_eq!(cut.bytes, long.as_bytes()[..CUT_BYTES]);
+        assert!(cut.is_cut() && cut.length >= long.len() as u64);
+        assert_eq!(cut.reason, "longer than 8388608 bytes");
+    }
+}
+
+#[test]
+fn a_record_that_is_nested_too_deep_is_broken() {
+    let nested = |depth: usize| format!("{{\"a\":{}1{}}}", "[".repeat(depth - 1), "]".repeat(depth - 1));
+    let flat = format!("{{\"a\":\"{}\",\"b\":[{}[]]}}", "[{".repeat(500), "{},".repeat(500));
+    let (_, items, _) = read(format!("{}\n{}\n{flat}\n", nested(DEPTH_MAX), nested(DEPTH_MAX + 1)));
+    assert!(matches!(&items[0], Item::Record(_)) && matches!(&items[2], Item::Record(_)));
+    assert!(matches!(&items[1], Item::Broken(broken) if broken.reason == "nested deeper than 127"));
+    let Item::Record(record) = &items[0] else { panic!("a record") };
+    serde_json::from_str::<Value>(record.raw.get()).expect("what reads it later can read it");
+}
+
+#[test]
+fn gzip_is_read_in_one_piece_or_several() {
+    let mut bytes = Vec::new();
+    for part in ["{\"a\":1}\n{\"b\"", ":2}\n"] {
+        let mut encoder = GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(part.as_bytes()).unwrap();
+        bytes.extend(encoder.finish().unwrap());
+    }
+    let input = Input::from_reader("test", Cursor::new(bytes.clone())).unwrap();
+    let progress = input.progress();
+    let (_, items, error) = drain(input);
+    assert!(error.is_none());
+    assert_eq!(told(&items), ["line 1 {\"a\":1}", "line 2 {\"b\":2}"]);
+    assert_eq!(progress.read(), bytes.len() as u64);
+
+    // A compressed input that was cut is an error, after what could be read.
+    bytes.truncate(bytes.len() - 4);
+    let (_, items, error) = read(bytes);
+    assert_eq!(told(&items)[0], "line 1 {\"a\":1}");
+    assert!(matches!(error, Some(Error::Read { .. })), "{error:?}");
+}
+
+#[test]
+fn other_kinds_of_files_are_refused_by_name() {
+    let refused =
+        |bytes: &[u8]| Input::from_reader("test", Cursor::new(bytes.to_vec())).unwrap_err().to_string();
+    assert_eq!(refused(b"\xff\xfe{\0"), "test is UTF-16: convert it to UTF-8 first");
+    let dir = tempfile::tempdir().unwrap();
+    let told = Input::open(dir.path()).unwrap_err().to_string();
+    assert_eq!(told, format!("{} is a directory", dir.path().display()));
+    let missing = Input::open(&dir.path().join("none")).unwrap_err().to_string();
+    assert!(missing.starts_with("cannot open ") && missing.contains("No such file"), "{missing}");
+}
+
+#[test]
+fn a_file_says_how_far_it_was_read() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(b"{\"a\":1}\n{\"b\":2}\n").unwrap();
+    let input = Input::open(file.path()).unwrap();
+    let progress = input.progress();
+    assert_eq!(progress.total(), Some(16));
+    assert_eq!(drain(input).1.len(), 2);
+    assert_eq!(progress.read(), 16);
+}
+
+#[test]
+fn the_first_record_does_not_wait_for_the_second() {
+    // A pipe that stays open: a reader that wanted more than it needs would block for ever.
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    writer.write_all(b"{\"a\":1}\n").unwrap();
+    let mut input = Input::from_reader("pipe", reader).unwrap();
+    assert!(matches!(input.next(), Some(Ok(Item::Record(_)))));
+    writer.write_all(b"{\"b\":2}\n").unwrap();
+    assert!(matches!(input.next(), Some(Ok(Item::Record(_)))));
+    drop(writer);
+    assert!(input.next().is_none());
+}
+
+/// Hands out pieces of a few bytes, as a slow pipe would.
+struct Pieces {
+    bytes: Cursor<Vec<u8>>,
+    sizes: std::iter::Cycle<std::vec::IntoIter<usize>>,
+}
+
+impl Read for Pieces {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let size = self.sizes.next().unwrap_or(1).min(buffer.len());
+        self.bytes.read(&mut buffer[..size])
+    }
+}
+
+fn in_pieces(bytes: Vec<u8>, sizes: Vec<usize>) -> Input {
+    Input::from_reader("test", Pieces { bytes: Cursor::new(bytes), sizes: sizes.into_iter().cycle() })
+        .unwrap()
+}
+
+fn any_value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        "\\PC{0,12}".prop_map(Value::from),
+        "[\\\\\"\\[\\]{},: \n\u{1}]{0,6}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(3, 24, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::btree_map("[a-z\"\\]]{0,4}", inner, 0..4).prop_map(|map| json!(map)),
+        ]
+    })
+}
+
+/// The text of a record on one line.
+fn any_record() -> impl Strategy<Value = String> {
+    let fields = prop::collection::btree_map("[a-q\"\\]]{0,4}", any_value(), 0..4);
+    fields.prop_map(|map| json!(map).to_string())
+}
+
+fn any_sizes() -> impl Strategy<Value = Vec<usize>> {
+    prop::collection::vec(1_usize..40, 1..6)
+}
+
+fn space() -> impl Strategy<Value = String> {
+    "[ \t]{0,3}".prop_map(String::from)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_same_records_come_out_of_every_shape(
+        records in prop::collection::vec(any_record(), 0..12),
+        (sizes, space) in (any_sizes(), space()),
+        (bom, crlf) in any::<(bool, bool)>(),
+    ) {
+        let bom = if bom { "\u{feff}" } else { "" };
+        let end = if crlf { "\r\n" } else { "\n" };
+        let lines = records.iter().map(|record| format!("{space}{record}{space}{end}")).collect::<String>();
+        let list = records.join(&format!("{space},{end}{space}"));
+        let texts = [
+            format!("{bom}{lines}"),
+            format!("{bom}{space}[{space}{list}{end}]{space}{end}"),
+            format!("{bom}{{{space}\"a\":\"[\",{end}\"records\"{space}:{space}[{list}{space}]{space},\"z\":[]}}{end}"),
+        ];
+        for text in texts {
+            let (shape, items, error) = drain(in_pieces(text.into_bytes(), sizes.clone()));
+            prop_assert!(error.is_none(), "{:?}: {:?}", shape, error);
+            let raws: Vec<&str> = items.iter().map(|item| match item {
+                Item::Record(record) => record.raw.get(),
+                Item::Broken(broken) => panic!("{broken:?}"),
+            }).collect();
+            prop_assert_eq!(raws, records.clone());
+        }
+    }
+
+    #[test]
+    fn a_list_that_is_cut_gives_its_first_records_and_an_error(
+        records in prop::collection::vec(any_record(), 1..8),
+        sizes in any_sizes(),
+        (at, envelope) in (any::<prop::sample::Index>(), any::<bool>()),
+    ) {
+        let list = records.join(",");
+        let text = if envelope { format!("{{\"records\":[{list}]}}") } else { format!("[{list}]") };
+        let start = if envelope { 12 } else { 1 };
+        let cut = start + at.index(text.len() - start);
+        let (_, items, error) = drain(in_pieces(text.as_bytes()[..cut].to_vec(), sizes));
+        prop_assert!(matches!(error, Some(Error::List { .. })), "{:?}", error);
+        for (item, record) in items.iter().zip(&records) {
+            let Item::Record(read) = item else { panic!("{item:?}") };
+            prop_assert_eq!(read.raw.get(), record);
+        }
+        prop_assert!(items.len() <= records.len());
+    }
+
+    #[test]
+    fn lines_that_are_no_records_harm_no_others(
+        lines in prop::collection::vec(prop_oneof![any_record(), "[^\n]{0,20}".prop_map(String::from)], 0..12),
+        sizes in any_sizes(),
+    ) {
+        // The first line settles the shape.
+        let text = format!("{{}}\n{}", lines.join("\n"));
+        let (_, items, error) = drain(in_pieces(text.into_bytes(), sizes));
+        prop_assert!(error.is_none(), "{:?}", error);
+        let mut items = items.into_iter().skip(1);
+        for (index, line) in lines.iter().enumerate() {
+            let line = line.trim_ascii();
+            if line.is_empty() {
+                continue;
+            }
+            let at = At::Line(index as u64 + 2);
+            match items.next() {
+                Some(Item::Record(record)) => prop_assert_eq!((record.at, record.raw.get()), (at, line)),
+                Some(Item::Broken(broken)) => {
+                    prop_assert!(serde_json::from_str::<serde_json::Map<String, Value>>(line).is_err(), "{}", line);
+                    prop_assert_eq!((broken.at, broken.bytes.as_slice()), (at, line.as_bytes()));
+                }
+                None => prop_assert!(false, "line {} is missing", index + 2),
+            }
+        }
+        prop_assert!(items.next().is_none());
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic_or_run_for_ever(
+        start in prop::sample::select(vec!["", "[", "{", "{\"records\":[", "\u{feff}", "\n"]),
+        bytes in prop::collection::vec(prop_oneof![any::<u8>(), prop::sample::select(b"{}[]\",:\\\n 1".to_vec())], 0..200),
+        sizes in any_sizes(),
+    ) {
+        let bytes = [start.as_bytes(), &bytes].concat();
+        let reader = Pieces { bytes: Cursor::new(bytes), sizes: sizes.into_iter().cycle() };
+        if let Ok(input) = Input::from_reader("test", reader) {
+            prop_assert!(input.count() < 300);
+        }
+    }
+}

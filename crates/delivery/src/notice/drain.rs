@@ -1,0 +1,198 @@
+//! Sending what waits.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics::{counter, gauge};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::channel::Message;
+use super::outbox::Found;
+use super::{Digest, Notice, Notices};
+
+/// A daemon that is stopped while it sends waits so long for the answer.
+const LAST_ANSWER: Duration = Duration::from_secs(2);
+
+/// How fast notices are gathered and sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// A daemon waits so long after a notice for others, before it sends.
+    pub gather: Duration,
+    /// A daemon sends one message in so long.
+    pub window: Duration,
+    /// The first pause after a failure; each next one is twice as long.
+    pub pause: Duration,
+    /// The longest pause of a daemon.
+    pub pause_max: Duration,
+    /// How long a daemon tries each time.
+    pub patience: Duration,
+    /// How often a daemon looks for what others left.
+    pub look: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            gather: Duration::from_secs(2),
+            window: Duration::from_secs(60),
+            pause: Duration::from_secs(1),
+            pause_max: Duration::from_secs(300),
+            patience: Duration::from_secs(30),
+            look: Duration::from_secs(60),
+        }
+    }
+}
+
+/// What a drain did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Drained {
+    /// Notices that a channel took.
+    pub sent: u64,
+    /// Notices that wait for the next one.
+    pub waiting: u64,
+    /// Whether this drain tried to send and no channel took it.
+    pub failed: bool,
+}
+
+struct Taken {
+    digest: Digest,
+    files: Vec<String>,
+}
+
+impl Notices {
+    /// Sends what waits as one message, within `patience`. Never an error: what was not sent waits.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it leaves what it took in this process's hands; the next drain, or another process once this one is
+    /// gone, sends it.
+    pub async fn drain(&self, patience: Duration) -> Drained {
+        let deadline = Instant::now() + patience;
+        let drained = match tokio::time::timeout_at(deadline, self.turn.lock()).await {
+            Ok(_turn) => self.drain_once(deadline).await,
+            Err(_) => Drained { failed: true, ..Drained::default() },
+        };
+        let in_memory = self.unwritten().len() as u64;
+        let waiting = self.waiting().unwrap_or_default() + in_memory;
+        gauge!("ichido_notices_waiting").set(waiting as f64);
+        Drained { waiting, ..drained }
+    }
+
+    /// Sends what comes, again and again, until it is stopped. Then the caller drains what is left.
+    ///
+    /// Returns within two seconds of being stopped.
+    pub async fn work(&self, stop: CancellationToken) {
+        let mut pause = self.pace.pause;
+        loop {
+            let draining = self.drain(self.pace.patience);
+            tokio::pin!(draining);
+            let drained = tokio::select! {
+                drained = &mut draining => drained,
+                () = stop.cancelled() => {
+                    // A message whose answer is on its way is not sent twice.
+                    let _ = tokio::time::timeout(LAST_ANSWER, draining).await;
+                    return;
+                }
+            };
+            let next = async {
+                if drained.failed {
+                    tokio::time::sleep(pause).await;
+                    return;
+                }
+                if drained.sent > 0 {
+                    tokio::time::sleep(self.pace.window).await;
+                }
+                // Others that work on this directory wake nobody here: look now and then.
+                let _ = tokio::time::timeout(self.pace.look, self.wake.notified()).await;
+                tokio::time::sleep(self.pace.gather).await;
+            };
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = next => {}
+            }
+            pause = if drained.failed { (pause * 2).min(self.pace.pause_max) } else { self.pace.pause };
+        }
+    }
+
+    async fn drain_once(&self, deadline: Instant) -> Drained {
+        // They stay in memory until they are sent: a drain may be dropped at any await.
+        let unwritten = self.unwritten().clone();
+        match self.take(&unwritten).await {
+            Ok(taken) if taken.digest.count() == 0 => Drained::default(),
+            Ok(taken) => self.send_taken(taken, unwritten.len(), deadline).await,
+            Err(error) => {
+                tracing::error!(%error, dir = %self.outbox.dir().display(), "the outbox of notices cannot be read");
+                Drained { failed: true, ..Drained::default() }
+            }
+        }
+    }
+
+    async fn take(&self, unwritten: &[Notice]) -> io::Result<Taken> {
+        let mut digest = Digest::default();
+        unwritten.iter().for_each(|notice| digest.add(notice));
+        let outbox = Arc::clone(&self.outbox);
+        let taking = move || {
+            let files = outbox.take(|found| match found {
+                Found::Notice(notice) => digest.add(&notice),
+                Found::Unreadable(file) => digest.add_unreadable(&file),
+            })?;
+            Ok(Taken { digest, files })
+        };
+        tokio::task::spawn_blocking(taking).await.map_err(io::Error::other)?
+    }
+
+    async fn send_taken(&self, taken: Taken, unwritten: usize, deadline: Instant) -> Drained {
+        let message = taken.digest.message();
+        let count = taken.digest.count();
+        let sent = self.send(&message, deadline).await;
+        let settled = match sent {
+            Some(channel) => {
+                tracing::info!(
+                    notificationSent = true,
+                    channel,
+                    count,
+                    subject = message.subject,
+                    "notices were sent"
+                );
+                counter!("ichido_notices_sent_total", "channel" => channel).increment(count);
+                self.unwritten().drain(..unwritten);
+                self.outbox.remove(&taken.files)
+            }
+            None => {
+                tracing::error!(
+                    notificationSent = false,
+                    count,
+                    subject = message.subject,
+                    "no channel took the notices; they wait"
+                );
+                self.outbox.give_back(&taken.files)
+            }
+        };
+        if let Err(error) = settled {
+            // They stay in this process's hands, and are taken again.
+            tracing::warn!(%error, "notices could not be removed from the outbox or given back");
+        }
+        match sent {
+            Some(_) => Drained { sent: count, waiting: 0, failed: false },
+            None => Drained { sent: 0, waiting: count, failed: true },
+        }
+    }
+
+    /// Tries the channels in their order, each for its share of the time that is left. The name of the one that took it.
+    async fn send(&self, message: &Message, deadline: Instant) -> Option<&'static str> {
+        for (index, channel) in self.channels.iter().enumerate() {
+            let left = u32::try_from(self.channels.len() - index).unwrap_or(1);
+            let now = Instant::now();
+            let share = now + deadline.saturating_duration_since(now) / left;
+            match channel.send(message, share, self.pace.pause).await {
+                Ok(()) => return Some(channel.name()),
+                Err(failure) => {
+                    tracing::warn!(channel = channel.name(), error = %failure, "a channel did not take the notices");
+                }
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,118 @@
+//! E-mail, over SMTP with TLS.
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use lettre::message::Mailbox;
+use lettre::message::header::ContentType;
+use lettre::transport::smtp::AsyncSmtpTransport;
+use lettre::transport::smtp::authentication::Credentials;
+use lettre::transport::smtp::client::{Certificate, Tls, TlsParameters};
+use lettre::{AsyncTransport, Tokio1Executor};
+use secrecy::ExposeSecret;
+
+use super::channel::{Channel, Failure, Message};
+use super::settings::{EmailSettings, Encryption, wrong};
+use crate::mask::Mask;
+use crate::settings::Error;
+
+/// For one command of the conversation.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A mail server, and who is written to.
+#[derive(Debug)]
+pub struct Email {
+    transport: AsyncSmtpTransport<Tokio1Executor>,
+    from: Mailbox,
+    to: Vec<Mailbox>,
+    mask: Mask,
+}
+
+impl Email {
+    /// A channel through the server of the settings. `ca_pem` are certificates that are trusted beside the system's.
+    pub fn new(settings: &EmailSettings, ca_pem: Option<&[u8]>) -> Result<Self, Error> {
+        let refused = |_| wrong("SMTP_URL", "has a server whose TLS cannot be set up");
+        let mut tls = TlsParameters::builder(settings.host.clone());
+        if let Some(pem) = ca_pem {
+            tls = tls.add_root_certificate(
+                Certificate::from_pem(pem)
+                    .map_err(|_| wrong("EXTERNAL_API_CA_FILE", "is no PEM certificate"))?,
+            );
+        }
+        let tls = tls.build_rustls().map_err(refused)?;
+        let mut transport = AsyncSmtpTransport::<Tokio1Executor>::builder_dangerous(&settings.host)
+            .port(settings.port)
+            .timeout(Some(TIMEOUT))
+            .tls(match settings.encryption {
+                Encryption::Tls => Tls::Wrapper(tls),
+                Encryption::StartTls => Tls::Required(tls),
+                Encryption::IfOffered => Tls::Opportunistic(tls),
+            });
+        let mut mask = Mask::default();
+        if let Some((user, password)) = &settings.login {
+            mask.add(password.expose_secret());
+            transport =
+                transport.credentials(Credentials::new(user.clone(), password.expose_secret().to_owned()));
+        }
+        let (from, to) = (settings.from.clone(), settings.to.clone());
+        Ok(Self { transport: transport.build(), from, to, mask })
+    }
+
+    async fn send_to(&self, to: &[Mailbox], message: &Message) -> Result<(), Failure> {
+        let mut mail = lettre::Message::builder()
+            .from(self.from.clone())
+            .subject(message.subject.clone())
+            .header(ContentType::TEXT_PLAIN);
+        for to in to {
+            mail = mail.to(to.clone());
+        }
+        let mail = mail
+            .body(message.text.clone())
+            .map_err(|error| Failure::Refused { reason: self.mask.text(&error.to_string()) })?;
+        self.transport.send(mail).await.map(drop).map_err(|error| self.failure(&error))
+    }
+
+    fn failure(&self, error: &lettre::transport::smtp::Error) -> Failure {
+        let mut text = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            let cause_text = cause.to_string();
+            if !text.contains(&cause_text) {
+                text = format!("{text}: {cause_text}");
+            }
+            source = cause.source();
+        }
+        let reason = self.mask.text(&text);
+        match error.is_permanent() || error.is_client() {
+            true => Failure::Refused { reason },
+            false => Failure::Later { reason, retry_after: None },
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl Channel for Email {
+    fn name(&self) -> &'static str {
+        "email"
+    }
+
+    async fn send(&self, message: &Message) -> Result<(), Failure> {
+        let refused = match self.send_to(&self.to, message).await {
+            Err(Failure::Refused { reason }) if self.to.len() > 1 => reason,
+            other => return other,
+        };
+        // One address that is gone must not keep the others from hearing of it.
+        let mut last = Failure::Refused { reason: refused };
+        let mut arrived = false;
+        for to in &self.to {
+            match self.send_to(std::slice::from_ref(to), message).await {
+                Ok(()) => arrived = true,
+                Err(failure) => {
+                    tracing::warn!(error = %failure, "one of NOTIFY_EMAIL_TO was not reached");
+                    last = failure;
+                }
+            }
+        }
+        if arrived { Ok(()) } else { Err(last) }
+    }
+}

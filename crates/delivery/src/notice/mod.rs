@@ -1,0 +1,199 @@
+//! Notices: what a person must hear of.
+//!
+//! A batch that was moved to failed, a lane that is held, a spool that is full: each is written to an **outbox** on
+//! disk first, and sent from there. So a notice is sent at least once, whoever dies in between, and nothing that is
+//! being delivered waits for Slack.
+//!
+//! ```text
+//! data/notices/                               0700
+//!   notice_20250118T120530Z_<16 hex>.json     0600: waits
+//!   .inflight/<pid>-<start>/                  what one process is sending; it holds the file `lock` in it
+//!   .outages/outage_<16 hex>.json             an outage that was announced and is not over
+//! ```
+//!
+//! What waits is sent as one message (a *digest*), through the first channel that takes it, in the order they were
+//! given: Slack, then e-mail; the log if there is neither. What no channel took waits for the next process that looks.
+//!
+//! # For the sender
+//!
+//! ```text
+//! let settings = notice::Settings::read(get, allow_http_loopback)?;        // before anything starts
+//! let channels = settings.channels(ca_pem, &clock)?;
+//! let notices = Notices::open(&data.join("notices"), channels, clock)?;   // once per process
+//!
+//! notices.announce(Event::Failed(…))?;        // before the move to failed; an error means: do not move yet
+//! notices.begin("lane https://…", Event::Held { … })?;                    // once, however many batches meet it
+//! notices.end("lane https://…")?;             // after a success: one look at the disk; "recovered" once
+//!
+//! notices.drain(Duration::from_secs(20)).await;                           // a command, before it exits
+//! notices.work(stop).await;                                               // a daemon, in a task of its own
+//! ```
+
+mod channel;
+mod digest;
+mod drain;
+mod email;
+mod outage;
+mod outbox;
+mod own;
+mod settings;
+mod slack;
+
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ichido_core::{Clock, Timestamp};
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+
+pub use channel::{Channel, Failure, Log, Message};
+pub use digest::Digest;
+pub use drain::{Drained, Pace};
+pub use email::Email;
+pub use settings::{EmailSettings, Settings};
+pub use slack::Slack;
+
+use outbox::Outbox;
+
+/// Notices that could not be written are kept in memory, so many at most.
+const UNWRITTEN_MAX: usize = 1_000;
+
+/// Something that happened, and when.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notice {
+    /// When it happened, as in `2025-01-18T12:05:30Z`.
+    pub at: String,
+    /// What happened.
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+/// What a person must hear of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case", rename_all_fields = "camelCase")]
+pub enum Event {
+    /// A batch was moved to failed.
+    Failed(Failed),
+    /// A batch waited longer than it may, and was moved to failed.
+    Expired(Failed),
+    /// A lane is held: nothing goes to its destination until someone acts.
+    Held {
+        /// The destination, without secrets.
+        lane: String,
+        /// What the destination or the connection said.
+        reason: String,
+    },
+    /// The spool has no room: new work is refused.
+    SpoolFull {
+        /// What it needs or what the disk said.
+        reason: String,
+    },
+    /// An outage that was announced is over.
+    Recovered {
+        /// The outage.
+        outage: String,
+        /// When it was announced first.
+        since: String,
+    },
+}
+
+/// A batch in failed: the fields that its notice must have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Failed {
+    /// Where its file lies.
+    pub file_path: String,
+    /// The last error.
+    pub last_error: String,
+    /// When it was first tried, as in `2025-01-18T12:05:30Z`.
+    pub first_attempt: String,
+    /// How many passes it had.
+    pub retry_count: u64,
+    /// Its key.
+    pub batch_idempotency_key: String,
+    /// How many records it has.
+    pub records: u64,
+}
+
+/// The outbox of this process, and the channels it is sent through.
+#[derive(Debug)]
+pub struct Notices {
+    outbox: Arc<Outbox>,
+    channels: Vec<channel::Line>,
+    clock: Arc<dyn Clock>,
+    /// What the disk did not take. Lost with this process, so it is sent first.
+    unwritten: Mutex<Vec<Notice>>,
+    /// Outages that the disk has no mark of, and since when.
+    unmarked: Mutex<HashMap<String, String>>,
+    wake: Notify,
+    turn: tokio::sync::Mutex<()>,
+    pace: Pace,
+}
+
+impl Notices {
+    /// Opens the outbox, creates what is missing, and gives back what dead processes were sending.
+    ///
+    /// Without channels, notices go to the log.
+    pub fn open(dir: &Path, channels: Vec<Box<dyn Channel>>, clock: Arc<dyn Clock>) -> io::Result<Self> {
+        let outbox = Arc::new(Outbox::open(dir, clock.now())?);
+        let mut channels: Vec<_> = channels.into_iter().map(channel::Line::new).collect();
+        if channels.is_empty() {
+            channels.push(channel::Line::new(Box::new(Log)));
+        }
+        Ok(Self {
+            outbox,
+            channels,
+            clock,
+            unwritten: Mutex::default(),
+            unmarked: Mutex::default(),
+            wake: Notify::new(),
+            turn: tokio::sync::Mutex::default(),
+            pace: Pace::default(),
+        })
+    }
+
+    /// Sets how fast notices are gathered and sent.
+    #[must_use]
+    pub fn with_pace(mut self, pace: Pace) -> Self {
+        self.pace = pace;
+        self
+    }
+
+    /// Queues a notice. When this returns `Ok`, it is on disk.
+    ///
+    /// On an error it is kept in memory and this process still tries to send it, so that a full disk can be told of;
+    /// but it is not safe, and a move that must not go unheard has to wait. Blocks for two syncs of the disk.
+    pub fn announce(&self, event: Event) -> io::Result<()> {
+        let notice = Notice { at: iso(self.clock.now()), event };
+        let written = self.outbox.put(&notice);
+        if let Err(error) = &written {
+            tracing::error!(%error, dir = %self.outbox.dir().display(), "a notice could not be written to the outbox");
+            let mut unwritten = self.unwritten();
+            if unwritten.len() < UNWRITTEN_MAX {
+                unwritten.push(notice);
+            }
+        }
+        self.wake.notify_one();
+        written
+    }
+
+    /// How many notices wait on disk, also in the hands of other processes.
+    pub fn waiting(&self) -> io::Result<u64> {
+        self.outbox.waiting()
+    }
+
+    fn unwritten(&self) -> MutexGuard<'_, Vec<Notice>> {
+        self.unwritten.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A moment as people and other programs write it.
+fn iso(at: Timestamp) -> String {
+    let seconds = i64::try_from(at.0 / 1000).unwrap_or(i64::MAX);
+    jiff::Timestamp::from_second(seconds).unwrap_or(jiff::Timestamp::MAX).to_string()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+//! Outages: what lasts, is announced once, and whose end is told once.
+//!
+//! A file marks an outage that was announced. It is written after the notice, and removed after the notice of its end:
+//! a crash in between tells one of them twice, never not at all. The marks are seen by every process, so ten commands
+//! that meet the same held lane make one notice.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{MutexGuard, PoisonError};
+
+use ichido_core::Timestamp;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::own::{self, ignore_missing};
+use super::{Event, Notices, iso};
+
+const START: &str = "outage_";
+/// An outage that lasts is announced again after so long.
+const REMIND_MS: u64 = 24 * 60 * 60 * 1000;
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Mark {
+    outage: String,
+    since: String,
+    announced: Timestamp,
+}
+
+impl Notices {
+    /// An outage was met. Announces it unless that was done already; whether it was announced now.
+    ///
+    /// On an error the outage is remembered by this process alone: it is told of from memory, once.
+    pub fn begin(&self, outage: &str, event: Event) -> io::Result<bool> {
+        let now = self.clock.now();
+        let known = read(&self.mark(outage));
+        if self.unmarked().contains_key(outage)
+            || known.as_ref().is_some_and(|mark| now.ms_since(mark.announced) < REMIND_MS)
+        {
+            return Ok(false);
+        }
+        let since = known.map_or_else(|| iso(now), |mark| mark.since);
+        let mark = Mark { outage: outage.to_owned(), since: since.clone(), announced: now };
+        let marked = self.announce(event).and_then(|()| self.write(&mark));
+        if marked.is_err() {
+            self.unmarked().insert(outage.to_owned(), since);
+        }
+        marked.map(|()| true)
+    }
+
+    /// Something went well again. If an outage had been announced, its end is: once. Whether it was now.
+    pub fn end(&self, outage: &str) -> io::Result<bool> {
+        let remembered = self.unmarked().remove(outage);
+        let (path, taken) = (self.mark(outage), self.outbox.own().join(file_name(outage)));
+        // The usual case, for every batch that arrives, is one failed look; and of two processes one takes the mark.
+        let marked =
+            path.try_exists()? && fs::rename(&path, &taken).map(|()| true).or_else(missing_is_false)?;
+        let since = match (marked, remembered) {
+            (true, _) => read(&taken).map(|mark| mark.since),
+            (false, Some(since)) => Some(since),
+            (false, None) => return Ok(false),
+        };
+        let since = since.unwrap_or_else(|| iso(self.clock.now()));
+        let announced = self.announce(Event::Recovered { outage: outage.to_owned(), since });
+        if marked {
+            match announced {
+                Ok(()) => fs::remove_file(&taken).or_else(ignore_missing)?,
+                Err(_) => fs::rename(&taken, &path)?,
+            }
+        }
+        announced.map(|()| true)
+    }
+
+    fn write(&self, mark: &Mark) -> io::Result<()> {
+        let name = file_name(&mark.outage);
+        let half = own::write_half(self.outbox.own(), &name, &serde_json::to_vec(mark)?)?;
+        fs::rename(half, self.mark(&mark.outage))?;
+        own::sync_dir(self.outbox.outages())
+    }
+
+    fn unmarked(&self) -> MutexGuard<'_, HashMap<String, String>> {
+        self.unmarked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn mark(&self, outage: &str) -> PathBuf {
+        self.outbox.outages().join(file_name(outage))
+    }
+}
+
+/// Whether this is the name of a mark.
+pub(super) fn is_outage(name: &str) -> bool {
+    name.starts_with(START)
+}
+
+fn file_name(outage: &str) -> String {
+    format!("{START}{}.json", &hex::encode(Sha256::digest(outage))[..16])
+}
+
+/// A mark that cannot be read is as good as none: the outage is announced again.
+fn read(path: &Path) -> Option<Mark> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+fn missing_is_false(error: io::Error) -> io::Result<bool> {
+    ignore_missing(error).map(|()| false)
+}

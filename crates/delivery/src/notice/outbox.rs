@@ -1,0 +1,169 @@
+//! Notices on disk: a file each, whole or not there.
+//!
+//! A file is written and synced in the process's own directory, and then named in the outbox; its name is made from
+//! its time and content, so the same notice twice is one file. Taking and giving back are renames. Removing is not
+//! synced: if a sent notice comes back after a power failure, it is sent twice, and never not at all.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use ichido_core::Timestamp;
+use sha2::{Digest as _, Sha256};
+
+use super::own::{self, Own, ignore_missing, is_taken};
+use super::{Notice, outage};
+
+const START: &str = "notice_";
+const END: &str = ".json";
+const UNREADABLE: &str = ".unreadable";
+/// Larger files are none of ours.
+const NOTICE_BYTES_MAX: u64 = 256 * 1024;
+/// How many notices one message speaks of.
+const TAKEN_MAX: usize = 100_000;
+
+#[derive(Debug)]
+pub(super) struct Outbox {
+    dir: PathBuf,
+    inflight: PathBuf,
+    outages: PathBuf,
+    own: Own,
+}
+
+/// What was found in a file.
+pub(super) enum Found {
+    Notice(Notice),
+    Unreadable(String),
+}
+
+impl Outbox {
+    pub(super) fn open(dir: &Path, now: Timestamp) -> io::Result<Self> {
+        let (inflight, outages) = (dir.join(".inflight"), dir.join(".outages"));
+        for dir in [dir, &inflight, &outages] {
+            own::private_dir(dir).map_err(|error| named(dir, &error))?;
+        }
+        let own = Own::begin(&inflight, now).map_err(|error| named(&inflight, &error))?;
+        let outbox = Self { dir: dir.to_owned(), inflight, outages, own };
+        outbox.adopt()?;
+        Ok(outbox)
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(super) fn outages(&self) -> &Path {
+        &self.outages
+    }
+
+    pub(super) fn own(&self) -> &Path {
+        self.own.path()
+    }
+
+    /// Writes a notice. The same one again changes nothing.
+    pub(super) fn put(&self, notice: &Notice) -> io::Result<()> {
+        let bytes = serde_json::to_vec(notice)?;
+        let time: String = notice.at.chars().filter(|char| char.is_ascii_alphanumeric()).collect();
+        let name = format!("{START}{time}_{}{END}", &hex::encode(Sha256::digest(&bytes))[..16]);
+        let half = own::write_half(self.own(), &name, &bytes)?;
+        match own::rename_new(&half, &self.dir.join(&name)) {
+            Ok(()) => {}
+            Err(error) if is_taken(&error) => fs::remove_file(&half)?,
+            Err(error) => {
+                let _ = fs::remove_file(&half);
+                return Err(error);
+            }
+        }
+        own::sync_dir(&self.dir)
+    }
+
+    /// Takes what waits, oldest first, and shows each notice. Returns the files that are now in this process's hands.
+    pub(super) fn take(&self, mut see: impl FnMut(Found)) -> io::Result<Vec<String>> {
+        self.adopt()?;
+        // What an earlier drain of this process left when it was cancelled is here already.
+        let mut taken: Vec<String> =
+            own::names(self.own())?.into_iter().filter(|name| is_notice(name)).collect();
+        let mut waiting: Vec<String> =
+            own::names(&self.dir)?.into_iter().filter(|name| is_notice(name)).collect();
+        waiting.sort_unstable();
+        for name in waiting {
+            if taken.len() >= TAKEN_MAX {
+                break;
+            }
+            match fs::rename(self.dir.join(&name), self.own().join(&name)) {
+                Ok(()) => taken.push(name),
+                // Another process was quicker.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        taken.sort_unstable();
+        taken.dedup();
+        let mut readable = Vec::with_capacity(taken.len());
+        for name in taken {
+            match read(&self.own().join(&name)) {
+                Ok(notice) => {
+                    see(Found::Notice(notice));
+                    readable.push(name);
+                }
+                // Another drain of this process, which was dropped while it took them, has finished.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    let aside = self.dir.join(format!("{name}{UNREADABLE}"));
+                    tracing::error!(file = %aside.display(), %error, "a notice cannot be read; it was set aside");
+                    fs::rename(self.own().join(&name), aside)?;
+                    see(Found::Unreadable(name));
+                }
+            }
+        }
+        Ok(readable)
+    }
+
+    /// Removes files that were taken.
+    pub(super) fn remove(&self, taken: &[String]) -> io::Result<()> {
+        taken.iter().try_for_each(|name| fs::remove_file(self.own().join(name)).or_else(ignore_missing))
+    }
+
+    /// Gives files back that were taken.
+    pub(super) fn give_back(&self, taken: &[String]) -> io::Result<()> {
+        taken.iter().try_for_each(|name| self.back(&self.own().join(name), name))
+    }
+
+    pub(super) fn waiting(&self) -> io::Result<u64> {
+        let mut count = own::names(&self.dir)?.iter().filter(|name| is_notice(name)).count();
+        for dir in own::names(&self.inflight)? {
+            count += own::names(&self.inflight.join(dir))?.iter().filter(|name| is_notice(name)).count();
+        }
+        Ok(count as u64)
+    }
+
+    /// Gives back what dead processes held.
+    fn adopt(&self) -> io::Result<()> {
+        own::adopt(&self.inflight, self.own(), |path, name| self.back(path, name))
+    }
+
+    fn back(&self, path: &Path, name: &str) -> io::Result<()> {
+        let home = if outage::is_outage(name) { &self.outages } else { &self.dir };
+        match own::rename_new(path, &home.join(name)) {
+            Err(error) if is_taken(&error) => fs::remove_file(path).or_else(ignore_missing),
+            Err(error) => ignore_missing(error),
+            Ok(()) => Ok(()),
+        }
+    }
+}
+
+fn is_notice(name: &str) -> bool {
+    name.starts_with(START) && name.ends_with(END)
+}
+
+fn read(path: &Path) -> io::Result<Notice> {
+    let metadata = fs::symlink_metadata(path)?;
+    if !metadata.is_file() || metadata.len() > NOTICE_BYTES_MAX {
+        return Err(io::Error::other("not a small regular file"));
+    }
+    Ok(serde_json::from_slice(&fs::read(path)?)?)
+}
+
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot work in {}: {error}", path.display()))
+}

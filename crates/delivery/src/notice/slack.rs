@@ -1,0 +1,149 @@
+//! Slack, by an incoming webhook. Its URL is a secret.
+
+use std::error::Error as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use ichido_core::Clock;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use secrecy::{ExposeSecret, SecretString};
+
+use super::channel::{Channel, Failure, Message};
+use super::settings::wrong;
+use crate::mask::Mask;
+use crate::settings::Error;
+
+/// Slack shows no more than some 40,000 characters; people read less.
+const TEXT_MAX: usize = 12_000;
+const ANSWER_BYTES_MAX: usize = 1_024;
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// No notice waits longer because a server says so.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(3_600);
+
+/// An incoming webhook.
+#[derive(Debug)]
+pub struct Slack {
+    client: reqwest::Client,
+    url: SecretString,
+    mask: Mask,
+    clock: Arc<dyn Clock>,
+}
+
+impl Slack {
+    /// A channel to the webhook at `url`, which [`super::Settings`] has checked.
+    pub fn new(url: SecretString, ca_pem: Option<&[u8]>, clock: Arc<dyn Clock>) -> Result<Self, Error> {
+        let client = client(ca_pem, url.expose_secret().starts_with("http:"))?;
+        let mut mask = Mask::default();
+        mask.add(url.expose_secret());
+        if let Ok(parsed) = url::Url::parse(url.expose_secret()) {
+            // An error may name the path alone, or a piece of it.
+            mask.add(parsed.path());
+            parsed
+                .path_segments()
+                .into_iter()
+                .flatten()
+                .filter(|part| part.len() >= 8)
+                .for_each(|part| mask.add(part));
+        }
+        Ok(Self { client, url, mask, clock })
+    }
+
+    fn later(&self, error: reqwest::Error) -> Failure {
+        let error = error.without_url();
+        let mut text = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            text = format!("{text}: {cause}");
+            source = cause.source();
+        }
+        Failure::Later { reason: self.mask.text(&text), retry_after: None }
+    }
+
+    fn retry_after(&self, response: &reqwest::Response) -> Option<Duration> {
+        let text = response.headers().get(RETRY_AFTER)?.to_str().ok()?.trim();
+        if let Ok(seconds) = text.parse() {
+            return Some(Duration::from_secs(seconds).min(RETRY_AFTER_MAX));
+        }
+        let date = httpdate::parse_http_date(text).ok()?;
+        let now = std::time::UNIX_EPOCH + Duration::from_millis(self.clock.now().0);
+        Some(date.duration_since(now).unwrap_or_default().min(RETRY_AFTER_MAX))
+    }
+}
+
+#[async_trait::async_trait]
+impl Channel for Slack {
+    fn name(&self) -> &'static str {
+        "slack"
+    }
+
+    async fn send(&self, message: &Message) -> Result<(), Failure> {
+        let body = serde_json::json!({ "text": slack_text(message) }).to_string();
+        let request = self
+            .client
+            .post(self.url.expose_secret())
+            .header(CONTENT_TYPE, "application/json")
+            .timeout(TIMEOUT)
+            .body(body);
+        let mut response = request.send().await.map_err(|error| self.later(error))?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(());
+        }
+        let retry_after = self.retry_after(&response);
+        let mut answer = Vec::new();
+        while let Ok(Some(chunk)) = response.chunk().await {
+            answer.extend_from_slice(&chunk);
+            if answer.len() >= ANSWER_BYTES_MAX {
+                answer.truncate(ANSWER_BYTES_MAX);
+                break;
+            }
+        }
+        let reason = format!("HTTP {status} {}", self.mask.bytes(&answer)).trim_end().to_owned();
+        Err(match status {
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT => {
+                Failure::Later { reason, retry_after }
+            }
+            status if status.is_server_error() => Failure::Later { reason, retry_after },
+            _ => Failure::Refused { reason },
+        })
+    }
+}
+
+/// The subject in bold, then the text. Slack reads three characters as markup, and they are escaped.
+fn slack_text(message: &Message) -> String {
+    let mut text: String = message.text.chars().take(TEXT_MAX).collect();
+    if text.len() < message.text.len() {
+        text.push('…');
+    }
+    let escape = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    format!("*{}*\n{}", escape(&message.subject), escape(text.trim_end()))
+}
+
+/// As strict as the client of batches: TLS 1.2 or later, no redirects, no retries of its own. It also trusts the system's
+/// certificates where that one trusts a file: Slack is not behind the same authority as the receiver.
+fn client(ca_pem: Option<&[u8]>, plain: bool) -> Result<reqwest::Client, Error> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    for certificate in CertificateDer::pem_slice_iter(ca_pem.unwrap_or_default()) {
+        let added = certificate.ok().and_then(|certificate| roots.add(certificate).ok());
+        added.ok_or_else(|| wrong("EXTERNAL_API_CA_FILE", "has something that is no certificate"))?;
+    }
+    let refused = |_| wrong("SLACK_WEBHOOK_URL", "cannot be used: TLS cannot be set up");
+    let tls = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
+        .map_err(refused)?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    reqwest::Client::builder()
+        .tls_backend_preconfigured(tls)
+        .https_only(!plain)
+        .redirect(reqwest::redirect::Policy::none())
+        .retry(reqwest::retry::never())
+        .no_proxy()
+        .build()
+        .map_err(|_| wrong("SLACK_WEBHOOK_URL", "cannot be used: the HTTP client cannot be set up"))
+}

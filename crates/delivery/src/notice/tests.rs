@@ -1,0 +1,336 @@
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use ichido_core::ManualClock;
+
+use super::*;
+
+fn failed(number: u64) -> Event {
+    Event::Failed(Failed {
+        file_path: format!("data/failed/failed_20250125T093000Z_{number:012}.json"),
+        last_error: "HTTP 503 Service Unavailable".to_owned(),
+        first_attempt: "2025-01-18T12:05:30Z".to_owned(),
+        retry_count: 10,
+        batch_idempotency_key: format!("{number:064}"),
+        records: 100,
+    })
+}
+
+fn held() -> Event {
+    Event::Held { lane: "https://api.example".to_owned(), reason: "HTTP 401 Unauthorized".to_owned() }
+}
+
+/// 2025-01-25T09:30:00Z
+const NOW: Timestamp = Timestamp(1_737_797_400_000);
+
+fn clock() -> Arc<ManualClock> {
+    Arc::new(ManualClock::at(NOW))
+}
+
+fn open(dir: &Path) -> Notices {
+    Notices::open(dir, Vec::new(), clock()).unwrap()
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let mut names = own::names(dir).unwrap();
+    names.retain(|name| name != ".inflight" && name != ".outages");
+    names.sort();
+    names
+}
+
+/// Takes what waits, as a drain does.
+fn taken(notices: &Notices) -> (Digest, Vec<String>) {
+    let mut digest = Digest::default();
+    let files = notices.outbox.take(|found| match found {
+        outbox::Found::Notice(notice) => digest.add(&notice),
+        outbox::Found::Unreadable(file) => digest.add_unreadable(&file),
+    });
+    (digest, files.unwrap())
+}
+
+#[test]
+fn a_notice_is_a_file_with_the_fields_of_the_requirement() {
+    let dir = tempfile::tempdir().unwrap();
+    let notices = open(dir.path());
+    notices.announce(failed(7)).unwrap();
+    let [name] = names(dir.path()).try_into().unwrap();
+    assert!(name.starts_with("notice_20250125T093000Z_") && name.ends_with(".json"), "{name}");
+    let json: serde_json::Value = serde_json::from_slice(&fs::read(dir.path().join(&name)).unwrap()).unwrap();
+    assert_eq!(json["at"], "2025-01-25T09:30:00Z");
+    assert_eq!(json["event"], "failed");
+    assert_eq!(json["filePath"], "data/failed/failed_20250125T093000Z_000000000007.json");
+    assert_eq!(json["lastError"], "HTTP 503 Service Unavailable");
+    assert_eq!(json["firstAttempt"], "2025-01-18T12:05:30Z");
+    assert_eq!(json["retryCount"], 10);
+}
+
+#[test]
+fn only_the_owner_can_read_what_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("data/notices");
+    let notices = open(&root);
+    notices.announce(failed(1)).unwrap();
+    notices.begin("lane", held()).unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    for dir in [&root, &root.join(".inflight"), &root.join(".outages"), notices.outbox.own()] {
+        assert_eq!(mode(dir), 0o700, "{}", dir.display());
+        for name in own::names(dir).unwrap() {
+            let path = dir.join(name);
+            assert_eq!(mode(&path), if path.is_dir() { 0o700 } else { 0o600 }, "{}", path.display());
+        }
+    }
+}
+
+#[test]
+fn the_same_notice_twice_is_one_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let notices = open(dir.path());
+    notices.announce(failed(1)).unwrap();
+    notices.announce(failed(1)).unwrap();
+    notices.announce(failed(2)).unwrap();
+    assert_eq!(notices.waiting().unwrap(), 2);
+    assert_eq!(own::names(notices.outbox.own()).unwrap(), ["lock"], "nothing unfinished stays");
+}
+
+#[test]
+fn what_one_process_took_another_does_not_get_until_the_first_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (first, second) = (open(dir.path()), open(dir.path()));
+    (0..3).for_each(|number| first.announce(failed(number)).unwrap());
+    assert_eq!(taken(&first).0.count(), 3);
+    assert_eq!(taken(&second).0.count(), 0);
+    assert_eq!(second.waiting().unwrap(), 3, "they still count as waiting");
+    // A second look of the same process, as after a drain that was cancelled, finds them.
+    assert_eq!(taken(&first).0.count(), 3);
+    drop(first);
+    let (digest, files) = taken(&second);
+    assert_eq!(digest.count(), 3);
+    second.outbox.remove(&files).unwrap();
+    assert_eq!(second.waiting().unwrap(), 0);
+    assert_eq!(own::names(&dir.path().join(".inflight")).unwrap().len(), 1, "the dead leave nothing behind");
+}
+
+#[test]
+fn an_unfinished_file_of_a_dead_process_is_never_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let dead = dir.path().join(".inflight/4000000-1");
+    fs::create_dir_all(&dead).unwrap();
+    fs::write(dead.join("lock"), "").unwrap();
+    fs::write(dead.join(".half-notice_x.json"), "{\"at\":").unwrap();
+    let notices = open(dir.path());
+    assert_eq!(taken(&notices).0.count(), 0);
+    assert!(!dead.exists() && names(dir.path()).is_empty());
+}
+
+#[test]
+fn a_notice_that_cannot_be_read_is_told_of_and_set_aside() {
+    let dir = tempfile::tempdir().unwrap();
+    let notices = open(dir.path());
+    notices.announce(failed(1)).unwrap();
+    fs::write(dir.path().join("notice_20250101T000000Z_ffff.json"), "{\"at\":").unwrap();
+    let (digest, files) = taken(&notices);
+    assert_eq!((digest.count(), files.len()), (2, 1));
+    assert!(digest.message().subject.contains("1 unreadable notice"), "{:?}", digest.message());
+    assert_eq!(names(dir.path()), ["notice_20250101T000000Z_ffff.json.unreadable"]);
+}
+
+#[test]
+fn foreign_files_are_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("README"), "x").unwrap();
+    assert_eq!(taken(&open(dir.path())).0.count(), 0);
+    assert_eq!(names(dir.path()), ["README"]);
+}
+
+#[test]
+fn thousands_of_notices_are_one_message_that_counts_them_all() {
+    let mut digest = Digest::default();
+    for number in 0..5_000 {
+        let at = format!("2025-01-25T09:30:{:02}Z", number % 60);
+        digest.add(&Notice { at, event: failed(number) });
+    }
+    digest.add(&Notice { at: "2025-01-25T09:31:00Z".to_owned(), event: held() });
+    let message = digest.message();
+    assert_eq!(message.subject, "ichido: 1 lane held, 5000 batches failed");
+    assert!(
+        message.text.starts_with("From 2025-01-25T09:30:00Z to 2025-01-25T09:31:00Z\n"),
+        "{}",
+        message.text
+    );
+    assert!(message.text.contains("- and 4995 more: see: ichido failed list"), "{}", message.text);
+    for word in [
+        "filePath data/failed/failed_",
+        "lastError HTTP 503",
+        "firstAttempt 2025-01-18T12:05:30Z",
+        "retryCount 10",
+    ] {
+        assert!(message.text.contains(word), "{}", message.text);
+    }
+    assert!(message.text.len() < 4_000);
+}
+
+#[test]
+fn words_of_a_server_stay_on_their_line() {
+    let mut digest = Digest::default();
+    let reason = format!("a\r\nSubject: b\n{}", "x".repeat(10_000));
+    digest.add(&Notice { at: String::new(), event: Event::Held { lane: "l".to_owned(), reason } });
+    let text = digest.message().text;
+    assert!(text.contains("l: a  Subject: b x") && text.len() < 1_000, "{text}");
+}
+
+#[test]
+fn an_outage_is_announced_once_and_its_end_once_by_whichever_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let (first, second) = (open(dir.path()), open(dir.path()));
+    assert!(!first.end("lane").unwrap(), "no outage, no recovery");
+    assert!(first.begin("lane", held()).unwrap());
+    assert!(!first.begin("lane", held()).unwrap());
+    assert!(!second.begin("lane", held()).unwrap());
+    assert!(second.begin("other", held()).unwrap());
+    assert!(second.end("lane").unwrap());
+    assert!(!first.end("lane").unwrap());
+    let (digest, _) = taken(&first);
+    assert!(digest.message().subject.ends_with("1 recovery"), "{:?}", digest.message());
+    assert!(
+        digest
+            .message()
+            .text
+            .contains("lane: works again at 2025-01-25T09:30:00Z (since 2025-01-25T09:30:00Z)")
+    );
+    assert!(first.begin("lane", held()).unwrap(), "the next outage is a new one");
+}
+
+#[test]
+fn an_outage_that_lasts_is_announced_again_after_a_day() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), clock());
+    let notices = Notices::open(dir.path(), Vec::new(), clock.clone()).unwrap();
+    assert!(notices.begin("lane", held()).unwrap());
+    clock.advance(23 * 3_600_000);
+    assert!(!notices.begin("lane", held()).unwrap());
+    clock.advance(2 * 3_600_000);
+    assert!(notices.begin("lane", held()).unwrap());
+    notices.end("lane").unwrap();
+    assert!(taken(&notices).0.message().text.contains("(since 2025-01-25T09:30:00Z)"), "since the first");
+}
+
+#[test]
+fn a_process_that_dies_while_it_tells_of_a_recovery_leaves_it_to_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let notices = open(dir.path());
+    notices.begin("lane", held()).unwrap();
+    let [mark] = own::names(&dir.path().join(".outages")).unwrap().try_into().unwrap();
+    fs::rename(dir.path().join(".outages").join(&mark), notices.outbox.own().join(&mark)).unwrap();
+    drop(notices);
+    assert!(open(dir.path()).end("lane").unwrap());
+}
+
+#[tokio::test]
+async fn what_the_disk_does_not_take_is_sent_from_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let notices = open(dir.path());
+    fs::remove_dir_all(notices.outbox.own()).unwrap();
+    notices.announce(failed(1)).unwrap_err();
+    assert_eq!(notices.waiting().unwrap(), 0);
+    let drained = notices.drain(Duration::from_secs(5)).await;
+    assert_eq!(drained, Drained { sent: 1, waiting: 0, failed: false });
+    assert_eq!(notices.drain(Duration::from_secs(5)).await, Drained::default());
+}
+
+#[tokio::test]
+async fn an_outage_that_the_disk_does_not_take_is_told_of_once_and_so_is_its_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let notices = open(dir.path());
+    fs::remove_dir_all(notices.outbox.own()).unwrap();
+    let full = || Event::SpoolFull { reason: "No space left on device".to_owned() };
+    notices.begin("spool", full()).unwrap_err();
+    assert!(!notices.begin("spool", full()).unwrap());
+    assert_eq!(notices.drain(Duration::from_secs(5)).await.sent, 1);
+    notices.end("spool").unwrap_err();
+    assert!(!notices.end("spool").unwrap());
+    assert_eq!(notices.drain(Duration::from_secs(5)).await.sent, 1);
+}
+
+#[test]
+fn an_outbox_that_cannot_be_made_is_named() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let error = Notices::open(&file.path().join("notices"), Vec::new(), clock()).unwrap_err().to_string();
+    assert!(error.contains("cannot work in ") && error.contains("notices"), "{error}");
+}
+
+fn read(values: &[(&str, &str)], loopback: bool) -> Result<Settings, String> {
+    let get = |name: &str| {
+        Ok(values.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned()))
+    };
+    Settings::read(&get, loopback).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_wrong_setting_is_named_and_not_repeated() {
+    let mail = |url| [("SMTP_URL", url), ("NOTIFY_EMAIL_TO", "a@b.c"), ("NOTIFY_EMAIL_FROM", "d@e.f")];
+    let slack = |url| [("SLACK_WEBHOOK_URL", url)];
+    for (values, setting) in [
+        (&slack("http://hunter2.example/x")[..], "SLACK_WEBHOOK_URL must begin with https://"),
+        (&slack("https://u:hunter2@x/y"), "SLACK_WEBHOOK_URL must name a host, and no user"),
+        (&slack("hunter2"), "SLACK_WEBHOOK_URL is not a URL"),
+        (&mail("hunter2"), "SMTP_URL is not a URL"),
+        (&mail("http://u:hunter2@mail.example"), "SMTP_URL must begin with smtps://"),
+        (&mail("smtps://:hunter2@mail.example"), "SMTP_URL must have both a user and a password"),
+        (&mail("smtps://u:hunter2@mail.example?tls=opportunistic"), "SMTP_URL has more than"),
+        (&mail("smtps://u:%FFhunter2@mail.example"), "SMTP_URL has a password that is not UTF-8"),
+        (&mail("smtps:"), "SMTP_URL must name a host"),
+        (&mail("smtps://mail.example")[..2], "NOTIFY_EMAIL_FROM is missing"),
+        (&mail("smtps://mail.example")[..1], "NOTIFY_EMAIL_TO is missing"),
+        (&mail("smtps://mail.example")[1..], "SMTP_URL is missing"),
+        (
+            &[
+                ("SMTP_URL", "smtps://m"),
+                ("NOTIFY_EMAIL_TO", "a@b.c, hunter2"),
+                ("NOTIFY_EMAIL_FROM", "d@e.f"),
+            ],
+            "NOTIFY_EMAIL_TO is not an e-mail address",
+        ),
+    ] {
+        let error = read(values, false).unwrap_err();
+        assert!(error.starts_with(setting) && !error.contains("hunter2"), "{error}");
+    }
+}
+
+#[test]
+fn settings_say_how_the_mail_server_is_reached() {
+    use settings::Encryption;
+    let email = |url, loopback| {
+        let values =
+            [("SMTP_URL", url), ("NOTIFY_EMAIL_TO", "Ops <a@b.c>, g@h.i"), ("NOTIFY_EMAIL_FROM", "d@e.f")];
+        read(&values, loopback).unwrap().email.unwrap()
+    };
+    let told = |url, loopback| {
+        let email = email(url, loopback);
+        (email.host, email.port, email.encryption)
+    };
+    assert_eq!(told("smtps://mail.example", false), ("mail.example".to_owned(), 465, Encryption::Tls));
+    assert_eq!(
+        told("smtp://mail.example:2525?tls=required", false),
+        ("mail.example".to_owned(), 2525, Encryption::StartTls)
+    );
+    assert_eq!(told("smtp://127.0.0.1", false), ("127.0.0.1".to_owned(), 587, Encryption::StartTls));
+    assert_eq!(told("smtp://127.0.0.1", true), ("127.0.0.1".to_owned(), 587, Encryption::IfOffered));
+    assert_eq!(told("smtp://mail.example", true).2, Encryption::StartTls);
+    let login = email("smtps://ops%40example.com:p%40ss%2Fw%3Ard@mail.example", false);
+    assert!(!format!("{login:?}").contains("p@ss"), "{login:?}");
+    let (user, password) = login.login.unwrap();
+    assert_eq!(
+        (user.as_str(), secrecy::ExposeSecret::expose_secret(&password)),
+        ("ops@example.com", "p@ss/w:rd")
+    );
+    assert_eq!(login.to.len(), 2);
+}
+
+#[test]
+fn plain_http_to_slack_is_for_loopback_when_it_is_allowed() {
+    let slack = |url, loopback| read(&[("SLACK_WEBHOOK_URL", url)], loopback);
+    assert!(slack("http://127.0.0.1:1/x", false).is_err());
+    assert!(slack("http://127.0.0.1:1/x", true).unwrap().slack.is_some());
+    assert!(slack("http://hooks.example/x", true).is_err());
+    assert!(read(&[("SLACK_WEBHOOK_URL", " ")], false).unwrap().slack.is_none());
+}

@@ -1,0 +1,70 @@
+//! What an answer says of single records.
+//!
+//! Some receivers answer with `"results": [{"status": …}, …]`, one for each record in the order of the request, where
+//! a status is an HTTP status or a word. Words that are not known leave the answer's own status to decide.
+
+use serde::Deserialize;
+
+/// What became of one record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is there, now or before.
+    Arrived,
+    /// It may go better later.
+    Retry,
+    /// It is refused, in the receiver's words.
+    Refused(String),
+}
+
+#[derive(Deserialize)]
+struct Answered {
+    results: Vec<serde_json::Value>,
+}
+
+#[derive(Deserialize)]
+struct Problem {
+    #[serde(rename = "type")]
+    kind: String,
+}
+
+/// The fate of each record, if the answer has exactly one that is understood for each.
+pub(crate) fn of(body: &[u8], records: usize) -> Option<Vec<Fate>> {
+    let answered: Answered = serde_json::from_slice(body).ok()?;
+    if answered.results.len() != records {
+        return None;
+    }
+    answered.results.iter().map(fate).collect()
+}
+
+fn fate(result: &serde_json::Value) -> Option<Fate> {
+    let refused = || Fate::Refused(result.to_string());
+    match result.get("status")? {
+        serde_json::Value::Number(status) => Some(match status.as_u64()? {
+            200..=299 | 409 => Fate::Arrived,
+            408 | 425 | 429 | 500 | 502..=504 | 506..=599 => Fate::Retry,
+            _ => refused(),
+        }),
+        serde_json::Value::String(word) => match word.to_ascii_lowercase().as_str() {
+            "inserted" | "updated" | "unchanged" | "created" | "accepted" | "ok" | "success"
+            | "duplicate" | "conflict" => Some(Fate::Arrived),
+            "retry" | "throttled" | "unavailable" | "timeout" => Some(Fate::Retry),
+            "rejected" | "refused" | "invalid" | "failed" | "error" => Some(refused()),
+            _ => None,
+        },
+        serde_json::Value::Null
+        | serde_json::Value::Bool(_)
+        | serde_json::Value::Array(_)
+        | serde_json::Value::Object(_) => None,
+    }
+}
+
+/// Whether an answer that was cut off has results for single records.
+pub(crate) fn are_in(body: &[u8]) -> bool {
+    String::from_utf8_lossy(body).contains("\"results\"")
+}
+
+/// The last word of a problem's type, as in RFC 9457.
+pub(crate) fn problem_type(body: &[u8]) -> Option<String> {
+    let problem: Problem = serde_json::from_slice(body).ok()?;
+    problem.kind.rsplit(['/', '#', ':']).next().map(str::to_owned)
+}

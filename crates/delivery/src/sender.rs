@@ -1,0 +1,264 @@
+//! The sender: takes batches, and does not let go of one before it has arrived or lies where it can be seen.
+//!
+//! One request is under way at a time. A batch that waits for its next try stands in a queue by due time, and others
+//! go meanwhile: a poisoned batch holds nobody up. The number of such batches is bounded.
+
+mod attempt;
+mod endings;
+mod resend;
+mod split;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
+use ichido_core::{Clock, Entropy};
+use tokio_util::sync::CancellationToken;
+
+use crate::alarm::Alarm;
+use crate::batch::Batch;
+use crate::counters::Counters;
+use crate::lane::Lane;
+use crate::request::{Envelope, Request};
+use crate::settings::Settings;
+use crate::step::{Origin, Policy};
+use crate::store::{self, Held, Layout, Place, Store, Stored};
+use crate::transport::Transport;
+use crate::verdict::Conflict;
+use crate::window::Window;
+
+pub use resend::Pick;
+
+/// Batches that may wait for their next try at once.
+const MOST_WAITING: usize = 16;
+/// How long a request that is under way may go on after the process was asked to end.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Why a batch was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The disk refused.
+    #[error(transparent)]
+    Store(#[from] store::Error),
+    /// The process was asked to end.
+    #[error("stopped: what was accepted is in the spool")]
+    Stopped,
+}
+
+/// What the sender works with.
+#[derive(Debug)]
+pub struct Parts {
+    /// Where batches lie.
+    pub store: Store,
+    /// The way to the receiver.
+    pub transport: Transport,
+    /// Where people are told.
+    pub alarm: Arc<Alarm>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Chance.
+    pub entropy: Arc<dyn Entropy>,
+    /// Cancelled when the process is asked to end.
+    pub stop: CancellationToken,
+}
+
+/// Sends batches to one destination.
+#[derive(Debug)]
+pub struct Sender {
+    parts: Parts,
+    rules: Rules,
+    lane: Lane,
+    limiter: Option<DefaultDirectRateLimiter>,
+    waiting: BinaryHeap<Reverse<Waiting>>,
+    counters: Counters,
+    token_changes: u64,
+    turn: u64,
+}
+
+#[derive(Debug)]
+struct Rules {
+    policy: Policy,
+    conflict: Conflict,
+    envelope: Envelope,
+    gzip: bool,
+    retention: Duration,
+    window: Option<Window>,
+}
+
+/// A batch in this process's hands.
+#[derive(Debug)]
+struct Job {
+    /// Its file; none only if the disk was full.
+    held: Option<Held>,
+    stored: Stored,
+    request: Request,
+    origin: Origin,
+    retries: u32,
+    probe: bool,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    due: Duration,
+    turn: u64,
+    job: Job,
+}
+
+impl Sender {
+    /// A sender with nothing in its hands.
+    pub fn new(settings: &Settings, parts: Parts) -> Self {
+        let one = std::num::NonZeroU32::MIN;
+        let limiter = settings.rate.map(|rate| RateLimiter::direct(Quota::per_second(rate).allow_burst(one)));
+        let token_changes = parts.transport.token().changes();
+        Self {
+            rules: Rules {
+                policy: settings.policy,
+                conflict: settings.conflict,
+                envelope: settings.envelope.clone(),
+                gzip: settings.gzip,
+                retention: settings.retention,
+                window: settings.window.clone(),
+            },
+            parts,
+            lane: Lane::default(),
+            limiter,
+            waiting: BinaryHeap::new(),
+            counters: Counters::default(),
+            token_changes,
+            turn: 0,
+        }
+    }
+
+    /// What was done so far.
+    pub fn counters(&self) -> Counters {
+        let spool_size = self.layout().count(Place::Spool).unwrap_or_default();
+        Counters { spool_size, ..self.counters }
+    }
+
+    /// Why nothing goes, if a person must act.
+    pub fn held(&self) -> Option<&str> {
+        self.lane.held()
+    }
+
+    /// The directories.
+    pub fn layout(&self) -> &Layout {
+        self.parts.store.layout()
+    }
+
+    /// Where people are told.
+    pub fn alarm(&self) -> Arc<Alarm> {
+        self.parts.alarm.clone()
+    }
+
+    /// Accepts a batch: when this returns `Ok`, it is on disk or has arrived. Sends it as soon as its turn comes.
+    pub async fn send(&mut self, batch: Batch) -> Result<(), Error> {
+        self.make_way().await;
+        if self.parts.stop.is_cancelled() {
+            return Err(Error::Stopped);
+        }
+        let stored = Stored::fresh(batch, self.parts.clock.now());
+        let held = match self.parts.store.accept(&stored) {
+            Ok(held) => Some(held),
+            Err(error) if error.is_full() => {
+                tracing::error!(%error, "the disk is full: sending without a copy on disk");
+                self.parts.alarm.spool_full(&error.to_string());
+                None
+            }
+            Err(error) => {
+                if matches!(error, store::Error::Quota { .. }) {
+                    self.parts.alarm.spool_full(&error.to_string());
+                }
+                return Err(error.into());
+            }
+        };
+        let job = self.job(held, stored, Origin::Fresh);
+        self.attempt(job).await;
+        Ok(())
+    }
+
+    /// Keeps something that is no record in failed, with the place where it stood.
+    pub fn refuse_input(&mut self, text: &str, reason: &str) -> Result<(), Error> {
+        self.keep_broken(text, reason)
+    }
+
+    /// Waits until no batch is in this process's hands.
+    pub async fn finish(&mut self) {
+        while !self.waiting.is_empty() && !self.parts.stop.is_cancelled() {
+            self.run_due().await;
+            self.rest().await;
+        }
+        self.let_go();
+    }
+
+    /// Before another batch is taken: what is due goes first, and not too many may wait.
+    async fn make_way(&mut self) {
+        loop {
+            self.run_due().await;
+            if self.waiting.len() < MOST_WAITING || self.parts.stop.is_cancelled() {
+                return;
+            }
+            self.rest().await;
+        }
+    }
+
+    /// Tries every batch that is due.
+    async fn run_due(&mut self) {
+        while !self.parts.stop.is_cancelled()
+            && self.waiting.peek().is_some_and(|Reverse(next)| next.due <= self.parts.clock.steady())
+        {
+            if let Some(Reverse(Waiting { job, .. })) = self.waiting.pop() {
+                self.attempt(job).await;
+            }
+        }
+    }
+
+    /// Sleeps until the next batch is due, or the process is asked to end.
+    async fn rest(&self) {
+        if let Some(Reverse(next)) = self.waiting.peek() {
+            let pause = next.due.saturating_sub(self.parts.clock.steady());
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.parts.stop.cancelled() => {}
+            }
+        }
+    }
+
+    fn wait(&mut self, job: Job, pause: Duration) {
+        self.turn += 1;
+        let due = self.parts.clock.steady() + pause;
+        self.waiting.push(Reverse(Waiting { due, turn: self.turn, job }));
+    }
+
+    fn job(&self, held: Option<Held>, stored: Stored, origin: Origin) -> Job {
+        let request =
+            Request::new(&stored.batch, &self.rules.envelope, stored.first_attempt, self.rules.gzip);
+        Job { held, stored, request, origin, retries: 0, probe: false }
+    }
+
+    fn chance(&self) -> f64 {
+        let drawn = self.parts.entropy.draw();
+        f64::from(u32::from_le_bytes([drawn[0], drawn[1], drawn[2], drawn[3]])) / f64::from(u32::MAX)
+    }
+}
+
+impl PartialEq for Waiting {
+    fn eq(&self, other: &Self) -> bool {
+        (self.due, self.turn) == (other.due, other.turn)
+    }
+}
+
+impl Eq for Waiting {}
+
+impl PartialOrd for Waiting {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Waiting {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.due, self.turn).cmp(&(other.due, other.turn))
+    }
+}

@@ -1,0 +1,169 @@
+//! One try of a batch, and what follows from it.
+
+use crate::lane::Gate;
+use crate::step::{Next, Origin, Standing, step};
+use crate::verdict::{Exchange, Verdict, classify};
+
+use super::{GRACE, Job, Sender};
+
+/// What one request brought.
+pub(super) enum Tried {
+    /// An end to the exchange, and what it means.
+    Ended(Exchange, Verdict),
+    /// Nothing may go now.
+    Shut,
+    /// The process is asked to end.
+    Stopped,
+}
+
+impl Sender {
+    /// Tries a batch once, and does what follows.
+    pub(super) async fn attempt(&mut self, mut job: Job) {
+        let (exchange, verdict) = match self.request(&mut job).await {
+            Tried::Ended(exchange, verdict) => (exchange, verdict),
+            Tried::Shut | Tried::Stopped => return self.keep(job),
+        };
+        let standing = Standing {
+            origin: job.origin,
+            retries: job.retries,
+            records: job.stored.batch.records().len(),
+            probe: job.probe,
+        };
+        let now = self.parts.clock.now();
+        let next = step(verdict, &standing, &self.rules.policy, now, self.chance());
+        self.follow(job, &exchange, next).await;
+    }
+
+    pub(super) async fn follow(&mut self, mut job: Job, exchange: &Exchange, next: Next) {
+        match next {
+            Next::Done { duplicate } => self.arrived(job, exchange, duplicate),
+            Next::Again(pause) => {
+                self.log_error(&job, exchange, Some(pause));
+                job.retries += 1;
+                self.wait(job, pause);
+            }
+            Next::Spool { retry_count, not_before } => {
+                self.log_error(&job, exchange, None);
+                self.gave_up(&job);
+                let error = self.words(exchange);
+                job.stored.note(self.parts.clock.now(), &error);
+                job.stored.retry_count = retry_count;
+                job.stored.not_before = not_before;
+                self.park(job);
+            }
+            Next::Exhausted { retry_count } => {
+                self.log_error(&job, exchange, None);
+                self.gave_up(&job);
+                let error = self.words(exchange);
+                job.stored.note(self.parts.clock.now(), &error);
+                job.stored.retry_count = retry_count;
+                self.fail(job);
+            }
+            Next::Refused => {
+                self.log_error(&job, exchange, None);
+                self.lane_works();
+                let error = self.words(exchange);
+                job.stored.note(self.parts.clock.now(), &error);
+                self.fail(job);
+            }
+            Next::Hold => {
+                self.log_error(&job, exchange, None);
+                self.hold(exchange);
+                let error = self.words(exchange);
+                job.stored.note(self.parts.clock.now(), &error);
+                self.counters.send_total += 1;
+                self.counters.send_failed += 1;
+                self.keep(job);
+            }
+            Next::Split => {
+                self.lane_works();
+                // Boxed: the parts of a batch are sent by the same functions.
+                Box::pin(self.split(job, exchange)).await;
+            }
+            Next::Sort(fates) => {
+                self.lane_works();
+                self.sort(job, exchange, &fates);
+            }
+        }
+    }
+
+    /// Makes one request, if the lane lets it through.
+    pub(super) async fn request(&mut self, job: &mut Job) -> Tried {
+        self.notice_new_token();
+        job.probe = match self.lane.gate(self.parts.clock.steady()) {
+            Gate::Open => false,
+            Gate::Probe => true,
+            Gate::Shut => return Tried::Shut,
+        };
+        let stop = self.parts.stop.clone();
+        if let Some(limiter) = &self.limiter {
+            tokio::select! {
+                () = limiter.until_ready() => {}
+                () = stop.cancelled() => return Tried::Stopped,
+            }
+        }
+        if job.retries > 0 {
+            self.counters.retries += 1;
+            metrics::counter!("ichido_delivery_retries_total").increment(1);
+        }
+        let started = self.parts.clock.steady();
+        let post = self.parts.transport.post(&job.request);
+        tokio::pin!(post);
+        let exchange = tokio::select! {
+            exchange = &mut post => exchange,
+            // What is under way may still end well; beyond that it may have arrived, and the receiver will know it.
+            () = stop.cancelled() => match tokio::time::timeout(GRACE, post).await {
+                Ok(exchange) => exchange,
+                Err(_) => return Tried::Stopped,
+            },
+        };
+        let took = self.parts.clock.steady().saturating_sub(started);
+        metrics::histogram!("ichido_delivery_request_seconds").record(took.as_secs_f64());
+        let records = job.stored.batch.records().len();
+        let verdict = classify(&exchange, records, self.rules.conflict, self.parts.clock.now());
+        Tried::Ended(exchange, verdict)
+    }
+
+    /// A lane that is held for a token is worth another look when there is a new one.
+    pub(super) fn notice_new_token(&mut self) {
+        let changes = self.parts.transport.token().changes();
+        if changes != self.token_changes {
+            self.token_changes = changes;
+            self.lane.look_again();
+        }
+    }
+
+    /// A batch failed all its tries of this pass.
+    fn gave_up(&mut self, job: &Job) {
+        self.counters.send_total += 1;
+        self.counters.send_failed += 1;
+        if self.lane.exhausted(self.parts.clock.steady()) {
+            tracing::warn!(
+                origin = match job.origin {
+                    Origin::Fresh => "fresh",
+                    Origin::Spool { .. } => "spool",
+                },
+                "several batches in a row failed: the rest waits until the receiver answers again"
+            );
+        }
+    }
+
+    /// The receiver answered sensibly.
+    pub(super) fn lane_works(&mut self) {
+        self.lane.succeeded();
+        self.parts.alarm.lane_works();
+    }
+
+    fn hold(&mut self, exchange: &Exchange) {
+        let reason = self.words(exchange);
+        self.hold_for(&reason);
+    }
+
+    pub(super) fn hold_for(&mut self, reason: &str) {
+        let steady = self.parts.clock.steady();
+        if self.lane.hold(reason, steady) {
+            tracing::error!(reason, "the lane is held: nothing is sent until someone acts");
+            self.parts.alarm.held(reason);
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Where a batch goes when a try is over: nowhere, because it has arrived; to the spool; to failed.
+
+use std::time::Duration;
+
+use crate::alarm::Why;
+use crate::batch::Batch;
+use crate::record::Record;
+use crate::step::Origin;
+use crate::store::{self, Held, Stored, iso};
+use crate::verdict::Exchange;
+
+use super::{Error, Job, Sender};
+
+impl Sender {
+    pub(super) fn arrived(&mut self, job: Job, exchange: &Exchange, duplicate: bool) {
+        let key = job.stored.batch.key();
+        let (response, status) = (self.response(exchange), exchange.status());
+        let retry_count = job.retries;
+        match duplicate {
+            true => tracing::warn!(
+                duplicate,
+                batchIdempotencyKey = key,
+                status,
+                response,
+                "duplicate data detected"
+            ),
+            false => tracing::info!(
+                success = true,
+                retryCount = retry_count,
+                batchIdempotencyKey = key,
+                status,
+                response,
+                "delivered"
+            ),
+        }
+        self.count_arrived(&job, duplicate);
+        self.lane_works();
+        if let Some(held) = &job.held
+            && let Err(error) = self.parts.store.remove(held)
+        {
+            // It will be sent again, and the receiver will say that it knows it.
+            tracing::error!(%error, "a batch has arrived, but its file could not be removed");
+        }
+    }
+
+    fn count_arrived(&mut self, job: &Job, duplicate: bool) {
+        let counters = &mut self.counters;
+        counters.send_total += 1;
+        counters.send_success += 1;
+        counters.send_duplicate += u64::from(duplicate);
+        counters.retry_success += u64::from(job.retries > 0);
+        counters.records_delivered += job.stored.batch.records().len() as u64;
+        if let Origin::Spool { .. } = job.origin {
+            counters.spool_resend_success += 1;
+        }
+        let age = self.parts.clock.now().ms_since(job.stored.first_attempt);
+        let word = if duplicate { "duplicate" } else { "delivered" };
+        metrics::counter!("ichido_delivery_batches_total", "outcome" => word).increment(1);
+        metrics::histogram!("ichido_delivery_age_seconds").record(Duration::from_millis(age).as_secs_f64());
+    }
+
+    /// Puts a batch into the spool with its new state.
+    pub(super) fn park(&mut self, mut job: Job) {
+        if self.is_expired(&job) {
+            job.stored.note(self.parts.clock.now(), "kept longer than SPOOL_RETENTION_DAYS");
+            return self.fail_for(Why::Expired, job);
+        }
+        let Some(mut held) = self.held_of(&mut job) else { return };
+        let stored = &job.stored;
+        let parked = self.parts.store.park(&mut held, stored).or_else(|error| {
+            tracing::error!(%error, "the state of a batch could not be written; it waits in its old state");
+            self.parts.store.put_back(&held)
+        });
+        let spool_retry = match job.origin {
+            Origin::Fresh => None,
+            Origin::Spool { .. } => Some(stored.retry_count),
+        };
+        match parked {
+            Ok(path) => {
+                tracing::warn!(
+                    spoolSaved = true,
+                    spoolPath = %path.display(),
+                    spoolRetry = spool_retry,
+                    batchIdempotencyKey = stored.batch.key(),
+                    retryCount = stored.retry_count,
+                    "kept in the spool"
+                );
+                if job.origin == Origin::Fresh {
+                    self.counters.spool_saved += 1;
+                    metrics::counter!("ichido_delivery_spool_saved_total").increment(1);
+                }
+            }
+            // It is in our own directory, from which the next process takes it.
+            Err(error) => tracing::error!(%error, "a batch could not be put into the spool"),
+        }
+    }
+
+    /// Puts a batch into the spool without charging it for anything.
+    pub(super) fn keep(&mut self, job: Job) {
+        match (job.origin, &job.held) {
+            (Origin::Spool { .. }, Some(held))
+                if job.stored.last_error.is_none() || self.parts.stop.is_cancelled() =>
+            {
+                if let Err(error) = self.parts.store.put_back(held) {
+                    tracing::error!(%error, "a batch could not be put back into the spool");
+                }
+            }
+            _ => self.park(job),
+        }
+    }
+
+    /// Moves a batch to failed. The notice is written first: after a crash in between, the next pass does it again.
+    pub(super) fn fail(&mut self, job: Job) {
+        self.fail_for(Why::Failed, job);
+    }
+
+    fn fail_for(&mut self, why: Why, mut job: Job) {
+        let Some(mut held) = self.held_of(&mut job) else { return };
+        let now = self.parts.clock.now();
+        let stored = &job.stored;
+        if let Err(error) = self.parts.store.update(&mut held, stored) {
+            tracing::error!(%error, "the last state of a batch could not be written");
+        }
+        self.move_to_failed(why, &held, stored, now);
+    }
+
+    fn move_to_failed(&mut self, why: Why, held: &Held, stored: &Stored, now: ichido_core::Timestamp) {
+        let key = stored.batch.key();
+        let path = self.parts.store.failed_name(key, now, held.is_packed());
+        if self.parts.alarm.failed(why, &path, stored).is_err() {
+            // Nobody would hear of it: it stays in the spool, and the next pass tries to move it again.
+            if let Err(error) = self.parts.store.put_back(held) {
+                tracing::error!(%error, "a batch could not be put back into the spool");
+            }
+            return;
+        }
+        match self.parts.store.fail(held, key, now) {
+            Ok(path) => {
+                tracing::error!(
+                    movedToFailed = true,
+                    notificationSent = true,
+                    path = %path.display(),
+                    batchIdempotencyKey = key,
+                    retryCount = stored.retry_count,
+                    firstAttempt = iso(stored.first_attempt),
+                    lastError = stored.last_error.as_deref(),
+                    "moved to failed"
+                );
+                self.counters.failed_moved += 1;
+                metrics::counter!("ichido_delivery_failed_total").increment(1);
+            }
+            Err(error) => tracing::error!(%error, "a batch could not be moved to failed"),
+        }
+    }
+
+    /// A file that cannot be read: to failed as it is, with the reason.
+    pub(super) fn fail_unreadable(&mut self, held: &Held, reason: &str) {
+        let record = Record::parse("{}").ok();
+        let key = self.parts.store.named_key(held).to_owned();
+        let batch = Batch::stored(key, record.into_iter().collect());
+        let mut stored = Stored::fresh(batch, self.parts.store.named_time(held));
+        stored.last_error = Some(reason.to_owned());
+        self.move_to_failed(Why::Failed, held, &stored, self.parts.clock.now());
+    }
+
+    /// Keeps what is no record in failed: as a record that holds its text.
+    pub(super) fn keep_broken(&mut self, text: &str, reason: &str) -> Result<(), Error> {
+        let wrapped = serde_json::json!({ "unreadable": text, "reason": reason }).to_string();
+        let Ok(record) = Record::parse(&wrapped) else { return Ok(()) };
+        let now = self.parts.clock.now();
+        let mut stored = Stored::fresh(Batch::new(vec![record]), now);
+        stored.note(now, reason);
+        let held = self.parts.store.accept(&stored)?;
+        self.move_to_failed(Why::Failed, &held, &stored, now);
+        Ok(())
+    }
+
+    /// The file of a batch; written now if the disk was full before.
+    fn held_of(&mut self, job: &mut Job) -> Option<Held> {
+        if let Some(held) = job.held.take() {
+            return Some(held);
+        }
+        match self.parts.store.accept(&job.stored) {
+            Ok(held) => Some(held),
+            Err(error) => {
+                tracing::error!(
+                    %error,
+                    batchIdempotencyKey = job.stored.batch.key(),
+                    records = job.stored.batch.records().len(),
+                    "a batch was neither delivered nor written down: send it again"
+                );
+                self.counters.lost += 1;
+                None
+            }
+        }
+    }
+
+    fn is_expired(&self, job: &Job) -> bool {
+        let age = self.parts.clock.now().ms_since(job.stored.first_attempt);
+        matches!(job.origin, Origin::Spool { .. })
+            && !self.parts.stop.is_cancelled()
+            && Duration::from_millis(age) > self.rules.retention
+    }
+
+    /// Gives everything back that waits for its next try.
+    pub(super) fn let_go(&mut self) {
+        while let Some(std::cmp::Reverse(waiting)) = self.waiting.pop() {
+            self.keep(waiting.job);
+        }
+    }
+
+    pub(super) fn log_error(&self, job: &Job, exchange: &Exchange, pause: Option<Duration>) {
+        tracing::error!(
+            errorKind = exchange.error_kind(),
+            error = self.words(exchange),
+            status = exchange.status(),
+            retryCount = job.retries,
+            nextBackoff = pause.map(|pause| pause.as_secs_f64()),
+            maxRetriesReached = pause.is_none().then_some(job.retries >= self.rules.policy.max_retries),
+            batchIdempotencyKey = job.stored.batch.key(),
+            response = self.response(exchange),
+            "not delivered"
+        );
+    }
+
+    fn response(&self, exchange: &Exchange) -> Option<String> {
+        match exchange {
+            Exchange::Answered(answer) => Some(self.parts.transport.token().mask().bytes(&answer.body)),
+            Exchange::Failed(_) => None,
+        }
+    }
+
+    /// What went wrong, with the receiver's words, without secrets.
+    pub(super) fn words(&self, exchange: &Exchange) -> String {
+        let mask = self.parts.transport.token().mask();
+        let short = mask.text(&exchange.short());
+        match exchange {
+            Exchange::Answered(answer) if matches!(answer.status, 400..=499) && !answer.body.is_empty() => {
+                format!("{short}: {}", mask.bytes(&answer.body))
+            }
+            Exchange::Answered(_) | Exchange::Failed(_) => short,
+        }
+    }
+
+    /// Writes the parts of a batch, and only then removes the whole. `None`: the disk refused, and the whole remains.
+    pub(super) fn divide(
+        &self,
+        whole: &Stored,
+        held: Option<&Held>,
+        parts: Vec<Batch>,
+    ) -> Option<Vec<(Option<Held>, Stored)>> {
+        let mut written = Vec::new();
+        for batch in parts {
+            let stored = whole.with(batch);
+            match self.parts.store.accept(&stored) {
+                Ok(part) => written.push((Some(part), stored)),
+                // Without a copy on disk from the beginning, none is owed to the parts.
+                Err(_) if held.is_none() => written.push((None, stored)),
+                Err(error) => {
+                    tracing::error!(%error, "a batch could not be divided");
+                    for (part, _) in &written {
+                        part.iter().for_each(|part| drop(self.parts.store.remove(part)));
+                    }
+                    return None;
+                }
+            }
+        }
+        if let Some(held) = held {
+            drop(self.parts.store.remove(held).inspect_err(|error: &store::Error| {
+                tracing::error!(%error, "a batch was divided, but its file could not be removed");
+            }));
+        }
+        Some(written)
+    }
+}

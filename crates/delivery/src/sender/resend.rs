@@ -1,0 +1,141 @@
+//! A pass over what waits: oldest first.
+
+use std::io;
+
+use crate::lane::Gate;
+use crate::step::Origin;
+use crate::store::{self, Listed, Place};
+
+use super::{Error, Sender};
+
+/// Names that are looked at in one reading of the directory. Memory is bounded by it, not by the spool.
+const AT_ONCE: usize = 10_000;
+
+/// Which batches are tried.
+#[derive(Clone, Debug)]
+pub struct Pick {
+    /// Where they lie.
+    pub place: Place,
+    /// Only batches whose key begins so.
+    pub keys: Vec<String>,
+    /// Whatever `notBefore` or the lane says.
+    pub force: bool,
+}
+
+impl Pick {
+    /// Everything in the spool that is due.
+    pub fn due() -> Self {
+        Self { place: Place::Spool, keys: Vec::new(), force: false }
+    }
+
+    /// Whether a file may be meant, by its name.
+    pub fn may_mean(&self, listed: &Listed) -> bool {
+        let name = listed.name.key.as_str();
+        self.keys.is_empty()
+            || self.keys.iter().any(|key| key.starts_with(name) || name.starts_with(key.as_str()))
+    }
+
+    /// Whether a batch is meant, by its key.
+    pub fn means(&self, key: &str) -> bool {
+        self.keys.is_empty() || self.keys.iter().any(|asked| key.starts_with(asked.as_str()))
+    }
+}
+
+impl Sender {
+    /// Tries every batch that is meant and due, once with its retries. Says how many were taken.
+    pub async fn resend(&mut self, pick: &Pick) -> Result<u64, Error> {
+        let adopted = self.parts.store.adopt()?;
+        if adopted > 0 {
+            tracing::warn!(adopted, "batches of a process that ended were taken back into the spool");
+        }
+        let now = self.parts.clock.now();
+        if let Some(window) = self.rules.window.as_ref().filter(|window| !pick.force && !window.contains(now))
+        {
+            tracing::info!(window = window.text(), "outside the hours for sending again: what waits stays");
+            return Ok(0);
+        }
+        let (mut after, mut taken) = (None::<Listed>, 0);
+        loop {
+            let some = self.layout().oldest(pick.place, after.as_ref(), AT_ONCE)?;
+            let Some(last) = some.last().cloned() else { return Ok(taken) };
+            for listed in some.iter().filter(|listed| pick.may_mean(listed)) {
+                self.make_way().await;
+                if self.parts.stop.is_cancelled() {
+                    return Err(Error::Stopped);
+                }
+                self.notice_new_token();
+                if pick.force {
+                    self.lane.look_again();
+                }
+                // Nothing may go: what lies in the spool lies well.
+                if self.lane.gate(self.parts.clock.steady()) == Gate::Shut {
+                    self.notice_shut();
+                    return Ok(taken);
+                }
+                taken += u64::from(self.resend_one(pick, listed).await?);
+            }
+            after = Some(last);
+        }
+    }
+
+    fn is_meant_in_failed(&self, pick: &Pick, listed: &Listed) -> Result<bool, Error> {
+        match self.layout().read(Place::Failed, listed) {
+            Ok(Ok(stored)) => Ok(pick.means(stored.batch.key())),
+            Ok(Err(corrupt)) => {
+                tracing::warn!(file = listed.file, %corrupt, "left in failed");
+                Ok(false)
+            }
+            // Another was quicker.
+            Err(store::Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn notice_shut(&self) {
+        tracing::warn!(held = self.lane.held(), "the pass over the spool ends here: nothing goes for now");
+    }
+
+    async fn resend_one(&mut self, pick: &Pick, listed: &Listed) -> Result<bool, Error> {
+        let now = self.parts.clock.now();
+        let early =
+            |until: Option<ichido_core::Timestamp>| !pick.force && until.is_some_and(|until| until > now);
+        if early(self.layout().not_before(listed)) {
+            return Ok(false);
+        }
+        // What lies in failed is not moved before it is known to be meant.
+        if pick.place == Place::Failed && !self.is_meant_in_failed(pick, listed)? {
+            return Ok(false);
+        }
+        let Some(held) = self.parts.store.take(pick.place, listed)? else { return Ok(false) };
+        let mut stored = match self.parts.store.read(&held)? {
+            Ok(stored) => stored,
+            Err(corrupt) => {
+                self.fail_unreadable(&held, &corrupt.to_string());
+                return Ok(false);
+            }
+        };
+        if early(stored.not_before) || !pick.means(stored.batch.key()) {
+            self.parts.store.put_back(&held)?;
+            return Ok(false);
+        }
+        if pick.place == Place::Failed {
+            // An operator's word: it gets all its passes again, and keeps its history.
+            stored.note(now, "taken out of failed to be sent again");
+            stored.retry_count = 0;
+        }
+        stored.not_before = None;
+        let origin = Origin::Spool { retry_count: stored.retry_count };
+        let job = self.job(Some(held), stored, origin);
+        // A crash between the last count and the move to failed leaves it here.
+        if pick.place == Place::Spool
+            && !pick.force
+            && job.stored.retry_count >= self.rules.policy.max_spool_retries
+        {
+            self.fail(job);
+            return Ok(true);
+        }
+        self.counters.spool_resend_attempts += 1;
+        self.attempt(job).await;
+        Ok(true)
+    }
+}

@@ -1,0 +1,235 @@
+//! Settings of the sender, from the environment, checked before anything starts.
+//!
+//! An error names the setting and echoes no value: it may be a secret.
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use secrecy::SecretString;
+
+use crate::cron::Cron;
+use crate::endpoint::Endpoint;
+use crate::request::Envelope;
+use crate::step::Policy;
+use crate::store;
+use crate::token::Source;
+use crate::transport;
+use crate::verdict::Conflict;
+use crate::window::Window;
+
+/// Everything the sender must know.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where batches lie.
+    pub data_dir: PathBuf,
+    /// How requests are made.
+    pub transport: transport::Options,
+    /// Where the token comes from.
+    pub token: Source,
+    /// When to try again.
+    pub policy: Policy,
+    /// Records in a batch.
+    pub batch_size: usize,
+    /// Requests in a second.
+    pub rate: Option<NonZeroU32>,
+    /// How batches are kept.
+    pub store: store::Options,
+    /// Days after which a batch in the spool moves to failed.
+    pub retention: Duration,
+    /// When a process that stays sends again what waits; each minute without it.
+    pub cron: Option<Cron>,
+    /// The hours in which what waits is sent again.
+    pub window: Option<Window>,
+    /// What a 409 is about.
+    pub conflict: Conflict,
+    /// How records are wrapped.
+    pub envelope: Envelope,
+    /// Whether bodies are packed.
+    pub gzip: bool,
+    /// Whether URLs may be plain HTTP on loopback.
+    pub allow_http_loopback: bool,
+}
+
+/// A setting that is missing or wrong.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Error(pub String);
+
+/// Where settings come from: `Err` if a value is there and is not text.
+pub type Get<'a> = &'a dyn Fn(&str) -> Result<Option<String>, String>;
+
+/// `DATA_DIR`, which is all that looking needs.
+pub fn data_dir(get: Get<'_>) -> Result<PathBuf, Error> {
+    Ok(PathBuf::from(text(get, "DATA_DIR")?.unwrap_or_else(|| "data".to_owned())))
+}
+
+impl Settings {
+    /// Reads and checks all settings.
+    pub fn read(get: Get<'_>) -> Result<Self, Error> {
+        let allow_http_loopback = flag(get, "EXTERNAL_API_ALLOW_HTTP_LOOPBACK")?;
+        let endpoint = text(get, "EXTERNAL_API_ENDPOINT")?
+            .ok_or_else(|| Error("EXTERNAL_API_ENDPOINT is not set".to_owned()))?;
+        let endpoint =
+            Endpoint::parse("EXTERNAL_API_ENDPOINT", &endpoint, allow_http_loopback).map_err(Error)?;
+        let day = 86_400;
+        Ok(Self {
+            data_dir: data_dir(get)?,
+            transport: transport::Options {
+                endpoint,
+                timeout: Duration::from_millis(number(get, "EXTERNAL_API_TIMEOUT_MS", 30_000, 1, 3_600_000)?),
+                user_agent: text(get, "EXTERNAL_API_USER_AGENT")?.unwrap_or_else(|| {
+                    format!("dify-usage-exporter/1.0.0 ichido/{}", env!("CARGO_PKG_VERSION"))
+                }),
+                ca_file: text(get, "EXTERNAL_API_CA_FILE")?.map(PathBuf::from),
+            },
+            token: token(get)?,
+            policy: Policy {
+                max_retries: small(get, "MAX_RETRIES", 3, 0, 20)?,
+                backoff: Duration::from_millis(number(get, "RETRY_BACKOFF_MS", 1_000, 1, 600_000)?),
+                jitter: flag(get, "RETRY_JITTER")?,
+                max_spool_retries: small(get, "MAX_SPOOL_RETRIES", 10, 1, 1_000_000)?,
+            },
+            batch_size: usize::try_from(number(get, "BATCH_SIZE", 100, 1, 10_000)?).unwrap_or(100),
+            rate: NonZeroU32::new(small(get, "SEND_RATE_PER_SECOND", 0, 0, 1_000_000)?),
+            store: store::Options {
+                gzip: flag(get, "SPOOL_GZIP")?,
+                max_bytes: Some(number(get, "SPOOL_MAX_BYTES", 0, 0, u64::MAX)?).filter(|most| *most > 0),
+            },
+            retention: Duration::from_secs(number(get, "SPOOL_RETENTION_DAYS", 7, 1, 36_500)? * day),
+            cron: text(get, "RESEND_CRON")?.map(|text| Cron::parse(&text)).transpose().map_err(Error)?,
+            window: text(get, "RESEND_WINDOW")?
+                .map(|text| Window::parse(&text))
+                .transpose()
+                .map_err(Error)?,
+            conflict: conflict(get)?,
+            envelope: envelope(get)?,
+            gzip: flag(get, "EXTERNAL_API_GZIP")?,
+            allow_http_loopback,
+        })
+    }
+}
+
+fn token(get: Get<'_>) -> Result<Source, Error> {
+    match (text(get, "EXTERNAL_API_TOKEN")?, text(get, "EXTERNAL_API_TOKEN_FILE")?) {
+        (Some(_), Some(_)) => Err(Error(
+            "EXTERNAL_API_TOKEN and EXTERNAL_API_TOKEN_FILE are both set; one is enough".to_owned(),
+        )),
+        (Some(token), None) => Ok(Source::Value(SecretString::from(token))),
+        (None, Some(path)) => Ok(Source::File(PathBuf::from(path))),
+        (None, None) => Err(Error("EXTERNAL_API_TOKEN is not set (nor EXTERNAL_API_TOKEN_FILE)".to_owned())),
+    }
+}
+
+fn conflict(get: Get<'_>) -> Result<Conflict, Error> {
+    match text(get, "EXTERNAL_API_CONFLICT")?.as_deref() {
+        None | Some("batch") => Ok(Conflict::Batch),
+        Some("record") => Ok(Conflict::Record),
+        Some(_) => Err(Error("EXTERNAL_API_CONFLICT must be batch or record".to_owned())),
+    }
+}
+
+fn envelope(get: Get<'_>) -> Result<Envelope, Error> {
+    match text(get, "EXTERNAL_API_ENVELOPE")?.as_deref() {
+        None | Some("plain") => Ok(Envelope::Plain),
+        Some("api_meter") => {
+            let tenant = text(get, "EXTERNAL_API_TENANT_ID")?.ok_or_else(|| {
+                Error("EXTERNAL_API_TENANT_ID is not set; the envelope api_meter needs it".to_owned())
+            })?;
+            Ok(Envelope::ApiMeter { tenant })
+        }
+        Some(_) => Err(Error("EXTERNAL_API_ENVELOPE must be plain or api_meter".to_owned())),
+    }
+}
+
+/// A value that is set; one that is set to nothing is not.
+fn text(get: Get<'_>, name: &str) -> Result<Option<String>, Error> {
+    Ok(get(name).map_err(Error)?.filter(|value| !value.trim().is_empty()))
+}
+
+fn flag(get: Get<'_>, name: &str) -> Result<bool, Error> {
+    match text(get, name)?.map(|value| value.trim().to_ascii_lowercase()).as_deref() {
+        None | Some("0" | "false" | "off" | "no") => Ok(false),
+        Some("1" | "true" | "on" | "yes") => Ok(true),
+        Some(_) => Err(Error(format!("{name} must be on or off"))),
+    }
+}
+
+fn number(get: Get<'_>, name: &str, default: u64, least: u64, most: u64) -> Result<u64, Error> {
+    let Some(value) = text(get, name)? else { return Ok(default) };
+    let value: u64 = value.trim().parse().map_err(|_| Error(format!("{name} is not a whole number")))?;
+    match (least..=most).contains(&value) {
+        true => Ok(value),
+        false => Err(Error(format!("{name} is {value}; it must be between {least} and {most}"))),
+    }
+}
+
+fn small(get: Get<'_>, name: &str, default: u32, least: u32, most: u32) -> Result<u32, Error> {
+    let value = number(get, name, default.into(), least.into(), most.into())?;
+    Ok(u32::try_from(value).unwrap_or(default))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    fn read(changes: &[(&str, &str)]) -> Result<Settings, String> {
+        let mut values = HashMap::from([
+            ("EXTERNAL_API_ENDPOINT", "https://api.example/usage"),
+            ("EXTERNAL_API_TOKEN", "hunter2"),
+        ]);
+        values.extend(changes.iter().copied());
+        Settings::read(&|name| Ok(values.get(name).map(|value| (*value).to_owned())))
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_documentation() {
+        let settings = read(&[]).unwrap();
+        assert_eq!(settings.data_dir, PathBuf::from("data"));
+        assert_eq!(settings.transport.timeout, Duration::from_secs(30));
+        assert!(settings.transport.user_agent.starts_with("dify-usage-exporter/1.0.0 ichido/"));
+        assert_eq!(settings.policy, Policy::default());
+        assert_eq!((settings.batch_size, settings.rate), (100, None));
+        assert_eq!(settings.store, store::Options::default());
+        assert_eq!(settings.retention, Duration::from_secs(7 * 86_400));
+        assert_eq!(
+            (settings.conflict, settings.envelope, settings.gzip),
+            (Conflict::Batch, Envelope::Plain, false)
+        );
+    }
+
+    #[test]
+    fn each_wrong_setting_is_named_and_not_echoed() {
+        for (name, value) in [
+            ("EXTERNAL_API_ENDPOINT", "http://hunter2"),
+            ("EXTERNAL_API_ENDPOINT", ""),
+            ("EXTERNAL_API_TOKEN", ""),
+            ("EXTERNAL_API_TOKEN_FILE", "hunter2"),
+            ("EXTERNAL_API_TIMEOUT_MS", "hunter2"),
+            ("EXTERNAL_API_TIMEOUT_MS", "0"),
+            ("MAX_RETRIES", "-1"),
+            ("MAX_SPOOL_RETRIES", "0"),
+            ("RETRY_BACKOFF_MS", "1.5"),
+            ("RETRY_JITTER", "hunter2"),
+            ("BATCH_SIZE", "0"),
+            ("SEND_RATE_PER_SECOND", "many"),
+            ("SPOOL_GZIP", "maybe"),
+            ("SPOOL_MAX_BYTES", "1GB"),
+            ("SPOOL_RETENTION_DAYS", "0"),
+            ("RESEND_CRON", "hunter2"),
+            ("RESEND_WINDOW", "hunter2"),
+            ("EXTERNAL_API_CONFLICT", "hunter2"),
+            ("EXTERNAL_API_ENVELOPE", "hunter2"),
+            ("EXTERNAL_API_GZIP", "hunter2"),
+        ] {
+            let error = read(&[(name, value)]).unwrap_err();
+            assert!(
+                error.contains(name) && !error.contains("hunter2") && !error.contains('\n'),
+                "{name}: {error}"
+            );
+        }
+    }
+}

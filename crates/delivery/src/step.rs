@@ -1,0 +1,143 @@
+//! What happens next to a batch.
+//!
+//! Pure: a verdict, where the batch stands, the rules, the time and a chance go in; the next step comes out. The
+//! sender only does what is said here.
+
+use std::time::Duration;
+
+use ichido_core::Timestamp;
+
+use crate::results::Fate;
+use crate::verdict::Verdict;
+
+/// The longest that a process waits for a receiver that asked for it. Longer waits are kept in the spool.
+pub const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// The rules of trying again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Repetitions after the first try of a pass.
+    pub max_retries: u32,
+    /// The first pause; each further one is twice as long.
+    pub backoff: Duration,
+    /// Whether pauses are stretched by chance, so that many senders do not come back at once.
+    pub jitter: bool,
+    /// Passes over a spooled batch before it moves to failed.
+    pub max_spool_retries: u32,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self { max_retries: 3, backoff: Duration::from_secs(1), jitter: false, max_spool_retries: 10 }
+    }
+}
+
+impl Policy {
+    /// The pause before repetition `retries + 1`. `chance` is between 0 and 1.
+    pub fn pause(&self, retries: u32, chance: f64) -> Duration {
+        let plain = self.backoff.saturating_mul(1u32.checked_shl(retries).unwrap_or(u32::MAX));
+        match self.jitter {
+            // Never shorter than what is documented.
+            true => plain.saturating_add(plain.mul_f64(chance.clamp(0.0, 1.0) / 2.0)),
+            false => plain,
+        }
+    }
+}
+
+/// Where a batch comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// It was just accepted.
+    Fresh,
+    /// It lay in the spool, after so many passes that failed.
+    Spool {
+        /// How many.
+        retry_count: u32,
+    },
+}
+
+/// Where a batch stands in its pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Where it comes from.
+    pub origin: Origin,
+    /// Repetitions made in this pass.
+    pub retries: u32,
+    /// How many records it has.
+    pub records: usize,
+    /// The lane sends this one batch to see whether the receiver is back: it is not charged for the answer.
+    pub probe: bool,
+}
+
+/// What happens next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// It has arrived: forget it.
+    Done {
+        /// It had arrived before.
+        duplicate: bool,
+    },
+    /// Try again after a pause.
+    Again(Duration),
+    /// Keep it for the next pass.
+    Spool {
+        /// What the file says from now on.
+        retry_count: u32,
+        /// Not before this moment.
+        not_before: Option<Timestamp>,
+    },
+    /// No pass is left: an operator must look.
+    Exhausted {
+        /// What the file says from now on.
+        retry_count: u32,
+    },
+    /// The receiver refuses this very record.
+    Refused,
+    /// Pause the lane; keep the batch as it is.
+    Hold,
+    /// Find the part that is refused.
+    Split,
+    /// Treat each record by its fate.
+    Sort(Vec<Fate>),
+}
+
+/// What happens next to a batch with this verdict.
+pub fn step(verdict: Verdict, standing: &Standing, policy: &Policy, now: Timestamp, chance: f64) -> Next {
+    match verdict {
+        Verdict::Delivered { duplicate } => Next::Done { duplicate },
+        Verdict::Mixed(fates) => Next::Sort(fates),
+        Verdict::Hold => Next::Hold,
+        Verdict::Split if standing.records > 1 => Next::Split,
+        Verdict::Split => Next::Refused,
+        Verdict::Retry { not_before } => again(not_before, standing, policy, now, chance),
+    }
+}
+
+fn again(
+    not_before: Option<Timestamp>,
+    standing: &Standing,
+    policy: &Policy,
+    now: Timestamp,
+    chance: f64,
+) -> Next {
+    let wait = match not_before {
+        Some(moment) => Duration::from_millis(moment.ms_since(now)),
+        None => policy.pause(standing.retries, chance),
+    };
+    let is_asked_too_long = not_before.is_some() && wait > LONGEST_WAIT;
+    if standing.retries < policy.max_retries && !is_asked_too_long && !standing.probe {
+        return Next::Again(wait);
+    }
+    let retry_count = match standing.origin {
+        Origin::Fresh => return Next::Spool { retry_count: 0, not_before },
+        Origin::Spool { retry_count } if standing.probe => return Next::Spool { retry_count, not_before },
+        Origin::Spool { retry_count } => retry_count.saturating_add(1),
+    };
+    match retry_count >= policy.max_spool_retries {
+        true => Next::Exhausted { retry_count },
+        false => Next::Spool { retry_count, not_before },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,172 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const NOW: Timestamp = Timestamp(1_700_000_000_000);
+const RETRY: Verdict = Verdict::Retry { not_before: None };
+
+fn fresh(retries: u32) -> Standing {
+    Standing { origin: Origin::Fresh, retries, records: 3, probe: false }
+}
+
+fn spooled(retry_count: u32, retries: u32) -> Standing {
+    Standing { origin: Origin::Spool { retry_count }, ..fresh(retries) }
+}
+
+fn next(verdict: Verdict, standing: Standing) -> Next {
+    step(verdict, &standing, &Policy::default(), NOW, 0.0)
+}
+
+fn asked(ms: u64) -> Verdict {
+    Verdict::Retry { not_before: Some(NOW + ms) }
+}
+
+#[test]
+fn pauses_are_one_two_and_four_seconds_and_then_comes_the_spool() {
+    for (retries, seconds) in [(0, 1), (1, 2), (2, 4)] {
+        assert_eq!(next(RETRY, fresh(retries)), Next::Again(Duration::from_secs(seconds)));
+    }
+    assert_eq!(next(RETRY, fresh(3)), Next::Spool { retry_count: 0, not_before: None });
+}
+
+#[test]
+fn a_pass_over_a_spooled_batch_is_charged_once() {
+    assert_eq!(next(RETRY, spooled(4, 0)), Next::Again(Duration::from_secs(1)));
+    assert_eq!(next(RETRY, spooled(4, 3)), Next::Spool { retry_count: 5, not_before: None });
+    assert_eq!(next(RETRY, spooled(9, 3)), Next::Exhausted { retry_count: 10 });
+}
+
+#[test]
+fn a_probe_is_one_request_and_is_not_charged() {
+    let probe = |origin| Standing { origin, probe: true, ..fresh(0) };
+    let kept = |retry_count| Next::Spool { retry_count, not_before: None };
+    assert_eq!(next(RETRY, probe(Origin::Fresh)), kept(0));
+    assert_eq!(next(RETRY, probe(Origin::Spool { retry_count: 9 })), kept(9));
+}
+
+#[test]
+fn a_receiver_that_names_a_time_is_obeyed() {
+    assert_eq!(next(asked(7_000), fresh(0)), Next::Again(Duration::from_secs(7)));
+    assert_eq!(next(asked(0), fresh(0)), Next::Again(Duration::ZERO));
+    assert_eq!(next(asked(60_000), fresh(0)), Next::Again(LONGEST_WAIT));
+    // Longer than a process should wait: the spool remembers.
+    let kept = |retry_count| Next::Spool { retry_count, not_before: Some(NOW + 3_600_000) };
+    assert_eq!(next(asked(3_600_000), fresh(0)), kept(0));
+    assert_eq!(next(asked(3_600_000), spooled(2, 0)), kept(3));
+}
+
+#[test]
+fn a_moment_that_is_over_is_now() {
+    let verdict = Verdict::Retry { not_before: Some(Timestamp(5)) };
+    assert_eq!(next(verdict, fresh(0)), Next::Again(Duration::ZERO));
+}
+
+#[test]
+fn a_refused_record_stands_alone_before_it_is_given_up() {
+    assert_eq!(next(Verdict::Split, fresh(0)), Next::Split);
+    assert_eq!(next(Verdict::Split, Standing { records: 1, ..fresh(0) }), Next::Refused);
+}
+
+#[test]
+fn jitter_only_lengthens() {
+    let policy = Policy { jitter: true, ..Policy::default() };
+    assert_eq!(policy.pause(2, 0.0), Duration::from_secs(4));
+    assert_eq!(policy.pause(2, 1.0), Duration::from_secs(6));
+    assert_eq!(Policy { backoff: Duration::MAX, ..policy }.pause(40, 1.0), Duration::MAX);
+}
+
+/// A whole life of a batch, as plain as the seed tells it.
+#[derive(Debug, PartialEq)]
+enum End {
+    Done,
+    Failed,
+    Waiting(u32),
+    Held,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Says {
+    Ok,
+    Again,
+    No,
+}
+
+/// The model: count requests and passes by hand.
+fn model(script: &[Says], max_retries: u32, max_spool_retries: u32) -> (End, usize) {
+    let mut said = script.iter();
+    let (mut passes, mut requests) = (0u32, 0);
+    loop {
+        for _ in 0..=max_retries {
+            let Some(says) = said.next() else { return (End::Waiting(passes.saturating_sub(1)), requests) };
+            requests += 1;
+            match says {
+                Says::Ok => return (End::Done, requests),
+                Says::No => return (End::Held, requests),
+                Says::Again => {}
+            }
+        }
+        passes += 1;
+        if passes > 1 && passes > max_spool_retries {
+            return (End::Failed, requests);
+        }
+    }
+}
+
+fn ours(script: &[Says], policy: &Policy) -> (End, usize) {
+    let mut standing = fresh(0);
+    let mut requests = 0;
+    let count = |standing: &Standing| match standing.origin {
+        Origin::Fresh => 0,
+        Origin::Spool { retry_count } => retry_count,
+    };
+    for says in script {
+        requests += 1;
+        let verdict = match says {
+            Says::Ok => Verdict::Delivered { duplicate: false },
+            Says::Again => RETRY,
+            Says::No => Verdict::Hold,
+        };
+        match step(verdict, &standing, policy, NOW, 0.5) {
+            Next::Done { .. } => return (End::Done, requests),
+            Next::Again(pause) => {
+                assert!(pause >= policy.pause(standing.retries, 0.0));
+                standing.retries += 1;
+            }
+            Next::Spool { retry_count, .. } => standing = spooled(retry_count, 0),
+            Next::Exhausted { retry_count } => {
+                assert_eq!(retry_count, policy.max_spool_retries.max(1));
+                return (End::Failed, requests);
+            }
+            Next::Hold => return (End::Held, requests),
+            other @ (Next::Refused | Next::Split | Next::Sort(_)) => panic!("{other:?}"),
+        }
+    }
+    (End::Waiting(count(&standing)), requests)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(10_000))]
+
+    #[test]
+    fn the_life_of_a_batch_is_that_of_the_model(
+        script in prop::collection::vec(prop_oneof![1 => Just(Says::Ok), 12 => Just(Says::Again), 1 => Just(Says::No)], 0..60),
+        max_retries in 0u32..5,
+        max_spool_retries in 1u32..6,
+        jitter: bool,
+    ) {
+        let policy = Policy { max_retries, max_spool_retries, jitter, ..Policy::default() };
+        prop_assert_eq!(ours(&script, &policy), model(&script, max_retries, max_spool_retries));
+    }
+
+    #[test]
+    fn nothing_is_charged_twice_and_counts_never_go_down(retry_count in 0u32..20, retries in 0u32..6, probe: bool, wait in prop::option::of(0u64..200_000)) {
+        let standing = Standing { probe, ..spooled(retry_count, retries) };
+        let verdict = Verdict::Retry { not_before: wait.map(|ms| NOW + ms) };
+        match step(verdict, &standing, &Policy::default(), NOW, 0.3) {
+            Next::Spool { retry_count: after, .. } => prop_assert!(after == retry_count + u32::from(!probe)),
+            Next::Exhausted { retry_count: after } => prop_assert!(after == retry_count + 1 && after >= 10),
+            Next::Again(pause) => prop_assert!(pause <= LONGEST_WAIT && !probe && retries < 3),
+            other @ (Next::Done { .. } | Next::Refused | Next::Hold | Next::Split | Next::Sort(_)) => prop_assert!(false, "{:?}", other),
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! The file of a batch.
+//!
+//! ```json
+//! {"batchIdempotencyKey":"a3f2e1b9c4d5…","firstAttempt":"2025-01-18T12:05:30Z","retryCount":0,
+//!  "notBefore":"…","lastError":"HTTP 503 Service Unavailable","attempts":[{"at":"…","error":"…"}],"format":1,
+//!  "records":[…],"checksum":"sha256:…"}
+//! ```
+//!
+//! The seed's fields and ours. Fields that we do not know are kept as they are. Records are kept byte for byte. The
+//! checksum is the last field and covers every byte before the comma that precedes it. A file with neither `format` nor
+//! `checksum` (the seed's plain form, or one that a person has edited and taken both out of) is read all the same. The
+//! token is never here.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io::{Read, Write};
+
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use ichido_core::Timestamp;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
+
+use super::name::{iso, parse_iso};
+use crate::batch::Batch;
+use crate::record::Record;
+
+/// The largest file that is read, packed or not.
+pub const MOST_BYTES: u64 = 64 << 20;
+/// The version that we write. Files of a later one are refused, not misread.
+const FORMAT: u64 = 1;
+/// Attempts that are remembered; the oldest go first.
+const MOST_ATTEMPTS: usize = 40;
+const CHECKSUM: &str = ",\"checksum\":\"sha256:";
+
+/// A batch with its history.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    /// The batch.
+    pub batch: Batch,
+    /// When it was first tried.
+    pub first_attempt: Timestamp,
+    /// Passes over it that failed.
+    pub retry_count: u32,
+    /// The last error, masked.
+    pub last_error: Option<String>,
+    /// The receiver asked to be left alone until then.
+    pub not_before: Option<Timestamp>,
+    /// What happened so far, oldest first.
+    pub attempts: Vec<Attempt>,
+    /// Fields that we do not know, in their order.
+    pub unknown: Vec<(String, Box<RawValue>)>,
+}
+
+/// One pass, or one event in the life of a batch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// When.
+    pub at: String,
+    /// What went wrong, in the receiver's words where it had any.
+    pub error: String,
+}
+
+/// Why a file cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("corrupt: {0}")]
+pub struct Corrupt(pub String);
+
+impl Stored {
+    /// A batch that was just accepted.
+    pub fn fresh(batch: Batch, now: Timestamp) -> Self {
+        Self {
+            batch,
+            first_attempt: now,
+            retry_count: 0,
+            last_error: None,
+            not_before: None,
+            attempts: Vec::new(),
+            unknown: Vec::new(),
+        }
+    }
+
+    /// A part of this batch, with the same history.
+    pub fn with(&self, batch: Batch) -> Self {
+        Self { batch, ..self.clone() }
+    }
+
+    /// Remembers what went wrong.
+    pub fn note(&mut self, now: Timestamp, error: &str) {
+        self.last_error = Some(error.to_owned());
+        self.attempts.push(Attempt { at: iso(now), error: error.to_owned() });
+        let excess = self.attempts.len().saturating_sub(MOST_ATTEMPTS);
+        self.attempts.drain(..excess);
+    }
+
+    /// The bytes of the file.
+    pub fn encode(&self, gzip: bool) -> Vec<u8> {
+        let mut text = String::with_capacity(
+            512 + self.batch.records().iter().map(|record| record.json().len() + 1).sum::<usize>(),
+        );
+        text.push('{');
+        field(&mut text, "batchIdempotencyKey", &quoted(self.batch.key()));
+        field(&mut text, "firstAttempt", &quoted(&iso(self.first_attempt)));
+        field(&mut text, "retryCount", &self.retry_count.to_string());
+        if let Some(at) = self.not_before {
+            field(&mut text, "notBefore", &quoted(&iso(at)));
+        }
+        field(&mut text, "lastError", &self.last_error.as_deref().map_or("null".to_owned(), quoted));
+        if !self.attempts.is_empty() {
+            field(&mut text, "attempts", &serde_json::to_string(&self.attempts).unwrap_or_default());
+        }
+        field(&mut text, "format", &FORMAT.to_string());
+        for (name, value) in &self.unknown {
+            field(&mut text, name, value.get());
+        }
+        text.push_str(",\"records\":[");
+        for (place, record) in self.batch.records().iter().enumerate() {
+            if place > 0 {
+                text.push(',');
+            }
+            text.push_str(record.json());
+        }
+        text.push(']');
+        let sum = hex::encode(Sha256::digest(&text));
+        text.push_str(CHECKSUM);
+        text.push_str(&sum);
+        text.push_str("\"}\n");
+        if gzip { pack(text.as_bytes()) } else { text.into_bytes() }
+    }
+
+    /// Reads a file. `fallback` is the first attempt if the file names none.
+    pub fn decode(bytes: &[u8], gzip: bool, fallback: Timestamp) -> Result<Self, Corrupt> {
+        let unpacked = if gzip { Cow::Owned(unpack(bytes)?) } else { Cow::Borrowed(bytes) };
+        if unpacked.is_empty() {
+            return Err(corrupt("the file is empty"));
+        }
+        let text = std::str::from_utf8(&unpacked).map_err(|_| corrupt("not UTF-8"))?;
+        let Fields(fields) = serde_json::from_str(text).map_err(|error| {
+            // The words of the parser, without the place: they quote nothing of the data.
+            corrupt(&format!("no valid JSON object (line {}, column {})", error.line(), error.column()))
+        })?;
+        check_sum(text, &fields)?;
+        Self::from_fields(fields, fallback)
+    }
+
+    fn from_fields(fields: Vec<(Cow<'_, str>, &RawValue)>, fallback: Timestamp) -> Result<Self, Corrupt> {
+        let (mut key, mut records) = (None, None);
+        let mut stored = Self::fresh(Batch::stored(String::new(), Vec::new()), fallback);
+        for (name, value) in fields {
+            let wrong = || corrupt(&format!("{name} is not what it should be"));
+            let time = || parse_iso(&read::<String>(value).ok_or_else(wrong)?).ok_or_else(wrong);
+            match name.as_ref() {
+                "batchIdempotencyKey" => key = Some(read::<String>(value).ok_or_else(wrong)?),
+                "records" => records = Some(read::<Vec<Box<RawValue>>>(value).ok_or_else(wrong)?),
+                "firstAttempt" => stored.first_attempt = time()?,
+                "retryCount" => stored.retry_count = read(value).ok_or_else(wrong)?,
+                "lastError" => stored.last_error = read::<Option<String>>(value).ok_or_else(wrong)?,
+                "notBefore" if value.get() == "null" => {}
+                "notBefore" => stored.not_before = Some(time()?),
+                "attempts" => stored.attempts = read(value).ok_or_else(wrong)?,
+                "format" => match read::<u64>(value) {
+                    Some(FORMAT) => {}
+                    _ => return Err(corrupt("written by another version (format)")),
+                },
+                "checksum" => {}
+                _ => stored.unknown.push((name.into_owned(), value.to_owned())),
+            }
+        }
+        let records = records.ok_or_else(|| corrupt("there are no records"))?;
+        let records: Result<Vec<Record>, _> = records.into_iter().map(Record::new).collect();
+        let records = records.map_err(|_| corrupt("a record is no JSON object"))?;
+        if records.is_empty() {
+            return Err(corrupt("there are no records"));
+        }
+        stored.batch = match key.filter(|key| !key.is_empty()) {
+            Some(key) => Batch::stored(key, records),
+            None => Batch::new(records),
+        };
+        Ok(stored)
+    }
+}
+
+/// How long a file waits, from its beginning alone: a batch that is not due is not worth reading.
+pub(super) fn peek_not_before(head: &[u8]) -> Option<Timestamp> {
+    let head = String::from_utf8_lossy(head);
+    let before_records = head.split("\"records\"").next()?;
+    let value = before_records.split_once("\"notBefore\":\"")?.1;
+    parse_iso(value.split_once('"')?.0)
+}
+
+fn check_sum(text: &str, fields: &[(Cow<'_, str>, &RawValue)]) -> Result<(), Corrupt> {
+    if !fields.iter().any(|(name, _)| name == "checksum" || name == "format") {
+        return Ok(());
+    }
+    let wrong = || {
+        corrupt("the checksum does not match; take format and checksum out if the file was edited on purpose")
+    };
+    let (covered, sum) = text.trim_end().rsplit_once(CHECKSUM).ok_or_else(wrong)?;
+    let sum = sum.strip_suffix("\"}").ok_or_else(wrong)?;
+    (hex::encode(Sha256::digest(covered)) == sum).then_some(()).ok_or_else(wrong)
+}
+
+fn corrupt(why: &str) -> Corrupt {
+    Corrupt(why.to_owned())
+}
+
+fn read<'a, T: Deserialize<'a>>(value: &'a RawValue) -> Option<T> {
+    serde_json::from_str(value.get()).ok()
+}
+
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+fn field(text: &mut String, name: &str, value: &str) {
+    if text.len() > 1 {
+        text.push(',');
+    }
+    text.push_str(&quoted(name));
+    text.push(':');
+    text.push_str(value);
+}
+
+/// Packs bytes; the same bytes give the same.
+pub(crate) fn pack(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 4), Compression::new(6));
+    // Writing to memory does not fail.
+    let _ = encoder.write_all(bytes);
+    encoder.finish().unwrap_or_default()
+}
+
+fn unpack(bytes: &[u8]) -> Result<Vec<u8>, Corrupt> {
+    let mut unpacked = Vec::new();
+    let limited = GzDecoder::new(bytes).take(MOST_BYTES + 1).read_to_end(&mut unpacked);
+    limited.map_err(|_| corrupt("no valid gzip"))?;
+    match unpacked.len() as u64 > MOST_BYTES {
+        true => Err(corrupt(&format!("larger than {MOST_BYTES} bytes when unpacked"))),
+        false => Ok(unpacked),
+    }
+}
+
+/// The fields of an object, in their order.
+struct Fields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+impl<'de> Deserialize<'de> for Fields<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct InOrder;
+        impl<'de> Visitor<'de> for InOrder {
+            type Value = Fields<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut fields = Vec::new();
+                while let Some((name, value)) = map.next_entry::<String, &RawValue>()? {
+                    fields.push((Cow::Owned(name), value));
+                }
+                Ok(Fields(fields))
+            }
+        }
+        deserializer.deserialize_map(InOrder)
+    }
+}
+
+#[cfg(test)]
+mod tests;

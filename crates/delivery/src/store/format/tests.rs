@@ -1,0 +1,110 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const THEN: Timestamp = Timestamp(1_737_201_930_000);
+
+fn record(text: &str) -> Record {
+    Record::parse(text).unwrap()
+}
+
+fn stored() -> Stored {
+    let batch = Batch::new(vec![record(r#"{"source_event_id":"a", "n":1.50}"#), record(r#"{"x":"é\/"}"#)]);
+    let mut stored = Stored::fresh(batch, THEN);
+    stored.note(THEN + 7_000, "HTTP 503 Service Unavailable");
+    stored
+}
+
+fn decode(bytes: &[u8]) -> Result<Stored, Corrupt> {
+    Stored::decode(bytes, false, Timestamp(0))
+}
+
+fn sealed(text: &str) -> String {
+    format!("{text}{CHECKSUM}{}\"}}\n", hex::encode(Sha256::digest(text)))
+}
+
+#[test]
+fn a_file_has_the_fields_of_the_seed() {
+    let value: serde_json::Value = serde_json::from_slice(&stored().encode(false)).unwrap();
+    assert_eq!(value["batchIdempotencyKey"].as_str().unwrap().len(), 64);
+    assert_eq!(value["firstAttempt"], "2025-01-18T12:05:30Z");
+    assert_eq!(value["retryCount"], 0);
+    assert_eq!(value["lastError"], "HTTP 503 Service Unavailable");
+    assert_eq!(value["records"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_file_in_the_seeds_plain_form_is_read_and_keeps_its_key_and_its_unknown_fields() {
+    let plain = r#"{
+        "batchIdempotencyKey": "a3f2e1b9c4d5", "records": [{"a": 1.0}],
+        "firstAttempt": "2025-01-18T12:05:30Z", "retryCount": 4, "lastError": "HTTP 503 Service Unavailable",
+        "operator": {"note":  "keep"}
+    }"#;
+    let read = decode(plain.as_bytes()).unwrap();
+    assert_eq!((read.batch.key(), read.retry_count, read.first_attempt), ("a3f2e1b9c4d5", 4, THEN));
+    let text = String::from_utf8(read.encode(false)).unwrap();
+    assert!(text.contains(r#""operator":{"note":  "keep"}"#) && text.contains(r#"[{"a": 1.0}]"#), "{text}");
+    assert_eq!(decode(text.as_bytes()).unwrap().batch.key(), "a3f2e1b9c4d5");
+}
+
+#[test]
+fn what_is_written_is_read_again_packed_or_not() {
+    let mut before = stored();
+    before.not_before = Some(THEN + 99_000);
+    before.retry_count = 3;
+    for gzip in [false, true] {
+        let after = Stored::decode(&before.encode(gzip), gzip, Timestamp(0)).unwrap();
+        assert_eq!(after.encode(false), before.encode(false));
+    }
+}
+
+#[test]
+fn every_kind_of_damage_is_named() {
+    let good = stored().encode(false);
+    let reason = |bytes: &[u8]| decode(bytes).unwrap_err().to_string();
+    assert_eq!(reason(b""), "corrupt: the file is empty");
+    assert_eq!(reason(b"{\"records\":\xff[]}"), "corrupt: not UTF-8");
+    assert!(reason(&good[..good.len() / 2]).contains("no valid JSON object"));
+    let flipped = String::from_utf8(good.clone()).unwrap().replace("1.50", "1.60");
+    assert!(reason(flipped.as_bytes()).contains("checksum"));
+    let other = String::from_utf8(good).unwrap().replace("\"retryCount\":0", "\"retryCount\":9");
+    assert!(reason(other.as_bytes()).contains("checksum"));
+    assert!(reason(br#"{"batchIdempotencyKey":"k"}"#).contains("no records"));
+    assert!(reason(br#"{"records":[1]}"#).contains("no JSON object"));
+    assert!(reason(br#"{"records":[{}],"retryCount":-1}"#).contains("retryCount"));
+    assert!(reason(br#"{"records":[{}],"firstAttempt":"soon"}"#).contains("firstAttempt"));
+    let of_later = sealed(r#"{"records":[{}],"format":2"#);
+    assert!(reason(of_later.as_bytes()).contains("another version"));
+    assert!(Stored::decode(b"x", true, THEN).unwrap_err().to_string().contains("gzip"));
+}
+
+#[test]
+fn the_history_is_bounded() {
+    let mut stored = stored();
+    for pass in 0..100 {
+        stored.note(THEN, &format!("error {pass}"));
+    }
+    assert_eq!(stored.attempts.len(), MOST_ATTEMPTS);
+    assert_eq!(stored.attempts.last().unwrap().error, "error 99");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(3_000))]
+
+    #[test]
+    fn no_damage_goes_unseen_and_none_makes_it_panic(at in 0usize..4_000, to: u8, cut: bool) {
+        let good = stored().encode(false);
+        let at = at % good.len();
+        let mut bad = good.clone();
+        if cut { bad.truncate(at) } else { bad[at] = to }
+        if let Ok(read) = decode(&bad) {
+            // What is read in spite of it means the same.
+            prop_assert_eq!(read.encode(false), good);
+        }
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic(bytes: Vec<u8>, gzip: bool) {
+        let _ = Stored::decode(&bytes, gzip, Timestamp(0));
+    }
+}

@@ -1,0 +1,60 @@
+//! Looks at every file, and names what is not as it should be. Nothing is changed.
+
+use serde::Serialize;
+
+use super::layout::{Layout, Place};
+use super::{Error, disk};
+
+/// Something that is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// The file.
+    pub path: String,
+    /// `foreign`, `corrupt` or `left`.
+    pub kind: &'static str,
+    /// What is wrong.
+    pub detail: String,
+}
+
+/// Looks at every file of both places. `see` is called for each finding; the number of sound files is returned.
+pub fn fsck(layout: &Layout, mut see: impl FnMut(Finding)) -> Result<u64, Error> {
+    let mut sound = 0;
+    for place in [Place::Spool, Place::Failed] {
+        let dir = layout.dir(place);
+        for file in layout.foreign(place)? {
+            let detail = match file.starts_with(disk::HALF) {
+                true => "an unfinished file; nobody was told that it was accepted",
+                false => "not a file of the spool; it is left alone",
+            };
+            see(Finding {
+                path: dir.join(file).display().to_string(),
+                kind: "foreign",
+                detail: detail.to_owned(),
+            });
+        }
+        let mut after = None;
+        loop {
+            let some = layout.oldest(place, after.as_ref(), 1_000)?;
+            let Some(last) = some.last().cloned() else { break };
+            for listed in &some {
+                match layout.read(place, listed) {
+                    Ok(Ok(_)) => sound += 1,
+                    Ok(Err(corrupt)) => see(Finding {
+                        path: dir.join(&listed.file).display().to_string(),
+                        kind: "corrupt",
+                        detail: corrupt.0,
+                    }),
+                    // Taken by a process that is sending it.
+                    Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
+                    Err(error) => see(Finding {
+                        path: dir.join(&listed.file).display().to_string(),
+                        kind: "corrupt",
+                        detail: error.to_string(),
+                    }),
+                }
+            }
+            after = Some(last);
+        }
+    }
+    Ok(sound)
+}

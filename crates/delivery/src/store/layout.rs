@@ -1,0 +1,178 @@
+//! Where batches lie, for whoever only looks.
+//!
+//! ```text
+//! data/spool/spool_….json             waits
+//! data/spool/.inflight/<pid>-<start>/ is being sent by that process, which holds the file `lock` in it
+//! data/failed/failed_….json           needs a person
+//! ```
+
+use std::fs;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use ichido_core::Timestamp;
+
+use super::format::{Corrupt, MOST_BYTES, Stored, peek_not_before};
+use super::name::{Name, parse_iso};
+use super::{Error, disk};
+
+/// The key, the first attempt, the count and `notBefore` are within this.
+const HEAD_BYTES: usize = 512;
+
+/// Which place a batch lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// It waits for the next pass.
+    Spool,
+    /// It needs a person.
+    Failed,
+}
+
+impl Place {
+    /// The first word of the files' names.
+    pub fn word(self) -> &'static str {
+        match self {
+            Place::Spool => "spool",
+            Place::Failed => "failed",
+        }
+    }
+}
+
+/// The directories below `DATA_DIR`.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    root: PathBuf,
+}
+
+/// A file of ours, by its name alone.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Listed {
+    /// What its name says; files are ordered by it, oldest first.
+    pub name: Name,
+    /// Its name.
+    pub file: String,
+}
+
+impl Layout {
+    /// The layout below a directory. Nothing is created.
+    pub fn new(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+
+    /// `data`
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// `data/spool` or `data/failed`
+    pub fn dir(&self, place: Place) -> PathBuf {
+        self.root.join(place.word())
+    }
+
+    /// `data/spool/.inflight`
+    pub fn inflight(&self) -> PathBuf {
+        self.dir(Place::Spool).join(".inflight")
+    }
+
+    /// The oldest files after `after`, at most so many, oldest first. Memory is bounded by `most`, not by the directory.
+    pub fn oldest(&self, place: Place, after: Option<&Listed>, most: usize) -> Result<Vec<Listed>, Error> {
+        let mut found: std::collections::BinaryHeap<Listed> = std::collections::BinaryHeap::new();
+        self.each(place, |file| {
+            let Some(name) = Name::parse(place.word(), &file) else { return };
+            let listed = Listed { name, file };
+            if after.is_some_and(|after| listed <= *after) {
+                return;
+            }
+            if found.len() < most {
+                found.push(listed);
+            } else if found.peek().is_some_and(|newest| listed < *newest) {
+                found.pop();
+                found.push(listed);
+            }
+        })?;
+        Ok(found.into_sorted_vec())
+    }
+
+    /// How many files of ours there are, and how many bytes they have. Foreign files do not count.
+    pub fn size(&self, place: Place) -> Result<(u64, u64), Error> {
+        let (mut files, mut bytes) = (0, 0);
+        let dir = self.dir(place);
+        self.each(place, |file| {
+            if Name::parse(place.word(), &file).is_some() {
+                files += 1;
+                bytes += fs::symlink_metadata(dir.join(&file)).map_or(0, |metadata| metadata.size());
+            }
+        })?;
+        Ok((files, bytes))
+    }
+
+    /// How many files of ours there are.
+    pub fn count(&self, place: Place) -> Result<u64, Error> {
+        let mut files = 0;
+        self.each(place, |file| files += u64::from(Name::parse(place.word(), &file).is_some()))?;
+        Ok(files)
+    }
+
+    /// Files that are not ours.
+    pub fn foreign(&self, place: Place) -> Result<Vec<String>, Error> {
+        let mut foreign = Vec::new();
+        self.each(place, |file| {
+            if file != ".inflight" && Name::parse(place.word(), &file).is_none() {
+                foreign.push(file);
+            }
+        })?;
+        foreign.sort();
+        Ok(foreign)
+    }
+
+    fn each(&self, place: Place, mut see: impl FnMut(String)) -> Result<(), Error> {
+        let dir = self.dir(place);
+        let entries = match fs::read_dir(&dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            other => other.map_err(|error| Error::io("reading", &dir, error))?,
+        };
+        for entry in entries {
+            let entry = entry.map_err(|error| Error::io("reading", &dir, error))?;
+            see(entry.file_name().to_string_lossy().into_owned());
+        }
+        Ok(())
+    }
+
+    /// How long a batch in the spool waits, if its file says so where it is quick to see.
+    pub fn not_before(&self, listed: &Listed) -> Option<Timestamp> {
+        let mut head = [0; HEAD_BYTES];
+        let mut file = fs::File::open(self.dir(Place::Spool).join(&listed.file)).ok()?;
+        let read = file.read(&mut head).ok()?;
+        peek_not_before(&head[..read])
+    }
+
+    /// Reads a file.
+    pub fn read(&self, place: Place, listed: &Listed) -> Result<Result<Stored, Corrupt>, Error> {
+        read_file(&self.dir(place).join(&listed.file), &listed.name)
+    }
+}
+
+/// Reads the file of a batch. What is wrong with its content is `Corrupt`; what is wrong with the disk is an error.
+pub(super) fn read_file(path: &Path, name: &Name) -> Result<Result<Stored, Corrupt>, Error> {
+    match disk::read(path, MOST_BYTES) {
+        Ok(bytes) => Ok(Stored::decode(&bytes, name.gzip, named_time(name))),
+        Err(error) if matches!(error.kind(), io::ErrorKind::FileTooLarge | io::ErrorKind::InvalidInput) => {
+            Ok(Err(Corrupt(error.to_string())))
+        }
+        // A link that is not followed.
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
+            Ok(Err(Corrupt("not a regular file".to_owned())))
+        }
+        Err(error) => Err(Error::io("reading", path, error)),
+    }
+}
+
+/// The moment in a file's name.
+pub(super) fn named_time(name: &Name) -> Timestamp {
+    let at = &name.at;
+    let cut = |range: std::ops::Range<usize>| at.get(range).unwrap_or_default();
+    let iso =
+        format!("{}-{}-{}T{}:{}:{}Z", cut(0..4), cut(4..6), cut(6..8), cut(9..11), cut(11..13), cut(13..15));
+    parse_iso(&iso).unwrap_or_default()
+}

@@ -1,0 +1,116 @@
+//! Names of files: `spool_20250118T120530Z_a3f2e1b9c4d5.json`, with `_2` if that is taken, and `.gz` if it is packed.
+
+use ichido_core::Timestamp;
+
+/// What a file's name says.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Name {
+    /// The first attempt (spool), or the move (failed), to the second.
+    pub at: String,
+    /// The beginning of the batch key.
+    pub key: String,
+    /// Tells batches apart that have all else in common.
+    pub copy: u32,
+    /// Whether the file is packed.
+    pub gzip: bool,
+}
+
+impl Name {
+    /// The name of a batch.
+    pub fn new(at: Timestamp, key: &str, gzip: bool) -> Self {
+        let key = crate::batch::short(key);
+        Self { at: compact(at), key: if key.is_empty() { "none" } else { key }.to_owned(), copy: 1, gzip }
+    }
+
+    /// Reads a name with this first word; `None` is a file of someone else.
+    pub fn parse(word: &str, name: &str) -> Option<Self> {
+        let rest = name.strip_prefix(word)?.strip_prefix('_')?;
+        let (rest, gzip) = match rest.strip_suffix(".json.gz") {
+            Some(rest) => (rest, true),
+            None => (rest.strip_suffix(".json")?, false),
+        };
+        let mut parts = rest.split('_');
+        let (at, key, copy) = (parts.next()?, parts.next()?, parts.next());
+        let copy = copy.map_or(Some(1), |copy| copy.parse().ok())?;
+        let is_time = at.len() == 16 && at.ends_with('Z') && at.as_bytes()[8] == b'T';
+        let is_key = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        (parts.next().is_none() && is_time && is_key).then(|| Self {
+            at: at.to_owned(),
+            key: key.to_owned(),
+            copy,
+            gzip,
+        })
+    }
+
+    /// The name as text, with this first word.
+    pub fn text(&self, word: &str) -> String {
+        let copy = if self.copy > 1 { format!("_{}", self.copy) } else { String::new() };
+        let gz = if self.gzip { ".gz" } else { "" };
+        format!("{word}_{}_{}{copy}.json{gz}", self.at, self.key)
+    }
+}
+
+fn compact(at: Timestamp) -> String {
+    moment(at).strftime("%Y%m%dT%H%M%SZ").to_string()
+}
+
+/// A moment as it stands in files: ISO 8601 in UTC.
+pub fn iso(at: Timestamp) -> String {
+    let format = if at.0.is_multiple_of(1000) { "%Y-%m-%dT%H:%M:%SZ" } else { "%Y-%m-%dT%H:%M:%S%.3fZ" };
+    moment(at).strftime(format).to_string()
+}
+
+/// Reads a moment in ISO 8601, with any offset.
+pub fn parse_iso(text: &str) -> Option<Timestamp> {
+    let at: jiff::Timestamp = text.parse().ok()?;
+    u64::try_from(at.as_millisecond()).ok().map(Timestamp)
+}
+
+/// A moment that the calendar knows; beyond its end, its end.
+fn moment(at: Timestamp) -> jiff::Timestamp {
+    i64::try_from(at.0)
+        .ok()
+        .and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok())
+        .unwrap_or(jiff::Timestamp::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_seed() {
+        let at = parse_iso("2025-01-18T12:05:30Z").unwrap();
+        let name = Name::new(at, "a3f2e1b9c4d5aaaaaaaa", false);
+        assert_eq!(name.text("spool"), "spool_20250118T120530Z_a3f2e1b9c4d5.json");
+        assert_eq!(Name::parse("spool", "spool_20250118T120530Z_a3f2e1b9c4d5.json"), Some(name.clone()));
+        let other = Name { copy: 2, gzip: true, ..name };
+        assert_eq!(other.text("failed"), "failed_20250118T120530Z_a3f2e1b9c4d5_2.json.gz");
+        assert_eq!(Name::parse("failed", &other.text("failed")), Some(other));
+    }
+
+    #[test]
+    fn other_names_belong_to_others() {
+        for name in [
+            "notes.txt",
+            "spool_x_y.json",
+            ".half-spool_20250118T120530Z_a.json",
+            "spool_20250118T120530Z_.json",
+            "spool_20250118T120530Z_a.json.tmp",
+            "spool_20250118T120530Z_a_b.json",
+            "failed_20250118T120530Z_a.json",
+        ] {
+            assert_eq!(Name::parse("spool", name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn moments_come_back() {
+        for text in ["2025-01-18T12:05:30Z", "2025-01-18T12:05:30.125Z"] {
+            assert_eq!(iso(parse_iso(text).unwrap()), text);
+        }
+        assert_eq!(parse_iso("2025-01-18T21:05:30+09:00"), parse_iso("2025-01-18T12:05:30Z"));
+        assert_eq!(parse_iso("yesterday"), None);
+        assert!(iso(Timestamp(u64::MAX)).starts_with("9999-12-"));
+    }
+}

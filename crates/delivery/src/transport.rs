@@ -1,0 +1,199 @@
+//! One request over TLS, and what came of it.
+//!
+//! No redirects, no retries of its own, no proxy, no cookies. Connecting, sending and reading have one deadline
+//! together, and of the answer no more than 64 KB are read.
+
+use std::error::Error as StdError;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
+use reqwest::{Client, redirect, retry};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use secrecy::ExposeSecret;
+
+use crate::endpoint::Endpoint;
+use crate::request::Request;
+use crate::token::Token;
+use crate::verdict::{Answer, Exchange, Trouble, TroubleKind};
+
+/// What is read of an answer.
+const ANSWER_BYTES: usize = 64 << 10;
+/// The longest that connecting may take.
+const CONNECT: Duration = Duration::from_secs(10);
+/// Many servers close idle connections after five seconds.
+const IDLE: Duration = Duration::from_secs(3);
+
+/// How requests are made.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where to.
+    pub endpoint: Endpoint,
+    /// The deadline of an exchange.
+    pub timeout: Duration,
+    /// `User-Agent`
+    pub user_agent: String,
+    /// Certificates that are trusted instead of the system's.
+    pub ca_file: Option<PathBuf>,
+}
+
+/// A client for one destination.
+#[derive(Debug)]
+pub struct Transport {
+    client: Client,
+    token: Token,
+    options: Options,
+}
+
+impl Transport {
+    /// Prepares a client. Nothing is sent. The error is one line that names the setting.
+    pub fn new(options: Options, token: Token) -> Result<Self, String> {
+        let agent = HeaderValue::from_str(&options.user_agent)
+            .map_err(|_| "EXTERNAL_API_USER_AGENT holds characters that a header cannot".to_owned())?;
+        let client = Client::builder()
+            .tls_backend_preconfigured(tls(options.ca_file.as_ref())?)
+            .https_only(!options.endpoint.is_plain())
+            .redirect(redirect::Policy::none())
+            .retry(retry::never())
+            .no_proxy()
+            .connect_timeout(CONNECT.min(options.timeout))
+            .pool_idle_timeout(IDLE)
+            .pool_max_idle_per_host(2)
+            .default_headers([(USER_AGENT, agent)].into_iter().collect())
+            .build()
+            .map_err(|error| format!("preparing the HTTP client: {}", chain(&error.without_url())))?;
+        Ok(Self { client, token, options })
+    }
+
+    /// The token, for masks and for changes of it.
+    pub fn token(&self) -> &Token {
+        &self.token
+    }
+
+    /// The destination.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.options.endpoint
+    }
+
+    /// Makes one request.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped request may have arrived.
+    pub async fn post(&self, request: &Request) -> Exchange {
+        match tokio::time::timeout(self.options.timeout, self.exchange(request)).await {
+            Ok(Ok(answer)) => Exchange::Answered(answer),
+            Ok(Err(error)) => Exchange::Failed(trouble(error)),
+            Err(_) => Exchange::Failed(Trouble {
+                kind: TroubleKind::Timeout,
+                message: format!("timeout: no answer within {} ms", self.options.timeout.as_millis()),
+            }),
+        }
+    }
+
+    async fn exchange(&self, request: &Request) -> Result<Answer, reqwest::Error> {
+        let token = self.token.current();
+        let mut bearer = HeaderValue::from_str(&format!("Bearer {}", token.expose_secret()))
+            .unwrap_or(HeaderValue::from_static("Bearer"));
+        bearer.set_sensitive(true);
+        let mut post = self
+            .client
+            .post(self.options.endpoint.url().clone())
+            .header(CONTENT_TYPE, "application/json")
+            .header("Idempotency-Key", request.idempotency_key())
+            .header(AUTHORIZATION, bearer)
+            .body(request.body.clone());
+        if request.gzip {
+            post = post.header(CONTENT_ENCODING, "gzip");
+        }
+        let mut response = post.send().await?;
+        let status = response.status().as_u16();
+        let retry_after =
+            response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let (mut body, mut cut) = (Vec::new(), false);
+        while let Some(chunk) = response.chunk().await? {
+            let room = ANSWER_BYTES - body.len();
+            body.extend_from_slice(&chunk[..chunk.len().min(room)]);
+            if chunk.len() > room {
+                cut = true;
+                break;
+            }
+        }
+        Ok(Answer { status, retry_after, body, cut })
+    }
+}
+
+fn tls(ca_file: Option<&PathBuf>) -> Result<ClientConfig, String> {
+    let mut roots = RootCertStore::empty();
+    match ca_file {
+        Some(path) => {
+            let fail = |why: String| format!("EXTERNAL_API_CA_FILE: {}: {why}", path.display());
+            let certificates =
+                CertificateDer::pem_file_iter(path).map_err(|error| fail(error.to_string()))?;
+            for certificate in certificates {
+                let certificate = certificate.map_err(|error| fail(error.to_string()))?;
+                roots.add(certificate).map_err(|error| fail(error.to_string()))?;
+            }
+            if roots.is_empty() {
+                return Err(fail("there is no certificate in it".to_owned()));
+            }
+        }
+        None => {
+            let found = rustls_native_certs::load_native_certs();
+            roots.add_parsable_certificates(found.certs);
+        }
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
+        .map_err(|error| format!("preparing TLS: {error}"))?;
+    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+fn trouble(error: reqwest::Error) -> Trouble {
+    let error = error.without_url();
+    let kind = match () {
+        () if is_tls(&error) => TroubleKind::Tls,
+        () if error.is_timeout() => TroubleKind::Timeout,
+        () => TroubleKind::Network,
+    };
+    let word = match kind {
+        TroubleKind::Network => "network",
+        TroubleKind::Timeout => "timeout",
+        TroubleKind::Tls => "tls",
+    };
+    Trouble { kind, message: format!("{word}: {}", chain(&error)) }
+}
+
+/// Whether the other side could not be trusted or understood, as opposed to not being there.
+fn is_tls(error: &(dyn StdError + 'static)) -> bool {
+    if error.is::<rustls::Error>() {
+        return true;
+    }
+    if let Some(inner) = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref)
+        && is_tls(inner)
+    {
+        return true;
+    }
+    error.source().is_some_and(is_tls)
+}
+
+/// The chain of causes on one line, without saying anything twice.
+fn chain(error: &(dyn StdError + 'static)) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !line.contains(&text) {
+            line = format!("{line}: {text}");
+        }
+        cause = error.source();
+    }
+    line.replace('\n', " ")
+}

@@ -1,0 +1,187 @@
+//! What an exchange with the receiver means for a batch.
+//!
+//! Pure: an answer or a failure goes in, a verdict comes out. What is done about it is decided in [`crate::step`].
+
+use std::time::Duration;
+
+use ichido_core::Timestamp;
+
+use crate::results::{self, Fate};
+
+/// How an exchange ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Exchange {
+    /// The receiver answered.
+    Answered(Answer),
+    /// There was no answer.
+    Failed(Trouble),
+}
+
+/// The part of an answer that matters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// The field `Retry-After`, as it was sent.
+    pub retry_after: Option<String>,
+    /// The beginning of the body.
+    pub body: Vec<u8>,
+    /// Whether there was more of it.
+    pub cut: bool,
+}
+
+/// Why there was no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// What kind of trouble it is.
+    pub kind: TroubleKind,
+    /// What happened, in words that hold no secret.
+    pub message: String,
+}
+
+/// The kinds of trouble.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TroubleKind {
+    /// No connection, or one that broke.
+    Network,
+    /// The deadline passed.
+    Timeout,
+    /// The other side could not prove who it is, or speaks no TLS that we do.
+    Tls,
+}
+
+/// What a 409 is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Conflict {
+    /// The whole batch was there before.
+    #[default]
+    Batch,
+    /// At least one record was there before; which ones, only smaller requests tell.
+    Record,
+}
+
+/// What an exchange means for the batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It has arrived, now or before.
+    Delivered {
+        /// It had arrived before.
+        duplicate: bool,
+    },
+    /// The answer has a fate for each record; not all have arrived.
+    Mixed(Vec<Fate>),
+    /// It may go better later.
+    Retry {
+        /// When the receiver asked to be left alone until.
+        not_before: Option<Timestamp>,
+    },
+    /// Nothing would go better until someone changes something: the whole lane pauses.
+    Hold,
+    /// Something in the batch is refused: smaller parts tell what.
+    Split,
+}
+
+/// What an exchange means.
+pub fn classify(exchange: &Exchange, records: usize, conflict: Conflict, now: Timestamp) -> Verdict {
+    let answer = match exchange {
+        Exchange::Answered(answer) => answer,
+        Exchange::Failed(trouble) => {
+            return match trouble.kind {
+                TroubleKind::Network | TroubleKind::Timeout => Verdict::Retry { not_before: None },
+                TroubleKind::Tls => Verdict::Hold,
+            };
+        }
+    };
+    match answer.status {
+        // Results for single records that were too long to be read: smaller requests have shorter ones.
+        200..=299 if answer.cut && records > 1 && results::are_in(&answer.body) => Verdict::Split,
+        200..=299 => by_record(answer, records).unwrap_or(Verdict::Delivered { duplicate: false }),
+        409 => conflicting(answer, records, conflict, now),
+        400 | 413 | 422 => Verdict::Split,
+        408 | 425 | 429 => retry(answer, now),
+        500..=599 if !matches!(answer.status, 501 | 505) => retry(answer, now),
+        // 401, 403, 404, 407, redirects, and whatever else no repetition would change.
+        _ => Verdict::Hold,
+    }
+}
+
+fn retry(answer: &Answer, now: Timestamp) -> Verdict {
+    let not_before = answer.retry_after.as_deref().and_then(|text| retry_after(text, now));
+    Verdict::Retry { not_before }
+}
+
+fn by_record(answer: &Answer, records: usize) -> Option<Verdict> {
+    let fates = results::of(&answer.body, records)?;
+    match fates.iter().all(|fate| matches!(fate, Fate::Arrived)) {
+        true => None,
+        false => Some(Verdict::Mixed(fates)),
+    }
+}
+
+fn conflicting(answer: &Answer, records: usize, conflict: Conflict, now: Timestamp) -> Verdict {
+    match results::problem_type(&answer.body).as_deref() {
+        Some("in-flight") => return retry(answer, now),
+        Some("in-doubt") => return Verdict::Hold,
+        _ => {}
+    }
+    if let Some(fates) = results::of(&answer.body, records) {
+        return match fates.iter().all(|fate| matches!(fate, Fate::Arrived)) {
+            true => Verdict::Delivered { duplicate: true },
+            false => Verdict::Mixed(fates),
+        };
+    }
+    match conflict {
+        Conflict::Record if records > 1 => Verdict::Split,
+        Conflict::Record | Conflict::Batch => Verdict::Delivered { duplicate: true },
+    }
+}
+
+/// The moment that `Retry-After` names: seconds from now, or a date. What is neither is ignored.
+pub fn retry_after(text: &str, now: Timestamp) -> Option<Timestamp> {
+    let text = text.trim();
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        // More digits than fit mean a very long time.
+        let seconds: u64 = text.parse().unwrap_or(u64::MAX);
+        return Some(now + seconds.saturating_mul(1000));
+    }
+    let date = httpdate::parse_http_date(text).ok()?;
+    let since = date.duration_since(std::time::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    Some(Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)))
+}
+
+impl Exchange {
+    /// How the exchange is told in logs and files: `HTTP 503 Service Unavailable`, or the trouble. Without the body.
+    pub fn short(&self) -> String {
+        match self {
+            Exchange::Answered(answer) => {
+                let reason =
+                    http::StatusCode::from_u16(answer.status).ok().and_then(|code| code.canonical_reason());
+                format!("HTTP {} {}", answer.status, reason.unwrap_or_default()).trim_end().to_owned()
+            }
+            Exchange::Failed(trouble) => trouble.message.clone(),
+        }
+    }
+
+    /// The HTTP status, if there was an answer.
+    pub fn status(&self) -> Option<u16> {
+        match self {
+            Exchange::Answered(answer) => Some(answer.status),
+            Exchange::Failed(_) => None,
+        }
+    }
+
+    /// The word for the kind of error in logs.
+    pub fn error_kind(&self) -> &'static str {
+        match self {
+            Exchange::Answered(_) => "http",
+            Exchange::Failed(trouble) => match trouble.kind {
+                TroubleKind::Network => "network",
+                TroubleKind::Timeout => "timeout",
+                TroubleKind::Tls => "tls",
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

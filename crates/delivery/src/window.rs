@@ -1,0 +1,119 @@
+//! The hours in which what waits may be sent again: `22:00-06:00 Asia/Tokyo`.
+//!
+//! Hours of the clock on the wall there: a window across midnight, or across a change to summer time, is what people
+//! who live there mean by it.
+
+use ichido_core::Timestamp;
+use jiff::civil::Time;
+use jiff::tz::TimeZone;
+
+/// Some hours of each day, in a time zone.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Window {
+    from: Time,
+    to: Time,
+    zone: TimeZone,
+    text: String,
+}
+
+impl Window {
+    /// Reads `HH:MM-HH:MM ZONE`; without a zone, UTC.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let wrong = || "RESEND_WINDOW must look like 22:00-06:00 Asia/Tokyo".to_owned();
+        let mut words = text.split_whitespace();
+        let (hours, zone) = (words.next().ok_or_else(wrong)?, words.next().unwrap_or("UTC"));
+        if words.next().is_some() {
+            return Err(wrong());
+        }
+        let (from, to) = hours.split_once(['-', '–']).ok_or_else(wrong)?;
+        let (from, to) = (clock(from).ok_or_else(wrong)?, clock(to).ok_or_else(wrong)?);
+        if from == to {
+            return Err("RESEND_WINDOW begins and ends at the same time".to_owned());
+        }
+        let zone = match zone {
+            "UTC" => TimeZone::UTC,
+            name => TimeZone::get(name)
+                .map_err(|_| "RESEND_WINDOW names a time zone that is not known".to_owned())?,
+        };
+        Ok(Self { from, to, zone, text: text.trim().to_owned() })
+    }
+
+    /// Whether a moment is within.
+    pub fn contains(&self, at: Timestamp) -> bool {
+        let ms = i64::try_from(at.0).unwrap_or(i64::MAX);
+        let Ok(at) = jiff::Timestamp::from_millisecond(ms) else { return false };
+        let time = at.to_zoned(self.zone.clone()).time();
+        match self.from < self.to {
+            true => self.from <= time && time < self.to,
+            false => self.from <= time || time < self.to,
+        }
+    }
+
+    /// As it was written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+fn clock(text: &str) -> Option<Time> {
+    let (hour, minute) = text.split_once(':')?;
+    let is_number =
+        |text: &str| (1..=2).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number(hour) || !is_number(minute) || minute.len() != 2 {
+        return None;
+    }
+    Time::new(hour.parse().ok()?, minute.parse().ok()?, 0, 0).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::parse_iso;
+
+    fn within(window: &str, at: &str) -> bool {
+        Window::parse(window).unwrap().contains(parse_iso(at).unwrap())
+    }
+
+    #[test]
+    fn a_window_goes_across_midnight() {
+        let nights = "22:00-06:00 Asia/Tokyo";
+        for inside in ["2025-01-18T22:00:00+09:00", "2025-01-19T00:00:00+09:00", "2025-01-19T05:59:59+09:00"]
+        {
+            assert!(within(nights, inside), "{inside}");
+        }
+        for outside in ["2025-01-18T21:59:59+09:00", "2025-01-18T06:00:00+09:00", "2025-01-18T12:00:00+09:00"]
+        {
+            assert!(!within(nights, outside), "{outside}");
+        }
+        assert!(
+            within("9:00-17:30", "2025-01-18T17:29:00Z") && !within("9:00-17:30", "2025-01-18T17:30:00Z")
+        );
+    }
+
+    #[test]
+    fn a_window_follows_the_clock_on_the_wall_through_summer_time() {
+        let window = "01:00-03:30 Europe/Berlin";
+        // 30 March 2025: at 02:00 the clock goes to 03:00.
+        assert!(within(window, "2025-03-30T00:59:00Z") && within(window, "2025-03-30T01:29:00Z"));
+        assert!(!within(window, "2025-03-30T01:30:00Z"));
+        // 26 October 2025: the hour from 02:00 to 03:00 comes twice.
+        assert!(within(window, "2025-10-26T00:30:00Z") && within(window, "2025-10-26T01:30:00Z"));
+        assert!(!within(window, "2025-10-26T02:30:00Z"));
+    }
+
+    #[test]
+    fn what_is_no_window_is_refused() {
+        for bad in [
+            "",
+            "22-6",
+            "22:00",
+            "25:00-06:00",
+            "22:00-06:00 Mars/Base",
+            "22:00-22:00",
+            "22:00-06:00 UTC x",
+            "+2:00-03:00",
+        ] {
+            assert!(Window::parse(bad).is_err_and(|error| error.contains("RESEND_WINDOW")), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! A large input goes through a pipe into a process of its own, which says how much memory it took.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "what is unexpected fails the test")]
+
+use std::io::{BufWriter, Read, Write};
+use std::process::{Command, Stdio};
+
+use ichido_delivery::input::{Input, Item};
+
+/// Set for the process that reads.
+const CHILD: &str = "ICHIDO_TEST_READS_STDIN";
+const TOTAL_BYTES: usize = 200 * 1024 * 1024;
+/// What the design allows, less what a sender needs beside its input.
+const RESIDENT_KB_MAX: u64 = 40 * 1024;
+
+/// The other side: reads standard input and tells what it saw.
+#[test]
+#[allow(clippy::print_stdout, reason = "the parent reads it")]
+fn child_reads_standard_input() {
+    if std::env::var_os(CHILD).is_none() {
+        return;
+    }
+    let (mut records, mut broken, mut bytes) = (0_u64, 0_u64, 0_usize);
+    for item in Input::stdin().unwrap() {
+        match item.unwrap() {
+            Item::Record(record) => {
+                records += 1;
+                bytes += record.raw.get().len();
+            }
+            Item::Broken(_) => broken += 1,
+        }
+    }
+    println!("\nread {records} {broken} {bytes} {}", peak_kb());
+}
+
+/// The most memory that this process ever had.
+fn peak_kb() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+struct Seen {
+    records: u64,
+    broken: u64,
+    bytes: u64,
+    peak_kb: u64,
+}
+
+fn through_a_pipe(write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Seen {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child_reads_standard_input", "--nocapture"])
+        .env(CHILD, "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut pipe = BufWriter::with_capacity(1 << 16, child.stdin.take().unwrap());
+    write(&mut pipe).unwrap();
+    pipe.flush().unwrap();
+    drop(pipe);
+    let mut told = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut told).unwrap();
+    assert!(child.wait().unwrap().success(), "{told}");
+    let line = told.lines().find_map(|line| line.strip_prefix("read ")).expect("the child told what it read");
+    let figures: Vec<u64> = line.split(' ').map(|figure| figure.parse().unwrap()).collect();
+    Seen { records: figures[0], broken: figures[1], bytes: figures[2], peak_kb: figures[3] }
+}
+
+/// Records of some 550 bytes, as an exporter writes them, between `start` and `end`.
+fn many(out: &mut dyn Write, start: &str, between: &str, end: &str) -> std::io::Result<()> {
+    let padding = "m".repeat(450);
+    let (mut written, mut number) = (0, 0_u64);
+    out.write_all(start.as_bytes())?;
+    while written < TOTAL_BYTES {
+        let before = if number == 0 { "" } else { between };
+        let record = format!(
+            "{before}{{\"date\":\"2025-01-18\",\"n\":{number},\"model\":\"{padding}\",\"x\":[1,{{}}]}}"
+        );
+        out.write_all(record.as_bytes())?;
+        written += record.len();
+        number += 1;
+    }
+    out.write_all(end.as_bytes())
+}
+
+#[test]
+fn a_large_input_takes_little_memory_in_every_shape() {
+    for (start, between, end) in [("", "\n", "\n"), ("[", ",", "]"), ("{\"records\":[\n", ",\n", "\n]}\n")] {
+        let seen = through_a_pipe(|out| many(out, start, between, end));
+        assert_eq!(seen.broken, 0);
+        assert!(
+            seen.records > 390_000 && seen.bytes > (TOTAL_BYTES - 1_000_000) as u64,
+            "{start}: {}",
+            seen.records
+        );
+        assert!(seen.peak_kb < RESIDENT_KB_MAX, "{start}: {} kB", seen.peak_kb);
+    }
+}
+
+#[test]
+fn a_line_without_an_end_takes_little_memory() {
+    let seen = through_a_pipe(|out| {
+        out.write_all(b"{\"a\":1}\n{\"long\":\"")?;
+        let piece = vec![b'x'; 1 << 20];
+        for _ in 0..200 {
+            out.write_all(&piece)?;
+        }
+        out.write_all(b"\"}\n{\"z\":1}\n")
+    });
+    assert_eq!((seen.records, seen.broken), (2, 1));
+    assert!(seen.peak_kb < RESIDENT_KB_MAX, "{} kB", seen.peak_kb);
+}

@@ -1,0 +1,146 @@
+//! Several channels, many notices, and a daemon's pace.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ichido_delivery::notice::{Drained, Event};
+use tokio_util::sync::CancellationToken;
+
+use crate::mail::{Dislikes, Encryption, Server};
+use crate::webhook::{Answer, OK, Webhook};
+use crate::{PATIENCE, failed, mail_at, notices, slack_at, tls};
+
+const DOWN: Answer = Answer::Says("503 Service Unavailable", "", "");
+
+#[tokio::test]
+async fn when_slack_is_down_it_is_tried_again_and_then_the_mail_goes_out() {
+    let webhook = Webhook::start(tls::trusted(), &[DOWN]).await;
+    let server = Server::start(Encryption::Tls(tls::trusted()), Dislikes::default()).await;
+    let dir = tempfile::tempdir().unwrap();
+    let [url, to, from] = mail_at("smtps", server.port);
+    let notices = notices(dir.path(), &[slack_at(webhook.port), url, to, from]);
+    notices.announce(failed(1)).unwrap();
+    let drained = notices.drain(Duration::from_secs(2)).await;
+    assert_eq!(drained, Drained { sent: 1, waiting: 0, failed: false });
+    assert!(webhook.texts().len() > 1, "Slack was tried once");
+    assert_eq!(server.mails().len(), 1);
+}
+
+#[tokio::test]
+async fn when_slack_never_answers_the_mail_still_has_its_share_of_the_time() {
+    let webhook = Webhook::start(tls::trusted(), &[Answer::Waits]).await;
+    let server = Server::start(Encryption::Tls(tls::trusted()), Dislikes::default()).await;
+    let dir = tempfile::tempdir().unwrap();
+    let [url, to, from] = mail_at("smtps", server.port);
+    let notices = notices(dir.path(), &[slack_at(webhook.port), url, to, from]);
+    notices.announce(failed(1)).unwrap();
+    assert_eq!(notices.drain(Duration::from_secs(2)).await.sent, 1);
+}
+
+#[tokio::test]
+async fn what_nobody_took_waits_for_the_next_process() {
+    let webhook = Webhook::start(tls::trusted(), &[DOWN]).await;
+    let dir = tempfile::tempdir().unwrap();
+    let command = notices(dir.path(), &[slack_at(webhook.port)]);
+    (0..5).for_each(|number| command.announce(failed(number)).unwrap());
+    let drained = command.drain(Duration::from_millis(300)).await;
+    assert_eq!(drained, Drained { sent: 0, waiting: 5, failed: true });
+    drop(command);
+
+    let mended = Webhook::start(tls::trusted(), &[OK]).await;
+    let next = notices(dir.path(), &[slack_at(mended.port)]);
+    assert_eq!(next.waiting().unwrap(), 5);
+    assert_eq!(next.drain(PATIENCE).await, Drained { sent: 5, waiting: 0, failed: false });
+    assert!(mended.texts()[0].starts_with("*ichido: 5 batches failed*"), "{:?}", mended.texts());
+}
+
+#[tokio::test]
+async fn a_drain_that_is_dropped_loses_nothing() {
+    let webhook = Webhook::start(tls::trusted(), &[Answer::Waits, OK]).await;
+    let dir = tempfile::tempdir().unwrap();
+    let notices = notices(dir.path(), &[slack_at(webhook.port)]);
+    notices.announce(failed(1)).unwrap();
+    tokio::select! {
+        _ = notices.drain(PATIENCE) => panic!("nothing was answered"),
+        () = webhook.wait_for(1) => {}
+    }
+    assert_eq!(notices.waiting().unwrap(), 1);
+    assert_eq!(notices.drain(PATIENCE).await.sent, 1);
+}
+
+#[tokio::test]
+async fn without_a_channel_notices_go_to_the_log_and_are_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let notices = notices(dir.path(), &[]);
+    notices.announce(failed(1)).unwrap();
+    assert_eq!(notices.drain(PATIENCE).await, Drained { sent: 1, waiting: 0, failed: false });
+}
+
+#[tokio::test]
+async fn a_daemon_makes_one_message_of_what_comes_within_its_window() {
+    let webhook = Webhook::start(tls::trusted(), &[OK]).await;
+    let dir = tempfile::tempdir().unwrap();
+    let notices = Arc::new(notices(dir.path(), &[slack_at(webhook.port)]));
+    let stop = CancellationToken::new();
+    let daemon = tokio::spawn({
+        let (notices, stop) = (notices.clone(), stop.clone());
+        async move { notices.work(stop).await }
+    });
+    notices.announce(failed(0)).unwrap();
+    webhook.wait_for(1).await;
+    (1..=60).for_each(|number| notices.announce(failed(number)).unwrap());
+    webhook.wait_for(2).await;
+    stop.cancel();
+    daemon.await.unwrap();
+    let left = notices.drain(PATIENCE).await;
+    assert_eq!(left.waiting, 0);
+    let texts = webhook.texts();
+    assert!(texts.len() <= 3, "{} messages for two bursts", texts.len());
+    assert_eq!(texts.iter().map(|text| told(text)).sum::<u64>(), 61, "{texts:?}");
+}
+
+#[tokio::test]
+async fn a_daemon_goes_on_after_an_outage_of_its_channel_and_tells_of_a_recovery() {
+    let webhook = Webhook::start(tls::trusted(), &[DOWN, Answer::HangsUp, DOWN, OK]).await;
+    let dir = tempfile::tempdir().unwrap();
+    let notices = Arc::new(notices(dir.path(), &[slack_at(webhook.port)]));
+    let stop = CancellationToken::new();
+    let daemon = tokio::spawn({
+        let (notices, stop) = (notices.clone(), stop.clone());
+        async move { notices.work(stop).await }
+    });
+    let held = Event::Held { lane: "https://api.example".to_owned(), reason: "HTTP 401".to_owned() };
+    assert!(notices.begin("lane https://api.example", held.clone()).unwrap());
+    assert!(!notices.begin("lane https://api.example", held).unwrap());
+    webhook.wait_for(4).await;
+    assert!(notices.end("lane https://api.example").unwrap());
+    assert!(!notices.end("lane https://api.example").unwrap());
+    webhook.wait_for(5).await;
+    stop.cancel();
+    daemon.await.unwrap();
+    let texts = webhook.texts();
+    assert!(texts[3].starts_with("*ichido: 1 lane held*"), "{texts:?}");
+    assert!(texts[4].starts_with("*ichido: 1 recovery*"), "{texts:?}");
+}
+
+#[tokio::test]
+async fn a_daemon_that_is_stopped_while_its_channel_hangs_ends_soon_and_loses_nothing() {
+    let webhook = Webhook::start(tls::trusted(), &[Answer::Waits]).await;
+    let dir = tempfile::tempdir().unwrap();
+    let notices = notices(dir.path(), &[slack_at(webhook.port)]);
+    notices.announce(failed(1)).unwrap();
+    let stop = CancellationToken::new();
+    let stopping = async {
+        webhook.wait_for(1).await;
+        stop.cancel();
+    };
+    let ended = async { tokio::join!(notices.work(stop.clone()), stopping) };
+    tokio::time::timeout(Duration::from_secs(4), ended).await.expect("it ends within its grace");
+    assert_eq!(notices.waiting().unwrap(), 1);
+}
+
+/// How many failed batches a message speaks of.
+pub(crate) fn told(text: &str) -> u64 {
+    let subject = text.lines().next().unwrap_or_default();
+    subject.trim_start_matches("*ichido: ").split(' ').next().unwrap().parse().unwrap()
+}

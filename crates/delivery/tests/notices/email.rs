@@ -1,0 +1,84 @@
+//! E-mail: what arrives, and that nothing goes to a server that cannot be trusted.
+
+use std::time::Duration;
+
+use ichido_delivery::notice::Drained;
+
+use crate::mail::{Dislikes, Encryption, Mail, Server};
+use crate::{facts, failed, mail_at, notices, tls};
+
+const WITHIN: Duration = Duration::from_secs(8);
+
+/// Undoes quoted-printable and base64 bodies well enough to look for ASCII.
+fn body(mail: &Mail) -> String {
+    let (_, body) = mail.data.split_once("\n\n").unwrap();
+    body.replace("=\n", "").replace("=3D", "=")
+}
+
+async fn arrives(encryption: Encryption, scheme: &str) {
+    let (dir, server) = (tempfile::tempdir().unwrap(), Server::start(encryption, Dislikes::default()).await);
+    let notices = notices(dir.path(), &mail_at(scheme, server.port));
+    notices.announce(failed(1)).unwrap();
+    assert_eq!(notices.drain(WITHIN).await, Drained { sent: 1, waiting: 0, failed: false });
+    let [mail] = server.mails().try_into().unwrap();
+    assert!(mail.encrypted && mail.logged_in, "{mail:?}");
+    assert_eq!(mail.to, ["first@example.com", "second@example.com"]);
+    for header in ["Subject: ichido: 1 batch failed", "From: ichido@example.com"] {
+        assert!(mail.data.lines().any(|line| line == header), "{header}: {}", mail.data);
+    }
+    for fact in facts(1) {
+        assert!(body(&mail).contains(&fact), "{fact}: {}", mail.data);
+    }
+}
+
+#[tokio::test]
+async fn a_mail_arrives_over_tls() {
+    arrives(Encryption::Tls(tls::trusted()), "smtps").await;
+}
+
+#[tokio::test]
+async fn a_mail_arrives_after_starttls() {
+    arrives(Encryption::StartTls(tls::trusted()), "smtp").await;
+}
+
+#[tokio::test]
+async fn a_server_without_tls_or_without_trust_gets_nothing() {
+    for (encryption, scheme) in [
+        (Encryption::None, "smtp"),
+        (Encryption::StartTls(tls::untrusted()), "smtp"),
+        (Encryption::Tls(tls::untrusted()), "smtps"),
+    ] {
+        let (dir, server) =
+            (tempfile::tempdir().unwrap(), Server::start(encryption, Dislikes::default()).await);
+        let notices = notices(dir.path(), &mail_at(scheme, server.port));
+        notices.announce(failed(1)).unwrap();
+        let drained = notices.drain(Duration::from_secs(1)).await;
+        assert_eq!(drained, Drained { sent: 0, waiting: 1, failed: true });
+        assert!(server.mails().is_empty());
+        let said = server.said();
+        assert!(!said.contains("AUTH") && !said.contains("MAIL"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_busy_server_is_tried_again() {
+    let dislikes = Dislikes { first: 2, ..Dislikes::default() };
+    let (dir, server) =
+        (tempfile::tempdir().unwrap(), Server::start(Encryption::Tls(tls::trusted()), dislikes).await);
+    let notices = notices(dir.path(), &mail_at("smtps", server.port));
+    notices.announce(failed(1)).unwrap();
+    assert_eq!(notices.drain(WITHIN).await.sent, 1);
+    assert_eq!(server.mails().len(), 1);
+}
+
+#[tokio::test]
+async fn an_address_that_is_gone_does_not_keep_the_other_from_hearing() {
+    let dislikes = Dislikes { recipient: Some("first@"), ..Dislikes::default() };
+    let (dir, server) =
+        (tempfile::tempdir().unwrap(), Server::start(Encryption::Tls(tls::trusted()), dislikes).await);
+    let notices = notices(dir.path(), &mail_at("smtps", server.port));
+    notices.announce(failed(1)).unwrap();
+    assert_eq!(notices.drain(WITHIN).await.sent, 1);
+    let [mail] = server.mails().try_into().unwrap();
+    assert_eq!(mail.to, ["second@example.com"]);
+}

@@ -1,0 +1,78 @@
+//! Notices, from the outbox to a person: a webhook and a mail server on real sockets with real TLS, processes that are
+//! killed, and processes side by side.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "what is unexpected fails the test")]
+
+mod draining;
+mod email;
+mod mail;
+mod processes;
+mod secrets;
+mod slack;
+mod tls;
+mod webhook;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ichido_core::{Clock, SystemClock};
+use ichido_delivery::notice::{Event, Failed, Notices, Pace, Settings};
+
+/// No test waits longer.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A pace at which a test does not have to wait.
+fn quick() -> Pace {
+    Pace {
+        gather: Duration::from_millis(50),
+        window: Duration::from_millis(400),
+        pause: Duration::from_millis(50),
+        pause_max: Duration::from_millis(200),
+        patience: Duration::from_secs(5),
+        look: Duration::from_millis(100),
+    }
+}
+
+fn failed(number: u64) -> Event {
+    Event::Failed(Failed {
+        file_path: format!("data/failed/failed_20250125T093000Z_{number:012}.json"),
+        last_error: "HTTP 503 <Service & Unavailable> 停止中".to_owned(),
+        first_attempt: "2025-01-18T12:05:30Z".to_owned(),
+        retry_count: 10,
+        batch_idempotency_key: format!("{number:064}"),
+        records: 100,
+    })
+}
+
+/// What each channel must tell of `failed(number)`.
+fn facts(number: u64) -> [String; 4] {
+    [
+        format!("filePath data/failed/failed_20250125T093000Z_{number:012}.json"),
+        "lastError HTTP 503".to_owned(),
+        "firstAttempt 2025-01-18T12:05:30Z".to_owned(),
+        "retryCount 10".to_owned(),
+    ]
+}
+
+/// The outbox in `dir` with the channels that these settings say, which trust the tests' authority.
+fn notices(dir: &Path, values: &[(&str, String)]) -> Notices {
+    let get =
+        |name: &str| Ok(values.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone()));
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+    let channels = Settings::read(&get, false).unwrap().channels(Some(tls::authority()), &clock).unwrap();
+    Notices::open(dir, channels, clock).unwrap().with_pace(quick())
+}
+
+fn slack_at(port: u16) -> (&'static str, String) {
+    ("SLACK_WEBHOOK_URL", format!("https://localhost:{port}/services/T0/B0/hunter2hunter2"))
+}
+
+/// A mail server at `port`, with a login.
+fn mail_at(scheme: &str, port: u16) -> [(&'static str, String); 3] {
+    [
+        ("SMTP_URL", format!("{scheme}://ops%40example.com:p%40ss%2Fw%3Ard@localhost:{port}")),
+        ("NOTIFY_EMAIL_TO", "first@example.com, 二人目 <second@example.com>".to_owned()),
+        ("NOTIFY_EMAIL_FROM", "ichido@example.com".to_owned()),
+    ]
+}

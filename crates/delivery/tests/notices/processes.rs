@@ -1,0 +1,102 @@
+//! Processes side by side on one outbox, and processes that are killed.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use crate::draining::told;
+use crate::webhook::{Answer, OK, Webhook};
+use crate::{PATIENCE, failed, notices, slack_at, tls};
+
+/// Set for the process that is a child: where the outbox is, and the port it sends to.
+const CHILD_DIR: &str = "ICHIDO_TEST_NOTICES_DIR";
+const CHILD_PORT: &str = "ICHIDO_TEST_NOTICES_PORT";
+
+/// The other side: announces three notices, and drains.
+#[tokio::test]
+async fn child_announces_and_drains() {
+    let Some(dir) = std::env::var_os(CHILD_DIR).map(PathBuf::from) else { return };
+    let port = std::env::var(CHILD_PORT).unwrap();
+    // The parent's authority is not this process's: the webhook is spoken to in the clear.
+    let url = format!("http://127.0.0.1:{port}/x");
+    let get = |name: &str| Ok((name == "SLACK_WEBHOOK_URL").then(|| url.clone()));
+    let clock: std::sync::Arc<dyn ichido_core::Clock> =
+        std::sync::Arc::new(ichido_core::SystemClock::default());
+    let settings = ichido_delivery::notice::Settings::read(&get, true).unwrap();
+    let notices =
+        ichido_delivery::notice::Notices::open(&dir, settings.channels(None, &clock).unwrap(), clock)
+            .unwrap();
+    (0..3).for_each(|number| notices.announce(failed(number)).unwrap());
+    notices.drain(PATIENCE).await;
+}
+
+fn child(dir: &std::path::Path, port: u16) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "processes::child_announces_and_drains"])
+        .env(CHILD_DIR, dir)
+        .env(CHILD_PORT, port.to_string())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+#[tokio::test]
+async fn notices_of_a_process_that_was_killed_while_it_sent_them_are_sent_by_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    // A server that takes connections and says nothing: the child hangs in the middle of its drain.
+    let silent = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let mut child = child(dir.path(), silent.local_addr().unwrap().port());
+    let connected = tokio::time::timeout(PATIENCE, silent.accept()).await.expect("the child sends").unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    drop(connected);
+
+    let webhook = Webhook::start(tls::trusted(), &[OK]).await;
+    let next = notices(dir.path(), &[slack_at(webhook.port)]);
+    let drained = next.drain(PATIENCE).await;
+    assert_eq!((drained.sent, drained.waiting), (3, 0));
+    assert_eq!(webhook.texts().iter().map(|text| told(text)).sum::<u64>(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn notices_of_several_drains_side_by_side_are_each_sent_once() {
+    let webhook = Webhook::start(tls::trusted(), &[OK]).await;
+    let dir = tempfile::tempdir().unwrap();
+    let mut working = tokio::task::JoinSet::new();
+    for worker in 0..4_u64 {
+        let notices = notices(dir.path(), &[slack_at(webhook.port)]);
+        working.spawn(async move {
+            let mut sent = 0;
+            for number in 0..25 {
+                notices.announce(failed(worker * 100 + number)).unwrap();
+                sent += notices.drain(PATIENCE).await.sent;
+            }
+            sent
+        });
+    }
+    let sent: u64 = working.join_all().await.iter().sum();
+    let last = notices(dir.path(), &[slack_at(webhook.port)]).drain(PATIENCE).await;
+    assert_eq!((sent + last.sent, last.waiting), (100, 0));
+    let texts = webhook.texts();
+    assert_eq!(texts.iter().map(|text| told(text)).sum::<u64>(), 100);
+    let keys =
+        texts.iter().flat_map(|text| text.split("batchIdempotencyKey ").skip(1)).map(|rest| &rest[..64]);
+    let keys: Vec<&str> = keys.collect();
+    assert_eq!(keys.iter().collect::<HashSet<_>>().len(), keys.len(), "a notice was told twice");
+}
+
+#[tokio::test]
+async fn a_process_that_is_alive_keeps_what_it_is_sending() {
+    let webhook = Webhook::start(tls::trusted(), &[Answer::Waits]).await;
+    let dir = tempfile::tempdir().unwrap();
+    let slow = notices(dir.path(), &[slack_at(webhook.port)]);
+    slow.announce(failed(1)).unwrap();
+    let other = notices(dir.path(), &[]);
+    tokio::select! {
+        _ = slow.drain(PATIENCE) => panic!("nothing was answered"),
+        () = webhook.wait_for(1) => {}
+    }
+    let drained = other.drain(Duration::from_secs(1)).await;
+    assert_eq!((drained.sent, drained.waiting), (0, 1));
+}

@@ -1,0 +1,101 @@
+//! Slack: what arrives, what is tried again, and who is not trusted.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use ichido_core::{Clock, SystemClock};
+use ichido_delivery::notice::Drained;
+use tokio::time::Instant;
+
+use crate::webhook::{Answer, OK, Webhook};
+use crate::{facts, failed, notices, slack_at, tls};
+
+const WITHIN: Duration = Duration::from_secs(8);
+
+#[tokio::test]
+async fn slack_gets_one_message_with_the_fields_of_the_requirement() {
+    let (dir, webhook) = (tempfile::tempdir().unwrap(), Webhook::start(tls::trusted(), &[OK]).await);
+    let notices = notices(dir.path(), &[slack_at(webhook.port)]);
+    (0..3).for_each(|number| notices.announce(failed(number)).unwrap());
+    assert_eq!(notices.drain(WITHIN).await, Drained { sent: 3, waiting: 0, failed: false });
+    let [text] = webhook.texts().try_into().unwrap();
+    assert!(text.starts_with("*ichido: 3 batches failed*\n"), "{text}");
+    for fact in (0..3).flat_map(facts) {
+        assert!(text.contains(&fact), "{fact}: {text}");
+    }
+    // What Slack would read as markup is escaped; other scripts stay as they are.
+    assert!(text.contains("&lt;Service &amp; Unavailable&gt; 停止中"), "{text}");
+    assert_eq!(notices.drain(WITHIN).await, Drained::default());
+    assert_eq!(webhook.texts().len(), 1, "what was sent is not sent again");
+}
+
+#[tokio::test]
+async fn slack_is_tried_again_after_each_kind_of_failure() {
+    let script = [
+        Answer::Says("503 Service Unavailable", "", "down"),
+        Answer::HangsUp,
+        Answer::Says("429 Too Many Requests", "Retry-After: 1\r\n", "rate_limited"),
+        OK,
+    ];
+    let (dir, webhook) = (tempfile::tempdir().unwrap(), Webhook::start(tls::trusted(), &script).await);
+    let notices = notices(dir.path(), &[slack_at(webhook.port)]);
+    notices.announce(failed(1)).unwrap();
+    let start = Instant::now();
+    assert_eq!(notices.drain(WITHIN).await.sent, 1);
+    assert!(start.elapsed() >= Duration::from_secs(1), "Retry-After was not kept: {:?}", start.elapsed());
+    assert_eq!(webhook.texts().len(), 4);
+}
+
+#[tokio::test]
+async fn a_long_retry_after_is_kept_by_the_next_drain_of_the_process() {
+    let now = UNIX_EPOCH + Duration::from_millis(SystemClock::default().now().0);
+    let date = httpdate::fmt_http_date(now + Duration::from_secs(3_600));
+    for asked in ["3600", "18446744073709551615", &date] {
+        let field: &'static str = Box::leak(format!("Retry-After: {asked}\r\n").into_boxed_str());
+        let script = [Answer::Says("429 Too Many Requests", field, ""), OK];
+        let (dir, webhook) = (tempfile::tempdir().unwrap(), Webhook::start(tls::trusted(), &script).await);
+        let notices = notices(dir.path(), &[slack_at(webhook.port)]);
+        notices.announce(failed(1)).unwrap();
+        let start = Instant::now();
+        for _ in 0..2 {
+            let drained = notices.drain(WITHIN).await;
+            assert_eq!(drained, Drained { sent: 0, waiting: 1, failed: true }, "{asked}");
+        }
+        assert!(start.elapsed() < Duration::from_secs(4), "nobody waits an hour");
+        assert_eq!(webhook.texts().len(), 1, "{asked}");
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_is_not_tried_again_and_the_notice_waits() {
+    let script = [Answer::Says("404 Not Found", "", "no_service"), OK];
+    let (dir, webhook) = (tempfile::tempdir().unwrap(), Webhook::start(tls::trusted(), &script).await);
+    let notices = notices(dir.path(), &[slack_at(webhook.port)]);
+    notices.announce(failed(1)).unwrap();
+    assert_eq!(notices.drain(WITHIN).await, Drained { sent: 0, waiting: 1, failed: true });
+    assert_eq!(webhook.texts().len(), 1);
+    // Someone mended the webhook.
+    assert_eq!(notices.drain(WITHIN).await.sent, 1);
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed() {
+    let elsewhere = Webhook::start(tls::trusted(), &[OK]).await;
+    let location: &'static str =
+        Box::leak(format!("Location: https://localhost:{}/\r\n", elsewhere.port).into_boxed_str());
+    let script = [Answer::Says("307 Temporary Redirect", location, "")];
+    let (dir, webhook) = (tempfile::tempdir().unwrap(), Webhook::start(tls::trusted(), &script).await);
+    let notices = notices(dir.path(), &[slack_at(webhook.port)]);
+    notices.announce(failed(1)).unwrap();
+    assert!(notices.drain(WITHIN).await.failed);
+    assert!(elsewhere.texts().is_empty());
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_trusted_gets_nothing() {
+    let (dir, webhook) = (tempfile::tempdir().unwrap(), Webhook::start(tls::untrusted(), &[OK]).await);
+    let notices = notices(dir.path(), &[slack_at(webhook.port)]);
+    notices.announce(failed(1)).unwrap();
+    let drained = notices.drain(Duration::from_secs(1)).await;
+    assert_eq!(drained, Drained { sent: 0, waiting: 1, failed: true });
+    assert!(webhook.texts().is_empty());
+}

@@ -1,0 +1,20 @@
+//! `ichido failed`: what was not delivered and needs a person.
+
+use ichido_delivery::sender::Pick;
+use ichido_delivery::store::{Layout, Place};
+
+use super::spool::resend;
+use crate::args::{FailedArgs, FailedVerb};
+use crate::delivery;
+use crate::exit::Failure;
+
+pub(crate) async fn run(args: &FailedArgs) -> Result<(), Failure> {
+    let layout = Layout::new(&delivery::data_dir()?);
+    match &args.verb {
+        FailedVerb::List(list) => delivery::list(&layout, Place::Failed, list, args.json),
+        FailedVerb::Show(batch) => delivery::show(&layout, Place::Failed, &batch.key),
+        FailedVerb::Resend { keys, .. } => {
+            resend(&Pick { place: Place::Failed, keys: keys.clone(), force: true }, args.json).await
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! `ichido spool`: what waits to be delivered.
+
+use ichido_delivery::sender::{Error, Pick};
+use ichido_delivery::store::{Layout, Place, fsck};
+
+use crate::args::{SpoolArgs, SpoolVerb};
+use crate::exit::{Failure, one_line};
+use crate::{delivery, output, shutdown};
+
+pub(crate) async fn run(args: &SpoolArgs) -> Result<(), Failure> {
+    let layout = Layout::new(&delivery::data_dir()?);
+    match &args.verb {
+        SpoolVerb::List(list) => delivery::list(&layout, Place::Spool, list, args.json),
+        SpoolVerb::Show(batch) => delivery::show(&layout, Place::Spool, &batch.key),
+        SpoolVerb::Resend { keys, force } => {
+            let pick = Pick { place: Place::Spool, keys: keys.clone(), force: *force };
+            resend(&pick, args.json).await
+        }
+        SpoolVerb::Fsck => check(&layout, args.json),
+    }
+}
+
+/// Tries batches now; also for `ichido failed resend`.
+pub(super) async fn resend(pick: &Pick, json: bool) -> Result<(), Failure> {
+    let settings = delivery::settings()?;
+    let stop = shutdown::on_signals()?;
+    let mut sender = delivery::sender(&settings, stop)?;
+    let resent = sender.resend(pick).await;
+    let counters = delivery::finish(&mut sender).await;
+    delivery::report(&counters, json)?;
+    let trouble = match resent {
+        Ok(0) if !pick.keys.is_empty() => {
+            Some(Failure::usage(format!("no batch in {} has such a key and is due", pick.place.word())))
+        }
+        Ok(_) | Err(Error::Stopped) => None,
+        Err(error) => Some(Failure::internal(one_line(&error))),
+    };
+    delivery::verdict(&sender, &counters, trouble)
+}
+
+fn check(layout: &Layout, json: bool) -> Result<(), Failure> {
+    let mut findings = Vec::new();
+    let sound = fsck(layout, |finding| findings.push(finding))?;
+    if json {
+        output::json(&serde_json::json!({ "sound": sound, "findings": findings }))?;
+    } else {
+        for finding in &findings {
+            println!("{:<8} {}: {}", finding.kind, finding.path, finding.detail);
+        }
+        println!("{sound} files are sound");
+    }
+    match findings.len() {
+        0 => Ok(()),
+        found => Err(Failure::internal(format!("{found} files are not as they should be"))),
+    }
+}

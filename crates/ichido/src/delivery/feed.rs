@@ -1,0 +1,91 @@
+//! From files to batches, on a thread of its own: reading blocks, and sending must not wait for it to be idle.
+
+use std::path::PathBuf;
+
+use ichido_delivery::input::{Input, Item};
+use ichido_delivery::{Batch, Cutter, Record};
+use tokio::sync::mpsc;
+
+use crate::exit::Failure;
+
+/// Batches that are read ahead.
+const AHEAD: usize = 2;
+/// No batch is larger, unless a single record is.
+const BATCH_BYTES: usize = 4 << 20;
+
+/// What comes out of the input.
+#[derive(Debug)]
+pub(crate) enum Fed {
+    /// The next batch.
+    Batch(Batch),
+    /// Something that is no record, and where it stood.
+    Broken { text: String, reason: String },
+    /// The rest of an input cannot be read.
+    Trouble(String),
+}
+
+/// Reads files, or standard input, and cuts the records into batches. The same input gives the same batches.
+pub(crate) fn feed(files: &[PathBuf], batch_size: usize) -> Result<mpsc::Receiver<Fed>, Failure> {
+    let files = match files.is_empty() {
+        true => vec![PathBuf::from("-")],
+        false => files.to_vec(),
+    };
+    // A name that was mistyped is found before anything is sent.
+    for file in files.iter().filter(|file| file.as_os_str() != "-") {
+        let opened = std::fs::File::open(file).and_then(|file| file.metadata());
+        match opened {
+            Ok(metadata) if metadata.is_dir() => {
+                return Err(Failure::usage(format!("{} is a directory", file.display())));
+            }
+            Ok(_) => {}
+            Err(error) => return Err(Failure::usage(format!("cannot open {}: {error}", file.display()))),
+        }
+    }
+    let (sender, receiver) = mpsc::channel(AHEAD);
+    std::thread::Builder::new()
+        .name("input".to_owned())
+        .spawn(move || {
+            let mut cutter = Cutter::new(batch_size, BATCH_BYTES);
+            // An error here is a receiver that went away: the process ends.
+            let _ = files.iter().try_for_each(|file| read(file.clone(), &mut cutter, &sender));
+            if let Some(batch) = cutter.finish() {
+                let _ = sender.blocking_send(Fed::Batch(batch));
+            }
+        })
+        .map_err(|error| Failure::internal(format!("starting to read: {error}")))?;
+    Ok(receiver)
+}
+
+type Gone = Box<mpsc::error::SendError<Fed>>;
+
+fn read(file: PathBuf, cutter: &mut Cutter, sender: &mpsc::Sender<Fed>) -> Result<(), Gone> {
+    let put = |fed| sender.blocking_send(fed).map_err(Box::new);
+    let input = match Input::open(&file) {
+        Ok(input) => input,
+        Err(error) => return put(Fed::Trouble(error.to_string())),
+    };
+    let name = input.name().to_owned();
+    for item in input {
+        match item {
+            Ok(Item::Record(record)) => match Record::new(record.raw) {
+                Ok(record) => {
+                    if let Some(batch) = cutter.push(record) {
+                        put(Fed::Batch(batch))?;
+                    }
+                }
+                Err(error) => {
+                    put(Fed::Broken {
+                        text: String::new(),
+                        reason: format!("{name}, {}: {error}", record.at),
+                    })?;
+                }
+            },
+            Ok(Item::Broken(broken)) => put(Fed::Broken {
+                text: broken.text().into_owned(),
+                reason: format!("{name}, {}: {}", broken.at, broken.reason),
+            })?,
+            Err(error) => put(Fed::Trouble(error.to_string()))?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,156 @@
+//! What lies in the spool or in failed, for people and scripts. Only looks: safe beside any number of senders.
+
+use ichido_delivery::store::{Layout, Listed, Place, Stored, iso};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::args::ListArgs;
+use crate::exit::Failure;
+use crate::output;
+
+#[derive(Debug, Serialize)]
+struct Listing {
+    total: u64,
+    batches: Vec<Entry>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Entry {
+    batch_idempotency_key: String,
+    file: String,
+    first_attempt: String,
+    retry_count: u32,
+    records: usize,
+    not_before: Option<String>,
+    last_error: Option<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Shown<'a> {
+    file: String,
+    batch_idempotency_key: &'a str,
+    first_attempt: String,
+    retry_count: u32,
+    not_before: Option<String>,
+    last_error: Option<&'a str>,
+    attempts: &'a [ichido_delivery::store::Attempt],
+    records: Vec<&'a RawValue>,
+}
+
+/// Names that are read at once.
+const AT_ONCE: usize = 1_000;
+
+pub(crate) fn list(layout: &Layout, place: Place, args: &ListArgs, json: bool) -> Result<(), Failure> {
+    let most = usize::try_from(args.limit).unwrap_or(usize::MAX);
+    let mut batches = Vec::new();
+    let mut after: Option<Listed> = None;
+    'all: loop {
+        let some = layout.oldest(place, after.as_ref(), AT_ONCE.max(most))?;
+        let Some(last) = some.last().cloned() else { break };
+        for listed in some {
+            if batches.len() >= most {
+                break 'all;
+            }
+            // Whatever was taken meanwhile by a process that sends it is not listed.
+            let Ok(read) = layout.read(place, &listed) else { continue };
+            let entry = entry(&listed, read);
+            let has_prefix =
+                args.prefix.as_ref().is_none_or(|prefix| entry.batch_idempotency_key.starts_with(prefix));
+            let error = entry.last_error.as_deref().unwrap_or_default();
+            if has_prefix && args.error.as_ref().is_none_or(|text| error.contains(text)) {
+                batches.push(entry);
+            }
+        }
+        after = Some(last);
+    }
+    let listing = Listing { total: layout.count(place)?, batches };
+    if json {
+        return output::json(&listing);
+    }
+    let mut table =
+        output::table(&["batch", "first attempt", "passes", "records", "not before", "last error"]);
+    for entry in &listing.batches {
+        table.add_row([
+            entry.batch_idempotency_key.chars().take(12).collect(),
+            entry.first_attempt.clone(),
+            entry.retry_count.to_string(),
+            entry.records.to_string(),
+            entry.not_before.clone().unwrap_or_default(),
+            entry.last_error.clone().unwrap_or_default(),
+        ]);
+    }
+    println!("{table}");
+    println!("{} of {}", listing.batches.len(), listing.total);
+    Ok(())
+}
+
+fn entry(listed: &Listed, read: Result<Stored, ichido_delivery::store::Corrupt>) -> Entry {
+    match read {
+        Ok(stored) => Entry {
+            batch_idempotency_key: stored.batch.key().to_owned(),
+            file: listed.file.clone(),
+            first_attempt: iso(stored.first_attempt),
+            retry_count: stored.retry_count,
+            records: stored.batch.records().len(),
+            not_before: stored.not_before.map(iso),
+            last_error: stored.last_error,
+        },
+        Err(corrupt) => Entry {
+            batch_idempotency_key: listed.name.key.clone(),
+            file: listed.file.clone(),
+            first_attempt: listed.name.at.clone(),
+            retry_count: 0,
+            records: 0,
+            not_before: None,
+            last_error: Some(corrupt.to_string()),
+        },
+    }
+}
+
+pub(crate) fn show(layout: &Layout, place: Place, key: &str) -> Result<(), Failure> {
+    let found: Vec<Listed> = layout
+        .oldest(place, None, usize::MAX)?
+        .into_iter()
+        .filter(|listed| key.starts_with(&listed.name.key) || listed.name.key.starts_with(key))
+        .collect();
+    let mut meant = Vec::new();
+    for listed in found {
+        match layout.read(place, &listed) {
+            Ok(Ok(stored)) if stored.batch.key().starts_with(key) => meant.push((listed, stored)),
+            Ok(Err(corrupt)) => {
+                return Err(Failure::usage(format!(
+                    "{}: {corrupt}",
+                    layout.dir(place).join(&listed.file).display()
+                )));
+            }
+            Ok(Ok(_)) | Err(_) => {}
+        }
+    }
+    let (listed, stored) = match meant.as_slice() {
+        [one] => one,
+        [] => {
+            return Err(Failure::usage(format!(
+                "there is no batch {key:?} in {}",
+                layout.dir(place).display()
+            )));
+        }
+        _ => {
+            return Err(Failure::usage(format!(
+                "{} batches have a key that begins with {key:?}",
+                meant.len()
+            )));
+        }
+    };
+    output::json(&Shown {
+        file: layout.dir(place).join(&listed.file).display().to_string(),
+        batch_idempotency_key: stored.batch.key(),
+        first_attempt: iso(stored.first_attempt),
+        retry_count: stored.retry_count,
+        not_before: stored.not_before.map(iso),
+        last_error: stored.last_error.as_deref(),
+        attempts: &stored.attempts,
+        records: stored.batch.records().iter().map(ichido_delivery::Record::raw).collect(),
+    })
+}

@@ -1,0 +1,137 @@
+//! Delivery, as a user runs it: real processes, and a receiver over real TLS.
+
+mod crashes;
+mod daemon;
+mod operators;
+mod receiver;
+mod refusals;
+mod resending;
+mod sending;
+mod trouble;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+use self::receiver::{Receiver, TOKEN};
+
+/// A directory, a receiver, and the settings that join them.
+struct Stage {
+    dir: tempfile::TempDir,
+    receiver: Receiver,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let receiver = Receiver::start(dir.path());
+        Self { dir, receiver }
+    }
+
+    fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// A command with short pauses.
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ichido"));
+        command.current_dir(self.path()).args(args);
+        crate::without_settings(|name| {
+            command.env_remove(name);
+        });
+        command
+            .env(
+                "EXTERNAL_API_ENDPOINT",
+                format!("https://localhost:{}/v1/usage", self.receiver.address.port()),
+            )
+            .env("EXTERNAL_API_TOKEN", TOKEN)
+            .env("EXTERNAL_API_CA_FILE", &self.receiver.ca)
+            .env("RETRY_BACKOFF_MS", "20")
+            .env("LOG_LEVEL", "info");
+        command
+    }
+
+    fn run(&self, args: &[&str], settings: &[(&str, &str)]) -> Run {
+        let output = self.command(args).envs(settings.iter().copied()).output().unwrap();
+        Run::of(output)
+    }
+
+    /// Writes so many records, and sends them.
+    fn send(&self, records: usize, settings: &[(&str, &str)]) -> Run {
+        let file = self.input(0..records);
+        self.run(&["send", "--json", file.to_str().unwrap()], settings)
+    }
+
+    /// A file of JSON Lines with these records.
+    fn input(&self, ids: impl Iterator<Item = usize>) -> PathBuf {
+        let path = self.path().join("input.jsonl");
+        let lines: String =
+            ids.map(|id| json!({"source_event_id": format!("e{id}")}).to_string() + "\n").collect();
+        std::fs::write(&path, lines).unwrap();
+        path
+    }
+
+    /// The files in a place, as JSON, oldest first.
+    fn files(&self, place: &str) -> Vec<(PathBuf, Value)> {
+        let dir = self.path().join("data").join(place);
+        let entries = std::fs::read_dir(&dir).into_iter().flatten().flatten();
+        let mut paths: Vec<PathBuf> =
+            entries.map(|entry| entry.path()).filter(|path| path.is_file()).collect();
+        paths.sort();
+        let read = |path: &PathBuf| serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap_or_default();
+        paths.iter().map(|path| (path.clone(), read(path))).collect()
+    }
+
+    /// Whether the token is in none of the files below the directory.
+    fn holds_no_token(&self) {
+        let mut dirs = vec![self.path().join("data")];
+        while let Some(dir) = dirs.pop() {
+            for entry in std::fs::read_dir(dir).unwrap().flatten() {
+                if entry.path().is_dir() {
+                    dirs.push(entry.path());
+                } else {
+                    let text = String::from_utf8_lossy(&std::fs::read(entry.path()).unwrap()).into_owned();
+                    assert!(!text.contains(TOKEN), "{}", entry.path().display());
+                }
+            }
+        }
+    }
+}
+
+/// How a command ended.
+struct Run {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+impl Run {
+    fn of(output: Output) -> Self {
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(!stderr.contains(TOKEN), "{stderr}");
+        Self {
+            code: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr,
+        }
+    }
+
+    /// The metrics in the last line.
+    fn metrics(&self) -> Value {
+        serde_json::from_str(self.stdout.lines().last().unwrap_or_default())
+            .unwrap_or_else(|_| panic!("{} {}", self.stdout, self.stderr))
+    }
+
+    /// Lines of the log with this message.
+    fn log(&self, message: &str) -> Vec<Value> {
+        let lines = self.stderr.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.filter(|line| line["message"] == message).collect()
+    }
+
+    #[track_caller]
+    fn ends_with(&self, code: i32) -> &Self {
+        assert_eq!(self.code, code, "{} {}", self.stdout, self.stderr);
+        self
+    }
+}

@@ -1,0 +1,100 @@
+//! What operators do: list, show, resend, fsck; and signals.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::Stage;
+use super::receiver::Reply;
+use crate::support::{Process, eventually};
+
+#[test]
+fn what_waits_is_listed_and_shown() {
+    let stage = Stage::new();
+    stage.receiver.does(|_| Reply::Say(503, String::new()));
+    stage.send(3, &[("BATCH_SIZE", "2"), ("MAX_RETRIES", "0")]).ends_with(3);
+    let listing: Value = serde_json::from_str(&stage.run(&["spool", "list", "--json"], &[]).stdout).unwrap();
+    assert_eq!(listing["total"], 2);
+    let first = &listing["batches"][0];
+    assert_eq!(
+        (&first["retryCount"], &first["lastError"]),
+        (&json!(0), &json!("HTTP 503 Service Unavailable"))
+    );
+    let key = first["batchIdempotencyKey"].as_str().unwrap();
+    let shown: Value = serde_json::from_str(&stage.run(&["spool", "show", &key[..8]], &[]).stdout).unwrap();
+    assert_eq!(shown["batchIdempotencyKey"], key);
+    assert_eq!(shown["records"].as_array().unwrap().len() as u64, first["records"].as_u64().unwrap());
+    let table = stage.run(&["spool", "list", "--limit", "1", "--error", "503"], &[]);
+    assert!(table.stdout.contains(&key[..12]) && table.stdout.contains("1 of 2"), "{}", table.stdout);
+    stage.run(&["spool", "fsck"], &[]).ends_with(0);
+    std::fs::write(stage.path().join("data/spool/stray.txt"), "x").unwrap();
+    let fsck = stage.run(&["spool", "fsck"], &[]);
+    fsck.ends_with(1);
+    assert!(fsck.stdout.contains("stray.txt"), "{}", fsck.stdout);
+}
+
+#[test]
+fn one_batch_can_be_sent_again_by_its_key() {
+    let stage = Stage::new();
+    stage.receiver.does(|_| Reply::Say(503, String::new()));
+    stage.send(2, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
+    stage.receiver.does(|_| Reply::Take);
+    let key = stage.files("spool")[0].1["batchIdempotencyKey"].as_str().unwrap().to_owned();
+    stage.run(&["spool", "resend", &key], &[]).ends_with(3);
+    assert_eq!((stage.receiver.counts().len(), stage.files("spool").len()), (1, 1));
+    stage.run(&["spool", "resend", "0000nothing"], &[]).ends_with(2);
+}
+
+#[test]
+fn what_failed_is_sent_again_and_keeps_its_history() {
+    let stage = Stage::new();
+    stage.receiver.does(|_| Reply::Say(422, "no date".to_owned()));
+    stage.send(1, &[]).ends_with(4);
+    let key = stage.files("failed")[0].1["batchIdempotencyKey"].as_str().unwrap().to_owned();
+    stage.receiver.does(|_| Reply::Say(503, String::new()));
+    stage.run(&["failed", "resend", &key[..12]], &[("MAX_RETRIES", "0")]).ends_with(3);
+    let attempts = stage.files("spool")[0].1["attempts"].to_string();
+    assert!(
+        attempts.contains("no date") && attempts.contains("taken out of failed") && attempts.contains("503"),
+        "{attempts}"
+    );
+    stage.receiver.does(|_| Reply::Take);
+    stage.run(&["spool", "resend"], &[]).ends_with(0);
+    stage.receiver.has_each_once(1);
+}
+
+#[test]
+fn a_signal_in_the_middle_of_a_pause_leaves_the_batch_uncharged_in_the_spool() {
+    let stage = Stage::new();
+    stage.receiver.does(|_| Reply::Say(503, String::new()));
+    let file = stage.input(0..1);
+    let mut process =
+        Process::start(stage.command(&["send", file.to_str().unwrap()]).env("RETRY_BACKOFF_MS", "60000"));
+    eventually("the first request", || (!stage.receiver.seen().is_empty()).then_some(()));
+    eventually("the pause", || process.said().contains("nextBackoff").then_some(()));
+    let asked = Instant::now();
+    process.signal("TERM");
+    process.ended();
+    assert!(asked.elapsed() < Duration::from_secs(10));
+    let files = stage.files("spool");
+    assert_eq!((files.len(), &files[0].1["retryCount"]), (1, &json!(0)));
+    stage.receiver.does(|_| Reply::Take);
+    stage.run(&["spool", "resend"], &[]).ends_with(0);
+    stage.receiver.has_each_once(1);
+}
+
+#[test]
+fn a_second_signal_ends_at_once_and_loses_nothing() {
+    let stage = Stage::new();
+    stage.receiver.does(|_| Reply::Stall);
+    let file = stage.input(0..1);
+    let mut process = Process::start(&mut stage.command(&["send", file.to_str().unwrap()]));
+    eventually("the request", || (!stage.receiver.seen().is_empty()).then_some(()));
+    process.signal("TERM");
+    eventually("its word", || process.said().contains("a second signal ends at once").then_some(()));
+    process.signal("TERM");
+    process.ended();
+    stage.receiver.does(|_| Reply::Take);
+    stage.run(&["spool", "resend"], &[]).ends_with(0);
+    stage.receiver.has_each_once(1);
+}

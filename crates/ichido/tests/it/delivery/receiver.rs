@@ -1,0 +1,245 @@
+//! A receiver over real TLS that does what it is told, and keeps its own ledger.
+
+use std::collections::{BTreeMap, HashSet};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use serde_json::{Value, json};
+use tokio_rustls::TlsAcceptor;
+
+pub(super) const TOKEN: &str = "tok-3n-hunter2";
+
+/// What the receiver does with a request.
+#[derive(Clone, Debug)]
+pub(super) enum Reply {
+    /// Takes the batch: 201, or 409 if its key was there before.
+    Take,
+    /// Takes it and breaks the connection before the answer.
+    TakeAndHangUp,
+    /// Takes it and sends a body without end.
+    TakeAndTalk,
+    /// Takes it, and answers after a while.
+    TakeSlowly(Duration),
+    /// Answers so, and takes nothing.
+    Say(u16, String),
+    /// Answers so with a header, and takes nothing.
+    SayWith(u16, &'static str, String),
+    /// Does not answer.
+    Stall,
+    /// Breaks the connection.
+    HangUp,
+}
+
+/// A request as it came.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    pub(super) at: Instant,
+    pub(super) headers: http::HeaderMap,
+    pub(super) bytes: Bytes,
+    pub(super) key: String,
+    pub(super) ids: Vec<String>,
+}
+
+type Script = Box<dyn FnMut(&Seen) -> Reply + Send>;
+
+#[derive(Default)]
+struct Ledger {
+    seen: Vec<Seen>,
+    keys: HashSet<String>,
+    counts: BTreeMap<String, u32>,
+}
+
+pub(super) struct Receiver {
+    pub(super) address: SocketAddr,
+    pub(super) ca: PathBuf,
+    ledger: Arc<Mutex<Ledger>>,
+    script: Arc<Mutex<Script>>,
+    stop: tokio_util::sync::CancellationToken,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+/// Who the receiver says it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Identity {
+    Good,
+    OtherHost,
+    Expired,
+    Unknown,
+}
+
+impl Receiver {
+    pub(super) fn start(dir: &Path) -> Self {
+        Self::start_as(dir, Identity::Good)
+    }
+
+    pub(super) fn start_as(dir: &Path, identity: Identity) -> Self {
+        let (config, ca_pem) = certificates(identity);
+        let ca = dir.join("ca.pem");
+        std::fs::write(&ca, ca_pem).unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let ledger = Arc::new(Mutex::new(Ledger::default()));
+        let script: Arc<Mutex<Script>> = Arc::new(Mutex::new(Box::new(|_| Reply::Take)));
+        let stop = tokio_util::sync::CancellationToken::new();
+        let (books, play, ended) = (ledger.clone(), script.clone(), stop.clone());
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+                let acceptor = TlsAcceptor::from(config);
+                loop {
+                    let stream = tokio::select! {
+                        accepted = listener.accept() => accepted.unwrap().0,
+                        () = ended.cancelled() => return,
+                    };
+                    let (acceptor, books, play) = (acceptor.clone(), books.clone(), play.clone());
+                    tokio::spawn(async move {
+                        let Ok(stream) = acceptor.accept(stream).await else { return };
+                        let service = service_fn(move |request| serve(request, books.clone(), play.clone()));
+                        let connection = auto::Builder::new(TokioExecutor::new());
+                        let _ = connection.serve_connection(TokioIo::new(stream), service).await;
+                    });
+                }
+            });
+        });
+        Self { address, ca, ledger, script, stop, thread: Some(thread) }
+    }
+
+    /// From now on it does this.
+    pub(super) fn does(&self, script: impl FnMut(&Seen) -> Reply + Send + 'static) {
+        *self.script.lock().unwrap() = Box::new(script);
+    }
+
+    /// It does these things, and takes everything after that.
+    pub(super) fn plays(&self, replies: impl IntoIterator<Item = Reply>) {
+        let mut replies = replies.into_iter().collect::<std::collections::VecDeque<_>>();
+        self.does(move |_| replies.pop_front().unwrap_or(Reply::Take));
+    }
+
+    pub(super) fn seen(&self) -> Vec<Seen> {
+        self.ledger.lock().unwrap().seen.clone()
+    }
+
+    /// How often each record was counted.
+    pub(super) fn counts(&self) -> BTreeMap<String, u32> {
+        self.ledger.lock().unwrap().counts.clone()
+    }
+
+    /// Whether exactly these many records were counted, each once.
+    pub(super) fn has_each_once(&self, records: usize) {
+        let counts = self.counts();
+        assert_eq!(counts.len(), records);
+        assert!(counts.values().all(|count| *count == 1), "{counts:?}");
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        self.thread.take().into_iter().for_each(|thread| drop(thread.join()));
+    }
+}
+
+type Body = BoxBody<Bytes, Infallible>;
+
+async fn serve(
+    request: Request<Incoming>,
+    ledger: Arc<Mutex<Ledger>>,
+    script: Arc<Mutex<Script>>,
+) -> Result<Response<Body>, std::io::Error> {
+    let headers = request.headers().clone();
+    let bytes = request.into_body().collect().await.map_err(std::io::Error::other)?.to_bytes();
+    let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    let id = |record: &Value| record["source_event_id"].as_str().unwrap_or_default().to_owned();
+    let ids = body["records"].as_array().map(|records| records.iter().map(id).collect()).unwrap_or_default();
+    let key = body["batchIdempotencyKey"].as_str().unwrap_or_default().to_owned();
+    let seen = Seen { at: Instant::now(), headers, bytes, key, ids };
+    let reply = (script.lock().unwrap())(&seen);
+    ledger.lock().unwrap().seen.push(seen.clone());
+    let broken = || std::io::Error::other("as the script says");
+    match reply {
+        Reply::Take => Ok(take(&ledger, &seen)),
+        Reply::TakeSlowly(pause) => {
+            let answer = take(&ledger, &seen);
+            tokio::time::sleep(pause).await;
+            Ok(answer)
+        }
+        Reply::TakeAndHangUp => {
+            take(&ledger, &seen);
+            Err(broken())
+        }
+        Reply::TakeAndTalk => {
+            take(&ledger, &seen);
+            let talk =
+                futures_util::stream::repeat_with(|| Ok(Frame::data(Bytes::from_static(&[b' '; 4096]))));
+            Ok(Response::new(BodyExt::boxed(StreamBody::new(talk))))
+        }
+        Reply::Say(status, text) => Ok(say(status, text)),
+        Reply::SayWith(status, header, value) => {
+            let mut response = say(status, String::new());
+            response.headers_mut().insert(header, value.parse().unwrap());
+            Ok(response)
+        }
+        Reply::Stall => std::future::pending().await,
+        Reply::HangUp => Err(broken()),
+    }
+}
+
+fn take(ledger: &Mutex<Ledger>, seen: &Seen) -> Response<Body> {
+    let mut ledger = ledger.lock().unwrap();
+    if !ledger.keys.insert(seen.key.clone()) {
+        return say(409, json!({"error": "duplicate batch detected"}).to_string());
+    }
+    for id in &seen.ids {
+        *ledger.counts.entry(id.clone()).or_default() += 1;
+    }
+    say(201, json!({"inserted": seen.ids.len()}).to_string())
+}
+
+fn say(status: u16, text: String) -> Response<Body> {
+    Response::builder().status(status).body(Full::new(Bytes::from(text)).boxed()).unwrap()
+}
+
+fn certificates(identity: Identity) -> (Arc<rustls::ServerConfig>, String) {
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
+    let authority = || {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let pem = params.self_signed(&key).unwrap().pem();
+        (Issuer::new(params, key), pem)
+    };
+    let (issuer, pem) = authority();
+    let name = if identity == Identity::OtherHost { "other.example" } else { "localhost" };
+    let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+    if identity == Identity::Expired {
+        params.not_before = date_time_ymd(2020, 1, 1);
+        params.not_after = date_time_ymd(2021, 1, 1);
+    }
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.signed_by(&key, &issuer).unwrap();
+    let trusted = if identity == Identity::Unknown { authority().1 } else { pem };
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![certificate.der().clone()],
+            rustls::pki_types::PrivateKeyDer::Pkcs8(key.serialize_der().into()),
+        )
+        .unwrap();
+    (Arc::new(config), trusted)
+}
