@@ -4,19 +4,16 @@
 //! whether the clock on the wall shows such a time: an hour that comes twice in autumn counts twice, which costs a look
 //! at the spool; one that does not come in spring is the next day's.
 
+use croner::parser::{CronParser, Seconds, Year};
 use ichido_core::Timestamp;
 use jiff::tz::TimeZone;
+
+const MINUTE_MS: u64 = 60_000;
 
 /// Some minutes of the year.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cron {
-    minutes: u64,
-    hours: u64,
-    days: u64,
-    months: u64,
-    weekdays: u64,
-    /// Whether both kinds of day are restricted: then either will do, as cron has always had it.
-    either_day: bool,
+    minutes: croner::Cron,
     zone: TimeZone,
 }
 
@@ -25,69 +22,28 @@ impl Cron {
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = || "RESEND_CRON must look like */15 * * * * or 0 3 * * 1-5 Asia/Tokyo".to_owned();
         let words: Vec<&str> = text.split_whitespace().collect();
-        let ([minutes, hours, days, months, weekdays], zone) = match words.as_slice() {
-            [a, b, c, d, e] => ([*a, *b, *c, *d, *e], "UTC"),
-            [a, b, c, d, e, zone] => ([*a, *b, *c, *d, *e], *zone),
+        let (minutes, zone) = match words.as_slice() {
+            minutes @ [_, _, _, _, _] => (minutes, TimeZone::UTC),
+            [minutes @ .., zone] if minutes.len() == 5 => (minutes, zone_of(zone)?),
             _ => return Err(wrong()),
         };
-        let either_day = days != "*" && weekdays != "*";
-        let zone = match zone {
-            "UTC" => TimeZone::UTC,
-            name => TimeZone::get(name)
-                .map_err(|_| "RESEND_CRON names a time zone that is not known".to_owned())?,
-        };
-        let weekdays = field(weekdays, 0, 7).ok_or_else(wrong)?;
-        Ok(Self {
-            minutes: field(minutes, 0, 59).ok_or_else(wrong)?,
-            hours: field(hours, 0, 23).ok_or_else(wrong)?,
-            days: field(days, 1, 31).ok_or_else(wrong)?,
-            months: field(months, 1, 12).ok_or_else(wrong)?,
-            // Sunday is 0 and 7.
-            weekdays: weekdays | (weekdays >> 7 & 1),
-            either_day,
-            zone,
-        })
+        let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
+        let minutes = parser.parse(&minutes.join(" ")).map_err(|_| wrong())?;
+        Ok(Self { minutes, zone })
     }
 
     /// Whether the minute of this moment is one of those.
     pub fn matches(&self, at: Timestamp) -> bool {
-        let ms = i64::try_from(at.0).unwrap_or(i64::MAX);
-        let Ok(at) = jiff::Timestamp::from_millisecond(ms) else { return false };
-        let at = at.to_zoned(self.zone.clone());
-        let has = |set: u64, value: i8| u32::try_from(value).is_ok_and(|value| set >> value & 1 == 1);
-        let day = has(self.days, at.day());
-        let weekday = has(self.weekdays, at.weekday().to_sunday_zero_offset());
-        let is_day = if self.either_day { day || weekday } else { day && weekday };
-        has(self.minutes, at.minute()) && has(self.hours, at.hour()) && has(self.months, at.month()) && is_day
+        let minute = at.0 - at.0 % MINUTE_MS;
+        let minute = i64::try_from(minute).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+        minute.is_some_and(|minute| {
+            self.minutes.is_time_matching(&minute.to_zoned(self.zone.clone())).unwrap_or(false)
+        })
     }
 }
 
-/// A field as a set of numbers: `*`, `5`, `1-5`, `*/15`, `0-30/10`, and lists of these.
-fn field(text: &str, least: u32, most: u32) -> Option<u64> {
-    text.split(',').try_fold(0, |set, part| Some(set | range(part, least, most)?))
-}
-
-fn range(part: &str, least: u32, most: u32) -> Option<u64> {
-    let (span, step) = match part.split_once('/') {
-        Some((span, step)) => (span, number(step)?),
-        None => (part, 1),
-    };
-    let (from, to) = match span.split_once('-') {
-        _ if span == "*" => (least, most),
-        Some((from, to)) => (number(from)?, number(to)?),
-        None if part.contains('/') => (number(span)?, most),
-        None => (number(span)?, number(span)?),
-    };
-    if step == 0 || from < least || to > most || from > to {
-        return None;
-    }
-    let numbers = (from..=to).step_by(usize::try_from(step).ok()?);
-    Some(numbers.fold(0, |set, number| set | 1 << number))
-}
-
-fn number(text: &str) -> Option<u32> {
-    ((1..=2).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit()))
-        .then(|| text.parse().ok())?
+fn zone_of(name: &str) -> Result<TimeZone, String> {
+    TimeZone::get(name).map_err(|_| "RESEND_CRON names a time zone that is not known".to_owned())
 }
 
 #[cfg(test)]
