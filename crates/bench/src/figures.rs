@@ -130,7 +130,7 @@ pub(crate) fn pass(plan: &Plan, table: &mut Table) {
 pub(crate) fn layer(plan: &Plan, table: &mut Table) {
     let without = Part::role(&["axum"]);
     let mut rounds = (Vec::new(), Vec::new(), Vec::new());
-    let one = Plan { rounds: 1, ..plan.clone() };
+    let one = plan.once();
     for _ in 0..plan.rounds {
         // A memory ledger has a bound, so each round has one of its own.
         let with = Part::role(&["axum-layer"]);
@@ -174,7 +174,7 @@ pub(crate) fn memory(plan: &Plan, table: &mut Table) {
     let gateway = Part::gateway(&service, &file(&dir), &Settings::default());
     let known = Load::Known(longest.unwrap());
     let parts = [Contender { part: &gateway, service: None }];
-    let one = Plan { rounds: 1, ..plan.clone() };
+    let one = plan.once();
     let [seen] = in_turn(&one, &known, 64, parts);
     note(table, "replay of random keys after a restart, 64", "gateway", &seen);
 }

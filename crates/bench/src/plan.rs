@@ -27,6 +27,11 @@ impl Plan {
         }
     }
 
+    /// The same, in one round.
+    pub(crate) fn once(&self) -> Self {
+        Self { rounds: 1, ..self.clone() }
+    }
+
     fn wants(&self, name: &str) -> bool {
         self.names.is_empty() || self.names.iter().any(|wanted| wanted == name)
     }

@@ -75,7 +75,7 @@ pub(crate) fn batch(plan: &Plan, table: &mut Table) {
 pub(crate) fn memory(plan: &Plan, table: &mut Table) {
     let bare = Part::role(&["parse"]);
     let (mut rates, mut ratios) = (Vec::new(), Vec::new());
-    let one = Plan { rounds: 1, ..plan.clone() };
+    let one = plan.once();
     for _ in 0..plan.rounds {
         // A memory ledger has a bound, so each round has one of its own.
         let claims = Part::claims("memory:?bound=10000000", None);
