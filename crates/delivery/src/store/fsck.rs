@@ -10,7 +10,7 @@ use super::{Error, disk};
 pub struct Finding {
     /// The file.
     pub path: String,
-    /// `foreign`, `corrupt` or `left`.
+    /// `foreign` or `corrupt`.
     pub kind: &'static str,
     /// What is wrong.
     pub detail: String,

@@ -1,12 +1,13 @@
 //! A process at work on the store.
 
-use std::collections::HashMap;
-use std::fs::{self, File, OpenOptions};
+mod own;
+mod twins;
+
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ichido_core::Timestamp;
 
@@ -14,6 +15,8 @@ use super::format::{Corrupt, Stored};
 use super::layout::{Layout, Listed, Place, named_time, read_file};
 use super::name::Name;
 use super::{Error, disk};
+use own::{own_dir, refused};
+use twins::Waiting;
 
 const LOCK: &str = "lock";
 /// Names with suffixes that are tried before giving up.
@@ -40,8 +43,6 @@ pub struct Store {
     /// Files that wait, by the part of their key that is in their name. Read once, when it is first needed.
     waiting: Mutex<Option<Waiting>>,
 }
-
-type Waiting = HashMap<String, Vec<Listed>>;
 
 /// A file in this process's hands.
 #[derive(Debug)]
@@ -182,51 +183,6 @@ impl Store {
         named_time(&held.name)
     }
 
-    /// Gives back to the spool what dead processes held. Says how many batches.
-    pub fn adopt(&self) -> Result<usize, Error> {
-        let dir = self.layout.inflight();
-        let mut adopted = 0;
-        for entry in fs::read_dir(&dir).map_err(|error| Error::io("reading", &dir, error))?.flatten() {
-            let left = entry.path();
-            if left == self.own || !left.is_dir() {
-                continue;
-            }
-            // Whoever lives holds its lock. A directory without one is empty, or not ours.
-            let Ok(lock) = OpenOptions::new().write(true).open(left.join(LOCK)) else {
-                let _ = fs::remove_dir(&left);
-                continue;
-            };
-            if lock.try_lock().is_ok() {
-                // What was never finished holds no batch; it goes the same way.
-                adopted += self.adopt_dir(&left)?;
-            }
-        }
-        Ok(adopted)
-    }
-
-    fn adopt_dir(&self, left: &Path) -> Result<usize, Error> {
-        let mut adopted = 0;
-        let entries = match fs::read_dir(left) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-            other => other.map_err(|error| Error::io("reading", left, error))?,
-        };
-        for entry in entries.flatten() {
-            let path = entry.path();
-            let file = entry.file_name().to_string_lossy().into_owned();
-            if let Some(mut name) = Name::parse(Place::Spool.word(), &file) {
-                name.copy = 1;
-                self.place(&path, Place::Spool, name)?;
-                adopted += 1;
-            } else if file.starts_with(disk::HALF) {
-                // Nobody was told that it was accepted.
-                let _ = fs::remove_file(&path);
-            }
-        }
-        let _ = fs::remove_file(left.join(LOCK));
-        let _ = fs::remove_dir(left);
-        Ok(adopted)
-    }
-
     /// Moves a file to a free name, durably.
     fn place(&self, from: &Path, place: Place, mut name: Name) -> Result<PathBuf, Error> {
         let dir = self.layout.dir(place);
@@ -260,56 +216,6 @@ impl Store {
         self.used.store((self.used.load(Relaxed) + grown).saturating_sub(held.bytes), Relaxed);
         held.bytes = grown;
         Ok(())
-    }
-
-    /// Where the very same batch lies in the spool already.
-    fn waits_already(&self, held: &Held) -> Result<Option<PathBuf>, Error> {
-        let mut waiting = self.waiting();
-        if waiting.is_none() {
-            let mut found = Waiting::new();
-            for listed in self.layout.oldest(Place::Spool, None, usize::MAX)? {
-                found.entry(listed.name.key.clone()).or_default().push(listed);
-            }
-            *waiting = Some(found);
-        }
-        let alike = waiting.as_ref().and_then(|waiting| waiting.get(&held.name.key)).cloned();
-        drop(waiting);
-        let Some(alike) = alike else { return Ok(None) };
-        let Ok(ours) = self.read(held)? else { return Ok(None) };
-        for listed in alike {
-            // What is gone meanwhile is in the hands of another process, or has arrived.
-            if let Ok(Ok(theirs)) = self.layout.read(Place::Spool, &listed)
-                && theirs.batch.key() == ours.batch.key()
-                && same_records(&theirs, &ours)
-            {
-                return Ok(Some(self.layout.dir(Place::Spool).join(&listed.file)));
-            }
-        }
-        Ok(None)
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, Option<Waiting>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn remember(&self, path: &Path) {
-        let file = path.file_name().map(|file| file.to_string_lossy().into_owned()).unwrap_or_default();
-        if let Some(waiting) = self.waiting().as_mut()
-            && let Some(name) = Name::parse(Place::Spool.word(), &file)
-        {
-            waiting.entry(name.key.clone()).or_default().push(Listed { name, file });
-        }
-    }
-
-    fn forget(&self, listed: &Listed) {
-        if let Some(waiting) = self.waiting().as_mut()
-            && let Some(alike) = waiting.get_mut(&listed.name.key)
-        {
-            alike.retain(|other| other.file != listed.file);
-            if alike.is_empty() {
-                waiting.remove(&listed.name.key);
-            }
-        }
     }
 
     fn make_room(&self, bytes: u64) -> Result<(), Error> {
@@ -348,56 +254,6 @@ impl Drop for Store {
     }
 }
 
-fn same_records(one: &Stored, other: &Stored) -> bool {
-    let (one, other) = (one.batch.records(), other.batch.records());
-    one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one.json() == other.json())
-}
-
 fn is_taken(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::AlreadyExists
-}
-
-/// A directory under its final name is locked already: nobody can take it for one of the dead.
-fn own_dir(inflight: &Path, now: Timestamp) -> Result<(PathBuf, File), Error> {
-    let pid = std::process::id();
-    for copy in 0..MOST_COPIES {
-        let stamp = now + u64::from(copy);
-        let (fresh, own) =
-            (inflight.join(format!(".new-{pid}-{stamp}")), inflight.join(format!("{pid}-{stamp}")));
-        let made = (|| {
-            disk::private_dir(&fresh)?;
-            let lock = OpenOptions::new()
-                .create(true)
-                .truncate(false)
-                .write(true)
-                .mode(0o600)
-                .open(fresh.join(LOCK))?;
-            lock.set_permissions(fs::Permissions::from_mode(0o600))?;
-            lock.try_lock().map_err(|_| io::Error::from(io::ErrorKind::AlreadyExists))?;
-            disk::rename_new(&fresh, &own)?;
-            // Whoever took the unfinished directory for one of the dead has removed the lock.
-            own.join(LOCK).metadata()?;
-            disk::sync_dir(inflight)?;
-            Ok(lock)
-        })();
-        match made {
-            Ok(lock) => return Ok((own, lock)),
-            Err(error) if is_taken(&error) || error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(refused(&own, error)),
-        }
-    }
-    Err(refused(inflight, io::Error::from(io::ErrorKind::AlreadyExists)))
-}
-
-/// A directory that cannot be worked in, with its rights.
-fn refused(dir: &Path, error: io::Error) -> Error {
-    let there = dir.ancestors().find_map(|dir| fs::metadata(dir).ok().map(|metadata| (dir, metadata)));
-    let source = match there {
-        Some((there, metadata)) => {
-            let mode = metadata.permissions().mode() & 0o7777;
-            io::Error::new(error.kind(), format!("{error} ({} has mode {mode:04o})", there.display()))
-        }
-        None => error,
-    };
-    Error::io("preparing", dir, source)
 }
