@@ -142,6 +142,11 @@ impl Sender {
         self.lane.held()
     }
 
+    /// Whether a lane that is shut is worth a look before its time: there is another token.
+    pub fn has_new_token(&self) -> bool {
+        self.lane.is_shut() && self.parts.transport.token().changes() != self.token_changes
+    }
+
     /// The directories.
     pub fn layout(&self) -> &Layout {
         self.parts.store.layout()

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ichido_core::{Clock, SystemClock, Timestamp};
+use ichido_core::{Clock, SystemClock};
 use ichido_delivery::cron::Cron;
 use ichido_delivery::sender::{Error, Pick, Sender};
 use tokio_util::sync::CancellationToken;
@@ -16,6 +16,8 @@ use crate::settings::Settings;
 use crate::{delivery, shutdown};
 
 const MINUTE_MS: u64 = 60_000;
+/// How often the clock and the token are looked at.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// What is wrong with the delivery, for `/readyz`.
 type Health = Arc<Mutex<Option<String>>>;
@@ -66,7 +68,7 @@ async fn deliver(
         tokio::spawn(async move { alarm.work(stop).await })
     };
     pass(sender, health).await;
-    while wait_for(&clock, cron, &stop).await {
+    while wait_for(sender, &clock, cron, &stop).await {
         pass(sender, health).await;
     }
     let _ = telling.await;
@@ -89,18 +91,23 @@ async fn pass(sender: &mut Sender, health: &Health) {
     metrics::gauge!("ichido_delivery_spool_files").set(sender.counters().spool_size as f64);
 }
 
-/// Waits for the next minute that is meant. `false`: the process is asked to end.
-async fn wait_for(clock: &dyn Clock, cron: Option<&Cron>, stop: &CancellationToken) -> bool {
+/// Waits for the next minute that is meant, or for another token. `false`: the process is asked to end.
+async fn wait_for(sender: &Sender, clock: &dyn Clock, cron: Option<&Cron>, stop: &CancellationToken) -> bool {
+    let mut minute = clock.now().0 / MINUTE_MS;
     loop {
-        let Timestamp(now) = clock.now();
-        let rest = Duration::from_millis(MINUTE_MS - now % MINUTE_MS);
         tokio::select! {
-            () = tokio::time::sleep(rest) => {}
+            () = tokio::time::sleep(LOOK) => {}
             () = stop.cancelled() => return false,
         }
-        // A sleep may end a little early by the wall clock: the minute that is meant is the next one.
-        if cron.is_none_or(|cron| cron.matches(clock.now() + 1_000)) {
+        let now = clock.now();
+        if sender.has_new_token() {
             return true;
+        }
+        if now.0 / MINUTE_MS != minute {
+            minute = now.0 / MINUTE_MS;
+            if cron.is_none_or(|cron| cron.matches(now)) {
+                return true;
+            }
         }
     }
 }

@@ -37,6 +37,25 @@ fn the_daemon_tells_that_its_lane_is_held() {
     assert!(metrics.contains("ichido_delivery_spool_files 1"), "{metrics}");
 }
 
+#[test]
+fn the_daemon_goes_on_with_another_token() {
+    let stage = Stage::new();
+    stage.receiver.does(|seen| match seen.headers["authorization"] == "Bearer new-token" {
+        true => Reply::Take,
+        false => Reply::Say(401, String::new()),
+    });
+    stage.send(5, &[("BATCH_SIZE", "1")]).ends_with(3);
+    let token = stage.path().join("token");
+    std::fs::write(&token, "old-token").unwrap();
+    let mut command = stage.command(&["run", "--admin", "off"]);
+    let daemon =
+        Process::start(command.env_remove("EXTERNAL_API_TOKEN").env("EXTERNAL_API_TOKEN_FILE", &token));
+    eventually("the lane is held", || daemon.said().contains("the lane is held").then_some(()));
+    std::fs::write(&token, "new-token").unwrap();
+    eventually("the spool is empty", || (stage.receiver.counts().len() == 5).then_some(()));
+    stage.receiver.has_each_once(5);
+}
+
 /// 成功基準: rates from the line at the end of a run, latency and age from what Prometheus reads.
 #[test]
 fn the_seeds_criteria_of_success_can_be_computed() {
