@@ -27,6 +27,10 @@ impl Cron {
             [minutes @ .., zone] if minutes.len() == 5 => (minutes, zone_of(zone)?),
             _ => return Err(wrong()),
         };
+        // The parser passes over what is missing in a list.
+        if minutes.iter().any(|field| field.split(',').any(str::is_empty)) {
+            return Err(wrong());
+        }
         let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
         let minutes = parser.parse(&minutes.join(" ")).map_err(|_| wrong())?;
         Ok(Self { minutes, zone })

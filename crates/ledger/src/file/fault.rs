@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 
+use super::engine::FLUSH_BYTES;
 use super::journal;
 use super::reader::Flaw;
 use crate::{Error, Kind};
@@ -75,6 +76,10 @@ pub(super) fn engine(dir: &Path, doing: &str, error: fjall::Error) -> Error {
         other => other,
     };
     if matches!(error, fjall::Error::Poisoned | fjall::Error::Locked) {
+        // A worker that fails to write a table does not say why.
+        if has_no_room(dir) {
+            return io(dir, doing, io::ErrorKind::StorageFull.into());
+        }
         let doing = format!("{doing} file:{name} (the engine stopped; it is opened again)");
         return Error::new(Kind::Unavailable, doing).caused_by(error);
     }
@@ -96,6 +101,11 @@ pub(super) fn journals(dir: &Path, error: journal::Error) -> Error {
 pub(super) fn panicked(dir: &Path, doing: &str) -> Error {
     let text = format!("the engine failed on the files of {}; {RESTORE}", dir.display());
     Error::new(Kind::Corrupt(text), format!("{doing} file:{}", dir.display()))
+}
+
+/// Whether there is no room for the tables of one flush.
+fn has_no_room(dir: &Path) -> bool {
+    rustix::fs::statvfs(dir).is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) < 2 * FLUSH_BYTES)
 }
 
 fn is_full(error: &io::Error) -> bool {

