@@ -6,9 +6,10 @@
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
+use rustix::io::Errno;
 
 /// How names of unfinished files begin. Such files are never read.
 pub(crate) const HALF: &str = ".half-";
@@ -53,7 +54,8 @@ pub(crate) fn replace(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     sync_dir(dir)
 }
 
-fn write_half(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<std::path::PathBuf> {
+/// Writes a file for the owner alone under an unfinished name, synced.
+pub(crate) fn write_half(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
     let half = dir.join(format!("{HALF}{name}"));
     let written =
         OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&half).and_then(
@@ -71,11 +73,13 @@ fn write_half(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<std::path::Pat
     Ok(half)
 }
 
-/// Renames, unless the new name is taken: then `AlreadyExists`.
+/// Renames, unless the new name is taken ([`is_taken`]).
 pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // Some file systems cannot: a second name and the end of the first come to the same.
-        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS | rustix::io::Errno::NOTSUP) => {
+        // Some file systems cannot. A directory has no second name, but it is not renamed over one that has files.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) if from.is_dir() => fs::rename(from, to),
+        // For a file a second name and the end of the first come to the same.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
             fs::hard_link(from, to)?;
             fs::remove_file(from)
         }
@@ -97,4 +101,21 @@ pub(crate) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or_default());
     file.take(most).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// The names in a directory; none if it is gone.
+pub(crate) fn names(dir: &Path) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other?,
+    };
+    entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+}
+
+pub(crate) fn is_taken(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::DirectoryNotEmpty)
+}
+
+pub(crate) fn ignore_missing(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }

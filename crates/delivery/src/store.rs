@@ -7,7 +7,6 @@
 //! *taken* by renaming its file into that directory: of two takers one succeeds. What a dead process left there (its
 //! lock can be had) is renamed back. Owners hold no lock but their own, so nobody waits for anybody.
 
-mod disk;
 mod format;
 mod fsck;
 mod layout;

@@ -185,7 +185,7 @@ fn is_tls(error: &(dyn StdError + 'static)) -> bool {
 }
 
 /// The chain of causes on one line, without saying anything twice.
-fn chain(error: &(dyn StdError + 'static)) -> String {
+pub(crate) fn chain(error: &(dyn StdError + 'static)) -> String {
     let mut line = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -1,6 +1,5 @@
 //! E-mail, over SMTP with TLS.
 
-use std::error::Error as _;
 use std::time::Duration;
 
 use lettre::message::Mailbox;
@@ -15,6 +14,7 @@ use super::channel::{Channel, Failure, Message};
 use super::settings::{EmailSettings, Encryption, wrong};
 use crate::mask::Mask;
 use crate::settings::Error;
+use crate::transport::chain;
 
 /// For one command of the conversation.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -73,16 +73,7 @@ impl Email {
     }
 
     fn failure(&self, error: &lettre::transport::smtp::Error) -> Failure {
-        let mut text = error.to_string();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            let cause_text = cause.to_string();
-            if !text.contains(&cause_text) {
-                text = format!("{text}: {cause_text}");
-            }
-            source = cause.source();
-        }
-        let reason = self.mask.text(&text);
+        let reason = self.mask.text(&chain(error));
         match error.is_permanent() || error.is_client() {
             true => Failure::Refused { reason },
             false => Failure::Later { reason, retry_after: None },

@@ -35,7 +35,6 @@ mod drain;
 mod email;
 mod outage;
 mod outbox;
-mod own;
 mod settings;
 mod slack;
 

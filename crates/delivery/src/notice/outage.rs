@@ -14,8 +14,8 @@ use ichido_core::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::own::{self, ignore_missing};
 use super::{Event, Notices, iso};
+use crate::disk::{self, ignore_missing};
 
 const START: &str = "outage_";
 /// An outage that lasts is announced again after so long.
@@ -74,9 +74,9 @@ impl Notices {
 
     fn write(&self, mark: &Mark) -> io::Result<()> {
         let name = file_name(&mark.outage);
-        let half = own::write_half(self.outbox.own(), &name, &serde_json::to_vec(mark)?)?;
+        let half = disk::write_half(self.outbox.own(), &name, &serde_json::to_vec(mark)?)?;
         fs::rename(half, self.mark(&mark.outage))?;
-        own::sync_dir(self.outbox.outages())
+        disk::sync_dir(self.outbox.outages())
     }
 
     fn unmarked(&self) -> MutexGuard<'_, HashMap<String, String>> {

@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 use ichido_core::Timestamp;
 use sha2::{Digest as _, Sha256};
 
-use super::own::{self, Own, ignore_missing, is_taken};
 use super::{Notice, outage};
+use crate::disk::{self, ignore_missing, is_taken};
+use crate::own::{self, Own};
 
 const START: &str = "notice_";
 const END: &str = ".json";
@@ -40,7 +41,7 @@ impl Outbox {
     pub(super) fn open(dir: &Path, now: Timestamp) -> io::Result<Self> {
         let (inflight, outages) = (dir.join(".inflight"), dir.join(".outages"));
         for dir in [dir, &inflight, &outages] {
-            own::private_dir(dir).map_err(|error| named(dir, &error))?;
+            disk::private_dir(dir).map_err(|error| named(dir, &error))?;
         }
         let own = Own::begin(&inflight, now).map_err(|error| named(&inflight, &error))?;
         let outbox = Self { dir: dir.to_owned(), inflight, outages, own };
@@ -65,8 +66,8 @@ impl Outbox {
         let bytes = serde_json::to_vec(notice)?;
         let time: String = notice.at.chars().filter(|char| char.is_ascii_alphanumeric()).collect();
         let name = format!("{START}{time}_{}{END}", &hex::encode(Sha256::digest(&bytes))[..16]);
-        let half = own::write_half(self.own(), &name, &bytes)?;
-        match own::rename_new(&half, &self.dir.join(&name)) {
+        let half = disk::write_half(self.own(), &name, &bytes)?;
+        match disk::rename_new(&half, &self.dir.join(&name)) {
             Ok(()) => {}
             Err(error) if is_taken(&error) => fs::remove_file(&half)?,
             Err(error) => {
@@ -74,7 +75,7 @@ impl Outbox {
                 return Err(error);
             }
         }
-        own::sync_dir(&self.dir)
+        disk::sync_dir(&self.dir)
     }
 
     /// Takes what waits, oldest first, and shows each notice. Returns the files that are now in this process's hands.
@@ -82,9 +83,9 @@ impl Outbox {
         self.adopt()?;
         // What an earlier drain of this process left when it was cancelled is here already.
         let mut taken: Vec<String> =
-            own::names(self.own())?.into_iter().filter(|name| is_notice(name)).collect();
+            disk::names(self.own())?.into_iter().filter(|name| is_notice(name)).collect();
         let mut waiting: Vec<String> =
-            own::names(&self.dir)?.into_iter().filter(|name| is_notice(name)).collect();
+            disk::names(&self.dir)?.into_iter().filter(|name| is_notice(name)).collect();
         waiting.sort_unstable();
         for name in waiting {
             if taken.len() >= TAKEN_MAX {
@@ -130,21 +131,27 @@ impl Outbox {
     }
 
     pub(super) fn waiting(&self) -> io::Result<u64> {
-        let mut count = own::names(&self.dir)?.iter().filter(|name| is_notice(name)).count();
-        for dir in own::names(&self.inflight)? {
-            count += own::names(&self.inflight.join(dir))?.iter().filter(|name| is_notice(name)).count();
+        let mut count = disk::names(&self.dir)?.iter().filter(|name| is_notice(name)).count();
+        for dir in disk::names(&self.inflight)? {
+            count += disk::names(&self.inflight.join(dir))?.iter().filter(|name| is_notice(name)).count();
         }
         Ok(count as u64)
     }
 
     /// Gives back what dead processes held.
     fn adopt(&self) -> io::Result<()> {
-        own::adopt(&self.inflight, self.own(), |path, name| self.back(path, name))
+        for dead in own::dead(&self.inflight, self.own())? {
+            for name in dead.files()? {
+                self.back(&dead.path().join(&name), &name)?;
+            }
+            dead.bury()?;
+        }
+        Ok(())
     }
 
     fn back(&self, path: &Path, name: &str) -> io::Result<()> {
         let home = if outage::is_outage(name) { &self.outages } else { &self.dir };
-        match own::rename_new(path, &home.join(name)) {
+        match disk::rename_new(path, &home.join(name)) {
             Err(error) if is_taken(&error) => fs::remove_file(path).or_else(ignore_missing),
             Err(error) => ignore_missing(error),
             Ok(()) => Ok(()),

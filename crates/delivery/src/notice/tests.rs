@@ -5,6 +5,7 @@ use std::time::Duration;
 use ichido_core::ManualClock;
 
 use super::*;
+use crate::disk;
 
 fn failed(number: u64) -> Event {
     Event::Failed(Failed {
@@ -33,7 +34,7 @@ fn open(dir: &Path) -> Notices {
 }
 
 fn names(dir: &Path) -> Vec<String> {
-    let mut names = own::names(dir).unwrap();
+    let mut names = disk::names(dir).unwrap();
     names.retain(|name| name != ".inflight" && name != ".outages");
     names.sort();
     names
@@ -75,7 +76,7 @@ fn only_the_owner_can_read_what_is_kept() {
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     for dir in [&root, &root.join(".inflight"), &root.join(".outages"), notices.outbox.own()] {
         assert_eq!(mode(dir), 0o700, "{}", dir.display());
-        for name in own::names(dir).unwrap() {
+        for name in disk::names(dir).unwrap() {
             let path = dir.join(name);
             assert_eq!(mode(&path), if path.is_dir() { 0o700 } else { 0o600 }, "{}", path.display());
         }
@@ -90,7 +91,7 @@ fn the_same_notice_twice_is_one_file() {
     notices.announce(failed(1)).unwrap();
     notices.announce(failed(2)).unwrap();
     assert_eq!(notices.waiting().unwrap(), 2);
-    assert_eq!(own::names(notices.outbox.own()).unwrap(), ["lock"], "nothing unfinished stays");
+    assert_eq!(disk::names(notices.outbox.own()).unwrap(), ["lock"], "nothing unfinished stays");
 }
 
 #[test]
@@ -108,7 +109,7 @@ fn what_one_process_took_another_does_not_get_until_the_first_is_gone() {
     assert_eq!(digest.count(), 3);
     second.outbox.remove(&files).unwrap();
     assert_eq!(second.waiting().unwrap(), 0);
-    assert_eq!(own::names(&dir.path().join(".inflight")).unwrap().len(), 1, "the dead leave nothing behind");
+    assert_eq!(disk::names(&dir.path().join(".inflight")).unwrap().len(), 1, "the dead leave nothing behind");
 }
 
 #[test]
@@ -219,7 +220,7 @@ fn a_process_that_dies_while_it_tells_of_a_recovery_leaves_it_to_the_next() {
     let dir = tempfile::tempdir().unwrap();
     let notices = open(dir.path());
     notices.begin("lane", held()).unwrap();
-    let [mark] = own::names(&dir.path().join(".outages")).unwrap().try_into().unwrap();
+    let [mark] = disk::names(&dir.path().join(".outages")).unwrap().try_into().unwrap();
     fs::rename(dir.path().join(".outages").join(&mark), notices.outbox.own().join(&mark)).unwrap();
     drop(notices);
     assert!(open(dir.path()).end("lane").unwrap());

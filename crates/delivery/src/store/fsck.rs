@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 
+use super::Error;
 use super::layout::{Layout, Place};
-use super::{Error, disk};
+use crate::disk;
 
 /// Something that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

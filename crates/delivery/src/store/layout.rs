@@ -13,9 +13,10 @@ use std::path::{Path, PathBuf};
 
 use ichido_core::Timestamp;
 
+use super::Error;
 use super::format::{Corrupt, MOST_BYTES, Stored, peek_not_before};
 use super::name::{Name, parse_iso};
-use super::{Error, disk};
+use crate::disk;
 
 /// The key, the first attempt, the count and `notBefore` are within this.
 const HEAD_BYTES: usize = 512;

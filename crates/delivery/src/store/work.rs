@@ -1,9 +1,9 @@
 //! A process at work on the store.
 
-mod own;
+mod adopt;
 mod twins;
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -11,14 +11,15 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use ichido_core::Timestamp;
 
+use super::Error;
 use super::format::{Corrupt, Stored};
 use super::layout::{Layout, Listed, Place, named_time, read_file};
 use super::name::Name;
-use super::{Error, disk};
-use own::{own_dir, refused};
+use crate::disk::{self, is_taken};
+use crate::own::Own;
+use adopt::refused;
 use twins::Waiting;
 
-const LOCK: &str = "lock";
 /// Names with suffixes that are tried before giving up.
 const MOST_COPIES: u32 = 10_000;
 
@@ -36,8 +37,7 @@ pub struct Options {
 pub struct Store {
     layout: Layout,
     options: Options,
-    own: PathBuf,
-    lock: File,
+    own: Own,
     /// Bytes that wait, if there is a bound on them.
     used: AtomicU64,
     /// Files that wait, by the part of their key that is in their name. Read once, when it is first needed.
@@ -66,8 +66,9 @@ impl Store {
         for dir in [layout.dir(Place::Spool), layout.inflight(), layout.dir(Place::Failed)] {
             disk::private_dir(&dir).map_err(|error| refused(&dir, error))?;
         }
-        let (own, lock) = own_dir(&layout.inflight(), now)?;
-        let store = Self { used: AtomicU64::new(0), waiting: Mutex::new(None), layout, options, own, lock };
+        let inflight = layout.inflight();
+        let own = Own::begin(&inflight, now).map_err(|error| refused(&inflight, error))?;
+        let store = Self { used: AtomicU64::new(0), waiting: Mutex::new(None), layout, options, own };
         store.adopt()?;
         store.measure()?;
         Ok(store)
@@ -80,7 +81,7 @@ impl Store {
 
     /// The path of a file in this process's hands.
     pub fn path(&self, held: &Held) -> PathBuf {
-        self.own.join(&held.file)
+        self.own.path().join(&held.file)
     }
 
     /// Write-ahead: the batch is on disk before anything is sent.
@@ -90,13 +91,13 @@ impl Store {
         let mut name = Name::new(stored.first_attempt, stored.batch.key(), false);
         loop {
             let file = name.text(Place::Spool.word());
-            match disk::create(&self.own, &file, &bytes) {
+            match disk::create(self.own.path(), &file, &bytes) {
                 Ok(()) => {
                     self.used.store(self.used.load(Relaxed) + bytes.len() as u64, Relaxed);
                     return Ok(Held { file, name, bytes: bytes.len() as u64 });
                 }
                 Err(error) if is_taken(&error) && name.copy < MOST_COPIES => name.copy += 1,
-                Err(error) => return Err(Error::io("writing", &self.own.join(&file), error)),
+                Err(error) => return Err(Error::io("writing", &self.own.path().join(&file), error)),
             }
         }
     }
@@ -109,7 +110,7 @@ impl Store {
         let mut name = listed.name.clone();
         loop {
             let file = name.text(Place::Spool.word());
-            match disk::rename_new(&from, &self.own.join(&file)) {
+            match disk::rename_new(&from, &self.own.path().join(&file)) {
                 Ok(()) => {
                     self.forget(listed);
                     return Ok(Some(Held { file, name, bytes }));
@@ -201,15 +202,15 @@ impl Store {
 
     fn rewrite(&self, held: &mut Held, stored: &Stored, gzip: bool) -> Result<(), Error> {
         let bytes = stored.encode(gzip);
-        let failed = |error| Error::io("writing", &self.own.join(&held.file), error);
+        let failed = |error| Error::io("writing", &self.own.path().join(&held.file), error);
         if gzip == held.name.gzip {
-            disk::replace(&self.own, &held.file, &bytes).map_err(failed)?;
+            disk::replace(self.own.path(), &held.file, &bytes).map_err(failed)?;
         } else {
             let name = Name { gzip, ..held.name.clone() };
             let file = name.text(Place::Spool.word());
-            disk::replace(&self.own, &file, &bytes).map_err(failed)?;
+            disk::replace(self.own.path(), &file, &bytes).map_err(failed)?;
             // Both are there for a moment: the same batch twice, which the receiver counts once.
-            let _ = fs::remove_file(self.own.join(&held.file));
+            let _ = fs::remove_file(self.own.path().join(&held.file));
             (held.file, held.name) = (file, name);
         }
         let grown = bytes.len() as u64;
@@ -230,7 +231,7 @@ impl Store {
 
     fn measure(&self) -> Result<(), Error> {
         if self.options.max_bytes.is_some() {
-            let own: u64 = fs::read_dir(&self.own)
+            let own: u64 = fs::read_dir(self.own.path())
                 .map(|entries| {
                     entries.flatten().filter_map(|entry| entry.metadata().ok()).map(|file| file.len()).sum()
                 })
@@ -239,21 +240,4 @@ impl Store {
         }
         Ok(())
     }
-}
-
-impl Drop for Store {
-    fn drop(&mut self) {
-        // What is still here is for whoever comes next: only an empty directory goes.
-        let is_empty = fs::read_dir(&self.own)
-            .is_ok_and(|entries| entries.flatten().all(|entry| entry.file_name() == LOCK));
-        if is_empty {
-            let _ = fs::remove_file(self.own.join(LOCK));
-            let _ = fs::remove_dir(&self.own);
-        }
-        let _ = self.lock.unlock();
-    }
-}
-
-fn is_taken(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::AlreadyExists
 }
