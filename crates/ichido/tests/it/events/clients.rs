@@ -205,8 +205,9 @@ fn degraded_answers_say_so(start: fn(&str) -> Driver) {
         Verdict::Pass
     });
     let ledger = format!("dynamodb://{table}?endpoint=http://{proxy}");
-    let impatient = [("ICHIDO_LEDGER_TIMEOUT_MS", "200")];
-    let instance = Instance::start_with(&ledger, "127.0.0.1:0", &impatient);
+    // The check at the start has this deadline too, on a machine that may be busy.
+    let deadline = [("ICHIDO_LEDGER_TIMEOUT_MS", "2000")];
+    let instance = Instance::start_with(&ledger, "127.0.0.1:0", &deadline);
     out.store(true, Ordering::SeqCst);
     let mut client = start(&format!("http://{}", instance.address));
     let mut check = || {
