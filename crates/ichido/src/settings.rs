@@ -124,6 +124,9 @@ impl Ledger {
 
     /// Where the ledger is, for people: the URL without credentials and parameters.
     pub(crate) fn place(&self) -> String {
+        if let Some(dir) = self.dir() {
+            return format!("file {}", dir.display());
+        }
         let Some((scheme, rest)) = self.url.split_once(':') else { return "?".to_owned() };
         // Whatever stands before the last @ may be a password, whether or not it is well written.
         let place = rest.rsplit('@').next().unwrap_or_default().trim_start_matches('/');
@@ -282,6 +285,7 @@ mod tests {
         assert_eq!(place("redis://:hun?ter@2@db").unwrap(), "redis db");
         assert_eq!(place("dynamodb:").unwrap(), "dynamodb");
         assert_eq!(place("file:data/ledger").unwrap(), "file data/ledger");
+        assert_eq!(place("file:/var/lib/ichido").unwrap(), "file /var/lib/ichido");
     }
 
     #[test]
