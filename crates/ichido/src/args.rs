@@ -49,6 +49,12 @@ Examples:
 Then, twice: curl -X POST -H 'Idempotency-Key: \"k1\"' -d '{\"qty\":1}' http://127.0.0.1:8080/orders
 The rules of a running gateway are published at /.well-known/idempotency.";
 
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  ichido completions bash > /etc/bash_completion.d/ichido
+  ichido completions zsh > ~/.zfunc/_ichido
+  ichido completions fish > ~/.config/fish/completions/ichido.fish";
+
 /// Makes each effect happen once.
 #[derive(Debug, Parser)]
 #[command(name = "ichido", version, about, after_help = EXAMPLES)]
@@ -86,6 +92,18 @@ pub(crate) enum Command {
     Ledger(LedgerArgs),
     /// Checks the settings and the connections, each with a verdict.
     Check(CheckArgs),
+    /// Prints what a shell needs to complete commands and flags.
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Writes the manual pages, one for each command.
+    #[command(after_help = "Example:\n  ichido man /usr/local/share/man/man1")]
+    Man {
+        /// The directory; it is made if it is missing.
+        dir: PathBuf,
+    },
 }
 
 /// Where the settings come from.

@@ -58,7 +58,9 @@ fn run(args: &Args) -> Result<(), Failure> {
         | Command::Spool(_)
         | Command::Failed(_)
         | Command::Ledger(_)
-        | Command::Check(_) => Reader::Person,
+        | Command::Check(_)
+        | Command::Completions { .. }
+        | Command::Man { .. } => Reader::Person,
     };
     let _flush = log::start(reader)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -78,6 +80,8 @@ fn run(args: &Args) -> Result<(), Failure> {
             Command::Ledger(ledger) => commands::ledger::run(ledger).await,
             Command::Claims(claims) => commands::claims::run(claims).await,
             Command::Check(check) => commands::check::run(check).await,
+            Command::Completions { shell } => commands::manual::completions(*shell),
+            Command::Man { dir } => commands::manual::pages(dir),
         }
     })
 }

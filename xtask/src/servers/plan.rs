@@ -104,6 +104,8 @@ impl Plan {
         node::needs(&mut missing);
         missing.program("curl", "curl");
         missing.program("openssl", "openssl");
+        missing.program("promtool", "prometheus");
+        missing.program("systemd-analyze", "systemd");
         missing
     }
 

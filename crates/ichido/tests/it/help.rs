@@ -5,7 +5,7 @@ use crate::ok;
 #[test]
 fn help_of_every_command() {
     let dir = tempfile::tempdir().unwrap();
-    let commands: [&[&str]; 13] = [
+    let commands: [&[&str]; 15] = [
         &["--help"],
         &["gateway", "--help"],
         &["claims", "--help"],
@@ -19,6 +19,8 @@ fn help_of_every_command() {
         &["ledger", "resolve", "--help"],
         &["check", "--help"],
         &["demo", "--help"],
+        &["completions", "--help"],
+        &["man", "--help"],
     ];
     let text: String = commands
         .iter()

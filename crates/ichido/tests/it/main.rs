@@ -19,6 +19,7 @@ mod gateway;
 mod help;
 mod holder;
 mod ledger;
+mod packaging;
 mod serving;
 mod support;
 

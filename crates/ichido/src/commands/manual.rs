@@ -1,0 +1,23 @@
+//! `ichido completions` and `ichido man`: what a package installs beside the binary, made from the arguments themselves.
+
+use std::io::Write;
+use std::path::Path;
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use crate::args::Args;
+use crate::exit::Failure;
+
+pub(crate) fn completions(shell: Shell) -> Result<(), Failure> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Args::command(), "ichido", &mut text);
+    std::io::stdout()
+        .write_all(&text)
+        .map_err(|error| Failure::internal(format!("printing the completions: {error}")))
+}
+
+pub(crate) fn pages(dir: &Path) -> Result<(), Failure> {
+    let written = std::fs::create_dir_all(dir).and_then(|()| clap_mangen::generate_to(Args::command(), dir));
+    written.map_err(|error| Failure::usage(format!("{}: {error}", dir.display())))
+}
