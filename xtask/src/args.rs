@@ -10,7 +10,8 @@ Usage: cargo xtask COMMAND
 
   test [-- ARGS]           start the real servers, run every test with cargo (ARGS go to cargo test), stop them
   servers [-- COMMAND]     start the same servers and run COMMAND with their addresses, or wait for the end of input
-  bench NAME [-- ARGS]     run a benchmark beside real servers; NAME: ledger, gateway, claims
+  bench NAME [-- ARGS]     run a benchmark beside real servers; NAME: ledger, gateway, claims,
+                           delivery
   ci                       formatting, lints, tests
   deny                     check licences, bans, sources and advisories with cargo-deny
 
@@ -39,6 +40,8 @@ pub(crate) enum Bench {
     Gateway,
     /// Checked events per second of the claim API, beside a server that only parses and replies.
     Claims,
+    /// Batches from and to the disk: scans, passes over the spool, sending with and without a copy on disk.
+    Delivery,
 }
 
 /// The operator asked for something that cannot be had as things are: exit code 2, and no work was done.
@@ -83,13 +86,14 @@ impl Invocation {
 }
 
 impl Bench {
-    const KNOWN: &str = "ledger, gateway, claims";
+    const KNOWN: &str = "ledger, gateway, claims, delivery";
 
     fn parse(name: &str) -> Result<Self> {
         match name {
             "ledger" => Ok(Self::Ledger),
             "gateway" => Ok(Self::Gateway),
             "claims" => Ok(Self::Claims),
+            "delivery" => Ok(Self::Delivery),
             other => bail!(Refusal(format!("unknown bench `{other}`; known: {}", Self::KNOWN))),
         }
     }

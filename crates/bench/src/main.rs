@@ -19,6 +19,7 @@
 
 mod figures;
 mod load;
+mod median;
 mod parts;
 mod plan;
 mod rounds;

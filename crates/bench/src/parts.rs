@@ -182,7 +182,7 @@ pub(crate) fn sync_ms(dir: &Path) -> f64 {
         file.sync_data().unwrap();
         started.elapsed().as_secs_f64() * 1000.0
     });
-    crate::rounds::median(took.collect())
+    crate::median::median(took.collect())
 }
 
 fn free_address() -> SocketAddr {

@@ -4,6 +4,8 @@ use crate::load::{Load, load};
 use crate::parts::Part;
 use crate::plan::Plan;
 
+pub(crate) use crate::median::{median, ratio};
+
 /// One of the parts that are compared, and the service that it asks.
 pub(crate) struct Contender<'a> {
     pub(crate) part: &'a Part,
@@ -46,14 +48,4 @@ pub(crate) fn in_turn<const N: usize>(
         }
     }
     seen
-}
-
-/// The median over the rounds of one figure by another of the same round.
-pub(crate) fn ratio(ours: &[f64], theirs: &[f64]) -> f64 {
-    median(ours.iter().zip(theirs).map(|(our, their)| our / their).collect())
-}
-
-pub(crate) fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }

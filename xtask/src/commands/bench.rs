@@ -20,9 +20,9 @@ const REDIS_URL: &str = "ICHIDO_BENCH_REDIS_URL";
 /// Runs one benchmark with `extra` arguments for it.
 pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
     let given = env::var_os(REDIS_URL).is_some_and(|url| !url.is_empty());
-    let wants_redis = bench != Bench::Claims && !given;
+    let wants_redis = matches!(bench, Bench::Ledger | Bench::Gateway) && !given;
     let mut missing = Missing::default();
-    if bench != Bench::Ledger {
+    if matches!(bench, Bench::Gateway | Bench::Claims) {
         missing.program("wrk", "wrk");
     }
     if bench == Bench::Gateway {
@@ -37,13 +37,17 @@ pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
         Bench::Ledger => {
             cargo(&["bench", "--bench", "ledger", "-p", "ichido-ledger", "--all-features", "--"])
         }
-        Bench::Gateway | Bench::Claims => {
+        Bench::Gateway | Bench::Claims | Bench::Delivery => {
             let code =
                 workspace::run(&mut cargo(&["build", "--release", "-p", "ichido", "-p", "ichido-bench"]))?;
             if code != 0 {
                 return Ok(code);
             }
-            let name = if bench == Bench::Gateway { "gateway-bench" } else { "claims-bench" };
+            let name = match bench {
+                Bench::Claims => "claims-bench",
+                Bench::Delivery => "delivery-bench",
+                Bench::Ledger | Bench::Gateway => "gateway-bench",
+            };
             let target = workspace::target();
             let mut program = Tied::new(target.join("release").join(name), Signal::Term).command;
             program.current_dir(target);
@@ -56,7 +60,7 @@ pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
     }
     let fleet = match bench {
         Bench::Ledger => Fleet::start_durable_redis(REDIS_URL)?,
-        Bench::Gateway | Bench::Claims => Fleet::start_plain_redis(REDIS_URL)?,
+        Bench::Gateway | Bench::Claims | Bench::Delivery => Fleet::start_plain_redis(REDIS_URL)?,
     };
     let phase = Phase::begin("benchmark has run");
     let code = workspace::run(command.envs(fleet.environment().iter().map(|(name, value)| (name, value))))?;

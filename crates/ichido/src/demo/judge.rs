@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::Round;
+use super::ledger::Round;
 use crate::exit::Failure;
 use crate::output;
 
@@ -51,7 +51,7 @@ pub(super) struct Verdict {
     never_ran: usize,
     repeats_answered: u64,
     in_doubt_after_kill: Vec<InDoubt>,
-    pub(super) broken: Vec<String>,
+    broken: Vec<String>,
 }
 
 pub(super) fn judge(
@@ -89,8 +89,14 @@ pub(super) fn judge(
     })
 }
 
-impl Verdict {
-    pub(super) fn print(&self) {
+impl super::Verdict for Verdict {
+    const NAME: &'static str = "ledger";
+
+    fn broken(&self) -> &[String] {
+        &self.broken
+    }
+
+    fn print(&self) {
         println!();
         let mut table =
             output::table(&["in doubt after the kill", "why", "the log of effects shows", "resolved as"]);
@@ -116,16 +122,5 @@ impl Verdict {
             table.add_row([what.to_owned(), count.to_string()]);
         }
         println!("{table}");
-    }
-
-    pub(super) fn conclude(&self) {
-        println!();
-        if self.broken.is_empty() {
-            println!("No effect ran twice, and what nobody can know was said to be in doubt.");
-        } else {
-            for line in &self.broken {
-                println!("BROKEN: {line}");
-            }
-        }
     }
 }

@@ -19,6 +19,13 @@ fn each_effect_ran_once_through_a_kill() {
     assert_eq!(count("ended_done") + count("in_doubt"), 120, "{gateway}");
     assert!(count("effects") <= 120 && count("effects") >= count("ended_done"), "{gateway}");
     assert!(count("in_doubt") > 0 && count("replays") > 0, "there was trouble: {gateway}");
+    let delivery = &verdict["delivery"];
+    let count = |name: &str| delivery[name].as_u64().unwrap();
+    assert_eq!((count("records"), count("counted_once")), (360, 360), "{delivery}");
+    assert_eq!(count("counted_twice") + count("never_counted"), 0, "{delivery}");
+    assert_eq!(count("left_in_spool") + count("left_in_failed"), 0, "{delivery}");
+    assert!(count("spooled_in_the_outage") > 0, "the outage was felt: {delivery}");
+    assert!(count("answers_lost") > 0 && count("duplicates_told") > 0, "there was trouble: {delivery}");
     assert!(std::fs::read_dir(dir.path()).unwrap().next().is_none(), "nothing is left behind");
 }
 
@@ -26,7 +33,14 @@ fn each_effect_ran_once_through_a_kill() {
 fn the_story_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let text = ok(dir.path(), &["demo", "--keys", "50", "--workers", "16"]);
-    for words in ["kill -9", "in doubt", "the gateway before an orders API", "No effect ran twice"] {
+    for words in [
+        "kill -9",
+        "in doubt",
+        "the gateway before an orders API",
+        "batches wait in the spool",
+        "No effect ran twice",
+        "every record arrived once",
+    ] {
         assert!(text.contains(words), "{words:?} is not in {text}");
     }
 }
@@ -43,4 +57,17 @@ fn a_broken_promise_is_found() {
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("BROKEN: order-00003 ran "), "{text}");
+}
+
+/// The judge of delivery judges as well: a record that the receiver has counted before is counted twice.
+#[test]
+fn a_record_that_is_counted_twice_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let kept = dir.path().join("kept");
+    std::fs::create_dir(&kept).unwrap();
+    std::fs::write(kept.join("arrivals.log"), "usage-000007\n").unwrap();
+    let output = run(dir.path(), &["demo", "--keys", "10", "--workers", "4", "--keep", "kept"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("BROKEN: usage-000007 was counted 2 times"), "{text}");
 }

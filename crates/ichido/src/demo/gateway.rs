@@ -1,4 +1,4 @@
-//! The demo's second act: the gateway before an orders API that loses answers and is killed. Its callers retry each
+//! The second act: the gateway before an orders API that loses answers and is killed. Its callers retry each
 //! order until they know how it ended, some of them twice at once, and always with the same key.
 
 use std::net::SocketAddr;
@@ -16,9 +16,10 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde::Serialize;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use tokio::task::JoinSet;
 
+use super::Stage;
 use super::judge::Effects;
 use crate::exit::Failure;
 use crate::output;
@@ -44,7 +45,7 @@ pub(super) struct Verdict {
     answers_lost: u32,
     in_doubt: u32,
     ended_done: u32,
-    pub(super) broken: Vec<String>,
+    broken: Vec<String>,
 }
 
 /// How a caller's order ended.
@@ -65,17 +66,18 @@ struct Counts {
     lost: AtomicU32,
 }
 
-/// Plays the act with so many orders.
-pub(super) async fn play(dir: &Path, orders: u32) -> Result<Verdict, Failure> {
-    tokio::time::timeout(ACT_LIMIT, act(dir, orders))
+/// Plays the act.
+pub(super) async fn play(stage: &Stage<'_>) -> Result<Verdict, Failure> {
+    stage.say("now over HTTP: the gateway before an orders API that loses every third answer and is killed with -9 in the middle.");
+    tokio::time::timeout(ACT_LIMIT, act(stage, stage.args.keys))
         .await
         .map_err(|_| Failure::internal("the demo's second act did not end"))?
 }
 
-async fn act(dir: &Path, orders: u32) -> Result<Verdict, Failure> {
-    let log = dir.join("orders.log");
-    let mut api = Api::start(&log, SocketAddr::from(([127, 0, 0, 1], 0))).await?;
-    let gateway = start_gateway(dir, api.address).await?;
+async fn act(stage: &Stage<'_>, orders: u32) -> Result<Verdict, Failure> {
+    let log = stage.dir.join("orders.log");
+    let mut api = Api::start(stage, &log, SocketAddr::from(([127, 0, 0, 1], 0))).await?;
+    let gateway = start_gateway(stage, api.address).await?;
     let counts = Arc::new(Counts::default());
     let mut callers = JoinSet::new();
     let next = Arc::new(AtomicU32::new(0));
@@ -98,7 +100,7 @@ async fn act(dir: &Path, orders: u32) -> Result<Verdict, Failure> {
     while next.load(Ordering::Relaxed) < orders / 2 {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    api = api.kill_and_start_again(&log).await?;
+    api = api.kill_and_start_again(stage, &log).await?;
     let ends: Vec<(u32, End)> = callers.join_all().await.into_iter().flatten().collect();
     drop((gateway, api));
     Ok(judge(orders, &ends, &Effects::read(&log)?, &counts))
@@ -208,9 +210,9 @@ struct Started {
     _child: Child,
 }
 
-async fn start_gateway(dir: &Path, upstream: SocketAddr) -> Result<Started, Failure> {
-    let mut command = myself()?;
-    command.current_dir(dir).env("LOG_LEVEL", "error");
+async fn start_gateway(stage: &Stage<'_>, upstream: SocketAddr) -> Result<Started, Failure> {
+    let mut command = stage.myself()?;
+    command.env("LOG_LEVEL", "error");
     command.args(["gateway", "--listen", "127.0.0.1:0", "--admin", "off", "--ledger", "file:gateway-ledger"]);
     command.args(["--upstream", &format!("http://{upstream}")]).stderr(Stdio::piped()).stdout(Stdio::null());
     let mut child =
@@ -227,8 +229,8 @@ struct Api {
 }
 
 impl Api {
-    async fn start(log: &Path, listen: SocketAddr) -> Result<Self, Failure> {
-        let mut command = myself()?;
+    async fn start(stage: &Stage<'_>, log: &Path, listen: SocketAddr) -> Result<Self, Failure> {
+        let mut command = stage.myself()?;
         command.arg("demo-orders").arg("--effects").arg(log).arg("--listen").arg(listen.to_string());
         command.stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command
@@ -238,27 +240,10 @@ impl Api {
         Ok(Self { address: address_in(stdout, "").await?, child })
     }
 
-    async fn kill_and_start_again(mut self, log: &Path) -> Result<Self, Failure> {
+    async fn kill_and_start_again(mut self, stage: &Stage<'_>, log: &Path) -> Result<Self, Failure> {
         self.child.kill().await.map_err(|error| Failure::internal(format!("kill -9: {error}")))?;
-        Self::start(log, self.address).await
+        Self::start(stage, log, self.address).await
     }
-}
-
-fn myself() -> Result<Command, Failure> {
-    let program = std::env::current_exe()
-        .map_err(|error| Failure::internal(format!("finding this program: {error}")))?;
-    let mut command = Command::new(program);
-    command.stdin(Stdio::null()).kill_on_drop(true);
-    for name in [
-        "ICHIDO_CONFIG",
-        "ICHIDO_LEDGER_URL",
-        "ICHIDO_GATEWAY_UPSTREAM",
-        "ICHIDO_GATEWAY_LISTEN",
-        "ICHIDO_ADMIN_LISTEN",
-    ] {
-        command.env_remove(name);
-    }
-    Ok(command)
 }
 
 /// Reads lines until one has the words, and the address behind them. What comes after is read and dropped.
@@ -282,8 +267,14 @@ async fn address_in(
     Ok(address)
 }
 
-impl Verdict {
-    pub(super) fn print(&self) {
+impl super::Verdict for Verdict {
+    const NAME: &'static str = "gateway";
+
+    fn broken(&self) -> &[String] {
+        &self.broken
+    }
+
+    fn print(&self) {
         let mut table = output::table(&["at the gateway", "how many"]);
         for (what, count) in [
             ("orders asked for", self.orders),

@@ -1,0 +1,59 @@
+//! What `ichido send` is compared with: the same reader, the same cutting into batches, the same client, and nothing
+//! kept: what is in its memory when it dies is lost.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ichido_core::Timestamp;
+use ichido_delivery::endpoint::Endpoint;
+use ichido_delivery::input::{Input, Item};
+use ichido_delivery::request::{Envelope, Request};
+use ichido_delivery::token::{Source, Token};
+use ichido_delivery::transport::{Options, Transport};
+use ichido_delivery::{Batch, Cutter, Record};
+use secrecy::SecretString;
+use tokio::sync::mpsc;
+
+/// As in `ichido send`.
+const AHEAD: usize = 2;
+const BATCH: usize = 100;
+
+/// `bare URL FILE`
+pub(crate) fn run(role: &[String]) {
+    let [name, url, file] = role else { panic!("unknown role {role:?}") };
+    assert_eq!(name, "bare");
+    let endpoint = Endpoint::parse("URL", url, true).unwrap();
+    let options = Options {
+        endpoint,
+        timeout: Duration::from_secs(30),
+        user_agent: "ichido-bench".to_owned(),
+        ca_file: None,
+    };
+    let token = Token::open(Source::Value(SecretString::from("bench-token"))).unwrap();
+    let transport = Transport::new(options, token).unwrap();
+    let (sender, mut batches) = mpsc::channel(AHEAD);
+    let file = PathBuf::from(file);
+    let reader = std::thread::spawn(move || read(&file, &sender));
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        while let Some(batch) = batches.recv().await {
+            let request = Request::new(&batch, &Envelope::Plain, Timestamp(0), false);
+            let exchange = transport.post(&request).await;
+            assert_eq!(exchange.status(), Some(200), "{exchange:?}");
+        }
+    });
+    reader.join().unwrap();
+}
+
+fn read(file: &std::path::Path, sender: &mpsc::Sender<Batch>) {
+    let mut cutter = Cutter::new(BATCH, 4 << 20);
+    for item in Input::open(file).unwrap() {
+        let Item::Record(record) = item.unwrap() else { panic!("no record") };
+        if let Some(batch) = cutter.push(Record::new(record.raw).unwrap()) {
+            sender.blocking_send(batch).unwrap();
+        }
+    }
+    if let Some(batch) = cutter.finish() {
+        sender.blocking_send(batch).unwrap();
+    }
+}

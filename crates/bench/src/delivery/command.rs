@@ -1,0 +1,71 @@
+//! A process of the real command, and what it took.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::receiver::Receiver;
+
+/// What a process took, from its start to its end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Took {
+    pub(crate) seconds: f64,
+    /// The most memory that it held at any moment.
+    pub(crate) peak_mb: f64,
+}
+
+/// `ichido` with these arguments, on a directory, against a receiver.
+pub(crate) fn ichido(arguments: &[&str], data: &Path, receiver: &Receiver) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap().with_file_name("ichido"));
+    command
+        .args(arguments)
+        .env_clear()
+        .env("DATA_DIR", data)
+        .env("EXTERNAL_API_ENDPOINT", receiver.url())
+        .env("EXTERNAL_API_TOKEN", "bench-token")
+        .env("EXTERNAL_API_ALLOW_HTTP_LOOPBACK", "true");
+    command
+}
+
+/// Runs a command to its end, which must be a good one.
+pub(crate) fn run(mut command: Command) -> Took {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let started = Instant::now();
+    let mut child = command.spawn().unwrap();
+    let mut peak_mb = 0.0;
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            assert!(status.success(), "{command:?}: {status}");
+            return Took { seconds: started.elapsed().as_secs_f64(), peak_mb };
+        }
+        peak_mb = peak(&child).unwrap_or(peak_mb);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The time from the start of a command to its first request. The command is then ended.
+pub(crate) fn until_first(mut command: Command, receiver: &Receiver) -> f64 {
+    receiver.clear();
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let started = Instant::now();
+    let mut child = command.spawn().unwrap();
+    let first = loop {
+        if let Some(first) = receiver.first() {
+            break first;
+        }
+        assert!(child.try_wait().unwrap().is_none(), "{command:?} sent nothing");
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    let _ = Command::new("kill").arg(child.id().to_string()).status();
+    child.wait().unwrap();
+    (first - started).as_secs_f64()
+}
+
+/// `VmHWM`: it only grows, so the last look before the end is at most a moment too early.
+fn peak(child: &Child) -> Option<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).ok()?;
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(peak.trim().trim_end_matches(" kB").parse::<f64>().ok()? / 1024.0)
+}

@@ -1,0 +1,119 @@
+//! The figures.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::command::{Took, ichido, run, until_first};
+use crate::median::{median, ratio};
+use crate::parts::{scratch, sync_ms};
+use crate::plan::{Plan, ROLE};
+use crate::receiver::Receiver;
+use crate::records::{fill, lines};
+use crate::table::Table;
+
+const FILES: u64 = 1_000;
+const MANY_FILES: u64 = 100_000;
+/// What the first exporter may hold, and what the seed allows.
+const MEMORY_MB: f64 = 50.0;
+
+fn seconds(took: &[Took]) -> f64 {
+    median(took.iter().map(|took| took.seconds).collect())
+}
+
+fn peak(took: &[Took]) -> f64 {
+    took.iter().map(|took| took.peak_mb).fold(0.0, f64::max)
+}
+
+/// A thousand files of a hundred records, 55 MB: each of them read and checked.
+pub(crate) fn scan(plan: &Plan, table: &mut Table) {
+    let (dir, receiver) = (scratch(), Receiver::start());
+    fill(dir.path(), FILES, 100);
+    let look = |arguments: &[&str]| -> Vec<Took> {
+        (0..plan.rounds).map(|_| run(ichido(arguments, dir.path(), &receiver))).collect()
+    };
+    let fsck = look(&["spool", "fsck"]);
+    table.at_most("1,000 files, 55 MB: spool fsck", seconds(&fsck), " s", 0.25);
+    table.at_most("1,000 files, 55 MB: memory of it", peak(&fsck), " MB", MEMORY_MB);
+    let list = look(&["spool", "list", "--limit", "1000"]);
+    table.at_most("1,000 files, 55 MB: spool list, all of them", seconds(&list), " s", 0.25);
+    table.at_most("1,000 files, 55 MB: memory of it", peak(&list), " MB", MEMORY_MB);
+}
+
+/// The same thousand files, sent.
+pub(crate) fn resend(plan: &Plan, table: &mut Table) {
+    let receiver = Receiver::start();
+    let (mut took, mut bytes) = (Vec::new(), 0);
+    for _ in 0..plan.rounds {
+        let dir = scratch();
+        fill(dir.path(), FILES, 100);
+        receiver.clear();
+        took.push(run(ichido(&["spool", "resend"], dir.path(), &receiver)));
+        let seen = receiver.seen();
+        assert_eq!(seen.0, FILES);
+        bytes = seen.1;
+    }
+    let what = format!("1,000 files, {} MB", bytes / 1_000_000);
+    table.at_most(format!("{what}: spool resend"), seconds(&took), " s", 1.0);
+    table.at_most(format!("{what}: memory of it"), peak(&took), " MB", MEMORY_MB);
+}
+
+/// A hundred thousand files: a list of them, and how soon something goes.
+pub(crate) fn many(plan: &Plan, table: &mut Table) {
+    let (dir, receiver) = (scratch(), Receiver::start());
+    fill(dir.path(), MANY_FILES, 1);
+    let look = |arguments: &[&str]| -> Vec<Took> {
+        (0..plan.rounds).map(|_| run(ichido(arguments, dir.path(), &receiver))).collect()
+    };
+    let list = look(&["spool", "list"]);
+    table.at_most("100,000 files: spool list", seconds(&list), " s", 1.0);
+    table.at_most("100,000 files: memory of it", peak(&list), " MB", MEMORY_MB);
+    let all = look(&["spool", "list", "--limit", "100000", "--json"]);
+    table.at_most("100,000 files: spool list, all of them", seconds(&all), " s", 1.0);
+    table.note("100,000 files: memory of it", format!("{:.0} MB", peak(&all)));
+    let first = |_| until_first(ichido(&["spool", "resend"], dir.path(), &receiver), &receiver);
+    let first = median((0..plan.rounds).map(first).collect());
+    table.at_most("100,000 files: start to first request, resend", first, " s", 1.0);
+}
+
+/// Records from JSON Lines, with a copy on disk before each request, beside a sender that keeps nothing.
+pub(crate) fn send(plan: &Plan, table: &mut Table) {
+    let (dir, receiver) = (scratch(), Receiver::start());
+    let records = plan.many / 5;
+    let input = lines(dir.path(), records, 1_000);
+    let input = input.to_str().unwrap();
+    let durable = |data: &Path| {
+        receiver.clear();
+        let took = run(ichido(&["send", input], data, &receiver));
+        assert_eq!(receiver.seen().0, records.div_ceil(100));
+        took
+    };
+    let bare = || {
+        receiver.clear();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args([ROLE, "bare", &receiver.url(), input]);
+        let took = run(command);
+        assert_eq!(receiver.seen().0, records.div_ceil(100));
+        took
+    };
+    let (mut ours, mut theirs, mut in_memory) = (Vec::new(), Vec::new(), Vec::new());
+    let memory = tempfile::tempdir_in("/dev/shm").ok();
+    // A full round takes long: fewer of them.
+    for _ in 0..plan.rounds.div_ceil(3) {
+        theirs.push(bare());
+        ours.push(durable(dir.path()));
+        in_memory.extend(memory.as_ref().map(|memory| durable(memory.path())));
+    }
+    let what = format!("{records} records, {} MB", records / 1_000);
+    let rate = |took: &[Took]| format!("{:.0} records/s", records as f64 / seconds(took));
+    table.note(format!("{what}: send"), rate(&ours));
+    table.at_most(format!("{what}: memory of it"), peak(&ours), " MB", MEMORY_MB);
+    table.note(format!("{what}: a sender that keeps nothing"), rate(&theirs));
+    let times = |took: &[Took]| took.iter().map(|took| took.seconds).collect::<Vec<_>>();
+    let cost = ratio(&times(&ours), &times(&theirs));
+    table.note(format!("{what}: time, send / keeping nothing"), format!("{cost:.2}"));
+    if !in_memory.is_empty() {
+        let cost = ratio(&times(&in_memory), &times(&theirs));
+        table.note(format!("{what}: the same, DATA_DIR in memory"), format!("{cost:.2}"));
+    }
+    table.note("write and fdatasync, median", format!("{:.2} ms", sync_ms(dir.path())));
+}

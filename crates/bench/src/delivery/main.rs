@@ -1,0 +1,45 @@
+//! How fast batches leave the disk and the input, and what the copy on disk costs.
+//!
+//! ```text
+//! delivery-bench [--quick] [NAME…]       with `ichido` beside it; `cargo xtask bench delivery` builds both
+//! NAME: scan resend many send
+//! ```
+//!
+//! Each figure is of whole processes of the real command, from start to exit, with default settings, their log (a line
+//! for each batch) written to /dev/null. The receiver is a small server in the benchmark, on plain HTTP over loopback
+//! (`EXTERNAL_API_ALLOW_HTTP_LOOPBACK`); it reads each body, counts keys, and answers 200. It shares the machine with
+//! the sender. Directories lie in the current directory or in `ICHIDO_BENCH_DIR`. A figure is the median over the
+//! rounds. Memory is the most that was resident at any moment. A target that is missed is said so, and is no error.
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a program for people"
+)]
+
+mod bare;
+mod command;
+mod figures;
+#[path = "../median.rs"]
+mod median;
+#[allow(dead_code, reason = "the gateway's benchmark uses the rest")]
+#[path = "../parts.rs"]
+mod parts;
+#[allow(dead_code, reason = "the gateway's benchmark uses the rest")]
+#[path = "../plan.rs"]
+mod plan;
+mod receiver;
+mod records;
+#[allow(dead_code, reason = "the gateway's benchmark uses the rest")]
+#[path = "../../../ledger/benches/ledger/table.rs"]
+mod table;
+
+use plan::Figure;
+
+const FIGURES: [(&str, Figure); 4] =
+    [("scan", figures::scan), ("resend", figures::resend), ("many", figures::many), ("send", figures::send)];
+
+fn main() {
+    plan::run(&FIGURES, bare::run);
+}
