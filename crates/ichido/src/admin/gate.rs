@@ -17,19 +17,20 @@ pub(crate) const HOLDER: HeaderName = HeaderName::from_static("ichido-holder");
 /// Paths that need no token.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 
+/// Who may come in to a port.
 #[derive(Debug)]
-pub(super) struct Gate {
+pub(crate) struct Gate {
     on_loopback: bool,
     token: Option<AdminToken>,
 }
 
 impl Gate {
-    pub(super) fn new(address: SocketAddr, token: Option<AdminToken>) -> Self {
+    pub(crate) fn new(address: SocketAddr, token: Option<AdminToken>) -> Self {
         Self { on_loopback: address.ip().is_loopback(), token }
     }
 
     /// Why a request may not come in. For every path, before anything else is looked at.
-    pub(super) fn refusal<B>(&self, request: &Request<B>) -> Option<Problem> {
+    pub(crate) fn refusal<B>(&self, request: &Request<B>) -> Option<Problem> {
         self.is_stranger(request.headers()).or_else(|| self.lacks_token(request))
     }
 

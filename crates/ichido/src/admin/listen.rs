@@ -19,7 +19,7 @@ use tokio_util::task::TaskTracker;
 use tower_service::Service;
 
 use super::gate::Gate;
-use super::{Admin, AdminToken, Served, TOKEN_VARIABLE, meters};
+use super::{Admin, AdminToken, Health, Served, TOKEN_VARIABLE, meters};
 use crate::exit::Failure;
 
 /// Connections at once; the next ones wait.
@@ -80,10 +80,25 @@ impl Bound {
         let api = admin.api.clone();
         let actions = TaskTracker::new();
         let served = Served { admin: Arc::new(admin), actions: actions.clone() };
-        let router = super::router(served);
+        self.take_calls(super::router(served), actions, &stop).await;
+        upkeep.abort();
+        looking_after.abort();
+        if tokio::time::timeout(DRAIN, api.last_words()).await.is_err() {
+            tracing::warn!("the ledger could not be told what was answered in its place");
+        }
+    }
+
+    /// The same for a process that has no ledger: it tells how it is, and what it counted.
+    pub(crate) async fn serve_health(self, health: Health, stop: CancellationToken) {
+        let upkeep = tokio::spawn(keep_up(health.meters.clone()));
+        self.take_calls(super::health_router(health), TaskTracker::new(), &stop).await;
+        upkeep.abort();
+    }
+
+    async fn take_calls(self, router: Router, actions: TaskTracker, stop: &CancellationToken) {
         let gate = Arc::new(Gate::new(self.address, self.token.clone()));
         let (graceful, room) = (GracefulShutdown::new(), Arc::new(Semaphore::new(CONNECTIONS)));
-        while let Some((stream, peer)) = self.next(&stop).await {
+        while let Some((stream, peer)) = self.next(stop).await {
             let taken = tokio::select! {
                 taken = room.clone().acquire_owned() => taken,
                 () = stop.cancelled() => break,
@@ -102,11 +117,6 @@ impl Bound {
         let drained = async { tokio::join!(graceful.shutdown(), actions.wait()) };
         if tokio::time::timeout(DRAIN, drained).await.is_err() {
             tracing::warn!("calls to the admin port were cut off: they took more than {} s", DRAIN.as_secs());
-        }
-        upkeep.abort();
-        looking_after.abort();
-        if tokio::time::timeout(DRAIN, api.last_words()).await.is_err() {
-            tracing::warn!("the ledger could not be told what was answered in its place");
         }
     }
 

@@ -6,6 +6,7 @@ pub(crate) mod failed;
 pub(crate) mod gateway;
 pub(crate) mod ledger;
 pub(crate) mod manual;
+pub(crate) mod meter;
 pub(crate) mod run;
 pub(crate) mod send;
 pub(crate) mod spool;

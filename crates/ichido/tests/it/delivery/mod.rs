@@ -100,14 +100,14 @@ impl Stage {
 }
 
 /// How a command ended.
-struct Run {
-    code: i32,
-    stdout: String,
-    stderr: String,
+pub(crate) struct Run {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 impl Run {
-    fn of(output: Output) -> Self {
+    pub(crate) fn of(output: Output) -> Self {
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert!(!stderr.contains(TOKEN), "{stderr}");
         Self {
@@ -118,19 +118,19 @@ impl Run {
     }
 
     /// The metrics in the last line.
-    fn metrics(&self) -> Value {
+    pub(crate) fn metrics(&self) -> Value {
         serde_json::from_str(self.stdout.lines().last().unwrap_or_default())
             .unwrap_or_else(|_| panic!("{} {}", self.stdout, self.stderr))
     }
 
     /// Lines of the log with this message.
-    fn log(&self, message: &str) -> Vec<Value> {
+    pub(crate) fn log(&self, message: &str) -> Vec<Value> {
         let lines = self.stderr.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         lines.filter(|line| line["message"] == message).collect()
     }
 
     #[track_caller]
-    fn ends_with(&self, code: i32) -> &Self {
+    pub(crate) fn ends_with(&self, code: i32) -> &Self {
         assert_eq!(self.code, code, "{} {}", self.stdout, self.stderr);
         self
     }
