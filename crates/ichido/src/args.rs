@@ -5,6 +5,10 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+mod id;
+
+pub(crate) use id::{EventArgs, IdArgs, IdVerb};
+
 const EXAMPLES: &str = "\
 Examples:
   ichido demo                                    see it at work, with a kill -9 in the middle
@@ -84,6 +88,8 @@ pub(crate) enum Command {
     Failed(FailedArgs),
     /// Looks after a ledger of claims.
     Ledger(LedgerArgs),
+    /// Computes the ids of usage records and the keys of batches.
+    Id(IdArgs),
     /// Checks the settings and the connections, each with a verdict.
     Check(CheckArgs),
 }

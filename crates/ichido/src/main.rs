@@ -58,6 +58,7 @@ fn run(args: &Args) -> Result<(), Failure> {
         | Command::Spool(_)
         | Command::Failed(_)
         | Command::Ledger(_)
+        | Command::Id(_)
         | Command::Check(_) => Reader::Person,
     };
     let _flush = log::start(reader)?;
@@ -77,6 +78,7 @@ fn run(args: &Args) -> Result<(), Failure> {
             Command::Failed(failed) => commands::failed::run(failed).await,
             Command::Ledger(ledger) => commands::ledger::run(ledger).await,
             Command::Claims(claims) => commands::claims::run(claims).await,
+            Command::Id(id) => commands::id::run(id),
             Command::Check(check) => commands::check::run(check).await,
         }
     })
