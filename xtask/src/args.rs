@@ -11,7 +11,7 @@ Usage: cargo xtask COMMAND
   test [-- ARGS]           start the real servers, run every test with cargo (ARGS go to cargo test), stop them
   servers [-- COMMAND]     start the same servers and run COMMAND with their addresses, or wait for the end of input
   bench NAME [-- ARGS]     run a benchmark beside real servers; NAME: ledger, gateway, claims,
-                           delivery
+                           delivery, usage
   ci                       formatting, lints, tests
   deny                     check licences, bans, sources and advisories with cargo-deny
 
@@ -42,6 +42,8 @@ pub(crate) enum Bench {
     Claims,
     /// Batches from and to the disk: scans, passes over the spool, sending with and without a copy on disk.
     Delivery,
+    /// Event ids and sums of usage, beside what the first exporter did in Node.
+    Usage,
 }
 
 /// The operator asked for something that cannot be had as things are: exit code 2, and no work was done.
@@ -86,7 +88,7 @@ impl Invocation {
 }
 
 impl Bench {
-    const KNOWN: &str = "ledger, gateway, claims, delivery";
+    const KNOWN: &str = "ledger, gateway, claims, delivery, usage";
 
     fn parse(name: &str) -> Result<Self> {
         match name {
@@ -94,6 +96,7 @@ impl Bench {
             "gateway" => Ok(Self::Gateway),
             "claims" => Ok(Self::Claims),
             "delivery" => Ok(Self::Delivery),
+            "usage" => Ok(Self::Usage),
             other => bail!(Refusal(format!("unknown bench `{other}`; known: {}", Self::KNOWN))),
         }
     }

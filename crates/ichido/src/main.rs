@@ -60,6 +60,7 @@ fn run(args: &Args) -> Result<(), Failure> {
         | Command::Spool(_)
         | Command::Failed(_)
         | Command::Ledger(_)
+        | Command::Id(_)
         | Command::Check(_)
         | Command::Completions { .. }
         | Command::Man { .. } => Reader::Person,
@@ -82,6 +83,7 @@ fn run(args: &Args) -> Result<(), Failure> {
             Command::Ledger(ledger) => commands::ledger::run(ledger).await,
             Command::Claims(claims) => commands::claims::run(claims).await,
             Command::Meter(meter) => commands::meter::run(meter).await,
+            Command::Id(id) => commands::id::run(id),
             Command::Check(check) => commands::check::run(check).await,
             Command::Completions { shell } => commands::manual::completions(*shell),
             Command::Man { dir } => commands::manual::pages(dir),

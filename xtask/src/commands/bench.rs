@@ -10,12 +10,15 @@ use anyhow::Result;
 
 use crate::args::Bench;
 use crate::install::Missing;
+use crate::node;
 use crate::phase::Phase;
 use crate::process::{Signal, Tied};
 use crate::servers::Fleet;
 use crate::workspace::{self, cargo};
 
 const REDIS_URL: &str = "ICHIDO_BENCH_REDIS_URL";
+/// The Node that runs what usage is compared with.
+const NODE: &str = "ICHIDO_BENCH_NODE";
 
 /// Runs one benchmark with `extra` arguments for it.
 pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
@@ -31,13 +34,19 @@ pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
     if wants_redis {
         missing.program("redis-server", "redis-server");
     }
+    if bench == Bench::Usage {
+        node::needs(&mut missing);
+    }
     missing.must_be_installable()?;
     missing.install()?;
+    if bench == Bench::Usage {
+        node::fetch()?;
+    }
     let mut command = match bench {
         Bench::Ledger => {
             cargo(&["bench", "--bench", "ledger", "-p", "ichido-ledger", "--all-features", "--"])
         }
-        Bench::Gateway | Bench::Claims | Bench::Delivery => {
+        Bench::Gateway | Bench::Claims | Bench::Delivery | Bench::Usage => {
             let code =
                 workspace::run(&mut cargo(&["build", "--release", "-p", "ichido", "-p", "ichido-bench"]))?;
             if code != 0 {
@@ -47,6 +56,7 @@ pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
                 Bench::Claims => "claims-bench",
                 Bench::Delivery => "delivery-bench",
                 Bench::Ledger | Bench::Gateway => "gateway-bench",
+                Bench::Usage => "usage-bench",
             };
             let target = workspace::target();
             let mut program = Tied::new(target.join("release").join(name), Signal::Term).command;
@@ -55,12 +65,17 @@ pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
         }
     };
     command.args(extra);
+    if bench == Bench::Usage {
+        command.env(NODE, node::program());
+    }
     if !wants_redis {
         return workspace::run(&mut command);
     }
     let fleet = match bench {
         Bench::Ledger => Fleet::start_durable_redis(REDIS_URL)?,
-        Bench::Gateway | Bench::Claims | Bench::Delivery => Fleet::start_plain_redis(REDIS_URL)?,
+        Bench::Gateway | Bench::Claims | Bench::Delivery | Bench::Usage => {
+            Fleet::start_plain_redis(REDIS_URL)?
+        }
     };
     let phase = Phase::begin("benchmark has run");
     let code = workspace::run(command.envs(fleet.environment().iter().map(|(name, value)| (name, value))))?;

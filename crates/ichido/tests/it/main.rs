@@ -18,9 +18,10 @@ mod events;
 mod gateway;
 mod help;
 mod holder;
+mod id;
 mod ledger;
-mod packaging;
 mod meter;
+mod packaging;
 mod serving;
 mod support;
 
