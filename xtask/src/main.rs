@@ -8,6 +8,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool speaks to its terminal")]
 
 mod args;
+mod browser;
 mod certificates;
 mod commands;
 mod fetch;

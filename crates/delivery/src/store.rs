@@ -16,7 +16,7 @@ mod work;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub use format::{Attempt, Corrupt, MOST_BYTES, Stored};
+pub use format::{Attempt, Corrupt, Head, MOST_BYTES, Stored};
 pub use fsck::{Finding, fsck};
 pub use layout::{Layout, Listed, Place};
 pub use name::{Name, iso, parse_iso};

@@ -5,6 +5,7 @@
 mod admin;
 mod args;
 mod commands;
+mod console;
 mod delivery;
 mod demo;
 mod exit;

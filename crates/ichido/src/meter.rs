@@ -96,7 +96,7 @@ impl Meter {
         let welcome = move |_| {
             let (router, gate) = (router.clone(), gate.clone());
             service_fn(move |request: Request<Incoming>| {
-                match gate.as_ref().and_then(|gate| gate.refusal(&request)) {
+                match gate.as_ref().and_then(|gate| gate.is_stranger(&request)) {
                     Some(problem) => Either::Left(std::future::ready(Ok(
                         axum::response::IntoResponse::into_response(problem),
                     ))),

@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::args::Common;
+use crate::console::Bodies;
 use crate::exit::Failure;
 
 /// Checked settings, ready to use.
@@ -20,6 +21,8 @@ pub(crate) struct Settings {
     pub(crate) file: Option<PathBuf>,
     pub(crate) ledger: Ledger,
     pub(crate) claims: Claims,
+    /// What the console may show.
+    pub(crate) bodies: Bodies,
     gateway: Option<gateway::RawGateway>,
     meter: Option<meter::RawMeter>,
 }
@@ -64,6 +67,8 @@ struct RawFile {
     ledger: RawLedger,
     #[serde(default)]
     claims: RawClaims,
+    #[serde(default)]
+    console: RawConsole,
     gateway: Option<gateway::RawGateway>,
     meter: Option<meter::RawMeter>,
 }
@@ -83,10 +88,26 @@ struct RawClaims {
     log_keys: Option<String>,
 }
 
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawConsole {
+    bodies: Option<String>,
+}
+
+impl RawConsole {
+    fn bodies(self) -> Result<Bodies, Failure> {
+        match text("ICHIDO_CONSOLE_BODIES")?.or(self.bodies).as_deref() {
+            None | Some("masked") => Ok(Bodies::Masked),
+            Some("shown") => Ok(Bodies::Shown),
+            Some(_) => Err(Failure::usage("console.bodies must be \"masked\" or \"shown\"")),
+        }
+    }
+}
+
 impl Settings {
     pub(crate) fn load(common: &Common) -> Result<Self, Failure> {
         let file = settings_file(common.config.as_deref())?;
-        let RawFile { ledger: raw, claims, gateway, meter } = match &file {
+        let RawFile { ledger: raw, claims, console, gateway, meter } = match &file {
             Some(path) => read(path)?,
             None => RawFile::default(),
         };
@@ -104,7 +125,7 @@ impl Settings {
         check_fallback(&ledger.fallback)?;
         let log_keys = text("ICHIDO_CLAIMS_LOG_KEYS")?.or(claims.log_keys);
         let claims = Claims { log_keys: log_keys.as_deref().map_or(Ok(LogKeys::Hashed), LogKeys::parse)? };
-        Ok(Self { file, ledger, claims, gateway, meter })
+        Ok(Self { file, ledger, claims, bodies: console.bodies()?, gateway, meter })
     }
 
     /// Whether the file has a section for the gateway.
@@ -324,6 +345,8 @@ mod tests {
         assert_eq!(range, "ledger.timeout_ms is 0; it must be between 1 and 600000");
         let keys = load("[claims]\nlog_keys = \"all\"\n").unwrap_err();
         assert_eq!(keys, "claims.log_keys must be \"hashed\" or \"verbatim\"");
+        let bodies = load("[console]\nbodies = \"some\"\n").unwrap_err();
+        assert_eq!(bodies, "console.bodies must be \"masked\" or \"shown\"");
         let fallback = load("[ledger]\nfallback = \"redis://:secret@h\"\n").unwrap_err();
         assert!(fallback.contains("ledger.fallback") && !fallback.contains("secret"), "{fallback}");
     }

@@ -10,7 +10,7 @@ use crate::certificates::Certificates;
 use crate::fetch::Package;
 use crate::install::{Missing, find_on_path};
 use crate::phase::Phase;
-use crate::{node, python};
+use crate::{browser, node, python};
 
 const CA_FILE: &str = "ICHIDO_TEST_CA_FILE";
 const CREDENTIALS: [(&str, &str); 3] =
@@ -102,6 +102,7 @@ impl Plan {
         }
         python::needs(&mut missing);
         node::needs(&mut missing);
+        browser::needs(&mut missing);
         missing.program("curl", "curl");
         missing.program("openssl", "openssl");
         missing.program("promtool", "prometheus");
@@ -148,6 +149,7 @@ impl Plan {
         tell("ICHIDO_TEST_CFN_LINT", Some(python::cfn_lint()));
         tell("ICHIDO_TEST_NODE", Some(node::program()));
         tell("ICHIDO_TEST_NODE_MODULES", Some(node::modules()));
+        tell("ICHIDO_TEST_CHROMEDRIVER", find_on_path(browser::DRIVER));
         tell("ICHIDO_TEST_PG_BINDIR", postgres::program_directory());
         // A DynamoDB that was given to us may want the credentials that came with it.
         let all_ours = self.0.contains(&Role::DynamoDb) && self.0.contains(&Role::DynamoDbLocal);

@@ -51,6 +51,7 @@ pub use channel::{Channel, Failure, Log, Message};
 pub use digest::Digest;
 pub use drain::{Drained, Pace};
 pub use email::Email;
+pub use outbox::waiting;
 pub use settings::{EmailSettings, Settings};
 pub use slack::Slack;
 

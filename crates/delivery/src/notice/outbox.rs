@@ -131,11 +131,7 @@ impl Outbox {
     }
 
     pub(super) fn waiting(&self) -> io::Result<u64> {
-        let mut count = disk::names(&self.dir)?.iter().filter(|name| is_notice(name)).count();
-        for dir in disk::names(&self.inflight)? {
-            count += disk::names(&self.inflight.join(dir))?.iter().filter(|name| is_notice(name)).count();
-        }
-        Ok(count as u64)
+        Ok(files(&self.dir)?.len() as u64)
     }
 
     /// Gives back what dead processes held.
@@ -157,6 +153,28 @@ impl Outbox {
             Ok(()) => Ok(()),
         }
     }
+}
+
+/// What waits in an outbox, oldest first, for whoever only looks: how many, and the first ones. Nothing is created.
+pub fn waiting(dir: &Path, most: usize) -> io::Result<(u64, Vec<Notice>)> {
+    let mut files = files(dir)?;
+    files.sort_unstable_by(|one, other| one.file_name().cmp(&other.file_name()));
+    // Whatever was sent meanwhile is not shown.
+    let first = files.iter().filter_map(|path| read(path).ok()).take(most).collect();
+    Ok((files.len() as u64, first))
+}
+
+/// Every notice that waits, also in the hands of a process.
+fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let inflight = dir.join(".inflight");
+    let hands = disk::names(&inflight)?.into_iter().map(|name| inflight.join(name));
+    let mut files = Vec::new();
+    for place in std::iter::once(dir.to_owned()).chain(hands) {
+        files.extend(
+            disk::names(&place)?.into_iter().filter(|name| is_notice(name)).map(|name| place.join(name)),
+        );
+    }
+    Ok(files)
 }
 
 fn is_notice(name: &str) -> bool {

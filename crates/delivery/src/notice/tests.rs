@@ -335,3 +335,19 @@ fn plain_http_to_slack_is_for_loopback_when_it_is_allowed() {
     assert!(slack("http://hooks.example/x", true).is_err());
     assert!(read(&[("SLACK_WEBHOOK_URL", " ")], false).unwrap().slack.is_none());
 }
+
+#[test]
+fn whoever_only_looks_sees_what_waits_also_in_the_hands_of_a_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let nowhere = dir.path().join("nowhere");
+    assert_eq!(waiting(&nowhere, 10).unwrap(), (0, Vec::new()));
+    assert!(!nowhere.exists(), "looking creates nothing");
+    let notices = open(dir.path());
+    notices.announce(failed(1)).unwrap();
+    taken(&notices);
+    notices.announce(failed(2)).unwrap();
+    let (count, first) = waiting(dir.path(), 10).unwrap();
+    assert_eq!((count, first.len()), (2, 2), "{first:?}");
+    assert!(first.iter().any(|notice| notice.event == failed(1)), "{first:?}");
+    assert_eq!(waiting(dir.path(), 1).unwrap().1.len(), 1);
+}

@@ -191,6 +191,39 @@ pub(super) fn peek_not_before(head: &[u8]) -> Option<Timestamp> {
     parse_iso(value.split_once('"')?.0)
 }
 
+/// What stands at the beginning of a file, before the attempts and the records: quick to read, however large it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The key of the batch.
+    pub key: String,
+    /// When it was first tried.
+    pub first_attempt: Timestamp,
+    /// Passes over it that failed.
+    pub retry_count: u32,
+    /// The receiver asked to be left alone until then.
+    pub not_before: Option<Timestamp>,
+    /// The last error, masked.
+    pub last_error: Option<String>,
+}
+
+/// Reads the beginning of a file that we wrote. `None` if it was written otherwise, or is longer than what was read.
+pub(super) fn peek_head(head: &[u8]) -> Option<Head> {
+    let text = String::from_utf8_lossy(head);
+    // Inside a string the quotes would be escaped, so this is the name of a field.
+    let end = [",\"attempts\":", ",\"format\":"].iter().filter_map(|next| text.find(next)).min()?;
+    let object = format!("{}}}", &text[..end]);
+    let Fields(fields) = serde_json::from_str(&object).ok()?;
+    let value = |name: &str| fields.iter().find(|(known, _)| known == name).map(|(_, value)| *value);
+    let time = |name: &str| parse_iso(&read::<String>(value(name)?)?);
+    Some(Head {
+        key: read(value("batchIdempotencyKey")?)?,
+        first_attempt: time("firstAttempt")?,
+        retry_count: read(value("retryCount")?)?,
+        not_before: time("notBefore"),
+        last_error: read::<Option<String>>(value("lastError")?)?,
+    })
+}
+
 fn check_sum(text: &str, fields: &[(Cow<'_, str>, &RawValue)]) -> Result<(), Corrupt> {
     if !fields.iter().any(|(name, _)| name == "checksum" || name == "format") {
         return Ok(());

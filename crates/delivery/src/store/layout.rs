@@ -14,12 +14,14 @@ use std::path::{Path, PathBuf};
 use ichido_core::Timestamp;
 
 use super::Error;
-use super::format::{Corrupt, MOST_BYTES, Stored, peek_not_before};
+use super::format::{Corrupt, Head, MOST_BYTES, Stored, peek_head, peek_not_before};
 use super::name::{Name, parse_iso};
 use crate::disk;
 
 /// The key, the first attempt, the count and `notBefore` are within this.
 const HEAD_BYTES: usize = 512;
+/// And the last error is within this, unless it is very long.
+const ERROR_BYTES: u64 = 16 << 10;
 
 /// Which place a batch lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,9 +80,21 @@ impl Layout {
 
     /// The oldest files after `after`, at most so many, oldest first. Memory is bounded by `most`, not by the directory.
     pub fn oldest(&self, place: Place, after: Option<&Listed>, most: usize) -> Result<Vec<Listed>, Error> {
+        self.survey(place, after, most).map(|(_, oldest)| oldest)
+    }
+
+    /// The same, and how many files of ours there are in all, in one reading of the directory.
+    pub fn survey(
+        &self,
+        place: Place,
+        after: Option<&Listed>,
+        most: usize,
+    ) -> Result<(u64, Vec<Listed>), Error> {
+        let mut files = 0;
         let mut found: std::collections::BinaryHeap<Listed> = std::collections::BinaryHeap::new();
         self.each(place, |file| {
             let Some(name) = Name::parse(place.word(), &file) else { return };
+            files += 1;
             let listed = Listed { name, file };
             if after.is_some_and(|after| listed <= *after) {
                 return;
@@ -92,7 +106,7 @@ impl Layout {
                 found.push(listed);
             }
         })?;
-        Ok(found.into_sorted_vec())
+        Ok((files, found.into_sorted_vec()))
     }
 
     /// How many files of ours there are, and how many bytes they have. Foreign files do not count.
@@ -146,6 +160,17 @@ impl Layout {
         let mut file = fs::File::open(self.dir(Place::Spool).join(&listed.file)).ok()?;
         let read = file.read(&mut head).ok()?;
         peek_not_before(&head[..read])
+    }
+
+    /// What a file says of its batch where it is quick to see. `None` for packed files, and for those of others.
+    pub fn head(&self, place: Place, listed: &Listed) -> Option<Head> {
+        if listed.name.gzip {
+            return None;
+        }
+        let mut head = Vec::new();
+        let file = fs::File::open(self.dir(place).join(&listed.file)).ok()?;
+        file.take(ERROR_BYTES).read_to_end(&mut head).ok()?;
+        peek_head(&head)
     }
 
     /// Reads a file.

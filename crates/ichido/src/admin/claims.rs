@@ -12,7 +12,7 @@ use super::object::Object;
 use super::{Problem, Served};
 use crate::log::AUDIT;
 use crate::operator::wire::{ListQuery, ReleaseBody, ResolveBody};
-use crate::operator::{Operator, PAGE_MAX, Refusal, Said, Shown, Which, Word};
+use crate::operator::{Operator, PAGE_MAX, Refusal, Said, Shown, Which};
 
 type Answer<T> = Result<Json<T>, Problem>;
 
@@ -45,18 +45,7 @@ pub(super) async fn resolve(
 ) -> Answer<Said> {
     let (which, word) =
         body.read().map_err(|why| invalid(StatusCode::UNPROCESSABLE_ENTITY, format!("{why}.")))?;
-    let operator = served.operator();
-    served
-        .to_the_end(async move {
-            let said = operator.resolve(&which, &word).await;
-            let action = match word {
-                Word::Done(_) => "resolve as done",
-                Word::Absent => "resolve as absent",
-            };
-            audit(peer, action, &which, &said);
-            said
-        })
-        .await
+    Ok(Json(served.resolve(peer, which, word).await?))
 }
 
 pub(super) async fn release(
@@ -65,20 +54,13 @@ pub(super) async fn release(
     Sent(body): Sent<ReleaseBody>,
 ) -> Answer<Said> {
     let (which, force) = body.read();
-    let operator = served.operator();
-    served
-        .to_the_end(async move {
-            let said = operator.release(&which, force).await;
-            audit(peer, if force { "release by force" } else { "release" }, &which, &said);
-            said
-        })
-        .await
+    Ok(Json(served.release(peer, which, force).await?))
 }
 
 /// One step: `more` says whether to ask again.
 pub(super) async fn sweep(State(served): State<Served>, Extension(peer): Extension<Peer>) -> Answer<Swept> {
     let operator = served.operator();
-    served
+    let swept = served
         .to_the_end(async move {
             let swept = operator.sweep_step().await;
             match &swept {
@@ -93,7 +75,8 @@ pub(super) async fn sweep(State(served): State<Served>, Extension(peer): Extensi
             }
             swept
         })
-        .await
+        .await?;
+    Ok(Json(swept))
 }
 
 pub(super) async fn stats(State(served): State<Served>) -> Answer<Stats> {
@@ -105,7 +88,7 @@ pub(super) async fn capabilities(State(served): State<Served>) -> Json<Capabilit
 }
 
 /// One line for each action, done or refused. The key is named by its index: its text may be a secret.
-fn audit(peer: Peer, action: &str, which: &Which, said: &Result<Said, Refusal>) {
+pub(super) fn audit(peer: Peer, action: &str, which: &Which, said: &Result<Said, Refusal>) {
     let (index, result) = match said {
         Ok(said) => (said.index.clone(), "applied"),
         Err(refusal) => (asked_index(which), refusal.word()),

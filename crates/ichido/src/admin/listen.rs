@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::response::IntoResponse;
 use futures_util::future::Either;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -20,6 +19,7 @@ use tower_service::Service;
 
 use super::gate::Gate;
 use super::{Admin, AdminToken, Health, Served, TOKEN_VARIABLE, meters};
+use crate::console::Console;
 use crate::exit::Failure;
 
 /// Connections at once; the next ones wait.
@@ -41,7 +41,7 @@ pub(crate) struct Bound {
 
 /// Who is on the other end of a connection.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Peer(pub(super) SocketAddr);
+pub(crate) struct Peer(pub(crate) SocketAddr);
 
 impl Bound {
     /// Binds the port. Off loopback it demands a token.
@@ -80,7 +80,11 @@ impl Bound {
         let api = admin.api.clone();
         let actions = TaskTracker::new();
         let served = Served { admin: Arc::new(admin), actions: actions.clone() };
-        self.take_calls(super::router(served), actions, &stop).await;
+        let gate = Arc::new(Gate::new(self.address, self.token.clone()));
+        let console =
+            Console::start(served.clone(), self.token.clone(), gate.sessions().clone(), stop.clone());
+        let router = super::router(served).merge(console.routes());
+        self.take_calls(router, gate, actions, &stop).await;
         upkeep.abort();
         looking_after.abort();
         if tokio::time::timeout(DRAIN, api.last_words()).await.is_err() {
@@ -91,12 +95,18 @@ impl Bound {
     /// The same for a process that has no ledger: it tells how it is, and what it counted.
     pub(crate) async fn serve_health(self, health: Health, stop: CancellationToken) {
         let upkeep = tokio::spawn(keep_up(health.meters.clone()));
-        self.take_calls(super::health_router(health), TaskTracker::new(), &stop).await;
+        let gate = Arc::new(Gate::new(self.address, self.token.clone()));
+        self.take_calls(super::health_router(health), gate, TaskTracker::new(), &stop).await;
         upkeep.abort();
     }
 
-    async fn take_calls(self, router: Router, actions: TaskTracker, stop: &CancellationToken) {
-        let gate = Arc::new(Gate::new(self.address, self.token.clone()));
+    async fn take_calls(
+        self,
+        router: Router,
+        gate: Arc<Gate>,
+        actions: TaskTracker,
+        stop: &CancellationToken,
+    ) {
         let (graceful, room) = (GracefulShutdown::new(), Arc::new(Semaphore::new(CONNECTIONS)));
         while let Some((stream, peer)) = self.next(stop).await {
             let taken = tokio::select! {
@@ -144,10 +154,11 @@ fn connection(
     router: Router,
 ) -> impl hyper_util::server::graceful::GracefulConnection<Error = hyper::Error> {
     let _ = stream.set_nodelay(true);
-    let service = service_fn(move |mut request: http::Request<Incoming>| match gate.refusal(&request) {
-        Some(problem) => Either::Left(std::future::ready(Ok(problem.into_response()))),
-        None => {
+    let service = service_fn(move |mut request: http::Request<Incoming>| match gate.admit(&request) {
+        Err(answer) => Either::Left(std::future::ready(Ok(*answer))),
+        Ok(visitor) => {
             request.extensions_mut().insert(peer);
+            request.extensions_mut().insert(visitor);
             Either::Right(router.clone().call(request))
         }
     });

@@ -21,22 +21,23 @@ mod token;
 
 use std::sync::Arc;
 
+use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRef};
 use axum::routing::{get, post};
-use axum::{Json, Router};
-use http::StatusCode;
 use ichido_ledger::Ledger;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::task::TaskTracker;
 
 pub(crate) use self::api::Api;
 pub(crate) use self::gate::{Gate, HOLDER};
-pub(crate) use self::listen::Bound;
+pub(crate) use self::listen::{Bound, Peer};
 pub(crate) use self::meters::install_meters;
 pub(crate) use self::problem::{Body, Facts, Problem};
-pub(crate) use self::readiness::{Probe, Readiness};
-pub(crate) use self::token::{AdminToken, TOKEN_VARIABLE};
-use crate::operator::{Local, Refusal};
+pub(crate) use self::readiness::{Probe, Readiness, Verdict};
+pub(crate) use self::token::{Access, AdminToken, TOKEN_VARIABLE};
+use crate::console;
+use crate::exit::Failure;
+use crate::operator::{Local, Operator, Refusal, Said, Which, Word};
 
 /// The largest body that an operator sends.
 const BODY_BYTES: usize = 1024 * 1024;
@@ -52,6 +53,8 @@ pub(crate) struct Admin {
     pub(crate) readiness: Readiness,
     /// What `/metrics` prints.
     pub(crate) meters: PrometheusHandle,
+    /// What the console shows besides.
+    pub(crate) console: console::Parts,
 }
 
 /// Alive, ready, and what was counted: what every admin port tells.
@@ -71,30 +74,52 @@ impl FromRef<Served> for Health {
 
 /// What the handlers share.
 #[derive(Clone, Debug)]
-struct Served {
-    admin: Arc<Admin>,
+pub(crate) struct Served {
+    pub(crate) admin: Arc<Admin>,
     /// Actions that are under way: they are waited for at the end.
-    actions: TaskTracker,
+    pub(crate) actions: TaskTracker,
 }
 
 impl Served {
-    fn operator(&self) -> Local {
+    pub(crate) fn operator(&self) -> Local {
         Local(self.admin.ledger.clone())
+    }
+
+    /// Takes an operator's word on a claim in doubt.
+    pub(crate) async fn resolve(&self, peer: Peer, which: Which, word: Word) -> Result<Said, Refusal> {
+        let operator = self.operator();
+        self.to_the_end(async move {
+            let said = operator.resolve(&which, &word).await;
+            let action = match word {
+                Word::Done(_) => "resolve as done",
+                Word::Absent => "resolve as absent",
+            };
+            claims::audit(peer, action, &which, &said);
+            said
+        })
+        .await
+    }
+
+    /// Gives a key back.
+    pub(crate) async fn release(&self, peer: Peer, which: Which, force: bool) -> Result<Said, Refusal> {
+        let operator = self.operator();
+        self.to_the_end(async move {
+            let said = operator.release(&which, force).await;
+            claims::audit(peer, if force { "release by force" } else { "release" }, &which, &said);
+            said
+        })
+        .await
     }
 
     /// Carries an action out to its end and its line in the audit, also if the caller hangs up.
     async fn to_the_end<T: Send + 'static>(
         &self,
         action: impl Future<Output = Result<T, Refusal>> + Send + 'static,
-    ) -> Result<Json<T>, Problem> {
-        match self.actions.spawn(action).await {
-            Ok(result) => Ok(Json(result?)),
-            Err(error) => {
-                tracing::error!(%error, "an action broke off");
-                let broken = StatusCode::INTERNAL_SERVER_ERROR;
-                Err(Problem::new(broken, "ledger-failed", "The action broke off"))
-            }
-        }
+    ) -> Result<T, Refusal> {
+        self.actions.spawn(action).await.unwrap_or_else(|error| {
+            tracing::error!(%error, "an action broke off");
+            Err(Refusal::Failed(Failure::internal("the action broke off")))
+        })
     }
 }
 

@@ -59,7 +59,7 @@ impl Readiness {
     }
 
     /// Asks every part, all at once.
-    pub(super) async fn verdicts(&self) -> Vec<Verdict> {
+    pub(crate) async fn verdicts(&self) -> Vec<Verdict> {
         // Held while asking: those who come meanwhile get the same answer.
         let mut last = self.last.lock().await;
         if let Some((at, verdicts)) = &*last

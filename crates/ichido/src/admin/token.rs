@@ -1,4 +1,4 @@
-//! The operator's token: compared in constant time, shown nowhere.
+//! The operator's token, and the one of those who may only look: compared in constant time, shown nowhere.
 
 use std::fmt;
 
@@ -9,41 +9,65 @@ use crate::exit::Failure;
 
 /// The variable that holds the token.
 pub(crate) const TOKEN_VARIABLE: &str = "ICHIDO_ADMIN_TOKEN";
+/// The variable that holds the token of those who may only look.
+const READ_VARIABLE: &str = "ICHIDO_ADMIN_READ_TOKEN";
 
-/// What an operator must show.
+/// What an operator must show; and what opens the console to those who may only look.
 #[derive(Clone)]
-pub(crate) struct AdminToken(Box<str>);
+pub(crate) struct AdminToken {
+    full: Box<str>,
+    read: Option<Box<str>>,
+}
+
+/// What someone may do here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Everything.
+    Full,
+    /// Look at the console and the metrics.
+    Read,
+}
 
 impl AdminToken {
-    /// The token of the environment, if one is set.
+    /// The tokens of the environment, if they are set.
     pub(crate) fn from_env() -> Result<Option<Self>, Failure> {
-        match std::env::var(TOKEN_VARIABLE) {
-            Ok(token) => Self::from_text(&token).map(Some),
-            Err(std::env::VarError::NotPresent) => Ok(None),
-            Err(std::env::VarError::NotUnicode(_)) => Err(bad("is not valid UTF-8")),
+        Self::of(variable(TOKEN_VARIABLE)?, variable(READ_VARIABLE)?)
+    }
+
+    fn of(full: Option<Box<str>>, read: Option<Box<str>>) -> Result<Option<Self>, Failure> {
+        match (full, read) {
+            (Some(full), Some(read)) if full == read => {
+                Err(bad(READ_VARIABLE, &format!("must differ from {TOKEN_VARIABLE}")))
+            }
+            (Some(full), read) => Ok(Some(Self { full, read })),
+            (None, None) => Ok(None),
+            // Without the other one, whoever shows nothing may do everything.
+            (None, Some(_)) => Err(bad(READ_VARIABLE, &format!("needs {TOKEN_VARIABLE} beside it"))),
         }
     }
 
+    #[cfg(test)]
     pub(super) fn from_text(token: &str) -> Result<Self, Failure> {
-        if token.is_empty() {
-            return Err(bad("is empty; unset it, or give it a value"));
-        }
-        if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(bad("must be visible ASCII without spaces"));
-        }
-        Ok(Self(token.into()))
+        Ok(Self { full: checked(TOKEN_VARIABLE, token)?, read: None })
     }
 
-    /// Whether a request shows this token.
-    pub(super) fn is_shown(&self, headers: &HeaderMap) -> bool {
-        let Some(shown) = headers.get(header::AUTHORIZATION) else { return false };
-        let Some((scheme, token)) = shown.as_bytes().split_at_checked("Bearer ".len()) else { return false };
-        scheme.eq_ignore_ascii_case(b"Bearer ") && token.ct_eq(self.0.as_bytes()).into()
+    /// What a request may do by the token it shows.
+    pub(super) fn shown(&self, headers: &HeaderMap) -> Option<Access> {
+        let shown = headers.get(header::AUTHORIZATION)?.as_bytes();
+        let (scheme, token) = shown.split_at_checked("Bearer ".len())?;
+        scheme.eq_ignore_ascii_case(b"Bearer ").then(|| self.opens(token))?
+    }
+
+    /// What a token opens.
+    pub(crate) fn opens(&self, token: &[u8]) -> Option<Access> {
+        let is = |known: &str| bool::from(token.ct_eq(known.as_bytes()));
+        let (full, read) = (is(&self.full), self.read.as_deref().is_some_and(is));
+        full.then_some(Access::Full).or(read.then_some(Access::Read))
     }
 
     /// How a request shows this token.
     pub(crate) fn authorization(&self) -> Option<HeaderValue> {
-        let mut value = HeaderValue::try_from(format!("Bearer {}", self.0)).ok()?;
+        let mut value = HeaderValue::try_from(format!("Bearer {}", self.full)).ok()?;
         value.set_sensitive(true);
         Some(value)
     }
@@ -55,8 +79,26 @@ impl fmt::Debug for AdminToken {
     }
 }
 
-fn bad(what: &str) -> Failure {
-    Failure::usage(format!("{TOKEN_VARIABLE} {what}"))
+fn variable(name: &str) -> Result<Option<Box<str>>, Failure> {
+    match std::env::var(name) {
+        Ok(token) => checked(name, &token).map(Some),
+        Err(std::env::VarError::NotPresent) => Ok(None),
+        Err(std::env::VarError::NotUnicode(_)) => Err(bad(name, "is not valid UTF-8")),
+    }
+}
+
+fn checked(name: &str, token: &str) -> Result<Box<str>, Failure> {
+    if token.is_empty() {
+        return Err(bad(name, "is empty; unset it, or give it a value"));
+    }
+    if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(bad(name, "must be visible ASCII without spaces"));
+    }
+    Ok(token.into())
+}
+
+fn bad(name: &str, what: &str) -> Failure {
+    Failure::usage(format!("{name} {what}"))
 }
 
 #[cfg(test)]
@@ -67,16 +109,34 @@ mod tests {
     fn only_the_whole_token_opens() {
         let token = AdminToken::from_text("s3cret").unwrap();
         let shows = |value: &str| {
-            token.is_shown(&HeaderMap::from_iter([(header::AUTHORIZATION, value.parse().unwrap())]))
+            token.shown(&HeaderMap::from_iter([(header::AUTHORIZATION, value.parse().unwrap())]))
         };
-        assert!(shows("Bearer s3cret") && shows("bearer s3cret"));
-        for wrong in ["", "Bearer", "Bearer ", "Bearer s3cre", "Bearer s3crett", "Basic s3cret", "s3cret"] {
-            assert!(!shows(wrong), "{wrong:?}");
-        }
-        assert!(!token.is_shown(&HeaderMap::new()));
-        assert!(
-            token.is_shown(&HeaderMap::from_iter([(header::AUTHORIZATION, token.authorization().unwrap())]))
+        assert_eq!(
+            (shows("Bearer s3cret"), shows("bearer s3cret")),
+            (Some(Access::Full), Some(Access::Full))
         );
+        for wrong in ["", "Bearer", "Bearer ", "Bearer s3cre", "Bearer s3crett", "Basic s3cret", "s3cret"] {
+            assert_eq!(shows(wrong), None, "{wrong:?}");
+        }
+        assert_eq!(token.shown(&HeaderMap::new()), None);
+        let shown = HeaderMap::from_iter([(header::AUTHORIZATION, token.authorization().unwrap())]);
+        assert_eq!(token.shown(&shown), Some(Access::Full));
+    }
+
+    #[test]
+    fn the_other_token_only_looks() {
+        let of = |full: Option<&str>, read: Option<&str>| {
+            AdminToken::of(full.map(Into::into), read.map(Into::into))
+        };
+        let token = of(Some("s3cret"), Some("l00k")).unwrap().unwrap();
+        assert_eq!((token.opens(b"s3cret"), token.opens(b"l00k")), (Some(Access::Full), Some(Access::Read)));
+        assert_eq!(token.opens(b"l00"), None);
+        for (full, read, why) in
+            [(None, Some("l00k"), "needs ICHIDO_ADMIN_TOKEN"), (Some("x"), Some("x"), "differ")]
+        {
+            let line = of(full, read).unwrap_err().to_string();
+            assert!(line.starts_with("ICHIDO_ADMIN_READ_TOKEN") && line.contains(why), "{line}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::gateway::open;
 use crate::admin::{Admin, AdminToken, Api, Bound, Readiness, install_meters};
 use crate::args::ClaimsArgs;
+use crate::console::Parts;
 use crate::exit::Failure;
 use crate::settings::Settings;
 use crate::shutdown;
@@ -31,7 +32,8 @@ pub(crate) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
     let sweeping = tokio::spawn(sweep(ledger.clone(), stop.child_token()));
     let api = Api::new(of_api, settings.claims.log_keys);
     let readiness = Readiness::of(&ledger);
-    bound.serve(Admin { ledger: ledger.clone(), api, readiness, meters }, stop).await;
+    let console = Parts { bodies: settings.bodies, desk: None };
+    bound.serve(Admin { ledger: ledger.clone(), api, readiness, meters, console }, stop).await;
     let _ = sweeping.await;
     ledger.close().await.map_err(|error| settings.ledger.failed(error))
 }

@@ -7,6 +7,7 @@ use ichido_ledger::{Ledger, OpenOptions, open_backend};
 
 use crate::admin::{self, Admin, AdminToken, Api, Probe, Readiness, install_meters};
 use crate::args::GatewayArgs;
+use crate::console::Parts;
 use crate::exit::Failure;
 use crate::gateway::Bound;
 use crate::settings::gateway::{Flags, Upstream, address};
@@ -60,7 +61,8 @@ pub(crate) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
     let serving_admin = admin.zip(meters).map(|(admin, meters)| {
         let admin_stop = tokio_util::sync::CancellationToken::new();
         let api = Api::new(of_api, settings.claims.log_keys);
-        let parts = Admin { ledger: ledger.clone(), api, readiness, meters };
+        let console = Parts { bodies: settings.bodies, desk: None };
+        let parts = Admin { ledger: ledger.clone(), api, readiness, meters, console };
         (tokio::spawn(admin.serve(parts, admin_stop.clone())), admin_stop)
     });
     gateway.serve(stop).await;

@@ -12,6 +12,7 @@ mod admin;
 mod bad_input;
 mod check;
 mod claims;
+mod console;
 mod delivery;
 mod demo;
 mod events;
@@ -85,6 +86,8 @@ fn without_settings(mut remove: impl FnMut(&str)) {
         "LEDGER_FALLBACK_SECONDS",
         "ADMIN_TOKEN",
         "ADMIN_LISTEN",
+        "ADMIN_READ_TOKEN",
+        "CONSOLE_BODIES",
         "CLAIMS_LOG_KEYS",
     ] {
         remove(&format!("ICHIDO_{name}"));

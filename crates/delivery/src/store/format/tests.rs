@@ -108,3 +108,25 @@ proptest! {
         let _ = Stored::decode(&bytes, gzip, Timestamp(0));
     }
 }
+
+#[test]
+fn the_beginning_of_a_file_tells_of_its_batch() {
+    let mut batch = stored();
+    batch.retry_count = 3;
+    batch.not_before = Some(THEN + 60_000);
+    batch.note(THEN, "said: \",\"attempts\":\" \\ and \",\"format\":1");
+    let (bytes, key) = (batch.encode(false), batch.batch.key().to_owned());
+    let head = Head {
+        key,
+        first_attempt: THEN,
+        retry_count: 3,
+        not_before: Some(THEN + 60_000),
+        last_error: batch.last_error.clone(),
+    };
+    assert_eq!(peek_head(&bytes), Some(head.clone()));
+    assert_eq!(peek_head(&bytes[..bytes.len() / 2]), Some(head));
+    assert_eq!(peek_head(&bytes[..100]), None, "cut off");
+    assert_eq!(peek_head(br#"{"records":[{"a":1}],"format":1}"#), None, "not as we write");
+    let fresh = Stored::fresh(batch.batch, THEN);
+    assert_eq!(peek_head(&fresh.encode(false)).unwrap().last_error, None);
+}

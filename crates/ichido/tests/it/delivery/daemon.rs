@@ -94,7 +94,7 @@ fn the_seeds_criteria_of_success_can_be_computed() {
     assert!(page.contains("ichido_delivery_request_seconds_bucket{le=\"2.5\"} 1"), "{page}");
 }
 
-fn admin_of(daemon: &Process) -> std::net::SocketAddr {
+pub(crate) fn admin_of(daemon: &Process) -> std::net::SocketAddr {
     eventually("the start line", || {
         let said = daemon.said();
         let line = said.lines().find(|line| line.contains("admin on http://"))?.to_owned();

@@ -1,9 +1,9 @@
 //! Delivery, as a user runs it: real processes, and a receiver over real TLS.
 
 mod crashes;
-mod daemon;
+pub(crate) mod daemon;
 mod operators;
-mod receiver;
+pub(crate) mod receiver;
 mod refusals;
 mod resending;
 mod sending;
@@ -17,24 +17,24 @@ use serde_json::{Value, json};
 use self::receiver::{Receiver, TOKEN};
 
 /// A directory, a receiver, and the settings that join them.
-struct Stage {
+pub(crate) struct Stage {
     dir: tempfile::TempDir,
-    receiver: Receiver,
+    pub(crate) receiver: Receiver,
 }
 
 impl Stage {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let receiver = Receiver::start(dir.path());
         Self { dir, receiver }
     }
 
-    fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.dir.path()
     }
 
     /// A command with short pauses.
-    fn command(&self, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ichido"));
         command.current_dir(self.path()).args(args);
         crate::without_settings(|name| {
@@ -52,13 +52,13 @@ impl Stage {
         command
     }
 
-    fn run(&self, args: &[&str], settings: &[(&str, &str)]) -> Run {
+    pub(crate) fn run(&self, args: &[&str], settings: &[(&str, &str)]) -> Run {
         let output = self.command(args).envs(settings.iter().copied()).output().unwrap();
         Run::of(output)
     }
 
     /// Writes so many records, and sends them.
-    fn send(&self, records: usize, settings: &[(&str, &str)]) -> Run {
+    pub(crate) fn send(&self, records: usize, settings: &[(&str, &str)]) -> Run {
         let file = self.input(0..records);
         self.run(&["send", "--json", file.to_str().unwrap()], settings)
     }
@@ -73,7 +73,7 @@ impl Stage {
     }
 
     /// The files in a place, as JSON, oldest first.
-    fn files(&self, place: &str) -> Vec<(PathBuf, Value)> {
+    pub(crate) fn files(&self, place: &str) -> Vec<(PathBuf, Value)> {
         let dir = self.path().join("data").join(place);
         let entries = std::fs::read_dir(&dir).into_iter().flatten().flatten();
         let mut paths: Vec<PathBuf> =

@@ -22,7 +22,7 @@ pub(super) const TOKEN: &str = "tok-3n-hunter2";
 
 /// What the receiver does with a request.
 #[derive(Clone, Debug)]
-pub(super) enum Reply {
+pub(crate) enum Reply {
     /// Takes the batch: 201, or 409 if its key was there before.
     Take,
     /// Takes it and breaks the connection before the answer.
@@ -43,7 +43,7 @@ pub(super) enum Reply {
 
 /// A request as it came.
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
+pub(crate) struct Seen {
     pub(super) at: Instant,
     pub(super) headers: http::HeaderMap,
     pub(super) bytes: Bytes,
@@ -60,7 +60,7 @@ struct Ledger {
     counts: BTreeMap<String, u32>,
 }
 
-pub(super) struct Receiver {
+pub(crate) struct Receiver {
     pub(super) address: SocketAddr,
     pub(super) ca: PathBuf,
     ledger: Arc<Mutex<Ledger>>,
@@ -118,7 +118,7 @@ impl Receiver {
     }
 
     /// From now on it does this.
-    pub(super) fn does(&self, script: impl FnMut(&Seen) -> Reply + Send + 'static) {
+    pub(crate) fn does(&self, script: impl FnMut(&Seen) -> Reply + Send + 'static) {
         *self.script.lock().unwrap() = Box::new(script);
     }
 
@@ -133,7 +133,7 @@ impl Receiver {
     }
 
     /// How often each record was counted.
-    pub(super) fn counts(&self) -> BTreeMap<String, u32> {
+    pub(crate) fn counts(&self) -> BTreeMap<String, u32> {
         self.ledger.lock().unwrap().counts.clone()
     }
 

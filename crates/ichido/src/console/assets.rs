@@ -1,0 +1,54 @@
+//! The stylesheet, the script and the icon: in the binary, under names that change with their content.
+
+use axum::response::{IntoResponse, Response};
+use http::{HeaderName, StatusCode, header};
+
+pub(super) const STYLE: Asset =
+    Asset { name: "style.css", kind: "text/css; charset=utf-8", text: include_str!("style.css") };
+pub(super) const SCRIPT: Asset =
+    Asset { name: "console.js", kind: "text/javascript; charset=utf-8", text: include_str!("console.js") };
+pub(super) const ICON: Asset =
+    Asset { name: "icon.svg", kind: "image/svg+xml", text: include_str!("icon.svg") };
+
+/// Where they are.
+pub(super) const PATH: &str = "/assets/";
+
+/// A file of the console.
+pub(super) struct Asset {
+    name: &'static str,
+    kind: &'static str,
+    text: &'static str,
+}
+
+impl Asset {
+    /// Where it is found, with a mark of what is in it: browsers keep it for as long as it is the same.
+    pub(super) fn href(&self) -> String {
+        format!("{PATH}{}?{:016x}", self.name, mark(self.text.as_bytes()))
+    }
+
+    fn answer(&self) -> Response {
+        let fields: [(HeaderName, &str); 3] = [
+            (header::CONTENT_TYPE, self.kind),
+            (header::CACHE_CONTROL, "public, max-age=31536000, immutable"),
+            (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        ];
+        (fields, self.text).into_response()
+    }
+}
+
+pub(super) async fn asset(axum::extract::Path(name): axum::extract::Path<String>) -> Response {
+    match [&STYLE, &SCRIPT, &ICON].into_iter().find(|asset| asset.name == name) {
+        Some(asset) => asset.answer(),
+        None => StatusCode::NOT_FOUND.into_response(),
+    }
+}
+
+/// FNV-1a: tells versions apart, and keeps no secret.
+const fn mark(bytes: &[u8]) -> u64 {
+    let (mut hash, mut at) = (0xcbf2_9ce4_8422_2325_u64, 0);
+    while at < bytes.len() {
+        hash = (hash ^ bytes[at] as u64).wrapping_mul(0x0100_0000_01b3);
+        at += 1;
+    }
+    hash
+}

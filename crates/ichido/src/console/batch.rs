@@ -1,0 +1,205 @@
+//! One batch, and sending again: one or all that lie in a place.
+
+use std::time::Duration;
+
+use axum::extract::{Query, State};
+use axum::response::Response;
+use http::StatusCode;
+use ichido_delivery::sender::Pick;
+use ichido_delivery::store::{Layout, Listed, Name, Place, Stored, parse_iso};
+use maud::{Markup, html};
+use serde::Deserialize;
+
+use super::delivery::place_of;
+use super::desk::{Desk, Run};
+use super::form::Sent;
+use super::page::{Section, View, facts, link, number, see, table, time};
+use super::words::Words;
+use super::{Bodies, Console};
+use crate::log::AUDIT;
+
+/// How long a page waits for what it ordered; what takes longer goes on without it.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Asked {
+    #[serde(default)]
+    place: String,
+    #[serde(default)]
+    file: String,
+}
+
+pub(super) async fn batch(
+    view: View,
+    State(console): State<Console>,
+    Query(asked): Query<Asked>,
+) -> Response {
+    let w = view.w;
+    let place = place_of(&asked.place);
+    let found = match console.desk() {
+        Some(desk) => read(&desk.layout, place, &asked.file).await,
+        None => None,
+    };
+    let Some(stored) = found else {
+        return view.refusal(StatusCode::NOT_FOUND, Section::Delivery, w.no_such_batch);
+    };
+    let body = match stored {
+        Err(corrupt) => html! { p.notice.bad { (corrupt) } },
+        Ok(stored) => html! {
+            (facts(&about(&stored, &asked.file, w)))
+            @if view.may_act() {
+                p { (view.button("/delivery/resend", &[("place", place.word()), ("file", &asked.file)], w.resend, "strong")) }
+            }
+            (attempts(&stored, w))
+            (records(&stored, console.bodies(), w))
+        },
+    };
+    let back =
+        html! { (body) p { a href=(link("/delivery", &[("place", place.word())])) { (w.to_delivery) } } };
+    view.page(Section::Delivery, w.batch, back)
+}
+
+fn listed(place: Place, file: &str) -> Option<Listed> {
+    Name::parse(place.word(), file).map(|name| Listed { name, file: file.to_owned() })
+}
+
+async fn read(layout: &Layout, place: Place, file: &str) -> Option<Result<Stored, String>> {
+    let (layout, listed) = (layout.clone(), listed(place, file)?);
+    let read = tokio::task::spawn_blocking(move || layout.read(place, &listed)).await;
+    Some(read.ok()?.ok()?.map_err(|corrupt| corrupt.to_string()))
+}
+
+fn about(stored: &Stored, file: &str, w: &'static Words) -> Vec<(&'static str, Markup)> {
+    let mut rows = vec![
+        (w.batch_key, html! { code.key { (stored.batch.key()) } }),
+        (w.file, html! { code.key { (file) } }),
+        (w.first_attempt, time(stored.first_attempt)),
+        (w.passes, html! { (stored.retry_count) }),
+        (w.records, html! { (number(stored.batch.records().len() as u64)) }),
+    ];
+    rows.extend(stored.not_before.map(|until| (w.not_before, time(until))));
+    rows.extend(stored.last_error.as_ref().map(|error| (w.last_error, html! { span.key { (error) } })));
+    rows
+}
+
+fn attempts(stored: &Stored, w: &'static Words) -> Markup {
+    let at = |text: &str| parse_iso(text).map_or_else(|| html! { (text) }, time);
+    let rows = stored
+        .attempts
+        .iter()
+        .rev()
+        .map(|attempt| vec![at(&attempt.at), html! { span.key { (attempt.error) } }]);
+    let rows: Vec<_> = rows.collect();
+    html! {
+        section aria-labelledby="attempts" {
+            h2 #attempts { (w.history) }
+            @if rows.is_empty() { p.empty { (w.no_history) } } @else { (table(w.history_caption, &[w.time, w.what], &rows)) }
+        }
+    }
+}
+
+fn records(stored: &Stored, bodies: Bodies, w: &'static Words) -> Markup {
+    html! {
+        section aria-labelledby="records" {
+            h2 #records { (w.records) }
+            @match bodies {
+                Bodies::Masked => { p.empty { (w.records_masked) } },
+                Bodies::Shown => {
+                    pre.body tabindex="0" aria-label=(w.records) {
+                        @for record in stored.batch.records() { (record.json()) "\n" }
+                    }
+                },
+            }
+        }
+    }
+}
+
+/// The question before all of a place are sent again.
+pub(super) async fn confirm(
+    view: View,
+    State(console): State<Console>,
+    Query(asked): Query<Asked>,
+) -> Response {
+    let w = view.w;
+    let place = place_of(&asked.place);
+    let (true, Some((spool, failed))) = (view.may_act(), &console.sampler.shelves) else {
+        return view.refusal(StatusCode::FORBIDDEN, Section::Delivery, w.read_only);
+    };
+    let shelf = if place == Place::Spool { spool } else { failed };
+    let count = shelf.look().await.map_or(0, |survey| survey.count);
+    let means = if place == Place::Spool { w.resend_spool_means } else { w.resend_failed_means };
+    let body = html! {
+        p.notice.warn { b { (number(count)) } " " (w.batches) " " (means) }
+        form.confirm method="post" action="/delivery/resend" {
+            (view.secret())
+            input type="hidden" name="place" value=(place.word());
+            div.choice {
+                button.strong type="submit" { (w.resend_all) }
+                a href=(link("/delivery", &[("place", place.word())])) { (w.cancel) }
+            }
+        }
+    };
+    view.page(Section::Delivery, w.are_you_sure, body)
+}
+
+pub(super) async fn resend(view: View, State(console): State<Console>, sent: Sent) -> Response {
+    let w = view.w;
+    let place = place_of(sent.text("place").unwrap_or_default());
+    let Some(desk) = console.desk() else {
+        return view.refusal(StatusCode::NOT_FOUND, Section::None, w.delivers_not);
+    };
+    let keys = match sent.text("file") {
+        None => Vec::new(),
+        Some(file) => match read(&desk.layout, place, file).await {
+            Some(Ok(stored)) => vec![stored.batch.key().to_owned()],
+            Some(Err(_)) | None => {
+                return view.refusal(StatusCode::NOT_FOUND, Section::Delivery, w.no_such_batch);
+            }
+        },
+    };
+    let key = keys.first().cloned();
+    let run = order(&view, &console, desk, Pick { place, keys, force: true }, key).await;
+    if let Some((spool, failed)) = &console.sampler.shelves {
+        tokio::join!(spool.anew(), failed.anew());
+    }
+    let said = match run {
+        Ordered::Busy => "busy",
+        Ordered::UnderWay => "under-way",
+        Ordered::Over(run) if run.taken == 0 => "nothing-sent",
+        Ordered::Over(run) if run.to_spool + run.to_failed == 0 && run.trouble.is_none() => "arrived",
+        Ordered::Over(_) => "not-arrived",
+    };
+    see(&link("/delivery", &[("place", place.word()), ("said", said)]))
+}
+
+enum Ordered {
+    Over(Run),
+    UnderWay,
+    Busy,
+}
+
+/// Orders a pass and waits for it a while. Its line in the audit comes when it is over, whoever still waits.
+async fn order(view: &View, console: &Console, desk: &Desk, pick: Pick, key: Option<String>) -> Ordered {
+    let (who, place) = (view.peer.0, pick.place.word());
+    let audit = move |result: &str, arrived: u64| {
+        let action = if key.is_some() { "resend a batch" } else { "resend all" };
+        tracing::info!(target: AUDIT, %who, action, place, key, result, arrived, "an operator's action");
+    };
+    let Some(over) = desk.order(pick) else {
+        audit("busy", 0);
+        return Ordered::Busy;
+    };
+    let task = console.served.actions.spawn(async move {
+        let run = over.await.ok();
+        match &run {
+            Some(run) if run.to_spool + run.to_failed == 0 => audit("applied", run.arrived),
+            Some(run) => audit("not-arrived", run.arrived),
+            None => audit("stopped", 0),
+        }
+        run
+    });
+    match tokio::time::timeout(PATIENCE, task).await {
+        Ok(Ok(Some(run))) => Ordered::Over(run),
+        Ok(_) | Err(_) => Ordered::UnderWay,
+    }
+}

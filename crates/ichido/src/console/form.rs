@@ -1,0 +1,59 @@
+//! What a form of ours sent: POST only, with the word that only our pages know.
+
+use std::collections::BTreeMap;
+
+use axum::extract::{Form, FromRequest, FromRequestParts, Request};
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+
+use super::Console;
+use super::page::{Section, View};
+
+/// The fields of a form, from someone who may act.
+#[derive(Debug)]
+pub(super) struct Sent(BTreeMap<String, String>);
+
+/// The fields of a form that everyone may send: sign-in, sign-out, language.
+#[derive(Debug)]
+pub(super) struct SentByAnyone(pub(super) BTreeMap<String, String>);
+
+impl Sent {
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+}
+
+impl FromRequest<Console> for SentByAnyone {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, console: &Console) -> Result<Self, Response> {
+        let (mut parts, body) = request.into_parts();
+        let view =
+            View::from_request_parts(&mut parts, console).await.map_err(IntoResponse::into_response)?;
+        let request = Request::from_parts(parts, body);
+        let fields = Form::<BTreeMap<String, String>>::from_request(request, console).await;
+        let Ok(Form(fields)) = fields else {
+            return Err(view.refusal(StatusCode::BAD_REQUEST, Section::None, view.w.not_understood));
+        };
+        match view.visitor.is_own_form(fields.get("csrf").map_or("", String::as_str)) {
+            true => Ok(Self(fields)),
+            false => Err(view.refusal(StatusCode::FORBIDDEN, Section::None, view.w.form_is_old)),
+        }
+    }
+}
+
+impl FromRequest<Console> for Sent {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, console: &Console) -> Result<Self, Response> {
+        let (mut parts, body) = request.into_parts();
+        let view =
+            View::from_request_parts(&mut parts, console).await.map_err(IntoResponse::into_response)?;
+        if !view.may_act() {
+            return Err(view.refusal(StatusCode::FORBIDDEN, Section::None, view.w.read_only));
+        }
+        let SentByAnyone(fields) =
+            SentByAnyone::from_request(Request::from_parts(parts, body), console).await?;
+        Ok(Self(fields))
+    }
+}

@@ -1,0 +1,208 @@
+//! A real Chromium, driven over WebDriver: one request for each thing it is asked to do.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::http::send;
+use crate::support::{Process, eventually};
+
+/// The name under which WebDriver hands out elements.
+const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
+
+/// A browser with one window; it ends with the test.
+pub(crate) struct Browser {
+    driver: Process,
+    address: SocketAddr,
+    session: String,
+    /// Its files: gone with it.
+    _dir: tempfile::TempDir,
+}
+
+/// How someone looks at a page.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    pub(crate) width: u32,
+    pub(crate) lang: &'static str,
+    pub(crate) scheme: &'static str,
+}
+
+impl Browser {
+    pub(crate) fn start() -> Self {
+        let program = std::env::var_os("ICHIDO_TEST_CHROMEDRIVER")
+            .expect("ICHIDO_TEST_CHROMEDRIVER is set: run the tests with `cargo xtask test`");
+        let dir = tempfile::tempdir().unwrap();
+        let mut driver = Process::start(Command::new(program).arg("--port=0").env("TMPDIR", dir.path()));
+        let mut lines = BufReader::new(driver.child.stdout.take().unwrap()).lines();
+        let port = lines.by_ref().map_while(Result::ok).find_map(|line| {
+            line.split_once("successfully on port ")?.1.trim_end_matches('.').parse::<u16>().ok()
+        });
+        // What else it says goes nowhere, and must not fill the pipe.
+        std::thread::spawn(move || lines.for_each(drop));
+        let address = SocketAddr::from(([127, 0, 0, 1], port.expect("chromedriver tells its port")));
+        let args = [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--hide-scrollbars",
+        ];
+        let wanted = json!({ "capabilities": { "alwaysMatch": {
+            "goog:chromeOptions": { "args": args },
+            "goog:loggingPrefs": { "browser": "ALL" },
+        } } });
+        let answer = send(address, "POST", "/session", &[], wanted.to_string().as_bytes()).json();
+        let session = answer["value"]["sessionId"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned();
+        Self { driver, address, session, _dir: dir }
+    }
+
+    fn call(&self, method: &str, path: &str, body: &Value) -> Result<Value, Value> {
+        let path = format!("/session/{}{path}", self.session);
+        let body = if method == "GET" { String::new() } else { body.to_string() };
+        let answer = send(self.address, method, &path, &[], body.as_bytes());
+        let value = answer.json()["value"].take();
+        if answer.status == 200 { Ok(value) } else { Err(value) }
+    }
+
+    fn must(&self, method: &str, path: &str, body: &Value) -> Value {
+        self.call(method, path, body).unwrap_or_else(|error| panic!("{method} {path}: {error}"))
+    }
+
+    /// Something only Chromium can.
+    fn devtools(&self, command: &str, params: &Value) -> Value {
+        self.must("POST", "/goog/cdp/execute", &json!({ "cmd": command, "params": params }))
+    }
+
+    /// From now on pages are looked at like this.
+    pub(crate) fn look(&self, look: Look) {
+        let Look { width, lang, scheme } = look;
+        let size = json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
+        self.devtools("Emulation.setDeviceMetricsOverride", &size);
+        let features = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
+        self.devtools("Emulation.setEmulatedMedia", &features);
+        let agent = json!({ "userAgent": "Mozilla/5.0 Chrome", "acceptLanguage": lang });
+        self.devtools("Emulation.setUserAgentOverride", &agent);
+    }
+
+    pub(crate) fn open(&self, url: &str) {
+        self.must("POST", "/url", &json!({ "url": url }));
+    }
+
+    /// Runs a script in the page; what it returns.
+    pub(crate) fn run(&self, script: &str) -> Value {
+        self.must("POST", "/execute/sync", &json!({ "script": script, "args": [] }))
+    }
+
+    /// All that can be read on the page.
+    pub(crate) fn text(&self) -> String {
+        self.run("return document.body.innerText").as_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn title(&self) -> String {
+        self.must("GET", "/title", &Value::Null).as_str().unwrap().to_owned()
+    }
+
+    fn element(&self, css: &str) -> Option<String> {
+        let found = self.call("POST", "/element", &json!({ "using": "css selector", "value": css })).ok()?;
+        Some(found[ELEMENT].as_str()?.to_owned())
+    }
+
+    pub(crate) fn has(&self, css: &str) -> bool {
+        self.element(css).is_some()
+    }
+
+    /// Clicks, and waits for the page that comes of it.
+    pub(crate) fn click(&self, css: &str) {
+        let element = self.element(css).unwrap_or_else(|| panic!("there is no {css} in {}", self.text()));
+        self.run("window.before = true");
+        self.must("POST", &format!("/element/{element}/click"), &json!({}));
+        eventually("another page", || {
+            let ready = self.call(
+                "POST",
+                "/execute/sync",
+                &json!({
+                "script": "return !window.before && document.readyState === 'complete'", "args": [] }),
+            );
+            (ready.ok()? == true).then_some(())
+        });
+    }
+
+    pub(crate) fn write(&self, css: &str, text: &str) {
+        let element = self.element(css).unwrap_or_else(|| panic!("there is no {css}"));
+        self.must("POST", &format!("/element/{element}/value"), &json!({ "text": text }));
+    }
+
+    /// Presses keys wherever the focus is.
+    pub(crate) fn press(&self, keys: &[&str]) {
+        let actions: Vec<_> = keys
+            .iter()
+            .flat_map(|key| {
+                [json!({ "type": "keyDown", "value": key }), json!({ "type": "keyUp", "value": key })]
+            })
+            .collect();
+        let actions = json!({ "actions": [{ "type": "key", "id": "keyboard", "actions": actions }] });
+        self.must("POST", "/actions", &actions);
+    }
+
+    /// What the browser complained of since it was last asked.
+    pub(crate) fn complaints(&self) -> Vec<String> {
+        let lines = self.must("POST", "/se/log", &json!({ "type": "browser" }));
+        let lines = lines
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|line| line["level"] != "INFO" && line["level"] != "DEBUG");
+        lines.map(|line| line["message"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+
+    /// The cookies of the page, also those that no script can read.
+    pub(crate) fn cookies(&self) -> Vec<Value> {
+        self.must("GET", "/cookie", &Value::Null).as_array().unwrap().clone()
+    }
+
+    /// A picture of the whole page, for people.
+    pub(crate) fn picture(&self, name: &str) {
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("console");
+        std::fs::create_dir_all(&dir).unwrap();
+        let height = self.run("return Math.min(document.documentElement.scrollHeight, 4000)");
+        let width = self.run("return innerWidth");
+        let clip = json!({ "x": 0, "y": 0, "width": width, "height": height, "scale": 1 });
+        let taken =
+            self.devtools("Page.captureScreenshot", &json!({ "captureBeyondViewport": true, "clip": clip }));
+        let bytes = from_base64(taken["data"].as_str().unwrap());
+        std::fs::write(dir.join(format!("{name}.png")), bytes).unwrap();
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let path = format!("/session/{}", self.session);
+        let _ = crate::support::http::try_send(self.address, "DELETE", &path, &[], b"");
+        self.driver.signal("TERM");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn from_base64(text: &str) -> Vec<u8> {
+    let digit = |byte: u8| match byte {
+        b'A'..=b'Z' => byte - b'A',
+        b'a'..=b'z' => byte - b'a' + 26,
+        b'0'..=b'9' => byte - b'0' + 52,
+        b'+' => 62,
+        _ => 63,
+    };
+    let (mut bytes, mut bits, mut count) = (Vec::new(), 0_u32, 0);
+    for byte in text.bytes().filter(|byte| *byte != b'=') {
+        bits = (bits << 6) | u32::from(digit(byte));
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            bytes.push(((bits >> count) & 0xff) as u8);
+        }
+    }
+    bytes
+}

@@ -1,0 +1,122 @@
+//! The delivery's pages: what waits, what failed, and sending again.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::browser::Browser;
+use super::{HOSTILE, looks_well};
+use crate::delivery::Stage;
+use crate::delivery::daemon::admin_of;
+use crate::delivery::receiver::Reply;
+use crate::support::http::get;
+use crate::support::{Process, eventually};
+
+/// A daemon that does nothing by itself after its first pass.
+fn daemon(stage: &Stage) -> (Process, SocketAddr) {
+    let mut command = stage.command(&["run", "--admin", "127.0.0.1:0", "--ledger", "memory:"]);
+    let daemon = Process::start(command.env("RESEND_CRON", "0 0 1 1 *").env("MAX_RETRIES", "0"));
+    let admin = admin_of(&daemon);
+    eventually("the first pass", || get(admin, "/delivery").text().contains("schedule").then_some(()));
+    (daemon, admin)
+}
+
+/// Batches that wait, and some that are no records.
+fn filled(records: usize) -> Stage {
+    let stage = Stage::new();
+    stage.receiver.does(|_| Reply::Say(503, HOSTILE.to_owned()));
+    stage.send(records, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
+    stage
+}
+
+#[test]
+fn pages_of_the_delivery_read_well_in_every_way() {
+    let empty = Stage::new();
+    let (_daemon, admin) = daemon(&empty);
+    let browser = Browser::start();
+    looks_well(&browser, &format!("http://{admin}/delivery"), "delivery-empty");
+
+    let stage = filled(60);
+    let broken = stage.path().join("broken.jsonl");
+    std::fs::write(&broken, format!("{HOSTILE}\nno record\n")).unwrap();
+    stage.run(&["send", broken.to_str().unwrap()], &[("MAX_RETRIES", "0")]).ends_with(4);
+    let (_daemon, admin) = daemon(&stage);
+    let at = |path: &str| format!("http://{admin}{path}");
+    looks_well(&browser, &at("/delivery"), "delivery");
+    assert!(browser.text().contains("HTTP 503"), "{}", browser.text());
+    browser.click("a[rel=next]");
+    browser.click("a[rel=next]");
+    assert!(!browser.has("a[rel=next]"), "60 on three pages: {}", browser.text());
+    browser.click("td a");
+    let batch = browser.run("return location.href");
+    looks_well(&browser, batch.as_str().unwrap(), "batch");
+    assert!(!browser.text().contains("source_event_id"), "records are masked");
+    looks_well(&browser, &at("/delivery?place=failed"), "delivery-failed");
+    looks_well(&browser, &at("/delivery/resend?place=failed"), "delivery-confirm");
+    eventually("the depth", || get(admin, "/").text().contains(">60<").then_some(()));
+    looks_well(&browser, &at("/"), "overview-delivery");
+}
+
+#[test]
+fn an_operator_sends_again_one_and_all() {
+    let stage = filled(5);
+    let (daemon, admin) = daemon(&stage);
+    assert_eq!(stage.files("spool").len(), 5);
+    stage.receiver.does(|_| Reply::Take);
+    let browser = Browser::start();
+    browser.open(&format!("http://{admin}/delivery"));
+    browser.click("td button");
+    assert!(browser.text().contains("Everything arrived."), "{}", browser.text());
+    assert_eq!((stage.receiver.counts().len(), stage.files("spool").len()), (1, 4));
+    browser.click("main a.button");
+    assert!(browser.text().contains("4 batches"), "{}", browser.text());
+    assert_eq!(stage.receiver.counts().len(), 1, "a question sends nothing");
+    browser.click("main button.strong");
+    assert!(browser.text().contains("Nothing waits."), "{}", browser.text());
+    assert_eq!(stage.receiver.counts().into_values().collect::<Vec<_>>(), [1; 5], "each one once");
+    assert_eq!(stage.files("spool").len(), 0);
+    assert!(browser.text().contains("operator"), "among the last runs: {}", browser.text());
+    let said = daemon.said();
+    for action in ["resend a batch", "resend all"] {
+        assert!(said.contains(&format!("\"action\":\"{action}\"")), "{said}");
+    }
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
+#[test]
+fn a_file_outside_the_spool_is_no_batch() {
+    let stage = filled(1);
+    let (_daemon, admin) = daemon(&stage);
+    for file in ["..%2F..%2Finput.jsonl", "%2Fetc%2Fpasswd", "spool_20250118T120530Z_..%2F..%2Fx.json", ""] {
+        assert_eq!(get(admin, &format!("/delivery/batch?place=spool&file={file}")).status, 404, "{file}");
+    }
+}
+
+/// By names alone: opening a hundred thousand files would take seconds.
+#[test]
+fn a_hundred_thousand_files_do_not_keep_a_page_waiting() {
+    let stage = filled(1);
+    let (path, _) = stage.files("spool").remove(0);
+    let bytes = std::fs::read(&path).unwrap();
+    for number in 0..100_000 {
+        let name = format!(
+            "spool_20250118T{:02}{:02}{:02}Z_{number:012x}.json",
+            number % 24,
+            number % 60,
+            number % 59
+        );
+        std::fs::write(path.with_file_name(name), &bytes).unwrap();
+    }
+    // One answer of that kind ends a pass.
+    stage.receiver.does(|_| Reply::Say(401, String::new()));
+    let (_daemon, admin) = daemon(&stage);
+    eventually("the count", || get(admin, "/delivery").text().contains("100,001").then_some(()));
+    for path in ["/", "/claims", "/delivery", "/delivery?after=spool_20250118T120000Z_000000000000.json"] {
+        let quickest = (0..20).map(|_| {
+            let began = Instant::now();
+            assert_eq!(get(admin, path).status, 200);
+            began.elapsed()
+        });
+        let quickest = quickest.min().unwrap();
+        assert!(quickest < Duration::from_millis(50), "{path} took {quickest:?}");
+    }
+}

@@ -1,0 +1,192 @@
+//! Pages as people see them.
+
+use super::browser::Browser;
+use super::{HOSTILE, looks_well, with_claims};
+use crate::serving::Serving;
+use crate::support::eventually;
+
+#[test]
+fn pages_without_data_read_well_in_every_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let claims = Serving::claims(dir.path(), "memory:", None);
+    let browser = Browser::start();
+    let at = |path: &str| format!("http://{}{path}", claims.address);
+    looks_well(&browser, &at("/"), "overview-empty");
+    looks_well(&browser, &at("/claims"), "claims-empty");
+    assert!(browser.text().contains("該当する claim はありません"), "{}", browser.text());
+}
+
+#[test]
+fn pages_with_much_data_read_well_in_every_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let claims = with_claims(dir.path());
+    let browser = Browser::start();
+    let at = |path: &str| format!("http://{}{path}", claims.address);
+    eventually("the figures", || claims.get("/").body.contains(">367<").then_some(()));
+    looks_well(&browser, &at("/"), "overview");
+    looks_well(&browser, &at("/claims"), "claims");
+    browser.click("a[rel=next]");
+    assert!(browser.text().contains("最初のページ"), "{}", browser.text());
+    looks_well(&browser, &at("/claims?state=in-doubt"), "claims-in-doubt");
+    browser.click("td a");
+    let one = browser.run("return location.href");
+    looks_well(&browser, one.as_str().unwrap(), "claim");
+    browser.click(".choices a");
+    let confirm = browser.run("return location.href");
+    looks_well(&browser, confirm.as_str().unwrap(), "claim-confirm");
+}
+
+#[test]
+fn hostile_names_are_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let claims = with_claims(dir.path());
+    let browser = Browser::start();
+    browser.open(&format!("http://{}/claims?state=running&prefix=%3Cscript", claims.address));
+    assert!(browser.text().contains(HOSTILE.trim_end_matches('\u{202e}')), "{}", browser.text());
+    browser.click("td a");
+    let text = browser.text();
+    assert!(text.contains("onerror=alert(1)"), "{text}");
+    assert_eq!(browser.title(), "Claim · ichido");
+    assert_eq!(browser.run("return document.querySelectorAll('main script, main img').length"), 0);
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
+#[test]
+fn an_operator_says_what_became_of_claims_in_doubt() {
+    let dir = tempfile::tempdir().unwrap();
+    let claims = with_claims(dir.path());
+    let browser = Browser::start();
+    let in_doubt = || claims.get("/v1/claims?state=in-doubt").json()["claims"].as_array().unwrap().clone();
+    let of = |key: &str| in_doubt().iter().any(|claim| claim["key"] == key);
+    let keys: Vec<String> =
+        in_doubt().iter().map(|claim| claim["key"].as_str().unwrap().to_owned()).collect();
+
+    let named = |start: &str| keys.iter().find(|key| key.starts_with(start)).unwrap();
+
+    // It happened: repeats get what the operator wrote.
+    browser.open(&format!("http://{}/claims?state=in-doubt&prefix=doubt-0", claims.address));
+    browser.click("td a");
+    assert!(browser.text().contains("Find out where it would have happened"), "{}", browser.text());
+    browser.click("a[href*='word=done']");
+    assert!(of(named("doubt-0")), "a question changes nothing");
+    browser.write("textarea", "{\"id\": 17}");
+    browser.click("main button.strong");
+    assert!(browser.text().contains("The claim is done."), "{}", browser.text());
+    let repeat = claims.post("/v1/claims", &serde_json::json!({ "key": named("doubt-0") }).to_string());
+    assert_eq!((repeat.status, repeat.json()["outcome"].clone()), (200, serde_json::json!({ "id": 17 })));
+
+    // It did not: the next one may run it. All by keyboard.
+    browser.open(&format!("http://{}/claims?state=in-doubt&prefix=doubt-1", claims.address));
+    browser.click("td a");
+    browser.click("a[href*='word=absent']");
+    browser.run("document.querySelector('main button.strong').focus(); window.before = true");
+    browser.press(&["\u{e007}"]);
+    eventually("the answer", || browser.text().contains("The key is free again.").then_some(()));
+    let repeat = claims.post("/v1/claims", &serde_json::json!({ "key": named("doubt-1") }).to_string());
+    assert_eq!((repeat.status, repeat.json()["attempt"].clone()), (201, 1.into()));
+    assert_eq!(in_doubt().len(), 2);
+
+    let said = claims.said();
+    for action in ["resolve as done", "resolve as absent"] {
+        assert!(said.contains(&format!("\"action\":\"{action}\"")), "{said}");
+    }
+    assert!(!said.contains("doubt-0"), "a key may be a secret: {said}");
+}
+
+#[test]
+fn the_overview_follows_what_happens() {
+    let dir = tempfile::tempdir().unwrap();
+    let claims = Serving::claims(dir.path(), "memory:", None);
+    let browser = Browser::start();
+    browser.open(&format!("http://{}/", claims.address));
+    let live = |name: &str| {
+        browser
+            .run(&format!("return document.querySelector('[data-live={name}]').textContent"))
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    eventually("the stream", || {
+        (browser.run("return document.querySelector('#live').dataset.state") == "on").then_some(())
+    });
+    assert_eq!(live("effects"), "0");
+    let body = serde_json::json!({ "events": [{ "key": "a" }, { "key": "b" }, { "key": "a" }] });
+    claims.post("/v1/events/check", &body.to_string());
+    eventually("the figures without a reload", || {
+        (live("effects") == "2" && live("replays") == "1").then_some(())
+    });
+    assert!(browser.text().contains("Live"), "{}", browser.text());
+    browser.run("document.querySelector('[data-live-pause]').click()");
+    assert!(browser.text().contains("Paused"), "{}", browser.text());
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
+#[test]
+fn the_language_is_switched_and_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let claims = with_claims(dir.path());
+    let browser = Browser::start();
+    browser.open(&format!("http://{}/claims?prefix=order-2026-0001", claims.address));
+    assert!(browser.text().contains("Key begins with"), "{}", browser.text());
+    browser.click("button[lang=ja]");
+    assert!(browser.text().contains("キー（前方一致）"), "{}", browser.text());
+    assert!(browser.text().contains("order-2026-0001"), "where one was: {}", browser.text());
+    browser.open(&format!("http://{}/", claims.address));
+    assert!(browser.text().contains("重複検出率"), "{}", browser.text());
+    browser.click("button[lang=en]");
+    assert!(browser.text().contains("Duplicate rate"), "{}", browser.text());
+}
+
+#[test]
+fn people_sign_in_and_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let tokens = [("ICHIDO_ADMIN_TOKEN", "s3cret"), ("ICHIDO_ADMIN_READ_TOKEN", "l00k")];
+    let claims = Serving::claims_with(dir.path(), "memory:", &tokens);
+    let browser = Browser::start();
+    let at = |path: &str| format!("http://{}{path}", claims.address);
+    looks_well(&browser, &at("/sign-in"), "sign-in");
+    browser.look(super::LOOKS[0].1);
+    browser.open(&at("/claims"));
+    assert_eq!(browser.title(), "Sign in · ichido");
+    browser.write("#token", "wrong");
+    browser.click("main button");
+    assert!(browser.text().contains("not the right one"), "{}", browser.text());
+    assert_eq!(browser.complaints().len(), 1, "401 is one");
+    browser.write("#token", "l00k");
+    browser.click("main button");
+    assert!(browser.text().contains("You may look, but not change anything."), "{}", browser.text());
+    let cookies = browser.cookies();
+    let session = cookies.iter().find(|cookie| cookie["httpOnly"] == true).unwrap();
+    assert_eq!((session["sameSite"].as_str(), cookies.len()), (Some("Strict"), 1), "{cookies:?}");
+    assert_eq!(browser.run("return document.cookie"), "", "no script reads it");
+    assert!(!browser.run("return document.documentElement.outerHTML").as_str().unwrap().contains("l00k"));
+    browser.click("form[action='/sign-out'] button");
+    assert_eq!(browser.title(), "Sign in · ichido");
+    browser.open(&at("/"));
+    assert_eq!(browser.title(), "Sign in · ichido");
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
+/// Tab leads to the skip link first, and each thing that has the focus can be seen to have it.
+#[test]
+fn the_keyboard_is_enough() {
+    let dir = tempfile::tempdir().unwrap();
+    let claims = with_claims(dir.path());
+    let browser = Browser::start();
+    browser.open(&format!("http://{}/claims?state=in-doubt", claims.address));
+    let focused = || {
+        browser.run("const e = document.activeElement; return [e.className || e.id || e.textContent, getComputedStyle(e).outlineStyle]")
+    };
+    browser.press(&["\u{e004}"]);
+    assert_eq!(focused()[0], "skip");
+    browser.press(&["\u{e007}"]);
+    eventually("the main part", || (focused()[0] == "wide" || focused()[0] == "main").then_some(()));
+    browser.press(&["\u{e004}"]);
+    assert_eq!(focused(), serde_json::json!(["prefix", "solid"]));
+    browser.press(&["d", "o", "u", "b", "t", "-", "3", "\u{e007}"]);
+    eventually("the search", || {
+        let there = browser.run("return location.search").as_str()?.contains("prefix=doubt-3");
+        (there && browser.run("return document.readyState") == "complete").then_some(())
+    });
+    assert_eq!(browser.run("return document.querySelectorAll('tbody tr').length"), 1);
+}
