@@ -10,7 +10,7 @@ Usage: cargo xtask COMMAND
 
   test [-- ARGS]           start the real servers, run every test with cargo (ARGS go to cargo test), stop them
   servers [-- COMMAND]     start the same servers and run COMMAND with their addresses, or wait for the end of input
-  bench NAME [-- ARGS]     run a benchmark beside real servers; NAME: ledger, gateway, claims
+  bench NAME [-- ARGS]     run a benchmark beside real servers; NAME: ledger, gateway, claims, usage
   ci                       formatting, lints, tests
   deny                     check licences, bans, sources and advisories with cargo-deny
 
@@ -39,6 +39,8 @@ pub(crate) enum Bench {
     Gateway,
     /// Checked events per second of the claim API, beside a server that only parses and replies.
     Claims,
+    /// Event ids and sums of usage, beside what the first exporter did in Node.
+    Usage,
 }
 
 /// The operator asked for something that cannot be had as things are: exit code 2, and no work was done.
@@ -83,13 +85,14 @@ impl Invocation {
 }
 
 impl Bench {
-    const KNOWN: &str = "ledger, gateway, claims";
+    const KNOWN: &str = "ledger, gateway, claims, usage";
 
     fn parse(name: &str) -> Result<Self> {
         match name {
             "ledger" => Ok(Self::Ledger),
             "gateway" => Ok(Self::Gateway),
             "claims" => Ok(Self::Claims),
+            "usage" => Ok(Self::Usage),
             other => bail!(Refusal(format!("unknown bench `{other}`; known: {}", Self::KNOWN))),
         }
     }

@@ -19,6 +19,7 @@
 
 mod figures;
 mod load;
+mod middle;
 mod parts;
 mod plan;
 mod rounds;

@@ -1,6 +1,7 @@
 //! Measuring in turn: what is compared meets the same busy moments.
 
 use crate::load::{Load, load};
+pub(crate) use crate::middle::{median, ratio};
 use crate::parts::Part;
 use crate::plan::Plan;
 
@@ -46,14 +47,4 @@ pub(crate) fn in_turn<const N: usize>(
         }
     }
     seen
-}
-
-/// The median over the rounds of one figure by another of the same round.
-pub(crate) fn ratio(ours: &[f64], theirs: &[f64]) -> f64 {
-    median(ours.iter().zip(theirs).map(|(our, their)| our / their).collect())
-}
-
-pub(crate) fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }

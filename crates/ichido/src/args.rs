@@ -5,6 +5,10 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+mod id;
+
+pub(crate) use id::{EventArgs, IdArgs, IdVerb};
+
 const EXAMPLES: &str = "\
 Examples:
   ichido demo                                    see it at work, with a kill -9 in the middle
@@ -104,6 +108,8 @@ pub(crate) enum Command {
     /// Receives usage records and counts each one once: by day, model, app, user.
     #[command(after_help = METER_EXAMPLES)]
     Meter(MeterArgs),
+    /// Computes the ids of usage records and the keys of batches.
+    Id(IdArgs),
     /// Checks the settings and the connections, each with a verdict.
     Check(CheckArgs),
 }

@@ -60,6 +60,7 @@ fn run(args: &Args) -> Result<(), Failure> {
         | Command::Spool(_)
         | Command::Failed(_)
         | Command::Ledger(_)
+        | Command::Id(_)
         | Command::Check(_) => Reader::Person,
     };
     let _flush = log::start(reader)?;
@@ -80,6 +81,7 @@ fn run(args: &Args) -> Result<(), Failure> {
             Command::Ledger(ledger) => commands::ledger::run(ledger).await,
             Command::Claims(claims) => commands::claims::run(claims).await,
             Command::Meter(meter) => commands::meter::run(meter).await,
+            Command::Id(id) => commands::id::run(id),
             Command::Check(check) => commands::check::run(check).await,
         }
     })

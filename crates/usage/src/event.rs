@@ -202,3 +202,25 @@ impl UsageEvent<'_> {
         }
     }
 }
+
+/// An event for tests to change.
+#[cfg(test)]
+pub(crate) fn sample<'a>(app: &'a str, user: &'a str) -> UsageEvent<'a> {
+    let kind = if user.is_empty() { UserKind::None } else { UserKind::EndUser };
+    UsageEvent {
+        id: "m".into(),
+        time: Timestamp::constant(1_764_417_600, 0),
+        tenant: "t".into(),
+        provider: "langgenius/claude/claude".into(),
+        model: "Claude-3-5-Sonnet-20241022".into(),
+        app: App { id: app.into(), name: "Help desk".into(), mode: "chat".into() },
+        user: User { kind, id: user.into() },
+        input_tokens: 12,
+        output_tokens: 30,
+        total_tokens: 42,
+        price: Decimal::from_i128_with_scale(197_304, 7),
+        currency: "USD".into(),
+        requests: 1,
+        debugger: false,
+    }
+}

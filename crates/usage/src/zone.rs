@@ -145,6 +145,15 @@ mod tests {
         assert_eq!(zone("America/Los_Angeles").day(at("2025-11-29T07:59:59Z")), date(2025, 11, 28));
     }
 
+    /// Yesterday and today were windows of 0 seconds in the old exporter.
+    #[test]
+    fn old_mistake_4_one_day_is_a_span_from_its_first_moment_to_the_next_day() {
+        let tokyo = zone("Asia/Tokyo");
+        let day = date(2025, 11, 29);
+        assert_eq!(tokyo.span(day, day), (at("2025-11-28T15:00:00Z"), at("2025-11-29T15:00:00Z")));
+        assert_eq!(tokyo.span(day, date(2025, 11, 30)).1, at("2025-11-30T15:00:00Z"));
+    }
+
     #[test]
     fn days_of_23_and_25_hours_are_whole() {
         let berlin = zone("Europe/Berlin");

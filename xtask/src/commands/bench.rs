@@ -10,19 +10,22 @@ use anyhow::Result;
 
 use crate::args::Bench;
 use crate::install::Missing;
+use crate::node;
 use crate::phase::Phase;
 use crate::process::{Signal, Tied};
 use crate::servers::Fleet;
 use crate::workspace::{self, cargo};
 
 const REDIS_URL: &str = "ICHIDO_BENCH_REDIS_URL";
+/// The Node that runs what usage is compared with.
+const NODE: &str = "ICHIDO_BENCH_NODE";
 
 /// Runs one benchmark with `extra` arguments for it.
 pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
     let given = env::var_os(REDIS_URL).is_some_and(|url| !url.is_empty());
-    let wants_redis = bench != Bench::Claims && !given;
+    let wants_redis = matches!(bench, Bench::Ledger | Bench::Gateway) && !given;
     let mut missing = Missing::default();
-    if bench != Bench::Ledger {
+    if matches!(bench, Bench::Gateway | Bench::Claims) {
         missing.program("wrk", "wrk");
     }
     if bench == Bench::Gateway {
@@ -31,19 +34,29 @@ pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
     if wants_redis {
         missing.program("redis-server", "redis-server");
     }
+    if bench == Bench::Usage {
+        node::needs(&mut missing);
+    }
     missing.must_be_installable()?;
     missing.install()?;
+    if bench == Bench::Usage {
+        node::fetch()?;
+    }
     let mut command = match bench {
         Bench::Ledger => {
             cargo(&["bench", "--bench", "ledger", "-p", "ichido-ledger", "--all-features", "--"])
         }
-        Bench::Gateway | Bench::Claims => {
+        Bench::Gateway | Bench::Claims | Bench::Usage => {
             let code =
                 workspace::run(&mut cargo(&["build", "--release", "-p", "ichido", "-p", "ichido-bench"]))?;
             if code != 0 {
                 return Ok(code);
             }
-            let name = if bench == Bench::Gateway { "gateway-bench" } else { "claims-bench" };
+            let name = match bench {
+                Bench::Ledger | Bench::Gateway => "gateway-bench",
+                Bench::Claims => "claims-bench",
+                Bench::Usage => "usage-bench",
+            };
             let target = workspace::target();
             let mut program = Tied::new(target.join("release").join(name), Signal::Term).command;
             program.current_dir(target);
@@ -51,12 +64,15 @@ pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
         }
     };
     command.args(extra);
+    if bench == Bench::Usage {
+        command.env(NODE, node::program());
+    }
     if !wants_redis {
         return workspace::run(&mut command);
     }
     let fleet = match bench {
         Bench::Ledger => Fleet::start_durable_redis(REDIS_URL)?,
-        Bench::Gateway | Bench::Claims => Fleet::start_plain_redis(REDIS_URL)?,
+        Bench::Gateway | Bench::Claims | Bench::Usage => Fleet::start_plain_redis(REDIS_URL)?,
     };
     let phase = Phase::begin("benchmark has run");
     let code = workspace::run(command.envs(fleet.environment().iter().map(|(name, value)| (name, value))))?;

@@ -19,6 +19,8 @@
 
 mod figures;
 mod load;
+#[path = "../middle.rs"]
+mod middle;
 #[allow(dead_code, reason = "the gateway's benchmark uses the rest")]
 #[path = "../parts.rs"]
 mod parts;

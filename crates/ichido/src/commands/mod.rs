@@ -4,6 +4,7 @@ pub(crate) mod check;
 pub(crate) mod claims;
 pub(crate) mod failed;
 pub(crate) mod gateway;
+pub(crate) mod id;
 pub(crate) mod ledger;
 pub(crate) mod meter;
 pub(crate) mod run;

@@ -5,7 +5,7 @@ use crate::ok;
 #[test]
 fn help_of_every_command() {
     let dir = tempfile::tempdir().unwrap();
-    let commands: [&[&str]; 14] = [
+    let commands: [&[&str]; 18] = [
         &["--help"],
         &["gateway", "--help"],
         &["claims", "--help"],
@@ -18,6 +18,10 @@ fn help_of_every_command() {
         &["ledger", "--help"],
         &["ledger", "resolve", "--help"],
         &["meter", "--help"],
+        &["id", "--help"],
+        &["id", "event", "--help"],
+        &["id", "batch", "--help"],
+        &["id", "odds", "--help"],
         &["check", "--help"],
         &["demo", "--help"],
     ];

@@ -18,6 +18,7 @@ mod events;
 mod gateway;
 mod help;
 mod holder;
+mod id;
 mod ledger;
 mod meter;
 mod serving;

@@ -6,28 +6,11 @@ use proptest::prelude::*;
 use rust_decimal::Decimal;
 
 use super::*;
-use crate::event::{App, User};
+use crate::event::sample;
 
 fn event<'a>(provider: &'a str, model: &'a str, app: &'a str, user: &'a str, price: &str) -> UsageEvent<'a> {
-    UsageEvent {
-        id: "m".into(),
-        time: "2025-11-29T12:00:00Z".parse().unwrap(),
-        tenant: "t".into(),
-        provider: provider.into(),
-        model: model.into(),
-        app: App { id: app.into(), name: app.into(), mode: "chat".into() },
-        user: User {
-            kind: if user.is_empty() { UserKind::None } else { UserKind::EndUser },
-            id: user.into(),
-        },
-        input_tokens: 10,
-        output_tokens: 5,
-        total_tokens: 15,
-        price: money::parse(price).unwrap(),
-        currency: "USD".into(),
-        requests: 1,
-        debugger: false,
-    }
+    let price = money::parse(price).unwrap();
+    UsageEvent { provider: provider.into(), model: model.into(), price, ..sample(app, user) }
 }
 
 fn summed(plan: Plan, events: &[UsageEvent<'_>]) -> Sums {

@@ -99,6 +99,10 @@ fn broken(line: u64, text: &[u8], reason: String) -> Broken {
 }
 
 fn read(line: &[u8]) -> Result<UsageEvent<'_>, String> {
+    // A list would be taken for the fields in their order.
+    if !line.starts_with(b"{") {
+        return Err("must be a JSON object".to_owned());
+    }
     let line: Line<'_> = match serde_json::from_slice(line) {
         Ok(line) => line,
         Err(error) => return Err(why(line, &error)),
@@ -126,7 +130,6 @@ fn why(line: &[u8], error: &serde_json::Error) -> String {
 }
 
 #[derive(Deserialize)]
-#[serde(expecting = "a JSON object")]
 struct Line<'a> {
     #[serde(borrow, default)]
     id: Text<'a>,

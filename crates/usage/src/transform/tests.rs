@@ -3,30 +3,12 @@ use serde_json::json;
 
 use super::*;
 use crate::aggregate::{Aggregate, Plan};
-use crate::event::{App, UsageEvent, User};
+use crate::event::{UsageEvent, sample};
 use crate::mode::Mode;
 use crate::period::Period;
 
 fn event<'a>(app: &'a str, user: &'a str, currency: &'a str) -> UsageEvent<'a> {
-    UsageEvent {
-        id: "m".into(),
-        time: "2025-11-29T12:00:00Z".parse().unwrap(),
-        tenant: "t".into(),
-        provider: "langgenius/claude/claude".into(),
-        model: "Claude-3-5-Sonnet-20241022".into(),
-        app: App { id: app.into(), name: "Help desk".into(), mode: "chat".into() },
-        user: User {
-            kind: if user.is_empty() { UserKind::None } else { UserKind::EndUser },
-            id: user.into(),
-        },
-        input_tokens: 12,
-        output_tokens: 30,
-        total_tokens: 42,
-        price: money::parse("0.0197304").unwrap(),
-        currency: currency.into(),
-        requests: 2,
-        debugger: false,
-    }
+    UsageEvent { currency: currency.into(), requests: 2, ..sample(app, user) }
 }
 
 fn sums(plan: Plan, events: &[UsageEvent<'_>]) -> Sums {

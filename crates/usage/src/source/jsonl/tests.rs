@@ -73,7 +73,7 @@ fn broken_lines_are_counted_and_the_others_go_on() {
         found.iter().filter_map(|event| event.as_ref().err().map(ToString::to_string)).collect();
     assert!(words[0].starts_with("line 4: not JSON: "), "{words:?}");
     assert!(words[1].contains("longer than 1048576 bytes"), "{words:?}");
-    assert_eq!(words[2], "line 6: invalid type: sequence, expected a JSON object");
+    assert_eq!(words[2], "line 6: must be a JSON object");
     assert!(found[1].as_ref().unwrap_err().text.len() <= 200);
 }
 

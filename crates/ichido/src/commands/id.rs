@@ -1,0 +1,214 @@
+//! `ichido id`: the ids of usage records and the keys of batches, computed and printed alone; and how likely they are to meet.
+
+use ichido_usage::id::{Parts, Scheme, batch_key, event_id};
+use ichido_usage::record::day;
+use ichido_usage::{UserKind, odds};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::args::{EventArgs, IdArgs, IdVerb};
+use crate::exit::Failure;
+use crate::output;
+
+pub(crate) fn run(args: &IdArgs) -> Result<(), Failure> {
+    match &args.verb {
+        IdVerb::Event(event) => print_event(event, args.json),
+        IdVerb::Batch { keys } => print_batch(keys, args.json),
+        IdVerb::Odds { per_group, groups } => {
+            let report = Report::new(*per_group, *groups);
+            if args.json {
+                return output::json(&report);
+            }
+            report.print();
+            Ok(())
+        }
+    }
+}
+
+fn print_event(args: &EventArgs, json: bool) -> Result<(), Failure> {
+    let usage = |name: &str, error: &dyn std::fmt::Display| Failure::usage(format!("--{name}: {error}"));
+    let scheme: Scheme = args.scheme.parse().map_err(|error| usage("scheme", &error))?;
+    let user_kind = match &args.user_type {
+        Some(kind) => kind.parse().map_err(|error| usage("user-type", &error))?,
+        None if args.user.is_empty() => UserKind::None,
+        None => UserKind::EndUser,
+    };
+    let parts = Parts {
+        usage_date: day::parse(&args.date)
+            .ok_or_else(|| usage("date", &format!("must be a day as YYYY-MM-DD, not {:?}", args.date)))?,
+        provider: &args.provider,
+        model: &args.model,
+        app_id: &args.app,
+        user_id: &args.user,
+        tenant: &args.tenant,
+        user_kind,
+        currency: &args.currency,
+        period: args.period.parse().map_err(|error| usage("period", &error))?,
+    };
+    let id = event_id(scheme, &parts).map_err(|error| Failure::usage(error.to_string()))?;
+    if json {
+        return output::json(&json!({"source_event_id": id, "scheme": scheme, "pattern": scheme.pattern()}));
+    }
+    println!("{id}");
+    Ok(())
+}
+
+fn print_batch(keys: &[String], json: bool) -> Result<(), Failure> {
+    let key = batch_key(keys.iter().map(String::as_str));
+    if json {
+        return output::json(&json!({"batchIdempotencyKey": key, "records": keys.len()}));
+    }
+    println!("{key}");
+    Ok(())
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    per_group: u64,
+    groups: u64,
+    schemes: Vec<Odds>,
+    decision_record: Claim,
+}
+
+/// The odds of hashes of one length.
+#[derive(Debug, Serialize)]
+struct Odds {
+    schemes: Vec<Scheme>,
+    bits: usize,
+    /// That two ids of one group are alike.
+    collision_in_a_group: f64,
+    /// That this happens in any group.
+    collision_in_any_group: f64,
+    expected_pairs_in_a_group: f64,
+    ids_for_one_in_a_million: u64,
+    ids_for_one_percent: u64,
+    ids_for_one_half: u64,
+}
+
+/// What the decision record says, and what is right.
+#[derive(Debug, Serialize)]
+struct Claim {
+    records: u64,
+    claimed_below: f64,
+    collision: f64,
+}
+
+impl Report {
+    fn new(per_group: u64, groups: u64) -> Self {
+        let odds = |schemes: &[Scheme], digits| Odds {
+            schemes: schemes.to_vec(),
+            bits: digits * 4,
+            collision_in_a_group: odds::collision(per_group, digits),
+            collision_in_any_group: odds::collision_in_any(groups, per_group, digits),
+            expected_pairs_in_a_group: odds::expected_pairs(per_group, digits),
+            ids_for_one_in_a_million: odds::ids_for(1e-6, digits),
+            ids_for_one_percent: odds::ids_for(0.01, digits),
+            ids_for_one_half: odds::ids_for(0.5, digits),
+        };
+        Self {
+            per_group,
+            groups,
+            schemes: vec![
+                odds(&[Scheme::Sorted, Scheme::FixedOrder], Scheme::Sorted.digits()),
+                odds(&[Scheme::V2], Scheme::V2.digits()),
+            ],
+            decision_record: Claim {
+                records: odds::CLAIMED_RECORDS,
+                claimed_below: odds::CLAIMED,
+                collision: odds::collision(odds::CLAIMED_RECORDS, Scheme::Sorted.digits()),
+            },
+        }
+    }
+
+    fn print(&self) {
+        let mut table = output::table(&[
+            "scheme",
+            "hash",
+            "in a group",
+            "in any group",
+            "1 in a million from",
+            "1 % from",
+        ]);
+        for odds in &self.schemes {
+            let names: Vec<&str> = odds.schemes.iter().map(|scheme| scheme.as_str()).collect();
+            table.add_row([
+                names.join(", "),
+                format!("{} bits", odds.bits),
+                percent(odds.collision_in_a_group),
+                percent(odds.collision_in_any_group),
+                format!("{} ids", grouped(odds.ids_for_one_in_a_million)),
+                format!("{} ids", grouped(odds.ids_for_one_percent)),
+            ]);
+        }
+        println!(
+            "The chance that two different records get one id: {} ids that share day, provider and model, {} such group{}\n{table}",
+            grouped(self.per_group),
+            grouped(self.groups),
+            if self.groups == 1 { "" } else { "s" },
+        );
+        let claim = &self.decision_record;
+        println!(
+            "{} ids of 48 bits in one pool: {} (the decision record says below {}, which is wrong)",
+            grouped(claim.records),
+            percent(claim.collision),
+            percent(claim.claimed_below),
+        );
+    }
+}
+
+fn percent(chance: f64) -> String {
+    match chance * 100.0 {
+        0.0 => "0 %".to_owned(),
+        percent if percent < 0.0001 => format!("{percent:.2e} %"),
+        percent if percent < 0.1 => format!("{percent:.4} %"),
+        percent => format!("{percent:.2} %"),
+    }
+}
+
+/// A number with commas.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_for_people() {
+        assert_eq!(
+            [grouped(0), grouped(999), grouped(1000), grouped(12_345_678)],
+            ["0", "999", "1,000", "12,345,678"]
+        );
+        assert_eq!([percent(0.0), percent(0.1626), percent(0.000_002)], ["0 %", "16.26 %", "0.0002 %"]);
+        assert_eq!(percent(1.8e-17), "1.80e-15 %");
+    }
+
+    /// Delivery computes the key of what it sends; this command must say the same.
+    #[test]
+    fn the_key_of_a_batch_is_the_one_that_delivery_sends() {
+        let sets: [&[&str]; 6] = [
+            &[],
+            &[""],
+            &["a"],
+            &["b", "a", "a"],
+            &["a,b", "c"],
+            &["\u{1f600}", "\u{ff5e}", "\u{d7ff}", "é", "z"],
+        ];
+        for keys in sets {
+            assert_eq!(
+                batch_key(keys.iter().copied()),
+                ichido_delivery::batch_key(keys.iter().copied()),
+                "{keys:?}"
+            );
+        }
+    }
+}
