@@ -20,6 +20,9 @@ use crate::disk;
 
 /// The key, the first attempt, the count and `notBefore` are within this.
 const HEAD_BYTES: usize = 512;
+/// Threads that read at once, and the number of files from which on they are worth it.
+const MOST_WORKERS: usize = 4;
+const WORTH_A_THREAD: usize = 64;
 
 /// Which place a batch lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,6 +149,35 @@ impl Layout {
         let mut file = fs::File::open(self.dir(Place::Spool).join(&listed.file)).ok()?;
         let read = file.read(&mut head).ok()?;
         peek_not_before(&head[..read])
+    }
+
+    /// Looks at files, several at once; what was seen of them comes in their order.
+    pub fn look<T: Send>(
+        &self,
+        place: Place,
+        listed: &[Listed],
+        see: impl Fn(&Listed, Result<Result<Stored, Corrupt>, Error>) -> T + Sync,
+    ) -> Vec<T> {
+        let look = |some: &[Listed]| -> Vec<T> {
+            some.iter().map(|listed| see(listed, self.read(place, listed))).collect()
+        };
+        let workers = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_WORKERS);
+        if workers == 1 || listed.len() < WORTH_A_THREAD {
+            return look(listed);
+        }
+        let (first, rest) = listed.split_at(listed.len() / workers);
+        std::thread::scope(|scope| {
+            let others: Vec<_> = rest
+                .chunks(rest.len().div_ceil(workers - 1))
+                .map(|some| (some, scope.spawn(|| look(some))))
+                .collect();
+            let mut seen = look(first);
+            for (some, other) in others {
+                // A thread that was lost has seen nothing: once more, here.
+                seen.extend(other.join().unwrap_or_else(|_| look(some)));
+            }
+            seen
+        })
     }
 
     /// Reads a file.
