@@ -106,10 +106,7 @@ impl Part {
 
     /// The processor time that it has used.
     pub(crate) fn cpu(&self) -> f64 {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
-        let (_, fields) = stat.rsplit_once(") ").unwrap();
-        let ticks: f64 = fields.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<f64>().unwrap()).sum();
-        ticks / 100.0
+        processor_time(self.child.id()).unwrap()
     }
 
     /// The memory that it holds.
@@ -118,6 +115,14 @@ impl Part {
         let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         resident.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
     }
+}
+
+/// The processor time that a process has used, in seconds; `None` if it is gone.
+pub(crate) fn processor_time(pid: u32) -> Option<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let ticks: f64 = fields.split(' ').skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum();
+    Some(ticks / 100.0)
 }
 
 /// Asks it to stop, and waits until it has.

@@ -1,9 +1,9 @@
 //! A record: one JSON object, kept byte for byte as it was read, and the key it is known by.
 
-use std::borrow::Cow;
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
 
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
@@ -14,7 +14,8 @@ const SAFE_DIGITS: usize = 15;
 #[derive(Clone, Debug)]
 pub struct Record {
     json: Arc<RawValue>,
-    key: Arc<str>,
+    /// Found when it is first asked for: a batch that waited has a key already, and nobody asks its records.
+    key: OnceLock<Arc<str>>,
 }
 
 /// What is no record: valid JSON, but no object.
@@ -25,10 +26,11 @@ pub struct NotARecord;
 impl Record {
     /// Takes a JSON value as a record.
     pub fn new(json: Box<RawValue>) -> Result<Self, NotARecord> {
-        let fields = fields(json.get()).ok_or(NotARecord)?;
-        let key = named(&fields).unwrap_or_else(|| hex::encode(Sha256::digest(canonical(json.get()))));
-        drop(fields);
-        Ok(Self { json: Arc::from(json), key: Arc::from(key) })
+        // It is valid JSON, without space around it: the first byte tells what it is.
+        match json.get().starts_with('{') {
+            true => Ok(Self { json: Arc::from(json), key: OnceLock::new() }),
+            false => Err(NotARecord),
+        }
     }
 
     /// Reads a record from text.
@@ -48,32 +50,91 @@ impl Record {
 
     /// `metadata.source_event_id`, else `source_event_id`, else `idempotency_key`, else a hash of the content.
     pub fn key(&self) -> &str {
-        &self.key
+        self.key.get_or_init(|| {
+            let named = named(self.json());
+            Arc::from(named.unwrap_or_else(|| hex::encode(Sha256::digest(canonical(self.json())))))
+        })
     }
 
     /// A field of text at the top level.
     pub(crate) fn text(&self, name: &str) -> Option<String> {
-        text(&fields(self.json())?, name)
+        let [value] = fields(self.json(), [name])?;
+        text(value)
     }
 }
 
-type Fields<'a> = HashMap<Cow<'a, str>, &'a RawValue>;
-
-fn fields(json: &str) -> Option<Fields<'_>> {
-    serde_json::from_str(json).ok()
+fn named(json: &str) -> Option<String> {
+    let [metadata, source_event_id, idempotency_key] =
+        fields(json, ["metadata", "source_event_id", "idempotency_key"])?;
+    let inner = metadata.and_then(|metadata| fields(metadata.get(), ["source_event_id"]));
+    inner
+        .and_then(|[source_event_id]| text(source_event_id))
+        .or_else(|| text(source_event_id))
+        .or_else(|| text(idempotency_key))
 }
 
-fn named(fields: &Fields<'_>) -> Option<String> {
-    let metadata = fields.get("metadata").and_then(|metadata| self::fields(metadata.get()));
-    metadata
-        .and_then(|metadata| text(&metadata, "source_event_id"))
-        .or_else(|| text(fields, "source_event_id"))
-        .or_else(|| text(fields, "idempotency_key"))
-}
-
-fn text(fields: &Fields<'_>, name: &str) -> Option<String> {
-    let text: String = serde_json::from_str(fields.get(name)?.get()).ok()?;
+fn text(value: Option<&RawValue>) -> Option<String> {
+    let text: String = serde_json::from_str(value?.get()).ok()?;
     (!text.is_empty()).then_some(text)
+}
+
+/// The values of these fields of an object; of a field that is there twice, the last.
+fn fields<'a, const N: usize>(json: &'a str, names: [&str; N]) -> Option<[Option<&'a RawValue>; N]> {
+    Names(names).deserialize(&mut serde_json::Deserializer::from_str(json)).ok()
+}
+
+struct Names<'n, const N: usize>([&'n str; N]);
+
+impl<'de, const N: usize> DeserializeSeed<'de> for Names<'_, N> {
+    type Value = [Option<&'de RawValue>; N];
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de, const N: usize> Visitor<'de> for Names<'_, N> {
+    type Value = [Option<&'de RawValue>; N];
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut found = [None; N];
+        while let Some(place) = map.next_key_seed(Which(&self.0))? {
+            match place {
+                Some(place) => found[place] = Some(map.next_value()?),
+                None => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Which of the names a field has.
+struct Which<'n>(&'n [&'n str]);
+
+impl<'de> DeserializeSeed<'de> for Which<'_> {
+    type Value = Option<usize>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Which<'_> {
+    type Value = Option<usize>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<Self::Value, E> {
+        Ok(self.0.iter().position(|wanted| *wanted == name))
+    }
 }
 
 /// The canonical form (RFC 8785), or the text itself where that form would lose digits of a number.
@@ -131,6 +192,15 @@ mod tests {
     fn numbers_that_differ_in_a_late_digit_have_keys_of_their_own() {
         assert_ne!(key(r#"{"n":9007199254740993}"#), key(r#"{"n":9007199254740992}"#));
         assert_eq!(key(r#"{"n":"9007199254740993","m":1}"#), key(r#"{"m":1,"n":"9007199254740993"}"#));
+    }
+
+    #[test]
+    fn of_a_name_that_is_there_twice_the_last_counts_however_it_is_spelt() {
+        assert_eq!(key(r#"{"source_event_id":"a","source_event_id":"b"}"#), "b");
+        assert_eq!(key(r#"{"source\u005fevent_id":"\u0061"}"#), "a");
+        // Half a surrogate is a name that no text can have; the record is one all the same.
+        let odd = r#"{"\ud800":1}"#;
+        assert_eq!(key(odd), hex::encode(Sha256::digest(odd)));
     }
 
     #[test]

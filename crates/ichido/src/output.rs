@@ -1,5 +1,7 @@
 //! What people and scripts read: tables, JSON, times.
 
+use std::io::Write;
+
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{ContentArrangement, Table};
 use ichido_core::Timestamp;
@@ -15,10 +17,12 @@ pub(crate) fn table(header: &[&str]) -> Table {
 }
 
 pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(value)
-        .map_err(|error| Failure::internal(format!("writing JSON: {error}")))?;
-    println!("{text}");
-    Ok(())
+    // Not as one text: a list may be long.
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    serde_json::to_writer_pretty(&mut out, value)
+        .map_err(std::io::Error::from)
+        .and_then(|()| writeln!(out).and_then(|()| out.flush()))
+        .map_err(|error| Failure::internal(format!("writing JSON: {error}")))
 }
 
 /// A moment in UTC, to the second.

@@ -6,12 +6,15 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::parts::processor_time;
 use crate::receiver::Receiver;
 
 /// What a process took, from its start to its end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Took {
     pub(crate) seconds: f64,
+    /// Processor time: the steadier figure on a busy machine.
+    pub(crate) cpu: f64,
     /// The most memory that it held at any moment.
     pub(crate) peak_mb: f64,
 }
@@ -34,13 +37,15 @@ pub(crate) fn run(mut command: Command) -> Took {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let started = Instant::now();
     let mut child = command.spawn().unwrap();
-    let mut peak_mb = 0.0;
+    let (mut peak_mb, mut cpu) = (0.0, 0.0);
     loop {
         if let Some(status) = child.try_wait().unwrap() {
             assert!(status.success(), "{command:?}: {status}");
-            return Took { seconds: started.elapsed().as_secs_f64(), peak_mb };
+            return Took { seconds: started.elapsed().as_secs_f64(), cpu, peak_mb };
         }
+        // Both only grow, so the last look before the end is at most a moment too early.
         peak_mb = peak(&child).unwrap_or(peak_mb);
+        cpu = processor_time(child.id()).unwrap_or(cpu);
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -63,7 +68,7 @@ pub(crate) fn until_first(mut command: Command, receiver: &Receiver) -> f64 {
     (first - started).as_secs_f64()
 }
 
-/// `VmHWM`: it only grows, so the last look before the end is at most a moment too early.
+/// `VmHWM`
 fn peak(child: &Child) -> Option<f64> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).ok()?;
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

@@ -20,6 +20,13 @@ fn seconds(took: &[Took]) -> f64 {
     median(took.iter().map(|took| took.seconds).collect())
 }
 
+/// How long it took, beside its target; and what does not depend on who else is at work.
+fn timed(table: &mut Table, what: &str, took: &[Took], target: f64) {
+    table.at_most(what, seconds(took), " s", target);
+    let cpu = median(took.iter().map(|took| took.cpu).collect());
+    table.note(format!("{what}: processor time"), format!("{cpu:.2} s"));
+}
+
 fn peak(took: &[Took]) -> f64 {
     took.iter().map(|took| took.peak_mb).fold(0.0, f64::max)
 }
@@ -32,10 +39,10 @@ pub(crate) fn scan(plan: &Plan, table: &mut Table) {
         (0..plan.rounds).map(|_| run(ichido(arguments, dir.path(), &receiver))).collect()
     };
     let fsck = look(&["spool", "fsck"]);
-    table.at_most("1,000 files, 55 MB: spool fsck", seconds(&fsck), " s", 0.25);
+    timed(table, "1,000 files, 55 MB: spool fsck", &fsck, 0.25);
     table.at_most("1,000 files, 55 MB: memory of it", peak(&fsck), " MB", MEMORY_MB);
     let list = look(&["spool", "list", "--limit", "1000"]);
-    table.at_most("1,000 files, 55 MB: spool list, all of them", seconds(&list), " s", 0.25);
+    timed(table, "1,000 files, 55 MB: spool list, all of them", &list, 0.25);
     table.at_most("1,000 files, 55 MB: memory of it", peak(&list), " MB", MEMORY_MB);
 }
 
@@ -53,7 +60,7 @@ pub(crate) fn resend(plan: &Plan, table: &mut Table) {
         bytes = seen.1;
     }
     let what = format!("1,000 files, {} MB", bytes / 1_000_000);
-    table.at_most(format!("{what}: spool resend"), seconds(&took), " s", 1.0);
+    timed(table, &format!("{what}: spool resend"), &took, 1.0);
     table.at_most(format!("{what}: memory of it"), peak(&took), " MB", MEMORY_MB);
 }
 
@@ -65,10 +72,10 @@ pub(crate) fn many(plan: &Plan, table: &mut Table) {
         (0..plan.rounds).map(|_| run(ichido(arguments, dir.path(), &receiver))).collect()
     };
     let list = look(&["spool", "list"]);
-    table.at_most("100,000 files: spool list", seconds(&list), " s", 1.0);
+    timed(table, "100,000 files: spool list", &list, 1.0);
     table.at_most("100,000 files: memory of it", peak(&list), " MB", MEMORY_MB);
     let all = look(&["spool", "list", "--limit", "100000", "--json"]);
-    table.at_most("100,000 files: spool list, all of them", seconds(&all), " s", 1.0);
+    timed(table, "100,000 files: spool list, all of them", &all, 1.0);
     table.note("100,000 files: memory of it", format!("{:.0} MB", peak(&all)));
     let first = |_| until_first(ichido(&["spool", "resend"], dir.path(), &receiver), &receiver);
     let first = median((0..plan.rounds).map(first).collect());

@@ -138,21 +138,23 @@ impl Stored {
             return Err(corrupt("the file is empty"));
         }
         let text = std::str::from_utf8(&unpacked).map_err(|_| corrupt("not UTF-8"))?;
-        let Fields(fields) = serde_json::from_str(text).map_err(|error| {
-            // The words of the parser, without the place: they quote nothing of the data.
-            corrupt(&format!("no valid JSON object (line {}, column {})", error.line(), error.column()))
-        })?;
+        let Fields { fields, records } =
+            serde_json::from_str::<Fields<'_, true>>(text).or_else(|_| without_records(text))?;
         check_sum(text, &fields)?;
-        Self::from_fields(fields, fallback)
+        Self::from_fields(fields, records, fallback)
     }
 
-    fn from_fields(fields: Vec<(Cow<'_, str>, &RawValue)>, fallback: Timestamp) -> Result<Self, Corrupt> {
-        let (mut key, mut records) = (None, None);
+    fn from_fields(
+        fields: Vec<(String, &RawValue)>,
+        mut records: Option<Vec<Box<RawValue>>>,
+        fallback: Timestamp,
+    ) -> Result<Self, Corrupt> {
+        let mut key = None;
         let mut stored = Self::fresh(Batch::stored(String::new(), Vec::new()), fallback);
         for (name, value) in fields {
             let wrong = || corrupt(&format!("{name} is not what it should be"));
             let time = || parse_iso(&read::<String>(value).ok_or_else(wrong)?).ok_or_else(wrong);
-            match name.as_ref() {
+            match name.as_str() {
                 "batchIdempotencyKey" => key = Some(read::<String>(value).ok_or_else(wrong)?),
                 "records" => records = Some(read::<Vec<Box<RawValue>>>(value).ok_or_else(wrong)?),
                 "firstAttempt" => stored.first_attempt = time()?,
@@ -166,7 +168,7 @@ impl Stored {
                     _ => return Err(corrupt("written by another version (format)")),
                 },
                 "checksum" => {}
-                _ => stored.unknown.push((name.into_owned(), value.to_owned())),
+                _ => stored.unknown.push((name, value.to_owned())),
             }
         }
         let records = records.ok_or_else(|| corrupt("there are no records"))?;
@@ -224,7 +226,7 @@ pub(super) fn peek_head(head: &[u8]) -> Option<Head> {
     })
 }
 
-fn check_sum(text: &str, fields: &[(Cow<'_, str>, &RawValue)]) -> Result<(), Corrupt> {
+fn check_sum(text: &str, fields: &[(String, &RawValue)]) -> Result<(), Corrupt> {
     if !fields.iter().any(|(name, _)| name == "checksum" || name == "format") {
         return Ok(());
     }
@@ -275,26 +277,45 @@ fn unpack(bytes: &[u8]) -> Result<Vec<u8>, Corrupt> {
     }
 }
 
-/// The fields of an object, in their order.
-struct Fields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+/// The same without a look into `records`: tells whether these alone are not what they should be.
+fn without_records(text: &str) -> Result<Fields<'_, true>, Corrupt> {
+    let Fields { fields, records } = serde_json::from_str::<Fields<'_, false>>(text).map_err(|error| {
+        // The words of the parser, without the place: they quote nothing of the data.
+        corrupt(&format!("no valid JSON object (line {}, column {})", error.line(), error.column()))
+    })?;
+    Ok(Fields { fields, records })
+}
 
-impl<'de> Deserialize<'de> for Fields<'de> {
+/// The fields of an object, in their order. If `APART`, the elements of `records` are told apart in the same reading.
+struct Fields<'a, const APART: bool> {
+    fields: Vec<(String, &'a RawValue)>,
+    records: Option<Vec<Box<RawValue>>>,
+}
+
+impl<'de, const APART: bool> Deserialize<'de> for Fields<'de, APART> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct InOrder;
-        impl<'de> Visitor<'de> for InOrder {
-            type Value = Fields<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut fields = Vec::new();
-                while let Some((name, value)) = map.next_entry::<String, &RawValue>()? {
-                    fields.push((Cow::Owned(name), value));
-                }
-                Ok(Fields(fields))
+        deserializer.deserialize_map(InOrder::<APART>)
+    }
+}
+
+struct InOrder<const APART: bool>;
+
+impl<'de, const APART: bool> Visitor<'de> for InOrder<APART> {
+    type Value = Fields<'de, APART>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let (mut fields, mut records) = (Vec::new(), None);
+        while let Some(name) = map.next_key::<String>()? {
+            match APART && name == "records" {
+                true => records = Some(map.next_value()?),
+                false => fields.push((name, map.next_value()?)),
             }
         }
-        deserializer.deserialize_map(InOrder)
+        Ok(Fields { fields, records })
     }
 }
 

@@ -17,6 +17,15 @@ pub struct Finding {
     pub detail: String,
 }
 
+/// Names that are read at once.
+const AT_ONCE: usize = 10_000;
+
+enum Looked {
+    Sound,
+    Gone,
+    Bad(Finding),
+}
+
 /// Looks at every file of both places. `see` is called for each finding; the number of sound files is returned.
 pub fn fsck(layout: &Layout, mut see: impl FnMut(Finding)) -> Result<u64, Error> {
     let mut sound = 0;
@@ -35,23 +44,26 @@ pub fn fsck(layout: &Layout, mut see: impl FnMut(Finding)) -> Result<u64, Error>
         }
         let mut after = None;
         loop {
-            let some = layout.oldest(place, after.as_ref(), 1_000)?;
+            let some = layout.oldest(place, after.as_ref(), AT_ONCE)?;
             let Some(last) = some.last().cloned() else { break };
-            for listed in &some {
-                match layout.read(place, listed) {
-                    Ok(Ok(_)) => sound += 1,
-                    Ok(Err(corrupt)) => see(Finding {
-                        path: dir.join(&listed.file).display().to_string(),
-                        kind: "corrupt",
-                        detail: corrupt.0,
-                    }),
+            let looked = layout.look(place, &some, |listed, read| {
+                let detail = match read {
+                    Ok(Ok(_)) => return Looked::Sound,
+                    Ok(Err(corrupt)) => corrupt.0,
                     // Taken by a process that is sending it.
-                    Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
-                    Err(error) => see(Finding {
-                        path: dir.join(&listed.file).display().to_string(),
-                        kind: "corrupt",
-                        detail: error.to_string(),
-                    }),
+                    Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                        return Looked::Gone;
+                    }
+                    Err(error) => error.to_string(),
+                };
+                let path = dir.join(&listed.file).display().to_string();
+                Looked::Bad(Finding { path, kind: "corrupt", detail })
+            });
+            for looked in looked {
+                match looked {
+                    Looked::Sound => sound += 1,
+                    Looked::Gone => {}
+                    Looked::Bad(finding) => see(finding),
                 }
             }
             after = Some(last);

@@ -22,6 +22,9 @@ use crate::disk;
 const HEAD_BYTES: usize = 512;
 /// And the last error is within this, unless it is very long.
 const ERROR_BYTES: u64 = 16 << 10;
+/// Threads that read at once, and the number of files from which on they are worth it.
+const MOST_WORKERS: usize = 4;
+const WORTH_A_THREAD: usize = 64;
 
 /// Which place a batch lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,6 +174,35 @@ impl Layout {
         let file = fs::File::open(self.dir(place).join(&listed.file)).ok()?;
         file.take(ERROR_BYTES).read_to_end(&mut head).ok()?;
         peek_head(&head)
+    }
+
+    /// Looks at files, several at once; what was seen of them comes in their order.
+    pub fn look<T: Send>(
+        &self,
+        place: Place,
+        listed: &[Listed],
+        see: impl Fn(&Listed, Result<Result<Stored, Corrupt>, Error>) -> T + Sync,
+    ) -> Vec<T> {
+        let look = |some: &[Listed]| -> Vec<T> {
+            some.iter().map(|listed| see(listed, self.read(place, listed))).collect()
+        };
+        let workers = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_WORKERS);
+        if workers == 1 || listed.len() < WORTH_A_THREAD {
+            return look(listed);
+        }
+        let (first, rest) = listed.split_at(listed.len() / workers);
+        std::thread::scope(|scope| {
+            let others: Vec<_> = rest
+                .chunks(rest.len().div_ceil(workers - 1))
+                .map(|some| (some, scope.spawn(|| look(some))))
+                .collect();
+            let mut seen = look(first);
+            for (some, other) in others {
+                // A thread that was lost has seen nothing: once more, here.
+                seen.extend(other.join().unwrap_or_else(|_| look(some)));
+            }
+            seen
+        })
     }
 
     /// Reads a file.

@@ -44,24 +44,25 @@ const AT_ONCE: usize = 1_000;
 
 pub(crate) fn list(layout: &Layout, place: Place, args: &ListArgs, json: bool) -> Result<(), Failure> {
     let most = usize::try_from(args.limit).unwrap_or(usize::MAX);
+    let is_all_meant = args.prefix.is_none() && args.error.is_none();
+    let step = if is_all_meant { most.clamp(1, AT_ONCE) } else { AT_ONCE };
     let mut batches = Vec::new();
     let mut after: Option<Listed> = None;
-    'all: loop {
+    while batches.len() < most {
         let some = layout.oldest(place, after.as_ref(), AT_ONCE.max(most))?;
         let Some(last) = some.last().cloned() else { break };
-        for listed in some {
-            if batches.len() >= most {
-                break 'all;
-            }
+        for some in some.chunks(step) {
             // Whatever was taken meanwhile by a process that sends it is not listed.
-            let Ok(read) = layout.read(place, &listed) else { continue };
-            let entry = entry(&listed, read);
-            let has_prefix =
-                args.prefix.as_ref().is_none_or(|prefix| entry.batch_idempotency_key.starts_with(prefix));
-            let error = entry.last_error.as_deref().unwrap_or_default();
-            if has_prefix && args.error.as_ref().is_none_or(|text| error.contains(text)) {
-                batches.push(entry);
+            let seen = layout.look(place, some, |listed, read| read.ok().map(|read| entry(listed, read)));
+            let meant = seen.into_iter().flatten().filter(|entry| is_meant(entry, args));
+            batches.extend(meant.take(most - batches.len()));
+            if batches.len() == most {
+                break;
             }
+        }
+        // Fewer than were asked for: there are no more.
+        if some.len() < AT_ONCE.max(most) {
+            break;
         }
         after = Some(last);
     }
@@ -84,6 +85,12 @@ pub(crate) fn list(layout: &Layout, place: Place, args: &ListArgs, json: bool) -
     println!("{table}");
     println!("{} of {}", listing.batches.len(), listing.total);
     Ok(())
+}
+
+fn is_meant(entry: &Entry, args: &ListArgs) -> bool {
+    let error = entry.last_error.as_deref().unwrap_or_default();
+    args.prefix.as_ref().is_none_or(|prefix| entry.batch_idempotency_key.starts_with(prefix))
+        && args.error.as_ref().is_none_or(|text| error.contains(text))
 }
 
 fn entry(listed: &Listed, read: Result<Stored, ichido_delivery::store::Corrupt>) -> Entry {
