@@ -16,6 +16,8 @@ use crate::period::Period;
 pub const SOURCE_SYSTEM: &str = "dify";
 /// The longest text in any field, in bytes.
 pub const LONGEST_TEXT: usize = 2048;
+/// The largest count: what every reader of JSON keeps exactly.
+pub const LARGEST_COUNT: u64 = (1 << 53) - 1;
 
 /// A sum of usage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -138,6 +140,11 @@ impl Record {
         if self.input_tokens.checked_add(self.output_tokens) != Some(self.total_tokens) {
             return refuse("total_tokens", "must be input_tokens + output_tokens");
         }
+        for (field, count) in [("total_tokens", self.total_tokens), ("request_count", self.request_count)] {
+            if count > LARGEST_COUNT {
+                return refuse(field, "is larger than JSON numbers are kept exactly");
+            }
+        }
         if self.cost_actual.is_sign_negative() && !self.cost_actual.is_zero() {
             return refuse("cost_actual", "must not be negative");
         }
@@ -168,11 +175,15 @@ pub mod day {
 
     /// Reads a day.
     pub fn parse(text: &str) -> Option<Date> {
-        let shape = text.bytes().enumerate().all(|(place, byte)| match place {
+        if has_shape(text) { text.parse().ok() } else { None }
+    }
+
+    pub(crate) fn has_shape(text: &str) -> bool {
+        let digits = |(place, byte): (usize, u8)| match place {
             4 | 7 => byte == b'-',
             _ => byte.is_ascii_digit(),
-        });
-        if text.len() == 10 && shape { text.parse().ok() } else { None }
+        };
+        text.len() == 10 && text.bytes().enumerate().all(digits)
     }
 
     /// Writes a day.
@@ -201,5 +212,66 @@ mod moment {
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
         let text = Cow::<'de, str>::deserialize(deserializer)?;
         text.parse().map_err(|_| de::Error::custom("must be a moment as 2025-11-29T12:00:00Z"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::value::RawValue;
+
+    use super::*;
+
+    const TEXT: &str = r#"{"usage_date":"2025-11-29","provider":"anthropic","model":"claude","input_tokens":12,"output_tokens":30,"total_tokens":42,"request_count":1,"cost_actual":1.50,"currency":"USD","metadata":{"source_system":"dify","source_event_id":"dify-2025-11-29-anthropic-claude-01785a60786c","source_app_id":"a","source_app_name":"n","aggregation_method":"daily_sum"}}"#;
+
+    #[test]
+    fn a_record_is_written_as_it_was_read() {
+        let record: Record = serde_json::from_str(TEXT).unwrap();
+        record.check().unwrap();
+        assert_eq!(serde_json::to_string(&record).unwrap(), TEXT);
+    }
+
+    #[test]
+    fn fields_that_are_not_known_are_passed_over() {
+        let text = TEXT.replace("\"currency\"", "\"colour\":{\"a\":[1]},\"currency\"");
+        let text = text.replace("\"source_app_id\"", "\"time_range\":{},\"source_app_id\"");
+        assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), serde_json::from_str(TEXT).unwrap());
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_named() {
+        for (old, new, field) in [
+            ("\"provider\":\"anthropic\"", "\"provider\":\" \"", "provider"),
+            ("\"model\":\"claude\"", "\"model\":\"\"", "model"),
+            ("\"total_tokens\":42", "\"total_tokens\":43", "total_tokens"),
+            ("1.50", "-1.50", "cost_actual"),
+            ("USD", "usd", "currency"),
+            ("USD", "", "currency"),
+            ("dify-2025-11-29-anthropic-claude-01785a60786c", "", "metadata.source_event_id"),
+            ("\"request_count\":1", "\"request_count\":9007199254740992", "request_count"),
+        ] {
+            let record: Record = serde_json::from_str(&TEXT.replace(old, new)).unwrap();
+            assert_eq!(record.check().unwrap_err().field, field);
+        }
+        for (old, new) in [
+            ("2025-11-29\",", "2025-02-30\","),
+            ("2025-11-29\",", "20251129\","),
+            ("2025-11-29\",", "2025-11-29T00:00\","),
+            (":12", ":-12"),
+            (":12", ":1.5"),
+            ("1.50", "\"cheap\""),
+        ] {
+            assert!(serde_json::from_str::<Record>(&TEXT.replacen(old, new, 1)).is_err(), "{new}");
+        }
+    }
+
+    #[test]
+    fn an_envelope_is_read_with_whole_or_raw_records() {
+        let text = format!(
+            r#"{{"tenant_id":"t","export_metadata":{{"exporter_version":"1","export_timestamp":"2025-11-30T00:00:00Z","aggregation_period":"daily","source_system":"dify","date_range":{{"start":"2025-11-29","end":"2025-11-29"}}}},"records":[{TEXT}]}}"#
+        );
+        let envelope: Envelope = serde_json::from_str(&text).unwrap();
+        assert_eq!(serde_json::to_string(&envelope).unwrap(), text);
+        let raw: Envelope<Box<RawValue>> = serde_json::from_str(&text.replace("42", "\"x\"")).unwrap();
+        assert!(serde_json::from_str::<Record>(raw.records[0].get()).is_err());
     }
 }
