@@ -55,6 +55,11 @@ impl Record {
     pub(crate) fn text(&self, name: &str) -> Option<String> {
         text(&fields(self.json())?, name)
     }
+
+    /// A field of text in `metadata`.
+    pub(crate) fn metadata_text(&self, name: &str) -> Option<String> {
+        text(&self::fields(fields(self.json())?.get("metadata")?.get())?, name)
+    }
 }
 
 type Fields<'a> = HashMap<Cow<'a, str>, &'a RawValue>;

@@ -2,6 +2,7 @@
 //!
 //! An error names the setting and where it came from, and echoes no value that may be a secret.
 
+pub(crate) mod export;
 pub(crate) mod gateway;
 
 use std::path::{Path, PathBuf};
@@ -19,6 +20,7 @@ pub(crate) struct Settings {
     pub(crate) ledger: Ledger,
     pub(crate) claims: Claims,
     gateway: Option<gateway::RawGateway>,
+    dify: Option<export::RawDify>,
 }
 
 /// The claim API.
@@ -62,6 +64,8 @@ struct RawFile {
     #[serde(default)]
     claims: RawClaims,
     gateway: Option<gateway::RawGateway>,
+    #[serde(default)]
+    export: export::RawExports,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -82,7 +86,7 @@ struct RawClaims {
 impl Settings {
     pub(crate) fn load(common: &Common) -> Result<Self, Failure> {
         let file = settings_file(common.config.as_deref())?;
-        let RawFile { ledger: raw, claims, gateway } = match &file {
+        let RawFile { ledger: raw, claims, gateway, export } = match &file {
             Some(path) => read(path)?,
             None => RawFile::default(),
         };
@@ -100,12 +104,22 @@ impl Settings {
         check_fallback(&ledger.fallback)?;
         let log_keys = text("ICHIDO_CLAIMS_LOG_KEYS")?.or(claims.log_keys);
         let claims = Claims { log_keys: log_keys.as_deref().map_or(Ok(LogKeys::Hashed), LogKeys::parse)? };
-        Ok(Self { file, ledger, claims, gateway })
+        Ok(Self { file, ledger, claims, gateway, dify: export.dify })
     }
 
     /// Whether the file has a section for the gateway.
     pub(crate) fn has_gateway(&self) -> bool {
         self.gateway.is_some()
+    }
+
+    /// Whether the file has a section for the export.
+    pub(crate) fn has_export(&self) -> bool {
+        self.dify.is_some()
+    }
+
+    /// The settings of the export, whether or not the file has a section for it.
+    pub(crate) fn export(&mut self, flags: &export::Flags) -> Result<export::Dify, Failure> {
+        export::Dify::check(self.dify.take().unwrap_or_default(), flags)
     }
 
     /// The settings of the gateway, whether or not the file has a section for it.

@@ -7,10 +7,11 @@ use serde::Serialize;
 use super::ledger::holder;
 use crate::args::CheckArgs;
 use crate::exit::{Failure, one_line};
+use crate::export::Export;
 use crate::operator::Operator;
 use crate::output;
-use crate::settings::Settings;
 use crate::settings::gateway::Flags;
+use crate::settings::{Settings, export};
 
 #[derive(Debug, Serialize)]
 struct Report {
@@ -39,6 +40,9 @@ pub(crate) async fn run(args: &CheckArgs) -> Result<(), Failure> {
     let mut report = check(&settings).await;
     if settings.has_gateway() {
         check_gateway(&mut settings, &mut report).await;
+    }
+    if settings.has_export() {
+        check_export(&mut settings, &mut report).await;
     }
     if args.common.json {
         output::json(&report)?;
@@ -145,6 +149,24 @@ async fn check_gateway(settings: &mut Settings, report: &mut Report) {
                     report.add("upstream", Verdict::Ok, format!("{} answers", gateway.upstream.authority))
                 }
                 Err(why) => report.add("upstream", Verdict::Warning, why),
+            }
+        }
+    }
+}
+
+/// The export's section, and whether Dify can be read.
+async fn check_export(settings: &mut Settings, report: &mut Report) {
+    let opened = settings.export(&export::Flags::default()).and_then(|dify| {
+        let data_dir = crate::delivery::data_dir()?;
+        Ok((dify.describe(), Export::new(dify, &data_dir)?))
+    });
+    match opened {
+        Err(failure) => report.add("export", Verdict::Failed, failure.to_string()),
+        Ok((words, mut export)) => {
+            report.add("export", Verdict::Ok, words);
+            match export.check().await {
+                Ok(words) => report.add("dify", Verdict::Ok, words),
+                Err(failure) => report.add("dify", Verdict::Failed, failure.to_string()),
             }
         }
     }

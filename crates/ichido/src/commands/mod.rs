@@ -2,9 +2,11 @@
 
 pub(crate) mod check;
 pub(crate) mod claims;
+pub(crate) mod export;
 pub(crate) mod failed;
 pub(crate) mod gateway;
 pub(crate) mod ledger;
+pub(crate) mod reconcile;
 pub(crate) mod run;
 pub(crate) mod send;
 pub(crate) mod spool;

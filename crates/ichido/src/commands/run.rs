@@ -12,7 +12,9 @@ use super::gateway::{ADMIN, bind_admin, open};
 use crate::admin::{Admin, Api, Probe, Readiness, install_meters};
 use crate::args::RunArgs;
 use crate::exit::{Failure, one_line};
+use crate::export::{self, Export, Scheduled};
 use crate::settings::Settings;
+use crate::settings::export::Flags;
 use crate::{delivery, shutdown};
 
 const MINUTE_MS: u64 = 60_000;
@@ -23,8 +25,9 @@ const LOOK: Duration = Duration::from_secs(1);
 type Health = Arc<Mutex<Option<String>>>;
 
 pub(crate) async fn run(args: &RunArgs) -> Result<(), Failure> {
-    let settings = Settings::load(&args.common)?;
+    let mut settings = Settings::load(&args.common)?;
     let of_delivery = delivery::settings()?;
+    let mut export = scheduled(&mut settings, &of_delivery)?;
     let admin_at = Some(args.admin.as_deref().unwrap_or(ADMIN)).filter(|text| *text != "off");
     let meters = admin_at.map(|_| install_meters()).transpose()?;
     let admin = bind_admin(admin_at).await?;
@@ -37,7 +40,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), Failure> {
     let health = Health::default();
     let Some((admin, meters)) = admin.zip(meters) else {
         eprintln!("ichido run: delivering to {place}, no admin port");
-        return deliver(&mut sender, of_delivery.cron.as_ref(), &health, stop).await;
+        return deliver(&mut sender, of_delivery.cron.as_ref(), &mut export, &health, stop).await;
     };
     let ledger = open(&settings.ledger, Some(admin.reach())).await?;
     eprintln!("ichido run: delivering to {place}, admin on http://{}", admin.address());
@@ -47,7 +50,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), Failure> {
     let admin_stop = CancellationToken::new();
     let parts = Admin { ledger: ledger.clone(), api, readiness, meters };
     let serving = tokio::spawn(admin.serve(parts, admin_stop.clone()));
-    let delivered = deliver(&mut sender, of_delivery.cron.as_ref(), &health, stop).await;
+    let delivered = deliver(&mut sender, of_delivery.cron.as_ref(), &mut export, &health, stop).await;
     admin_stop.cancel();
     let _ = serving.await;
     ledger.close().await.map_err(|error| settings.ledger.failed(error))?;
@@ -58,6 +61,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), Failure> {
 async fn deliver(
     sender: &mut Sender,
     cron: Option<&Cron>,
+    export: &mut Option<Scheduled>,
     health: &Health,
     stop: CancellationToken,
 ) -> Result<(), Failure> {
@@ -68,8 +72,18 @@ async fn deliver(
         tokio::spawn(async move { alarm.work(stop).await })
     };
     pass(sender, health).await;
-    while wait_for(sender, &clock, cron, &stop).await {
-        pass(sender, health).await;
+    loop {
+        match wait_for(sender, &clock, cron, export, &stop).await {
+            Next::Pass => pass(sender, health).await,
+            Next::Export => {
+                if let Some(export) = export {
+                    // What went wrong is in the log, and the next time goes on where this one ended.
+                    let _ = export.run(sender, &stop).await;
+                    sender.finish().await;
+                }
+            }
+            Next::End => break,
+        }
     }
     let _ = telling.await;
     let counters = delivery::finish(sender).await;
@@ -91,22 +105,57 @@ async fn pass(sender: &mut Sender, health: &Health) {
     metrics::gauge!("ichido_delivery_spool_files").set(sender.counters().spool_size as f64);
 }
 
-/// Waits for the next minute that is meant, or for another token. `false`: the process is asked to end.
-async fn wait_for(sender: &Sender, clock: &dyn Clock, cron: Option<&Cron>, stop: &CancellationToken) -> bool {
+/// The part that exports, if the settings give it a time.
+fn scheduled(
+    settings: &mut Settings,
+    of_delivery: &ichido_delivery::settings::Settings,
+) -> Result<Option<Scheduled>, Failure> {
+    if !settings.has_export() {
+        return Ok(None);
+    }
+    let dify = settings.export(&Flags::default())?;
+    if dify.cron.is_none() {
+        tracing::warn!("[export.dify] has no cron: ichido run does not export");
+        return Ok(None);
+    }
+    export::check_delivery(of_delivery, &dify)?;
+    let export = Export::new(dify, &of_delivery.data_dir)?;
+    Ok(Scheduled::new(export, of_delivery.batch_size))
+}
+
+/// What the daemon does next.
+enum Next {
+    Pass,
+    Export,
+    End,
+}
+
+/// Waits for the next minute that is meant, or for another token.
+async fn wait_for(
+    sender: &Sender,
+    clock: &dyn Clock,
+    cron: Option<&Cron>,
+    export: &mut Option<Scheduled>,
+    stop: &CancellationToken,
+) -> Next {
     let mut minute = clock.now().0 / MINUTE_MS;
     loop {
+        let now = clock.now();
+        if export.as_mut().is_some_and(|export| export.is_due(now)) {
+            return Next::Export;
+        }
         tokio::select! {
             () = tokio::time::sleep(LOOK) => {}
-            () = stop.cancelled() => return false,
+            () = stop.cancelled() => return Next::End,
         }
         let now = clock.now();
         if sender.has_new_token() {
-            return true;
+            return Next::Pass;
         }
         if now.0 / MINUTE_MS != minute {
             minute = now.0 / MINUTE_MS;
             if cron.is_none_or(|cron| cron.matches(now)) {
-                return true;
+                return Next::Pass;
             }
         }
     }

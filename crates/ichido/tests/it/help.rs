@@ -5,7 +5,7 @@ use crate::ok;
 #[test]
 fn help_of_every_command() {
     let dir = tempfile::tempdir().unwrap();
-    let commands: [&[&str]; 13] = [
+    let commands: [&[&str]; 17] = [
         &["--help"],
         &["gateway", "--help"],
         &["claims", "--help"],
@@ -19,6 +19,10 @@ fn help_of_every_command() {
         &["ledger", "resolve", "--help"],
         &["check", "--help"],
         &["demo", "--help"],
+        &["export", "--help"],
+        &["export", "dify", "--help"],
+        &["export", "jsonl", "--help"],
+        &["reconcile", "--help"],
     ];
     let text: String = commands
         .iter()

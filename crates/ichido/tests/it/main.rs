@@ -15,6 +15,7 @@ mod claims;
 mod delivery;
 mod demo;
 mod events;
+mod export;
 mod gateway;
 mod help;
 mod holder;
@@ -71,6 +72,12 @@ fn without_settings(mut remove: impl FnMut(&str)) {
         .into_iter()
         .for_each(&mut remove);
     ["NOTIFY_EMAIL_TO", "NOTIFY_EMAIL_FROM"].into_iter().for_each(&mut remove);
+    for name in
+        ["DATABASE_URL", "DATABASE_PASSWORD", "CONSOLE_URL", "ADMIN_KEY", "EMAIL", "PASSWORD", "CA_FILE"]
+    {
+        remove(&format!("DIFY_{name}"));
+        remove(&format!("DIFY_{name}_FILE"));
+    }
     for name in [
         "CONFIG",
         "LEDGER_URL",

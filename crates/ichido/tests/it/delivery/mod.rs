@@ -3,7 +3,7 @@
 mod crashes;
 mod daemon;
 mod operators;
-mod receiver;
+pub(crate) mod receiver;
 mod refusals;
 mod resending;
 mod sending;
