@@ -12,6 +12,7 @@ pub mod counters;
 pub mod cron;
 mod disk;
 pub mod endpoint;
+pub mod files;
 pub mod input;
 pub mod lane;
 pub mod mask;

@@ -61,6 +61,11 @@ impl Record {
         let [value] = fields(self.json(), [name])?;
         text(value)
     }
+
+    /// A field of text in `metadata`.
+    pub(crate) fn metadata_text(&self, name: &str) -> Option<String> {
+        text(&self::fields(fields(self.json())?.get("metadata")?.get())?, name)
+    }
 }
 
 fn named(json: &str) -> Option<String> {

@@ -80,12 +80,23 @@ fn head(batch: &Batch, envelope: &Envelope, first_attempt: Timestamp) -> String 
             };
             format!(
                 "{{\"tenant_id\":{},\"export_metadata\":{{\"exporter_version\":{},\"export_timestamp\":{},\
-                 \"aggregation_period\":\"daily\",\"source_system\":\"dify\"{range}}},",
+                 \"aggregation_period\":\"{}\",\"source_system\":\"dify\"{range}}},",
                 quoted(tenant),
                 quoted(env!("CARGO_PKG_VERSION")),
                 quoted(&iso(first_attempt)),
+                period(batch),
             )
         }
+    }
+}
+
+/// What the records of a batch say that they sum up.
+fn period(batch: &Batch) -> &'static str {
+    let method = batch.records().first().and_then(|record| record.metadata_text("aggregation_method"));
+    match method.as_deref() {
+        Some("weekly_sum") => "weekly",
+        Some("monthly_sum") => "monthly",
+        _ => "daily",
     }
 }
 

@@ -64,10 +64,15 @@ pub fn data_dir(get: Get<'_>) -> Result<PathBuf, Error> {
     Ok(PathBuf::from(text(get, "DATA_DIR")?.unwrap_or_else(|| "data".to_owned())))
 }
 
+/// `EXTERNAL_API_ALLOW_HTTP_LOOPBACK`, which holds for every outgoing URL.
+pub fn allow_http_loopback(get: Get<'_>) -> Result<bool, Error> {
+    flag(get, "EXTERNAL_API_ALLOW_HTTP_LOOPBACK")
+}
+
 impl Settings {
     /// Reads and checks all settings.
     pub fn read(get: Get<'_>) -> Result<Self, Error> {
-        let allow_http_loopback = flag(get, "EXTERNAL_API_ALLOW_HTTP_LOOPBACK")?;
+        let allow_http_loopback = allow_http_loopback(get)?;
         let endpoint = text(get, "EXTERNAL_API_ENDPOINT")?
             .ok_or_else(|| Error("EXTERNAL_API_ENDPOINT is not set".to_owned()))?;
         let endpoint =

@@ -9,6 +9,7 @@ mod console;
 mod delivery;
 mod demo;
 mod exit;
+mod export;
 mod front;
 mod gateway;
 mod log;
@@ -48,6 +49,7 @@ fn run(args: &Args) -> Result<(), Failure> {
         Command::Gateway(_) | Command::Claims(_) | Command::Meter(_) | Command::Run(_) => Reader::Machine,
         // A scheduler collects the lines of a delivery; at a terminal someone reads them.
         Command::Send(_)
+        | Command::Export(_)
         | Command::Spool(SpoolArgs { verb: SpoolVerb::Resend { .. }, .. })
         | Command::Failed(FailedArgs { verb: FailedVerb::Resend { .. }, .. })
             if !std::io::stderr().is_terminal() =>
@@ -58,6 +60,8 @@ fn run(args: &Args) -> Result<(), Failure> {
         | Command::DemoWorker(_)
         | Command::DemoOrders(_)
         | Command::Send(_)
+        | Command::Export(_)
+        | Command::Reconcile(_)
         | Command::Spool(_)
         | Command::Failed(_)
         | Command::Ledger(_)
@@ -78,6 +82,8 @@ fn run(args: &Args) -> Result<(), Failure> {
             Command::DemoOrders(orders) => demo::orders::run(orders).await,
             Command::Gateway(gateway) => commands::gateway::run(gateway).await,
             Command::Send(send) => commands::send::run(send).await,
+            Command::Export(export) => commands::export::run(export).await,
+            Command::Reconcile(reconcile) => commands::reconcile::run(reconcile).await,
             Command::Run(run) => commands::run::run(run).await,
             Command::Spool(spool) => commands::spool::run(spool).await,
             Command::Failed(failed) => commands::failed::run(failed).await,

@@ -2,6 +2,7 @@
 //!
 //! An error names the setting and where it came from, and echoes no value that may be a secret.
 
+pub(crate) mod export;
 pub(crate) mod gateway;
 pub(crate) mod meter;
 mod tls;
@@ -25,6 +26,7 @@ pub(crate) struct Settings {
     pub(crate) bodies: Bodies,
     gateway: Option<gateway::RawGateway>,
     meter: Option<meter::RawMeter>,
+    dify: Option<export::RawDify>,
 }
 
 /// The claim API.
@@ -71,6 +73,8 @@ struct RawFile {
     console: RawConsole,
     gateway: Option<gateway::RawGateway>,
     meter: Option<meter::RawMeter>,
+    #[serde(default)]
+    export: export::RawExports,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -107,7 +111,7 @@ impl RawConsole {
 impl Settings {
     pub(crate) fn load(common: &Common) -> Result<Self, Failure> {
         let file = settings_file(common.config.as_deref())?;
-        let RawFile { ledger: raw, claims, console, gateway, meter } = match &file {
+        let RawFile { ledger: raw, claims, console, gateway, meter, export } = match &file {
             Some(path) => read(path)?,
             None => RawFile::default(),
         };
@@ -125,7 +129,7 @@ impl Settings {
         check_fallback(&ledger.fallback)?;
         let log_keys = text("ICHIDO_CLAIMS_LOG_KEYS")?.or(claims.log_keys);
         let claims = Claims { log_keys: log_keys.as_deref().map_or(Ok(LogKeys::Hashed), LogKeys::parse)? };
-        Ok(Self { file, ledger, claims, bodies: console.bodies()?, gateway, meter })
+        Ok(Self { file, ledger, claims, bodies: console.bodies()?, gateway, meter, dify: export.dify })
     }
 
     /// Whether the file has a section for the gateway.
@@ -141,6 +145,16 @@ impl Settings {
     /// The settings of the meter, whether or not the file has a section for it.
     pub(crate) fn meter(&mut self, flags: &meter::Flags) -> Result<meter::Meter, Failure> {
         meter::Meter::check(self.meter.take().unwrap_or_default(), flags)
+    }
+
+    /// Whether the file has a section for the export.
+    pub(crate) fn has_export(&self) -> bool {
+        self.dify.is_some()
+    }
+
+    /// The settings of the export, whether or not the file has a section for it.
+    pub(crate) fn export(&mut self, flags: &export::Flags) -> Result<export::Dify, Failure> {
+        export::Dify::check(self.dify.take().unwrap_or_default(), flags)
     }
 
     /// The settings of the gateway, whether or not the file has a section for it.

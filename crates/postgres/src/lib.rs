@@ -11,6 +11,7 @@ use std::error::Error as StdError;
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
 
 pub use self::address::Address;
+pub use self::tls::connector;
 
 /// A server cannot be reached as it was asked for: a setting is wrong. No part of the URL is repeated.
 #[derive(Debug, thiserror::Error)]

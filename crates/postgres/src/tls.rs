@@ -19,7 +19,7 @@ use crate::address::Address;
 use crate::{Error, Result};
 
 /// What makes TLS connections to an address.
-pub(super) fn connector(address: &Address) -> Result<MakeRustlsConnect> {
+pub fn connector(address: &Address) -> Result<MakeRustlsConnect> {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()

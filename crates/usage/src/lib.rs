@@ -5,6 +5,8 @@
 //! a sum of. Money is decimal from end to end.
 
 mod aggregate;
+#[cfg(feature = "dify")]
+pub mod dify;
 pub mod event;
 pub mod id;
 mod mode;

@@ -214,7 +214,7 @@ pub(super) fn peek_head(head: &[u8]) -> Option<Head> {
     // Inside a string the quotes would be escaped, so this is the name of a field.
     let end = [",\"attempts\":", ",\"format\":"].iter().filter_map(|next| text.find(next)).min()?;
     let object = format!("{}}}", &text[..end]);
-    let Fields(fields) = serde_json::from_str(&object).ok()?;
+    let Fields { fields, .. } = serde_json::from_str::<Fields<'_, false>>(&object).ok()?;
     let value = |name: &str| fields.iter().find(|(known, _)| known == name).map(|(_, value)| *value);
     let time = |name: &str| parse_iso(&read::<String>(value(name)?)?);
     Some(Head {

@@ -7,11 +7,12 @@ use serde::Serialize;
 use super::ledger::holder;
 use crate::args::CheckArgs;
 use crate::exit::{Failure, one_line};
+use crate::export::Export;
 use crate::operator::Operator;
 use crate::output;
-use crate::settings::Settings;
 use crate::settings::gateway::Flags;
 use crate::settings::meter::Flags as MeterFlags;
+use crate::settings::{Settings, export};
 
 #[derive(Debug, Serialize)]
 struct Report {
@@ -43,6 +44,9 @@ pub(crate) async fn run(args: &CheckArgs) -> Result<(), Failure> {
     }
     if settings.has_meter() {
         check_meter(&mut settings, &mut report).await;
+    }
+    if settings.has_export() {
+        check_export(&mut settings, &mut report).await;
     }
     if args.common.json {
         output::json(&report)?;
@@ -183,6 +187,24 @@ async fn check_meter(settings: &mut Settings, report: &mut Report) {
         Ok(Err(error)) => report.add("meter", Verdict::Failed, one_line(&error)),
         Err(_) => {
             report.add("meter", Verdict::Failed, format!("no answer within {} ms", patience.as_millis()))
+        }
+    }
+}
+
+/// The export's section, and whether Dify can be read.
+async fn check_export(settings: &mut Settings, report: &mut Report) {
+    let opened = settings.export(&export::Flags::default()).and_then(|dify| {
+        let data_dir = crate::delivery::data_dir()?;
+        Ok((dify.describe(), Export::new(dify, &data_dir)?))
+    });
+    match opened {
+        Err(failure) => report.add("export", Verdict::Failed, failure.to_string()),
+        Ok((words, mut export)) => {
+            report.add("export", Verdict::Ok, words);
+            match export.check().await {
+                Ok(words) => report.add("dify", Verdict::Ok, words),
+                Err(failure) => report.add("dify", Verdict::Failed, failure.to_string()),
+            }
         }
     }
 }

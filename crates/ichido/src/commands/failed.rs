@@ -7,6 +7,7 @@ use super::spool::resend;
 use crate::args::{FailedArgs, FailedVerb};
 use crate::delivery;
 use crate::exit::Failure;
+use crate::export::superseded;
 
 pub(crate) async fn run(args: &FailedArgs) -> Result<(), Failure> {
     let layout = Layout::new(&delivery::data_dir()?);
@@ -14,7 +15,9 @@ pub(crate) async fn run(args: &FailedArgs) -> Result<(), Failure> {
         FailedVerb::List(list) => delivery::list(&layout, Place::Failed, list, args.json),
         FailedVerb::Show(batch) => delivery::show(&layout, Place::Failed, &batch.key),
         FailedVerb::Resend { keys, .. } => {
-            resend(&Pick { place: Place::Failed, keys: keys.clone(), force: true }, args.json).await
+            let pick = Pick { place: Place::Failed, keys: keys.clone(), force: true };
+            let _no_export_meanwhile = superseded::refuse(&layout, &pick)?;
+            resend(&pick, args.json).await
         }
     }
 }

@@ -11,9 +11,11 @@ use tokio_util::sync::CancellationToken;
 use super::gateway::{ADMIN, bind_admin, open};
 use crate::admin::{Admin, Api, Probe, Readiness, install_meters};
 use crate::args::RunArgs;
-use crate::console::desk::{self, By, Inbox, Run};
+use crate::console::desk::{self, By, Inbox, Order, Run};
 use crate::exit::{Failure, one_line};
+use crate::export::{self, Export, Scheduled};
 use crate::settings::Settings;
+use crate::settings::export::Flags;
 use crate::{console, delivery, shutdown};
 
 const MINUTE_MS: u64 = 60_000;
@@ -26,8 +28,9 @@ const LOOK: Duration = Duration::from_secs(1);
 type Health = Arc<Mutex<Option<String>>>;
 
 pub(crate) async fn run(args: &RunArgs) -> Result<(), Failure> {
-    let settings = Settings::load(&args.common)?;
+    let mut settings = Settings::load(&args.common)?;
     let of_delivery = delivery::settings()?;
+    let mut export = scheduled(&mut settings, &of_delivery)?;
     let admin_at = Some(args.admin.as_deref().unwrap_or(ADMIN)).filter(|text| *text != "off");
     let meters = admin_at.map(|_| install_meters()).transpose()?;
     let admin = bind_admin(admin_at).await?;
@@ -41,7 +44,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), Failure> {
     let (desk, mut inbox) = desk::open(sender.layout().clone());
     let Some((admin, meters)) = admin.zip(meters) else {
         eprintln!("ichido run: delivering to {place}, no admin port");
-        return deliver(&mut sender, of_delivery.cron.as_ref(), &health, &mut inbox, stop).await;
+        return deliver(&mut sender, of_delivery.cron.as_ref(), &mut export, &health, &mut inbox, stop).await;
     };
     let ledger = open(&settings.ledger, Some(admin.reach())).await?;
     eprintln!("ichido run: delivering to {place}, admin on http://{}", admin.address());
@@ -52,7 +55,8 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), Failure> {
     let console = console::Parts { bodies: settings.bodies, desk: Some(desk) };
     let parts = Admin { ledger: ledger.clone(), api, readiness, meters, console };
     let serving = tokio::spawn(admin.serve(parts, admin_stop.clone()));
-    let delivered = deliver(&mut sender, of_delivery.cron.as_ref(), &health, &mut inbox, stop).await;
+    let delivered =
+        deliver(&mut sender, of_delivery.cron.as_ref(), &mut export, &health, &mut inbox, stop).await;
     admin_stop.cancel();
     let _ = serving.await;
     ledger.close().await.map_err(|error| settings.ledger.failed(error))?;
@@ -63,6 +67,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), Failure> {
 async fn deliver(
     sender: &mut Sender,
     cron: Option<&Cron>,
+    export: &mut Option<Scheduled>,
     health: &Health,
     inbox: &mut Inbox,
     stop: CancellationToken,
@@ -76,18 +81,26 @@ async fn deliver(
     let mut minute = clock.now().0 / MINUTE_MS;
     pass(sender, health, &Pick::due(), By::Schedule, inbox).await;
     loop {
-        let order = tokio::select! {
-            go_on = wait_for(sender, &clock, cron, &mut minute, &stop) => if go_on { None } else { break },
-            order = inbox.next() => Some(order),
+        let next = tokio::select! {
+            next = wait_for(sender, &clock, cron, export, &mut minute, &stop) => next,
+            order = inbox.next() => Next::Order(order),
         };
-        match order {
-            None => {
+        match next {
+            Next::Pass => {
                 pass(sender, health, &Pick::due(), By::Schedule, inbox).await;
             }
-            Some(order) => {
+            Next::Order(order) => {
                 let run = pass(sender, health, &order.pick, By::Operator, inbox).await;
                 order.over(run);
             }
+            Next::Export => {
+                if let Some(export) = export {
+                    // What went wrong is in the log, and the next time goes on where this one ended.
+                    let _ = export.run(sender, &stop).await;
+                    sender.finish().await;
+                }
+            }
+            Next::End => break,
         }
     }
     let _ = telling.await;
@@ -116,28 +129,59 @@ async fn pass(sender: &mut Sender, health: &Health, pick: &Pick, by: By, inbox: 
     run
 }
 
-/// Waits for the next minute that is meant, or for another token. `false`: the process is asked to end. Minutes that went
-/// by while something was sent count as well.
+/// The part that exports, if the settings give it a time.
+fn scheduled(
+    settings: &mut Settings,
+    of_delivery: &ichido_delivery::settings::Settings,
+) -> Result<Option<Scheduled>, Failure> {
+    if !settings.has_export() {
+        return Ok(None);
+    }
+    let dify = settings.export(&Flags::default())?;
+    if dify.cron.is_none() {
+        tracing::warn!("[export.dify] has no cron: ichido run does not export");
+        return Ok(None);
+    }
+    export::check_delivery(of_delivery, &dify)?;
+    let export = Export::new(dify, &of_delivery.data_dir)?;
+    Ok(Scheduled::new(export, of_delivery.batch_size))
+}
+
+/// What the daemon does next.
+enum Next {
+    Pass,
+    Export,
+    Order(Order),
+    End,
+}
+
+/// Waits for the next minute that is meant, or for another token. Minutes that went by while something was sent count as
+/// well.
 async fn wait_for(
     sender: &Sender,
     clock: &dyn Clock,
     cron: Option<&Cron>,
+    export: &mut Option<Scheduled>,
     minute: &mut u64,
     stop: &CancellationToken,
-) -> bool {
+) -> Next {
     loop {
+        let now = clock.now();
+        if export.as_mut().is_some_and(|export| export.is_due(now)) {
+            return Next::Export;
+        }
         tokio::select! {
             () = tokio::time::sleep(LOOK) => {}
-            () = stop.cancelled() => return false,
+            () = stop.cancelled() => return Next::End,
         }
         if sender.has_new_token() {
-            return true;
+            return Next::Pass;
         }
         let now = clock.now().0 / MINUTE_MS;
         let mut gone_by = (*minute + 1).max(now.saturating_sub(HOUR_MINUTES))..=now;
         *minute = now;
         if gone_by.any(|minute| cron.is_none_or(|cron| cron.matches(Timestamp(minute * MINUTE_MS)))) {
-            return true;
+            return Next::Pass;
         }
     }
 }

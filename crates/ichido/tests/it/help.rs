@@ -24,6 +24,10 @@ fn help_of_every_command() {
         &["id", "odds", "--help"],
         &["check", "--help"],
         &["demo", "--help"],
+        &["export", "--help"],
+        &["export", "dify", "--help"],
+        &["export", "jsonl", "--help"],
+        &["reconcile", "--help"],
         &["completions", "--help"],
         &["man", "--help"],
     ];

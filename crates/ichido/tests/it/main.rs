@@ -16,6 +16,7 @@ mod console;
 mod delivery;
 mod demo;
 mod events;
+mod export;
 mod gateway;
 mod help;
 mod holder;
@@ -77,6 +78,12 @@ fn without_settings(mut remove: impl FnMut(&str)) {
     ["NOTIFY_EMAIL_TO", "NOTIFY_EMAIL_FROM"].into_iter().for_each(&mut remove);
     for name in ["LISTEN", "DB", "PROFILE", "TOKENS", "TOKENS_FILE", "BODY_MAX_BYTES"] {
         remove(&format!("METER_{name}"));
+    }
+    for name in
+        ["DATABASE_URL", "DATABASE_PASSWORD", "CONSOLE_URL", "ADMIN_KEY", "EMAIL", "PASSWORD", "CA_FILE"]
+    {
+        remove(&format!("DIFY_{name}"));
+        remove(&format!("DIFY_{name}_FILE"));
     }
     for name in [
         "CONFIG",

@@ -71,7 +71,7 @@ pub(crate) struct Receiver {
 
 /// Who the receiver says it is.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Identity {
+pub(crate) enum Identity {
     Good,
     OtherHost,
     Expired,
@@ -212,7 +212,7 @@ fn say(status: u16, text: String) -> Response<Body> {
     Response::builder().status(status).body(Full::new(Bytes::from(text)).boxed()).unwrap()
 }
 
-fn certificates(identity: Identity) -> (Arc<rustls::ServerConfig>, String) {
+pub(crate) fn certificates(identity: Identity) -> (Arc<rustls::ServerConfig>, String) {
     use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
     let authority = || {
         let key = KeyPair::generate().unwrap();

@@ -23,12 +23,12 @@ const DYNOXIDE: &str = "ICHIDO_TEST_DYNAMODB_URL";
 const AMAZON: &str = "ICHIDO_TEST_DYNAMODB_LOCAL_URL";
 
 /// What `cargo xtask test` says.
-fn given(name: &str) -> String {
+pub(crate) fn given(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run `cargo xtask test`"))
 }
 
 /// A text that nobody else has.
-fn unique() -> String {
+pub(crate) fn unique() -> String {
     use ichido_core::{Nonce, SystemEntropy};
     Nonce::draw(&SystemEntropy).to_string()
 }

@@ -1,0 +1,26 @@
+//! Files of others who keep a state beside the spool: written like the spool's, whole or not there.
+
+use std::io;
+use std::path::Path;
+
+use crate::disk;
+
+/// Creates a directory for the owner alone, or makes an existing one so.
+pub fn private_dir(dir: &Path) -> io::Result<()> {
+    disk::private_dir(dir)
+}
+
+/// Replaces a file in one step, synced, for the owner alone: whoever reads sees the old one or the new one.
+pub fn replace(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    disk::replace(dir, name, bytes)
+}
+
+/// Reads a regular file of at most so many bytes; a link is not followed.
+pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    disk::read(path, most)
+}
+
+/// The names in a directory; none if it is gone.
+pub fn names(dir: &Path) -> io::Result<Vec<String>> {
+    disk::names(dir)
+}

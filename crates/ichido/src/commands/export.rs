@@ -1,0 +1,191 @@
+//! `ichido export`: usage from its source to the receiver, each sum once.
+
+use std::collections::HashSet;
+
+use ichido_delivery::counters::Counters;
+use ichido_usage::Record;
+use serde::Serialize;
+
+use crate::args::{ExportArgs, ExportDifyArgs, ExportJsonlArgs, ExportSource, SumsArgs};
+use crate::exit::{Code, Failure};
+use crate::export::{Asked, Collected, Export, Refused, Report, Sent, State, check_delivery, jsonl, plan};
+use crate::settings::Settings;
+use crate::settings::export::Flags;
+use crate::{delivery, output, shutdown};
+
+pub(crate) async fn run(args: &ExportArgs) -> Result<(), Failure> {
+    let settings = Settings::load(&args.common)?;
+    match &args.source {
+        ExportSource::Dify(dify) => run_dify(settings, dify, args.common.json).await,
+        ExportSource::Jsonl(jsonl) => run_jsonl(settings, jsonl, args.common.json).await,
+    }
+}
+
+async fn run_dify(mut settings: Settings, args: &ExportDifyArgs, json: bool) -> Result<(), Failure> {
+    let dify = settings.export(&flags(&args.sums))?;
+    if args.include_open && !dify.profile.upserts() {
+        return Err(Failure::usage(
+            "--include-open does not go with the profile first_wins: the total of a day that is not over would stay for ever",
+        ));
+    }
+    let asked = Asked {
+        from: args.days.from.clone(),
+        to: args.days.to.clone(),
+        yesterday: args.yesterday,
+        month: args.month.clone(),
+    };
+    let mut export = Export::new(dify, &delivery::data_dir()?)?;
+    export.include_open = args.include_open;
+    let days = export.days(&asked)?;
+    if args.sums.dry_run {
+        let mut preview = Preview::default();
+        let profile = export.settings.profile;
+        let report =
+            export.preview(days, |_, collected, sent| preview.add(collected, &sent, profile)).await?;
+        return preview.print(report.left_out, json);
+    }
+    let of_delivery = delivery::settings()?;
+    check_delivery(&of_delivery, &export.settings)?;
+    let stop = shutdown::on_signals()?;
+    let mut sender = delivery::sender(&of_delivery, stop.clone())?;
+    let mut report = Report::default();
+    let ended = export.run_into(&mut report, days, &mut sender, of_delivery.batch_size, &stop).await;
+    let counters = delivery::finish(&mut sender).await;
+    end(&sender, &report, &counters, ended, json)
+}
+
+/// Says what was done, and how it ended.
+fn end(
+    sender: &ichido_delivery::sender::Sender,
+    report: &Report,
+    counters: &Counters,
+    ended: Result<(), Failure>,
+    json: bool,
+) -> Result<(), Failure> {
+    #[derive(Serialize)]
+    struct Whole<'a> {
+        #[serde(flatten)]
+        export: &'a Report,
+        delivery: &'a Counters,
+    }
+    report.tell();
+    match json {
+        true => output::json(&Whole { export: report, delivery: counters })?,
+        false => {
+            report.print()?;
+            delivery::report(counters, false)?;
+        }
+    }
+    delivery::verdict(sender, counters, ended.err())?;
+    match report.withheld() {
+        0 => Ok(()),
+        withheld => Err(Failure::undelivered(
+            Code::Waiting,
+            format!("{withheld} new totals wait in the source until older ones have arrived: export again"),
+        )),
+    }
+}
+
+fn flags(args: &SumsArgs) -> Flags {
+    Flags { mode: args.mode.clone(), period: args.period.clone() }
+}
+
+/// What would be sent.
+#[derive(Default, Serialize)]
+struct Preview {
+    records: Vec<Shown>,
+    refused: Vec<Refused>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left_out: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Shown {
+    what: &'static str,
+    #[serde(flatten)]
+    record: Record,
+}
+
+impl Preview {
+    fn add(&mut self, collected: Collected, sent: &Sent, profile: ichido_usage::Profile) {
+        let all = collected.records.clone();
+        let plan = plan(collected.records, sent, profile, &HashSet::new());
+        let ids = |records: &[Record]| -> HashSet<String> {
+            records.iter().map(|record| record.metadata.source_event_id.clone()).collect()
+        };
+        let (new, replaced) = (ids(&plan.new), ids(&plan.replaced));
+        let changed: HashSet<&String> = plan.changes.iter().map(|change| &change.id).collect();
+        for record in all {
+            let id = &record.metadata.source_event_id;
+            let what = match () {
+                () if new.contains(id) => "new",
+                () if replaced.contains(id) => "replaced",
+                () if changed.contains(id) => "kept",
+                () => "unchanged",
+            };
+            self.records.push(Shown { what, record });
+        }
+        self.refused.extend(collected.refused);
+    }
+
+    fn print(mut self, left_out: Option<String>, json: bool) -> Result<(), Failure> {
+        self.left_out = left_out;
+        if json {
+            return output::json(&self);
+        }
+        let mut table = output::table(&[
+            "day", "provider", "model", "app", "user", "calls", "input", "output", "cost", "", "what",
+        ]);
+        for Shown { what, record } in &self.records {
+            let metadata = &record.metadata;
+            let app = if metadata.source_app_name.is_empty() {
+                &metadata.source_app_id
+            } else {
+                &metadata.source_app_name
+            };
+            table.add_row([
+                record.usage_date.to_string(),
+                record.provider.clone(),
+                record.model.clone(),
+                app.clone(),
+                metadata.source_user_id.clone().unwrap_or_default(),
+                record.request_count.to_string(),
+                record.input_tokens.to_string(),
+                record.output_tokens.to_string(),
+                record.cost_actual.to_string(),
+                record.currency.clone(),
+                (*what).to_owned(),
+            ]);
+        }
+        println!("{table}");
+        println!("{} records; {} rows cannot be counted", self.records.len(), self.refused.len());
+        for refused in &self.refused {
+            println!("refused: {}", refused.reason);
+        }
+        if let Some(left_out) = &self.left_out {
+            println!("{left_out}");
+        }
+        Ok(())
+    }
+}
+
+/// Usage events of a file. A file must hold whole days: what is known of a day is what the file says.
+async fn run_jsonl(mut settings: Settings, args: &ExportJsonlArgs, json: bool) -> Result<(), Failure> {
+    let dify = settings.export(&flags(&args.sums))?;
+    let data_dir = delivery::data_dir()?;
+    if args.sums.dry_run {
+        let mut preview = Preview::default();
+        for (stretch, collected) in jsonl::read(&args.files, &dify)? {
+            preview.add(collected, &State::new(&data_dir).sent(&stretch.name())?, dify.profile);
+        }
+        return preview.print(None, json);
+    }
+    let of_delivery = delivery::settings()?;
+    check_delivery(&of_delivery, &dify)?;
+    let stop = shutdown::on_signals()?;
+    let mut sender = delivery::sender(&of_delivery, stop)?;
+    let mut report = Report::default();
+    let ended = jsonl::run(&mut report, &args.files, &dify, &mut sender, &of_delivery).await;
+    let counters = delivery::finish(&mut sender).await;
+    end(&sender, &report, &counters, ended, json)
+}

@@ -1,0 +1,75 @@
+//! The way to Dify, from the settings.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ichido_postgres::{Address, connector};
+use ichido_usage::dify::{self, Http, Kind, Postgres, Scope, Source, http};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use secrecy::ExposeSecret;
+
+use crate::exit::Failure;
+use crate::settings::export::{Auth, Dify, From};
+
+/// Prepares to read. Nothing is connected yet.
+pub(crate) fn open(settings: &Dify) -> Result<Source, Failure> {
+    let scope = Scope { workspace: settings.workspace.clone(), debugger: settings.include_debugger };
+    match &settings.from {
+        None => Err(Failure::usage(
+            "export.dify: neither database nor console is set (nor DIFY_DATABASE_URL, nor DIFY_CONSOLE_URL)",
+        )),
+        Some(From::Database(url)) => {
+            let wrong = |error: ichido_postgres::Error| {
+                Failure::usage(format!("export.dify.database: {}", error.text))
+            };
+            let address = Address::parse(url.expose_secret(), "public").map_err(wrong)?;
+            let tls = connector(&address).map_err(wrong)?;
+            Ok(Source::Postgres(Box::new(Postgres::new(address.config, tls, scope))))
+        }
+        Some(From::Console { base, auth, rate_per_second }) => {
+            let ca_file = crate::delivery::env("DIFY_CA_FILE").map_err(Failure::usage)?;
+            let ca_file = ca_file.filter(|path| !path.is_empty()).map(PathBuf::from);
+            let tls = trusting("DIFY_CA_FILE", ca_file.as_deref())?;
+            let auth = match auth {
+                Auth::AdminKey(key) => http::Auth::AdminKey(key.clone()),
+                Auth::Login { email, password, base64 } => {
+                    http::Auth::Login { email: email.clone(), password: password.clone(), base64: *base64 }
+                }
+            };
+            let options = http::Options { base: base.clone(), auth, rate_per_second: *rate_per_second, tls };
+            Ok(Source::Http(Box::new(Http::new(options, scope).map_err(failed)?)))
+        }
+    }
+}
+
+/// How a command ends that could not read Dify.
+pub(crate) fn failed(error: dify::Error) -> Failure {
+    match error.kind() {
+        Kind::Settings | Kind::Login | Kind::Shape | Kind::Unavailable => Failure::usage(error.to_string()),
+    }
+}
+
+/// TLS of a client that trusts the authorities in the file of this setting, or else the system's.
+pub(crate) fn trusting(setting: &str, ca_file: Option<&Path>) -> Result<ClientConfig, Failure> {
+    let mut roots = RootCertStore::empty();
+    match ca_file {
+        Some(path) => {
+            let wrong = |why: String| Failure::usage(format!("{setting}: {}: {why}", path.display()));
+            let found = CertificateDer::pem_file_iter(path).map_err(|error| wrong(error.to_string()))?;
+            roots.add_parsable_certificates(found.flatten());
+            if roots.is_empty() {
+                return Err(wrong("there is no certificate in it".to_owned()));
+            }
+        }
+        None => {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| Failure::internal(format!("preparing TLS: {error}")))?;
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}

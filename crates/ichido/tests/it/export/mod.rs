@@ -1,0 +1,146 @@
+//! The export, as a user runs it: a real PostgreSQL with Dify's tables, real processes, a receiver over real TLS.
+
+mod arriving;
+mod bad_input;
+mod changing;
+mod console;
+mod crashes;
+mod dify;
+mod old_mistakes;
+mod receiver;
+mod reconciling;
+mod scheduled;
+mod stand_in;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use self::dify::Dify;
+use self::receiver::{Habit, Receiver, TOKEN};
+
+/// A directory, a Dify, a receiver, and the settings that join them.
+struct Stage {
+    dir: tempfile::TempDir,
+    dify: Dify,
+    receiver: Receiver,
+    profile: &'static str,
+}
+
+impl Stage {
+    fn new(habit: Habit) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let receiver = Receiver::start(dir.path(), habit);
+        let profile = match habit {
+            Habit::FirstWins | Habit::Meter(_) => "first_wins",
+            Habit::Upsert => "upsert_by_event_id",
+            Habit::UpsertByModelDay => "upsert_by_model_day",
+        };
+        let stage = Self { dir, dify: Dify::new(), receiver, profile };
+        stage.settings("");
+        stage
+    }
+
+    fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Settings of the export, beside the profile.
+    fn settings(&self, more: &str) {
+        let text = format!("[export.dify]\nprofile = \"{}\"\n{more}\n", self.profile);
+        std::fs::write(self.path().join("ichido.toml"), text).unwrap();
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = bare(self.path(), args);
+        command
+            .env("DIFY_DATABASE_URL", &self.dify.url)
+            .env(
+                "EXTERNAL_API_ENDPOINT",
+                format!("https://localhost:{}/v1/usage", self.receiver.address.port()),
+            )
+            .env("EXTERNAL_API_TOKEN", TOKEN)
+            .env("EXTERNAL_API_CA_FILE", &self.receiver.ca);
+        command
+    }
+
+    fn run(&self, args: &[&str], settings: &[(&str, &str)]) -> Run {
+        Run::of(self.command(args).envs(settings.iter().copied()).output().unwrap())
+    }
+
+    fn export(&self, args: &[&str]) -> Run {
+        self.run(&[&["export", "dify", "--json"], args].concat(), &[])
+    }
+
+    fn files(&self, place: &str) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(self.path().join("data").join(place)).into_iter().flatten().flatten();
+        let mut paths: Vec<PathBuf> =
+            entries.map(|entry| entry.path()).filter(|path| path.is_file()).collect();
+        paths.sort();
+        paths
+    }
+
+    fn watermark(&self) -> Option<String> {
+        let text = std::fs::read_to_string(self.path().join("data/export/watermark.json")).ok()?;
+        let value: Value = serde_json::from_str(&text).unwrap();
+        value["through"].as_str().map(str::to_owned)
+    }
+}
+
+/// The command in a directory, with short pauses and an envelope for the receiver.
+fn bare(dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ichido"));
+    command.current_dir(dir).args(args);
+    crate::without_settings(|name| {
+        command.env_remove(name);
+    });
+    command
+        .env("EXTERNAL_API_ENVELOPE", "api_meter")
+        .env("EXTERNAL_API_TENANT_ID", "acme")
+        .env("EXTERNAL_API_CONFLICT", "record")
+        .env("RETRY_BACKOFF_MS", "20")
+        .env("LOG_LEVEL", "info");
+    command
+}
+
+/// How a command ended.
+struct Run {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+impl Run {
+    fn of(output: Output) -> Self {
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(!stderr.contains("hunter2"), "{stderr}");
+        Self {
+            code: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr,
+        }
+    }
+
+    #[track_caller]
+    fn ends_with(&self, code: i32) -> &Self {
+        assert_eq!(self.code, code, "{} {}", self.stdout, self.stderr);
+        self
+    }
+
+    #[track_caller]
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|_| panic!("{} {}", self.stdout, self.stderr))
+    }
+
+    /// A number of all periods together.
+    #[track_caller]
+    fn sum(&self, name: &str) -> u64 {
+        self.json()["periods"].as_array().unwrap().iter().map(|period| period[name].as_u64().unwrap()).sum()
+    }
+
+    /// The last line, which says how it ended.
+    fn last(&self) -> &str {
+        self.stderr.lines().last().unwrap_or_default()
+    }
+}

@@ -1,0 +1,78 @@
+//! The source, what was sent, and what the receiver counted.
+
+use serde_json::Value;
+
+use super::Stage;
+use super::receiver::{Act, Habit};
+
+const DAYS: [&str; 4] = ["--from", "2025-11-01", "--to", "2025-11-05"];
+
+fn reconcile(stage: &Stage, code: i32) -> Value {
+    let run = stage.run(&["reconcile", "--json"], &[]);
+    run.ends_with(code);
+    run.json()
+}
+
+/// What was found, by id.
+fn found(value: &Value) -> Vec<(String, String)> {
+    let list = value["differences"].as_array().unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    list.iter().map(|found| (text(&found["id"]), text(&found["what"]))).collect()
+}
+
+#[test]
+fn three_sides_that_agree_differ_nowhere_and_each_difference_is_named_to_the_record() {
+    let mut stage = Stage::new(Habit::FirstWins);
+    stage.dify.generate(5, 2..=4, 60, "UTC");
+    assert!(stage.run(&["reconcile"], &[]).ends_with(2).last().contains("nothing was exported yet"));
+    stage.export(&DAYS).ends_with(0);
+    let all = reconcile(&stage, 0);
+    assert_eq!(all["differences"].as_array().unwrap().len(), 0);
+    let cost: String = all["periods"][1]["counted"]["cost"]["USD"].as_str().unwrap().to_owned();
+    assert_eq!(all["periods"][1]["source"]["cost"]["USD"], cost.as_str());
+    // The receiver lost one, changed one, and has one that nobody sent.
+    let ids: Vec<String> = stage.receiver.counted().records.keys().cloned().collect();
+    stage.receiver.tamper(|records| {
+        records.remove(&ids[0]);
+        for (id, request_count) in [(&ids[1], 4711), (&ids[2], 1)] {
+            let mut record: ichido_usage::Record = serde_json::from_str(records[id].get()).unwrap();
+            record.request_count += request_count;
+            if request_count == 1 {
+                record.metadata.source_event_id += "0";
+            }
+            let text = serde_json::to_string(&record).unwrap();
+            records.insert(
+                record.metadata.source_event_id.clone(),
+                serde_json::value::RawValue::from_string(text).unwrap(),
+            );
+        }
+    });
+    let expected = [
+        (ids[0].clone(), "not_counted"),
+        (ids[1].clone(), "counted_otherwise"),
+        (format!("{}0", ids[2]), "counted_unsent"),
+    ];
+    let expected: Vec<(String, String)> =
+        expected.into_iter().map(|(id, what)| (id, what.to_owned())).collect();
+    let mut differences = found(&reconcile(&stage, 1));
+    differences.sort();
+    let mut expected = expected;
+    expected.sort();
+    assert_eq!(differences, expected);
+    let table = stage.run(&["reconcile"], &[]);
+    assert!(table.ends_with(1).stdout.contains("not counted by the receiver"), "{}", table.stdout);
+}
+
+#[test]
+fn late_changes_and_what_waits_are_differences_too() {
+    let mut stage = Stage::new(Habit::FirstWins);
+    let (app, user) = (stage.dify.app("chat", "a"), stage.dify.end_user("u"));
+    let model = Some(("openai", "gpt-4o"));
+    let first = stage.dify.plain(&app, "2025-11-02 12:00:00", model, (10, 1), Some("1"), &user);
+    stage.dify.plain(&app, "2025-11-03 12:00:00", model, (10, 1), Some("1"), &user);
+    stage.receiver.does(|turn| if turn == 1 { Act::Count } else { Act::Say(503) });
+    stage.run(&[&["export", "dify"], &DAYS[..]].concat(), &[("MAX_RETRIES", "0")]).ends_with(3);
+    stage.dify.sql(&format!("UPDATE messages SET total_price = 2 WHERE id = '{first}'"));
+    let words: Vec<String> = found(&reconcile(&stage, 1)).into_iter().map(|(_, what)| what).collect();
+    assert_eq!(words, ["changed", "waiting"]);
+}

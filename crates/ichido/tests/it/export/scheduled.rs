@@ -1,0 +1,22 @@
+//! `ichido run` exports by the clock.
+
+use super::Stage;
+use super::receiver::Habit;
+use crate::support::{Process, eventually};
+
+#[test]
+fn the_daemon_exports_at_its_minutes_with_the_sender_that_it_has() {
+    let mut stage = Stage::new(Habit::FirstWins);
+    stage.settings("cron = \"* * * * *\"\nsettle_minutes = 0");
+    let (app, user) = (stage.dify.app("chat", "a"), stage.dify.end_user("u"));
+    stage.dify.sql(&format!(
+        "INSERT INTO messages VALUES (gen_random_uuid(), '{app}', 'openai', 'gpt-4o', 10, 1, 1, 'USD', NULL, '{user}', NULL, \
+         (now() AT TIME ZONE 'utc')::date - interval '12 hours', now() AT TIME ZONE 'utc')"
+    ));
+    let mut daemon = Process::start(&mut stage.command(&["run", "--admin", "off"]));
+    eventually("the export", || (stage.receiver.counted().records.len() == 1).then_some(()));
+    eventually("the watermark", || stage.watermark());
+    daemon.signal("TERM");
+    assert_eq!(daemon.ended(), 0, "{}", daemon.said());
+    assert_eq!(stage.receiver.cost().normalize().to_string(), "1");
+}

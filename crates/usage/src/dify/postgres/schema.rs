@@ -1,0 +1,56 @@
+//! The tables and columns that are read. What is missing is named before anything is read.
+
+use std::collections::HashSet;
+
+use tokio_postgres::Client;
+
+use super::{Stopped, sql, stopped};
+use crate::dify::{Error, Kind};
+
+const TABLES: [(&str, &[&str]); 6] = [
+    ("apps", &["id", "tenant_id", "name", "mode"]),
+    (
+        "messages",
+        &[
+            "id",
+            "app_id",
+            "model_provider",
+            "model_id",
+            "message_tokens",
+            "answer_tokens",
+            "total_price",
+            "currency",
+            "invoke_from",
+            "from_end_user_id",
+            "from_account_id",
+            "created_at",
+            "updated_at",
+        ],
+    ),
+    ("workflow_runs", &["id", "app_id", "triggered_from", "created_by_role", "created_by", "created_at"]),
+    (
+        "workflow_node_executions",
+        &["id", "workflow_run_id", "node_type", "process_data", "outputs", "execution_metadata"],
+    ),
+    ("end_users", &["id", "session_id"]),
+    ("accounts", &["id", "email"]),
+];
+
+/// Names the first table or column that is not there.
+pub(super) async fn check(client: &Client) -> Result<(), Stopped> {
+    let names: Vec<&str> = TABLES.iter().map(|(table, _)| *table).collect();
+    let rows = client.query(sql::COLUMNS, &[&names]).await.map_err(|error| stopped(&error))?;
+    let there: HashSet<(String, String)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    let missing = |what: String| Stopped::Failed(Error::new(Kind::Shape, format!("Dify's database: {what}")));
+    for (table, columns) in TABLES {
+        if !there.iter().any(|(name, _)| name == table) {
+            return Err(missing(format!("there is no table {table}")));
+        }
+        for column in columns {
+            if !there.contains(&(table.to_owned(), (*column).to_owned())) {
+                return Err(missing(format!("the table {table} has no column {column}")));
+            }
+        }
+    }
+    Ok(())
+}
