@@ -14,7 +14,7 @@ pub(crate) async fn run(args: &FailedArgs) -> Result<(), Failure> {
         FailedVerb::List(list) => delivery::list(&layout, Place::Failed, list, args.json),
         FailedVerb::Show(batch) => delivery::show(&layout, Place::Failed, &batch.key),
         FailedVerb::Resend { keys, .. } => {
-            resend(&Pick { place: Place::Failed, keys: keys.clone(), force: true }, args.json).await
+            resend(&Pick::of(Place::Failed, keys.clone(), true), args.json).await
         }
     }
 }

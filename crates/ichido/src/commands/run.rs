@@ -6,6 +6,7 @@ use std::time::Duration;
 use ichido_core::{Clock, SystemClock};
 use ichido_delivery::cron::Cron;
 use ichido_delivery::sender::{Error, Pick, Sender};
+use ichido_delivery::store::Place;
 use tokio_util::sync::CancellationToken;
 
 use super::gateway::{ADMIN, bind_admin, open};
@@ -87,8 +88,14 @@ async fn pass(sender: &mut Sender, health: &Health) {
     sender.finish().await;
     let held = sender.held().map(|_| "the lane is held: someone must act".to_owned());
     *health.lock().unwrap_or_else(PoisonError::into_inner) = wrong.or(held);
-    #[allow(clippy::cast_precision_loss, reason = "a gauge")]
-    metrics::gauge!("ichido_delivery_spool_files").set(sender.counters().spool_size as f64);
+    for (gauge, place) in
+        [("ichido_delivery_spool_files", Place::Spool), ("ichido_delivery_failed_files", Place::Failed)]
+    {
+        if let Ok(files) = sender.layout().count(place) {
+            #[allow(clippy::cast_precision_loss, reason = "a gauge")]
+            metrics::gauge!(gauge).set(files as f64);
+        }
+    }
 }
 
 /// Waits for the next minute that is meant, or for another token. `false`: the process is asked to end.
