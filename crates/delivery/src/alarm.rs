@@ -60,7 +60,16 @@ impl Alarm {
     /// The receiver took something: what was told of is over.
     pub fn lane_works(&self) {
         self.say(self.notices.end(&format!("lane {}", self.lane)).map(drop));
+    }
+
+    /// Everything that was to be written found room again.
+    pub fn has_room(&self) {
         self.say(self.notices.end(FULL).map(drop));
+    }
+
+    /// Pieces of input are no records. On an error nobody would hear of them.
+    pub fn broken(&self, count: u64, reason: &str) -> io::Result<()> {
+        self.notices.announce(Event::Broken { count, reason: reason.to_owned() })
     }
 
     /// There is no room for new work.

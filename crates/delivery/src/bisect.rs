@@ -1,8 +1,12 @@
 //! Finding the records that a receiver refuses, in as few requests as can be.
 //!
 //! A refused batch is halved by index until each bad record stands alone: with one bad record among n that takes
-//! 2·log₂(n) requests. If both halves are refused alike, two single records are tried next; if these are refused alike
-//! as well, nothing in the data is to blame, and the lane is held instead of moving every record to failed.
+//! 2·log₂(n) requests. If both halves are refused alike, the first record of each is looked for next; if these are
+//! refused alike as well, nothing in the data is to blame, and the lane is held instead of moving every record to failed.
+//!
+//! A part is divided only after it was refused itself, and always in the middle. So the parts that arrive are the same
+//! whichever of them is sent again after a crash or an outage, and a receiver that knows them by their keys counts
+//! their records once.
 //!
 //! Pure: the caller sends what [`Bisect::next_part`] names, reports how it went, and does what it is told.
 
@@ -16,15 +20,18 @@ const ENOUGH_TO_DOUBT: usize = 4;
 #[derive(Clone, Debug)]
 pub struct Bisect {
     queue: VecDeque<Range<usize>>,
-    phase: Phase,
+    /// As long as everything was refused alike.
+    doubt: Option<Doubt>,
 }
 
+/// Perhaps nothing in the data is to blame.
 #[derive(Clone, Debug)]
-enum Phase {
-    /// The two halves, or then the two single records, are looked at together.
-    Pair { singles: bool, refused: Vec<(Range<usize>, String)>, open: u8 },
-    /// Each part stands for itself.
-    Free,
+struct Doubt {
+    words: Option<String>,
+    /// Halves of which nothing is known yet.
+    halves: u8,
+    /// What was refused, and is neither divided nor given up yet.
+    refused: Vec<Range<usize>>,
 }
 
 /// What the caller does.
@@ -43,11 +50,11 @@ impl Bisect {
     /// [`middle`].
     pub fn new(records: usize) -> Self {
         let halves = middle(&(0..records));
-        let phase = match records >= ENOUGH_TO_DOUBT {
-            true => Phase::Pair { singles: false, refused: Vec::new(), open: 2 },
-            false => Phase::Free,
-        };
-        Self { queue: VecDeque::from([0..halves, halves..records]), phase }
+        let doubt = Doubt { words: None, halves: 2, refused: Vec::new() };
+        Self {
+            queue: VecDeque::from([0..halves, halves..records]),
+            doubt: (records >= ENOUGH_TO_DOUBT).then_some(doubt),
+        }
     }
 
     /// The part to send next.
@@ -62,46 +69,40 @@ impl Bisect {
 
     /// A part was not refused: it arrived, or waits for another time.
     pub fn passed(&mut self) -> Vec<Act> {
-        let Phase::Pair { open, refused, .. } = &mut self.phase else { return Vec::new() };
-        *open = open.saturating_sub(1);
-        let refused = std::mem::take(refused);
-        self.phase = Phase::Free;
-        refused.into_iter().flat_map(|(part, _)| self.cut(part)).collect()
+        self.trust()
     }
 
     /// A part was refused with these words.
     pub fn refused(&mut self, part: Range<usize>, words: &str) -> Vec<Act> {
-        let Phase::Pair { singles, refused, open } = &mut self.phase else { return self.cut(part) };
-        refused.push((part, likeness(words)));
-        *open = open.saturating_sub(1);
-        if *open > 0 {
-            return Vec::new();
-        }
-        let (singles, refused) = (*singles, std::mem::take(refused));
-        let is_alike = refused.iter().all(|(_, words)| *words == refused[0].1);
-        match (is_alike, singles) {
-            (true, true) => vec![Act::Hold],
-            (true, false) => self.try_singles(refused),
-            (false, _) => {
-                self.phase = Phase::Free;
-                refused.into_iter().flat_map(|(part, _)| self.cut(part)).collect()
-            }
+        let Some(doubt) = &mut self.doubt else { return self.cut(part) };
+        let words = likeness(words);
+        let is_alike = *doubt.words.get_or_insert_with(|| words.clone()) == words;
+        doubt.refused.push(part);
+        doubt.halves = doubt.halves.saturating_sub(1);
+        match (is_alike, doubt.halves) {
+            (false, _) => self.trust(),
+            (true, 0) => self.descend(),
+            (true, _) => Vec::new(),
         }
     }
 
-    fn try_singles(&mut self, halves: Vec<(Range<usize>, String)>) -> Vec<Act> {
-        self.phase = Phase::Pair { singles: true, refused: Vec::new(), open: 2 };
-        let mut acts = Vec::new();
-        for (half, _) in &halves {
-            let single = half.start..half.start + 1;
-            self.queue.push_back(single);
-            if half.len() > 1 {
-                acts.push(Act::Divide(half.clone(), half.start + 1));
-            }
-        }
-        let rest = halves.into_iter().map(|(half, _)| half.start + 1..half.end);
-        self.queue.extend(rest.filter(|rest| !rest.is_empty()));
-        acts
+    /// There are differences: each part stands for itself from now on.
+    fn trust(&mut self) -> Vec<Act> {
+        let refused = self.doubt.take().map(|doubt| doubt.refused).unwrap_or_default();
+        refused.into_iter().flat_map(|part| self.cut(part)).collect()
+    }
+
+    /// Goes on with the first half of a part that was refused, down to a single record of each half of the whole.
+    fn descend(&mut self) -> Vec<Act> {
+        let Some(doubt) = &mut self.doubt else { return Vec::new() };
+        let Some(place) = doubt.refused.iter().rposition(|part| part.len() > 1) else {
+            return vec![Act::Hold];
+        };
+        let part = doubt.refused.remove(place);
+        let at = middle(&part);
+        self.queue.push_front(part.start..at);
+        self.queue.push_back(at..part.end);
+        vec![Act::Divide(part, at)]
     }
 
     fn cut(&mut self, part: Range<usize>) -> Vec<Act> {

@@ -23,7 +23,7 @@ pub struct Counters {
     pub retry_success: u64,
     /// Batches that were put into the spool.
     pub spool_saved: u64,
-    /// Passes over batches of the spool.
+    /// Passes over batches of the spool that came to an end.
     pub spool_resend_attempts: u64,
     /// Of these: arrived.
     pub spool_resend_success: u64,

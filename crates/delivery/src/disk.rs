@@ -7,6 +7,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
@@ -14,93 +15,158 @@ use rustix::io::Errno;
 /// How names of unfinished files begin. Such files are never read.
 pub(crate) const HALF: &str = ".half-";
 
-/// Creates a directory for the owner alone, or makes an existing one so.
-pub(crate) fn private_dir(dir: &Path) -> io::Result<()> {
-    if !dir.is_dir() {
-        if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+/// What is about to be done to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// A new file is opened under its unfinished name.
+    Create,
+    /// Its bytes are written. Refused, some of them are written all the same.
+    Write,
+    /// Its bytes are made durable.
+    Sync,
+    /// A file gets another name.
+    Rename,
+    /// Names in a directory are made durable.
+    SyncDir,
+    /// A file is removed.
+    Remove,
+    /// A file is read.
+    Read,
+}
+
+/// Stands between a process and its disk, for those who want to see what it does when the disk refuses, or when it dies.
+pub trait Faults: std::fmt::Debug + Send + Sync {
+    /// Called before each operation. An error is what the disk says instead of doing it.
+    fn before(&self, op: Op, path: &Path) -> io::Result<()>;
+}
+
+/// The files of a process.
+#[derive(Clone, Debug, Default)]
+pub struct Disk {
+    faults: Option<Arc<dyn Faults>>,
+}
+
+impl Disk {
+    /// The real disk, behind someone who may refuse.
+    pub fn behind(faults: Arc<dyn Faults>) -> Self {
+        Self { faults: Some(faults) }
+    }
+
+    fn before(&self, op: Op, path: &Path) -> io::Result<()> {
+        self.faults.as_ref().map_or(Ok(()), |faults| faults.before(op, path))
+    }
+
+    /// Makes names in a directory durable.
+    pub(crate) fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.before(Op::SyncDir, dir)?;
+        File::open(dir)?.sync_all()
+    }
+
+    /// Writes a new file, synced, under a name that must be free.
+    pub(crate) fn create(&self, dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let half = self.write_half(dir, name, bytes)?;
+        let path = dir.join(name);
+        if let Err(error) = self.rename_new(&half, &path) {
+            let _ = fs::remove_file(&half);
+            return Err(error);
         }
+        // A name that may not last is not there: whoever asked is told that nothing was written.
+        self.sync_dir(dir).inspect_err(|_| drop(fs::remove_file(&path)))
+    }
+
+    /// Replaces a file in one step: whoever reads sees the old one or the new one.
+    pub(crate) fn replace(&self, dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let half = self.write_half(dir, name, bytes)?;
+        if let Err(error) = self.rename(&half, &dir.join(name)) {
+            let _ = fs::remove_file(&half);
+            return Err(error);
+        }
+        self.sync_dir(dir)
+    }
+
+    /// Writes a file for the owner alone under an unfinished name, synced.
+    pub(crate) fn write_half(&self, dir: &Path, name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
+        let half = dir.join(format!("{HALF}{name}"));
+        let written = self.before(Op::Create, &half).and_then(|()| {
+            let mut file =
+                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&half)?;
+            // The umask may have taken even the owner's rights.
+            file.set_permissions(Permissions::from_mode(0o600))?;
+            if let Err(error) = self.before(Op::Write, &half) {
+                let _ = file.write_all(&bytes[..bytes.len() / 2]);
+                return Err(error);
+            }
+            file.write_all(bytes)?;
+            self.before(Op::Sync, &half)?;
+            file.sync_all()
+        });
+        if let Err(error) = written {
+            let _ = fs::remove_file(&half);
+            return Err(error);
+        }
+        Ok(half)
+    }
+
+    /// Renames over whatever has the new name.
+    pub(crate) fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.before(Op::Rename, to)?;
+        fs::rename(from, to)
+    }
+
+    /// Renames, unless the new name is taken ([`is_taken`]).
+    pub(crate) fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.before(Op::Rename, to)?;
+        match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+            // Some file systems cannot. A directory has no second name, but it is not renamed over one that has files.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) if from.is_dir() => fs::rename(from, to),
+            // For a file a second name and the end of the first come to the same.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
+                fs::hard_link(from, to)?;
+                fs::remove_file(from)
+            }
+            other => other.map_err(io::Error::from),
+        }
+    }
+
+    /// Removes a file.
+    pub(crate) fn remove(&self, path: &Path) -> io::Result<()> {
+        self.before(Op::Remove, path)?;
+        fs::remove_file(path)
+    }
+
+    /// Reads a regular file of at most so many bytes; a link is not followed.
+    pub(crate) fn read(&self, path: &Path, most: u64) -> io::Result<Vec<u8>> {
+        self.before(Op::Read, path)?;
+        let nofollow = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).unwrap_or_default();
+        let file = OpenOptions::new().read(true).custom_flags(nofollow).open(path)?;
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
+        if metadata.len() > most {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("larger than {most} bytes")));
+        }
+        let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or_default());
+        file.take(most).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+/// Creates a directory for the owner alone, or makes an existing one so. What is missing above it is made so as well.
+pub(crate) fn private_dir(dir: &Path) -> io::Result<()> {
+    let parents = dir.ancestors().skip(1).take_while(|parent| !parent.as_os_str().is_empty());
+    let missing: Vec<&Path> = parents.take_while(|parent| !parent.exists()).collect();
+    for dir in missing.into_iter().rev().chain([dir]) {
         match DirBuilder::new().mode(0o700).create(dir) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => {}
             other => other?,
         }
-    }
-    if fs::metadata(dir)?.permissions().mode() & 0o777 != 0o700 {
-        fs::set_permissions(dir, Permissions::from_mode(0o700))?;
+        // The umask may have taken even the owner's rights.
+        if fs::metadata(dir)?.permissions().mode() & 0o777 != 0o700 {
+            fs::set_permissions(dir, Permissions::from_mode(0o700))?;
+        }
     }
     Ok(())
-}
-
-/// Makes names in a directory durable.
-pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
-}
-
-/// Writes a new file, synced, under a name that must be free.
-pub(crate) fn create(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-    let half = write_half(dir, name, bytes)?;
-    let named = rename_new(&half, &dir.join(name));
-    if named.is_err() {
-        let _ = fs::remove_file(&half);
-    }
-    named?;
-    sync_dir(dir)
-}
-
-/// Replaces a file in one step: whoever reads sees the old one or the new one.
-pub(crate) fn replace(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-    let half = write_half(dir, name, bytes)?;
-    fs::rename(half, dir.join(name))?;
-    sync_dir(dir)
-}
-
-/// Writes a file for the owner alone under an unfinished name, synced.
-pub(crate) fn write_half(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
-    let half = dir.join(format!("{HALF}{name}"));
-    let written =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&half).and_then(
-            |mut file| {
-                // The umask may have taken even the owner's rights.
-                file.set_permissions(Permissions::from_mode(0o600))?;
-                file.write_all(bytes)?;
-                file.sync_all()
-            },
-        );
-    if let Err(error) = written {
-        let _ = fs::remove_file(&half);
-        return Err(error);
-    }
-    Ok(half)
-}
-
-/// Renames, unless the new name is taken ([`is_taken`]).
-pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
-    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // Some file systems cannot. A directory has no second name, but it is not renamed over one that has files.
-        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) if from.is_dir() => fs::rename(from, to),
-        // For a file a second name and the end of the first come to the same.
-        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
-            fs::hard_link(from, to)?;
-            fs::remove_file(from)
-        }
-        other => other.map_err(io::Error::from),
-    }
-}
-
-/// Reads a regular file of at most so many bytes; a link is not followed.
-pub(crate) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    let nofollow = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).unwrap_or_default();
-    let file = OpenOptions::new().read(true).custom_flags(nofollow).open(path)?;
-    let metadata = file.metadata()?;
-    if !metadata.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-    }
-    if metadata.len() > most {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("larger than {most} bytes")));
-    }
-    let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or_default());
-    file.take(most).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 /// The names in a directory; none if it is gone.

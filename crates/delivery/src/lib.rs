@@ -10,7 +10,7 @@ pub mod batch;
 pub mod bisect;
 pub mod counters;
 pub mod cron;
-mod disk;
+pub mod disk;
 pub mod endpoint;
 pub mod files;
 pub mod input;
@@ -27,6 +27,7 @@ pub mod step;
 pub mod store;
 pub mod token;
 pub mod transport;
+pub mod trust;
 pub mod verdict;
 pub mod window;
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use ichido_core::Timestamp;
 
-use crate::disk::{HALF, is_taken, names, private_dir, rename_new, sync_dir};
+use crate::disk::{Disk, HALF, is_taken, names, private_dir};
 
 const LOCK: &str = "lock";
 const NAMES_TRIED: u32 = 1_000;
@@ -25,11 +25,11 @@ pub(crate) struct Own {
 
 impl Own {
     /// Makes one below `inflight`.
-    pub(crate) fn begin(inflight: &Path, now: Timestamp) -> io::Result<Self> {
+    pub(crate) fn begin(disk: &Disk, inflight: &Path, now: Timestamp) -> io::Result<Self> {
         let pid = std::process::id();
         for number in 0..NAMES_TRIED {
             let name = format!("{pid}-{}", now.0 + u64::from(number));
-            match Self::named(inflight, &name) {
+            match Self::named(disk, inflight, &name) {
                 Ok(own) => return Ok(own),
                 // The name is taken, or another process took what is not locked yet for something left behind.
                 Err(error) if is_taken(&error) || error.kind() == io::ErrorKind::NotFound => {}
@@ -39,17 +39,17 @@ impl Own {
         Err(io::Error::other(format!("no free name in {}", inflight.display())))
     }
 
-    fn named(inflight: &Path, name: &str) -> io::Result<Self> {
+    fn named(disk: &Disk, inflight: &Path, name: &str) -> io::Result<Self> {
         let (half, path) = (inflight.join(format!("{HALF}{name}")), inflight.join(name));
         private_dir(&half)?;
         let lock = half.join(LOCK);
         let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(lock)?;
         lock.set_permissions(Permissions::from_mode(0o600))?;
         lock.try_lock().map_err(|_| io::Error::from(io::ErrorKind::AlreadyExists))?;
-        rename_new(&half, &path)?;
+        disk.rename_new(&half, &path)?;
         // Whoever took the unfinished directory for one of the dead has removed the lock.
         path.join(LOCK).metadata()?;
-        sync_dir(inflight)?;
+        disk.sync_dir(inflight)?;
         Ok(Self { path, _lock: lock })
     }
 

@@ -5,6 +5,7 @@
 
 mod attempt;
 mod endings;
+mod rate;
 mod resend;
 mod split;
 
@@ -13,7 +14,6 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use ichido_core::{Clock, Entropy};
 use tokio_util::sync::CancellationToken;
 
@@ -25,11 +25,13 @@ use crate::request::{Envelope, Request};
 use crate::settings::Settings;
 use crate::step::{Origin, Policy};
 use crate::store::{self, Held, Layout, Place, Store, Stored};
-use crate::transport::Transport;
+use crate::transport::Wire;
 use crate::verdict::Conflict;
 use crate::window::Window;
 
-pub use resend::Pick;
+pub use resend::{Passed, Pick};
+
+use rate::Rate;
 
 /// Batches that may wait for their next try at once.
 const MOST_WAITING: usize = 16;
@@ -42,6 +44,9 @@ pub enum Error {
     /// The disk refused.
     #[error(transparent)]
     Store(#[from] store::Error),
+    /// The disk is full, and the receiver did not take the batch either.
+    #[error("{0}; the receiver did not take the batch either: send it again")]
+    Lost(store::Error),
     /// The process was asked to end.
     #[error("stopped: what was accepted is in the spool")]
     Stopped,
@@ -53,7 +58,7 @@ pub struct Parts {
     /// Where batches lie.
     pub store: Store,
     /// The way to the receiver.
-    pub transport: Transport,
+    pub transport: Box<dyn Wire>,
     /// Where people are told.
     pub alarm: Arc<Alarm>,
     /// Time.
@@ -70,11 +75,28 @@ pub struct Sender {
     parts: Parts,
     rules: Rules,
     lane: Lane,
-    limiter: Option<DefaultDirectRateLimiter>,
+    rate: Option<Rate>,
     waiting: BinaryHeap<Reverse<Waiting>>,
     counters: Counters,
     token_changes: u64,
     turn: u64,
+    room: Room,
+    broken: Broken,
+}
+
+/// Whether what was to be written found room on the disk since the last time that nothing was in hand.
+#[derive(Debug, Default)]
+struct Room {
+    was_found: bool,
+    was_missed: bool,
+}
+
+/// Pieces of input that are no records and that nobody was told of yet.
+#[derive(Debug, Default)]
+struct Broken {
+    is_told: bool,
+    untold: u64,
+    last: String,
 }
 
 #[derive(Debug)]
@@ -109,8 +131,7 @@ struct Waiting {
 impl Sender {
     /// A sender with nothing in its hands.
     pub fn new(settings: &Settings, parts: Parts) -> Self {
-        let one = std::num::NonZeroU32::MIN;
-        let limiter = settings.rate.map(|rate| RateLimiter::direct(Quota::per_second(rate).allow_burst(one)));
+        let rate = settings.rate.map(|rate| Rate::new(rate, parts.clock.clone()));
         let token_changes = parts.transport.token().changes();
         Self {
             rules: Rules {
@@ -123,11 +144,13 @@ impl Sender {
             },
             parts,
             lane: Lane::default(),
-            limiter,
+            rate,
             waiting: BinaryHeap::new(),
             counters: Counters::default(),
             token_changes,
             turn: 0,
+            room: Room::default(),
+            broken: Broken::default(),
         }
     }
 
@@ -164,23 +187,47 @@ impl Sender {
             return Err(Error::Stopped);
         }
         let stored = Stored::fresh(batch, self.parts.clock.now());
-        let held = match self.parts.store.accept(&stored) {
-            Ok(held) => Some(held),
+        match self.accept(&stored) {
+            Ok(held) => {
+                let job = self.job(Some(held), stored, Origin::Fresh);
+                self.attempt(job).await;
+                Ok(())
+            }
             Err(error) if error.is_full() => {
                 tracing::error!(%error, "the disk is full: sending without a copy on disk");
+                let job = self.job(None, stored, Origin::Fresh);
+                self.send_unwritten(job, error).await
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Writes a batch down, and tells of it if there is no room.
+    fn accept(&mut self, stored: &Stored) -> Result<Held, store::Error> {
+        let accepted = self.parts.store.accept(stored);
+        match &accepted {
+            Ok(_) => self.room.was_found = true,
+            Err(error) if error.is_full() || matches!(error, store::Error::Quota { .. }) => {
+                self.room.was_missed = true;
                 self.parts.alarm.spool_full(&error.to_string());
-                None
             }
-            Err(error) => {
-                if matches!(error, store::Error::Quota { .. }) {
-                    self.parts.alarm.spool_full(&error.to_string());
-                }
-                return Err(error.into());
-            }
-        };
-        let job = self.job(held, stored, Origin::Fresh);
+            Err(_) => {}
+        }
+        accepted
+    }
+
+    /// Sends a batch of which there is no copy on disk. Its caller has the only other one, and waits for the end.
+    async fn send_unwritten(&mut self, job: Job, error: store::Error) -> Result<(), Error> {
+        let lost = self.counters.lost;
         self.attempt(job).await;
-        Ok(())
+        while self.waiting.iter().any(|Reverse(waiting)| waiting.job.held.is_none()) {
+            if self.parts.stop.is_cancelled() {
+                self.let_go();
+            }
+            self.run_due().await;
+            self.rest().await;
+        }
+        if self.counters.lost > lost { Err(Error::Lost(error)) } else { Ok(()) }
     }
 
     /// Keeps something that is no record in failed, with the place where it stood.
@@ -195,6 +242,11 @@ impl Sender {
             self.rest().await;
         }
         self.let_go();
+        self.tell_broken();
+        if self.room.was_found && !self.room.was_missed {
+            self.parts.alarm.has_room();
+        }
+        self.room = Room::default();
     }
 
     /// Before another batch is taken: what is due goes first, and not too many may wait.

@@ -25,6 +25,8 @@ pub struct Settings {
     pub data_dir: PathBuf,
     /// How requests are made.
     pub transport: transport::Options,
+    /// Authorities that outgoing connections trust beside the system's.
+    pub ca_file: Option<PathBuf>,
     /// Where the token comes from.
     pub token: Source,
     /// When to try again.
@@ -86,8 +88,8 @@ impl Settings {
                 user_agent: text(get, "EXTERNAL_API_USER_AGENT")?.unwrap_or_else(|| {
                     format!("dify-usage-exporter/1.0.0 ichido/{}", env!("CARGO_PKG_VERSION"))
                 }),
-                ca_file: text(get, "EXTERNAL_API_CA_FILE")?.map(PathBuf::from),
             },
+            ca_file: text(get, "EXTERNAL_API_CA_FILE")?.map(PathBuf::from),
             token: token(get)?,
             policy: Policy {
                 max_retries: small(get, "MAX_RETRIES", 3, 0, 20)?,
@@ -178,6 +180,8 @@ fn small(get: Get<'_>, name: &str, default: u32, least: u32, most: u32) -> Resul
 mod tests {
     use std::collections::HashMap;
 
+    use proptest::prelude::*;
+
     use super::*;
 
     fn read(changes: &[(&str, &str)]) -> Result<Settings, String> {
@@ -235,6 +239,35 @@ mod tests {
                 error.contains(name) && !error.contains("hunter2") && !error.contains('\n'),
                 "{name}: {error}"
             );
+        }
+    }
+
+    const NAMES: [&str; 12] = [
+        "EXTERNAL_API_ENDPOINT",
+        "EXTERNAL_API_TOKEN_FILE",
+        "EXTERNAL_API_TIMEOUT_MS",
+        "EXTERNAL_API_CONFLICT",
+        "EXTERNAL_API_ENVELOPE",
+        "MAX_RETRIES",
+        "RETRY_JITTER",
+        "BATCH_SIZE",
+        "SPOOL_MAX_BYTES",
+        "SPOOL_RETENTION_DAYS",
+        "RESEND_CRON",
+        "RESEND_WINDOW",
+    ];
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        #[test]
+        fn no_value_makes_it_panic_or_is_repeated(
+            values in prop::collection::vec((prop::sample::select(&NAMES[..]), "hunter2[ -~あ]{0,30}|[0-9:/* -]{0,30}"), 0..4),
+        ) {
+            let values: Vec<(&str, &str)> = values.iter().map(|(name, value)| (*name, value.as_str())).collect();
+            if let Err(line) = read(&values) {
+                prop_assert!(!line.contains("hunter2") && !line.contains('\n'), "{}", line);
+            }
         }
     }
 }

@@ -56,6 +56,16 @@ pub enum Origin {
     },
 }
 
+impl Origin {
+    /// A word for logs and metrics.
+    pub fn word(self) -> &'static str {
+        match self {
+            Origin::Fresh => "fresh",
+            Origin::Spool { .. } => "spool",
+        }
+    }
+}
+
 /// Where a batch stands in its pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {

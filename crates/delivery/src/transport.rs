@@ -5,20 +5,16 @@
 
 use std::error::Error as StdError;
 use std::io;
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
 use reqwest::{Client, redirect, retry};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
 use secrecy::ExposeSecret;
 
 use crate::endpoint::Endpoint;
 use crate::request::Request;
 use crate::token::Token;
+use crate::trust::Trust;
 use crate::verdict::{Answer, Exchange, Trouble, TroubleKind};
 
 /// What is read of an answer.
@@ -37,8 +33,20 @@ pub struct Options {
     pub timeout: Duration,
     /// `User-Agent`
     pub user_agent: String,
-    /// Certificates that are trusted instead of the system's.
-    pub ca_file: Option<PathBuf>,
+}
+
+/// The way to a receiver.
+#[async_trait::async_trait]
+pub trait Wire: std::fmt::Debug + Send + Sync {
+    /// Makes one request.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped request may have arrived.
+    async fn post(&self, request: &Request) -> Exchange;
+
+    /// The token, for masks and for changes of it.
+    fn token(&self) -> &Token;
 }
 
 /// A client for one destination.
@@ -51,11 +59,13 @@ pub struct Transport {
 
 impl Transport {
     /// Prepares a client. Nothing is sent. The error is one line that names the setting.
-    pub fn new(options: Options, token: Token) -> Result<Self, String> {
+    pub fn new(options: Options, trust: &Trust, token: Token) -> Result<Self, String> {
         let agent = HeaderValue::from_str(&options.user_agent)
             .map_err(|_| "EXTERNAL_API_USER_AGENT holds characters that a header cannot".to_owned())?;
+        let mut tls = trust.client().map_err(|error| format!("preparing TLS: {error}"))?;
+        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let client = Client::builder()
-            .tls_backend_preconfigured(tls(options.ca_file.as_ref())?)
+            .tls_backend_preconfigured(tls)
             .https_only(!options.endpoint.is_plain())
             .redirect(redirect::Policy::none())
             .retry(retry::never())
@@ -67,32 +77,6 @@ impl Transport {
             .build()
             .map_err(|error| format!("preparing the HTTP client: {}", chain(&error.without_url())))?;
         Ok(Self { client, token, options })
-    }
-
-    /// The token, for masks and for changes of it.
-    pub fn token(&self) -> &Token {
-        &self.token
-    }
-
-    /// The destination.
-    pub fn endpoint(&self) -> &Endpoint {
-        &self.options.endpoint
-    }
-
-    /// Makes one request.
-    ///
-    /// # Cancel safety
-    ///
-    /// A dropped request may have arrived.
-    pub async fn post(&self, request: &Request) -> Exchange {
-        match tokio::time::timeout(self.options.timeout, self.exchange(request)).await {
-            Ok(Ok(answer)) => Exchange::Answered(answer),
-            Ok(Err(error)) => Exchange::Failed(trouble(error)),
-            Err(_) => Exchange::Failed(Trouble {
-                kind: TroubleKind::Timeout,
-                message: format!("timeout: no answer within {} ms", self.options.timeout.as_millis()),
-            }),
-        }
     }
 
     async fn exchange(&self, request: &Request) -> Result<Answer, reqwest::Error> {
@@ -127,33 +111,22 @@ impl Transport {
     }
 }
 
-fn tls(ca_file: Option<&PathBuf>) -> Result<ClientConfig, String> {
-    let mut roots = RootCertStore::empty();
-    match ca_file {
-        Some(path) => {
-            let fail = |why: String| format!("EXTERNAL_API_CA_FILE: {}: {why}", path.display());
-            let certificates =
-                CertificateDer::pem_file_iter(path).map_err(|error| fail(error.to_string()))?;
-            for certificate in certificates {
-                let certificate = certificate.map_err(|error| fail(error.to_string()))?;
-                roots.add(certificate).map_err(|error| fail(error.to_string()))?;
-            }
-            if roots.is_empty() {
-                return Err(fail("there is no certificate in it".to_owned()));
-            }
-        }
-        None => {
-            let found = rustls_native_certs::load_native_certs();
-            roots.add_parsable_certificates(found.certs);
+#[async_trait::async_trait]
+impl Wire for Transport {
+    async fn post(&self, request: &Request) -> Exchange {
+        match tokio::time::timeout(self.options.timeout, self.exchange(request)).await {
+            Ok(Ok(answer)) => Exchange::Answered(answer),
+            Ok(Err(error)) => Exchange::Failed(trouble(error)),
+            Err(_) => Exchange::Failed(Trouble {
+                kind: TroubleKind::Timeout,
+                message: format!("timeout: no answer within {} ms", self.options.timeout.as_millis()),
+            }),
         }
     }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
-        .map_err(|error| format!("preparing TLS: {error}"))?;
-    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(config)
+
+    fn token(&self) -> &Token {
+        &self.token
+    }
 }
 
 fn trouble(error: reqwest::Error) -> Trouble {

@@ -2,6 +2,7 @@
 
 mod feed;
 mod list;
+mod progress;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,18 +10,20 @@ use std::sync::Arc;
 use ichido_core::{Clock, SystemClock, SystemEntropy};
 use ichido_delivery::alarm::Alarm;
 use ichido_delivery::counters::Counters;
-use ichido_delivery::notice::{self, Channel, Notices};
+use ichido_delivery::notice::{self, Notices};
 use ichido_delivery::sender::{Parts, Sender};
 use ichido_delivery::settings::{self, Settings};
 use ichido_delivery::store::{Place, Store};
 use ichido_delivery::token::Token;
 use ichido_delivery::transport::Transport;
+use ichido_delivery::trust::Trust;
 use tokio_util::sync::CancellationToken;
 
 use crate::exit::{Code, Failure};
 
 pub(crate) use feed::{Fed, feed};
 pub(crate) use list::{list, show};
+pub(crate) use progress::Progress;
 
 /// A variable of the environment.
 pub(crate) fn env(name: &str) -> Result<Option<String>, String> {
@@ -44,29 +47,19 @@ pub(crate) fn settings() -> Result<Settings, Failure> {
 /// A sender, ready to work. Whatever is wrong with the settings is found before anything is touched.
 pub(crate) fn sender(settings: &Settings, stop: CancellationToken) -> Result<Sender, Failure> {
     let token = Token::open(settings.token.clone()).map_err(|error| Failure::usage(error.to_string()))?;
-    let transport = Transport::new(settings.transport.clone(), token).map_err(Failure::usage)?;
+    let trust = Trust::read(settings.ca_file.as_deref())?;
+    let transport = Transport::new(settings.transport.clone(), &trust, token).map_err(Failure::usage)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-    let channels = channels(settings, &clock)?;
+    let notice = notice::Settings::read(&env, settings.allow_http_loopback)?;
+    let channels = notice.channels(&trust, &clock)?;
     let store = Store::open(&settings.data_dir, settings.store, clock.now())?;
     let notices = settings.data_dir.join("notices");
     let notices = Notices::open(&notices, channels, clock.clone())
         .map_err(|error| Failure::usage(format!("preparing {}: {error}", notices.display())))?;
     let alarm = Arc::new(Alarm::new(notices, &settings.transport.endpoint.place()));
-    let parts = Parts { store, transport, alarm, clock, entropy: Arc::new(SystemEntropy), stop };
+    let parts =
+        Parts { store, transport: Box::new(transport), alarm, clock, entropy: Arc::new(SystemEntropy), stop };
     Ok(Sender::new(settings, parts))
-}
-
-/// Slack and e-mail, as far as they are set.
-fn channels(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Vec<Box<dyn Channel>>, Failure> {
-    let ca =
-        match &settings.transport.ca_file {
-            Some(path) => Some(std::fs::read(path).map_err(|error| {
-                Failure::usage(format!("EXTERNAL_API_CA_FILE: {}: {error}", path.display()))
-            })?),
-            None => None,
-        };
-    let notice = notice::Settings::read(&env, settings.allow_http_loopback)?;
-    Ok(notice.channels(ca.as_deref(), clock)?)
 }
 
 /// The end of a run: nothing is left in its hands, and people are told what they must know.

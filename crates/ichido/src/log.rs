@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use indicatif::{MultiProgress, ProgressDrawTarget};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -31,8 +32,21 @@ pub(crate) enum Reader {
     Machine,
 }
 
-/// Starts the log. What still waits is written when the returned value goes.
-pub(crate) fn start(reader: Reader) -> Result<Option<Flush>, Failure> {
+/// The log of this process, until this is dropped: then what still waits is written.
+pub(crate) struct Log {
+    screen: MultiProgress,
+    _flush: Option<Flush>,
+}
+
+impl Log {
+    /// Where bars are drawn: lines of the log do not run into them.
+    pub(crate) fn screen(&self) -> &MultiProgress {
+        &self.screen
+    }
+}
+
+/// Starts the log.
+pub(crate) fn start(reader: Reader) -> Result<Log, Failure> {
     let default = match reader {
         Reader::Person => "warn",
         Reader::Machine => "info",
@@ -44,14 +58,37 @@ pub(crate) fn start(reader: Reader) -> Result<Option<Flush>, Failure> {
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
     match reader {
         Reader::Person => {
-            log.with_writer(io::stderr).init();
-            Ok(None)
+            let screen = MultiProgress::new();
+            log.with_writer(Beside(screen.clone())).init();
+            Ok(Log { screen, _flush: None })
         }
         Reader::Machine => {
             let lines = Lines::start()?;
             log.event_format(JsonLine).with_writer(lines.clone()).init();
-            Ok(Some(Flush(lines)))
+            let screen = MultiProgress::with_draw_target(ProgressDrawTarget::hidden());
+            Ok(Log { screen, _flush: Some(Flush(lines)) })
         }
+    }
+}
+
+/// Standard error beside bars, which step aside for each line.
+#[derive(Clone)]
+struct Beside(MultiProgress);
+
+impl Write for Beside {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.0.suspend(|| io::stderr().lock().write_all(line)).map(|()| line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Beside {
+    type Writer = Self;
+    fn make_writer(&'a self) -> Self {
+        self.clone()
     }
 }
 
@@ -138,7 +175,7 @@ impl<'a> MakeWriter<'a> for Lines {
 }
 
 /// Waits for the last lines.
-pub(crate) struct Flush(Lines);
+struct Flush(Lines);
 
 impl Drop for Flush {
     fn drop(&mut self) {

@@ -22,6 +22,7 @@ mod upkeep;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 
@@ -32,6 +33,9 @@ use crate::log::Reader;
 /// A request makes some dozens of small allocations, and the writer of a ledger frees what other threads made.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// How long threads that still do something may take when everything is over.
+const LAST_THREADS: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -70,18 +74,18 @@ fn run(args: &Args) -> Result<(), Failure> {
         | Command::Completions { .. }
         | Command::Man { .. } => Reader::Person,
     };
-    let _flush = log::start(reader)?;
+    let log = log::start(reader)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::internal(format!("starting the runtime: {error}")))?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         match &args.command {
             Command::Demo(demo) => demo::run(demo).await,
             Command::DemoWorker(worker) => demo::worker::run(worker).await,
             Command::DemoOrders(orders) => demo::orders::run(orders).await,
             Command::Gateway(gateway) => commands::gateway::run(gateway).await,
-            Command::Send(send) => commands::send::run(send).await,
+            Command::Send(send) => commands::send::run(send, log.screen()).await,
             Command::Export(export) => commands::export::run(export).await,
             Command::Reconcile(reconcile) => commands::reconcile::run(reconcile).await,
             Command::Run(run) => commands::run::run(run).await,
@@ -95,5 +99,8 @@ fn run(args: &Args) -> Result<(), Failure> {
             Command::Completions { shell } => commands::manual::completions(*shell),
             Command::Man { dir } => commands::manual::pages(dir),
         }
-    })
+    });
+    // A name server that does not answer holds a thread for as long as the system's resolver has patience.
+    runtime.shutdown_timeout(LAST_THREADS);
+    ended
 }

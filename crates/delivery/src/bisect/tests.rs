@@ -20,9 +20,11 @@ fn run(records: usize, bad: impl Fn(usize) -> Option<String>) -> Outcome {
     // What exists: parts are replaced as told, and only existing parts are sent.
     let at = middle(&(0..records));
     let mut parts: Vec<Range<usize>> = vec![0..at, at..records];
+    let mut sent = Vec::new();
     while let Some(part) = bisect.next_part() {
         assert!(parts.contains(&part), "{part:?} does not exist in {parts:?}");
         outcome.requests += 1;
+        sent.push(part.clone());
         let acts = match part.clone().find_map(&bad) {
             None => {
                 outcome.delivered.extend(part.clone());
@@ -34,6 +36,8 @@ fn run(records: usize, bad: impl Fn(usize) -> Option<String>) -> Outcome {
         for act in acts {
             match act {
                 Act::Divide(part, at) => {
+                    assert!(sent.contains(&part), "{part:?} was not refused before it was divided");
+                    assert_eq!(at, middle(&part));
                     parts.retain(|other| *other != part);
                     parts.extend([part.start..at, at..part.end]);
                 }
@@ -67,7 +71,7 @@ fn one_bad_record_is_found_in_twice_the_logarithm() {
 fn records_that_are_all_refused_alike_hold_the_lane() {
     let outcome = run(100, |record| Some(format!("record {record}: unknown tenant")));
     assert!(outcome.held && outcome.refused.is_empty());
-    assert_eq!(outcome.requests, 5);
+    assert!(outcome.requests <= 2 * 7 + 1, "{}", outcome.requests);
     assert_eq!(outcome.left.iter().collect::<BTreeSet<_>>().len(), 100);
 }
 

@@ -25,13 +25,14 @@ struct Part {
     shown: Vec<String>,
 }
 
-const KINDS: usize = 6;
+const KINDS: usize = 7;
 /// In the order in which they are told: one of it, several of it, and where the others are found.
 const WORDS: [(&str, &str, &str); KINDS] = [
     ("lane held", "lanes held", "see the log"),
     ("full spool", "reports of a full spool", "see the log"),
     ("batch failed", "batches failed", "see: ichido failed list"),
     ("batch waited too long and failed", "batches waited too long and failed", "see: ichido failed list"),
+    ("piece of input is no record", "pieces of input are no records", "see: ichido failed list"),
     ("recovery", "recoveries", "see the log"),
     ("unreadable notice", "unreadable notices", "see data/notices/*.unreadable"),
 ];
@@ -45,19 +46,20 @@ impl Digest {
         if self.last.as_ref().is_none_or(|last| notice.at > *last) {
             self.last = Some(notice.at.clone());
         }
-        let kind = match notice.event {
-            Event::Held { .. } => 0,
-            Event::SpoolFull { .. } => 1,
-            Event::Failed(_) => 2,
-            Event::Expired(_) => 3,
-            Event::Recovered { .. } => 4,
+        let (kind, count) = match notice.event {
+            Event::Held { .. } => (0, 1),
+            Event::SpoolFull { .. } => (1, 1),
+            Event::Failed(_) => (2, 1),
+            Event::Expired(_) => (3, 1),
+            Event::Broken { count, .. } => (4, count),
+            Event::Recovered { .. } => (5, 1),
         };
-        self.tell(kind, || line(notice));
+        self.tell(kind, count, || line(notice));
     }
 
     /// Adds a file that could not be read.
     pub fn add_unreadable(&mut self, file: &str) {
-        self.tell(5, || file.to_owned());
+        self.tell(6, 1, || file.to_owned());
     }
 
     /// How many notices it speaks of.
@@ -80,7 +82,7 @@ impl Digest {
             for line in &part.shown {
                 let _ = writeln!(text, "- {line}");
             }
-            let more = part.count - part.shown.len() as u64;
+            let more = part.count.saturating_sub(part.shown.len() as u64);
             if more > 0 {
                 let _ = writeln!(text, "- and {more} more: {}", words.2);
             }
@@ -88,9 +90,9 @@ impl Digest {
         Message { subject, text }
     }
 
-    fn tell(&mut self, kind: usize, line: impl FnOnce() -> String) {
+    fn tell(&mut self, kind: usize, count: u64, line: impl FnOnce() -> String) {
         let part = &mut self.parts[kind];
-        part.count += 1;
+        part.count += count;
         if part.shown.len() < SHOWN {
             part.shown.push(line());
         }
@@ -105,6 +107,7 @@ fn line(notice: &Notice) -> String {
     match &notice.event {
         Event::Failed(failed) | Event::Expired(failed) => failed_line(failed),
         Event::Held { lane, reason } => format!("{}: {} (since {})", plain(lane), plain(reason), notice.at),
+        Event::Broken { reason, .. } => format!("{} ({})", plain(reason), notice.at),
         Event::SpoolFull { reason } => format!("{} ({})", plain(reason), notice.at),
         Event::Recovered { outage, since } => {
             format!("{}: works again at {} (since {since})", plain(outage), notice.at)

@@ -15,6 +15,7 @@ use super::settings::{EmailSettings, Encryption, wrong};
 use crate::mask::Mask;
 use crate::settings::Error;
 use crate::transport::chain;
+use crate::trust::Trust;
 
 /// For one command of the conversation.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -29,15 +30,12 @@ pub struct Email {
 }
 
 impl Email {
-    /// A channel through the server of the settings. `ca_pem` are certificates that are trusted beside the system's.
-    pub fn new(settings: &EmailSettings, ca_pem: Option<&[u8]>) -> Result<Self, Error> {
+    /// A channel through the server of the settings.
+    pub fn new(settings: &EmailSettings, trust: &Trust) -> Result<Self, Error> {
         let refused = |_| wrong("SMTP_URL", "has a server whose TLS cannot be set up");
         let mut tls = TlsParameters::builder(settings.host.clone());
-        if let Some(pem) = ca_pem {
-            tls = tls.add_root_certificate(
-                Certificate::from_pem(pem)
-                    .map_err(|_| wrong("EXTERNAL_API_CA_FILE", "is no PEM certificate"))?,
-            );
+        for certificate in trust.extra() {
+            tls = tls.add_root_certificate(Certificate::from_der(certificate.to_vec()).map_err(refused)?);
         }
         let tls = tls.build_rustls().map_err(refused)?;
         let mut transport = AsyncSmtpTransport::<Tokio1Executor>::builder_dangerous(&settings.host)

@@ -18,7 +18,7 @@
 //!
 //! ```text
 //! let settings = notice::Settings::read(get, allow_http_loopback)?;        // before anything starts
-//! let channels = settings.channels(ca_pem, &clock)?;
+//! let channels = settings.channels(&trust, &clock)?;
 //! let notices = Notices::open(&data.join("notices"), channels, clock)?;   // once per process
 //!
 //! notices.announce(Event::Failed(…))?;        // before the move to failed; an error means: do not move yet
@@ -55,6 +55,7 @@ pub use outbox::waiting;
 pub use settings::{EmailSettings, Settings};
 pub use slack::Slack;
 
+use crate::disk::Disk;
 use outbox::Outbox;
 
 /// Notices that could not be written are kept in memory, so many at most.
@@ -88,6 +89,13 @@ pub enum Event {
     /// The spool has no room: new work is refused.
     SpoolFull {
         /// What it needs or what the disk said.
+        reason: String,
+    },
+    /// Pieces of input are no records; they lie in failed.
+    Broken {
+        /// How many.
+        count: u64,
+        /// Where the last of them stood, and what is wrong with it.
         reason: String,
     },
     /// An outage that was announced is over.
@@ -137,7 +145,17 @@ impl Notices {
     ///
     /// Without channels, notices go to the log.
     pub fn open(dir: &Path, channels: Vec<Box<dyn Channel>>, clock: Arc<dyn Clock>) -> io::Result<Self> {
-        let outbox = Arc::new(Outbox::open(dir, clock.now())?);
+        Self::open_on(Disk::default(), dir, channels, clock)
+    }
+
+    /// The same on a disk that may have someone before it.
+    pub fn open_on(
+        disk: Disk,
+        dir: &Path,
+        channels: Vec<Box<dyn Channel>>,
+        clock: Arc<dyn Clock>,
+    ) -> io::Result<Self> {
+        let outbox = Arc::new(Outbox::open(disk, dir, clock.now())?);
         let mut channels: Vec<_> = channels.into_iter().map(channel::Line::new).collect();
         if channels.is_empty() {
             channels.push(channel::Line::new(Box::new(Log)));

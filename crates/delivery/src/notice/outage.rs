@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::{Event, Notices, iso};
-use crate::disk::{self, ignore_missing};
+use crate::disk::ignore_missing;
 
 const START: &str = "outage_";
 /// An outage that lasts is announced again after so long.
@@ -54,8 +54,8 @@ impl Notices {
         let remembered = self.unmarked().remove(outage);
         let (path, taken) = (self.mark(outage), self.outbox.own().join(file_name(outage)));
         // The usual case, for every batch that arrives, is one failed look; and of two processes one takes the mark.
-        let marked =
-            path.try_exists()? && fs::rename(&path, &taken).map(|()| true).or_else(missing_is_false)?;
+        let marked = path.try_exists()?
+            && self.outbox.disk().rename(&path, &taken).map(|()| true).or_else(missing_is_false)?;
         let since = match (marked, remembered) {
             (true, _) => read(&taken).map(|mark| mark.since),
             (false, Some(since)) => Some(since),
@@ -65,7 +65,7 @@ impl Notices {
         let announced = self.announce(Event::Recovered { outage: outage.to_owned(), since });
         if marked {
             match announced {
-                Ok(()) => fs::remove_file(&taken).or_else(ignore_missing)?,
+                Ok(()) => self.outbox.disk().remove(&taken).or_else(ignore_missing)?,
                 Err(_) => fs::rename(&taken, &path)?,
             }
         }
@@ -74,9 +74,10 @@ impl Notices {
 
     fn write(&self, mark: &Mark) -> io::Result<()> {
         let name = file_name(&mark.outage);
-        let half = disk::write_half(self.outbox.own(), &name, &serde_json::to_vec(mark)?)?;
-        fs::rename(half, self.mark(&mark.outage))?;
-        disk::sync_dir(self.outbox.outages())
+        let disk = self.outbox.disk();
+        let half = disk.write_half(self.outbox.own(), &name, &serde_json::to_vec(mark)?)?;
+        disk.rename(&half, &self.mark(&mark.outage))?;
+        disk.sync_dir(self.outbox.outages())
     }
 
     fn unmarked(&self) -> MutexGuard<'_, HashMap<String, String>> {

@@ -12,7 +12,7 @@ use ichido_core::Timestamp;
 use sha2::{Digest as _, Sha256};
 
 use super::{Notice, outage};
-use crate::disk::{self, ignore_missing, is_taken};
+use crate::disk::{self, Disk, ignore_missing, is_taken};
 use crate::own::{self, Own};
 
 const START: &str = "notice_";
@@ -25,6 +25,7 @@ const TAKEN_MAX: usize = 100_000;
 
 #[derive(Debug)]
 pub(super) struct Outbox {
+    disk: Disk,
     dir: PathBuf,
     inflight: PathBuf,
     outages: PathBuf,
@@ -38,15 +39,19 @@ pub(super) enum Found {
 }
 
 impl Outbox {
-    pub(super) fn open(dir: &Path, now: Timestamp) -> io::Result<Self> {
+    pub(super) fn open(disk: Disk, dir: &Path, now: Timestamp) -> io::Result<Self> {
         let (inflight, outages) = (dir.join(".inflight"), dir.join(".outages"));
         for dir in [dir, &inflight, &outages] {
             disk::private_dir(dir).map_err(|error| named(dir, &error))?;
         }
-        let own = Own::begin(&inflight, now).map_err(|error| named(&inflight, &error))?;
-        let outbox = Self { dir: dir.to_owned(), inflight, outages, own };
+        let own = Own::begin(&disk, &inflight, now).map_err(|error| named(&inflight, &error))?;
+        let outbox = Self { disk, dir: dir.to_owned(), inflight, outages, own };
         outbox.adopt()?;
         Ok(outbox)
+    }
+
+    pub(super) fn disk(&self) -> &Disk {
+        &self.disk
     }
 
     pub(super) fn dir(&self) -> &Path {
@@ -66,8 +71,8 @@ impl Outbox {
         let bytes = serde_json::to_vec(notice)?;
         let time: String = notice.at.chars().filter(|char| char.is_ascii_alphanumeric()).collect();
         let name = format!("{START}{time}_{}{END}", &hex::encode(Sha256::digest(&bytes))[..16]);
-        let half = disk::write_half(self.own(), &name, &bytes)?;
-        match disk::rename_new(&half, &self.dir.join(&name)) {
+        let half = self.disk.write_half(self.own(), &name, &bytes)?;
+        match self.disk.rename_new(&half, &self.dir.join(&name)) {
             Ok(()) => {}
             Err(error) if is_taken(&error) => fs::remove_file(&half)?,
             Err(error) => {
@@ -75,7 +80,7 @@ impl Outbox {
                 return Err(error);
             }
         }
-        disk::sync_dir(&self.dir)
+        self.disk.sync_dir(&self.dir)
     }
 
     /// Takes what waits, oldest first, and shows each notice. Returns the files that are now in this process's hands.
@@ -91,7 +96,7 @@ impl Outbox {
             if taken.len() >= TAKEN_MAX {
                 break;
             }
-            match fs::rename(self.dir.join(&name), self.own().join(&name)) {
+            match self.disk.rename(&self.dir.join(&name), &self.own().join(&name)) {
                 Ok(()) => taken.push(name),
                 // Another process was quicker.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -122,7 +127,7 @@ impl Outbox {
 
     /// Removes files that were taken.
     pub(super) fn remove(&self, taken: &[String]) -> io::Result<()> {
-        taken.iter().try_for_each(|name| fs::remove_file(self.own().join(name)).or_else(ignore_missing))
+        taken.iter().try_for_each(|name| self.disk.remove(&self.own().join(name)).or_else(ignore_missing))
     }
 
     /// Gives files back that were taken.
@@ -147,7 +152,7 @@ impl Outbox {
 
     fn back(&self, path: &Path, name: &str) -> io::Result<()> {
         let home = if outage::is_outage(name) { &self.outages } else { &self.dir };
-        match disk::rename_new(path, &home.join(name)) {
+        match self.disk.rename_new(path, &home.join(name)) {
             Err(error) if is_taken(&error) => fs::remove_file(path).or_else(ignore_missing),
             Err(error) => ignore_missing(error),
             Ok(()) => Ok(()),

@@ -11,6 +11,7 @@ use url::{Host, Url};
 
 use super::{Channel, Email, Slack};
 use crate::settings::{Error, Get};
+use crate::trust::Trust;
 
 /// The channels that were set.
 #[derive(Debug, Clone, Default)]
@@ -66,18 +67,14 @@ impl Settings {
         Ok(Self { slack, email })
     }
 
-    /// The channels in their order: Slack, then e-mail. `ca_pem` is trusted beside the system's certificates.
-    pub fn channels(
-        &self,
-        ca_pem: Option<&[u8]>,
-        clock: &Arc<dyn Clock>,
-    ) -> Result<Vec<Box<dyn Channel>>, Error> {
+    /// The channels in their order: Slack, then e-mail.
+    pub fn channels(&self, trust: &Trust, clock: &Arc<dyn Clock>) -> Result<Vec<Box<dyn Channel>>, Error> {
         let mut channels: Vec<Box<dyn Channel>> = Vec::new();
         if let Some(url) = &self.slack {
-            channels.push(Box::new(Slack::new(url.clone(), ca_pem, clock.clone())?));
+            channels.push(Box::new(Slack::new(url.clone(), trust, clock.clone())?));
         }
         if let Some(email) = &self.email {
-            channels.push(Box::new(Email::new(email, ca_pem)?));
+            channels.push(Box::new(Email::new(email, trust)?));
         }
         Ok(channels)
     }

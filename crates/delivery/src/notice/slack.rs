@@ -7,15 +7,13 @@ use std::time::Duration;
 use http::StatusCode;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use ichido_core::Clock;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
 use secrecy::{ExposeSecret, SecretString};
 
 use super::channel::{Channel, Failure, Message};
 use super::settings::wrong;
 use crate::mask::Mask;
 use crate::settings::Error;
+use crate::trust::Trust;
 
 /// Slack shows no more than some 40,000 characters; people read less.
 const TEXT_MAX: usize = 12_000;
@@ -35,8 +33,8 @@ pub struct Slack {
 
 impl Slack {
     /// A channel to the webhook at `url`, which [`super::Settings`] has checked.
-    pub fn new(url: SecretString, ca_pem: Option<&[u8]>, clock: Arc<dyn Clock>) -> Result<Self, Error> {
-        let client = client(ca_pem, url.expose_secret().starts_with("http:"))?;
+    pub fn new(url: SecretString, trust: &Trust, clock: Arc<dyn Clock>) -> Result<Self, Error> {
+        let client = client(trust, url.expose_secret().starts_with("http:"))?;
         let mut mask = Mask::default();
         mask.add(url.expose_secret());
         if let Ok(parsed) = url::Url::parse(url.expose_secret()) {
@@ -123,21 +121,10 @@ fn slack_text(message: &Message) -> String {
     format!("*{}*\n{}", escape(&message.subject), escape(text.trim_end()))
 }
 
-/// As strict as the client of batches: TLS 1.2 or later, no redirects, no retries of its own. It also trusts the system's
-/// certificates where that one trusts a file: Slack is not behind the same authority as the receiver.
-fn client(ca_pem: Option<&[u8]>, plain: bool) -> Result<reqwest::Client, Error> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    for certificate in CertificateDer::pem_slice_iter(ca_pem.unwrap_or_default()) {
-        let added = certificate.ok().and_then(|certificate| roots.add(certificate).ok());
-        added.ok_or_else(|| wrong("EXTERNAL_API_CA_FILE", "has something that is no certificate"))?;
-    }
-    let refused = |_| wrong("SLACK_WEBHOOK_URL", "cannot be used: TLS cannot be set up");
-    let tls = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
-        .map_err(refused)?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+/// As strict as the client of batches: TLS 1.2 or later, no redirects, no retries of its own.
+fn client(trust: &Trust, plain: bool) -> Result<reqwest::Client, Error> {
+    let tls =
+        trust.client().map_err(|_| wrong("SLACK_WEBHOOK_URL", "cannot be used: TLS cannot be set up"))?;
     reqwest::Client::builder()
         .tls_backend_preconfigured(tls)
         .https_only(!plain)

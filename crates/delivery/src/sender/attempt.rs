@@ -1,7 +1,7 @@
 //! One try of a batch, and what follows from it.
 
 use crate::lane::Gate;
-use crate::step::{Next, Origin, Standing, step};
+use crate::step::{Next, Standing, step};
 use crate::verdict::{Exchange, Verdict, classify};
 
 use super::{GRACE, Job, Sender};
@@ -62,6 +62,7 @@ impl Sender {
             Next::Refused => {
                 self.log_error(&job, exchange, None);
                 self.lane_works();
+                self.count_failed(job.origin);
                 let error = self.words(exchange);
                 job.stored.note(self.parts.clock.now(), &error);
                 self.fail(job);
@@ -71,8 +72,7 @@ impl Sender {
                 self.hold(exchange);
                 let error = self.words(exchange);
                 job.stored.note(self.parts.clock.now(), &error);
-                self.counters.send_total += 1;
-                self.counters.send_failed += 1;
+                self.count_failed(job.origin);
                 self.keep(job);
             }
             Next::Split => {
@@ -96,9 +96,9 @@ impl Sender {
             Gate::Shut => return Tried::Shut,
         };
         let stop = self.parts.stop.clone();
-        if let Some(limiter) = &self.limiter {
+        if let Some(rate) = &self.rate {
             tokio::select! {
-                () = limiter.until_ready() => {}
+                () = rate.ready() => {}
                 () = stop.cancelled() => return Tried::Stopped,
             }
         }
@@ -118,9 +118,11 @@ impl Sender {
             },
         };
         let took = self.parts.clock.steady().saturating_sub(started);
-        metrics::histogram!("ichido_delivery_request_seconds").record(took.as_secs_f64());
         let records = job.stored.batch.records().len();
         let verdict = classify(&exchange, records, self.rules.conflict, self.parts.clock.now());
+        let outcome = if matches!(verdict, Verdict::Delivered { .. }) { "delivered" } else { "failed" };
+        metrics::histogram!("ichido_delivery_request_seconds", "outcome" => outcome)
+            .record(took.as_secs_f64());
         Tried::Ended(exchange, verdict)
     }
 
@@ -135,14 +137,10 @@ impl Sender {
 
     /// A batch failed all its tries of this pass.
     fn gave_up(&mut self, job: &Job) {
-        self.counters.send_total += 1;
-        self.counters.send_failed += 1;
+        self.count_failed(job.origin);
         if self.lane.exhausted(self.parts.clock.steady()) {
             tracing::warn!(
-                origin = match job.origin {
-                    Origin::Fresh => "fresh",
-                    Origin::Spool { .. } => "spool",
-                },
+                origin = job.origin.word(),
                 "several batches in a row failed: the rest waits until the receiver answers again"
             );
         }

@@ -9,7 +9,7 @@ use crate::step::Origin;
 use crate::store::{self, Held, Stored, iso};
 use crate::verdict::Exchange;
 
-use super::{Error, Job, Sender};
+use super::{Broken, Error, Job, Sender};
 
 impl Sender {
     pub(super) fn arrived(&mut self, job: Job, exchange: &Exchange, duplicate: bool) {
@@ -44,19 +44,36 @@ impl Sender {
     }
 
     fn count_arrived(&mut self, job: &Job, duplicate: bool) {
+        self.count_success(job.origin);
         let counters = &mut self.counters;
-        counters.send_total += 1;
-        counters.send_success += 1;
         counters.send_duplicate += u64::from(duplicate);
         counters.retry_success += u64::from(job.retries > 0);
         counters.records_delivered += job.stored.batch.records().len() as u64;
-        if let Origin::Spool { .. } = job.origin {
-            counters.spool_resend_success += 1;
-        }
         let age = self.parts.clock.now().ms_since(job.stored.first_attempt);
         let word = if duplicate { "duplicate" } else { "delivered" };
         metrics::counter!("ichido_delivery_batches_total", "outcome" => word).increment(1);
-        metrics::histogram!("ichido_delivery_age_seconds").record(Duration::from_millis(age).as_secs_f64());
+        let origin = job.origin.word();
+        metrics::histogram!("ichido_delivery_age_seconds", "origin" => origin)
+            .record(Duration::from_millis(age).as_secs_f64());
+    }
+
+    /// A batch was tried to an end, and arrived.
+    pub(super) fn count_success(&mut self, origin: Origin) {
+        self.counters.send_total += 1;
+        self.counters.send_success += 1;
+        if let Origin::Spool { .. } = origin {
+            self.counters.spool_resend_attempts += 1;
+            self.counters.spool_resend_success += 1;
+        }
+    }
+
+    /// A batch was tried to an end, and did not arrive.
+    pub(super) fn count_failed(&mut self, origin: Origin) {
+        self.counters.send_total += 1;
+        self.counters.send_failed += 1;
+        if let Origin::Spool { .. } = origin {
+            self.counters.spool_resend_attempts += 1;
+        }
     }
 
     /// Puts a batch into the spool with its new state.
@@ -101,9 +118,7 @@ impl Sender {
             (Origin::Spool { .. }, Some(held))
                 if job.stored.last_error.is_none() || self.parts.stop.is_cancelled() =>
             {
-                if let Err(error) = self.parts.store.put_back(held) {
-                    tracing::error!(%error, "a batch could not be put back into the spool");
-                }
+                self.give_back(held);
             }
             _ => self.park(job),
         }
@@ -129,11 +144,13 @@ impl Sender {
         let path = self.parts.store.failed_name(key, now, held.is_packed());
         if self.parts.alarm.failed(why, &path, stored).is_err() {
             // Nobody would hear of it: it stays in the spool, and the next pass tries to move it again.
-            if let Err(error) = self.parts.store.put_back(held) {
-                tracing::error!(%error, "a batch could not be put back into the spool");
-            }
-            return;
+            return self.give_back(held);
         }
+        self.place_in_failed(held, stored, now);
+    }
+
+    fn place_in_failed(&mut self, held: &Held, stored: &Stored, now: ichido_core::Timestamp) {
+        let key = stored.batch.key();
         match self.parts.store.fail(held, key, now) {
             Ok(path) => {
                 tracing::error!(
@@ -170,9 +187,39 @@ impl Sender {
         let now = self.parts.clock.now();
         let mut stored = Stored::fresh(Batch::new(vec![record]), now);
         stored.note(now, reason);
-        let held = self.parts.store.accept(&stored)?;
-        self.move_to_failed(Why::Failed, &held, &stored, now);
+        stored.is_broken = true;
+        let held = self.accept(&stored)?;
+        // The first is told before it is moved; the others are told together at the end.
+        if self.broken.is_told {
+            self.broken.untold += 1;
+            reason.clone_into(&mut self.broken.last);
+        } else if self.parts.alarm.broken(1, reason).is_ok() {
+            self.broken.is_told = true;
+        } else {
+            // Nobody would hear of it: the next pass moves it.
+            self.give_back(&held);
+            return Ok(());
+        }
+        self.place_in_failed(&held, &stored, now);
         Ok(())
+    }
+
+    /// Tells of the pieces of input that are no records, all at once.
+    pub(super) fn tell_broken(&mut self) {
+        let Broken { untold, last, .. } = std::mem::take(&mut self.broken);
+        if untold > 0
+            && let Err(error) = self.parts.alarm.broken(untold, &last)
+        {
+            tracing::error!(%error, untold, "of some lines of input only the first was told of");
+        }
+    }
+
+    /// Puts a batch back into the spool as it is.
+    pub(super) fn give_back(&self, held: &Held) {
+        if let Err(error) = self.parts.store.put_back(held) {
+            // It is in our own directory, from which the next process takes it.
+            tracing::error!(%error, "a batch could not be put back into the spool");
+        }
     }
 
     /// The file of a batch; written now if the disk was full before.
@@ -180,7 +227,7 @@ impl Sender {
         if let Some(held) = job.held.take() {
             return Some(held);
         }
-        match self.parts.store.accept(&job.stored) {
+        match self.accept(&job.stored) {
             Ok(held) => Some(held),
             Err(error) => {
                 tracing::error!(
@@ -252,24 +299,25 @@ impl Sender {
         let mut written = Vec::new();
         for batch in parts {
             let stored = whole.with(batch);
-            match self.parts.store.accept(&stored) {
+            match self.parts.store.write(&stored) {
                 Ok(part) => written.push((Some(part), stored)),
                 // Without a copy on disk from the beginning, none is owed to the parts.
                 Err(_) if held.is_none() => written.push((None, stored)),
-                Err(error) => {
-                    tracing::error!(%error, "a batch could not be divided");
-                    for (part, _) in &written {
-                        part.iter().for_each(|part| drop(self.parts.store.remove(part)));
-                    }
-                    return None;
-                }
+                Err(error) => return self.undivided(&written, &error),
             }
         }
-        if let Some(held) = held {
-            drop(self.parts.store.remove(held).inspect_err(|error: &store::Error| {
-                tracing::error!(%error, "a batch was divided, but its file could not be removed");
-            }));
+        match held.map(|held| self.parts.store.remove(held)) {
+            None | Some(Ok(())) => Some(written),
+            // Beside its parts it would be divided once more, and perhaps otherwise.
+            Some(Err(error)) => self.undivided(&written, &error),
         }
-        Some(written)
+    }
+
+    fn undivided<T>(&self, written: &[(Option<Held>, Stored)], error: &store::Error) -> Option<T> {
+        tracing::error!(%error, "a batch could not be divided");
+        for part in written.iter().filter_map(|(part, _)| part.as_ref()) {
+            drop(self.parts.store.remove(part));
+        }
+        None
     }
 }

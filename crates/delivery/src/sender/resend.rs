@@ -1,6 +1,7 @@
 //! A pass over what waits: oldest first.
 
 use std::io;
+use std::time::Duration;
 
 use crate::lane::Gate;
 use crate::step::Origin;
@@ -20,12 +21,30 @@ pub struct Pick {
     pub keys: Vec<String>,
     /// Whatever `notBefore` or the lane says.
     pub force: bool,
+    /// Only what lies after this one: where an earlier pass was interrupted.
+    pub after: Option<Listed>,
+    /// After so long no other batch is begun.
+    pub patience: Option<Duration>,
+}
+
+/// What a pass did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Passed {
+    /// Batches that were tried.
+    pub taken: u64,
+    /// Where it ended for want of patience.
+    pub interrupted: Option<Listed>,
 }
 
 impl Pick {
     /// Everything in the spool that is due.
     pub fn due() -> Self {
-        Self { place: Place::Spool, keys: Vec::new(), force: false }
+        Self::of(Place::Spool, Vec::new(), false)
+    }
+
+    /// Everything, or what has these keys, in one place.
+    pub fn of(place: Place, keys: Vec<String>, force: bool) -> Self {
+        Self { place, keys, force, after: None, patience: None }
     }
 
     /// Whether a file may be meant, by its name.
@@ -42,8 +61,8 @@ impl Pick {
 }
 
 impl Sender {
-    /// Tries every batch that is meant and due, once with its retries. Says how many were taken.
-    pub async fn resend(&mut self, pick: &Pick) -> Result<u64, Error> {
+    /// Tries every batch that is meant and due, once with its retries.
+    pub async fn resend(&mut self, pick: &Pick) -> Result<Passed, Error> {
         let adopted = self.parts.store.adopt()?;
         if adopted > 0 {
             tracing::warn!(adopted, "batches of a process that ended were taken back into the spool");
@@ -52,12 +71,13 @@ impl Sender {
         if let Some(window) = self.rules.window.as_ref().filter(|window| !pick.force && !window.contains(now))
         {
             tracing::info!(window = window.text(), "outside the hours for sending again: what waits stays");
-            return Ok(0);
+            return Ok(Passed::default());
         }
-        let (mut after, mut taken) = (None::<Listed>, 0);
+        let started = self.parts.clock.steady();
+        let (mut after, mut passed) = (pick.after.clone(), Passed::default());
         loop {
             let some = self.layout().oldest(pick.place, after.as_ref(), AT_ONCE)?;
-            let Some(last) = some.last().cloned() else { return Ok(taken) };
+            let Some(last) = some.last().cloned() else { return Ok(passed) };
             for listed in some.iter().filter(|listed| pick.may_mean(listed)) {
                 self.make_way().await;
                 if self.parts.stop.is_cancelled() {
@@ -70,9 +90,15 @@ impl Sender {
                 // Nothing may go: what lies in the spool lies well.
                 if self.lane.gate(self.parts.clock.steady()) == Gate::Shut {
                     self.notice_shut();
-                    return Ok(taken);
+                    return Ok(passed);
                 }
-                taken += u64::from(self.resend_one(pick, listed).await?);
+                let spent = self.parts.clock.steady().saturating_sub(started);
+                if pick.patience.is_some_and(|patience| spent > patience) {
+                    passed.interrupted = after;
+                    return Ok(passed);
+                }
+                passed.taken += u64::from(self.resend_one(pick, listed).await?);
+                after = Some(listed.clone());
             }
             after = Some(last);
         }
@@ -80,6 +106,10 @@ impl Sender {
 
     fn is_meant_in_failed(&self, pick: &Pick, listed: &Listed) -> Result<bool, Error> {
         match self.layout().read(Place::Failed, listed) {
+            Ok(Ok(stored)) if stored.is_broken => {
+                tracing::warn!(file = listed.file, "left in failed: it is no record");
+                Ok(false)
+            }
             Ok(Ok(stored)) => Ok(pick.means(stored.batch.key())),
             Ok(Err(corrupt)) => {
                 tracing::warn!(file = listed.file, %corrupt, "left in failed");
@@ -107,15 +137,21 @@ impl Sender {
             return Ok(false);
         }
         let Some(held) = self.parts.store.take(pick.place, listed)? else { return Ok(false) };
-        let mut stored = match self.parts.store.read(&held)? {
-            Ok(stored) => stored,
-            Err(corrupt) => {
+        let mut stored = match self.parts.store.read(&held) {
+            Ok(Ok(stored)) => stored,
+            Ok(Err(corrupt)) => {
                 self.fail_unreadable(&held, &corrupt.to_string());
+                return Ok(false);
+            }
+            // The disk refuses this one file: the others proceed.
+            Err(error) => {
+                tracing::error!(%error, "a batch cannot be read now; it stays in the spool");
+                self.give_back(&held);
                 return Ok(false);
             }
         };
         if early(stored.not_before) || !pick.means(stored.batch.key()) {
-            self.parts.store.put_back(&held)?;
+            self.give_back(&held);
             return Ok(false);
         }
         if pick.place == Place::Failed {
@@ -126,15 +162,12 @@ impl Sender {
         stored.not_before = None;
         let origin = Origin::Spool { retry_count: stored.retry_count };
         let job = self.job(Some(held), stored, origin);
-        // A crash between the last count and the move to failed leaves it here.
-        if pick.place == Place::Spool
-            && !pick.force
-            && job.stored.retry_count >= self.rules.policy.max_spool_retries
-        {
+        // A crash between the last count and the move to failed leaves it here; and one before what is no record moved.
+        let is_over = job.stored.retry_count >= self.rules.policy.max_spool_retries;
+        if job.stored.is_broken || (pick.place == Place::Spool && !pick.force && is_over) {
             self.fail(job);
             return Ok(true);
         }
-        self.counters.spool_resend_attempts += 1;
         self.attempt(job).await;
         Ok(true)
     }

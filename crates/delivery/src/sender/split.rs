@@ -74,8 +74,7 @@ impl Sender {
             }
             Act::Refuse(record) => {
                 if let Some((held, stored)) = parts.remove(&(record, record + 1)) {
-                    self.counters.send_total += 1;
-                    self.counters.send_failed += 1;
+                    self.count_failed(job.origin);
                     let part = self.job(held, stored, job.origin);
                     self.fail(part);
                 }
@@ -148,8 +147,7 @@ impl Sender {
                 let words = self.parts.transport.token().mask().text(words);
                 stored.note(self.parts.clock.now(), &words);
             }
-            self.counters.send_total += 1;
-            self.counters.send_failed += 1;
+            self.count_failed(job.origin);
             let part = self.job(held, stored, job.origin);
             self.fail(part);
         }
@@ -163,15 +161,13 @@ impl Sender {
                     self.wait(part, pause);
                 }
                 false => {
-                    self.counters.send_total += 1;
-                    self.counters.send_failed += 1;
+                    self.count_failed(part.origin);
                     part.stored.note(self.parts.clock.now(), "some records were to be sent again later");
                     self.charge(part);
                 }
             }
         } else if arrived == fates.len() {
-            self.counters.send_total += 1;
-            self.counters.send_success += 1;
+            self.count_success(job.origin);
         }
     }
 

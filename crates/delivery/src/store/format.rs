@@ -2,7 +2,8 @@
 //!
 //! ```json
 //! {"batchIdempotencyKey":"a3f2e1b9c4d5…","firstAttempt":"2025-01-18T12:05:30Z","retryCount":0,
-//!  "notBefore":"…","lastError":"HTTP 503 Service Unavailable","attempts":[{"at":"…","error":"…"}],"format":1,
+//!  "notBefore":"…","lastError":"HTTP 503 Service Unavailable","attempts":[{"at":"…","error":"…"}],
+//!  "partOf":"…","brokenInput":true,"format":1,
 //!  "records":[…],"checksum":"sha256:…"}
 //! ```
 //!
@@ -51,6 +52,10 @@ pub struct Stored {
     pub not_before: Option<Timestamp>,
     /// What happened so far, oldest first.
     pub attempts: Vec<Attempt>,
+    /// The batch that this one is a part of, since that one was divided.
+    pub part_of: Option<String>,
+    /// It is a piece of input that is no record: never sent, kept for a person.
+    pub is_broken: bool,
     /// Fields that we do not know, in their order.
     pub unknown: Vec<(String, Box<RawValue>)>,
 }
@@ -79,13 +84,20 @@ impl Stored {
             last_error: None,
             not_before: None,
             attempts: Vec::new(),
+            part_of: None,
+            is_broken: false,
             unknown: Vec::new(),
         }
     }
 
     /// A part of this batch, with the same history.
     pub fn with(&self, batch: Batch) -> Self {
-        Self { batch, ..self.clone() }
+        // All of it under the same key is no part of it.
+        let part_of = match batch.key() == self.batch.key() {
+            true => self.part_of.clone(),
+            false => Some(self.batch.key().to_owned()),
+        };
+        Self { batch, part_of, ..self.clone() }
     }
 
     /// Remembers what went wrong.
@@ -111,6 +123,12 @@ impl Stored {
         field(&mut text, "lastError", &self.last_error.as_deref().map_or("null".to_owned(), quoted));
         if !self.attempts.is_empty() {
             field(&mut text, "attempts", &serde_json::to_string(&self.attempts).unwrap_or_default());
+        }
+        if let Some(whole) = &self.part_of {
+            field(&mut text, "partOf", &quoted(whole));
+        }
+        if self.is_broken {
+            field(&mut text, "brokenInput", "true");
         }
         field(&mut text, "format", &FORMAT.to_string());
         for (name, value) in &self.unknown {
@@ -163,6 +181,8 @@ impl Stored {
                 "notBefore" if value.get() == "null" => {}
                 "notBefore" => stored.not_before = Some(time()?),
                 "attempts" => stored.attempts = read(value).ok_or_else(wrong)?,
+                "partOf" => stored.part_of = read(value).ok_or_else(wrong)?,
+                "brokenInput" => stored.is_broken = read(value).ok_or_else(wrong)?,
                 "format" => match read::<u64>(value) {
                     Some(FORMAT) => {}
                     _ => return Err(corrupt("written by another version (format)")),

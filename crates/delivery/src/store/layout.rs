@@ -16,7 +16,7 @@ use ichido_core::Timestamp;
 use super::Error;
 use super::format::{Corrupt, Head, MOST_BYTES, Stored, peek_head, peek_not_before};
 use super::name::{Name, parse_iso};
-use crate::disk;
+use crate::disk::Disk;
 
 /// The key, the first attempt, the count and `notBefore` are within this.
 const HEAD_BYTES: usize = 512;
@@ -95,10 +95,8 @@ impl Layout {
     ) -> Result<(u64, Vec<Listed>), Error> {
         let mut files = 0;
         let mut found: std::collections::BinaryHeap<Listed> = std::collections::BinaryHeap::new();
-        self.each(place, |file| {
-            let Some(name) = Name::parse(place.word(), &file) else { return };
+        self.each_listed(place, |listed| {
             files += 1;
-            let listed = Listed { name, file };
             if after.is_some_and(|after| listed <= *after) {
                 return;
             }
@@ -110,6 +108,15 @@ impl Layout {
             }
         })?;
         Ok((files, found.into_sorted_vec()))
+    }
+
+    /// Shows every file of ours, in no order.
+    pub(super) fn each_listed(&self, place: Place, mut see: impl FnMut(Listed)) -> Result<(), Error> {
+        self.each(place, |file| {
+            if let Some(name) = Name::parse(place.word(), &file) {
+                see(Listed { name, file });
+            }
+        })
     }
 
     /// How many files of ours there are, and how many bytes they have. Foreign files do not count.
@@ -128,7 +135,7 @@ impl Layout {
     /// How many files of ours there are.
     pub fn count(&self, place: Place) -> Result<u64, Error> {
         let mut files = 0;
-        self.each(place, |file| files += u64::from(Name::parse(place.word(), &file).is_some()))?;
+        self.each_listed(place, |_| files += 1)?;
         Ok(files)
     }
 
@@ -207,13 +214,13 @@ impl Layout {
 
     /// Reads a file.
     pub fn read(&self, place: Place, listed: &Listed) -> Result<Result<Stored, Corrupt>, Error> {
-        read_file(&self.dir(place).join(&listed.file), &listed.name)
+        read_file(&Disk::default(), &self.dir(place).join(&listed.file), &listed.name)
     }
 }
 
 /// Reads the file of a batch. What is wrong with its content is `Corrupt`; what is wrong with the disk is an error.
-pub(super) fn read_file(path: &Path, name: &Name) -> Result<Result<Stored, Corrupt>, Error> {
-    match disk::read(path, MOST_BYTES) {
+pub(super) fn read_file(disk: &Disk, path: &Path, name: &Name) -> Result<Result<Stored, Corrupt>, Error> {
+    match disk.read(path, MOST_BYTES) {
         Ok(bytes) => Ok(Stored::decode(&bytes, name.gzip, named_time(name))),
         Err(error) if matches!(error.kind(), io::ErrorKind::FileTooLarge | io::ErrorKind::InvalidInput) => {
             Ok(Err(Corrupt(error.to_string())))

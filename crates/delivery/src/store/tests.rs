@@ -93,6 +93,28 @@ fn what_a_dead_process_held_is_taken_back_and_what_it_had_not_finished_is_swept(
 }
 
 #[test]
+fn a_division_that_did_not_come_to_its_end_leaves_the_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let dead = dir.path().join("spool/.inflight/99999-1");
+    let store = open(dir.path());
+    fs::create_dir(&dead).unwrap();
+    fs::write(dead.join("lock"), "").unwrap();
+    let records = [1, 2, 3].map(|id| batch(id).records()[0].clone());
+    let whole = Stored::fresh(Batch::new(records.to_vec()), NOW);
+    let other = Stored::fresh(batch(9), NOW);
+    for stored in [&whole, &whole.with(whole.batch.part(0..1)), &whole.with(whole.batch.part(1..3)), &other] {
+        let held = store.write(stored).unwrap();
+        let path = store.path(&held);
+        fs::rename(&path, dead.join(path.file_name().unwrap())).unwrap();
+    }
+    assert_eq!(store.adopt().unwrap(), 2);
+    let kept = waiting(&store).iter().map(|listed| listed.name.key.clone()).collect::<BTreeSet<_>>();
+    assert_eq!(kept, [&whole, &other].map(|stored| stored.batch.short_key().to_owned()).into());
+    // All of a batch under its own key is the batch.
+    assert_eq!(whole.with(whole.batch.part(0..3)).part_of, None);
+}
+
+#[test]
 fn what_a_living_process_holds_is_left_to_it() {
     let dir = tempfile::tempdir().unwrap();
     let (one, other) = (open(dir.path()), open(dir.path()));

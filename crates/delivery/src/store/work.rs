@@ -15,7 +15,7 @@ use super::Error;
 use super::format::{Corrupt, Stored};
 use super::layout::{Layout, Listed, Place, named_time, read_file};
 use super::name::Name;
-use crate::disk::{self, is_taken};
+use crate::disk::{self, Disk, is_taken};
 use crate::own::Own;
 use adopt::refused;
 use twins::Waiting;
@@ -35,12 +35,13 @@ pub struct Options {
 /// The store, opened to work on it.
 #[derive(Debug)]
 pub struct Store {
+    disk: Disk,
     layout: Layout,
     options: Options,
     own: Own,
     /// Bytes that wait, if there is a bound on them.
     used: AtomicU64,
-    /// Files that wait, by the part of their key that is in their name. Read once, when it is first needed.
+    /// What waits, by the keys in the names. Read once, when it is first needed.
     waiting: Mutex<Option<Waiting>>,
 }
 
@@ -62,13 +63,18 @@ impl Held {
 impl Store {
     /// Creates what is missing, takes a directory of its own, and gives back what dead processes left.
     pub fn open(root: &Path, options: Options, now: Timestamp) -> Result<Self, Error> {
+        Self::open_on(Disk::default(), root, options, now)
+    }
+
+    /// The same on a disk that may have someone before it.
+    pub fn open_on(disk: Disk, root: &Path, options: Options, now: Timestamp) -> Result<Self, Error> {
         let layout = Layout::new(root);
         for dir in [layout.dir(Place::Spool), layout.inflight(), layout.dir(Place::Failed)] {
             disk::private_dir(&dir).map_err(|error| refused(&dir, error))?;
         }
         let inflight = layout.inflight();
-        let own = Own::begin(&inflight, now).map_err(|error| refused(&inflight, error))?;
-        let store = Self { used: AtomicU64::new(0), waiting: Mutex::new(None), layout, options, own };
+        let own = Own::begin(&disk, &inflight, now).map_err(|error| refused(&inflight, error))?;
+        let store = Self { disk, used: AtomicU64::new(0), waiting: Mutex::new(None), layout, options, own };
         store.adopt()?;
         store.measure()?;
         Ok(store)
@@ -84,14 +90,23 @@ impl Store {
         self.own.path().join(&held.file)
     }
 
-    /// Write-ahead: the batch is on disk before anything is sent.
+    /// Write-ahead: the batch is on disk before anything is sent. Refused where there is no room for new work.
     pub fn accept(&self, stored: &Stored) -> Result<Held, Error> {
         let bytes = stored.encode(false);
         self.make_room(bytes.len() as u64)?;
+        self.put(stored, &bytes)
+    }
+
+    /// The same for a part of what was accepted before, which is no new work.
+    pub fn write(&self, stored: &Stored) -> Result<Held, Error> {
+        self.put(stored, &stored.encode(false))
+    }
+
+    fn put(&self, stored: &Stored, bytes: &[u8]) -> Result<Held, Error> {
         let mut name = Name::new(stored.first_attempt, stored.batch.key(), false);
         loop {
             let file = name.text(Place::Spool.word());
-            match disk::create(self.own.path(), &file, &bytes) {
+            match self.disk.create(self.own.path(), &file, bytes) {
                 Ok(()) => {
                     self.used.store(self.used.load(Relaxed) + bytes.len() as u64, Relaxed);
                     return Ok(Held { file, name, bytes: bytes.len() as u64 });
@@ -110,9 +125,9 @@ impl Store {
         let mut name = listed.name.clone();
         loop {
             let file = name.text(Place::Spool.word());
-            match disk::rename_new(&from, &self.own.path().join(&file)) {
+            match self.disk.rename_new(&from, &self.own.path().join(&file)) {
                 Ok(()) => {
-                    self.forget(listed);
+                    self.forget(place, listed);
                     return Ok(Some(Held { file, name, bytes }));
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -124,14 +139,15 @@ impl Store {
 
     /// Reads a file in this process's hands.
     pub fn read(&self, held: &Held) -> Result<Result<Stored, Corrupt>, Error> {
-        read_file(&self.path(held), &held.name)
+        read_file(&self.disk, &self.path(held), &held.name)
     }
 
     /// The batch has arrived. That the file is gone need not be durable: if it comes back, the receiver knows it.
     pub fn remove(&self, held: &Held) -> Result<(), Error> {
         let path = self.path(held);
+        self.disk.remove(&path).map_err(|error| Error::io("removing", &path, error))?;
         self.used.store(self.used.load(Relaxed).saturating_sub(held.bytes), Relaxed);
-        fs::remove_file(&path).map_err(|error| Error::io("removing", &path, error))
+        Ok(())
     }
 
     /// Puts a batch into the spool with its new state. On an error the file is where it was, in its old state.
@@ -189,9 +205,9 @@ impl Store {
         let dir = self.layout.dir(place);
         loop {
             let to = dir.join(name.text(place.word()));
-            match disk::rename_new(from, &to) {
+            match self.disk.rename_new(from, &to) {
                 Ok(()) => {
-                    disk::sync_dir(&dir).map_err(|error| Error::io("syncing", &dir, error))?;
+                    self.disk.sync_dir(&dir).map_err(|error| Error::io("syncing", &dir, error))?;
                     return Ok(to);
                 }
                 Err(error) if is_taken(&error) && name.copy < MOST_COPIES => name.copy += 1,
@@ -204,13 +220,13 @@ impl Store {
         let bytes = stored.encode(gzip);
         let failed = |error| Error::io("writing", &self.own.path().join(&held.file), error);
         if gzip == held.name.gzip {
-            disk::replace(self.own.path(), &held.file, &bytes).map_err(failed)?;
+            self.disk.replace(self.own.path(), &held.file, &bytes).map_err(failed)?;
         } else {
             let name = Name { gzip, ..held.name.clone() };
             let file = name.text(Place::Spool.word());
-            disk::replace(self.own.path(), &file, &bytes).map_err(failed)?;
+            self.disk.replace(self.own.path(), &file, &bytes).map_err(failed)?;
             // Both are there for a moment: the same batch twice, which the receiver counts once.
-            let _ = fs::remove_file(self.own.path().join(&held.file));
+            let _ = self.disk.remove(&self.own.path().join(&held.file));
             (held.file, held.name) = (file, name);
         }
         let grown = bytes.len() as u64;

@@ -60,7 +60,7 @@ fn notices(dir: &Path, values: &[(&str, String)]) -> Notices {
     let get =
         |name: &str| Ok(values.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone()));
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-    let channels = Settings::read(&get, false).unwrap().channels(Some(tls::authority()), &clock).unwrap();
+    let channels = Settings::read(&get, false).unwrap().channels(&tls::trust(), &clock).unwrap();
     Notices::open(dir, channels, clock).unwrap().with_pace(quick())
 }
 

@@ -24,9 +24,12 @@ async fn child_announces_and_drains() {
     let clock: std::sync::Arc<dyn ichido_core::Clock> =
         std::sync::Arc::new(ichido_core::SystemClock::default());
     let settings = ichido_delivery::notice::Settings::read(&get, true).unwrap();
-    let notices =
-        ichido_delivery::notice::Notices::open(&dir, settings.channels(None, &clock).unwrap(), clock)
-            .unwrap();
+    let notices = ichido_delivery::notice::Notices::open(
+        &dir,
+        settings.channels(&ichido_delivery::trust::Trust::default(), &clock).unwrap(),
+        clock,
+    )
+    .unwrap();
     (0..3).for_each(|number| notices.announce(failed(number)).unwrap());
     notices.drain(PATIENCE).await;
 }

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use ichido_delivery::trust::Trust;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
@@ -25,8 +26,8 @@ fn new_authority() -> Authority {
 }
 
 /// The certificate that clients trust.
-pub(crate) fn authority() -> &'static [u8] {
-    the_authority().pem.as_bytes()
+pub(crate) fn trust() -> Trust {
+    Trust::of_pem(the_authority().pem.as_bytes()).unwrap()
 }
 
 /// A server for `localhost` that clients trust.

@@ -12,8 +12,10 @@ use crate::exit::Failure;
 pub(super) const UPKEEP: Duration = Duration::from_secs(5);
 
 /// From a look into memory to a call that waits for its deadline.
-const SECONDS: [f64; 16] =
-    [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0];
+const SECONDS: [f64; 17] = [
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+    60.0,
+];
 
 /// From a batch that went at once to one that waited out its retention.
 const AGES: [f64; 10] = [1.0, 5.0, 10.0, 60.0, 600.0, 3_600.0, 21_600.0, 86_400.0, 259_200.0, 604_800.0];

@@ -15,7 +15,7 @@ pub(crate) async fn run(args: &FailedArgs) -> Result<(), Failure> {
         FailedVerb::List(list) => delivery::list(&layout, Place::Failed, list, args.json),
         FailedVerb::Show(batch) => delivery::show(&layout, Place::Failed, &batch.key),
         FailedVerb::Resend { keys, .. } => {
-            let pick = Pick { place: Place::Failed, keys: keys.clone(), force: true };
+            let pick = Pick::of(Place::Failed, keys.clone(), true);
             let _no_export_meanwhile = superseded::refuse(&layout, &pick)?;
             resend(&pick, args.json).await
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ichido_core::{Clock, SystemClock, Timestamp};
 use ichido_delivery::cron::Cron;
 use ichido_delivery::sender::{Error, Pick, Sender};
+use ichido_delivery::store::Place;
 use tokio_util::sync::CancellationToken;
 
 use super::gateway::{ADMIN, bind_admin, open};
@@ -120,12 +121,18 @@ async fn pass(sender: &mut Sender, health: &Health, pick: &Pick, by: By, inbox: 
     };
     sender.finish().await;
     let after = (clock.now(), sender.counters());
-    #[allow(clippy::cast_precision_loss, reason = "a gauge")]
-    metrics::gauge!("ichido_delivery_spool_files").set(after.1.spool_size as f64);
     let run = Run { trouble: wrong.clone(), ..Run::between(by, before, after) };
     inbox.record(run.clone(), sender.held());
     let held = sender.held().map(|_| "the lane is held: someone must act".to_owned());
     *health.lock().unwrap_or_else(PoisonError::into_inner) = wrong.or(held);
+    for (gauge, place) in
+        [("ichido_delivery_spool_files", Place::Spool), ("ichido_delivery_failed_files", Place::Failed)]
+    {
+        if let Ok(files) = sender.layout().count(place) {
+            #[allow(clippy::cast_precision_loss, reason = "a gauge")]
+            metrics::gauge!(gauge).set(files as f64);
+        }
+    }
     run
 }
 

@@ -1,17 +1,21 @@
 //! `ichido send`: what waits first, then the input, batch by batch.
 
+use std::time::Duration;
+
 use ichido_delivery::sender::{Error, Pick, Sender};
+use ichido_delivery::store::Listed;
+use indicatif::MultiProgress;
 use serde::Serialize;
 
 use crate::args::SendArgs;
-use crate::delivery::{self, Fed, feed};
+use crate::delivery::{self, Fed, Progress, feed};
 use crate::exit::{Failure, one_line};
 use crate::{output, shutdown};
 
-/// How often a run says in the log how far it is.
-const TELL_EVERY: u64 = 100;
+/// How long what waits goes before what is new. A deep spool must not keep new records from being taken.
+const HEAD_START: Duration = Duration::from_secs(5);
 
-pub(crate) async fn run(args: &SendArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: &SendArgs, screen: &MultiProgress) -> Result<(), Failure> {
     let settings = delivery::settings()?;
     if args.dry_run {
         return dry_run(args, settings.batch_size).await;
@@ -19,11 +23,10 @@ pub(crate) async fn run(args: &SendArgs) -> Result<(), Failure> {
     let stop = shutdown::on_signals()?;
     let mut fed = feed(&args.files, settings.batch_size)?;
     let mut sender = delivery::sender(&settings, stop.clone())?;
-    let mut trouble = match sender.resend(&Pick::due()).await {
-        Ok(_) | Err(Error::Stopped) => None,
-        Err(error) => Some(Failure::internal(one_line(&error))),
-    };
-    let (mut told, mut is_whole) = (0, false);
+    let (waiting, mut trouble) =
+        resend(&mut sender, Pick { patience: Some(HEAD_START), ..Pick::due() }).await;
+    let mut progress = Progress::begin(screen, &args.files);
+    let mut is_whole = false;
     loop {
         let next = tokio::select! {
             next = fed.recv() => next,
@@ -33,20 +36,19 @@ pub(crate) async fn run(args: &SendArgs) -> Result<(), Failure> {
             is_whole = true;
             break;
         };
-        match take(&mut sender, next).await {
-            Ok(records) => {
-                let before = told / TELL_EVERY;
-                told += records;
-                if told / TELL_EVERY > before {
-                    tracing::info!(records = told, "progress");
-                }
-            }
+        match take(&mut sender, next, &mut progress).await {
+            Ok(()) => {}
             Err(Refused::Trouble(message)) => trouble = Some(Failure::internal(message)),
             Err(Refused::Closed(failure)) => {
                 trouble = failure.or(trouble);
                 break;
             }
         }
+    }
+    progress.end();
+    if let Some(after) = waiting.filter(|_| is_whole) {
+        let (_, failure) = resend(&mut sender, Pick { after: Some(after), ..Pick::due() }).await;
+        trouble = trouble.or(failure);
     }
     let counters = delivery::finish(&mut sender).await;
     delivery::report(&counters, args.json)?;
@@ -58,6 +60,15 @@ pub(crate) async fn run(args: &SendArgs) -> Result<(), Failure> {
     delivery::verdict(&sender, &counters, trouble)
 }
 
+/// A pass over what waits: where it was interrupted, and what went wrong.
+async fn resend(sender: &mut Sender, pick: Pick) -> (Option<Listed>, Option<Failure>) {
+    match sender.resend(&pick).await {
+        Ok(passed) => (passed.interrupted, None),
+        Err(Error::Stopped) => (None, None),
+        Err(error) => (None, Some(Failure::internal(one_line(&error)))),
+    }
+}
+
 /// Why something was not taken.
 enum Refused {
     /// This alone; the rest goes on.
@@ -66,19 +77,28 @@ enum Refused {
     Closed(Option<Failure>),
 }
 
-/// Takes the next piece of input; says how many records it had.
-async fn take(sender: &mut Sender, fed: Fed) -> Result<u64, Refused> {
-    let (taken, records) = match fed {
+/// Takes the next piece of input.
+async fn take(sender: &mut Sender, fed: Fed, progress: &mut Progress) -> Result<(), Refused> {
+    let taken = match fed {
         Fed::Batch(batch) => {
-            let records = batch.records().len() as u64;
-            (sender.send(batch).await, records)
+            let records = batch.records();
+            let (count, bytes) =
+                (records.len(), records.iter().map(|record| record.json().len() + 1).sum::<usize>());
+            let sent = sender.send(batch).await;
+            progress.add(count as u64, bytes as u64);
+            sent
         }
-        Fed::Broken { text, reason } => (sender.refuse_input(&text, &reason), 1),
+        Fed::Broken { text, reason } => {
+            progress.add_broken(text.len() as u64 + 1);
+            sender.refuse_input(&text, &reason)
+        }
         Fed::Trouble(message) => return Err(Refused::Trouble(message)),
     };
     match taken {
-        Ok(()) => Ok(records),
+        Ok(()) => Ok(()),
         Err(Error::Stopped) => Err(Refused::Closed(None)),
+        // The next one may have better luck.
+        Err(error @ Error::Lost(_)) => Err(Refused::Trouble(one_line(&error))),
         Err(error) => Err(Refused::Closed(Some(Failure::internal(format!(
             "{}; the rest of the input was not taken",
             one_line(&error)

@@ -13,7 +13,7 @@ pub(crate) async fn run(args: &SpoolArgs) -> Result<(), Failure> {
         SpoolVerb::List(list) => delivery::list(&layout, Place::Spool, list, args.json),
         SpoolVerb::Show(batch) => delivery::show(&layout, Place::Spool, &batch.key),
         SpoolVerb::Resend { keys, force } => {
-            let pick = Pick { place: Place::Spool, keys: keys.clone(), force: *force };
+            let pick = Pick::of(Place::Spool, keys.clone(), *force);
             resend(&pick, args.json).await
         }
         SpoolVerb::Fsck => check(&layout, args.json),
@@ -29,7 +29,7 @@ pub(super) async fn resend(pick: &Pick, json: bool) -> Result<(), Failure> {
     let counters = delivery::finish(&mut sender).await;
     delivery::report(&counters, json)?;
     let trouble = match resent {
-        Ok(0) if !pick.keys.is_empty() => {
+        Ok(passed) if passed.taken == 0 && !pick.keys.is_empty() => {
             Some(Failure::usage(format!("no batch in {} has such a key and is due", pick.place.word())))
         }
         Ok(_) | Err(Error::Stopped) => None,

@@ -1,14 +1,15 @@
 //! What the dead held, and directories that cannot be worked in.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::Store;
-use crate::own;
+use crate::own::{self, Dead};
 use crate::store::Error;
-use crate::store::layout::Place;
+use crate::store::layout::{Place, read_file};
 use crate::store::name::Name;
 
 impl Store {
@@ -18,16 +19,48 @@ impl Store {
         let reading = |error| Error::io("reading", &dir, error);
         let mut adopted = 0;
         for dead in own::dead(&dir, self.own.path()).map_err(reading)? {
-            for file in dead.files().map_err(reading)? {
-                if let Some(mut name) = Name::parse(Place::Spool.word(), &file) {
-                    name.copy = 1;
-                    self.place(&dead.path().join(&file), Place::Spool, name)?;
-                    adopted += 1;
+            let files: Vec<(String, Name)> = dead
+                .files()
+                .map_err(reading)?
+                .into_iter()
+                .filter_map(|file| Some((file.clone(), Name::parse(Place::Spool.word(), &file)?)))
+                .collect();
+            let files = match self.without_parts(&dead, files) {
+                Ok(files) => files,
+                Err(error) => {
+                    tracing::error!(%error, "what a dead process held stays where it is for now");
+                    continue;
                 }
+            };
+            for (file, mut name) in files {
+                name.copy = 1;
+                self.place(&dead.path().join(&file), Place::Spool, name)?;
+                adopted += 1;
             }
             dead.bury().map_err(reading)?;
         }
         Ok(adopted)
+    }
+
+    /// Removes the parts of a batch that is there as well: its division did not come to its end, and nothing of the
+    /// parts was sent. Sent by themselves they might be divided at other places than the whole.
+    fn without_parts(&self, dead: &Dead, files: Vec<(String, Name)>) -> Result<Vec<(String, Name)>, Error> {
+        if files.len() < 2 {
+            return Ok(files);
+        }
+        let (mut wholes, mut parts) = (HashSet::new(), Vec::new());
+        for (file, name) in &files {
+            if let Ok(stored) = read_file(&self.disk, &dead.path().join(file), name)? {
+                wholes.insert(stored.batch.key().to_owned());
+                parts.extend(stored.part_of.map(|whole| (whole, file.clone())));
+            }
+        }
+        parts.retain(|(whole, _)| wholes.contains(whole));
+        for (_, file) in &parts {
+            let path = dead.path().join(file);
+            self.disk.remove(&path).map_err(|error| Error::io("removing", &path, error))?;
+        }
+        Ok(files.into_iter().filter(|(file, _)| !parts.iter().any(|(_, part)| part == file)).collect())
     }
 }
 

@@ -1,6 +1,7 @@
 //! The same batch twice is one file.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::{MutexGuard, PoisonError};
 
@@ -10,23 +11,35 @@ use crate::store::format::Stored;
 use crate::store::layout::{Listed, Place};
 use crate::store::name::Name;
 
-/// Files that wait, by the part of their key that is in their name.
-pub(super) type Waiting = HashMap<String, Vec<Listed>>;
+/// How many files wait whose name has a key with this hash: twelve bytes for each, however many wait.
+pub(super) type Waiting = HashMap<u64, u32>;
 
 impl Store {
     /// Where the very same batch lies in the spool already.
     pub(super) fn waits_already(&self, held: &Held) -> Result<Option<PathBuf>, Error> {
+        let key = hash(&held.name.key);
         let mut waiting = self.waiting();
         if waiting.is_none() {
             let mut found = Waiting::new();
-            for listed in self.layout.oldest(Place::Spool, None, usize::MAX)? {
-                found.entry(listed.name.key.clone()).or_default().push(listed);
-            }
+            self.layout.each_listed(Place::Spool, |listed| {
+                *found.entry(hash(&listed.name.key)).or_default() += 1;
+            })?;
             *waiting = Some(found);
         }
-        let alike = waiting.as_ref().and_then(|waiting| waiting.get(&held.name.key)).cloned();
+        let may_wait = waiting.as_ref().is_some_and(|waiting| waiting.contains_key(&key));
         drop(waiting);
-        let Some(alike) = alike else { return Ok(None) };
+        if !may_wait {
+            return Ok(None);
+        }
+        let mut alike = Vec::new();
+        self.layout.each_listed(Place::Spool, |listed| {
+            if listed.name.key == held.name.key {
+                alike.push(listed);
+            }
+        })?;
+        if alike.is_empty() {
+            return Ok(None);
+        }
         let Ok(ours) = self.read(held)? else { return Ok(None) };
         for listed in alike {
             // What is gone meanwhile is in the hands of another process, or has arrived.
@@ -49,20 +62,28 @@ impl Store {
         if let Some(waiting) = self.waiting().as_mut()
             && let Some(name) = Name::parse(Place::Spool.word(), &file)
         {
-            waiting.entry(name.key.clone()).or_default().push(Listed { name, file });
+            *waiting.entry(hash(&name.key)).or_default() += 1;
         }
     }
 
-    pub(super) fn forget(&self, listed: &Listed) {
-        if let Some(waiting) = self.waiting().as_mut()
-            && let Some(alike) = waiting.get_mut(&listed.name.key)
+    pub(super) fn forget(&self, place: Place, listed: &Listed) {
+        let key = hash(&listed.name.key);
+        if place == Place::Spool
+            && let Some(waiting) = self.waiting().as_mut()
+            && let Some(alike) = waiting.get_mut(&key)
         {
-            alike.retain(|other| other.file != listed.file);
-            if alike.is_empty() {
-                waiting.remove(&listed.name.key);
+            *alike -= 1;
+            if *alike == 0 {
+                waiting.remove(&key);
             }
         }
     }
+}
+
+fn hash(key: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    hasher.finish()
 }
 
 fn same_records(one: &Stored, other: &Stored) -> bool {

@@ -2,6 +2,9 @@
 
 mod crashes;
 pub(crate) mod daemon;
+mod disk;
+mod network;
+mod notices;
 mod operators;
 pub(crate) mod receiver;
 mod refusals;
@@ -81,6 +84,12 @@ impl Stage {
         paths.sort();
         let read = |path: &PathBuf| serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap_or_default();
         paths.iter().map(|path| (path.clone(), read(path))).collect()
+    }
+
+    /// The names of the files in a place.
+    fn files_named(&self, place: &str) -> Vec<String> {
+        let entries = std::fs::read_dir(self.path().join("data").join(place)).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
     }
 
     /// Whether the token is in none of the files below the directory.

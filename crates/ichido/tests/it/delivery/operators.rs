@@ -98,3 +98,65 @@ fn a_second_signal_ends_at_once_and_loses_nothing() {
     stage.run(&["spool", "resend"], &[]).ends_with(0);
     stage.receiver.has_each_once(1);
 }
+
+#[test]
+fn commands_work_beside_a_daemon_and_none_waits_for_another() {
+    let stage = Stage::new();
+    stage.receiver.does(|_| Reply::Say(503, String::new()));
+    stage.send(3, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
+    // One of them never gets an answer, and it is in the hands of the daemon.
+    let stuck = std::sync::Arc::new(std::sync::Mutex::new(None::<String>));
+    let name = stuck.clone();
+    stage.receiver.does(move |seen| {
+        let mut name = name.lock().unwrap();
+        match name.get_or_insert_with(|| seen.ids[0].clone()) == &seen.ids[0] {
+            true => Reply::Stall,
+            false => Reply::Take,
+        }
+    });
+    let mut daemon = Process::start(&mut stage.command(&["run", "--admin", "off"]));
+    eventually("its request", || stuck.lock().unwrap().is_some().then_some(()));
+    let begun = Instant::now();
+    let listing: Value = serde_json::from_str(&stage.run(&["spool", "list", "--json"], &[]).stdout).unwrap();
+    assert_eq!(listing["total"], 2);
+    let key = listing["batches"][0]["batchIdempotencyKey"].as_str().unwrap();
+    stage.run(&["spool", "show", key], &[]).ends_with(0);
+    stage.run(&["spool", "fsck"], &[]).ends_with(0);
+    stage.run(&["spool", "resend", key], &[]).ends_with(3);
+    let file = stage.input(3..4);
+    stage.run(&["send", file.to_str().unwrap()], &[]).ends_with(0);
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert_eq!(stage.receiver.counts().len(), 3);
+    daemon.signal("TERM");
+    assert_eq!(daemon.ended(), 0);
+    stage.receiver.does(|_| Reply::Take);
+    stage.run(&["spool", "resend"], &[]).ends_with(0);
+    stage.receiver.has_each_once(4);
+}
+
+#[test]
+fn what_scripts_read_stays_the_same() {
+    let stage = Stage::new();
+    stage.receiver.does(|_| Reply::Say(503, String::new()));
+    let sent = stage.send(1, &[("MAX_RETRIES", "0")]).metrics();
+    let fields = |value: &Value| -> Vec<String> { value.as_object().unwrap().keys().cloned().collect() };
+    assert_eq!(
+        fields(&sent).join(" "),
+        "failedMoved lost recordsDelivered retries retrySuccess sendDuplicate sendFailed sendSuccess sendTotal \
+         spoolResendAttempts spoolResendSuccess spoolSaved spoolSize"
+    );
+    let listing: Value = serde_json::from_str(&stage.run(&["spool", "list", "--json"], &[]).stdout).unwrap();
+    assert_eq!(fields(&listing).join(" "), "batches total");
+    assert_eq!(
+        fields(&listing["batches"][0]).join(" "),
+        "batchIdempotencyKey file firstAttempt lastError notBefore records retryCount"
+    );
+    let key = listing["batches"][0]["batchIdempotencyKey"].as_str().unwrap();
+    let shown: Value = serde_json::from_str(&stage.run(&["spool", "show", key], &[]).stdout).unwrap();
+    assert_eq!(
+        fields(&shown).join(" "),
+        "attempts batchIdempotencyKey file firstAttempt lastError notBefore records retryCount"
+    );
+    let checked: Value = serde_json::from_str(&stage.run(&["spool", "fsck", "--json"], &[]).stdout).unwrap();
+    assert_eq!(checked, json!({"sound": 1, "findings": []}));
+}

@@ -29,6 +29,8 @@ pub(crate) enum Reply {
     TakeAndHangUp,
     /// Takes it and sends a body without end.
     TakeAndTalk,
+    /// Takes it and sends a body a byte at a time, without end.
+    TakeAndTrickle,
     /// Takes it, and answers after a while.
     TakeSlowly(Duration),
     /// Answers so, and takes nothing.
@@ -63,6 +65,7 @@ struct Ledger {
 pub(crate) struct Receiver {
     pub(super) address: SocketAddr,
     pub(super) ca: PathBuf,
+    identity: (String, String),
     ledger: Arc<Mutex<Ledger>>,
     script: Arc<Mutex<Script>>,
     stop: tokio_util::sync::CancellationToken,
@@ -84,7 +87,7 @@ impl Receiver {
     }
 
     pub(super) fn start_as(dir: &Path, identity: Identity) -> Self {
-        let (config, ca_pem) = certificates(identity);
+        let (config, ca_pem, identity) = certificates(identity);
         let ca = dir.join("ca.pem");
         std::fs::write(&ca, ca_pem).unwrap();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -114,7 +117,7 @@ impl Receiver {
                 }
             });
         });
-        Self { address, ca, ledger, script, stop, thread: Some(thread) }
+        Self { address, ca, identity, ledger, script, stop, thread: Some(thread) }
     }
 
     /// From now on it does this.
@@ -130,6 +133,16 @@ impl Receiver {
 
     pub(super) fn seen(&self) -> Vec<Seen> {
         self.ledger.lock().unwrap().seen.clone()
+    }
+
+    /// How many requests came.
+    pub(super) fn requests(&self) -> usize {
+        self.ledger.lock().unwrap().seen.len()
+    }
+
+    /// Its certificate and key, for a server beside it.
+    pub(super) fn identity(&self) -> (&str, &str) {
+        (&self.identity.0, &self.identity.1)
     }
 
     /// How often each record was counted.
@@ -186,6 +199,14 @@ async fn serve(
                 futures_util::stream::repeat_with(|| Ok(Frame::data(Bytes::from_static(&[b' '; 4096]))));
             Ok(Response::new(BodyExt::boxed(StreamBody::new(talk))))
         }
+        Reply::TakeAndTrickle => {
+            take(&ledger, &seen);
+            let trickle = futures_util::stream::unfold((), |()| async {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                Some((Ok(Frame::data(Bytes::from_static(b" "))), ()))
+            });
+            Ok(Response::new(BodyExt::boxed(StreamBody::new(Box::pin(trickle)))))
+        }
         Reply::Say(status, text) => Ok(say(status, text)),
         Reply::SayWith(status, header, value) => {
             let mut response = say(status, String::new());
@@ -212,7 +233,7 @@ fn say(status: u16, text: String) -> Response<Body> {
     Response::builder().status(status).body(Full::new(Bytes::from(text)).boxed()).unwrap()
 }
 
-pub(crate) fn certificates(identity: Identity) -> (Arc<rustls::ServerConfig>, String) {
+pub(crate) fn certificates(identity: Identity) -> (Arc<rustls::ServerConfig>, String, (String, String)) {
     use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
     let authority = || {
         let key = KeyPair::generate().unwrap();
@@ -241,5 +262,5 @@ pub(crate) fn certificates(identity: Identity) -> (Arc<rustls::ServerConfig>, St
             rustls::pki_types::PrivateKeyDer::Pkcs8(key.serialize_der().into()),
         )
         .unwrap();
-    (Arc::new(config), trusted)
+    (Arc::new(config), trusted, (certificate.pem(), key.serialize_pem()))
 }

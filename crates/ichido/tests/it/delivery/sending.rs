@@ -171,3 +171,39 @@ fn a_dry_run_sends_nothing_and_writes_nothing() {
     assert_eq!(seen, json!({"records": 250, "batches": 3, "broken": 0}));
     assert!(stage.receiver.seen().is_empty() && !stage.path().join("data").exists());
 }
+
+/// Runs a command at a terminal of its own, and copies what it shows.
+const AT_A_TERMINAL: &str =
+    "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))";
+
+#[test]
+fn at_a_terminal_a_bar_shows_how_far_it_is() {
+    let stage = Stage::new();
+    stage.receiver.does(|_| Reply::TakeSlowly(Duration::from_millis(10)));
+    let file = stage.input(0..300);
+    let send = stage.command(&["send", file.to_str().unwrap()]);
+    let mut command = std::process::Command::new("python3");
+    command.args(["-c", AT_A_TERMINAL]).arg(send.get_program()).args(send.get_args());
+    for (name, value) in send.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command.current_dir(stage.path()).env("BATCH_SIZE", "5").env("TERM", "xterm").env_remove("LOG_LEVEL");
+    let run = super::Run::of(command.stdin(std::process::Stdio::null()).output().unwrap());
+    run.ends_with(0);
+    stage.receiver.has_each_once(300);
+    let shown: Vec<u32> = run
+        .stdout
+        .split(" records")
+        .filter_map(|before| before.rsplit([' ', '\u{1b}']).next()?.parse().ok())
+        .collect();
+    assert!(shown.iter().any(|count| (5..300).contains(count)), "{}", run.stdout);
+    assert!(run.stdout.contains('%') && run.stdout.contains('█'), "{}", run.stdout);
+    assert!(run.stdout.contains("60 batches arrived"), "{}", run.stdout);
+    // Elsewhere there is none.
+    let plain = stage.send(300, &[]);
+    assert!(!plain.stderr.contains('█') && !plain.stderr.contains('\r'), "{}", plain.stderr);
+    assert_eq!(plain.log("progress").len(), 3);
+}

@@ -1,0 +1,141 @@
+//! The process that is killed: a whole sender, with a real client and real files.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use ichido_core::{Clock, SystemClock, SystemEntropy};
+use ichido_delivery::alarm::Alarm;
+use ichido_delivery::disk::{Disk, Faults, Op};
+use ichido_delivery::notice::{Channel, Failure, Message, Notices};
+use ichido_delivery::sender::{Parts, Pick, Sender};
+use ichido_delivery::settings::Settings;
+use ichido_delivery::store::Store;
+use ichido_delivery::token::Token;
+use ichido_delivery::transport::Transport;
+use ichido_delivery::trust::Trust;
+use ichido_delivery::{Batch, Record};
+use tokio_util::sync::CancellationToken;
+
+const DIR: &str = "ICHIDO_TEST_CRASH_DIR";
+const PORT: &str = "ICHIDO_TEST_CRASH_PORT";
+const DIES_AT: &str = "ICHIDO_TEST_CRASH_AT";
+const FRESH: &str = "ICHIDO_TEST_CRASH_FRESH";
+
+/// What a child is to do.
+pub(crate) struct Job<'a> {
+    pub(crate) dir: &'a Path,
+    pub(crate) port: u16,
+    pub(crate) dies_at: Option<usize>,
+    /// Whether it gets new batches after what waits.
+    pub(crate) fresh: bool,
+}
+
+pub(crate) fn run(job: &Job<'_>) -> ExitStatus {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child::child_sends_until_it_dies"])
+        .env(DIR, job.dir)
+        .env(PORT, job.port.to_string())
+        .env(DIES_AT, job.dies_at.map(|at| at.to_string()).unwrap_or_default())
+        .env(FRESH, if job.fresh { "yes" } else { "" })
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .unwrap()
+}
+
+/// Writes down what is done to the disk, and dies at one of the operations.
+#[derive(Debug)]
+struct Killer {
+    dir: PathBuf,
+    dies_at: Option<usize>,
+    count: AtomicUsize,
+}
+
+impl Faults for Killer {
+    fn before(&self, op: Op, path: &Path) -> io::Result<()> {
+        let place = match path.to_string_lossy() {
+            text if text.contains("notices") => "notices",
+            text if text.contains(".inflight") => "inflight",
+            text if text.contains("failed") => "failed",
+            _ => "spool",
+        };
+        append(&self.dir.join("ops"), &format!("{op:?} {place}"));
+        if Some(self.count.fetch_add(1, Relaxed)) == self.dies_at {
+            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
+            loop {
+                std::thread::park();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A person who writes down what they were told.
+#[derive(Debug)]
+struct Diary(PathBuf);
+
+#[async_trait::async_trait]
+impl Channel for Diary {
+    fn name(&self) -> &'static str {
+        "diary"
+    }
+
+    async fn send(&self, message: &Message) -> Result<(), Failure> {
+        append(&self.0, &message.text);
+        Ok(())
+    }
+}
+
+fn append(path: &Path, line: &str) {
+    let mut file = OpenOptions::new().append(true).create(true).open(path).unwrap();
+    file.write_all(format!("{line}\n").as_bytes()).unwrap();
+}
+
+/// Not a test by itself: the other side of [`run`].
+#[tokio::test]
+async fn child_sends_until_it_dies() {
+    let Some(dir) = std::env::var_os(DIR).map(PathBuf::from) else { return };
+    let url = format!("http://127.0.0.1:{}/", std::env::var(PORT).unwrap());
+    let dies_at = std::env::var(DIES_AT).unwrap().parse().ok();
+    let data = dir.join("data");
+    let settings = Settings::read(&|name| {
+        Ok(match name {
+            "EXTERNAL_API_ENDPOINT" => Some(url.clone()),
+            "EXTERNAL_API_ALLOW_HTTP_LOOPBACK" => Some("on".to_owned()),
+            "EXTERNAL_API_TOKEN" => Some("a-token".to_owned()),
+            "MAX_RETRIES" => Some("0".to_owned()),
+            "MAX_SPOOL_RETRIES" => Some(crate::LAST_PASS.to_string()),
+            _ => None,
+        })
+    })
+    .unwrap();
+    let disk = Disk::behind(Arc::new(Killer { dir: dir.clone(), dies_at, count: AtomicUsize::new(0) }));
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+    let store = Store::open_on(disk.clone(), &data, settings.store, clock.now()).unwrap();
+    let diary: Vec<Box<dyn Channel>> = vec![Box::new(Diary(dir.join("told")))];
+    let notices = Notices::open_on(disk, &data.join("notices"), diary, clock.clone()).unwrap();
+    let token = Token::open(settings.token.clone()).unwrap();
+    let parts = Parts {
+        store,
+        transport: Box::new(Transport::new(settings.transport.clone(), &Trust::default(), token).unwrap()),
+        alarm: Arc::new(Alarm::new(notices, "http://127.0.0.1")),
+        clock,
+        entropy: Arc::new(SystemEntropy),
+        stop: CancellationToken::new(),
+    };
+    let mut sender = Sender::new(&settings, parts);
+    sender.resend(&Pick::due()).await.unwrap();
+    if std::env::var(FRESH).unwrap() == "yes" {
+        for ids in [&["good-one"][..], &["good-two", "bad-two"], &["down-new"]] {
+            let record = |id: &&str| Record::parse(&format!(r#"{{"source_event_id":"{id}"}}"#)).unwrap();
+            sender.send(Batch::new(ids.iter().map(record).collect())).await.unwrap();
+            ids.iter().for_each(|id| append(&dir.join("accepted"), id));
+        }
+    }
+    sender.finish().await;
+    sender.alarm().drain().await;
+}

@@ -1,0 +1,169 @@
+//! The receiver, and the way to it. It knows a batch by its key, and counts the records of each new one.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ichido_core::Clock;
+use ichido_delivery::request::Request;
+use ichido_delivery::token::{Source, Token};
+use ichido_delivery::transport::Wire;
+use ichido_delivery::verdict::{Answer, Exchange, Trouble, TroubleKind};
+use serde_json::{Value, json};
+
+use crate::life::Life;
+
+/// What the receiver does instead of what it should.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Says {
+    /// It does what it should.
+    Take,
+    /// It takes the batch, and its answer is lost.
+    TakeAndHangUp,
+    /// It takes the batch, and the sender dies before it reads the answer.
+    TakeAndDie,
+    /// The sender dies before a byte is sent.
+    Die,
+    /// An answer without an effect.
+    Status(u16),
+    /// The same with `Retry-After` in seconds.
+    RetryAfter(u16, u32),
+    /// No answer within the deadline.
+    Timeout,
+    /// The connection breaks.
+    HangUp,
+    /// It cannot prove who it is.
+    Tls,
+    /// Every second record is to be sent again later, where it speaks of each.
+    Half,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Receiver(Mutex<Books>);
+
+#[derive(Debug, Default)]
+pub(crate) struct Books {
+    pub(crate) keys: HashSet<String>,
+    pub(crate) counts: BTreeMap<String, u32>,
+    pub(crate) script: VecDeque<Says>,
+    pub(crate) refused: BTreeSet<String>,
+    pub(crate) most_records: usize,
+    pub(crate) by_record: bool,
+    pub(crate) knows_token: bool,
+    pub(crate) is_down: bool,
+    /// When each request came, by the steady clock, and its first record.
+    pub(crate) seen: Vec<(Duration, String)>,
+}
+
+impl Receiver {
+    pub(crate) fn books(&self) -> MutexGuard<'_, Books> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Books {
+    fn takes(&mut self, key: &str, ids: &[String], half: bool) -> Answer {
+        if self.by_record {
+            return self.takes_each(ids, half);
+        }
+        if self.keys.contains(key) {
+            return answer(409, "duplicate batch detected".to_owned());
+        }
+        if ids.len() > self.most_records {
+            return answer(413, String::new());
+        }
+        if let Some(id) = ids.iter().find(|id| self.refused.contains(*id)) {
+            return answer(422, format!("record {id}: no usage_date"));
+        }
+        self.keys.insert(key.to_owned());
+        ids.iter().for_each(|id| *self.counts.entry(id.clone()).or_default() += 1);
+        answer(201, String::new())
+    }
+
+    fn takes_each(&mut self, ids: &[String], half: bool) -> Answer {
+        let fate = |(place, id): (usize, &String)| match self.counts.contains_key(id) {
+            true => json!({"status": "duplicate"}),
+            false if self.refused.contains(id) => json!({"status": 422, "error": format!("record {id}: no")}),
+            false if half && place % 2 == 1 => json!({"status": 503}),
+            false => {
+                self.counts.insert(id.clone(), 1);
+                json!({"status": "inserted"})
+            }
+        };
+        let results: Vec<Value> = ids.iter().enumerate().map(fate).collect();
+        answer(207, json!({ "results": results }).to_string())
+    }
+}
+
+/// The way from one process to the receiver.
+#[derive(Debug)]
+pub(crate) struct Link {
+    receiver: Arc<Receiver>,
+    life: Arc<Life>,
+    clock: Arc<dyn Clock>,
+    token: Token,
+}
+
+impl Link {
+    pub(crate) fn new(receiver: Arc<Receiver>, life: Arc<Life>, clock: Arc<dyn Clock>) -> Self {
+        let token = Token::open(Source::Value("a-token".into())).unwrap();
+        Self { receiver, life, clock, token }
+    }
+}
+
+#[async_trait::async_trait]
+impl Wire for Link {
+    async fn post(&self, request: &Request) -> Exchange {
+        let (key, ids) = read(request);
+        let says = {
+            let mut books = self.receiver.books();
+            books.seen.push((self.clock.steady(), ids[0].clone()));
+            match books.script.pop_front().unwrap_or(Says::Take) {
+                Says::Take | Says::Half if books.is_down => Says::Status(503),
+                Says::Take | Says::Half if !books.knows_token => Says::Status(401),
+                other => other,
+            }
+        };
+        let trouble = |kind| Exchange::Failed(Trouble { kind, message: format!("{kind:?}") });
+        let take = |half| self.receiver.books().takes(&key, &ids, half);
+        match says {
+            Says::Take => Exchange::Answered(take(false)),
+            Says::Half => Exchange::Answered(take(true)),
+            Says::TakeAndHangUp => {
+                take(false);
+                trouble(TroubleKind::Network)
+            }
+            Says::TakeAndDie => {
+                take(false);
+                self.life.end()
+            }
+            Says::Die => self.life.end(),
+            Says::Status(status) => Exchange::Answered(answer(status, String::new())),
+            Says::RetryAfter(status, seconds) => {
+                let retry_after = Some(seconds.to_string());
+                Exchange::Answered(Answer { retry_after, ..answer(status, String::new()) })
+            }
+            Says::Timeout => {
+                tokio::time::sleep(Duration::from_secs(30)).await;
+                trouble(TroubleKind::Timeout)
+            }
+            Says::HangUp => trouble(TroubleKind::Network),
+            Says::Tls => trouble(TroubleKind::Tls),
+        }
+    }
+
+    fn token(&self) -> &Token {
+        &self.token
+    }
+}
+
+fn answer(status: u16, body: String) -> Answer {
+    Answer { status, body: body.into_bytes(), ..Answer::default() }
+}
+
+fn read(request: &Request) -> (String, Vec<String>) {
+    let body: Value = serde_json::from_slice(&request.body).unwrap();
+    let id = |record: &Value| record["source_event_id"].as_str().unwrap_or_default().to_owned();
+    let ids = body["records"].as_array().unwrap().iter().map(id).collect();
+    (body["batchIdempotencyKey"].as_str().unwrap().to_owned(), ids)
+}

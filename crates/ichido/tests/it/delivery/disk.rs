@@ -1,0 +1,291 @@
+//! What the disk may do: be full, be closed to us, hold far too much.
+
+#![allow(clippy::print_stderr, reason = "a test that is left out must say so")]
+
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::json;
+
+use super::receiver::Reply;
+use super::{Run, Stage};
+use crate::support::{Process, eventually};
+
+/// A small file system of one's own; only root may have one.
+struct Mount(PathBuf);
+
+impl Mount {
+    fn tmpfs(path: &Path, options: &str) -> Option<Self> {
+        std::fs::create_dir_all(path).unwrap();
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(path).output();
+        if mounted.is_ok_and(|output| output.status.success()) {
+            return Some(Self(path.to_owned()));
+        }
+        eprintln!("LEFT OUT: this test needs leave to mount a tmpfs (run it as root)");
+        None
+    }
+
+    fn remount(&self, options: &str) {
+        let options = format!("remount,{options}");
+        assert!(Command::new("mount").args(["-o", &options]).arg(&self.0).status().unwrap().success());
+    }
+
+    /// Leaves no room at all.
+    fn fill(&self) {
+        let mut ballast = std::fs::File::create(self.0.join("ballast")).unwrap();
+        while ballast.write_all(&[1; 512]).is_ok() {}
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        drop(Command::new("umount").arg("-l").arg(&self.0).status());
+    }
+}
+
+/// Files below a directory whose names begin so.
+fn named(dir: &Path, start: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap().flatten() {
+        if entry.path().is_dir() {
+            found.extend(named(&entry.path(), start));
+        } else if entry.file_name().to_string_lossy().starts_with(start) {
+            found.push(entry.path());
+        }
+    }
+    found
+}
+
+/// The most memory that a process had so far, in bytes.
+fn most_memory(process: &Process) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.child.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+const MOST_MEMORY: u64 = 50 << 20;
+
+#[test]
+fn on_a_full_disk_records_are_still_delivered_or_the_caller_is_told() {
+    let stage = Stage::new();
+    let data = stage.path().join("data");
+    let Some(mount) = Mount::tmpfs(&data, "size=256k,mode=700") else { return };
+    stage.send(1, &[]).ends_with(0);
+    mount.fill();
+    // The direct send works.
+    let file = stage.input(1..41);
+    let sent = stage.run(&["send", "--json", file.to_str().unwrap()], &[("BATCH_SIZE", "10")]);
+    sent.ends_with(0);
+    stage.receiver.has_each_once(41);
+    assert_eq!(sent.metrics()["lost"], 0);
+    let told = sent.log("notice");
+    assert_eq!(told.len(), 1, "told once: {}", sent.stderr);
+    assert!(told[0]["subject"].as_str().unwrap().contains("1 full spool"), "{}", sent.stderr);
+    assert!(!sent.stderr.contains("works again"), "it is still full: {}", sent.stderr);
+    assert!(named(&data, ".half-").is_empty() && named(&data, "spool_").is_empty());
+    // It does not.
+    stage.receiver.does(|_| Reply::Say(503, String::new()));
+    let file = stage.input(41..42);
+    let lost = stage.run(&["send", "--json", file.to_str().unwrap()], &[("MAX_RETRIES", "1")]);
+    lost.ends_with(1);
+    assert_eq!(lost.metrics()["lost"], 1);
+    assert!(lost.stderr.contains("neither delivered nor written down"), "{}", lost.stderr);
+    assert!(named(&data, ".half-").is_empty() && named(&data, "spool_").is_empty());
+    // There is room again.
+    std::fs::remove_file(data.join("ballast")).unwrap();
+    stage.receiver.does(|_| Reply::Take);
+    stage.run(&["send", file.to_str().unwrap()], &[]).ends_with(0);
+    stage.receiver.has_each_once(42);
+}
+
+#[test]
+fn a_count_that_cannot_be_written_leaves_the_file_as_it_was_and_the_pass_goes_on() {
+    let stage = Stage::new();
+    let data = stage.path().join("data");
+    let Some(mount) = Mount::tmpfs(&data, "size=256k,mode=700") else { return };
+    stage.receiver.does(|_| Reply::Say(503, String::new()));
+    stage.send(2, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
+    let content = || stage.files("spool").into_iter().map(|(path, _)| std::fs::read(path).unwrap());
+    let before: Vec<Vec<u8>> = content().collect();
+    mount.fill();
+    let seen = stage.receiver.seen().len();
+    let run = stage.run(&["spool", "resend"], &[("MAX_RETRIES", "0")]);
+    run.ends_with(3);
+    assert_eq!(stage.receiver.seen().len(), seen + 2, "both are tried");
+    assert_eq!(content().collect::<Vec<_>>(), before);
+    assert!(named(&data, ".half-").is_empty());
+    stage.receiver.does(|_| Reply::Take);
+    stage.run(&["spool", "resend"], &[]).ends_with(0);
+    stage.receiver.has_each_once(2);
+}
+
+#[test]
+fn a_disk_that_cannot_be_written_to_stops_the_start_with_path_and_mode() {
+    let stage = Stage::new();
+    let data = stage.path().join("data");
+    let Some(mount) = Mount::tmpfs(&data, "size=256k,mode=700") else { return };
+    stage.send(1, &[]).ends_with(0);
+    mount.remount("ro");
+    let seen = stage.receiver.seen().len();
+    let run = stage.send(1, &[]);
+    run.ends_with(2);
+    assert!(
+        run.stderr.contains("data/spool/.inflight") && run.stderr.contains("mode 0700"),
+        "{}",
+        run.stderr
+    );
+    assert!(run.stderr.contains("Read-only"), "{}", run.stderr);
+    assert_eq!(stage.receiver.seen().len(), seen);
+}
+
+#[test]
+fn a_directory_of_someone_else_stops_the_start_with_path_and_mode() {
+    let stage = Stage::new();
+    let data = stage.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o555)).unwrap();
+    let Some(mut command) = without_rights(&stage) else { return };
+    let run = Run::of(command.output().unwrap());
+    std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o755)).unwrap();
+    run.ends_with(2);
+    assert!(run.stderr.contains("data/spool") && run.stderr.contains("mode 0555"), "{}", run.stderr);
+    assert!(run.stderr.contains("Permission denied"), "{}", run.stderr);
+    assert!(stage.receiver.seen().is_empty());
+}
+
+/// `ichido send` as someone who may not do everything.
+fn without_rights(stage: &Stage) -> Option<Command> {
+    let file = stage.input(0..1);
+    let send = stage.command(&["send", file.to_str().unwrap()]);
+    let is_root = Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout == b"0\n");
+    if !is_root {
+        return Some(send);
+    }
+    // Nobody may look into the directory of the build.
+    let binary = stage.path().join("ichido");
+    std::fs::copy(env!("CARGO_BIN_EXE_ichido"), &binary).unwrap();
+    std::fs::set_permissions(stage.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups", "--"];
+    let may = Command::new("setpriv").args(nobody).arg(&binary).arg("--version").output();
+    if !may.is_ok_and(|output| output.status.success()) {
+        eprintln!("LEFT OUT: this test needs setpriv");
+        return None;
+    }
+    let mut command = Command::new("setpriv");
+    command.args(nobody).arg(binary).args(send.get_args()).current_dir(stage.path());
+    for (name, value) in send.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    Some(command)
+}
+
+#[test]
+fn whatever_the_umask_only_the_owner_has_rights() {
+    for umask in ["000", "022", "077", "777"] {
+        let stage = Stage::new();
+        stage.receiver.does(|seen| match seen.ids[0].as_str() {
+            "e0" => Reply::Say(422, String::new()),
+            _ => Reply::Say(503, String::new()),
+        });
+        let file = stage.input(0..2);
+        let send = stage.command(&["send", file.to_str().unwrap()]);
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("umask {umask}; exec \"$0\" \"$@\"")]).arg(send.get_program());
+        command.args(send.get_args()).current_dir(stage.path());
+        for (name, value) in send.get_envs().filter_map(|(name, value)| Some((name, value?))) {
+            command.env(name, value);
+        }
+        // A channel that nobody listens at: the notice stays in its outbox.
+        command
+            .env("SLACK_WEBHOOK_URL", "https://127.0.0.1:1/x")
+            .env("BATCH_SIZE", "1")
+            .env("MAX_RETRIES", "0");
+        let run = Run::of(command.output().unwrap());
+        run.ends_with(4);
+        assert_eq!((stage.files("spool").len(), stage.files("failed").len()), (1, 1));
+        assert_eq!(stage.files("notices").len(), 1);
+        has_owners_rights(&stage.path().join("data"));
+    }
+}
+
+fn has_owners_rights(path: &Path) {
+    let mode = path.metadata().unwrap().permissions().mode() & 0o7777;
+    assert_eq!(mode, if path.is_dir() { 0o700 } else { 0o600 }, "{}", path.display());
+    if path.is_dir() {
+        std::fs::read_dir(path).unwrap().flatten().for_each(|entry| has_owners_rights(&entry.path()));
+    }
+}
+
+#[test]
+fn a_file_of_two_gigabytes_is_refused_without_being_read() {
+    let stage = Stage::new();
+    let dir = stage.path().join("data/spool");
+    std::fs::create_dir_all(&dir).unwrap();
+    let huge = std::fs::File::create(dir.join("spool_20250101T000000Z_eeeeeeeeeeee.json")).unwrap();
+    huge.set_len(2 << 30).unwrap();
+    spooled(&dir, 1, "e1");
+    let daemon = Process::start(&mut stage.command(&["run", "--admin", "off"]));
+    eventually("the other one", || (stage.receiver.counts().len() == 1).then_some(()));
+    eventually("the huge one in failed", || (!stage.files_named("failed").is_empty()).then_some(()));
+    assert!(daemon.said().contains("corrupt: larger than"), "{}", daemon.said());
+    let memory = most_memory(&daemon);
+    assert!(memory < MOST_MEMORY, "{memory}");
+}
+
+/// A batch in the spool, in the seed's form.
+fn spooled(dir: &Path, second: usize, id: &str) {
+    let at = jiff::Timestamp::from_second(4_070_908_800 + i64::try_from(second).unwrap()).unwrap();
+    let file = json!({
+        "batchIdempotencyKey": format!("{second:012}{id}"), "records": [{"source_event_id": id}],
+        "firstAttempt": at.to_string(), "retryCount": 0, "lastError": "HTTP 503 Service Unavailable",
+    });
+    let name = format!("spool_{}_{second:012}.json", at.strftime("%Y%m%dT%H%M%SZ"));
+    std::fs::write(dir.join(name), file.to_string()).unwrap();
+}
+
+#[test]
+fn with_a_hundred_thousand_files_the_oldest_go_first_and_new_ones_are_not_kept_waiting() {
+    const FILES: usize = 100_000;
+    let stage = Stage::new();
+    // In memory where there is a place for it.
+    let shared = Path::new("/dev/shm");
+    let data = if shared.is_dir() { tempfile::tempdir_in(shared) } else { tempfile::tempdir() }.unwrap();
+    let spool = data.path().join("spool");
+    std::fs::create_dir(&spool).unwrap();
+    // Written in an order of their own, so that no directory has them sorted by chance.
+    (0..FILES).for_each(|place| {
+        let second = place * 7_919 % FILES;
+        spooled(&spool, second, &format!("e{second}"));
+    });
+    // The oldest is poisoned; each takes a while.
+    stage.receiver.does(|seen| match seen.ids[0].as_str() {
+        "e0" => Reply::Say(500, String::new()),
+        _ => Reply::TakeSlowly(std::time::Duration::from_millis(2)),
+    });
+    let settings = [("DATA_DIR", data.path().to_str().unwrap()), ("MAX_RETRIES", "0")];
+    let begun = std::time::Instant::now();
+    let daemon =
+        Process::start(stage.command(&["run", "--admin", "off"]).envs(settings).env("LOG_LEVEL", "error"));
+    eventually("the first request", || (stage.receiver.requests() > 0).then_some(()));
+    // A second is what it takes on a quiet machine; a busy one must not make the test fail.
+    assert!(begun.elapsed() < std::time::Duration::from_secs(5), "{:?}", begun.elapsed());
+    eventually("some of them", || (stage.receiver.requests() > 300).then_some(()));
+    let order: Vec<String> = stage.receiver.seen().iter().take(300).map(|seen| seen.ids[0].clone()).collect();
+    assert_eq!(order, (0..300).map(|id| format!("e{id}")).collect::<Vec<_>>());
+    let memory = most_memory(&daemon);
+    assert!(memory < MOST_MEMORY, "{memory}");
+    drop(daemon);
+    // A new one goes while most of the others still wait.
+    let file = stage.input(FILES..FILES + 1);
+    let mut command = stage.command(&["send", file.to_str().unwrap()]);
+    let sending = Process::start(command.envs(settings).env("LOG_LEVEL", "error"));
+    eventually("the new one", || stage.receiver.counts().contains_key("e100000").then_some(()));
+    assert!(stage.receiver.counts().len() < FILES / 2);
+    let memory = most_memory(&sending);
+    assert!(memory < MOST_MEMORY, "{memory}");
+}

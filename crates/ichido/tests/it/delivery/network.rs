@@ -1,0 +1,171 @@
+//! Ways that lead nowhere: names without an address, resolvers and peers that are silent, TLS that is too old.
+
+#![allow(clippy::print_stderr, reason = "a test that is left out must say so")]
+
+use std::io::{BufRead, BufReader};
+use std::net::{TcpListener, UdpSocket};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::receiver::Reply;
+use super::{Run, Stage};
+use crate::support::Process;
+
+/// No answer takes longer than this, and there are two requests.
+const TIMEOUT: (&str, &str) = ("EXTERNAL_API_TIMEOUT_MS", "700");
+const ONCE_MORE: (&str, &str) = ("MAX_RETRIES", "1");
+/// Far more than two timeouts, far less than a resolver's patience.
+const SOON: Duration = Duration::from_secs(15);
+
+/// Sends to this place: two tries that lead nowhere, soon over, and the batch waits.
+fn leads_nowhere(stage: &Stage, command: &mut Command, endpoint: &str) -> Run {
+    let begun = Instant::now();
+    let output = command.env("EXTERNAL_API_ENDPOINT", endpoint).envs([TIMEOUT, ONCE_MORE]).output().unwrap();
+    let run = Run::of(output);
+    run.ends_with(3);
+    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    let errors = run.log("not delivered");
+    assert_eq!(errors.len(), 2, "{}", run.stderr);
+    let kinds: Vec<&str> = errors.iter().map(|line| line["errorKind"].as_str().unwrap()).collect();
+    assert!(kinds.iter().all(|kind| ["network", "timeout"].contains(kind)), "{kinds:?}");
+    assert_eq!(stage.files("spool").len(), 1);
+    run
+}
+
+fn send(stage: &Stage) -> Command {
+    let file = stage.input(0..1);
+    stage.command(&["send", file.to_str().unwrap()])
+}
+
+/// The same command where names are looked up at this server, which only root can arrange.
+fn with_resolver(stage: &Stage, server: &str) -> Option<Command> {
+    let conf = stage.path().join("resolv.conf");
+    std::fs::write(&conf, format!("nameserver {server}\noptions timeout:30 attempts:1\n")).unwrap();
+    let bind = "mount --bind \"$0\" /etc/resolv.conf && exec \"$@\"";
+    let unshared = |program: &Path| {
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-c", bind]).arg(&conf).arg(program);
+        command
+    };
+    if !unshared(Path::new("true")).output().is_ok_and(|output| output.status.success()) {
+        eprintln!("LEFT OUT: this test needs leave to mount a resolv.conf of its own (run it as root)");
+        return None;
+    }
+    let send = send(stage);
+    let mut command = unshared(Path::new(send.get_program()));
+    command.args(send.get_args()).current_dir(stage.path());
+    for (name, value) in send.get_envs().filter_map(|(name, value)| Some((name, value?))) {
+        command.env(name, value);
+    }
+    Some(command)
+}
+
+#[test]
+fn a_name_that_does_not_exist_is_tried_again_and_then_waited_for() {
+    let stage = Stage::new();
+    let Ok(server) = UdpSocket::bind("127.77.5.1:53") else {
+        eprintln!("LEFT OUT: this test needs leave to be a name server (run it as root)");
+        return;
+    };
+    let Some(mut command) = with_resolver(&stage, "127.77.5.1") else { return };
+    let answering = std::thread::spawn(move || {
+        let mut packet = [0; 512];
+        server.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let mut asked = 0;
+        while let Ok((length, from)) = server.recv_from(&mut packet) {
+            // A response: no such name.
+            (packet[2], packet[3]) = (0x81, 0x83);
+            server.send_to(&packet[..length], from).unwrap();
+            asked += 1;
+        }
+        asked
+    });
+    leads_nowhere(&stage, &mut command, "https://receiver.test/");
+    assert!(answering.join().unwrap() > 0, "the name was asked for");
+}
+
+#[test]
+fn a_resolver_that_hangs_is_not_waited_for() {
+    let stage = Stage::new();
+    let Ok(_silent) = UdpSocket::bind("127.77.5.2:53") else {
+        eprintln!("LEFT OUT: this test needs leave to be a name server (run it as root)");
+        return;
+    };
+    let Some(mut command) = with_resolver(&stage, "127.77.5.2") else { return };
+    leads_nowhere(&stage, &mut command, "https://receiver.test/");
+}
+
+#[test]
+fn connections_that_are_refused_reset_or_never_answered_are_tried_again() {
+    let refused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let stage = Stage::new();
+    leads_nowhere(&stage, &mut send(&stage), &format!("https://{refused}/"));
+
+    // Closed with something unread: the other side is sent a reset.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let reset = listener.local_addr().unwrap();
+    let resetting = std::thread::spawn(move || {
+        for stream in listener.incoming().take(2).map_while(Result::ok) {
+            let _ = stream.peek(&mut [0]);
+        }
+    });
+    let stage = Stage::new();
+    leads_nowhere(&stage, &mut send(&stage), &format!("https://{reset}/"));
+    resetting.join().unwrap();
+
+    // Connected, and then nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let stage = Stage::new();
+    let run = leads_nowhere(&stage, &mut send(&stage), &format!("https://{}/", silent.local_addr().unwrap()));
+    assert!(run.stderr.contains("time"), "{}", run.stderr);
+}
+
+#[test]
+fn an_answer_that_trickles_does_not_outlast_the_deadline() {
+    let stage = Stage::new();
+    stage.receiver.plays([Reply::TakeAndTrickle]);
+    let begun = Instant::now();
+    let run = stage.send(1, &[TIMEOUT]);
+    run.ends_with(0);
+    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    assert_eq!(run.log("not delivered")[0]["errorKind"], "timeout");
+    assert_eq!(run.metrics()["sendDuplicate"], 1, "it had arrived");
+    stage.receiver.has_each_once(1);
+}
+
+#[test]
+fn nothing_is_sent_over_tls_that_is_too_old() {
+    let stage = Stage::new();
+    let (certificate, key) = stage.receiver.identity();
+    for (name, text) in [("old.pem", certificate), ("old.key", key)] {
+        std::fs::write(stage.path().join(name), text).unwrap();
+    }
+    let script = "
+import socket, ssl
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_1
+context.set_ciphers('ALL:@SECLEVEL=0')
+context.load_cert_chain('old.pem', 'old.key')
+listener = socket.create_server(('127.0.0.1', 0))
+print(listener.getsockname()[1], flush=True)
+while True:
+    try:
+        stream = context.wrap_socket(listener.accept()[0], server_side=True)
+        print('spoke', stream.version(), stream.recv(100), flush=True)
+    except OSError as error:
+        print('refused', error, flush=True)
+";
+    let mut server = Process::start(
+        Command::new("python3").current_dir(stage.path()).args(["-W", "ignore", "-c", script]),
+    );
+    let mut lines = BufReader::new(server.child.stdout.take().unwrap()).lines();
+    let port: u16 = lines.next().unwrap_or_else(|| panic!("{}", server.said())).unwrap().parse().unwrap();
+    let endpoint = format!("https://localhost:{port}/");
+    let run = stage.send(200, &[("EXTERNAL_API_ENDPOINT", &endpoint)]);
+    run.ends_with(3);
+    assert!(lines.next().unwrap().unwrap().starts_with("refused"));
+    assert!(run.stderr.contains("nothing goes until someone acts: tls"), "{}", run.stderr);
+    assert!(run.log("notice").iter().any(|line| line["subject"] == "ichido: 1 lane held"), "{}", run.stderr);
+    assert_eq!(stage.files("spool").len(), 2);
+}

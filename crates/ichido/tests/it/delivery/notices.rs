@@ -1,0 +1,103 @@
+//! What people are told, as far as it shows from outside.
+
+use std::net::TcpListener;
+use std::path::Path;
+
+use super::Stage;
+use super::receiver::Reply;
+use crate::support::{Process, eventually};
+
+#[test]
+fn a_slack_that_hangs_keeps_nothing_from_being_sent_again() {
+    let stage = Stage::new();
+    stage.receiver.does(|_| Reply::Say(503, String::new()));
+    stage.send(30, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
+    stage.receiver.does(|seen| match seen.ids[0].as_str() {
+        "e0" => Reply::Say(422, "no date".to_owned()),
+        _ => Reply::Take,
+    });
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let slack = format!("http://{}/services/x", silent.local_addr().unwrap());
+    let mut command = stage.command(&["run", "--admin", "off"]);
+    let mut daemon =
+        Process::start(command.env("SLACK_WEBHOOK_URL", slack).env("EXTERNAL_API_ALLOW_HTTP_LOOPBACK", "on"));
+    let _held = silent.accept().unwrap();
+    eventually("the others", || (stage.receiver.counts().len() == 29).then_some(()));
+    daemon.kill();
+    // Nobody was told yet: the next process does it.
+    let run = stage.run(&["send", "/dev/null"], &[]);
+    assert!(
+        run.log("notice").iter().any(|line| line["subject"] == "ichido: 1 batch failed"),
+        "{}",
+        run.stderr
+    );
+    assert_eq!(stage.files("notices").len(), 0);
+}
+
+#[test]
+fn slack_is_trusted_by_the_same_file_as_the_api() {
+    let stage = Stage::new();
+    stage.receiver.does(|seen| match seen.ids.first() {
+        Some(_) => Reply::Say(422, "no date".to_owned()),
+        None => Reply::Say(200, "ok".to_owned()),
+    });
+    let slack = format!("https://localhost:{}/services/hunter2", stage.receiver.address.port());
+    let run = stage.send(1, &[("SLACK_WEBHOOK_URL", &slack)]);
+    run.ends_with(4);
+    let seen = stage.receiver.seen();
+    let text = String::from_utf8(seen.last().unwrap().bytes.to_vec()).unwrap();
+    assert!(text.contains("1 batch failed"), "{text} {}", run.stderr);
+    assert!(!run.stderr.contains("hunter2"), "{}", run.stderr);
+    std::fs::write(stage.path().join("none.pem"), "no certificate").unwrap();
+    for settings in [&[][..], &[("SLACK_WEBHOOK_URL", slack.as_str())]] {
+        let mut settings = settings.to_vec();
+        settings.push(("EXTERNAL_API_CA_FILE", "none.pem"));
+        let run = stage.send(1, &settings);
+        run.ends_with(2);
+        let line = "ichido: EXTERNAL_API_CA_FILE: none.pem: there is no certificate in it";
+        assert_eq!(run.stderr.trim_end(), line);
+    }
+}
+
+#[test]
+fn thousands_of_failures_are_one_message_and_each_is_counted() {
+    const FILES: usize = 5_000;
+    let stage = Stage::new();
+    let shared = Path::new("/dev/shm");
+    let data = if shared.is_dir() { tempfile::tempdir_in(shared) } else { tempfile::tempdir() }.unwrap();
+    let spool = data.path().join("spool");
+    std::fs::create_dir(&spool).unwrap();
+    for number in 0..FILES {
+        std::fs::write(spool.join(format!("spool_20250101T000000Z_{number:012}.json")), "{\"records\":")
+            .unwrap();
+    }
+    let run = stage.run(
+        &["spool", "resend", "--json"],
+        &[("DATA_DIR", data.path().to_str().unwrap()), ("LOG_LEVEL", "warn")],
+    );
+    run.ends_with(4);
+    assert_eq!(run.metrics()["failedMoved"], FILES);
+    assert_eq!(std::fs::read_dir(data.path().join("failed")).unwrap().count(), FILES);
+    let told = run.log("notice");
+    assert_eq!(told.len(), 1);
+    assert_eq!(told[0]["subject"], format!("ichido: {FILES} batches failed"));
+}
+
+#[test]
+fn many_broken_lines_are_one_notice() {
+    let stage = Stage::new();
+    let path = stage.path().join("broken.jsonl");
+    std::fs::write(&path, "{\"source_event_id\":\"e1\"}\n".to_owned() + &"{torn\n".repeat(200)).unwrap();
+    // A channel that nobody listens at: what is told stays in the outbox.
+    let slack = [("SLACK_WEBHOOK_URL", "https://127.0.0.1:1/x")];
+    stage.run(&["send", path.to_str().unwrap()], &slack).ends_with(4);
+    stage.receiver.has_each_once(1);
+    assert_eq!(stage.files("failed").len(), 200);
+    assert_eq!(stage.files("notices").len(), 2, "the first one at once, the others together");
+    let run = stage.run(&["send", "/dev/null"], &[]);
+    let told = run.log("notice");
+    assert_eq!(told.len(), 1, "{}", run.stderr);
+    assert_eq!(told[0]["subject"], "ichido: 200 pieces of input are no records");
+    let text = told[0]["text"].as_str().unwrap();
+    assert!(text.contains("line 2:") && text.contains("line 201:"), "{text}");
+}
