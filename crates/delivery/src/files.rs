@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use crate::disk;
+use crate::disk::{self, Disk};
 
 /// Creates a directory for the owner alone, or makes an existing one so.
 pub fn private_dir(dir: &Path) -> io::Result<()> {
@@ -12,12 +12,12 @@ pub fn private_dir(dir: &Path) -> io::Result<()> {
 
 /// Replaces a file in one step, synced, for the owner alone: whoever reads sees the old one or the new one.
 pub fn replace(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-    disk::replace(dir, name, bytes)
+    Disk::default().replace(dir, name, bytes)
 }
 
 /// Reads a regular file of at most so many bytes; a link is not followed.
 pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    disk::read(path, most)
+    Disk::default().read(path, most)
 }
 
 /// The names in a directory; none if it is gone.

@@ -64,7 +64,9 @@ impl Record {
 
     /// A field of text in `metadata`.
     pub(crate) fn metadata_text(&self, name: &str) -> Option<String> {
-        text(&self::fields(fields(self.json())?.get("metadata")?.get())?, name)
+        let [metadata] = fields(self.json(), ["metadata"])?;
+        let [value] = fields(metadata?.get(), [name])?;
+        text(value)
     }
 }
 

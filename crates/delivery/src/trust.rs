@@ -46,7 +46,7 @@ impl Trust {
     }
 
     /// TLS 1.2 or later for a client that trusts these.
-    pub(crate) fn client(&self) -> Result<ClientConfig, rustls::Error> {
+    pub fn client(&self) -> Result<ClientConfig, rustls::Error> {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         roots.add_parsable_certificates(self.extra.iter().cloned());

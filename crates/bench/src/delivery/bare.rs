@@ -9,7 +9,8 @@ use ichido_delivery::endpoint::Endpoint;
 use ichido_delivery::input::{Input, Item};
 use ichido_delivery::request::{Envelope, Request};
 use ichido_delivery::token::{Source, Token};
-use ichido_delivery::transport::{Options, Transport};
+use ichido_delivery::transport::{Options, Transport, Wire};
+use ichido_delivery::trust::Trust;
 use ichido_delivery::{Batch, Cutter, Record};
 use secrecy::SecretString;
 use tokio::sync::mpsc;
@@ -23,14 +24,10 @@ pub(crate) fn run(role: &[String]) {
     let [name, url, file] = role else { panic!("unknown role {role:?}") };
     assert_eq!(name, "bare");
     let endpoint = Endpoint::parse("URL", url, true).unwrap();
-    let options = Options {
-        endpoint,
-        timeout: Duration::from_secs(30),
-        user_agent: "ichido-bench".to_owned(),
-        ca_file: None,
-    };
+    let options =
+        Options { endpoint, timeout: Duration::from_secs(30), user_agent: "ichido-bench".to_owned() };
     let token = Token::open(Source::Value(SecretString::from("bench-token"))).unwrap();
-    let transport = Transport::new(options, token).unwrap();
+    let transport = Transport::new(options, &Trust::default(), token).unwrap();
     let (sender, mut batches) = mpsc::channel(AHEAD);
     let file = PathBuf::from(file);
     let reader = std::thread::spawn(move || read(&file, &sender));

@@ -158,7 +158,7 @@ pub(super) async fn resend(view: View, State(console): State<Console>, sent: Sen
         },
     };
     let key = keys.first().cloned();
-    let run = order(&view, &console, desk, Pick { place, keys, force: true }, key).await;
+    let run = order(&view, &console, desk, Pick::of(place, keys, true), key).await;
     if let Some((spool, failed)) = &console.sampler.shelves {
         tokio::join!(spool.anew(), failed.anew());
     }

@@ -185,6 +185,7 @@ fn row_of(notice: &Notice, w: &Words) -> Vec<Markup> {
         Event::Expired(failed) => (w.notice_expired, format!("{}: {}", failed.file_path, failed.last_error)),
         Event::Held { lane, reason } => (w.notice_held, format!("{lane}: {reason}")),
         Event::SpoolFull { reason } => (w.notice_full, reason.clone()),
+        Event::Broken { count, reason } => (w.notice_broken, format!("{count}: {reason}")),
         Event::Recovered { outage, since } => (w.notice_recovered, format!("{outage} ({since})")),
     };
     let at = parse_iso(&notice.at).map_or_else(|| html! { (notice.at) }, time);

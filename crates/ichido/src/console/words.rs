@@ -215,6 +215,7 @@ words! {
     notice_expired: "waited too long", "保持期間を超過";
     notice_held: "sending is held", "送信停止";
     notice_full: "the spool is full", "スプールの容量不足";
+    notice_broken: "pieces of input are no records", "レコードでない入力";
     notice_recovered: "recovered", "復旧";
     channel_log: "log", "ログ";
     channel_email: "e-mail", "メール";

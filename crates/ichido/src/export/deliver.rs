@@ -55,7 +55,7 @@ fn wire(record: &Record) -> Result<Wire, Failure> {
 async fn send(sender: &mut Sender, batch: Batch) -> Result<(), Failure> {
     sender.send(batch).await.map_err(|error| match error {
         Error::Stopped => stopped(),
-        error @ Error::Store(_) => {
+        error @ (Error::Store(_) | Error::Lost(_)) => {
             Failure::internal(format!("{}; the rest is exported next time", one_line(&error)))
         }
     })

@@ -225,7 +225,7 @@ async fn resend(sender: &mut Sender) -> Result<(), Failure> {
     match sender.resend(&Pick::due()).await {
         Ok(_) => Ok(()),
         Err(Error::Stopped) => Err(deliver::stopped()),
-        Err(error @ Error::Store(_)) => Err(Failure::internal(one_line(&error))),
+        Err(error @ (Error::Store(_) | Error::Lost(_))) => Err(Failure::internal(one_line(&error))),
     }
 }
 

@@ -52,7 +52,7 @@ pub(crate) fn failed(error: dify::Error) -> Failure {
 }
 
 /// TLS of a client that trusts the authorities in the file of this setting, or else the system's.
-pub(crate) fn trusting(setting: &str, ca_file: Option<&Path>) -> Result<ClientConfig, Failure> {
+fn trusting(setting: &str, ca_file: Option<&Path>) -> Result<ClientConfig, Failure> {
     let mut roots = RootCertStore::empty();
     match ca_file {
         Some(path) => {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ichido_delivery::settings::Settings as Delivery;
 use ichido_delivery::token::Token;
+use ichido_delivery::trust::Trust;
 use jiff::civil::Date;
 use rust_decimal::Decimal;
 use secrecy::ExposeSecret;
@@ -12,7 +13,6 @@ use serde::Deserialize;
 use url::Url;
 
 use crate::exit::{Failure, one_line};
-use crate::export::source::trusting;
 use crate::export::state::{Content, content_hash};
 
 const PAGE: &str = "1000";
@@ -49,7 +49,9 @@ impl Receiver {
     /// Prepares to ask. Nothing is sent.
     pub(crate) fn new(settings: &Delivery) -> Result<Self, Failure> {
         let options = &settings.transport;
-        let tls = trusting("EXTERNAL_API_CA_FILE", options.ca_file.as_deref())?;
+        let tls = Trust::read(settings.ca_file.as_deref())?
+            .client()
+            .map_err(|error| Failure::internal(format!("preparing TLS: {error}")))?;
         let client = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
             .redirect(reqwest::redirect::Policy::none())

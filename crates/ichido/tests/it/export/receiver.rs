@@ -64,7 +64,7 @@ pub(super) struct Receiver {
 
 impl Receiver {
     pub(super) fn start(dir: &Path, habit: Habit) -> Self {
-        let (config, ca_pem) = certificates(Identity::Good);
+        let (config, ca_pem, _) = certificates(Identity::Good);
         let ca = dir.join("ca.pem");
         std::fs::write(&ca, ca_pem).unwrap();
         let runtime =

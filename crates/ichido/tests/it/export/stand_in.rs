@@ -98,7 +98,7 @@ impl Knobs {
 
 impl Console {
     pub(super) fn start(dir: &Path, tls: bool, knobs: Knobs) -> Self {
-        let (config, ca_pem) = certificates(Identity::Good);
+        let (config, ca_pem, _) = certificates(Identity::Good);
         let ca = dir.join("dify-ca.pem");
         std::fs::write(&ca, ca_pem).unwrap();
         let runtime =
