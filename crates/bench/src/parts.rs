@@ -95,6 +95,19 @@ impl Part {
         Self::awaited(command.spawn().unwrap(), address, None)
     }
 
+    /// The meter on a database, with its default settings but for its port.
+    #[allow(dead_code, reason = "for the benchmark of usage")]
+    pub(crate) fn meter(db: &str) -> Self {
+        let address = free_address();
+        let mut command = Command::new(std::env::current_exe().unwrap().with_file_name("ichido"));
+        command
+            .args(["meter", "--db", db, "--listen", &address.to_string(), "--admin", "127.0.0.1:0"])
+            .env_clear()
+            .current_dir(std::env::temp_dir())
+            .stderr(Stdio::null());
+        Self::awaited(command.spawn().unwrap(), address, None)
+    }
+
     fn awaited(child: Child, address: SocketAddr, scratch: Option<tempfile::TempDir>) -> Self {
         let started = Instant::now();
         while TcpStream::connect(address).is_err() {

@@ -17,6 +17,8 @@ use crate::servers::Fleet;
 use crate::workspace::{self, cargo};
 
 const REDIS_URL: &str = "ICHIDO_BENCH_REDIS_URL";
+/// Where the meter counts, beside a file.
+const POSTGRES_URL: &str = "ICHIDO_BENCH_POSTGRES_URL";
 /// The Node that runs what usage is compared with.
 const NODE: &str = "ICHIDO_BENCH_NODE";
 
@@ -25,7 +27,7 @@ pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
     let given = env::var_os(REDIS_URL).is_some_and(|url| !url.is_empty());
     let wants_redis = matches!(bench, Bench::Ledger | Bench::Gateway) && !given;
     let mut missing = Missing::default();
-    if matches!(bench, Bench::Gateway | Bench::Claims) {
+    if bench != Bench::Ledger {
         missing.program("wrk", "wrk");
     }
     if bench == Bench::Gateway {
@@ -36,6 +38,7 @@ pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
     }
     if bench == Bench::Usage {
         node::needs(&mut missing);
+        Fleet::needs_postgres(&mut missing);
     }
     missing.must_be_installable()?;
     missing.install()?;
@@ -68,13 +71,12 @@ pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
     if bench == Bench::Usage {
         command.env(NODE, node::program());
     }
-    if !wants_redis {
-        return workspace::run(&mut command);
-    }
     let fleet = match bench {
-        Bench::Ledger => Fleet::start_durable_redis(REDIS_URL)?,
-        Bench::Gateway | Bench::Claims | Bench::Delivery | Bench::Usage => {
-            Fleet::start_plain_redis(REDIS_URL)?
+        Bench::Usage => Fleet::start_durable_postgres(POSTGRES_URL)?,
+        Bench::Ledger if wants_redis => Fleet::start_durable_redis(REDIS_URL)?,
+        Bench::Gateway if wants_redis => Fleet::start_plain_redis(REDIS_URL)?,
+        Bench::Ledger | Bench::Gateway | Bench::Claims | Bench::Delivery => {
+            return workspace::run(&mut command);
         }
     };
     let phase = Phase::begin("benchmark has run");

@@ -15,6 +15,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use anyhow::{Context, Result};
 
 use crate::certificates::Certificates;
+use crate::install::Missing;
 use crate::phase::Phase;
 use crate::process::Server;
 use crate::scratch::Temporary;
@@ -68,6 +69,20 @@ impl Fleet {
         let [port] = free_ports()?;
         let redis = redis::start_durable(port, fleet.scratch.path())?;
         fleet.join(variable, redis)?;
+        Ok(fleet)
+    }
+
+    /// What PostgreSQL needs.
+    pub(crate) fn needs_postgres(missing: &mut Missing) {
+        Role::Postgres.needs(missing);
+    }
+
+    /// Starts one PostgreSQL on a real disk, for benchmarks.
+    pub(crate) fn start_durable_postgres(variable: &'static str) -> Result<Self> {
+        let mut fleet = Self::empty(Temporary::directory(&workspace::target().join("xtask-bench"))?);
+        let certificates = Certificates::make(fleet.scratch.path())?;
+        let postgres = fleet.launch(Role::Postgres, Some(&certificates))?;
+        fleet.join(variable, postgres)?;
         Ok(fleet)
     }
 

@@ -52,7 +52,7 @@ impl Role {
         }
     }
 
-    fn needs(self, missing: &mut Missing) {
+    pub(super) fn needs(self, missing: &mut Missing) {
         match self {
             Self::Postgres => {
                 if postgres::program_directory().is_none() {

@@ -1,13 +1,14 @@
-//! How fast usage is named and summed, beside the first exporter's way of doing it, in Node.
+//! How fast usage is named and summed, beside the first exporter's way of doing it, in Node; and how fast the meter counts it.
 //!
 //! ```text
-//! usage-bench [--quick] [NAME…]        `cargo xtask bench usage` builds it and brings Node
-//! NAME: ids aggregate
+//! usage-bench [--quick] [NAME…]        `cargo xtask bench usage` builds it and brings Node and PostgreSQL
+//! NAME: ids aggregate meter
 //! ```
 //!
 //! Each measurement is a process of its own, so that its memory is its own; one thread works. What is compared is measured in turn, round by
 //! round, and a figure is the median over the rounds. Both sides make the same rows by the same formula (`rows.rs`, `peer.mjs`), and
-//! their results are compared before their times. A target that is missed is said so, and is no error.
+//! their results are compared before their times. The meter gets new records from wrk over 64 connections, and shares the
+//! machine with it; its stores lie in the current directory or in `ICHIDO_BENCH_DIR`. A target that is missed is said so, and is no error.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -19,6 +20,10 @@
 mod figures;
 #[path = "../median.rs"]
 mod median;
+mod meter;
+#[allow(dead_code, reason = "the other benchmarks use the rest")]
+#[path = "../parts.rs"]
+mod parts;
 #[allow(dead_code, reason = "the other benchmarks use the rest")]
 #[path = "../plan.rs"]
 mod plan;
@@ -26,6 +31,8 @@ mod roles;
 mod rows;
 #[path = "../../../ledger/benches/ledger/table.rs"]
 mod table;
+#[path = "../wrk.rs"]
+mod wrk;
 
 use plan::Figure;
 
@@ -33,7 +40,8 @@ use plan::Figure;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-const FIGURES: [(&str, Figure); 2] = [("ids", figures::ids), ("aggregate", figures::aggregate)];
+const FIGURES: [(&str, Figure); 3] =
+    [("ids", figures::ids), ("aggregate", figures::aggregate), ("meter", meter::ingest)];
 
 fn main() {
     plan::run(&FIGURES, roles::run);

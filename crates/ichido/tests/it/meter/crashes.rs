@@ -14,7 +14,8 @@ fn campaign(db: &str) {
     let tls = "[meter]\ntls_cert_file = \"cert.pem\"\ntls_key_file = \"key.pem\"\n";
     std::fs::write(dir.path().join("ichido.toml"), tls).unwrap();
     let file = lines(dir.path(), (0..RECORDS).map(record));
-    let impatient = [("BATCH_SIZE", "5"), ("RETRY_BACKOFF_MS", "1"), ("MAX_RETRIES", "1")];
+    let impatient =
+        [("BATCH_SIZE", "5"), ("RETRY_BACKOFF_MS", "1"), ("MAX_RETRIES", "1"), ("MAX_SPOOL_RETRIES", "1000")];
     let mut meter = Meter::start_with(dir.path(), &["--db", db], &[]);
     let address = meter.address.to_string();
     let mut seen = 0;

@@ -1,11 +1,11 @@
 //! The start and the end of a meter.
 
-use std::io::Write;
+use std::io::{BufReader, Write};
 
 use serde_json::json;
 
 use super::{Meter, command, record};
-use crate::support::http::{connect, head, read_answer};
+use crate::support::http::{connect, head, read_answer, read_head};
 use crate::support::{Process, eventually};
 
 /// The one line of a start that is refused.
@@ -62,21 +62,15 @@ fn what_is_under_way_is_counted_before_the_end() {
     let mut meter = Meter::start(dir.path());
     let body = json!({"batchIdempotencyKey": "k", "records": [record(1)]}).to_string();
     let mut stream = connect(meter.address).unwrap();
-    stream
-        .write_all(&head("POST", "/v1/usage", &[("Content-Type", "application/json")], Some(body.len())))
-        .unwrap();
-    let (first, rest) = body.as_bytes().split_at(20);
-    stream.write_all(first).unwrap();
-    // The request has begun: the meter waits for it.
-    eventually("the connection", || {
-        let open = crate::support::http::get(meter.admin, "/healthz");
-        (open.status == 200).then_some(())
-    });
-    std::thread::sleep(std::time::Duration::from_millis(200));
+    let expecting = [("Content-Type", "application/json"), ("Expect", "100-continue")];
+    stream.write_all(&head("POST", "/v1/usage", &expecting, Some(body.len()))).unwrap();
+    // The meter asks for the body: the request has begun.
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    assert_eq!(read_head(&mut reader).unwrap().status, 100);
     meter.process.signal("TERM");
     eventually("the asking", || meter.process.said().contains("finishing what is under way").then_some(()));
-    stream.write_all(rest).unwrap();
-    let answer = read_answer(&mut std::io::BufReader::new(stream)).unwrap();
+    stream.write_all(body.as_bytes()).unwrap();
+    let answer = read_answer(&mut reader).unwrap();
     assert_eq!(answer.status, 201);
     assert_eq!(meter.process.ended(), 0);
     let meter = Meter::start(dir.path());

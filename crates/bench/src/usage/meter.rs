@@ -1,0 +1,46 @@
+//! How fast the meter counts.
+
+use crate::median::median;
+use crate::parts::{Part, scratch};
+use crate::plan::Plan;
+use crate::table::Table;
+use crate::wrk::{fresh_name, wrk};
+
+const CONNECTIONS: u32 = 64;
+const BATCH: u32 = 100;
+
+/// New records over HTTP, in batches of a hundred: durable before they are answered.
+pub(crate) fn ingest(plan: &Plan, table: &mut Table) {
+    let dir = scratch();
+    let file = format!("sqlite:{}", dir.path().join("meter.db").display());
+    one(plan, table, "SQLite", &file);
+    match std::env::var("ICHIDO_BENCH_POSTGRES_URL").ok().filter(|url| !url.is_empty()) {
+        Some(url) => one(plan, table, "PostgreSQL", &url),
+        None => table
+            .note("meter, 64: PostgreSQL", "not measured: ICHIDO_BENCH_POSTGRES_URL is not set".to_owned()),
+    }
+}
+
+fn one(plan: &Plan, table: &mut Table, name: &str, db: &str) {
+    let meter = Part::meter(db);
+    let url = format!("http://{}/v1/usage", meter.address);
+    let (mut rates, mut medians, mut cpu) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..plan.rounds {
+        let (run, before) = (fresh_name(), meter.cpu());
+        let seen = wrk(include_str!("meter.lua"), &[&run, &BATCH.to_string()], &url, CONNECTIONS, plan.time);
+        let records = seen.requests as f64 * f64::from(BATCH);
+        rates.push(seen.rate * f64::from(BATCH));
+        medians.push(seen.median_ms);
+        cpu.push((meter.cpu() - before) * 1e6 / records);
+    }
+    table.note(
+        format!("meter, 64: {name}, batches of 100"),
+        format!(
+            "{:.0} records/s, median {:.1} ms, {:.1} µs CPU a record, {:.0} MB",
+            median(rates),
+            median(medians),
+            median(cpu),
+            meter.resident_mb()
+        ),
+    );
+}
