@@ -88,9 +88,12 @@ fn many_broken_lines_are_one_notice() {
     let stage = Stage::new();
     let path = stage.path().join("broken.jsonl");
     std::fs::write(&path, "{\"source_event_id\":\"e1\"}\n".to_owned() + &"{torn\n".repeat(200)).unwrap();
-    // A channel that nobody listens at: what is told stays in the outbox.
-    let slack = [("SLACK_WEBHOOK_URL", "https://127.0.0.1:1/x")];
-    stage.run(&["send", path.to_str().unwrap()], &slack).ends_with(4);
+    // A webhook that refuses: what is told stays in the outbox.
+    stage
+        .receiver
+        .does(|seen| if seen.ids.is_empty() { Reply::Say(404, String::new()) } else { Reply::Take });
+    let slack = format!("https://localhost:{}/services/x", stage.receiver.address.port());
+    stage.run(&["send", path.to_str().unwrap()], &[("SLACK_WEBHOOK_URL", &slack)]).ends_with(4);
     stage.receiver.has_each_once(1);
     assert_eq!(stage.files("failed").len(), 200);
     assert_eq!(stage.files("notices").len(), 2, "the first one at once, the others together");
