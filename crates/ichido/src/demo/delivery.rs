@@ -12,8 +12,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
 
 use self::receiver::{LOSES, Receiver};
-use super::Stage;
 use super::judge::Effects;
+use super::{Row, Stage};
 use crate::exit::Failure;
 use crate::output;
 
@@ -175,6 +175,21 @@ impl super::Verdict for Verdict {
 
     fn broken(&self) -> &[String] {
         &self.broken
+    }
+
+    fn row(&self) -> Row {
+        Row {
+            sent: format!("{} records to a receiver that goes down and loses answers", self.records),
+            happened: format!(
+                "{} counted once, {} twice, {} never",
+                self.counted_once, self.counted_twice, self.never_counted
+            ),
+            without: format!(
+                "{} lost in the outage, {} counted twice after a lost answer",
+                self.spooled_in_the_outage * BATCH,
+                self.duplicates_told * BATCH
+            ),
+        }
     }
 
     fn print(&self) {

@@ -15,12 +15,12 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde::Serialize;
-use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::Child;
 use tokio::task::JoinSet;
 
-use super::Stage;
 use super::judge::Effects;
+use super::stage::{Started, address_in};
+use super::{Row, Stage};
 use crate::exit::Failure;
 use crate::output;
 
@@ -28,8 +28,6 @@ use crate::output;
 const CALLERS: usize = 16;
 const TRIES: u32 = 40;
 const PAUSE: Duration = Duration::from_millis(25);
-/// No child may take longer to start.
-const START: Duration = Duration::from_secs(20);
 const ACT_LIMIT: Duration = Duration::from_secs(120);
 
 /// What the second act showed.
@@ -204,22 +202,12 @@ impl Caller {
     }
 }
 
-/// A child process with the address that it printed.
-struct Started {
-    address: SocketAddr,
-    _child: Child,
-}
-
 async fn start_gateway(stage: &Stage<'_>, upstream: SocketAddr) -> Result<Started, Failure> {
     let mut command = stage.myself()?;
     command.env("LOG_LEVEL", "error");
     command.args(["gateway", "--listen", "127.0.0.1:0", "--admin", "off", "--ledger", "file:gateway-ledger"]);
     command.args(["--upstream", &format!("http://{upstream}")]).stderr(Stdio::piped()).stdout(Stdio::null());
-    let mut child =
-        command.spawn().map_err(|error| Failure::internal(format!("starting the gateway: {error}")))?;
-    let stderr = child.stderr.take().ok_or_else(|| Failure::internal("the gateway has no output"))?;
-    let address = address_in(stderr, "listening on http://").await?;
-    Ok(Started { address, _child: child })
+    Started::listening(&mut command, "the gateway").await
 }
 
 /// The orders API as a process of its own.
@@ -246,32 +234,25 @@ impl Api {
     }
 }
 
-/// Reads lines until one has the words, and the address behind them. What comes after is read and dropped.
-async fn address_in(
-    output: impl AsyncRead + Unpin + Send + 'static,
-    words: &str,
-) -> Result<SocketAddr, Failure> {
-    let mut lines = BufReader::new(output).lines();
-    let reading = async {
-        while let Ok(Some(line)) = lines.next_line().await {
-            let rest = line.split_once(words).map(|(_, rest)| rest);
-            if let Some(address) = rest.and_then(|rest| rest.split([',', ' ']).next()?.parse().ok()) {
-                return Some(address);
-            }
-        }
-        None
-    };
-    let address = tokio::time::timeout(START, reading).await.ok().flatten();
-    let address = address.ok_or_else(|| Failure::internal("a process of the demo did not start"))?;
-    tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-    Ok(address)
-}
-
 impl super::Verdict for Verdict {
     const NAME: &'static str = "gateway";
 
     fn broken(&self) -> &[String] {
         &self.broken
+    }
+
+    fn row(&self) -> Row {
+        Row {
+            sent: format!(
+                "{} orders in {} requests to an API that loses answers",
+                self.orders, self.requests
+            ),
+            happened: format!("{} orders made, {} said to be in doubt", self.effects, self.in_doubt),
+            without: format!(
+                "{} orders made: one for each request that reached the API",
+                self.requests - self.unreachable
+            ),
+        }
     }
 
     fn print(&self) {

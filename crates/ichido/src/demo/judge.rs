@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::Row;
 use super::ledger::Round;
 use crate::exit::Failure;
 use crate::output;
@@ -94,6 +95,24 @@ impl super::Verdict for Verdict {
 
     fn broken(&self) -> &[String] {
         &self.broken
+    }
+
+    fn row(&self) -> Row {
+        Row {
+            sent: format!("{} operations, raced for, with a kill -9 in the middle", self.operations),
+            happened: format!(
+                "{} ran once, {} twice, {} never; {} were in doubt until an operator looked",
+                self.ran_once,
+                self.ran_twice,
+                self.never_ran,
+                self.in_doubt_after_kill.len()
+            ),
+            without: format!(
+                "{} runs: each of the {} repeats runs again",
+                self.effects_run + self.repeats_answered,
+                self.repeats_answered
+            ),
+        }
     }
 
     fn print(&self) {

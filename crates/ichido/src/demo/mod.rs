@@ -2,7 +2,7 @@
 //!
 //! First many workers race for the same operations on an embedded ledger, and the process that holds it is killed. Then
 //! the same over HTTP: the gateway before an orders API that loses answers and is killed. Then delivery: a receiver goes
-//! down and comes back while records flow.
+//! down and comes back while records flow. Then events that reach every instance of a bot.
 //!
 //! The effects are lines in logs that ichido knows nothing about. These logs are the judges: if one shows an effect
 //! twice, or an acknowledged one not at all, the demo says so and exits with 1.
@@ -10,6 +10,7 @@
 //! An act is a module: `play` takes the [`Stage`] and gives a [`Verdict`]; a line in [`run`] puts it on the bill.
 
 mod delivery;
+mod events;
 mod gateway;
 mod judge;
 mod ledger;
@@ -34,6 +35,16 @@ trait Verdict: Serialize {
 
     /// What must not be.
     fn broken(&self) -> &[String];
+
+    /// The act in one line of the last table.
+    fn row(&self) -> Row;
+}
+
+/// What was sent, what happened, and what the same would have done without ichido: all from what the act counted.
+struct Row {
+    sent: String,
+    happened: String,
+    without: String,
 }
 
 pub(crate) async fn run(args: &DemoArgs) -> Result<(), Failure> {
@@ -48,6 +59,7 @@ pub(crate) async fn run(args: &DemoArgs) -> Result<(), Failure> {
     shown.add(&stage, &ledger::play(&stage).await?)?;
     shown.add(&stage, &gateway::play(&stage).await?)?;
     shown.add(&stage, &delivery::play(&stage).await?)?;
+    shown.add(&stage, &events::play(&stage).await?)?;
     shown.conclude(&stage)
 }
 
@@ -56,6 +68,7 @@ pub(crate) async fn run(args: &DemoArgs) -> Result<(), Failure> {
 struct Shown {
     acts: serde_json::Map<String, serde_json::Value>,
     broken: Vec<String>,
+    rows: Vec<Row>,
 }
 
 impl Shown {
@@ -67,10 +80,18 @@ impl Shown {
             .map_err(|error| Failure::internal(format!("writing JSON: {error}")))?;
         self.acts.insert(V::NAME.to_owned(), json);
         self.broken.extend(verdict.broken().iter().cloned());
+        self.rows.push(verdict.row());
         Ok(())
     }
 
     fn conclude(self, stage: &Stage<'_>) -> Result<(), Failure> {
+        if !stage.args.json {
+            let mut table = output::table(&["what was sent", "what happened", "without ichido"]);
+            for row in self.rows {
+                table.add_row([row.sent, row.happened, row.without]);
+            }
+            println!("\n{table}");
+        }
         if stage.args.json {
             output::json(&self.acts)?;
         } else if self.broken.is_empty() {

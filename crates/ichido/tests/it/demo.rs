@@ -26,6 +26,11 @@ fn each_effect_ran_once_through_a_kill() {
     assert_eq!(count("left_in_spool") + count("left_in_failed"), 0, "{delivery}");
     assert!(count("spooled_in_the_outage") > 0, "the outage was felt: {delivery}");
     assert!(count("answers_lost") > 0 && count("duplicates_told") > 0, "there was trouble: {delivery}");
+    let events = &verdict["events"];
+    let count = |name: &str| events[name].as_u64().unwrap();
+    assert_eq!((count("events"), count("handled_once"), count("deliveries")), (120, 120, 480), "{events}");
+    assert_eq!(count("told_known"), 360, "{events}");
+    assert!(count("asked_again") > 0, "the kill was felt: {events}");
     assert!(std::fs::read_dir(dir.path()).unwrap().next().is_none(), "nothing is left behind");
 }
 
@@ -40,6 +45,8 @@ fn the_story_is_told() {
         "batches wait in the spool",
         "No effect ran twice",
         "every record arrived once",
+        "what was sent",
+        "50 handled once, 0 twice, 0 never",
     ] {
         assert!(text.contains(words), "{words:?} is not in {text}");
     }
@@ -59,15 +66,17 @@ fn a_broken_promise_is_found() {
     assert!(text.contains("BROKEN: order-00003 ran "), "{text}");
 }
 
-/// The judge of delivery judges as well: a record that the receiver has counted before is counted twice.
+/// The other judges judge as well: what their logs have seen before is counted twice.
 #[test]
-fn a_record_that_is_counted_twice_is_found() {
+fn what_is_counted_twice_is_found() {
     let dir = tempfile::tempdir().unwrap();
     let kept = dir.path().join("kept");
     std::fs::create_dir(&kept).unwrap();
     std::fs::write(kept.join("arrivals.log"), "usage-000007\n").unwrap();
+    std::fs::write(kept.join("handled.log"), "Ev000003\n").unwrap();
     let output = run(dir.path(), &["demo", "--keys", "10", "--workers", "4", "--keep", "kept"]);
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("BROKEN: usage-000007 was counted 2 times"), "{text}");
+    assert!(text.contains("BROKEN: Ev000003 was handled 2 times"), "{text}");
 }
