@@ -2,7 +2,8 @@
 //!
 //! First many workers race for the same operations on an embedded ledger, and the process that holds it is killed. Then
 //! the same over HTTP: the gateway before an orders API that loses answers and is killed. Then delivery: a receiver goes
-//! down and comes back while records flow. Then events that reach every instance of a bot.
+//! down and comes back while records flow. Then events that reach every instance of a bot. Then
+//! a month of usage, exported three times to the meter.
 //!
 //! The effects are lines in logs that ichido knows nothing about. These logs are the judges: if one shows an effect
 //! twice, or an acknowledged one not at all, the demo says so and exits with 1.
@@ -16,6 +17,7 @@ mod judge;
 mod ledger;
 pub(crate) mod orders;
 mod stage;
+mod usage;
 pub(crate) mod worker;
 
 use serde::Serialize;
@@ -60,6 +62,7 @@ pub(crate) async fn run(args: &DemoArgs) -> Result<(), Failure> {
     shown.add(&stage, &gateway::play(&stage).await?)?;
     shown.add(&stage, &delivery::play(&stage).await?)?;
     shown.add(&stage, &events::play(&stage).await?)?;
+    shown.add(&stage, &usage::play(&stage).await?)?;
     shown.conclude(&stage)
 }
 

@@ -31,6 +31,13 @@ fn each_effect_ran_once_through_a_kill() {
     assert_eq!((count("events"), count("handled_once"), count("deliveries")), (120, 120, 480), "{events}");
     assert_eq!(count("told_known"), 360, "{events}");
     assert!(count("asked_again") > 0, "the kill was felt: {events}");
+    let usage = &verdict["usage"];
+    for sum in ["request_count", "total_tokens", "cost_actual"] {
+        assert_eq!(usage["used"][sum], usage["counted"][sum], "{usage}");
+    }
+    assert_eq!(usage["counted"]["request_count"], 1200, "{usage}");
+    assert!(usage["answers_lost"].as_u64() > Some(0), "there was trouble: {usage}");
+    assert!(usage["came"].as_u64() > usage["counted"]["records"].as_u64(), "repeats came: {usage}");
     assert!(std::fs::read_dir(dir.path()).unwrap().next().is_none(), "nothing is left behind");
 }
 
