@@ -46,7 +46,7 @@ fn fate(result: &serde_json::Value) -> Option<Fate> {
         }),
         serde_json::Value::String(word) => match word.to_ascii_lowercase().as_str() {
             "inserted" | "updated" | "unchanged" | "created" | "accepted" | "ok" | "success"
-            | "duplicate" | "conflict" => Some(Fate::Arrived),
+            | "duplicate" | "conflict" | "stale" => Some(Fate::Arrived),
             "retry" | "throttled" | "unavailable" | "timeout" => Some(Fate::Retry),
             "rejected" | "refused" | "invalid" | "failed" | "error" => Some(refused()),
             _ => None,

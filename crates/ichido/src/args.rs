@@ -15,6 +15,7 @@ Examples:
   ichido claims                                  serve the claim API: is this event new? may I run this?
   ichido send usage.jsonl                        deliver records to an API, each one once
   ichido spool list                              what waits to be delivered?
+  ichido meter                                   receive usage records, count each one once
 
 Settings come from ichido.toml, then the environment, then flags.
 Exit codes: 0 done; 2 usage, settings, a store out of reach or held by another; 1 internal error or failed check;
@@ -39,6 +40,22 @@ EXTERNAL_API_ENDPOINT and EXTERNAL_API_TOKEN (or EXTERNAL_API_TOKEN_FILE) say wh
 What waits in the spool is sent first. A batch that does not arrive waits in data/spool for the next run; what the
 receiver refuses, and lines that are no records, lie in data/failed.
 Exit codes: 0 all arrived; 3 something waits in the spool; 4 something went to failed; 2 settings; 1 anything else.";
+
+const METER_EXAMPLES: &str = "\
+Examples:
+  ichido meter                                              one tenant, on this machine, counted in data/meter.db
+  METER_TOKENS=acme=s3cret ichido meter --listen 0.0.0.0:8090 --db postgres://db/usage
+
+Send to it:
+  EXTERNAL_API_ENDPOINT=http://127.0.0.1:8090/v1/usage EXTERNAL_API_ALLOW_HTTP_LOOPBACK=on EXTERNAL_API_TOKEN=none \\
+    ichido send usage.jsonl
+Ask it:
+  curl 'http://127.0.0.1:8090/v1/usage?from=2025-11-01&to=2025-11-30&group_by=day,model'
+  curl 'http://127.0.0.1:8090/v1/usage?group_by=app&format=csv'
+  curl 'http://127.0.0.1:8090/v1/receipts?batch=…'
+
+METER_TOKENS (tenant=token,…) says who may send; off loopback it is required. METER_PROFILE says what happens to a record
+that is there already: first_wins, upsert_by_event_id or upsert_by_model_day.";
 
 const GATEWAY_EXAMPLES: &str = "\
 Examples:
@@ -84,6 +101,9 @@ pub(crate) enum Command {
     Failed(FailedArgs),
     /// Looks after a ledger of claims.
     Ledger(LedgerArgs),
+    /// Receives usage records and counts each one once: by day, model, app, user.
+    #[command(after_help = METER_EXAMPLES)]
+    Meter(MeterArgs),
     /// Checks the settings and the connections, each with a verdict.
     Check(CheckArgs),
 }
@@ -152,6 +172,22 @@ pub(crate) struct GatewayArgs {
     /// Lets requests without a key pass unprotected.
     #[arg(long)]
     pub(crate) optional_key: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(mut_arg("json", |json| json.hide(true)), mut_arg("ledger", |ledger| ledger.hide(true)))]
+pub(crate) struct MeterArgs {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Where batches are taken [default: 127.0.0.1:8090].
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<String>,
+    /// Where records are counted: sqlite:FILE or postgres://… [default: sqlite:data/meter.db].
+    #[arg(long, value_name = "URL")]
+    pub(crate) db: Option<String>,
+    /// Where operators ask: health, metrics; off for nowhere [default: 127.0.0.1:9090].
+    #[arg(long, value_name = "ADDRESS", env = "ICHIDO_ADMIN_LISTEN")]
+    pub(crate) admin: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]

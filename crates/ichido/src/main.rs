@@ -9,8 +9,10 @@ mod console;
 mod delivery;
 mod demo;
 mod exit;
+mod front;
 mod gateway;
 mod log;
+mod meter;
 mod operator;
 mod output;
 mod settings;
@@ -43,7 +45,7 @@ fn main() -> ExitCode {
 
 fn run(args: &Args) -> Result<(), Failure> {
     let reader = match args.command {
-        Command::Gateway(_) | Command::Claims(_) | Command::Run(_) => Reader::Machine,
+        Command::Gateway(_) | Command::Claims(_) | Command::Meter(_) | Command::Run(_) => Reader::Machine,
         // A scheduler collects the lines of a delivery; at a terminal someone reads them.
         Command::Send(_)
         | Command::Spool(SpoolArgs { verb: SpoolVerb::Resend { .. }, .. })
@@ -78,6 +80,7 @@ fn run(args: &Args) -> Result<(), Failure> {
             Command::Failed(failed) => commands::failed::run(failed).await,
             Command::Ledger(ledger) => commands::ledger::run(ledger).await,
             Command::Claims(claims) => commands::claims::run(claims).await,
+            Command::Meter(meter) => commands::meter::run(meter).await,
             Command::Check(check) => commands::check::run(check).await,
         }
     })

@@ -3,6 +3,8 @@
 //! An error names the setting and where it came from, and echoes no value that may be a secret.
 
 pub(crate) mod gateway;
+pub(crate) mod meter;
+mod tls;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,6 +24,7 @@ pub(crate) struct Settings {
     /// What the console may show.
     pub(crate) bodies: Bodies,
     gateway: Option<gateway::RawGateway>,
+    meter: Option<meter::RawMeter>,
 }
 
 /// The claim API.
@@ -67,6 +70,7 @@ struct RawFile {
     #[serde(default)]
     console: RawConsole,
     gateway: Option<gateway::RawGateway>,
+    meter: Option<meter::RawMeter>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -103,7 +107,7 @@ impl RawConsole {
 impl Settings {
     pub(crate) fn load(common: &Common) -> Result<Self, Failure> {
         let file = settings_file(common.config.as_deref())?;
-        let RawFile { ledger: raw, claims, console, gateway } = match &file {
+        let RawFile { ledger: raw, claims, console, gateway, meter } = match &file {
             Some(path) => read(path)?,
             None => RawFile::default(),
         };
@@ -121,12 +125,22 @@ impl Settings {
         check_fallback(&ledger.fallback)?;
         let log_keys = text("ICHIDO_CLAIMS_LOG_KEYS")?.or(claims.log_keys);
         let claims = Claims { log_keys: log_keys.as_deref().map_or(Ok(LogKeys::Hashed), LogKeys::parse)? };
-        Ok(Self { file, ledger, claims, bodies: console.bodies()?, gateway })
+        Ok(Self { file, ledger, claims, bodies: console.bodies()?, gateway, meter })
     }
 
     /// Whether the file has a section for the gateway.
     pub(crate) fn has_gateway(&self) -> bool {
         self.gateway.is_some()
+    }
+
+    /// Whether the file has a section for the meter.
+    pub(crate) fn has_meter(&self) -> bool {
+        self.meter.is_some()
+    }
+
+    /// The settings of the meter, whether or not the file has a section for it.
+    pub(crate) fn meter(&mut self, flags: &meter::Flags) -> Result<meter::Meter, Failure> {
+        meter::Meter::check(self.meter.take().unwrap_or_default(), flags)
     }
 
     /// The settings of the gateway, whether or not the file has a section for it.
@@ -143,12 +157,9 @@ impl Ledger {
         ichido_ledger::Settings { timeout: self.timeout, try_timeout, ..defaults }
     }
 
-    /// Where the ledger is, for people: the URL without credentials and parameters.
+    /// Where the ledger is, for people.
     pub(crate) fn place(&self) -> String {
-        let Some((scheme, rest)) = self.url.split_once(':') else { return "?".to_owned() };
-        // Whatever stands before the last @ may be a password, whether or not it is well written.
-        let place = rest.rsplit('@').next().unwrap_or_default().trim_start_matches('/');
-        format!("{scheme} {}", place.split('?').next().unwrap_or_default()).trim_end().to_owned()
+        place(&self.url)
     }
 
     /// Whether the ledger lives in this process: in its memory, or in a directory that it holds.
@@ -169,6 +180,15 @@ impl Ledger {
         let dir = self.url.strip_prefix("file:")?;
         Some(Path::new(dir.strip_prefix("//").unwrap_or(dir)))
     }
+}
+
+/// Where a store is, for people: the URL without credentials and parameters.
+pub(crate) fn place(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once(':') else { return "?".to_owned() };
+    // Whatever stands before the last @ may be a password, whether or not it is well written.
+    let place = rest.rsplit('@').next().unwrap_or_default();
+    let place = if rest.starts_with("//") { place.trim_start_matches('/') } else { place };
+    format!("{scheme} {}", place.split('?').next().unwrap_or_default()).trim_end().to_owned()
 }
 
 fn settings_file(asked: Option<&Path>) -> Result<Option<PathBuf>, Failure> {

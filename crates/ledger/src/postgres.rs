@@ -9,7 +9,6 @@
 //! that wrote nothing never counts as a win; every write to a claim moves its version; and the rules are applied to
 //! rows as they were read, so that only the conditions of writes are said again in SQL.
 
-mod address;
 mod claims;
 mod failure;
 mod health;
@@ -19,7 +18,6 @@ mod schema;
 mod statements;
 mod store;
 mod survey;
-mod tls;
 mod transaction;
 mod values;
 
@@ -30,8 +28,8 @@ use ichido_core::mark::{self, Mark};
 use ichido_core::{
     Adopted, Claim, ClaimRequest, Key, Limits, Record, Resolution, Resolved, Settle, Settled, Token,
 };
+use ichido_postgres::Address;
 
-use self::address::Address;
 use self::health::Health;
 use self::statements::Statements;
 use self::store::Store;
@@ -41,6 +39,9 @@ use crate::{
 };
 
 pub use self::transaction::NotRecorded;
+
+/// Where the tables are unless the URL says otherwise.
+const SCHEMA: &str = "ichido";
 
 /// Claims in PostgreSQL.
 pub struct Postgres {
@@ -53,7 +54,7 @@ pub struct Postgres {
 impl Postgres {
     /// Connects, and creates the tables if they are not there.
     pub async fn connect(url: &str) -> Result<Self> {
-        let address = Address::parse(url)?;
+        let address = Address::parse(url, SCHEMA)?;
         let store = Store::new(&address)?;
         let health = Health::ask(&store).await?;
         health.must_serve()?;

@@ -24,15 +24,16 @@ const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 /// The claim API, for programs.
 const API: &str = "/v1/";
 
+/// Who may come in to a port.
 #[derive(Debug)]
-pub(super) struct Gate {
+pub(crate) struct Gate {
     on_loopback: bool,
     token: Option<AdminToken>,
     sessions: Sessions,
 }
 
 impl Gate {
-    pub(super) fn new(address: SocketAddr, token: Option<AdminToken>) -> Self {
+    pub(crate) fn new(address: SocketAddr, token: Option<AdminToken>) -> Self {
         let sessions = Sessions::new(address.port());
         Self { on_loopback: address.ip().is_loopback(), token, sessions }
     }
@@ -43,7 +44,7 @@ impl Gate {
     }
 
     /// Who comes in, or the answer to who may not. For every path, before anything else is looked at.
-    pub(super) fn admit<B>(&self, request: &Request<B>) -> Result<Visitor, Box<Response>> {
+    pub(crate) fn admit<B>(&self, request: &Request<B>) -> Result<Visitor, Box<Response>> {
         match self.is_stranger(request) {
             Some(problem) => Err(Box::new(problem.into_response())),
             None => self.visitor(request),

@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use http::{StatusCode, header};
 use serde_json::json;
 
-use super::Served;
+use super::Health;
 
 /// The process lives: no part is asked.
 pub(super) async fn alive() -> Response {
@@ -14,8 +14,8 @@ pub(super) async fn alive() -> Response {
 }
 
 /// Every part works, or which does not.
-pub(super) async fn ready(State(served): State<Served>) -> Response {
-    let checks = served.admin.readiness.verdicts().await;
+pub(super) async fn ready(State(health): State<Health>) -> Response {
+    let checks = health.readiness.verdicts().await;
     let (status, word) = match checks.iter().all(|check| check.ok) {
         true => (StatusCode::OK, "ready"),
         false => (StatusCode::SERVICE_UNAVAILABLE, "not-ready"),
@@ -23,7 +23,7 @@ pub(super) async fn ready(State(served): State<Served>) -> Response {
     (status, Json(json!({ "status": word, "checks": checks }))).into_response()
 }
 
-pub(super) async fn metrics(State(served): State<Served>) -> Response {
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], served.admin.meters.render())
+pub(super) async fn metrics(State(health): State<Health>) -> Response {
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], health.meters.render())
         .into_response()
 }

@@ -18,7 +18,7 @@ use tokio_util::task::TaskTracker;
 use tower_service::Service;
 
 use super::gate::Gate;
-use super::{Admin, AdminToken, Served, TOKEN_VARIABLE, meters};
+use super::{Admin, AdminToken, Health, Served, TOKEN_VARIABLE, meters};
 use crate::console::Console;
 use crate::exit::Failure;
 
@@ -80,12 +80,30 @@ impl Bound {
         let api = admin.api.clone();
         let actions = TaskTracker::new();
         let served = Served { admin: Arc::new(admin), actions: actions.clone() };
-        let gate = Arc::new(Gate::new(self.address, self.token.clone()));
+        let gate = Gate::new(self.address, self.token.clone());
         let console =
             Console::start(served.clone(), self.token.clone(), gate.sessions().clone(), stop.clone());
         let router = super::router(served).merge(console.routes());
+        self.take_calls(router, gate, actions, &stop).await;
+        upkeep.abort();
+        looking_after.abort();
+        if tokio::time::timeout(DRAIN, api.last_words()).await.is_err() {
+            tracing::warn!("the ledger could not be told what was answered in its place");
+        }
+    }
+
+    /// The same for a process that has no ledger: it tells how it is, and what it counted.
+    pub(crate) async fn serve_health(self, health: Health, stop: CancellationToken) {
+        let upkeep = tokio::spawn(keep_up(health.meters.clone()));
+        let gate = Gate::new(self.address, self.token.clone());
+        self.take_calls(super::health_router(health), gate, TaskTracker::new(), &stop).await;
+        upkeep.abort();
+    }
+
+    async fn take_calls(self, router: Router, gate: Gate, actions: TaskTracker, stop: &CancellationToken) {
+        let gate = Arc::new(gate);
         let (graceful, room) = (GracefulShutdown::new(), Arc::new(Semaphore::new(CONNECTIONS)));
-        while let Some((stream, peer)) = self.next(&stop).await {
+        while let Some((stream, peer)) = self.next(stop).await {
             let taken = tokio::select! {
                 taken = room.clone().acquire_owned() => taken,
                 () = stop.cancelled() => break,
@@ -104,11 +122,6 @@ impl Bound {
         let drained = async { tokio::join!(graceful.shutdown(), actions.wait()) };
         if tokio::time::timeout(DRAIN, drained).await.is_err() {
             tracing::warn!("calls to the admin port were cut off: they took more than {} s", DRAIN.as_secs());
-        }
-        upkeep.abort();
-        looking_after.abort();
-        if tokio::time::timeout(DRAIN, api.last_words()).await.is_err() {
-            tracing::warn!("the ledger could not be told what was answered in its place");
         }
     }
 

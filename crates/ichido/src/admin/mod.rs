@@ -22,14 +22,14 @@ mod token;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
+use axum::extract::{DefaultBodyLimit, FromRef};
 use axum::routing::{get, post};
 use ichido_ledger::Ledger;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::task::TaskTracker;
 
 pub(crate) use self::api::Api;
-pub(crate) use self::gate::HOLDER;
+pub(crate) use self::gate::{Gate, HOLDER};
 pub(crate) use self::listen::{Bound, Peer};
 pub(crate) use self::meters::install_meters;
 pub(crate) use self::problem::{Body, Facts, Problem};
@@ -55,6 +55,21 @@ pub(crate) struct Admin {
     pub(crate) meters: PrometheusHandle,
     /// What the console shows besides.
     pub(crate) console: console::Parts,
+}
+
+/// Alive, ready, and what was counted: what every admin port tells.
+#[derive(Clone, Debug)]
+pub(crate) struct Health {
+    /// What `/readyz` asks.
+    pub(crate) readiness: Readiness,
+    /// What `/metrics` prints.
+    pub(crate) meters: PrometheusHandle,
+}
+
+impl FromRef<Served> for Health {
+    fn from_ref(served: &Served) -> Self {
+        Self { readiness: served.admin.readiness.clone(), meters: served.admin.meters.clone() }
+    }
 }
 
 /// What the handlers share.
@@ -106,6 +121,17 @@ impl Served {
             Err(Refusal::Failed(Failure::internal("the action broke off")))
         })
     }
+}
+
+/// The paths of a process that has no ledger.
+fn health_router(health: Health) -> Router {
+    Router::new()
+        .route("/healthz", get(health::alive))
+        .route("/readyz", get(health::ready))
+        .route("/metrics", get(health::metrics))
+        .fallback(problem::no_such_page)
+        .method_not_allowed_fallback(problem::no_such_method)
+        .with_state(health)
 }
 
 fn router(served: Served) -> Router {

@@ -11,6 +11,7 @@ use crate::operator::Operator;
 use crate::output;
 use crate::settings::Settings;
 use crate::settings::gateway::Flags;
+use crate::settings::meter::Flags as MeterFlags;
 
 #[derive(Debug, Serialize)]
 struct Report {
@@ -39,6 +40,9 @@ pub(crate) async fn run(args: &CheckArgs) -> Result<(), Failure> {
     let mut report = check(&settings).await;
     if settings.has_gateway() {
         check_gateway(&mut settings, &mut report).await;
+    }
+    if settings.has_meter() {
+        check_meter(&mut settings, &mut report).await;
     }
     if args.common.json {
         output::json(&report)?;
@@ -146,6 +150,39 @@ async fn check_gateway(settings: &mut Settings, report: &mut Report) {
                 }
                 Err(why) => report.add("upstream", Verdict::Warning, why),
             }
+        }
+    }
+}
+
+/// The meter's section, and whether its database is there.
+async fn check_meter(settings: &mut Settings, report: &mut Report) {
+    let meter = match settings.meter(&MeterFlags::default()) {
+        Ok(meter) => meter,
+        Err(failure) => return report.add("meter", Verdict::Failed, failure.to_string()),
+    };
+    if let Some(file) = meter.database.file().filter(|file| !file.exists()) {
+        let detail = format!("{} does not exist yet; it will be created", file.display());
+        return report.add("meter", Verdict::Warning, detail);
+    }
+    let options = ichido_meter::Options { profile: meter.profile };
+    let checked = async {
+        let store = ichido_meter::open(meter.database.url(), options).await?;
+        let checked = store.check().await;
+        store.close().await;
+        checked
+    };
+    let patience = settings.ledger.timeout;
+    match tokio::time::timeout(patience, checked).await {
+        Ok(Ok(())) => {
+            report.add(
+                "meter",
+                Verdict::Ok,
+                format!("{} answers, {}", meter.database.place(), meter.profile),
+            );
+        }
+        Ok(Err(error)) => report.add("meter", Verdict::Failed, one_line(&error)),
+        Err(_) => {
+            report.add("meter", Verdict::Failed, format!("no answer within {} ms", patience.as_millis()))
         }
     }
 }

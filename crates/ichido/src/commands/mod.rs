@@ -5,6 +5,7 @@ pub(crate) mod claims;
 pub(crate) mod failed;
 pub(crate) mod gateway;
 pub(crate) mod ledger;
+pub(crate) mod meter;
 pub(crate) mod run;
 pub(crate) mod send;
 pub(crate) mod spool;

@@ -1,7 +1,6 @@
-//! The front door: accepts connections, speaks HTTP/1.1 and HTTP/2, with or without TLS, and closes in good order.
+//! The gateway's front door: requests go through the layer to the service behind.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -9,26 +8,13 @@ use std::time::Duration;
 
 use http::{Method, Request, Response};
 use hyper::body::Incoming;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::GracefulShutdown;
 use ichido_http::{AnswerBody, Failure, Idempotent, Problem, ProblemKind};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
 use super::forward::{Forward, Peer};
-
-/// How long a client may take for the head of a request, or keep a connection without one.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest head of a request, and the most fields in it.
-const HEAD_BYTES: usize = 64 * 1024;
-const HEAD_FIELDS: usize = 128;
-/// After an accept fails for lack of something (files, memory), it is tried again after this.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The gateway's listener.
 pub(super) struct Front {
@@ -42,82 +28,13 @@ pub(super) struct Front {
 impl Front {
     /// Serves until told to stop, then lets every connection end its request, for at most `grace`.
     pub(super) async fn serve(self, stop: CancellationToken, grace: Duration) {
-        let builder = Arc::new(builder());
-        let graceful = GracefulShutdown::new();
-        loop {
-            let accepted = tokio::select! {
-                () = stop.cancelled() => break,
-                accepted = self.listener.accept() => accepted,
-            };
-            match accepted {
-                Ok((stream, address)) => self.welcome(stream, address, &builder, &graceful),
-                Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            }
-        }
-        drop(self.listener);
-        if tokio::time::timeout(grace, graceful.shutdown()).await.is_err() {
-            tracing::warn!("some connections did not end in time and are cut");
-        }
-    }
-
-    fn welcome(
-        &self,
-        stream: TcpStream,
-        address: SocketAddr,
-        builder: &Arc<Builder<TokioExecutor>>,
-        graceful: &GracefulShutdown,
-    ) {
-        let _ = stream.set_nodelay(true);
-        let peer = Peer::new(address, self.tls.is_some());
-        let door = Door {
-            service: tower_layer::Layer::layer(&self.layer, self.forward.of(peer)),
-            policy_path: self.policy_path.clone(),
+        let Self { listener, tls, forward, layer, policy_path } = self;
+        let is_tls = tls.is_some();
+        let welcome = move |address| Door {
+            service: tower_layer::Layer::layer(&layer, forward.of(Peer::new(address, is_tls))),
+            policy_path: policy_path.clone(),
         };
-        let (builder, watcher) = (builder.clone(), graceful.watcher());
-        match self.tls.clone() {
-            None => drop(tokio::spawn(converse(stream, door, builder, watcher))),
-            Some(acceptor) => drop(tokio::spawn(async move {
-                match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
-                    Ok(Ok(stream)) => converse(stream, door, builder, watcher).await,
-                    Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-                    Err(_) => tracing::debug!("a TLS handshake took too long"),
-                }
-            })),
-        }
-    }
-}
-
-fn builder() -> Builder<TokioExecutor> {
-    let mut builder = Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .max_buf_size(HEAD_BYTES)
-        .max_headers(HEAD_FIELDS)
-        .pipeline_flush(true);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_header_list_size(u32::try_from(HEAD_BYTES).unwrap_or(u32::MAX))
-        .keep_alive_interval(HEAD_TIMEOUT);
-    builder
-}
-
-async fn converse<I>(
-    io: I,
-    door: Door,
-    builder: Arc<Builder<TokioExecutor>>,
-    watcher: hyper_util::server::graceful::Watcher,
-) where
-    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let connection = builder.serve_connection_with_upgrades(TokioIo::new(io), door).into_owned();
-    if let Err(error) = watcher.watch(connection).await {
-        tracing::debug!(%error, "a connection broke");
+        crate::front::Front { listener, tls }.serve(welcome, stop, grace).await;
     }
 }
 

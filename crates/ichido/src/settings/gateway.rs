@@ -12,12 +12,10 @@ use http::Uri;
 use http::uri::{Authority, Scheme};
 use ichido_core::Limits;
 use ichido_http::{Outage, Rules, Tenant};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde::Deserialize;
 
 use self::routes::{RawRoute, routes};
-use super::within;
+use super::{tls, within};
 use crate::exit::Failure;
 use crate::gateway::jwt::JwtTenant;
 
@@ -113,7 +111,7 @@ impl Gateway {
             listen: address("gateway.listen", &listen)?,
             upstream: Upstream::check(&upstream, raw.upstream_ca_file.as_deref())?,
             rules,
-            tls: tls(given(raw.tls_cert_file), given(raw.tls_key_file))?,
+            tls: tls::server("gateway", raw.tls_cert_file, raw.tls_key_file)?,
             journal_dir: raw.journal_dir.unwrap_or_else(|| PathBuf::from("data/journal")),
             ready_needs_upstream: raw.ready_needs_upstream,
             shutdown: Duration::from_secs(within(
@@ -129,11 +127,6 @@ impl Gateway {
     pub(crate) fn wants_fallback(&self) -> bool {
         self.rules.routes.iter().any(|route| route.outage == Outage::Fallback)
     }
-}
-
-/// An empty path in the settings is none.
-fn given(path: Option<PathBuf>) -> Option<PathBuf> {
-    path.filter(|path| !path.as_os_str().is_empty())
 }
 
 pub(crate) fn address(name: &str, text: &str) -> Result<SocketAddr, Failure> {
@@ -185,7 +178,7 @@ fn client_tls(scheme: &Scheme, ca_file: Option<&Path>) -> Result<Arc<rustls::Cli
     let mut roots = rustls::RootCertStore::empty();
     if let Some(file) = ca_file {
         let name = "gateway.upstream_ca_file";
-        for certificate in certificates(name, file)? {
+        for certificate in tls::certificates(name, file)? {
             roots
                 .add(certificate)
                 .map_err(|error| Failure::usage(format!("{name} {}: {error}", file.display())))?;
@@ -198,45 +191,6 @@ fn client_tls(scheme: &Scheme, ca_file: Option<&Path>) -> Result<Arc<rustls::Cli
             .with_safe_default_protocol_versions()
             .map_err(|error| Failure::internal(format!("preparing TLS: {error}")))?;
     Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
-}
-
-fn certificates(name: &str, file: &Path) -> Result<Vec<CertificateDer<'static>>, Failure> {
-    let bad = |why: String| Failure::usage(format!("{name} {}: {why}", file.display()));
-    let found = CertificateDer::pem_file_iter(file).map_err(|error| bad(plain(&error)))?;
-    let found: Vec<_> = found.collect::<Result<_, _>>().map_err(|error| bad(plain(&error)))?;
-    if found.is_empty() { Err(bad("there is no certificate in it".to_owned())) } else { Ok(found) }
-}
-
-fn plain(error: &rustls::pki_types::pem::Error) -> String {
-    if let rustls::pki_types::pem::Error::Io(error) = error {
-        return error.to_string();
-    }
-    "what is expected in it is not there, or not well-formed PEM".to_owned()
-}
-
-fn tls(cert: Option<PathBuf>, key: Option<PathBuf>) -> Result<Option<Arc<rustls::ServerConfig>>, Failure> {
-    let (cert, key) = match (cert, key) {
-        (None, None) => return Ok(None),
-        (Some(cert), Some(key)) => (cert, key),
-        (Some(_), None) => {
-            return Err(Failure::usage("gateway.tls_cert_file is set without gateway.tls_key_file"));
-        }
-        (None, Some(_)) => {
-            return Err(Failure::usage("gateway.tls_key_file is set without gateway.tls_cert_file"));
-        }
-    };
-    let chain = certificates("gateway.tls_cert_file", &cert)?;
-    let bad_key = |why: String| Failure::usage(format!("gateway.tls_key_file {}: {why}", key.display()));
-    let private = PrivateKeyDer::from_pem_file(&key).map_err(|error| bad_key(plain(&error)))?;
-    let mut config =
-        rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| Failure::internal(format!("preparing TLS: {error}")))?
-            .with_no_client_auth()
-            .with_single_cert(chain, private)
-            .map_err(|error| bad_key(format!("it does not fit {}: {error}", cert.display())))?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(Some(Arc::new(config)))
 }
 
 fn policy_path(path: Option<String>, default: String) -> Result<String, Failure> {

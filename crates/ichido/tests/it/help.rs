@@ -5,7 +5,7 @@ use crate::ok;
 #[test]
 fn help_of_every_command() {
     let dir = tempfile::tempdir().unwrap();
-    let commands: [&[&str]; 13] = [
+    let commands: [&[&str]; 14] = [
         &["--help"],
         &["gateway", "--help"],
         &["claims", "--help"],
@@ -17,6 +17,7 @@ fn help_of_every_command() {
         &["failed", "resend", "--help"],
         &["ledger", "--help"],
         &["ledger", "resolve", "--help"],
+        &["meter", "--help"],
         &["check", "--help"],
         &["demo", "--help"],
     ];

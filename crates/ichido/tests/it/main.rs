@@ -20,6 +20,7 @@ mod gateway;
 mod help;
 mod holder;
 mod ledger;
+mod meter;
 mod serving;
 mod support;
 
@@ -72,6 +73,9 @@ fn without_settings(mut remove: impl FnMut(&str)) {
         .into_iter()
         .for_each(&mut remove);
     ["NOTIFY_EMAIL_TO", "NOTIFY_EMAIL_FROM"].into_iter().for_each(&mut remove);
+    for name in ["LISTEN", "DB", "PROFILE", "TOKENS", "TOKENS_FILE", "BODY_MAX_BYTES"] {
+        remove(&format!("METER_{name}"));
+    }
     for name in [
         "CONFIG",
         "LEDGER_URL",
@@ -81,6 +85,7 @@ fn without_settings(mut remove: impl FnMut(&str)) {
         "ADMIN_TOKEN",
         "ADMIN_READ_TOKEN",
         "CONSOLE_BODIES",
+        "ADMIN_LISTEN",
         "CLAIMS_LOG_KEYS",
     ] {
         remove(&format!("ICHIDO_{name}"));

@@ -19,6 +19,17 @@ pub(super) enum Sent {
     Yes,
 }
 
+/// A server cannot be reached as it was asked for.
+impl From<ichido_postgres::Error> for Error {
+    fn from(error: ichido_postgres::Error) -> Self {
+        let failure = Error::new(Kind::Settings(error.text), error.doing);
+        match error.source {
+            Some(source) => failure.caused_by(source),
+            None => failure,
+        }
+    }
+}
+
 /// No connection to be had.
 pub(super) fn unconnected(error: PoolError, doing: impl Into<Cow<'static, str>>) -> Error {
     match error {

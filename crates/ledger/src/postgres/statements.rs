@@ -23,7 +23,7 @@ pub(super) struct Statements {
 
 impl Statements {
     pub(super) fn of(schema: &str) -> Self {
-        // The name is plain: see `address`.
+        // The name is plain: see `ichido_postgres::Address`.
         let of = |sql: &str| sql.replace("ichido.", &format!("\"{schema}\"."));
         Self {
             insert: of(include_str!("sql/insert.sql")),

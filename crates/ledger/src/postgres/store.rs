@@ -3,13 +3,12 @@
 //! A call that is dropped half-way (a deadline, a caller that left) takes its connection with it: an answer that nobody
 //! waited for must not be in the way of the next call, and a connection into a void must not be used again.
 
-use deadpool_postgres::{Client, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
+use deadpool_postgres::{Client, Object, Pool};
+use ichido_postgres::Address;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::address::Address;
 use super::failure::{Sent, failed, unconnected};
-use super::tls;
 use crate::{Error, Kind, Result};
 
 /// A value for a statement.
@@ -21,14 +20,7 @@ pub(super) struct Store {
 
 impl Store {
     pub(super) fn new(address: &Address) -> Result<Self> {
-        let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = Manager::from_config(address.config.clone(), tls::connector(address)?, config);
-        let pool = Pool::builder(manager)
-            .max_size(address.connections)
-            .runtime(Runtime::Tokio1)
-            .build()
-            .map_err(|error| Error::new(Kind::Unavailable, "setting up connections").caused_by(error))?;
-        Ok(Self { pool })
+        Ok(Self { pool: ichido_postgres::pool(address)? })
     }
 
     /// Runs one statement and returns its rows: one round trip, once the connection has prepared the statement.

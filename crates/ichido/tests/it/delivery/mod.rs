@@ -101,13 +101,13 @@ impl Stage {
 
 /// How a command ended.
 pub(crate) struct Run {
-    code: i32,
-    stdout: String,
-    stderr: String,
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 impl Run {
-    fn of(output: Output) -> Self {
+    pub(crate) fn of(output: Output) -> Self {
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert!(!stderr.contains(TOKEN), "{stderr}");
         Self {
@@ -118,13 +118,13 @@ impl Run {
     }
 
     /// The metrics in the last line.
-    fn metrics(&self) -> Value {
+    pub(crate) fn metrics(&self) -> Value {
         serde_json::from_str(self.stdout.lines().last().unwrap_or_default())
             .unwrap_or_else(|_| panic!("{} {}", self.stdout, self.stderr))
     }
 
     /// Lines of the log with this message.
-    fn log(&self, message: &str) -> Vec<Value> {
+    pub(crate) fn log(&self, message: &str) -> Vec<Value> {
         let lines = self.stderr.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         lines.filter(|line| line["message"] == message).collect()
     }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::process::Command;
 
 use crate::support::http::{get, post, send};
-use crate::support::{Gateway, Orders, gateway_command, gateway_command_on};
+use crate::support::{Gateway, Orders, certificate, gateway_command, gateway_command_on};
 
 fn nowhere() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 9))
@@ -106,30 +106,7 @@ fn it_says_what_it_does_and_answers_health_and_metrics() {
 fn tls_and_http2_at_the_front_door() {
     let dir = tempfile::tempdir().unwrap();
     let orders = Orders::start(dir.path());
-    let made = Command::new("openssl")
-        .current_dir(dir.path())
-        .args([
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:prime256v1",
-            "-nodes",
-            "-keyout",
-            "key.pem",
-            "-out",
-            "cert.pem",
-            "-days",
-            "2",
-            "-subj",
-            "/CN=localhost",
-            "-addext",
-            "subjectAltName=DNS:localhost,IP:127.0.0.1",
-        ])
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{made:?}");
+    certificate(dir.path());
     let settings = "[gateway]\ntls_cert_file = \"cert.pem\"\ntls_key_file = \"key.pem\"\n";
     let gateway = Gateway::start(dir.path(), orders.address, "memory:", settings);
     for version in ["--http2", "--http1.1"] {

@@ -177,7 +177,8 @@ pub(crate) fn gateway_command_on(
     command
 }
 
-fn address_after(line: &str, words: &str) -> SocketAddr {
+/// The address that a line tells after these words.
+pub(crate) fn address_after(line: &str, words: &str) -> SocketAddr {
     let rest = line.split_once(words).unwrap_or_else(|| panic!("{words:?} is not in {line:?}")).1;
     let text = rest.split([' ', ',']).next().unwrap();
     text.trim_start_matches("https://")
@@ -192,4 +193,12 @@ pub(crate) fn stdout_of(process: &mut Process) -> String {
     let mut text = String::new();
     process.child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
     text
+}
+
+/// A certificate for localhost in `cert.pem`, which is its own authority, and its key in `key.pem`.
+pub(crate) fn certificate(dir: &Path) {
+    let made =
+        rcgen::generate_simple_self_signed(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+    std::fs::write(dir.join("cert.pem"), made.cert.pem()).unwrap();
+    std::fs::write(dir.join("key.pem"), made.signing_key.serialize_pem()).unwrap();
 }

@@ -1,4 +1,4 @@
-//! Where the server is, from the ledger's URL.
+//! Where the server is, from its URL.
 //!
 //! tokio-postgres reads its own parameters; ours are taken out before it looks. No error repeats any part of the URL:
 //! a password with a stray `?` or `@` in it would turn up in the most unexpected of them.
@@ -10,25 +10,28 @@ use std::time::Duration;
 use percent_encoding::percent_decode_str;
 use tokio_postgres::Config;
 
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
-const DEFAULT_SCHEMA: &str = "ichido";
 const DEFAULT_CONNECTIONS: usize = 16;
 const MOST_CONNECTIONS: usize = 1_000;
 /// PostgreSQL cuts longer identifiers, silently.
 const LONGEST_NAME: usize = 63;
 
 /// A server, and how it is used.
-pub(super) struct Address {
-    pub(super) config: Config,
-    pub(super) schema: String,
-    pub(super) root_certificates: Option<PathBuf>,
-    pub(super) connections: usize,
+pub struct Address {
+    /// What tokio-postgres needs to know.
+    pub config: Config,
+    /// The schema of the tables: `schema=`.
+    pub schema: String,
+    /// A file of authorities to trust: `sslrootcert=`.
+    pub root_certificates: Option<PathBuf>,
+    /// Connections at most: `pool=`.
+    pub connections: usize,
 }
 
 impl Address {
-    /// Reads a URL.
-    pub(super) fn parse(url: &str) -> Result<Self> {
+    /// Reads a URL. Without `schema=` the tables are in `schema`.
+    pub fn parse(url: &str, schema: &str) -> Result<Self> {
         if !(url.starts_with("postgres://") || url.starts_with("postgresql://")) {
             return Err(wrong("it does not start with postgres://"));
         }
@@ -39,7 +42,7 @@ impl Address {
         let query = query.trim_start_matches('?');
         let mut address = Self {
             config: Config::new(),
-            schema: DEFAULT_SCHEMA.to_owned(),
+            schema: schema.to_owned(),
             root_certificates: None,
             connections: DEFAULT_CONNECTIONS,
         };
@@ -49,7 +52,7 @@ impl Address {
             let text =
                 || percent_decode_str(value).decode_utf8().map_err(|_| wrong("a parameter is not UTF-8"));
             match name {
-                "schema" => address.schema = schema(&text()?)?,
+                "schema" => address.schema = plain_name(&text()?)?,
                 "sslrootcert" => address.root_certificates = Some(PathBuf::from(&*text()?)),
                 "pool" => address.connections = connections(&text()?)?,
                 // rustls always checks both the chain and the name, so these two are no stronger than `require`.
@@ -88,7 +91,7 @@ impl Address {
 }
 
 /// A plain name, so that it needs no escaping anywhere.
-fn schema(name: &str) -> Result<String> {
+fn plain_name(name: &str) -> Result<String> {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let starts_well = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
     if starts_well && name.chars().all(plain) && name.len() <= LONGEST_NAME && !name.starts_with("pg_") {
@@ -105,7 +108,7 @@ fn connections(text: &str) -> Result<usize> {
 }
 
 fn wrong(why: &'static str) -> Error {
-    Error::new(Kind::Settings(format!("the PostgreSQL URL is wrong: {why}")), "reading the ledger's URL")
+    Error::new("reading the PostgreSQL URL", format!("the PostgreSQL URL is wrong: {why}"))
 }
 
 #[cfg(test)]
@@ -117,21 +120,22 @@ mod tests {
     #[test]
     fn our_parameters_are_ours_and_the_rest_is_theirs() {
         let url = "postgres://u:p@h:5433/d?schema=s_1&sslrootcert=%2Fca.pem&pool=3&sslmode=verify-full&connect_timeout=9";
-        let address = Address::parse(url).unwrap();
+        let address = Address::parse(url, "ichido").unwrap();
         assert_eq!(address.schema, "s_1");
         assert_eq!(address.root_certificates, Some(PathBuf::from("/ca.pem")));
         assert_eq!(address.connections, 3);
         assert_eq!(address.config.get_ssl_mode(), SslMode::Require);
         assert_eq!(address.config.get_connect_timeout(), Some(&Duration::from_secs(9)));
         assert_eq!(address.config.get_ports(), [5433]);
+        assert_eq!(Address::parse("postgres://h/d", "ichido").unwrap().schema, "ichido");
     }
 
     #[test]
     fn a_password_may_look_like_parameters() {
-        let address = Address::parse("postgres://u:a?schema=b&c@h/d?schema=s").unwrap();
+        let address = Address::parse("postgres://u:a?schema=b&c@h/d?schema=s", "ichido").unwrap();
         assert_eq!(address.schema, "s");
         assert_eq!(address.config.get_password(), Some(&b"a?schema=b&c"[..]));
-        assert_eq!(Address::parse("postgres://h/d?schema=s").unwrap().schema, "s");
+        assert_eq!(Address::parse("postgres://h/d?schema=s", "ichido").unwrap().schema, "s");
     }
 
     #[test]
@@ -143,8 +147,7 @@ mod tests {
             "postgres://u:hunter2@h/d?pool=hunter2",
             "mysql://u:hunter2@h/d",
         ] {
-            let Err(error) = Address::parse(url) else { panic!("{url} was accepted") };
-            assert!(matches!(error.kind(), Kind::Settings(_)));
+            let Err(error) = Address::parse(url, "ichido") else { panic!("{url} was accepted") };
             assert!(!format!("{error} {error:?}").contains("hunter"), "{error:?}");
         }
     }

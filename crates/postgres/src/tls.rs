@@ -15,8 +15,8 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 use tokio_postgres::config::SslMode;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::address::Address;
-use crate::{Error, Kind, Result};
+use crate::address::Address;
+use crate::{Error, Result};
 
 /// What makes TLS connections to an address.
 pub(super) fn connector(address: &Address) -> Result<MakeRustlsConnect> {
@@ -64,7 +64,7 @@ fn roots_of_the_system() -> Result<RootCertStore> {
 }
 
 fn wrong(text: String) -> Error {
-    Error::new(Kind::Settings(text), "setting up TLS to PostgreSQL")
+    Error::new("setting up TLS to PostgreSQL", text)
 }
 
 /// Takes any certificate, but still demands that the server has its key.

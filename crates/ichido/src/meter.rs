@@ -1,0 +1,111 @@
+//! The meter as a part of a process: its port, its database, its end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::Either;
+use http::Request;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use ichido_core::SystemClock;
+use ichido_meter::http::Parts;
+use ichido_meter::{Access, Options, Service, Store};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tower_service::Service as _;
+
+use crate::admin::{Gate, Probe};
+use crate::exit::{Failure, one_line};
+use crate::front::Front;
+use crate::settings::meter::Meter as Settings;
+
+/// A meter that has its port.
+pub(crate) struct Bound {
+    listener: TcpListener,
+    settings: Settings,
+}
+
+/// A meter that is ready to serve.
+pub(crate) struct Meter {
+    front: Front,
+    service: Service,
+    store: Arc<dyn Store>,
+    gate: Option<Gate>,
+    grace: Duration,
+}
+
+impl Bound {
+    /// Takes the port first: a port that is taken must not cost the opening of a database.
+    pub(crate) async fn bind(settings: Settings) -> Result<Self, Failure> {
+        let listener = TcpListener::bind(settings.listen)
+            .await
+            .map_err(|error| Failure::usage(format!("meter.listen {}: {error}", settings.listen)))?;
+        Ok(Self { listener, settings })
+    }
+
+    /// What is served where, for people.
+    pub(crate) fn describe(&self) -> String {
+        let Settings { tls, listen, database, profile, access, .. } = &self.settings;
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let address = self.listener.local_addr().unwrap_or(*listen);
+        let tenants = match access {
+            Access::Open => "one tenant without a token".to_owned(),
+            Access::Tokens(tokens) => format!("{} tenants", tokens.tenants()),
+        };
+        format!("{scheme}://{address}, database {}, {profile}, {tenants}", database.place())
+    }
+
+    /// Opens the database, and makes what is not there.
+    pub(crate) async fn open(self) -> Result<Meter, Failure> {
+        let Self { listener, settings } = self;
+        let store = ichido_meter::open(settings.database.url(), Options { profile: settings.profile })
+            .await
+            .map_err(|error| Failure::usage(one_line(&error)).at(&settings.database.place()))?;
+        // Without tokens a page in a browser on this machine must be kept out, as at the admin port.
+        let gate = match settings.access {
+            Access::Open => Some(Gate::new(settings.listen, None)),
+            Access::Tokens(_) => None,
+        };
+        let service = ichido_meter::service(Parts {
+            store: store.clone(),
+            access: settings.access,
+            profile: settings.profile,
+            body_max_bytes: settings.body_max_bytes,
+            clock: Arc::new(SystemClock::default()),
+        });
+        let front = Front { listener, tls: settings.tls.map(TlsAcceptor::from) };
+        Ok(Meter { front, service, store, gate, grace: settings.shutdown })
+    }
+}
+
+impl Meter {
+    /// What `/readyz` asks.
+    pub(crate) fn probe(&self) -> Probe {
+        let store = self.store.clone();
+        Arc::new(move || {
+            let store = store.clone();
+            Box::pin(async move { store.check().await.map_err(|error| error.to_string()) })
+        })
+    }
+
+    /// Serves until told to stop; then ends what is under way, and closes the database.
+    pub(crate) async fn serve(self, stop: CancellationToken) {
+        let Self { front, service, gate, grace, .. } = self;
+        let (router, gate) = (service.router.clone(), gate.map(Arc::new));
+        let welcome = move |_| {
+            let (router, gate) = (router.clone(), gate.clone());
+            service_fn(move |request: Request<Incoming>| {
+                match gate.as_ref().and_then(|gate| gate.admit(&request).err()) {
+                    Some(answer) => Either::Left(std::future::ready(Ok(*answer))),
+                    None => Either::Right(router.clone().call(request)),
+                }
+            })
+        };
+        front.serve(welcome, stop, grace).await;
+        // What was begun is counted, although its sender may be gone.
+        if tokio::time::timeout(grace, service.close()).await.is_err() {
+            tracing::warn!("some batches did not end in time; their senders will send them again");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The meter, as a user runs it: a real process, real senders, real databases.
+
+mod asking;
+mod crashes;
+mod receiving;
+mod sending;
+mod starting;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::delivery::Run;
+use crate::support::http::{self, Answer};
+use crate::support::{Process, address_after, eventually};
+
+const TOKEN: &str = "tok-m3t3r-hunter3";
+
+/// A running `ichido meter`.
+struct Meter {
+    process: Process,
+    address: SocketAddr,
+    admin: SocketAddr,
+    scheme: &'static str,
+    token: Option<&'static str>,
+}
+
+impl Meter {
+    /// One tenant without a token, in a file.
+    fn start(dir: &Path) -> Self {
+        Self::start_with(dir, &[], &[])
+    }
+
+    /// With these flags and variables.
+    fn start_with(dir: &Path, flags: &[&str], variables: &[(&str, &str)]) -> Self {
+        let mut command = command(dir);
+        command.args(["meter", "--admin", "127.0.0.1:0"]);
+        if !flags.contains(&"--listen") {
+            command.args(["--listen", "127.0.0.1:0"]);
+        }
+        command.args(flags).envs(variables.iter().copied());
+        let process = Process::start(&mut command);
+        let line = eventually("the meter's start line", || {
+            let said = process.said();
+            said.lines().find(|line| line.contains("ichido meter: listening on")).map(str::to_owned)
+        });
+        Self {
+            process,
+            address: address_after(&line, "listening on "),
+            admin: address_after(&line, "admin on "),
+            scheme: if line.contains("listening on https") { "https" } else { "http" },
+            token: variables.iter().any(|(name, _)| *name == "METER_TOKENS").then_some(TOKEN),
+        }
+    }
+
+    fn post(&self, body: &Value) -> Answer {
+        self.call("POST", "/v1/usage", &[("Content-Type", "application/json")], body.to_string().as_bytes())
+    }
+
+    fn get(&self, path: &str) -> Answer {
+        self.call("GET", path, &[], b"")
+    }
+
+    fn call(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+        let bearer = self.token.map(|token| format!("Bearer {token}"));
+        let mut all: Vec<(&str, &str)> = headers.to_vec();
+        if let Some(bearer) =
+            bearer.as_deref().filter(|_| !headers.iter().any(|(name, _)| *name == "Authorization"))
+        {
+            all.push(("Authorization", bearer));
+        }
+        http::send(self.address, method, path, &all, body)
+    }
+
+    /// The one sum of everything: records, requests, money.
+    fn sum(&self) -> (i64, i64, String) {
+        let report = self.get("/v1/usage?group_by=").json();
+        let rows = report["rows"].as_array().unwrap();
+        assert!(rows.len() <= 1, "{report}");
+        let Some(row) = rows.first() else { return (0, 0, "0".to_owned()) };
+        let number = |name: &str| row[name].as_i64().unwrap();
+        (number("records"), number("request_count"), row["cost_actual"].as_str().unwrap().to_owned())
+    }
+}
+
+/// The command without settings from the environment.
+fn command(dir: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ichido"));
+    command.current_dir(dir);
+    crate::without_settings(|name| {
+        command.env_remove(name);
+    });
+    command
+}
+
+/// `ichido send` to a meter, with short pauses.
+fn sender(dir: &Path, meter: &Meter, args: &[&str]) -> Command {
+    let mut command = command(dir);
+    command
+        .args(args)
+        .env(
+            "EXTERNAL_API_ENDPOINT",
+            format!("{}://localhost:{}/v1/usage", meter.scheme, meter.address.port()),
+        )
+        .env("EXTERNAL_API_TOKEN", TOKEN)
+        .env("RETRY_BACKOFF_MS", "10")
+        .env("LOG_LEVEL", "info");
+    match meter.scheme {
+        "https" => command.env("EXTERNAL_API_CA_FILE", "cert.pem"),
+        _ => command.env("EXTERNAL_API_ALLOW_HTTP_LOOPBACK", "on"),
+    };
+    command
+}
+
+/// Sends a file to its end.
+fn send(dir: &Path, meter: &Meter, file: &Path, variables: &[(&str, &str)]) -> Run {
+    let mut command = sender(dir, meter, &["send", "--json", file.to_str().unwrap()]);
+    Run::of(command.envs(variables.iter().copied()).output().unwrap())
+}
+
+/// A record of one request that costs a ten-millionth.
+fn record(id: usize) -> Value {
+    let day = 1 + id % 28;
+    json!({
+        "usage_date": format!("2025-11-{day:02}"), "provider": "anthropic", "model": format!("claude-{}", id % 3),
+        "input_tokens": 10, "output_tokens": 5, "total_tokens": 15, "request_count": 1,
+        "cost_actual": "0.0000001", "currency": "USD",
+        "metadata": {"source_system": "dify", "source_event_id": format!("dify-2025-11-{day:02}-e{id}"),
+                     "source_app_id": format!("app-{}", id % 2), "source_app_name": "Support",
+                     "aggregation_method": "daily_sum", "source_user_id": format!("u{}", id % 5),
+                     "source_user_type": "end_user"},
+    })
+}
+
+/// A file of JSON Lines.
+fn lines(dir: &Path, records: impl Iterator<Item = Value>) -> PathBuf {
+    let path = dir.join("usage.jsonl");
+    std::fs::write(&path, records.map(|record| format!("{record}\n")).collect::<String>()).unwrap();
+    path
+}
+
+/// The files in a place of the sender, as JSON.
+fn files(dir: &Path, place: &str) -> Vec<Value> {
+    let entries = std::fs::read_dir(dir.join("data").join(place)).into_iter().flatten().flatten();
+    let files = entries.map(|entry| entry.path()).filter(|path| path.is_file());
+    files.map(|path| serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()).collect()
+}
+
+/// A schema of the test's own.
+fn postgres() -> String {
+    let name = "ICHIDO_TEST_POSTGRES_URL";
+    let url = std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run `cargo xtask test`"));
+    format!("{url}?schema=m_{}", ichido_core::Nonce::draw(&ichido_core::SystemEntropy))
+}

@@ -1,0 +1,189 @@
+//! `POST /v1/usage`: what is counted, what is refused, and how it is told.
+
+use serde_json::{Value, json};
+
+use super::{Meter, TOKEN, record};
+use crate::support::http::Answer;
+
+fn batch(ids: std::ops::Range<usize>) -> Value {
+    json!({"batchIdempotencyKey": format!("b{}-{}", ids.start, ids.end), "records": ids.map(record).collect::<Vec<_>>()})
+}
+
+fn word(answer: &Answer) -> (u16, String) {
+    assert_eq!(answer.header("content-type"), Some("application/problem+json"), "{answer:?}");
+    let body = answer.json();
+    assert_eq!(body["status"], answer.status);
+    (answer.status, body["type"].as_str().unwrap().rsplit('/').next().unwrap().to_owned())
+}
+
+#[test]
+fn the_same_data_twice_is_409_and_nothing_changes() {
+    let dir = tempfile::tempdir().unwrap();
+    for db in ["sqlite:data/meter.db".to_owned(), super::postgres()] {
+        let meter = Meter::start_with(dir.path(), &["--db", &db], &[]);
+        let first = meter.post(&batch(0..3));
+        assert_eq!(first.status, 201, "{first:?}");
+        let ids = ["dify-2025-11-01-e0", "dify-2025-11-02-e1", "dify-2025-11-03-e2"];
+        let results = |status: &str| ids.map(|id| json!({"source_event_id": id, "status": status}));
+        let counts = |inserted, duplicates, status| {
+            json!({"batchIdempotencyKey": "b0-3", "inserted": inserted, "updated": 0, "duplicates": duplicates,
+                   "conflicts": 0, "stale": 0, "invalid": 0, "total": 3, "results": results(status)})
+        };
+        assert_eq!(first.json(), counts(3, 0, "inserted"));
+        let before = meter.get("/v1/records").json();
+        let second = meter.post(&batch(0..3));
+        assert_eq!((second.status, second.json()), (409, counts(0, 3, "duplicate")));
+        assert_eq!(meter.get("/v1/records").json(), before);
+        assert_eq!(meter.sum(), (3, 3, "0.0000003".to_owned()));
+    }
+}
+
+#[test]
+fn a_profile_that_upserts_answers_200_and_a_stale_batch_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let meter = Meter::start_with(dir.path(), &[], &[("METER_PROFILE", "upsert_by_event_id")]);
+    let export = |at: &str, cost: &str| {
+        let mut record = record(1);
+        record["cost_actual"] = json!(cost);
+        json!({"tenant_id": "default", "export_metadata": {"export_timestamp": at}, "records": [record]})
+    };
+    let words = |answer: &Answer| answer.json()["results"][0]["status"].as_str().unwrap().to_owned();
+    let first = meter.post(&export("2025-11-02T00:00:00Z", "1"));
+    assert_eq!((first.status, words(&first)), (200, "inserted".to_owned()));
+    let newer = meter.post(&export("2025-11-04T00:00:00Z", "3"));
+    assert_eq!((newer.status, &newer.json()["updated"], &newer.json()["total"]), (200, &json!(1), &json!(1)));
+    let stale = meter.post(&export("2025-11-03T00:00:00+09:00", "2"));
+    assert_eq!((stale.status, words(&stale)), (200, "stale".to_owned()));
+    assert_eq!(meter.sum().2, "3");
+}
+
+#[test]
+fn tokens_open_for_their_tenant_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let tokens = format!("a={TOKEN},b=tok-b-hunter4");
+    let meter = Meter::start_with(dir.path(), &[], &[("METER_TOKENS", &tokens)]);
+    assert_eq!(meter.post(&batch(0..2)).status, 201);
+    let as_b = |method, path, body: &Value| {
+        let headers = [("Content-Type", "application/json"), ("Authorization", "Bearer tok-b-hunter4")];
+        meter.call(method, path, &headers, body.to_string().as_bytes())
+    };
+    assert_eq!(as_b("GET", "/v1/usage", &json!(0)).json()["rows"], json!([]));
+    assert_eq!(word(&as_b("GET", "/v1/receipts?batch=b0-2", &json!(0))), (404, "no-receipt".to_owned()));
+    assert_eq!(as_b("POST", "/v1/usage", &batch(0..2)).status, 201, "the ids of others are not its own");
+    let envelope = |tenant: &str| {
+        let export = json!({"export_timestamp": "2025-11-02T00:00:00Z"});
+        json!({"tenant_id": tenant, "export_metadata": export, "records": [record(7)]})
+    };
+    assert_eq!(meter.post(&envelope("a")).status, 201);
+    let other = meter.post(&envelope("b"));
+    assert_eq!(
+        (word(&other), &other.json()["field"]),
+        ((403, "other-tenant".to_owned()), &json!("tenant_id"))
+    );
+    for wrong in ["Bearer x", "Bearer", "Basic eDp5", ""] {
+        for (method, path) in
+            [("POST", "/v1/usage"), ("GET", "/v1/usage"), ("GET", "/v1/records"), ("GET", "/v1/receipts")]
+        {
+            let answer = meter.call(method, path, &[("Authorization", wrong)], b"");
+            assert_eq!(word(&answer), (401, "token-refused".to_owned()), "{wrong:?}");
+            assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
+        }
+    }
+    assert!(!meter.process.said().contains("hunter"));
+}
+
+#[test]
+fn what_is_not_understood_is_named_and_nothing_is_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let meter = Meter::start(dir.path());
+    for (body, field) in [
+        (json!([]), "."),
+        (json!({"records": 5}), "records"),
+        (json!({"records": []}), "records"),
+        (json!({"records": [record(1)], "tenant_id": "default"}), "export_metadata"),
+    ] {
+        let answer = meter.post(&body);
+        assert_eq!((word(&answer), &answer.json()["field"]), ((400, "invalid".to_owned()), &json!(field)));
+    }
+    let cut = meter.call("POST", "/v1/usage", &[("Content-Type", "application/json")], b"{\"records\":[{}");
+    assert_eq!(word(&cut).0, 400);
+    for headers in [
+        &[("Content-Type", "text/plain")][..],
+        &[],
+        &[("Content-Type", "application/json"), ("Content-Encoding", "br")],
+    ] {
+        let answer = meter.call("POST", "/v1/usage", headers, batch(0..1).to_string().as_bytes());
+        assert_eq!(word(&answer), (415, "unknown-form".to_owned()));
+    }
+    for (path, field) in [
+        ("/v1/usage?from=yesterday", "from"),
+        ("/v1/usage?from=2025-11-02&to=2025-11-01", "to"),
+        ("/v1/usage?group_by=hour", "group_by"),
+        ("/v1/usage?format=xml", "format"),
+        ("/v1/usage?fromm=2025-11-02", "query"),
+        ("/v1/records?limit=0", "limit"),
+        ("/v1/receipts", "batch"),
+    ] {
+        let answer = meter.get(path);
+        assert_eq!((word(&answer).0, &answer.json()["field"]), (400, &json!(field)), "{path}");
+    }
+    assert_eq!(word(&meter.get("/v2")), (404, "no-such-page".to_owned()));
+    assert_eq!(word(&meter.call("DELETE", "/v1/usage", &[], b"")), (405, "no-such-method".to_owned()));
+    assert_eq!(meter.sum(), (0, 0, "0".to_owned()));
+}
+
+#[test]
+fn invalid_records_are_told_and_the_others_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let meter = Meter::start(dir.path());
+    let mut bad = record(2);
+    bad["total_tokens"] = json!(16);
+    let mixed = meter.post(&json!({"batchIdempotencyKey": "m", "records": [record(1), bad, record(3)]}));
+    assert_eq!((mixed.status, &mixed.json()["invalid"]), (201, &json!(1)));
+    let told = &mixed.json()["results"][1];
+    assert_eq!(
+        (&told["source_event_id"], &told["status"]),
+        (&json!("dify-2025-11-03-e2"), &json!("invalid"))
+    );
+    assert_eq!(told["reason"], "total_tokens: must be input_tokens + output_tokens");
+    // Not 409: some senders would take it that nothing is left to do.
+    let again = meter.post(&json!({"records": [record(1), bad]}));
+    assert_eq!((again.status, &again.json()["duplicates"]), (200, &json!(1)));
+    let none = meter.post(&json!({"batchIdempotencyKey": "n", "records": [bad, {}]}));
+    assert_eq!(word(&none), (422, "no-valid-record".to_owned()));
+    assert_eq!(none.json()["field"], "records[0].total_tokens");
+    assert_eq!(meter.sum().0, 2);
+}
+
+#[test]
+fn packed_bodies_are_read_and_bombs_are_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let meter = Meter::start_with(dir.path(), &[], &[("METER_BODY_MAX_BYTES", "1000000")]);
+    let headers = [("Content-Type", "application/json"), ("Content-Encoding", "gzip")];
+    let gzip = |bytes: &[u8]| {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        std::io::Write::write_all(&mut encoder, bytes).unwrap();
+        encoder.finish().unwrap()
+    };
+    assert_eq!(
+        meter.call("POST", "/v1/usage", &headers, &gzip(batch(0..100).to_string().as_bytes())).status,
+        201
+    );
+    let bomb = gzip(&vec![b' '; 50_000_000]);
+    assert!(bomb.len() < 1_000_000);
+    assert_eq!(word(&meter.call("POST", "/v1/usage", &headers, &bomb)), (413, "body-too-large".to_owned()));
+    let plain = vec![b' '; 1_000_001];
+    assert_eq!(word(&meter.call("POST", "/v1/usage", &headers[..1], &plain)).0, 413);
+    assert_eq!(word(&meter.call("POST", "/v1/usage", &headers, b"not gzip")).0, 400);
+    assert_eq!(meter.sum().0, 100);
+}
+
+#[test]
+fn a_page_in_a_browser_is_kept_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let meter = Meter::start(dir.path());
+    let foreign = b"GET /v1/usage HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n";
+    assert_eq!(crate::support::http::raw(meter.address, foreign).unwrap().status, 421);
+    let origin = meter.call("GET", "/v1/usage", &[("Origin", "https://evil.example")], b"");
+    assert_eq!(word(&origin), (403, "foreign-origin".to_owned()));
+}

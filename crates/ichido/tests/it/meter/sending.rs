@@ -1,0 +1,152 @@
+//! The real sender and the real meter.
+
+use serde_json::json;
+
+use super::{Meter, TOKEN, files, lines, record, send};
+use crate::support::certificate;
+
+#[test]
+fn usage_goes_over_tls_and_a_second_time_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    certificate(dir.path());
+    std::fs::write(
+        dir.path().join("ichido.toml"),
+        "[meter]\ntls_cert_file = \"cert.pem\"\ntls_key_file = \"key.pem\"\n",
+    )
+    .unwrap();
+    let tokens = format!("acme={TOKEN}");
+    let meter = Meter::start_with(dir.path(), &[], &[("METER_TOKENS", &tokens)]);
+    let file = lines(dir.path(), (0..250).map(record));
+    let envelope = [
+        ("EXTERNAL_API_ENVELOPE", "api_meter"),
+        ("EXTERNAL_API_TENANT_ID", "acme"),
+        ("EXTERNAL_API_GZIP", "on"),
+    ];
+    let first = send(dir.path(), &meter, &file, &envelope);
+    first.ends_with(0);
+    assert_eq!((&first.metrics()["sendSuccess"], &first.metrics()["sendDuplicate"]), (&json!(3), &json!(0)));
+    let second = send(dir.path(), &meter, &file, &[]);
+    second.ends_with(0);
+    assert_eq!(
+        (&second.metrics()["sendSuccess"], &second.metrics()["sendDuplicate"]),
+        (&json!(3), &json!(3))
+    );
+    assert_eq!(second.log("duplicate data detected").len(), 3);
+    assert!(files(dir.path(), "spool").is_empty() && files(dir.path(), "failed").is_empty());
+    drop(meter);
+    std::fs::write(dir.path().join("ichido.toml"), "").unwrap();
+    let meter = Meter::start_with(dir.path(), &[], &[("METER_TOKENS", &tokens)]);
+    assert_eq!(meter.sum(), (250, 250, "0.000025".to_owned()));
+}
+
+#[test]
+fn an_invalid_record_goes_to_failed_with_the_meters_words_and_the_others_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let meter = Meter::start(dir.path());
+    let bad = |id: usize| {
+        let mut record = record(id);
+        record["cost_actual"] = json!("much");
+        record
+    };
+    // One request says it all: nothing is searched for.
+    let file = lines(dir.path(), (0..300).map(|id| if id % 100 == 17 { bad(id) } else { record(id) }));
+    let run = send(dir.path(), &meter, &file, &[]);
+    run.ends_with(4);
+    let failed = files(dir.path(), "failed");
+    assert_eq!(failed.len(), 3);
+    for file in failed {
+        assert_eq!(file["records"].as_array().unwrap().len(), 1);
+        assert!(
+            file["lastError"].as_str().unwrap().contains("cost_actual: not a number"),
+            "{}",
+            file["lastError"]
+        );
+    }
+    assert_eq!(meter.sum().0, 297);
+    let metrics = crate::support::http::get(meter.admin, "/metrics").text();
+    assert!(metrics.contains("ichido_meter_batches_total{status=\"201\"} 3"), "{metrics}");
+    // Sent again, the others are there already.
+    send(dir.path(), &meter, &file, &[]).ends_with(4);
+    assert_eq!(meter.sum().0, 297);
+}
+
+#[test]
+fn data_of_which_nothing_is_usage_holds_the_lane() {
+    let dir = tempfile::tempdir().unwrap();
+    let meter = Meter::start(dir.path());
+    let file = lines(dir.path(), (0..200).map(|id| json!({"id": format!("order-{id}"), "qty": 1})));
+    let run = send(dir.path(), &meter, &file, &[]);
+    run.ends_with(3);
+    assert!(run.stderr.contains("every record is refused alike"), "{}", run.stderr);
+    assert!(files(dir.path(), "failed").is_empty());
+    let kept: usize =
+        files(dir.path(), "spool").iter().map(|file| file["records"].as_array().unwrap().len()).sum();
+    assert_eq!((kept, meter.sum().0), (200, 0));
+}
+
+#[test]
+fn large_batches_are_answered_shortly_and_delivered_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let meter = Meter::start(dir.path());
+    let file = lines(dir.path(), (0..5_000).map(record));
+    let size = [("BATCH_SIZE", "2500")];
+    let run = send(dir.path(), &meter, &file, &size);
+    run.ends_with(0);
+    assert_eq!(run.metrics()["sendTotal"], 2);
+    assert_eq!(send(dir.path(), &meter, &file, &size).metrics()["sendDuplicate"], 2);
+    // With an invalid record all results are told, more than the sender reads: it asks in smaller parts.
+    let mut bad = record(9_999);
+    bad["model"] = json!("");
+    let file = lines(dir.path(), (0..2_000).map(record).chain([bad]).chain((5_000..5_400).map(record)));
+    send(dir.path(), &meter, &file, &[("BATCH_SIZE", "10000")]).ends_with(4);
+    let failed = files(dir.path(), "failed");
+    assert_eq!((failed.len(), failed[0]["records"].as_array().unwrap().len()), (1, 1));
+    assert_eq!(meter.sum().0, 5_400);
+}
+
+#[test]
+fn a_wrong_token_holds_the_lane_and_nothing_is_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let meter = Meter::start_with(dir.path(), &[], &[("METER_TOKENS", &format!("a={TOKEN}"))]);
+    let file = lines(dir.path(), (0..10).map(record));
+    send(dir.path(), &meter, &file, &[("EXTERNAL_API_TOKEN", "wrong-token")]).ends_with(3);
+    assert_eq!(meter.sum().0, 0);
+    send(dir.path(), &meter, &file, &[]).ends_with(0);
+    assert_eq!(meter.sum().0, 10);
+}
+
+#[test]
+fn an_export_that_lay_in_the_spool_does_not_overwrite_newer_totals() {
+    let dir = tempfile::tempdir().unwrap();
+    let profile = [("METER_PROFILE", "upsert_by_event_id")];
+    let envelope = [
+        ("EXTERNAL_API_ENVELOPE", "api_meter"),
+        ("EXTERNAL_API_TENANT_ID", "default"),
+        ("MAX_RETRIES", "0"),
+        ("RETRY_BACKOFF_MS", "1"),
+    ];
+    let total = |cost: &str| {
+        let mut record = record(1);
+        record["cost_actual"] = json!(cost);
+        lines(dir.path(), [record].into_iter())
+    };
+    let mut meter = Meter::start_with(dir.path(), &[], &profile);
+    let address = meter.address.to_string();
+    meter.process.kill();
+    // The receiver is down: the first total waits.
+    send(dir.path(), &meter, &total("1"), &envelope).ends_with(3);
+    let old = dir.path().join("data/spool");
+    let parked = dir.path().join("parked");
+    std::fs::rename(&old, &parked).unwrap();
+    // The moment of an export has seconds; the next export is of another one.
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    let meter = Meter::start_with(dir.path(), &["--listen", &address], &profile);
+    send(dir.path(), &meter, &total("2.5"), &envelope).ends_with(0);
+    assert_eq!(meter.sum().2, "2.5");
+    std::fs::remove_dir_all(&old).unwrap();
+    std::fs::rename(&parked, &old).unwrap();
+    let mut resend = super::sender(dir.path(), &meter, &["spool", "resend", "--force", "--json"]);
+    crate::delivery::Run::of(resend.envs(envelope).output().unwrap()).ends_with(0);
+    assert!(files(dir.path(), "spool").is_empty());
+    assert_eq!(meter.sum(), (1, 1, "2.5".to_owned()));
+}

@@ -1,0 +1,144 @@
+//! `postgres://…`: records in PostgreSQL, for any number of meters.
+//!
+//! The parameters of the URL are those of the ledger's: `schema` (default `ichido_meter`), `pool`, `sslmode`, `sslrootcert`.
+//!
+//! A batch is one transaction. Its new records are inserted by one statement that leaves what is there alone, in the order of their
+//! places, so that batches that share records wait for each other and never in a circle; what was there is then read, locked and
+//! judged by the rules.
+
+mod count;
+mod reading;
+mod schema;
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use deadpool_postgres::{Client, Pool, PoolError};
+use ichido_postgres::Address;
+use ichido_usage::Profile;
+
+use self::count::Statements;
+use crate::batch::Batch;
+use crate::outcome::Outcome;
+use crate::report::{Group, Page, PageQuery, Query};
+use crate::store::{Error, Options, Receipt, Result, Store};
+
+/// Where the tables are unless the URL says otherwise.
+const SCHEMA: &str = "ichido_meter";
+/// A batch that met others in a circle, or a change of tables, is tried so often.
+const TRIES: usize = 5;
+
+/// Records in PostgreSQL.
+pub(crate) struct Postgres {
+    pool: Pool,
+    schema: String,
+    profile: Profile,
+    statements: Statements,
+}
+
+impl Postgres {
+    /// Connects, and creates the tables if they are not there.
+    pub(crate) async fn connect(url: &str, options: Options) -> Result<Self> {
+        let settings = |error: ichido_postgres::Error| Error::Settings(error.text);
+        let address = Address::parse(url, SCHEMA).map_err(settings)?;
+        let pool = ichido_postgres::pool(&address).map_err(settings)?;
+        let Address { schema, .. } = address;
+        let postgres = Self {
+            pool,
+            statements: Statements::of(&schema, options.profile),
+            schema,
+            profile: options.profile,
+        };
+        schema::ensure(
+            &mut postgres.connection("connecting to the meter's database").await?,
+            &postgres.schema,
+            options.profile,
+        )
+        .await?;
+        Ok(postgres)
+    }
+
+    async fn connection(&self, doing: &'static str) -> Result<Client> {
+        self.pool.get().await.map_err(|error| match error {
+            PoolError::Backend(error) => failed(doing, error),
+            other @ (PoolError::Timeout(_)
+            | PoolError::Closed
+            | PoolError::NoRuntimeSpecified
+            | PoolError::PostCreateHook(_)) => {
+                Error::unavailable(doing, "no connection to PostgreSQL", other)
+            }
+        })
+    }
+}
+
+/// Nothing of the URL but the schema: it may hold a password.
+impl fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Postgres").field("schema", &self.schema).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Store for Postgres {
+    async fn count(&self, batch: Arc<Batch>) -> Result<Vec<Outcome>> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let mut connection = self.connection("counting a batch").await?;
+            match count::count(&mut connection, &self.statements, self.profile, &batch).await {
+                Err(error) if tries < TRIES && is_contended(&error) => {}
+                done => return done,
+            }
+        }
+    }
+
+    async fn report(&self, query: &Query) -> Result<Vec<Group>> {
+        reading::report(&self.connection(reading::DOING).await?, &self.schema, query).await
+    }
+
+    async fn page(&self, query: &PageQuery) -> Result<Page> {
+        reading::page(&self.connection(reading::DOING).await?, &self.schema, query).await
+    }
+
+    async fn receipt(&self, tenant: &str, batch: &str) -> Result<Option<Receipt>> {
+        reading::receipt(&self.connection(reading::DOING).await?, &self.schema, tenant, batch).await
+    }
+
+    async fn check(&self) -> Result<()> {
+        let doing = "asking the meter's database";
+        let sql = format!("SELECT version FROM \"{}\".meter_layout", self.schema);
+        let asked = self.connection(doing).await?.query_one(&sql, &[]).await;
+        asked.map(drop).map_err(|error| failed(doing, error))
+    }
+
+    async fn close(&self) {
+        self.pool.close();
+    }
+}
+
+/// What an error of the server or the connection means. A broken connection leaves a transaction undone, or done: asking again
+/// is safe either way.
+fn failed(doing: &'static str, error: tokio_postgres::Error) -> Error {
+    let told = error.as_db_error().map(|told| (told.code().code().to_owned(), told.message().to_owned()));
+    match told {
+        // Rights, passwords, a database or tables that are not there.
+        Some((code, message))
+            if code.starts_with("28") || ["42501", "3D000", "3F000", "42P01", "42703"].contains(&&*code) =>
+        {
+            Error::Settings(format!("{doing}: PostgreSQL refuses: {message}"))
+        }
+        Some((code, _)) => Error::unavailable(doing, format!("PostgreSQL refuses (SQLSTATE {code})"), error),
+        None => Error::unavailable(doing, "PostgreSQL cannot be reached", error),
+    }
+}
+
+/// Whether another batch came between: the transaction was undone and may be tried again.
+fn is_contended(error: &Error) -> bool {
+    let Error::Unavailable { source: Some(source), .. } = error else { return false };
+    let error = source.downcast_ref::<tokio_postgres::Error>();
+    error.and_then(tokio_postgres::Error::code).is_some_and(|code| {
+        // Serialization, deadlock, and a statement that was prepared for tables as they were.
+        ["40001", "40P01", "0A000"].contains(&code.code())
+    })
+}

@@ -1,0 +1,114 @@
+//! Tables: made, versioned and recognised by us, in one transaction under a lock, so any number of meters may start at once.
+
+use deadpool_postgres::Client;
+use ichido_usage::Profile;
+use tokio_postgres::GenericClient;
+
+use super::failed;
+use crate::store::{Error, Grain, Result};
+
+/// The version of the tables below.
+const VERSION: i32 = 1;
+/// Any number will do, as long as every meter takes the same.
+const LOCK: i64 = 0x6963_686d;
+const DOING: &str = "preparing the meter's tables in PostgreSQL";
+
+/// Places are unique for ever: nothing in `records` is removed. Texts compare by their bytes, as everywhere.
+const TABLES: &str = r#"
+    CREATE TABLE ichido.meter_layout (
+        single boolean PRIMARY KEY DEFAULT true CHECK (single),
+        version integer NOT NULL,
+        grain text NOT NULL,
+        created_at timestamptz NOT NULL DEFAULT now()
+    );
+    CREATE TABLE ichido.records (
+        tenant text COLLATE "C" NOT NULL,
+        slot text COLLATE "C" NOT NULL,
+        event_id text,
+        usage_date date NOT NULL,
+        provider text COLLATE "C" NOT NULL,
+        model text COLLATE "C" NOT NULL,
+        app_id text COLLATE "C" NOT NULL,
+        app_name text COLLATE "C" NOT NULL,
+        user_id text COLLATE "C" NOT NULL,
+        user_type text COLLATE "C" NOT NULL,
+        source_system text NOT NULL,
+        aggregation_method text COLLATE "C" NOT NULL,
+        input_tokens bigint NOT NULL,
+        output_tokens bigint NOT NULL,
+        total_tokens bigint NOT NULL,
+        request_count bigint NOT NULL,
+        cost numeric NOT NULL,
+        currency text COLLATE "C" NOT NULL,
+        digest bytea NOT NULL,
+        exported_at bigint,
+        received_at bigint NOT NULL,
+        batch text,
+        PRIMARY KEY (tenant, slot)
+    );
+    CREATE INDEX records_by_day ON ichido.records (tenant, usage_date);
+    CREATE TABLE ichido.receipts (
+        tenant text COLLATE "C" NOT NULL,
+        batch text COLLATE "C" NOT NULL,
+        times bigint NOT NULL,
+        first_at bigint NOT NULL,
+        first text NOT NULL,
+        last_at bigint NOT NULL,
+        last text NOT NULL,
+        PRIMARY KEY (tenant, batch)
+    );
+"#;
+
+/// Makes sure that our tables are there.
+pub(super) async fn ensure(connection: &mut Client, schema: &str, profile: Profile) -> Result<()> {
+    let grain = Grain::of(profile);
+    if recognise(&***connection, schema, grain).await? {
+        return Ok(());
+    }
+    let fail = |error| failed(DOING, error);
+    let transaction = connection.transaction().await.map_err(fail)?;
+    transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await.map_err(fail)?;
+    // Someone else may have made them while we waited.
+    if recognise(&*transaction, schema, grain).await? {
+        return Ok(());
+    }
+    let exists = transaction.query_opt("SELECT FROM pg_namespace WHERE nspname = $1", &[&schema]).await;
+    if exists.map_err(fail)?.is_none() {
+        transaction.batch_execute(&format!("CREATE SCHEMA \"{schema}\"")).await.map_err(fail)?;
+    }
+    transaction.batch_execute(&in_schema(TABLES, schema)).await.map_err(|error| match error.code() {
+        Some(code) if code.code() == "42P07" => Error::Settings(format!(
+            "the schema {schema} has tables of somebody else: choose another one with ?schema=, they are left as they are"
+        )),
+        _ => failed(DOING, error),
+    })?;
+    let sql = in_schema("INSERT INTO ichido.meter_layout (version, grain) VALUES ($1, $2)", schema);
+    transaction.execute(&sql, &[&VERSION, &grain.word()]).await.map_err(fail)?;
+    transaction.commit().await.map_err(fail)
+}
+
+/// SQL with the tables in a schema, whose name is plain: see `ichido_postgres::Address`.
+pub(super) fn in_schema(sql: &str, schema: &str) -> String {
+    sql.replace("ichido.", &format!("\"{schema}\"."))
+}
+
+/// Whether our tables are there; an error if they are of another version, or made for another profile.
+async fn recognise(client: &impl GenericClient, schema: &str, grain: Grain) -> Result<bool> {
+    let fail = |error| failed(DOING, error);
+    let known = "SELECT FROM pg_tables WHERE schemaname = $1 AND tablename = 'meter_layout'";
+    if client.query_opt(known, &[&schema]).await.map_err(fail)?.is_none() {
+        return Ok(false);
+    }
+    let sql = in_schema("SELECT version, grain FROM ichido.meter_layout", schema);
+    let row = client.query_opt(&sql, &[]).await.map_err(fail)?;
+    let row = row.ok_or(Error::Broken { doing: DOING, source: None })?;
+    let version: i32 = row.try_get(0).map_err(fail)?;
+    match version {
+        VERSION => grain.must_be(row.try_get(1).map_err(fail)?).map(|()| true),
+        version if version > VERSION => Err(Error::Settings(format!(
+            "the meter's tables in schema {schema} were made by a newer ichido (version {version}; this one knows \
+             {VERSION}): update this one, or choose another schema with ?schema="
+        ))),
+        _ => Err(Error::Broken { doing: DOING, source: None }),
+    }
+}

@@ -1,0 +1,99 @@
+//! `sqlite:FILE`: records in one file, for one machine.
+//!
+//! One thread writes, with a group commit: batches that come while a commit waits for the disk make up the next one. Each batch
+//! is a savepoint of its own, and is answered after the commit. Readers have connections of their own and see what is committed.
+//! Other processes may have the file open as well.
+
+mod count;
+mod reading;
+mod schema;
+mod writer;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use self::reading::Readers;
+use self::writer::Writer;
+use crate::batch::Batch;
+use crate::outcome::Outcome;
+use crate::report::{Group, Page, PageQuery, Query};
+use crate::store::{Error, Options, Receipt, Result, Store};
+
+/// Records in a file.
+pub(crate) struct Sqlite {
+    file: PathBuf,
+    writer: Writer,
+    readers: Readers,
+}
+
+impl Sqlite {
+    /// Opens the file, and creates it if it is not there.
+    pub(crate) async fn open(file: PathBuf, options: Options) -> Result<Self> {
+        if file.as_os_str().is_empty() {
+            return Err(Error::Settings("the meter's database sqlite: names no file".to_owned()));
+        }
+        let (path, profile) = (file.clone(), options.profile);
+        let writer = blocking(move || Writer::start(schema::open(&path, profile)?, profile)).await??;
+        Ok(Self { readers: Readers::new(file.clone()), file, writer })
+    }
+}
+
+impl fmt::Debug for Sqlite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sqlite").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Store for Sqlite {
+    async fn count(&self, batch: Arc<Batch>) -> Result<Vec<Outcome>> {
+        self.writer.count(batch).await
+    }
+
+    async fn report(&self, query: &Query) -> Result<Vec<Group>> {
+        let query = query.clone();
+        self.readers.read(move |connection| reading::report(connection, &query)).await
+    }
+
+    async fn page(&self, query: &PageQuery) -> Result<Page> {
+        let query = query.clone();
+        self.readers.read(move |connection| reading::page(connection, &query)).await
+    }
+
+    async fn receipt(&self, tenant: &str, batch: &str) -> Result<Option<Receipt>> {
+        let (tenant, batch) = (tenant.to_owned(), batch.to_owned());
+        self.readers.read(move |connection| reading::receipt(connection, &tenant, &batch)).await
+    }
+
+    async fn check(&self) -> Result<()> {
+        self.writer.check()?;
+        self.readers.read(schema::look).await
+    }
+
+    async fn close(&self) {
+        self.writer.close().await;
+        self.readers.close();
+    }
+}
+
+/// Runs what waits for a disk where nobody else waits for it.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| Error::unavailable("working on the meter's file", "the work broke off", error))
+}
+
+/// What an error of SQLite means.
+fn failed(doing: &'static str, error: rusqlite::Error) -> Error {
+    use rusqlite::ErrorCode as Code;
+    let what = match error.sqlite_error_code() {
+        Some(Code::DatabaseBusy | Code::DatabaseLocked) => "the file is busy",
+        Some(Code::DiskFull) => "the disk is full",
+        Some(Code::ReadOnly | Code::PermissionDenied | Code::CannotOpen) => "the file cannot be written",
+        Some(Code::DatabaseCorrupt | Code::NotADatabase) => return Error::broken(doing, error),
+        _ => "the file cannot be worked on",
+    };
+    Error::unavailable(doing, what, error)
+}

@@ -1,0 +1,171 @@
+//! The file: made, versioned and recognised by us.
+
+use std::fs::{DirBuilder, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::Duration;
+
+use ichido_usage::Profile;
+use rusqlite::{Connection, OpenFlags};
+
+use super::failed;
+use super::reading::SumOfMoney;
+use crate::store::{Error, Grain, Result};
+
+/// The version of the tables below.
+const VERSION: i32 = 1;
+/// `ichm`: how a file says that it is ours.
+const APPLICATION: i32 = 0x6963_686d;
+const DOING: &str = "opening the meter's file";
+/// How long another process may hold the file.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Places are unique for ever: nothing in `records` is removed. `event_id` is empty where the place is the id.
+const TABLES: &str = "
+    CREATE TABLE layout (single INTEGER PRIMARY KEY CHECK (single = 1), grain TEXT NOT NULL) STRICT;
+    CREATE TABLE records (
+        tenant TEXT NOT NULL,
+        slot TEXT NOT NULL,
+        event_id TEXT,
+        usage_date TEXT NOT NULL,
+        provider TEXT NOT NULL,
+        model TEXT NOT NULL,
+        app_id TEXT NOT NULL,
+        app_name TEXT NOT NULL,
+        user_id TEXT NOT NULL,
+        user_type TEXT NOT NULL,
+        source_system TEXT NOT NULL,
+        aggregation_method TEXT NOT NULL,
+        input_tokens INTEGER NOT NULL,
+        output_tokens INTEGER NOT NULL,
+        total_tokens INTEGER NOT NULL,
+        request_count INTEGER NOT NULL,
+        cost TEXT NOT NULL,
+        currency TEXT NOT NULL,
+        digest BLOB NOT NULL,
+        exported_at INTEGER,
+        received_at INTEGER NOT NULL,
+        batch TEXT,
+        PRIMARY KEY (tenant, slot)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX records_by_day ON records (tenant, usage_date);
+    CREATE TABLE receipts (
+        tenant TEXT NOT NULL,
+        batch TEXT NOT NULL,
+        times INTEGER NOT NULL,
+        first_at INTEGER NOT NULL,
+        first TEXT NOT NULL,
+        last_at INTEGER NOT NULL,
+        last TEXT NOT NULL,
+        PRIMARY KEY (tenant, batch)
+    ) STRICT, WITHOUT ROWID;
+";
+
+/// Opens the file for writing, and makes it if it is not there: readable by its owner alone.
+pub(super) fn open(file: &Path, profile: Profile) -> Result<Connection> {
+    prepare(file).map_err(|error| {
+        Error::Settings(format!("the meter's file {} cannot be made: {error}", file.display()))
+    })?;
+    let grain = Grain::of(profile);
+    let mut connection = connect(file, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    let ours = recognise(&connection, file)?;
+    connection
+        .pragma_update(None, "journal_mode", "WAL")
+        .and_then(|()| connection.pragma_update(None, "synchronous", "FULL"))
+        .map_err(|error| failed(DOING, error))?;
+    if !ours {
+        create(&mut connection, file, grain)?;
+    }
+    let found: String = connection
+        .query_row("SELECT grain FROM layout", [], |row| row.get(0))
+        .map_err(|error| failed(DOING, error))?;
+    grain.must_be(&found)?;
+    Ok(connection)
+}
+
+/// A connection that only reads.
+pub(super) fn open_to_read(file: &Path) -> Result<Connection> {
+    let connection = connect(file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    connection
+        .create_aggregate_function(
+            "sum_of_money",
+            1,
+            rusqlite::functions::FunctionFlags::SQLITE_UTF8
+                | rusqlite::functions::FunctionFlags::SQLITE_DETERMINISTIC,
+            SumOfMoney,
+        )
+        .map_err(|error| failed(DOING, error))?;
+    Ok(connection)
+}
+
+/// Whether the tables answer.
+pub(super) fn look(connection: &Connection) -> Result<()> {
+    let doing = "looking at the meter's file";
+    connection.query_row("SELECT grain FROM layout", [], |_| Ok(())).map_err(|error| failed(doing, error))
+}
+
+fn connect(file: &Path, access: OpenFlags) -> Result<Connection> {
+    let connection = Connection::open_with_flags(file, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)
+        .and_then(|connection| connection.busy_timeout(PATIENCE).map(|()| connection));
+    let connection = connection.map_err(|error| {
+        Error::Settings(format!("the meter's file {} cannot be opened: {error}", file.display()))
+    })?;
+    connection.set_prepared_statement_cache_capacity(64);
+    Ok(connection)
+}
+
+/// SQLite would make the file readable for everyone.
+fn prepare(file: &Path) -> std::io::Result<()> {
+    if let Some(dir) = file.parent().filter(|dir| !dir.as_os_str().is_empty() && !dir.exists()) {
+        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    }
+    OpenOptions::new().create(true).append(true).mode(0o600).open(file).map(drop)
+}
+
+/// Whether the file has our tables; an error if it has something else.
+fn recognise(connection: &Connection, file: &Path) -> Result<bool> {
+    let place = file.display();
+    let number = |name: &str| connection.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, i32>(0));
+    let known = number("application_id").and_then(|application| Ok((application, number("user_version")?)));
+    let is_empty =
+        || connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0));
+    let (application, version) = known.map_err(|error| unreadable(file, &error))?;
+    match (application, version) {
+        (APPLICATION, VERSION) => Ok(true),
+        (APPLICATION, version) if version > VERSION => Err(Error::Settings(format!(
+            "the meter's file {place} was made by a newer ichido (version {version}; this one knows {VERSION}): update \
+             this one, or use another file"
+        ))),
+        (0, 0) if is_empty().map_err(|error| unreadable(file, &error))? == 0 => Ok(false),
+        (_, _) => Err(Error::Settings(format!(
+            "the file {place} is not a meter's: use another one, it is left as it is"
+        ))),
+    }
+}
+
+fn unreadable(file: &Path, error: &rusqlite::Error) -> Error {
+    match error.sqlite_error_code() {
+        Some(rusqlite::ErrorCode::NotADatabase) => Error::Settings(format!(
+            "the file {} is not a meter's: use another one, it is left as it is",
+            file.display()
+        )),
+        _ => Error::Settings(format!("the meter's file {} cannot be read: {error}", file.display())),
+    }
+}
+
+fn create(connection: &mut Connection, file: &Path, grain: Grain) -> Result<()> {
+    let transaction = connection
+        .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
+        .map_err(|error| failed(DOING, error))?;
+    // Another process may have made them while we waited.
+    if recognise(&transaction, file)? {
+        return Ok(());
+    }
+    transaction
+        .execute_batch(TABLES)
+        .and_then(|()| transaction.execute("INSERT INTO layout VALUES (1, ?1)", [grain.word()]))
+        .and_then(|_| transaction.pragma_update(None, "application_id", APPLICATION))
+        .and_then(|()| transaction.pragma_update(None, "user_version", VERSION))
+        .and_then(|()| transaction.commit())
+        .map_err(|error| failed(DOING, error))
+}

@@ -1,0 +1,113 @@
+//! What is special about each database.
+
+use std::os::unix::fs::PermissionsExt;
+
+use ichido_core::{Nonce, SystemEntropy};
+use ichido_meter::{Error, Options, open};
+use ichido_usage::Profile;
+
+use crate::support::{Place, record};
+
+async fn refusal(url: &str) -> String {
+    match open(url, Options::default()).await {
+        Err(Error::Settings(line)) => line,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn file(place: &Place) -> std::path::PathBuf {
+    place.dir.as_ref().unwrap().path().join("data/meter.db")
+}
+
+#[tokio::test]
+async fn a_file_is_its_owners_alone() {
+    let place = Place::sqlite();
+    let meter = place.open(Profile::FirstWins).await;
+    meter.count("k", &[record("e", 1, 1, "1")]).await;
+    for name in ["meter.db", "meter.db-wal", "meter.db-shm"] {
+        let file = file(&place).with_file_name(name);
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600, "{name}");
+    }
+    let dir = file(&place).parent().unwrap().to_owned();
+    assert_eq!(std::fs::metadata(dir).unwrap().permissions().mode() & 0o777, 0o700);
+}
+
+#[tokio::test]
+async fn a_file_of_a_newer_version_is_refused_and_left_alone() {
+    let place = Place::sqlite();
+    place.open(Profile::FirstWins).await.store.close().await;
+    let change = |sql: &str| {
+        let connection = rusqlite::Connection::open(file(&place)).unwrap();
+        connection.execute_batch(sql).unwrap();
+    };
+    change("PRAGMA user_version = 2");
+    let line = refusal(&place.url).await;
+    assert!(line.contains("newer ichido (version 2; this one knows 1)"), "{line}");
+    change("PRAGMA user_version = 1");
+    place.open(Profile::FirstWins).await;
+}
+
+#[tokio::test]
+async fn a_file_of_somebody_else_is_refused_and_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("other.db");
+    rusqlite::Connection::open(&path).unwrap().execute_batch("CREATE TABLE orders (id INTEGER)").unwrap();
+    let before = std::fs::read(&path).unwrap();
+    let line = refusal(&format!("sqlite:{}", path.display())).await;
+    assert!(line.contains("is not a meter's"), "{line}");
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+    let text = dir.path().join("notes.txt");
+    std::fs::write(&text, "buy milk\n".repeat(200)).unwrap();
+    let line = refusal(&format!("sqlite:{}", text.display())).await;
+    assert!(line.contains("is not a meter's"), "{line}");
+    assert!(refusal(&format!("sqlite:{}", dir.path().display())).await.contains("cannot be made"));
+    assert!(refusal("sqlite:").await.contains("names no file"));
+}
+
+#[tokio::test]
+async fn tables_of_a_newer_version_or_of_somebody_else_are_refused() {
+    let place = Place::postgres();
+    place.open(Profile::FirstWins).await;
+    let (schema, client) = place.client().await;
+    client.batch_execute(&format!("UPDATE {schema}.meter_layout SET version = 2")).await.unwrap();
+    let line = refusal(&place.url).await;
+    assert!(line.contains("newer ichido (version 2; this one knows 1)"), "{line}");
+    let other = format!("m_{}", Nonce::draw(&SystemEntropy));
+    client
+        .batch_execute(&format!("CREATE SCHEMA {other}; CREATE TABLE {other}.records (id int)"))
+        .await
+        .unwrap();
+    let line = refusal(&place.url.replace(&schema, &other)).await;
+    assert!(line.contains("tables of somebody else"), "{line}");
+}
+
+#[tokio::test]
+async fn twenty_meters_may_start_at_once() {
+    for place in [Place::sqlite(), Place::postgres()] {
+        let starts: Vec<_> = (0..20)
+            .map(|_| {
+                let url = place.url.clone();
+                tokio::spawn(async move { open(&url, Options::default()).await })
+            })
+            .collect();
+        for start in starts {
+            start.await.unwrap().unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn no_error_repeats_a_password() {
+    for url in
+        ["mysql://u:hunter2@h/d", "postgres://u:hunter2@h:x/d", "postgres://u:hunter2@h/d?pool=hunter2"]
+    {
+        assert!(!refusal(url).await.contains("hunter2"));
+    }
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let error =
+        open(&format!("postgres://u:hunter2@127.0.0.1:{port}/d"), Options::default()).await.unwrap_err();
+    assert!(
+        matches!(error, Error::Unavailable { .. }) && !format!("{error:?}").contains("hunter2"),
+        "{error:?}"
+    );
+}

@@ -1,0 +1,255 @@
+//! Events summed as they come. Memory grows with the sums, and not with the events.
+//!
+//! Sums do not depend on the order of the events. Currencies are never mixed: each has a sum of its own. An event that cost nothing is of no
+//! currency in particular (Dify writes USD where a model has no price), and joins the sum that its day, model, app and user have anyway.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use foldhash::fast::RandomState;
+use jiff::Timestamp;
+use jiff::civil::Date;
+
+use crate::event::{Error, Reason, UsageEvent, UserKind};
+use crate::mode::Mode;
+use crate::money;
+use crate::names::Names;
+use crate::period::Period;
+use crate::strings::Strings;
+use crate::sums::Sums;
+use crate::zone::{Calendar, Zone};
+
+/// How events are summed.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What is summed together.
+    pub mode: Mode,
+    /// For how long.
+    pub period: Period,
+    /// Where a day begins and ends.
+    pub zone: Zone,
+    /// How names are made alike.
+    pub names: Names,
+    /// Whether usage counts that only tried an app out.
+    pub debugger: bool,
+    /// The currency of sums in which nothing cost anything, and no event named one.
+    pub currency: String,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            mode: Mode::default(),
+            period: Period::default(),
+            zone: Zone::default(),
+            names: Names::default(),
+            debugger: true,
+            currency: "USD".to_owned(),
+        }
+    }
+}
+
+/// What became of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// It is part of a sum.
+    Yes,
+    /// It only tried an app out, and the plan leaves that out.
+    LeftOut,
+}
+
+/// Sums that grow.
+#[derive(Debug)]
+pub struct Aggregate {
+    plan: Plan,
+    calendar: Calendar,
+    strings: Strings,
+    providers: Spelling,
+    models: Spelling,
+    sums: HashMap<Key, Total, RandomState>,
+}
+
+/// What a sum is of. Texts are numbers of [`Strings`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    pub(crate) usage_date: Date,
+    pub(crate) tenant: u32,
+    pub(crate) provider: u32,
+    pub(crate) model: u32,
+    pub(crate) app: u32,
+    pub(crate) user: u32,
+    pub(crate) user_kind: UserKind,
+    /// Empty for what cost nothing.
+    pub(crate) currency: u32,
+}
+
+/// What was summed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Total {
+    pub(crate) input_tokens: u64,
+    pub(crate) output_tokens: u64,
+    pub(crate) requests: u64,
+    pub(crate) debugger_requests: u64,
+    pub(crate) cost: money::Sum,
+    /// The app's last name: apps are renamed.
+    pub(crate) app_name: u32,
+    pub(crate) named_at: Timestamp,
+    /// A currency that was named although nothing was paid; the first in the alphabet.
+    pub(crate) named_currency: u32,
+}
+
+impl Aggregate {
+    /// Nothing yet.
+    pub fn new(plan: Plan) -> Self {
+        Self {
+            calendar: Calendar::new(plan.zone.clone(), plan.period),
+            plan,
+            strings: Strings::default(),
+            providers: Spelling::default(),
+            models: Spelling::default(),
+            sums: HashMap::default(),
+        }
+    }
+
+    /// Adds an event, or says why it cannot be counted; then it has changed nothing.
+    pub fn add(&mut self, event: &UsageEvent<'_>) -> Result<Counted, Error> {
+        event.check()?;
+        if event.debugger && !self.plan.debugger {
+            return Ok(Counted::LeftOut);
+        }
+        let (names, strings) = (&self.plan.names, &mut self.strings);
+        let (keeps_app, keeps_user) = (self.plan.mode.keeps_app(), self.plan.mode.keeps_user());
+        let currency = currency_number(strings, &event.currency);
+        let key = Key {
+            usage_date: self.calendar.usage_date(event.time),
+            tenant: strings.number(&event.tenant),
+            provider: self.providers.number(&event.provider, strings, |raw| names.provider(raw)),
+            model: self.models.number(&event.model, strings, |raw| names.model(raw)),
+            app: if keeps_app { strings.number(&event.app.id) } else { 0 },
+            user: if keeps_user { strings.number(&event.user.id) } else { 0 },
+            user_kind: if keeps_user { event.user.kind } else { UserKind::None },
+            currency: if event.price.is_zero() { 0 } else { currency },
+        };
+        let mut cost = money::Sum::default();
+        cost.add(event.price).map_err(|error| Error::new("price", error))?;
+        let new = Total {
+            input_tokens: event.input_tokens,
+            output_tokens: event.output_tokens,
+            requests: event.requests,
+            debugger_requests: if event.debugger { event.requests } else { 0 },
+            cost,
+            app_name: if keeps_app { strings.number(&event.app.name) } else { 0 },
+            named_at: event.time,
+            named_currency: currency,
+        };
+        match self.sums.entry(key) {
+            Entry::Vacant(place) => {
+                place.insert(new);
+            }
+            Entry::Occupied(mut place) => {
+                let sum = place.get().joined(&new, strings)?;
+                place.insert(sum);
+            }
+        }
+        Ok(Counted::Yes)
+    }
+
+    /// How many sums there are, before those of no currency have found theirs.
+    pub fn len(&self) -> usize {
+        self.sums.len()
+    }
+
+    /// Whether nothing was added.
+    pub fn is_empty(&self) -> bool {
+        self.sums.is_empty()
+    }
+
+    /// The sums, in an order that depends on nothing but what they are.
+    pub fn finish(self) -> Sums {
+        Sums::new(self.plan, self.strings, self.sums.into_iter().collect())
+    }
+}
+
+impl Total {
+    /// Both together, or why not; the name is the later one.
+    pub(crate) fn joined(&self, other: &Self, strings: &Strings) -> Result<Self, Error> {
+        let add = |field, one: u64, two: u64| {
+            one.checked_add(two).ok_or_else(|| Error::new(field, Reason::TooLarge))
+        };
+        let mut cost = self.cost;
+        cost.join(other.cost).map_err(|error| Error::new("price", error))?;
+        let input_tokens = add("input_tokens", self.input_tokens, other.input_tokens)?;
+        let output_tokens = add("output_tokens", self.output_tokens, other.output_tokens)?;
+        add("total_tokens", input_tokens, output_tokens)?;
+        let name = |sum: &Self| (sum.named_at, sum.app_name);
+        let later = match self.named_at.cmp(&other.named_at) {
+            std::cmp::Ordering::Less => name(other),
+            std::cmp::Ordering::Greater => name(self),
+            std::cmp::Ordering::Equal if self.app_name == other.app_name => name(self),
+            std::cmp::Ordering::Equal => {
+                let greater = strings.get(self.app_name) > strings.get(other.app_name);
+                if greater { name(self) } else { name(other) }
+            }
+        };
+        Ok(Self {
+            input_tokens,
+            output_tokens,
+            requests: add("requests", self.requests, other.requests)?,
+            debugger_requests: add("requests", self.debugger_requests, other.debugger_requests)?,
+            cost,
+            named_at: later.0,
+            app_name: later.1,
+            named_currency: first_named(self.named_currency, other.named_currency, strings),
+        })
+    }
+}
+
+fn first_named(one: u32, other: u32, strings: &Strings) -> u32 {
+    match (one, other) {
+        (0, named) | (named, 0) => named,
+        (one, other) if one == other => one,
+        (one, other) if strings.get(one) < strings.get(other) => one,
+        (_, other) => other,
+    }
+}
+
+fn currency_number(strings: &mut Strings, currency: &str) -> u32 {
+    match currency.bytes().all(|byte| byte.is_ascii_uppercase()) {
+        true => strings.number(currency),
+        false => strings.number(&currency.to_ascii_uppercase()),
+    }
+}
+
+/// Spellings of names that were met, so that each is normalised once.
+#[derive(Debug, Default)]
+struct Spelling {
+    raw: Strings,
+    normal: Vec<u32>,
+}
+
+/// More spellings than this are forgotten, and normalised again.
+const MOST_SPELLINGS: usize = 1 << 16;
+
+impl Spelling {
+    fn number(&mut self, raw: &str, strings: &mut Strings, normal: impl Fn(&str) -> String) -> u32 {
+        if self.raw.len() > MOST_SPELLINGS {
+            *self = Self::default();
+        }
+        let place = self.raw.number(raw) as usize;
+        if place >= self.normal.len() {
+            // The empty text has the first place, and may come after others.
+            self.normal.resize(place + 1, u32::MAX);
+        }
+        match self.normal[place] {
+            u32::MAX => {
+                let number = strings.number(&normal(raw));
+                self.normal[place] = number;
+                number
+            }
+            number => number,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

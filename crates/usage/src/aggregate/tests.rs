@@ -1,0 +1,297 @@
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use jiff::civil::date;
+use proptest::prelude::*;
+use rust_decimal::Decimal;
+
+use super::*;
+use crate::event::{App, User};
+
+fn event<'a>(provider: &'a str, model: &'a str, app: &'a str, user: &'a str, price: &str) -> UsageEvent<'a> {
+    UsageEvent {
+        id: "m".into(),
+        time: "2025-11-29T12:00:00Z".parse().unwrap(),
+        tenant: "t".into(),
+        provider: provider.into(),
+        model: model.into(),
+        app: App { id: app.into(), name: app.into(), mode: "chat".into() },
+        user: User {
+            kind: if user.is_empty() { UserKind::None } else { UserKind::EndUser },
+            id: user.into(),
+        },
+        input_tokens: 10,
+        output_tokens: 5,
+        total_tokens: 15,
+        price: money::parse(price).unwrap(),
+        currency: "USD".into(),
+        requests: 1,
+        debugger: false,
+    }
+}
+
+fn summed(plan: Plan, events: &[UsageEvent<'_>]) -> Sums {
+    let mut aggregate = Aggregate::new(plan);
+    for event in events {
+        aggregate.add(event).unwrap();
+    }
+    aggregate.finish()
+}
+
+#[test]
+fn spellings_of_one_name_are_one_sum() {
+    let spellings = [
+        event("langgenius/openai/openai", "GPT-4o", "a", "u", "0.1"),
+        event("OpenAI", "gpt-4o ", "a", "u", "0.2"),
+        event("openai", " gpt-4O", "a", "u", "0.3"),
+    ];
+    let sums = summed(Plan::default(), &spellings);
+    assert_eq!(sums.len(), 1);
+    let sum = sums.get(0).unwrap();
+    assert_eq!(
+        (sum.provider, sum.model, sum.cost.unwrap().to_string().as_str()),
+        ("openai", "gpt-4o", "0.6")
+    );
+}
+
+/// The old exporter always said 1.
+#[test]
+fn old_mistake_5_requests_are_counted() {
+    let mut many = event("p", "m", "a", "u", "1");
+    many.requests = 40;
+    let sums = summed(Plan::default(), &[event("p", "m", "a", "u", "1"), many]);
+    assert_eq!(sums.get(0).unwrap().requests, 41);
+}
+
+/// The old exporter called everything USD.
+#[test]
+fn old_mistake_5_currencies_are_kept_apart() {
+    let mut yen = event("p", "m", "a", "u", "150");
+    yen.currency = "jpy".into();
+    let sums = summed(Plan::default(), &[event("p", "m", "a", "u", "1.5"), yen]);
+    let found: Vec<_> = sums.iter().map(|sum| (sum.currency, sum.cost.unwrap().to_string())).collect();
+    assert_eq!(found, [("JPY", "150".to_owned()), ("USD", "1.5".to_owned())]);
+}
+
+#[test]
+fn what_cost_nothing_joins_the_sum_that_is_there_and_has_its_own_where_there_is_none() {
+    let mut free = event("p", "m", "a", "u", "0");
+    let mut nameless = event("p", "m", "a", "u", "0.0000000");
+    nameless.currency = "".into();
+    let mut yuan = event("p", "m", "a", "u", "2.5");
+    yuan.currency = "RMB".into();
+    let mut other_app = event("p", "m", "b", "u", "0");
+    other_app.currency = "".into();
+    for order in [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]] {
+        let events = [&free, &nameless, &yuan, &other_app];
+        let mut aggregate = Aggregate::new(Plan { currency: "EUR".to_owned(), ..Plan::default() });
+        for place in order {
+            aggregate.add(events[place]).unwrap();
+        }
+        let sums = aggregate.finish();
+        let found: Vec<_> = sums
+            .iter()
+            .map(|sum| (sum.app_id, sum.currency, sum.requests, sum.cost.unwrap().to_string()))
+            .collect();
+        assert_eq!(found, [("a", "RMB", 3, "2.5000000".to_owned()), ("b", "EUR", 1, "0".to_owned())]);
+    }
+    free.currency = "GBP".into();
+    let sums = summed(Plan::default(), &[nameless, free]);
+    assert_eq!((sums.len(), sums.get(0).unwrap().currency), (1, "GBP"));
+}
+
+#[test]
+fn each_mode_keeps_what_it_names() {
+    let events = [
+        event("p", "m", "a", "u", "1"),
+        event("p", "m", "a", "v", "1"),
+        event("p", "m", "b", "u", "1"),
+        event("p", "n", "b", "u", "1"),
+    ];
+    let found = |mode| {
+        let sums = summed(Plan { mode, ..Plan::default() }, &events);
+        sums.iter()
+            .map(|sum| format!("{} {}/{} {}", sum.model, sum.app_id, sum.user_id, sum.requests))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(found(Mode::PerModel), ["m a/u 1", "m a/v 1", "m b/u 1", "n b/u 1"]);
+    assert_eq!(found(Mode::All), found(Mode::PerModel));
+    assert_eq!(found(Mode::PerUser), ["m /u 2", "m /v 1", "n /u 1"]);
+    assert_eq!(found(Mode::PerApp), ["m a/ 2", "m b/ 1", "n b/ 1"]);
+    assert_eq!(found(Mode::Workspace), ["m / 3", "n / 1"]);
+}
+
+#[test]
+fn periods_begin_on_mondays_and_firsts_in_the_declared_zone() {
+    let mut late = event("p", "m", "a", "u", "1");
+    // Sunday evening in UTC, Monday morning in Tokyo.
+    late.time = "2024-12-29T23:30:00Z".parse().unwrap();
+    let start = |zone: &str, period| {
+        let plan = Plan { zone: zone.parse().unwrap(), period, ..Plan::default() };
+        summed(plan, std::slice::from_ref(&late)).get(0).unwrap().usage_date
+    };
+    assert_eq!(start("UTC", Period::Daily), date(2024, 12, 29));
+    assert_eq!(start("UTC", Period::Weekly), date(2024, 12, 23));
+    assert_eq!(start("Asia/Tokyo", Period::Weekly), date(2024, 12, 30));
+    assert_eq!(start("Asia/Tokyo", Period::Monthly), date(2024, 12, 1));
+}
+
+#[test]
+fn debugger_usage_is_marked_or_left_out() {
+    let mut tried = event("p", "m", "a", "u", "1");
+    tried.debugger = true;
+    let sums = summed(Plan::default(), &[tried.clone(), event("p", "m", "a", "u", "1")]);
+    let sum = sums.get(0).unwrap();
+    assert_eq!((sum.requests, sum.debugger_requests), (2, 1));
+    let mut aggregate = Aggregate::new(Plan { debugger: false, ..Plan::default() });
+    assert_eq!(aggregate.add(&tried), Ok(Counted::LeftOut));
+    assert!(aggregate.is_empty());
+}
+
+#[test]
+fn an_event_that_cannot_be_counted_changes_nothing() {
+    let mut aggregate = Aggregate::new(Plan::default());
+    let good = event("p", "m", "a", "u", "1");
+    aggregate.add(&good).unwrap();
+    let bad = |change: fn(&mut UsageEvent<'_>)| {
+        let mut event = event("p", "m", "a", "u", "1");
+        change(&mut event);
+        event
+    };
+    for (event, field) in [
+        (bad(|event| event.total_tokens = 1), "total_tokens"),
+        (bad(|event| event.price = -event.price), "price"),
+        (bad(|event| event.currency = Cow::Borrowed("")), "currency"),
+        (bad(|event| event.requests = u64::MAX), "requests"),
+        (bad(|event| event.user.kind = UserKind::None), "user.kind"),
+        (bad(|event| event.model = "m".repeat(600).into()), "model"),
+    ] {
+        assert_eq!(aggregate.add(&event).unwrap_err().field, field);
+    }
+    let mut huge = bad(|_| ());
+    (huge.input_tokens, huge.output_tokens, huge.total_tokens) = (u64::MAX, 0, u64::MAX);
+    assert_eq!(aggregate.add(&huge).unwrap_err().field, "input_tokens");
+    let sums = aggregate.finish();
+    assert_eq!((sums.len(), sums.get(0).unwrap().requests), (1, 1));
+}
+
+#[test]
+fn an_app_has_its_last_name() {
+    let mut renamed = event("p", "m", "a", "u", "1");
+    renamed.time = "2025-11-29T13:00:00Z".parse().unwrap();
+    renamed.app.name = "new".into();
+    let old = event("p", "m", "a", "u", "1");
+    for events in [[renamed.clone(), old.clone()], [old, renamed]] {
+        assert_eq!(summed(Plan::default(), &events).get(0).unwrap().app_name, "new");
+    }
+}
+
+/// An event that is easy to make at random.
+#[derive(Clone, Debug)]
+struct Drawn {
+    hour: i64,
+    names: (u8, u8, u8, u8),
+    tokens: (u32, u32),
+    price: (u32, u32),
+    currency: u8,
+    requests: u8,
+}
+
+impl Drawn {
+    fn event(&self) -> UsageEvent<'static> {
+        let (provider, model, app, user) = self.names;
+        let mut event = event(
+            ["openai", "langgenius/openai/openai", "claude", ""][usize::from(provider)],
+            ["gpt", " GPT", "m"][usize::from(model)],
+            ["", "a", "b"][usize::from(app)],
+            ["", "u", "v"][usize::from(user)],
+            "0",
+        );
+        event.time = Timestamp::from_second(1_735_000_000 + self.hour * 3600).unwrap();
+        event.input_tokens = self.tokens.0.into();
+        event.output_tokens = self.tokens.1.into();
+        event.total_tokens = event.input_tokens + event.output_tokens;
+        event.price = Decimal::from_i128_with_scale(self.price.0.into(), self.price.1);
+        event.currency = ["USD", "JPY"][usize::from(self.currency)].into();
+        event.requests = self.requests.into();
+        event
+    }
+}
+
+fn drawn() -> impl Strategy<Value = Vec<Drawn>> {
+    let names = (0_u8..4, 0_u8..3, 0_u8..3, 0_u8..3);
+    let figures = ((0_u32..9, 0_u32..9), (0_u32..2_000_000, 0_u32..8), 0_u8..2, 0_u8..4);
+    let one = (0_i64..300, names, figures).prop_map(|(hour, names, (tokens, price, currency, requests))| {
+        Drawn { hour, names, tokens, price, currency, requests }
+    });
+    prop::collection::vec(one, 0..80)
+}
+
+type Oracle = BTreeMap<
+    (Date, String, String, &'static str, &'static str),
+    (u64, u64, u64, BTreeMap<&'static str, i128>),
+>;
+
+/// The same by hand: no interning, no decimals, days by division.
+fn oracle(events: &[Drawn]) -> Oracle {
+    let mut sums = Oracle::new();
+    for drawn in events {
+        let (provider, model, app, user) = drawn.names;
+        let days = (1_735_000_000 + drawn.hour * 3600 + 9 * 3600) / 86_400;
+        let day = date(1970, 1, 1).checked_add(jiff::Span::new().days(days)).unwrap();
+        let key = (
+            day,
+            ["openai", "openai", "anthropic", "unknown"][usize::from(provider)].to_owned(),
+            ["gpt", "gpt", "m"][usize::from(model)].to_owned(),
+            ["", "a", "b"][usize::from(app)],
+            ["", "u", "v"][usize::from(user)],
+        );
+        let sum = sums.entry(key).or_default();
+        sum.0 += u64::from(drawn.tokens.0);
+        sum.1 += u64::from(drawn.tokens.1);
+        sum.2 += u64::from(drawn.requests);
+        if drawn.price.0 > 0 {
+            let units = i128::from(drawn.price.0) * 10_i128.pow(7 - drawn.price.1);
+            *sum.3.entry(["USD", "JPY"][usize::from(drawn.currency)]).or_default() += units;
+        }
+    }
+    sums
+}
+
+proptest! {
+    #[test]
+    fn sums_are_those_of_a_naive_oracle_to_the_last_digit(events in drawn()) {
+        let plan = || Plan { zone: "Asia/Tokyo".parse().unwrap(), ..Plan::default() };
+        let made: Vec<UsageEvent<'_>> = events.iter().map(Drawn::event).collect();
+        let sums = summed(plan(), &made);
+        let mut found = Oracle::new();
+        for sum in sums.iter() {
+            let user = ["", "u", "v"].into_iter().find(|user| *user == sum.user_id).unwrap();
+            let app = ["", "a", "b"].into_iter().find(|app| *app == sum.app_id).unwrap();
+            let key = (sum.usage_date, sum.provider.to_owned(), sum.model.to_owned(), app, user);
+            let entry = found.entry(key).or_default();
+            entry.0 += sum.input_tokens;
+            entry.1 += sum.output_tokens;
+            entry.2 += sum.requests;
+            let cost = sum.cost.unwrap();
+            if !cost.is_zero() {
+                let currency = ["USD", "JPY"].into_iter().find(|currency| *currency == sum.currency).unwrap();
+                let units = cost.mantissa() * 10_i128.pow(7 - cost.scale());
+                prop_assert!(entry.3.insert(currency, units).is_none());
+            }
+        }
+        prop_assert_eq!(found, oracle(&events));
+    }
+
+    #[test]
+    fn the_order_of_events_changes_nothing(events in drawn(), mode in 0_usize..5, period in 0_usize..3, cut in 0_usize..80) {
+        let plan = || Plan { mode: Mode::ALL[mode], period: Period::ALL[period], ..Plan::default() };
+        let mut made: Vec<UsageEvent<'_>> = events.iter().map(Drawn::event).collect();
+        let first = summed(plan(), &made);
+        let cut = cut.min(made.len());
+        made.rotate_left(cut);
+        made[..cut].reverse();
+        let second = summed(plan(), &made);
+        prop_assert_eq!(first.iter().collect::<Vec<_>>(), second.iter().collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,34 @@
+//! Usage records: what was used, by whom, when, and at what price; counted once.
+//!
+//! A source gives [`UsageEvent`]s; a receiver takes [`Record`]s. This crate is the way between them, without a runtime,
+//! sockets or files: names are made alike, events are summed by day, and each sum gets an id that depends on nothing but what it is
+//! a sum of. Money is decimal from end to end.
+
+mod aggregate;
+pub mod event;
+pub mod id;
+mod mode;
+pub mod money;
+pub mod names;
+pub mod odds;
+mod period;
+mod profile;
+pub mod record;
+pub mod source;
+mod strings;
+mod sums;
+pub mod transform;
+pub mod words;
+mod zone;
+
+pub use aggregate::{Aggregate, Counted, Plan};
+pub use event::{App, UsageEvent, User, UserKind};
+pub use id::{Scheme, batch_key, event_id};
+pub use mode::{Mode, WrongPeriod};
+pub use names::Names;
+pub use period::Period;
+pub use profile::Profile;
+pub use record::{DateRange, Envelope, ExportMetadata, Metadata, Record};
+pub use sums::{Sum, Sums};
+pub use transform::{Outgoing, Refused, Transform};
+pub use zone::{UnknownZone, Zone};

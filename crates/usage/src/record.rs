@@ -1,0 +1,277 @@
+//! What a receiver takes: the record and the envelope of API_Meter, field for field.
+//!
+//! `cost_actual` is a JSON number with the decimal's own digits. Fields that are not known here are passed over when a record is read.
+
+use jiff::Timestamp;
+use jiff::civil::Date;
+use rust_decimal::Decimal;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::event::UserKind;
+use crate::money;
+use crate::period::Period;
+
+/// `source_system` of everything that comes from Dify.
+pub const SOURCE_SYSTEM: &str = "dify";
+/// The longest text in any field, in bytes.
+pub const LONGEST_TEXT: usize = 2048;
+/// The largest count: what every reader of JSON keeps exactly.
+pub const LARGEST_COUNT: u64 = (1 << 53) - 1;
+
+/// A sum of usage.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// The day, or the first day of the week or month.
+    #[serde(with = "day")]
+    pub usage_date: Date,
+    /// The provider, normalised.
+    pub provider: String,
+    /// The model, normalised.
+    pub model: String,
+    /// Tokens of prompts.
+    pub input_tokens: u64,
+    /// Tokens of answers.
+    pub output_tokens: u64,
+    /// Both together.
+    pub total_tokens: u64,
+    /// How many calls.
+    pub request_count: u64,
+    /// What it cost.
+    #[serde(with = "money")]
+    pub cost_actual: Decimal,
+    /// In which money.
+    pub currency: String,
+    /// Where it comes from.
+    pub metadata: Metadata,
+}
+
+/// Where a record comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Metadata {
+    /// `dify`
+    pub source_system: String,
+    /// The id under which it is counted once.
+    pub source_event_id: String,
+    /// The app; empty if the record is of all apps.
+    #[serde(default)]
+    pub source_app_id: String,
+    /// The app's name.
+    #[serde(default)]
+    pub source_app_name: String,
+    /// `daily_sum`, `weekly_sum` or `monthly_sum`.
+    #[serde(default)]
+    pub aggregation_method: String,
+    /// The user. Not in API_Meter's schema: without it nobody could count by user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_user_id: Option<String>,
+    /// What kind of user it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_user_type: Option<UserKind>,
+    /// How many of the calls only tried an app out; not there if none did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub debugger_request_count: Option<u64>,
+}
+
+/// Records on their way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Envelope<R = Record> {
+    /// Whose they are.
+    pub tenant_id: String,
+    /// What they are.
+    pub export_metadata: ExportMetadata,
+    /// The records. Read as raw values (`Envelope<Box<RawValue>>`), a broken one does not hide the others.
+    pub records: Vec<R>,
+}
+
+/// What the records of an envelope are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExportMetadata {
+    /// The version of the exporter.
+    pub exporter_version: String,
+    /// When they were exported.
+    #[serde(with = "moment")]
+    pub export_timestamp: Timestamp,
+    /// What each record sums up.
+    pub aggregation_period: Period,
+    /// `dify`
+    pub source_system: String,
+    /// The days they tell of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub date_range: Option<DateRange>,
+}
+
+/// The first and the last day. Some exporters write days and some moments, so both are only kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DateRange {
+    /// The first day.
+    pub start: String,
+    /// The last day.
+    pub end: String,
+}
+
+/// Why a record is refused: the field, and what is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{field}: {reason}")]
+pub struct Error {
+    /// The field's name.
+    pub field: &'static str,
+    /// What is wrong.
+    pub reason: String,
+}
+
+impl Record {
+    /// Whether the record makes sense in itself.
+    pub fn check(&self) -> Result<(), Error> {
+        let refuse = |field, reason: &str| Err(Error { field, reason: reason.to_owned() });
+        for (field, text) in [
+            ("provider", &self.provider),
+            ("model", &self.model),
+            ("metadata.source_system", &self.metadata.source_system),
+            ("metadata.source_event_id", &self.metadata.source_event_id),
+        ] {
+            if text.trim().is_empty() {
+                return refuse(field, "must not be empty");
+            }
+        }
+        if let Some((field, _)) = self.texts().into_iter().find(|(_, text)| text.len() > LONGEST_TEXT) {
+            return refuse(field, "is too long");
+        }
+        if self.input_tokens.checked_add(self.output_tokens) != Some(self.total_tokens) {
+            return refuse("total_tokens", "must be input_tokens + output_tokens");
+        }
+        for (field, count) in [("total_tokens", self.total_tokens), ("request_count", self.request_count)] {
+            if count > LARGEST_COUNT {
+                return refuse(field, "is larger than JSON numbers are kept exactly");
+            }
+        }
+        if self.cost_actual.is_sign_negative() && !self.cost_actual.is_zero() {
+            return refuse("cost_actual", "must not be negative");
+        }
+        if self.currency.len() != 3 || !self.currency.bytes().all(|byte| byte.is_ascii_uppercase()) {
+            return refuse("currency", "must be three capital letters, as in USD");
+        }
+        Ok(())
+    }
+
+    fn texts(&self) -> [(&'static str, &str); 6] {
+        [
+            ("provider", &self.provider),
+            ("model", &self.model),
+            ("metadata.source_system", &self.metadata.source_system),
+            ("metadata.source_event_id", &self.metadata.source_event_id),
+            ("metadata.source_app_id", &self.metadata.source_app_id),
+            ("metadata.source_app_name", &self.metadata.source_app_name),
+        ]
+    }
+}
+
+/// A day as `YYYY-MM-DD`, and in no other form.
+pub mod day {
+    use std::borrow::Cow;
+
+    use jiff::civil::Date;
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    /// Reads a day.
+    pub fn parse(text: &str) -> Option<Date> {
+        if has_shape(text) { text.parse().ok() } else { None }
+    }
+
+    pub(crate) fn has_shape(text: &str) -> bool {
+        let digits = |(place, byte): (usize, u8)| match place {
+            4 | 7 => byte == b'-',
+            _ => byte.is_ascii_digit(),
+        };
+        text.len() == 10 && text.bytes().enumerate().all(digits)
+    }
+
+    /// Writes a day.
+    pub fn serialize<S: Serializer>(day: &Date, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(day)
+    }
+
+    /// Reads a day from a string.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Date, D::Error> {
+        let text = Cow::<'de, str>::deserialize(deserializer)?;
+        parse(&text).ok_or_else(|| de::Error::custom("must be a day as YYYY-MM-DD"))
+    }
+}
+
+/// A moment as RFC 3339 has it.
+mod moment {
+    use std::borrow::Cow;
+
+    use jiff::Timestamp;
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    pub(super) fn serialize<S: Serializer>(moment: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(moment)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
+        let text = Cow::<'de, str>::deserialize(deserializer)?;
+        text.parse().map_err(|_| de::Error::custom("must be a moment as 2025-11-29T12:00:00Z"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::value::RawValue;
+
+    use super::*;
+
+    const TEXT: &str = r#"{"usage_date":"2025-11-29","provider":"anthropic","model":"claude","input_tokens":12,"output_tokens":30,"total_tokens":42,"request_count":1,"cost_actual":1.50,"currency":"USD","metadata":{"source_system":"dify","source_event_id":"dify-2025-11-29-anthropic-claude-01785a60786c","source_app_id":"a","source_app_name":"n","aggregation_method":"daily_sum"}}"#;
+
+    #[test]
+    fn a_record_is_written_as_it_was_read() {
+        let record: Record = serde_json::from_str(TEXT).unwrap();
+        record.check().unwrap();
+        assert_eq!(serde_json::to_string(&record).unwrap(), TEXT);
+    }
+
+    #[test]
+    fn fields_that_are_not_known_are_passed_over() {
+        let text = TEXT.replace("\"currency\"", "\"colour\":{\"a\":[1]},\"currency\"");
+        let text = text.replace("\"source_app_id\"", "\"time_range\":{},\"source_app_id\"");
+        assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), serde_json::from_str(TEXT).unwrap());
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_named() {
+        for (old, new, field) in [
+            ("\"provider\":\"anthropic\"", "\"provider\":\" \"", "provider"),
+            ("\"model\":\"claude\"", "\"model\":\"\"", "model"),
+            ("\"total_tokens\":42", "\"total_tokens\":43", "total_tokens"),
+            ("1.50", "-1.50", "cost_actual"),
+            ("USD", "usd", "currency"),
+            ("USD", "", "currency"),
+            ("dify-2025-11-29-anthropic-claude-01785a60786c", "", "metadata.source_event_id"),
+            ("\"request_count\":1", "\"request_count\":9007199254740992", "request_count"),
+        ] {
+            let record: Record = serde_json::from_str(&TEXT.replace(old, new)).unwrap();
+            assert_eq!(record.check().unwrap_err().field, field);
+        }
+        for (old, new) in [
+            ("2025-11-29\",", "2025-02-30\","),
+            ("2025-11-29\",", "20251129\","),
+            ("2025-11-29\",", "2025-11-29T00:00\","),
+            (":12", ":-12"),
+            (":12", ":1.5"),
+            ("1.50", "\"cheap\""),
+        ] {
+            assert!(serde_json::from_str::<Record>(&TEXT.replacen(old, new, 1)).is_err(), "{new}");
+        }
+    }
+
+    #[test]
+    fn an_envelope_is_read_with_whole_or_raw_records() {
+        let text = format!(
+            r#"{{"tenant_id":"t","export_metadata":{{"exporter_version":"1","export_timestamp":"2025-11-30T00:00:00Z","aggregation_period":"daily","source_system":"dify","date_range":{{"start":"2025-11-29","end":"2025-11-29"}}}},"records":[{TEXT}]}}"#
+        );
+        let envelope: Envelope = serde_json::from_str(&text).unwrap();
+        assert_eq!(serde_json::to_string(&envelope).unwrap(), text);
+        let raw: Envelope<Box<RawValue>> = serde_json::from_str(&text.replace("42", "\"x\"")).unwrap();
+        assert!(serde_json::from_str::<Record>(raw.records[0].get()).is_err());
+    }
+}

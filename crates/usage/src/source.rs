@@ -1,0 +1,3 @@
+//! Where usage events come from.
+
+pub mod jsonl;

@@ -1,0 +1,189 @@
+//! From sums to records with ids. A sum that can be no record is kept with its reason, and the others go on.
+//!
+//! Two different records with one id are found here, and neither is sent: a receiver would keep one of them and lose the other's usage in
+//! silence.
+
+use thiserror::Error;
+
+use crate::event::UserKind;
+use crate::id::{self, Parts, Scheme, Writer};
+use crate::money;
+use crate::profile::Profile;
+use crate::record::{self, Metadata, Record, SOURCE_SYSTEM};
+use crate::sums::{Sum, Sums};
+
+mod twins;
+
+use twins::Twins;
+
+/// How records are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transform {
+    /// The scheme of their ids.
+    pub scheme: Scheme,
+    /// What their receiver can keep apart.
+    pub profile: Profile,
+    /// Whether they name the user, which API_Meter's schema has no field for.
+    pub users: bool,
+}
+
+impl Default for Transform {
+    fn default() -> Self {
+        Self { scheme: Scheme::default(), profile: Profile::default(), users: true }
+    }
+}
+
+/// A record, and whose it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outgoing {
+    /// The tenant.
+    pub tenant: String,
+    /// The record.
+    pub record: Record,
+}
+
+/// A record that cannot be sent, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{reason}")]
+pub struct Refused {
+    /// The tenant.
+    pub tenant: String,
+    /// The record as far as it could be made, for those who look into failed. Its id is empty if it has none.
+    pub record: Box<Record>,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// Why a sum is no record.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Reason {
+    /// It gets no id.
+    #[error(transparent)]
+    Id(#[from] id::Error),
+    /// Its cost cannot be written.
+    #[error("cost_actual: {0}")]
+    Cost(money::Error),
+    /// It makes no sense in itself.
+    #[error(transparent)]
+    Record(#[from] record::Error),
+    /// Another record has the same id.
+    #[error("source_event_id: another record has the id {id} too: {difference}")]
+    SameId {
+        /// The id.
+        id: String,
+        /// What tells the two apart.
+        difference: String,
+    },
+    /// Another record would overwrite it at the receiver, or be overwritten.
+    #[error(
+        "usage_date, provider, model: another record has the same, and a receiver of the profile {profile} keeps one: {difference}"
+    )]
+    SameModelDay {
+        /// The receiver's profile.
+        profile: Profile,
+        /// What tells the two apart.
+        difference: String,
+    },
+}
+
+impl Transform {
+    /// The records of the sums, in their order. What is needed to know twins is computed first; records are made one by one.
+    pub fn records<'a>(self, sums: &'a Sums) -> impl Iterator<Item = Result<Outgoing, Refused>> + 'a {
+        let twins = Twins::find(self, sums);
+        let mut writer = Writer::new(self.scheme);
+        sums.iter().enumerate().map(move |(place, sum)| {
+            let made = match twins.of(place) {
+                Some(other) => Err(self.twin(sums, &sum, other, &mut writer)),
+                None => self.record(sums, &sum, &mut writer),
+            };
+            made.map(|record| Outgoing { tenant: sum.tenant.to_owned(), record }).map_err(|reason| Refused {
+                tenant: sum.tenant.to_owned(),
+                record: Box::new(self.unchecked(sums, &sum, &mut writer)),
+                reason,
+            })
+        })
+    }
+
+    fn record(self, sums: &Sums, sum: &Sum<'_>, writer: &mut Writer) -> Result<Record, Reason> {
+        sum.cost.map_err(Reason::Cost)?;
+        writer.write(&parts(sums, sum))?;
+        let record = self.unchecked(sums, sum, writer);
+        record.check()?;
+        Ok(record)
+    }
+
+    fn unchecked(self, sums: &Sums, sum: &Sum<'_>, writer: &mut Writer) -> Record {
+        let user = Some(sum.user_id).filter(|user| self.users && !user.is_empty());
+        let kind = Some(sum.user_kind).filter(|kind| self.users && *kind != UserKind::None);
+        Record {
+            usage_date: sum.usage_date,
+            provider: sum.provider.to_owned(),
+            model: sum.model.to_owned(),
+            input_tokens: sum.input_tokens,
+            output_tokens: sum.output_tokens,
+            total_tokens: sum.input_tokens.saturating_add(sum.output_tokens),
+            request_count: sum.requests,
+            cost_actual: sum.cost.unwrap_or_default(),
+            currency: sum.currency.to_owned(),
+            metadata: Metadata {
+                source_system: SOURCE_SYSTEM.to_owned(),
+                source_event_id: writer.write(&parts(sums, sum)).unwrap_or_default().to_owned(),
+                source_app_id: sum.app_id.to_owned(),
+                source_app_name: sum.app_name.to_owned(),
+                aggregation_method: sums.period().method().to_owned(),
+                source_user_id: user.map(str::to_owned),
+                source_user_type: kind,
+                debugger_request_count: Some(sum.debugger_requests).filter(|count| *count > 0),
+            },
+        }
+    }
+
+    fn twin(self, sums: &Sums, sum: &Sum<'_>, other: usize, writer: &mut Writer) -> Reason {
+        let own = writer.write(&parts(sums, sum)).unwrap_or_default().to_owned();
+        let Some(other) = sums.get(other) else {
+            return Reason::SameId { id: own, difference: String::new() };
+        };
+        let difference = difference(sum, &other);
+        match writer.write(&parts(sums, &other)) {
+            Ok(id) if id == own => Reason::SameId { id: own, difference },
+            Ok(_) | Err(_) => Reason::SameModelDay { profile: self.profile, difference },
+        }
+    }
+}
+
+fn parts<'a>(sums: &Sums, sum: &Sum<'a>) -> Parts<'a> {
+    Parts {
+        usage_date: sum.usage_date,
+        provider: sum.provider,
+        model: sum.model,
+        app_id: sum.app_id,
+        user_id: sum.user_id,
+        tenant: sum.tenant,
+        user_kind: sum.user_kind,
+        currency: sum.currency,
+        period: sums.period(),
+    }
+}
+
+/// What tells two sums apart, in words for people.
+fn difference(one: &Sum<'_>, other: &Sum<'_>) -> String {
+    if (one.app_id, one.user_id) == (other.user_id, other.app_id) && one.app_id != one.user_id {
+        return format!(
+            "its app and user are this one's user and app ({:?}, {:?})",
+            other.app_id, other.user_id
+        );
+    }
+    let fields = [
+        ("app", one.app_id, other.app_id),
+        ("user", one.user_id, other.user_id),
+        ("kind of user", one.user_kind.as_str(), other.user_kind.as_str()),
+        ("currency", one.currency, other.currency),
+    ];
+    let differ = fields.iter().filter(|(_, one, other)| one != other);
+    let words: Vec<String> =
+        differ.map(|(name, one, other)| format!("{name} {one:?} here, {other:?} there")).collect();
+    words.join("; ")
+}
+
+#[cfg(test)]
+mod tests;
