@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tower_service::Service as _;
 
 use crate::admin::{Gate, Probe};
+use crate::console::Usage;
 use crate::exit::{Failure, one_line};
 use crate::front::Front;
 use crate::settings::meter::Meter as Settings;
@@ -31,6 +32,7 @@ pub(crate) struct Meter {
     front: Front,
     service: Service,
     store: Arc<dyn Store>,
+    tenants: Vec<String>,
     gate: Option<Gate>,
     grace: Duration,
 }
@@ -67,6 +69,7 @@ impl Bound {
             Access::Open => Some(Gate::new(settings.listen, None)),
             Access::Tokens(_) => None,
         };
+        let tenants = settings.access.tenants();
         let service = ichido_meter::service(Parts {
             store: store.clone(),
             access: settings.access,
@@ -75,7 +78,7 @@ impl Bound {
             clock: Arc::new(SystemClock::default()),
         });
         let front = Front { listener, tls: settings.tls.map(TlsAcceptor::from) };
-        Ok(Meter { front, service, store, gate, grace: settings.shutdown })
+        Ok(Meter { front, service, store, tenants, gate, grace: settings.shutdown })
     }
 }
 
@@ -89,6 +92,11 @@ impl Meter {
         })
     }
 
+    /// What the console shows.
+    pub(crate) fn usage(&self) -> Usage {
+        Usage::new(self.store.clone(), self.tenants.clone())
+    }
+
     /// Serves until told to stop; then ends what is under way, and closes the database.
     pub(crate) async fn serve(self, stop: CancellationToken) {
         let Self { front, service, gate, grace, .. } = self;
@@ -96,10 +104,8 @@ impl Meter {
         let welcome = move |_| {
             let (router, gate) = (router.clone(), gate.clone());
             service_fn(move |request: Request<Incoming>| {
-                match gate.as_ref().and_then(|gate| gate.is_stranger(&request)) {
-                    Some(problem) => Either::Left(std::future::ready(Ok(
-                        axum::response::IntoResponse::into_response(problem),
-                    ))),
+                match gate.as_ref().and_then(|gate| gate.admit(&request).err()) {
+                    Some(answer) => Either::Left(std::future::ready(Ok(*answer))),
                     None => Either::Right(router.clone().call(request)),
                 }
             })

@@ -72,14 +72,26 @@ impl Tokens {
 
     /// How many tenants there are.
     pub fn tenants(&self) -> usize {
-        let mut names: Vec<_> = self.0.iter().map(|(tenant, _)| tenant).collect();
+        self.names().len()
+    }
+
+    fn names(&self) -> Vec<String> {
+        let mut names: Vec<_> = self.0.iter().map(|(tenant, _)| tenant.to_string()).collect();
         names.sort();
         names.dedup();
-        names.len()
+        names
     }
 }
 
 impl Access {
+    /// The names of the tenants.
+    pub fn tenants(&self) -> Vec<String> {
+        match self {
+            Self::Open => vec![DEFAULT_TENANT.to_owned()],
+            Self::Tokens(tokens) => tokens.names(),
+        }
+    }
+
     /// The tenant of a request, if it may come in.
     pub fn tenant(&self, headers: &HeaderMap) -> Option<&str> {
         match self {

@@ -44,7 +44,7 @@ impl Gate {
     }
 
     /// Who comes in, or the answer to who may not. For every path, before anything else is looked at.
-    pub(super) fn admit<B>(&self, request: &Request<B>) -> Result<Visitor, Box<Response>> {
+    pub(crate) fn admit<B>(&self, request: &Request<B>) -> Result<Visitor, Box<Response>> {
         match self.is_stranger(request) {
             Some(problem) => Err(Box::new(problem.into_response())),
             None => self.visitor(request),
@@ -52,7 +52,7 @@ impl Gate {
     }
 
     /// Who is here by mistake or by a trick.
-    pub(crate) fn is_stranger<B>(&self, request: &Request<B>) -> Option<Problem> {
+    fn is_stranger<B>(&self, request: &Request<B>) -> Option<Problem> {
         let headers = request.headers();
         if self.on_loopback && !is_local_name(headers) {
             return Some(Problem::new(

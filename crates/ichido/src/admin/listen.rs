@@ -19,7 +19,7 @@ use tower_service::Service;
 
 use super::gate::Gate;
 use super::{Admin, AdminToken, Health, Served, TOKEN_VARIABLE, meters};
-use crate::console::Console;
+use crate::console::{self, Console, Usage};
 use crate::exit::Failure;
 
 /// Connections at once; the next ones wait.
@@ -80,7 +80,7 @@ impl Bound {
         let api = admin.api.clone();
         let actions = TaskTracker::new();
         let served = Served { admin: Arc::new(admin), actions: actions.clone() };
-        let gate = Arc::new(Gate::new(self.address, self.token.clone()));
+        let gate = Gate::new(self.address, self.token.clone());
         let console =
             Console::start(served.clone(), self.token.clone(), gate.sessions().clone(), stop.clone());
         let router = super::router(served).merge(console.routes());
@@ -92,21 +92,19 @@ impl Bound {
         }
     }
 
-    /// The same for a process that has no ledger: it tells how it is, and what it counted.
-    pub(crate) async fn serve_health(self, health: Health, stop: CancellationToken) {
+    /// The same for a meter, which has no ledger: it tells how it is, what it did, and what it counted.
+    pub(crate) async fn serve_meter(self, health: Health, usage: Usage, stop: CancellationToken) {
         let upkeep = tokio::spawn(keep_up(health.meters.clone()));
-        let gate = Arc::new(Gate::new(self.address, self.token.clone()));
-        self.take_calls(super::health_router(health), gate, TaskTracker::new(), &stop).await;
+        let gate = Gate::new(self.address, self.token.clone());
+        let console =
+            console::of_meter(self.token.clone(), gate.sessions().clone(), usage, health.meters.clone());
+        let router = super::health_router(health).merge(console);
+        self.take_calls(router, gate, TaskTracker::new(), &stop).await;
         upkeep.abort();
     }
 
-    async fn take_calls(
-        self,
-        router: Router,
-        gate: Arc<Gate>,
-        actions: TaskTracker,
-        stop: &CancellationToken,
-    ) {
+    async fn take_calls(self, router: Router, gate: Gate, actions: TaskTracker, stop: &CancellationToken) {
+        let gate = Arc::new(gate);
         let (graceful, room) = (GracefulShutdown::new(), Arc::new(Semaphore::new(CONNECTIONS)));
         while let Some((stream, peer)) = self.next(stop).await {
             let taken = tokio::select! {

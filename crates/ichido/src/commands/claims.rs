@@ -32,7 +32,7 @@ pub(crate) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
     let sweeping = tokio::spawn(sweep(ledger.clone(), stop.child_token()));
     let api = Api::new(of_api, settings.claims.log_keys);
     let readiness = Readiness::of(&ledger);
-    let console = Parts { bodies: settings.bodies, desk: None };
+    let console = Parts { bodies: settings.bodies, ..Parts::default() };
     bound.serve(Admin { ledger: ledger.clone(), api, readiness, meters, console }, stop).await;
     let _ = sweeping.await;
     ledger.close().await.map_err(|error| settings.ledger.failed(error))

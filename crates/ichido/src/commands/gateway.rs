@@ -61,7 +61,7 @@ pub(crate) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
     let serving_admin = admin.zip(meters).map(|(admin, meters)| {
         let admin_stop = tokio_util::sync::CancellationToken::new();
         let api = Api::new(of_api, settings.claims.log_keys);
-        let console = Parts { bodies: settings.bodies, desk: None };
+        let console = Parts { bodies: settings.bodies, ..Parts::default() };
         let parts = Admin { ledger: ledger.clone(), api, readiness, meters, console };
         (tokio::spawn(admin.serve(parts, admin_stop.clone())), admin_stop)
     });

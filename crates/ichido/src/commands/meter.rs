@@ -27,7 +27,8 @@ pub(crate) async fn run(args: &MeterArgs) -> Result<(), Failure> {
     let readiness = Readiness::default().and("meter", meter.probe());
     let serving_admin = admin.zip(meters).map(|(admin, meters)| {
         let admin_stop = CancellationToken::new();
-        (tokio::spawn(admin.serve_health(Health { readiness, meters }, admin_stop.clone())), admin_stop)
+        let health = Health { readiness, meters };
+        (tokio::spawn(admin.serve_meter(health, meter.usage(), admin_stop.clone())), admin_stop)
     });
     meter.serve(stop).await;
     // The operator's port goes last: it tells of the end.

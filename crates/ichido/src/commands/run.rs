@@ -53,7 +53,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), Failure> {
     let readiness = Readiness::of(&ledger).and("delivery", probe(&health));
     // The operator's port goes last: it tells of the end.
     let admin_stop = CancellationToken::new();
-    let console = console::Parts { bodies: settings.bodies, desk: Some(desk) };
+    let console = console::Parts { bodies: settings.bodies, desk: Some(desk), usage: None };
     let parts = Admin { ledger: ledger.clone(), api, readiness, meters, console };
     let serving = tokio::spawn(admin.serve(parts, admin_stop.clone()));
     let delivered =

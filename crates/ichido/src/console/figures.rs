@@ -21,6 +21,8 @@ pub(super) struct Figures {
     pub(super) has_fallback: bool,
     /// Notices that a channel took, by channel.
     pub(super) notices_sent: Vec<(String, u64)>,
+    /// Records of usage that a meter had counted before.
+    pub(super) records_repeated: u64,
 }
 
 impl Figures {
@@ -41,6 +43,9 @@ impl Figures {
                 "ichido_requests_total" => {
                     let refused = is("outcome", "conflict") || is("outcome", "mismatch");
                     *refused_by_gateway.get_or_insert(0) += if refused { value } else { 0 };
+                }
+                "ichido_meter_records_total" if is("result", "duplicate") => {
+                    figures.records_repeated += value
                 }
                 "ichido_suspected_twice_total" => figures.suspected_twice += value,
                 "ichido_ledger_degraded" => figures.degraded = value > 0,

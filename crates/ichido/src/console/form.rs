@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use axum::extract::{Form, FromRequest, FromRequestParts, Request};
+use axum::extract::{Form, FromRef, FromRequest, FromRequestParts, Request};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 
-use super::Console;
+use super::Frame;
 use super::page::{Section, View};
 
 /// The fields of a form, from someone who may act.
@@ -23,15 +23,17 @@ impl Sent {
     }
 }
 
-impl FromRequest<Console> for SentByAnyone {
+impl<S: Send + Sync> FromRequest<S> for SentByAnyone
+where
+    Frame: FromRef<S>,
+{
     type Rejection = Response;
 
-    async fn from_request(request: Request, console: &Console) -> Result<Self, Response> {
+    async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
         let (mut parts, body) = request.into_parts();
-        let view =
-            View::from_request_parts(&mut parts, console).await.map_err(IntoResponse::into_response)?;
+        let view = View::from_request_parts(&mut parts, state).await.map_err(IntoResponse::into_response)?;
         let request = Request::from_parts(parts, body);
-        let fields = Form::<BTreeMap<String, String>>::from_request(request, console).await;
+        let fields = Form::<BTreeMap<String, String>>::from_request(request, state).await;
         let Ok(Form(fields)) = fields else {
             return Err(view.refusal(StatusCode::BAD_REQUEST, Section::None, view.w.not_understood));
         };
@@ -42,18 +44,20 @@ impl FromRequest<Console> for SentByAnyone {
     }
 }
 
-impl FromRequest<Console> for Sent {
+impl<S: Send + Sync> FromRequest<S> for Sent
+where
+    Frame: FromRef<S>,
+{
     type Rejection = Response;
 
-    async fn from_request(request: Request, console: &Console) -> Result<Self, Response> {
+    async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
         let (mut parts, body) = request.into_parts();
-        let view =
-            View::from_request_parts(&mut parts, console).await.map_err(IntoResponse::into_response)?;
+        let view = View::from_request_parts(&mut parts, state).await.map_err(IntoResponse::into_response)?;
         if !view.may_act() {
             return Err(view.refusal(StatusCode::FORBIDDEN, Section::None, view.w.read_only));
         }
         let SentByAnyone(fields) =
-            SentByAnyone::from_request(Request::from_parts(parts, body), console).await?;
+            SentByAnyone::from_request(Request::from_parts(parts, body), state).await?;
         Ok(Self(fields))
     }
 }

@@ -24,20 +24,24 @@ mod sampler;
 mod session;
 mod shelf;
 mod sign_in;
+mod usage;
 mod words;
 
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::FromRef;
 use axum::response::Response;
 use axum::routing::{get, post};
 use http::{Method, Request, header};
+use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use self::desk::Desk;
 use self::sampler::Sampler;
 pub(crate) use self::session::{Sessions, Visitor};
+pub(crate) use self::usage::Usage;
 use crate::admin::{AdminToken, Served};
 
 /// What the console shows besides the ledger.
@@ -46,6 +50,8 @@ pub(crate) struct Parts {
     pub(crate) bodies: Bodies,
     /// The way to the daemon that delivers, if this process is one.
     pub(crate) desk: Option<Desk>,
+    /// What a meter counted, if this process has one.
+    pub(crate) usage: Option<Usage>,
 }
 
 /// Whether pages show what callers stored and sent.
@@ -56,16 +62,52 @@ pub(crate) enum Bodies {
     Shown,
 }
 
-/// What the pages share.
+/// What every page needs, whatever the process does.
 #[derive(Clone, Debug)]
-pub(crate) struct Console {
-    served: Served,
+pub(crate) struct Frame {
     token: Option<AdminToken>,
     sessions: Sessions,
+    tries: Arc<Semaphore>,
+    sections: Sections,
+}
+
+/// Which parts of the console this process has.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sections {
+    ledger: bool,
+    delivery: bool,
+    usage: bool,
+}
+
+impl Frame {
+    fn new(token: Option<AdminToken>, sessions: Sessions, sections: Sections) -> Self {
+        Self { token, sessions, tries: Semaphore::new(sign_in::TRIES).into(), sections }
+    }
+
+    fn routes(self) -> Router {
+        Router::new()
+            .route("/sign-in", get(sign_in::page).post(sign_in::sign_in))
+            .route("/sign-out", post(sign_in::sign_out))
+            .route("/language", post(sign_in::language))
+            .route(&format!("{}{{name}}", assets::PATH), get(assets::asset))
+            .with_state(self)
+    }
+}
+
+/// What the pages about a ledger and its deliveries share.
+#[derive(Clone, Debug)]
+pub(crate) struct Console {
+    frame: Frame,
+    served: Served,
     sampler: Arc<Sampler>,
     watchers: Arc<Semaphore>,
-    tries: Arc<Semaphore>,
     stop: CancellationToken,
+}
+
+impl FromRef<Console> for Frame {
+    fn from_ref(console: &Console) -> Self {
+        console.frame.clone()
+    }
 }
 
 impl Console {
@@ -76,26 +118,30 @@ impl Console {
         sessions: Sessions,
         stop: CancellationToken,
     ) -> Self {
+        let parts = &served.admin.console;
+        let sections =
+            Sections { ledger: true, delivery: parts.desk.is_some(), usage: parts.usage.is_some() };
+        let frame = Frame::new(token, sessions, sections);
         let sampler = Sampler::start(served.admin.clone(), stop.clone());
-        let (watchers, tries) = (Semaphore::new(live::MOST), Semaphore::new(sign_in::TRIES));
-        Self { served, token, sessions, sampler, watchers: watchers.into(), tries: tries.into(), stop }
+        Self { frame, served, sampler, watchers: Semaphore::new(live::MOST).into(), stop }
     }
 
     pub(crate) fn routes(self) -> Router {
-        Router::new()
-            .route("/", get(overview::overview))
-            .route("/live", get(live::live))
-            .route("/claims", get(claims::claims))
-            .route("/claims/one", get(claim::claim))
-            .route("/claims/say", get(claim::confirm).post(claim::say))
-            .route("/delivery", get(delivery::delivery))
-            .route("/delivery/batch", get(batch::batch))
-            .route("/delivery/resend", get(batch::confirm).post(batch::resend))
-            .route("/sign-in", get(sign_in::page).post(sign_in::sign_in))
-            .route("/sign-out", post(sign_in::sign_out))
-            .route("/language", post(sign_in::language))
-            .route(&format!("{}{{name}}", assets::PATH), get(assets::asset))
-            .with_state(self)
+        let usage = self.served.admin.console.usage.clone();
+        let usage =
+            usage.map(|usage| usage::routes(self.frame.clone(), usage, self.served.admin.meters.clone()));
+        self.frame.clone().routes().merge(usage.unwrap_or_default()).merge(
+            Router::new()
+                .route("/", get(overview::overview))
+                .route("/live", get(live::live))
+                .route("/claims", get(claims::claims))
+                .route("/claims/one", get(claim::claim))
+                .route("/claims/say", get(claim::confirm).post(claim::say))
+                .route("/delivery", get(delivery::delivery))
+                .route("/delivery/batch", get(batch::batch))
+                .route("/delivery/resend", get(batch::confirm).post(batch::resend))
+                .with_state(self),
+        )
     }
 
     fn desk(&self) -> Option<&Desk> {
@@ -105,6 +151,18 @@ impl Console {
     fn bodies(&self) -> Bodies {
         self.served.admin.console.bodies
     }
+}
+
+/// The pages of a process that only counts usage.
+pub(crate) fn of_meter(
+    token: Option<AdminToken>,
+    sessions: Sessions,
+    usage: Usage,
+    meters: PrometheusHandle,
+) -> Router {
+    let frame = Frame::new(token, sessions, Sections { usage: true, ..Sections::default() });
+    let first = get(async || page::see("/usage"));
+    frame.clone().routes().merge(usage::routes(frame, usage, meters)).route("/", first)
 }
 
 /// Whether a path is open to those who have not signed in.

@@ -1,6 +1,6 @@
 //! The frame of every page, and the pieces that pages are made of.
 
-use axum::extract::FromRequestParts;
+use axum::extract::{FromRef, FromRequestParts};
 use axum::response::{IntoResponse, Redirect, Response};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, StatusCode, header};
@@ -10,7 +10,7 @@ use maud::{DOCTYPE, Markup, html};
 use super::lang::Lang;
 use super::session::Visitor;
 use super::words::Words;
-use super::{Console, assets};
+use super::{Frame, Sections, assets};
 use crate::admin::{Access, Peer};
 
 /// Nothing but our own files, and no page of ours inside another.
@@ -24,6 +24,7 @@ pub(super) enum Section {
     Overview,
     Claims,
     Delivery,
+    Usage,
     /// Sign-in, and what is not found.
     None,
 }
@@ -37,19 +38,22 @@ pub(super) struct View {
     pub(super) peer: Peer,
     /// Path and query.
     here: String,
-    delivers: bool,
+    sections: Sections,
 }
 
-impl FromRequestParts<Console> for View {
+impl<S: Send + Sync> FromRequestParts<S> for View
+where
+    Frame: FromRef<S>,
+{
     type Rejection = StatusCode;
 
-    async fn from_request_parts(parts: &mut Parts, console: &Console) -> Result<Self, StatusCode> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, StatusCode> {
         let (visitor, peer) = (parts.extensions.get::<Visitor>(), parts.extensions.get::<Peer>());
         let (Some(visitor), Some(peer)) = (visitor, peer) else { return Err(StatusCode::FORBIDDEN) };
         let lang = Lang::of(&parts.headers);
         let here = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str).to_owned();
-        let delivers = console.desk().is_some();
-        Ok(Self { lang, w: lang.words(), visitor: visitor.clone(), peer: *peer, here, delivers })
+        let sections = Frame::from_ref(state).sections;
+        Ok(Self { lang, w: lang.words(), visitor: visitor.clone(), peer: *peer, here, sections })
     }
 }
 
@@ -113,14 +117,18 @@ impl View {
 
     fn navigation(&self, here: Section) -> Markup {
         let w = self.w;
-        let mut places = vec![(Section::Overview, "/", w.overview), (Section::Claims, "/claims", w.claims)];
-        if self.delivers {
-            places.push((Section::Delivery, "/delivery", w.delivery));
-        }
+        let Sections { ledger, delivery, usage } = self.sections;
+        let places = [
+            (ledger, Section::Overview, "/", w.overview),
+            (ledger, Section::Claims, "/claims", w.claims),
+            (delivery, Section::Delivery, "/delivery", w.delivery),
+            (usage, Section::Usage, "/usage", w.usage),
+        ];
+        let places = places.into_iter().filter(|(there, ..)| *there);
         html! {
             nav aria-label=(w.main_navigation) {
                 ul {
-                    @for (section, path, name) in places {
+                    @for (_, section, path, name) in places {
                         li { a href=(path) aria-current=[(section == here).then_some("page")] { (name) } }
                     }
                 }

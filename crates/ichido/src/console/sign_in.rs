@@ -7,7 +7,7 @@ use axum::response::Response;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use maud::html;
 
-use super::Console;
+use super::Frame;
 use super::form::SentByAnyone;
 use super::lang::{self, Lang};
 use super::page::{Section, View, see};
@@ -20,8 +20,8 @@ const WRONG: Duration = Duration::from_millis(500);
 /// How long the choice of a language is remembered, in seconds.
 const YEAR: u32 = 365 * 24 * 3600;
 
-pub(super) async fn page(view: View, State(console): State<Console>) -> Response {
-    if view.visitor.access.is_some() || console.token.is_none() {
+pub(super) async fn page(view: View, State(frame): State<Frame>) -> Response {
+    if view.visitor.access.is_some() || frame.token.is_none() {
         return see("/");
     }
     form(&view, StatusCode::OK, None)
@@ -29,12 +29,12 @@ pub(super) async fn page(view: View, State(console): State<Console>) -> Response
 
 pub(super) async fn sign_in(
     view: View,
-    State(console): State<Console>,
+    State(frame): State<Frame>,
     headers: HeaderMap,
     SentByAnyone(fields): SentByAnyone,
 ) -> Response {
-    let Some(token) = &console.token else { return see("/") };
-    let Ok(_turn) = console.tries.acquire().await else { return see("/") };
+    let Some(token) = &frame.token else { return see("/") };
+    let Ok(_turn) = frame.tries.acquire().await else { return see("/") };
     let access = token.opens(fields.get("token").map_or(&b""[..], |text| text.trim().as_bytes()));
     let result = match access {
         Some(Access::Full) => "full",
@@ -48,18 +48,14 @@ pub(super) async fn sign_in(
     };
     let origin = headers.get(header::ORIGIN).map_or(&b""[..], HeaderValue::as_bytes);
     let mut response = see("/");
-    let cookie = console.sessions.begin(access, origin.starts_with(b"https://"));
+    let cookie = frame.sessions.begin(access, origin.starts_with(b"https://"));
     response.headers_mut().extend(cookie.map(|cookie| (header::SET_COOKIE, cookie)));
     response
 }
 
-pub(super) async fn sign_out(
-    State(console): State<Console>,
-    headers: HeaderMap,
-    _: SentByAnyone,
-) -> Response {
+pub(super) async fn sign_out(State(frame): State<Frame>, headers: HeaderMap, _: SentByAnyone) -> Response {
     let mut response = see("/sign-in");
-    response.headers_mut().extend(console.sessions.end(&headers).map(|cookie| (header::SET_COOKIE, cookie)));
+    response.headers_mut().extend(frame.sessions.end(&headers).map(|cookie| (header::SET_COOKIE, cookie)));
     response
 }
 

@@ -225,6 +225,37 @@ words! {
     said_under_way: "Sending goes on; the result will be among the last runs.", "再送を続けています。結果は最近の配送処理に表示されます。";
     said_busy: "Too many orders wait already. Try again later.", "再送の要求が混み合っています。しばらくしてからやり直してください。";
 
+    // Usage
+    usage: "Usage", "利用量";
+    no_usage: "Nothing was counted in these days.", "この期間の利用量はありません。";
+    from_day: "From", "開始日";
+    to_day: "To", "終了日";
+    sums_of: "Sums of", "集計単位";
+    show: "Show", "表示";
+    cost: "Cost", "コスト";
+    cost_hint: "as the senders said", "送信元が報告した額";
+    tokens: "Tokens", "トークン数";
+    tokens_hint: "prompts and answers", "入力と出力の合計";
+    tokens_in: "Tokens in", "入力トークン";
+    tokens_out: "Tokens out", "出力トークン";
+    tokens_by_day: "Tokens by day and model", "日別・モデル別のトークン数";
+    calls: "Calls", "呼び出し回数";
+    calls_hint: "of models", "モデルの呼び出し";
+    records_hint: "counted, each once", "1 回ずつ計上";
+    repeated: "Duplicates refused", "重複として拒否";
+    repeated_hint: "since this process began", "プロセス起動以降";
+    day: "Day", "日付";
+    model: "Model", "モデル";
+    other_models: "others", "その他";
+    by_day_caption: "By day and model, the latest first", "日別・モデル別（新しい順）";
+    top_apps: "Top apps", "上位のアプリ";
+    top_users: "Top users", "上位のユーザー";
+    app: "App", "アプリ";
+    user: "User", "ユーザー";
+    all_together: "(not told apart)", "（区別なし）";
+    csv: "Download as CSV", "CSV をダウンロード";
+    part_meter: "Meter", "メーター";
+
     // What a ledger promises
     reach_process: "this process", "このプロセス";
     reach_host: "this machine", "このマシン";
@@ -266,6 +297,7 @@ impl Words {
             "delivery" => self.part_delivery,
             "completion journal" => self.part_journal,
             "upstream" => self.part_upstream,
+            "meter" => self.part_meter,
             other => other,
         }
     }

@@ -91,13 +91,13 @@ fn a_file_outside_the_spool_is_no_batch() {
     }
 }
 
-/// By names alone: opening a hundred thousand files would take seconds.
+/// By names alone: opening that many files would take seconds.
 #[test]
-fn a_hundred_thousand_files_do_not_keep_a_page_waiting() {
+fn twenty_thousand_files_do_not_keep_a_page_waiting() {
     let stage = filled(1);
     let (path, _) = stage.files("spool").remove(0);
     let bytes = std::fs::read(&path).unwrap();
-    for number in 0..100_000 {
+    for number in 0..20_000 {
         let name = format!(
             "spool_20250118T{:02}{:02}{:02}Z_{number:012x}.json",
             number % 24,
@@ -109,7 +109,7 @@ fn a_hundred_thousand_files_do_not_keep_a_page_waiting() {
     // One answer of that kind ends a pass.
     stage.receiver.does(|_| Reply::Say(401, String::new()));
     let (_daemon, admin) = daemon(&stage);
-    eventually("the count", || get(admin, "/delivery").text().contains("100,001").then_some(()));
+    eventually("the count", || get(admin, "/delivery").text().contains("20,001").then_some(()));
     for path in ["/", "/claims", "/delivery", "/delivery?after=spool_20250118T120000Z_000000000000.json"] {
         let quickest = (0..20).map(|_| {
             let began = Instant::now();

@@ -5,6 +5,7 @@ mod delivery;
 mod pages;
 mod speed;
 mod strangers;
+mod usage;
 
 use std::path::Path;
 

@@ -19,17 +19,17 @@ use crate::support::{Process, address_after, eventually};
 const TOKEN: &str = "tok-m3t3r-hunter3";
 
 /// A running `ichido meter`.
-struct Meter {
+pub(crate) struct Meter {
     process: Process,
     address: SocketAddr,
-    admin: SocketAddr,
+    pub(crate) admin: SocketAddr,
     scheme: &'static str,
     token: Option<&'static str>,
 }
 
 impl Meter {
     /// One tenant without a token, in a file.
-    fn start(dir: &Path) -> Self {
+    pub(crate) fn start(dir: &Path) -> Self {
         Self::start_with(dir, &[], &[])
     }
 
@@ -55,7 +55,7 @@ impl Meter {
         }
     }
 
-    fn post(&self, body: &Value) -> Answer {
+    pub(crate) fn post(&self, body: &Value) -> Answer {
         self.call("POST", "/v1/usage", &[("Content-Type", "application/json")], body.to_string().as_bytes())
     }
 
@@ -121,7 +121,7 @@ fn send(dir: &Path, meter: &Meter, file: &Path, variables: &[(&str, &str)]) -> R
 }
 
 /// A record of one request that costs a ten-millionth.
-fn record(id: usize) -> Value {
+pub(crate) fn record(id: usize) -> Value {
     let day = 1 + id % 28;
     json!({
         "usage_date": format!("2025-11-{day:02}"), "provider": "anthropic", "model": format!("claude-{}", id % 3),

@@ -1,0 +1,56 @@
+//! Usage, as a meter counted it.
+
+use serde_json::{Value, json};
+
+use super::browser::Browser;
+use super::{HOSTILE, looks_well};
+use crate::meter::{Meter, record};
+use crate::support::http::get;
+
+/// Records of a month: eight models, one of which is meant to do harm; nine apps, five users.
+fn records() -> Vec<Value> {
+    let model = |id: usize| if id % 8 == 7 { HOSTILE.to_owned() } else { format!("claude-{}", id % 8) };
+    (0..400)
+        .map(|id| {
+            let mut record = record(id);
+            record["model"] = model(id).into();
+            record["metadata"]["source_app_id"] = format!("app-{}", id % 9).into();
+            record["metadata"]["source_app_name"] =
+                if id % 9 == 4 { HOSTILE.into() } else { format!("サポート {}", id % 9).into() };
+            record["cost_actual"] = "0.0125".into();
+            record["input_tokens"] = (id * 7 % 900).into();
+            record["total_tokens"] = (id * 7 % 900 + 5).into();
+            record
+        })
+        .collect()
+}
+
+#[test]
+fn usage_reads_well_in_every_way_and_can_be_taken_along() {
+    let dir = tempfile::tempdir().unwrap();
+    let meter = Meter::start(dir.path());
+    let browser = Browser::start();
+    let at = |path: &str| format!("http://{}{path}", meter.admin);
+    looks_well(&browser, &at("/usage"), "usage-empty");
+    let batch = json!({ "records": records() });
+    assert_eq!(meter.post(&batch).status, 201);
+    assert_eq!(meter.post(&batch).status, 409, "the same again");
+    let month = "from=2025-11-01&to=2025-11-30";
+    looks_well(&browser, &at(&format!("/usage?{month}")), "usage");
+    let text = browser.text();
+    for words in ["5 USD", "400", "重複として拒否", "上位のアプリ", "サポート", "その他"]
+    {
+        assert!(text.contains(words), "{words} is not in {text}");
+    }
+    assert!(browser.run("return document.querySelectorAll('svg rect').length").as_u64().unwrap() >= 28);
+    browser.open(&at("/"));
+    assert_eq!(browser.run("return location.pathname"), "/usage", "a meter has nothing else");
+
+    let csv = get(meter.admin, &format!("/usage.csv?{month}"));
+    assert_eq!(csv.header("content-type"), Some("text/csv; charset=utf-8"));
+    assert!(csv.header("content-disposition").unwrap().contains("usage-2025-11-01-2025-11-30.csv"));
+    let lines = csv.text();
+    assert!(lines.starts_with("usage_date,provider,model,"), "{lines}");
+    let requests = lines.lines().skip(1).filter(|line| line.contains("daily_sum")).count();
+    assert!(requests >= 28 && lines.contains("claude-3"), "{lines}");
+}
