@@ -81,8 +81,9 @@ async fn act(stage: &Stage<'_>) -> Result<Verdict, Failure> {
         }
     }
     let mut counted = ask(meter.address).await?;
-    let written = |text: &str| Decimal::from_str(text).unwrap_or_default().normalize().to_string();
-    counted.cost_actual = written(&counted.cost_actual);
+    let cost = Decimal::from_str(&counted.cost_actual);
+    let cost = cost.map_err(|error| Failure::internal(format!("the meter's cost: {error}")))?;
+    counted.cost_actual = cost.normalize().to_string();
     let same = (counted.request_count, counted.total_tokens, &counted.cost_actual)
         == (used.request_count, used.total_tokens, &used.cost_actual);
     if !same {
