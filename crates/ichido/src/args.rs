@@ -53,7 +53,9 @@ Examples:
   RESEND_CRON='*/15 * * * *' ichido run                   four times an hour
   RESEND_WINDOW='22:00-06:00 Asia/Tokyo' ichido run       at night only
 
-The settings are those of ichido send. SIGTERM: what is under way is finished, the rest stays in the spool.";
+Each part that has a section in ichido.toml is started in this process: [gateway], [meter], [export.dify]. Batches that
+wait are sent again if EXTERNAL_API_ENDPOINT is set, with the settings of ichido send, and so it is without any section.
+SIGTERM: what is under way is finished, the rest stays on disk.";
 
 const SEND_EXAMPLES: &str = "\
 Examples:
@@ -130,7 +132,7 @@ pub(crate) enum Command {
     /// Compares what the source has, what was sent, and what the receiver counted.
     #[command(after_help = RECONCILE_EXAMPLES)]
     Reconcile(ReconcileArgs),
-    /// The daemon: sends again what waits, on schedule; the claim API, health and metrics on the admin port.
+    /// The daemon: every part that has a section in the settings, in one process with one admin port.
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunArgs),
     /// Looks after batches that wait to be delivered.

@@ -39,6 +39,11 @@ pub(crate) fn data_dir() -> Result<PathBuf, Failure> {
     Ok(settings::data_dir(&env)?)
 }
 
+/// Whether the environment says where batches go.
+pub(crate) fn has_endpoint() -> bool {
+    std::env::var_os("EXTERNAL_API_ENDPOINT").is_some()
+}
+
 /// The settings of the sender.
 pub(crate) fn settings() -> Result<Settings, Failure> {
     Ok(Settings::read(&env)?)

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use ichido_http::Journal;
 use ichido_ledger::{Ledger, OpenOptions, open_backend};
+use tokio_util::sync::CancellationToken;
 
+use super::part::Part;
 use crate::admin::{self, Admin, AdminToken, Api, Probe, Readiness, install_meters};
 use crate::args::GatewayArgs;
 use crate::console::Parts;
 use crate::exit::Failure;
 use crate::gateway::Bound;
-use crate::settings::gateway::{Flags, Upstream, address};
+use crate::settings::gateway::{Flags, address};
 use crate::settings::{Ledger as LedgerSettings, Settings};
 use crate::shutdown;
 use crate::upkeep::with_fallback;
@@ -25,8 +26,6 @@ pub(crate) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
         optional_key: args.optional_key,
     };
     let gateway = settings.gateway(&flags)?;
-    let wants_fallback = gateway.wants_fallback();
-    let needed = gateway.ready_needs_upstream.then(|| gateway.upstream.clone());
     let admin_at = Some(args.admin.as_deref().unwrap_or(ADMIN)).filter(|text| *text != "off");
     // Where nobody can ask, nothing is counted: histograms that nobody folds would grow without end.
     let meters = admin_at.map(|_| install_meters()).transpose()?;
@@ -36,7 +35,7 @@ pub(crate) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
     let ledger = open(&settings.ledger, admin.as_ref().map(admin::Bound::reach)).await?;
     // An embedded ledger is in reach as long as this process is: the claim API needs no other beside it.
     let api_wants_fallback = admin.is_some() && !settings.ledger.is_local();
-    let fallback = match wants_fallback || api_wants_fallback {
+    let fallback = match bound.wants_fallback() || api_wants_fallback {
         true => Some(with_fallback(&ledger, &settings.ledger).await?),
         false => None,
     };
@@ -50,22 +49,22 @@ pub(crate) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
         settings.ledger.place(),
         ledger.capabilities(),
     );
-    let gateway = bound.assemble(ledger.clone(), fallback, &settings.ledger).await?;
+    let part = part(bound, &ledger, fallback, &settings.ledger, stop).await?;
     eprintln!("{start_line}");
     if settings.ledger.url.starts_with("memory:") {
         eprintln!(
             "ichido gateway: memory: forgets every key when this process ends; use file:DIR or a server to keep them"
         );
     }
-    let readiness = readiness(&ledger, gateway.journal(), needed);
+    let readiness = part.asked(Readiness::of(&ledger));
     let serving_admin = admin.zip(meters).map(|(admin, meters)| {
-        let admin_stop = tokio_util::sync::CancellationToken::new();
+        let admin_stop = CancellationToken::new();
         let api = Api::new(of_api, settings.claims.log_keys);
         let console = Parts { bodies: settings.bodies, ..Parts::default() };
         let parts = Admin { ledger: ledger.clone(), api, readiness, meters, console };
         (tokio::spawn(admin.serve(parts, admin_stop.clone())), admin_stop)
     });
-    gateway.serve(stop).await;
+    part.work.await?;
     // The operator's port goes last: it tells of the end.
     if let Some((serving, admin_stop)) = serving_admin {
         admin_stop.cancel();
@@ -93,24 +92,38 @@ pub(super) async fn open(settings: &LedgerSettings, admin: Option<String>) -> Re
     Ok(ledger)
 }
 
-/// Ready: the ledger answers, and what an outage left behind has been handed in.
-fn readiness(ledger: &Ledger, journal: Option<Arc<Journal>>, upstream: Option<Upstream>) -> Readiness {
-    let mut readiness = Readiness::of(ledger);
-    if let Some(journal) = journal {
+/// The gateway as a part of a process. Ready: what an outage left behind has been handed in.
+pub(super) async fn part(
+    bound: Bound,
+    ledger: &Ledger,
+    fallback: Option<Ledger>,
+    of: &LedgerSettings,
+    stop: CancellationToken,
+) -> Result<Part, Failure> {
+    let says =
+        format!("gateway listening on {}, {} → {}", bound.address_as_url(), bound.routes(), bound.upstream());
+    let upstream = bound.needed_upstream();
+    let gateway = bound.assemble(ledger.clone(), fallback, of).await?;
+    let mut probes = Vec::new();
+    if let Some(journal) = gateway.journal() {
         let probe: Probe = Arc::new(move || {
             let waiting = journal.len();
             let verdict =
                 if waiting == 0 { Ok(()) } else { Err(format!("{waiting} words wait for the ledger")) };
             Box::pin(std::future::ready(verdict))
         });
-        readiness = readiness.and("completion journal", probe);
+        probes.push(("completion journal", probe));
     }
     if let Some(upstream) = upstream {
         let probe: Probe = Arc::new(move || {
             let upstream = upstream.clone();
             Box::pin(async move { upstream.reach().await })
         });
-        readiness = readiness.and("upstream", probe);
+        probes.push(("upstream", probe));
     }
-    readiness
+    let work = Box::pin(async move {
+        gateway.serve(stop).await;
+        Ok(())
+    });
+    Ok(Part { says, probes, work })
 }

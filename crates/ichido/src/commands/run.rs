@@ -1,202 +1,128 @@
-//! `ichido run`: sends again what waits, on schedule, until it is asked to end; an admin port beside it.
+//! `ichido run`: the daemon. Every part that has a section in the settings is started in one process, around one ledger,
+//! with one admin port.
+//!
+//! To add a part: check its settings in [`Plan::of`], and push what [`Part`] asks for in [`Plan::parts`].
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+mod deliver;
 
-use ichido_core::{Clock, SystemClock, Timestamp};
-use ichido_delivery::cron::Cron;
-use ichido_delivery::sender::{Error, Pick, Sender};
-use ichido_delivery::store::Place;
+use futures_util::future::join_all;
+use ichido_ledger::Ledger;
 use tokio_util::sync::CancellationToken;
 
-use super::gateway::{ADMIN, bind_admin, open};
-use crate::admin::{Admin, Api, Probe, Readiness, install_meters};
+use super::gateway::{self, ADMIN, bind_admin, open};
+use super::part::Part;
+use crate::admin::{self, Admin, Api, Readiness, install_meters};
 use crate::args::RunArgs;
-use crate::console::desk::{self, By, Inbox, Order, Run};
-use crate::exit::{Failure, one_line};
-use crate::export::{self, Export, Scheduled};
-use crate::settings::Settings;
-use crate::settings::export::Flags;
+use crate::exit::Failure;
+use crate::settings::gateway::Flags;
+use crate::settings::{Settings, meter};
+use crate::upkeep::with_fallback;
 use crate::{console, delivery, shutdown};
 
-const MINUTE_MS: u64 = 60_000;
-/// A pass that was missed longer ago is not made up for: the clock was set, or the machine slept.
-const HOUR_MINUTES: u64 = 60;
-/// How often the clock and the token are looked at.
-const LOOK: Duration = Duration::from_secs(1);
-
-/// What is wrong with the delivery, for `/readyz`.
-type Health = Arc<Mutex<Option<String>>>;
+/// What is to be started. Checked, and its ports taken, before anything is.
+struct Plan {
+    gateway: Option<crate::gateway::Bound>,
+    meter: Option<crate::meter::Bound>,
+    delivery: Option<deliver::Plan>,
+}
 
 pub(crate) async fn run(args: &RunArgs) -> Result<(), Failure> {
     let mut settings = Settings::load(&args.common)?;
-    let of_delivery = delivery::settings()?;
-    let mut export = scheduled(&mut settings, &of_delivery)?;
     let admin_at = Some(args.admin.as_deref().unwrap_or(ADMIN)).filter(|text| *text != "off");
+    let plan = Plan::of(&mut settings).await?;
     let meters = admin_at.map(|_| install_meters()).transpose()?;
     let admin = bind_admin(admin_at).await?;
     let stop = shutdown::on_signals()?;
-    let mut sender = delivery::sender(&of_delivery, stop.clone())?;
-    if settings.has_gateway() {
-        tracing::warn!("[gateway] is not started by ichido run: use ichido gateway");
-    }
-    let place = of_delivery.transport.endpoint.place();
-    let health = Health::default();
-    let (desk, mut inbox) = desk::open(sender.layout().clone());
-    let Some((admin, meters)) = admin.zip(meters) else {
-        eprintln!("ichido run: delivering to {place}, no admin port");
-        return deliver(&mut sender, of_delivery.cron.as_ref(), &mut export, &health, &mut inbox, stop).await;
+    // A sender alone needs no ledger.
+    let ledger = match admin.is_some() || plan.gateway.is_some() {
+        true => Some(open(&settings.ledger, admin.as_ref().map(admin::Bound::reach)).await?),
+        false => None,
     };
-    let ledger = open(&settings.ledger, Some(admin.reach())).await?;
-    eprintln!("ichido run: delivering to {place}, admin on http://{}", admin.address());
-    let api = Api::new(ledger.clone(), settings.claims.log_keys);
-    let readiness = Readiness::of(&ledger).and("delivery", probe(&health));
+    let (parts, console) = plan.parts(ledger.as_ref(), &settings, &stop).await?;
+    let says: Vec<&str> = parts.iter().map(|part| part.says.as_str()).collect();
+    let at = admin
+        .as_ref()
+        .map_or_else(|| "no admin port".to_owned(), |admin| format!("admin on http://{}", admin.address()));
+    eprintln!("ichido run: {}, {at}", says.join("; "));
+    let serving = admin.zip(meters).zip(ledger.clone()).map(|((admin, meters), ledger)| {
+        let readiness = parts.iter().fold(Readiness::of(&ledger), |readiness, part| part.asked(readiness));
+        let api = Api::new(ledger.clone(), settings.claims.log_keys);
+        let admin_stop = CancellationToken::new();
+        let served = Admin { ledger, api, readiness, meters, console };
+        (tokio::spawn(admin.serve(served, admin_stop.clone())), admin_stop)
+    });
+    let ended = join_all(parts.into_iter().map(|part| until_one_ends(part, stop.clone()))).await;
     // The operator's port goes last: it tells of the end.
-    let admin_stop = CancellationToken::new();
-    let console = console::Parts { bodies: settings.bodies, desk: Some(desk), usage: None };
-    let parts = Admin { ledger: ledger.clone(), api, readiness, meters, console };
-    let serving = tokio::spawn(admin.serve(parts, admin_stop.clone()));
-    let delivered =
-        deliver(&mut sender, of_delivery.cron.as_ref(), &mut export, &health, &mut inbox, stop).await;
-    admin_stop.cancel();
-    let _ = serving.await;
-    ledger.close().await.map_err(|error| settings.ledger.failed(error))?;
-    delivered
-}
-
-/// Passes over the spool until the process is asked to end; the first one at once, others as operators order them.
-async fn deliver(
-    sender: &mut Sender,
-    cron: Option<&Cron>,
-    export: &mut Option<Scheduled>,
-    health: &Health,
-    inbox: &mut Inbox,
-    stop: CancellationToken,
-) -> Result<(), Failure> {
-    let clock = SystemClock::default();
-    let alarm = sender.alarm();
-    let telling = {
-        let stop = stop.clone();
-        tokio::spawn(async move { alarm.work(stop).await })
-    };
-    let mut minute = clock.now().0 / MINUTE_MS;
-    pass(sender, health, &Pick::due(), By::Schedule, inbox).await;
-    loop {
-        let next = tokio::select! {
-            next = wait_for(sender, &clock, cron, export, &mut minute, &stop) => next,
-            order = inbox.next() => Next::Order(order),
-        };
-        match next {
-            Next::Pass => {
-                pass(sender, health, &Pick::due(), By::Schedule, inbox).await;
-            }
-            Next::Order(order) => {
-                let run = pass(sender, health, &order.pick, By::Operator, inbox).await;
-                order.over(run);
-            }
-            Next::Export => {
-                if let Some(export) = export {
-                    // What went wrong is in the log, and the next time goes on where this one ended.
-                    let _ = export.run(sender, &stop).await;
-                    sender.finish().await;
-                }
-            }
-            Next::End => break,
-        }
+    if let Some((serving, admin_stop)) = serving {
+        admin_stop.cancel();
+        let _ = serving.await;
     }
-    let _ = telling.await;
-    let counters = delivery::finish(sender).await;
-    delivery::report(&counters, true)
-}
-
-async fn pass(sender: &mut Sender, health: &Health, pick: &Pick, by: By, inbox: &Inbox) -> Run {
-    let clock = SystemClock::default();
-    let before = (clock.now(), sender.counters());
-    let wrong = match sender.resend(pick).await {
-        Ok(_) | Err(Error::Stopped) => None,
-        Err(error) => {
-            tracing::error!(error = one_line(&error), "the spool could not be worked on");
-            Some("the spool cannot be worked on".to_owned())
-        }
-    };
-    sender.finish().await;
-    let after = (clock.now(), sender.counters());
-    let run = Run { trouble: wrong.clone(), ..Run::between(by, before, after) };
-    inbox.record(run.clone(), sender.held());
-    let held = sender.held().map(|_| "the lane is held: someone must act".to_owned());
-    *health.lock().unwrap_or_else(PoisonError::into_inner) = wrong.or(held);
-    for (gauge, place) in
-        [("ichido_delivery_spool_files", Place::Spool), ("ichido_delivery_failed_files", Place::Failed)]
-    {
-        if let Ok(files) = sender.layout().count(place) {
-            #[allow(clippy::cast_precision_loss, reason = "a gauge")]
-            metrics::gauge!(gauge).set(files as f64);
-        }
+    if let Some(ledger) = ledger {
+        ledger.close().await.map_err(|error| settings.ledger.failed(error))?;
     }
-    run
+    ended.into_iter().collect()
 }
 
-/// The part that exports, if the settings give it a time.
-fn scheduled(
-    settings: &mut Settings,
-    of_delivery: &ichido_delivery::settings::Settings,
-) -> Result<Option<Scheduled>, Failure> {
-    if !settings.has_export() {
-        return Ok(None);
+/// A part that ends by itself takes the others with it: a process that does half of its work looks healthy and is not.
+async fn until_one_ends(part: Part, stop: CancellationToken) -> Result<(), Failure> {
+    let ended = tokio::spawn(part.work).await;
+    stop.cancel();
+    ended.unwrap_or_else(|error| Err(Failure::internal(format!("a part of the process broke: {error}"))))
+}
+
+impl Plan {
+    async fn of(settings: &mut Settings) -> Result<Self, Failure> {
+        let (has_gateway, has_meter) = (settings.has_gateway(), settings.has_meter());
+        let gateway = has_gateway.then(|| settings.gateway(&Flags::from_env()?)).transpose()?;
+        let meter = has_meter.then(|| settings.meter(&meter::Flags::default())).transpose()?;
+        // Without any section it is the sender that was meant, whose settings are in the environment.
+        let wants_delivery = settings.has_export() || delivery::has_endpoint() || !(has_gateway || has_meter);
+        let delivery = wants_delivery.then(|| deliver::Plan::of(settings)).transpose()?;
+        Ok(Self {
+            gateway: match gateway {
+                Some(gateway) => Some(crate::gateway::Bound::bind(gateway).await?),
+                None => None,
+            },
+            meter: match meter {
+                Some(meter) => Some(crate::meter::Bound::bind(meter).await?),
+                None => None,
+            },
+            delivery,
+        })
     }
-    let dify = settings.export(&Flags::default())?;
-    if dify.cron.is_none() {
-        tracing::warn!("[export.dify] has no cron: ichido run does not export");
-        return Ok(None);
+
+    async fn parts(
+        self,
+        ledger: Option<&Ledger>,
+        settings: &Settings,
+        stop: &CancellationToken,
+    ) -> Result<(Vec<Part>, console::Parts), Failure> {
+        let mut parts = Vec::new();
+        let mut console = console::Parts { bodies: settings.bodies, ..console::Parts::default() };
+        if let Some((bound, ledger)) = self.gateway.zip(ledger) {
+            let fallback = match bound.wants_fallback() {
+                true => Some(with_fallback(ledger, &settings.ledger).await?),
+                false => None,
+            };
+            parts.push(gateway::part(bound, ledger, fallback, &settings.ledger, stop.clone()).await?);
+        }
+        if let Some(bound) = self.meter {
+            let says = format!("meter listening on {}", bound.describe());
+            let meter = bound.open().await?;
+            console.usage = Some(meter.usage());
+            let probes = vec![("meter", meter.probe())];
+            let stop = stop.clone();
+            let work = Box::pin(async move {
+                meter.serve(stop).await;
+                Ok(())
+            });
+            parts.push(Part { says, probes, work });
+        }
+        if let Some(plan) = self.delivery {
+            let (part, desk) = plan.part(stop)?;
+            console.desk = Some(desk);
+            parts.push(part);
+        }
+        Ok((parts, console))
     }
-    export::check_delivery(of_delivery, &dify)?;
-    let export = Export::new(dify, &of_delivery.data_dir)?;
-    Ok(Scheduled::new(export, of_delivery.batch_size))
-}
-
-/// What the daemon does next.
-enum Next {
-    Pass,
-    Export,
-    Order(Order),
-    End,
-}
-
-/// Waits for the next minute that is meant, or for another token. Minutes that went by while something was sent count as
-/// well.
-async fn wait_for(
-    sender: &Sender,
-    clock: &dyn Clock,
-    cron: Option<&Cron>,
-    export: &mut Option<Scheduled>,
-    minute: &mut u64,
-    stop: &CancellationToken,
-) -> Next {
-    loop {
-        let now = clock.now();
-        if export.as_mut().is_some_and(|export| export.is_due(now)) {
-            return Next::Export;
-        }
-        tokio::select! {
-            () = tokio::time::sleep(LOOK) => {}
-            () = stop.cancelled() => return Next::End,
-        }
-        if sender.has_new_token() {
-            return Next::Pass;
-        }
-        let now = clock.now().0 / MINUTE_MS;
-        let mut gone_by = (*minute + 1).max(now.saturating_sub(HOUR_MINUTES))..=now;
-        *minute = now;
-        if gone_by.any(|minute| cron.is_none_or(|cron| cron.matches(Timestamp(minute * MINUTE_MS)))) {
-            return Next::Pass;
-        }
-    }
-}
-
-fn probe(health: &Health) -> Probe {
-    let health = health.clone();
-    Arc::new(move || {
-        let wrong = health.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Box::pin(std::future::ready(wrong.map_or(Ok(()), Err)))
-    })
 }

@@ -17,7 +17,7 @@ use self::forward::Forward;
 use self::front::Front;
 use crate::exit::Failure;
 use crate::settings::Ledger as LedgerSettings;
-use crate::settings::gateway::Gateway as Settings;
+use crate::settings::gateway::{Gateway as Settings, Upstream};
 use crate::upkeep::sweep;
 
 /// A gateway that has its port.
@@ -59,6 +59,16 @@ impl Bound {
     pub(crate) fn upstream(&self) -> String {
         let upstream = &self.settings.upstream;
         format!("{}://{}{}", upstream.scheme, upstream.authority, upstream.prefix)
+    }
+
+    /// The service behind, if this process is not ready without it.
+    pub(crate) fn needed_upstream(&self) -> Option<Upstream> {
+        self.settings.ready_needs_upstream.then(|| self.settings.upstream.clone())
+    }
+
+    /// Whether a route goes on with a local ledger during an outage.
+    pub(crate) fn wants_fallback(&self) -> bool {
+        self.settings.wants_fallback()
     }
 
     /// Puts the parts together around a ledger, and the same with its fallback if there is one.

@@ -15,7 +15,7 @@ use ichido_http::{Outage, Rules, Tenant};
 use serde::Deserialize;
 
 use self::routes::{RawRoute, routes};
-use super::{tls, within};
+use super::{text, tls, within};
 use crate::exit::Failure;
 use crate::gateway::jwt::JwtTenant;
 
@@ -54,6 +54,14 @@ pub(crate) struct Flags {
     pub(crate) upstream: Option<String>,
     pub(crate) listen: Option<String>,
     pub(crate) optional_key: bool,
+}
+
+impl Flags {
+    /// What the environment says, for a process whose flags are about more than the gateway.
+    pub(crate) fn from_env() -> Result<Self, Failure> {
+        let (upstream, listen) = (text("ICHIDO_GATEWAY_UPSTREAM")?, text("ICHIDO_GATEWAY_LISTEN")?);
+        Ok(Self { upstream, listen, optional_key: false })
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]

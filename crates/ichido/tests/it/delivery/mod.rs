@@ -6,6 +6,7 @@ mod disk;
 mod network;
 mod notices;
 mod operators;
+mod parts;
 pub(crate) mod receiver;
 mod refusals;
 mod resending;

@@ -1,0 +1,23 @@
+//! A part of a process that stays: what it says of itself, what it is asked, and its work.
+
+use std::pin::Pin;
+
+use crate::admin::{Probe, Readiness};
+use crate::exit::Failure;
+
+/// A part that is ready to start.
+pub(super) struct Part {
+    /// What it does, for the line at the start.
+    pub(super) says: String,
+    /// What `/readyz` asks it.
+    pub(super) probes: Vec<(&'static str, Probe)>,
+    /// Works until the process is asked to end.
+    pub(super) work: Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>,
+}
+
+impl Part {
+    /// The readiness of a process that has this part as well.
+    pub(super) fn asked(&self, readiness: Readiness) -> Readiness {
+        self.probes.iter().fold(readiness, |readiness, (name, probe)| readiness.and(name, probe.clone()))
+    }
+}

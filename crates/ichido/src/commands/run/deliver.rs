@@ -1,0 +1,196 @@
+//! The sender as a part of the daemon: sends again what waits, and exports, on schedule and by an operator's order, until
+//! it is asked to end.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ichido_core::{Clock, SystemClock, Timestamp};
+use ichido_delivery::cron::Cron;
+use ichido_delivery::sender::{Error, Pick, Sender};
+use ichido_delivery::settings::Settings as Delivery;
+use ichido_delivery::store::Place;
+use tokio_util::sync::CancellationToken;
+
+use super::Part;
+use crate::admin::Probe;
+use crate::console::desk::{self, By, Desk, Inbox, Order, Run};
+use crate::delivery;
+use crate::exit::{Failure, one_line};
+use crate::export::{self, Export, Scheduled};
+use crate::settings::Settings;
+use crate::settings::export::Flags;
+
+const MINUTE_MS: u64 = 60_000;
+/// A pass that was missed longer ago is not made up for: the clock was set, or the machine slept.
+const HOUR_MINUTES: u64 = 60;
+/// How often the clock and the token are looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What is wrong with the delivery, for `/readyz`.
+type Health = Arc<Mutex<Option<String>>>;
+
+/// What is to be sent, checked.
+pub(super) struct Plan {
+    settings: Delivery,
+    export: Option<Scheduled>,
+}
+
+impl Plan {
+    pub(super) fn of(settings: &mut Settings) -> Result<Self, Failure> {
+        let of_delivery = delivery::settings()?;
+        let export = scheduled(settings, &of_delivery)?;
+        Ok(Self { settings: of_delivery, export })
+    }
+
+    /// The sender, ready to start, and the way to order something from it.
+    pub(super) fn part(self, stop: &CancellationToken) -> Result<(Part, Desk), Failure> {
+        let Self { settings, mut export } = self;
+        let mut sender = delivery::sender(&settings, stop.clone())?;
+        let (desk, mut inbox) = desk::open(sender.layout().clone());
+        let health = Health::default();
+        let probes = vec![("delivery", probe(&health))];
+        let says = format!("delivering to {}", settings.transport.endpoint.place());
+        let stop = stop.clone();
+        let work = Box::pin(async move {
+            deliver(&mut sender, settings.cron.as_ref(), &mut export, &health, &mut inbox, stop).await
+        });
+        Ok((Part { says, probes, work }, desk))
+    }
+}
+
+/// The part that exports, if the settings give it a time.
+fn scheduled(
+    settings: &mut Settings,
+    of_delivery: &ichido_delivery::settings::Settings,
+) -> Result<Option<Scheduled>, Failure> {
+    if !settings.has_export() {
+        return Ok(None);
+    }
+    let dify = settings.export(&Flags::default())?;
+    if dify.cron.is_none() {
+        tracing::warn!("[export.dify] has no cron: ichido run does not export");
+        return Ok(None);
+    }
+    export::check_delivery(of_delivery, &dify)?;
+    let export = Export::new(dify, &of_delivery.data_dir)?;
+    Ok(Scheduled::new(export, of_delivery.batch_size))
+}
+
+/// Passes over the spool until the process is asked to end; the first one at once, others as operators order them.
+async fn deliver(
+    sender: &mut Sender,
+    cron: Option<&Cron>,
+    export: &mut Option<Scheduled>,
+    health: &Health,
+    inbox: &mut Inbox,
+    stop: CancellationToken,
+) -> Result<(), Failure> {
+    let clock = SystemClock::default();
+    let alarm = sender.alarm();
+    let telling = {
+        let stop = stop.clone();
+        tokio::spawn(async move { alarm.work(stop).await })
+    };
+    let mut minute = clock.now().0 / MINUTE_MS;
+    pass(sender, health, &Pick::due(), By::Schedule, inbox).await;
+    loop {
+        let next = tokio::select! {
+            next = wait_for(sender, &clock, cron, export, &mut minute, &stop) => next,
+            order = inbox.next() => Next::Order(order),
+        };
+        match next {
+            Next::Pass => {
+                pass(sender, health, &Pick::due(), By::Schedule, inbox).await;
+            }
+            Next::Order(order) => {
+                let run = pass(sender, health, &order.pick, By::Operator, inbox).await;
+                order.over(run);
+            }
+            Next::Export => {
+                if let Some(export) = export {
+                    // What went wrong is in the log, and the next time goes on where this one ended.
+                    let _ = export.run(sender, &stop).await;
+                    sender.finish().await;
+                }
+            }
+            Next::End => break,
+        }
+    }
+    let _ = telling.await;
+    let counters = delivery::finish(sender).await;
+    delivery::report(&counters, true)
+}
+
+async fn pass(sender: &mut Sender, health: &Health, pick: &Pick, by: By, inbox: &Inbox) -> Run {
+    let clock = SystemClock::default();
+    let before = (clock.now(), sender.counters());
+    let wrong = match sender.resend(pick).await {
+        Ok(_) | Err(Error::Stopped) => None,
+        Err(error) => {
+            tracing::error!(error = one_line(&error), "the spool could not be worked on");
+            Some("the spool cannot be worked on".to_owned())
+        }
+    };
+    sender.finish().await;
+    let after = (clock.now(), sender.counters());
+    let run = Run { trouble: wrong.clone(), ..Run::between(by, before, after) };
+    inbox.record(run.clone(), sender.held());
+    let held = sender.held().map(|_| "the lane is held: someone must act".to_owned());
+    *health.lock().unwrap_or_else(PoisonError::into_inner) = wrong.or(held);
+    for (gauge, place) in
+        [("ichido_delivery_spool_files", Place::Spool), ("ichido_delivery_failed_files", Place::Failed)]
+    {
+        if let Ok(files) = sender.layout().count(place) {
+            #[allow(clippy::cast_precision_loss, reason = "a gauge")]
+            metrics::gauge!(gauge).set(files as f64);
+        }
+    }
+    run
+}
+
+/// What the daemon does next.
+enum Next {
+    Pass,
+    Export,
+    Order(Order),
+    End,
+}
+
+/// Waits for the next minute that is meant, or for another token. Minutes that went by while something was sent count as
+/// well.
+async fn wait_for(
+    sender: &Sender,
+    clock: &dyn Clock,
+    cron: Option<&Cron>,
+    export: &mut Option<Scheduled>,
+    minute: &mut u64,
+    stop: &CancellationToken,
+) -> Next {
+    loop {
+        let now = clock.now();
+        if export.as_mut().is_some_and(|export| export.is_due(now)) {
+            return Next::Export;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(LOOK) => {}
+            () = stop.cancelled() => return Next::End,
+        }
+        if sender.has_new_token() {
+            return Next::Pass;
+        }
+        let now = clock.now().0 / MINUTE_MS;
+        let mut gone_by = (*minute + 1).max(now.saturating_sub(HOUR_MINUTES))..=now;
+        *minute = now;
+        if gone_by.any(|minute| cron.is_none_or(|cron| cron.matches(Timestamp(minute * MINUTE_MS)))) {
+            return Next::Pass;
+        }
+    }
+}
+
+fn probe(health: &Health) -> Probe {
+    let health = health.clone();
+    Arc::new(move || {
+        let wrong = health.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Box::pin(std::future::ready(wrong.map_or(Ok(()), Err)))
+    })
+}
