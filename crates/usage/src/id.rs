@@ -223,7 +223,7 @@ fn check(scheme: Scheme, parts: &Parts<'_>, bytes: usize) -> Result<(), Error> {
         ("user_id", parts.user_id),
     ] {
         // Nearly every value is plain, and without a way out of the loop the compiler looks at many bytes at once.
-        let plain = |byte: u8| (byte >= b' ') & (byte < 0x7f) & (byte != b'|');
+        let plain = |byte: u8| (b' '..0x7f).contains(&byte) & (byte != b'|');
         if value.bytes().fold(true, |all, byte| all & plain(byte)) {
             continue;
         }
