@@ -136,8 +136,8 @@ impl Report {
                 format!("{} bits", odds.bits),
                 percent(odds.collision_in_a_group),
                 percent(odds.collision_in_any_group),
-                format!("{} ids", grouped(odds.ids_for_one_in_a_million)),
-                format!("{} ids", grouped(odds.ids_for_one_percent)),
+                ids(odds.ids_for_one_in_a_million),
+                ids(odds.ids_for_one_percent),
             ]);
         }
         println!(
@@ -162,6 +162,14 @@ fn percent(chance: f64) -> String {
         percent if percent < 0.0001 => format!("{percent:.2e} %"),
         percent if percent < 0.1 => format!("{percent:.4} %"),
         percent => format!("{percent:.2} %"),
+    }
+}
+
+/// How many ids; no more digits than were computed.
+fn ids(number: u64) -> String {
+    match number {
+        0..1_000_000_000_000 => format!("{} ids", grouped(number)),
+        large => format!("{:.3e} ids", large as f64),
     }
 }
 
@@ -190,6 +198,7 @@ mod tests {
         );
         assert_eq!([percent(0.0), percent(0.1626), percent(0.000_002)], ["0 %", "16.26 %", "0.0002 %"]);
         assert_eq!(percent(1.8e-17), "1.80e-15 %");
+        assert_eq!([ids(23_728), ids(26_087_642_172_578_011)], ["23,728 ids", "2.609e16 ids"]);
     }
 
     /// Delivery computes the key of what it sends; this command must say the same.
