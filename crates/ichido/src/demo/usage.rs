@@ -60,7 +60,7 @@ pub(super) struct Verdict {
 /// Plays the act.
 pub(super) async fn play(stage: &Stage<'_>) -> Result<Verdict, Failure> {
     stage.say(&format!(
-        "now usage: a month of it is exported {TIMES} times to the meter, over a way that loses every {LOSES}rd answer."
+        "now usage: a month of it is exported {TIMES} times to the meter, over a way that loses the first answer of every {LOSES}rd batch."
     ));
     tokio::time::timeout(ACT_LIMIT, act(stage))
         .await

@@ -1,8 +1,10 @@
-//! A way to the meter that carries every request there and loses some of the answers.
+//! A way to the meter that carries every request there and loses some of the answers: of a batch the first one at most, so
+//! that whether an export comes through does not hang on how its retries fall.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::{Request, Response, Uri};
@@ -18,14 +20,23 @@ use tokio::task::JoinHandle;
 
 use crate::exit::Failure;
 
-/// Of so many answers, one is lost.
+/// Of so many batches, one loses its first answer.
 pub(super) const LOSES: u32 = 3;
 
 #[derive(Debug, Default)]
 struct Counts {
+    /// The keys of batches that came.
+    seen: Mutex<HashSet<String>>,
     requests: AtomicU32,
     lost: AtomicU32,
     records: AtomicU32,
+}
+
+impl Counts {
+    fn is_lost(&self, key: String) -> bool {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.insert(key) && u32::try_from(seen.len()).is_ok_and(|batches| batches.is_multiple_of(LOSES))
+    }
 }
 
 pub(super) struct Way {
@@ -88,6 +99,8 @@ async fn one(
     counts: Arc<Counts>,
 ) -> Result<Response<Full<Bytes>>, String> {
     let (mut head, body) = request.into_parts();
+    let key =
+        head.headers.get("idempotency-key").and_then(|key| key.to_str().ok()).unwrap_or_default().to_owned();
     let body = body.collect().await.map_err(|error| error.to_string())?.to_bytes();
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
     head.uri = format!("http://{meter}{path}").parse::<Uri>().map_err(|error| error.to_string())?;
@@ -97,7 +110,8 @@ async fn one(
     let answer = client.request(Request::from_parts(head, Full::from(body))).await;
     let (head, body) = answer.map_err(|error| error.to_string())?.into_parts();
     let body = body.collect().await.map_err(|error| error.to_string())?.to_bytes();
-    if (counts.requests.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(LOSES) {
+    counts.requests.fetch_add(1, Ordering::Relaxed);
+    if counts.is_lost(key) {
         counts.lost.fetch_add(1, Ordering::Relaxed);
         return Err("the answer is lost".to_owned());
     }
