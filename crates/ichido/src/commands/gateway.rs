@@ -64,7 +64,7 @@ pub(crate) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
         let parts = Admin { ledger: ledger.clone(), api, readiness, meters, console };
         (tokio::spawn(admin.serve(parts, admin_stop.clone())), admin_stop)
     });
-    part.work.await?;
+    part.into_work().await?;
     // The operator's port goes last: it tells of the end.
     if let Some((serving, admin_stop)) = serving_admin {
         admin_stop.cancel();

@@ -5,6 +5,9 @@ use std::pin::Pin;
 use crate::admin::{Probe, Readiness};
 use crate::exit::Failure;
 
+/// Ends when the process is asked to end.
+pub(super) type Work = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>;
+
 /// A part that is ready to start.
 pub(super) struct Part {
     /// What it does, for the line at the start.
@@ -12,10 +15,15 @@ pub(super) struct Part {
     /// What `/readyz` asks it.
     pub(super) probes: Vec<(&'static str, Probe)>,
     /// Works until the process is asked to end.
-    pub(super) work: Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>,
+    pub(super) work: Work,
 }
 
 impl Part {
+    /// Its work alone. What the probes hold ends here: a journal that lives on keeps leases, and the ledger waits for them.
+    pub(super) fn into_work(self) -> Work {
+        self.work
+    }
+
     /// The readiness of a process that has this part as well.
     pub(super) fn asked(&self, readiness: Readiness) -> Readiness {
         self.probes.iter().fold(readiness, |readiness, (name, probe)| readiness.and(name, probe.clone()))

@@ -65,7 +65,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), Failure> {
 
 /// A part that ends by itself takes the others with it: a process that does half of its work looks healthy and is not.
 async fn until_one_ends(part: Part, stop: CancellationToken) -> Result<(), Failure> {
-    let ended = tokio::spawn(part.work).await;
+    let ended = tokio::spawn(part.into_work()).await;
     stop.cancel();
     ended.unwrap_or_else(|error| Err(Failure::internal(format!("a part of the process broke: {error}"))))
 }

@@ -6,6 +6,7 @@ mod changing;
 mod console;
 mod crashes;
 mod dify;
+mod metered;
 mod old_mistakes;
 mod receiver;
 mod reconciling;
