@@ -11,7 +11,7 @@ Usage: cargo xtask COMMAND
   test [-- ARGS]           start the real servers, run every test with cargo (ARGS go to cargo test), stop them
   servers [-- COMMAND]     start the same servers and run COMMAND with their addresses, or wait for the end of input
   bench NAME [-- ARGS]     run a benchmark beside real servers; NAME: ledger, gateway, claims,
-                           delivery, usage
+                           delivery, usage, console
   ci                       formatting, lints, tests
   deny                     check licences, bans, sources and advisories with cargo-deny
 
@@ -44,6 +44,8 @@ pub(crate) enum Bench {
     Delivery,
     /// Event ids and sums of usage, beside what the first exporter did in Node.
     Usage,
+    /// Pages with much behind them, and a gateway that is watched beside one that is not.
+    Console,
 }
 
 /// The operator asked for something that cannot be had as things are: exit code 2, and no work was done.
@@ -88,7 +90,7 @@ impl Invocation {
 }
 
 impl Bench {
-    const KNOWN: &str = "ledger, gateway, claims, delivery, usage";
+    const KNOWN: &str = "ledger, gateway, claims, delivery, usage, console";
 
     fn parse(name: &str) -> Result<Self> {
         match name {
@@ -97,6 +99,7 @@ impl Bench {
             "claims" => Ok(Self::Claims),
             "delivery" => Ok(Self::Delivery),
             "usage" => Ok(Self::Usage),
+            "console" => Ok(Self::Console),
             other => bail!(Refusal(format!("unknown bench `{other}`; known: {}", Self::KNOWN))),
         }
     }

@@ -23,6 +23,9 @@ pub(crate) fn scratch() -> tempfile::TempDir {
 pub(crate) struct Part {
     child: Child,
     pub(crate) address: SocketAddr,
+    /// Where operators look, if it is a gateway.
+    #[allow(dead_code, reason = "for the benchmark of the console")]
+    pub(crate) admin: Option<SocketAddr>,
     _scratch: Option<tempfile::TempDir>,
 }
 
@@ -35,7 +38,7 @@ impl Part {
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = ([127, 0, 0, 1], line.trim().parse().expect("a part did not start")).into();
-        Self { child, address, _scratch: None }
+        Self { child, address, admin: None, _scratch: None }
     }
 
     pub(crate) fn service() -> Self {
@@ -77,7 +80,14 @@ impl Part {
 
     /// The gateway on a ledger, with its default settings but for its ports.
     pub(crate) fn gateway(service: &Self, ledger: &str, more: &Settings<'_>) -> Self {
-        let (child, address) = spawn_gateway(service, ledger, more);
+        let (child, address, admin) = spawn_gateway(service, ledger, more);
+        Self { admin: Some(admin), ..Self::awaited(child, address, None) }
+    }
+
+    /// The daemon with its settings in a directory, found by its admin port.
+    #[allow(dead_code, reason = "for the benchmark of the console")]
+    pub(crate) fn daemon(dir: &Path, environment: &[(&str, &str)]) -> Self {
+        let (child, address) = spawn_daemon(dir, environment);
         Self::awaited(child, address, None)
     }
 
@@ -114,7 +124,7 @@ impl Part {
             assert!(started.elapsed() < PATIENCE, "nobody listens on {address}");
             std::thread::sleep(Duration::from_millis(5));
         }
-        Self { child, address, _scratch: scratch }
+        Self { child, address, admin: None, _scratch: scratch }
     }
 
     /// The processor time that it has used.
@@ -154,26 +164,67 @@ pub(crate) struct Settings<'a> {
     pub(crate) optional_key: bool,
 }
 
-fn spawn_gateway(service: &Part, ledger: &str, more: &Settings<'_>) -> (Child, SocketAddr) {
-    let address = free_address();
+fn spawn_gateway(service: &Part, ledger: &str, more: &Settings<'_>) -> (Child, SocketAddr, SocketAddr) {
+    let (address, admin) = (free_address(), free_address());
     let program = std::env::current_exe().unwrap().with_file_name("ichido");
     let mut command = Command::new(program);
     command
         .args(["gateway", "--upstream", &format!("http://{}", service.address), "--ledger", ledger])
-        .args(["--listen", &address.to_string(), "--admin", "127.0.0.1:0"])
+        .args(["--listen", &address.to_string(), "--admin", &admin.to_string()])
         .args(more.optional_key.then_some("--optional-key"))
         .env_clear()
         .envs(more.log_level.map(|level| ("LOG_LEVEL", level)))
         // For a journal, should it want one.
         .current_dir(std::env::temp_dir())
         .stderr(Stdio::null());
-    (command.spawn().unwrap(), address)
+    (command.spawn().unwrap(), address, admin)
+}
+
+fn spawn_daemon(dir: &Path, environment: &[(&str, &str)]) -> (Child, SocketAddr) {
+    let admin = free_address();
+    let mut command = Command::new(std::env::current_exe().unwrap().with_file_name("ichido"));
+    command
+        .args(["run", "--admin", &admin.to_string()])
+        .env_clear()
+        .envs(environment.iter().copied())
+        .current_dir(dir)
+        .stderr(Stdio::null());
+    (command.spawn().unwrap(), admin)
+}
+
+/// From the start of a daemon's process until it says that it is ready.
+#[allow(dead_code, reason = "for the benchmark of the console")]
+pub(crate) fn time_to_ready(dir: &Path, environment: &[(&str, &str)]) -> Duration {
+    let started = Instant::now();
+    let (child, address) = spawn_daemon(dir, environment);
+    let part = Part { child, address, admin: None, _scratch: None };
+    while ask(address, "/readyz").is_none_or(|(status, _)| status != 200) {
+        assert!(started.elapsed() < PATIENCE, "the daemon is not ready");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    let took = started.elapsed();
+    drop(part);
+    took
+}
+
+/// Asks for a page, on a connection of its own: its status, and how long the whole of it took.
+pub(crate) fn ask(address: SocketAddr, path: &str) -> Option<(u16, Duration)> {
+    let started = Instant::now();
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    let request =
+        format!("GET {path} HTTP/1.1\r\nhost: {address}\r\naccept: text/html\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).ok()?;
+    let status = std::str::from_utf8(answer.get(9..12)?).ok()?.parse().ok()?;
+    Some((status, started.elapsed()))
 }
 
 /// From the start of a gateway's process to its first answer from the service.
 pub(crate) fn time_to_first_answer(service: &Part, ledger: &str) -> Duration {
     let started = Instant::now();
-    let (child, address) = spawn_gateway(service, ledger, &Settings::default());
+    let (child, address, _) = spawn_gateway(service, ledger, &Settings::default());
     let mut stream = loop {
         match TcpStream::connect(address) {
             Ok(stream) => break stream,
@@ -187,7 +238,7 @@ pub(crate) fn time_to_first_answer(service: &Part, ledger: &str) -> Duration {
     stream.read_exact(&mut answer).unwrap();
     let took = started.elapsed();
     assert_eq!(&answer, b"HTTP/1.1 200");
-    drop(Part { child, address, _scratch: None });
+    drop(Part { child, address, admin: None, _scratch: None });
     took
 }
 

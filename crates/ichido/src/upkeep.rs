@@ -12,8 +12,43 @@ use crate::settings::Ledger as LedgerSettings;
 const SWEEP_STEP: usize = 1_000;
 const SWEEP_PAUSE: Duration = Duration::from_secs(30);
 
-/// The same ledger, with a local one for while it is out. One for all parts of a process: each knows what it answered.
-pub(crate) async fn with_fallback(ledger: &Ledger, of: &LedgerSettings) -> Result<Ledger, Failure> {
+/// The ledger of a process, and the same with a local one for while it is out. One of each for all parts of a process:
+/// each part knows what another answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Shared {
+    pub(crate) ledger: Ledger,
+    fallback: Option<Ledger>,
+    is_local: bool,
+}
+
+impl Shared {
+    /// `is_wanted`: some route of a gateway asks for a fallback. `has_api`: the process serves the claim API.
+    pub(crate) async fn new(
+        ledger: Ledger,
+        of: &LedgerSettings,
+        is_wanted: bool,
+        has_api: bool,
+    ) -> Result<Self, Failure> {
+        let is_local = of.is_local();
+        let fallback = match is_wanted || (has_api && !is_local) {
+            true => Some(with_fallback(&ledger, of).await?),
+            false => None,
+        };
+        Ok(Self { ledger, fallback, is_local })
+    }
+
+    /// For routes that ask for a fallback.
+    pub(crate) fn for_routes(&self) -> Option<Ledger> {
+        self.fallback.clone()
+    }
+
+    /// For the claim API. An embedded ledger is in reach as long as this process is: it needs no other beside it.
+    pub(crate) fn for_api(&self) -> Ledger {
+        self.fallback.clone().filter(|_| !self.is_local).unwrap_or_else(|| self.ledger.clone())
+    }
+}
+
+async fn with_fallback(ledger: &Ledger, of: &LedgerSettings) -> Result<Ledger, Failure> {
     let options = OpenOptions { clock: ledger.settings().clock.clone(), admin: None };
     let local = open_backend(&of.fallback, &options)
         .await

@@ -49,7 +49,7 @@ pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
         Bench::Ledger => {
             cargo(&["bench", "--bench", "ledger", "-p", "ichido-ledger", "--all-features", "--"])
         }
-        Bench::Gateway | Bench::Claims | Bench::Delivery | Bench::Usage => {
+        Bench::Gateway | Bench::Claims | Bench::Delivery | Bench::Usage | Bench::Console => {
             let code =
                 workspace::run(&mut cargo(&["build", "--release", "-p", "ichido", "-p", "ichido-bench"]))?;
             if code != 0 {
@@ -60,6 +60,7 @@ pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
                 Bench::Delivery => "delivery-bench",
                 Bench::Ledger | Bench::Gateway => "gateway-bench",
                 Bench::Usage => "usage-bench",
+                Bench::Console => "console-bench",
             };
             let target = workspace::target();
             let mut program = Tied::new(target.join("release").join(name), Signal::Term).command;
@@ -75,7 +76,7 @@ pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
         Bench::Usage => Fleet::start_durable_postgres(POSTGRES_URL)?,
         Bench::Ledger if wants_redis => Fleet::start_durable_redis(REDIS_URL)?,
         Bench::Gateway if wants_redis => Fleet::start_plain_redis(REDIS_URL)?,
-        Bench::Ledger | Bench::Gateway | Bench::Claims | Bench::Delivery => {
+        Bench::Ledger | Bench::Gateway | Bench::Claims | Bench::Delivery | Bench::Console => {
             return workspace::run(&mut command);
         }
     };

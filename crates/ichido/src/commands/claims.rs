@@ -7,7 +7,7 @@ use crate::console::Parts;
 use crate::exit::Failure;
 use crate::settings::Settings;
 use crate::shutdown;
-use crate::upkeep::{sweep, with_fallback};
+use crate::upkeep::{Shared, sweep};
 
 pub(crate) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
     let settings = Settings::load(&args.common)?;
@@ -15,11 +15,7 @@ pub(crate) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
     let bound = Bound::bind(args.listen, AdminToken::from_env()?).await?;
     let stop = shutdown::on_signals()?;
     let ledger = open(&settings.ledger, Some(bound.reach())).await?;
-    // An embedded ledger is in reach as long as this process is: it needs no other beside it.
-    let of_api = match settings.ledger.is_local() {
-        true => ledger.clone(),
-        false => with_fallback(&ledger, &settings.ledger).await?,
-    };
+    let shared = Shared::new(ledger.clone(), &settings.ledger, false, true).await?;
     eprintln!(
         "ichido claims: listening on http://{}, ledger {} ({})",
         bound.address(),
@@ -30,7 +26,7 @@ pub(crate) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
         eprintln!("ichido claims: memory: forgets everything when this process ends");
     }
     let sweeping = tokio::spawn(sweep(ledger.clone(), stop.child_token()));
-    let api = Api::new(of_api, settings.claims.log_keys);
+    let api = Api::new(shared.for_api(), settings.claims.log_keys);
     let readiness = Readiness::of(&ledger);
     let console = Parts { bodies: settings.bodies, ..Parts::default() };
     bound.serve(Admin { ledger: ledger.clone(), api, readiness, meters, console }, stop).await;

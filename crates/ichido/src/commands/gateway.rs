@@ -14,7 +14,7 @@ use crate::gateway::Bound;
 use crate::settings::gateway::{Flags, address};
 use crate::settings::{Ledger as LedgerSettings, Settings};
 use crate::shutdown;
-use crate::upkeep::with_fallback;
+use crate::upkeep::Shared;
 
 pub(super) const ADMIN: &str = "127.0.0.1:9090";
 
@@ -33,13 +33,8 @@ pub(crate) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
     let admin = bind_admin(admin_at).await?;
     let stop = shutdown::on_signals()?;
     let ledger = open(&settings.ledger, admin.as_ref().map(admin::Bound::reach)).await?;
-    // An embedded ledger is in reach as long as this process is: the claim API needs no other beside it.
-    let api_wants_fallback = admin.is_some() && !settings.ledger.is_local();
-    let fallback = match bound.wants_fallback() || api_wants_fallback {
-        true => Some(with_fallback(&ledger, &settings.ledger).await?),
-        false => None,
-    };
-    let of_api = fallback.clone().filter(|_| api_wants_fallback).unwrap_or_else(|| ledger.clone());
+    let shared =
+        Shared::new(ledger.clone(), &settings.ledger, bound.wants_fallback(), admin.is_some()).await?;
     let start_line = format!(
         "ichido gateway: listening on {}, admin on {}, {} → {}, ledger {} ({})",
         bound.address_as_url(),
@@ -49,7 +44,7 @@ pub(crate) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
         settings.ledger.place(),
         ledger.capabilities(),
     );
-    let part = part(bound, &ledger, fallback, &settings.ledger, stop).await?;
+    let part = part(bound, &shared, &settings.ledger, stop).await?;
     eprintln!("{start_line}");
     if settings.ledger.url.starts_with("memory:") {
         eprintln!(
@@ -59,7 +54,7 @@ pub(crate) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
     let readiness = part.asked(Readiness::of(&ledger));
     let serving_admin = admin.zip(meters).map(|(admin, meters)| {
         let admin_stop = CancellationToken::new();
-        let api = Api::new(of_api, settings.claims.log_keys);
+        let api = Api::new(shared.for_api(), settings.claims.log_keys);
         let console = Parts { bodies: settings.bodies, ..Parts::default() };
         let parts = Admin { ledger: ledger.clone(), api, readiness, meters, console };
         (tokio::spawn(admin.serve(parts, admin_stop.clone())), admin_stop)
@@ -95,15 +90,14 @@ pub(super) async fn open(settings: &LedgerSettings, admin: Option<String>) -> Re
 /// The gateway as a part of a process. Ready: what an outage left behind has been handed in.
 pub(super) async fn part(
     bound: Bound,
-    ledger: &Ledger,
-    fallback: Option<Ledger>,
+    shared: &Shared,
     of: &LedgerSettings,
     stop: CancellationToken,
 ) -> Result<Part, Failure> {
     let says =
         format!("gateway listening on {}, {} → {}", bound.address_as_url(), bound.routes(), bound.upstream());
     let upstream = bound.needed_upstream();
-    let gateway = bound.assemble(ledger.clone(), fallback, of).await?;
+    let gateway = bound.assemble(shared.ledger.clone(), shared.for_routes(), of).await?;
     let mut probes = Vec::new();
     if let Some(journal) = gateway.journal() {
         let probe: Probe = Arc::new(move || {

@@ -6,7 +6,6 @@
 mod deliver;
 
 use futures_util::future::join_all;
-use ichido_ledger::Ledger;
 use tokio_util::sync::CancellationToken;
 
 use super::gateway::{self, ADMIN, bind_admin, open};
@@ -16,7 +15,7 @@ use crate::args::RunArgs;
 use crate::exit::Failure;
 use crate::settings::gateway::Flags;
 use crate::settings::{Settings, meter};
-use crate::upkeep::with_fallback;
+use crate::upkeep::{Shared, sweep};
 use crate::{console, delivery, shutdown};
 
 /// What is to be started. Checked, and its ports taken, before anything is.
@@ -34,19 +33,27 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), Failure> {
     let admin = bind_admin(admin_at).await?;
     let stop = shutdown::on_signals()?;
     // A sender alone needs no ledger.
-    let ledger = match admin.is_some() || plan.gateway.is_some() {
-        true => Some(open(&settings.ledger, admin.as_ref().map(admin::Bound::reach)).await?),
+    let shared = match admin.is_some() || plan.gateway.is_some() {
+        true => {
+            let ledger = open(&settings.ledger, admin.as_ref().map(admin::Bound::reach)).await?;
+            let is_wanted = plan.gateway.as_ref().is_some_and(crate::gateway::Bound::wants_fallback);
+            Some(Shared::new(ledger, &settings.ledger, is_wanted, admin.is_some()).await?)
+        }
         false => None,
     };
-    let (parts, console) = plan.parts(ledger.as_ref(), &settings, &stop).await?;
+    // A gateway sweeps the ledger that it serves.
+    let swept = shared.as_ref().filter(|_| plan.gateway.is_none());
+    let sweeping = swept.map(|shared| tokio::spawn(sweep(shared.ledger.clone(), stop.child_token())));
+    let (parts, console) = plan.parts(shared.as_ref(), &settings, &stop).await?;
     let says: Vec<&str> = parts.iter().map(|part| part.says.as_str()).collect();
     let at = admin
         .as_ref()
         .map_or_else(|| "no admin port".to_owned(), |admin| format!("admin on http://{}", admin.address()));
     eprintln!("ichido run: {}, {at}", says.join("; "));
-    let serving = admin.zip(meters).zip(ledger.clone()).map(|((admin, meters), ledger)| {
+    let serving = admin.zip(meters).zip(shared.clone()).map(|((admin, meters), shared)| {
+        let api = Api::new(shared.for_api(), settings.claims.log_keys);
+        let ledger = shared.ledger;
         let readiness = parts.iter().fold(Readiness::of(&ledger), |readiness, part| part.asked(readiness));
-        let api = Api::new(ledger.clone(), settings.claims.log_keys);
         let admin_stop = CancellationToken::new();
         let served = Admin { ledger, api, readiness, meters, console };
         (tokio::spawn(admin.serve(served, admin_stop.clone())), admin_stop)
@@ -57,7 +64,10 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), Failure> {
         admin_stop.cancel();
         let _ = serving.await;
     }
-    if let Some(ledger) = ledger {
+    if let Some(sweeping) = sweeping {
+        let _ = sweeping.await;
+    }
+    if let Some(Shared { ledger, .. }) = shared {
         ledger.close().await.map_err(|error| settings.ledger.failed(error))?;
     }
     ended.into_iter().collect()
@@ -93,18 +103,14 @@ impl Plan {
 
     async fn parts(
         self,
-        ledger: Option<&Ledger>,
+        shared: Option<&Shared>,
         settings: &Settings,
         stop: &CancellationToken,
     ) -> Result<(Vec<Part>, console::Parts), Failure> {
         let mut parts = Vec::new();
         let mut console = console::Parts { bodies: settings.bodies, ..console::Parts::default() };
-        if let Some((bound, ledger)) = self.gateway.zip(ledger) {
-            let fallback = match bound.wants_fallback() {
-                true => Some(with_fallback(ledger, &settings.ledger).await?),
-                false => None,
-            };
-            parts.push(gateway::part(bound, ledger, fallback, &settings.ledger, stop.clone()).await?);
+        if let Some((bound, shared)) = self.gateway.zip(shared) {
+            parts.push(gateway::part(bound, shared, &settings.ledger, stop.clone()).await?);
         }
         if let Some(bound) = self.meter {
             let says = format!("meter listening on {}", bound.describe());

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::support::{Process, eventually};
 
-/// A running `ichido claims`; it is killed when the test ends.
+/// A running process with an admin port; it is killed when the test ends.
 pub(crate) struct Serving {
     process: Process,
     /// Where it listens.
@@ -24,8 +24,27 @@ impl Serving {
 
     /// The same, with these variables.
     pub(crate) fn claims_with(dir: &Path, ledger: &str, variables: &[(&str, &str)]) -> Self {
+        Self::start(
+            dir,
+            &["claims", "--listen", "127.0.0.1:0", "--ledger", ledger],
+            "listening on http://",
+            variables,
+        )
+    }
+
+    /// The admin port of the daemon, with the settings of the directory.
+    pub(crate) fn daemon(dir: &Path, ledger: &str, variables: &[(&str, &str)]) -> Self {
+        Self::start(
+            dir,
+            &["run", "--admin", "127.0.0.1:0", "--ledger", ledger],
+            "admin on http://",
+            variables,
+        )
+    }
+
+    fn start(dir: &Path, arguments: &[&str], before: &str, variables: &[(&str, &str)]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ichido"));
-        command.args(["claims", "--listen", "127.0.0.1:0", "--ledger", ledger]).current_dir(dir);
+        command.args(arguments).current_dir(dir);
         crate::without_settings(|name| {
             command.env_remove(name);
         });
@@ -33,8 +52,8 @@ impl Serving {
         let process = Process::start(&mut command);
         let address = eventually("the start line", || {
             let said = process.said();
-            let line = said.split_once("listening on http://")?.1;
-            line.split_once(", ").map(|(address, _)| address.to_owned())
+            let line = said.split_once(before)?.1;
+            line.split_once([',', '\n']).map(|(address, _)| address.to_owned())
         });
         Self { process, address }
     }

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -44,10 +45,19 @@ impl Table {
     }
 
     fn instance(&self, timeout_ms: &str, pause_seconds: &str) -> Instance {
+        self.started(Serving::claims_with, timeout_ms, pause_seconds)
+    }
+
+    fn started(
+        &self,
+        start: fn(&Path, &str, &[(&str, &str)]) -> Serving,
+        timeout_ms: &str,
+        pause_seconds: &str,
+    ) -> Instance {
         let proxy = Proxy::start(self.server);
         let variables =
             [("ICHIDO_LEDGER_TIMEOUT_MS", timeout_ms), ("ICHIDO_LEDGER_FALLBACK_SECONDS", pause_seconds)];
-        let claims = Serving::claims_with(self.dir.path(), &self.url(proxy.addr()), &variables);
+        let claims = start(self.dir.path(), &self.url(proxy.addr()), &variables);
         Instance { claims, proxy }
     }
 }
@@ -128,6 +138,20 @@ fn while_the_table_is_gone_answers_are_degraded_and_afterwards_it_is_told() {
     let modes: Vec<_> = lines.iter().map(|line| line["fallbackMode"].as_bool().unwrap()).collect();
     assert_eq!(modes, [false, true, true, true, true]);
     assert!(lines.iter().all(|line| line["dynamodbLatency"].is_number()), "{lines:?}");
+}
+
+#[test]
+fn a_daemon_that_has_the_claim_api_beside_its_parts_falls_back_as_well() {
+    let table = Table::make();
+    std::fs::write(table.dir.path().join("ichido.toml"), "[meter]\nlisten = \"127.0.0.1:0\"\n").unwrap();
+    let one = table.started(Serving::daemon, "1500", "1");
+    assert_eq!(check_one(&one.claims, "before"), (true, false));
+    one.lose_table();
+    assert_eq!(check_one(&one.claims, "before"), (false, true));
+    assert_eq!(check_one(&one.claims, "during"), (true, true));
+    one.proxy.set(Fault::None);
+    one.recovered();
+    assert_eq!(check_one(&one.claims, "during"), (false, false));
 }
 
 #[test]

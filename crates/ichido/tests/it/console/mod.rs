@@ -3,7 +3,6 @@
 pub(crate) mod browser;
 mod delivery;
 mod pages;
-mod speed;
 mod strangers;
 mod usage;
 

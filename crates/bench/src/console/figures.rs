@@ -1,0 +1,92 @@
+//! The figures.
+
+use std::time::Duration;
+
+use crate::filled::{self, ENVIRONMENT};
+use crate::load::{Load, load};
+use crate::median::median;
+use crate::parts::{Part, Settings, ask, scratch, time_to_ready};
+use crate::plan::Plan;
+use crate::rounds::ratio;
+use crate::table::Table;
+use crate::viewers::Viewers;
+
+const CLAIMS: usize = 1_000_000;
+const FILES: u64 = 100_000;
+const PAGES: [(&str, &str); 9] = [
+    ("overview", "/"),
+    ("claims", "/claims"),
+    ("claims in doubt", "/claims?state=in-doubt"),
+    ("claims done", "/claims?state=done"),
+    ("claims by prefix", "/claims?prefix=order-0012345"),
+    ("claims in doubt by prefix", "/claims?state=in-doubt&prefix=order-00123"),
+    ("one claim", "/claims/one?key=order-0000100"),
+    ("spool", "/delivery"),
+    ("failed", "/delivery?place=failed"),
+];
+/// How often each page is asked for.
+const TIMES: usize = 40;
+
+/// Each page, over a million claims and a hundred thousand files: the slowest of many answers.
+pub(crate) fn pages(_: &Plan, table: &mut Table) {
+    let dir = scratch();
+    filled::settings(dir.path());
+    filled::ledger(dir.path(), CLAIMS);
+    filled::spool(dir.path(), FILES);
+    let daemon = Part::daemon(dir.path(), &ENVIRONMENT);
+    for (name, path) in PAGES {
+        let took = (0..TIMES).map(|_| {
+            let (status, took) = ask(daemon.address, path).unwrap();
+            assert_eq!(status, 200, "{path}");
+            took.as_secs_f64() * 1000.0
+        });
+        let took: Vec<f64> = took.collect();
+        let slowest = took.iter().copied().fold(0.0, f64::max);
+        table.note(format!("{name}: median"), format!("{:.1} ms", median(took)));
+        table.at_most(format!("{name}: slowest of {TIMES}"), slowest, " ms", 50.0);
+    }
+    table.note("memory of the daemon", format!("{:.0} MB", daemon.resident_mb()));
+    drop(daemon);
+    let again = time_to_ready(dir.path(), &ENVIRONMENT).as_secs_f64() * 1000.0;
+    table.at_most("start to ready over all this", again, " ms", 100.0);
+}
+
+/// From the start of the process to a 200 at /readyz.
+pub(crate) fn ready(plan: &Plan, table: &mut Table) {
+    let dir = scratch();
+    filled::settings(dir.path());
+    let first = time_to_ready(dir.path(), &ENVIRONMENT).as_secs_f64() * 1000.0;
+    table.at_most("start to ready, everything to be made", first, " ms", 100.0);
+    let took = (0..plan.rounds * 3).map(|_| time_to_ready(dir.path(), &ENVIRONMENT));
+    let took = median(took.map(|took| took.as_secs_f64() * 1000.0).collect());
+    table.at_most("start to ready", took, " ms", 100.0);
+}
+
+/// A gateway that is watched, beside one that is not.
+pub(crate) fn watched(plan: &Plan, table: &mut Table) {
+    let (dir, alone_dir) = (scratch(), scratch());
+    let service = Part::service();
+    let file = |dir: &tempfile::TempDir| format!("file:{}", dir.path().join("ledger").display());
+    let gateways = [&dir, &alone_dir].map(|dir| Part::gateway(&service, &file(dir), &Settings::default()));
+    // At least some turns of the figures that the pages follow.
+    let time = plan.time.max(Duration::from_secs(3));
+    let (mut watched, mut alone) = (Vec::new(), Vec::new());
+    let mut seen = 0;
+    for round in 0..plan.rounds {
+        for turn in 0..2 {
+            // The gateway that is watched is another in each round.
+            let gateway = &gateways[round % 2];
+            if (round + turn) % 2 == 0 {
+                let viewers = Viewers::watch(gateway.admin.unwrap());
+                watched.push(load(gateway, &Load::New, 64, time).rate);
+                seen += viewers.end();
+            } else {
+                alone.push(load(gateway, &Load::New, 64, time).rate);
+            }
+        }
+    }
+    assert!(seen > 0, "nobody saw anything");
+    table.note("pages and live figures seen meanwhile", seen.to_string());
+    table.note("gateway, nobody looks, 64", format!("{:.0}/s", median(alone.clone())));
+    table.at_least("gateway, 8 live pages / nobody looks", ratio(&watched, &alone), "", 0.95);
+}

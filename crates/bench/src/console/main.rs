@@ -1,0 +1,53 @@
+//! How fast the console's pages are with much behind them, how soon a daemon is ready, and what looking costs.
+//!
+//! ```text
+//! console-bench [--quick] [NAME…]        with `ichido` beside it; `cargo xtask bench console` builds both
+//! NAME: pages ready watched
+//! ```
+//!
+//! Pages are asked for one after the other, each on a new connection, and read to their end; what is printed is the
+//! slowest of them. The daemon has its default settings, an embedded ledger, a gateway, and a receiver that is down.
+//! Stores lie in the current directory or in `ICHIDO_BENCH_DIR`. A target that is missed is said so, and is no error.
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a program for people"
+)]
+
+mod figures;
+mod filled;
+#[path = "../load.rs"]
+#[allow(dead_code, reason = "the gateway's benchmark uses the rest")]
+mod load;
+#[path = "../median.rs"]
+mod median;
+#[allow(dead_code, reason = "the gateway's benchmark uses the rest")]
+#[path = "../parts.rs"]
+mod parts;
+#[allow(dead_code, reason = "the gateway's benchmark uses the rest")]
+#[path = "../plan.rs"]
+mod plan;
+#[allow(dead_code, reason = "the delivery's benchmark uses the rest")]
+#[path = "../delivery/records.rs"]
+mod records;
+#[path = "../rounds.rs"]
+mod rounds;
+#[allow(dead_code, reason = "the gateway's benchmark uses the rest")]
+#[path = "../servers.rs"]
+mod servers;
+#[path = "../../../ledger/benches/ledger/table.rs"]
+mod table;
+mod viewers;
+#[path = "../wrk.rs"]
+mod wrk;
+
+use plan::Figure;
+
+const FIGURES: [(&str, Figure); 3] =
+    [("pages", figures::pages), ("ready", figures::ready), ("watched", figures::watched)];
+
+fn main() {
+    plan::run(&FIGURES, servers::run);
+}
