@@ -4,7 +4,7 @@ mod monitoring;
 mod one_phase;
 mod openapi;
 mod outages;
-#[path = "../../../../ledger/tests/support/proxy.rs"]
+#[path = "../../../ledger/tests/support/proxy.rs"]
 mod proxy;
 mod refusals;
 mod two_phase;

@@ -28,7 +28,7 @@ fn looks_well(browser: &Browser, url: &str, name: &str) {
     for (way, look) in LOOKS {
         browser.look(look);
         browser.open(url);
-        let wrong = browser.run(include_str!("checks.js"));
+        let wrong = browser.run(include_str!("console/checks.js"));
         assert_eq!(wrong.as_array().map(Vec::len), Some(0), "{name}, {way}: {wrong:#}");
         let lang = browser.run("return document.documentElement.lang");
         assert_eq!(lang, look.lang[..2], "{name}, {way}");
