@@ -81,7 +81,9 @@ impl Part {
     /// The gateway on a ledger, with its default settings but for its ports.
     pub(crate) fn gateway(service: &Self, ledger: &str, more: &Settings<'_>) -> Self {
         let (child, address, admin) = spawn_gateway(service, ledger, more);
-        Self { admin: Some(admin), ..Self::awaited(child, address, None) }
+        let mut part = Self::awaited(child, address, None);
+        part.admin = Some(admin);
+        part
     }
 
     /// The daemon with its settings in a directory, found by its admin port.
