@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use crate::filled::{self, ENVIRONMENT};
 use crate::load::{Load, load};
-use crate::median::median;
+use crate::median::{median, ratio};
 use crate::parts::{Part, Settings, ask, scratch, time_to_ready};
 use crate::plan::Plan;
-use crate::rounds::ratio;
 use crate::table::Table;
 use crate::viewers::Viewers;
 

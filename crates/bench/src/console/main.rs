@@ -32,8 +32,6 @@ mod plan;
 #[allow(dead_code, reason = "the delivery's benchmark uses the rest")]
 #[path = "../delivery/records.rs"]
 mod records;
-#[path = "../rounds.rs"]
-mod rounds;
 #[allow(dead_code, reason = "the gateway's benchmark uses the rest")]
 #[path = "../servers.rs"]
 mod servers;
