@@ -1,6 +1,6 @@
-//! Whom outgoing connections trust: the authorities that the system knows, and beside them those in
-//! `EXTERNAL_API_CA_FILE`. One rule for the API, Slack and the mail server: a receiver may be behind an authority of its
-//! own while Slack is not.
+//! Whom outgoing connections trust: the authorities that the system knows, and beside them those in the file of a setting.
+//! One rule for the API, Slack and the mail server (`EXTERNAL_API_CA_FILE`): a receiver may be behind an authority of its own
+//! while Slack is not.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,8 +20,13 @@ pub struct Trust {
 impl Trust {
     /// Those in the file of `EXTERNAL_API_CA_FILE`; none without it.
     pub fn read(ca_file: Option<&Path>) -> Result<Self, Error> {
+        Self::read_as("EXTERNAL_API_CA_FILE", ca_file)
+    }
+
+    /// The same for another setting.
+    pub fn read_as(setting: &str, ca_file: Option<&Path>) -> Result<Self, Error> {
         let Some(path) = ca_file else { return Ok(Self::default()) };
-        let fail = |why: &str| Error(format!("EXTERNAL_API_CA_FILE: {}: {why}", path.display()));
+        let fail = |why: &str| Error(format!("{setting}: {}: {why}", path.display()));
         let pem = std::fs::read(path).map_err(|error| fail(&error.to_string()))?;
         Self::of_pem(&pem).map_err(fail)
     }

@@ -53,8 +53,8 @@ Examples:
   RESEND_CRON='*/15 * * * *' ichido run                   four times an hour
   RESEND_WINDOW='22:00-06:00 Asia/Tokyo' ichido run       at night only
 
-Each part that has a section in ichido.toml is started in this process: [gateway], [meter], [export.dify]. Batches that
-wait are sent again if EXTERNAL_API_ENDPOINT is set, with the settings of ichido send, and so it is without any section.
+Each part that has a section in ichido.toml is started in this process: [gateway], [meter], [delivery], [export.dify].
+Batches that wait are sent again also if EXTERNAL_API_ENDPOINT is set, and without any section.
 SIGTERM: what is under way is finished, the rest stays on disk.";
 
 const SEND_EXAMPLES: &str = "\
@@ -64,7 +64,8 @@ Examples:
   export-usage | ichido send -                  from a pipe
   ichido send --dry-run usage.jsonl             how many batches would it be?
 
-EXTERNAL_API_ENDPOINT and EXTERNAL_API_TOKEN (or EXTERNAL_API_TOKEN_FILE) say where to and as whom.
+EXTERNAL_API_ENDPOINT and EXTERNAL_API_TOKEN (or EXTERNAL_API_TOKEN_FILE) say where to and as whom, or endpoint and
+token_file in the section [delivery] of ichido.toml.
 What waits in the spool is sent first. A batch that does not arrive waits in data/spool for the next run; what the
 receiver refuses, and lines that are no records, lie in data/failed.
 Exit codes: 0 all arrived; 3 something waits in the spool; 4 something went to failed; 2 settings; 1 anything else.";
@@ -279,8 +280,31 @@ pub(crate) struct ClaimsArgs {
     pub(crate) listen: SocketAddr,
 }
 
+/// What the command line says of the sender.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct DeliveryFlags {
+    /// Where batches go [default: EXTERNAL_API_ENDPOINT, delivery.endpoint].
+    #[arg(long, value_name = "URL", global = true)]
+    pub(crate) endpoint: Option<String>,
+    /// Where spool, failed and notices are [default: DATA_DIR, delivery.data_dir, data].
+    #[arg(long, value_name = "DIR", global = true)]
+    pub(crate) data_dir: Option<String>,
+}
+
+/// The same, for commands that have no ledger.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct DeliveryArgs {
+    /// The settings file [default: ichido.toml, if it exists].
+    #[arg(long, value_name = "FILE", env = "ICHIDO_CONFIG", global = true)]
+    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) flags: DeliveryFlags,
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct SendArgs {
+    #[command(flatten)]
+    pub(crate) delivery: DeliveryArgs,
     /// Files with records; - is standard input [default: -].
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
@@ -370,6 +394,8 @@ pub(crate) struct ReconcileArgs {
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) common: Common,
+    #[command(flatten)]
+    pub(crate) delivery: DeliveryFlags,
     /// Where operators ask: health, metrics, claims; off for nowhere [default: 127.0.0.1:9090].
     #[arg(long, value_name = "ADDRESS", env = "ICHIDO_ADMIN_LISTEN")]
     pub(crate) admin: Option<String>,
@@ -377,6 +403,8 @@ pub(crate) struct RunArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SpoolArgs {
+    #[command(flatten)]
+    pub(crate) delivery: DeliveryArgs,
     /// Prints JSON instead of tables.
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -406,6 +434,8 @@ pub(crate) enum SpoolVerb {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct FailedArgs {
+    #[command(flatten)]
+    pub(crate) delivery: DeliveryArgs,
     /// Prints JSON instead of tables.
     #[arg(long, global = true)]
     pub(crate) json: bool,

@@ -3,16 +3,16 @@
 mod feed;
 mod list;
 mod progress;
+mod values;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use ichido_core::{Clock, SystemClock, SystemEntropy};
 use ichido_delivery::alarm::Alarm;
 use ichido_delivery::counters::Counters;
-use ichido_delivery::notice::{self, Notices};
+use ichido_delivery::notice::{self, Channel, Notices};
 use ichido_delivery::sender::{Parts, Sender};
-use ichido_delivery::settings::{self, Settings};
+use ichido_delivery::settings::Settings;
 use ichido_delivery::store::{Place, Store};
 use ichido_delivery::token::Token;
 use ichido_delivery::transport::Transport;
@@ -24,6 +24,7 @@ use crate::exit::{Code, Failure};
 pub(crate) use feed::{Fed, feed};
 pub(crate) use list::{list, show};
 pub(crate) use progress::Progress;
+pub(crate) use values::Values;
 
 /// A variable of the environment.
 pub(crate) fn env(name: &str) -> Result<Option<String>, String> {
@@ -34,29 +35,38 @@ pub(crate) fn env(name: &str) -> Result<Option<String>, String> {
     }
 }
 
-/// Where batches lie.
-pub(crate) fn data_dir() -> Result<PathBuf, Failure> {
-    Ok(settings::data_dir(&env)?)
+/// The ways out: to the receiver, and to people.
+pub(crate) struct Ways {
+    transport: Transport,
+    channels: Vec<Box<dyn Channel>>,
 }
 
-/// Whether the environment says where batches go.
-pub(crate) fn has_endpoint() -> bool {
-    std::env::var_os("EXTERNAL_API_ENDPOINT").is_some()
-}
-
-/// The settings of the sender.
-pub(crate) fn settings() -> Result<Settings, Failure> {
-    Ok(Settings::read(&env)?)
+impl Ways {
+    /// Whatever the settings name is read; nothing is connected, and nothing touched.
+    pub(crate) fn open(values: &Values, settings: &Settings) -> Result<Self, Failure> {
+        let opened = || -> Result<Self, Failure> {
+            let token =
+                Token::open(settings.token.clone()).map_err(|error| Failure::usage(error.to_string()))?;
+            let trust = Trust::read(settings.ca_file.as_deref())?;
+            let transport =
+                Transport::new(settings.transport.clone(), &trust, token).map_err(Failure::usage)?;
+            let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+            let get = |name: &str| values.get(name);
+            let notice = notice::Settings::read(&get, settings.allow_http_loopback)?;
+            Ok(Self { transport, channels: notice.channels(&trust, &clock)? })
+        };
+        opened().map_err(|failure| values.named(failure))
+    }
 }
 
 /// A sender, ready to work. Whatever is wrong with the settings is found before anything is touched.
-pub(crate) fn sender(settings: &Settings, stop: CancellationToken) -> Result<Sender, Failure> {
-    let token = Token::open(settings.token.clone()).map_err(|error| Failure::usage(error.to_string()))?;
-    let trust = Trust::read(settings.ca_file.as_deref())?;
-    let transport = Transport::new(settings.transport.clone(), &trust, token).map_err(Failure::usage)?;
+pub(crate) fn sender(
+    values: &Values,
+    settings: &Settings,
+    stop: CancellationToken,
+) -> Result<Sender, Failure> {
+    let Ways { transport, channels } = Ways::open(values, settings)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-    let notice = notice::Settings::read(&env, settings.allow_http_loopback)?;
-    let channels = notice.channels(&trust, &clock)?;
     let store = Store::open(&settings.data_dir, settings.store, clock.now())?;
     let notices = settings.data_dir.join("notices");
     let notices = Notices::open(&notices, channels, clock.clone())

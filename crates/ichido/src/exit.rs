@@ -51,6 +51,11 @@ impl Failure {
         self
     }
 
+    /// The same in other words.
+    pub(crate) fn reworded(self, reword: impl FnOnce(&str) -> String) -> Self {
+        Self { message: reword(&self.message), code: self.code }
+    }
+
     pub(crate) fn code(&self) -> Code {
         self.code
     }

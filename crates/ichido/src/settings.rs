@@ -2,6 +2,7 @@
 //!
 //! An error names the setting and where it came from, and echoes no value that may be a secret.
 
+pub(crate) mod delivery;
 pub(crate) mod export;
 pub(crate) mod gateway;
 pub(crate) mod meter;
@@ -12,8 +13,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::args::Common;
+use crate::args::{Common, DeliveryFlags};
 use crate::console::Bodies;
+use crate::delivery::Values;
 use crate::exit::Failure;
 
 /// Checked settings, ready to use.
@@ -25,6 +27,7 @@ pub(crate) struct Settings {
     /// What the console may show.
     pub(crate) bodies: Bodies,
     gateway: Option<gateway::RawGateway>,
+    delivery: Option<delivery::RawDelivery>,
     meter: Option<meter::RawMeter>,
     dify: Option<export::RawDify>,
 }
@@ -72,6 +75,7 @@ struct RawFile {
     #[serde(default)]
     console: RawConsole,
     gateway: Option<gateway::RawGateway>,
+    delivery: Option<delivery::RawDelivery>,
     meter: Option<meter::RawMeter>,
     #[serde(default)]
     export: export::RawExports,
@@ -111,7 +115,7 @@ impl RawConsole {
 impl Settings {
     pub(crate) fn load(common: &Common) -> Result<Self, Failure> {
         let file = settings_file(common.config.as_deref())?;
-        let RawFile { ledger: raw, claims, console, gateway, meter, export } = match &file {
+        let RawFile { ledger: raw, claims, console, gateway, delivery, meter, export } = match &file {
             Some(path) => read(path)?,
             None => RawFile::default(),
         };
@@ -129,12 +133,23 @@ impl Settings {
         check_fallback(&ledger.fallback)?;
         let log_keys = text("ICHIDO_CLAIMS_LOG_KEYS")?.or(claims.log_keys);
         let claims = Claims { log_keys: log_keys.as_deref().map_or(Ok(LogKeys::Hashed), LogKeys::parse)? };
-        Ok(Self { file, ledger, claims, bodies: console.bodies()?, gateway, meter, dify: export.dify })
+        let (bodies, dify) = (console.bodies()?, export.dify);
+        Ok(Self { file, ledger, claims, bodies, gateway, delivery, meter, dify })
     }
 
     /// Whether the file has a section for the gateway.
     pub(crate) fn has_gateway(&self) -> bool {
         self.gateway.is_some()
+    }
+
+    /// Whether the file has a section for the sender.
+    pub(crate) fn has_delivery(&self) -> bool {
+        self.delivery.is_some()
+    }
+
+    /// What was said of the sender, whether or not the file has a section for it.
+    pub(crate) fn delivery(&self, flags: &DeliveryFlags) -> Values {
+        Values::new(flags, self.delivery.clone().unwrap_or_default())
     }
 
     /// Whether the file has a section for the meter.
@@ -154,7 +169,8 @@ impl Settings {
 
     /// The settings of the export, whether or not the file has a section for it.
     pub(crate) fn export(&mut self, flags: &export::Flags) -> Result<export::Dify, Failure> {
-        export::Dify::check(self.dify.take().unwrap_or_default(), flags)
+        let allow_http_loopback = self.delivery(&DeliveryFlags::default()).allow_http_loopback()?;
+        export::Dify::check(self.dify.take().unwrap_or_default(), flags, allow_http_loopback)
     }
 
     /// The settings of the gateway, whether or not the file has a section for it.
@@ -366,8 +382,12 @@ mod tests {
     }
 
     /// Words of a settings file, right and wrong, in any order.
-    const WORDS: [&str; 26] = [
+    const WORDS: [&str; 30] = [
         "[ledger]\n",
+        "[delivery]\n",
+        "endpoint = ",
+        "max_retries = ",
+        "token_file = ",
         "[gateway]\n",
         "[[gateway.routes]]\n",
         "url = ",
@@ -406,8 +426,11 @@ mod tests {
                 let path = dir.path().join("ichido.toml");
                 std::fs::write(&path, text).unwrap();
                 let loaded = Settings::load(&Common { config: Some(path), ledger: None, json: false });
-                let checked = loaded.and_then(|mut settings| settings.gateway(&gateway::Flags::default()));
-                if let Err(failure) = checked {
+                let checked = loaded.map(|mut settings| {
+                    let gateway = settings.gateway(&gateway::Flags::default()).err();
+                    [gateway, settings.delivery(&DeliveryFlags::default()).settings().err()]
+                });
+                for failure in checked.unwrap_or_else(|failure| [Some(failure), None]).into_iter().flatten() {
                     prop_assert!(!failure.to_string().contains("hunter2"), "{}", failure);
                 }
             }

@@ -6,7 +6,7 @@
 mod body;
 mod csv;
 mod ingest;
-mod problem;
+pub mod problem;
 mod reading;
 
 use std::sync::Arc;

@@ -17,15 +17,16 @@ use crate::servers::Fleet;
 use crate::workspace::{self, cargo};
 
 const REDIS_URL: &str = "ICHIDO_BENCH_REDIS_URL";
-/// Where the meter counts, beside a file.
+/// Where the meter counts, beside a file, and where Dify's messages are read.
 const POSTGRES_URL: &str = "ICHIDO_BENCH_POSTGRES_URL";
 /// The Node that runs what usage is compared with.
 const NODE: &str = "ICHIDO_BENCH_NODE";
 
 /// Runs one benchmark with `extra` arguments for it.
 pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
-    let given = env::var_os(REDIS_URL).is_some_and(|url| !url.is_empty());
-    let wants_redis = matches!(bench, Bench::Ledger | Bench::Gateway) && !given;
+    let is_given = |variable| env::var_os(variable).is_some_and(|url| !url.is_empty());
+    let wants_redis = matches!(bench, Bench::Ledger | Bench::Gateway) && !is_given(REDIS_URL);
+    let wants_postgres = bench == Bench::Usage && !is_given(POSTGRES_URL);
     let mut missing = Missing::default();
     if bench != Bench::Ledger {
         missing.program("wrk", "wrk");
@@ -38,6 +39,8 @@ pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
     }
     if bench == Bench::Usage {
         node::needs(&mut missing);
+    }
+    if wants_postgres {
         Fleet::needs_postgres(&mut missing);
     }
     missing.must_be_installable()?;
@@ -73,10 +76,10 @@ pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
         command.env(NODE, node::program());
     }
     let fleet = match bench {
-        Bench::Usage => Fleet::start_durable_postgres(POSTGRES_URL)?,
+        Bench::Usage if wants_postgres => Fleet::start_durable_postgres(POSTGRES_URL)?,
         Bench::Ledger if wants_redis => Fleet::start_durable_redis(REDIS_URL)?,
         Bench::Gateway if wants_redis => Fleet::start_plain_redis(REDIS_URL)?,
-        Bench::Ledger | Bench::Gateway | Bench::Claims | Bench::Delivery | Bench::Console => {
+        Bench::Ledger | Bench::Gateway | Bench::Claims | Bench::Delivery | Bench::Usage | Bench::Console => {
             return workspace::run(&mut command);
         }
     };

@@ -35,6 +35,11 @@ pub(crate) fn ichido(arguments: &[&str], data: &Path, receiver: &Receiver) -> Co
 /// Runs a command to its end, which must be a good one.
 pub(crate) fn run(mut command: Command) -> Took {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    watch(command)
+}
+
+/// The same, with input and output as they were set.
+pub(crate) fn watch(mut command: Command) -> Took {
     let started = Instant::now();
     let mut child = command.spawn().unwrap();
     let (mut peak_mb, mut cpu) = (0.0, 0.0);

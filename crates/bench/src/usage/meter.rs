@@ -1,5 +1,6 @@
 //! How fast the meter counts.
 
+use crate::export::SERVER;
 use crate::median::median;
 use crate::parts::{Part, scratch};
 use crate::plan::Plan;
@@ -14,10 +15,9 @@ pub(crate) fn ingest(plan: &Plan, table: &mut Table) {
     let dir = scratch();
     let file = format!("sqlite:{}", dir.path().join("meter.db").display());
     one(plan, table, "SQLite", &file);
-    match std::env::var("ICHIDO_BENCH_POSTGRES_URL").ok().filter(|url| !url.is_empty()) {
+    match std::env::var(SERVER).ok().filter(|url| !url.is_empty()) {
         Some(url) => one(plan, table, "PostgreSQL", &url),
-        None => table
-            .note("meter, 64: PostgreSQL", "not measured: ICHIDO_BENCH_POSTGRES_URL is not set".to_owned()),
+        None => table.note("meter, 64: PostgreSQL", format!("not measured: {SERVER} is not set")),
     }
 }
 

@@ -1,7 +1,8 @@
 //! Answers that say no: `application/problem+json`, told apart by the last segment of their `type`.
 
 use axum::response::{IntoResponse, Response};
-use http::{HeaderValue, StatusCode, Uri, header};
+use http::{StatusCode, Uri};
+use ichido_meter::http::problem::respond;
 use serde::{Deserialize, Serialize};
 
 /// An answer that says no.
@@ -87,17 +88,7 @@ impl IntoResponse for Problem {
             detail: self.detail.unwrap_or_else(|| format!("{}.", self.title)),
             facts: *self.facts,
         };
-        let body = serde_json::to_vec(&body).unwrap_or_default();
-        let mut response = (self.status, body).into_response();
-        let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if self.status == StatusCode::UNAUTHORIZED {
-            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        }
-        if self.status == StatusCode::SERVICE_UNAVAILABLE {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-        }
-        response
+        respond(self.status, &body)
     }
 }
 

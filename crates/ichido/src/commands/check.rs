@@ -1,16 +1,18 @@
 //! `ichido check`: settings and connections, each with a verdict.
 
+use ichido_delivery::store::{Layout, Place};
 use ichido_http::{Preset, Route};
 use ichido_ledger::{Capabilities, Error, Kind, OpenOptions, open_backend};
 use serde::Serialize;
 
 use super::ledger::holder;
-use crate::args::CheckArgs;
+use crate::args::{CheckArgs, DeliveryFlags};
+use crate::delivery::{Values, Ways};
 use crate::exit::{Failure, one_line};
 use crate::export::Export;
 use crate::operator::Operator;
 use crate::output;
-use crate::settings::gateway::Flags;
+use crate::settings::gateway::{Flags, reach};
 use crate::settings::meter::Flags as MeterFlags;
 use crate::settings::{Settings, export};
 
@@ -45,8 +47,14 @@ pub(crate) async fn run(args: &CheckArgs) -> Result<(), Failure> {
     if settings.has_meter() {
         check_meter(&mut settings, &mut report).await;
     }
+    let values = settings.delivery(&DeliveryFlags::default());
+    if (settings.has_delivery() || values.has_endpoint())
+        && let Err(failure) = check_delivery(&values, &mut report).await
+    {
+        report.add("delivery", Verdict::Failed, failure.to_string());
+    }
     if settings.has_export() {
-        check_export(&mut settings, &mut report).await;
+        check_export(&mut settings, &values, &mut report).await;
     }
     if args.common.json {
         output::json(&report)?;
@@ -191,12 +199,35 @@ async fn check_meter(settings: &mut Settings, report: &mut Report) {
     }
 }
 
+/// The sender's settings, what waits, and whether someone listens where it goes. Nothing is sent.
+async fn check_delivery(values: &Values, report: &mut Report) -> Result<(), Failure> {
+    let settings = values.settings()?;
+    Ways::open(values, &settings)?;
+    let endpoint = &settings.transport.endpoint;
+    let (batch_size, place) = (settings.batch_size, endpoint.place());
+    let layout = Layout::new(&settings.data_dir);
+    let (waiting, failed) = (layout.count(Place::Spool)?, layout.count(Place::Failed)?);
+    report.add("delivery", Verdict::Ok, format!("to {place}, {batch_size} records in a batch"));
+    let detail =
+        format!("{waiting} batches wait, {failed} are in failed, in {}", settings.data_dir.display());
+    report.add("delivery", if failed == 0 { Verdict::Ok } else { Verdict::Warning }, detail);
+    let url = endpoint.url();
+    let reached = match url.host_str().zip(url.port_or_known_default()) {
+        Some((host, port)) => reach(&place, host, port).await,
+        None => Err(format!("{place} names no host")),
+    };
+    match reached {
+        Ok(()) => report.add("receiver", Verdict::Ok, format!("{place} answers")),
+        Err(why) => report.add("receiver", Verdict::Warning, why),
+    }
+    Ok(())
+}
+
 /// The export's section, and whether Dify can be read.
-async fn check_export(settings: &mut Settings, report: &mut Report) {
-    let opened = settings.export(&export::Flags::default()).and_then(|dify| {
-        let data_dir = crate::delivery::data_dir()?;
-        Ok((dify.describe(), Export::new(dify, &data_dir)?))
-    });
+async fn check_export(settings: &mut Settings, values: &Values, report: &mut Report) {
+    let opened = settings
+        .export(&export::Flags::default())
+        .and_then(|dify| Ok((dify.describe(), Export::new(dify, &values.data_dir()?)?)));
     match opened {
         Err(failure) => report.add("export", Verdict::Failed, failure.to_string()),
         Ok((words, mut export)) => {

@@ -6,7 +6,7 @@ use ichido_delivery::counters::Counters;
 use ichido_usage::Record;
 use serde::Serialize;
 
-use crate::args::{ExportArgs, ExportDifyArgs, ExportJsonlArgs, ExportSource, SumsArgs};
+use crate::args::{DeliveryFlags, ExportArgs, ExportDifyArgs, ExportJsonlArgs, ExportSource, SumsArgs};
 use crate::exit::{Code, Failure};
 use crate::export::{Asked, Collected, Export, Refused, Report, Sent, State, check_delivery, jsonl, plan};
 use crate::settings::Settings;
@@ -34,7 +34,8 @@ async fn run_dify(mut settings: Settings, args: &ExportDifyArgs, json: bool) -> 
         yesterday: args.yesterday,
         month: args.month.clone(),
     };
-    let mut export = Export::new(dify, &delivery::data_dir()?)?;
+    let values = settings.delivery(&DeliveryFlags::default());
+    let mut export = Export::new(dify, &values.data_dir()?)?;
     export.include_open = args.include_open;
     let days = export.days(&asked)?;
     if args.sums.dry_run {
@@ -44,10 +45,10 @@ async fn run_dify(mut settings: Settings, args: &ExportDifyArgs, json: bool) -> 
             export.preview(days, |_, collected, sent| preview.add(collected, &sent, profile)).await?;
         return preview.print(report.left_out, json);
     }
-    let of_delivery = delivery::settings()?;
-    check_delivery(&of_delivery, &export.settings)?;
+    let of_delivery = values.settings()?;
+    check_delivery(&of_delivery, &export.settings).map_err(|failure| values.named(failure))?;
     let stop = shutdown::on_signals()?;
-    let mut sender = delivery::sender(&of_delivery, stop.clone())?;
+    let mut sender = delivery::sender(&values, &of_delivery, stop.clone())?;
     let mut report = Report::default();
     let ended = export.run_into(&mut report, days, &mut sender, of_delivery.batch_size, &stop).await;
     let counters = delivery::finish(&mut sender).await;
@@ -172,7 +173,8 @@ impl Preview {
 /// Usage events of a file. A file must hold whole days: what is known of a day is what the file says.
 async fn run_jsonl(mut settings: Settings, args: &ExportJsonlArgs, json: bool) -> Result<(), Failure> {
     let dify = settings.export(&flags(&args.sums))?;
-    let data_dir = delivery::data_dir()?;
+    let values = settings.delivery(&DeliveryFlags::default());
+    let data_dir = values.data_dir()?;
     if args.sums.dry_run {
         let mut preview = Preview::default();
         for (stretch, collected) in jsonl::read(&args.files, &dify)? {
@@ -180,10 +182,10 @@ async fn run_jsonl(mut settings: Settings, args: &ExportJsonlArgs, json: bool) -
         }
         return preview.print(None, json);
     }
-    let of_delivery = delivery::settings()?;
-    check_delivery(&of_delivery, &dify)?;
+    let of_delivery = values.settings()?;
+    check_delivery(&of_delivery, &dify).map_err(|failure| values.named(failure))?;
     let stop = shutdown::on_signals()?;
-    let mut sender = delivery::sender(&of_delivery, stop)?;
+    let mut sender = delivery::sender(&values, &of_delivery, stop)?;
     let mut report = Report::default();
     let ended = jsonl::run(&mut report, &args.files, &dify, &mut sender, &of_delivery).await;
     let counters = delivery::finish(&mut sender).await;

@@ -2,17 +2,19 @@
 
 use ichido_delivery::store::Layout;
 
-use crate::args::ReconcileArgs;
+use crate::args::{DeliveryFlags, ReconcileArgs};
 use crate::exit::Failure;
 use crate::export::{Asked, Export, Receiver, reconcile};
+use crate::output;
 use crate::settings::Settings;
 use crate::settings::export::Flags;
-use crate::{delivery, output};
 
 pub(crate) async fn run(args: &ReconcileArgs) -> Result<(), Failure> {
-    let dify = Settings::load(&args.common)?.export(&Flags::default())?;
-    let of_delivery = delivery::settings()?;
-    let receiver = Receiver::new(&of_delivery)?;
+    let mut settings = Settings::load(&args.common)?;
+    let dify = settings.export(&Flags::default())?;
+    let values = settings.delivery(&DeliveryFlags::default());
+    let of_delivery = values.settings()?;
+    let receiver = Receiver::new(&of_delivery).map_err(|failure| values.named(failure))?;
     let mut export = Export::new(dify, &of_delivery.data_dir)?;
     let asked = Asked { from: args.days.from.clone(), to: args.days.to.clone(), ..Asked::default() };
     let days = export.days(&asked)?;

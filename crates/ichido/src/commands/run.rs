@@ -16,7 +16,7 @@ use crate::exit::Failure;
 use crate::settings::gateway::Flags;
 use crate::settings::{Settings, meter};
 use crate::upkeep::{Shared, sweep};
-use crate::{console, delivery, shutdown};
+use crate::{console, shutdown};
 
 /// What is to be started. Checked, and its ports taken, before anything is.
 struct Plan {
@@ -28,7 +28,7 @@ struct Plan {
 pub(crate) async fn run(args: &RunArgs) -> Result<(), Failure> {
     let mut settings = Settings::load(&args.common)?;
     let admin_at = Some(args.admin.as_deref().unwrap_or(ADMIN)).filter(|text| *text != "off");
-    let plan = Plan::of(&mut settings).await?;
+    let plan = Plan::of(&mut settings, args).await?;
     let meters = admin_at.map(|_| install_meters()).transpose()?;
     let admin = bind_admin(admin_at).await?;
     let stop = shutdown::on_signals()?;
@@ -81,13 +81,15 @@ async fn until_one_ends(part: Part, stop: CancellationToken) -> Result<(), Failu
 }
 
 impl Plan {
-    async fn of(settings: &mut Settings) -> Result<Self, Failure> {
+    async fn of(settings: &mut Settings, args: &RunArgs) -> Result<Self, Failure> {
         let (has_gateway, has_meter) = (settings.has_gateway(), settings.has_meter());
         let gateway = has_gateway.then(|| settings.gateway(&Flags::from_env()?)).transpose()?;
         let meter = has_meter.then(|| settings.meter(&meter::Flags::default())).transpose()?;
+        let values = settings.delivery(&args.delivery);
+        let is_told = settings.has_delivery() || settings.has_export() || values.has_endpoint();
         // Without any section it is the sender that was meant, whose settings are in the environment.
-        let wants_delivery = settings.has_export() || delivery::has_endpoint() || !(has_gateway || has_meter);
-        let delivery = wants_delivery.then(|| deliver::Plan::of(settings)).transpose()?;
+        let wants_delivery = is_told || !(has_gateway || has_meter);
+        let delivery = wants_delivery.then(|| deliver::Plan::of(settings, values)).transpose()?;
         Ok(Self {
             gateway: match gateway {
                 Some(gateway) => Some(crate::gateway::Bound::bind(gateway).await?),

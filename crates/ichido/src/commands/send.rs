@@ -8,7 +8,7 @@ use indicatif::MultiProgress;
 use serde::Serialize;
 
 use crate::args::SendArgs;
-use crate::delivery::{self, Fed, Progress, feed};
+use crate::delivery::{self, Fed, Progress, Values, feed};
 use crate::exit::{Failure, one_line};
 use crate::{output, shutdown};
 
@@ -16,13 +16,14 @@ use crate::{output, shutdown};
 const HEAD_START: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(args: &SendArgs, screen: &MultiProgress) -> Result<(), Failure> {
-    let settings = delivery::settings()?;
+    let values = Values::load(&args.delivery)?;
+    let settings = values.settings()?;
     if args.dry_run {
         return dry_run(args, settings.batch_size).await;
     }
     let stop = shutdown::on_signals()?;
     let mut fed = feed(&args.files, settings.batch_size)?;
-    let mut sender = delivery::sender(&settings, stop.clone())?;
+    let mut sender = delivery::sender(&values, &settings, stop.clone())?;
     let (waiting, mut trouble) =
         resend(&mut sender, Pick { patience: Some(HEAD_START), ..Pick::due() }).await;
     let mut progress = Progress::begin(screen, &args.files);

@@ -4,27 +4,29 @@ use ichido_delivery::sender::{Error, Pick};
 use ichido_delivery::store::{Layout, Place, fsck};
 
 use crate::args::{SpoolArgs, SpoolVerb};
+use crate::delivery::Values;
 use crate::exit::{Failure, one_line};
 use crate::{delivery, output, shutdown};
 
 pub(crate) async fn run(args: &SpoolArgs) -> Result<(), Failure> {
-    let layout = Layout::new(&delivery::data_dir()?);
+    let values = Values::load(&args.delivery)?;
+    let layout = Layout::new(&values.data_dir()?);
     match &args.verb {
         SpoolVerb::List(list) => delivery::list(&layout, Place::Spool, list, args.json),
         SpoolVerb::Show(batch) => delivery::show(&layout, Place::Spool, &batch.key),
         SpoolVerb::Resend { keys, force } => {
             let pick = Pick::of(Place::Spool, keys.clone(), *force);
-            resend(&pick, args.json).await
+            resend(&values, &pick, args.json).await
         }
         SpoolVerb::Fsck => check(&layout, args.json),
     }
 }
 
 /// Tries batches now; also for `ichido failed resend`.
-pub(super) async fn resend(pick: &Pick, json: bool) -> Result<(), Failure> {
-    let settings = delivery::settings()?;
+pub(super) async fn resend(values: &Values, pick: &Pick, json: bool) -> Result<(), Failure> {
+    let settings = values.settings()?;
     let stop = shutdown::on_signals()?;
-    let mut sender = delivery::sender(&settings, stop)?;
+    let mut sender = delivery::sender(values, &settings, stop)?;
     let resent = sender.resend(pick).await;
     let counters = delivery::finish(&mut sender).await;
     delivery::report(&counters, json)?;

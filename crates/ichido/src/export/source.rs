@@ -1,13 +1,10 @@
 //! The way to Dify, from the settings.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
+use ichido_delivery::trust::Trust;
 use ichido_postgres::{Address, connector};
 use ichido_usage::dify::{self, Http, Kind, Postgres, Scope, Source, http};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
 use secrecy::ExposeSecret;
 
 use crate::exit::Failure;
@@ -31,7 +28,9 @@ pub(crate) fn open(settings: &Dify) -> Result<Source, Failure> {
         Some(From::Console { base, auth, rate_per_second }) => {
             let ca_file = crate::delivery::env("DIFY_CA_FILE").map_err(Failure::usage)?;
             let ca_file = ca_file.filter(|path| !path.is_empty()).map(PathBuf::from);
-            let tls = trusting("DIFY_CA_FILE", ca_file.as_deref())?;
+            let tls = Trust::read_as("DIFY_CA_FILE", ca_file.as_deref())?
+                .client()
+                .map_err(|error| Failure::internal(format!("preparing TLS: {error}")))?;
             let auth = match auth {
                 Auth::AdminKey(key) => http::Auth::AdminKey(key.clone()),
                 Auth::Login { email, password, base64 } => {
@@ -49,27 +48,4 @@ pub(crate) fn failed(error: dify::Error) -> Failure {
     match error.kind() {
         Kind::Settings | Kind::Login | Kind::Shape | Kind::Unavailable => Failure::usage(error.to_string()),
     }
-}
-
-/// TLS of a client that trusts the authorities in the file of this setting, or else the system's.
-fn trusting(setting: &str, ca_file: Option<&Path>) -> Result<ClientConfig, Failure> {
-    let mut roots = RootCertStore::empty();
-    match ca_file {
-        Some(path) => {
-            let wrong = |why: String| Failure::usage(format!("{setting}: {}: {why}", path.display()));
-            let found = CertificateDer::pem_file_iter(path).map_err(|error| wrong(error.to_string()))?;
-            roots.add_parsable_certificates(found.flatten());
-            if roots.is_empty() {
-                return Err(wrong("there is no certificate in it".to_owned()));
-            }
-        }
-        None => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| Failure::internal(format!("preparing TLS: {error}")))?;
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }

@@ -110,8 +110,7 @@ pub(crate) enum Auth {
 
 impl Dify {
     /// Checks the section. Where usage is read may be left open: other inputs have the same settings.
-    pub(crate) fn check(raw: RawDify, flags: &Flags) -> Result<Self, Failure> {
-        let allow_http_loopback = ichido_delivery::settings::allow_http_loopback(&crate::delivery::env)?;
+    pub(crate) fn check(raw: RawDify, flags: &Flags, allow_http_loopback: bool) -> Result<Self, Failure> {
         let zone: Zone = raw.zone.as_deref().unwrap_or("UTC").parse().map_err(|_| {
             wrong("zone", "names a time zone that is not known; write one like Asia/Tokyo or UTC")
         })?;
@@ -309,7 +308,7 @@ mod tests {
 
     fn check(text: &str) -> Result<Dify, String> {
         let raw: RawDify = toml::from_str(text).map_err(|error| error.to_string())?;
-        Dify::check(raw, &Flags::default()).map_err(|failure| failure.to_string())
+        Dify::check(raw, &Flags::default(), false).map_err(|failure| failure.to_string())
     }
 
     #[test]
@@ -319,7 +318,7 @@ mod tests {
         let mut shown: Page = toml::from_str(example).unwrap();
         let mut shown = shown.export.dify.take().unwrap();
         (shown.database, shown.console) = (None, None);
-        let (shown, silent) = (Dify::check(shown, &Flags::default()).unwrap(), check("").unwrap());
+        let (shown, silent) = (Dify::check(shown, &Flags::default(), false).unwrap(), check("").unwrap());
         assert_eq!(shown.rules(), silent.rules());
         assert_eq!(shown.calendar.settle_minutes, silent.calendar.settle_minutes);
         assert_eq!((shown.overlap_days, shown.late_days), (silent.overlap_days, silent.late_days));

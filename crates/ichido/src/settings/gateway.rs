@@ -172,13 +172,18 @@ impl Upstream {
     /// Whether someone listens there.
     pub(crate) async fn reach(&self) -> Result<(), String> {
         let port = self.authority.port_u16().unwrap_or(if self.scheme == Scheme::HTTPS { 443 } else { 80 });
-        let host = self.authority.host().trim_start_matches('[').trim_end_matches(']');
-        let connecting = tokio::net::TcpStream::connect((host, port));
-        match tokio::time::timeout(REACH, connecting).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(format!("{} cannot be reached: {error}", self.authority)),
-            Err(_) => Err(format!("{} does not answer", self.authority)),
-        }
+        reach(self.authority.as_str(), self.authority.host(), port).await
+    }
+}
+
+/// Whether someone listens at a place.
+pub(crate) async fn reach(place: &str, host: &str, port: u16) -> Result<(), String> {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let connecting = tokio::net::TcpStream::connect((host, port));
+    match tokio::time::timeout(REACH, connecting).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(format!("{place} cannot be reached: {error}")),
+        Err(_) => Err(format!("{place} does not answer")),
     }
 }
 

@@ -14,12 +14,18 @@ mod scheduled;
 mod stand_in;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
 
 use self::dify::Dify;
-use self::receiver::{Habit, Receiver, TOKEN};
+use self::receiver::{Act, Habit, Receiver, TOKEN};
+use crate::delivery::Run;
+use crate::support::Process;
+
+/// The days of the generated usage, and one on each side.
+const ALL_DAYS: [&str; 7] = ["export", "dify", "--json", "--from", "2025-11-01", "--to", "2025-11-08"];
 
 /// A directory, a Dify, a receiver, and the settings that join them.
 struct Stage {
@@ -74,6 +80,32 @@ impl Stage {
         self.run(&[&["export", "dify", "--json"], args].concat(), &[])
     }
 
+    /// Exports that are killed at moments that wander through the work, over a network that fails in each way; then whole
+    /// ones, until nothing is left to do.
+    fn killed_again_and_again(&self) -> Run {
+        self.receiver.does(|turn| match turn % 7 {
+            0 | 3 => Act::Say(503),
+            1 => Act::CountAndHangUp,
+            5 => Act::HangUp,
+            _ => Act::Count,
+        });
+        let settings = [("BATCH_SIZE", "5"), ("RETRY_BACKOFF_MS", "1")];
+        for round in 0..10u64 {
+            let mut process = Process::start(self.command(&ALL_DAYS).envs(settings));
+            std::thread::sleep(Duration::from_millis(20 + 31 * round));
+            process.kill();
+        }
+        self.receiver.does(|_| Act::Count);
+        // What a dead process left in the spool goes first; a newer total would wait for it.
+        for _ in 0..2 {
+            self.run(&ALL_DAYS, &settings);
+        }
+        let last = self.run(&ALL_DAYS, &settings);
+        last.ends_with(0);
+        assert_eq!(last.sum("new"), 0);
+        last
+    }
+
     fn files(&self, place: &str) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(self.path().join("data").join(place)).into_iter().flatten().flatten();
         let mut paths: Vec<PathBuf> =
@@ -105,30 +137,7 @@ fn bare(dir: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// How a command ended.
-struct Run {
-    code: i32,
-    stdout: String,
-    stderr: String,
-}
-
 impl Run {
-    fn of(output: Output) -> Self {
-        let stderr = String::from_utf8(output.stderr).unwrap();
-        assert!(!stderr.contains("hunter2"), "{stderr}");
-        Self {
-            code: output.status.code().unwrap_or(-1),
-            stdout: String::from_utf8(output.stdout).unwrap(),
-            stderr,
-        }
-    }
-
-    #[track_caller]
-    fn ends_with(&self, code: i32) -> &Self {
-        assert_eq!(self.code, code, "{} {}", self.stdout, self.stderr);
-        self
-    }
-
     #[track_caller]
     fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|_| panic!("{} {}", self.stdout, self.stderr))

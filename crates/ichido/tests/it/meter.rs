@@ -20,8 +20,8 @@ const TOKEN: &str = "tok-m3t3r-hunter3";
 
 /// A running `ichido meter`.
 pub(crate) struct Meter {
-    process: Process,
-    address: SocketAddr,
+    pub(crate) process: Process,
+    pub(crate) address: SocketAddr,
     pub(crate) admin: SocketAddr,
     scheme: &'static str,
     token: Option<&'static str>,
@@ -34,7 +34,7 @@ impl Meter {
     }
 
     /// With these flags and variables.
-    fn start_with(dir: &Path, flags: &[&str], variables: &[(&str, &str)]) -> Self {
+    pub(crate) fn start_with(dir: &Path, flags: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut command = command(dir);
         command.args(["meter", "--admin", "127.0.0.1:0"]);
         if !flags.contains(&"--listen") {
@@ -63,7 +63,7 @@ impl Meter {
         self.call("GET", path, &[], b"")
     }
 
-    fn call(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+    pub(crate) fn call(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
         let bearer = self.token.map(|token| format!("Bearer {token}"));
         let mut all: Vec<(&str, &str)> = headers.to_vec();
         if let Some(bearer) =

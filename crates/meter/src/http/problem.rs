@@ -128,18 +128,22 @@ impl IntoResponse for Problem {
             detail: &self.detail,
             field: self.field.as_deref(),
         };
-        let body = serde_json::to_vec(&body).unwrap_or_default();
-        let mut response = (self.status, body).into_response();
-        let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if self.status == StatusCode::UNAUTHORIZED {
-            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        }
-        if self.status == StatusCode::SERVICE_UNAVAILABLE {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-        }
-        response
+        respond(self.status, &body)
     }
+}
+
+/// The body of a problem as an answer, with the fields that its status demands.
+pub fn respond(status: StatusCode, body: &impl Serialize) -> Response {
+    let mut response = (status, serde_json::to_vec(body).unwrap_or_default()).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    if status == StatusCode::UNAUTHORIZED {
+        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    response
 }
 
 pub(super) async fn no_such_page(uri: Uri) -> Problem {

@@ -85,12 +85,21 @@ impl Http {
         let mut tally = Tally::default();
         let mut seen = HashSet::new();
         for app in pages::<AppItem>(&mut self.client, "/apps", &[]).await? {
-            let mut reading = Reading { client: &mut self.client, scope: &self.scope, span, app: &app };
+            let (client, scope) = (&mut self.client, &self.scope);
+            let mut reading = Reading {
+                client,
+                scope,
+                span,
+                app: &app,
+                see: &mut *see,
+                tally: &mut tally,
+                seen: &mut seen,
+            };
             match app.mode.as_str() {
-                "chat" | "agent-chat" => reading.conversations(see, &mut tally, &mut seen).await?,
-                "advanced-chat" => reading.chat_runs(see, &mut tally, &mut seen).await?,
-                "completion" => reading.completions(see, &mut tally, &mut seen).await?,
-                "workflow" => reading.runs(see, &mut tally, &mut seen).await?,
+                "chat" | "agent-chat" => reading.conversations(List::Chat).await?,
+                "completion" => reading.conversations(List::Completion).await?,
+                "advanced-chat" => reading.chat_runs().await?,
+                "workflow" => reading.runs().await?,
                 // Kinds of apps that have no usage of their own.
                 _ => {}
             }
@@ -106,30 +115,50 @@ impl Http {
 }
 
 /// One app, while it is read.
-struct Reading<'r> {
+struct Reading<'r, 's> {
     client: &'r mut Client,
     scope: &'r Scope,
     span: Span,
     app: &'r AppItem,
+    see: &'r mut See<'s>,
+    tally: &'r mut Tally,
+    /// What was handed on: lists move while they are read.
+    seen: &'r mut HashSet<String>,
 }
 
-impl Reading<'_> {
+/// Where an app's conversations are listed.
+#[derive(Clone, Copy)]
+enum List {
+    Chat,
+    Completion,
+}
+
+impl List {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Chat => "chat-conversations",
+            Self::Completion => "completion-conversations",
+        }
+    }
+}
+
+impl<'r> Reading<'r, '_> {
     fn path(&self, rest: &str) -> String {
         format!("/apps/{}/{rest}", self.app.id)
     }
 
-    fn app(&self) -> App<'_> {
+    fn app(&self) -> App<'r> {
         let AppItem { id, name, mode } = self.app;
         App { id: id.into(), name: name.into(), mode: mode.into() }
     }
 
-    fn tenant(&self) -> &str {
+    fn tenant(&self) -> &'r str {
         self.scope.workspace.as_deref().unwrap_or_default()
     }
 
     /// Conversations in which something may have been said in the span.
-    async fn listed(&mut self, list: &str) -> Result<Vec<Conversation>, Error> {
-        let path = self.path(list);
+    async fn listed(&mut self, list: List) -> Result<Vec<Conversation>, Error> {
+        let path = self.path(list.word());
         // In the order of their creation new ones come last, and nothing moves while it is read.
         let mut all: Vec<Conversation> = pages(self.client, &path, &[("sort_by", "created_at")]).await?;
         let span = self.span;
@@ -140,63 +169,44 @@ impl Reading<'_> {
         Ok(all)
     }
 
-    async fn conversations(
-        &mut self,
-        see: &mut See<'_>,
-        tally: &mut Tally,
-        seen: &mut HashSet<String>,
-    ) -> Result<(), Error> {
-        for conversation in self.listed("chat-conversations").await? {
-            for message in self.messages(&conversation.id).await? {
-                self.message(&conversation, &message, see, tally, seen);
+    async fn conversations(&mut self, list: List) -> Result<(), Error> {
+        for conversation in self.listed(list).await? {
+            for message in self.said(list, &conversation.id).await? {
+                self.message(&conversation, &message);
             }
         }
         Ok(())
     }
 
-    async fn completions(
-        &mut self,
-        see: &mut See<'_>,
-        tally: &mut Tally,
-        seen: &mut HashSet<String>,
-    ) -> Result<(), Error> {
-        for conversation in self.listed("completion-conversations").await? {
-            let path = self.path(&format!("completion-conversations/{}", conversation.id));
-            let detail: Detail = self.client.get(&path, &[]).await?;
-            if let Some(message) = detail.message {
-                self.message(&conversation, &message, see, tally, seen);
+    /// The messages of a conversation. One that completes a text has one.
+    async fn said(&mut self, list: List, conversation: &str) -> Result<Vec<MessageItem>, Error> {
+        match list {
+            List::Chat => self.messages(conversation).await,
+            List::Completion => {
+                let path = self.path(&format!("{}/{conversation}", list.word()));
+                let detail: Detail = self.client.get(&path, &[]).await?;
+                Ok(detail.message.into_iter().collect())
             }
         }
-        Ok(())
     }
 
     /// Runs of a chat with a workflow behind it: its messages name them.
-    async fn chat_runs(
-        &mut self,
-        see: &mut See<'_>,
-        tally: &mut Tally,
-        seen: &mut HashSet<String>,
-    ) -> Result<(), Error> {
-        for conversation in self.listed("chat-conversations").await? {
+    async fn chat_runs(&mut self) -> Result<(), Error> {
+        for conversation in self.listed(List::Chat).await? {
             for message in self.messages(&conversation.id).await? {
                 let (Some(run), Some(at)) = (&message.workflow_run_id, moment(message.created_at)) else {
                     continue;
                 };
                 if self.span.holds(at) {
                     let user = user(conversation.end_user(), conversation.account());
-                    self.nodes(run, at, user, see, tally, seen).await?;
+                    self.nodes(run, at, user).await?;
                 }
             }
         }
         Ok(())
     }
 
-    async fn runs(
-        &mut self,
-        see: &mut See<'_>,
-        tally: &mut Tally,
-        seen: &mut HashSet<String>,
-    ) -> Result<(), Error> {
+    async fn runs(&mut self) -> Result<(), Error> {
         let until = self.span.until.checked_add(LISTED_LATE).unwrap_or(Timestamp::MAX);
         let (after, before) = (self.span.from.to_string(), until.to_string());
         let path = self.path("workflow-app-logs");
@@ -212,7 +222,7 @@ impl Reading<'_> {
                 end_user.map(|user| (user.id.as_str(), user.session_id.as_deref())),
                 account.map(|account| (account.id.as_str(), account.email.as_deref())),
             );
-            self.nodes(&log.workflow_run.id, at, user, see, tally, seen).await?;
+            self.nodes(&log.workflow_run.id, at, user).await?;
         }
         Ok(())
     }
@@ -241,20 +251,13 @@ impl Reading<'_> {
         Err(endless(&path))
     }
 
-    fn message(
-        &self,
-        conversation: &Conversation,
-        message: &MessageItem,
-        see: &mut See<'_>,
-        tally: &mut Tally,
-        seen: &mut HashSet<String>,
-    ) {
+    fn message(&mut self, conversation: &Conversation, message: &MessageItem) {
         let Some(at) = moment(message.created_at).filter(|at| self.span.holds(*at)) else { return };
         let debugger = message.is_debugger(conversation);
-        if (debugger && !self.scope.debugger) || !seen.insert(message.id.clone()) {
+        if (debugger && !self.scope.debugger) || !self.seen.insert(message.id.clone()) {
             return;
         }
-        let model = conversation.model();
+        let (tenant, app, model) = (self.tenant(), self.app(), conversation.model());
         let event = || -> Result<_, event::Error> {
             let metadata = Metadata::of(message.metadata.as_deref());
             let usage = metadata.usage.unwrap_or_default();
@@ -263,10 +266,10 @@ impl Reading<'_> {
             Ok(UsageEvent {
                 id: (&message.id).into(),
                 time: at,
-                tenant: self.tenant().into(),
+                tenant: tenant.into(),
                 provider: model.provider.into(),
                 model: model.name.into(),
-                app: self.app(),
+                app,
                 user: user(conversation.end_user(), conversation.account()),
                 input_tokens,
                 output_tokens,
@@ -277,41 +280,25 @@ impl Reading<'_> {
                 debugger,
             })
         };
-        tally.hand_on(see, event(), &format!("messages {}", message.id), || {
+        self.tally.hand_on(self.see, event(), &format!("messages {}", message.id), || {
             serde_json::json!({"table": "messages", "id": message.id, "conversation_id": conversation.id,
                 "message_tokens": message.message_tokens, "answer_tokens": message.answer_tokens})
             .to_string()
         });
     }
 
-    async fn nodes(
-        &mut self,
-        run: &str,
-        at: Timestamp,
-        user: event::User<'_>,
-        see: &mut See<'_>,
-        tally: &mut Tally,
-        seen: &mut HashSet<String>,
-    ) -> Result<(), Error> {
+    async fn nodes(&mut self, run: &str, at: Timestamp, user: event::User<'_>) -> Result<(), Error> {
         let path = self.path(&format!("workflow-runs/{run}/node-executions"));
         let nodes: Nodes = self.client.get(&path, &[]).await?;
         for node in nodes.data.iter().filter(|node| node.may_call_models()) {
-            if seen.insert(node.id.clone()) {
-                self.node(run, node, at, user.clone(), see, tally);
+            if self.seen.insert(node.id.clone()) {
+                self.node(run, node, at, user.clone());
             }
         }
         Ok(())
     }
 
-    fn node(
-        &self,
-        run: &str,
-        node: &NodeExecution,
-        at: Timestamp,
-        user: event::User<'_>,
-        see: &mut See<'_>,
-        tally: &mut Tally,
-    ) {
+    fn node(&mut self, run: &str, node: &NodeExecution, at: Timestamp, user: event::User<'_>) {
         let texts = Texts {
             process_data: node.process_data.as_deref().map(|raw| raw.get()),
             outputs: node.outputs.as_deref().map(|raw| raw.get()),
@@ -322,10 +309,10 @@ impl Reading<'_> {
             Ok(Said::Used(used)) => Ok(used),
             Err(error) => Err(error),
         };
-        tally.undivided += u64::from(used.as_ref().is_ok_and(|used| used.undivided));
+        self.tally.undivided += u64::from(used.as_ref().is_ok_and(|used| used.undivided));
         let id = &node.id;
         let event = used.map(|used| used.into_event(id, at, self.tenant(), self.app(), user, false));
-        tally.hand_on(see, event, &format!("workflow_node_executions {id}"), || {
+        self.tally.hand_on(self.see, event, &format!("workflow_node_executions {id}"), || {
             serde_json::json!({"table": "workflow_node_executions", "id": id, "workflow_run_id": run})
                 .to_string()
         });

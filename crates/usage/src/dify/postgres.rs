@@ -140,10 +140,10 @@ impl Postgres {
     ) -> Result<i64, Stopped> {
         let scope = self.scope.clone();
         let connection = self.reading().await?;
-        let (from, until) = (SystemTime::from(span.from), SystemTime::from(span.until));
+        let until = SystemTime::from(span.until);
         let without_model = &WITHOUT_MODEL[..];
         let (at, id, node) = (cursor.at, cursor.id.clone(), cursor.node.clone());
-        let mut params: Vec<&(dyn ToSql + Sync)> = vec![&from, &until, &at, &id, &scope.workspace, &PAGE];
+        let mut params: Vec<&(dyn ToSql + Sync)> = vec![&until, &at, &id, &scope.workspace, &PAGE];
         let statement = match table {
             Table::Messages => &connection.messages,
             Table::Nodes => {

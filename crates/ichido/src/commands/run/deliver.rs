@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::Part;
 use crate::admin::Probe;
 use crate::console::desk::{self, By, Desk, Inbox, Order, Run};
-use crate::delivery;
+use crate::delivery::{self, Values};
 use crate::exit::{Failure, one_line};
 use crate::export::{self, Export, Scheduled};
 use crate::settings::Settings;
@@ -31,21 +31,22 @@ type Health = Arc<Mutex<Option<String>>>;
 
 /// What is to be sent, checked.
 pub(super) struct Plan {
+    values: Values,
     settings: Delivery,
     export: Option<Scheduled>,
 }
 
 impl Plan {
-    pub(super) fn of(settings: &mut Settings) -> Result<Self, Failure> {
-        let of_delivery = delivery::settings()?;
-        let export = scheduled(settings, &of_delivery)?;
-        Ok(Self { settings: of_delivery, export })
+    pub(super) fn of(settings: &mut Settings, values: Values) -> Result<Self, Failure> {
+        let of_delivery = values.settings()?;
+        let export = scheduled(settings, &of_delivery).map_err(|failure| values.named(failure))?;
+        Ok(Self { values, settings: of_delivery, export })
     }
 
     /// The sender, ready to start, and the way to order something from it.
     pub(super) fn part(self, stop: &CancellationToken) -> Result<(Part, Desk), Failure> {
-        let Self { settings, mut export } = self;
-        let mut sender = delivery::sender(&settings, stop.clone())?;
+        let Self { values, settings, mut export } = self;
+        let mut sender = delivery::sender(&values, &settings, stop.clone())?;
         let (desk, mut inbox) = desk::open(sender.layout().clone());
         let health = Health::default();
         let probes = vec![("delivery", probe(&health))];

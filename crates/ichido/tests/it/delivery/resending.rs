@@ -13,6 +13,18 @@ fn down(stage: &Stage) {
 
 const QUICK: (&str, &str) = ("MAX_RETRIES", "0");
 
+/// A file in the seed's plain form.
+fn plain(stage: &Stage, key: &str, id: usize) {
+    let dir = stage.path().join("data/spool");
+    std::fs::create_dir_all(&dir).unwrap();
+    let file = json!({
+        "batchIdempotencyKey": key, "records": [{"source_event_id": format!("e{id}")}],
+        "firstAttempt": "2099-01-18T12:05:30Z", "retryCount": 0, "lastError": "HTTP 503 Service Unavailable",
+    });
+    std::fs::write(dir.join(format!("spool_20990118T120530Z_{}.json", &key[..12])), file.to_string())
+        .unwrap();
+}
+
 #[test]
 fn a_batch_that_fails_its_last_pass_moves_to_failed() {
     let stage = Stage::new();
@@ -107,9 +119,7 @@ fn an_outage_does_not_cost_each_batch_an_attempt() {
 #[test]
 fn a_refused_token_holds_the_lane_after_one_request_until_there_is_another() {
     let stage = Stage::new();
-    down(&stage);
-    stage.send(20, &[("BATCH_SIZE", "1"), QUICK]).ends_with(3);
-    let before = stage.receiver.seen().len();
+    (0..500).for_each(|id| plain(&stage, &format!("{id:012x}"), id));
     stage.receiver.does(|seen| match seen.headers["authorization"] == "Bearer new-token" {
         true => Reply::Take,
         false => Reply::Say(401, "who are you?".to_owned()),
@@ -121,7 +131,7 @@ fn a_refused_token_holds_the_lane_after_one_request_until_there_is_another() {
         command.env_remove("EXTERNAL_API_TOKEN").env("EXTERNAL_API_TOKEN_FILE", &token);
         super::Run::of(command.output().unwrap())
     };
-    let file = stage.input(20..22);
+    let file = stage.input(500..502);
     let run = with_file(&["send", file.to_str().unwrap()]);
     run.ends_with(3);
     assert!(
@@ -129,24 +139,19 @@ fn a_refused_token_holds_the_lane_after_one_request_until_there_is_another() {
         "{}",
         run.stderr
     );
-    assert_eq!(stage.receiver.seen().len(), before + 1, "one probe");
-    assert_eq!(stage.files("spool").len(), 21, "the rest of the input waits");
+    assert_eq!(stage.receiver.seen().len(), 1, "one probe");
+    assert_eq!(stage.files("spool").len(), 501, "the rest of the input waits");
     assert!(stage.files("spool").iter().all(|(_, file)| file["retryCount"] == 0), "nobody is charged");
     std::fs::write(&token, "new-token").unwrap();
     with_file(&["spool", "resend"]).ends_with(0);
-    stage.receiver.has_each_once(22);
+    assert_eq!(stage.receiver.seen().len(), 502, "no other probe is needed");
+    stage.receiver.has_each_once(502);
 }
 
 #[test]
 fn a_file_in_the_seeds_plain_form_is_sent_under_its_own_key() {
     let stage = Stage::new();
-    let dir = stage.path().join("data/spool");
-    std::fs::create_dir_all(&dir).unwrap();
-    let plain = json!({
-        "batchIdempotencyKey": "a3f2e1b9c4d5e6f7", "records": [{"source_event_id": "e1"}],
-        "firstAttempt": "2099-01-18T12:05:30Z", "retryCount": 0, "lastError": "HTTP 503 Service Unavailable",
-    });
-    std::fs::write(dir.join("spool_20990118T120530Z_a3f2e1b9c4d5.json"), plain.to_string()).unwrap();
+    plain(&stage, "a3f2e1b9c4d5e6f7", 1);
     stage.run(&["spool", "resend"], &[]).ends_with(0);
     assert_eq!(stage.receiver.seen()[0].key, "a3f2e1b9c4d5e6f7");
     assert!(stage.files("spool").is_empty());

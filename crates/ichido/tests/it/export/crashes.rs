@@ -1,38 +1,13 @@
 //! kill -9, a receiver that fails, and two exports at once. The generator's books are the oracle.
 
-use std::time::Duration;
-
-use super::Stage;
-use super::receiver::{Act, Habit};
-use crate::support::Process;
-
-const DAYS: [&str; 7] = ["export", "dify", "--json", "--from", "2025-11-01", "--to", "2025-11-08"];
+use super::receiver::Habit;
+use super::{ALL_DAYS, Stage};
 
 fn killed_at_random(habit: Habit) {
     let mut stage = Stage::new(habit);
     stage.settings("mode = \"per_model\"");
     stage.dify.generate(3, 2..=7, 300, "UTC");
-    // Every third request fails, and some answers are lost.
-    stage.receiver.does(|turn| match turn % 7 {
-        0 | 3 => Act::Say(503),
-        1 => Act::CountAndHangUp,
-        5 => Act::HangUp,
-        _ => Act::Count,
-    });
-    let settings = [("BATCH_SIZE", "5"), ("RETRY_BACKOFF_MS", "1")];
-    for round in 0..10u64 {
-        let mut process = Process::start(stage.command(&DAYS).envs(settings));
-        std::thread::sleep(Duration::from_millis(20 + 31 * round));
-        process.kill();
-    }
-    stage.receiver.does(|_| Act::Count);
-    // What a dead process left in the spool goes first; a newer total would wait for it.
-    for _ in 0..2 {
-        stage.run(&DAYS, &settings);
-    }
-    let last = stage.run(&DAYS, &settings);
-    last.ends_with(0);
-    assert_eq!(last.sum("new"), 0);
+    stage.killed_again_and_again();
     assert_eq!(stage.receiver.books(), stage.dify.books, "equal to the last digit, by day and model");
     assert!(stage.files("spool").is_empty() && stage.files("failed").is_empty());
 }
@@ -55,9 +30,9 @@ fn a_second_export_is_refused_and_told_who_runs() {
     let lock = std::fs::File::create(dir.join("lock")).unwrap();
     std::fs::write(dir.join("lock"), "process 4711 since 2025-11-29T00:00:00Z\n").unwrap();
     lock.lock().unwrap();
-    let run = stage.run(&DAYS, &[]);
+    let run = stage.run(&ALL_DAYS, &[]);
     run.ends_with(2);
     assert!(run.last().contains("process 4711 since 2025-11-29"), "{}", run.last());
     drop(lock);
-    stage.run(&DAYS, &[]).ends_with(0);
+    stage.run(&ALL_DAYS, &[]).ends_with(0);
 }

@@ -80,7 +80,32 @@ fn old_mistake_4_days_are_those_of_one_zone() {
 }
 
 #[test]
-fn old_mistake_7_refusals_are_no_outages_and_timeouts_are_retried() {
+fn old_mistake_7_a_request_that_times_out_is_tried_again_and_counts_once() {
+    let stage = stage(2);
+    let deadline = [("EXTERNAL_API_TIMEOUT_MS", "1000")];
+    stage.receiver.does(|turn| if turn == 1 { Act::CountAndKeepSilent } else { Act::Count });
+    let run = stage.run(&DAYS, &deadline);
+    run.ends_with(0);
+    assert!(run.json()["delivery"]["retries"].as_u64().unwrap() >= 1, "{}", run.stdout);
+    assert_eq!(run.log("not delivered")[0]["errorKind"], "timeout", "{}", run.stderr);
+    let counted = stage.receiver.counted();
+    assert_eq!((counted.records.len(), counted.duplicates), (2, 1));
+}
+
+#[test]
+fn old_mistake_7_timeouts_without_end_wait_in_the_spool() {
+    let stage = stage(2);
+    let settings = [("EXTERNAL_API_TIMEOUT_MS", "500"), ("MAX_RETRIES", "0")];
+    stage.receiver.does(|_| Act::CountAndKeepSilent);
+    stage.run(&DAYS, &settings).ends_with(3);
+    assert_eq!((stage.files("spool").len(), stage.files("failed").len()), (2, 0));
+    stage.receiver.does(|_| Act::Count);
+    stage.run(&["spool", "resend", "--force"], &[]).ends_with(0);
+    assert_eq!(stage.receiver.counted().records.len(), 2);
+}
+
+#[test]
+fn old_mistake_7_refusals_are_no_outages() {
     let stage = stage(2);
     // 401: the lane is held, and nothing is charged or lost.
     stage.receiver.does(|_| Act::Say(401));

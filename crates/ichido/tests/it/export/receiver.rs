@@ -28,7 +28,6 @@ pub(super) enum Habit {
     Upsert,
     UpsertByModelDay,
     /// A front before a real meter.
-    #[allow(dead_code, reason = "for a meter that is started beside it")]
     Meter(SocketAddr),
 }
 
@@ -38,6 +37,8 @@ pub(super) enum Act {
     Count,
     /// Counts, and breaks the connection before the answer.
     CountAndHangUp,
+    /// Counts, and never answers.
+    CountAndKeepSilent,
     Say(u16),
     HangUp,
 }
@@ -165,6 +166,10 @@ async fn serve(
         Act::CountAndHangUp => {
             count(habit, &mut counted.lock().unwrap(), &bytes);
             Err(broken())
+        }
+        Act::CountAndKeepSilent => {
+            count(habit, &mut counted.lock().unwrap(), &bytes);
+            std::future::pending().await
         }
         Act::Say(status) => Ok(say(status, json!({"error": "as the script says"}))),
         Act::HangUp => Err(broken()),
