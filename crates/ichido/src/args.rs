@@ -86,6 +86,14 @@ Ask it:
 METER_TOKENS (tenant=token,…) says who may send; off loopback it is required. METER_PROFILE says what happens to a record
 that is there already: first_wins, upsert_by_event_id or upsert_by_model_day.";
 
+const DEMO_EXAMPLES: &str = "\
+Examples:
+  ichido demo                         half a minute; ends with 1 if a promise was broken
+  ichido demo --serve                 then look around in the console; its address is printed
+  ichido demo --keep /tmp/demo        leaves every ledger, log and spool there
+
+It needs no settings and no servers, takes free ports on this machine, and leaves nothing behind.";
+
 const GATEWAY_EXAMPLES: &str = "\
 Examples:
   ichido gateway --upstream http://127.0.0.1:5000
@@ -112,6 +120,7 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Shows the product at work on this machine: races, a kill -9, recovery.
+    #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArgs),
     /// One process of the demo: the one that is killed.
     #[command(hide = true)]
@@ -188,6 +197,9 @@ pub(crate) struct DemoArgs {
     /// Keeps the ledger and the log of effects in this directory.
     #[arg(long, value_name = "DIR")]
     pub(crate) keep: Option<PathBuf>,
+    /// Stays up at the end, until Ctrl-C: the console, the gateway, the meter and the sender, with what the demo did.
+    #[arg(long)]
+    pub(crate) serve: bool,
     /// Prints the result as JSON.
     #[arg(long)]
     pub(crate) json: bool,
@@ -209,6 +221,9 @@ pub(crate) struct DemoOrdersArgs {
     pub(crate) effects: PathBuf,
     #[arg(long)]
     pub(crate) listen: SocketAddr,
+    /// Of so many orders, one loses its answer; 0 for none.
+    #[arg(long)]
+    pub(crate) loses: u64,
 }
 
 #[derive(Debug, clap::Args)]

@@ -3,7 +3,8 @@
 //! First many workers race for the same operations on an embedded ledger, and the process that holds it is killed. Then
 //! the same over HTTP: the gateway before an orders API that loses answers and is killed. Then delivery: a receiver goes
 //! down and comes back while records flow. Then events that reach every instance of a bot. Then
-//! a month of usage, exported three times to the meter.
+//! a month of usage, exported three times to the meter. At last everything runs in one process, with the console, over what
+//! the acts left; with `--serve` it stays up.
 //!
 //! The effects are lines in logs that ichido knows nothing about. These logs are the judges: if one shows an effect
 //! twice, or an acknowledged one not at all, the demo says so and exits with 1.
@@ -13,6 +14,7 @@
 mod delivery;
 mod events;
 mod gateway;
+mod house;
 mod judge;
 mod ledger;
 pub(crate) mod orders;
@@ -20,12 +22,20 @@ mod stage;
 mod usage;
 pub(crate) mod worker;
 
-use serde::Serialize;
+use std::pin::pin;
+use std::time::Duration;
 
+use serde::Serialize;
+use tempfile::TempDir;
+
+use self::house::House;
 use self::stage::Stage;
 use crate::args::DemoArgs;
 use crate::exit::Failure;
-use crate::output;
+use crate::{output, shutdown};
+
+/// How often the removal of the directory is tried.
+const TRIES: u32 = 40;
 
 /// What an act showed: a table for people, JSON for scripts, and every promise that it found broken.
 trait Verdict: Serialize {
@@ -56,14 +66,52 @@ pub(crate) async fn run(args: &DemoArgs) -> Result<(), Failure> {
     let dir = std::fs::create_dir_all(&dir)
         .and_then(|()| std::path::absolute(&dir))
         .map_err(|error| Failure::usage(format!("--keep {}: {error}", dir.display())))?;
-    let stage = Stage { args, dir: &dir };
+    let ended = play(&Stage { args, dir: &dir }).await;
+    tidy_up(temporary).await;
+    ended
+}
+
+async fn play(stage: &Stage<'_>) -> Result<(), Failure> {
+    let mut asked = pin!(shutdown::asked()?);
+    let (shown, mut house) = tokio::select! {
+        played = acts(stage) => played?,
+        () = &mut asked => return Err(Failure::internal("the demo was asked to end in the middle")),
+    };
+    let concluded = shown.conclude(stage, &house);
+    let stayed = match concluded.is_ok() && stage.args.serve {
+        true => house.stay(asked).await,
+        false => Ok(()),
+    };
+    let closed = house.close().await;
+    concluded.and(stayed).and(closed)
+}
+
+async fn acts(stage: &Stage<'_>) -> Result<(Shown, House), Failure> {
     let mut shown = Shown::default();
-    shown.add(&stage, &ledger::play(&stage).await?)?;
-    shown.add(&stage, &gateway::play(&stage).await?)?;
-    shown.add(&stage, &delivery::play(&stage).await?)?;
-    shown.add(&stage, &events::play(&stage).await?)?;
-    shown.add(&stage, &usage::play(&stage).await?)?;
-    shown.conclude(&stage)
+    shown.add(stage, &ledger::play(stage).await?)?;
+    shown.add(stage, &gateway::play(stage).await?)?;
+    let delivery = delivery::play(stage).await?;
+    shown.add(stage, &delivery)?;
+    shown.add(stage, &events::play(stage).await?)?;
+    let usage = usage::play(stage).await?;
+    shown.add(stage, &usage)?;
+    let (house, verdict) = house::play(stage, house::Legacy { delivery: &delivery, usage: &usage }).await?;
+    shown.add(stage, &verdict)?;
+    Ok((shown, house))
+}
+
+/// Removes the temporary directory. Processes that were killed a moment ago may still write to it.
+async fn tidy_up(temporary: TempDir) {
+    let dir = temporary.keep();
+    for _ in 0..TRIES {
+        match std::fs::remove_dir_all(&dir) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            Ok(()) | Err(_) => return,
+        }
+    }
+    tracing::warn!(directory = %dir.display(), "the demo's directory could not be removed");
 }
 
 /// What the acts showed so far.
@@ -87,7 +135,7 @@ impl Shown {
         Ok(())
     }
 
-    fn conclude(self, stage: &Stage<'_>) -> Result<(), Failure> {
+    fn conclude(mut self, stage: &Stage<'_>, house: &House) -> Result<(), Failure> {
         if !stage.args.json {
             let mut table = output::table(&["what was sent", "what happened", "without ichido"]);
             for row in self.rows {
@@ -96,11 +144,17 @@ impl Shown {
             println!("\n{table}");
         }
         if stage.args.json {
+            if stage.args.serve {
+                self.acts.insert("serving".to_owned(), house.addresses());
+            }
             output::json(&self.acts)?;
         } else if self.broken.is_empty() {
             println!(
                 "\nNo effect ran twice, what nobody can know was said to be in doubt, and every record arrived once."
             );
+            if stage.args.serve {
+                house.tell(stage);
+            }
         } else {
             println!();
             self.broken.iter().for_each(|line| println!("BROKEN: {line}"));

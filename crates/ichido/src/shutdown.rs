@@ -10,9 +10,7 @@ use crate::exit::{Code, Failure};
 
 /// A token that is cancelled by the first signal.
 pub(crate) fn on_signals() -> Result<CancellationToken, Failure> {
-    let listen =
-        |kind| signal(kind).map_err(|error| Failure::internal(format!("listening for signals: {error}")));
-    let mut signals = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+    let mut signals = listen()?;
     let stop = CancellationToken::new();
     let asked = stop.clone();
     tokio::spawn(async move {
@@ -24,6 +22,18 @@ pub(crate) fn on_signals() -> Result<CancellationToken, Failure> {
         std::process::exit(Code::Internal as i32);
     });
     Ok(stop)
+}
+
+/// Waits for the first signal. Those that follow are swallowed: this is for work that must tidy up, and is quick about it.
+pub(crate) fn asked() -> Result<impl Future<Output = ()>, Failure> {
+    let mut signals = listen()?;
+    Ok(async move { next(&mut signals).await })
+}
+
+fn listen() -> Result<(Signal, Signal), Failure> {
+    let listen =
+        |kind| signal(kind).map_err(|error| Failure::internal(format!("listening for signals: {error}")));
+    Ok((listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?))
 }
 
 async fn next((terminate, interrupt): &mut (Signal, Signal)) {

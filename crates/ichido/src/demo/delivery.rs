@@ -1,7 +1,7 @@
 //! The third act: a receiver goes down and comes back while records flow. The sender is the real command; the records
 //! that it is fed are read from a pipe, so that the outage meets it in the middle.
 
-mod receiver;
+pub(super) mod receiver;
 
 use std::path::Path;
 use std::process::Stdio;
@@ -18,15 +18,17 @@ use crate::exit::Failure;
 use crate::output;
 
 /// Records in a batch, and batches for each operation that was asked for.
-const BATCH: u32 = 10;
+pub(super) const BATCH: u32 = 10;
+/// What the receiver counted.
+pub(super) const ARRIVALS: &str = "arrivals.log";
 const ACT_LIMIT: Duration = Duration::from_secs(120);
 /// Exit code: something waits in the spool.
-const WAITING: i32 = 3;
+pub(super) const WAITING: i32 = 3;
 
 /// What the third act showed.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Verdict {
-    records: u32,
+    pub(super) records: u32,
     requests: u32,
     answers_lost: u32,
     duplicates_told: u32,
@@ -52,7 +54,7 @@ pub(super) async fn play(stage: &Stage<'_>) -> Result<Verdict, Failure> {
 }
 
 async fn act(stage: &Stage<'_>, records: u32) -> Result<Verdict, Failure> {
-    let log = stage.dir.join("arrivals.log");
+    let log = stage.dir.join(ARRIVALS);
     let mut receiver = Receiver::start(&log).await?;
     let third = records / 3;
     let mut flow = Flow::start(stage, &receiver)?;
@@ -93,7 +95,7 @@ async fn act(stage: &Stage<'_>, records: u32) -> Result<Verdict, Failure> {
     Ok(verdict)
 }
 
-fn name(number: u32) -> String {
+pub(super) fn name(number: u32) -> String {
     format!("usage-{number:06}")
 }
 
@@ -115,22 +117,35 @@ fn judge(records: u32, arrivals: &Effects, mut broken: Vec<String>) -> Verdict {
     Verdict { broken, ..verdict }
 }
 
+fn line(number: u32, tokens: i64) -> String {
+    format!("{{\"source_event_id\":\"{}\",\"total_tokens\":{tokens}}}\n", name(number))
+}
+
+/// The settings of a sender to this receiver.
+pub(super) fn settings<'a>(
+    command: &'a mut Command,
+    stage: &Stage<'_>,
+    receiver: &Receiver,
+) -> &'a mut Command {
+    command
+        .env("DATA_DIR", stage.dir.join("delivery"))
+        .env("EXTERNAL_API_ENDPOINT", receiver.url())
+        .env("EXTERNAL_API_TOKEN", "demo")
+        .env("EXTERNAL_API_ALLOW_HTTP_LOOPBACK", "true")
+        .env("BATCH_SIZE", BATCH.to_string())
+        .env("RETRY_BACKOFF_MS", "20")
+}
+
 /// A run of `ichido send` that reads from us.
-struct Flow {
+pub(super) struct Flow {
     child: Child,
 }
 
 impl Flow {
-    fn start(stage: &Stage<'_>, receiver: &Receiver) -> Result<Self, Failure> {
+    pub(super) fn start(stage: &Stage<'_>, receiver: &Receiver) -> Result<Self, Failure> {
         let mut command: Command = stage.myself()?;
-        command
+        settings(&mut command, stage, receiver)
             .args(["send", "-"])
-            .env("DATA_DIR", stage.dir.join("delivery"))
-            .env("EXTERNAL_API_ENDPOINT", receiver.url())
-            .env("EXTERNAL_API_TOKEN", "demo")
-            .env("EXTERNAL_API_ALLOW_HTTP_LOOPBACK", "true")
-            .env("BATCH_SIZE", BATCH.to_string())
-            .env("RETRY_BACKOFF_MS", "20")
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
@@ -140,10 +155,17 @@ impl Flow {
     }
 
     /// Feeds it these records.
-    async fn write(&mut self, numbers: std::ops::Range<u32>) -> Result<(), Failure> {
-        let lines: String = numbers
-            .map(|number| format!("{{\"source_event_id\":\"{}\",\"total_tokens\":{number}}}\n", name(number)))
-            .collect();
+    pub(super) async fn write(&mut self, numbers: std::ops::Range<u32>) -> Result<(), Failure> {
+        let lines: String = numbers.map(|number| line(number, i64::from(number))).collect();
+        self.feed(&lines).await
+    }
+
+    /// Feeds it a record that cannot be.
+    pub(super) async fn write_nonsense(&mut self, number: u32) -> Result<(), Failure> {
+        self.feed(&line(number, -1)).await
+    }
+
+    async fn feed(&mut self, lines: &str) -> Result<(), Failure> {
         let stdin = self.child.stdin.as_mut().ok_or_else(|| Failure::internal("the sender has no input"))?;
         let written = async {
             stdin.write_all(lines.as_bytes()).await?;
@@ -153,7 +175,7 @@ impl Flow {
     }
 
     /// Ends its input, and waits for its exit code.
-    async fn end(mut self) -> Result<i32, Failure> {
+    pub(super) async fn end(mut self) -> Result<i32, Failure> {
         drop(self.child.stdin.take());
         let status = self.child.wait().await;
         let status = status.map_err(|error| Failure::internal(format!("waiting for the sender: {error}")))?;
@@ -162,7 +184,7 @@ impl Flow {
 }
 
 /// How many batches lie in a place.
-fn files(dir: &Path, place: &str) -> Result<u32, Failure> {
+pub(super) fn files(dir: &Path, place: &str) -> Result<u32, Failure> {
     let dir = dir.join("delivery").join(place);
     let entries =
         std::fs::read_dir(&dir).map_err(|error| Failure::internal(format!("{}: {error}", dir.display())))?;

@@ -1,23 +1,19 @@
 //! The second act: the gateway before an orders API that loses answers and is killed. Its callers retry each
 //! order until they know how it ended, some of them twice at once, and always with the same key.
 
-use std::net::SocketAddr;
-use std::path::Path;
+pub(super) mod caller;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{Request, StatusCode};
-use http_body_util::{BodyExt, Full};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
 use serde::Serialize;
 use tokio::process::Child;
 use tokio::task::JoinSet;
 
+use self::caller::{Caller, Told};
 use super::judge::Effects;
 use super::stage::{Started, address_in};
 use super::{Row, Stage};
@@ -29,6 +25,13 @@ const CALLERS: usize = 16;
 const TRIES: u32 = 40;
 const PAUSE: Duration = Duration::from_millis(25);
 const ACT_LIMIT: Duration = Duration::from_secs(120);
+/// Of so many orders, one loses its answer.
+const LOSES: u32 = 3;
+/// What the API does, and where the gateway remembers it.
+pub(super) const ORDERS: &str = "orders.log";
+pub(super) const LEDGER: &str = "file:gateway-ledger";
+/// Wherever there is room.
+const ANYWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// What the second act showed.
 #[derive(Debug, Default, Serialize)]
@@ -73,15 +76,15 @@ pub(super) async fn play(stage: &Stage<'_>) -> Result<Verdict, Failure> {
 }
 
 async fn act(stage: &Stage<'_>, orders: u32) -> Result<Verdict, Failure> {
-    let log = stage.dir.join("orders.log");
-    let mut api = Api::start(stage, &log, SocketAddr::from(([127, 0, 0, 1], 0))).await?;
+    let log = stage.dir.join(ORDERS);
+    let mut api = Api::start(stage, ANYWHERE, LOSES).await?;
     let gateway = start_gateway(stage, api.address).await?;
     let counts = Arc::new(Counts::default());
     let mut callers = JoinSet::new();
     let next = Arc::new(AtomicU32::new(0));
-    let client = Client::builder(TokioExecutor::new()).build_http();
+    let caller = Caller::new(gateway.address);
     for _ in 0..CALLERS {
-        let caller = Caller { client: client.clone(), gateway: gateway.address, counts: counts.clone() };
+        let caller = Customer { caller: caller.clone(), counts: counts.clone() };
         let next = next.clone();
         callers.spawn(async move {
             let mut ends = Vec::new();
@@ -98,13 +101,14 @@ async fn act(stage: &Stage<'_>, orders: u32) -> Result<Verdict, Failure> {
     while next.load(Ordering::Relaxed) < orders / 2 {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    api = api.kill_and_start_again(stage, &log).await?;
+    api = api.kill_and_start_again(stage).await?;
     let ends: Vec<(u32, End)> = callers.join_all().await.into_iter().flatten().collect();
-    drop((gateway, api));
+    gateway.kill().await?;
+    api.kill().await?;
     Ok(judge(orders, &ends, &Effects::read(&log)?, &counts))
 }
 
-fn name(number: u32) -> String {
+pub(super) fn name(number: u32) -> String {
     format!("shop-{number:05}")
 }
 
@@ -138,13 +142,13 @@ fn judge(orders: u32, ends: &[(u32, End)], effects: &Effects, counts: &Counts) -
     }
 }
 
-struct Caller {
-    client: Client<HttpConnector, Full<Bytes>>,
-    gateway: SocketAddr,
+/// A caller who counts what it is told.
+struct Customer {
+    caller: Caller,
     counts: Arc<Counts>,
 }
 
-impl Caller {
+impl Customer {
     /// Asks until the end is known. Every fourth order is asked for twice at once, as by an impatient hand.
     async fn order(&self, number: u32) -> End {
         for _ in 0..TRIES {
@@ -168,69 +172,62 @@ impl Caller {
     }
 
     async fn ask(&self, number: u32) -> Option<End> {
-        self.counts.requests.fetch_add(1, Ordering::Relaxed);
-        let count = |count: &AtomicU32| {
-            count.fetch_add(1, Ordering::Relaxed);
+        let Counts { requests, first, replays, conflicts, unreachable, lost } = &*self.counts;
+        requests.fetch_add(1, Ordering::Relaxed);
+        let (count, end) = match self.caller.ask(&name(number), &name(number)).await? {
+            Told::Made => (first, Some(End::Done)),
+            Told::Replayed => (replays, Some(End::Done)),
+            Told::InDoubt => return Some(End::InDoubt),
+            Told::UnderWay => (conflicts, None),
+            Told::Unreachable => (unreachable, None),
+            Told::Reused | Told::Lost => (lost, None),
         };
-        let request = Request::post(format!("http://{}/orders", self.gateway))
-            .header("idempotency-key", format!("\"{}\"", name(number)))
-            .body(Full::from(name(number)))
-            .ok()?;
-        let response = self.client.request(request).await.ok()?;
-        let (status, replayed) = (response.status(), response.headers().contains_key("idempotency-replayed"));
-        let body = response.into_body().collect().await.ok()?.to_bytes();
-        let problem = String::from_utf8_lossy(&body).into_owned();
-        match status {
-            StatusCode::CREATED => {
-                count(if replayed { &self.counts.replays } else { &self.counts.first });
-                Some(End::Done)
-            }
-            StatusCode::CONFLICT if problem.contains("/in-doubt") => Some(End::InDoubt),
-            StatusCode::CONFLICT => {
-                count(&self.counts.conflicts);
-                None
-            }
-            StatusCode::BAD_GATEWAY if problem.contains("/upstream-unreachable") => {
-                count(&self.counts.unreachable);
-                None
-            }
-            _ => {
-                count(&self.counts.lost);
-                None
-            }
-        }
+        count.fetch_add(1, Ordering::Relaxed);
+        end
     }
 }
 
 async fn start_gateway(stage: &Stage<'_>, upstream: SocketAddr) -> Result<Started, Failure> {
     let mut command = stage.myself()?;
     command.env("LOG_LEVEL", "error");
-    command.args(["gateway", "--listen", "127.0.0.1:0", "--admin", "off", "--ledger", "file:gateway-ledger"]);
+    command.args(["gateway", "--listen", "127.0.0.1:0", "--admin", "off", "--ledger", LEDGER]);
     command.args(["--upstream", &format!("http://{upstream}")]).stderr(Stdio::piped()).stdout(Stdio::null());
     Started::listening(&mut command, "the gateway").await
 }
 
 /// The orders API as a process of its own.
-struct Api {
-    address: SocketAddr,
+pub(super) struct Api {
+    pub(super) address: SocketAddr,
     child: Child,
 }
 
 impl Api {
-    async fn start(stage: &Stage<'_>, log: &Path, listen: SocketAddr) -> Result<Self, Failure> {
+    /// One that loses no answer.
+    pub(super) async fn honest(stage: &Stage<'_>) -> Result<Self, Failure> {
+        Self::start(stage, ANYWHERE, 0).await
+    }
+
+    async fn start(stage: &Stage<'_>, listen: SocketAddr, loses: u32) -> Result<Self, Failure> {
         let mut command = stage.myself()?;
-        command.arg("demo-orders").arg("--effects").arg(log).arg("--listen").arg(listen.to_string());
+        command.arg("demo-orders").arg("--effects").arg(stage.dir.join(ORDERS));
+        command.arg("--listen").arg(listen.to_string()).arg("--loses").arg(loses.to_string());
         command.stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command
             .spawn()
             .map_err(|error| Failure::internal(format!("starting the orders API: {error}")))?;
         let stdout = child.stdout.take().ok_or_else(|| Failure::internal("the orders API has no output"))?;
-        Ok(Self { address: address_in(stdout, "").await?, child })
+        Ok(Self { address: address_in(stdout, "").await?.0, child })
     }
 
-    async fn kill_and_start_again(mut self, stage: &Stage<'_>, log: &Path) -> Result<Self, Failure> {
-        self.child.kill().await.map_err(|error| Failure::internal(format!("kill -9: {error}")))?;
-        Self::start(stage, log, self.address).await
+    async fn kill_and_start_again(self, stage: &Stage<'_>) -> Result<Self, Failure> {
+        let address = self.address;
+        self.kill().await?;
+        Self::start(stage, address, LOSES).await
+    }
+
+    /// Kills it, and waits until it is gone.
+    pub(super) async fn kill(mut self) -> Result<(), Failure> {
+        self.child.kill().await.map_err(|error| Failure::internal(format!("kill -9: {error}")))
     }
 }
 

@@ -1,5 +1,5 @@
 //! A small orders API for the demo. It knows nothing of keys: each call makes an order, which is a line in a log. It
-//! acts and then loses every third answer, and it is killed in the middle.
+//! acts and then loses every so many-th answer, and it is killed in the middle.
 
 use std::fs::File;
 use std::io::Write;
@@ -19,8 +19,6 @@ use tokio::net::TcpListener;
 use crate::args::DemoOrdersArgs;
 use crate::exit::Failure;
 
-/// Of so many orders, one loses its answer.
-const LOSES: u64 = 3;
 /// How long an order takes.
 const WORK: Duration = Duration::from_millis(3);
 
@@ -29,7 +27,7 @@ pub(crate) async fn run(args: &DemoOrdersArgs) -> Result<(), Failure> {
     let log = File::options().create(true).append(true).open(&args.effects).map_err(fail)?;
     let listener = TcpListener::bind(args.listen).await.map_err(fail)?;
     println!("{}", listener.local_addr().map_err(fail)?);
-    let state = Arc::new((log, AtomicU64::new(0)));
+    let state = Arc::new(Orders { log, made: AtomicU64::new(0), loses: args.loses });
     loop {
         let (stream, _) = listener.accept().await.map_err(fail)?;
         let state = state.clone();
@@ -41,17 +39,20 @@ pub(crate) async fn run(args: &DemoOrdersArgs) -> Result<(), Failure> {
     }
 }
 
+struct Orders {
+    log: File,
+    made: AtomicU64,
+    loses: u64,
+}
+
 /// An error of the service cuts the connection: the caller never learns that its order was made.
-async fn order(
-    request: Request<Incoming>,
-    state: Arc<(File, AtomicU64)>,
-) -> Result<Response<Full<Bytes>>, String> {
+async fn order(request: Request<Incoming>, state: Arc<Orders>) -> Result<Response<Full<Bytes>>, String> {
     let body = request.into_body().collect().await.map_err(|error| error.to_string())?.to_bytes();
     tokio::time::sleep(WORK).await;
     let name = String::from_utf8_lossy(&body).into_owned();
-    (&state.0).write_all(format!("{name}\n").as_bytes()).map_err(|error| error.to_string())?;
-    let number = state.1.fetch_add(1, Ordering::Relaxed) + 1;
-    if number.is_multiple_of(LOSES) {
+    (&state.log).write_all(format!("{name}\n").as_bytes()).map_err(|error| error.to_string())?;
+    let number = state.made.fetch_add(1, Ordering::Relaxed) + 1;
+    if state.loses > 0 && number.is_multiple_of(state.loses) {
         return Err("the answer is lost".to_owned());
     }
     let mut response = Response::new(Full::from(format!("{{\"order\":\"{name}\",\"number\":{number}}}")));

@@ -10,15 +10,15 @@ use std::process::Stdio;
 use std::str::FromStr;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
+use ichido_core::{Clock, SystemClock};
+use jiff::ToSpan;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 
 use self::way::{LOSES, Way};
-use super::stage::Started;
+use super::stage::{Started, get};
 use super::{Row, Stage};
 use crate::exit::Failure;
 use crate::output;
@@ -29,6 +29,10 @@ const CALLS: u32 = 10;
 const MODELS: [(&str, &str); 3] =
     [("openai", "gpt-4o"), ("anthropic", "claude-3-5-sonnet-20241022"), ("google", "gemini-2.0-flash")];
 const APPS: u32 = 7;
+const USERS: u32 = 5;
+/// The month, in the demo's directory, and where it is counted.
+const FILE: &str = "usage.jsonl";
+pub(super) const DATABASE: &str = "sqlite:meter.db";
 /// Records in a batch.
 const BATCH: &str = "40";
 /// Exports of the same month.
@@ -37,7 +41,7 @@ const ACT_LIMIT: Duration = Duration::from_secs(120);
 
 /// Sums, as they were used or as they were counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Sums {
+pub(super) struct Sums {
     #[serde(default)]
     records: u64,
     request_count: u64,
@@ -45,11 +49,21 @@ struct Sums {
     cost_actual: String,
 }
 
+impl Sums {
+    /// With the cost as it would be written by hand.
+    fn normal(mut self) -> Result<Self, Failure> {
+        let cost = Decimal::from_str(&self.cost_actual);
+        let cost = cost.map_err(|error| Failure::internal(format!("the meter's cost: {error}")))?;
+        self.cost_actual = cost.normalize().to_string();
+        Ok(self)
+    }
+}
+
 /// What the fifth act showed.
 #[derive(Debug, Serialize)]
 pub(super) struct Verdict {
     used: Sums,
-    counted: Sums,
+    pub(super) counted: Sums,
     requests: u32,
     answers_lost: u32,
     /// Records that came to the meter, repeats included.
@@ -68,22 +82,20 @@ pub(super) async fn play(stage: &Stage<'_>) -> Result<Verdict, Failure> {
 }
 
 async fn act(stage: &Stage<'_>) -> Result<Verdict, Failure> {
-    let file = stage.dir.join("usage.jsonl");
+    let file = stage.dir.join(FILE);
     let used = make(&file, stage.args.keys * CALLS)?;
     let meter = start_meter(stage).await?;
     let way = Way::to(meter.address).await?;
     let mut broken = Vec::new();
     // The third has a directory of its own, and so knows nothing of what was sent.
     for data in ["usage", "usage", "usage-forgotten"] {
-        let code = export(stage, &file, way.address(), data).await?;
+        let code = export(stage, way.address(), data).await?;
         if code != 0 {
             broken.push(format!("an export ended with code {code}"));
         }
     }
-    let mut counted = ask(meter.address).await?;
-    let cost = Decimal::from_str(&counted.cost_actual);
-    let cost = cost.map_err(|error| Failure::internal(format!("the meter's cost: {error}")))?;
-    counted.cost_actual = cost.normalize().to_string();
+    let counted = ask(meter.address).await?;
+    meter.kill().await?;
     let same = (counted.request_count, counted.total_tokens, &counted.cost_actual)
         == (used.request_count, used.total_tokens, &used.cost_actual);
     if !same {
@@ -99,18 +111,26 @@ async fn act(stage: &Stage<'_>) -> Result<Verdict, Failure> {
     })
 }
 
+/// The month that ends today.
+fn days() -> Vec<Date> {
+    let now = i64::try_from(SystemClock::default().now().0).unwrap_or_default();
+    let now = jiff::Timestamp::from_millisecond(now).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+    let today = now.to_zoned(TimeZone::UTC).date();
+    (0..DAYS).rev().map(|ago| today.saturating_sub(i64::from(ago).days())).collect()
+}
+
 /// Writes the usage of a month, and sums it in the plainest way.
 fn make(file: &Path, calls: u32) -> Result<Sums, Failure> {
-    let (mut lines, mut sums, mut cost) = (String::new(), Sums::default(), Decimal::ZERO);
+    let (days, mut lines, mut sums, mut cost) = (days(), String::new(), Sums::default(), Decimal::ZERO);
     for number in 0..calls {
-        let (provider, model) = MODELS[number as usize % MODELS.len()];
-        let (day, app) = (number % DAYS + 1, number / 3 % APPS);
+        let (provider, model) = MODELS[(number + number / DAYS) as usize % MODELS.len()];
+        let (day, app, user) = (days[number as usize % days.len()], number / 3 % APPS, number / 7 % USERS);
         let (input, output) = (u64::from(number % 997 + 1), u64::from(number % 313));
         let price = Decimal::new(i64::from(number % 9_973 + 1), 7);
         let _ = writeln!(
             lines,
-            "{{\"id\":\"m{number}\",\"time\":\"2025-11-{day:02}T12:00:00Z\",\"tenant\":\"demo\",\"provider\":\"{provider}\",\
-             \"model\":\"{model}\",\"app_id\":\"app-{app}\",\"input_tokens\":{input},\"output_tokens\":{output},\
+            "{{\"id\":\"m{number}\",\"time\":\"{day}T00:00:00Z\",\"tenant\":\"demo\",\"provider\":\"{provider}\",\
+             \"model\":\"{model}\",\"app_id\":\"app-{app}\",\"user_id\":\"user-{user}\",\"input_tokens\":{input},\"output_tokens\":{output},\
              \"price\":\"{price}\",\"currency\":\"USD\"}}"
         );
         sums.request_count += 1;
@@ -125,15 +145,15 @@ fn make(file: &Path, calls: u32) -> Result<Sums, Failure> {
 async fn start_meter(stage: &Stage<'_>) -> Result<Started, Failure> {
     let mut command = stage.myself()?;
     command.env("LOG_LEVEL", "error").args(["meter", "--listen", "127.0.0.1:0", "--admin", "off"]);
-    command.args(["--db", "sqlite:meter.db"]).stderr(Stdio::piped()).stdout(Stdio::null());
+    command.args(["--db", DATABASE]).stderr(Stdio::piped()).stdout(Stdio::null());
     Started::listening(&mut command, "the meter").await
 }
 
-async fn export(stage: &Stage<'_>, file: &Path, meter: SocketAddr, data: &str) -> Result<i32, Failure> {
+/// Exports the month by someone who remembers what is in this directory; its exit code.
+pub(super) async fn export(stage: &Stage<'_>, meter: SocketAddr, data: &str) -> Result<i32, Failure> {
     let mut command = stage.myself()?;
     command
-        .args(["export", "jsonl", "--mode", "per_app"])
-        .arg(file)
+        .args(["export", "jsonl", "--mode", "per_model", FILE])
         .env("DATA_DIR", stage.dir.join(data))
         .env("EXTERNAL_API_ENDPOINT", format!("http://{meter}/v1/usage"))
         .env("EXTERNAL_API_ALLOW_HTTP_LOOPBACK", "true")
@@ -151,21 +171,17 @@ async fn export(stage: &Stage<'_>, file: &Path, meter: SocketAddr, data: &str) -
 }
 
 /// What the meter counted.
-async fn ask(meter: SocketAddr) -> Result<Sums, Failure> {
+pub(super) async fn ask(meter: SocketAddr) -> Result<Sums, Failure> {
     #[derive(Deserialize)]
     struct Report {
         rows: Vec<Sums>,
     }
     let fail = |why: String| Failure::internal(format!("asking the meter: {why}"));
-    let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
-    let uri =
-        format!("http://{meter}/v1/usage?group_by=").parse().map_err(|_| fail("no address".to_owned()))?;
-    let answer = client.get(uri).await.map_err(|error| fail(error.to_string()))?;
-    let body = answer.into_body().collect().await.map_err(|error| fail(error.to_string()))?.to_bytes();
-    let report: Report = serde_json::from_slice(&body).map_err(|error| fail(error.to_string()))?;
+    let (_, body) = get(meter, "/v1/usage?group_by=").await?;
+    let report: Report = serde_json::from_str(&body).map_err(|error| fail(error.to_string()))?;
     match report.rows.len() {
         0 => Ok(Sums { cost_actual: "0".to_owned(), ..Sums::default() }),
-        1 => Ok(report.rows.into_iter().next().unwrap_or_default()),
+        1 => report.rows.into_iter().next().unwrap_or_default().normal(),
         more => Err(fail(format!("{more} rows where one was asked for"))),
     }
 }

@@ -1,5 +1,7 @@
 //! `ichido demo` keeps its word.
 
+mod serving;
+
 use crate::{json, ok, run};
 
 #[test]
@@ -38,6 +40,16 @@ fn each_effect_ran_once_through_a_kill() {
     assert_eq!(usage["counted"]["request_count"], 1200, "{usage}");
     assert!(usage["answers_lost"].as_u64() > Some(0), "there was trouble: {usage}");
     assert!(usage["came"].as_u64() > usage["counted"]["records"].as_u64(), "repeats came: {usage}");
+    let house = &verdict["house"];
+    let count = |name: &str| house[name].as_u64().unwrap();
+    assert_eq!(count("asked_again"), 120, "{house}");
+    assert_eq!(count("answered_from_the_ledger") + count("told_in_doubt"), 120, "{house}");
+    assert_eq!((count("made_again"), count("new_orders"), count("keys_refused")), (0, 20, 10), "{house}");
+    assert_eq!(count("in_doubt"), gateway["in_doubt"].as_u64().unwrap(), "{house}");
+    assert_eq!(count("waiting_in_spool"), 3, "{house}");
+    assert_eq!((count("left_in_failed"), count("pages")), (1, 5), "{house}");
+    assert_eq!(house["usage_counted_again"], false, "{house}");
+    assert!(verdict.get("serving").is_none(), "nothing stays up unasked: {verdict}");
     assert!(std::fs::read_dir(dir.path()).unwrap().next().is_none(), "nothing is left behind");
 }
 
@@ -54,6 +66,7 @@ fn the_story_is_told() {
         "every record arrived once",
         "what was sent",
         "50 handled once, 0 twice, 0 never",
+        "in one process, with the console",
     ] {
         assert!(text.contains(words), "{words:?} is not in {text}");
     }

@@ -1,5 +1,5 @@
 //! The receiver of the demo. It counts each record by a line in a log, knows a batch again by its key, acts and then
-//! loses every fifth answer, and can go down.
+//! loses every fifth answer, refuses what cannot be, and can go down.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -23,8 +23,10 @@ use crate::exit::Failure;
 
 /// Of so many batches, one loses its answer.
 pub(super) const LOSES: u32 = 5;
+/// What it says of a record that cannot be.
+pub(in crate::demo) const REFUSAL: &str = "{\"error\":\"total_tokens must not be negative\"}";
 
-pub(super) struct Receiver {
+pub(in crate::demo) struct Receiver {
     address: SocketAddr,
     books: Arc<Mutex<Books>>,
     /// None while it is down.
@@ -43,7 +45,7 @@ struct Books {
 }
 
 impl Receiver {
-    pub(super) async fn start(log: &Path) -> Result<Self, Failure> {
+    pub(in crate::demo) async fn start(log: &Path) -> Result<Self, Failure> {
         let log = File::options().create(true).append(true).open(log).map_err(fail)?;
         let books = Books { log, known: HashSet::new(), records: 0, requests: 0, lost: 0, duplicates: 0 };
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -53,7 +55,7 @@ impl Receiver {
     }
 
     /// Listens, at the same address as before.
-    pub(super) async fn comes_back(&mut self) -> Result<(), Failure> {
+    pub(in crate::demo) async fn comes_back(&mut self) -> Result<(), Failure> {
         let listener = TcpListener::bind(self.address).await.map_err(fail)?;
         self.address = listener.local_addr().map_err(fail)?;
         self.serving = Some(tokio::spawn(serve(listener, self.books.clone())));
@@ -61,7 +63,7 @@ impl Receiver {
     }
 
     /// Cuts every connection, and refuses new ones.
-    pub(super) async fn goes_down(&mut self) {
+    pub(in crate::demo) async fn goes_down(&mut self) {
         if let Some(serving) = self.serving.take() {
             serving.abort();
             let _ = serving.await;
@@ -79,7 +81,7 @@ impl Receiver {
         format!("http://{}/v1/usage", self.address)
     }
 
-    pub(super) fn records(&self) -> u32 {
+    pub(in crate::demo) fn records(&self) -> u32 {
         lock(&self.books).records
     }
 
@@ -132,20 +134,24 @@ struct Batch {
 #[derive(serde::Deserialize)]
 struct Usage {
     source_event_id: String,
+    total_tokens: i64,
 }
 
 impl Books {
     fn count(&mut self, body: &[u8]) -> Result<Response<Full<Bytes>>, String> {
         self.requests += 1;
         let batch: Batch = serde_json::from_slice(body).map_err(|error| error.to_string())?;
-        let answer = |status| {
-            let mut response = Response::new(Full::from("{}"));
+        let answer = |status, words: &'static str| {
+            let mut response = Response::new(Full::from(words));
             *response.status_mut() = status;
             Ok(response)
         };
+        if batch.records.iter().any(|usage| usage.total_tokens < 0) {
+            return answer(StatusCode::UNPROCESSABLE_ENTITY, REFUSAL);
+        }
         if !self.known.insert(batch.batch_idempotency_key) {
             self.duplicates += 1;
-            return answer(StatusCode::CONFLICT);
+            return answer(StatusCode::CONFLICT, "{}");
         }
         let lines: String =
             batch.records.iter().map(|usage| format!("{}\n", usage.source_event_id)).collect();
@@ -155,6 +161,6 @@ impl Books {
             self.lost += 1;
             return Err("the answer is lost".to_owned());
         }
-        answer(StatusCode::CREATED)
+        answer(StatusCode::CREATED, "{}")
     }
 }
