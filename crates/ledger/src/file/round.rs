@@ -12,7 +12,6 @@ use ichido_core::mark::{self, Mark};
 use ichido_core::rules::{self, Change, Step};
 use ichido_core::{Index, Phase, Record, Timestamp};
 
-use super::cache::IndexMap;
 use super::fault;
 use super::items::{Items, Written, kept};
 use super::meta::Commit;
@@ -22,6 +21,7 @@ use super::replies::Answer;
 use super::running::Running;
 use super::sweep::{Bite, Over};
 use super::view::{Found, View};
+use crate::index_map::IndexMap;
 use crate::{Result, Swept};
 
 /// A group commit in the making.

@@ -5,7 +5,7 @@
 
 use ichido_core::{Index, Record, State};
 
-use super::cache::IndexMap;
+use crate::index_map::IndexMap;
 
 /// Claims that are kept; others are read from the engine.
 const BOUND: usize = 8 * 1024;
