@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::ParseIdError;
+use crate::{ParseIdError, hex_of};
 
 /// A digest of what was asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -40,7 +40,7 @@ impl Fingerprint {
 
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex::encode(self.0))
+        f.write_str(&hex_of(&self.0))
     }
 }
 

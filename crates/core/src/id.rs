@@ -12,6 +12,18 @@ use crate::Entropy;
 #[error("expected 32 hexadecimal digits")]
 pub struct ParseIdError;
 
+/// Bytes as hexadecimal digits. (`hex::encode` collects one character after the other, and takes several times as long.)
+pub fn hex_of(bytes: &[u8]) -> String {
+    const DIGITS: [char; 16] =
+        ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        text.push(DIGITS[usize::from(byte >> 4)]);
+        text.push(DIGITS[usize::from(byte & 15)]);
+    }
+    text
+}
+
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -37,7 +49,7 @@ macro_rules! id {
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&hex::encode(self.0))
+                f.write_str(&hex_of(&self.0))
             }
         }
 
@@ -84,6 +96,12 @@ impl fmt::Debug for Token {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn digits_are_those_of_hex() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        assert_eq!(hex_of(&bytes), hex::encode(&bytes));
+    }
 
     #[test]
     fn text_and_back() {

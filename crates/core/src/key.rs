@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::{LimitError, Limits, ParseIdError};
+use crate::{LimitError, Limits, ParseIdError, hex_of};
 
 /// Thirty-two bytes that stand for a key in every store.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -40,7 +40,7 @@ impl Index {
 
 impl fmt::Display for Index {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex::encode(self.0))
+        f.write_str(&hex_of(&self.0))
     }
 }
 

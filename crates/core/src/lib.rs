@@ -23,7 +23,7 @@ pub mod rules;
 pub use claim::{Claim, ClaimRequest, Grant, InDoubtPolicy};
 pub use entropy::{Entropy, SeededEntropy, SystemEntropy};
 pub use fingerprint::Fingerprint;
-pub use id::{Nonce, ParseIdError, Token};
+pub use id::{Nonce, ParseIdError, Token, hex_of};
 pub use key::{Index, Key, MarkKey, Scope};
 pub use limits::{LimitError, Limits};
 pub use metadata::Metadata;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use http::{Method, StatusCode};
-use ichido_core::Index;
+use ichido_core::{Index, hex_of};
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
 use crate::events::Retry;
@@ -55,6 +55,8 @@ impl End {
 }
 
 pub(crate) struct Meters {
+    /// The routes as they are written in the log.
+    names: Vec<String>,
     routes: Vec<[Counter; ENDS.len()]>,
     seconds: Histogram,
     inflight: Gauge,
@@ -72,6 +74,7 @@ impl Meters {
             ENDS.map(|(_, end)| counter!(name, "route" => text.clone(), "outcome" => end))
         });
         Self {
+            names: rules.routes.iter().map(|route| route.matches.to_string()).collect(),
             routes: counters.collect(),
             seconds: histogram!("ichido_request_seconds"),
             inflight: gauge!("ichido_inflight"),
@@ -134,9 +137,9 @@ impl Trace {
         }
         tracing::info!(
             target: "ichido::request",
-            key = self.index.map(|index| hex::encode(&index.as_bytes()[..8])),
+            key = self.index.map(|index| hex_of(&index.as_bytes()[..8])),
             method = self.method.as_str(),
-            route = %route.matches,
+            route = %meters.names[self.route],
             mode = route.mode.as_str(),
             outcome = end.as_str(),
             status = status.as_u16(),

@@ -60,7 +60,8 @@ impl Run {
         B: Carried,
         A: Carried,
     {
-        let (ledger, key, grant) = (self.job.ledger().clone(), self.job.ready.claim.key.clone(), self.grant);
+        let (shared, key, grant) = (self.job.shared.clone(), self.job.ready.claim.key.clone(), self.grant);
+        let ledger = shared.ledger_of(&shared.rules.routes[self.job.trace.route]);
         match ledger.confirm(&key, &grant).await {
             Ok(true) => {}
             Ok(false) => return send(&self.job, reply, in_flight()),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use http::header::COOKIE;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName};
+use ichido_core::hex_of;
 use sha2::{Digest, Sha256};
 
 /// Where the tenant comes from.
@@ -85,7 +86,7 @@ fn hashed<'a>(name: &str, values: impl Iterator<Item = &'a [u8]>) -> Option<Stri
         hash.update((value.len() as u64).to_be_bytes());
         hash.update(value);
     }
-    any.then(|| format!("{name}:{}", hex::encode(&hash.finalize()[..16])))
+    any.then(|| [name, ":", &hex_of(&hash.finalize()[..16])].concat())
 }
 
 #[cfg(test)]

@@ -52,9 +52,16 @@ impl Job {
 
     /// The ledger that this route asks.
     pub(crate) fn ledger(&self) -> &Ledger {
-        match (self.route().outage, &self.shared.fallback) {
+        self.shared.ledger_of(self.route())
+    }
+}
+
+impl Shared {
+    /// The ledger that a route asks.
+    pub(crate) fn ledger_of(&self, route: &Route) -> &Ledger {
+        match (route.outage, &self.fallback) {
             (Outage::Fallback, Some(ledger)) => ledger,
-            _ => &self.shared.ledger,
+            _ => &self.ledger,
         }
     }
 }
@@ -115,9 +122,8 @@ where
         return Ok(problem.into_response(&shared.rules.policy_path));
     };
     let (reply, answer) = oneshot::channel();
-    let (tasks, policy_path) = (shared.tasks.clone(), shared.rules.policy_path.clone());
-    let job = Job { shared, trace, ready };
-    let mut work = Box::pin(tasks.track_future(async move {
+    let job = Job { shared: shared.clone(), trace, ready };
+    let mut work = Box::pin(shared.tasks.track_future(async move {
         // Both are given back even if the service panics.
         let (_counted, _slot) = (job.shared.meters.begin(), slot);
         if observed {
@@ -133,7 +139,7 @@ where
     }
     answer.await.unwrap_or_else(|_| {
         let problem = Problem::new(Kind::HandlerFailed, "the request was given up");
-        Ok(problem.into_response(&policy_path))
+        Ok(problem.into_response(&shared.rules.policy_path))
     })
 }
 

@@ -3,6 +3,7 @@
 mod forward;
 mod front;
 pub(crate) mod jwt;
+mod pool;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -96,7 +97,7 @@ impl Bound {
         let front = Front {
             listener,
             tls: settings.tls.map(TlsAcceptor::from),
-            forward: Forward::new(&settings.upstream),
+            forward: Forward::new(&settings.upstream)?,
             layer: layer.clone(),
             policy_path,
         };

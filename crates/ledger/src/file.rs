@@ -37,6 +37,7 @@ mod reader;
 mod recent;
 mod replies;
 mod round;
+mod running;
 mod shared;
 mod store;
 mod sweep;

@@ -27,6 +27,7 @@ mod fallback;
 pub mod file;
 mod guard;
 mod handle;
+mod index_map;
 mod listing;
 pub mod memory;
 mod meters;

@@ -4,7 +4,7 @@
 //! under a lock of its own that is held for one step; a sweep takes one shard at a time and a few records at a time,
 //! so it does not stand in the way of claims. Leases are judged by a clock that does not jump.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,6 +16,7 @@ use ichido_core::{
     Settled, SteadyTime, Timestamp, Token,
 };
 
+use crate::index_map::IndexMap;
 use crate::{
     Backend, Capabilities, Error, Expiry, Fencing, Kind, Listing, Maintain, Page, Query, Reach, Result,
     Stats, StoreClock, Summary, Swept,
@@ -38,8 +39,9 @@ pub struct Memory {
 
 #[derive(Debug, Default)]
 struct Shard {
-    claims: HashMap<Index, Record>,
-    marks: HashMap<Index, mark::Record>,
+    /// In boxes: a map that grows need not move them.
+    claims: IndexMap<Box<Record>>,
+    marks: IndexMap<mark::Record>,
     /// What ends when. `true`: a mark.
     ends: BTreeSet<(Timestamp, Index, bool)>,
 }
@@ -53,7 +55,8 @@ impl Memory {
     }
 
     fn shard(&self, index: Index) -> MutexGuard<'_, Shard> {
-        self.lock(usize::from(index.as_bytes()[0]) % SHARDS)
+        // Not a byte that the maps hash by.
+        self.lock(usize::from(index.as_bytes()[31]) % SHARDS)
     }
 
     /// A panic cannot leave a shard half-written: every step writes at its end. So a poisoned lock is a lock.
@@ -67,7 +70,7 @@ impl Memory {
         decide: impl FnOnce(Option<&Record>, Timestamp) -> Step<A, Record>,
     ) -> Result<A> {
         let mut shard = self.shard(index);
-        let step = decide(shard.claims.get(&index), self.time.now());
+        let step = decide(shard.claims.get(&index).map(Box::as_ref), self.time.now());
         match step.change {
             Change::Keep => {}
             Change::Put(record) => {
@@ -97,7 +100,8 @@ impl Memory {
     /// What a claim would be answered, if that needs no write.
     pub(crate) fn peek_claim(&self, request: &ClaimRequest) -> Option<Claim> {
         let shard = self.shard(request.key.index());
-        let step = rules::claim(shard.claims.get(&request.key.index()), request, self.time.now());
+        let step =
+            rules::claim(shard.claims.get(&request.key.index()).map(Box::as_ref), request, self.time.now());
         (step.change == Change::Keep).then_some(step.answer)
     }
 
@@ -167,7 +171,7 @@ fn count(swept: Swept) -> usize {
 impl Shard {
     fn put_claim(&mut self, index: Index, record: Record, now: Timestamp) {
         let ends = record.over_at();
-        if let Some(old) = self.claims.insert(index, record) {
+        if let Some(old) = self.claims.insert(index, Box::new(record)) {
             self.ends.remove(&(old.over_at(), index, false));
             if old.phase(now) == (Phase::Over { in_doubt: true }) {
                 crate::warn_doubt_ended(&old);
@@ -176,7 +180,7 @@ impl Shard {
         self.ends.insert((ends, index, false));
     }
 
-    fn remove_claim(&mut self, index: Index) -> Option<Record> {
+    fn remove_claim(&mut self, index: Index) -> Option<Box<Record>> {
         let old = self.claims.remove(&index)?;
         self.ends.remove(&(old.over_at(), index, false));
         Some(old)
@@ -260,7 +264,11 @@ impl Maintain for Memory {
     async fn look(&self, key: &Key) -> Result<Option<Record>> {
         let now = self.time.now();
         let shard = self.shard(key.index());
-        Ok(shard.claims.get(&key.index()).filter(|record| now < record.over_at()).cloned())
+        Ok(shard
+            .claims
+            .get(&key.index())
+            .filter(|record| now < record.over_at())
+            .map(|record| (**record).clone()))
     }
 
     async fn list(&self, query: &Query) -> Result<Page> {

@@ -1,6 +1,5 @@
-//! The way to the service behind: one pool of connections, and errors that say whether a byte was sent.
+//! The way to the service behind: what is changed in a request before it goes there, and in its answer.
 
-use std::error::Error as StdError;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -9,25 +8,20 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use http::header::{CONNECTION, EXPECT, HOST, HeaderName, HeaderValue, UPGRADE};
-use http::uri::{Authority, PathAndQuery, Scheme};
+use http::uri::PathAndQuery;
 use http::{Request, Response, StatusCode, Uri, Version};
-use hyper::body::Incoming;
-use hyper_rustls::HttpsConnector;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::{Client, Error as ClientError};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use ichido_http::{Failure, RequestBody, strip_hop_by_hop};
+use hyper_util::rt::TokioIo;
+use ichido_http::{Failure, strip_hop_by_hop};
 use metrics::{Histogram, histogram};
 use tower_service::Service;
 
+use super::pool::{Answer, Body, Pool};
+use crate::exit::Failure as StartFailure;
 use crate::settings::gateway::Upstream;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Many servers close idle connections after 5 s; a request must not meet such a closing.
-const IDLE: Duration = Duration::from_secs(3);
 /// How long an unkeyed request waits for the head of its answer.
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -44,8 +38,6 @@ impl Peer {
     }
 }
 
-type Body = RequestBody<Incoming>;
-
 /// Sends requests to the service behind.
 #[derive(Clone, Debug)]
 pub(crate) struct Forward {
@@ -55,37 +47,23 @@ pub(crate) struct Forward {
 
 #[derive(Debug)]
 struct Shared {
-    client: Client<HttpsConnector<HttpConnector>, Body>,
-    scheme: Scheme,
-    authority: Authority,
+    pool: Arc<Pool>,
+    /// For requests that name no host.
+    host: HeaderValue,
     prefix: String,
     seconds: Histogram,
 }
 
 impl Forward {
-    pub(crate) fn new(upstream: &Upstream) -> Self {
-        let mut tcp = HttpConnector::new();
-        tcp.set_nodelay(true);
-        tcp.enforce_http(false);
-        tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        let connector = hyper_rustls::HttpsConnectorBuilder::new()
-            .with_tls_config((*upstream.tls).clone())
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(tcp);
-        let client = Client::builder(TokioExecutor::new())
-            .pool_idle_timeout(IDLE)
-            .pool_timer(TokioTimer::new())
-            .timer(TokioTimer::new())
-            .build(connector);
+    pub(crate) fn new(upstream: &Upstream) -> Result<Self, StartFailure> {
+        let wrong = |error: http::Error| StartFailure::usage(format!("gateway.upstream: {error}"));
         let shared = Shared {
-            client,
-            scheme: upstream.scheme.clone(),
-            authority: upstream.authority.clone(),
+            pool: Arc::new(Pool::new(upstream).map_err(wrong)?),
+            host: HeaderValue::try_from(upstream.host()).map_err(|error| wrong(error.into()))?,
             prefix: upstream.prefix.clone(),
             seconds: histogram!("ichido_upstream_seconds"),
         };
-        Self { shared: Arc::new(shared), peer: None }
+        Ok(Self { shared: Arc::new(shared), peer: None })
     }
 
     /// The same, for the requests of one caller.
@@ -108,35 +86,41 @@ impl Forward {
             headers
                 .insert(FORWARDED_PROTO, HeaderValue::from_static(if peer.tls { "https" } else { "http" }));
         }
-        if let Some(host) = host {
-            headers.insert(FORWARDED_HOST, host.clone());
-            headers.insert(HOST, host);
+        match host {
+            Some(host) => {
+                headers.insert(FORWARDED_HOST, host.clone());
+                headers.insert(HOST, host);
+            }
+            None => drop(headers.insert(HOST, self.shared.host.clone())),
         }
         *request.version_mut() = Version::HTTP_11;
+        let is_path = request.uri().authority().is_none() && request.uri().scheme().is_none();
         let place = match request.uri().path_and_query() {
+            Some(_) if is_path && self.shared.prefix.is_empty() => return Ok(()),
             Some(place) if self.shared.prefix.is_empty() => place.clone(),
             place => {
                 let place = place.map_or("/", PathAndQuery::as_str);
-                format!("{}{place}", self.shared.prefix).parse().map_err(not_sent)?
+                let place = format!("{}{place}", self.shared.prefix).parse();
+                place.map_err(|error: http::uri::InvalidUri| Failure::NotSent(error.into()))?
             }
         };
-        let uri = Uri::builder().scheme(self.shared.scheme.clone()).authority(self.shared.authority.clone());
-        *request.uri_mut() = uri.path_and_query(place).build().map_err(not_sent)?;
+        *request.uri_mut() = Uri::from(place);
         Ok(())
     }
 
-    async fn send(self, mut request: Request<Body>) -> Result<Response<Incoming>, Failure> {
+    async fn send(self, mut request: Request<Body>) -> Result<Response<Answer>, Failure> {
         let upgrade = upgrade_of(&request);
         let client_side = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
         self.prepare(&mut request, upgrade)?;
         let started = Instant::now();
-        let answered = self.shared.client.request(request).await;
+        let answered = self.shared.pool.send(request).await;
         self.shared.seconds.record(started.elapsed());
-        let mut response = answered.map_err(judge)?;
+        let mut response = answered?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS
             && let Some(client_side) = client_side
         {
             let service_side = hyper::upgrade::on(&mut response);
+            response.body_mut().let_go();
             tokio::spawn(join(client_side, service_side));
             return Ok(response);
         }
@@ -148,9 +132,9 @@ impl Forward {
 }
 
 impl Service<Request<Body>> for Forward {
-    type Response = Response<Incoming>;
+    type Response = Response<Answer>;
     type Error = Failure;
-    type Future = std::pin::Pin<Box<dyn Future<Output = Result<Response<Incoming>, Failure>> + Send>>;
+    type Future = std::pin::Pin<Box<dyn Future<Output = Result<Response<Answer>, Failure>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         Poll::Ready(Ok(()))
@@ -165,33 +149,6 @@ impl Service<Request<Body>> for Forward {
             }
         })
     }
-}
-
-/// A connection that could not be made, or a request that hyper gave back, reached nobody.
-fn judge(error: ClientError) -> Failure {
-    let given_back = error
-        .source()
-        .and_then(|cause| cause.downcast_ref::<hyper::Error>())
-        .is_some_and(hyper::Error::is_canceled);
-    if error.is_connect() || given_back {
-        return Failure::NotSent(describe(&error).into());
-    }
-    Failure::Lost(describe(&error).into())
-}
-
-fn describe(error: &ClientError) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text.push_str(": ");
-        text.push_str(&inner.to_string());
-        cause = inner.source();
-    }
-    text
-}
-
-fn not_sent(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Failure {
-    Failure::NotSent(error.into())
 }
 
 fn host_of(request: &Request<Body>) -> Option<HeaderValue> {

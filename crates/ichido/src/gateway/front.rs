@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
 use super::forward::{Forward, Peer};
+use super::pool::Answer;
 
 /// The gateway's listener.
 pub(super) struct Front {
@@ -46,7 +47,7 @@ struct Door {
 }
 
 impl hyper::service::Service<Request<Incoming>> for Door {
-    type Response = Response<AnswerBody<Incoming>>;
+    type Response = Response<AnswerBody<Answer>>;
     type Error = Infallible;
     type Future = Answered;
 
@@ -66,7 +67,7 @@ struct Answered {
 }
 
 impl Future for Answered {
-    type Output = Result<Response<AnswerBody<Incoming>>, Infallible>;
+    type Output = Result<Response<AnswerBody<Answer>>, Infallible>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
@@ -89,12 +90,12 @@ fn refusal(request: &Request<Incoming>) -> Option<Problem> {
 }
 
 /// A request that passed unkeyed and got no answer.
-fn unanswered(failure: &Failure, policy_path: &str) -> Response<AnswerBody<Incoming>> {
+fn unanswered(failure: &Failure, policy_path: &str) -> Response<AnswerBody<Answer>> {
     tracing::warn!(%failure, "the service gave no answer to an unkeyed request");
     let (kind, detail) = match failure {
         Failure::NotSent(_) => (ProblemKind::UpstreamUnreachable, "the service could not be reached"),
         Failure::TimedOut(_) => (ProblemKind::UpstreamTimeout, "the service did not answer in time"),
         Failure::Lost(_) => (ProblemKind::AnswerLost, "the answer of the service was lost"),
     };
-    Problem::new(kind, detail).into_response::<AnswerBody<Incoming>>(policy_path)
+    Problem::new(kind, detail).into_response::<AnswerBody<Answer>>(policy_path)
 }

@@ -3,13 +3,15 @@
 //! The subscriber's own format goes through a serializer that checks and copies each piece; for a line per request that
 //! took longer than answering a repeat.
 
+use std::cell::RefCell;
 use std::fmt::{self, Debug, Write};
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use jiff::Timestamp;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::fmt::FmtContext;
 use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
-use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::registry::LookupSpan;
 
 /// Writes the time, the level and the fields of an event.
@@ -27,7 +29,7 @@ where
         event: &Event<'_>,
     ) -> fmt::Result {
         writer.write_str("{\"timestamp\":\"")?;
-        SystemTime.format_time(&mut writer)?;
+        put_time(&mut writer)?;
         writer.write_str("\",\"level\":\"")?;
         writer.write_str(event.metadata().level().as_str())?;
         writer.write_char('"')?;
@@ -38,6 +40,26 @@ where
     }
 }
 
+thread_local! {
+    /// The second of the last line, and its text: most lines are of the same second as the one before.
+    static SECOND: RefCell<(u64, String)> = const { RefCell::new((0, String::new())) };
+}
+
+/// The present, in UTC, to the microsecond.
+#[allow(clippy::disallowed_methods, reason = "no decision hangs on it")]
+fn put_time(writer: &mut Writer<'_>) -> fmt::Result {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    SECOND.with_borrow_mut(|(second, text)| {
+        if *second != since.as_secs() || text.is_empty() {
+            let time = i64::try_from(since.as_secs()).ok().and_then(|time| Timestamp::from_second(time).ok());
+            let time = time.unwrap_or_default();
+            (*second, *text) = (since.as_secs(), time.strftime("%Y-%m-%dT%H:%M:%S").to_string());
+        }
+        writer.write_str(text)
+    })?;
+    write!(writer, ".{:06}Z", since.subsec_micros())
+}
+
 struct Fields<'a> {
     writer: Writer<'a>,
     written: fmt::Result,
@@ -45,15 +67,24 @@ struct Fields<'a> {
 
 impl Fields<'_> {
     fn put(&mut self, field: &Field, value: fmt::Arguments<'_>) {
-        self.written = self.written.and_then(|()| write!(self.writer, ",\"{}\":{value}", field.name()));
+        self.written = self.written.and_then(|()| {
+            self.name(field, "\":")?;
+            self.writer.write_fmt(value)
+        });
     }
 
     fn put_text(&mut self, field: &Field, write: impl FnOnce(&mut Escaped<'_, '_>) -> fmt::Result) {
         self.written = self.written.and_then(|()| {
-            write!(self.writer, ",\"{}\":\"", field.name())?;
+            self.name(field, "\":\"")?;
             write(&mut Escaped(&mut self.writer))?;
-            self.writer.write_char('"')
+            self.writer.write_str("\"")
         });
+    }
+
+    fn name(&mut self, field: &Field, then: &str) -> fmt::Result {
+        self.writer.write_str(",\"")?;
+        self.writer.write_str(field.name())?;
+        self.writer.write_str(then)
     }
 }
 
@@ -63,7 +94,10 @@ impl Visit for Fields<'_> {
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.put(field, format_args!("{value}"));
+        self.written = self.written.and_then(|()| {
+            self.name(field, "\":")?;
+            self.writer.write_str(if value { "true" } else { "false" })
+        });
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
@@ -92,7 +126,7 @@ struct Escaped<'a, 'b>(&'a mut Writer<'b>);
 impl Write for Escaped<'_, '_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let mut rest = text;
-        while let Some(at) = rest.find(|char| char < ' ' || char == '"' || char == '\\') {
+        while let Some(at) = rest.bytes().position(|byte| byte < b' ' || byte == b'"' || byte == b'\\') {
             let (plain, from) = rest.split_at(at);
             let (special, after) = from.split_at(1);
             self.0.write_str(plain)?;
@@ -150,7 +184,9 @@ mod tests {
         let bytes = kept.0.lock().unwrap().clone();
         assert_eq!(bytes.iter().filter(|byte| **byte == b'\n').count(), 1);
         let mut line: Value = serde_json::from_slice(&bytes).unwrap();
-        assert!(line["timestamp"].take().as_str().unwrap().ends_with('Z'));
+        let time = line["timestamp"].take();
+        let time = time.as_str().unwrap();
+        assert!(time.len() == 27 && time.ends_with('Z') && time.parse::<Timestamp>().is_ok(), "{time}");
         assert_eq!(
             line,
             json!({"timestamp": null, "level": "WARN", "message": "a\tb", "text": text, "shown": text, "small": -7,

@@ -169,6 +169,15 @@ impl Upstream {
 }
 
 impl Upstream {
+    /// Its name for requests that name none: without the port that goes without saying.
+    pub(crate) fn host(&self) -> String {
+        let silent = if self.scheme == Scheme::HTTPS { 443 } else { 80 };
+        match self.authority.port_u16().filter(|port| *port != silent) {
+            Some(port) => format!("{}:{port}", self.authority.host()),
+            None => self.authority.host().to_owned(),
+        }
+    }
+
     /// Whether someone listens there.
     pub(crate) async fn reach(&self) -> Result<(), String> {
         let port = self.authority.port_u16().unwrap_or(if self.scheme == Scheme::HTTPS { 443 } else { 80 });

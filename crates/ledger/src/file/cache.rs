@@ -7,39 +7,17 @@
 //! Bounded by bytes. Each shard has a young and an old half: what is read in the old half moves to the young one;
 //! when the young half is full it becomes the old one, and the old one is forgotten.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ichido_core::{Index, Outcome, Record, State};
+
+use crate::index_map::IndexMap;
 
 const SHARDS: usize = 64;
 /// What an entry costs beside its texts and outcome: the record, two maps' slots, two allocations.
 const ENTRY_BYTES: usize = 640;
 /// Larger outcomes are read from the engine each time.
 const OUTCOME_MAX: usize = 64 * 1024;
-
-/// A map by index. The index is a SHA-256 already; eight of its bytes are hash enough.
-pub(super) type IndexMap<V> = HashMap<Index, V, BuildHasherDefault<IndexHasher>>;
-
-/// Takes the first eight bytes it is given.
-#[derive(Debug, Default)]
-pub(super) struct IndexHasher(u64);
-
-impl Hasher for IndexHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        if let Some(head) = bytes.first_chunk() {
-            self.0 ^= u64::from_ne_bytes(*head);
-        }
-    }
-
-    /// The length of an array is no news.
-    fn write_usize(&mut self, _: usize) {}
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
 
 /// Completed claims, the most recently read ones.
 #[derive(Debug)]

@@ -16,8 +16,10 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use fjall::compaction::Leveled;
 use fjall::config::{
     BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry, PinningPolicy,
 };
@@ -45,6 +47,11 @@ const MEMTABLE_BYTES: u64 = 128 * 1024 * 1024;
 /// to 80 MB and more. Not smaller: each table costs a sync that holds the writer up, and a share in the rewriting of
 /// larger tables.
 pub(super) const FLUSH_BYTES: u64 = 8_000_000;
+/// Tables of the first level that are merged into the next one together. Keys are hashes, so each merge rewrites all of that
+/// level: the more it takes along, the fewer times a record is written. Each of them is one more filter to ask.
+const RUNS_MERGED: u8 = 8;
+/// A level begins at [`RUNS_MERGED`] tables of this size; what is beyond goes down to the next one, table by table.
+const TABLE_BYTES: u64 = 8 * 1024 * 1024;
 /// Below the counts at which the engine itself would hold us up.
 const SEALED_MAX: usize = 3;
 const RUNS_MAX: usize = 18;
@@ -199,6 +206,9 @@ fn options(name: &str) -> KeyspaceCreateOptions {
     let compression = if name == "outcomes" { CompressionType::Lz4 } else { CompressionType::None };
     let options = KeyspaceCreateOptions::default()
         .max_memtable_size(MEMTABLE_BYTES)
+        .compaction_strategy(Arc::new(
+            Leveled::default().with_l0_threshold(RUNS_MERGED).with_table_target_size(TABLE_BYTES),
+        ))
         .data_block_compression_policy(CompressionPolicy::all(compression));
     match name {
         // Never asked for one key.

@@ -21,6 +21,8 @@ pub(super) struct Written {
     pub(super) batch: OwnedWriteBatch,
     /// Keys that got a value.
     pub(super) put: Vec<Index>,
+    /// What became of the claims that changed.
+    pub(super) claims: Vec<(Index, Option<Record>)>,
     pub(super) commit: Commit,
     /// What it adds to the journal, about.
     pub(super) journal_bytes: u64,
@@ -111,7 +113,12 @@ impl<'a> Items<'a> {
         self.journal_bytes += (journal::ITEM_BYTES + bytes) as u64;
     }
 
-    pub(super) fn finish(mut self, last: Commit, now: Timestamp) -> Option<Written> {
+    pub(super) fn finish(
+        mut self,
+        last: Commit,
+        now: Timestamp,
+        claims: Vec<(Index, Option<Record>)>,
+    ) -> Option<Written> {
         if self.batch.is_empty() {
             return None;
         }
@@ -131,7 +138,7 @@ impl<'a> Items<'a> {
         let commit = Commit { sequence, time: now, swept_to };
         self.batch.insert(&engine.meta, COMMIT_KEY, commit.encode().as_slice());
         let Self { batch, put, journal_bytes, .. } = self;
-        Some(Written { batch, put, commit, journal_bytes, earliest_end })
+        Some(Written { batch, put, claims, commit, journal_bytes, earliest_end })
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use ichido_core::Index;
 
-use super::cache::IndexMap;
+use crate::index_map::IndexMap;
 
 /// Keys that are remembered; a caller that looked before the oldest of them is looked after by the engine.
 const BOUND: usize = 32 * 1024;

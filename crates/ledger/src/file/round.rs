@@ -12,15 +12,16 @@ use ichido_core::mark::{self, Mark};
 use ichido_core::rules::{self, Change, Step};
 use ichido_core::{Index, Phase, Record, Timestamp};
 
-use super::cache::IndexMap;
 use super::fault;
 use super::items::{Items, Written, kept};
 use super::meta::Commit;
 use super::queue::{Call, Reply};
 use super::recent::Recent;
 use super::replies::Answer;
+use super::running::Running;
 use super::sweep::{Bite, Over};
 use super::view::{Found, View};
+use crate::index_map::IndexMap;
 use crate::{Result, Swept};
 
 /// A group commit in the making.
@@ -28,6 +29,7 @@ pub(super) struct Round<'a> {
     view: View<'a>,
     now: Timestamp,
     recent: &'a Recent,
+    running: &'a Running,
     claims: IndexMap<Entry>,
     marks: IndexMap<MarkEntry>,
     answers: Vec<Answer>,
@@ -60,9 +62,10 @@ pub(super) struct MarkEntry {
 }
 
 impl<'a> Round<'a> {
-    pub(super) fn new(view: View<'a>, recent: &'a Recent, now: Timestamp) -> Self {
+    pub(super) fn new(view: View<'a>, recent: &'a Recent, running: &'a Running, now: Timestamp) -> Self {
         let (claims, marks) = (IndexMap::default(), IndexMap::default());
-        Self { view, now, recent, claims, marks, answers: Vec::new(), spent: Vec::new(), swept_to: None }
+        let (answers, spent) = (Vec::new(), Vec::new());
+        Self { view, now, recent, running, claims, marks, answers, spent, swept_to: None }
     }
 
     /// Decides a call. A call that cannot be decided is answered at once: it changes nothing.
@@ -115,7 +118,11 @@ impl<'a> Round<'a> {
             MapEntry::Occupied(entry) => entry.into_mut(),
             MapEntry::Vacant(vacant) => {
                 let absent = absent_at.is_some_and(|seen| self.recent.unwritten_since(&index, seen));
-                vacant.insert(if absent { Entry::absent() } else { Entry::read(&self.view, &index)? })
+                vacant.insert(match self.running.get(&index) {
+                    Some(record) => Entry { before: Place::Open, now: Some(record.clone()), changed: false },
+                    None if absent => Entry::absent(),
+                    None => Entry::read(&self.view, &index)?,
+                })
             }
         };
         let step = decide(entry.now.as_ref(), self.now);
@@ -218,9 +225,11 @@ impl<'a> Round<'a> {
     pub(super) fn finish(mut self, epoch: u64, commit: Commit) -> (Option<Written>, Vec<Answer>) {
         let answers = std::mem::take(&mut self.answers);
         let changes = self.claims.len() + self.marks.len();
+        let mut claims = Vec::with_capacity(self.claims.len());
         let mut writer = Items::new(self.view, changes, self.spent.len());
-        for (index, entry) in self.claims.iter().filter(|(_, entry)| entry.changed) {
-            writer.claim(index, entry, epoch);
+        for (index, entry) in self.claims.into_iter().filter(|(_, entry)| entry.changed) {
+            writer.claim(&index, &entry, epoch);
+            claims.push((index, entry.now));
         }
         for (index, entry) in self.marks.iter().filter(|(_, entry)| entry.changed) {
             writer.mark(index, entry);
@@ -228,7 +237,7 @@ impl<'a> Round<'a> {
         for (key, rest) in self.spent {
             writer.spend(key, rest);
         }
-        let written = writer.finish(commit, self.now);
+        let written = writer.finish(commit, self.now, claims);
         (written, answers)
     }
 }

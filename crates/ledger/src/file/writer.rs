@@ -22,6 +22,7 @@ use super::queue::Call;
 use super::recent::Recent;
 use super::replies::Answer;
 use super::round::Round;
+use super::running::Running;
 use super::shared::Shared;
 use super::{fault, store, sweep};
 use crate::{Error, Result};
@@ -54,6 +55,7 @@ pub(super) struct Writer {
     journal_bytes: u64,
     generation: u64,
     recent: Recent,
+    running: Running,
     /// The generation that last added an end that was past already: a sweep that looked before may have missed it.
     late_end_at: u64,
     open_swept_at: Timestamp,
@@ -79,6 +81,7 @@ impl Writer {
             journal_bytes: 0,
             generation: 0,
             recent: Recent::default(),
+            running: Running::default(),
             late_end_at: 0,
             open_swept_at: Timestamp::default(),
             sweep_at_commit: 0,
@@ -115,7 +118,7 @@ impl Writer {
         };
         let shared = self.shared.clone();
         let mut last = self.last;
-        let mut round = Round::new(shared.view(&engine), &self.recent, shared.time.now());
+        let mut round = Round::new(shared.view(&engine), &self.recent, &self.running, shared.time.now());
         for call in calls {
             round.decide(call);
         }
@@ -145,6 +148,9 @@ impl Writer {
         self.journal_bytes += written.journal_bytes;
         self.generation += 1;
         self.recent.note(self.generation, written.put);
+        for (index, now) in written.claims {
+            self.running.note(index, now);
+        }
         self.last = written.commit;
         self.shared.published.store(self.generation, Ordering::Release);
         // The time is read after publishing: a sweep that does not see this commit asked for an earlier one.
@@ -210,6 +216,7 @@ impl Writer {
         self.close_engine();
         self.generation += 1;
         self.recent.reset(self.generation);
+        self.running.reset();
         self.shared.published.store(self.generation, Ordering::Release);
         self.down = Some((Instant::now(), error));
     }

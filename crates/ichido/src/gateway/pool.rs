@@ -1,0 +1,290 @@
+//! Connections to the service behind, kept for the next request.
+//!
+//! Whoever uses a connection drives it: the task of a request writes the request and reads its answer itself. With a task
+//! for each connection, as hyper's own pool has it, a request takes two more wake-ups, and a third task that waits until
+//! the connection is free again.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, Uri};
+use http_body::{Body as _, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{Builder, SendRequest};
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::connect::HttpConnector;
+use ichido_http::{Failure, RequestBody};
+use tokio::time::Instant;
+use tower_service::Service;
+
+use crate::settings::gateway::Upstream;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Many servers close idle connections after 5 s; a request must not meet such a closing.
+const IDLE: Duration = Duration::from_secs(3);
+/// A body up to this length lies in buffers of the system if the service does not take it. While a longer one is on its
+/// way, someone must drive its connection even if nobody reads the answer.
+const SMALL_BYTES: u64 = 32 * 1024;
+
+pub(super) type Body = RequestBody<Incoming>;
+type Connector = HttpsConnector<HttpConnector>;
+type Driver = Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>;
+
+/// The connections that wait for a request, and the way to new ones.
+pub(super) struct Pool {
+    idle: Mutex<Idle>,
+    connector: Connector,
+    place: Uri,
+}
+
+#[derive(Default)]
+struct Idle {
+    /// The latest last.
+    connections: Vec<(Instant, Box<Connection>)>,
+    /// Someone closes what waited for too long.
+    is_watched: bool,
+}
+
+/// A connection, driven by whoever holds it.
+struct Connection {
+    sender: SendRequest<Body>,
+    /// `None`: it has ended.
+    driver: Option<Driver>,
+}
+
+impl Pool {
+    pub(super) fn new(upstream: &Upstream) -> Result<Self, http::Error> {
+        let mut tcp = HttpConnector::new();
+        tcp.set_nodelay(true);
+        tcp.enforce_http(false);
+        tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        let connector = hyper_rustls::HttpsConnectorBuilder::new()
+            .with_tls_config((*upstream.tls).clone())
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(tcp);
+        let place = Uri::builder().scheme(upstream.scheme.clone()).authority(upstream.authority.clone());
+        Ok(Self { idle: Mutex::default(), connector, place: place.path_and_query("/").build()? })
+    }
+
+    /// Sends a request whose address is a path, and waits for the head of its answer.
+    pub(super) async fn send(
+        self: &Arc<Self>,
+        mut request: Request<Body>,
+    ) -> Result<Response<Answer>, Failure> {
+        let is_small = request.body().size_hint().upper().is_some_and(|most| most <= SMALL_BYTES);
+        loop {
+            let (mut connection, is_kept) = match self.take() {
+                Some(connection) => (connection, true),
+                None => (self.connect().await?, false),
+            };
+            let mut answering = pin!(connection.sender.try_send_request(request));
+            let answered = poll_fn(|cx| {
+                // First: what it reads is what is waited for.
+                let lives = connection.drive(cx);
+                match answering.as_mut().poll(cx) {
+                    Poll::Pending if !lives => Poll::Ready(None),
+                    answered => answered.map(Some),
+                }
+            });
+            match answered.await {
+                Some(Ok(response)) => {
+                    return Ok(response.map(|body| Answer::new(body, connection, self.clone(), is_small)));
+                }
+                Some(Err(mut error)) => match error.take_message() {
+                    // It was closed while it waited, and nobody got the request.
+                    Some(given_back) if is_kept => request = given_back,
+                    Some(_) => return Err(Failure::NotSent(describe(&error.into_error()).into())),
+                    None => return Err(judge(&error.into_error())),
+                },
+                None => return Err(Failure::Lost("the connection ended".into())),
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<Box<Connection>, Failure> {
+        let not_sent = |error: &(dyn StdError + 'static)| {
+            Failure::NotSent(format!("connecting: {}", describe(error)).into())
+        };
+        let mut connector = self.connector.clone();
+        poll_fn(|cx| connector.poll_ready(cx)).await.map_err(|error| not_sent(&*error))?;
+        let stream = connector.call(self.place.clone()).await.map_err(|error| not_sent(&*error))?;
+        let (sender, driver) = Builder::new().handshake(stream).await.map_err(|error| not_sent(&error))?;
+        Ok(Box::new(Connection { sender, driver: Some(Box::pin(driver.with_upgrades())) }))
+    }
+
+    /// The connection that waited for the shortest time.
+    fn take(&self) -> Option<Box<Connection>> {
+        let mut idle = self.lock();
+        let (since, connection) = idle.connections.pop()?;
+        if since.elapsed() < IDLE {
+            return Some(connection);
+        }
+        // The others have waited for longer.
+        let too_old = std::mem::take(&mut idle.connections);
+        drop(idle);
+        drop(too_old);
+        None
+    }
+
+    fn keep(self: &Arc<Self>, connection: Box<Connection>) {
+        let mut idle = self.lock();
+        idle.connections.push((Instant::now(), connection));
+        if !std::mem::replace(&mut idle.is_watched, true) {
+            drop(idle);
+            tokio::spawn(self.clone().watch());
+        }
+    }
+
+    /// Closes what waits for too long, until nothing waits.
+    async fn watch(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(IDLE).await;
+            let mut idle = self.lock();
+            let fresh = idle.connections.partition_point(|(since, _)| since.elapsed() >= IDLE);
+            let rest = idle.connections.split_off(fresh);
+            let too_old = std::mem::replace(&mut idle.connections, rest);
+            idle.is_watched = !idle.connections.is_empty();
+            let goes_on = idle.is_watched;
+            drop(idle);
+            drop(too_old);
+            if !goes_on {
+                return;
+            }
+        }
+    }
+
+    /// Drives a connection until it is free or has ended.
+    async fn see_off(self: Arc<Self>, mut connection: Box<Connection>) {
+        let free = poll_fn(|cx| match connection.drive(cx) {
+            true => connection.sender.poll_ready(cx).map(|ready| ready.is_ok()),
+            false => Poll::Ready(false),
+        });
+        if free.await {
+            self.keep(connection);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Idle> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("place", &self.place).finish_non_exhaustive()
+    }
+}
+
+impl Connection {
+    /// Writes and reads what can be. `false`: it has ended.
+    fn drive(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(driver) = &mut self.driver else { return false };
+        match driver.as_mut().poll(cx) {
+            Poll::Pending => true,
+            Poll::Ready(ended) => {
+                if let Err(error) = ended {
+                    tracing::debug!(%error, "a connection to the service broke");
+                }
+                // What still waits for it is told by its going.
+                self.driver = None;
+                false
+            }
+        }
+    }
+}
+
+/// The body of an answer, and the connection that it comes by.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    body: Incoming,
+    by: Option<(Box<Connection>, Arc<Pool>)>,
+}
+
+impl Answer {
+    fn new(body: Incoming, connection: Box<Connection>, pool: Arc<Pool>, is_small: bool) -> Self {
+        if !is_small {
+            tokio::spawn(pool.see_off(connection));
+            return Self { body, by: None };
+        }
+        let mut answer = Self { body, by: Some((connection, pool)) };
+        if answer.body.is_end_stream() {
+            answer.let_go();
+        }
+        answer
+    }
+
+    /// Has the connection driven by a task of its own from now on: for a change of protocols.
+    pub(super) fn let_go(&mut self) {
+        let Some((connection, pool)) = self.by.take() else { return };
+        match connection.sender.is_ready() {
+            true => pool.keep(connection),
+            false if connection.driver.is_some() => drop(tokio::spawn(pool.see_off(connection))),
+            false => {}
+        }
+    }
+}
+
+impl http_body::Body for Answer {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let this = self.get_mut();
+        let Some((connection, _)) = &mut this.by else { return Pin::new(&mut this.body).poll_frame(cx) };
+        let mut frame = Pin::new(&mut this.body).poll_frame(cx);
+        if frame.is_pending() {
+            connection.drive(cx);
+            frame = Pin::new(&mut this.body).poll_frame(cx);
+        }
+        match &frame {
+            Poll::Pending => {}
+            Poll::Ready(Some(Ok(_))) if !this.body.is_end_stream() => {}
+            Poll::Ready(Some(Ok(_)) | None) => this.let_go(),
+            Poll::Ready(Some(Err(_))) => this.by = None,
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Connection")
+    }
+}
+
+/// A request that hyper gave back reached nobody.
+fn judge(error: &hyper::Error) -> Failure {
+    match error.is_canceled() {
+        true => Failure::NotSent(describe(error).into()),
+        false => Failure::Lost(describe(error).into()),
+    }
+}
+
+fn describe(error: &(dyn StdError + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    text
+}
