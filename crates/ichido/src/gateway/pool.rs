@@ -90,7 +90,7 @@ impl Pool {
                 let lives = connection.drive(cx);
                 match answering.as_mut().poll(cx) {
                     Poll::Pending if !lives => Poll::Ready(None),
-                    answered => answered.map(Some),
+                    answered @ (Poll::Pending | Poll::Ready(_)) => answered.map(Some),
                 }
             });
             match answered.await {
