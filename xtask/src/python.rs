@@ -24,11 +24,14 @@ const CLIENTS: Environment = Environment { name: "python", list: include_str!(".
 /// What tries an API by its description. Apart from the clients, since not all of it is pure Python.
 const OPENAPI: Environment =
     Environment { name: "python-openapi", list: include_str!("../python-openapi.txt") };
+/// What `examples/fastapi` needs.
+const FASTAPI: Environment =
+    Environment { name: "python-fastapi", list: include_str!("../python-fastapi.txt") };
 /// The linter of `deploy/aws`.
 const CFN_LINT: Environment =
     Environment { name: "python-cfn-lint", list: include_str!("../python-cfn-lint.txt") };
 
-const ALL: [Environment; 3] = [CLIENTS, OPENAPI, CFN_LINT];
+const ALL: [Environment; 4] = [CLIENTS, OPENAPI, FASTAPI, CFN_LINT];
 
 /// The interpreter that has the clients.
 pub(crate) fn interpreter() -> PathBuf {
@@ -38,6 +41,11 @@ pub(crate) fn interpreter() -> PathBuf {
 /// Schemathesis.
 pub(crate) fn schemathesis() -> PathBuf {
     OPENAPI.program("schemathesis")
+}
+
+/// The server of FastAPI's programs.
+pub(crate) fn uvicorn() -> PathBuf {
+    FASTAPI.program("uvicorn")
 }
 
 /// The linter of CloudFormation templates.

@@ -146,6 +146,7 @@ impl Plan {
         tell("ICHIDO_TEST_REDIS_SERVER", find_on_path("redis-server"));
         tell("ICHIDO_TEST_PYTHON", Some(python::interpreter()));
         tell("ICHIDO_TEST_SCHEMATHESIS", Some(python::schemathesis()));
+        tell("ICHIDO_TEST_UVICORN", Some(python::uvicorn()));
         tell("ICHIDO_TEST_CFN_LINT", Some(python::cfn_lint()));
         tell("ICHIDO_TEST_NODE", Some(node::program()));
         tell("ICHIDO_TEST_NODE_MODULES", Some(node::modules()));

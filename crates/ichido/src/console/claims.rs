@@ -11,7 +11,7 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::Console;
-use super::page::{Section, View, link, table, time};
+use super::page::{Section, View, link, table_under_heading, time};
 use super::words::Words;
 use crate::operator::{Operator, Refusal};
 
@@ -128,7 +128,11 @@ fn rows(page: &Page, w: &Words) -> Markup {
         ]
     });
     let rows: Vec<_> = rows.collect();
-    table(w.claims_caption, &[w.key, w.state, w.route, w.attempt, w.claimed_at, w.since_or_until], &rows)
+    table_under_heading(
+        w.claims_caption,
+        &[w.key, w.state, w.route, w.attempt, w.claimed_at, w.since_or_until],
+        &rows,
+    )
 }
 
 pub(super) fn state_mark(state: StateName, w: &Words) -> Markup {

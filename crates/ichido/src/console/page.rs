@@ -197,10 +197,19 @@ pub(super) fn see(path: &str) -> Response {
 
 /// A table that narrow screens show as a list of cards, each value with the name of its column.
 pub(super) fn table(caption: &str, heads: &[&str], rows: &[Vec<Markup>]) -> Markup {
+    captioned(&html! { caption { (caption) } }, heads, rows)
+}
+
+/// The same under a heading that says what it is: the caption is only read aloud.
+pub(super) fn table_under_heading(caption: &str, heads: &[&str], rows: &[Vec<Markup>]) -> Markup {
+    captioned(&html! { caption.hidden { (caption) } }, heads, rows)
+}
+
+fn captioned(caption: &Markup, heads: &[&str], rows: &[Vec<Markup>]) -> Markup {
     // The roles say again what the elements say: laid out as cards, browsers would forget it.
     html! {
         table.cards role="table" {
-            caption { (caption) }
+            (caption)
             thead role="rowgroup" {
                 tr role="row" { @for head in heads { th scope="col" role="columnheader" { (head) } } }
             }

@@ -22,7 +22,7 @@ use serde::Deserialize;
 use self::bars::Bars;
 use super::Frame;
 use super::figures::Figures;
-use super::page::{Section, View, link, number, secured, table};
+use super::page::{Section, View, link, number, secured, table, table_under_heading};
 use super::words::Words;
 
 /// Days that are shown unless someone says otherwise, and at most.
@@ -177,7 +177,7 @@ fn methods(sums: &[Group]) -> Vec<String> {
 
 fn form(usage: &Usage, chosen: &Chosen<'_>, methods: &[String], method: Option<&str>, w: &Words) -> Markup {
     html! {
-        form.search method="get" action="/usage" {
+        form.search.days method="get" action="/usage" {
             @if usage.tenants.len() > 1 {
                 div {
                     label for="tenant" { (w.tenant) }
@@ -242,7 +242,7 @@ fn by_day(models: &[Group], w: &Words) -> Markup {
             cell(group.request_count),
             cell(group.input_tokens),
             cell(group.output_tokens),
-            html! { (group.cost_actual) " " (group.currency) },
+            html! { span.amount { (group.cost_actual) " " (group.currency) } },
         ]
     };
     let rows: Vec<_> = sorted.iter().take(ROWS).map(row).collect();
@@ -261,11 +261,11 @@ fn top(title: &str, head: &str, groups: &[Group], name: fn(&Group) -> Option<Str
             vec![
                 html! { span.key { (name) } },
                 html! { (number(u64::try_from(group.total_tokens).unwrap_or(0))) },
-                html! { (group.cost_actual) " " (group.currency) },
+                html! { span.amount { (group.cost_actual) " " (group.currency) } },
             ]
         })
         .collect();
-    html! { section { h2 { (title) } (table(title, &[head, w.tokens, w.cost], &rows)) } }
+    html! { section { h2 { (title) } (table_under_heading(title, &[head, w.tokens, w.cost], &rows)) } }
 }
 
 fn csv_href(chosen: &Chosen<'_>, method: Option<&str>) -> String {

@@ -66,7 +66,7 @@ words! {
     conflicts: "Conflicts", "競合";
     conflicts_hint: "still running, or a key used twice", "処理中の再送・キーの使い回し";
     duplicate_rate: "Duplicate rate", "重複検出率";
-    duplicate_rate_hint: "replays among all that were answered", "応答全体に占めるリプレイの割合";
+    duplicate_rate_hint: "replays among all that were answered", "応答に占めるリプレイの割合";
     in_doubt: "In doubt", "不明";
     in_doubt_hint: "someone must find out", "人による確認が必要";
     not_counted: "not counted on this ledger", "この台帳では集計しません";

@@ -102,7 +102,7 @@ impl Gateway {
         let inflight_max = bytes("inflight_max", raw.inflight_max, defaults.inflight_max as u64, 1_000_000)?;
         let rules = Rules {
             routes: routes(raw.routes, flags.optional_key)?,
-            tenant: tenant(raw.tenant.as_deref(), raw.jwt_key_file.as_deref())?,
+            tenant: tenant(raw.tenant.as_deref(), tls::given(raw.jwt_key_file).as_deref())?,
             policy_path: policy_path(raw.policy_path, defaults.policy_path)?,
             strict_keys: raw.strict_keys,
             body_memory_bytes: bytes(
@@ -117,7 +117,7 @@ impl Gateway {
         };
         Ok(Self {
             listen: address("gateway.listen", &listen)?,
-            upstream: Upstream::check(&upstream, raw.upstream_ca_file.as_deref())?,
+            upstream: Upstream::check(&upstream, tls::given(raw.upstream_ca_file).as_deref())?,
             rules,
             tls: tls::server("gateway", raw.tls_cert_file, raw.tls_key_file)?,
             journal_dir: raw.journal_dir.unwrap_or_else(|| PathBuf::from("data/journal")),

@@ -37,7 +37,7 @@ pub(super) fn server(
 }
 
 /// An empty path in the settings is none.
-fn given(path: Option<PathBuf>) -> Option<PathBuf> {
+pub(super) fn given(path: Option<PathBuf>) -> Option<PathBuf> {
     path.filter(|path| !path.as_os_str().is_empty())
 }
 

@@ -38,6 +38,11 @@ impl Stage {
         self.dir.path()
     }
 
+    /// Where its receiver is, and the authority to trust for it.
+    pub(crate) fn way(&self) -> (String, PathBuf) {
+        (format!("https://localhost:{}", self.receiver.address.port()), self.receiver.ca.clone())
+    }
+
     /// A command with short pauses.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ichido"));

@@ -43,6 +43,13 @@ fn dynamodb(server: &str) -> String {
     format!("dynamodb://t-{}?region=us-east-1&endpoint={}", unique(), given(server))
 }
 
+/// A table of one's own: its name, and the server's address.
+pub(crate) fn table() -> (String, String) {
+    let ledger = created(dynamodb(DYNOXIDE));
+    let name = ledger.trim_start_matches("dynamodb://").split('?').next().unwrap().to_owned();
+    (name, given(DYNOXIDE))
+}
+
 fn created(ledger: String) -> String {
     crate::ok(Path::new("."), &["ledger", "init", "--ledger", &ledger]);
     ledger

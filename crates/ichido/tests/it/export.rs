@@ -27,6 +27,15 @@ use crate::support::Process;
 /// The days of the generated usage, and one on each side.
 const ALL_DAYS: [&str; 7] = ["export", "dify", "--json", "--from", "2025-11-01", "--to", "2025-11-08"];
 
+/// A Dify with one call of a model on this day: its address.
+pub(crate) fn dify_with_a_call_on(day: &str) -> String {
+    let mut dify = Dify::new();
+    let (app, user) = (dify.app("chat", "Help desk"), dify.end_user("user-1"));
+    let model = Some(("langgenius/openai/openai", "gpt-4o"));
+    dify.plain(&app, &format!("{day} 12:00:00"), model, (1200, 34), Some("0.0042000"), &user);
+    dify.url.clone()
+}
+
 /// A directory, a Dify, a receiver, and the settings that join them.
 struct Stage {
     dir: tempfile::TempDir,

@@ -8,4 +8,5 @@ mod edges;
 mod events;
 mod journal;
 mod passing;
+mod recipes;
 mod starting;

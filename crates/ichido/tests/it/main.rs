@@ -24,6 +24,7 @@ mod id;
 mod ledger;
 mod meter;
 mod packaging;
+mod readme;
 mod serving;
 mod support;
 

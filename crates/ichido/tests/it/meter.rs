@@ -149,7 +149,7 @@ fn files(dir: &Path, place: &str) -> Vec<Value> {
 }
 
 /// A schema of the test's own.
-fn postgres() -> String {
+pub(crate) fn postgres() -> String {
     let name = "ICHIDO_TEST_POSTGRES_URL";
     let url = std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run `cargo xtask test`"));
     format!("{url}?schema=m_{}", ichido_core::Nonce::draw(&ichido_core::SystemEntropy))

@@ -33,6 +33,17 @@ if (twice.length) wrong.push(`ids twice: ${twice}`);
 const levels = [...document.querySelectorAll("h1, h2, h3")].map((h) => Number(h.tagName[1]));
 levels.forEach((level, at) => { if (at && level > levels[at - 1] + 1) wrong.push("a heading is skipped"); });
 
+// Nothing runs out of the card that it is in.
+for (const card of document.querySelectorAll(".figures > div, .plot, .facts, .notice, table.cards, .empty, button, .button")) {
+  const edge = card.getBoundingClientRect().right;
+  const out = [...card.querySelectorAll("*")].filter((e) => {
+    const box = e.getBoundingClientRect();
+    return box.width > 1 && box.right > edge + 1 && !e.closest(".hidden, thead, svg");
+  });
+  if (out.length) wrong.push(`runs out of its card: ${out[0].outerHTML.slice(0, 120)}`);
+  if (card.scrollWidth > card.clientWidth + 1 && card.clientWidth > 0) wrong.push(`is cut: ${card.outerHTML.slice(0, 120)}`);
+}
+
 // Contrast of every text against what lies behind it (WCAG 2.2 AA).
 const channels = (color) => color.match(/[\d.]+/g).map(Number);
 const light = ([r, g, b]) => {

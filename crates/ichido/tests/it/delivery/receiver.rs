@@ -151,7 +151,7 @@ impl Receiver {
     }
 
     /// Whether exactly these many records were counted, each once.
-    pub(super) fn has_each_once(&self, records: usize) {
+    pub(crate) fn has_each_once(&self, records: usize) {
         let counts = self.counts();
         assert_eq!(counts.len(), records);
         assert!(counts.values().all(|count| *count == 1), "{counts:?}");
