@@ -15,7 +15,7 @@ use self::scene::{Scene, example};
 use self::text::{Block, blocks, page};
 use crate::events::given;
 use crate::support::Orders;
-use crate::{run, stderr};
+use crate::{ichido, stderr};
 
 const ENGLISH: &str = "README.md";
 const JAPANESE: &str = "README.ja.md";
@@ -194,8 +194,11 @@ fn every_settings_file_in_the_documentation_is_one() {
         for settings in found {
             let dir = tempfile::tempdir().unwrap();
             std::fs::write(dir.path().join("of-the-text.toml"), &settings).unwrap();
-            let checked =
-                run(dir.path(), &["check", "--json", "--config", "of-the-text.toml", "--ledger", "memory:"]);
+            let checked = ichido(dir.path())
+                .args(["check", "--json", "--config", "of-the-text.toml", "--ledger", "memory:"])
+                .env("DIFY_DATABASE_URL", "postgres://nobody@127.0.0.1:1/dify")
+                .output()
+                .unwrap();
             assert!(checked.status.code() < Some(2), "{name}: {settings}\n{}", stderr(&checked));
             let report: serde_json::Value = serde_json::from_slice(&checked.stdout).unwrap();
             for check in report["checks"].as_array().unwrap() {
