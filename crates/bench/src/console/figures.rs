@@ -1,6 +1,9 @@
 //! The figures.
 
+use std::process::{Command, Stdio};
 use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::filled::{self, ENVIRONMENT};
 use crate::load::{Load, load};
@@ -88,4 +91,14 @@ pub(crate) fn watched(plan: &Plan, table: &mut Table) {
     table.note("pages and live figures seen meanwhile", seen.to_string());
     table.note("gateway, nobody looks, 64", format!("{:.0}/s", median(alone.clone())));
     table.at_least("gateway, 8 live pages / nobody looks", ratio(&watched, &alone), "", 0.95);
+}
+
+/// The whole demo, as a newcomer starts it.
+pub(crate) fn demo(_: &Plan, table: &mut Table) {
+    let program = std::env::current_exe().unwrap().with_file_name("ichido");
+    let started = Instant::now();
+    let ended =
+        Command::new(program).arg("demo").env_clear().stdout(Stdio::null()).stderr(Stdio::null()).status();
+    assert!(ended.unwrap().success(), "the demo found a broken promise");
+    table.at_most("demo", started.elapsed().as_secs_f64(), " s", 60.0);
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! console-bench [--quick] [NAME…]        with `ichido` beside it; `cargo xtask bench console` builds both
-//! NAME: pages ready watched
+//! NAME: pages ready watched demo
 //! ```
 //!
 //! Pages are asked for one after the other, each on a new connection, and read to their end; what is printed is the
@@ -43,8 +43,12 @@ mod wrk;
 
 use plan::Figure;
 
-const FIGURES: [(&str, Figure); 3] =
-    [("pages", figures::pages), ("ready", figures::ready), ("watched", figures::watched)];
+const FIGURES: [(&str, Figure); 4] = [
+    ("pages", figures::pages),
+    ("ready", figures::ready),
+    ("watched", figures::watched),
+    ("demo", figures::demo),
+];
 
 fn main() {
     plan::run(&FIGURES, servers::run);

@@ -4,7 +4,6 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use super::table::{Way, way};
 use super::text::Typed;
@@ -24,7 +23,6 @@ pub(super) struct Scene {
 pub(super) struct Ran {
     pub(super) comment: String,
     pub(super) out: String,
-    pub(super) took: Duration,
 }
 
 /// What curl is told to print after an answer.
@@ -143,12 +141,11 @@ impl Scene {
     }
 
     fn run(&self, command: &str, comment: &str) -> Ran {
-        let began = Instant::now();
         let output = self.shell(command).output().unwrap();
         let (out, error) =
             (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "{command}: {} {out} {error}", output.status);
-        Ran { comment: comment.to_owned(), out, took: began.elapsed() }
+        Ran { comment: comment.to_owned(), out }
     }
 
     /// Starts something that stays: where it listens. Everything that it prints is looked at.
