@@ -147,7 +147,8 @@ impl Disk {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("larger than {most} bytes")));
         }
         let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or_default());
-        file.take(most).read_to_end(&mut bytes)?;
+        // No more than it had: asking whether there is more would be one more call for each file.
+        file.take(metadata.len()).read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 }

@@ -18,7 +18,7 @@ pub(crate) fn table(header: &[&str]) -> Table {
 
 pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
     // Not as one text: a list may be long.
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut out = std::io::BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
     serde_json::to_writer_pretty(&mut out, value)
         .map_err(std::io::Error::from)
         .and_then(|()| writeln!(out).and_then(|()| out.flush()))

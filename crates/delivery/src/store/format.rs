@@ -36,6 +36,7 @@ const FORMAT: u64 = 1;
 /// Attempts that are remembered; the oldest go first.
 const MOST_ATTEMPTS: usize = 40;
 const CHECKSUM: &str = ",\"checksum\":\"sha256:";
+const SUM_DIGITS: usize = 64;
 
 /// A batch with its history.
 #[derive(Clone, Debug)]
@@ -151,6 +152,15 @@ impl Stored {
 
     /// Reads a file. `fallback` is the first attempt if the file names none.
     pub fn decode(bytes: &[u8], gzip: bool, fallback: Timestamp) -> Result<Self, Corrupt> {
+        Self::decode_or(bytes, gzip, || fallback)
+    }
+
+    /// The same, with a first attempt that is found only if it is wanted: there may be many files.
+    pub(super) fn decode_or(
+        bytes: &[u8],
+        gzip: bool,
+        fallback: impl FnOnce() -> Timestamp,
+    ) -> Result<Self, Corrupt> {
         let unpacked = if gzip { Cow::Owned(unpack(bytes)?) } else { Cow::Borrowed(bytes) };
         if unpacked.is_empty() {
             return Err(corrupt("the file is empty"));
@@ -165,17 +175,17 @@ impl Stored {
     fn from_fields(
         fields: Vec<(String, &RawValue)>,
         mut records: Option<Vec<Box<RawValue>>>,
-        fallback: Timestamp,
+        fallback: impl FnOnce() -> Timestamp,
     ) -> Result<Self, Corrupt> {
-        let mut key = None;
-        let mut stored = Self::fresh(Batch::stored(String::new(), Vec::new()), fallback);
+        let (mut key, mut first_attempt) = (None, None);
+        let mut stored = Self::fresh(Batch::stored(String::new(), Vec::new()), Timestamp::default());
         for (name, value) in fields {
             let wrong = || corrupt(&format!("{name} is not what it should be"));
             let time = || parse_iso(&read::<String>(value).ok_or_else(wrong)?).ok_or_else(wrong);
             match name.as_str() {
                 "batchIdempotencyKey" => key = Some(read::<String>(value).ok_or_else(wrong)?),
                 "records" => records = Some(read::<Vec<Box<RawValue>>>(value).ok_or_else(wrong)?),
-                "firstAttempt" => stored.first_attempt = time()?,
+                "firstAttempt" => first_attempt = Some(time()?),
                 "retryCount" => stored.retry_count = read(value).ok_or_else(wrong)?,
                 "lastError" => stored.last_error = read::<Option<String>>(value).ok_or_else(wrong)?,
                 "notBefore" if value.get() == "null" => {}
@@ -191,6 +201,7 @@ impl Stored {
                 _ => stored.unknown.push((name, value.to_owned())),
             }
         }
+        stored.first_attempt = first_attempt.unwrap_or_else(fallback);
         let records = records.ok_or_else(|| corrupt("there are no records"))?;
         let records: Result<Vec<Record>, _> = records.into_iter().map(Record::new).collect();
         let records = records.map_err(|_| corrupt("a record is no JSON object"))?;
@@ -253,9 +264,13 @@ fn check_sum(text: &str, fields: &[(String, &RawValue)]) -> Result<(), Corrupt> 
     let wrong = || {
         corrupt("the checksum does not match; take format and checksum out if the file was edited on purpose")
     };
-    let (covered, sum) = text.trim_end().rsplit_once(CHECKSUM).ok_or_else(wrong)?;
-    let sum = sum.strip_suffix("\"}").ok_or_else(wrong)?;
-    (hex::encode(Sha256::digest(covered)) == sum).then_some(()).ok_or_else(wrong)
+    let whole = text.trim_end().strip_suffix("\"}").ok_or_else(wrong)?;
+    let (rest, sum) =
+        whole.len().checked_sub(SUM_DIGITS).and_then(|at| whole.split_at_checked(at)).ok_or_else(wrong)?;
+    let covered = rest.strip_suffix(CHECKSUM).ok_or_else(wrong)?;
+    let mut right = [0; SUM_DIGITS];
+    hex::encode_to_slice(Sha256::digest(covered), &mut right).map_err(|_| wrong())?;
+    (right == *sum.as_bytes()).then_some(()).ok_or_else(wrong)
 }
 
 fn corrupt(why: &str) -> Corrupt {

@@ -39,17 +39,18 @@ struct Shown<'a> {
     records: Vec<&'a RawValue>,
 }
 
-/// Names that are read at once.
-const AT_ONCE: usize = 1_000;
+/// Files that are read at once, by all threads together.
+const AT_ONCE: usize = 10_000;
 
 pub(crate) fn list(layout: &Layout, place: Place, args: &ListArgs, json: bool) -> Result<(), Failure> {
     let most = usize::try_from(args.limit).unwrap_or(usize::MAX);
     let is_all_meant = args.prefix.is_none() && args.error.is_none();
     let step = if is_all_meant { most.clamp(1, AT_ONCE) } else { AT_ONCE };
-    let mut batches = Vec::new();
+    let (mut batches, mut total) = (Vec::new(), None);
     let mut after: Option<Listed> = None;
     while batches.len() < most {
-        let some = layout.oldest(place, after.as_ref(), AT_ONCE.max(most))?;
+        let (files, some) = layout.survey(place, after.as_ref(), AT_ONCE.max(most))?;
+        total.get_or_insert(files);
         let Some(last) = some.last().cloned() else { break };
         for some in some.chunks(step) {
             // Whatever was taken meanwhile by a process that sends it is not listed.
@@ -66,7 +67,7 @@ pub(crate) fn list(layout: &Layout, place: Place, args: &ListArgs, json: bool) -
         }
         after = Some(last);
     }
-    let listing = Listing { total: layout.count(place)?, batches };
+    let listing = Listing { total: total.unwrap_or_default(), batches };
     if json {
         return output::json(&listing);
     }
