@@ -12,9 +12,11 @@ pub(super) struct Instance {
 }
 
 impl Instance {
-    /// Starts it on a free port.
+    /// Starts it on a free port. It does not take a busy server for one that is out: while the local ledger stands in, two
+    /// instances may both call an event new.
     pub(super) fn start(ledger: &str) -> Self {
-        Self::start_with(ledger, "127.0.0.1:0", &[])
+        let environment = [("ICHIDO_LEDGER_TIMEOUT_MS", "60000"), ("LOG_LEVEL", "warn")];
+        Self::start_with(ledger, "127.0.0.1:0", &environment)
     }
 
     /// Starts it with words of the environment, and waits until it listens.

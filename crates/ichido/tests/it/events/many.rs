@@ -55,13 +55,6 @@ impl World {
     }
 }
 
-/// An instance that does not take a busy server for one that is out: while the local ledger stands in, two instances may
-/// both call an event new, and this test is about the times when it does not.
-fn patient(ledger: &str) -> Instance {
-    let environment = [("ICHIDO_LEDGER_TIMEOUT_MS", "60000"), ("LOG_LEVEL", "warn")];
-    Instance::start_with(ledger, "127.0.0.1:0", &environment)
-}
-
 fn key(event: usize) -> String {
     format!("event-{event:05}")
 }
@@ -74,7 +67,7 @@ fn each_event_is_handled_once_or_in_doubt(ledger: String) {
     let seed = std::env::var("ICHIDO_TEST_SEED").map_or(20_260_610, |seed| seed.parse().unwrap());
     say(&format!("ICHIDO_TEST_SEED={seed}"));
     let started = Instant::now();
-    let instances: Vec<Instance> = (0..INSTANCES).map(|_| patient(&ledger)).collect();
+    let instances: Vec<Instance> = (0..INSTANCES).map(|_| Instance::start(&ledger)).collect();
     let world = World {
         ledger,
         seed,

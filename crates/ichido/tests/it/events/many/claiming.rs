@@ -144,7 +144,7 @@ impl Worker<'_> {
     /// The instance is killed, and another takes its place; its worker asks for the event again like any other.
     fn die(&mut self) -> bool {
         self.instance.process.kill();
-        self.instance = super::patient(&self.world.ledger);
+        self.instance = Instance::start(&self.world.ledger);
         self.move_to(self.instance.address);
         false
     }
