@@ -90,7 +90,18 @@ impl Part {
     #[allow(dead_code, reason = "for the benchmark of the console")]
     pub(crate) fn daemon(dir: &Path, environment: &[(&str, &str)]) -> Self {
         let (child, address) = spawn_daemon(dir, environment);
-        Self::awaited(child, address, None)
+        let part = Self { child, address, admin: None, _scratch: None };
+        part.ready();
+        part
+    }
+
+    /// Waits until it says that it is ready.
+    fn ready(&self) {
+        let started = Instant::now();
+        while ask(self.address, "/readyz").is_none_or(|(status, _)| status != 200) {
+            assert!(started.elapsed() < PATIENCE, "the daemon is not ready");
+            std::thread::sleep(Duration::from_micros(200));
+        }
     }
 
     /// The claim API on a ledger, with its default settings but for its port.
@@ -190,6 +201,7 @@ fn spawn_daemon(dir: &Path, environment: &[(&str, &str)]) -> (Child, SocketAddr)
         .env_clear()
         .envs(environment.iter().copied())
         .current_dir(dir)
+        .stdout(Stdio::null())
         .stderr(Stdio::null());
     (command.spawn().unwrap(), admin)
 }
@@ -200,10 +212,7 @@ pub(crate) fn time_to_ready(dir: &Path, environment: &[(&str, &str)]) -> Duratio
     let started = Instant::now();
     let (child, address) = spawn_daemon(dir, environment);
     let part = Part { child, address, admin: None, _scratch: None };
-    while ask(address, "/readyz").is_none_or(|(status, _)| status != 200) {
-        assert!(started.elapsed() < PATIENCE, "the daemon is not ready");
-        std::thread::sleep(Duration::from_micros(200));
-    }
+    part.ready();
     let took = started.elapsed();
     drop(part);
     took

@@ -28,7 +28,7 @@ const WATCHED: Duration = Duration::from_secs(60);
 /// The shortest pause between two rounds of asking, watched or not.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(30));
 /// Asking may take one part in so many of the time.
-const SHARE: u32 = 25;
+const SHARE: u32 = 100;
 
 /// What the console knows.
 #[derive(Debug)]

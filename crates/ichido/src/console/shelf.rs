@@ -1,7 +1,7 @@
 //! What lies in a place of the spool, by names alone, for pages that must not wait for a large directory.
 //!
-//! A directory that is read quickly is read anew for each page. One that is not is read beside the pages, and they
-//! show what was found last.
+//! A directory that is read quickly is read anew for each page. One that is not is read beside the pages, by the sampler
+//! and at its pace, and they show what was found last.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,9 @@ use tokio::time::Instant;
 
 /// The oldest files whose names are kept in memory; nobody turns more pages than that.
 pub(super) const KEPT: usize = 10_000;
-/// A directory that takes longer to read than this is not read while a page waits.
+/// A directory of so few files is read for each page, however busy the machine is.
+const FEW: u64 = 1_000;
+/// A larger one that takes longer to read than this is not read while a page waits.
 const QUICK: Duration = Duration::from_millis(8);
 
 /// A place, and what was seen there last.
@@ -41,11 +43,7 @@ impl Shelf {
     /// What a page shows.
     pub(super) async fn look(&self) -> Option<Survey> {
         match self.last() {
-            Some(last) if last.took > QUICK => {
-                let shelf = self.clone();
-                tokio::task::spawn_blocking(move || shelf.refresh());
-                Some(last)
-            }
+            Some(last) if last.count > FEW && last.took > QUICK => Some(last),
             Some(_) | None => self.anew().await,
         }
     }
