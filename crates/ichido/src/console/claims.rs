@@ -18,7 +18,7 @@ use crate::operator::{Operator, Refusal};
 /// Claims on a page.
 const ROWS: usize = 25;
 /// A search that finds little goes on for so long before it asks whether to go on.
-const PATIENCE: Duration = Duration::from_millis(25);
+const PATIENCE: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Search {
