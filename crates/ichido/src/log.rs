@@ -10,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressDrawTarget};
+use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -51,10 +52,15 @@ pub(crate) fn start(reader: Reader) -> Result<Log, Failure> {
         Reader::Person => "warn",
         Reader::Machine => "info",
     };
-    let level = std::env::var("LOG_LEVEL").unwrap_or_else(|_| default.to_owned());
+    let told = std::env::var("LOG_LEVEL").ok().filter(|level| !level.is_empty());
+    let level = told.unwrap_or_else(|| default.to_owned());
+    let wrong = || Failure::usage("LOG_LEVEL must be error, warn, info, debug or trace");
+    // A word alone would be taken for the name of a part of the program, and everything else would be silent.
+    if !level.split(',').all(|word| word.contains('=') || word.parse::<LevelFilter>().is_ok()) {
+        return Err(wrong());
+    }
     let audit = if level.contains(AUDIT) { String::new() } else { format!(",{AUDIT}=info") };
-    let filter = EnvFilter::try_new(format!("{level}{audit}"))
-        .map_err(|_| Failure::usage("LOG_LEVEL must be error, warn, info, debug or trace"))?;
+    let filter = EnvFilter::try_new(format!("{level}{audit}")).map_err(|_| wrong())?;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
     match reader {
         Reader::Person => {

@@ -21,6 +21,25 @@ fn an_unknown_ledger_url_is_named_by_its_scheme_only() {
 }
 
 #[test]
+fn an_unknown_log_level_is_refused_and_does_not_silence_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let check = |level: &str| {
+        let output =
+            ichido(dir.path()).args(["check", "--ledger", "memory:"]).env("LOG_LEVEL", level).output();
+        let output = output.unwrap();
+        (output.status.code(), stderr(&output))
+    };
+    for wrong in ["loud", "warn,loud", "ichido=loud"] {
+        let (code, line) = check(wrong);
+        assert_eq!(code, Some(2), "{wrong}: {line}");
+        assert!(line.contains("LOG_LEVEL must be error, warn, info, debug or trace"), "{wrong}: {line}");
+    }
+    for right in ["", "warn", "DEBUG", "warn,ichido=debug"] {
+        assert_eq!(check(right).0, Some(0), "{right}");
+    }
+}
+
+#[test]
 fn an_unreachable_server_is_said_in_one_line() {
     let dir = tempfile::tempdir().unwrap();
     // A port that was free a moment ago, and that nobody listens on.
