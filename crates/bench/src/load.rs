@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use crate::parts::Part;
+use crate::rounds::Sends;
 use crate::wrk::{Wrk, fresh_name, wrk};
 
 /// What is sent.
 #[derive(Clone, Debug)]
-pub(crate) enum Load {
+pub enum Load {
     /// POST with a key that was never sent before.
     New,
     /// POST with one key, the same in all runs.
@@ -22,36 +23,34 @@ pub(crate) enum Load {
 
 /// The keys of a run: its name, and how many it sent.
 #[derive(Clone, Debug)]
-pub(crate) struct Run {
-    name: String,
-    pub(crate) requests: u64,
+pub struct Run {
+    pub name: String,
+    pub requests: u64,
 }
 
-/// What a run saw.
-#[derive(Clone, Debug)]
-pub(crate) struct Seen {
-    /// Requests per second.
-    pub(crate) rate: f64,
-    pub(crate) median_ms: f64,
-    pub(crate) run: Run,
+impl Load {
+    /// The same as [`Sends::send`], with keys of this name.
+    pub fn send_named(&self, name: &str, part: &Part, connections: u32, time: Duration) -> Wrk {
+        let (word, known) = match self {
+            Self::New => ("new", 0),
+            Self::Same => ("same", 0),
+            Self::Known(run) => ("known", run.requests),
+            Self::Plain => ("plain", 0),
+            Self::Get => ("get", 0),
+        };
+        let words = [word, name, &known.to_string()];
+        let url = format!("http://{}/orders", part.address);
+        wrk(include_str!("load.lua"), &words, &url, connections, time)
+    }
 }
 
-/// Sends for so long, over so many connections.
-pub(crate) fn load(part: &Part, what: &Load, connections: u32, time: Duration) -> Seen {
-    let name = match what {
-        Load::Known(run) => run.name.clone(),
-        Load::Same => "same".to_owned(),
-        Load::New | Load::Plain | Load::Get => fresh_name(),
-    };
-    let (word, known) = match what {
-        Load::New => ("new", 0),
-        Load::Same => ("same", 0),
-        Load::Known(run) => ("known", run.requests),
-        Load::Plain => ("plain", 0),
-        Load::Get => ("get", 0),
-    };
-    let words = [word, &name, &known.to_string()];
-    let url = format!("http://{}/orders", part.address);
-    let Wrk { requests, rate, median_ms } = wrk(include_str!("load.lua"), &words, &url, connections, time);
-    Seen { rate, median_ms, run: Run { name, requests } }
+impl Sends for Load {
+    fn send(&self, part: &Part, connections: u32, time: Duration) -> Wrk {
+        let name = match self {
+            Self::Known(run) => run.name.clone(),
+            Self::Same => "same".to_owned(),
+            Self::New | Self::Plain | Self::Get => fresh_name(),
+        };
+        self.send_named(&name, part, connections, time)
+    }
 }

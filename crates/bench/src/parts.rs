@@ -14,24 +14,23 @@ use crate::plan::ROLE;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A directory on the disk that is measured.
-pub(crate) fn scratch() -> tempfile::TempDir {
+pub fn scratch() -> tempfile::TempDir {
     let base = std::env::var_os("ICHIDO_BENCH_DIR").map_or_else(|| PathBuf::from("."), PathBuf::from);
     tempfile::Builder::new().prefix("gateway-bench-").tempdir_in(base.canonicalize().unwrap()).unwrap()
 }
 
 /// A process that listens.
-pub(crate) struct Part {
+pub struct Part {
     child: Child,
-    pub(crate) address: SocketAddr,
+    pub address: SocketAddr,
     /// Where operators look, if it is a gateway.
-    #[allow(dead_code, reason = "for the benchmark of the console")]
-    pub(crate) admin: Option<SocketAddr>,
+    pub admin: Option<SocketAddr>,
     _scratch: Option<tempfile::TempDir>,
 }
 
 impl Part {
     /// This program again, in another role.
-    pub(crate) fn role(arguments: &[&str]) -> Self {
+    pub fn role(arguments: &[&str]) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.arg(ROLE).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -41,16 +40,16 @@ impl Part {
         Self { child, address, admin: None, _scratch: None }
     }
 
-    pub(crate) fn service() -> Self {
+    pub fn service() -> Self {
         Self::role(&["service"])
     }
 
-    pub(crate) fn proxy(service: &Self) -> Self {
+    pub fn proxy(service: &Self) -> Self {
         Self::role(&["proxy", &service.address.to_string()])
     }
 
     /// nginx as a proxy that keeps its connections, one worker for each of two cores.
-    pub(crate) fn nginx(service: &Self) -> Self {
+    pub fn nginx(service: &Self) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (home, address) = (dir.path().display(), free_address());
         let settings = format!(
@@ -79,7 +78,7 @@ impl Part {
     }
 
     /// The gateway on a ledger, with its default settings but for its ports.
-    pub(crate) fn gateway(service: &Self, ledger: &str, more: &Settings<'_>) -> Self {
+    pub fn gateway(service: &Self, ledger: &str, more: &Settings<'_>) -> Self {
         let (child, address, admin) = spawn_gateway(service, ledger, more);
         let mut part = Self::awaited(child, address, None);
         part.admin = Some(admin);
@@ -87,8 +86,7 @@ impl Part {
     }
 
     /// The daemon with its settings in a directory, found by its admin port.
-    #[allow(dead_code, reason = "for the benchmark of the console")]
-    pub(crate) fn daemon(dir: &Path, environment: &[(&str, &str)]) -> Self {
+    pub fn daemon(dir: &Path, environment: &[(&str, &str)]) -> Self {
         let (child, address) = spawn_daemon(dir, environment);
         let part = Self { child, address, admin: None, _scratch: None };
         part.ready();
@@ -105,8 +103,7 @@ impl Part {
     }
 
     /// The claim API on a ledger, with its default settings but for its port.
-    #[allow(dead_code, reason = "for the benchmark of the claim API")]
-    pub(crate) fn claims(ledger: &str, log_level: Option<&str>) -> Self {
+    pub fn claims(ledger: &str, log_level: Option<&str>) -> Self {
         let address = free_address();
         let mut command = Command::new(std::env::current_exe().unwrap().with_file_name("ichido"));
         command
@@ -119,8 +116,7 @@ impl Part {
     }
 
     /// The meter on a database, with its default settings but for its port.
-    #[allow(dead_code, reason = "for the benchmark of usage")]
-    pub(crate) fn meter(db: &str) -> Self {
+    pub fn meter(db: &str) -> Self {
         let address = free_address();
         let mut command = Command::new(std::env::current_exe().unwrap().with_file_name("ichido"));
         command
@@ -141,12 +137,12 @@ impl Part {
     }
 
     /// The processor time that it has used.
-    pub(crate) fn cpu(&self) -> f64 {
+    pub fn cpu(&self) -> f64 {
         processor_time(self.child.id()).unwrap()
     }
 
     /// The memory that it holds.
-    pub(crate) fn resident_mb(&self) -> f64 {
+    pub fn resident_mb(&self) -> f64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         resident.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
@@ -154,7 +150,7 @@ impl Part {
 }
 
 /// The processor time that a process has used, in seconds; `None` if it is gone.
-pub(crate) fn processor_time(pid: u32) -> Option<f64> {
+pub fn processor_time(pid: u32) -> Option<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, fields) = stat.rsplit_once(") ")?;
     let ticks: f64 = fields.split(' ').skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum();
@@ -172,9 +168,9 @@ impl Drop for Part {
 
 /// What differs from the default settings.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Settings<'a> {
-    pub(crate) log_level: Option<&'a str>,
-    pub(crate) optional_key: bool,
+pub struct Settings<'a> {
+    pub log_level: Option<&'a str>,
+    pub optional_key: bool,
 }
 
 fn spawn_gateway(service: &Part, ledger: &str, more: &Settings<'_>) -> (Child, SocketAddr, SocketAddr) {
@@ -207,8 +203,7 @@ fn spawn_daemon(dir: &Path, environment: &[(&str, &str)]) -> (Child, SocketAddr)
 }
 
 /// From the start of a daemon's process until it says that it is ready.
-#[allow(dead_code, reason = "for the benchmark of the console")]
-pub(crate) fn time_to_ready(dir: &Path, environment: &[(&str, &str)]) -> Duration {
+pub fn time_to_ready(dir: &Path, environment: &[(&str, &str)]) -> Duration {
     let started = Instant::now();
     let (child, address) = spawn_daemon(dir, environment);
     let part = Part { child, address, admin: None, _scratch: None };
@@ -219,7 +214,7 @@ pub(crate) fn time_to_ready(dir: &Path, environment: &[(&str, &str)]) -> Duratio
 }
 
 /// Asks for a page, on a connection of its own: its status, and how long the whole of it took.
-pub(crate) fn ask(address: SocketAddr, path: &str) -> Option<(u16, Duration)> {
+pub fn ask(address: SocketAddr, path: &str) -> Option<(u16, Duration)> {
     let started = Instant::now();
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
@@ -233,7 +228,7 @@ pub(crate) fn ask(address: SocketAddr, path: &str) -> Option<(u16, Duration)> {
 }
 
 /// From the start of a gateway's process to its first answer from the service.
-pub(crate) fn time_to_first_answer(service: &Part, ledger: &str) -> Duration {
+pub fn time_to_first_answer(service: &Part, ledger: &str) -> Duration {
     let started = Instant::now();
     let (child, address, _) = spawn_gateway(service, ledger, &Settings::default());
     let mut stream = loop {
@@ -254,7 +249,7 @@ pub(crate) fn time_to_first_answer(service: &Part, ledger: &str) -> Duration {
 }
 
 /// The median of appending a record to a file and syncing it.
-pub(crate) fn sync_ms(dir: &Path) -> f64 {
+pub fn sync_ms(dir: &Path) -> f64 {
     let mut file = File::create(dir.join("synced")).unwrap();
     let took = (0..200).map(|_| {
         let started = Instant::now();

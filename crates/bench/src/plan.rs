@@ -6,17 +6,17 @@ use crate::table::Table;
 
 /// What to run, and how much of it.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
-    pub(crate) rounds: usize,
+pub struct Plan {
+    pub rounds: usize,
     /// How long each measurement takes.
-    pub(crate) time: Duration,
+    pub time: Duration,
     /// Keyed requests before memory is looked at.
-    pub(crate) many: u64,
+    pub many: u64,
     names: Vec<String>,
 }
 
 /// A figure measures something and writes it into the table.
-pub(crate) type Figure = fn(&Plan, &mut Table);
+pub type Figure = fn(&Plan, &mut Table);
 
 impl Plan {
     fn read(arguments: &[String]) -> Self {
@@ -28,7 +28,7 @@ impl Plan {
     }
 
     /// The same, in one round.
-    pub(crate) fn once(&self) -> Self {
+    pub fn once(&self) -> Self {
         Self { rounds: 1, ..self.clone() }
     }
 
@@ -38,7 +38,7 @@ impl Plan {
 }
 
 /// Runs the figures that were asked for, or one of the parts that they measure: `--role NAME …`.
-pub(crate) fn run(figures: &[(&str, Figure)], be: fn(&[String])) {
+pub fn run(figures: &[(&str, Figure)], be: fn(&[String])) {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let [first, role @ ..] = arguments.as_slice()
         && first == ROLE
@@ -56,4 +56,4 @@ pub(crate) fn run(figures: &[(&str, Figure)], be: fn(&[String])) {
 }
 
 /// The argument that makes a benchmark one of its parts.
-pub(crate) const ROLE: &str = "--role";
+pub const ROLE: &str = "--role";

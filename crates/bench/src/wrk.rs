@@ -6,21 +6,21 @@ use std::time::Duration;
 
 /// What a run of wrk saw.
 #[derive(Clone, Debug)]
-pub(crate) struct Wrk {
-    pub(crate) requests: u64,
+pub struct Wrk {
+    pub requests: u64,
     /// Requests per second.
-    pub(crate) rate: f64,
-    pub(crate) median_ms: f64,
+    pub rate: f64,
+    pub median_ms: f64,
 }
 
 /// A name for keys that no other run has.
-pub(crate) fn fresh_name() -> String {
+pub fn fresh_name() -> String {
     static RUNS: AtomicU64 = AtomicU64::new(0);
     format!("{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Runs a script for so long, over so many connections. Every answer must be a good one.
-pub(crate) fn wrk(script: &str, words: &[&str], url: &str, connections: u32, time: Duration) -> Wrk {
+pub fn wrk(script: &str, words: &[&str], url: &str, connections: u32, time: Duration) -> Wrk {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), [script, include_str!("done.lua")].concat()).unwrap();
     let output = Command::new("wrk")

@@ -24,6 +24,7 @@ mod drive;
 mod figures;
 #[path = "ledger/raw.rs"]
 mod raw;
+#[allow(unreachable_pub, reason = "the other benchmarks have it in a library")]
 #[path = "ledger/table.rs"]
 mod table;
 

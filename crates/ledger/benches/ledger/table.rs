@@ -2,16 +2,16 @@
 
 /// Figures, one per line.
 #[derive(Debug, Default)]
-pub(crate) struct Table(Vec<[String; 4]>);
+pub struct Table(Vec<[String; 4]>);
 
 impl Table {
     /// A figure without a target.
-    pub(crate) fn note(&mut self, what: impl Into<String>, figure: impl Into<String>) {
+    pub fn note(&mut self, what: impl Into<String>, figure: impl Into<String>) {
         self.add(what.into(), figure.into(), String::new(), String::new());
     }
 
     /// A figure that should be at least `target`.
-    pub(crate) fn at_least(&mut self, what: impl Into<String>, figure: f64, unit: &str, target: f64) {
+    pub fn at_least(&mut self, what: impl Into<String>, figure: f64, unit: &str, target: f64) {
         let verdict = if figure >= target { "pass" } else { "MISS" };
         self.add(
             what.into(),
@@ -22,7 +22,7 @@ impl Table {
     }
 
     /// A figure that should be at most `target`.
-    pub(crate) fn at_most(&mut self, what: impl Into<String>, figure: f64, unit: &str, target: f64) {
+    pub fn at_most(&mut self, what: impl Into<String>, figure: f64, unit: &str, target: f64) {
         let verdict = if figure <= target { "pass" } else { "MISS" };
         self.add(
             what.into(),
@@ -38,7 +38,7 @@ impl Table {
     }
 
     /// Prints everything, and whether a target was missed.
-    pub(crate) fn print(&self) {
+    pub fn print(&self) {
         println!("\n{:<58} {:>16} {:>14}  verdict", "figure", "measured", "target");
         for [what, figure, target, verdict] in &self.0 {
             println!("{what:<58} {figure:>16} {target:>14}  {verdict}");

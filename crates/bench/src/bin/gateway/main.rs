@@ -18,17 +18,9 @@
 )]
 
 mod figures;
-mod load;
-mod median;
-mod parts;
-mod plan;
-mod rounds;
-mod servers;
-#[path = "../../ledger/benches/ledger/table.rs"]
-mod table;
-mod wrk;
 
-use plan::Figure;
+use ichido_bench::plan::{self, Figure};
+use ichido_bench::servers;
 
 const FIGURES: [(&str, Figure); 8] = [
     ("first", figures::first),

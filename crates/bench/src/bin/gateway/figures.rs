@@ -1,10 +1,12 @@
 //! The figures.
 
-use crate::load::{Load, load};
-use crate::parts::{Part, Settings, scratch, sync_ms, time_to_first_answer};
-use crate::plan::Plan;
-use crate::rounds::{Contender, Series, in_turn, median, ratio};
-use crate::table::Table;
+use ichido_bench::load::{Load, Run};
+use ichido_bench::median::{median, ratio};
+use ichido_bench::parts::{Part, Settings, scratch, sync_ms, time_to_first_answer};
+use ichido_bench::plan::Plan;
+use ichido_bench::rounds::{Contender, Sends, Series, in_turn};
+use ichido_bench::table::Table;
+use ichido_bench::wrk::fresh_name;
 
 const QUIET: Settings<'_> = Settings { log_level: Some("warn"), optional_key: false };
 
@@ -52,9 +54,9 @@ pub(crate) fn one(plan: &Plan, table: &mut Table) {
     let gateway = Part::gateway(&service, &file(&dir), &Settings::default());
     let (mut theirs, mut ours, mut over, mut syncs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..plan.rounds {
-        let their = load(&bare, &Load::New, 1, plan.time).median_ms;
+        let their = Load::New.send(&bare, 1, plan.time).median_ms;
         let before = sync_ms(dir.path());
-        let our = load(&gateway, &Load::New, 1, plan.time).median_ms;
+        let our = Load::New.send(&gateway, 1, plan.time).median_ms;
         let sync = f64::midpoint(before, sync_ms(dir.path()));
         theirs.push(their);
         ours.push(our);
@@ -96,7 +98,7 @@ pub(crate) fn replay(plan: &Plan, table: &mut Table) {
     let quiet_dir = scratch();
     let quiet = Part::gateway(&service, &file(&quiet_dir), &QUIET);
     for part in [&gateway, &quiet] {
-        load(part, &Load::Same, 1, plan.time);
+        Load::Same.send(part, 1, plan.time);
     }
     let parts = [&nginx, &gateway, &quiet].map(|part| Contender { part, service: None });
     let [theirs, ours, quiets] = in_turn(plan, &Load::Same, 64, parts);
@@ -164,9 +166,10 @@ pub(crate) fn memory(plan: &Plan, table: &mut Table) {
     let fresh = gateway.resident_mb();
     let (mut sent, mut longest) = (0, None);
     while sent < plan.many {
-        let seen = load(&gateway, &Load::New, 256, plan.time * 10);
-        sent += seen.run.requests;
-        longest = Some(seen.run);
+        let name = fresh_name();
+        let requests = Load::New.send_named(&name, &gateway, 256, plan.time * 10).requests;
+        sent += requests;
+        longest = Some(Run { name, requests });
     }
     table.note("memory before the first request", format!("{fresh:.0} MB"));
     table.at_most(format!("memory after {sent} keyed requests"), gateway.resident_mb(), " MB", 80.0);

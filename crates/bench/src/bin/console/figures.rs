@@ -3,14 +3,15 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use ichido_bench::load::Load;
+use ichido_bench::median::{median, ratio};
+use ichido_bench::parts::{Part, Settings, ask, scratch, time_to_ready};
+use ichido_bench::plan::Plan;
+use ichido_bench::rounds::Sends;
+use ichido_bench::table::Table;
 use tokio::time::Instant;
 
 use crate::filled::{self, ENVIRONMENT};
-use crate::load::{Load, load};
-use crate::median::{median, ratio};
-use crate::parts::{Part, Settings, ask, scratch, time_to_ready};
-use crate::plan::Plan;
-use crate::table::Table;
 use crate::viewers::Viewers;
 
 const CLAIMS: usize = 1_000_000;
@@ -80,10 +81,10 @@ pub(crate) fn watched(plan: &Plan, table: &mut Table) {
             let gateway = &gateways[round % 2];
             if (round + turn) % 2 == 0 {
                 let viewers = Viewers::watch(gateway.admin.unwrap());
-                watched.push(load(gateway, &Load::New, 64, time).rate);
+                watched.push(Load::New.send(gateway, 64, time).rate);
                 seen += viewers.end();
             } else {
-                alone.push(load(gateway, &Load::New, 64, time).rate);
+                alone.push(Load::New.send(gateway, 64, time).rate);
             }
         }
     }

@@ -9,7 +9,7 @@ use ichido_delivery::store::{Layout, Name, Place, Stored};
 use ichido_delivery::{Batch, Record};
 
 /// A usage record of so many bytes.
-pub(crate) fn record(number: u64, bytes: usize) -> String {
+pub fn record(number: u64, bytes: usize) -> String {
     let mut text = format!(
         "{{\"usage_date\":\"2025-11-{:02}\",\"provider\":\"openai\",\"model\":\"gpt-4o-mini\",\"app_id\":\"app-{:04}\",\
          \"input_tokens\":{},\"output_tokens\":{},\"total_tokens\":{},\"cost_actual\":{}.{:04},\"currency\":\"USD\",\
@@ -29,7 +29,7 @@ pub(crate) fn record(number: u64, bytes: usize) -> String {
 }
 
 /// Fills a spool with so many files of so many records of 550 bytes, as an hour without a receiver would.
-pub(crate) fn fill(data: &Path, files: u64, records: u64) {
+pub fn fill(data: &Path, files: u64, records: u64) {
     let layout = Layout::new(data);
     let dir = layout.dir(Place::Spool);
     fs::create_dir_all(&dir).unwrap();
@@ -46,7 +46,7 @@ pub(crate) fn fill(data: &Path, files: u64, records: u64) {
 }
 
 /// A file of JSON Lines with so many records of so many bytes.
-pub(crate) fn lines(dir: &Path, records: u64, bytes: usize) -> PathBuf {
+pub fn lines(dir: &Path, records: u64, bytes: usize) -> PathBuf {
     let path = dir.join("input.jsonl");
     let mut file = BufWriter::with_capacity(1 << 20, File::create(&path).unwrap());
     for number in 0..records {

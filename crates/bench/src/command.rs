@@ -11,16 +11,16 @@ use crate::receiver::Receiver;
 
 /// What a process took, from its start to its end.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Took {
-    pub(crate) seconds: f64,
+pub struct Took {
+    pub seconds: f64,
     /// Processor time: the steadier figure on a busy machine.
-    pub(crate) cpu: f64,
+    pub cpu: f64,
     /// The most memory that it held at any moment.
-    pub(crate) peak_mb: f64,
+    pub peak_mb: f64,
 }
 
 /// `ichido` with these arguments, on a directory, against a receiver.
-pub(crate) fn ichido(arguments: &[&str], data: &Path, receiver: &Receiver) -> Command {
+pub fn ichido(arguments: &[&str], data: &Path, receiver: &Receiver) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap().with_file_name("ichido"));
     command
         .args(arguments)
@@ -33,13 +33,13 @@ pub(crate) fn ichido(arguments: &[&str], data: &Path, receiver: &Receiver) -> Co
 }
 
 /// Runs a command to its end, which must be a good one.
-pub(crate) fn run(mut command: Command) -> Took {
+pub fn run(mut command: Command) -> Took {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     watch(command)
 }
 
 /// The same, with input and output as they were set.
-pub(crate) fn watch(mut command: Command) -> Took {
+pub fn watch(mut command: Command) -> Took {
     let started = Instant::now();
     let mut child = command.spawn().unwrap();
     let (mut peak_mb, mut cpu) = (0.0, 0.0);
@@ -56,7 +56,7 @@ pub(crate) fn watch(mut command: Command) -> Took {
 }
 
 /// The time from the start of a command to its first request. The command is then ended.
-pub(crate) fn until_first(mut command: Command, receiver: &Receiver) -> f64 {
+pub fn until_first(mut command: Command, receiver: &Receiver) -> f64 {
     receiver.clear();
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let started = Instant::now();

@@ -19,23 +19,9 @@
 )]
 
 mod bare;
-mod command;
 mod figures;
-#[path = "../median.rs"]
-mod median;
-#[allow(dead_code, reason = "the gateway's benchmark uses the rest")]
-#[path = "../parts.rs"]
-mod parts;
-#[allow(dead_code, reason = "the gateway's benchmark uses the rest")]
-#[path = "../plan.rs"]
-mod plan;
-mod receiver;
-mod records;
-#[allow(dead_code, reason = "the gateway's benchmark uses the rest")]
-#[path = "../../../ledger/benches/ledger/table.rs"]
-mod table;
 
-use plan::Figure;
+use ichido_bench::plan::{self, Figure};
 
 const FIGURES: [(&str, Figure); 4] =
     [("scan", figures::scan), ("resend", figures::resend), ("many", figures::many), ("send", figures::send)];

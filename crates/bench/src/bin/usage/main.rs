@@ -18,31 +18,13 @@
     reason = "a program for people"
 )]
 
-#[allow(dead_code, reason = "the benchmark of delivery uses the rest")]
-#[path = "../delivery/command.rs"]
-mod command;
 mod export;
 mod figures;
-#[path = "../median.rs"]
-mod median;
 mod meter;
-#[allow(dead_code, reason = "the other benchmarks use the rest")]
-#[path = "../parts.rs"]
-mod parts;
-#[allow(dead_code, reason = "the other benchmarks use the rest")]
-#[path = "../plan.rs"]
-mod plan;
-#[allow(dead_code, reason = "the benchmark of delivery uses the rest")]
-#[path = "../delivery/receiver.rs"]
-mod receiver;
 mod roles;
 mod rows;
-#[path = "../../../ledger/benches/ledger/table.rs"]
-mod table;
-#[path = "../wrk.rs"]
-mod wrk;
 
-use plan::Figure;
+use ichido_bench::plan::{self, Figure};
 
 /// The allocator of the command.
 #[global_allocator]

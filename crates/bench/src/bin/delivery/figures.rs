@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::command::{Took, ichido, run, until_first};
-use crate::median::{median, ratio};
-use crate::parts::{scratch, sync_ms};
-use crate::plan::{Plan, ROLE};
-use crate::receiver::Receiver;
-use crate::records::{fill, lines};
-use crate::table::Table;
+use ichido_bench::command::{Took, ichido, run, until_first};
+use ichido_bench::median::{median, ratio};
+use ichido_bench::parts::{scratch, sync_ms};
+use ichido_bench::plan::{Plan, ROLE};
+use ichido_bench::receiver::Receiver;
+use ichido_bench::records::{fill, lines};
+use ichido_bench::table::Table;
 
 const FILES: u64 = 1_000;
 const MANY_FILES: u64 = 100_000;

@@ -4,22 +4,21 @@ use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use ichido_bench::command::{Took, watch};
+use ichido_bench::median::median;
+use ichido_bench::parts::scratch;
+use ichido_bench::plan::Plan;
+use ichido_bench::receiver::Receiver;
+use ichido_bench::table::Table;
 use serde_json::Value;
 use tokio_postgres::{Client, NoTls};
-
-use crate::command::{Took, watch};
-use crate::median::median;
-use crate::parts::scratch;
-use crate::plan::Plan;
-use crate::receiver::Receiver;
-use crate::table::Table;
 
 pub(crate) const SERVER: &str = "ICHIDO_BENCH_POSTGRES_URL";
 const SCHEMA: &str = "dify_bench";
 
 /// Dify's tables, as in the tests. Messages come before their indices, and need not survive a crash.
 const TABLES: &str = concat!(
-    include_str!("../../../ichido/tests/it/export/dify.sql"),
+    include_str!("../../../../ichido/tests/it/export/dify.sql"),
     "ALTER TABLE messages SET UNLOGGED, DROP CONSTRAINT messages_pkey;
      DROP INDEX message_created_at_id_idx;
      INSERT INTO apps

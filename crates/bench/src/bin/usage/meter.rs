@@ -1,11 +1,12 @@
 //! How fast the meter counts.
 
+use ichido_bench::median::median;
+use ichido_bench::parts::{Part, scratch};
+use ichido_bench::plan::Plan;
+use ichido_bench::table::Table;
+use ichido_bench::wrk::{fresh_name, wrk};
+
 use crate::export::SERVER;
-use crate::median::median;
-use crate::parts::{Part, scratch};
-use crate::plan::Plan;
-use crate::table::Table;
-use crate::wrk::{fresh_name, wrk};
 
 const CONNECTIONS: u32 = 64;
 const BATCH: u32 = 100;

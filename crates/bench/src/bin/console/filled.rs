@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
+use ichido_bench::records;
 use ichido_core::{Claim, Key, Outcome, Settled};
 use ichido_ledger::{Ledger, Settings, open};
-
-use crate::records;
 
 /// The receiver: nobody listens there, so that the spool stays as it is.
 pub(crate) const ENVIRONMENT: [(&str, &str); 5] = [

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 /// A receiver on a thread of its own, for as long as the benchmark runs.
 #[derive(Clone)]
-pub(crate) struct Receiver {
+pub struct Receiver {
     address: SocketAddr,
     seen: Arc<Mutex<Seen>>,
 }
@@ -30,7 +30,7 @@ struct Seen {
 }
 
 impl Receiver {
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let receiver = Self { address: listener.local_addr().unwrap(), seen: Arc::default() };
@@ -42,23 +42,23 @@ impl Receiver {
         receiver
     }
 
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("http://{}/v1/usage", self.address)
     }
 
     /// Forgets everything.
-    pub(crate) fn clear(&self) {
+    pub fn clear(&self) {
         *self.seen.lock().unwrap() = Seen::default();
     }
 
     /// Different keys, and the bytes of all bodies.
-    pub(crate) fn seen(&self) -> (u64, u64) {
+    pub fn seen(&self) -> (u64, u64) {
         let seen = self.seen.lock().unwrap();
         (seen.keys.len() as u64, seen.bytes)
     }
 
     /// When the first request was there.
-    pub(crate) fn first(&self) -> Option<Instant> {
+    pub fn first(&self) -> Option<Instant> {
         self.seen.lock().unwrap().first
     }
 

@@ -18,30 +18,10 @@
 
 mod figures;
 mod filled;
-#[path = "../load.rs"]
-#[allow(dead_code, reason = "the gateway's benchmark uses the rest")]
-mod load;
-#[path = "../median.rs"]
-mod median;
-#[allow(dead_code, reason = "the gateway's benchmark uses the rest")]
-#[path = "../parts.rs"]
-mod parts;
-#[allow(dead_code, reason = "the gateway's benchmark uses the rest")]
-#[path = "../plan.rs"]
-mod plan;
-#[allow(dead_code, reason = "the delivery's benchmark uses the rest")]
-#[path = "../delivery/records.rs"]
-mod records;
-#[allow(dead_code, reason = "the gateway's benchmark uses the rest")]
-#[path = "../servers.rs"]
-mod servers;
-#[path = "../../../ledger/benches/ledger/table.rs"]
-mod table;
 mod viewers;
-#[path = "../wrk.rs"]
-mod wrk;
 
-use plan::Figure;
+use ichido_bench::plan::{self, Figure};
+use ichido_bench::servers;
 
 const FIGURES: [(&str, Figure); 4] = [
     ("pages", figures::pages),

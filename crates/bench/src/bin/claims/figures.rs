@@ -1,10 +1,12 @@
 //! The figures.
 
-use crate::load::{Load, load};
-use crate::parts::{Part, scratch};
-use crate::plan::Plan;
-use crate::rounds::{Contender, Series, in_turn, median, ratio};
-use crate::table::Table;
+use ichido_bench::median::{median, ratio};
+use ichido_bench::parts::{Part, scratch};
+use ichido_bench::plan::Plan;
+use ichido_bench::rounds::{Contender, Sends, Series, in_turn};
+use ichido_bench::table::Table;
+
+use crate::load::Load;
 
 const CONNECTIONS: u32 = 64;
 const BATCH: u32 = 100;
@@ -55,10 +57,10 @@ pub(crate) fn batch(plan: &Plan, table: &mut Table) {
     let (mut singles, mut batches) = (Vec::new(), Vec::new());
     for round in 0..plan.rounds {
         let mut one = || {
-            singles.push(load(&single, &Load::New { batch: 1 }, CONNECTIONS, plan.time).rate);
+            singles.push(Load::New { batch: 1 }.send(&single, CONNECTIONS, plan.time).rate);
         };
         let mut many = || {
-            let calls = load(&batched, &Load::New { batch: BATCH }, CONNECTIONS, plan.time).rate;
+            let calls = Load::New { batch: BATCH }.send(&batched, CONNECTIONS, plan.time).rate;
             batches.push(calls * f64::from(BATCH));
         };
         match round % 2 {

@@ -19,24 +19,9 @@
 
 mod figures;
 mod load;
-#[path = "../median.rs"]
-mod median;
-#[allow(dead_code, reason = "the gateway's benchmark uses the rest")]
-#[path = "../parts.rs"]
-mod parts;
-#[allow(dead_code, reason = "the gateway's benchmark uses the rest")]
-#[path = "../plan.rs"]
-mod plan;
-#[path = "../rounds.rs"]
-mod rounds;
 mod servers;
-#[allow(dead_code, reason = "the gateway's benchmark uses the rest")]
-#[path = "../../../ledger/benches/ledger/table.rs"]
-mod table;
-#[path = "../wrk.rs"]
-mod wrk;
 
-use plan::Figure;
+use ichido_bench::plan::{self, Figure};
 
 const FIGURES: [(&str, Figure); 4] = [
     ("new", figures::new),

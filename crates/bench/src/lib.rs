@@ -1,0 +1,24 @@
+//! What the benchmarks share: the processes that are measured and those they are compared with, the load, the table.
+//!
+//! A benchmark is a program under `src/bin`; `cargo xtask bench NAME` builds and starts it.
+#![allow(
+    missing_docs,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "for programs for people"
+)]
+
+pub mod command;
+pub mod load;
+pub mod median;
+pub mod parts;
+pub mod plan;
+pub mod receiver;
+pub mod records;
+pub mod rounds;
+pub mod servers;
+#[path = "../../ledger/benches/ledger/table.rs"]
+pub mod table;
+pub mod wrk;
