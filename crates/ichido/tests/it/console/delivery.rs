@@ -91,6 +91,27 @@ fn a_file_outside_the_spool_is_no_batch() {
     }
 }
 
+#[test]
+fn a_page_shows_what_is_in_a_small_spool_at_that_moment() {
+    let stage = filled(2);
+    let (_daemon, admin) = daemon(&stage);
+    let (path, _) = stage.files("spool").remove(0);
+    let more = path.with_file_name("spool_20250118T120530Z_00000000abcd.json");
+    let shows = |count: usize| {
+        let page = get(admin, "/delivery").text();
+        let rows = page.matches("href=\"/delivery/batch?").count();
+        assert_eq!((rows, page.contains(&format!("<b>{count}</b>"))), (count, true), "{page}");
+        assert_eq!(page.contains("00000000abcd"), count == 3, "{page}");
+    };
+    shows(2);
+    for _ in 0..5 {
+        std::fs::copy(&path, &more).unwrap();
+        shows(3);
+        std::fs::remove_file(&more).unwrap();
+        shows(2);
+    }
+}
+
 /// By names alone: opening that many files would take seconds.
 #[test]
 fn twenty_thousand_files_do_not_keep_a_page_waiting() {

@@ -1,9 +1,10 @@
 //! Large and endless, hung up and cut, slow and rude.
 
-use std::io::{BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-use crate::support::http::{connect, head, post, raw, read_answer, read_head, send};
+use crate::support::http::{connect, get, head, post, raw, read_answer, read_head, send};
 use crate::support::{Gateway, Orders, eventually};
 
 fn start(settings: &str) -> (tempfile::TempDir, Orders, Gateway) {
@@ -205,4 +206,73 @@ fn a_connection_that_sends_nothing_does_not_stand_in_the_way() {
     let mut one = idle.remove(0);
     one.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
     assert!(one.read(&mut [0; 1]).is_err(), "it is neither answered nor cut yet");
+}
+
+/// A service whose connections stay open after an answer, until the test closes them.
+struct Keeping(TcpListener);
+
+impl Keeping {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        Self(listener)
+    }
+
+    /// A new connection, if there is one, and the path of the request that it brings.
+    fn take(&self) -> Option<(TcpStream, String)> {
+        let (stream, _) = match self.0.accept() {
+            Ok(new) => new,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
+            Err(error) => panic!("{error}"),
+        };
+        stream.set_nonblocking(false).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let (mut reader, mut head) = (BufReader::new(&stream), String::new());
+        while !head.ends_with("\r\n\r\n") {
+            assert!(reader.read_line(&mut head).unwrap() > 0, "cut: {head}");
+        }
+        let length = if head.starts_with("POST") { "{}".len() } else { 0 };
+        reader.read_exact(&mut vec![0; length]).unwrap();
+        let path = head.split(' ').nth(1).unwrap().to_owned();
+        drop(reader);
+        Some((stream, path))
+    }
+}
+
+#[test]
+fn a_request_that_meets_closed_connections_goes_by_a_new_one() {
+    let (dir, service) = (tempfile::tempdir().unwrap(), Keeping::start());
+    let gateway = Gateway::start(dir.path(), service.0.local_addr().unwrap(), "memory:", "");
+    let address = gateway.address;
+    let rounds = [("POST", 1), ("POST", 1), ("GET", 1), ("POST", 4), ("POST", 1), ("POST", 4), ("GET", 1)];
+    for (round, &(method, count)) in rounds.iter().cycle().take(3 * rounds.len()).enumerate() {
+        let paths: Vec<String> = (0..count).map(|number| format!("/orders/{round}-{number}")).collect();
+        let ask = |path: &String| {
+            let (path, key) = (path.clone(), format!("\"{path}\""));
+            std::thread::spawn(move || match method {
+                "POST" => post(address, &path, &key, "{}"),
+                _ => get(address, &path),
+            })
+        };
+        let clients: Vec<_> = paths.iter().map(ask).collect();
+        let mut taken = Vec::new();
+        eventually("the requests", || {
+            taken.extend(std::iter::from_fn(|| service.take()));
+            let is_early = clients.iter().any(std::thread::JoinHandle::is_finished);
+            assert!(!is_early, "round {round}: not by the service: {}", gateway.process.said());
+            (taken.len() >= paths.len()).then_some(())
+        });
+        taken.sort_by(|(_, one), (_, other)| one.cmp(other));
+        assert_eq!(taken.iter().map(|(_, path)| path).collect::<Vec<_>>(), paths.iter().collect::<Vec<_>>());
+        for (stream, _) in &mut taken {
+            stream.write_all(b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n{}").unwrap();
+        }
+        for client in clients {
+            let answer = client.join().unwrap();
+            assert_eq!((answer.status, answer.is_replay()), (201, false), "round {round}: {answer:?}");
+        }
+        // Nobody uses these connections now. The next round meets them closed.
+        drop(taken);
+    }
+    assert!(service.take().is_none(), "nothing came twice");
 }
