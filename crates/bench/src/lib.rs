@@ -12,6 +12,7 @@
 
 pub mod command;
 pub mod load;
+mod log;
 pub mod median;
 pub mod parts;
 pub mod plan;

@@ -48,6 +48,12 @@ impl Part {
         Self::role(&["proxy", &service.address.to_string()])
     }
 
+    /// The same, and what it must write if each request is to leave a claim and an outcome on the disk.
+    pub fn proxy_with_log(service: &Self, dir: &Path) -> Self {
+        let log = dir.join("log").display().to_string();
+        Self::role(&["proxy", &service.address.to_string(), &log])
+    }
+
     /// nginx as a proxy that keeps its connections, one worker for each of two cores.
     pub fn nginx(service: &Self) -> Self {
         let dir = tempfile::tempdir().unwrap();

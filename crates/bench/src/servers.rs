@@ -20,6 +20,8 @@ use hyper_util::server::conn::auto::Builder;
 use ichido_http::{IdempotencyLayer, Rules};
 use tokio::net::TcpListener;
 
+use crate::log::{self, Log};
+
 static ANSWER: [u8; 200] = [b'y'; 200];
 
 /// Serves until standard input ends, which it does with the process at its other end.
@@ -33,7 +35,10 @@ pub fn run(role: &[String]) {
     match role[..] {
         // One thread: what the service behind takes, the others lack.
         ["service"] => block_on(tokio::runtime::Builder::new_current_thread(), service()),
-        ["proxy", upstream] => block_on(many(), proxy(upstream.parse().unwrap())),
+        ["proxy", upstream] => block_on(many(), proxy(upstream.parse().unwrap(), None)),
+        ["proxy", upstream, log] => {
+            block_on(many(), proxy(upstream.parse().unwrap(), Some(Log::start(log.as_ref()))));
+        }
         ["axum"] => block_on(many(), axum_service(false)),
         ["axum-layer"] => block_on(many(), axum_service(true)),
         _ => panic!("unknown role {role:?}"),
@@ -67,8 +72,9 @@ async fn service() {
     }
 }
 
-/// A proxy with the gateway's settings of server and client, and nothing else.
-async fn proxy(upstream: Authority) {
+/// A proxy with the gateway's settings of server and client, and nothing else; or with a log, to which it writes before it
+/// asks the service and before it answers.
+async fn proxy(upstream: Authority, log: Option<Log>) {
     let mut tcp = HttpConnector::new();
     tcp.set_nodelay(true);
     tcp.set_connect_timeout(Some(Duration::from_secs(5)));
@@ -90,12 +96,20 @@ async fn proxy(upstream: Authority) {
         let (stream, _) = listener.accept().await.unwrap();
         let _ = stream.set_nodelay(true);
         let (client, upstream, builder) = (client.clone(), upstream.clone(), builder.clone());
+        let log = log.clone();
         tokio::spawn(async move {
             let pass = service_fn(move |mut request: Request<Incoming>| {
                 let place = request.uri().path_and_query().cloned().unwrap();
                 let uri = Uri::builder().scheme(Scheme::HTTP).authority(upstream.clone());
                 *request.uri_mut() = uri.path_and_query(place).build().unwrap();
-                client.request(request)
+                let (client, log) = (client.clone(), log.clone());
+                async move {
+                    let Some(log) = log else { return client.request(request).await };
+                    log.commit(&log::CLAIM).await;
+                    let answer = client.request(request).await?;
+                    log.commit(&log::OUTCOME).await;
+                    Ok(answer)
+                }
             });
             let _ = builder.serve_connection_with_upgrades(TokioIo::new(stream), pass).await;
         });

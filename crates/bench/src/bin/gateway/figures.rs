@@ -29,18 +29,25 @@ fn note(table: &mut Table, what: &str, name: &str, series: &Series) {
 
 /// First-time keyed requests, durable on the disk, beside the bare proxy.
 pub(crate) fn first(plan: &Plan, table: &mut Table) {
-    let (dir, quiet_dir) = (scratch(), scratch());
+    let (dir, quiet_dir, log_dir) = (scratch(), scratch(), scratch());
     let service = Part::service();
     let bare = Part::proxy(&service);
+    let limit = Part::proxy_with_log(&service, log_dir.path());
     let gateway = Part::gateway(&service, &file(&dir), &Settings::default());
     let quiet = Part::gateway(&service, &file(&quiet_dir), &QUIET);
     for connections in [64, 256] {
         let what = format!("first time, file, {connections}");
-        let parts = [&bare, &gateway, &quiet].map(|part| Contender { part, service: Some(&service) });
-        let [theirs, ours, quiets] = in_turn(plan, &Load::New, connections, parts);
+        let parts =
+            [&bare, &limit, &gateway, &quiet].map(|part| Contender { part, service: Some(&service) });
+        let [theirs, limits, ours, quiets] = in_turn(plan, &Load::New, connections, parts);
         note(table, &what, "bare proxy", &theirs);
+        note(table, &what, "bare proxy with two synced writes", &limits);
         note(table, &what, "gateway", &ours);
         table.at_least(format!("{what}: gateway / bare proxy"), ratio(&ours.rates, &theirs.rates), "", 0.55);
+        let limit = ratio(&limits.rates, &theirs.rates);
+        table.note(format!("{what}: bare proxy with two synced writes / bare"), format!("{limit:.2}"));
+        let of_limit = ratio(&ours.rates, &limits.rates);
+        table.note(format!("{what}: gateway / bare with two synced writes"), format!("{of_limit:.2}"));
         let quiet = ratio(&quiets.rates, &theirs.rates);
         table.note(format!("{what}: the same, LOG_LEVEL=warn"), format!("{quiet:.2}"));
     }
