@@ -68,7 +68,10 @@ pub(super) fn open(file: &Path, profile: Profile) -> Result<Connection> {
     })?;
     let grain = Grain::of(profile);
     let mut connection = connect(file, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    let ours = recognise(&connection, file)?;
+    // At one moment: between two looks another process might make the tables.
+    let moment = connection.transaction().map_err(|error| failed(DOING, error))?;
+    let ours = recognise(&moment, file)?;
+    drop(moment);
     connection
         .pragma_update(None, "journal_mode", "WAL")
         .and_then(|()| connection.pragma_update(None, "synchronous", "FULL"))
