@@ -20,6 +20,7 @@
 //! Reads happen on the caller's thread. They are short, and mostly in memory; a claim whose record has to come from the
 //! disk holds its thread for that one read.
 
+mod ahead;
 mod cache;
 mod codec;
 mod engine;

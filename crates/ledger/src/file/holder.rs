@@ -7,7 +7,7 @@
 //!   format        "ichido ledger, format 1"
 //!   high-water    the last acknowledged commit (see `highwater`)
 //!   store/        the engine's files
-//!   store.new/    a store that is being made; a leftover is of no value
+//!   making        there while `store` is being made; what is in it then is of no value
 //! ```
 //!
 //! The lock belongs to the kernel: it ends with its process, however that ends. Nothing is written before the
@@ -23,7 +23,7 @@ use super::fault;
 use super::meta::FORMAT;
 use crate::{Error, Kind, Result};
 
-const OURS: [&str; 6] = ["lock", "holder", "format", "high-water", "store", "store.new"];
+const OURS: [&str; 6] = ["lock", "holder", "format", "high-water", "store", "making"];
 const FORMAT_WORDS: &str = "ichido ledger, format ";
 /// How long an opener waits for an earlier opening of its own process that is just being dropped.
 const OWN_WAIT: (u32, Duration) = (50, Duration::from_millis(20));

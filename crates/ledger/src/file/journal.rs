@@ -73,7 +73,8 @@ pub(super) fn examine(dir: &Path, acknowledged: u64) -> Result<Journals, Error> 
     Ok(Journals { last: walk.last })
 }
 
-fn journals(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
+/// The journals of a store, the newest last.
+pub(super) fn journals(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir)? {
         let path = entry?.path();

@@ -1,7 +1,8 @@
 //! Opening the store: make it, or make sure that it is whole.
 //!
-//! A new store is made beside its place and moved there once it is complete: a `store` that exists is whole, and a
-//! missing one beside a high-water mark is a loss, not a beginning.
+//! While a store is being made, a file `making` says so: a `store` without it is whole, one with it is made anew, and a
+//! missing one beside a high-water mark is a loss, not a beginning. A store is used as it was made, without opening it
+//! again: its first journal has room that can be taken ahead (see [`super::ahead`]).
 
 use std::fs;
 use std::sync::Arc;
@@ -36,15 +37,22 @@ pub(super) struct Begun {
 pub(super) fn begin(held: &Held, clock: Arc<dyn Clock>) -> Result<Begun> {
     let dir = held.dir();
     let mark = read_mark(held)?;
-    if !held.path("store").exists() {
-        if mark != Mark::Missing {
-            return Err(fault::damaged(dir, "its store is missing"));
+    let mut store = match (held.path("store").exists(), held.path("making").exists()) {
+        (true, false) => {
+            if mark == Mark::Missing {
+                tracing::warn!(dir = %dir.display(), "there is no high-water mark: a store that lost claims is not noticed");
+            }
+            open(held)?
         }
-        make(held, &*clock)?;
-    } else if mark == Mark::Missing {
-        tracing::warn!(dir = %dir.display(), "there is no high-water mark: a store that lost claims is not noticed");
-    }
-    let mut store = open(held)?;
+        (_, true) if mark != Mark::Missing => {
+            return Err(fault::damaged(
+                dir,
+                "a file `making` says that its store is not complete, but it was in use",
+            ));
+        }
+        (false, false) if mark != Mark::Missing => return Err(fault::damaged(dir, "its store is missing")),
+        (_, true) | (false, false) => make(held, &*clock)?,
+    };
     let time = SteadyTime::start(clock, store.last.time);
     let mut openings = store.engine.openings(dir)?;
     let now = time.now();
@@ -95,21 +103,24 @@ fn read_mark(held: &Held) -> Result<Mark> {
     }
 }
 
-fn make(held: &Held, clock: &dyn Clock) -> Result<()> {
+fn make(held: &Held, clock: &dyn Clock) -> Result<Store> {
     let dir = held.dir();
     let io = |error| fault::io(dir, "making", error);
-    let (new, place) = (held.path("store.new"), held.path("store"));
-    if new.exists() {
-        fs::remove_dir_all(&new).map_err(io)?;
+    let (making, place) = (held.path("making"), held.path("store"));
+    fs::File::create(&making).and_then(|file| file.sync_all()).map_err(io)?;
+    sync_dir(dir).map_err(io)?;
+    if place.exists() {
+        fs::remove_dir_all(&place).map_err(io)?;
     }
     held.write_format().map_err(io)?;
-    let engine = Engine::open(dir, &new, Expect::New)?;
-    let commit = Commit { sequence: 1, time: clock.now(), swept_to: Timestamp::default() };
+    let engine = Engine::open(dir, &place, Expect::New)?;
+    let last = Commit { sequence: 1, time: clock.now(), swept_to: Timestamp::default() };
     let mut batch = engine.batch(2);
     batch.insert(&engine.meta, FORMAT_KEY, meta::encode_format().as_slice());
-    batch.insert(&engine.meta, COMMIT_KEY, commit.encode().as_slice());
+    batch.insert(&engine.meta, COMMIT_KEY, last.encode().as_slice());
     batch.commit().map_err(|error| fault::engine(dir, "making", error))?;
-    drop(engine);
-    fs::rename(&new, &place).map_err(io)?;
-    sync_dir(dir).map_err(io)
+    sync_dir(dir).map_err(io)?;
+    fs::remove_file(&making).map_err(io)?;
+    sync_dir(dir).map_err(io)?;
+    Ok(Store { engine, last })
 }

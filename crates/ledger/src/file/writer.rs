@@ -13,6 +13,7 @@ use ichido_core::Timestamp;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::ahead::Ahead;
 use super::engine::{Engine, FLUSH_BYTES};
 use super::highwater::HighWater;
 use super::holder::Held;
@@ -53,6 +54,7 @@ pub(super) struct Writer {
     last: Commit,
     /// What was committed since everything was last written into tables.
     journal_bytes: u64,
+    ahead: Ahead,
     generation: u64,
     recent: Recent,
     running: Running,
@@ -79,6 +81,7 @@ impl Writer {
             down: None,
             last,
             journal_bytes: 0,
+            ahead: Ahead::default(),
             generation: 0,
             recent: Recent::default(),
             running: Running::default(),
@@ -146,6 +149,7 @@ impl Writer {
             .raise(written.commit.sequence)
             .map_err(|error| fault::io(dir, "writing the high-water mark of", error))?;
         self.journal_bytes += written.journal_bytes;
+        self.ahead.used(written.journal_bytes);
         self.generation += 1;
         self.recent.note(self.generation, written.put);
         for (index, now) in written.claims {
@@ -243,6 +247,9 @@ impl Writer {
     fn keep_house(&mut self, idle: bool) {
         if self.high_water.is_dirty() && self.synced_at.elapsed() >= MARK_SYNC {
             self.sync_mark();
+        }
+        if self.engine.is_some() {
+            self.ahead.take(&self.held.path("store"));
         }
         let due = idle || self.last.sequence >= self.sweep_at_commit;
         let Some(engine) = self.engine.as_ref().filter(|_| due && !sweep::is_busy(&self.shared)) else {

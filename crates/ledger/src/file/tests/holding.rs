@@ -3,9 +3,11 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
+use ichido_core::Claim;
+
 use super::super::{File, FileSettings, HeldBy};
-use super::{clock, complete, open};
-use crate::{Kind, Maintain};
+use super::{clock, complete, open, request};
+use crate::{Backend, Kind, Maintain};
 
 fn refused(dir: &std::path::Path) -> (Kind, String) {
     let error = File::open(dir, FileSettings::default(), clock()).unwrap_err();
@@ -97,9 +99,30 @@ async fn a_store_of_another_format_is_refused_with_a_clear_word() {
 #[test]
 fn a_store_that_was_left_half_made_is_made_anew() {
     let dir = tempfile::tempdir().unwrap();
-    fs::create_dir(dir.path().join("store.new")).unwrap();
-    fs::write(dir.path().join("store.new/0.jnl"), "half").unwrap();
     fs::write(dir.path().join("lock"), "").unwrap();
+    fs::write(dir.path().join("making"), "").unwrap();
     open(dir.path(), &clock());
-    assert!(!dir.path().join("store.new").exists());
+    assert!(!dir.path().join("making").exists());
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("store")).unwrap();
+    let files =
+        [("lock", ""), ("making", ""), ("format", "ichido ledger, format 1\n"), ("store/0.jnl", "half")];
+    files.iter().for_each(|(name, text)| fs::write(dir.path().join(name), text).unwrap());
+    open(dir.path(), &clock());
+    assert!(!dir.path().join("making").exists());
+    open(dir.path(), &clock());
+}
+
+#[tokio::test]
+async fn a_store_that_was_in_use_is_not_made_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = open(dir.path(), &clock());
+    complete(&ledger, "k", 1, "x").await;
+    ledger.close().await.unwrap();
+    fs::write(dir.path().join("making"), "").unwrap();
+    let (kind, text) = refused(dir.path());
+    assert!(matches!(kind, Kind::Corrupt(_)) && text.contains("`making`"), "{kind:?} {text}");
+    fs::remove_file(dir.path().join("making")).unwrap();
+    let ledger = open(dir.path(), &clock());
+    assert!(matches!(ledger.claim(&request("k", 2)).await.unwrap(), Claim::Done(_)));
 }
