@@ -18,6 +18,16 @@ use http::{HeaderMap, StatusCode};
 const MAGIC: [u8; 4] = [0, b'i', b'a', 1];
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+static OF_THE_CONNECTION: [HeaderName; 8] = [
+    CONNECTION,
+    KEEP_ALIVE,
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    PROXY_CONNECTION,
+    TE,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
 
 /// An answer that was kept.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,17 +62,9 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
             headers.remove(name);
         }
     }
-    for name in [
-        CONNECTION,
-        KEEP_ALIVE,
-        PROXY_AUTHENTICATE,
-        PROXY_AUTHORIZATION,
-        PROXY_CONNECTION,
-        TE,
-        TRANSFER_ENCODING,
-        UPGRADE,
-    ] {
-        headers.remove(name);
+    // Most messages have none of them, and to look is cheaper than to remove.
+    if headers.keys().any(|name| OF_THE_CONNECTION.contains(name)) {
+        OF_THE_CONNECTION.iter().for_each(|name| drop(headers.remove(name)));
     }
 }
 

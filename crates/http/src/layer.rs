@@ -6,6 +6,7 @@ use std::task::{Context, Poll, ready};
 use tokio::time::Instant;
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body;
 use ichido_ledger::{BoxError, Ledger};
@@ -21,6 +22,7 @@ use crate::failure::IntoFailure;
 use crate::journal::Journal;
 use crate::meters::{Meters, Trace};
 use crate::policy::Policy;
+use crate::prepare::passes;
 use crate::request::RequestBody;
 use crate::rules::Rules;
 use crate::work;
@@ -157,9 +159,11 @@ where
             if let Some(policy) = self.shared.policy.answer(&parts) {
                 return Answering::Said { response: Some(policy) };
             }
-            let request = Request::from_parts(parts, RequestBody::passed(body));
-            return Answering::Passed { future: self.inner.call(request) };
+            return self.pass(parts, body);
         };
+        if passes(&self.shared.rules.routes[route], &parts.headers) {
+            return self.pass(parts, body);
+        }
         // The service that was asked whether it is ready is the one that is called.
         let next = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, next);
@@ -173,6 +177,16 @@ where
             retry: Retry::of(&self.shared.rules.routes[route], &parts.headers),
         };
         Answering::Keyed { future: Box::pin(work::keyed(self.shared.clone(), inner, trace, parts, body)) }
+    }
+}
+
+impl<S> Idempotent<S> {
+    fn pass<B, A>(&mut self, parts: Parts, body: B) -> Answering<S::Future, S::Error, A>
+    where
+        S: Service<Request<RequestBody<B>>, Response = Response<A>>,
+    {
+        let request = Request::from_parts(parts, RequestBody::passed(body));
+        Answering::Passed { future: self.inner.call(request) }
     }
 }
 

@@ -1,5 +1,6 @@
 //! From a request to a claim: its key, its tenant, its body, its fingerprint.
 
+use http::HeaderMap;
 use http::request::Parts;
 use ichido_core::{ClaimRequest, InDoubtPolicy, Key, Scope};
 use serde_json::Value;
@@ -15,6 +16,7 @@ use crate::problem::{Kind, Problem};
 use crate::request::{Collected, Refused, RequestBody, collect};
 use crate::rules::{FingerprintRule, Route};
 use crate::signature::Checking;
+use crate::source::KeySource;
 use crate::tenant::TenantError;
 use crate::words::{InDoubt, Mode};
 
@@ -92,6 +94,14 @@ fn in_head(route: &Route, parts: &Parts, strict: bool) -> Result<Option<String>,
         }
     }
     Ok(None)
+}
+
+/// Whether a look at the head shows that a request needs no key and has none.
+pub(crate) fn passes(route: &Route, headers: &HeaderMap) -> bool {
+    let absent =
+        |source: &KeySource| matches!(source, KeySource::Header(name) if !headers.contains_key(name));
+    let plain = route.preset.is_none() && route.signature.is_none() && route.unclaimed.is_none();
+    !route.required && plain && route.keys.iter().all(absent)
 }
 
 /// Whether anything but the fingerprint is read from the body.

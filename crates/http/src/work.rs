@@ -2,15 +2,17 @@
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use ichido_core::{Claim, ClaimRequest, Outcome, Settle};
 use ichido_ledger::{Effect, Error, Kind as LedgerKind, Ledger};
-use tokio::sync::oneshot;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot::{self, error::RecvError};
 
 use crate::answer::Answer;
 use crate::body::AnswerBody;
@@ -123,7 +125,7 @@ where
     };
     let (reply, answer) = oneshot::channel();
     let job = Job { shared: shared.clone(), trace, ready };
-    let mut work = Box::pin(shared.tasks.track_future(async move {
+    let work = Box::pin(shared.tasks.track_future(async move {
         // Both are given back even if the service panics.
         let (_counted, _slot) = (job.shared.meters.begin(), slot);
         if observed {
@@ -132,15 +134,51 @@ where
             claim(job, inner, reply).await;
         }
     }));
-    // What need not wait needs no task of its own: a repeat is answered here. What must wait must not end with its caller.
-    let begun = poll_fn(|cx| Poll::Ready(catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))))).await;
-    if let Ok(Poll::Pending) = begun {
-        tokio::spawn(work);
-    }
-    answer.await.unwrap_or_else(|_| {
+    answered(Work { left: Some(work), runtime: None }, answer).await.unwrap_or_else(|_| {
         let problem = Problem::new(Kind::HandlerFailed, "the request was given up");
         Ok(problem.into_response(&shared.rules.policy_path))
     })
+}
+
+/// Work on a request, done by whoever waits for the answer. It must not end with its caller: what is left of it when the
+/// caller goes, or when an answer is sent before its end, goes on in a task of its own.
+struct Work<F: Future<Output = ()> + Send + 'static> {
+    left: Option<Pin<Box<F>>>,
+    /// Known since it had to wait.
+    runtime: Option<Handle>,
+}
+
+impl<F: Future<Output = ()> + Send + 'static> Work<F> {
+    /// A panic ends it, and with it goes the sender of the answer.
+    fn drive(&mut self, cx: &mut Context<'_>) {
+        let Some(left) = &mut self.left else { return };
+        match catch_unwind(AssertUnwindSafe(|| left.as_mut().poll(cx))) {
+            Ok(Poll::Pending) => {
+                self.runtime.get_or_insert_with(Handle::current);
+            }
+            Ok(Poll::Ready(())) | Err(_) => self.left = None,
+        }
+    }
+}
+
+impl<F: Future<Output = ()> + Send + 'static> Drop for Work<F> {
+    fn drop(&mut self) {
+        // Before it had to wait, nothing was begun that could be left undone.
+        if let (Some(left), Some(runtime)) = (self.left.take(), self.runtime.take()) {
+            runtime.spawn(left);
+        }
+    }
+}
+
+async fn answered<T>(
+    mut work: Work<impl Future<Output = ()> + Send>,
+    mut answer: oneshot::Receiver<T>,
+) -> Result<T, RecvError> {
+    poll_fn(|cx| {
+        work.drive(cx);
+        Pin::new(&mut answer).poll(cx)
+    })
+    .await
 }
 
 /// Asks the ledger, and does what it says.
