@@ -89,7 +89,6 @@ async fn proxy(upstream: Authority, log: Option<Log>) {
         .timer(TokioTimer::new())
         .header_read_timeout(Duration::from_secs(30))
         .max_buf_size(64 * 1024)
-        .max_headers(128)
         .pipeline_flush(true);
     let listener = listen().await;
     loop {
