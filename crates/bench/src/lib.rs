@@ -12,7 +12,7 @@
 
 pub mod command;
 pub mod load;
-mod log;
+pub mod log;
 pub mod median;
 pub mod parts;
 pub mod plan;

@@ -1,4 +1,4 @@
-//! A log with a group commit and nothing else: the least that a gateway must write to keep a promise.
+//! A log with a group commit and nothing else: the least that must be written to keep a promise.
 
 use std::fs::File;
 use std::io::Write;
@@ -7,18 +7,19 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use tokio::sync::oneshot;
 
-/// As long as the ledger's records: of a claim, and of an answer of the service behind with its fields.
-pub(crate) const CLAIM: [u8; 200] = [1; 200];
-pub(crate) const OUTCOME: [u8; 520] = [2; 520];
+/// As long as the ledger's records: of a claim, of an answer of the service behind with its fields, of a mark.
+pub const CLAIM: [u8; 200] = [1; 200];
+pub const OUTCOME: [u8; 520] = [2; 520];
+pub const MARK: [u8; 150] = [3; 150];
 
 type Call = (&'static [u8], oneshot::Sender<()>);
 
 /// The way to the thread that writes.
 #[derive(Clone)]
-pub(crate) struct Log(Arc<(Mutex<Vec<Call>>, Condvar)>);
+pub struct Log(Arc<(Mutex<Vec<Call>>, Condvar)>);
 
 impl Log {
-    pub(crate) fn start(path: &Path) -> Self {
+    pub fn start(path: &Path) -> Self {
         let log = Self(Arc::default());
         let (mut file, shared) = (File::create(path).unwrap(), log.0.clone());
         std::thread::spawn(move || {
@@ -30,14 +31,16 @@ impl Log {
                 calls.iter().for_each(|(record, _)| buffer.extend(*record));
                 file.write_all(&buffer).unwrap();
                 file.sync_data().unwrap();
-                calls.into_iter().for_each(|(_, written)| { let _ = written.send(()); });
+                calls.into_iter().for_each(|(_, written)| {
+                    let _ = written.send(());
+                });
             }
         });
         log
     }
 
     /// Returns when the record is on the disk.
-    pub(crate) async fn commit(&self, record: &'static [u8]) {
+    pub async fn commit(&self, record: &'static [u8]) {
         let (written, waits) = oneshot::channel();
         self.0.0.lock().unwrap().push((record, written));
         self.0.1.notify_one();

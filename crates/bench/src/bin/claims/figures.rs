@@ -22,21 +22,25 @@ fn note(table: &mut Table, what: &str, name: &str, series: &Series) {
 
 /// Single checks of events, beside a route that parses and replies.
 fn singles(plan: &Plan, table: &mut Table, what: &str, load: &Load, target: Option<f64>) {
-    let (dir, quiet_dir) = (scratch(), scratch());
+    let (dir, quiet_dir, log_dir) = (scratch(), scratch(), scratch());
     let bare = Part::role(&["parse"]);
+    let limit = Part::role(&["parse", &log_dir.path().join("log").display().to_string()]);
     let claims = Part::claims(&file(&dir), None);
     let quiet = Part::claims(&file(&quiet_dir), Some("warn"));
-    let parts = [&bare, &claims, &quiet].map(|part| Contender { part, service: None });
-    let [theirs, ours, quiets] = in_turn(plan, load, CONNECTIONS, parts);
+    let parts = [&bare, &limit, &claims, &quiet].map(|part| Contender { part, service: None });
+    let [theirs, limits, ours, quiets] = in_turn(plan, load, CONNECTIONS, parts);
     note(table, what, "parse and reply", &theirs);
+    note(table, what, "parse, one synced write, reply", &limits);
     note(table, what, "claims", &ours);
     let rates = ratio(&ours.rates, &theirs.rates);
     match target {
         Some(target) => table.at_least(format!("{what}: claims / parse and reply"), rates, "", target),
         None => table.note(format!("{what}: claims / parse and reply"), format!("{rates:.2}")),
     }
+    let limit = ratio(&limits.rates, &theirs.rates);
+    table.note(format!("{what}: with one synced write / parse and reply"), format!("{limit:.2}"));
     let quiet = ratio(&quiets.rates, &theirs.rates);
-    table.note(format!("{what}: the same, LOG_LEVEL=warn"), format!("{quiet:.2}"));
+    table.note(format!("{what}: claims with LOG_LEVEL=warn"), format!("{quiet:.2}"));
 }
 
 /// Events that are new, durable on the disk before they are answered.

@@ -1,5 +1,5 @@
 //! What `ichido claims` is compared with: the same server and router, whose one route parses what it is sent and replies
-//! what a check would. In a process of its own that ends with the benchmark.
+//! what a check would; or writes something and syncs it before it replies. In a process of its own that ends with the benchmark.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -13,6 +13,7 @@ use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use ichido_bench::log::{self, Log};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
@@ -24,18 +25,20 @@ pub(crate) fn run(role: &[String]) {
     });
     let role: Vec<&str> = role.iter().map(String::as_str).collect();
     match role[..] {
-        ["parse"] => {
-            let mut runtime = tokio::runtime::Builder::new_multi_thread();
-            runtime.enable_all().build().unwrap().block_on(parse());
-        }
+        ["parse"] => block_on(parse(None)),
+        ["parse", log] => block_on(parse(Some(Log::start(log.as_ref())))),
         _ => panic!("unknown role {role:?}"),
     }
 }
 
-async fn parse() {
+fn block_on(serving: impl Future<Output = ()>) {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(serving);
+}
+
+async fn parse(log: Option<Log>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     println!("{}", listener.local_addr().unwrap().port());
-    let router = Router::new().route("/v1/events/check", post(reply));
+    let router = Router::new().route("/v1/events/check", post(move |body| reply(log.clone(), body)));
     loop {
         let (stream, _) = listener.accept().await.unwrap();
         let _ = stream.set_nodelay(true);
@@ -80,10 +83,13 @@ struct Checked<'a> {
     degraded: bool,
 }
 
-async fn reply(body: Bytes) -> Response {
+async fn reply(log: Option<Log>, body: Bytes) -> Response {
     let Ok(batch) = serde_json::from_slice::<Batch<'_>>(&body) else {
         return StatusCode::BAD_REQUEST.into_response();
     };
+    if let Some(log) = log {
+        log.commit(&log::MARK).await;
+    }
     let checked = batch.events.iter().map(|event| Checked { key: &event.key, is_new: true, degraded: false });
     let results = Results { results: checked.collect() };
     axum::Json(results).into_response()

@@ -37,8 +37,7 @@ pub(crate) fn first(plan: &Plan, table: &mut Table) {
     let quiet = Part::gateway(&service, &file(&quiet_dir), &QUIET);
     for connections in [64, 256] {
         let what = format!("first time, file, {connections}");
-        let parts =
-            [&bare, &limit, &gateway, &quiet].map(|part| Contender { part, service: Some(&service) });
+        let parts = [&bare, &limit, &gateway, &quiet].map(|part| Contender { part, service: Some(&service) });
         let [theirs, limits, ours, quiets] = in_turn(plan, &Load::New, connections, parts);
         note(table, &what, "bare proxy", &theirs);
         note(table, &what, "bare proxy with two synced writes", &limits);
