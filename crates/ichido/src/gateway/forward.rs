@@ -1,6 +1,7 @@
 //! The way to the service behind: what is changed in a request before it goes there, and in its answer.
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -141,8 +142,10 @@ impl Service<Request<Body>> for Forward {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let sending = self.clone().send(request);
+        let forward = self.clone();
         Box::pin(async move {
+            // In its place from the beginning: it is too large to be moved about.
+            let sending = pin!(forward.send(request));
             match tokio::time::timeout(PATIENCE, sending).await {
                 Ok(answer) => answer,
                 Err(_) => Err(Failure::TimedOut("no answer in time".into())),

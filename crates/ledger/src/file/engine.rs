@@ -21,7 +21,8 @@ use std::time::Duration;
 
 use fjall::compaction::Leveled;
 use fjall::config::{
-    BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry, PinningPolicy,
+    BlockSizePolicy, BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry,
+    PinningPolicy,
 };
 use fjall::{
     AbstractTree, CompressionType, Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode,
@@ -34,7 +35,10 @@ use super::openings::Openings;
 use crate::{Error, Result};
 
 const KEYSPACES: [&str; 6] = ["meta", "open", "done", "outcomes", "marks", "ends"];
-const CACHE_BYTES: u64 = 32 * 1024 * 1024;
+/// Small: hot outcomes are in a cache of our own, filters and indexes are pinned, and the system caches files as well.
+const CACHE_BYTES: u64 = 8 * 1024 * 1024;
+/// The index has an entry for each block and is in memory: with millions of claims, large blocks keep it small.
+const BLOCK_BYTES: u32 = 16 * 1024;
 /// The least that the engine allows. What is in the journal is replayed at opening.
 const JOURNAL_BYTES: u64 = 64 * 1024 * 1024;
 /// One of them does not compact, and with two of them it asks in a loop without a pause whether the other one is free.
@@ -217,6 +221,7 @@ fn options(name: &str) -> KeyspaceCreateOptions {
         "outcomes" => options,
         // Most claims are new: "not here" must be known without a look at the disk.
         _ => options
+            .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
             .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(
                 12.0,
             ))))
