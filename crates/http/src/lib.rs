@@ -1,6 +1,6 @@
 //! Claims around an HTTP service.
 //!
-//! [`IdempotencyLayer`] is a tower layer: a request that carries a key is claimed, run once in a task of its own, and
+//! [`IdempotencyLayer`] is a tower layer: a request that carries a key is claimed, run once, and
 //! its answer is kept before it is sent; repeats get the kept answer. Everything else passes as it came.
 
 mod answer;

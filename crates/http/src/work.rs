@@ -1,4 +1,4 @@
-//! Keyed requests: claimed, run once in a task of their own, answered.
+//! Keyed requests: claimed, run once even if the caller goes, answered.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
