@@ -4,19 +4,20 @@
 //! `cluster=true`, `ca_file` (an authority to trust, for `rediss://`) and `protocol=resp3`. Redis 5 or newer.
 //!
 //! Each step is one Lua script on one key, so it is atomic, also in a cluster, and the server's clock judges leases
-//! and retention. Claims and marks are hashes under the hash of their keys. What runs or is in doubt has no time to
+//! and retention. Claims and marks are strings under the hash of their keys. What runs or is in doubt has no time to
 //! live; what is done, and marks, expire at the end of their retention.
 //!
 //! What must stay true: the rules are applied to records as they were read, and only the conditions of writes are said
-//! again in Lua; the first write of a script is the one that a full server refuses; and no command is sent twice
-//! unless the server said that it did not run it. A failover to a replica may lose the last claims: see the warnings
-//! of [`Maintain::check`].
+//! again in Lua; each script writes once, so that a full server refuses all of it or nothing; and no command is sent
+//! twice unless the server said that it did not run it. A failover to a replica may lose the last claims: see the
+//! warnings of [`Maintain::check`].
 
 mod address;
 mod claims;
 mod cluster;
 mod failure;
 mod health;
+mod layout;
 mod link;
 mod marks;
 mod record;
@@ -32,6 +33,7 @@ use async_trait::async_trait;
 use ichido_core::mark::{self, Mark};
 use ichido_core::{
     Adopted, Claim, ClaimRequest, Index, Key, Limits, Record, Resolution, Resolved, Settle, Settled, Token,
+    hex_of,
 };
 
 use self::address::Address;
@@ -61,11 +63,15 @@ impl Redis {
     }
 
     fn claim_name(&self, index: Index) -> String {
-        format!("{}claim:{index}", self.prefix)
+        self.name("claim:", index)
     }
 
     fn mark_name(&self, index: Index) -> String {
-        format!("{}mark:{index}", self.prefix)
+        self.name("mark:", index)
+    }
+
+    fn name(&self, space: &str, index: Index) -> String {
+        [&self.prefix, space, &hex_of(index.as_bytes())].concat()
     }
 
     /// The index in a claim's name.

@@ -10,22 +10,34 @@ use ichido_core::{
 };
 
 use super::Redis;
+use super::layout::IDENTITY;
 use super::record::{Found, Reply};
-use super::script::Arguments;
-use super::values::{self, Times, hex};
+use super::values;
 use crate::{Error, Kind, Result};
+
+/// What the values of a grant take, with texts of ordinary length.
+const GRANT_BYTES: usize = 512;
+/// What those of a holder's word take beside the outcome.
+const SETTLE_BYTES: usize = 64;
+
+/// How the times of a record are written.
+#[derive(Clone, Copy, Debug)]
+enum Times {
+    /// As they are.
+    AsGiven,
+    /// Those of a grant: counted from the server's clock at the moment of writing.
+    FromNow,
+}
 
 impl Redis {
     pub(super) async fn claim_key(&self, request: &ClaimRequest) -> Result<Claim> {
         const DOING: &str = "claiming a key in Redis";
         let fresh = rules::claim(None, request, Timestamp::default());
         let reply = match fresh.change {
-            Change::Put(record) => {
-                self.put(DOING, &record, None, Times::CountedFrom(Timestamp::default())).await?
-            }
+            Change::Put(record) => self.put(DOING, &record, None, Times::FromNow).await?,
             Change::Keep | Change::Remove => return Ok(fresh.answer),
         };
-        if reply.written() {
+        if reply.done() {
             return Ok(fresh.answer);
         }
         let found = found(&reply, &request.key)?.ok_or_else(|| Error::new(Kind::Contended, DOING))?;
@@ -34,13 +46,13 @@ impl Redis {
         if ends_doubt && matches!(step.change, Change::Put(_)) {
             crate::warn_doubt_ended(&found.record);
         }
-        self.write(DOING, &found, step, Times::CountedFrom(reply.now)).await
+        self.write(DOING, &found, step, Times::FromNow).await
     }
 
     pub(super) async fn adopt_record(&self, record: &Record) -> Result<Adopted> {
         const DOING: &str = "adopting a claim in Redis";
         let reply = self.put(DOING, record, None, Times::AsGiven).await?;
-        if reply.written() {
+        if reply.done() {
             return Ok(Adopted::Stored);
         }
         let found = found(&reply, &record.key)?.ok_or_else(|| Error::new(Kind::Contended, DOING))?;
@@ -68,20 +80,14 @@ impl Redis {
     /// One script writes if the token is current and the claim open, and reads what is there if not.
     pub(super) async fn settle_claim(&self, key: &Key, token: Token, word: &Settle) -> Result<Settled> {
         const DOING: &str = "settling a claim in Redis";
-        let (name, mut needs) = match word {
-            Settle::Renew { lease_ms } => ("renew", vec![lease_ms.to_string().into_bytes()]),
-            Settle::Complete(outcome) => {
-                let (kept, bytes) = values::outcome(outcome);
-                ("complete", vec![kept, bytes.to_vec()])
-            }
-            Settle::Doubt(reason) => ("doubt", vec![reason.clone().into_bytes()]),
-            Settle::Release => ("release", Vec::new()),
+        let bytes = match word {
+            Settle::Complete(outcome) => outcome.size(),
+            Settle::Renew { .. } | Settle::Doubt(_) | Settle::Release => 0,
         };
-        let mut values = vec![hex(token.as_bytes()), name.as_bytes().to_vec()];
-        values.append(&mut needs);
-        let arguments = Arguments { key: self.claim_name(key.index()), values };
-        let reply = self.scripts.settle.run(&self.link, DOING, &arguments).await?;
-        if reply.written() {
+        let mut command = self.scripts.settle.on(&self.claim_name(key.index()), SETTLE_BYTES + bytes);
+        values::settle(&mut command, token, word);
+        let reply = self.scripts.settle.run(&self.link, DOING, &command).await?;
+        if reply.done() {
             return Ok(Settled::Applied);
         }
         let found = found(&reply, key)?;
@@ -94,8 +100,8 @@ impl Redis {
     }
 
     async fn read(&self, doing: &'static str, key: &Key) -> Result<Reply> {
-        let arguments = Arguments { key: self.claim_name(key.index()), values: Vec::new() };
-        self.scripts.read.run(&self.link, doing, &arguments).await
+        let command = self.scripts.read.on(&self.claim_name(key.index()), 0);
+        self.scripts.read.run(&self.link, doing, &command).await
     }
 
     async fn put(
@@ -105,9 +111,22 @@ impl Redis {
         seen: Option<&Found>,
         times: Times,
     ) -> Result<Reply> {
-        let values = values::put(record, seen, times)?;
-        let arguments = Arguments { key: self.claim_name(record.key.index()), values };
-        self.scripts.put.run(&self.link, doing, &arguments).await
+        let name = self.claim_name(record.key.index());
+        let (identity, version) = seen.map_or((&[][..], 0), |seen| (&seen.identity, seen.version));
+        let version = values::next(version);
+        match times {
+            Times::FromNow => {
+                let mut command = self.scripts.grant.on(&name, GRANT_BYTES);
+                values::grant(command.arg(identity), record, version)?;
+                self.scripts.grant.run(&self.link, doing, &command).await
+            }
+            Times::AsGiven => {
+                let value = values::claim(record, version)?;
+                let mut command = self.scripts.put.on(&name, IDENTITY + value.len() + 16);
+                command.arg(identity).arg(value).arg(values::expiry(record));
+                self.scripts.put.run(&self.link, doing, &command).await
+            }
+        }
     }
 
     /// Makes a change to the very record that was found, and only then gives the answer.
@@ -122,18 +141,19 @@ impl Redis {
             Change::Keep => return Ok(step.answer),
             Change::Put(record) => self.put(doing, &record, Some(found), times).await?,
             Change::Remove => {
-                let values = vec![hex(found.record.token.as_bytes()), found.version.clone()];
-                let arguments = Arguments { key: self.claim_name(found.record.key.index()), values };
-                self.scripts.remove.run(&self.link, doing, &arguments).await?
+                let mut command =
+                    self.scripts.remove.on(&self.claim_name(found.record.key.index()), IDENTITY);
+                command.arg(&found.identity[..]);
+                self.scripts.remove.run(&self.link, doing, &command).await?
             }
         };
-        if reply.written() { Ok(step.answer) } else { Err(Error::new(Kind::Contended, doing)) }
+        if reply.done() { Ok(step.answer) } else { Err(Error::new(Kind::Contended, doing)) }
     }
 }
 
 /// The claim in a reply, which must be the one that was asked for.
 fn found(reply: &Reply, key: &Key) -> Result<Option<Found>> {
-    let found = reply.fields.claim()?;
+    let found = reply.claim()?;
     if found.as_ref().is_some_and(|found| found.record.key != *key) {
         let text = format!("under the name of the claim {} lies another one", key.index());
         return Err(Error::new(Kind::Corrupt(text), "reading a record from Redis"));

@@ -74,8 +74,8 @@ impl Cluster {
         answer.map_err(Failure::sent)
     }
 
-    pub(super) async fn call_all(&self, commands: &[Cmd]) -> Answers {
-        let calls: Vec<_> = commands.iter().map(|command| self.call(command)).collect();
+    pub(super) async fn call_all(&self, commands: &Pipeline) -> Answers {
+        let calls: Vec<_> = commands.cmd_iter().map(|command| self.call(command)).collect();
         stream::iter(calls).buffered(AT_ONCE).collect().await
     }
 

@@ -60,7 +60,8 @@ fn kind(error: &RedisError) -> Kind {
     }
     match (code, error.kind()) {
         ("WRONGTYPE", _) => Kind::Schema(
-            "a key with our prefix is not a hash, so it is not ours: remove it, or choose another prefix with ?prefix="
+            "a key with our prefix is not a string: it was written in another format, or is not ours: update this \
+             ichido, remove it, or choose another prefix with ?prefix="
                 .to_owned(),
         ),
         (_, ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask | ServerErrorKind::TryAgain)) => {
@@ -76,9 +77,11 @@ fn kind(error: &RedisError) -> Kind {
 
 fn denied(code: &str) -> String {
     match code {
-        "NOPERM" => "Redis refuses: the user lacks rights; ichido needs EVAL, EVALSHA, SCAN, INFO, and hashes and keys \
-                     under its prefix"
-            .to_owned(),
+        "NOPERM" => {
+            "Redis refuses: the user lacks rights; ichido needs EVAL, EVALSHA, SCAN, INFO, TIME, and strings \
+                     and keys under its prefix"
+                .to_owned()
+        }
         "NOAUTH" => "Redis refuses: it wants a password, and the URL has none".to_owned(),
         _ => "Redis refuses: the user name or password in the URL is wrong".to_owned(),
     }

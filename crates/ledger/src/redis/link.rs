@@ -4,8 +4,8 @@
 //! what to repeat. The redis crate's own connection manager holds on to a connection that swallows bytes; ours is
 //! let go of when a call is abandoned and nobody has had an answer since it began.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::aio::{ConnectionLike, MultiplexedConnection};
@@ -53,15 +53,16 @@ impl Link {
     /// Lets go of the connection. A cluster's goes with the ledger.
     pub(super) async fn close(&self) {
         if let Link::Single(single) = self {
-            *single.current.lock().await = None;
+            let _turn = single.connecting.lock().await;
+            single.keep(None);
         }
     }
 
     /// Sends commands on different keys: one round trip, or one per node.
-    pub(super) async fn call_all(&self, commands: Vec<Cmd>) -> Answers {
+    pub(super) async fn call_all(&self, commands: &Pipeline) -> Answers {
         match self {
             Link::Single(single) => single.call_all(commands).await,
-            Link::Cluster(cluster) => cluster.call_all(&commands).await,
+            Link::Cluster(cluster) => cluster.call_all(commands).await,
         }
     }
 }
@@ -77,7 +78,10 @@ fn use_ring() {
 /// One server.
 pub(super) struct Single {
     client: Client,
-    current: tokio::sync::Mutex<Option<Shared>>,
+    /// Held for the moment of a look only.
+    current: Mutex<Option<Shared>>,
+    /// Whoever connects; others who need a connection wait for theirs.
+    connecting: tokio::sync::Mutex<()>,
 }
 
 #[derive(Clone)]
@@ -99,29 +103,40 @@ impl Single {
             Some(certificates) => Client::build_with_tls(address.info.clone(), certificates),
             None => Client::open(address.info.clone()),
         };
-        let single =
-            Self { client: client.map_err(Failure::unsent)?, current: tokio::sync::Mutex::default() };
+        let client = client.map_err(Failure::unsent)?;
+        let single = Self { client, current: Mutex::default(), connecting: tokio::sync::Mutex::default() };
         single.connection().await?;
         Ok(single)
     }
 
     async fn connection(&self) -> Result<Shared, Failure> {
-        let mut current = self.current.lock().await;
-        if let Some(shared) = &*current
-            && !shared.signs.broken.load(Ordering::Relaxed)
-        {
-            return Ok(shared.clone());
+        if let Some(shared) = self.current() {
+            return Ok(shared);
         }
+        let _turn = self.connecting.lock().await;
+        if let Some(shared) = self.current() {
+            return Ok(shared);
+        }
+        self.keep(None);
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_TIMEOUT))
             .set_response_timeout(None)
             .set_pipeline_buffer_size(QUEUE);
-        *current = None;
         let connection = self.client.get_multiplexed_async_connection_with_config(&config).await;
         let shared =
             Shared { connection: connection.map_err(Failure::unsent)?, signs: Arc::new(Signs::default()) };
-        *current = Some(shared.clone());
+        self.keep(Some(shared.clone()));
         Ok(shared)
+    }
+
+    /// The connection, unless it is broken.
+    fn current(&self) -> Option<Shared> {
+        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        current.as_ref().filter(|shared| !shared.signs.broken.load(Ordering::Relaxed)).cloned()
+    }
+
+    fn keep(&self, shared: Option<Shared>) {
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = shared;
     }
 
     async fn call(&self, command: &Cmd) -> Result<Value, Failure> {
@@ -131,24 +146,19 @@ impl Single {
         call.end(answer).and_then(|value| value.extract_error().map_err(Failure::sent))
     }
 
-    async fn call_all(&self, commands: Vec<Cmd>) -> Answers {
-        let (mut pipeline, count) = (Pipeline::with_capacity(commands.len()), commands.len());
-        for command in commands {
-            pipeline.add_command(command);
-        }
-        let answers = self.send_all(&pipeline, count).await;
-        match answers {
+    async fn call_all(&self, commands: &Pipeline) -> Answers {
+        match self.send_all(commands).await {
             Ok(values) => {
                 values.into_iter().map(|value| value.extract_error().map_err(Failure::sent)).collect()
             }
-            Err(failure) => (0..count).map(|_| Err(failure.clone())).collect(),
+            Err(failure) => commands.cmd_iter().map(|_| Err(failure.clone())).collect(),
         }
     }
 
-    async fn send_all(&self, pipeline: &Pipeline, count: usize) -> Result<Vec<Value>, Failure> {
+    async fn send_all(&self, commands: &Pipeline) -> Result<Vec<Value>, Failure> {
         let mut shared = self.connection().await?;
         let call = Call::begin(&shared);
-        call.end(shared.connection.req_packed_commands(pipeline, 0, count).await)
+        call.end(shared.connection.req_packed_commands(commands, 0, commands.len()).await)
     }
 }
 

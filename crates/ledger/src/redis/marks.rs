@@ -2,11 +2,11 @@
 
 use ichido_core::mark::{self, Mark};
 use ichido_core::rules::{self, Change};
+use redis::Cmd;
 
 use super::Redis;
 use super::record::Reply;
-use super::script::Arguments;
-use super::values;
+use super::{script, values};
 use crate::{Error, Kind, Result};
 
 const DOING: &str = "marking events in Redis";
@@ -17,10 +17,10 @@ impl Redis {
     pub(super) async fn mark_events(&self, requests: &[mark::Request]) -> Result<Vec<Mark>> {
         let mut marks = Vec::with_capacity(requests.len());
         for chunk in requests.chunks(PIPELINE) {
-            let arguments: Result<Vec<_>> =
-                chunk.iter().map(|request| self.mark_arguments(request)).collect();
+            let commands: Result<Vec<_>> = chunk.iter().map(|request| self.marking(request)).collect();
+            let commands = script::pipeline(commands?.into_iter());
             // An error of one key says nothing of the others, which are marked.
-            let replies = self.scripts.mark.run_all(&self.link, DOING, &arguments?).await;
+            let replies = self.scripts.mark.run_all(&self.link, DOING, &commands).await;
             let replies = replies.map_err(Error::perhaps_done)?;
             for (request, reply) in chunk.iter().zip(replies) {
                 marks.push(answer(request, &reply)?);
@@ -29,16 +29,18 @@ impl Redis {
         Ok(marks)
     }
 
-    fn mark_arguments(&self, request: &mark::Request) -> Result<Arguments> {
-        Ok(Arguments { key: self.mark_name(request.key.index()), values: values::mark(request)? })
+    fn marking(&self, request: &mark::Request) -> Result<Cmd> {
+        let mut command = self.scripts.mark.on(&self.mark_name(request.key.index()), 256);
+        values::mark(&mut command, request)?;
+        Ok(command)
     }
 }
 
 fn answer(request: &mark::Request, reply: &Reply) -> Result<Mark> {
-    if reply.written() {
+    if reply.done() {
         return Ok(Mark::New);
     }
-    let record = reply.fields.mark()?;
+    let record = reply.mark()?;
     let step = rules::mark(record.as_ref(), request, reply.now);
     match step.change {
         Change::Keep => Ok(step.answer),

@@ -1,73 +1,74 @@
-//! Hashes and records.
+//! Values, read as records.
 //!
-//! A record is a hash with names that people can read; times are milliseconds since the epoch, ids and fingerprints
-//! hexadecimal. `doubt_at` says when doubt began or will begin (the end of the lease), and `over_at` when the record is
-//! forgotten: with the two, scripts can move a claim without knowing how long doubt is kept, which only the rules
-//! know. `format` comes first of all: a record of another format is neither read nor changed.
-
-use std::collections::{BTreeMap, HashMap};
-use std::str::FromStr;
+//! Reading checks every length and never panics: a value that cannot be read is an error, never an absent record,
+//! because an absent record is a grant.
 
 use bytes::Bytes;
 use ichido_core::mark;
-use ichido_core::{
-    Done, Doubt, DoubtReason, Holder, Key, MarkKey, Metadata, Outcome, Record, Scope, State, Timestamp,
-};
+use ichido_core::{Done, Doubt, DoubtReason, Key, MarkKey, Outcome, Record, Scope, State, Timestamp, Token};
 use redis::{ParsingError, Value};
 
+use super::layout::{
+    COUNT, DECLARED, Event, FORMAT, Fixed, GONE, HEAD, IDENTITY, KEPT, LAPSED, LENGTH, RUNNING, TIME,
+    TOMBSTONE,
+};
 use crate::{BoxError, Error, Kind, Result};
 
-/// The version of the hashes.
-pub(super) const FORMAT: &str = "1";
-
-/// What every script returns: the server's clock, a number, and a hash.
+/// What every script returns: the server's clock, a number, and a value or none.
 pub(super) struct Reply {
     pub(super) now: Timestamp,
-    pub(super) number: u64,
-    pub(super) fields: Fields,
-}
-
-impl Reply {
-    pub(super) fn read(value: Value) -> Result<Self, ParsingError> {
-        let (now, number, fields): (u64, u64, HashMap<String, Bytes>) = redis::from_redis_value(value)?;
-        Ok(Self { now: Timestamp(now), number, fields: Fields(fields) })
-    }
-
-    /// Whether the script wrote.
-    pub(super) fn written(&self) -> bool {
-        self.number == 1
-    }
+    number: u64,
+    value: Option<Bytes>,
 }
 
 /// A claim as it was read, and what to compare when it is replaced.
 pub(super) struct Found {
     pub(super) record: Record,
-    pub(super) version: Vec<u8>,
+    pub(super) identity: Bytes,
+    pub(super) version: u64,
+    /// The length of the outcome or reason, also where it was not read.
+    pub(super) tail_bytes: usize,
 }
 
-/// The fields of a hash.
-pub(super) struct Fields(HashMap<String, Bytes>);
+impl Reply {
+    pub(super) fn read(value: Value) -> Result<Self, ParsingError> {
+        let mut parts = redis::from_redis_value::<Vec<Value>>(value)?.into_iter();
+        let mut next = || parts.next().unwrap_or(Value::Nil);
+        Ok(Self {
+            now: Timestamp(redis::from_redis_value(next())?),
+            number: redis::from_redis_value(next())?,
+            value: redis::from_redis_value(next())?,
+        })
+    }
 
-impl Fields {
-    /// The claim in the hash, if there is one.
+    /// Whether the script wrote, or had a claim to show.
+    pub(super) fn done(&self) -> bool {
+        self.number == 1
+    }
+
+    /// The claim, if there is one.
     pub(super) fn claim(&self) -> Result<Option<Found>> {
-        self.read("claim", Self::read_claim)
+        self.readable("claim", |value| read_claim(value, true))
     }
 
-    /// The mark in the hash, if there is one.
+    /// The claim, if there is one, of which the outcome was left where it is.
+    pub(super) fn outline(&self) -> Result<Option<Found>> {
+        self.readable("claim", |value| read_claim(value, false))
+    }
+
+    /// The mark, if there is one.
     pub(super) fn mark(&self) -> Result<Option<mark::Record>> {
-        self.read("mark", Self::read_mark)
+        self.readable("mark", |value| read_mark(value))
     }
 
-    fn read<T>(&self, what: &str, read: impl Fn(&Self) -> Result<T, BoxError>) -> Result<Option<T>> {
+    fn readable<T>(&self, what: &str, read: impl Fn(&Bytes) -> Result<T, BoxError>) -> Result<Option<T>> {
         const DOING: &str = "reading a record from Redis";
-        if self.0.is_empty() {
-            return Ok(None);
-        }
-        if self.0.get("format").is_none_or(|format| format != FORMAT) {
+        let Some(value) = &self.value else { return Ok(None) };
+        if value.first() != Some(&FORMAT) {
             let text = format!(
-                "a {what} was written in another format (this version knows {FORMAT}): update this ichido, or choose \
-                 another prefix with ?prefix="
+                "a {what} was written in another format (this version knows {}): update this ichido, or choose \
+                 another prefix with ?prefix=",
+                char::from(FORMAT)
             );
             return Err(Error::new(Kind::Schema(text), DOING));
         }
@@ -75,85 +76,164 @@ impl Fields {
             let text = format!("a {what} cannot be read; it was not written by ichido");
             Error::new(Kind::Corrupt(text), DOING).caused_by(cause)
         };
-        read(self).map(Some).map_err(corrupt)
+        read(value).map(Some).map_err(corrupt)
+    }
+}
+
+fn read_claim(value: &Bytes, whole: bool) -> Result<Found, BoxError> {
+    let mut head = Head(value.get(1..).unwrap_or_default());
+    let token: Token = head.text(32)?.parse()?;
+    let state = head.take(1)?[0];
+    let tail = head.size(COUNT)?;
+    let since = head.time()?;
+    head.time()?;
+    let (claimed_at, renewed_at) = (head.time()?, head.time()?);
+    let version = head.number(COUNT)?;
+    let renewals = u32::try_from(head.number(COUNT)?)?;
+    let (lease_ms, retention_ms) = (head.number(TIME)?, head.number(TIME)?);
+    let length = head.size(LENGTH)?;
+    let fixed: Fixed<'_> = serde_json::from_slice(head.take(length)?)?;
+    let left = head.0.len();
+    let left_out = !whole && left == 0 && matches!(state, KEPT | TOMBSTONE);
+    if left != tail && !left_out {
+        return Err("it has another length than it says".into());
+    }
+    let record = Record {
+        key: Key::new(Scope::new(fixed.tenant, fixed.route), fixed.key)?,
+        fingerprint: fixed.fingerprint,
+        nonce: fixed.nonce,
+        token,
+        attempt: fixed.attempt,
+        holder: fixed.holder,
+        claimed_at,
+        renewed_at,
+        renewals,
+        lease_ms,
+        retention_ms,
+        metadata: fixed.metadata.into_owned(),
+        state: read_state(state, since, value.slice(HEAD + length..))?,
+    };
+    Ok(Found { record, identity: value.slice(..IDENTITY), version, tail_bytes: tail })
+}
+
+fn read_state(state: u8, since: Timestamp, tail: Bytes) -> Result<State, BoxError> {
+    let text = || std::str::from_utf8(&tail).map(str::to_owned);
+    let doubt = |reason| State::InDoubt(Doubt { since, reason });
+    let done = |outcome| State::Done(Done { outcome, completed_at: since });
+    Ok(match state {
+        RUNNING => State::Running,
+        LAPSED => doubt(DoubtReason::LeaseLapsed),
+        GONE => doubt(DoubtReason::HolderGone),
+        DECLARED => doubt(DoubtReason::Declared(text()?)),
+        KEPT => done(Outcome::Kept(tail)),
+        TOMBSTONE => done(Outcome::Tombstone(text()?)),
+        _ => return Err("unknown state".into()),
+    })
+}
+
+fn read_mark(value: &[u8]) -> Result<mark::Record, BoxError> {
+    let mut head = Head(value.get(1..).unwrap_or_default());
+    let (marked_at, expires_at) = (head.time()?, head.time()?);
+    let event: Event<'_> = serde_json::from_slice(head.0)?;
+    Ok(mark::Record {
+        key: MarkKey::new(event.key)?,
+        nonce: event.nonce,
+        marked_at,
+        expires_at,
+        metadata: event.metadata.into_owned(),
+    })
+}
+
+/// Bytes that are left to read.
+struct Head<'a>(&'a [u8]);
+
+impl<'a> Head<'a> {
+    fn take(&mut self, count: usize) -> Result<&'a [u8], BoxError> {
+        let (taken, left) = self.0.split_at_checked(count).ok_or("it is cut short")?;
+        self.0 = left;
+        Ok(taken)
     }
 
-    fn read_claim(&self) -> Result<Found, BoxError> {
-        let record = Record {
-            key: Key::new(Scope::new(self.text("tenant")?, self.text("route")?), self.text("key")?)?,
-            fingerprint: self.parse("fingerprint")?,
-            nonce: self.parse("nonce")?,
-            token: self.parse("token")?,
-            attempt: self.parse("attempt")?,
-            holder: match self.text("holder")? {
-                "process" => Holder::Process,
-                "remote" => Holder::Remote,
-                _ => return Err("unknown holder".into()),
-            },
-            claimed_at: self.time("claimed_at")?,
-            renewed_at: self.time("renewed_at")?,
-            renewals: self.parse("renewals")?,
-            lease_ms: self.parse("lease_ms")?,
-            retention_ms: self.parse("retention_ms")?,
-            metadata: self.metadata()?,
-            state: self.state()?,
-        };
-        Ok(Found { record, version: self.bytes("version")?.to_vec() })
+    fn text(&mut self, width: usize) -> Result<&'a str, BoxError> {
+        Ok(std::str::from_utf8(self.take(width)?)?)
     }
 
-    fn read_mark(&self) -> Result<mark::Record, BoxError> {
-        Ok(mark::Record {
-            key: MarkKey::new(self.text("key")?)?,
-            nonce: self.parse("nonce")?,
-            marked_at: self.time("marked_at")?,
-            expires_at: self.time("expires_at")?,
-            metadata: self.metadata()?,
+    fn number(&mut self, width: usize) -> Result<u64, BoxError> {
+        self.take(width)?.iter().try_fold(0, |number, digit| match digit {
+            b'0'..=b'9' => Ok(number * 10 + u64::from(digit - b'0')),
+            _ => Err("a number has other signs than digits".into()),
         })
     }
 
-    fn state(&self) -> Result<State, BoxError> {
-        match self.text("state")? {
-            "running" => Ok(State::Running),
-            "in-doubt" => {
-                let reason = match self.text("doubt_kind")? {
-                    "lease-lapsed" => DoubtReason::LeaseLapsed,
-                    "holder-gone" => DoubtReason::HolderGone,
-                    "declared" => DoubtReason::Declared(self.text("doubt_reason")?.to_owned()),
-                    _ => return Err("unknown kind of doubt".into()),
-                };
-                Ok(State::InDoubt(Doubt { since: self.time("doubt_at")?, reason }))
-            }
-            "done" => {
-                // Listings leave the outcome where it is.
-                let bytes = self.0.get("outcome").cloned().unwrap_or_default();
-                let outcome = match self.text("outcome_kept")? {
-                    "1" => Outcome::Kept(bytes),
-                    _ => Outcome::Tombstone(std::str::from_utf8(&bytes)?.to_owned()),
-                };
-                Ok(State::Done(Done { outcome, completed_at: self.time("completed_at")? }))
-            }
-            _ => Err("unknown state".into()),
+    fn size(&mut self, width: usize) -> Result<usize, BoxError> {
+        Ok(usize::try_from(self.number(width)?)?)
+    }
+
+    fn time(&mut self) -> Result<Timestamp, BoxError> {
+        self.number(TIME).map(Timestamp)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ichido_core::{Fingerprint, Holder, Metadata, Nonce};
+
+    use super::super::values;
+    use super::*;
+
+    fn record(state: State) -> Record {
+        let metadata = Metadata::new([("na\"me".to_owned(), "vä\nlue\u{1}".to_owned())]).unwrap();
+        Record {
+            key: Key::new(Scope::new("ten\\ant", "POST /orders"), "k\"1 一度").unwrap(),
+            fingerprint: Fingerprint::of(["asked"]),
+            nonce: Nonce::from_bytes([1; 16]),
+            token: Token::from_bytes([0xab; 16]),
+            attempt: u32::MAX,
+            holder: Holder::Remote,
+            claimed_at: Timestamp(1_794_845_135_662),
+            renewed_at: Timestamp(1_794_845_135_663),
+            renewals: u32::MAX,
+            lease_ms: 30_000,
+            retention_ms: 86_400_000,
+            metadata,
+            state,
         }
     }
 
-    fn metadata(&self) -> Result<Metadata, BoxError> {
-        let pairs: BTreeMap<String, String> = serde_json::from_slice(self.bytes("metadata")?)?;
-        Ok(Metadata::new(pairs)?)
+    #[test]
+    fn every_state_is_read_as_it_was_written() {
+        let since = Timestamp(1_794_845_140_000);
+        let doubt = |reason| State::InDoubt(Doubt { since, reason });
+        let done = |outcome| State::Done(Done { outcome, completed_at: since });
+        for state in [
+            State::Running,
+            doubt(DoubtReason::LeaseLapsed),
+            doubt(DoubtReason::HolderGone),
+            doubt(DoubtReason::Declared("a timeout".to_owned())),
+            doubt(DoubtReason::Declared(String::new())),
+            done(Outcome::kept(vec![0, 1, 2, 255])),
+            done(Outcome::kept("")),
+            done(Outcome::Tombstone("too large".to_owned())),
+        ] {
+            let record = record(state);
+            let value = Bytes::from(values::claim(&record, 9_999_999_999).unwrap());
+            let found = read_claim(&value, true).unwrap();
+            assert_eq!((&found.record, found.version), (&record, 9_999_999_999));
+            assert_eq!(value[HEAD], b'{');
+            assert_eq!(found.identity[IDENTITY - COUNT..], *b"9999999999");
+            for cut in 1..value.len() {
+                assert!(read_claim(&value.slice(..cut), true).is_err(), "{cut}");
+            }
+        }
     }
 
-    fn time(&self, name: &str) -> Result<Timestamp, BoxError> {
-        self.parse(name).map(Timestamp)
-    }
-
-    fn parse<T: FromStr<Err: Into<BoxError>>>(&self, name: &str) -> Result<T, BoxError> {
-        self.text(name)?.parse().map_err(Into::into)
-    }
-
-    fn text(&self, name: &str) -> Result<&str, BoxError> {
-        Ok(std::str::from_utf8(self.bytes(name)?)?)
-    }
-
-    fn bytes(&self, name: &str) -> Result<&Bytes, BoxError> {
-        self.0.get(name).ok_or_else(|| format!("no field {name}").into())
+    /// Limits forbid it; but a head must never overflow.
+    #[test]
+    fn the_far_future_has_its_place() {
+        let far = Record { lease_ms: u64::MAX, retention_ms: u64::MAX, ..record(State::Running) };
+        let value = Bytes::from(values::claim(&far, 1).unwrap());
+        let found = read_claim(&value, true).unwrap().record;
+        assert_eq!(found.lease_ms, 999_999_999_999_999);
+        assert_eq!(value[HEAD], b'{');
     }
 }

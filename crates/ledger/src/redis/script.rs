@@ -1,6 +1,6 @@
 //! Scripts: each is one atomic step on one key.
 
-use redis::{Cmd, Script, Value};
+use redis::{Arg, Cmd, Pipeline, Script, Value};
 
 use super::failure::Failure;
 use super::link::{Answers, Link};
@@ -9,6 +9,7 @@ use crate::Result;
 
 /// The scripts.
 pub(super) struct Scripts {
+    pub(super) grant: Step,
     pub(super) put: Step,
     pub(super) settle: Step,
     pub(super) remove: Step,
@@ -20,15 +21,17 @@ pub(super) struct Scripts {
 
 impl Scripts {
     pub(super) fn new() -> Self {
-        let step = |code: &str| Step::new(&format!("{}{code}", include_str!("lua/clock.lua")));
+        let step = |code: &[&str]| Step::new(include_str!("lua/clock.lua").to_owned() + &code.concat());
+        let glance = include_str!("lua/glance.lua");
         Self {
-            put: step(include_str!("lua/put.lua")),
-            settle: step(include_str!("lua/settle.lua")),
-            remove: step(include_str!("lua/remove.lua")),
-            read: step(include_str!("lua/read.lua")),
-            peek: step(include_str!("lua/peek.lua")),
-            sweep: step(include_str!("lua/sweep.lua")),
-            mark: step(include_str!("lua/mark.lua")),
+            grant: step(&[include_str!("lua/grant.lua")]),
+            put: step(&[include_str!("lua/put.lua")]),
+            settle: step(&[include_str!("lua/settle.lua")]),
+            remove: step(&[include_str!("lua/remove.lua")]),
+            read: step(&[include_str!("lua/read.lua")]),
+            peek: step(&[glance, include_str!("lua/peek.lua")]),
+            sweep: step(&[glance, include_str!("lua/sweep.lua")]),
+            mark: step(&[include_str!("lua/mark.lua")]),
         }
     }
 }
@@ -39,23 +42,25 @@ pub(super) struct Step {
     hash: String,
 }
 
-/// A script's key and values.
-pub(super) struct Arguments {
-    pub(super) key: String,
-    pub(super) values: Vec<Vec<u8>>,
-}
-
 impl Step {
-    fn new(code: &str) -> Self {
-        Self { code: code.to_owned(), hash: Script::new(code).get_hash().to_owned() }
+    fn new(code: String) -> Self {
+        let hash = Script::new(&code).get_hash().to_owned();
+        Self { code, hash }
     }
 
-    /// Runs the script on one key.
-    pub(super) async fn run(&self, link: &Link, doing: &'static str, arguments: &Arguments) -> Result<Reply> {
-        let mut answer = link.call(&self.by_hash(arguments)).await;
+    /// The script on one key, by its hash. The caller adds values, of so many bytes.
+    pub(super) fn on(&self, key: &str, bytes: usize) -> Cmd {
+        let mut command = Cmd::with_capacity(9, 64 + key.len() + bytes);
+        command.arg("EVALSHA").arg(&self.hash).arg(1).arg(key);
+        command
+    }
+
+    /// Runs the script.
+    pub(super) async fn run(&self, link: &Link, doing: &'static str, command: &Cmd) -> Result<Reply> {
+        let mut answer = link.call(command).await;
         // A script that the server does not know has not run.
         if answer.as_ref().is_err_and(Failure::is_unknown_script) {
-            answer = link.call(&self.by_code(arguments)).await;
+            answer = link.call(&self.by_code(command)).await;
         }
         reply(answer, doing)
     }
@@ -65,37 +70,41 @@ impl Step {
         &self,
         link: &Link,
         doing: &'static str,
-        arguments: &[Arguments],
+        commands: &Pipeline,
     ) -> Result<Vec<Reply>> {
-        let mut answers = link.call_all(arguments.iter().map(|one| self.by_hash(one)).collect()).await;
+        let mut answers = link.call_all(commands).await;
         let unknown =
             |answer: &Result<Value, Failure>| answer.as_ref().is_err_and(Failure::is_unknown_script);
         if answers.iter().any(unknown) {
-            let missing = arguments.iter().zip(&answers).filter(|(_, answer)| unknown(answer));
-            let again = missing.map(|(one, _)| self.by_code(one)).collect();
-            let mut found: std::vec::IntoIter<_> = link.call_all(again).await.into_iter();
+            let missing = commands.cmd_iter().zip(&answers).filter(|(_, answer)| unknown(answer));
+            let again = pipeline(missing.map(|(command, _)| self.by_code(command)));
+            let mut found: std::vec::IntoIter<_> = link.call_all(&again).await.into_iter();
             let fill = |answer| if unknown(&answer) { found.next().unwrap_or(answer) } else { answer };
             answers = answers.into_iter().map(fill).collect::<Answers>();
         }
         answers.into_iter().map(|answer| reply(answer, doing)).collect()
     }
 
-    fn by_hash(&self, arguments: &Arguments) -> Cmd {
-        command("EVALSHA", &self.hash, arguments)
-    }
-
-    fn by_code(&self, arguments: &Arguments) -> Cmd {
-        command("EVAL", &self.code, arguments)
+    /// The same command, with the script itself in place of its hash.
+    fn by_code(&self, command: &Cmd) -> Cmd {
+        let mut again = redis::cmd("EVAL");
+        again.arg(&self.code);
+        for argument in command.args_iter().skip(2) {
+            if let Arg::Simple(bytes) = argument {
+                again.arg(bytes);
+            }
+        }
+        again
     }
 }
 
-fn command(name: &str, script: &str, arguments: &Arguments) -> Cmd {
-    let mut command = redis::cmd(name);
-    command.arg(script).arg(1).arg(&arguments.key);
-    for value in &arguments.values {
-        command.arg(value.as_slice());
+/// Commands that travel together.
+pub(super) fn pipeline(commands: impl Iterator<Item = Cmd>) -> Pipeline {
+    let mut pipeline = Pipeline::with_capacity(commands.size_hint().0);
+    for command in commands {
+        pipeline.add_command(command);
     }
-    command
+    pipeline
 }
 
 fn reply(answer: Result<Value, Failure>, doing: &'static str) -> Result<Reply> {

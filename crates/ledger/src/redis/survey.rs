@@ -3,10 +3,11 @@
 use std::sync::PoisonError;
 
 use ichido_core::Index;
+use redis::Pipeline;
 
 use super::Redis;
 use super::scan::{self, Position};
-use super::script::Arguments;
+use super::script::{self, Step};
 use crate::{Page, Query, Result, Summary, Swept};
 
 /// Claims that are read or swept in one round trip.
@@ -56,14 +57,14 @@ impl Redis {
     async fn peek(&self, claims: &[Index], doing: &'static str) -> Result<Vec<(Index, Summary)>> {
         let mut summaries = Vec::with_capacity(claims.len());
         for claims in claims.chunks(PIPELINE) {
-            let replies = self.scripts.peek.run_all(&self.link, doing, &self.named(claims)).await?;
+            let peek = &self.scripts.peek;
+            let replies = peek.run_all(&self.link, doing, &self.on_each(peek, claims)).await?;
             for (index, reply) in claims.iter().zip(replies) {
-                let found = reply.fields.claim()?;
-                let Some(mut summary) = found.and_then(|found| Summary::of(&found.record, reply.now)) else {
+                let Some(found) = (if reply.done() { reply.outline()? } else { reply.claim()? }) else {
                     continue;
                 };
-                let bytes = usize::try_from(reply.number).unwrap_or(usize::MAX);
-                summary.outcome_bytes = summary.outcome_bytes.map(|_| bytes);
+                let Some(mut summary) = Summary::of(&found.record, reply.now) else { continue };
+                summary.outcome_bytes = summary.outcome_bytes.map(|_| found.tail_bytes);
                 summaries.push((*index, summary));
             }
         }
@@ -102,12 +103,15 @@ impl Redis {
     }
 
     async fn sweep_claims(&self, claims: &[Index], doing: &'static str, swept: &mut Swept) -> Result<()> {
-        for reply in self.scripts.sweep.run_all(&self.link, doing, &self.named(claims)).await? {
-            if !reply.written() {
+        let sweep = &self.scripts.sweep;
+        for reply in sweep.run_all(&self.link, doing, &self.on_each(sweep, claims)).await? {
+            if !reply.done() {
+                // What the script could not read is here, and says why.
+                reply.claim()?;
                 continue;
             }
             swept.removed += 1;
-            if let Some(found) = reply.fields.claim()?
+            if let Some(found) = reply.outline()?
                 && found.record.phase(reply.now) == (ichido_core::Phase::Over { in_doubt: true })
             {
                 swept.doubts_ended += 1;
@@ -117,8 +121,7 @@ impl Redis {
         Ok(())
     }
 
-    fn named(&self, claims: &[Index]) -> Vec<Arguments> {
-        let named = |index: &Index| Arguments { key: self.claim_name(*index), values: Vec::new() };
-        claims.iter().map(named).collect()
+    fn on_each(&self, step: &Step, claims: &[Index]) -> Pipeline {
+        script::pipeline(claims.iter().map(|index| step.on(&self.claim_name(*index), 0)))
     }
 }

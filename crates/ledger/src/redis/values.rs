@@ -1,130 +1,168 @@
-//! Records, written as arguments of scripts.
+//! Records, written as values.
 
-use ichido_core::mark;
-use ichido_core::{DoubtReason, Holder, Metadata, Outcome, Record, State, Timestamp};
+use std::borrow::Cow;
 
-use super::record::{FORMAT, Found};
+use ichido_core::{DoubtReason, Outcome, Record, Settle, State, Timestamp, Token, hex_of, mark};
+use redis::Cmd;
+use serde::Serialize;
+
+use super::layout::{
+    COUNT, DECLARED, Event, FORMAT, Fixed, GONE, HEAD, KEPT, LAPSED, LENGTH, OPENING, OWN, RUNNING, TIME,
+    TOMBSTONE,
+};
 use crate::{Error, Kind, Result};
 
-/// How the times of a record are written.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Times {
-    /// As they are.
-    AsGiven,
-    /// As far from the server's clock at the moment of writing as they are from this moment.
-    CountedFrom(Timestamp),
+/// The longest span and the latest time: sums of a few of them still fit into a head, and Lua counts them exactly.
+const FAR: u64 = 999_999_999_999_999;
+/// Versions start again after this many.
+const VERSIONS: u64 = 10_000_000_000;
+
+/// Adds what `grant.lua` needs to grant a claim: its times count from the server's clock.
+pub(super) fn grant(command: &mut Cmd, record: &Record, version: u64) -> Result<()> {
+    let from_claim = |time: Timestamp| time.ms_since(record.claimed_at).min(FAR);
+    let mut value = room(record, 0);
+    opening(&mut value, record.token, RUNNING, 0);
+    rest(&mut value, record, version)?;
+    let (start, rest) = value.split_at(OPENING);
+    command.arg(start).arg(from_claim(record.lease_until())).arg(from_claim(record.over_at())).arg(rest);
+    Ok(())
 }
 
-impl Times {
-    fn write(self, time: Timestamp) -> Vec<u8> {
-        match self {
-            Times::AsGiven => time.to_string(),
-            // Every time of a grant is at or after the grant.
-            Times::CountedFrom(origin) => time.ms_since(origin).to_string(),
-        }
-        .into_bytes()
-    }
-}
-
-/// The arguments of `put.lua`: over `seen`, or if the key is absent.
-pub(super) fn put(record: &Record, seen: Option<&Found>, times: Times) -> Result<Vec<Vec<u8>>> {
-    let (token, version) =
-        seen.map_or_else(Default::default, |seen| (hex(seen.record.token.as_bytes()), seen.version.clone()));
-    let (doubt_at, completed_at) = match &record.state {
-        State::Running => (times.write(record.lease_until()), Vec::new()),
-        State::InDoubt(doubt) => (times.write(doubt.since), Vec::new()),
-        State::Done(done) => (Vec::new(), times.write(done.completed_at)),
-    };
-    let mut values = vec![
-        token,
-        version,
-        flag(matches!(times, Times::CountedFrom(_))),
-        flag(matches!(record.state, State::Done(_))),
-        times.write(record.claimed_at),
-        times.write(record.renewed_at),
-        doubt_at,
-        completed_at,
-        times.write(record.over_at()),
-    ];
-    let mut set = |name: &str, value: &[u8]| values.extend([name.as_bytes().to_vec(), value.to_vec()]);
-    set("format", FORMAT.as_bytes());
-    set("tenant", record.key.scope().tenant.as_bytes());
-    set("route", record.key.scope().route.as_bytes());
-    set("key", record.key.text().as_bytes());
-    set("fingerprint", &hex(record.fingerprint.as_bytes()));
-    set("nonce", &hex(record.nonce.as_bytes()));
-    set("token", &hex(record.token.as_bytes()));
-    set("attempt", record.attempt.to_string().as_bytes());
-    set("holder", holder(record.holder));
-    set("renewals", record.renewals.to_string().as_bytes());
-    set("lease_ms", record.lease_ms.to_string().as_bytes());
-    set("retention_ms", record.retention_ms.to_string().as_bytes());
-    set("metadata", &metadata(&record.metadata)?);
-    put_state(&record.state, set);
-    Ok(values)
-}
-
-fn put_state(state: &State, mut set: impl FnMut(&str, &[u8])) {
-    match state {
-        State::Running => set("state", b"running"),
-        State::InDoubt(doubt) => {
-            set("state", b"in-doubt");
-            match &doubt.reason {
-                DoubtReason::LeaseLapsed => set("doubt_kind", b"lease-lapsed"),
-                DoubtReason::HolderGone => set("doubt_kind", b"holder-gone"),
-                DoubtReason::Declared(reason) => {
-                    set("doubt_kind", b"declared");
-                    set("doubt_reason", reason.as_bytes());
-                }
-            }
-        }
+/// A claim as it is.
+pub(super) fn claim(record: &Record, version: u64) -> Result<Vec<u8>> {
+    let (state, since, tail) = match &record.state {
+        State::Running => (RUNNING, record.lease_until(), &[][..]),
+        State::InDoubt(doubt) => match &doubt.reason {
+            DoubtReason::LeaseLapsed => (LAPSED, doubt.since, &[][..]),
+            DoubtReason::HolderGone => (GONE, doubt.since, &[][..]),
+            DoubtReason::Declared(reason) => (DECLARED, doubt.since, reason.as_bytes()),
+        },
         State::Done(done) => {
-            let (kept, bytes) = outcome(&done.outcome);
-            set("state", b"done");
-            set("outcome_kept", &kept);
-            set("outcome", bytes);
+            let (state, tail) = outcome(&done.outcome);
+            (state, done.completed_at, tail)
         }
+    };
+    let mut value = room(record, tail.len());
+    opening(&mut value, record.token, state, tail.len());
+    for time in [since, record.over_at(), record.claimed_at, record.renewed_at] {
+        number(&mut value, time.0, TIME);
+    }
+    rest(&mut value, record, version)?;
+    value.extend_from_slice(tail);
+    Ok(value)
+}
+
+/// Adds what `settle.lua` needs: format and token, the word, and what it writes.
+pub(super) fn settle(command: &mut Cmd, token: Token, word: &Settle) {
+    let (state, tail) = match word {
+        Settle::Complete(done) => outcome(done),
+        Settle::Doubt(reason) => (DECLARED, reason.as_bytes()),
+        Settle::Renew { .. } | Settle::Release => (RUNNING, &[][..]),
+    };
+    let mut start = Vec::with_capacity(OPENING);
+    opening(&mut start, token, state, tail.len());
+    let (own, said) = start.split_at(OWN);
+    command.arg(own);
+    match word {
+        Settle::Complete(_) => command.arg("complete").arg(said).arg(tail),
+        Settle::Doubt(_) => command.arg("doubt").arg(said).arg(tail),
+        Settle::Renew { lease_ms } => command.arg("renew").arg(lease_ms.min(&FAR)),
+        Settle::Release => command.arg("release"),
+    };
+}
+
+/// The version after this one.
+pub(super) fn next(version: u64) -> u64 {
+    (version + 1) % VERSIONS
+}
+
+/// When a claim expires, as `put.lua` wants it.
+pub(super) fn expiry(record: &Record) -> Option<u64> {
+    match record.state {
+        State::Running | State::InDoubt(_) => None,
+        State::Done(_) => Some(record.over_at().0.min(FAR)),
     }
 }
 
-/// The arguments of `mark.lua`.
-pub(super) fn mark(request: &mark::Request) -> Result<Vec<Vec<u8>>> {
-    let mut values = vec![request.retention_ms.to_string().into_bytes()];
-    let mut set = |name: &str, value: &[u8]| values.extend([name.as_bytes().to_vec(), value.to_vec()]);
-    set("format", FORMAT.as_bytes());
-    set("key", request.key.text().as_bytes());
-    set("nonce", &hex(request.nonce.as_bytes()));
-    set("metadata", &metadata(&request.metadata)?);
-    Ok(values)
-}
-
-/// An outcome as it is stored: whether it was kept, and its bytes or the reason why not.
-pub(super) fn outcome(outcome: &Outcome) -> (Vec<u8>, &[u8]) {
+/// The state and the tail of a done claim.
+fn outcome(outcome: &Outcome) -> (u8, &[u8]) {
     match outcome {
-        Outcome::Kept(bytes) => (flag(true), bytes),
-        Outcome::Tombstone(reason) => (flag(false), reason.as_bytes()),
+        Outcome::Kept(bytes) => (KEPT, bytes),
+        Outcome::Tombstone(reason) => (TOMBSTONE, reason.as_bytes()),
     }
 }
 
-/// An id as it is stored.
-pub(super) fn hex(bytes: &[u8]) -> Vec<u8> {
-    hex::encode(bytes).into_bytes()
+/// The value of a claim up to its times: format and token, then state and length of the tail.
+fn opening(value: &mut Vec<u8>, token: Token, state: u8, tail: usize) {
+    value.push(FORMAT);
+    value.extend_from_slice(hex_of(token.as_bytes()).as_bytes());
+    value.push(state);
+    number(value, tail as u64, COUNT);
 }
 
-fn holder(holder: Holder) -> &'static [u8] {
-    match holder {
-        Holder::Process => b"process",
-        Holder::Remote => b"remote",
+/// Adds what `mark.lua` needs: how long the mark is kept, and what follows its times.
+pub(super) fn mark(command: &mut Cmd, request: &mark::Request) -> Result<()> {
+    let event = Event {
+        key: Cow::Borrowed(request.key.text()),
+        nonce: request.nonce,
+        metadata: Cow::Borrowed(&request.metadata),
+    };
+    let mut value = Vec::with_capacity(128);
+    json(&mut value, &event)?;
+    // Redis knows no key that expires at once.
+    command.arg(request.retention_ms.clamp(1, FAR)).arg(value);
+    Ok(())
+}
+
+fn room(record: &Record, tail: usize) -> Vec<u8> {
+    let scope = record.key.scope();
+    let texts = scope.tenant.len() + scope.route.len() + record.key.text().len();
+    // Names and digits of the JSON take about 200 bytes.
+    Vec::with_capacity(HEAD + 256 + texts + tail)
+}
+
+/// The value of a claim from its version to its tail.
+fn rest(value: &mut Vec<u8>, record: &Record, version: u64) -> Result<()> {
+    number(value, version, COUNT);
+    number(value, u64::from(record.renewals), COUNT);
+    number(value, record.lease_ms, TIME);
+    number(value, record.retention_ms, TIME);
+    let length = value.len();
+    number(value, 0, LENGTH);
+    let scope = record.key.scope();
+    let fixed = Fixed {
+        tenant: Cow::Borrowed(&scope.tenant),
+        route: Cow::Borrowed(&scope.route),
+        key: Cow::Borrowed(record.key.text()),
+        fingerprint: record.fingerprint,
+        nonce: record.nonce,
+        attempt: record.attempt,
+        holder: record.holder,
+        metadata: Cow::Borrowed(&record.metadata),
+    };
+    json(value, &fixed)?;
+    let start = length + LENGTH;
+    let bytes = value.len() - start;
+    digits(&mut value[length..start], bytes as u64);
+    Ok(())
+}
+
+fn number(value: &mut Vec<u8>, number: u64, width: usize) {
+    let start = value.len();
+    value.resize(start + width, b'0');
+    digits(&mut value[start..], number.min(FAR));
+}
+
+fn digits(place: &mut [u8], mut number: u64) {
+    for digit in place.iter_mut().rev() {
+        *digit = b'0' + (number % 10) as u8;
+        number /= 10;
     }
 }
 
-fn flag(on: bool) -> Vec<u8> {
-    if on { b"1".to_vec() } else { b"0".to_vec() }
-}
-
-fn metadata(metadata: &Metadata) -> Result<Vec<u8>> {
-    serde_json::to_vec(metadata).map_err(|cause| {
-        Error::new(Kind::Corrupt("metadata cannot be written as JSON".to_owned()), "writing to Redis")
+fn json(value: &mut Vec<u8>, what: &impl Serialize) -> Result<()> {
+    serde_json::to_writer(value, what).map_err(|cause| {
+        Error::new(Kind::Corrupt("a record cannot be written as JSON".to_owned()), "writing to Redis")
             .caused_by(cause)
     })
 }

@@ -8,10 +8,12 @@ mod connecting;
 #[path = "../support/differential.rs"]
 mod differential;
 mod faults;
+mod layout;
 #[path = "../support/proxy.rs"]
 mod proxy;
 mod records;
 mod server;
+mod strangers;
 mod survey;
 #[path = "../support/void.rs"]
 mod void;

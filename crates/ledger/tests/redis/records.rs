@@ -1,6 +1,5 @@
 //! What lies in the server: formats, times to live, and the same answers as the rules.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use ichido_core::{Claim, ClaimRequest, InDoubtPolicy, Outcome, Settle, Settled};
@@ -12,6 +11,7 @@ use crate::asking::{
     LEASE_MS, RETENTION_MS, claim, count_new, grant, granted, key, marking, request, server, unique,
 };
 use crate::differential::agrees_with_the_rules;
+use crate::layout::{HEAD, SINCE, time};
 
 #[tokio::test]
 async fn whatever_is_asked_the_answers_are_those_of_the_rules() {
@@ -55,48 +55,25 @@ async fn what_is_over_but_not_yet_removed_is_free_and_lives_on_without_a_time() 
     let token = granted(&ledger, &key).await.token;
     let _ = ledger.settle(&key, token, &Settle::Complete(Outcome::kept("done"))).await.unwrap();
     // As if the server had not yet come to removing it.
-    let () = client.hset(place.claim(&key), "completed_at", 1).await.unwrap();
+    let () = client.setrange(place.claim(&key), SINCE, time(1)).await.unwrap();
     let grant = grant(claim(&ledger, &request(&key)).await);
     assert_eq!(grant.attempt, 1);
     assert_eq!(client.pttl::<_, i64>(place.claim(&key)).await.unwrap(), -1);
-    assert!(!client.hexists::<_, _, bool>(place.claim(&key), "outcome").await.unwrap());
+    let value: String = client.get(place.claim(&key)).await.unwrap();
+    assert!(value.starts_with(&format!("2{}R0000000000", grant.token)) && value.ends_with('}'), "{value}");
 }
 
 #[tokio::test]
-async fn a_record_of_another_format_is_neither_read_nor_changed() {
-    let (place, key, event) = (Place::new(), key("new"), marking(&unique()));
+async fn a_claim_is_one_string_that_people_can_read() {
+    let (place, key) = (Place::new(), key("read\"me"));
     let (ledger, mut client) = (place.ledger().await, place.client().await);
-    let request = request(&key);
-    for name in [place.claim(&key), place.mark(event.key.index())] {
-        let token = request.token.to_string();
-        let fields =
-            [("format", "2"), ("token", &token), ("state", "running"), ("over_at", "9"), ("expires_at", "9")];
-        let () = client.hset_multiple(name, &fields).await.unwrap();
-    }
-    let word = Settle::Complete(Outcome::kept("done"));
-    let errors = [
-        ledger.claim(&request).await.unwrap_err(),
-        ledger.settle(&key, request.token, &word).await.unwrap_err(),
-        ledger.look(&key).await.unwrap_err(),
-        ledger.mark(std::slice::from_ref(&event)).await.unwrap_err(),
-    ];
-    for error in errors {
-        assert!(matches!(error.kind(), Kind::Schema(text) if text.contains("another format")), "{error:?}");
-    }
-    for name in [place.claim(&key), place.mark(event.key.index())] {
-        let fields: HashMap<String, String> = client.hgetall(name).await.unwrap();
-        assert_eq!((fields.len(), fields["format"].as_str()), (5, "2"));
-    }
-}
-
-#[tokio::test]
-async fn a_key_of_somebody_else_is_not_touched() {
-    let (place, key) = (Place::new(), key("list"));
-    let (ledger, mut client) = (place.ledger().await, place.client().await);
-    let () = client.rpush(place.claim(&key), "theirs").await.unwrap();
-    let error = ledger.claim(&request(&key)).await.unwrap_err();
-    assert!(matches!(error.kind(), Kind::Schema(text) if text.contains("not ours")), "{error:?}");
-    assert_eq!(client.llen::<_, usize>(place.claim(&key)).await.unwrap(), 1);
+    let token = granted(&ledger, &key).await.token;
+    let _ = ledger.settle(&key, token, &Settle::Complete(Outcome::kept("done"))).await.unwrap();
+    let value: String = client.get(place.claim(&key)).await.unwrap();
+    assert!(value.starts_with(&format!("2{token}K0000000004")), "{value}");
+    let fixed = value[HEAD..].strip_suffix("done").unwrap();
+    let fixed: serde_json::Value = serde_json::from_str(fixed).unwrap();
+    assert_eq!((&fixed["key"], &fixed["attempt"]), (&key.text().into(), &1.into()));
 }
 
 #[tokio::test]
@@ -147,10 +124,13 @@ async fn a_full_server_refuses_and_changes_nothing() {
     let token = granted(&ledger, &key).await.token;
     let _ = ledger.settle(&key, token, &Settle::Doubt("timeout".to_owned())).await.unwrap();
     let before = ledger.look(&key).await.unwrap();
+    let done = crate::asking::key("done");
+    let token_of_done = granted(&ledger, &done).await.token;
+    let word = Settle::Complete(Outcome::kept("done"));
+    let _ = ledger.settle(&done, token_of_done, &word).await.unwrap();
     let () =
         redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg("1mb").query_async(&mut client).await.unwrap();
     let retry = ClaimRequest { in_doubt: InDoubtPolicy::Retry { silent_ms: 0 }, ..request(&key) };
-    let word = Settle::Complete(Outcome::kept("done"));
     let errors = [
         ledger.claim(&retry).await.unwrap_err(),
         ledger.settle(&key, token, &word).await.unwrap_err(),
@@ -164,4 +144,6 @@ async fn a_full_server_refuses_and_changes_nothing() {
         );
     }
     assert_eq!(ledger.look(&key).await.unwrap(), before);
+    // What it remembers it still says.
+    assert_eq!(claim(&ledger, &request(&done)).await, Claim::Done(Outcome::kept("done")));
 }

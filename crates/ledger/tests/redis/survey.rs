@@ -9,6 +9,7 @@ use redis::AsyncCommands;
 
 use crate::Place;
 use crate::asking::{granted, key, request, server, unique};
+use crate::layout::{SINCE, time};
 
 async fn list(ledger: &Redis, query: Query) -> Vec<String> {
     list_claims(ledger, query).await.into_iter().map(|claim| claim.key).collect()
@@ -81,8 +82,7 @@ async fn doubt_ends_with_a_sweep_and_is_counted() {
         let _ = ledger.settle(key, token, &Settle::Doubt("timeout".to_owned())).await.unwrap();
     }
     for key in &keys {
-        let () =
-            client.hset_multiple(place.claim(key), &[("doubt_at", "1"), ("over_at", "2")]).await.unwrap();
+        let () = client.setrange(place.claim(key), SINCE, time(1) + &time(2)).await.unwrap();
     }
     let mut total = Swept { more: true, ..Swept::default() };
     while total.more {

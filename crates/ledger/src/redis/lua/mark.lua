@@ -1,12 +1,11 @@
--- Marks an event, or reads the mark that is there and good, or of a format that we do not know.
--- ARGV: retention in milliseconds, then names and values.
-if redis.call('EXISTS', KEYS[1]) == 1 then
-    local seen = redis.call('HMGET', KEYS[1], 'format', 'expires_at')
-    if seen[1] ~= '1' or tonumber(seen[2]) > now then
-        return {now, 0, redis.call('HGETALL', KEYS[1])}
+-- Marks an event, or reads the mark that is there and good, or that we cannot read.
+-- ARGV: retention in milliseconds, and what follows the times of the value.
+local seen = redis.call('GET', KEYS[1])
+if seen then
+    local expires_at = #seen > 33 and tonumber(string.sub(seen, 18, 33))
+    if string.sub(seen, 1, 1) ~= '2' or not expires_at or expires_at > now then
+        return {now, 0, seen}
     end
 end
-local expires_at = text(now + tonumber(ARGV[1]))
-redis.call('HSET', KEYS[1], 'marked_at', text(now), 'expires_at', expires_at, unpack(ARGV, 2))
-redis.call('PEXPIREAT', KEYS[1], expires_at)
-return {now, 1, {}}
+redis.call('SET', KEYS[1], '2' .. string.format('%016.0f%016.0f', now, now + ARGV[1]) .. ARGV[2], 'PX', ARGV[1])
+return {now, 1}

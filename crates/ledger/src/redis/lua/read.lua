@@ -1,2 +1,2 @@
 -- Reads a record.
-return {now, 0, redis.call('HGETALL', KEYS[1])}
+return {now, 0, redis.call('GET', KEYS[1])}

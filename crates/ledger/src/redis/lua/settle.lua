@@ -1,36 +1,50 @@
--- Takes a holder's word on an open claim. Only the token is compared.
--- ARGV: token, word, and what the word needs. The end of doubt moves with its beginning.
-local seen = redis.call('HMGET', KEYS[1], 'format', 'token', 'state', 'over_at', 'doubt_at', 'version', 'renewals',
-    'retention_ms')
-local state, over_at, doubt_at = seen[3], tonumber(seen[4] or 0), tonumber(seen[5] or 0)
-if seen[1] ~= '1' or seen[2] ~= ARGV[1] or state == 'done' or over_at <= now then
-    return {now, 0, redis.call('HGETALL', KEYS[1])}
+-- Takes a holder's word on an open claim. Only the token is compared; what is no such claim is returned as it is.
+-- ARGV: format and token, word, and what the word needs. The end of doubt moves with its beginning.
+local sub = string.sub
+local seen = redis.call('GET', KEYS[1])
+if not seen or sub(seen, 1, 33) ~= ARGV[1] then
+    return {now, 0, seen}
+end
+local state, tail, fixed = sub(seen, 34, 34), tonumber(sub(seen, 35, 44)), tonumber(sub(seen, 161, 168))
+local over_at, retention_ms = tonumber(sub(seen, 61, 76)), tonumber(sub(seen, 145, 160))
+if state == 'K' or state == 'T' or not (tail and fixed and over_at and retention_ms)
+    or over_at <= now or #seen ~= 168 + fixed + tail then
+    return {now, 0, seen}
 end
 
-local version, word = text(tonumber(seen[6]) + 1), ARGV[2]
+local word, last = ARGV[2], 168 + fixed
+if word == 'complete' then
+    redis.call('SET', KEYS[1],
+        ARGV[1] .. ARGV[3] .. string.format('%016.0f%016.0f', now, now + retention_ms) .. sub(seen, 77, last) .. ARGV[4],
+        'PX', math.max(retention_ms, 1))
+    return {now, 1}
+elseif word == 'release' then
+    redis.call('DEL', KEYS[1])
+    return {now, 1}
+end
+
+local doubt_at, version = tonumber(sub(seen, 45, 60)), tonumber(sub(seen, 109, 118))
+local renewals = tonumber(sub(seen, 119, 128))
+if not (doubt_at and version and renewals) then
+    return {now, 0, seen}
+end
+version = string.format('%010.0f', (version + 1) % 1e10)
 if word == 'renew' then
-    local lapses_at = now + tonumber(ARGV[3])
-    redis.call('HSET', KEYS[1], 'version', version, 'state', 'running', 'renewed_at', text(now), 'lease_ms', ARGV[3],
-        'renewals', text(math.min(tonumber(seen[7]) + 1, 4294967295)), 'doubt_at', text(lapses_at),
-        'over_at', text(over_at + (lapses_at - doubt_at)))
-    redis.call('HDEL', KEYS[1], 'doubt_kind', 'doubt_reason')
-elseif word == 'complete' then
-    over_at = text(now + tonumber(seen[8]))
-    redis.call('HSET', KEYS[1], 'version', version, 'state', 'done', 'completed_at', text(now), 'over_at', over_at,
-        'outcome_kept', ARGV[3], 'outcome', ARGV[4])
-    redis.call('HDEL', KEYS[1], 'doubt_at', 'doubt_kind', 'doubt_reason')
-    redis.call('PEXPIREAT', KEYS[1], over_at)
+    local lapses_at = now + ARGV[3]
+    redis.call('SET', KEYS[1],
+        ARGV[1] .. 'R0000000000' .. string.format('%016.0f%016.0f', lapses_at, over_at + (lapses_at - doubt_at)) ..
+        sub(seen, 77, 92) .. string.format('%016.0f', now) .. version ..
+        string.format('%010.0f%016.0f', math.min(renewals + 1, 4294967295), ARGV[3]) .. sub(seen, 145, last))
 elseif word == 'doubt' then
     -- Doubt that had begun keeps its beginning.
     local since = doubt_at
-    if state == 'running' then
+    if state == 'R' then
         since = math.min(doubt_at, now)
     end
-    redis.call('HSET', KEYS[1], 'version', version, 'state', 'in-doubt', 'doubt_kind', 'declared', 'doubt_reason',
-        ARGV[3], 'doubt_at', text(since), 'over_at', text(over_at + (since - doubt_at)))
-elseif word == 'release' then
-    redis.call('DEL', KEYS[1])
+    redis.call('SET', KEYS[1],
+        ARGV[1] .. ARGV[3] .. string.format('%016.0f%016.0f', since, over_at + (since - doubt_at)) ..
+        sub(seen, 77, 108) .. version .. sub(seen, 119, last) .. ARGV[4])
 else
     return redis.error_reply('ERR unknown word')
 end
-return {now, 1, {}}
+return {now, 1}

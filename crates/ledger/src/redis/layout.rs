@@ -1,0 +1,90 @@
+//! How claims and marks lie in Redis.
+//!
+//! A record is one string, so that a step of a claim is one read and one write. It begins with a head of fixed width,
+//! which scripts read and rewrite by position; then comes what a grant fixed, as JSON, and last the tail: what was last
+//! said of the claim. Numbers are decimal and padded with zeros, times are milliseconds since the epoch.
+//!
+//! ```text
+//! a claim
+//!   1 format = 2 │ 32 token │ 1 state │ 10 bytes of tail │ 16 since │ 16 over_at │ 16 claimed_at │ 16 renewed_at
+//!   10 version │ 10 renewals │ 16 lease_ms │ 16 retention_ms │ 8 bytes of JSON │ JSON │ tail
+//!     R        running; since = the end of the lease
+//!     L, G, D  in doubt since then: the lease lapsed, the holder is gone, declared (tail = the reason)
+//!     K, T     done since then: the outcome was kept (tail = the outcome), or not (tail = why)
+//! a mark
+//!   1 format = 2 │ 16 marked_at │ 16 expires_at │ JSON
+//! ```
+//!
+//! `over_at` says when the record is forgotten: with it and `since`, scripts can move a claim without knowing how long
+//! doubt is kept, which only the rules know. Everything up to `version` is the *identity* of a record: no two states
+//! of a claim share it. The format comes first of all: a record of another format is neither read nor changed.
+
+use std::borrow::Cow;
+use std::str::FromStr;
+
+use ichido_core::{Fingerprint, Holder, Metadata, Nonce};
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// The first byte of every value.
+pub(super) const FORMAT: u8 = b'2';
+/// Bytes up to the state of a claim: the format and the token.
+pub(super) const OWN: usize = 33;
+/// Bytes up to the times of a claim.
+pub(super) const OPENING: usize = 44;
+/// Bytes up to the version of a claim, and it.
+pub(super) const IDENTITY: usize = 118;
+/// Bytes of a claim's head.
+pub(super) const HEAD: usize = 168;
+
+/// Digits of a time or a span of time.
+pub(super) const TIME: usize = 16;
+/// Digits of a count, and of the tail's length.
+pub(super) const COUNT: usize = 10;
+/// Digits of the length of the JSON.
+pub(super) const LENGTH: usize = 8;
+
+pub(super) const RUNNING: u8 = b'R';
+pub(super) const LAPSED: u8 = b'L';
+pub(super) const GONE: u8 = b'G';
+pub(super) const DECLARED: u8 = b'D';
+pub(super) const KEPT: u8 = b'K';
+pub(super) const TOMBSTONE: u8 = b'T';
+
+/// What a grant fixed.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Fixed<'a> {
+    #[serde(borrow)]
+    pub(super) tenant: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) route: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) key: Cow<'a, str>,
+    #[serde(deserialize_with = "parsed")]
+    pub(super) fingerprint: Fingerprint,
+    #[serde(deserialize_with = "parsed")]
+    pub(super) nonce: Nonce,
+    pub(super) attempt: u32,
+    pub(super) holder: Holder,
+    pub(super) metadata: Cow<'a, Metadata>,
+}
+
+/// What is remembered of a mark beside its times.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Event<'a> {
+    #[serde(borrow)]
+    pub(super) key: Cow<'a, str>,
+    #[serde(deserialize_with = "parsed")]
+    pub(super) nonce: Nonce,
+    pub(super) metadata: Cow<'a, Metadata>,
+}
+
+/// Hexadecimal digits, which JSON never escapes.
+fn parsed<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: FromStr<Err: std::fmt::Display>,
+{
+    <&str>::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+}
