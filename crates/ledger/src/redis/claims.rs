@@ -153,7 +153,7 @@ impl Redis {
 
 /// The claim in a reply, which must be the one that was asked for.
 fn found(reply: &Reply, key: &Key) -> Result<Option<Found>> {
-    let found = reply.claim()?;
+    let found = reply.claim(Some(key))?;
     if found.as_ref().is_some_and(|found| found.record.key != *key) {
         let text = format!("under the name of the claim {} lies another one", key.index());
         return Err(Error::new(Kind::Corrupt(text), "reading a record from Redis"));

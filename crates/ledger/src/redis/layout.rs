@@ -22,7 +22,7 @@
 use std::borrow::Cow;
 use std::str::FromStr;
 
-use ichido_core::{Fingerprint, Holder, Metadata, Nonce};
+use ichido_core::{Fingerprint, Holder, Key, Metadata, Nonce};
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// The first byte of every value.
@@ -66,7 +66,16 @@ pub(super) struct Fixed<'a> {
     pub(super) nonce: Nonce,
     pub(super) attempt: u32,
     pub(super) holder: Holder,
+    #[serde(default, skip_serializing_if = "Metadata::is_empty")]
     pub(super) metadata: Cow<'a, Metadata>,
+}
+
+impl Fixed<'_> {
+    /// Whether the claim is that of a key.
+    pub(super) fn is_of(&self, key: &Key) -> bool {
+        let scope = key.scope();
+        self.key == key.text() && self.tenant == scope.tenant && self.route == scope.route
+    }
 }
 
 /// What is remembered of a mark beside its times.
@@ -77,6 +86,7 @@ pub(super) struct Event<'a> {
     pub(super) key: Cow<'a, str>,
     #[serde(deserialize_with = "parsed")]
     pub(super) nonce: Nonce,
+    #[serde(default, skip_serializing_if = "Metadata::is_empty")]
     pub(super) metadata: Cow<'a, Metadata>,
 }
 

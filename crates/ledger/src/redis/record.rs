@@ -46,14 +46,14 @@ impl Reply {
         self.number == 1
     }
 
-    /// The claim, if there is one.
-    pub(super) fn claim(&self) -> Result<Option<Found>> {
-        self.readable("claim", |value| read_claim(value, true))
+    /// The claim, if there is one. It is expected to be that of a key, if one is given.
+    pub(super) fn claim(&self, expected: Option<&Key>) -> Result<Option<Found>> {
+        self.readable("claim", |value| read_claim(value, true, expected))
     }
 
     /// The claim, if there is one, of which the outcome was left where it is.
     pub(super) fn outline(&self) -> Result<Option<Found>> {
-        self.readable("claim", |value| read_claim(value, false))
+        self.readable("claim", |value| read_claim(value, false, None))
     }
 
     /// The mark, if there is one.
@@ -80,7 +80,7 @@ impl Reply {
     }
 }
 
-fn read_claim(value: &Bytes, whole: bool) -> Result<Found, BoxError> {
+fn read_claim(value: &Bytes, whole: bool, expected: Option<&Key>) -> Result<Found, BoxError> {
     let mut head = Head(value.get(1..).unwrap_or_default());
     let token: Token = head.text(32)?.parse()?;
     let state = head.take(1)?[0];
@@ -98,8 +98,13 @@ fn read_claim(value: &Bytes, whole: bool) -> Result<Found, BoxError> {
     if left != tail && !left_out {
         return Err("it has another length than it says".into());
     }
+    // A key that is known need not be hashed again.
+    let key = match expected.filter(|key| fixed.is_of(key)) {
+        Some(key) => key.clone(),
+        None => Key::new(Scope::new(fixed.tenant, fixed.route), fixed.key)?,
+    };
     let record = Record {
-        key: Key::new(Scope::new(fixed.tenant, fixed.route), fixed.key)?,
+        key,
         fingerprint: fixed.fingerprint,
         nonce: fixed.nonce,
         token,
@@ -217,12 +222,12 @@ mod tests {
         ] {
             let record = record(state);
             let value = Bytes::from(values::claim(&record, 9_999_999_999).unwrap());
-            let found = read_claim(&value, true).unwrap();
+            let found = read_claim(&value, true, None).unwrap();
             assert_eq!((&found.record, found.version), (&record, 9_999_999_999));
             assert_eq!(value[HEAD], b'{');
             assert_eq!(found.identity[IDENTITY - COUNT..], *b"9999999999");
             for cut in 1..value.len() {
-                assert!(read_claim(&value.slice(..cut), true).is_err(), "{cut}");
+                assert!(read_claim(&value.slice(..cut), true, None).is_err(), "{cut}");
             }
         }
     }
@@ -232,7 +237,7 @@ mod tests {
     fn the_far_future_has_its_place() {
         let far = Record { lease_ms: u64::MAX, retention_ms: u64::MAX, ..record(State::Running) };
         let value = Bytes::from(values::claim(&far, 1).unwrap());
-        let found = read_claim(&value, true).unwrap().record;
+        let found = read_claim(&value, true, Some(&far.key)).unwrap().record;
         assert_eq!(found.lease_ms, 999_999_999_999_999);
         assert_eq!(value[HEAD], b'{');
     }

@@ -22,10 +22,10 @@ pub(super) struct Scripts {
 impl Scripts {
     pub(super) fn new() -> Self {
         let step = |code: &[&str]| Step::new(include_str!("lua/clock.lua").to_owned() + &code.concat());
-        let glance = include_str!("lua/glance.lua");
+        let (same, glance) = (include_str!("lua/same.lua"), include_str!("lua/glance.lua"));
         Self {
-            grant: step(&[include_str!("lua/grant.lua")]),
-            put: step(&[include_str!("lua/put.lua")]),
+            grant: step(&[same, include_str!("lua/grant.lua")]),
+            put: step(&[same, include_str!("lua/put.lua")]),
             settle: step(&[include_str!("lua/settle.lua")]),
             remove: step(&[include_str!("lua/remove.lua")]),
             read: step(&[include_str!("lua/read.lua")]),
@@ -48,9 +48,9 @@ impl Step {
         Self { code, hash }
     }
 
-    /// The script on one key, by its hash. The caller adds values, of so many bytes.
+    /// The script on one key, by its hash. The caller adds values, at most five, of so many bytes.
     pub(super) fn on(&self, key: &str, bytes: usize) -> Cmd {
-        let mut command = Cmd::with_capacity(9, 64 + key.len() + bytes);
+        let mut command = Cmd::with_capacity(4 + 5, 64 + key.len() + bytes);
         command.arg("EVALSHA").arg(&self.hash).arg(1).arg(key);
         command
     }

@@ -60,7 +60,7 @@ impl Redis {
             let peek = &self.scripts.peek;
             let replies = peek.run_all(&self.link, doing, &self.on_each(peek, claims)).await?;
             for (index, reply) in claims.iter().zip(replies) {
-                let Some(found) = (if reply.done() { reply.outline()? } else { reply.claim()? }) else {
+                let Some(found) = (if reply.done() { reply.outline()? } else { reply.claim(None)? }) else {
                     continue;
                 };
                 let Some(mut summary) = Summary::of(&found.record, reply.now) else { continue };
@@ -107,7 +107,7 @@ impl Redis {
         for reply in sweep.run_all(&self.link, doing, &self.on_each(sweep, claims)).await? {
             if !reply.done() {
                 // What the script could not read is here, and says why.
-                reply.claim()?;
+                reply.claim(None)?;
                 continue;
             }
             swept.removed += 1;
