@@ -36,13 +36,13 @@ use crate::{Error, Result};
 
 const KEYSPACES: [&str; 6] = ["meta", "open", "done", "outcomes", "marks", "ends"];
 /// Small: hot outcomes are in a cache of our own, filters and indexes are pinned, and the system caches files as well.
-const CACHE_BYTES: u64 = 8 * 1024 * 1024;
+const CACHE_BYTES: u64 = 4 * 1024 * 1024;
 /// The index has an entry for each block and is in memory: with millions of claims, large blocks keep it small.
 const BLOCK_BYTES: u32 = 16 * 1024;
 /// The least that the engine allows. What is in the journal is replayed at opening.
 const JOURNAL_BYTES: u64 = 64 * 1024 * 1024;
-/// One of them does not compact, and with two of them it asks in a loop without a pause whether the other one is free.
-const WORKERS: usize = 3;
+/// One of them does not compact, and while all the others do, it asks in a loop without a pause whether one is free.
+const WORKERS: usize = 4;
 /// Never reached: we write tables by what the journal has grown ([`FLUSH_BYTES`]).
 const MEMTABLE_BYTES: u64 = 128 * 1024 * 1024;
 /// After so many bytes of journal, everything is written into tables. What is in tables need not be built up again at
@@ -50,10 +50,10 @@ const MEMTABLE_BYTES: u64 = 128 * 1024 * 1024;
 /// writes a table and the journal is longer than 64 MB; if each keyspace went by its own size, the journal would grow
 /// to 80 MB and more. Not smaller: each table costs a sync that holds the writer up, and a share in the rewriting of
 /// larger tables.
-pub(super) const FLUSH_BYTES: u64 = 8_000_000;
+pub(super) const FLUSH_BYTES: u64 = 4_000_000;
 /// Tables of the first level that are merged into the next one together. Keys are hashes, so each merge rewrites all of that
 /// level: the more it takes along, the fewer times a record is written. Each of them is one more filter to ask.
-const RUNS_MERGED: u8 = 8;
+const RUNS_MERGED: u8 = 12;
 /// A level begins at [`RUNS_MERGED`] tables of this size; what is beyond goes down to the next one, table by table.
 const TABLE_BYTES: u64 = 8 * 1024 * 1024;
 /// Below the counts at which the engine itself would hold us up.
