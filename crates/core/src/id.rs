@@ -14,14 +14,14 @@ pub struct ParseIdError;
 
 /// Bytes as hexadecimal digits. (`hex::encode` collects one character after the other, and takes several times as long.)
 pub fn hex_of(bytes: &[u8]) -> String {
-    const DIGITS: [char; 16] =
-        ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
-    let mut text = String::with_capacity(2 * bytes.len());
-    for byte in bytes {
-        text.push(DIGITS[usize::from(byte >> 4)]);
-        text.push(DIGITS[usize::from(byte & 15)]);
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut digits = vec![0; 2 * bytes.len()];
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
+        pair[0] = DIGITS[usize::from(byte >> 4)];
+        pair[1] = DIGITS[usize::from(byte & 15)];
     }
-    text
+    // Every one of them is ASCII.
+    String::from_utf8(digits).unwrap_or_default()
 }
 
 macro_rules! id {

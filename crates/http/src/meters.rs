@@ -139,7 +139,7 @@ impl Trace {
             target: "ichido::request",
             key = self.index.map(|index| hex_of(&index.as_bytes()[..8])),
             method = self.method.as_str(),
-            route = %meters.names[self.route],
+            route = meters.names[self.route].as_str(),
             mode = route.mode.as_str(),
             outcome = end.as_str(),
             status = status.as_u16(),

@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::fmt::{self, Debug, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ichido_core::hex_of;
 use jiff::Timestamp;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
@@ -16,6 +17,11 @@ use tracing_subscriber::registry::LookupSpan;
 
 /// Writes the time, the level and the fields of an event.
 pub(super) struct JsonLine;
+
+thread_local! {
+    /// Lines are made here, and given to the writer whole.
+    static LINE: RefCell<Line> = const { RefCell::new(Line { text: String::new(), second: 0, time: String::new() }) };
+}
 
 impl<S, N> FormatEvent<S, N> for JsonLine
 where
@@ -28,117 +34,132 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        writer.write_str("{\"timestamp\":\"")?;
-        put_time(&mut writer)?;
-        writer.write_str("\",\"level\":\"")?;
-        writer.write_str(event.metadata().level().as_str())?;
-        writer.write_char('"')?;
-        let mut fields = Fields { writer, written: Ok(()) };
-        event.record(&mut fields);
-        fields.written?;
-        fields.writer.write_str("}\n")
+        LINE.with(|line| match line.try_borrow_mut() {
+            Ok(mut line) => writer.write_str(line.make(event)),
+            // A field that writes a line of its own while it is written.
+            Err(_) => writer.write_str(Line::default().make(event)),
+        })
     }
 }
 
-thread_local! {
+#[derive(Default)]
+struct Line {
+    text: String,
     /// The second of the last line, and its text: most lines are of the same second as the one before.
-    static SECOND: RefCell<(u64, String)> = const { RefCell::new((0, String::new())) };
+    second: u64,
+    time: String,
 }
 
-/// The present, in UTC, to the microsecond.
-#[allow(clippy::disallowed_methods, reason = "no decision hangs on it")]
-fn put_time(writer: &mut Writer<'_>) -> fmt::Result {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    SECOND.with_borrow_mut(|(second, text)| {
-        if *second != since.as_secs() || text.is_empty() {
+impl Line {
+    fn make(&mut self, event: &Event<'_>) -> &str {
+        self.text.clear();
+        self.text.push_str("{\"timestamp\":\"");
+        self.put_time();
+        self.text.push_str("\",\"level\":\"");
+        self.text.push_str(event.metadata().level().as_str());
+        self.text.push('"');
+        event.record(&mut Fields(&mut self.text));
+        self.text.push_str("}\n");
+        &self.text
+    }
+
+    /// The present, in UTC, to the microsecond.
+    #[allow(clippy::disallowed_methods, reason = "no decision hangs on it")]
+    fn put_time(&mut self) {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        if self.second != since.as_secs() || self.time.is_empty() {
             let time = i64::try_from(since.as_secs()).ok().and_then(|time| Timestamp::from_second(time).ok());
-            let time = time.unwrap_or_default();
-            (*second, *text) = (since.as_secs(), time.strftime("%Y-%m-%dT%H:%M:%S").to_string());
+            self.second = since.as_secs();
+            self.time = time.unwrap_or_default().strftime("%Y-%m-%dT%H:%M:%S.").to_string();
         }
-        writer.write_str(text)
-    })?;
-    write!(writer, ".{:06}Z", since.subsec_micros())
+        self.text.push_str(&self.time);
+        let mut digits = itoa::Buffer::new();
+        // The leading digit keeps the zeros.
+        self.text.push_str(&digits.format(1_000_000 + since.subsec_micros())[1..]);
+        self.text.push('Z');
+    }
 }
 
-struct Fields<'a> {
-    writer: Writer<'a>,
-    written: fmt::Result,
-}
+struct Fields<'a>(&'a mut String);
 
 impl Fields<'_> {
-    fn put(&mut self, field: &Field, value: fmt::Arguments<'_>) {
-        self.written = self.written.and_then(|()| {
-            self.name(field, "\":")?;
-            self.writer.write_fmt(value)
-        });
+    fn name(&mut self, field: &Field) {
+        self.0.push_str(",\"");
+        self.0.push_str(field.name());
+        self.0.push_str("\":");
     }
 
-    fn put_text(&mut self, field: &Field, write: impl FnOnce(&mut Escaped<'_, '_>) -> fmt::Result) {
-        self.written = self.written.and_then(|()| {
-            self.name(field, "\":\"")?;
-            write(&mut Escaped(&mut self.writer))?;
-            self.writer.write_str("\"")
-        });
-    }
-
-    fn name(&mut self, field: &Field, then: &str) -> fmt::Result {
-        self.writer.write_str(",\"")?;
-        self.writer.write_str(field.name())?;
-        self.writer.write_str(then)
+    fn put(&mut self, field: &Field, value: &str) {
+        self.name(field);
+        self.0.push_str(value);
     }
 }
 
 impl Visit for Fields<'_> {
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.put_text(field, |text| text.write_str(value));
+        self.name(field);
+        self.0.push('"');
+        Escaped(self.0).put(value);
+        self.0.push('"');
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.written = self.written.and_then(|()| {
-            self.name(field, "\":")?;
-            self.writer.write_str(if value { "true" } else { "false" })
-        });
+        self.put(field, if value { "true" } else { "false" });
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.put(field, format_args!("{value}"));
+        self.put(field, itoa::Buffer::new().format(value));
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.put(field, format_args!("{value}"));
+        self.put(field, itoa::Buffer::new().format(value));
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
         match value.is_finite() {
-            true => self.put(field, format_args!("{value:?}")),
-            false => self.put(field, format_args!("null")),
+            true => self.put(field, zmij::Buffer::new().format_finite(value)),
+            false => self.put(field, "null"),
         }
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.put_text(field, |text| write!(text, "{value:?}"));
+        self.name(field);
+        self.0.push('"');
+        // Text takes whatever is written into it.
+        let _ = write!(Escaped(self.0), "{value:?}");
+        self.0.push('"');
     }
 }
 
 /// Text inside the quotes of a JSON string.
-struct Escaped<'a, 'b>(&'a mut Writer<'b>);
+struct Escaped<'a>(&'a mut String);
 
-impl Write for Escaped<'_, '_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
+impl Escaped<'_> {
+    fn put(&mut self, text: &str) {
         let mut rest = text;
         while let Some(at) = rest.bytes().position(|byte| byte < b' ' || byte == b'"' || byte == b'\\') {
             let (plain, from) = rest.split_at(at);
             let (special, after) = from.split_at(1);
-            self.0.write_str(plain)?;
+            self.0.push_str(plain);
             match special {
-                "\"" => self.0.write_str("\\\"")?,
-                "\\" => self.0.write_str("\\\\")?,
-                "\n" => self.0.write_str("\\n")?,
-                other => write!(self.0, "\\u{:04x}", other.as_bytes()[0])?,
+                "\"" => self.0.push_str("\\\""),
+                "\\" => self.0.push_str("\\\\"),
+                "\n" => self.0.push_str("\\n"),
+                other => {
+                    self.0.push_str("\\u00");
+                    self.0.push_str(&hex_of(other.as_bytes()));
+                }
             }
             rest = after;
         }
-        self.0.write_str(rest)
+        self.0.push_str(rest);
+    }
+}
+
+impl Write for Escaped<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.put(text);
+        Ok(())
     }
 }
 
