@@ -49,15 +49,8 @@ pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
         node::fetch()?;
     }
     let mut command = match bench {
-        Bench::Ledger => {
-            cargo(&["bench", "--bench", "ledger", "-p", "ichido-ledger", "--all-features", "--"])
-        }
+        Bench::Ledger => cargo(&["bench", "--workspace", "--all-features", "--bench", "ledger", "--"]),
         Bench::Gateway | Bench::Claims | Bench::Delivery | Bench::Usage | Bench::Console => {
-            let code =
-                workspace::run(&mut cargo(&["build", "--release", "-p", "ichido", "-p", "ichido-bench"]))?;
-            if code != 0 {
-                return Ok(code);
-            }
             let name = match bench {
                 Bench::Claims => "claims-bench",
                 Bench::Delivery => "delivery-bench",
@@ -65,6 +58,13 @@ pub(crate) fn run(bench: Bench, extra: &[String]) -> Result<u8> {
                 Bench::Usage => "usage-bench",
                 Bench::Console => "console-bench",
             };
+            // Asked for beside a benchmark of the workspace, they are built with what tests are built with, so that
+            // nothing is compiled twice.
+            let built = ["build", "--release", "--workspace", "--all-features", "--bench", "ledger"];
+            let code = workspace::run(cargo(&built).args(["--bin", "ichido", "--bin", name]))?;
+            if code != 0 {
+                return Ok(code);
+            }
             let target = workspace::target();
             let mut program = Tied::new(target.join("release").join(name), Signal::Term).command;
             program.current_dir(target);
