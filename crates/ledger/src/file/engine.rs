@@ -50,10 +50,10 @@ const MEMTABLE_BYTES: u64 = 128 * 1024 * 1024;
 /// writes a table and the journal is longer than 64 MB; if each keyspace went by its own size, the journal would grow
 /// to 80 MB and more. Not smaller: each table costs a sync that holds the writer up, and a share in the rewriting of
 /// larger tables.
-pub(super) const FLUSH_BYTES: u64 = 4_000_000;
+pub(super) const FLUSH_BYTES: u64 = 8_000_000;
 /// Tables of the first level that are merged into the next one together. Keys are hashes, so each merge rewrites all of that
 /// level: the more it takes along, the fewer times a record is written. Each of them is one more filter to ask.
-const RUNS_MERGED: u8 = 12;
+const RUNS_MERGED: u8 = 8;
 /// A level begins at [`RUNS_MERGED`] tables of this size; what is beyond goes down to the next one, table by table.
 const TABLE_BYTES: u64 = 8 * 1024 * 1024;
 /// Below the counts at which the engine itself would hold us up.
