@@ -27,17 +27,12 @@ impl Postgres {
             if open.is_empty() {
                 break;
             }
-            let by_index: HashMap<_, _> =
-                open.iter().map(|request| (request.key.index(), *request)).collect();
-            for row in self.ask(&open).await? {
-                let index: &[u8] = column(&row, "index")?;
-                let index = index.try_into().map(Index::from_bytes).map_err(|e| unreadable("index", e))?;
-                if let Some(request) = by_index.get(&index)
-                    && let Some(answer) = answer(&row, request)?
-                {
-                    answers.insert(index, answer);
-                }
-            }
+            // What an earlier round answered stays marked, whatever becomes of this one.
+            let is_first = answers.is_empty();
+            let rows = self.ask(&open).await;
+            let rows = rows.map_err(|error| if is_first { error } else { error.perhaps_done() })?;
+            // An unreadable row says nothing of the others, which are marked.
+            read_answers(&rows, &open, &mut answers).map_err(Error::perhaps_done)?;
         }
         let in_order = requests.iter().map(|request| answers.remove(&request.key.index()));
         // Some of the others are marked by now.
@@ -55,6 +50,21 @@ impl Postgres {
         let metadata = metadata.map_err(|cause| unreadable("metadata", cause))?;
         self.store.query(DOING, &self.sql.mark, &[&indexes, &keys, &nonces, &retentions, &metadata]).await
     }
+}
+
+/// Reads what the rows of a round tell.
+fn read_answers(rows: &[Row], asked: &[&mark::Request], answers: &mut HashMap<Index, Mark>) -> Result<()> {
+    let by_index: HashMap<_, _> = asked.iter().map(|request| (request.key.index(), *request)).collect();
+    for row in rows {
+        let index: &[u8] = column(row, "index")?;
+        let index = index.try_into().map(Index::from_bytes).map_err(|e| unreadable("index", e))?;
+        if let Some(request) = by_index.get(&index)
+            && let Some(answer) = answer(row, request)?
+        {
+            answers.insert(index, answer);
+        }
+    }
+    Ok(())
 }
 
 /// The answer in a row, or nothing if the row tells nothing.

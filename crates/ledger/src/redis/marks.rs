@@ -23,7 +23,7 @@ impl Redis {
             let replies = self.scripts.mark.run_all(&self.link, DOING, &commands).await;
             let replies = replies.map_err(Error::perhaps_done)?;
             for (request, reply) in chunk.iter().zip(replies) {
-                marks.push(answer(request, &reply)?);
+                marks.push(answer(request, &reply).map_err(Error::perhaps_done)?);
             }
         }
         Ok(marks)
@@ -45,6 +45,6 @@ fn answer(request: &mark::Request, reply: &Reply) -> Result<Mark> {
     match step.change {
         Change::Keep => Ok(step.answer),
         // The script is one step with the reading, so this cannot be; asking again cannot hurt.
-        Change::Put(_) | Change::Remove => Err(Error::new(Kind::Contended, DOING).perhaps_done()),
+        Change::Put(_) | Change::Remove => Err(Error::new(Kind::Contended, DOING)),
     }
 }

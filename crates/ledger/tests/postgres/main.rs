@@ -3,6 +3,7 @@
 
 #[path = "../support/asking.rs"]
 mod asking;
+mod batches;
 mod connecting;
 #[path = "../support/differential.rs"]
 mod differential;

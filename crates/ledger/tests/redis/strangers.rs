@@ -1,9 +1,9 @@
 //! What lies under our names and was not written by this version: it is neither read nor changed.
 
-use ichido_core::mark;
+use ichido_core::mark::{self, Mark};
 use ichido_core::{Claim, ClaimRequest, Key, Outcome, Settle};
 use ichido_ledger::redis::Redis;
-use ichido_ledger::{Backend, Error, Kind, Maintain, Query};
+use ichido_ledger::{Backend, Effect, Error, Kind, Maintain, Query};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 
@@ -204,6 +204,19 @@ async fn garbage_is_said_to_be_garbage() {
             assert!(matches!(error.kind(), Kind::Corrupt(_)), "{value:?}: {error:?}");
         }
     }
+}
+
+#[tokio::test]
+async fn garbage_says_nothing_of_the_rest_of_its_batch() {
+    let mut scene = Scene::new().await;
+    let [_, name] = scene.names();
+    let () = scene.client.set(name, "2".repeat(600)).await.unwrap();
+    let whole = marking(&unique());
+    let error = scene.ledger.mark(&[whole.clone(), scene.event.clone()]).await.unwrap_err();
+    assert!(matches!(error.kind(), Kind::Corrupt(_)), "{error:?}");
+    assert_eq!(error.effect(), Effect::Unknown, "{error:?}");
+    let again = scene.ledger.mark(&[marking(whole.key.text())]).await.unwrap();
+    assert!(matches!(again[..], [Mark::Seen { .. }]), "{again:?}");
 }
 
 /// The names say whose claim it is; the value says it again.
