@@ -3,6 +3,7 @@
 //! A benchmark is a program under `src/bin`; `cargo xtask bench NAME` builds and starts it.
 #![allow(
     missing_docs,
+    clippy::print_stderr,
     clippy::print_stdout,
     clippy::unwrap_used,
     clippy::expect_used,

@@ -21,7 +21,7 @@ pub type Figure = fn(&Plan, &mut Table);
 impl Plan {
     fn read(arguments: &[String]) -> Self {
         let names = arguments.iter().filter(|argument| !argument.starts_with("--")).cloned().collect();
-        match arguments.iter().any(|argument| argument == "--quick") {
+        match arguments.iter().any(|argument| argument == QUICK) {
             true => Self { rounds: 5, time: Duration::from_secs(1), many: 500_000, names },
             false => Self { rounds: 7, time: Duration::from_secs(3), many: 5_000_000, names },
         }
@@ -45,6 +45,12 @@ pub fn run(figures: &[(&str, Figure)], be: fn(&[String])) {
     {
         return be(role);
     }
+    let is_known = |word: &str| word == QUICK || figures.iter().any(|(name, _)| *name == word);
+    if let Some(unknown) = arguments.iter().find(|word| !is_known(word)) {
+        let names: Vec<_> = figures.iter().map(|(name, _)| *name).collect();
+        eprintln!("unknown: {unknown}; what can be said is {QUICK} and {}", names.join(" "));
+        std::process::exit(2);
+    }
     let plan = Plan::read(&arguments);
     let mut table = Table::default();
     for (name, figure) in figures {
@@ -55,5 +61,7 @@ pub fn run(figures: &[(&str, Figure)], be: fn(&[String])) {
     table.print();
 }
 
+/// The argument that makes measuring short.
+const QUICK: &str = "--quick";
 /// The argument that makes a benchmark one of its parts.
 pub const ROLE: &str = "--role";
