@@ -3,8 +3,14 @@
 //! Bounded: at its bound it refuses, and never forgets a live key to make room. Claims and marks lie in shards, each
 //! under a lock of its own that is held for one step; a sweep takes one shard at a time and a few records at a time,
 //! so it does not stand in the way of claims. Leases are judged by a clock that does not jump.
+//!
+//! A record is looked at by the sweep at one moment, its *turn*, which is no later than its end. Most claims are
+//! completed soon, and their turn is when the outcome of one that is completed at once would end: so completing a claim
+//! moves nothing, and the sweep puts off what it finds alive. Turns of what was released or replaced are passed over.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -25,6 +31,8 @@ use crate::{
 const SHARDS: usize = 64;
 /// Records that a sweep removes before it lets go of a shard.
 const SWEEP_CHUNK: usize = 128;
+/// Records that a sweep looks at before it lets go of a shard.
+const SWEEP_LOOKS: usize = 4 * SWEEP_CHUNK;
 /// The default bound, in records.
 pub const DEFAULT_BOUND: usize = 1_000_000;
 
@@ -39,11 +47,17 @@ pub struct Memory {
 
 #[derive(Debug, Default)]
 struct Shard {
-    /// In boxes: a map that grows need not move them.
-    claims: IndexMap<Box<Record>>,
+    claims: IndexMap<Kept>,
     marks: IndexMap<mark::Record>,
-    /// What ends when. `true`: a mark.
-    ends: BTreeSet<(Timestamp, Index, bool)>,
+    /// When the sweep looks at what. `true`: a mark, whose turn is its end.
+    turns: BinaryHeap<Reverse<(Timestamp, Index, bool)>>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    /// In a box: a map that grows need not move it.
+    record: Box<Record>,
+    turn: Timestamp,
 }
 
 impl Memory {
@@ -70,15 +84,16 @@ impl Memory {
         decide: impl FnOnce(Option<&Record>, Timestamp) -> Step<A, Record>,
     ) -> Result<A> {
         let mut shard = self.shard(index);
-        let step = decide(shard.claims.get(&index).map(Box::as_ref), self.time.now());
+        let (now, current) = (self.time.now(), shard.claims.get(&index));
+        let (step, replaces) = (decide(current.map(Kept::record), now), current.is_some());
         match step.change {
             Change::Keep => {}
             Change::Put(record) => {
-                self.make_room(&mut shard, |shard| shard.claims.contains_key(&index))?;
-                shard.put_claim(index, record, self.time.now());
+                self.make_room(&mut shard, replaces, now)?;
+                shard.put_claim(index, record, now);
             }
             Change::Remove => {
-                if shard.remove_claim(index).is_some() {
+                if shard.claims.remove(&index).is_some() {
                     self.live.fetch_sub(1, Ordering::Relaxed);
                 }
             }
@@ -89,9 +104,10 @@ impl Memory {
     fn mark_step(&self, request: &mark::Request) -> Result<Mark> {
         let index = request.key.index();
         let mut shard = self.shard(index);
-        let step = rules::mark(shard.marks.get(&index), request, self.time.now());
+        let (now, current) = (self.time.now(), shard.marks.get(&index));
+        let (step, replaces) = (rules::mark(current, request, now), current.is_some());
         if let Change::Put(record) = step.change {
-            self.make_room(&mut shard, |shard| shard.marks.contains_key(&index))?;
+            self.make_room(&mut shard, replaces, now)?;
             shard.put_mark(index, record);
         }
         Ok(step.answer)
@@ -100,8 +116,8 @@ impl Memory {
     /// What a claim would be answered, if that needs no write.
     pub(crate) fn peek_claim(&self, request: &ClaimRequest) -> Option<Claim> {
         let shard = self.shard(request.key.index());
-        let step =
-            rules::claim(shard.claims.get(&request.key.index()).map(Box::as_ref), request, self.time.now());
+        let current = shard.claims.get(&request.key.index()).map(Kept::record);
+        let step = rules::claim(current, request, self.time.now());
         (step.change == Change::Keep).then_some(step.answer)
     }
 
@@ -134,9 +150,10 @@ impl Memory {
     /// Puts what another ledger called new in the place of whatever is here.
     pub(crate) fn put_mark(&self, request: &mark::Request) -> Result<()> {
         let index = request.key.index();
-        let mut shard = self.shard(index);
-        if let Change::Put(record) = rules::mark(None, request, self.time.now()).change {
-            self.make_room(&mut shard, |shard| shard.marks.contains_key(&index))?;
+        let (now, mut shard) = (self.time.now(), self.shard(index));
+        if let Change::Put(record) = rules::mark(None, request, now).change {
+            let replaces = shard.marks.contains_key(&index);
+            self.make_room(&mut shard, replaces, now)?;
             shard.put_mark(index, record);
         }
         Ok(())
@@ -147,14 +164,14 @@ impl Memory {
     }
 
     /// Counts one more record in, unless it replaces one. At the bound, what is over in this shard goes first.
-    fn make_room(&self, shard: &mut Shard, replaces: impl Fn(&Shard) -> bool) -> Result<()> {
-        if replaces(shard) {
+    fn make_room(&self, shard: &mut Shard, replaces: bool, now: Timestamp) -> Result<()> {
+        if replaces || self.live.fetch_add(1, Ordering::Relaxed) < self.bound {
             return Ok(());
         }
-        if self.live.fetch_add(1, Ordering::Relaxed) < self.bound {
-            return Ok(());
+        let mut swept = shard.sweep(now, SWEEP_CHUNK);
+        while swept.removed == 0 && swept.more {
+            swept = shard.sweep(now, SWEEP_CHUNK);
         }
-        let swept = shard.sweep(self.time.now(), SWEEP_CHUNK);
         self.live.fetch_sub(count(swept), Ordering::Relaxed);
         if swept.removed > 0 {
             return Ok(());
@@ -168,52 +185,88 @@ fn count(swept: Swept) -> usize {
     usize::try_from(swept.removed).unwrap_or(usize::MAX)
 }
 
+impl Kept {
+    fn record(&self) -> &Record {
+        &self.record
+    }
+}
+
 impl Shard {
     fn put_claim(&mut self, index: Index, record: Record, now: Timestamp) {
-        let ends = record.over_at();
-        if let Some(old) = self.claims.insert(index, Box::new(record)) {
-            self.ends.remove(&(old.over_at(), index, false));
-            if old.phase(now) == (Phase::Over { in_doubt: true }) {
-                crate::warn_doubt_ended(&old);
+        let end = record.over_at();
+        let turn = match self.claims.entry(index) {
+            Entry::Vacant(place) => {
+                let turn = end.min(now + record.retention_ms);
+                place.insert(Kept { record: Box::new(record), turn });
+                turn
             }
-        }
-        self.ends.insert((ends, index, false));
-    }
-
-    fn remove_claim(&mut self, index: Index) -> Option<Box<Record>> {
-        let old = self.claims.remove(&index)?;
-        self.ends.remove(&(old.over_at(), index, false));
-        Some(old)
+            Entry::Occupied(place) => {
+                let kept = place.into_mut();
+                if kept.record.phase(now) == (Phase::Over { in_doubt: true }) {
+                    crate::warn_doubt_ended(&kept.record);
+                }
+                *kept.record = record;
+                if kept.turn <= end {
+                    return;
+                }
+                kept.turn = end;
+                end
+            }
+        };
+        self.give_turn(turn, index, false);
     }
 
     fn put_mark(&mut self, index: Index, record: mark::Record) {
-        let ends = record.expires_at;
-        if let Some(old) = self.marks.insert(index, record) {
-            self.ends.remove(&(old.expires_at, index, true));
-        }
-        self.ends.insert((ends, index, true));
+        let turn = record.expires_at;
+        self.marks.insert(index, record);
+        self.give_turn(turn, index, true);
     }
 
+    fn give_turn(&mut self, turn: Timestamp, index: Index, is_mark: bool) {
+        // Claims that come and are released leave their turns behind.
+        if self.turns.len() >= 2 * (self.claims.len() + self.marks.len()) + SWEEP_CHUNK {
+            let (claims, marks) = (&self.claims, &self.marks);
+            self.turns.retain(|Reverse((turn, index, is_mark))| match is_mark {
+                true => marks.get(index).is_some_and(|mark| mark.expires_at == *turn),
+                false => claims.get(index).is_some_and(|kept| kept.turn == *turn),
+            });
+        }
+        self.turns.push(Reverse((turn, index, is_mark)));
+    }
+
+    /// Removes at most `limit` of what is over; `more` if there may be more of it here.
     fn sweep(&mut self, now: Timestamp, limit: usize) -> Swept {
         let mut swept = Swept::default();
-        while let Some(&(ends, index, is_mark)) = self.ends.first() {
-            if ends > now {
+        for looked_at in 0.. {
+            let Some(&Reverse((turn, index, is_mark))) = self.turns.peek().filter(|due| due.0.0 <= now)
+            else {
                 break;
-            }
-            if count(swept) == limit {
+            };
+            if looked_at == SWEEP_LOOKS || count(swept) == limit {
                 swept.more = true;
                 break;
             }
-            self.ends.pop_first();
-            swept.removed += 1;
+            self.turns.pop();
             if is_mark {
-                self.marks.remove(&index);
-            } else if let Some(record) = self.claims.remove(&index)
-                && record.phase(now) == (Phase::Over { in_doubt: true })
-            {
-                swept.doubts_ended += 1;
-                crate::warn_doubt_ended(&record);
+                if self.marks.get(&index).is_some_and(|mark| mark.expires_at == turn) {
+                    self.marks.remove(&index);
+                    swept.removed += 1;
+                }
+                continue;
             }
+            let Some(kept) = self.claims.get_mut(&index).filter(|kept| kept.turn == turn) else { continue };
+            let end = kept.record.over_at();
+            if now < end {
+                kept.turn = end;
+                self.turns.push(Reverse((end, index, false)));
+                continue;
+            }
+            if kept.record.phase(now) == (Phase::Over { in_doubt: true }) {
+                swept.doubts_ended += 1;
+                crate::warn_doubt_ended(&kept.record);
+            }
+            self.claims.remove(&index);
+            swept.removed += 1;
         }
         swept
     }
@@ -264,11 +317,7 @@ impl Maintain for Memory {
     async fn look(&self, key: &Key) -> Result<Option<Record>> {
         let now = self.time.now();
         let shard = self.shard(key.index());
-        Ok(shard
-            .claims
-            .get(&key.index())
-            .filter(|record| now < record.over_at())
-            .map(|record| (**record).clone()))
+        Ok(shard.claims.get(&key.index()).map(Kept::record).filter(|record| now < record.over_at()).cloned())
     }
 
     async fn list(&self, query: &Query) -> Result<Page> {
@@ -276,7 +325,7 @@ impl Maintain for Memory {
         let mut claims = Vec::new();
         for number in 0..SHARDS {
             let shard = self.lock(number);
-            let summaries = shard.claims.values().filter_map(|record| Summary::of(record, now));
+            let summaries = shard.claims.values().filter_map(|kept| Summary::of(&kept.record, now));
             claims.extend(summaries.filter(|summary| {
                 query.wants(summary) && query.cursor.as_ref().is_none_or(|cursor| summary.index > *cursor)
             }));
@@ -301,7 +350,7 @@ impl Maintain for Memory {
                 self.live.fetch_sub(count(swept), Ordering::Relaxed);
                 total.removed += swept.removed;
                 total.doubts_ended += swept.doubts_ended;
-                total.more |= swept.more && left <= SWEEP_CHUNK;
+                total.more |= swept.more && count(total) >= limit;
                 if !swept.more || total.more {
                     break;
                 }
@@ -316,8 +365,8 @@ impl Maintain for Memory {
         let (mut running, mut in_doubt, mut done, mut marks) = (0, 0, 0, 0);
         for number in 0..SHARDS {
             let shard = self.lock(number);
-            for record in shard.claims.values() {
-                match record.phase(now) {
+            for kept in shard.claims.values() {
+                match kept.record.phase(now) {
                     Phase::Running { .. } => running += 1,
                     Phase::InDoubt(_) => in_doubt += 1,
                     Phase::Done(_) => done += 1,
