@@ -36,9 +36,11 @@ use crate::{Error, Result};
 
 const KEYSPACES: [&str; 6] = ["meta", "open", "done", "outcomes", "marks", "ends"];
 /// Small: hot outcomes are in a cache of our own, filters and indexes are pinned, and the system caches files as well.
-const CACHE_BYTES: u64 = 4 * 1024 * 1024;
-/// The index has an entry for each block and is in memory: with millions of claims, large blocks keep it small.
+const CACHE_BYTES: u64 = 3 * 1024 * 1024;
+/// An index has an entry for each block and is in memory: with millions of claims, large blocks keep it small.
 const BLOCK_BYTES: u32 = 16 * 1024;
+/// Outcomes are asked for by those repeats alone that our own cache does not answer, and ends are read in their order.
+const LARGE_BLOCK_BYTES: u32 = 32 * 1024;
 /// The least that the engine allows. What is in the journal is replayed at opening.
 const JOURNAL_BYTES: u64 = 64 * 1024 * 1024;
 /// One of them does not compact, and while all the others do, it asks in a loop without a pause whether one is free.
@@ -142,16 +144,30 @@ impl Engine {
         }
     }
 
-    /// Has everything that was committed so far written into tables, in the background.
+    /// Has what was committed so far written into tables, in the background. [`Engine::end_flush`] is to follow.
     pub(super) fn start_flush(&self) -> fjall::Result<()> {
-        self.keyspaces().try_for_each(|keyspace| keyspace.rotate_memtable().map(drop))
+        self.keyspaces()
+            .filter(|keyspace| keyspace.name() != self.meta.name())
+            .try_for_each(|keyspace| keyspace.rotate_memtable().map(drop))
+    }
+
+    /// The same for the rest, which is small. Of what is in tables by now the copies in memory go: the engine lets go
+    /// of them only when it begins to write another table, and without this that would be at the next flush.
+    pub(super) fn end_flush(&self) -> fjall::Result<()> {
+        self.meta.rotate_memtable().map(drop)
+    }
+
+    /// Whether everything that was to be written into tables is there.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.keyspaces().all(|keyspace| keyspace.tree.sealed_memtable_count() == 0)
     }
 
     /// Writes everything into tables. After a failed sync the pages of a journal may look clean and yet not be on the
     /// disk; tables are written anew and synced.
     pub(super) fn flush(&self) -> fjall::Result<bool> {
         self.start_flush()?;
-        while self.keyspaces().any(|keyspace| keyspace.tree.sealed_memtable_count() > 0) {
+        self.end_flush()?;
+        while !self.is_flushed() {
             if !self.healthy() {
                 return Ok(false);
             }
@@ -216,9 +232,11 @@ fn options(name: &str) -> KeyspaceCreateOptions {
         .data_block_compression_policy(CompressionPolicy::all(compression));
     match name {
         // Never asked for one key.
-        "ends" => options.filter_policy(FilterPolicy::disabled()),
+        "ends" => options
+            .data_block_size_policy(BlockSizePolicy::all(LARGE_BLOCK_BYTES))
+            .filter_policy(FilterPolicy::disabled()),
         // Asked only for what is there: what finds it may be on the disk.
-        "outcomes" => options,
+        "outcomes" => options.data_block_size_policy(BlockSizePolicy::all(LARGE_BLOCK_BYTES)),
         // Most claims are new: "not here" must be known without a look at the disk.
         _ => options
             .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))

@@ -11,7 +11,7 @@ use ichido_core::Index;
 use crate::index_map::IndexMap;
 
 /// Keys that are remembered; a caller that looked before the oldest of them is looked after by the engine.
-const BOUND: usize = 16 * 1024;
+const BOUND: usize = 8 * 1024;
 
 /// Keys written by the last commits.
 #[derive(Debug, Default)]

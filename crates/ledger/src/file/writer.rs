@@ -54,6 +54,7 @@ pub(super) struct Writer {
     last: Commit,
     /// What was committed since everything was last written into tables.
     journal_bytes: u64,
+    flushing: Flushing,
     ahead: Ahead,
     generation: u64,
     recent: Recent,
@@ -62,6 +63,15 @@ pub(super) struct Writer {
     late_end_at: u64,
     open_swept_at: Timestamp,
     sweep_at_commit: u64,
+}
+
+/// How far the writing of tables has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flushing {
+    No,
+    Begun,
+    /// All of them are written, as was seen after this commit.
+    Written(u64),
 }
 
 impl Writer {
@@ -81,6 +91,7 @@ impl Writer {
             down: None,
             last,
             journal_bytes: 0,
+            flushing: Flushing::No,
             ahead: Ahead::default(),
             generation: 0,
             recent: Recent::default(),
@@ -174,12 +185,11 @@ impl Writer {
 
     /// An engine that takes commits, opened again if need be.
     fn steady_engine(&mut self) -> Option<Arc<Engine>> {
-        if let Some(engine) = &self.engine {
-            let full = self.journal_bytes >= FLUSH_BYTES;
-            if engine.steady() && (!full || engine.start_flush().is_ok()) {
-                self.journal_bytes = if full { 0 } else { self.journal_bytes };
-                return self.engine.clone();
+        if let Some(engine) = self.engine.clone() {
+            if engine.steady() && self.flush_by_turns(&engine).is_ok() {
+                return Some(engine);
             }
+            drop(engine);
             self.stop(fault::engine(self.held.dir(), "writing to", fjall::Error::Poisoned));
             self.down = None;
         }
@@ -196,6 +206,27 @@ impl Writer {
         self.engine.clone()
     }
 
+    /// Begins to write tables when there is enough to write, and ends it a little later.
+    fn flush_by_turns(&mut self, engine: &Engine) -> fjall::Result<()> {
+        match self.flushing {
+            Flushing::Begun if engine.is_flushed() => self.flushing = Flushing::Written(self.last.sequence),
+            // The engine lets go of nothing that a reader as of the last commits might see.
+            Flushing::Written(sequence) if self.last.sequence >= sequence + 2 => {
+                engine.end_flush()?;
+                self.flushing = Flushing::No;
+            }
+            Flushing::No | Flushing::Begun | Flushing::Written(_) => {}
+        }
+        if self.journal_bytes >= FLUSH_BYTES {
+            if self.flushing != Flushing::No {
+                engine.end_flush()?;
+            }
+            engine.start_flush()?;
+            (self.journal_bytes, self.flushing) = (0, Flushing::Begun);
+        }
+        Ok(())
+    }
+
     fn reopen(&mut self) -> Result<()> {
         let dir = self.held.dir();
         let store = store::open(&self.held)?;
@@ -209,6 +240,7 @@ impl Writer {
         self.last = store.last;
         let engine = Arc::new(store.engine);
         self.engine = Some(engine.clone());
+        self.flushing = Flushing::No;
         self.down = None;
         self.shared.set_engine(Some(engine));
         Ok(())
