@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response};
 use http_body::Body;
 use ichido_ledger::{BoxError, Ledger};
 use pin_project_lite::pin_project;
@@ -70,6 +70,8 @@ pub(crate) struct Shared {
     pub(crate) tasks: TaskTracker,
     pub(crate) slots: Arc<Semaphore>,
     pub(crate) meters: Meters,
+    /// How long each route's answers are kept, in seconds.
+    pub(crate) lifetimes: Vec<HeaderValue>,
     /// Names this instance to people.
     pub(crate) instance: String,
     policy: Policy,
@@ -96,6 +98,7 @@ impl IdempotencyLayer {
             tasks: TaskTracker::new(),
             slots: Arc::new(Semaphore::new(rules.inflight_max.min(Semaphore::MAX_PERMITS))),
             meters: Meters::new(&rules),
+            lifetimes: rules.routes.iter().map(|route| route.retention.as_secs().into()).collect(),
             policy: Policy::new(&rules),
             ledger,
             rules,

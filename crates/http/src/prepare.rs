@@ -23,14 +23,24 @@ use crate::words::{InDoubt, Mode};
 /// A path longer than this is kept by its hash.
 const ROUTE_BYTES: usize = 512;
 
-/// What to do with a request.
+/// What to do with a request. In boxes: it is handed from future to future, and each of them has room for it.
 pub(crate) enum Prepared<B> {
     /// It needs no key and has none.
-    Pass(Parts, RequestBody<B>),
+    Pass(Box<(Parts, RequestBody<B>)>),
     /// It cannot be claimed. The body, if it can still be passed on.
-    Refuse(Problem, Parts, Option<RequestBody<B>>),
+    Refuse(Box<(Problem, Parts, Option<RequestBody<B>>)>),
     /// It can be claimed.
     Ready(Box<Ready>),
+}
+
+impl<B> Prepared<B> {
+    fn pass(parts: Parts, body: RequestBody<B>) -> Self {
+        Self::Pass(Box::new((parts, body)))
+    }
+
+    fn refuse(problem: Problem, parts: Parts, body: Option<RequestBody<B>>) -> Self {
+        Self::Refuse(Box::new((problem, parts, body)))
+    }
 }
 
 /// A request that can be claimed.
@@ -46,7 +56,7 @@ where
     B: Carried,
 {
     let rules = &shared.rules;
-    let refuse = |problem, parts, body| Prepared::Refuse(problem, parts, Some(RequestBody::passed(body)));
+    let refuse = |problem, parts, body| Prepared::refuse(problem, parts, Some(RequestBody::passed(body)));
     let checking = route.signature.as_ref().map(|signature| {
         let now = shared.ledger.settings().clock.now();
         signature.begin(&parts.headers, now)
@@ -62,7 +72,7 @@ where
     if found.is_none() && checking.is_none() && !reads_body(route) {
         return match route.required {
             true => refuse(missing(route), parts, body),
-            false => Prepared::Pass(parts, RequestBody::passed(body)),
+            false => Prepared::pass(parts, RequestBody::passed(body)),
         };
     }
     let tenant = match route.tenant(rules).of(&parts) {
@@ -76,12 +86,12 @@ where
         Err(refused) => return not_collected(refused, most, parts),
     };
     if let Some(Err(problem)) = checking.map(Checking::finish) {
-        return Prepared::Refuse(problem, parts, Some(RequestBody::collected(body)));
+        return Prepared::refuse(problem, parts, Some(RequestBody::collected(body)));
     }
     match name(shared, route, &parts, &mut body, found, tenant).await {
         Ok(Some(claim)) => Prepared::Ready(Box::new(Ready { parts, body, claim })),
-        Ok(None) => Prepared::Pass(parts, RequestBody::collected(body)),
-        Err(problem) => Prepared::Refuse(problem, parts, Some(RequestBody::collected(body))),
+        Ok(None) => Prepared::pass(parts, RequestBody::collected(body)),
+        Err(problem) => Prepared::refuse(problem, parts, Some(RequestBody::collected(body))),
     }
 }
 
@@ -184,10 +194,10 @@ fn in_body(
 /// hold secrets, so it is kept by its hash. What is only observed does not meet what is enforced later.
 fn operation(route: &Route, parts: &Parts) -> String {
     let short = |text: &str| hex::encode(&Sha256::digest(text)[..16]);
-    let mut text = match route.mode {
-        Mode::Enforce => String::new(),
-        Mode::Observe => "observe ".to_owned(),
-    };
+    let mut text = String::with_capacity(64 + parts.uri.path().len().min(ROUTE_BYTES));
+    if route.mode == Mode::Observe {
+        text.push_str("observe ");
+    }
     text.push_str(parts.method.as_str());
     text.push(' ');
     match parts.uri.path() {
@@ -220,16 +230,16 @@ fn not_collected<B>(refused: Refused<B>, most: u64, parts: Parts) -> Prepared<B>
         Refused::TooLarge(read, rest) => {
             let problem =
                 Problem::new(Kind::BodyTooLarge, format!("keyed requests may carry at most {most} bytes"));
-            Prepared::Refuse(problem, parts, Some(RequestBody::rejoined(read, rest)))
+            Prepared::refuse(problem, parts, Some(RequestBody::rejoined(read, rest)))
         }
         Refused::Broken(cause) => {
             let problem = Problem::new(Kind::BodyBroken, format!("the body did not arrive whole: {cause}"));
-            Prepared::Refuse(problem, parts, None)
+            Prepared::refuse(problem, parts, None)
         }
         Refused::Disk(error) => {
             tracing::error!(%error, "a request body could not be kept on disk");
             let problem = Problem::new(Kind::Overloaded, "the request body could not be kept").retry_after(5);
-            Prepared::Refuse(problem, parts, None)
+            Prepared::refuse(problem, parts, None)
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
-use ichido_ledger::BoxError;
+use ichido_ledger::{BoxError, within};
 use pin_project_lite::pin_project;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -66,7 +66,7 @@ where
     let mut body = body;
     let mut gather = Gather::default();
     loop {
-        let Ok(next) = tokio::time::timeout(PAUSE, body.frame()).await else {
+        let Ok(next) = within(PAUSE, body.frame()).await else {
             return Err(Refused::Broken("the sender paused for too long".into()));
         };
         let Some(frame) = next else { break };
@@ -77,7 +77,7 @@ where
             checking.update(&data);
         }
         let len = gather.len + data.len() as u64;
-        gather = gather.push(data, memory).await.map_err(Refused::Disk)?;
+        gather.push(data, memory).await.map_err(Refused::Disk)?;
         if len > most {
             let collected = gather.finish().map_err(Refused::Disk)?;
             return Err(Refused::TooLarge(Some(collected), body));
@@ -96,7 +96,7 @@ struct Gather {
 }
 
 impl Gather {
-    async fn push(mut self, data: Bytes, memory: u64) -> io::Result<Self> {
+    async fn push(&mut self, data: Bytes, memory: u64) -> io::Result<()> {
         self.hash.update(&data);
         self.len += data.len() as u64;
         if self.disk.is_none() && self.len <= memory {
@@ -109,7 +109,7 @@ impl Gather {
                 }
                 self.more.extend_from_slice(&data);
             }
-            return Ok(self);
+            return Ok(());
         }
         let held = [std::mem::take(&mut self.first), std::mem::take(&mut self.more).freeze(), data];
         let disk = self.disk.take();
@@ -122,7 +122,7 @@ impl Gather {
             Ok::<_, io::Error>(disk)
         });
         self.disk = Some(written.await.map_err(io::Error::other)??);
-        Ok(self)
+        Ok(())
     }
 
     fn finish(self) -> io::Result<Collected> {

@@ -12,9 +12,9 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::BodyExt;
 use ichido_core::{Grant, Limits, Now, Outcome, Settle, Settled};
-use ichido_ledger::BoxError;
+use ichido_ledger::{BoxError, within};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::Instant;
 
 use crate::answer::{self, body_of, is_no_store, strip_hop_by_hop};
 use crate::body::AnswerBody;
@@ -134,16 +134,16 @@ impl Run {
         if is_event_stream(&head.headers) || known.is_some_and(|len| len > most as u64) {
             return Read::Large;
         }
-        let started = Instant::now();
+        // Of an answer whose length is known every byte is worth waiting for; another one may be endless.
+        let until = known.is_none().then(|| Instant::now() + STREAM_AFTER);
         let mut len = 0;
         loop {
-            // Of an answer whose length is known every byte is worth waiting for; another one may be endless.
-            let until = match known {
-                Some(_) => self.job.route().timeout.map(|limit| Instant::now() + limit),
-                None => Some(started + STREAM_AFTER),
+            let limit = match until {
+                Some(until) => Some(until.saturating_duration_since(Instant::now())),
+                None => self.job.route().timeout,
             };
-            let next = match until {
-                Some(until) => timeout_at(until, next_frame(body)).await,
+            let next = match limit {
+                Some(limit) => within(limit, next_frame(body)).await,
                 None => Ok(next_frame(body).await),
             };
             match next {
@@ -185,7 +185,7 @@ impl Run {
         let (outcome, body) = self.outcome(&head, &pieces, &trailers);
         match self.complete(outcome).await {
             Ok(()) => {
-                head.headers.insert(LIFETIME, self.job.route().retention.as_secs().into());
+                head.headers.insert(LIFETIME, self.job.lifetime());
                 let response = match body {
                     Some(body) => Response::from_parts(head, AnswerBody::whole(body, trailers)),
                     None => answer(head, pieces, trailers),
@@ -326,7 +326,7 @@ impl Run {
             head.headers.insert(DEGRADED, TRUE);
         }
         if verdict == Verdict::Store {
-            head.headers.insert(LIFETIME, self.job.route().retention.as_secs().into());
+            head.headers.insert(LIFETIME, self.job.lifetime());
         }
         let (status, declared) = (head.status, declared(&head));
         let mut gone = reply.send(Ok(Response::from_parts(head, AnswerBody::coming(coming)))).is_err();
@@ -458,7 +458,7 @@ where
 {
     let run = AssertUnwindSafe(async { inner.call(request).await }).catch_unwind();
     let ended = match limit {
-        Some(limit) => timeout(limit, run).await,
+        Some(limit) => within(limit, run).await,
         None => Ok(run.await),
     };
     match ended {

@@ -52,6 +52,11 @@ impl Job {
         &self.shared.rules.routes[self.trace.route]
     }
 
+    /// How long an answer of this route is kept, for callers.
+    pub(crate) fn lifetime(&self) -> HeaderValue {
+        self.shared.lifetimes[self.trace.route].clone()
+    }
+
     /// The ledger that this route asks.
     pub(crate) fn ledger(&self) -> &Ledger {
         self.shared.ledger_of(self.route())
@@ -84,17 +89,18 @@ where
     let route = &shared.rules.routes[trace.route];
     let ready = match prepare(&shared, route, parts, body).await {
         Prepared::Ready(ready) => ready,
-        Prepared::Pass(parts, body) => {
+        Prepared::Pass(request) => {
+            let (parts, body) = *request;
+            let answer = Box::pin(inner.call(Request::from_parts(parts, body))).await;
             // An event that nobody could name is worth a line; a caller that chose to send no key is not.
             if route.preset.is_some() {
-                let answer = inner.call(Request::from_parts(parts, body)).await;
                 let status = answer.as_ref().map_or(StatusCode::BAD_GATEWAY, Response::status);
                 trace.end(&shared.meters, &shared.rules, End::Unkeyed, status, None);
-                return Ok(answer?.map(AnswerBody::passed));
             }
-            return Ok(inner.call(Request::from_parts(parts, body)).await?.map(AnswerBody::passed));
+            return Ok(answer?.map(AnswerBody::passed));
         }
-        Prepared::Refuse(problem, parts, body) => {
+        Prepared::Refuse(refused) => {
+            let (problem, parts, body) = *refused;
             trace.end(
                 &shared.meters,
                 &shared.rules,
@@ -104,7 +110,8 @@ where
             );
             return match (route.mode, body) {
                 (Mode::Observe, Some(body)) => {
-                    Ok(inner.call(Request::from_parts(parts, body)).await?.map(AnswerBody::passed))
+                    let answer = Box::pin(inner.call(Request::from_parts(parts, body))).await;
+                    Ok(answer?.map(AnswerBody::passed))
                 }
                 _ => Ok(problem.into_response(&shared.rules.policy_path)),
             };
@@ -119,7 +126,7 @@ where
         if observed {
             let Ready { parts, body, .. } = *ready;
             let request = Request::from_parts(parts, RequestBody::collected(body));
-            return Ok(inner.call(request).await?.map(AnswerBody::passed));
+            return Ok(Box::pin(inner.call(request)).await?.map(AnswerBody::passed));
         }
         return Ok(problem.into_response(&shared.rules.policy_path));
     };
@@ -253,7 +260,7 @@ pub(crate) fn replay<A>(job: &Job, outcome: Outcome) -> Said<A> {
     *response.status_mut() = answer.status;
     *response.headers_mut() = answer.headers;
     response.headers_mut().insert(REPLAYED, TRUE);
-    response.headers_mut().insert(LIFETIME, job.route().retention.as_secs().into());
+    response.headers_mut().insert(LIFETIME, job.lifetime());
     (End::Replayed, Ok(response))
 }
 

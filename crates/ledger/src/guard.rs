@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use ichido_core::mark::{self, Mark};
 use ichido_core::{Adopted, Claim, ClaimRequest, Key, Now, Record, Settle, Settled, Token};
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until};
 
 use crate::meters::{Meters, Verb};
-use crate::{Backend, Effect, Error, Kind, Result, Settings};
+use crate::{Backend, Effect, Error, Kind, Result, Settings, within};
 
 /// Marks that share one call and one deadline: a large batch does not time out for being large, and a try that failed
 /// repeats no more than this.
@@ -97,14 +97,10 @@ impl Guard {
         doing: &'static str,
         call: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let started = self.settings.clock.steady();
+        let started = Instant::now();
         let late = |_| Err(Error::new(Kind::Timeout, doing).perhaps_done());
-        let result = timeout(bound, call).await.unwrap_or_else(late);
-        self.meters.call(
-            Verb::Maintain,
-            self.settings.clock.steady().saturating_sub(started),
-            result.is_err(),
-        );
+        let result = within(bound, call).await.unwrap_or_else(late);
+        self.meters.call(Verb::Maintain, started.elapsed(), result.is_err());
         result
     }
 
@@ -112,26 +108,25 @@ impl Guard {
     where
         F: Future<Output = Result<T>>,
     {
-        let started = self.settings.clock.steady();
-        let result = self.ask_until_deadline(verb, ask).await;
-        self.meters.call(verb, self.settings.clock.steady().saturating_sub(started), result.is_err());
+        let started = Instant::now();
+        let result = self.ask_until(started + self.settings.timeout, verb, ask).await;
+        self.meters.call(verb, started.elapsed(), result.is_err());
         result
     }
 
-    async fn ask_until_deadline<T, F>(&self, verb: Verb, ask: impl Fn() -> F) -> Result<(T, Before)>
+    async fn ask_until<T, F>(&self, deadline: Instant, verb: Verb, ask: impl Fn() -> F) -> Result<(T, Before)>
     where
         F: Future<Output = Result<T>>,
     {
-        let deadline = Instant::now() + self.settings.timeout;
+        let mut limit = self.settings.try_timeout.min(self.settings.timeout);
         let mut before = Before::Nothing;
         let mut pause = self.settings.backoff;
         loop {
-            let error =
-                match timeout_at(deadline.min(Instant::now() + self.settings.try_timeout), ask()).await {
-                    Ok(Ok(answer)) => return Ok((answer, before)),
-                    Ok(Err(error)) => error,
-                    Err(_) => Error::new(Kind::Timeout, verb.as_str()).perhaps_done(),
-                };
+            let error = match within(limit, ask()).await {
+                Ok(Ok(answer)) => return Ok((answer, before)),
+                Ok(Err(error)) => error,
+                Err(_) => Error::new(Kind::Timeout, verb.as_str()).perhaps_done(),
+            };
             if error.effect() == Effect::Unknown {
                 before = Before::Perhaps;
             }
@@ -145,6 +140,7 @@ impl Guard {
             tracing::debug!(verb = verb.as_str(), %error, "the ledger did not answer; asking again");
             sleep_until(next).await;
             pause = (pause * 2).min(self.settings.backoff_max);
+            limit = self.settings.try_timeout.min(deadline.saturating_duration_since(next));
         }
     }
 

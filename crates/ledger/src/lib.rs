@@ -40,6 +40,7 @@ pub mod redis;
 mod renewal;
 mod settings;
 mod waiters;
+mod within;
 
 pub use backend::{Backend, Maintain};
 pub use capabilities::{Capabilities, Expiry, Fencing, Listing, Reach, StoreClock, Survives};
@@ -51,6 +52,7 @@ pub use once::{Failure, Once, OnceError};
 pub use open::{OpenOptions, open, open_backend};
 pub use renewal::Renewal;
 pub use settings::Settings;
+pub use within::{Late, Within, within};
 
 /// Doubt that ends is a warning, not silence.
 pub(crate) fn warn_doubt_ended(record: &ichido_core::Record) {

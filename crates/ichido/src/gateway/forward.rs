@@ -13,6 +13,7 @@ use http::uri::PathAndQuery;
 use http::{Request, Response, StatusCode, Uri, Version};
 use hyper_util::rt::TokioIo;
 use ichido_http::{Failure, strip_hop_by_hop};
+use ichido_ledger::within;
 use metrics::{Histogram, histogram};
 use tower_service::Service;
 
@@ -146,7 +147,7 @@ impl Service<Request<Body>> for Forward {
         Box::pin(async move {
             // In its place from the beginning: it is too large to be moved about.
             let sending = pin!(forward.send(request));
-            match tokio::time::timeout(PATIENCE, sending).await {
+            match within(PATIENCE, sending).await {
                 Ok(answer) => answer,
                 Err(_) => Err(Failure::TimedOut("no answer in time".into())),
             }

@@ -1,0 +1,82 @@
+//! A bound on how long something may take, which costs nothing where it is ready at once.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use pin_project_lite::pin_project;
+use tokio::time::{Sleep, sleep};
+
+/// Waits for a future at most for `limit`, counted from when it first had to wait.
+///
+/// Unlike [`tokio::time::timeout`] it neither reads the clock nor makes a timer for a future that is ready when it is
+/// first polled: most calls of a ledger in memory are, and most bodies that arrived with their head.
+pub fn within<F: Future>(limit: Duration, future: F) -> Within<F> {
+    Within { future, limit, timer: None }
+}
+
+/// The time was over first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Late;
+
+pin_project! {
+    /// See [`within`].
+    #[derive(Debug)]
+    #[must_use = "futures do nothing unless polled"]
+    pub struct Within<F> {
+        #[pin]
+        future: F,
+        limit: Duration,
+        #[pin]
+        timer: Option<Sleep>,
+    }
+}
+
+impl<F: Future> Future for Within<F> {
+    type Output = Result<F::Output, Late>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        if let Poll::Ready(output) = this.future.poll(cx) {
+            return Poll::Ready(Ok(output));
+        }
+        if this.timer.is_none() {
+            this.timer.set(Some(sleep(*this.limit)));
+        }
+        if let Some(timer) = this.timer.as_pin_mut() {
+            ready!(timer.poll(cx));
+        }
+        Poll::Ready(Err(Late))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+    use std::pin::pin;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_never_ends_is_late_when_its_time_is_over() {
+        let (limit, started) = (Duration::from_millis(30), tokio::time::Instant::now());
+        assert_eq!(within(limit, pending::<()>()).await, Err(Late));
+        assert!(started.elapsed() >= limit);
+    }
+
+    #[tokio::test]
+    async fn what_ends_in_time_is_taken() {
+        let slow = async {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            7
+        };
+        assert_eq!(within(Duration::from_secs(60), slow).await, Ok(7));
+    }
+
+    /// Without a runtime there is no timer.
+    #[test]
+    fn what_is_ready_needs_no_timer_and_is_never_late() {
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        assert_eq!(pin!(within(Duration::ZERO, ready(7))).poll(&mut context), Poll::Ready(Ok(7)));
+    }
+}
