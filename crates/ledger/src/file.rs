@@ -14,6 +14,7 @@
 //! - **A store that fell behind what it acknowledged is not opened** (`highwater`, `journal`).
 //! - **Bytes that do not decode are an error**, never an absent claim (`codec` draws the format).
 //! - **Repeats do not wait for the disk**: they are answered from memory or the engine's tables (`cache`, `view`).
+//! - **A claim that ends soon is written once** (`fresh`).
 //! - **What is over is gone at its time**, judged on every read; sweeping only makes room (`sweep`).
 //! - **The dead hold nothing**: claims of an earlier process are in doubt from this opening on (`openings`).
 //!
@@ -25,6 +26,7 @@ mod cache;
 mod codec;
 mod engine;
 mod fault;
+mod fresh;
 mod highwater;
 mod holder;
 mod items;
@@ -38,7 +40,6 @@ mod reader;
 mod recent;
 mod replies;
 mod round;
-mod running;
 mod shared;
 mod store;
 mod sweep;

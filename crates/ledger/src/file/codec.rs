@@ -4,7 +4,7 @@
 //! that do not decode are [`crate::Kind::Corrupt`], never an absent record, because an absent record is a grant.
 //!
 //! ```text
-//! a claim, in `open` and `done`, under its index (32 bytes)
+//! a claim, in `open` and `done`, under its index (32 bytes), and in `grants`
 //!   1 version = 1 │ 1 flags │ 4 attempt │ 4 renewals │ 8 epoch │ 8 claimed_at │ 8 renewed_at │ 8 lease_ms
 //!   8 retention_ms │ 16 nonce │ 16 token │ [32 fingerprint] │ text tenant │ text route │ text key │ metadata │ state
 //!     flags     bit 0: the holder is a remote caller; bit 1: a fingerprint follows (none: all zeros)
@@ -14,8 +14,11 @@
 //!               1 │ 8 since │ 0 lapsed, 1 holder gone, 2 │ text       in doubt
 //!               2 │ 8 completed_at │ 0 │ 4 length                     done; the outcome is in `outcomes`
 //!               2 │ 8 completed_at │ 1 │ text                         done; a tombstone and its reason
+//!               2 │ 8 completed_at │ 2 │ 4 length │ bytes             done, with its outcome
 //! an outcome, in `outcomes`, under its index
 //!   1 version = 1 │ bytes
+//! what a commit granted, and which grants of earlier ones it ended, in `grants`, under 8 sequence
+//!   1 version = 1 │ 4 count │ (4 length │ a claim)* │ (8 sequence │ 4 place)*
 //! a mark, in `marks`, under its index
 //!   1 version = 1 │ 16 nonce │ 8 marked_at │ 8 expires_at │ text key │ metadata
 //! what ends when, in `ends`, under 8 end │ 8 sequence │ 2 part
@@ -28,12 +31,15 @@ use ichido_core::{
     Timestamp, Token, mark,
 };
 
+use super::fresh::Spot;
 use super::reader::{Flaw, Reader};
 
 /// The version byte of every value.
 pub(super) const VERSION: u8 = 1;
 const REMOTE: u8 = 1;
 const FINGERPRINT: u8 = 2;
+/// Outcomes up to this length lie in their record: one value is written and read faster than two.
+const SMALL_BYTES: usize = 2 * 1024;
 
 /// A claim as it lies on disk: a completed one has its outcome elsewhere.
 #[derive(Debug)]
@@ -45,9 +51,19 @@ pub(super) struct Stored {
     pub(super) outcome_bytes: Option<usize>,
 }
 
-/// Writes a claim into `out`, which is cleared first.
+/// The outcome of a record, if it lies in `outcomes`.
+pub(super) fn outcome_apart(record: &Record) -> Option<&[u8]> {
+    match &record.state {
+        State::Done(done) => match &done.outcome {
+            Outcome::Kept(bytes) if bytes.len() > SMALL_BYTES => Some(bytes),
+            Outcome::Kept(_) | Outcome::Tombstone(_) => None,
+        },
+        State::Running | State::InDoubt(_) => None,
+    }
+}
+
+/// Adds a claim to `out`.
 pub(super) fn encode_claim(record: &Record, epoch: u64, out: &mut Vec<u8>) {
-    out.clear();
     let has_fingerprint = record.fingerprint != Fingerprint::NONE;
     let remote = match record.holder {
         Holder::Process => 0,
@@ -91,8 +107,12 @@ fn put_state(out: &mut Vec<u8>, state: &State) {
             out.extend(done.completed_at.0.to_be_bytes());
             match &done.outcome {
                 Outcome::Kept(bytes) => {
-                    out.push(0);
+                    let is_small = bytes.len() <= SMALL_BYTES;
+                    out.push(if is_small { 2 } else { 0 });
                     out.extend(u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_be_bytes());
+                    if is_small {
+                        out.extend(bytes);
+                    }
                 }
                 Outcome::Tombstone(reason) => {
                     out.push(1);
@@ -103,8 +123,16 @@ fn put_state(out: &mut Vec<u8>, state: &State) {
     }
 }
 
-/// Reads a claim that lies under `index`. A kept outcome is empty until [`Stored::with_outcome`].
+/// Reads a claim that lies under `index`. An outcome that lies elsewhere is empty until [`Stored::with_outcome`].
 pub(super) fn decode_claim(index: &[u8], bytes: &[u8]) -> Result<Stored, Flaw> {
+    let stored = decode_unplaced(bytes)?;
+    match stored.record.key.index().as_bytes() == index {
+        true => Ok(stored),
+        false => Err("it lies under another key's index"),
+    }
+}
+
+fn decode_unplaced(bytes: &[u8]) -> Result<Stored, Flaw> {
     let mut reader = Reader::versioned(bytes)?;
     let flags = reader.byte()?;
     let attempt = reader.u32()?;
@@ -122,9 +150,6 @@ pub(super) fn decode_claim(index: &[u8], bytes: &[u8]) -> Result<Stored, Flaw> {
     };
     let scope = Scope::new(reader.text()?, reader.text()?);
     let key = Key::new(scope, reader.text()?).map_err(|_| "its key is outside the limits")?;
-    if key.index().as_bytes() != index {
-        return Err("it lies under another key's index");
-    }
     let metadata = reader.metadata()?;
     let (state, outcome_bytes) = reader.state()?;
     reader.end()?;
@@ -161,16 +186,14 @@ impl Stored {
     }
 }
 
-/// Writes an outcome into `out`, which is cleared first.
+/// Adds an outcome to `out`.
 pub(super) fn encode_outcome(bytes: &[u8], out: &mut Vec<u8>) {
-    out.clear();
     out.push(VERSION);
     out.extend(bytes);
 }
 
-/// Writes a mark into `out`, which is cleared first.
+/// Adds a mark to `out`.
 pub(super) fn encode_mark(record: &mark::Record, out: &mut Vec<u8>) {
-    out.clear();
     out.push(VERSION);
     out.extend(record.nonce.as_bytes());
     out.extend(record.marked_at.0.to_be_bytes());
@@ -192,6 +215,68 @@ pub(super) fn decode_mark(index: &[u8], bytes: &[u8]) -> Result<mark::Record, Fl
     let metadata = reader.metadata()?;
     reader.end()?;
     Ok(mark::Record { key, nonce, marked_at, expires_at, metadata })
+}
+
+/// What a commit did with grants, as it is being written: claims that it granted, then grants that it ended.
+#[derive(Debug, Default)]
+pub(super) struct GrantsValue {
+    claims: Vec<u8>,
+    count: u32,
+    ended: Vec<u8>,
+}
+
+impl GrantsValue {
+    /// Adds a claim; its place.
+    pub(super) fn grant(&mut self, record: &Record, epoch: u64) -> u32 {
+        let at = self.claims.len();
+        self.claims.extend([0; 4]);
+        encode_claim(record, epoch, &mut self.claims);
+        let length = u32::try_from(self.claims.len() - at - 4).unwrap_or(u32::MAX);
+        self.claims[at..at + 4].copy_from_slice(&length.to_be_bytes());
+        self.count += 1;
+        self.count - 1
+    }
+
+    pub(super) fn end(&mut self, spot: Spot) {
+        self.ended.extend(spot.sequence.to_be_bytes());
+        self.ended.extend(spot.place.to_be_bytes());
+    }
+
+    /// The value, unless there is nothing to write.
+    pub(super) fn finish(self) -> Option<Vec<u8>> {
+        if self.claims.is_empty() && self.ended.is_empty() {
+            return None;
+        }
+        Some([&[VERSION][..], &self.count.to_be_bytes(), &self.claims, &self.ended].concat())
+    }
+}
+
+/// A value of `grants` as it was read.
+pub(super) struct GrantsRead<'a> {
+    /// In their places, with the bytes that a record in `open` would have.
+    pub(super) granted: Vec<(Index, &'a [u8])>,
+    pub(super) ended: Vec<Spot>,
+}
+
+/// Reads a value of `grants`.
+pub(super) fn decode_grants(value: &[u8]) -> Result<GrantsRead<'_>, Flaw> {
+    let mut reader = Reader::versioned(value)?;
+    let count = reader.u32()?;
+    let mut granted = Vec::new();
+    for _ in 0..count {
+        let length = usize::try_from(reader.u32()?).map_err(|_| "it is cut short")?;
+        let bytes = reader.take(length)?;
+        let stored = decode_unplaced(bytes)?;
+        if stored.record.state != State::Running {
+            return Err("what was granted is not running");
+        }
+        granted.push((stored.record.key.index(), bytes));
+    }
+    let mut ended = Vec::with_capacity(reader.0.len() / 12);
+    while !reader.0.is_empty() {
+        ended.push(Spot { sequence: reader.u64()?, place: reader.u32()? });
+    }
+    Ok(GrantsRead { granted, ended })
 }
 
 /// What kind of record ends.

@@ -2,9 +2,10 @@
 //!
 //! | keyspace   | under        | what                                     |
 //! |------------|--------------|------------------------------------------|
-//! | `open`     | index        | claims that are running or in doubt      |
-//! | `done`     | index        | completed claims, without their outcomes |
-//! | `outcomes` | index        | outcomes                                 |
+//! | `grants`   | commit       | claims that were only granted, by commit |
+//! | `open`     | index        | other claims, running or in doubt        |
+//! | `done`     | index        | completed claims, with small outcomes    |
+//! | `outcomes` | index        | large outcomes                           |
 //! | `marks`    | index        | marks                                    |
 //! | `ends`     | end, commit  | what ends when                           |
 //! | `meta`     | name         | format, last commit, openings            |
@@ -30,16 +31,19 @@ use fjall::{
 };
 
 use super::fault;
-use super::meta::{self, COMMIT_KEY, Commit, FORMAT, FORMAT_KEY, OPENINGS_KEY};
+use super::fresh::Fresh;
+use super::meta::{self, COMMIT_KEY, Commit, FORMAT, FORMAT_KEY, FORMAT_ONE, OPENINGS_KEY};
 use super::openings::Openings;
 use crate::{Error, Result};
 
 const KEYSPACES: [&str; 6] = ["meta", "open", "done", "outcomes", "marks", "ends"];
+/// Since format 2.
+const GRANTS: &str = "grants";
 /// Small: hot outcomes are in a cache of our own, filters and indexes are pinned, and the system caches files as well.
 const CACHE_BYTES: u64 = 3 * 1024 * 1024;
 /// An index has an entry for each block and is in memory: with millions of claims, large blocks keep it small.
 const BLOCK_BYTES: u32 = 16 * 1024;
-/// Outcomes are asked for by those repeats alone that our own cache does not answer, and ends are read in their order.
+/// What was completed is read by those repeats alone that our own cache does not answer, and ends in their order.
 const LARGE_BLOCK_BYTES: u32 = 32 * 1024;
 /// The least that the engine allows. What is in the journal is replayed at opening.
 const JOURNAL_BYTES: u64 = 64 * 1024 * 1024;
@@ -66,11 +70,15 @@ const RUNS_MAX: usize = 18;
 pub(super) struct Engine {
     pub(super) db: Database,
     pub(super) meta: Keyspace,
+    pub(super) grants: Keyspace,
     pub(super) open: Keyspace,
     pub(super) done: Keyspace,
     pub(super) outcomes: Keyspace,
     pub(super) marks: Keyspace,
     pub(super) ends: Keyspace,
+    /// What lies in `grants` and has not ended. It belongs to this engine: whoever still reads from one that is being
+    /// closed finds it there.
+    pub(super) fresh: Fresh,
 }
 
 impl std::fmt::Debug for Engine {
@@ -109,14 +117,21 @@ impl Engine {
         if expect == Expect::Whole && !KEYSPACES.iter().all(|name| db.keyspace_exists(name)) {
             return Ok(None);
         }
+        let lacks_grants = expect == Expect::Whole && !db.keyspace_exists(GRANTS);
         let keyspace = |name: &str| db.keyspace(name, || options(name));
+        let meta = keyspace("meta")?;
+        if lacks_grants && meta.get(FORMAT_KEY)?.as_deref() != Some(&meta::encode_format(FORMAT_ONE)[..]) {
+            return Ok(None);
+        }
         Ok(Some(Self {
-            meta: keyspace("meta")?,
+            meta,
+            grants: keyspace(GRANTS)?,
             open: keyspace("open")?,
             done: keyspace("done")?,
             outcomes: keyspace("outcomes")?,
             marks: keyspace("marks")?,
             ends: keyspace("ends")?,
+            fresh: Fresh::new(),
             db,
         }))
     }
@@ -177,7 +192,8 @@ impl Engine {
     }
 
     fn keyspaces(&self) -> impl Iterator<Item = &Keyspace> {
-        [&self.meta, &self.open, &self.done, &self.outcomes, &self.marks, &self.ends].into_iter()
+        [&self.meta, &self.grants, &self.open, &self.done, &self.outcomes, &self.marks, &self.ends]
+            .into_iter()
     }
 
     /// The last commit, or nothing in a store that is being made.
@@ -193,12 +209,12 @@ impl Engine {
         Ok(openings.map_err(|flaw| fault::flaw(dir, "meta", flaw))?.unwrap_or_default())
     }
 
-    /// Refuses a store of another format.
-    pub(super) fn check_format(&self, dir: &Path) -> Result<()> {
+    /// The format of the store, if it is one that this version reads.
+    pub(super) fn check_format(&self, dir: &Path) -> Result<u32> {
         let value = self.meta_value(dir, FORMAT_KEY)?;
         let format = value.as_deref().map_or(Err("it is missing"), meta::decode_format);
         match format.map_err(|flaw| fault::flaw(dir, "meta", flaw))? {
-            FORMAT => Ok(()),
+            known @ (FORMAT_ONE | FORMAT) => Ok(known),
             other => Err(super::holder::other_format(dir, other)),
         }
     }
@@ -223,7 +239,10 @@ fn is_behind(keyspace: &Keyspace) -> bool {
 
 fn options(name: &str) -> KeyspaceCreateOptions {
     // Records are mostly hashes and random bytes, which do not get smaller; outcomes do.
-    let compression = if name == "outcomes" { CompressionType::Lz4 } else { CompressionType::None };
+    let compression = match name {
+        "done" | "outcomes" => CompressionType::Lz4,
+        _ => CompressionType::None,
+    };
     let options = KeyspaceCreateOptions::default()
         .max_memtable_size(MEMTABLE_BYTES)
         .compaction_strategy(Arc::new(
@@ -232,14 +251,17 @@ fn options(name: &str) -> KeyspaceCreateOptions {
         .data_block_compression_policy(CompressionPolicy::all(compression));
     match name {
         // Never asked for one key.
-        "ends" => options
+        "ends" | GRANTS => options
             .data_block_size_policy(BlockSizePolicy::all(LARGE_BLOCK_BYTES))
             .filter_policy(FilterPolicy::disabled()),
         // Asked only for what is there: what finds it may be on the disk.
         "outcomes" => options.data_block_size_policy(BlockSizePolicy::all(LARGE_BLOCK_BYTES)),
         // Most claims are new: "not here" must be known without a look at the disk.
         _ => options
-            .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
+            .data_block_size_policy(BlockSizePolicy::all(match name {
+                "done" => LARGE_BLOCK_BYTES,
+                _ => BLOCK_BYTES,
+            }))
             .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(
                 12.0,
             ))))

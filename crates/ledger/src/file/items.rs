@@ -5,9 +5,10 @@
 use std::collections::BTreeMap;
 
 use fjall::{Keyspace, OwnedWriteBatch, Slice};
-use ichido_core::{Index, Outcome, Record, State, Timestamp};
+use ichido_core::{Index, Record, State, Timestamp};
 
-use super::codec::{self, Kind};
+use super::codec::{self, GrantsValue, Kind};
+use super::fresh::{Granted, Spot};
 use super::journal;
 use super::meta::{COMMIT_KEY, Commit};
 use super::round::{Entry, MarkEntry, Place};
@@ -21,8 +22,10 @@ pub(super) struct Written {
     pub(super) batch: OwnedWriteBatch,
     /// Keys that got a value.
     pub(super) put: Vec<Index>,
-    /// What became of the claims that changed.
-    pub(super) claims: Vec<(Index, Option<Record>)>,
+    /// Claims that were granted, and are fresh once this is committed.
+    pub(super) granted: Vec<Granted>,
+    /// Claims that are fresh no longer.
+    pub(super) ended: Vec<(Index, Spot)>,
     pub(super) commit: Commit,
     /// What it adds to the journal, about.
     pub(super) journal_bytes: u64,
@@ -37,48 +40,86 @@ pub(super) struct Items<'a> {
     scratch: Vec<u8>,
     ends: BTreeMap<Timestamp, Vec<u8>>,
     put: Vec<Index>,
+    grants: GrantsValue,
+    granted: Vec<Granted>,
+    ended: Vec<(Index, Spot)>,
+    /// How many more claims may be fresh.
+    room: usize,
+    last: Commit,
     journal_bytes: u64,
 }
 
 impl<'a> Items<'a> {
-    pub(super) fn new(view: View<'a>, changes: usize, spent: usize) -> Self {
-        let batch = view.engine.batch(changes * 2 + spent + 2);
-        let (scratch, put) = (Vec::with_capacity(512), Vec::with_capacity(changes));
-        Self { view, batch, scratch, ends: BTreeMap::new(), put, journal_bytes: 0 }
+    /// The items of the commit after `last`.
+    pub(super) fn new(view: View<'a>, last: Commit, changes: usize, room: usize) -> Self {
+        Self {
+            view,
+            batch: view.engine.batch(changes + 4),
+            scratch: Vec::with_capacity(1024),
+            ends: BTreeMap::new(),
+            put: Vec::with_capacity(changes),
+            grants: GrantsValue::default(),
+            granted: Vec::new(),
+            ended: Vec::new(),
+            room,
+            last,
+            journal_bytes: 0,
+        }
     }
 
-    pub(super) fn claim(&mut self, index: &Index, entry: &Entry, epoch: u64) {
+    pub(super) fn claim(&mut self, index: &Index, entry: Entry, epoch: u64) {
         let engine = self.view.engine;
-        let mut keeps_outcome = false;
-        let mut place = Place::Absent;
-        if let Some(record) = &entry.now {
-            self.put.push(*index);
-            if let Some(outcome) = kept(record) {
+        let place = match entry.now {
+            None => Place::Absent,
+            Some(record) => {
+                self.put.push(*index);
+                self.put_claim(index, record, entry.before, epoch)
+            }
+        };
+        match entry.before {
+            Place::Absent => {}
+            Place::Fresh(spot) => {
+                self.grants.end(spot);
+                self.ended.push((*index, spot));
+            }
+            Place::Open if place == Place::Open => {}
+            Place::Open => self.remove(&engine.open, index),
+            Place::Done { apart } => {
+                if !matches!(place, Place::Done { .. }) {
+                    self.remove(&engine.done, index);
+                }
+                if apart && place != (Place::Done { apart: true }) {
+                    self.remove(&engine.outcomes, index);
+                }
+            }
+        }
+    }
+
+    /// Writes a record where it belongs. A claim is fresh only if there was none before.
+    fn put_claim(&mut self, index: &Index, record: Record, before: Place, epoch: u64) -> Place {
+        let engine = self.view.engine;
+        if let State::Done(_) = record.state {
+            let apart = codec::outcome_apart(&record);
+            if let Some(outcome) = apart {
                 codec::encode_outcome(outcome, &mut self.scratch);
                 self.insert(&engine.outcomes, index);
-                keeps_outcome = true;
             }
-            codec::encode_claim(record, epoch, &mut self.scratch);
-            if let State::Done(_) = record.state {
-                self.insert(&engine.done, index);
-                codec::push_end(self.ends.entry(record.over_at()).or_default(), Kind::Claim, *index);
-                place = Place::Done { kept: keeps_outcome };
-            } else {
-                self.insert(&engine.open, index);
-                place = Place::Open;
-            }
+            codec::encode_claim(&record, epoch, &mut self.scratch);
+            self.insert(&engine.done, index);
+            codec::push_end(self.ends.entry(record.over_at()).or_default(), Kind::Claim, *index);
+            return Place::Done { apart: apart.is_some() };
         }
-        if entry.before == Place::Open && place != Place::Open {
-            self.remove(&engine.open, index);
+        let is_new = matches!(before, Place::Absent | Place::Done { .. });
+        if is_new && record.state == State::Running && self.room > 0 {
+            self.room -= 1;
+            let place = self.grants.grant(&record, epoch);
+            let spot = Spot { sequence: self.last.sequence + 1, place };
+            self.granted.push(Granted { record, spot });
+            return Place::Fresh(spot);
         }
-        if let Place::Done { kept } = entry.before {
-            if !matches!(place, Place::Done { .. }) {
-                self.remove(&engine.done, index);
-            }
-            if kept && !keeps_outcome {
-                self.remove(&engine.outcomes, index);
-            }
-        }
+        codec::encode_claim(&record, epoch, &mut self.scratch);
+        self.insert(&engine.open, index);
+        Place::Open
     }
 
     pub(super) fn mark(&mut self, index: &Index, entry: &MarkEntry) {
@@ -99,9 +140,11 @@ impl<'a> Items<'a> {
         if rest.is_empty() { self.batch.remove(ends, key) } else { self.batch.insert(ends, key, rest) }
     }
 
+    /// Inserts what was encoded.
     fn insert(&mut self, keyspace: &Keyspace, index: &Index) {
         self.grow(index.as_bytes().len() + self.scratch.len());
         self.batch.insert(keyspace, index.as_bytes().as_slice(), self.scratch.as_slice());
+        self.scratch.clear();
     }
 
     fn remove(&mut self, keyspace: &Keyspace, index: &Index) {
@@ -113,17 +156,22 @@ impl<'a> Items<'a> {
         self.journal_bytes += (journal::ITEM_BYTES + bytes) as u64;
     }
 
-    pub(super) fn finish(
-        mut self,
-        last: Commit,
-        now: Timestamp,
-        claims: Vec<(Index, Option<Record>)>,
-    ) -> Option<Written> {
-        if self.batch.is_empty() {
+    /// What to write, or nothing if nothing changed; `spent` are values of `grants` that are needed no longer.
+    pub(super) fn finish(mut self, now: Timestamp, spent: &[u64]) -> Option<Written> {
+        let (engine, last) = (self.view.engine, self.last);
+        let sequence = last.sequence + 1;
+        let value = std::mem::take(&mut self.grants).finish();
+        if self.batch.is_empty() && value.is_none() {
             return None;
         }
-        let engine = self.view.engine;
-        let sequence = last.sequence + 1;
+        if let Some(value) = value {
+            self.grow(8 + value.len());
+            self.batch.insert(&engine.grants, sequence.to_be_bytes().as_slice(), value);
+        }
+        for commit in spent {
+            self.grow(8);
+            self.batch.remove(&engine.grants, commit.to_be_bytes().as_slice());
+        }
         let earliest_end = self.ends.keys().next().copied();
         for (end, value) in &self.ends {
             let members = value[1..].chunks(ENDS_PART * codec::END_BYTES);
@@ -137,18 +185,7 @@ impl<'a> Items<'a> {
         let swept_to = earliest_end.map_or(last.swept_to, |end| end.min(last.swept_to));
         let commit = Commit { sequence, time: now, swept_to };
         self.batch.insert(&engine.meta, COMMIT_KEY, commit.encode().as_slice());
-        let Self { batch, put, journal_bytes, .. } = self;
-        Some(Written { batch, put, claims, commit, journal_bytes, earliest_end })
-    }
-}
-
-/// The outcome that a record has to keep.
-pub(super) fn kept(record: &Record) -> Option<&[u8]> {
-    match &record.state {
-        State::Done(done) => match &done.outcome {
-            Outcome::Kept(bytes) => Some(bytes),
-            Outcome::Tombstone(_) => None,
-        },
-        State::Running | State::InDoubt(_) => None,
+        let Self { batch, put, granted, ended, journal_bytes, .. } = self;
+        Some(Written { batch, put, granted, ended, commit, journal_bytes, earliest_end })
     }
 }

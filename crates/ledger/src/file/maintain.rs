@@ -1,5 +1,6 @@
 //! What operators do with a file ledger. Looking through the store is done off the async threads.
 
+use std::collections::HashSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -42,7 +43,8 @@ impl Maintain for File {
         for _ in 0..10 {
             let record = match view.claim(&key.index())? {
                 Found::Absent => return Ok(None),
-                Found::Open(record) | Found::Done(record) => record,
+                Found::Fresh(granted) => granted.record,
+                Found::Open(record) | Found::Done { record, .. } => record,
                 Found::Moving => {
                     tokio::task::yield_now().await;
                     continue;
@@ -162,9 +164,7 @@ fn list(shared: &Shared, engine: &Engine, query: &Query) -> Result<Page> {
     let mut cursor = Cursor::parse(query)?;
     let mut looks = 0;
     if let Cursor::Open(after) = cursor {
-        let stopped = walk(&engine.open, after, view, query, &mut page, &mut looks, |index, value| {
-            Ok(Summary::of(&view.revived(index, value)?, shared.time.now()))
-        })?;
+        let stopped = walk_open(shared, engine, after, query, &mut page, &mut looks)?;
         if let Some(last) = stopped {
             page.cursor = Some(Cursor::Open(Some(last)).text());
             return Ok(page);
@@ -186,10 +186,40 @@ fn list(shared: &Shared, engine: &Engine, query: &Query) -> Result<Page> {
 fn done_summary(view: View<'_>, index: &[u8], value: &[u8], now: Timestamp) -> Result<Option<Summary>> {
     let stored = codec::decode_claim(index, value).map_err(|flaw| fault::flaw(view.dir, "done", flaw))?;
     let mut summary = Summary::of(&stored.record, now);
-    if let Some(summary) = &mut summary {
+    if let Some(summary) = summary.as_mut().filter(|_| stored.outcome_bytes.is_some()) {
         summary.outcome_bytes = stored.outcome_bytes;
     }
     Ok(summary)
+}
+
+/// Adds open claims to a page: those in `open` and, in their places, fresh ones. Where it stopped, as [`walk`] says it.
+fn walk_open(
+    shared: &Shared,
+    engine: &Engine,
+    after: Option<Index>,
+    query: &Query,
+    page: &mut Page,
+    looks: &mut usize,
+) -> Result<Option<Index>> {
+    let (view, now) = (shared.view(engine), shared.time.now());
+    // Before `open`: what moves on from here meanwhile is found there.
+    let fresh = engine.fresh.sorted(|index, _| after.is_none_or(|after| *index > after));
+    let mut in_open = Page::default();
+    let stopped = walk(&engine.open, after, view, query, &mut in_open, looks, |index, value| {
+        Ok(Summary::of(&view.revived(index, value)?, now))
+    })?;
+    let mut claims = in_open.claims;
+    let moved: HashSet<String> = claims.iter().map(|claim| claim.index.clone()).collect();
+    let fresh = fresh.iter().filter(|(index, _)| stopped.is_none_or(|last| *index <= last));
+    let fresh = fresh.filter_map(|(_, granted)| Summary::of(&granted.record, now));
+    claims.extend(fresh.filter(|claim| query.wants(claim) && !moved.contains(&claim.index)));
+    // Indexes in text have the order of their bytes.
+    claims.sort_unstable_by(|one, other| one.index.cmp(&other.index));
+    let is_cut = claims.len() > query.limit;
+    claims.truncate(query.limit);
+    let last = claims.last().and_then(|claim| claim.index.parse().ok());
+    page.claims = claims;
+    Ok(if is_cut { last } else { stopped })
 }
 
 /// Adds to a page. Returns where it stopped, if it stopped before the end.
@@ -220,12 +250,19 @@ fn stats(shared: &Shared, engine: &Engine) -> Result<Stats> {
     let view = shared.view(engine);
     let now = shared.time.now();
     let (mut running, mut in_doubt) = (0, 0);
+    let mut count_open = |record: &Record| match record.phase(now) {
+        Phase::Running { .. } => running += 1,
+        Phase::InDoubt(_) => in_doubt += 1,
+        Phase::Done(_) | Phase::Over { .. } => {}
+    };
+    let fresh = engine.fresh.sorted(|_, _| true);
+    fresh.iter().for_each(|(_, granted)| count_open(&granted.record));
     for guard in engine.open.iter() {
         let (key, value) = guarded(view.dir, || guard.into_inner())?;
-        match view.revived(&key, &value)?.phase(now) {
-            Phase::Running { .. } => running += 1,
-            Phase::InDoubt(_) => in_doubt += 1,
-            Phase::Done(_) | Phase::Over { .. } => {}
+        let record = view.revived(&key, &value)?;
+        // What has moved on meanwhile was counted.
+        if fresh.binary_search_by_key(&record.key.index(), |(index, _)| *index).is_err() {
+            count_open(&record);
         }
     }
     let done = count(&engine.done, view, "done", |index, value| {

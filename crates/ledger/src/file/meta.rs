@@ -11,10 +11,12 @@ use ichido_core::Timestamp;
 use super::codec::VERSION;
 use super::reader::{Flaw, Reader};
 
-/// The format that this version writes and reads.
-pub(super) const FORMAT: u32 = 1;
+/// The format that this version writes.
+pub(super) const FORMAT: u32 = 2;
+/// The one before, without `grants` and with every outcome in `outcomes`: read, and made into [`FORMAT`] at opening.
+pub(super) const FORMAT_ONE: u32 = 1;
 pub(super) const FORMAT_KEY: &[u8] = b"format";
-/// No other key of the store has these bytes: indexes have 32, and ends 18.
+/// No other key of the store has these bytes: indexes have 32, ends 18, and commits 8.
 pub(super) const COMMIT_KEY: &[u8] = b"commit";
 pub(super) const OPENINGS_KEY: &[u8] = b"openings";
 
@@ -48,9 +50,9 @@ impl Commit {
     }
 }
 
-pub(super) fn encode_format() -> [u8; 5] {
+pub(super) fn encode_format(format: u32) -> [u8; 5] {
     let mut bytes = [VERSION; 5];
-    bytes[1..].copy_from_slice(&FORMAT.to_be_bytes());
+    bytes[1..].copy_from_slice(&format.to_be_bytes());
     bytes
 }
 

@@ -82,6 +82,10 @@ impl<'a> Reader<'a> {
                 let (outcome, bytes) = match self.byte()? {
                     0 => (Outcome::Kept(Bytes::new()), usize::try_from(self.u32()?).ok()),
                     1 => (Outcome::Tombstone(self.text()?.to_owned()), None),
+                    2 => {
+                        let length = usize::try_from(self.u32()?).map_err(|_| "it is cut short")?;
+                        (Outcome::Kept(Bytes::copy_from_slice(self.take(length)?)), None)
+                    }
                     _ => return Err("its outcome is of an unknown kind"),
                 };
                 Ok((State::Done(Done { outcome, completed_at }), bytes))

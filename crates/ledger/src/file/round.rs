@@ -13,12 +13,12 @@ use ichido_core::rules::{self, Change, Step};
 use ichido_core::{Index, Phase, Record, Timestamp};
 
 use super::fault;
-use super::items::{Items, Written, kept};
+use super::fresh::{Grants, Spot};
+use super::items::{Items, Written};
 use super::meta::Commit;
 use super::queue::{Call, Reply};
 use super::recent::Recent;
 use super::replies::Answer;
-use super::running::Running;
 use super::sweep::{Bite, Over};
 use super::view::{Found, View};
 use crate::index_map::IndexMap;
@@ -29,7 +29,7 @@ pub(super) struct Round<'a> {
     view: View<'a>,
     now: Timestamp,
     recent: &'a Recent,
-    running: &'a Running,
+    grants: &'a Grants,
     claims: IndexMap<Entry>,
     marks: IndexMap<MarkEntry>,
     answers: Vec<Answer>,
@@ -50,8 +50,12 @@ pub(super) struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Absent,
+    Fresh(Spot),
     Open,
-    Done { kept: bool },
+    /// `apart`: its outcome is in `outcomes`.
+    Done {
+        apart: bool,
+    },
 }
 
 /// A mark as the round has it so far.
@@ -62,10 +66,10 @@ pub(super) struct MarkEntry {
 }
 
 impl<'a> Round<'a> {
-    pub(super) fn new(view: View<'a>, recent: &'a Recent, running: &'a Running, now: Timestamp) -> Self {
+    pub(super) fn new(view: View<'a>, recent: &'a Recent, grants: &'a Grants, now: Timestamp) -> Self {
         let (claims, marks) = (IndexMap::default(), IndexMap::default());
         let (answers, spent) = (Vec::new(), Vec::new());
-        Self { view, now, recent, running, claims, marks, answers, spent, swept_to: None }
+        Self { view, now, recent, grants, claims, marks, answers, spent, swept_to: None }
     }
 
     /// Decides a call. A call that cannot be decided is answered at once: it changes nothing.
@@ -118,11 +122,7 @@ impl<'a> Round<'a> {
             MapEntry::Occupied(entry) => entry.into_mut(),
             MapEntry::Vacant(vacant) => {
                 let absent = absent_at.is_some_and(|seen| self.recent.unwritten_since(&index, seen));
-                vacant.insert(match self.running.get(&index) {
-                    Some(record) => Entry { before: Place::Open, now: Some(record.clone()), changed: false },
-                    None if absent => Entry::absent(),
-                    None => Entry::read(&self.view, &index)?,
-                })
+                vacant.insert(if absent { Entry::absent() } else { Entry::read(&self.view, &index)? })
             }
         };
         let step = decide(entry.now.as_ref(), self.now);
@@ -161,7 +161,7 @@ impl<'a> Round<'a> {
         let mut swept = Swept::default();
         for over in bite.over {
             let dropped = match over {
-                Over::Done { index, kept } => self.drop_done(index, kept, bite.seen)?,
+                Over::Done { index, apart } => self.drop_done(index, apart, bite.seen)?,
                 Over::Mark(index) => self.drop_mark(index, bite.seen)?,
                 Over::Doubt(index) => {
                     let dropped = self.drop_doubt(index)?;
@@ -177,14 +177,14 @@ impl<'a> Round<'a> {
     }
 
     /// Removes a completed claim that was seen to be over; `false` if there is none now.
-    fn drop_done(&mut self, index: Index, kept: bool, seen: u64) -> Result<bool> {
+    fn drop_done(&mut self, index: Index, apart: bool, seen: u64) -> Result<bool> {
         if let MapEntry::Vacant(vacant) = self.claims.entry(index) {
             if self.recent.unwritten_since(&index, seen) {
-                vacant.insert(Entry { before: Place::Done { kept }, now: None, changed: true });
+                vacant.insert(Entry { before: Place::Done { apart }, now: None, changed: true });
                 return Ok(true);
             }
             let Some(stored) = self.view.done_claim(&index)? else { return Ok(false) };
-            let before = Place::Done { kept: stored.outcome_bytes.is_some() };
+            let before = Place::Done { apart: stored.outcome_bytes.is_some() };
             if self.now < stored.record.over_at() {
                 return Ok(false);
             }
@@ -210,26 +210,38 @@ impl<'a> Round<'a> {
     /// Removes a claim whose doubt is over; `false` if it is not.
     fn drop_doubt(&mut self, index: Index) -> Result<bool> {
         if let MapEntry::Vacant(vacant) = self.claims.entry(index) {
-            let Found::Open(record) = self.view.claim(&index)? else { return Ok(false) };
-            if record.phase(self.now) != (Phase::Over { in_doubt: true }) {
+            let Entry { before, now, .. } = Entry::read(&self.view, &index)?;
+            let Some(record) = now.filter(|now| now.phase(self.now) == (Phase::Over { in_doubt: true }))
+            else {
                 return Ok(false);
-            }
-            vacant.insert(Entry { before: Place::Open, now: None, changed: true });
+            };
+            vacant.insert(Entry { before, now: None, changed: true });
             crate::warn_doubt_ended(&record);
             return Ok(true);
         }
         Ok(false)
     }
 
+    /// Moves on what was granted before a commit and is still fresh.
+    pub(super) fn move_on(&mut self, before: u64) {
+        for (index, granted) in self.view.engine.fresh.sorted(|_, granted| granted.spot.sequence < before) {
+            match self.claims.entry(index) {
+                MapEntry::Occupied(mut entry) => entry.get_mut().changed = true,
+                MapEntry::Vacant(vacant) => {
+                    let (before, now) = (Place::Fresh(granted.spot), Some(granted.record));
+                    vacant.insert(Entry { before, now, changed: true });
+                }
+            }
+        }
+    }
+
     /// What to write, or nothing if nothing changed; and what to answer then.
-    pub(super) fn finish(mut self, epoch: u64, commit: Commit) -> (Option<Written>, Vec<Answer>) {
+    pub(super) fn finish(mut self, epoch: u64, last: Commit) -> (Option<Written>, Vec<Answer>) {
         let answers = std::mem::take(&mut self.answers);
         let changes = self.claims.len() + self.marks.len();
-        let mut claims = Vec::with_capacity(self.claims.len());
-        let mut writer = Items::new(self.view, changes, self.spent.len());
+        let mut writer = Items::new(self.view, last, changes + self.spent.len(), self.grants.room());
         for (index, entry) in self.claims.into_iter().filter(|(_, entry)| entry.changed) {
-            writer.claim(&index, &entry, epoch);
-            claims.push((index, entry.now));
+            writer.claim(&index, entry, epoch);
         }
         for (index, entry) in self.marks.iter().filter(|(_, entry)| entry.changed) {
             writer.mark(index, entry);
@@ -237,7 +249,7 @@ impl<'a> Round<'a> {
         for (key, rest) in self.spent {
             writer.spend(key, rest);
         }
-        let written = writer.finish(commit, self.now, claims);
+        let written = writer.finish(self.now, self.grants.spent());
         (written, answers)
     }
 }
@@ -250,8 +262,9 @@ impl Entry {
     fn read(view: &View<'_>, index: &Index) -> Result<Self> {
         let (before, now) = match view.claim(index)? {
             Found::Absent => (Place::Absent, None),
+            Found::Fresh(granted) => (Place::Fresh(granted.spot), Some(granted.record)),
             Found::Open(record) => (Place::Open, Some(record)),
-            Found::Done(record) => (Place::Done { kept: kept(&record).is_some() }, Some(record)),
+            Found::Done { record, apart } => (Place::Done { apart }, Some(record)),
             // Nobody but us moves anything: for the writer this is damage.
             Found::Moving => return Err(fault::flaw(view.dir, "outcomes", "it is missing")),
         };

@@ -69,8 +69,9 @@ impl Shared {
         let record = match self.view(&engine).claim(&index)? {
             Found::Absent => return Ok(Look::Ask { absent_at: Some(generation) }),
             Found::Moving => return Ok(Look::Ask { absent_at: None }),
+            Found::Fresh(granted) => granted.record,
             Found::Open(record) => record,
-            Found::Done(record) => {
+            Found::Done { record, .. } => {
                 self.cache.keep(&record);
                 record
             }

@@ -4,17 +4,20 @@
 //! missing one beside a high-water mark is a loss, not a beginning. A store is used as it was made, without opening it
 //! again: its first journal has room that can be taken ahead (see [`super::ahead`]).
 
+use std::collections::HashSet;
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 
 use ichido_core::{Clock, SteadyTime, Timestamp};
 
-use super::engine::{Engine, Expect};
+use super::engine::{Engine, Expect, guarded};
+use super::fresh::Spot;
 use super::highwater::{self, HighWater, Mark};
 use super::holder::{Held, sync_dir};
-use super::meta::{self, COMMIT_KEY, Commit, FORMAT_KEY, OPENINGS_KEY};
+use super::meta::{self, COMMIT_KEY, Commit, FORMAT, FORMAT_KEY, FORMAT_ONE, OPENINGS_KEY};
 use super::openings::Openings;
-use super::{fault, journal, manifest};
+use super::{codec, fault, journal, manifest};
 use crate::Result;
 
 /// A store that is open and whole.
@@ -81,12 +84,53 @@ pub(super) fn open(held: &Held) -> Result<Store> {
     }
     manifest::examine(&path).map_err(|error| fault::damaged(dir, error))?;
     let engine = Engine::open(dir, &path, Expect::Whole)?;
-    engine.check_format(dir)?;
+    let format = engine.check_format(dir)?;
     let last = engine.last_commit(dir)?.unwrap_or_default();
     if last.sequence < acknowledged.max(journals.last.unwrap_or(0)) {
         return Err(fault::behind(dir, last.sequence, acknowledged));
     }
+    if format == FORMAT_ONE {
+        raise_format(held, &engine)?;
+    }
+    settle_grants(dir, &engine)?;
     Ok(Store { engine, last })
+}
+
+/// Makes a store of format 1 one of ours. It can be read as it is; what is written from now on, only by versions that
+/// know of it.
+fn raise_format(held: &Held, engine: &Engine) -> Result<()> {
+    held.write_format().map_err(|error| fault::io(held.dir(), "opening", error))?;
+    let mut batch = engine.batch(1);
+    batch.insert(&engine.meta, FORMAT_KEY, meta::encode_format(FORMAT).as_slice());
+    batch.commit().map_err(|error| fault::engine(held.dir(), "opening", error))
+}
+
+/// Moves grants that did not end to `open`, and empties `grants`.
+fn settle_grants(dir: &Path, engine: &Engine) -> Result<()> {
+    let mut values = Vec::new();
+    for guard in engine.grants.iter() {
+        values.push(guarded(dir, || guard.into_inner())?);
+    }
+    if values.is_empty() {
+        return Ok(());
+    }
+    let flaw = |flaw| fault::flaw(dir, "grants", flaw);
+    let (mut granted, mut ended) = (Vec::new(), HashSet::new());
+    for (key, value) in &values {
+        let sequence = key.first_chunk().copied().map(u64::from_be_bytes);
+        let sequence = sequence.filter(|_| key.len() == 8).ok_or("it has no number").map_err(flaw)?;
+        let read = codec::decode_grants(value).map_err(flaw)?;
+        granted.extend((0..).zip(read.granted).map(|(place, claim)| (Spot { sequence, place }, claim)));
+        ended.extend(read.ended);
+    }
+    let mut batch = engine.batch(values.len());
+    for (_, (index, bytes)) in granted.iter().filter(|(spot, _)| !ended.contains(spot)) {
+        batch.insert(&engine.open, index.as_bytes().as_slice(), *bytes);
+    }
+    for (key, _) in &values {
+        batch.remove(&engine.grants, key.clone());
+    }
+    batch.commit().map_err(|error| fault::engine(dir, "opening", error))
 }
 
 fn read_mark(held: &Held) -> Result<Mark> {
@@ -116,7 +160,7 @@ fn make(held: &Held, clock: &dyn Clock) -> Result<Store> {
     let engine = Engine::open(dir, &place, Expect::New)?;
     let last = Commit { sequence: 1, time: clock.now(), swept_to: Timestamp::default() };
     let mut batch = engine.batch(2);
-    batch.insert(&engine.meta, FORMAT_KEY, meta::encode_format().as_slice());
+    batch.insert(&engine.meta, FORMAT_KEY, meta::encode_format(FORMAT).as_slice());
     batch.insert(&engine.meta, COMMIT_KEY, last.encode().as_slice());
     batch.commit().map_err(|error| fault::engine(dir, "making", error))?;
     sync_dir(dir).map_err(io)?;

@@ -8,15 +8,14 @@
 //! call among others: what was seen to be over, and when that was. The writer looks again only at what was written
 //! since. The next bite is looked for once the last one is durable; claims never wait for more than one.
 //!
-//! Doubt is not in `ends`. Claims in `open` are few, but among them lie the traces of all that were completed lately,
-//! and walking over those takes time.
+//! Doubt is not in `ends`: fresh claims and those in `open` are looked through, which are few.
 
 use std::ops::Bound;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
 
 use fjall::Slice;
-use ichido_core::{Index, Phase, Timestamp};
+use ichido_core::{Index, Phase, Record, Timestamp};
 use tokio::sync::oneshot;
 
 use super::codec::{self, Kind};
@@ -51,7 +50,7 @@ pub(super) struct Bite {
 /// A record that was seen to be over.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Over {
-    Done { index: Index, kept: bool },
+    Done { index: Index, apart: bool },
     Mark(Index),
     Doubt(Index),
 }
@@ -225,14 +224,14 @@ fn over(view: View<'_>, kind: Kind, index: Index, now: Timestamp) -> Result<Opti
     Ok(match kind {
         Kind::Claim => {
             let over = view.done_claim(&index)?.filter(|stored| now >= stored.record.over_at());
-            over.map(|stored| Over::Done { index, kept: stored.outcome_bytes.is_some() })
+            over.map(|stored| Over::Done { index, apart: stored.outcome_bytes.is_some() })
         }
         Kind::Mark => view.mark(&index)?.filter(|mark| now >= mark.expires_at).map(|_| Over::Mark(index)),
     })
 }
 
-/// Looks through `open` for at most `limit` claims whose doubt has been over for `grace_ms`, until told to stop; and
-/// whether there are more.
+/// Looks for at most `limit` claims whose doubt has been over for `grace_ms`, until told to stop; and whether there are
+/// more.
 fn find_doubts(
     view: View<'_>,
     now: Timestamp,
@@ -240,22 +239,27 @@ fn find_doubts(
     limit: usize,
     stop: impl Fn() -> bool,
 ) -> Result<(Vec<Index>, bool)> {
-    let mut found = Vec::new();
+    let is_over = |record: &Record| {
+        record.phase(now) == (Phase::Over { in_doubt: true }) && now >= record.over_at() + grace_ms
+    };
+    let fresh = view.engine.fresh.sorted(|_, granted| is_over(&granted.record));
+    let mut found: Vec<Index> = fresh.into_iter().map(|(index, _)| index).collect();
     for guard in view.engine.open.iter() {
         let (key, value) = guarded(view.dir, || guard.into_inner())?;
         let record = view.revived(&key, &value)?;
-        let over = record.phase(now) == (Phase::Over { in_doubt: true });
-        if over && now >= record.over_at() + grace_ms {
-            if found.len() == limit {
-                return Ok((found, true));
-            }
+        if is_over(&record) {
             found.push(record.key.index());
+        }
+        if found.len() > limit {
+            break;
         }
         if stop() {
             break;
         }
     }
-    Ok((found, false))
+    let more = found.len() > limit;
+    found.truncate(limit);
+    Ok((found, more))
 }
 
 /// Whether something in `ends` waits for the ledger's own sweep.

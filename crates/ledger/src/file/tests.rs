@@ -1,6 +1,7 @@
 //! What a file ledger promises.
 
 mod damage;
+mod fresh;
 mod full_disk;
 mod holding;
 mod linear;

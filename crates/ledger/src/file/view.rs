@@ -1,8 +1,8 @@
 //! Reading claims and marks out of the engine, as they mean now.
 //!
 //! Callers read beside the writer. A commit is applied item by item in an order that fits the order in which a reader
-//! looks (`open`, then `done`, then `outcomes`): a claim on its way from `open` to `done` is seen in one of them. What
-//! may look odd for a moment is [`Found::Moving`], and the writer, who is never surprised, is asked.
+//! looks (what is fresh, then `open`, then `done`, then `outcomes`): a claim on its way from one to the next is seen in
+//! one of them. What may look odd for a moment is [`Found::Moving`], and the writer, who is never surprised, is asked.
 
 use std::path::Path;
 
@@ -11,6 +11,7 @@ use ichido_core::{Index, Record, mark};
 use super::codec::{self, Stored};
 use super::engine::{Engine, guarded};
 use super::fault;
+use super::fresh::Granted;
 use super::openings::Openings;
 use crate::Result;
 
@@ -26,10 +27,16 @@ pub(super) struct View<'a> {
 #[derive(Debug)]
 pub(super) enum Found {
     Absent,
+    /// In `grants`, and in memory.
+    Fresh(Granted),
     /// In `open`.
     Open(Record),
     /// In `done`, with its outcome.
-    Done(Record),
+    Done {
+        record: Record,
+        /// The outcome was in `outcomes`.
+        apart: bool,
+    },
     /// In `done`, but its outcome is not there: it is just being removed, or the store is damaged.
     Moving,
 }
@@ -37,21 +44,24 @@ pub(super) enum Found {
 impl View<'_> {
     /// The claim under an index.
     pub(super) fn claim(&self, index: &Index) -> Result<Found> {
+        if let Some(granted) = self.engine.fresh.get(index) {
+            return Ok(Found::Fresh(granted));
+        }
         if let Some(record) = self.open_claim(index)? {
             return Ok(Found::Open(record));
         }
         let Some(stored) = self.done_claim(index)? else { return Ok(Found::Absent) };
         if stored.outcome_bytes.is_none() {
-            return Ok(Found::Done(stored.record));
+            return Ok(Found::Done { record: stored.record, apart: false });
         }
         let Some(value) = guarded(self.dir, || self.engine.outcomes.get(index.as_bytes()))? else {
             return Ok(Found::Moving);
         };
         let record = stored.with_outcome(&value).map_err(|flaw| fault::flaw(self.dir, "outcomes", flaw))?;
-        Ok(Found::Done(record))
+        Ok(Found::Done { record, apart: true })
     }
 
-    /// The completed claim under an index, without its outcome.
+    /// The completed claim under an index, without an outcome that lies elsewhere.
     pub(super) fn done_claim(&self, index: &Index) -> Result<Option<Stored>> {
         let value = guarded(self.dir, || self.engine.done.get(index.as_bytes()))?;
         let stored = value.map(|value| codec::decode_claim(index.as_bytes(), &value)).transpose();

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::ahead::Ahead;
 use super::engine::{Engine, FLUSH_BYTES};
+use super::fresh::Grants;
 use super::highwater::HighWater;
 use super::holder::Held;
 use super::items::Written;
@@ -23,7 +24,6 @@ use super::queue::Call;
 use super::recent::Recent;
 use super::replies::Answer;
 use super::round::Round;
-use super::running::Running;
 use super::shared::Shared;
 use super::{fault, store, sweep};
 use crate::{Error, Result};
@@ -58,7 +58,7 @@ pub(super) struct Writer {
     ahead: Ahead,
     generation: u64,
     recent: Recent,
-    running: Running,
+    grants: Grants,
     /// The generation that last added an end that was past already: a sweep that looked before may have missed it.
     late_end_at: u64,
     open_swept_at: Timestamp,
@@ -95,7 +95,7 @@ impl Writer {
             ahead: Ahead::default(),
             generation: 0,
             recent: Recent::default(),
-            running: Running::default(),
+            grants: Grants::default(),
             late_end_at: 0,
             open_swept_at: Timestamp::default(),
             sweep_at_commit: 0,
@@ -132,28 +132,33 @@ impl Writer {
         };
         let shared = self.shared.clone();
         let mut last = self.last;
-        let mut round = Round::new(shared.view(&engine), &self.recent, &self.running, shared.time.now());
+        let mut round = Round::new(shared.view(&engine), &self.recent, &self.grants, shared.time.now());
         for call in calls {
             round.decide(call);
         }
         if let Some((_, swept_to)) = round.swept_to.filter(|(seen, _)| *seen >= self.late_end_at) {
             last.swept_to = last.swept_to.max(swept_to);
         }
+        if let Some(before) = self.grants.too_old() {
+            round.move_on(before);
+        }
         let (written, answers) = round.finish(shared.openings.epoch(), last);
-        drop(engine);
-        match written {
-            None => self.last = last,
-            Some(written) => {
-                if let Err(error) = self.commit(written) {
-                    self.fail(error, answers);
-                    return;
-                }
+        let committed = match written {
+            None => {
+                self.last = last;
+                Ok(())
             }
+            Some(written) => self.commit(&engine, written),
+        };
+        drop(engine);
+        if let Err(error) = committed {
+            self.fail(error, answers);
+            return;
         }
         answers.into_iter().for_each(Answer::give);
     }
 
-    fn commit(&mut self, written: Written) -> Result<()> {
+    fn commit(&mut self, engine: &Engine, written: Written) -> Result<()> {
         let dir = self.held.dir();
         written.batch.commit().map_err(|error| fault::engine(dir, "writing to", error))?;
         self.high_water
@@ -163,9 +168,13 @@ impl Writer {
         self.ahead.used(written.journal_bytes);
         self.generation += 1;
         self.recent.note(self.generation, written.put);
-        for (index, now) in written.claims {
-            self.running.note(index, now);
+        let ended = written.ended.iter().map(|(_, spot)| spot.sequence);
+        self.grants.note(written.commit.sequence, written.granted.len(), ended);
+        for granted in written.granted {
+            engine.fresh.put(granted.record.key.index(), granted);
         }
+        // After the commit: whoever does not find them here any more finds where they went.
+        written.ended.iter().for_each(|(index, _)| engine.fresh.remove(index));
         self.last = written.commit;
         self.shared.published.store(self.generation, Ordering::Release);
         // The time is read after publishing: a sweep that does not see this commit asked for an earlier one.
@@ -252,7 +261,7 @@ impl Writer {
         self.close_engine();
         self.generation += 1;
         self.recent.reset(self.generation);
-        self.running.reset();
+        self.grants = Grants::default();
         self.shared.published.store(self.generation, Ordering::Release);
         self.down = Some((Instant::now(), error));
     }
