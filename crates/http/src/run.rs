@@ -68,7 +68,7 @@ impl Run {
             Err(error) => {
                 tracing::warn!(%error, "a claim could not be confirmed");
                 // Nothing ran: without this word the claim would lapse into doubt.
-                self.say(Settle::Release).await;
+                Box::pin(self.say(Settle::Release)).await;
                 let problem =
                     Problem::new(Kind::LedgerUnavailable, "the key could not be checked; nothing was done");
                 return send(&self.job, reply, (End::Unavailable, Err(problem.retry_after(1))));
@@ -97,15 +97,16 @@ impl Run {
     {
         let limit = self.job.route().timeout;
         let said = match call(inner, self.request(), limit).await {
-            Ran::Failed(failure) => self.failed(failure).await,
-            Ran::Panicked => self.panicked().await,
+            // In boxes what is seldom: the future of a request has room for all that may become of it.
+            Ran::Failed(failure) => Box::pin(self.failed(failure)).await,
+            Ran::Panicked => Box::pin(self.panicked()).await,
             Ran::Answered(response) => {
                 let (mut head, mut body) = response.into_parts();
                 strip_hop_by_hop(&mut head.headers);
                 let mut pieces = Vec::new();
                 match self.read(&head, &mut body, &mut pieces).await {
                     Read::Whole(trailers) => self.whole(head, pieces, trailers).await,
-                    Read::Failed(failure) => self.failed(failure).await,
+                    Read::Failed(failure) => Box::pin(self.failed(failure)).await,
                     Read::Large => return Box::pin(self.stream(head, pieces, body, reply)).await,
                 }
             }
@@ -170,11 +171,12 @@ impl Run {
         let route = self.job.route();
         match verdict(head.status, route) {
             Verdict::Release => {
-                self.say(Settle::Release).await;
+                Box::pin(self.say(Settle::Release)).await;
                 (End::Released, Ok(answer(head, pieces, trailers)))
             }
             Verdict::Doubt => {
-                self.say(Settle::Doubt(format!("the service answered {}", head.status.as_u16()))).await;
+                let reason = format!("the service answered {}", head.status.as_u16());
+                Box::pin(self.say(Settle::Doubt(reason))).await;
                 (End::InDoubt, Ok(answer(head, pieces, trailers)))
             }
             Verdict::Store => self.store(head, pieces, trailers).await,
@@ -227,7 +229,7 @@ impl Run {
             Err(error) => {
                 // The effect has happened: its answer goes to the caller, its record to a place that lasts.
                 self.job.shared.meters.unrecorded.increment(1);
-                self.keep(Settle::Complete(outcome), &error).await;
+                Box::pin(self.keep(Settle::Complete(outcome), &error)).await;
                 Ok(())
             }
         }

@@ -201,7 +201,7 @@ where
     let request = &job.ready.claim;
     let claimed = match job.route().in_flight {
         InFlight::Conflict => job.ledger().claim(request).await,
-        InFlight::Wait(time) => job.ledger().claim_or_wait(request, time).await,
+        InFlight::Wait(time) => Box::pin(job.ledger().claim_or_wait(request, time)).await,
     };
     let claimed = match claimed {
         Ok(claimed) => claimed,

@@ -138,7 +138,7 @@ impl Guard {
             }
             self.meters.retried();
             tracing::debug!(verb = verb.as_str(), %error, "the ledger did not answer; asking again");
-            sleep_until(next).await;
+            Box::pin(sleep_until(next)).await;
             pause = (pause * 2).min(self.settings.backoff_max);
             limit = self.settings.try_timeout.min(deadline.saturating_duration_since(next));
         }

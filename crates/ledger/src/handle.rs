@@ -97,7 +97,7 @@ impl Ledger {
         request.check()?;
         match &self.fallback {
             None => Ok(Claimed { claim: self.guard.claim(request).await?, degraded: false }),
-            Some(fallback) => fallback.claim(request).await,
+            Some(fallback) => Box::pin(fallback.claim(request)).await,
         }
     }
 
@@ -165,7 +165,7 @@ impl Ledger {
         word.check()?;
         let settled = match &self.fallback {
             None => self.guard.settle(key, token, word).await,
-            Some(fallback) => fallback.settle(key, token, word).await,
+            Some(fallback) => Box::pin(fallback.settle(key, token, word)).await,
         };
         if !matches!(word, Settle::Renew { .. }) {
             self.waiters.wake(key.index());

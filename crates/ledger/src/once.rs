@@ -163,7 +163,7 @@ impl Ledger {
         if grant.left_ms >= grant.lease_ms / 2 {
             return Ok(true);
         }
-        Ok(self.renew(key, grant.token, grant.lease_ms).await? == Settled::Applied)
+        Ok(Box::pin(self.renew(key, grant.token, grant.lease_ms)).await? == Settled::Applied)
     }
 
     async fn run<T, E, F, Fut>(&self, key: &Key, grant: Grant, effect: F) -> Result<T, OnceError<T, E>>
