@@ -119,7 +119,12 @@ where
     };
     trace.index = Some(ready.claim.key.index());
     let observed = route.mode == Mode::Observe;
+    let job = Job { shared: shared.clone(), trace, ready };
+    if let Some(outcome) = remembered(&job) {
+        return Ok(conclude(&job, replay(&job, outcome)));
+    }
     let Ok(slot) = shared.slots.clone().try_acquire_owned() else {
+        let Job { trace, ready, .. } = job;
         let problem = Problem::new(Kind::Overloaded, "too many keyed requests are under way")
             .retry_after(RETRY_SECONDS);
         trace.end(&shared.meters, &shared.rules, End::Overloaded, problem.status(), None);
@@ -131,7 +136,6 @@ where
         return Ok(problem.into_response(&shared.rules.policy_path));
     };
     let (reply, answer) = oneshot::channel();
-    let job = Job { shared: shared.clone(), trace, ready };
     let work = Box::pin(shared.tasks.track_future(async move {
         // Both are given back even if the service panics.
         let (_counted, _slot) = (job.shared.meters.begin(), slot);
@@ -225,7 +229,13 @@ where
 /// What is said to the caller, and how it is counted.
 pub(crate) type Said<A> = (End, Result<Response<AnswerBody<A>>, Problem>);
 
-pub(crate) fn send<A, E>(job: &Job, reply: Reply<A, E>, (end, answer): Said<A>) {
+pub(crate) fn send<A, E>(job: &Job, reply: Reply<A, E>, said: Said<A>) {
+    // The caller may have gone; what it asked for is done and kept all the same.
+    let _ = reply.send(Ok(conclude(job, said)));
+}
+
+/// Counts what is said, and makes it the answer.
+fn conclude<A>(job: &Job, (end, answer): Said<A>) -> Response<AnswerBody<A>> {
     let (shared, detail) = (&job.shared, answer.as_ref().err().map(|problem| problem.kind.word()));
     let mut response = match answer {
         Ok(response) => response,
@@ -235,8 +245,15 @@ pub(crate) fn send<A, E>(job: &Job, reply: Reply<A, E>, (end, answer): Said<A>) 
         response.headers_mut().insert(DEGRADED, TRUE);
     }
     job.trace.end(&shared.meters, &shared.rules, end, response.status(), detail);
-    // The caller may have gone; what it asked for is done and kept all the same.
-    let _ = reply.send(Ok(response));
+    response
+}
+
+/// The outcome of a request that was completed lately. To find it takes no work that would have to be looked after.
+fn remembered(job: &Job) -> Option<Outcome> {
+    if job.route().mode == Mode::Observe || job.shared.journal.is_some() {
+        return None;
+    }
+    job.ledger().recall(&job.ready.claim)
 }
 
 pub(crate) fn replay<A>(job: &Job, outcome: Outcome) -> Said<A> {

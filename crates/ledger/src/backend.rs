@@ -22,6 +22,12 @@ pub trait Backend: Maintain {
     /// Asks for a key.
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim>;
 
+    /// The answer to a claim, if it lies in memory: a repeat of what was completed need not wait then. `None` says
+    /// nothing of the claim.
+    fn recall(&self, _request: &ClaimRequest) -> Option<Claim> {
+        None
+    }
+
     /// Takes a holder's word on its claim.
     async fn settle(&self, key: &Key, token: Token, word: &Settle) -> Result<Settled>;
 

@@ -177,6 +177,11 @@ impl Backend for File {
         }
     }
 
+    fn recall(&self, request: &ClaimRequest) -> Option<Claim> {
+        self.check_open().ok()?;
+        self.shared.recall(request)
+    }
+
     async fn settle(&self, key: &Key, token: Token, word: &Settle) -> Result<Settled> {
         let (key, word) = (key.clone(), word.clone());
         self.ask(|reply| Call::Settle { key, token, word, reply }).await

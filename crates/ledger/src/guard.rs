@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ichido_core::mark::{self, Mark};
-use ichido_core::{Adopted, Claim, ClaimRequest, Key, Now, Record, Settle, Settled, Token};
+use ichido_core::{Adopted, Claim, ClaimRequest, Key, Now, Outcome, Record, Settle, Settled, Token};
 use tokio::time::{Instant, sleep_until};
 
 use crate::meters::{Meters, Verb};
@@ -48,6 +48,16 @@ impl Guard {
         let (claim, _) = self.call(Verb::Claim, || self.backend.claim(request)).await?;
         self.meters.claimed(&claim);
         Ok(claim)
+    }
+
+    /// The outcome of a claim, if the backend has it in memory.
+    pub(crate) fn recall(&self, request: &ClaimRequest) -> Option<Outcome> {
+        let started = Instant::now();
+        let claim = self.backend.recall(request)?;
+        let Claim::Done(outcome) = &claim else { return None };
+        self.meters.call(Verb::Claim, started.elapsed(), false);
+        self.meters.claimed(&claim);
+        Some(outcome.clone())
     }
 
     pub(crate) async fn settle(&self, key: &Key, token: Token, word: &Settle) -> Result<Settled> {

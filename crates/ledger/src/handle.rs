@@ -101,6 +101,15 @@ impl Ledger {
         }
     }
 
+    /// The outcome that a repeat is to get, if it is in memory and need not be waited for. `None` says nothing of the
+    /// claim: ask.
+    pub fn recall(&self, request: &ClaimRequest) -> Option<Outcome> {
+        match self.fallback {
+            None if request.check().is_ok() => self.guard.recall(request),
+            None | Some(_) => None,
+        }
+    }
+
     /// Asks for a key, and while another holder runs it, waits for its end for at most `wait`.
     ///
     /// A holder in this process wakes its waiters; one in another process is looked for every 25 to 500 ms.

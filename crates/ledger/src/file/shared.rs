@@ -53,16 +53,19 @@ impl Shared {
         View { dir: &self.dir, engine, openings: &self.openings }
     }
 
+    /// Answers a claim from the cache.
+    pub(super) fn recall(&self, request: &ClaimRequest) -> Option<Claim> {
+        let record = self.cache.get(request.key.index())?;
+        let step = rules::claim(Some(&record), request, self.time.now());
+        (step.change == Change::Keep).then_some(step.answer)
+    }
+
     /// Answers a claim that needs no write.
     pub(super) fn look_claim(&self, request: &ClaimRequest) -> Result<Look<Claim>> {
-        let now = self.time.now();
-        let index = request.key.index();
-        if let Some(record) = self.cache.get(index) {
-            let step = rules::claim(Some(&record), request, now);
-            if step.change == Change::Keep {
-                return Ok(Look::Answer(step.answer));
-            }
+        if let Some(answer) = self.recall(request) {
+            return Ok(Look::Answer(answer));
         }
+        let (now, index) = (self.time.now(), request.key.index());
         let Some(engine) = self.engine() else { return Ok(Look::Ask { absent_at: None }) };
         // Noted before the look: whatever is committed in between is found by the writer.
         let generation = self.published.load(Ordering::Acquire);

@@ -2,8 +2,8 @@
 
 use ichido_core::mark::{self, Mark};
 use ichido_core::{
-    Adopted, Claim, DoubtReason, InDoubtPolicy, MarkKey, Metadata, Nonce, Now, Outcome, Resolution, Resolved,
-    Settle, Settled, Token,
+    Adopted, Claim, ClaimRequest, DoubtReason, Fingerprint, InDoubtPolicy, MarkKey, Metadata, Nonce, Now,
+    Outcome, Resolution, Resolved, Settle, Settled, Token,
 };
 
 use super::{LEASE_MS, RETENTION_MS, clock, complete, grant, key, open, request};
@@ -143,4 +143,24 @@ async fn every_claim_is_listed_once_whatever_the_page() {
     assert_eq!(ledger.list(&prefix).await.unwrap().claims.len(), 11);
     let stats = ledger.stats().await.unwrap();
     assert_eq!((stats.running, stats.in_doubt, stats.done), (Some(20), Some(0), Some(20)));
+}
+
+#[tokio::test]
+async fn what_is_recalled_is_completed_and_asked_for_alike() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = clock();
+    let ledger = open(dir.path(), &clock);
+    let again = request("k", 2);
+    assert_eq!(ledger.recall(&again), None);
+    complete(&ledger, "k", 1, "x").await;
+    assert_eq!(ledger.recall(&again), None, "nobody has asked for it yet");
+    let done = Claim::Done(Outcome::kept("x"));
+    assert_eq!(ledger.claim(&again).await.unwrap(), done);
+    assert_eq!(ledger.recall(&again), Some(done));
+    let other = ClaimRequest { fingerprint: Fingerprint::of(["other"]), ..again.clone() };
+    assert_eq!(ledger.recall(&other), Some(Claim::Mismatch));
+    clock.advance(RETENTION_MS);
+    assert_eq!(ledger.recall(&again), None, "its retention is over");
+    ledger.close().await.unwrap();
+    assert_eq!(ledger.recall(&again), None);
 }
