@@ -160,6 +160,8 @@ fn usage_of_dify_comes_to_the_bill_as_the_readme_says() {
     scene.stands("postgres://readonly@dify-db/dify", crate::export::dify_with_a_call_on(&yesterday));
     scene.stands("2026-11-01", yesterday.clone());
     scene.stands("2026-11-15", yesterday);
+    // By default a day is over an hour after its end, and in that hour there is no yesterday to export.
+    scene.file("ichido.toml", "[export.dify]\nsettle_minutes = 0\n");
     play(scene, FIRST[5]);
 }
 
