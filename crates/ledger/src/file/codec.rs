@@ -174,15 +174,15 @@ fn decode_unplaced(bytes: &[u8]) -> Result<Stored, Flaw> {
 
 impl Stored {
     /// The record with its outcome.
-    pub(super) fn with_outcome(mut self, value: &[u8]) -> Result<Record, Flaw> {
+    pub(super) fn with_outcome(mut self, value: &[u8]) -> Result<Option<Record>, Flaw> {
         let bytes = Reader::versioned(value)?.0;
         if self.outcome_bytes != Some(bytes.len()) {
-            return Err("its outcome has another length than its record says");
+            return Ok(None);
         }
         if let State::Done(done) = &mut self.record.state {
             done.outcome = Outcome::Kept(Bytes::copy_from_slice(bytes));
         }
-        Ok(self.record)
+        Ok(Some(self.record))
     }
 }
 

@@ -19,8 +19,11 @@ use crate::index_map::IndexMap;
 const SHARDS: usize = 16;
 /// Claims that may lie here; what is granted beyond goes to `open` at once.
 const CLAIMS_MAX: usize = 8 * 1024;
-/// Commits with grants that have not ended: beyond, the grants of the older half are moved to `open`.
+/// Commits whose values are in `grants`. Beyond any of these bounds, the grants of the older half are moved to `open`:
+/// otherwise one claim that goes on for long would keep the values of all later commits.
 const COMMITS_MAX: usize = 4 * 1024;
+/// Bytes of these values. At opening they are read into memory.
+const BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Where a grant stands in `grants`: the commit, and its place in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -84,11 +87,21 @@ fn lock(shard: &Mutex<IndexMap<Granted>>) -> MutexGuard<'_, IndexMap<Granted>> {
 /// Which commits have grants that have not ended. The writer's own.
 #[derive(Debug, Default)]
 pub(super) struct Grants {
-    /// By their sequence, with the number of such grants. Those before the first are settled.
-    commits: VecDeque<(u64, usize)>,
+    /// By their sequence. Those before the first are settled.
+    commits: VecDeque<Value>,
     /// Commits whose values are spent. They go in their order: a note that a grant has ended must not go before the grant.
     spent: Vec<u64>,
     alive: usize,
+    bytes: usize,
+}
+
+/// A value in `grants`.
+#[derive(Debug)]
+struct Value {
+    sequence: u64,
+    /// Its grants that have not ended.
+    alive: usize,
+    bytes: usize,
 }
 
 impl Grants {
@@ -102,29 +115,36 @@ impl Grants {
         &self.spent
     }
 
-    /// If there are too many commits: grants of commits before this one should be moved on.
+    /// If there is too much: grants of commits before this one should be moved on.
     pub(super) fn too_old(&self) -> Option<u64> {
-        (self.commits.len() > COMMITS_MAX).then(|| self.commits[COMMITS_MAX / 2].0)
+        let too_many = self.commits.len() > COMMITS_MAX || self.alive >= CLAIMS_MAX;
+        (too_many || self.bytes > BYTES_MAX).then(|| self.commits[self.commits.len() / 2].sequence)
     }
 
-    /// Notes a commit that is durable: its grants, those that it ended, and that it removed what was spent. A commit has
-    /// a value in `grants` if it granted or ended anything.
-    pub(super) fn note(&mut self, sequence: u64, granted: usize, ended: impl Iterator<Item = u64>) {
+    /// Notes a commit that is durable: its grants, the bytes of its value, the grants that it ended, and that it removed
+    /// what was spent. A commit has a value in `grants` if it granted or ended anything.
+    pub(super) fn note(
+        &mut self,
+        sequence: u64,
+        granted: usize,
+        bytes: usize,
+        ended: impl Iterator<Item = u64>,
+    ) {
         self.spent.clear();
-        let mut has_value = granted > 0;
         for commit in ended {
-            has_value = true;
-            if let Ok(at) = self.commits.binary_search_by_key(&commit, |(sequence, _)| *sequence) {
-                self.commits[at].1 = self.commits[at].1.saturating_sub(1);
+            if let Ok(at) = self.commits.binary_search_by_key(&commit, |value| value.sequence) {
+                self.commits[at].alive = self.commits[at].alive.saturating_sub(1);
                 self.alive = self.alive.saturating_sub(1);
             }
         }
-        if has_value {
-            self.commits.push_back((sequence, granted));
+        if bytes > 0 {
+            self.commits.push_back(Value { sequence, alive: granted, bytes });
             self.alive += granted;
+            self.bytes += bytes;
         }
-        while let Some((sequence, _)) = self.commits.pop_front_if(|(_, alive)| *alive == 0) {
-            self.spent.push(sequence);
+        while let Some(value) = self.commits.pop_front_if(|value| value.alive == 0) {
+            self.bytes -= value.bytes;
+            self.spent.push(value.sequence);
         }
     }
 }
@@ -136,27 +156,49 @@ mod tests {
     #[test]
     fn values_are_spent_in_their_order_and_after_all_their_grants() {
         let mut grants = Grants::default();
-        grants.note(1, 2, [].into_iter());
-        grants.note(2, 1, [].into_iter());
+        grants.note(1, 2, 10, [].into_iter());
+        grants.note(2, 1, 10, [].into_iter());
         assert_eq!(grants.room(), CLAIMS_MAX - 3);
-        grants.note(3, 0, [2].into_iter());
+        grants.note(3, 0, 10, [2].into_iter());
         assert_eq!(grants.spent(), [0_u64; 0], "the first commit has grants, so the notes behind it stay");
-        grants.note(4, 0, [1].into_iter());
+        grants.note(4, 0, 10, [1].into_iter());
         assert_eq!(grants.spent(), [0_u64; 0]);
-        grants.note(6, 1, [1].into_iter());
+        grants.note(6, 1, 10, [1].into_iter());
         assert_eq!(grants.spent(), [1, 2, 3, 4]);
-        grants.note(7, 0, [].into_iter());
-        assert_eq!((grants.spent(), grants.room()), (&[][..], CLAIMS_MAX - 1));
+        grants.note(7, 0, 0, [].into_iter());
+        assert_eq!((grants.spent(), grants.room(), grants.bytes), (&[][..], CLAIMS_MAX - 1, 10));
     }
 
     #[test]
     fn too_many_commits_are_told() {
         let mut grants = Grants::default();
         for sequence in 0..COMMITS_MAX as u64 {
-            grants.note(sequence, 1, [].into_iter());
+            grants.note(sequence, 1, 10, [].into_iter());
         }
         assert_eq!(grants.too_old(), None);
-        grants.note(COMMITS_MAX as u64, 1, [].into_iter());
+        grants.note(COMMITS_MAX as u64, 1, 10, [].into_iter());
         assert_eq!(grants.too_old(), Some(COMMITS_MAX as u64 / 2));
+    }
+
+    #[test]
+    fn values_that_are_too_large_together_are_told_as_well() {
+        let mut grants = Grants::default();
+        for sequence in 0..4 {
+            grants.note(sequence, 1, BYTES_MAX / 4, [].into_iter());
+        }
+        assert_eq!(grants.too_old(), None);
+        grants.note(4, 1, 1, [].into_iter());
+        assert_eq!(grants.too_old(), Some(2));
+        grants.note(5, 0, 1, [0, 1].into_iter());
+        assert_eq!((grants.spent(), grants.too_old()), (&[0, 1][..], None));
+    }
+
+    #[test]
+    fn claims_that_nobody_ends_do_not_keep_the_room_for_good() {
+        let mut grants = Grants::default();
+        for sequence in 0..4 {
+            grants.note(sequence, CLAIMS_MAX / 4, 10, [].into_iter());
+        }
+        assert_eq!((grants.room(), grants.too_old()), (0, Some(2)));
     }
 }

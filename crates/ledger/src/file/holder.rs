@@ -65,7 +65,7 @@ impl Held {
         make_or_check(&dir)?;
         let lock = lock(&dir)?;
         let held = Self { dir, _lock: lock };
-        held.check_format()?;
+        held.format()?;
         held.sign(admin).map_err(|error| refused(&held.dir, "signing", error))?;
         Ok(held)
     }
@@ -78,11 +78,12 @@ impl Held {
         self.dir.join(name)
     }
 
-    fn check_format(&self) -> Result<()> {
+    /// The format of the store, which is one that this version reads; `None` if there is none yet.
+    pub(super) fn format(&self) -> Result<Option<u32>> {
         let text = match fs::read_to_string(self.path("format")) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound && !self.path("store").exists() => {
-                return Ok(());
+                return Ok(None);
             }
             Err(error) => {
                 let text = format!(
@@ -94,7 +95,7 @@ impl Held {
         };
         let format = text.trim_end().strip_prefix(FORMAT_WORDS).and_then(|number| number.parse::<u32>().ok());
         match format {
-            Some(FORMAT | FORMAT_ONE) => Ok(()),
+            Some(known @ (FORMAT | FORMAT_ONE)) => Ok(Some(known)),
             Some(other) => Err(other_format(&self.dir, other)),
             None => {
                 let text = format!(

@@ -26,6 +26,8 @@ pub(super) struct Written {
     pub(super) granted: Vec<Granted>,
     /// Claims that are fresh no longer.
     pub(super) ended: Vec<(Index, Spot)>,
+    /// The bytes of its value in `grants`; 0 if it has none.
+    pub(super) grants_bytes: usize,
     pub(super) commit: Commit,
     /// What it adds to the journal, about.
     pub(super) journal_bytes: u64,
@@ -164,6 +166,7 @@ impl<'a> Items<'a> {
         if self.batch.is_empty() && value.is_none() {
             return None;
         }
+        let grants_bytes = value.as_ref().map_or(0, Vec::len);
         if let Some(value) = value {
             self.grow(8 + value.len());
             self.batch.insert(&engine.grants, sequence.to_be_bytes().as_slice(), value);
@@ -186,6 +189,6 @@ impl<'a> Items<'a> {
         let commit = Commit { sequence, time: now, swept_to };
         self.batch.insert(&engine.meta, COMMIT_KEY, commit.encode().as_slice());
         let Self { batch, put, granted, ended, journal_bytes, .. } = self;
-        Some(Written { batch, put, granted, ended, commit, journal_bytes, earliest_end })
+        Some(Written { batch, put, granted, ended, grants_bytes, commit, journal_bytes, earliest_end })
     }
 }

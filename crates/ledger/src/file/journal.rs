@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::holder::sync_dir;
 use super::meta::{COMMIT_KEY, Commit};
 
 const TRAILER: [u8; 4] = *b"FJL\x03";
@@ -90,6 +91,20 @@ fn cut(path: &Path, length: u64) -> std::io::Result<()> {
     let file = OpenOptions::new().write(true).open(path)?;
     file.set_len(length)?;
     file.sync_all()
+}
+
+/// Writes the newest journal anew, by way of `temporary`. After a failed sync its pages may look clean and yet not be on
+/// the disk; the engine would go on behind them, and a loss of power would leave a gap before what was acknowledged.
+pub(super) fn rewrite(dir: &Path, temporary: &Path) -> std::io::Result<()> {
+    let Some(path) = journals(dir)?.pop() else { return Ok(()) };
+    let copied = std::fs::copy(&path, temporary).and_then(|_| File::open(temporary)?.sync_all());
+    if let Err(error) = copied {
+        // On a full disk it would be in the way.
+        let _ = std::fs::remove_file(temporary);
+        return Err(error);
+    }
+    std::fs::rename(temporary, &path)?;
+    sync_dir(dir)
 }
 
 #[derive(Default)]
@@ -213,5 +228,34 @@ impl Scan {
         self.next += count;
         self.at += count as u64;
         Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    #[test]
+    fn the_newest_journal_is_written_anew_and_the_others_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, temporary) = (dir.path().join("store"), dir.path().join("journal.tmp"));
+        std::fs::create_dir(&store).unwrap();
+        rewrite(&store, &temporary).unwrap();
+        let paths = ["9.jnl", "10.jnl"].map(|name| store.join(name));
+        let inodes = || paths.clone().map(|path| std::fs::metadata(path).unwrap().ino());
+        for path in &paths {
+            std::fs::write(path, path.to_str().unwrap()).unwrap();
+        }
+        let before = inodes();
+        rewrite(&store, &temporary).unwrap();
+        let after = inodes();
+        assert_eq!(after[0], before[0]);
+        assert_ne!(after[1], before[1]);
+        for path in &paths {
+            assert_eq!(std::fs::read_to_string(path).unwrap(), path.to_str().unwrap());
+        }
+        assert!(!temporary.exists());
     }
 }

@@ -29,21 +29,30 @@ pub(super) struct Error {
     what: String,
 }
 
-/// Checks the manifests of all keyspaces in `store`.
-pub(super) fn examine(store: &Path) -> Result<(), Error> {
+/// Checks the manifests of all keyspaces in `store`. While its format is being `raised`, the last of them may be one that
+/// was just being made when that was interrupted: the engine removes it.
+pub(super) fn examine(store: &Path, raised: bool) -> Result<(), Error> {
     let keyspaces = store.join("keyspaces");
+    let mut found = Vec::new();
     for entry in fs::read_dir(&keyspaces).map_err(|error| unreadable(&keyspaces, error))? {
         let path = entry.map_err(|error| unreadable(&keyspaces, error))?.path();
         if !path.is_dir() {
             continue;
         }
-        let numbered = path.file_name().and_then(|name| name.to_str()?.parse::<u64>().ok());
-        if numbered.is_none() {
-            return Err(flaw(&path, "it is not the engine's"));
-        }
-        keyspace(&path)?;
+        let number = path.file_name().and_then(|name| name.to_str()?.parse::<u64>().ok());
+        found.push((number.ok_or_else(|| flaw(&path, "it is not the engine's"))?, path));
     }
-    Ok(())
+    found.sort_unstable();
+    if raised {
+        found.pop_if(|(_, path)| is_unfinished(path));
+    }
+    found.iter().try_for_each(|(_, path)| keyspace(path))
+}
+
+/// A keyspace that never had a table.
+fn is_unfinished(dir: &Path) -> bool {
+    let is_empty = |tables: &Path| fs::read_dir(tables).map_or(true, |mut tables| tables.next().is_none());
+    !dir.join("current").exists() && is_empty(&dir.join("tables"))
 }
 
 fn keyspace(dir: &Path) -> Result<(), Error> {

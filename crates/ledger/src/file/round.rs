@@ -266,7 +266,13 @@ impl Entry {
             Found::Open(record) => (Place::Open, Some(record)),
             Found::Done { record, apart } => (Place::Done { apart }, Some(record)),
             // Nobody but us moves anything: for the writer this is damage.
-            Found::Moving => return Err(fault::flaw(view.dir, "outcomes", "it is missing")),
+            Found::Moving => {
+                return Err(fault::flaw(
+                    view.dir,
+                    "outcomes",
+                    "it is missing, or has another length than its record says",
+                ));
+            }
         };
         Ok(Self { before, now, changed: false })
     }

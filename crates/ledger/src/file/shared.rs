@@ -66,9 +66,10 @@ impl Shared {
             return Ok(Look::Answer(answer));
         }
         let (now, index) = (self.time.now(), request.key.index());
-        let Some(engine) = self.engine() else { return Ok(Look::Ask { absent_at: None }) };
-        // Noted before the look: whatever is committed in between is found by the writer.
+        // Noted before the look, and before the engine is taken: whatever is committed in between is found by the writer,
+        // and so is what another engine has that takes the place of this one.
         let generation = self.published.load(Ordering::Acquire);
+        let Some(engine) = self.engine() else { return Ok(Look::Ask { absent_at: None }) };
         let record = match self.view(&engine).claim(&index)? {
             Found::Absent => return Ok(Look::Ask { absent_at: Some(generation) }),
             Found::Moving => return Ok(Look::Ask { absent_at: None }),
@@ -89,8 +90,8 @@ impl Shared {
     /// Answers a mark that needs no write.
     pub(super) fn look_mark(&self, request: &mark::Request) -> Result<Look<Mark>> {
         let now = self.time.now();
-        let Some(engine) = self.engine() else { return Ok(Look::Ask { absent_at: None }) };
         let generation = self.published.load(Ordering::Acquire);
+        let Some(engine) = self.engine() else { return Ok(Look::Ask { absent_at: None }) };
         let Some(record) = self.view(&engine).mark(&request.key.index())? else {
             return Ok(Look::Ask { absent_at: Some(generation) });
         };

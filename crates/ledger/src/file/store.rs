@@ -82,7 +82,8 @@ pub(super) fn open(held: &Held) -> Result<Store> {
     if let Some(last) = journals.last.filter(|last| *last < acknowledged) {
         return Err(fault::behind(dir, last, acknowledged));
     }
-    manifest::examine(&path).map_err(|error| fault::damaged(dir, error))?;
+    let raised = held.format()? == Some(FORMAT_ONE);
+    manifest::examine(&path, raised).map_err(|error| fault::damaged(dir, error))?;
     let engine = Engine::open(dir, &path, Expect::Whole)?;
     let format = engine.check_format(dir)?;
     let last = engine.last_commit(dir)?.unwrap_or_default();

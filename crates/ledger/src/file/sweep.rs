@@ -74,8 +74,10 @@ pub(super) fn start_own(shared: Arc<Shared>, doubts: bool) {
         let Some(_turn) = turn(&shared) else { return };
         let sweep = Sweep { shared: &shared, grace_ms: GRACE_MS, left: usize::MAX, swept: Swept::default() };
         let doubts = doubts.then_some(DOUBTS_MAX);
-        if let Err(error) = sweep.run(doubts, || shared.queue.is_closed()) {
-            tracing::warn!(%error, "sweeping failed");
+        match sweep.run(doubts, || shared.queue.is_closed()) {
+            Err(error) if !shared.queue.is_closed() => tracing::warn!(%error, "sweeping failed"),
+            // At the end of the ledger it was cut off, and nothing is lost by that.
+            Ok(_) | Err(_) => {}
         }
     };
     if let Err(error) = spawn(work) {
@@ -132,11 +134,11 @@ impl Sweep<'_> {
     }
 
     fn look_at_ends(&mut self, walked: &mut Walked) -> Result<Bite> {
-        let engine = self.engine()?;
-        let view = self.shared.view(&engine);
         let now = self.shared.time.now();
         // Noted before the look, and after the time: an end that is committed later and missed here shows itself.
         let mut bite = self.bite();
+        let engine = self.engine()?;
+        let view = self.shared.view(&engine);
         let until = Timestamp(now.0.saturating_sub(self.grace_ms));
         let to = codec::end_key((until + 1).max(walked.swept_to), 0, 0).to_vec();
         let mut seen = 0;

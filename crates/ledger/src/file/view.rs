@@ -37,7 +37,8 @@ pub(super) enum Found {
         /// The outcome was in `outcomes`.
         apart: bool,
     },
-    /// In `done`, but its outcome is not there: it is just being removed, or the store is damaged.
+    /// In `done`, but its outcome is not there, or not this one: it is just being removed or replaced, or the store is
+    /// damaged.
     Moving,
 }
 
@@ -57,8 +58,8 @@ impl View<'_> {
         let Some(value) = guarded(self.dir, || self.engine.outcomes.get(index.as_bytes()))? else {
             return Ok(Found::Moving);
         };
-        let record = stored.with_outcome(&value).map_err(|flaw| fault::flaw(self.dir, "outcomes", flaw))?;
-        Ok(Found::Done { record, apart: true })
+        let whole = stored.with_outcome(&value).map_err(|flaw| fault::flaw(self.dir, "outcomes", flaw))?;
+        Ok(whole.map_or(Found::Moving, |record| Found::Done { record, apart: true }))
     }
 
     /// The completed claim under an index, without an outcome that lies elsewhere.

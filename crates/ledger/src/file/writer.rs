@@ -25,7 +25,7 @@ use super::recent::Recent;
 use super::replies::Answer;
 use super::round::Round;
 use super::shared::Shared;
-use super::{fault, store, sweep};
+use super::{fault, journal, store, sweep};
 use crate::{Error, Result};
 
 /// How long the high-water mark may wait for its sync.
@@ -63,6 +63,16 @@ pub(super) struct Writer {
     late_end_at: u64,
     open_swept_at: Timestamp,
     sweep_at_commit: u64,
+}
+
+/// Without a writer nobody is to wait for one, however it ended.
+struct Closing(Arc<Shared>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.queue.close();
+        while self.0.queue.take(Duration::ZERO).is_some() {}
+    }
 }
 
 /// How far the writing of tables has come.
@@ -104,13 +114,17 @@ impl Writer {
 
     /// Works until the queue is closed and empty, then lets go of the store and says so.
     pub(super) fn run(mut self, ended: &watch::Sender<bool>) {
+        let _closing = Closing(self.shared.clone());
         while let Some(calls) = self.shared.queue.take(self.pause()) {
-            let idle = calls.is_empty();
             // A panic of the engine drops the replies: their callers are told that nobody knows.
-            if catch_unwind(AssertUnwindSafe(|| self.round(calls))).is_err() {
+            let work = || {
+                let idle = calls.is_empty();
+                self.round(calls);
+                self.keep_house(idle);
+            };
+            if catch_unwind(AssertUnwindSafe(work)).is_err() {
                 self.stop(fault::panicked(self.held.dir(), "writing"));
             }
-            self.keep_house(idle);
         }
         self.end();
         ended.send_replace(true);
@@ -169,7 +183,7 @@ impl Writer {
         self.generation += 1;
         self.recent.note(self.generation, written.put);
         let ended = written.ended.iter().map(|(_, spot)| spot.sequence);
-        self.grants.note(written.commit.sequence, written.granted.len(), ended);
+        self.grants.note(written.commit.sequence, written.granted.len(), written.grants_bytes, ended);
         for granted in written.granted {
             engine.fresh.put(granted.record.key.index(), granted);
         }
@@ -238,8 +252,11 @@ impl Writer {
 
     fn reopen(&mut self) -> Result<()> {
         let dir = self.held.dir();
-        let store = store::open(&self.held)?;
         // After a failed sync, what looks written may not be: write it anew.
+        if let Err(error) = journal::rewrite(&self.held.path("store"), &self.held.path("journal.tmp")) {
+            tracing::warn!(%error, "the journal could not be written anew");
+        }
+        let store = store::open(&self.held)?;
         match store.engine.flush() {
             Ok(true) => {}
             Ok(false) => return Err(fault::engine(dir, "writing to", fjall::Error::Poisoned)),

@@ -45,6 +45,10 @@ async fn a_full_disk_acknowledges_nothing_and_ends_by_itself() {
             .flat_map(|part| *Fingerprint::of([number.to_be_bytes(), part.to_be_bytes()]).as_bytes())
             .collect()
     };
+    let held = ["held", "told"].map(|text| request(text, 1));
+    for request in &held {
+        assert!(matches!(ledger.claim(request).await.unwrap(), Claim::Granted(_)));
+    }
     let mut acknowledged = Vec::new();
     let mut error = None;
     for number in 0..2_000 {
@@ -86,6 +90,14 @@ async fn a_full_disk_acknowledges_nothing_and_ends_by_itself() {
         let done = ledger.claim(&request(&format!("k{number}"), 2)).await.unwrap();
         assert_eq!(done, Claim::Done(Outcome::kept(body(*number))));
     }
+    // What was only granted outlives the engine that had it in memory.
+    for request in &held {
+        assert!(matches!(ledger.claim(request).await.unwrap(), Claim::Granted(_)), "the same call again");
+        let other = super::request(request.key.text(), 2);
+        assert!(matches!(ledger.claim(&other).await.unwrap(), Claim::Held { .. }));
+    }
+    let word = Settle::Complete(Outcome::kept("after all"));
+    assert_eq!(ledger.settle(&held[1].key, held[1].token, &word).await.unwrap(), Settled::Applied);
     // Where a table met the full disk before the commit did, the call was never tried, and says so.
     if error.effect() == Effect::None {
         let untried = ledger.claim(&request(&format!("k{}", acknowledged.len()), 2)).await.unwrap();
@@ -93,7 +105,8 @@ async fn a_full_disk_acknowledges_nothing_and_ends_by_itself() {
     }
     ledger.close().await.unwrap();
     let ledger = open(&dir.path().join("ledger"), &clock());
-    assert_eq!(ledger.stats().await.unwrap().done.unwrap(), ledger_done(&acknowledged, &ledger).await);
+    assert_eq!(ledger.stats().await.unwrap().done.unwrap(), 1 + ledger_done(&acknowledged, &ledger).await);
+    assert!(matches!(ledger.claim(&request("held", 2)).await.unwrap(), Claim::InDoubt(_)));
 }
 
 /// The acknowledged ones, and the one in between if it turns out to have happened.
