@@ -180,15 +180,14 @@ impl Export {
             if self.include_open || days.last <= last {
                 return Ok(Some(days));
             }
-            let zone = &self.settings.calendar.zone;
+            let open = self.settings.calendar.still_open();
             if days.first > last {
                 return Err(Failure::usage(format!(
-                    "{} is not over yet in {zone}: the last day that can be exported is {last}",
+                    "{} is {open}: the last day that can be exported is {last}",
                     days.first
                 )));
             }
-            report.left_out =
-                Some(format!("{} to {} are not over yet in {zone}: left out", days::after(last)?, days.last));
+            report.left_out = Some(format!("left out: {} to {}, {open}", days::after(last)?, days.last));
             return Ok(Some(Days { first: days.first, last }));
         }
         let Some(through) = watermark.through else {

@@ -94,6 +94,17 @@ impl Calendar {
         before(self.period.start(self.today(settled)?))
     }
 
+    /// What is said of days after the last one that is over: right after midnight they seem to be.
+    pub(crate) fn still_open(&self) -> String {
+        let zone = &self.zone;
+        match self.settle_minutes {
+            0 => format!("not over yet in {zone}"),
+            minutes => format!(
+                "not over yet in {zone}, where a day is over {minutes} minutes after its end (export.dify.settle_minutes)"
+            ),
+        }
+    }
+
     /// The same days, widened to whole periods.
     pub(crate) fn whole(&self, days: Days) -> Days {
         Days { first: self.period.start(days.first), last: self.period.end(days.last) }
@@ -185,6 +196,14 @@ mod tests {
         let [day] = tokyo.stretches(days).unwrap()[..] else { panic!() };
         assert_eq!(day.span.from.to_string(), "2025-11-28T15:00:00Z");
         assert_eq!(day.span.until.to_string(), "2025-11-29T15:00:00Z");
+    }
+
+    #[test]
+    fn what_is_open_names_the_time_that_a_day_settles() {
+        let mut utc = calendar("UTC", Period::Daily);
+        assert!(utc.still_open().ends_with("30 minutes after its end (export.dify.settle_minutes)"));
+        utc.settle_minutes = 0;
+        assert_eq!(utc.still_open(), "not over yet in UTC");
     }
 
     #[test]
