@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 pub(super) const DEMO_EXAMPLES: &str = "\
 Examples:
-  ichido demo                         half a minute; ends with 1 if a promise was broken
+  ichido demo                         some seconds; ends with 1 if a promise was broken
   ichido demo --serve                 then look around in the console; its address is printed
   ichido demo --keep /tmp/demo        leaves every ledger, log and spool there
 
@@ -13,7 +13,7 @@ It needs no settings and no servers, takes free ports on this machine, and leave
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArgs {
-    /// How many operations are raced for.
+    /// How many operations are raced for: at least 10.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(10..=100_000))]
     pub(crate) keys: u32,
     /// How many workers race for them.
