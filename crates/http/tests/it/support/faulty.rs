@@ -19,6 +19,8 @@ pub(crate) enum Way {
     Denied,
     /// It is made, and its answer is lost.
     Lost,
+    /// It is made, and its answer does not come in time.
+    Late,
     /// It never ends.
     Hangs,
 }
@@ -60,6 +62,9 @@ impl Knob {
             std::future::pending::<()>().await;
         }
         call.await?;
+        if way == Way::Late as u8 {
+            std::future::pending::<()>().await;
+        }
         Err(error.perhaps_done())
     }
 }
