@@ -43,6 +43,9 @@ impl<B> Prepared<B> {
     }
 }
 
+/// A key, and what supplied it.
+type Found<'a> = (String, &'a KeySource);
+
 /// A request that can be claimed.
 pub(crate) struct Ready {
     pub(crate) parts: Parts,
@@ -96,11 +99,11 @@ where
 }
 
 /// The key, if it stands in the head and no source before it may stand in the body.
-fn in_head(route: &Route, parts: &Parts, strict: bool) -> Result<Option<String>, KeyError> {
+fn in_head<'a>(route: &'a Route, parts: &Parts, strict: bool) -> Result<Option<Found<'a>>, KeyError> {
     for source in &route.keys {
         let found = source.in_headers(&parts.headers, strict)?;
         if found.is_some() || source.is_in_body() {
-            return Ok(found);
+            return Ok(found.map(|text| (text, source)));
         }
     }
     Ok(None)
@@ -124,7 +127,7 @@ async fn name(
     route: &Route,
     parts: &Parts,
     body: &mut Collected,
-    found: Option<String>,
+    found: Option<Found<'_>>,
     tenant: Result<String, TenantError>,
 ) -> Result<Option<ClaimRequest>, Problem> {
     let disk = |error: std::io::Error| {
@@ -140,17 +143,17 @@ async fn name(
             return Ok(None);
         }
     }
-    let text = match found {
-        Some(text) => text,
+    let (text, source) = match found {
+        Some(found) => found,
         None => match in_body(shared, route, parts, json.as_ref(), body.digest)? {
-            Some(text) => text,
+            Some(found) => found,
             None if route.required => return Err(missing(route)),
             None => return Ok(None),
         },
     };
     let tenant = tenant.map_err(|error| unknown(&error))?;
     let metadata = notes(route, json.as_ref(), &shared.instance);
-    let fingerprint = fingerprint::of(&route.fingerprint, parts, json, body.digest);
+    let fingerprint = fingerprint::of(&route.fingerprint, source, parts, json, body.digest);
     let key = Key::new(Scope::new(tenant, operation(route, parts)), text)
         .map_err(|error| Problem::new(Kind::KeyInvalid, error.to_string()))?;
     let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -168,13 +171,13 @@ async fn name(
     }))
 }
 
-fn in_body(
+fn in_body<'a>(
     shared: &Shared,
-    route: &Route,
+    route: &'a Route,
     parts: &Parts,
     json: Option<&Value>,
     digest: [u8; 32],
-) -> Result<Option<String>, Problem> {
+) -> Result<Option<Found<'a>>, Problem> {
     for source in &route.keys {
         let in_head = source.in_headers(&parts.headers, shared.rules.strict_keys);
         let found = match in_head {
@@ -183,7 +186,7 @@ fn in_body(
         };
         match found {
             Ok(None) => {}
-            Ok(Some(text)) => return Ok(Some(text)),
+            Ok(Some(text)) => return Ok(Some((text, source))),
             Err(error) => return Err(Problem::new(Kind::KeyInvalid, error.to_string())),
         }
     }
