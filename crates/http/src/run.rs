@@ -542,9 +542,9 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
     kind.trim_start().get(..17).is_some_and(|kind| kind.eq_ignore_ascii_case("text/event-stream"))
 }
 
-/// A reason that fits the ledger's limit.
+/// A reason that fits the ledger's limit. A cause that says no more than what it caused is said once.
 fn reason(what: &str, cause: &str) -> String {
-    let mut text = format!("{what}: {cause}");
+    let mut text = if what == cause { what.to_owned() } else { format!("{what}: {cause}") };
     let mut end = text.len().min(Limits::STANDARD.reason_bytes);
     while !text.is_char_boundary(end) {
         end -= 1;
