@@ -223,7 +223,7 @@ fn missing(route: &Route) -> Problem {
 fn unknown(error: &TenantError) -> Problem {
     let problem = Problem::new(Kind::TenantUnknown, error.to_string());
     match error {
-        TenantError::Unknown => problem,
+        TenantError::Unknown(_) => problem,
         TenantError::Unverified(_) => problem.unauthorized(),
     }
 }
