@@ -13,7 +13,7 @@ use crate::json;
 use crate::key::KeyError;
 use crate::layer::Shared;
 use crate::problem::{Kind, Problem};
-use crate::request::{Collected, Refused, RequestBody, collect};
+use crate::request::{Collected, PAUSE, Refused, RequestBody, collect};
 use crate::rules::{FingerprintRule, Route};
 use crate::signature::Checking;
 use crate::source::KeySource;
@@ -84,7 +84,9 @@ where
         tenant => tenant,
     };
     let (memory, most) = (rules.body_memory_bytes, rules.body_max_bytes);
-    let mut body = match collect(body, memory, most, checking.as_mut()).await {
+    // What is only observed gets the answer that it would get without the layer, however long it takes to ask.
+    let pause = (route.mode == Mode::Enforce).then_some(PAUSE);
+    let mut body = match collect(body, memory, most, pause, checking.as_mut()).await {
         Ok(body) => body,
         Err(refused) => return not_collected(refused, most, parts),
     };
