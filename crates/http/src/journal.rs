@@ -36,6 +36,8 @@ const HALF: &str = ".half";
 const UNREADABLE: &str = ".unreadable";
 /// Words that are worth a place only as long as there is room: see [`Journal::has_room`].
 const ROOM: usize = 10_000;
+/// After so many words in a row that the ledger did not take, it is left alone for a while.
+const FAILURES: usize = 3;
 /// The pauses between two tries to hand in what waits.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
 
@@ -45,6 +47,8 @@ pub struct Journal {
     dir: PathBuf,
     entries: Mutex<HashMap<Index, Vec<Entry>>>,
     count: AtomicUsize,
+    /// The word that was tried last.
+    tried: Mutex<Option<(Index, Token)>>,
     waiting: Gauge,
     wake: Notify,
     _lock: File,
@@ -64,6 +68,12 @@ pub(crate) struct Word {
     pub(crate) token: Token,
     pub(crate) fingerprint: Fingerprint,
     pub(crate) settle: Settle,
+}
+
+impl Word {
+    fn name(&self) -> (Index, Token) {
+        (self.key.index(), self.token)
+    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -103,6 +113,7 @@ impl Journal {
             dir: dir.to_owned(),
             entries: Mutex::default(),
             count: AtomicUsize::new(0),
+            tried: Mutex::default(),
             waiting: gauge!("ichido_journal_waiting"),
             wake: Notify::new(),
             _lock: lock,
@@ -190,20 +201,29 @@ impl Journal {
 
     /// Hands in what waits, once. Returns how many still wait.
     pub async fn drain(&self, ledger: &Ledger) -> usize {
-        let words: Vec<Word> = self.lock().values().flatten().map(|entry| entry.word.clone()).collect();
-        for word in words {
+        let mut failures = 0;
+        for word in self.in_turn() {
+            *self.tried.lock().unwrap_or_else(PoisonError::into_inner) = Some(word.name());
             match hand_in(ledger, &word).await {
-                Ok(Settled::Applied) => self.forget(&word),
+                Ok(Settled::Applied) => {
+                    failures = 0;
+                    self.forget(&word);
+                }
                 Ok(Settled::Stale(now)) => {
                     tracing::warn!(index = %word.key.index(), ?now, "the ledger has another word on a claim of the completion journal, and it stays");
+                    failures = 0;
                     self.forget(&word);
                 }
                 Err(error) if error.is_transient() => {
                     tracing::debug!(%error, "the ledger does not take what waits in the completion journal yet");
-                    break;
+                    failures += 1;
+                    if failures == FAILURES {
+                        break;
+                    }
                 }
                 Err(error) => {
                     tracing::error!(index = %word.key.index(), %error, "the ledger refuses a word of the completion journal; it stays there");
+                    failures = 0;
                 }
             }
         }
@@ -226,6 +246,16 @@ impl Journal {
             }
             pause = if self.drain(&ledger).await == 0 { PAUSE.0 } else { (pause * 2).min(PAUSE.1) };
         }
+    }
+
+    /// What waits, beginning behind the word that was tried last: some that never succeed must not keep the others waiting.
+    fn in_turn(&self) -> Vec<Word> {
+        let mut words: Vec<Word> = self.lock().values().flatten().map(|entry| entry.word.clone()).collect();
+        words.sort_unstable_by_key(Word::name);
+        let tried = *self.tried.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = words.partition_point(|word| Some(word.name()) <= tried);
+        words.rotate_left(first);
+        words
     }
 
     fn forget(&self, word: &Word) {

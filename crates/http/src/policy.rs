@@ -12,6 +12,7 @@ use crate::key::MAX_CHARS;
 use crate::problem;
 use crate::rules::{FingerprintRule, InFlight, Route, Rules};
 use crate::signature::Signature;
+use crate::source::KeySource;
 use crate::words::{InDoubt, Mode, Preset};
 
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a;background:#fff}\
@@ -95,8 +96,13 @@ fn to_json(rules: &Rules) -> Value {
 }
 
 fn compared(route: &Route) -> &'static str {
+    let by_content = |source: &KeySource| source.is_content();
     match route.fingerprint {
-        FingerprintRule::Raw => "the body, byte by byte",
+        FingerprintRule::Standard if route.keys.iter().all(by_content) => "not compared",
+        FingerprintRule::Standard if route.keys.iter().any(by_content) => {
+            "the body, byte by byte, unless the key is made of it"
+        }
+        FingerprintRule::Standard | FingerprintRule::Raw => "the body, byte by byte",
         FingerprintRule::Json(_) => "the body as JSON, whatever its order and white space",
         FingerprintRule::None => "not compared",
     }

@@ -13,7 +13,7 @@ use crate::json;
 use crate::key::KeyError;
 use crate::layer::Shared;
 use crate::problem::{Kind, Problem};
-use crate::request::{Collected, Refused, RequestBody, collect};
+use crate::request::{Collected, PAUSE, Refused, RequestBody, collect};
 use crate::rules::{FingerprintRule, Route};
 use crate::signature::Checking;
 use crate::source::KeySource;
@@ -42,6 +42,9 @@ impl<B> Prepared<B> {
         Self::Refuse(Box::new((problem, parts, body)))
     }
 }
+
+/// A key, and what supplied it.
+type Found<'a> = (String, &'a KeySource);
 
 /// A request that can be claimed.
 pub(crate) struct Ready {
@@ -81,7 +84,9 @@ where
         tenant => tenant,
     };
     let (memory, most) = (rules.body_memory_bytes, rules.body_max_bytes);
-    let mut body = match collect(body, memory, most, checking.as_mut()).await {
+    // What is only observed gets the answer that it would get without the layer, however long it takes to ask.
+    let pause = (route.mode == Mode::Enforce).then_some(PAUSE);
+    let mut body = match collect(body, memory, most, pause, checking.as_mut()).await {
         Ok(body) => body,
         Err(refused) => return not_collected(refused, most, parts),
     };
@@ -96,11 +101,11 @@ where
 }
 
 /// The key, if it stands in the head and no source before it may stand in the body.
-fn in_head(route: &Route, parts: &Parts, strict: bool) -> Result<Option<String>, KeyError> {
+fn in_head<'a>(route: &'a Route, parts: &Parts, strict: bool) -> Result<Option<Found<'a>>, KeyError> {
     for source in &route.keys {
         let found = source.in_headers(&parts.headers, strict)?;
         if found.is_some() || source.is_in_body() {
-            return Ok(found);
+            return Ok(found.map(|text| (text, source)));
         }
     }
     Ok(None)
@@ -124,7 +129,7 @@ async fn name(
     route: &Route,
     parts: &Parts,
     body: &mut Collected,
-    found: Option<String>,
+    found: Option<Found<'_>>,
     tenant: Result<String, TenantError>,
 ) -> Result<Option<ClaimRequest>, Problem> {
     let disk = |error: std::io::Error| {
@@ -140,17 +145,17 @@ async fn name(
             return Ok(None);
         }
     }
-    let text = match found {
-        Some(text) => text,
+    let (text, source) = match found {
+        Some(found) => found,
         None => match in_body(shared, route, parts, json.as_ref(), body.digest)? {
-            Some(text) => text,
+            Some(found) => found,
             None if route.required => return Err(missing(route)),
             None => return Ok(None),
         },
     };
     let tenant = tenant.map_err(|error| unknown(&error))?;
     let metadata = notes(route, json.as_ref(), &shared.instance);
-    let fingerprint = fingerprint::of(&route.fingerprint, parts, json, body.digest);
+    let fingerprint = fingerprint::of(&route.fingerprint, source, parts, json, body.digest);
     let key = Key::new(Scope::new(tenant, operation(route, parts)), text)
         .map_err(|error| Problem::new(Kind::KeyInvalid, error.to_string()))?;
     let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -168,13 +173,13 @@ async fn name(
     }))
 }
 
-fn in_body(
+fn in_body<'a>(
     shared: &Shared,
-    route: &Route,
+    route: &'a Route,
     parts: &Parts,
     json: Option<&Value>,
     digest: [u8; 32],
-) -> Result<Option<String>, Problem> {
+) -> Result<Option<Found<'a>>, Problem> {
     for source in &route.keys {
         let in_head = source.in_headers(&parts.headers, shared.rules.strict_keys);
         let found = match in_head {
@@ -183,7 +188,7 @@ fn in_body(
         };
         match found {
             Ok(None) => {}
-            Ok(Some(text)) => return Ok(Some(text)),
+            Ok(Some(text)) => return Ok(Some((text, source))),
             Err(error) => return Err(Problem::new(Kind::KeyInvalid, error.to_string())),
         }
     }
@@ -220,7 +225,7 @@ fn missing(route: &Route) -> Problem {
 fn unknown(error: &TenantError) -> Problem {
     let problem = Problem::new(Kind::TenantUnknown, error.to_string());
     match error {
-        TenantError::Unknown => problem,
+        TenantError::Unknown(_) => problem,
         TenantError::Unverified(_) => problem.unauthorized(),
     }
 }

@@ -54,6 +54,7 @@ pub(crate) async fn collect<B>(
     body: B,
     memory: u64,
     most: u64,
+    pause: Option<Duration>,
     mut checking: Option<&mut Checking>,
 ) -> Result<Collected, Refused<B>>
 where
@@ -66,7 +67,11 @@ where
     let mut body = body;
     let mut gather = Gather::default();
     loop {
-        let Ok(next) = within(PAUSE, body.frame()).await else {
+        let next = match pause {
+            Some(pause) => within(pause, body.frame()).await,
+            None => Ok(body.frame().await),
+        };
+        let Ok(next) = next else {
             return Err(Refused::Broken("the sender paused for too long".into()));
         };
         let Some(frame) = next else { break };
@@ -310,19 +315,19 @@ mod tests {
 
     #[tokio::test]
     async fn a_spilled_body_is_the_same_body() {
-        let small = collect(pieces(40, 1000), 1 << 20, 1 << 30, None).await.ok().unwrap();
-        let spilled = collect(pieces(40, 1000), 5_500, 1 << 30, None).await.ok().unwrap();
+        let small = collect(pieces(40, 1000), 1 << 20, 1 << 30, None, None).await.ok().unwrap();
+        let spilled = collect(pieces(40, 1000), 5_500, 1 << 30, None, None).await.ok().unwrap();
         assert!(matches!(small.place, Place::Memory(_)) && matches!(spilled.place, Place::Disk(_)));
         assert_eq!((small.digest, small.len), (spilled.digest, spilled.len));
         assert_eq!(whole(small).await, whole(spilled).await);
-        let large = collect(pieces(3, 200_000), 1000, 1 << 30, None).await.ok().unwrap();
+        let large = collect(pieces(3, 200_000), 1000, 1 << 30, None, None).await.ok().unwrap();
         assert_eq!(whole(large).await.len(), 600_000);
     }
 
     #[tokio::test]
     async fn one_piece_is_not_copied() {
         let piece = Bytes::from_static(b"{\"a\":1}");
-        let mut collected = collect(Full::new(piece.clone()), 100, 100, None).await.unwrap();
+        let mut collected = collect(Full::new(piece.clone()), 100, 100, None, None).await.unwrap();
         let Place::Memory(kept) = &collected.place else { panic!("in memory") };
         assert_eq!(kept.as_ptr(), piece.as_ptr());
         let json = collected.json().await.unwrap().unwrap();
@@ -332,16 +337,18 @@ mod tests {
     #[tokio::test]
     async fn json_is_read_from_disk_and_the_body_is_whole_afterwards() {
         let text = format!("{{\"a\":\"{}\"}}", "x".repeat(5000));
-        let mut collected = collect(Full::new(Bytes::from(text.clone())), 10, 10_000, None).await.unwrap();
+        let mut collected =
+            collect(Full::new(Bytes::from(text.clone())), 10, 10_000, None, None).await.unwrap();
         assert_eq!(collected.json().await.unwrap().unwrap()["a"].as_str().unwrap().len(), 5000);
         assert_eq!(whole(collected).await, text);
     }
 
     #[tokio::test]
     async fn too_large_is_refused_before_it_is_read_or_as_soon_as_it_shows() {
-        let known = collect(Full::new(Bytes::from(vec![0; 101])), 10, 100, None).await;
+        let known = collect(Full::new(Bytes::from(vec![0; 101])), 10, 100, None, None).await;
         assert!(matches!(known, Err(Refused::TooLarge(None, _))));
-        let Err(Refused::TooLarge(Some(read), rest)) = collect(pieces(20, 10), 30, 100, None).await else {
+        let Err(Refused::TooLarge(Some(read), rest)) = collect(pieces(20, 10), 30, 100, None, None).await
+        else {
             panic!("too large")
         };
         assert_eq!(read.len, 110);
@@ -353,6 +360,19 @@ mod tests {
     async fn a_cut_body_is_no_body() {
         let cut = [Ok(Frame::data(Bytes::from_static(b"abc"))), Err(BoxError::from("cut"))];
         let body = StreamBody::new(futures_util::stream::iter(cut));
-        assert!(matches!(collect(body, 100, 100, None).await, Err(Refused::Broken(_))));
+        assert!(matches!(collect(body, 100, 100, None, None).await, Err(Refused::Broken(_))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_pause_breaks_a_body_unless_there_is_no_limit() {
+        let slow = || {
+            let pieces = futures_util::stream::unfold(0, |at| async move {
+                tokio::time::sleep(if at == 1 { PAUSE * 2 } else { PAUSE / 2 }).await;
+                (at < 3).then(|| (Ok::<_, BoxError>(Frame::data(Bytes::from_static(b"x"))), at + 1))
+            });
+            StreamBody::new(Box::pin(pieces))
+        };
+        assert!(matches!(collect(slow(), 100, 100, Some(PAUSE), None).await, Err(Refused::Broken(_))));
+        assert_eq!(whole(collect(slow(), 100, 100, None, None).await.ok().unwrap()).await, "xxx");
     }
 }

@@ -80,8 +80,11 @@ pub struct Route {
 }
 
 /// How a body is compared.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum FingerprintRule {
+    /// Byte by byte, but not at all where places in the body made the key: what lies elsewhere is then another matter.
+    #[default]
+    Standard,
     /// Byte by byte.
     Raw,
     /// As JSON: order of names and white space do not count, nor what lies at these places.
@@ -135,7 +138,7 @@ impl Default for Route {
             retention: Duration::from_secs(86_400),
             lease: Duration::from_secs(30),
             timeout: None,
-            fingerprint: FingerprintRule::Raw,
+            fingerprint: FingerprintRule::Standard,
             metadata: Vec::new(),
         }
     }

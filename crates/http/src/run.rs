@@ -12,9 +12,10 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::BodyExt;
 use ichido_core::{Grant, Limits, Now, Outcome, Settle, Settled};
-use ichido_ledger::{BoxError, within};
+use ichido_ledger::{BoxError, Late, within};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::answer::{self, body_of, is_no_store, strip_hop_by_hop};
 use crate::body::AnswerBody;
@@ -32,6 +33,8 @@ use crate::work::{ATTEMPT, DEGRADED, Job, LIFETIME, Reply, Said, TRUE, in_doubt,
 const STREAM_AFTER: Duration = Duration::from_secs(2);
 /// Pieces of a streamed answer that wait for the client.
 const STREAM_AHEAD: usize = 16;
+/// A client that takes nothing for so long counts as gone.
+const STALLED: Duration = Duration::from_secs(300);
 
 /// Leave to run the service.
 pub(crate) struct Run {
@@ -143,11 +146,7 @@ impl Run {
                 Some(until) => Some(until.saturating_duration_since(Instant::now())),
                 None => self.job.route().timeout,
             };
-            let next = match limit {
-                Some(limit) => within(limit, next_frame(body)).await,
-                None => Ok(next_frame(body).await),
-            };
-            match next {
+            match next_within(limit, body).await {
                 Err(_) if known.is_none() => return Read::Large,
                 Err(_) => return Read::Failed(Failure::TimedOut("the answer stopped coming".into())),
                 Ok(None) => return Read::Whole(HeaderMap::new()),
@@ -320,7 +319,7 @@ impl Run {
     where
         A: Carried,
     {
-        let (frames, coming) = mpsc::channel(STREAM_AHEAD);
+        let (mut client, coming) = Client::new();
         let verdict = verdict(head.status, self.job.route());
         let mut kept = Kept::new(&pieces, self.job.shared.rules.answer_max_bytes);
         let stored_head = head.clone();
@@ -331,9 +330,14 @@ impl Run {
             head.headers.insert(LIFETIME, self.job.lifetime());
         }
         let (status, declared) = (head.status, declared(&head));
-        let mut gone = reply.send(Ok(Response::from_parts(head, AnswerBody::coming(coming)))).is_err();
+        // An answer of known length has an end to come to; another one may be silent for as long as it likes.
+        let known = body.size_hint().exact().or(declared);
+        let limit = self.job.route().timeout.filter(|_| known.is_some());
+        if reply.send(Ok(Response::from_parts(head, AnswerBody::coming(coming)))).is_err() {
+            client.gone.cancel();
+        }
         for piece in pieces {
-            gone = gone || frames.send(Ok(Frame::data(piece))).await.is_err();
+            client.send(Ok(Frame::data(piece))).await;
         }
         // A client that knows the length would take the last piece for the end, before the end is recorded.
         // So what completes it is held back, and the trailers behind it.
@@ -341,20 +345,25 @@ impl Run {
         let mut trailers = HeaderMap::new();
         // While a client reads, an answer may go on for as long as it likes; for nobody it is read for a while only.
         let ceiling = self.job.ledger().settings().lease_ceiling;
+        let (frames, gone) = (client.frames.clone(), client.gone.clone());
         let mut given_up = pin!(async {
-            frames.closed().await;
+            tokio::select! {
+                () = frames.closed() => {}
+                () = gone.cancelled() => {}
+            }
             tokio::time::sleep(ceiling).await;
         });
         let mut cut = loop {
             let next = tokio::select! {
                 biased;
                 () = &mut given_up => break Some(BoxError::from("its client has gone, and it did not end")),
-                next = next_frame(&mut body) => next,
+                next = next_within(limit, &mut body) => next,
             };
             match next {
-                None => break None,
-                Some(Err(error)) => break Some(error),
-                Some(Ok(frame)) => {
+                Err(_) => break Some("the answer stopped coming".into()),
+                Ok(None) => break None,
+                Ok(Some(Err(error))) => break Some(error),
+                Ok(Some(Ok(frame))) => {
                     match (frame.data_ref(), frame.trailers_ref()) {
                         (Some(data), _) => kept.push(data),
                         (None, Some(found)) => trailers = found.clone(),
@@ -367,12 +376,12 @@ impl Run {
                         held.push(frame);
                     } else {
                         for frame in held.drain(..).chain([frame]) {
-                            gone = gone || frames.send(Ok(frame)).await.is_err();
+                            client.send(Ok(frame)).await;
                         }
                     }
                 }
             }
-            if gone {
+            if client.gone.is_cancelled() {
                 // A body that is always ready must not keep the clock from being looked at.
                 tokio::task::yield_now().await;
             }
@@ -412,9 +421,43 @@ impl Run {
             None => held.into_iter().map(Ok).collect(),
         };
         for frame in rest {
-            gone = gone || frames.send(frame).await.is_err();
+            client.send(frame).await;
         }
         self.job.trace.end(&self.job.shared.meters, &self.job.shared.rules, end, status, cause.as_deref());
+    }
+}
+
+type Piece = Result<Frame<Bytes>, BoxError>;
+
+/// The client of a streamed answer.
+struct Client {
+    frames: mpsc::Sender<Piece>,
+    /// A place in the queue, however full it is: an answer that nobody took must not seem to end well.
+    last: Option<mpsc::OwnedPermit<Piece>>,
+    gone: CancellationToken,
+}
+
+impl Client {
+    fn new() -> (Self, mpsc::Receiver<Piece>) {
+        let (frames, coming) = mpsc::channel(STREAM_AHEAD + 1);
+        let last = frames.clone().try_reserve_owned().ok();
+        (Self { frames, last, gone: CancellationToken::new() }, coming)
+    }
+
+    async fn send(&mut self, piece: Piece) {
+        if self.gone.is_cancelled() {
+            return;
+        }
+        match within(STALLED, self.frames.send(piece)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => self.gone.cancel(),
+            Err(_) => {
+                self.gone.cancel();
+                if let Some(last) = self.last.take() {
+                    last.send(Err("nothing of the answer was taken for too long".into()));
+                }
+            }
+        }
     }
 }
 
@@ -443,8 +486,19 @@ impl Kept {
     }
 }
 
+/// The next piece of an answer, if it comes in time.
+async fn next_within<A>(limit: Option<Duration>, body: &mut A) -> Result<Option<Piece>, Late>
+where
+    A: Carried,
+{
+    match limit {
+        Some(limit) => within(limit, next_frame(body)).await,
+        None => Ok(next_frame(body).await),
+    }
+}
+
 /// The next piece of an answer. A service that panics while it writes one has cut it.
-async fn next_frame<A>(body: &mut A) -> Option<Result<Frame<Bytes>, BoxError>>
+async fn next_frame<A>(body: &mut A) -> Option<Piece>
 where
     A: Carried,
 {
@@ -488,9 +542,9 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
     kind.trim_start().get(..17).is_some_and(|kind| kind.eq_ignore_ascii_case("text/event-stream"))
 }
 
-/// A reason that fits the ledger's limit.
+/// A reason that fits the ledger's limit. A cause that says no more than what it caused is said once.
 fn reason(what: &str, cause: &str) -> String {
-    let mut text = format!("{what}: {cause}");
+    let mut text = if what == cause { what.to_owned() } else { format!("{what}: {cause}") };
     let mut end = text.len().min(Limits::STANDARD.reason_bytes);
     while !text.is_char_boundary(end) {
         end -= 1;

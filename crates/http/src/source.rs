@@ -172,6 +172,11 @@ impl KeySource {
         !matches!(self, Self::Header(_))
     }
 
+    /// Whether the key is what stands at some places, so that the rest of the body is no part of it.
+    pub(crate) fn is_content(&self) -> bool {
+        matches!(self, Self::Fields(_))
+    }
+
     /// The key in a field.
     pub(crate) fn in_headers(&self, headers: &HeaderMap, strict: bool) -> Result<Option<String>, KeyError> {
         let name = match self {

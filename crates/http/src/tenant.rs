@@ -11,6 +11,14 @@ use http::{HeaderMap, HeaderName};
 use ichido_core::hex_of;
 use sha2::{Digest, Sha256};
 
+/// Fields that tell callers apart for many services. Who sends one is somebody, and must not share keys with everybody.
+const CREDENTIALS: [HeaderName; 4] = [
+    COOKIE,
+    HeaderName::from_static("x-api-key"),
+    HeaderName::from_static("api-key"),
+    HeaderName::from_static("x-auth-token"),
+];
+
 /// Where the tenant comes from.
 #[derive(Clone, Debug)]
 pub enum Tenant {
@@ -36,9 +44,11 @@ pub trait TenantOf: Send + Sync + fmt::Debug {
 /// The request does not say who it is from, or not in a way that can be believed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TenantError {
-    /// It carries cookies, but not what names the tenant: one user could be given another's answer.
-    #[error("the request carries cookies but nothing that tells whose key this is")]
-    Unknown,
+    /// It carries credentials in this field, but not what names the tenant: one user could be given another's answer.
+    #[error(
+        "the request carries the field {0}, and nothing tells whose key this is: the setting `tenant` must name what does"
+    )]
+    Unknown(HeaderName),
     /// What it carries was not believed; the text says why.
     #[error("{0}")]
     Unverified(String),
@@ -55,9 +65,11 @@ impl Tenant {
             Self::Cookie(name) => hashed(name, cookies(&parts.headers, name)),
             Self::Custom(custom) => custom.tenant(parts)?,
         };
-        match said {
-            Some(tenant) => Ok(tenant),
-            None if parts.headers.contains_key(COOKIE) => Err(TenantError::Unknown),
+        if let Some(tenant) = said {
+            return Ok(tenant);
+        }
+        match CREDENTIALS.into_iter().find(|name| parts.headers.contains_key(name)) {
+            Some(name) => Err(TenantError::Unknown(name)),
             None => Ok(String::new()),
         }
     }
@@ -116,12 +128,28 @@ mod tests {
     #[test]
     fn cookies_without_a_tenant_are_refused_until_the_rules_say_that_there_is_none() {
         let header = Tenant::Header(HeaderName::from_static("authorization"));
-        assert_eq!(of(&header, &[("cookie", "sid=1")]), Err(TenantError::Unknown));
+        assert_eq!(of(&header, &[("cookie", "sid=1")]), Err(TenantError::Unknown(COOKIE)));
         assert_eq!(of(&Tenant::None, &[("cookie", "sid=1")]).unwrap(), "");
         let cookie = Tenant::Cookie("sid".to_owned());
         let one = of(&cookie, &[("cookie", "theme=dark; sid=1")]).unwrap();
         assert_eq!(one, of(&cookie, &[("cookie", "sid=1; theme=light")]).unwrap());
         assert_ne!(one, of(&cookie, &[("cookie", "sid=2")]).unwrap());
-        assert_eq!(of(&cookie, &[("cookie", "xsid=1")]), Err(TenantError::Unknown));
+        assert_eq!(of(&cookie, &[("cookie", "xsid=1")]), Err(TenantError::Unknown(COOKIE)));
+    }
+
+    #[test]
+    fn credentials_of_other_fields_are_refused_like_cookies_unless_they_name_the_tenant() {
+        let header = Tenant::Header(HeaderName::from_static("authorization"));
+        for name in ["x-api-key", "api-key", "x-auth-token"] {
+            let refused = of(&header, &[(name, "hunter2")]).unwrap_err().to_string();
+            assert!(refused.contains(name) && refused.contains("`tenant`"), "{refused}");
+            assert!(!refused.contains("hunter2"), "{refused}");
+            let both = of(&header, &[(name, "hunter2"), ("authorization", "Bearer a")]).unwrap();
+            assert!(both.starts_with("authorization:"), "{both}");
+            assert_eq!(of(&Tenant::None, &[(name, "hunter2")]).unwrap(), "");
+            let itself = Tenant::Header(HeaderName::from_static(name));
+            let one = of(&itself, &[(name, "hunter2")]).unwrap();
+            assert_ne!(one, of(&itself, &[(name, "hunter3")]).unwrap());
+        }
     }
 }

@@ -334,6 +334,7 @@ where
     take_back(&job, &error).await;
     let problem = Problem::new(Kind::LedgerUnavailable, "the key could not be checked; nothing was done");
     send(&job, reply, (End::Unavailable, Err(problem.retry_after(RETRY_SECONDS))));
+    give_back(&job, &error).await;
 }
 
 /// A claim whose answer never came may have been granted, and nothing ran: the ledger hears of it when it is back.
@@ -348,6 +349,18 @@ async fn take_back(job: &Job, error: &Error) {
     let word = Word { key: key.clone(), token: *token, fingerprint: *fingerprint, settle: Settle::Release };
     if let Err(error) = journal.keep(job.ledger(), word, None).await {
         tracing::warn!(%error, "the completion journal could not be written");
+    }
+}
+
+/// The same without a journal. An embedded ledger decides a claim even if its caller went, and what it is told later
+/// it hears later: so the release is said behind the claim, when the caller has its answer.
+async fn give_back(job: &Job, error: &Error) {
+    if job.shared.journal.is_some() || error.effect() == Effect::None {
+        return;
+    }
+    let ClaimRequest { key, token, .. } = &job.ready.claim;
+    if let Err(error) = job.ledger().release(key, *token).await {
+        tracing::warn!(index = %key.index(), %error, "a claim that may have been granted to nobody was not given back; it may be in doubt");
     }
 }
 

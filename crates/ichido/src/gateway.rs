@@ -90,6 +90,7 @@ impl Bound {
         };
         let notes = settings.rules.routes.iter().any(|route| !route.metadata.is_empty());
         let policy_path: Arc<str> = settings.rules.policy_path.as_str().into();
+        let forward = Forward::new(&settings.upstream, &settings.rules.routes)?;
         let layer = IdempotencyLayer::with(ledger.clone(), settings.rules, fallback, journal.clone());
         if notes {
             tracing::info!(instance = layer.instance(), "notes on events call this instance so");
@@ -97,7 +98,7 @@ impl Bound {
         let front = Front {
             listener,
             tls: settings.tls.map(TlsAcceptor::from),
-            forward: Forward::new(&settings.upstream)?,
+            forward,
             layer: layer.clone(),
             policy_path,
         };

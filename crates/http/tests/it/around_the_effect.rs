@@ -154,6 +154,8 @@ async fn a_service_slower_than_its_limit_is_in_doubt(store: Store) {
     let timeout = Some(ms(150));
     let instance = Instance::new(&store, Route { timeout, ..route() }, &upstream).await;
     instance.send(order("k")).await.is_problem(504, "upstream-timeout");
+    let State::InDoubt(doubt) = instance.record("k").await.unwrap().state else { panic!("in doubt") };
+    assert_eq!(doubt.reason.to_string(), "no answer in time");
     gate.open();
     instance.send(order("k")).await.is_problem(409, "in-doubt");
     assert_eq!(upstream.runs(), 1);

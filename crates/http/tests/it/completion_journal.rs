@@ -210,3 +210,29 @@ async fn a_waiter_is_answered_from_the_journal_at_its_limit_at_the_latest() {
     first.await.unwrap().is_first(201, "run 1");
     waiter.await.unwrap().is_again(201, "run 1");
 }
+
+/// One claim that its server cannot settle is no reason to let the others lapse.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn words_that_never_arrive_do_not_keep_the_others_waiting() {
+    let (store, dir) = (Store::memory(), tempfile::tempdir().unwrap());
+    let upstream = Upstream::counting();
+    let Scene { faulty, journal, instance, .. } = scene(&store, dir.path(), route(), &upstream).await;
+    faulty.words(Way::Refused);
+    let keys: Vec<String> = (0..8).map(|number| format!("k{number}")).collect();
+    let sent: Vec<_> = keys.iter().map(|key| instance.spawn(order(key))).collect();
+    for sent in sent {
+        assert_eq!(sent.await.unwrap().status, 201);
+    }
+    assert_eq!(journal.len(), 8);
+    faulty.words(Way::Sound);
+    let hasty = Ledger::new(faulty.clone(), Settings { timeout: ms(50), try_timeout: ms(50), ..quick() });
+    // Wherever these stand, three in a row end one round, and the next begins behind them.
+    faulty.stuck(&["k1", "k2", "k5"]);
+    journal.drain(&hasty).await;
+    assert_eq!(journal.drain(&hasty).await, 3);
+    faulty.stuck(&[]);
+    assert_eq!(journal.drain(&hasty).await, 0);
+    for key in &keys {
+        assert!(matches!(instance.record(key).await.unwrap().state, State::Done(_)), "{key}");
+    }
+}

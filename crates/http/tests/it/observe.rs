@@ -1,12 +1,15 @@
 //! Observed routes: counted, never touched.
 
+use bytes::Bytes;
 use http::{Request, Response};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
 use ichido_http::{Failure, Mode, Route, Rules};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
 use crate::support::{
-    AnyBody, Faulty, Gate, Got, Instance, Store, Upstream, Way, body, on_embedded_ledgers, order, pieces,
-    post, route, rules, until,
+    AnyBody, Cut, Faulty, Gate, Got, Instance, Store, Upstream, Way, body, on_embedded_ledgers, order,
+    pieces, post, route, rules, until,
 };
 
 on_embedded_ledgers! {
@@ -175,6 +178,29 @@ async fn what_was_observed_does_not_meet_what_is_enforced(store: Store) {
     enforcing.send(order("k")).await.is_first(201, "run 2");
     enforcing.send(order("k")).await.is_again(201, "run 2");
     observing.send(order("k")).await.is_first(201, "run 3");
+}
+
+/// Its sender pauses for longer than an enforced route would wait.
+#[tokio::test(start_paused = true)]
+async fn an_observed_upload_may_take_its_time() {
+    let upstream = Upstream::counting();
+    let upload = |route: Route| {
+        let frames = futures_util::stream::unfold(0, |at| async move {
+            if at == 1 {
+                tokio::time::sleep(std::time::Duration::from_secs(45)).await;
+            }
+            (at < 2).then(|| (Ok::<_, Cut>(Frame::data(Bytes::from_static(b"half"))), at + 1))
+        });
+        let request = Request::post("/orders")
+            .header("idempotency-key", "\"k\"")
+            .body(StreamBody::new(Box::pin(frames)).boxed_unsync())
+            .unwrap();
+        let upstream = upstream.clone();
+        async move { Instance::new(&Store::memory(), route, &upstream).await.send(request).await }
+    };
+    upload(route()).await.is_problem(400, "body-broken");
+    upload(observed()).await.is_first(201, "run 1");
+    assert_eq!(upstream.calls()[0].body, "halfhalf");
 }
 
 /// A gauge that does not come back to zero is a leak.

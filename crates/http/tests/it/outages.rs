@@ -7,8 +7,8 @@ use ichido_ledger::memory::Memory;
 use ichido_ledger::{FallbackSettings, Ledger};
 
 use crate::support::{
-    Faulty, Gate, Instance, Store, Upstream, Way, ms, on_every_ledger, order, post, quick, route, rules,
-    text, until,
+    Faulty, Gate, Instance, Store, Upstream, Way, ms, on_embedded_ledgers, on_every_ledger, order, post,
+    quick, route, rules, text, until,
 };
 
 on_every_ledger! {
@@ -16,6 +16,10 @@ on_every_ledger! {
     out_at_claim_an_open_route_runs_and_says_so,
     out_at_claim_a_fallback_route_goes_on_locally_and_tells_the_ledger_later,
     out_at_completion_the_client_gets_the_real_answer_and_nothing_runs_twice,
+}
+
+on_embedded_ledgers! {
+    a_claim_that_was_granted_to_nobody_is_given_back_without_a_journal,
 }
 
 fn during(outage: Outage) -> Route {
@@ -108,6 +112,21 @@ async fn out_at_completion_the_client_gets_the_real_answer_and_nothing_runs_twic
     faulty.all(Way::Sound);
     other.send_until_settled(|| order("k")).await.is_problem(409, "in-doubt");
     assert_eq!(upstream.runs(), 1);
+}
+
+/// Nothing ran, and the caller was told so: its key must not be in doubt for that.
+async fn a_claim_that_was_granted_to_nobody_is_given_back_without_a_journal(store: Store) {
+    for (key, way) in [("late", Way::Late), ("lost", Way::Lost)] {
+        let upstream = Upstream::counting();
+        let faulty = Faulty::around(store.backend().await);
+        let instance = Instance::hasty(faulty.clone(), during(Outage::Closed), &upstream);
+        faulty.claims(way);
+        instance.send(order(key)).await.is_problem(503, "ledger-unavailable");
+        instance.layer.drain().await;
+        assert_eq!((upstream.runs(), instance.record(key).await), (0, None));
+        faulty.claims(Way::Sound);
+        instance.send(order(key)).await.is_first(201, "run 1");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

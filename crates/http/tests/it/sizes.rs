@@ -24,6 +24,7 @@ on_embedded_ledgers! {
     an_answer_at_the_cap_is_kept_and_one_byte_more_is_not,
     a_large_answer_that_is_cut_is_in_doubt,
     a_large_answer_that_is_cut_is_cut_for_the_client_too,
+    an_answer_of_known_length_that_stops_coming_is_in_doubt,
     an_endless_answer_streams_at_once,
     an_endless_answer_whose_client_is_gone_comes_to_an_end,
     a_large_answer_is_read_to_its_end_when_its_client_is_gone,
@@ -161,6 +162,46 @@ async fn a_large_answer_that_is_cut_is_cut_for_the_client_too(store: Store) {
     }
     let again = server.connect().await.send_request(Server::order("k")).await.unwrap();
     Got::read(again).await.unwrap().is_problem(409, "in-doubt");
+}
+
+/// Short enough to be kept, or so long that it is sent as it comes: whoever waits for the rest waits in vain.
+async fn an_answer_of_known_length_that_stops_coming_is_in_doubt(store: Store) {
+    for len in [500, 2000] {
+        let (send, content) = handed_out();
+        let content = std::sync::Arc::new(std::sync::Mutex::new(Some(content)));
+        let upstream = Upstream::new(move |_| {
+            let content = content.lock().unwrap().take().expect("one run");
+            async move { Ok(Response::builder().header("content-length", len).body(content).unwrap()) }
+        });
+        let limited = capped(Route { timeout: Some(ms(300)), ..route() });
+        let instance = Instance::of(store.ledger().await, limited, &upstream);
+        let key = format!("k{len}");
+        send.send(Ok(vec![b'x'; 100].into())).unwrap();
+        let got = Got::read(instance.begin(order(&key)).await.unwrap()).await;
+        if len < 1000 {
+            got.unwrap().is_problem(504, "upstream-timeout");
+        } else {
+            assert!(got.is_err(), "what was cut does not look whole");
+        }
+        instance.layer.drain().await;
+        let State::InDoubt(doubt) = instance.record(&key).await.unwrap().state else { panic!("in doubt") };
+        assert!(doubt.reason.to_string().contains("the answer stopped coming"), "{doubt:?}");
+        instance.send(order(&key)).await.is_problem(409, "in-doubt");
+        assert_eq!(upstream.runs(), 1);
+    }
+}
+
+/// It neither reads nor hangs up: it does not hold its place for ever, and what it finds later does not look whole.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_takes_nothing_for_minutes_counts_as_gone() {
+    let upstream = Upstream::new(async |_| {
+        Ok(Response::new(pieces((0..100).map(|_| Ok(vec![b'x'; 1000].into())).collect(), None)))
+    });
+    let instance = instance(&Store::memory(), &upstream).await;
+    let response = instance.begin(order("k")).await.unwrap();
+    instance.layer.drain().await;
+    assert!(is_tombstone(&instance, "k").await, "the service had answered");
+    assert!(Got::read(response).await.is_err());
 }
 
 async fn an_endless_answer_streams_at_once(store: Store) {

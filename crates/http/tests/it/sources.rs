@@ -12,6 +12,7 @@ on_embedded_ledgers! {
     fields_are_hashed_whatever_their_order,
     the_whole_body_can_be_the_key,
     sources_are_tried_in_order,
+    the_body_is_compared_unless_it_made_the_key,
     another_field_is_read_as_plain_text,
     an_optional_key_in_the_body_may_be_missing_whoever_asks,
 }
@@ -120,6 +121,26 @@ async fn another_field_is_read_as_plain_text(store: Store) {
     let mut twice = with("a");
     twice.headers_mut().append("x-github-delivery", "b".parse().unwrap());
     instance.send(twice).await.is_problem(400, "key-invalid");
+}
+
+async fn the_body_is_compared_unless_it_made_the_key(store: Store) {
+    for (at, sources) in
+        [["header:idempotency-key", "fields:/a,/b"], ["fields:/a,/b", "header:idempotency-key"]]
+            .iter()
+            .enumerate()
+    {
+        let upstream = Upstream::counting();
+        let route = Route { fingerprint: FingerprintRule::Standard, ..keyed_by(sources) };
+        let instance = Instance::new(&store, route, &upstream).await;
+        let key = format!("k{at}");
+        // Neither place is there, so the field counts whichever is tried first.
+        instance.send(post("/events", &key, r#"{"c":1}"#)).await.is_first(201, "run 1");
+        instance.send(post("/events", &key, r#"{"c":1}"#)).await.is_again(201, "run 1");
+        instance.send(post("/events", &key, r#"{"c":2}"#)).await.is_problem(422, "key-reused");
+        let event = |number: i32| unkeyed(&format!(r#"{{"a":{at},"b":2,"id":{number}}}"#));
+        instance.send(event(1)).await.is_first(201, "run 2");
+        instance.send(event(2)).await.is_again(201, "run 2");
+    }
 }
 
 /// A browser's request carries cookies; without a key there is nobody whose answer could be mistaken for another's.

@@ -9,6 +9,7 @@ use crate::support::{AnyBody, Instance, Store, Upstream, on_embedded_ledgers, or
 on_embedded_ledgers! {
     two_callers_with_one_key_do_not_see_each_others_answers,
     cookies_without_a_tenant_are_refused,
+    credentials_in_other_fields_without_a_tenant_are_refused,
     a_cookie_can_name_the_tenant,
     all_callers_can_share_their_keys,
     a_tenant_of_the_programs_own_is_believed_or_refused,
@@ -39,6 +40,22 @@ async fn cookies_without_a_tenant_are_refused(store: Store) {
     both.headers_mut().insert("authorization", "Bearer alice".parse().unwrap());
     instance.send(both).await.is_first(201, "run 1");
     assert_eq!(upstream.runs(), 1);
+}
+
+async fn credentials_in_other_fields_without_a_tenant_are_refused(store: Store) {
+    let upstream = Upstream::counting();
+    let instance = Instance::new(&store, route(), &upstream).await;
+    for name in ["x-api-key", "api-key", "x-auth-token"] {
+        let refused = instance.send(with(name, "hunter2")).await;
+        refused.is_problem(400, "tenant-unknown");
+        assert!(refused.text().contains(name) && !refused.text().contains("hunter2"), "{refused:?}");
+    }
+    assert_eq!(upstream.runs(), 0);
+    let named = Tenant::Header(http::HeaderName::from_static("x-api-key"));
+    let instance = Instance::of(store.ledger().await, Rules { tenant: named, ..rules(route()) }, &upstream);
+    instance.send(with("x-api-key", "alice")).await.is_first(201, "run 1");
+    instance.send(with("x-api-key", "bob")).await.is_first(201, "run 2");
+    instance.send(with("x-api-key", "alice")).await.is_again(201, "run 1");
 }
 
 async fn a_cookie_can_name_the_tenant(store: Store) {

@@ -12,7 +12,7 @@ use http::header::{CONNECTION, EXPECT, HOST, HeaderName, HeaderValue, UPGRADE};
 use http::uri::PathAndQuery;
 use http::{Request, Response, StatusCode, Uri, Version};
 use hyper_util::rt::TokioIo;
-use ichido_http::{Failure, strip_hop_by_hop};
+use ichido_http::{Failure, Route, strip_hop_by_hop};
 use ichido_ledger::within;
 use metrics::{Histogram, histogram};
 use tower_service::Service;
@@ -24,8 +24,10 @@ use crate::settings::gateway::Upstream;
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-/// How long an unkeyed request waits for the head of its answer.
+/// How long a request waits at least for the head of its answer.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// A keyed request is given up by the layer, whose limit is the route's: this one comes later.
+const MARGIN: Duration = Duration::from_secs(5);
 
 /// Where requests came from: one caller's connection.
 #[derive(Clone, Debug)]
@@ -53,16 +55,18 @@ struct Shared {
     /// For requests that name no host.
     host: HeaderValue,
     prefix: String,
+    patience: Duration,
     seconds: Histogram,
 }
 
 impl Forward {
-    pub(crate) fn new(upstream: &Upstream) -> Result<Self, StartFailure> {
+    pub(crate) fn new(upstream: &Upstream, routes: &[Route]) -> Result<Self, StartFailure> {
         let wrong = |error: http::Error| StartFailure::usage(format!("gateway.upstream: {error}"));
         let shared = Shared {
             pool: Arc::new(Pool::new(upstream).map_err(wrong)?),
             host: HeaderValue::try_from(upstream.host()).map_err(|error| wrong(error.into()))?,
             prefix: upstream.prefix.clone(),
+            patience: patience(routes),
             seconds: histogram!("ichido_upstream_seconds"),
         };
         Ok(Self { shared: Arc::new(shared), peer: None })
@@ -145,14 +149,20 @@ impl Service<Request<Body>> for Forward {
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let forward = self.clone();
         Box::pin(async move {
+            let patience = forward.shared.patience;
             // In its place from the beginning: it is too large to be moved about.
             let sending = pin!(forward.send(request));
-            match within(PATIENCE, sending).await {
+            match within(patience, sending).await {
                 Ok(answer) => answer,
                 Err(_) => Err(Failure::TimedOut("no answer in time".into())),
             }
         })
     }
+}
+
+fn patience(routes: &[Route]) -> Duration {
+    let longest = routes.iter().filter_map(|route| route.timeout).max();
+    longest.map_or(PATIENCE, |longest| PATIENCE.max(longest.saturating_add(MARGIN)))
 }
 
 fn host_of(request: &Request<Body>) -> Option<HeaderValue> {
@@ -198,5 +208,19 @@ async fn join(client_side: hyper::upgrade::OnUpgrade, service_side: hyper::upgra
             }
         }
         Err(error) => tracing::warn!(%error, "a connection could not be upgraded"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_route_is_more_patient_than_the_way_to_the_service() {
+        let taking = |seconds| Route { timeout: Some(Duration::from_secs(seconds)), ..Route::default() };
+        assert_eq!(patience(&[taking(30), Route::default()]), PATIENCE);
+        for longest in [300, 3600] {
+            assert!(patience(&[taking(30), taking(longest), taking(1)]) > Duration::from_secs(longest));
+        }
     }
 }

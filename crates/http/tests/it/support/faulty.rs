@@ -1,7 +1,7 @@
 //! A backend that fails on demand, around one that does not.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use ichido_core::mark::{self, Mark};
@@ -19,6 +19,8 @@ pub(crate) enum Way {
     Denied,
     /// It is made, and its answer is lost.
     Lost,
+    /// It is made, and its answer does not come in time.
+    Late,
     /// It never ends.
     Hangs,
 }
@@ -29,6 +31,8 @@ pub(crate) struct Faulty {
     claims: Knob,
     renewals: Knob,
     words: Knob,
+    /// Keys on which no last word is taken.
+    stuck: Mutex<Vec<String>>,
     marks: AtomicUsize,
 }
 
@@ -60,6 +64,9 @@ impl Knob {
             std::future::pending::<()>().await;
         }
         call.await?;
+        if way == Way::Late as u8 {
+            std::future::pending::<()>().await;
+        }
         Err(error.perhaps_done())
     }
 }
@@ -71,6 +78,7 @@ impl Faulty {
             claims: Knob::default(),
             renewals: Knob::default(),
             words: Knob::default(),
+            stuck: Mutex::default(),
             marks: AtomicUsize::new(0),
         })
     }
@@ -86,6 +94,11 @@ impl Faulty {
     /// The last words on claims: completion, release, doubt.
     pub(crate) fn words(&self, way: Way) {
         self.words.set(way);
+    }
+
+    /// The same on these keys only.
+    pub(crate) fn stuck(&self, keys: &[&str]) {
+        *self.stuck.lock().unwrap() = keys.iter().map(|key| (*key).to_owned()).collect();
     }
 
     pub(crate) fn all(&self, way: Way) {
@@ -122,6 +135,9 @@ impl Backend for Faulty {
             Settle::Renew { .. } => &self.renewals,
             Settle::Complete(_) | Settle::Release | Settle::Doubt(_) => &self.words,
         };
+        if self.stuck.lock().unwrap().iter().any(|stuck| stuck == key.text()) {
+            return Err(Error::new(Kind::Timeout, "settling a claim that is stuck"));
+        }
         knob.turn(self.inner.settle(key, token, word)).await
     }
 

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use ichido_core::Limits;
-use ichido_http::{FingerprintRule, InFlight, KeySource, Mode, Pointer, Preset, Route, Tenant};
+use ichido_http::{FingerprintRule, InFlight, Mode, Pointer, Preset, Route, Tenant};
 use serde::de::{SeqAccess, Visitor, value::SeqAccessDeserializer};
 use serde::{Deserialize, Deserializer};
 
@@ -107,7 +107,6 @@ impl RawRoute {
             }
             Some(Keys(keys)) => keys.iter().map(|key| parse(&name("key"), key)).collect::<Result<_, _>>()?,
         };
-        let by_default = default_fingerprint(base.fingerprint, &keys);
         let kind = self.fingerprint.as_deref();
         Ok(Route {
             preset,
@@ -132,7 +131,7 @@ impl RawRoute {
             retention,
             lease,
             timeout: Some(timeout),
-            fingerprint: fingerprint(&name, kind, self.fingerprint_ignore, by_default)?,
+            fingerprint: fingerprint(&name, kind, self.fingerprint_ignore, base.fingerprint)?,
         })
     }
 }
@@ -146,12 +145,6 @@ fn tenant(field: &str, text: Option<&str>, default: Option<Tenant>) -> Result<Op
             Err(Failure::usage(format!("{field} is neither none nor gateway (as gateway.tenant says)")))
         }
     }
-}
-
-/// Where the content is the key, what else is in the body is another matter.
-fn default_fingerprint(base: FingerprintRule, keys: &[KeySource]) -> FingerprintRule {
-    let by_content = keys.iter().any(|source| matches!(source, KeySource::Fields(_)));
-    if by_content { FingerprintRule::None } else { base }
 }
 
 fn fingerprint(
@@ -254,9 +247,10 @@ mod tests {
     }
 
     #[test]
-    fn where_the_content_is_the_key_the_rest_is_not_compared() {
-        assert_eq!(route("key = \"fields:/a,/b\"\n").fingerprint, FingerprintRule::None);
+    fn what_is_compared_is_left_to_the_key_unless_the_route_says_it() {
+        for key in ["key = \"fields:/a,/b\"\n", "key = \"json:/a\"\n", ""] {
+            assert_eq!(route(key).fingerprint, FingerprintRule::Standard, "{key}");
+        }
         assert_eq!(route("key = [\"fields:/a\"]\nfingerprint = \"raw\"\n").fingerprint, FingerprintRule::Raw);
-        assert_eq!(route("key = \"json:/a\"\n").fingerprint, FingerprintRule::Raw);
     }
 }
