@@ -120,13 +120,13 @@ pub(crate) fn report(counters: &Counters, json: bool) -> Result<(), Failure> {
         .map_err(|error| Failure::internal(format!("writing JSON: {error}")))?;
     tracing::info!(metrics = line, "run finished");
     if json {
-        println!("{line}");
+        outln!("{line}");
         return Ok(());
     }
     let Counters {
         send_success, send_duplicate, records_delivered, retries, spool_size, failed_moved, ..
     } = counters;
-    println!(
+    outln!(
         "{send_success} batches arrived ({records_delivered} records, {send_duplicate} duplicates, {retries} retries); \
          {spool_size} wait in the spool; {failed_moved} went to failed"
     );

@@ -267,9 +267,9 @@ fn print(report: &Report) {
             Verdict::Warning => "warning",
             Verdict::Failed => "FAILED",
         };
-        println!("{verdict:<8} {:<9} {}", check.what, check.detail);
+        outln!("{verdict:<8} {:<9} {}", check.what, check.detail);
     }
     if let Some(capabilities) = &report.capabilities {
-        println!("         {capabilities}");
+        outln!("         {capabilities}");
     }
 }

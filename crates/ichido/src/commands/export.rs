@@ -158,13 +158,13 @@ impl Preview {
                 (*what).to_owned(),
             ]);
         }
-        println!("{table}");
-        println!("{} records; {} rows cannot be counted", self.records.len(), self.refused.len());
+        outln!("{table}");
+        outln!("{} records; {} rows cannot be counted", self.records.len(), self.refused.len());
         for refused in &self.refused {
-            println!("refused: {}", refused.reason);
+            outln!("refused: {}", refused.reason);
         }
         if let Some(left_out) = &self.left_out {
-            println!("{left_out}");
+            outln!("{left_out}");
         }
         Ok(())
     }

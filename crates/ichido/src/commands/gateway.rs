@@ -45,9 +45,9 @@ pub(crate) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
         ledger.capabilities(),
     );
     let part = part(bound, &shared, &settings.ledger, stop).await?;
-    eprintln!("{start_line}");
+    errln!("{start_line}");
     if settings.ledger.url.starts_with("memory:") {
-        eprintln!(
+        errln!(
             "ichido gateway: memory: forgets every key when this process ends; use file:DIR or a server to keep them"
         );
     }

@@ -124,13 +124,13 @@ async fn dry_run(args: &SendArgs, batch_size: usize) -> Result<(), Failure> {
                 seen.batches += 1;
                 seen.records += batch.records().len() as u64;
                 if !args.json {
-                    println!("{}  {} records", batch.key(), batch.records().len());
+                    outln!("{}  {} records", batch.key(), batch.records().len());
                 }
             }
             Fed::Broken { reason, .. } => {
                 seen.broken += 1;
                 if !args.json {
-                    println!("no record: {reason}");
+                    outln!("no record: {reason}");
                 }
             }
             Fed::Trouble(message) => trouble = Some(Failure::internal(message)),
@@ -139,7 +139,7 @@ async fn dry_run(args: &SendArgs, batch_size: usize) -> Result<(), Failure> {
     match args.json {
         true => output::json(&seen)?,
         false => {
-            println!("{} records in {} batches; {} are no records", seen.records, seen.batches, seen.broken)
+            outln!("{} records in {} batches; {} are no records", seen.records, seen.batches, seen.broken)
         }
     }
     trouble.map_or(Ok(()), Err)

@@ -47,9 +47,9 @@ fn check(layout: &Layout, json: bool) -> Result<(), Failure> {
         output::json(&serde_json::json!({ "sound": sound, "findings": findings }))?;
     } else {
         for finding in &findings {
-            println!("{:<8} {}: {}", finding.kind, finding.path, finding.detail);
+            outln!("{:<8} {}: {}", finding.kind, finding.path, finding.detail);
         }
-        println!("{sound} files are sound");
+        outln!("{sound} files are sound");
     }
     match findings.len() {
         0 => Ok(()),

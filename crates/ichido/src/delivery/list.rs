@@ -83,8 +83,8 @@ pub(crate) fn list(layout: &Layout, place: Place, args: &ListArgs, json: bool) -
             entry.last_error.clone().unwrap_or_default(),
         ]);
     }
-    println!("{table}");
-    println!("{} of {}", listing.batches.len(), listing.total);
+    outln!("{table}");
+    outln!("{} of {}", listing.batches.len(), listing.total);
     Ok(())
 }
 
