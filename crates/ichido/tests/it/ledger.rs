@@ -56,11 +56,16 @@ pub(crate) async fn operate(url: &str, prefix: &str) {
     assert_eq!(shown["state"], "done");
     assert!(ok(&["ledger", "show", &key("doubt")]).contains("alice"));
 
-    assert!(refused(&["ledger", "release", &key("running")], 2).contains("--force"));
+    let running = refused(&["ledger", "resolve", &key("running"), "--as", "done"], 1);
+    assert!(running.contains("it is running and its lease is good"), "{running}");
+    assert!(refused(&["ledger", "release", &key("running")], 1).contains("--force"));
     assert!(ok(&["ledger", "release", &key("running"), "--force"]).contains("released"));
     assert!(refused(&["ledger", "show", &key("running")], 1).contains("no such claim"));
 
-    assert!(refused(&["ledger", "resolve", &key("done"), "--as", "absent"], 1).contains("no such claim"));
+    for word in [&["resolve", &key("done"), "--as", "absent"][..], &["release", &key("done"), "--force"]] {
+        let done = refused(&[&["ledger"], word].concat(), 1);
+        assert!(done.contains("it is done, and a recorded outcome is not changed"), "{done}");
+    }
     assert!(
         refused(&["ledger", "resolve", &key("doubt"), "--as", "absent", "--outcome", "x"], 2)
             .contains("--outcome")
