@@ -85,6 +85,16 @@ async fn operators_work_on_the_embedded_ledger() {
     operate(&url, "").await;
 }
 
+/// The ledger sweeps by itself once it is open, and a short command closes it under the sweep.
+#[test]
+fn a_sweep_that_a_closing_ledger_cuts_off_is_no_trouble() {
+    let dir = tempfile::tempdir().unwrap();
+    ok(dir.path(), &["ledger", "init"]);
+    for _ in 0..30 {
+        assert!(refused(dir.path(), &["ledger", "release", "none"], 1).contains("no such claim"));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn operators_work_on_servers() {
     for name in ["ICHIDO_TEST_POSTGRES_URL", "ICHIDO_TEST_REDIS_URL"] {

@@ -55,3 +55,12 @@ fn a_full_disk_under_the_output_is_said() {
     let line = stderr(&output);
     assert!(line.starts_with("ichido: writing to standard output: ") && line.lines().count() == 1, "{line}");
 }
+
+#[test]
+fn a_log_that_is_no_terminal_has_no_colours() {
+    let dir = tempfile::tempdir().unwrap();
+    ok(dir.path(), &["ledger", "init"]);
+    let output = command(dir.path(), &["ledger", "stats"]).env("LOG_LEVEL", "trace").output().unwrap();
+    let log = stderr(&output);
+    assert!(!log.is_empty() && !log.contains('\u{1b}'), "{log}");
+}

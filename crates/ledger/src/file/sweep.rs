@@ -74,8 +74,11 @@ pub(super) fn start_own(shared: Arc<Shared>, doubts: bool) {
         let Some(_turn) = turn(&shared) else { return };
         let sweep = Sweep { shared: &shared, grace_ms: GRACE_MS, left: usize::MAX, swept: Swept::default() };
         let doubts = doubts.then_some(DOUBTS_MAX);
-        if let Err(error) = sweep.run(doubts, || shared.queue.is_closed()) {
-            tracing::warn!(%error, "sweeping failed");
+        match sweep.run(doubts, || shared.queue.is_closed()) {
+            Ok(_) => {}
+            // The ledger was closed under it, and the next opening goes on.
+            Err(_) if shared.queue.is_closed() => {}
+            Err(error) => tracing::warn!(%error, "sweeping failed"),
         }
     };
     if let Err(error) = spawn(work) {
