@@ -10,15 +10,15 @@ use crate::{delivery, output, shutdown};
 
 pub(crate) async fn run(args: &SpoolArgs) -> Result<(), Failure> {
     let values = Values::load(&args.delivery)?;
-    let layout = Layout::new(&values.data_dir()?);
+    let seen = || values.existing_data_dir().map(|dir| Layout::new(&dir));
     match &args.verb {
-        SpoolVerb::List(list) => delivery::list(&layout, Place::Spool, list, args.json),
-        SpoolVerb::Show(batch) => delivery::show(&layout, Place::Spool, &batch.key),
+        SpoolVerb::List(list) => delivery::list(&seen()?, Place::Spool, list, args.json),
+        SpoolVerb::Show(batch) => delivery::show(&seen()?, Place::Spool, &batch.key),
         SpoolVerb::Resend { keys, force } => {
             let pick = Pick::of(Place::Spool, keys.clone(), *force);
             resend(&values, &pick, args.json).await
         }
-        SpoolVerb::Fsck => check(&layout, args.json),
+        SpoolVerb::Fsck => check(&seen()?, args.json),
     }
 }
 

@@ -64,6 +64,42 @@ fn what_failed_is_sent_again_and_keeps_its_history() {
 }
 
 #[test]
+fn all_that_failed_is_sent_again_unless_keys_say_which() {
+    let stage = Stage::new();
+    for all in [&["failed", "resend"][..], &["failed", "resend", "--all"]] {
+        stage.receiver.does(|_| Reply::Say(422, "no date".to_owned()));
+        for id in 0..2 {
+            let file = stage.input(id..=id);
+            stage.run(&["send", file.to_str().unwrap()], &[]).ends_with(4);
+        }
+        assert_eq!(stage.files("failed").len(), 2);
+        stage.receiver.does(|_| Reply::Take);
+        stage.run(all, &[]).ends_with(0);
+        assert!(stage.files("failed").is_empty(), "{all:?}");
+    }
+}
+
+#[test]
+fn a_data_directory_that_is_not_there_is_no_empty_spool() {
+    let stage = Stage::new();
+    for look in [&["spool", "list"][..], &["spool", "show", "a"], &["spool", "fsck"], &["failed", "list"]] {
+        let run = stage.run(look, &[("DATA_DIR", "nowhere")]);
+        run.ends_with(2);
+        assert!(run.stderr.contains("DATA_DIR nowhere does not exist"), "{look:?}: {}", run.stderr);
+        let run = stage.run(&[look, &["--data-dir", "nowhere"]].concat(), &[]);
+        run.ends_with(2);
+        assert!(run.stderr.contains("--data-dir nowhere does not exist"), "{look:?}: {}", run.stderr);
+    }
+    assert!(!stage.path().join("nowhere").exists(), "looking creates nothing");
+    std::fs::create_dir(stage.path().join("empty")).unwrap();
+    for look in [&["spool", "list"][..], &["spool", "fsck"], &["failed", "list"]] {
+        stage.run(look, &[("DATA_DIR", "empty")]).ends_with(0);
+    }
+    stage.send(1, &[("DATA_DIR", "nowhere")]).ends_with(0);
+    stage.run(&["spool", "list"], &[("DATA_DIR", "nowhere")]).ends_with(0);
+}
+
+#[test]
 fn a_signal_in_the_middle_of_a_pause_leaves_the_batch_uncharged_in_the_spool() {
     let stage = Stage::new();
     stage.receiver.does(|_| Reply::Say(503, String::new()));
