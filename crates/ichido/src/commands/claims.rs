@@ -22,9 +22,6 @@ pub(crate) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
         settings.ledger.place(),
         ledger.capabilities()
     );
-    if settings.ledger.url.starts_with("memory:") {
-        errln!("ichido claims: memory: forgets everything when this process ends");
-    }
     let sweeping = tokio::spawn(sweep(ledger.clone(), stop.child_token()));
     let api = Api::new(shared.for_api(), settings.claims.log_keys);
     let readiness = Readiness::of(&ledger);

@@ -29,10 +29,12 @@ fn it_lives_is_ready_and_counts() {
         assert!(metrics.body.contains(name), "{name} is not in {}", metrics.body);
     }
     assert_eq!(claims.get("/v1/ledger/capabilities").json()["backend"], "memory");
+    claims.says("forgets everything");
     let said = claims.said();
-    for words in [&claims.address, "memory", "survives nothing", "forgets everything"] {
+    for words in [&claims.address, "memory", "survives nothing"] {
         assert!(said.contains(words), "{words:?} is not in {said}");
     }
+    assert_eq!(said.matches("forgets").count(), 1, "once is enough: {said}");
 }
 
 #[test]
