@@ -83,6 +83,11 @@ pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
     unwritable.map_or(Ok(()), |error| Err(Failure::internal(format!("writing JSON: {error}"))))
 }
 
+/// A number with its word, for one or for any other number.
+pub(crate) fn count(number: u64, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}
+
 /// A moment in UTC, to the second.
 pub(crate) fn time(at: Timestamp) -> String {
     let at = i64::try_from(at.0).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());

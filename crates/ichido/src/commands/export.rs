@@ -159,7 +159,9 @@ impl Preview {
             ]);
         }
         outln!("{table}");
-        outln!("{} records; {} rows cannot be counted", self.records.len(), self.refused.len());
+        let records = output::count(self.records.len() as u64, "record", "records");
+        let refused = output::count(self.refused.len() as u64, "row", "rows");
+        outln!("{records}; {refused} cannot be counted");
         for refused in &self.refused {
             outln!("refused: {}", refused.reason);
         }

@@ -120,7 +120,7 @@ async fn list(operator: &impl Operator, query: Query, json: bool) -> Result<(), 
     outln!("{table}");
     match page.cursor {
         Some(cursor) => outln!("the first {limit}; more with --cursor {cursor}"),
-        None => outln!("{} claims", page.claims.len()),
+        None => outln!("{}", output::count(page.claims.len() as u64, "claim", "claims")),
     }
     Ok(())
 }

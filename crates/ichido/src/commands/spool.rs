@@ -49,10 +49,13 @@ fn check(layout: &Layout, json: bool) -> Result<(), Failure> {
         for finding in &findings {
             outln!("{:<8} {}: {}", finding.kind, finding.path, finding.detail);
         }
-        outln!("{sound} files are sound");
+        outln!("{}", output::count(sound, "file is sound", "files are sound"));
     }
     match findings.len() {
         0 => Ok(()),
-        found => Err(Failure::internal(format!("{found} files are not as they should be"))),
+        found => {
+            let (one, many) = ("file is not as it should be", "files are not as they should be");
+            Err(Failure::internal(output::count(found as u64, one, many)))
+        }
     }
 }
