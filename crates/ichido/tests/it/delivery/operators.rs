@@ -33,6 +33,26 @@ fn what_waits_is_listed_and_shown() {
     assert!(fsck.stdout.contains("stray.txt"), "{}", fsck.stdout);
 }
 
+/// Their names tell the second only, and go on with the key.
+#[test]
+fn batches_of_one_second_are_listed_in_the_order_of_their_first_attempts() {
+    let stage = Stage::new();
+    let dir = stage.path().join("data/spool");
+    std::fs::create_dir_all(&dir).unwrap();
+    let keys = ["c", "a", "b"].map(|letter| letter.repeat(64));
+    for (number, key) in keys.iter().enumerate() {
+        let file = json!({
+            "batchIdempotencyKey": key, "records": [{"source_event_id": format!("e{number}")}],
+            "firstAttempt": format!("2025-01-18T12:05:30.{number}00Z"), "retryCount": 0, "lastError": "HTTP 503",
+        });
+        let name = format!("spool_20250118T120530Z_{}.json", &key[..12]);
+        std::fs::write(dir.join(name), file.to_string()).unwrap();
+    }
+    let listing: Value = serde_json::from_str(&stage.run(&["spool", "list", "--json"], &[]).stdout).unwrap();
+    let listed = listing["batches"].as_array().unwrap().iter().map(|batch| &batch["batchIdempotencyKey"]);
+    assert_eq!(listed.collect::<Vec<_>>(), keys.each_ref());
+}
+
 #[test]
 fn one_batch_can_be_sent_again_by_its_key() {
     let stage = Stage::new();
