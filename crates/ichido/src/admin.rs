@@ -37,7 +37,7 @@ pub(crate) use self::readiness::{Probe, Readiness, Verdict};
 pub(crate) use self::token::{Access, AdminToken, TOKEN_VARIABLE};
 use crate::console;
 use crate::exit::Failure;
-use crate::operator::{Local, Operator, Refusal, Said, Which, Word};
+use crate::operator::{Local, Refusal, Said, Which, Word};
 
 /// The largest body that an operator sends.
 const BODY_BYTES: usize = 1024 * 1024;
@@ -89,12 +89,17 @@ impl Served {
     pub(crate) async fn resolve(&self, peer: Peer, which: Which, word: Word) -> Result<Said, Refusal> {
         let operator = self.operator();
         self.to_the_end(async move {
-            let said = operator.resolve(&which, &word).await;
             let action = match word {
                 Word::Done(_) => "resolve as done",
                 Word::Absent => "resolve as absent",
             };
-            claims::audit(peer, action, &which, &said);
+            let found = operator.find(&which).await;
+            let index = claims::index_of(&which, &found);
+            let said = match found {
+                Ok(found) => operator.resolve_found(found, &word).await,
+                Err(refusal) => Err(refusal),
+            };
+            claims::audit(peer, action, &index, &said);
             said
         })
         .await
@@ -104,8 +109,14 @@ impl Served {
     pub(crate) async fn release(&self, peer: Peer, which: Which, force: bool) -> Result<Said, Refusal> {
         let operator = self.operator();
         self.to_the_end(async move {
-            let said = operator.release(&which, force).await;
-            claims::audit(peer, if force { "release by force" } else { "release" }, &which, &said);
+            let action = if force { "release by force" } else { "release" };
+            let found = operator.find(&which).await;
+            let index = claims::index_of(&which, &found);
+            let said = match found {
+                Ok(found) => operator.release_found(found, force).await,
+                Err(refusal) => Err(refusal),
+            };
+            claims::audit(peer, action, &index, &said);
             said
         })
         .await

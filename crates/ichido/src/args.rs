@@ -17,7 +17,7 @@ pub(crate) use delivery::{
 pub(crate) use demo::{DemoArgs, DemoOrdersArgs, WorkerArgs};
 pub(crate) use id::{EventArgs, IdArgs, IdVerb};
 pub(crate) use ledger::{End, KeyArgs, LedgerArgs, LedgerVerb, State};
-pub(crate) use serving::{ClaimsArgs, GatewayArgs, MeterArgs, RunArgs};
+pub(crate) use serving::{ADMIN_VARIABLE, ClaimsArgs, GatewayArgs, MeterArgs, RunArgs};
 pub(crate) use usage::{ExportArgs, ExportDifyArgs, ExportJsonlArgs, ExportSource, ReconcileArgs, SumsArgs};
 
 use delivery::SEND_EXAMPLES;

@@ -20,6 +20,7 @@ use ichido_delivery::trust::Trust;
 use tokio_util::sync::CancellationToken;
 
 use crate::exit::{Code, Failure};
+use crate::output::count;
 
 pub(crate) use feed::{Fed, feed};
 pub(crate) use list::{list, show};
@@ -90,9 +91,9 @@ pub(crate) async fn finish(sender: &mut Sender) -> Counters {
 /// How a run ends: the worst wins.
 pub(crate) fn verdict(sender: &Sender, counters: &Counters, trouble: Option<Failure>) -> Result<(), Failure> {
     if counters.lost > 0 {
-        let lost = counters.lost;
+        let lost = count(counters.lost, "batch was", "batches were");
         return Err(Failure::internal(format!(
-            "{lost} batches were neither delivered nor written down (the disk is full): send them again"
+            "{lost} neither delivered nor written down (the disk is full): send the input again"
         )));
     }
     if let Some(failure) = trouble {
@@ -100,10 +101,14 @@ pub(crate) fn verdict(sender: &Sender, counters: &Counters, trouble: Option<Fail
     }
     let dir = |place| sender.layout().dir(place).display().to_string();
     if counters.failed_moved > 0 {
-        let message = format!("{} batches are in {}", counters.failed_moved, dir(Place::Failed));
+        let moved = count(counters.failed_moved, "batch is", "batches are");
+        let message = format!("{moved} in {}", dir(Place::Failed));
         return Err(Failure::undelivered(Code::Failed, message));
     }
-    let waiting = || format!("{} batches wait in {}", counters.spool_size, dir(Place::Spool));
+    let waiting = || {
+        let batches = count(counters.spool_size, "batch waits", "batches wait");
+        format!("{batches} in {}", dir(Place::Spool))
+    };
     match sender.held() {
         Some(reason) => Err(Failure::undelivered(
             Code::Waiting,
@@ -120,15 +125,19 @@ pub(crate) fn report(counters: &Counters, json: bool) -> Result<(), Failure> {
         .map_err(|error| Failure::internal(format!("writing JSON: {error}")))?;
     tracing::info!(metrics = line, "run finished");
     if json {
-        println!("{line}");
+        outln!("{line}");
         return Ok(());
     }
     let Counters {
         send_success, send_duplicate, records_delivered, retries, spool_size, failed_moved, ..
     } = counters;
-    println!(
-        "{send_success} batches arrived ({records_delivered} records, {send_duplicate} duplicates, {retries} retries); \
-         {spool_size} wait in the spool; {failed_moved} went to failed"
+    outln!(
+        "{} arrived ({}, {}, {}); {} in the spool; {failed_moved} went to failed",
+        count(*send_success, "batch", "batches"),
+        count(*records_delivered, "record", "records"),
+        count(*send_duplicate, "duplicate", "duplicates"),
+        count(*retries, "retry", "retries"),
+        count(*spool_size, "waits", "wait"),
     );
     Ok(())
 }

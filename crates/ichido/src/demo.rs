@@ -141,7 +141,7 @@ impl Shown {
             for row in self.rows {
                 table.add_row([row.sent, row.happened, row.without]);
             }
-            println!("\n{table}");
+            outln!("\n{table}");
         }
         if stage.args.json {
             if stage.args.serve {
@@ -149,15 +149,15 @@ impl Shown {
             }
             output::json(&self.acts)?;
         } else if self.broken.is_empty() {
-            println!(
+            outln!(
                 "\nNo effect ran twice, what nobody can know was said to be in doubt, and every record arrived once."
             );
             if stage.args.serve {
                 house.tell(stage);
             }
         } else {
-            println!();
-            self.broken.iter().for_each(|line| println!("BROKEN: {line}"));
+            outln!("");
+            self.broken.iter().for_each(|line| outln!("BROKEN: {line}"));
         }
         match self.broken.is_empty() {
             true => Ok(()),

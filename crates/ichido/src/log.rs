@@ -5,7 +5,7 @@
 
 mod json;
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -61,7 +61,9 @@ pub(crate) fn start(reader: Reader) -> Result<Log, Failure> {
     }
     let audit = if level.contains(AUDIT) { String::new() } else { format!(",{AUDIT}=info") };
     let filter = EnvFilter::try_new(format!("{level}{audit}")).map_err(|_| wrong())?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
+    let is_plain =
+        !io::stderr().is_terminal() || std::env::var_os("NO_COLOR").is_some_and(|no| !no.is_empty());
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_ansi(!is_plain);
     match reader {
         Reader::Person => {
             let screen = MultiProgress::new();

@@ -1,6 +1,8 @@
 //! The `ichido` command: read the arguments, check the settings, run, say how it ended.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool prints")]
+// First: its macros print for all others.
+#[macro_use]
+mod output;
 
 mod admin;
 mod args;
@@ -15,12 +17,12 @@ mod gateway;
 mod log;
 mod meter;
 mod operator;
-mod output;
 mod settings;
 mod shutdown;
 mod upkeep;
 
 use std::io::IsTerminal;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -40,15 +42,15 @@ const LAST_THREADS: Duration = Duration::from_secs(1);
 fn main() -> ExitCode {
     let args = Args::parse();
     match run(&args) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(failure) => {
-            eprintln!("ichido: {failure}");
+            errln!("ichido: {failure}");
             failure.code().into()
         }
     }
 }
 
-fn run(args: &Args) -> Result<(), Failure> {
+fn run(args: &Args) -> Result<ExitCode, Failure> {
     let reader = match args.command {
         Command::Gateway(_) | Command::Claims(_) | Command::Meter(_) | Command::Run(_) => Reader::Machine,
         // A scheduler collects the lines of a delivery; at a terminal someone reads them.
@@ -79,7 +81,7 @@ fn run(args: &Args) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::internal(format!("starting the runtime: {error}")))?;
-    let ended = runtime.block_on(async {
+    let command = async {
         match &args.command {
             Command::Demo(demo) => demo::run(demo).await,
             Command::DemoWorker(worker) => demo::worker::run(worker).await,
@@ -99,8 +101,12 @@ fn run(args: &Args) -> Result<(), Failure> {
             Command::Completions { shell } => commands::manual::completions(*shell),
             Command::Man { dir } => commands::manual::pages(dir),
         }
-    });
+    };
+    let ended = catch_unwind(AssertUnwindSafe(|| runtime.block_on(command)));
     // A name server that does not answer holds a thread for as long as the system's resolver has patience.
     runtime.shutdown_timeout(LAST_THREADS);
-    ended
+    match ended {
+        Ok(ended) => ended.map(|()| ExitCode::SUCCESS),
+        Err(panic) => Ok(output::unread(panic)),
+    }
 }

@@ -12,6 +12,7 @@ pub(crate) mod wire;
 
 use ichido_ledger::{Page, Query, Stats, Swept};
 
+pub(crate) use self::find::Found;
 pub(crate) use self::local::Local;
 pub(crate) use self::refusal::Refusal;
 pub(crate) use self::remote::Remote;

@@ -228,7 +228,10 @@ fn settings_file(asked: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
     let default = Path::new("ichido.toml");
     match asked {
         Some(path) if path.is_file() => Ok(Some(path.to_owned())),
-        Some(path) => Err(Failure::usage(format!("settings file {}: no such file", path.display()))),
+        Some(path) => {
+            let why = if path.exists() { "is not a regular file" } else { "no such file" };
+            Err(Failure::usage(format!("settings file {}: {why}", path.display())))
+        }
         None => Ok(default.is_file().then(|| default.to_owned())),
     }
 }
@@ -246,8 +249,9 @@ fn complaint(text: &str, error: &toml::de::Error) -> String {
     let setting =
         text.lines().nth(number - 1).and_then(|line| line.split_once('=')).map(|(name, _)| name.trim());
     let message = error.message().replace('\n', " ");
-    // serde quotes what it found before it says what it expected.
+    // serde quotes what it found before it says what it expected. The parser quotes only what it expected.
     let message = match message.split_once(['"', '`']) {
+        Some((own, _)) if own.contains("expected ") => message,
         Some((found, rest)) if found.starts_with("invalid ") => {
             let expected = rest.rfind(", expected ").map_or("", |at| &rest[at..]);
             format!("{}{expected}", found.trim_end())
@@ -369,6 +373,10 @@ mod tests {
         assert!(kind.ends_with("line 2: timeout_ms: invalid type: string, expected u64"), "{kind}");
         let digits = load("[gateway]\nadmin_token = 73313\n").unwrap_err();
         assert!(digits.contains("line 2") && !digits.contains("73313"), "{digits}");
+        let open = load("[ledger]\nurl = \"hunter2\n").unwrap_err();
+        assert!(open.ends_with("line 2: url: invalid basic string, expected `\"`"), "{open}");
+        let table = load("[ledger\n").unwrap_err();
+        assert!(table.contains("line 1: ") && table.contains("expected `]`"), "{table}");
         let key = load("[ledger]\n\"redis://:hunter2@h\" = 1\n").unwrap_err();
         assert!(key.contains("line 2") && !key.contains("hunter2"), "{key}");
         let range = load("[ledger]\ntimeout_ms = 0\n").unwrap_err();

@@ -15,10 +15,10 @@ pub(crate) fn on_signals() -> Result<CancellationToken, Failure> {
     let asked = stop.clone();
     tokio::spawn(async move {
         next(&mut signals).await;
-        eprintln!("ichido: finishing what is under way; a second signal ends at once");
+        errln!("ichido: finishing what is under way; a second signal ends at once");
         asked.cancel();
         next(&mut signals).await;
-        eprintln!("ichido: ended at once");
+        errln!("ichido: ended at once");
         std::process::exit(Code::Internal as i32);
     });
     Ok(stop)

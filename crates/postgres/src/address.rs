@@ -47,7 +47,7 @@ impl Address {
             connections: DEFAULT_CONNECTIONS,
         };
         let mut theirs = Vec::new();
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        for (at, pair) in query.split('&').enumerate().filter(|(_, pair)| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let text =
                 || percent_decode_str(value).decode_utf8().map_err(|_| wrong("a parameter is not UTF-8"));
@@ -57,16 +57,24 @@ impl Address {
                 "pool" => address.connections = connections(&text()?)?,
                 // rustls always checks both the chain and the name, so these two are no stronger than `require`.
                 "sslmode" if matches!(value, "verify-ca" | "verify-full") => {
-                    theirs.push("sslmode=require".to_owned());
+                    theirs.push((at, "sslmode=require"));
                 }
-                _ => theirs.push(pair.to_owned()),
+                _ => theirs.push((at, pair)),
             }
         }
-        address.config = Config::from_str(&format!("{server}?{}", theirs.join("&"))).map_err(|_| {
-            wrong(
-                "expected postgres://USER:PASSWORD@HOST:PORT/DATABASE?NAME=VALUE, with special characters in the \
-                 password percent-encoded and parameters that PostgreSQL knows",
-            )
+        let pairs: Vec<_> = theirs.iter().map(|(_, pair)| *pair).collect();
+        let read = |query: &str| Config::from_str(&format!("{server}?{query}"));
+        address.config = read(&pairs.join("&")).map_err(|_| {
+            match theirs.iter().find(|(_, pair)| read("").is_ok() && read(pair).is_err()) {
+                Some((at, _)) => wrong(&format!(
+                    "parameter {} after the ? is unknown, or its value is wrong",
+                    at + 1
+                )),
+                None => wrong(
+                    "expected postgres://USER:PASSWORD@HOST:PORT/DATABASE?NAME=VALUE, with special characters in the \
+                     password percent-encoded",
+                ),
+            }
         })?;
         address.fill_in();
         Ok(address)
@@ -107,7 +115,7 @@ fn connections(text: &str) -> Result<usize> {
     }
 }
 
-fn wrong(why: &'static str) -> Error {
+fn wrong(why: &str) -> Error {
     Error::new("reading the PostgreSQL URL", format!("the PostgreSQL URL is wrong: {why}"))
 }
 
@@ -136,6 +144,18 @@ mod tests {
         assert_eq!(address.schema, "s");
         assert_eq!(address.config.get_password(), Some(&b"a?schema=b&c"[..]));
         assert_eq!(Address::parse("postgres://h/d?schema=s", "ichido").unwrap().schema, "s");
+    }
+
+    #[test]
+    fn an_unknown_parameter_is_told_by_its_place() {
+        for (url, place) in [
+            ("postgres://u:p@h/d?schema=s&hunter2=1", "parameter 2 after the ?"),
+            ("postgres://u:p@h/d?connect_timeout=soon", "parameter 1 after the ?"),
+        ] {
+            let Err(error) = Address::parse(url, "ichido") else { panic!("{url} was accepted") };
+            let told = format!("{error} {error:?}");
+            assert!(told.contains(place) && !told.contains("hunter"), "{told}");
+        }
     }
 
     #[test]

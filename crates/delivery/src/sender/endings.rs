@@ -155,7 +155,8 @@ impl Sender {
             Ok(path) => {
                 tracing::error!(
                     movedToFailed = true,
-                    notificationSent = true,
+                    // Its notice is in the outbox; whoever sends it says so.
+                    notificationSent = false,
                     path = %path.display(),
                     batchIdempotencyKey = key,
                     retryCount = stored.retry_count,

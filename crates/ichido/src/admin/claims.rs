@@ -12,7 +12,7 @@ use super::object::Object;
 use super::{Problem, Served};
 use crate::log::AUDIT;
 use crate::operator::wire::{ListQuery, ReleaseBody, ResolveBody};
-use crate::operator::{Operator, PAGE_MAX, Refusal, Said, Shown, Which};
+use crate::operator::{Found, Operator, PAGE_MAX, Refusal, Said, Shown, Which};
 
 type Answer<T> = Result<Json<T>, Problem>;
 
@@ -88,16 +88,19 @@ pub(super) async fn capabilities(State(served): State<Served>) -> Json<Capabilit
 }
 
 /// One line for each action, done or refused. The key is named by its index: its text may be a secret.
-pub(super) fn audit(peer: Peer, action: &str, which: &Which, said: &Result<Said, Refusal>) {
-    let (index, result) = match said {
-        Ok(said) => (said.index.clone(), "applied"),
-        Err(refusal) => (asked_index(which), refusal.word()),
+pub(super) fn audit(peer: Peer, action: &str, index: &str, said: &Result<Said, Refusal>) {
+    let result = match said {
+        Ok(_) => "applied",
+        Err(refusal) => refusal.word(),
     };
     tracing::info!(target: AUDIT, who = %peer.0, action, index, result, "an operator's action");
 }
 
-/// The index of the key as it was asked for; parts that were left out count as empty.
-fn asked_index(which: &Which) -> String {
+/// The index of the claim, or of the key as it was asked for; parts that were left out then count as empty.
+pub(super) fn index_of(which: &Which, found: &Result<Found, Refusal>) -> String {
+    if let Ok(found) = found {
+        return found.summary.index.clone();
+    }
     let part = |part: &Option<String>| part.clone().unwrap_or_default();
     let key = Key::new(Scope::new(part(&which.tenant), part(&which.route)), which.key.clone());
     key.map_or_else(|_| "-".to_owned(), |key| key.index().to_string())

@@ -104,10 +104,10 @@ pub(crate) enum FailedVerb {
     /// Tries batches again. They keep their history.
     #[command(after_help = "Examples:\n  ichido failed resend a3f2e1b9c4d5\n  ichido failed resend --all")]
     Resend {
-        /// Batches whose key begins so.
-        #[arg(value_name = "KEY", required_unless_present = "all")]
+        /// Only batches whose key begins so.
+        #[arg(value_name = "KEY")]
         keys: Vec<String>,
-        /// Every batch.
+        /// Every batch, as without KEY.
         #[arg(long, conflicts_with = "keys")]
         all: bool,
     },

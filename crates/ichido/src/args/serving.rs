@@ -4,6 +4,9 @@ use std::net::SocketAddr;
 
 use super::{Common, DeliveryFlags};
 
+/// Where an admin port is, from the environment.
+pub(crate) const ADMIN_VARIABLE: &str = "ICHIDO_ADMIN_LISTEN";
+
 pub(super) const RUN_EXAMPLES: &str = "\
 Examples:
   ichido run                                              every minute
@@ -50,7 +53,7 @@ pub(crate) struct GatewayArgs {
     #[arg(long, value_name = "ADDRESS", env = "ICHIDO_GATEWAY_LISTEN")]
     pub(crate) listen: Option<String>,
     /// Where operators ask: health, metrics, claims; off for nowhere [default: 127.0.0.1:9090].
-    #[arg(long, value_name = "ADDRESS", env = "ICHIDO_ADMIN_LISTEN")]
+    #[arg(long, value_name = "ADDRESS", env = ADMIN_VARIABLE)]
     pub(crate) admin: Option<String>,
     /// Lets requests without a key pass unprotected.
     #[arg(long)]
@@ -69,7 +72,7 @@ pub(crate) struct MeterArgs {
     #[arg(long, value_name = "URL")]
     pub(crate) db: Option<String>,
     /// Where operators ask: health, metrics; off for nowhere [default: 127.0.0.1:9090].
-    #[arg(long, value_name = "ADDRESS", env = "ICHIDO_ADMIN_LISTEN")]
+    #[arg(long, value_name = "ADDRESS", env = ADMIN_VARIABLE)]
     pub(crate) admin: Option<String>,
 }
 
@@ -110,6 +113,6 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) delivery: DeliveryFlags,
     /// Where operators ask: health, metrics, claims; off for nowhere [default: 127.0.0.1:9090].
-    #[arg(long, value_name = "ADDRESS", env = "ICHIDO_ADMIN_LISTEN")]
+    #[arg(long, value_name = "ADDRESS", env = ADMIN_VARIABLE)]
     pub(crate) admin: Option<String>,
 }

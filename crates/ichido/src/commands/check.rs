@@ -208,8 +208,12 @@ async fn check_delivery(values: &Values, report: &mut Report) -> Result<(), Fail
     let layout = Layout::new(&settings.data_dir);
     let (waiting, failed) = (layout.count(Place::Spool)?, layout.count(Place::Failed)?);
     report.add("delivery", Verdict::Ok, format!("to {place}, {batch_size} records in a batch"));
-    let detail =
-        format!("{waiting} batches wait, {failed} are in failed, in {}", settings.data_dir.display());
+    let detail = format!(
+        "{}, {} in failed, in {}",
+        output::count(waiting, "batch waits", "batches wait"),
+        output::count(failed, "is", "are"),
+        settings.data_dir.display()
+    );
     report.add("delivery", if failed == 0 { Verdict::Ok } else { Verdict::Warning }, detail);
     let url = endpoint.url();
     let reached = match url.host_str().zip(url.port_or_known_default()) {
@@ -267,9 +271,9 @@ fn print(report: &Report) {
             Verdict::Warning => "warning",
             Verdict::Failed => "FAILED",
         };
-        println!("{verdict:<8} {:<9} {}", check.what, check.detail);
+        outln!("{verdict:<8} {:<9} {}", check.what, check.detail);
     }
     if let Some(capabilities) = &report.capabilities {
-        println!("         {capabilities}");
+        outln!("         {capabilities}");
     }
 }

@@ -16,15 +16,12 @@ pub(crate) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
     let stop = shutdown::on_signals()?;
     let ledger = open(&settings.ledger, Some(bound.reach())).await?;
     let shared = Shared::new(ledger.clone(), &settings.ledger, false, true).await?;
-    eprintln!(
+    errln!(
         "ichido claims: listening on http://{}, ledger {} ({})",
         bound.address(),
         settings.ledger.place(),
         ledger.capabilities()
     );
-    if settings.ledger.url.starts_with("memory:") {
-        eprintln!("ichido claims: memory: forgets everything when this process ends");
-    }
     let sweeping = tokio::spawn(sweep(ledger.clone(), stop.child_token()));
     let api = Api::new(shared.for_api(), settings.claims.log_keys);
     let readiness = Readiness::of(&ledger);

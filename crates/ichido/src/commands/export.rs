@@ -158,13 +158,15 @@ impl Preview {
                 (*what).to_owned(),
             ]);
         }
-        println!("{table}");
-        println!("{} records; {} rows cannot be counted", self.records.len(), self.refused.len());
+        outln!("{table}");
+        let records = output::count(self.records.len() as u64, "record", "records");
+        let refused = output::count(self.refused.len() as u64, "row", "rows");
+        outln!("{records}; {refused} cannot be counted");
         for refused in &self.refused {
-            println!("refused: {}", refused.reason);
+            outln!("refused: {}", refused.reason);
         }
         if let Some(left_out) = &self.left_out {
-            println!("{left_out}");
+            outln!("{left_out}");
         }
         Ok(())
     }

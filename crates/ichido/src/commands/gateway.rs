@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::part::Part;
 use crate::admin::{self, Admin, AdminToken, Api, Probe, Readiness, install_meters};
-use crate::args::GatewayArgs;
+use crate::args::{ADMIN_VARIABLE, GatewayArgs};
 use crate::console::Parts;
 use crate::exit::Failure;
 use crate::gateway::Bound;
@@ -45,12 +45,7 @@ pub(crate) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
         ledger.capabilities(),
     );
     let part = part(bound, &shared, &settings.ledger, stop).await?;
-    eprintln!("{start_line}");
-    if settings.ledger.url.starts_with("memory:") {
-        eprintln!(
-            "ichido gateway: memory: forgets every key when this process ends; use file:DIR or a server to keep them"
-        );
-    }
+    errln!("{start_line}");
     let readiness = part.asked(Readiness::of(&ledger));
     let serving_admin = admin.zip(meters).map(|(admin, meters)| {
         let admin_stop = CancellationToken::new();
@@ -70,7 +65,9 @@ pub(crate) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
 
 pub(super) async fn bind_admin(text: Option<&str>) -> Result<Option<admin::Bound>, Failure> {
     let Some(text) = text else { return Ok(None) };
-    Ok(Some(admin::Bound::bind(address("--admin", text)?, AdminToken::from_env()?).await?))
+    let is_of_environment = std::env::var(ADMIN_VARIABLE).is_ok_and(|set| set == text);
+    let name = if is_of_environment { ADMIN_VARIABLE } else { "--admin" };
+    Ok(Some(admin::Bound::bind(address(name, text)?, AdminToken::from_env()?).await?))
 }
 
 /// Opens the ledger of a process that serves, under the address of its admin port.

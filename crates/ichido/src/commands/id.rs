@@ -49,7 +49,7 @@ fn print_event(args: &EventArgs, json: bool) -> Result<(), Failure> {
     if json {
         return output::json(&json!({"source_event_id": id, "scheme": scheme, "pattern": scheme.pattern()}));
     }
-    println!("{id}");
+    outln!("{id}");
     Ok(())
 }
 
@@ -58,7 +58,7 @@ fn print_batch(keys: &[String], json: bool) -> Result<(), Failure> {
     if json {
         return output::json(&json!({"batchIdempotencyKey": key, "records": keys.len()}));
     }
-    println!("{key}");
+    outln!("{key}");
     Ok(())
 }
 
@@ -140,14 +140,14 @@ impl Report {
                 ids(odds.ids_for_one_percent),
             ]);
         }
-        println!(
+        outln!(
             "The chance that two different records get one id: {} ids that share day, provider and model, {} such group{}\n{table}",
             grouped(self.per_group),
             grouped(self.groups),
             if self.groups == 1 { "" } else { "s" },
         );
         let claim = &self.decision_record;
-        println!(
+        outln!(
             "{} ids of 48 bits in one pool: {} (the decision record says below {}, which is wrong)",
             grouped(claim.records),
             percent(claim.collision),

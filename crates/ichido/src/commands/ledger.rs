@@ -94,8 +94,8 @@ async fn init(ledger: &Ledger, json: bool) -> Result<(), Failure> {
     if json {
         return output::json(&ledger.capabilities());
     }
-    println!("the ledger is ready");
-    println!("{}", ledger.capabilities());
+    outln!("the ledger is ready");
+    outln!("{}", ledger.capabilities());
     Ok(())
 }
 
@@ -117,10 +117,10 @@ async fn list(operator: &impl Operator, query: Query, json: bool) -> Result<(), 
             detail(claim),
         ]);
     }
-    println!("{table}");
+    outln!("{table}");
     match page.cursor {
-        Some(cursor) => println!("the first {limit}; more with --cursor {cursor}"),
-        None => println!("{} claims", page.claims.len()),
+        Some(cursor) => outln!("the first {limit}; more with --cursor {cursor}"),
+        None => outln!("{}", output::count(page.claims.len() as u64, "claim", "claims")),
     }
     Ok(())
 }
@@ -166,7 +166,7 @@ async fn show(operator: &impl Operator, key: &KeyArgs, json: bool) -> Result<(),
             None => table.add_row([name.clone(), readable(name, value)]),
         };
     }
-    println!("{table}");
+    outln!("{table}");
     Ok(())
 }
 
@@ -194,7 +194,7 @@ fn settled(said: &Said, json: bool) -> Result<(), Failure> {
     if json {
         return output::json(&json!({ "key": said.key, "state": said.state }));
     }
-    println!("{:?}: {}", said.key, said.state);
+    outln!("{:?}: {}", said.key, said.state);
     Ok(())
 }
 
@@ -209,16 +209,13 @@ async fn sweep(operator: &impl Operator, json: bool) -> Result<(), Failure> {
             break;
         }
         if news {
-            eprintln!("{} removed so far", total.removed);
+            errln!("{} removed so far", total.removed);
         }
     }
     if json {
         return output::json(&total);
     }
-    println!(
-        "{} removed, {} of them claims whose doubt was never resolved",
-        total.removed, total.doubts_ended
-    );
+    outln!("{} removed, {} of them claims whose doubt was never resolved", total.removed, total.doubts_ended);
     Ok(())
 }
 
@@ -234,7 +231,7 @@ async fn stats(operator: &impl Operator, json: bool) -> Result<(), Failure> {
             count.map_or_else(|| "not counted: it would mean a scan".to_owned(), |count| count.to_string());
         table.add_row([what.to_owned(), count]);
     }
-    println!("{table}");
+    outln!("{table}");
     Ok(())
 }
 

@@ -8,13 +8,13 @@ use clap_complete::Shell;
 
 use crate::args::Args;
 use crate::exit::Failure;
+use crate::output;
 
 pub(crate) fn completions(shell: Shell) -> Result<(), Failure> {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Args::command(), "ichido", &mut text);
-    std::io::stdout()
-        .write_all(&text)
-        .map_err(|error| Failure::internal(format!("printing the completions: {error}")))
+    output::print(|out| out.write_all(&text));
+    Ok(())
 }
 
 pub(crate) fn pages(dir: &Path) -> Result<(), Failure> {

@@ -23,7 +23,7 @@ pub(crate) async fn run(args: &MeterArgs) -> Result<(), Failure> {
     let meter = bound.open().await?;
     let admin_place =
         admin.as_ref().map_or_else(|| "no port".to_owned(), |admin| format!("http://{}", admin.address()));
-    eprintln!("ichido meter: listening on {described}, admin on {admin_place}");
+    errln!("ichido meter: listening on {described}, admin on {admin_place}");
     let readiness = Readiness::default().and("meter", meter.probe());
     let serving_admin = admin.zip(meters).map(|(admin, meters)| {
         let admin_stop = CancellationToken::new();

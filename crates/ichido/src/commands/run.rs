@@ -49,7 +49,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), Failure> {
     let at = admin
         .as_ref()
         .map_or_else(|| "no admin port".to_owned(), |admin| format!("admin on http://{}", admin.address()));
-    eprintln!("ichido run: {}, {at}", says.join("; "));
+    errln!("ichido run: {}, {at}", says.join("; "));
     let serving = admin.zip(meters).zip(shared.clone()).map(|((admin, meters), shared)| {
         let api = Api::new(shared.for_api(), settings.claims.log_keys);
         let ledger = shared.ledger;

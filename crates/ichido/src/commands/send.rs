@@ -124,13 +124,14 @@ async fn dry_run(args: &SendArgs, batch_size: usize) -> Result<(), Failure> {
                 seen.batches += 1;
                 seen.records += batch.records().len() as u64;
                 if !args.json {
-                    println!("{}  {} records", batch.key(), batch.records().len());
+                    let records = output::count(batch.records().len() as u64, "record", "records");
+                    outln!("{}  {records}", batch.key());
                 }
             }
             Fed::Broken { reason, .. } => {
                 seen.broken += 1;
                 if !args.json {
-                    println!("no record: {reason}");
+                    outln!("no record: {reason}");
                 }
             }
             Fed::Trouble(message) => trouble = Some(Failure::internal(message)),
@@ -139,7 +140,12 @@ async fn dry_run(args: &SendArgs, batch_size: usize) -> Result<(), Failure> {
     match args.json {
         true => output::json(&seen)?,
         false => {
-            println!("{} records in {} batches; {} are no records", seen.records, seen.batches, seen.broken)
+            let records = output::count(seen.records, "record", "records");
+            let batches = output::count(seen.batches, "batch", "batches");
+            outln!(
+                "{records} in {batches}; {}",
+                output::count(seen.broken, "is no record", "are no records")
+            );
         }
     }
     trouble.map_or(Ok(()), Err)

@@ -10,15 +10,15 @@ use crate::{delivery, output, shutdown};
 
 pub(crate) async fn run(args: &SpoolArgs) -> Result<(), Failure> {
     let values = Values::load(&args.delivery)?;
-    let layout = Layout::new(&values.data_dir()?);
+    let seen = || values.existing_data_dir().map(|dir| Layout::new(&dir));
     match &args.verb {
-        SpoolVerb::List(list) => delivery::list(&layout, Place::Spool, list, args.json),
-        SpoolVerb::Show(batch) => delivery::show(&layout, Place::Spool, &batch.key),
+        SpoolVerb::List(list) => delivery::list(&seen()?, Place::Spool, list, args.json),
+        SpoolVerb::Show(batch) => delivery::show(&seen()?, Place::Spool, &batch.key),
         SpoolVerb::Resend { keys, force } => {
             let pick = Pick::of(Place::Spool, keys.clone(), *force);
             resend(&values, &pick, args.json).await
         }
-        SpoolVerb::Fsck => check(&layout, args.json),
+        SpoolVerb::Fsck => check(&seen()?, args.json),
     }
 }
 
@@ -47,12 +47,15 @@ fn check(layout: &Layout, json: bool) -> Result<(), Failure> {
         output::json(&serde_json::json!({ "sound": sound, "findings": findings }))?;
     } else {
         for finding in &findings {
-            println!("{:<8} {}: {}", finding.kind, finding.path, finding.detail);
+            outln!("{:<8} {}: {}", finding.kind, finding.path, finding.detail);
         }
-        println!("{sound} files are sound");
+        outln!("{}", output::count(sound, "file is sound", "files are sound"));
     }
     match findings.len() {
         0 => Ok(()),
-        found => Err(Failure::internal(format!("{found} files are not as they should be"))),
+        found => {
+            let (one, many) = ("file is not as it should be", "files are not as they should be");
+            Err(Failure::internal(output::count(found as u64, one, many)))
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! What lies in the spool or in failed, for people and scripts. Only looks: safe beside any number of senders.
 
+use ichido_core::Timestamp;
 use ichido_delivery::store::{Layout, Listed, Place, Stored, iso};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -17,6 +18,9 @@ struct Listing {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Entry {
+    /// What the name says, to the second, and what the file says, if it can be read.
+    #[serde(skip)]
+    at: (String, Option<Timestamp>),
     batch_idempotency_key: String,
     file: String,
     first_attempt: String,
@@ -67,6 +71,10 @@ pub(crate) fn list(layout: &Layout, place: Place, args: &ListArgs, json: bool) -
         }
         after = Some(last);
     }
+    // Names tell the second only. In failed they tell the move, of which the file says no more.
+    if place == Place::Spool {
+        batches.sort_by(|one: &Entry, other| one.at.cmp(&other.at));
+    }
     let listing = Listing { total: total.unwrap_or_default(), batches };
     if json {
         return output::json(&listing);
@@ -83,8 +91,8 @@ pub(crate) fn list(layout: &Layout, place: Place, args: &ListArgs, json: bool) -
             entry.last_error.clone().unwrap_or_default(),
         ]);
     }
-    println!("{table}");
-    println!("{} of {}", listing.batches.len(), listing.total);
+    outln!("{table}");
+    outln!("{} of {}", listing.batches.len(), listing.total);
     Ok(())
 }
 
@@ -97,6 +105,7 @@ fn is_meant(entry: &Entry, args: &ListArgs) -> bool {
 fn entry(listed: &Listed, read: Result<Stored, ichido_delivery::store::Corrupt>) -> Entry {
     match read {
         Ok(stored) => Entry {
+            at: (listed.name.at.clone(), Some(stored.first_attempt)),
             batch_idempotency_key: stored.batch.key().to_owned(),
             file: listed.file.clone(),
             first_attempt: iso(stored.first_attempt),
@@ -106,6 +115,7 @@ fn entry(listed: &Listed, read: Result<Stored, ichido_delivery::store::Corrupt>)
             last_error: stored.last_error,
         },
         Err(corrupt) => Entry {
+            at: (listed.name.at.clone(), None),
             batch_idempotency_key: listed.name.key.clone(),
             file: listed.file.clone(),
             first_attempt: listed.name.at.clone(),

@@ -3,7 +3,8 @@
 //! What checks them knows each by its variable. So there is one check and one sentence for a setting, wherever it was given;
 //! only its name in the sentence becomes the one that was written.
 
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use ichido_delivery::settings::{self, Settings};
 
@@ -55,6 +56,21 @@ impl Values {
     /// Where batches lie: all that looking needs.
     pub(crate) fn data_dir(&self) -> Result<PathBuf, Failure> {
         settings::data_dir(&|name| self.get(name)).map_err(|error| self.named(error))
+    }
+
+    /// The same, for a command that only looks: what is not there is a wrong name rather than an empty spool.
+    pub(crate) fn existing_data_dir(&self) -> Result<PathBuf, Failure> {
+        let dir = self.data_dir()?;
+        match dir.metadata() {
+            Ok(found) if found.is_dir() => Ok(dir),
+            Ok(_) => Err(self.wrong_dir(&dir, "is not a directory")),
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(self.wrong_dir(&dir, "does not exist")),
+            Err(error) => Err(self.wrong_dir(&dir, &format!("cannot be looked at: {error}"))),
+        }
+    }
+
+    fn wrong_dir(&self, dir: &Path, why: &str) -> Failure {
+        Failure::usage(format!("{} {} {why}", self.reword(DATA_DIR), dir.display()))
     }
 
     /// Whether URLs may be plain HTTP on loopback, which holds for every outgoing one.

@@ -229,6 +229,6 @@ impl super::Verdict for Verdict {
         ] {
             table.add_row([what.to_owned(), count.to_string()]);
         }
-        println!("{table}");
+        outln!("{table}");
     }
 }

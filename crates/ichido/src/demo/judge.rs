@@ -116,7 +116,7 @@ impl super::Verdict for Verdict {
     }
 
     fn print(&self) {
-        println!();
+        outln!("");
         let mut table =
             output::table(&["in doubt after the kill", "why", "the log of effects shows", "resolved as"]);
         for doubt in self.in_doubt_after_kill.iter().take(12) {
@@ -124,11 +124,11 @@ impl super::Verdict for Verdict {
                 if doubt.happened { ("it happened", "done") } else { ("it did not happen", "absent") };
             table.add_row([doubt.key.as_str(), doubt.reason.as_str(), shows, resolved]);
         }
-        println!("{table}");
+        outln!("{table}");
         if self.in_doubt_after_kill.len() > 12 {
-            println!("… and {} more", self.in_doubt_after_kill.len() - 12);
+            outln!("… and {} more", self.in_doubt_after_kill.len() - 12);
         }
-        println!();
+        outln!("");
         let mut table = output::table(&["", "operations"]);
         for (what, count) in [
             ("asked for", u64::from(self.operations)),
@@ -140,6 +140,6 @@ impl super::Verdict for Verdict {
         ] {
             table.add_row([what.to_owned(), count.to_string()]);
         }
-        println!("{table}");
+        outln!("{table}");
     }
 }

@@ -26,7 +26,7 @@ pub(crate) async fn run(args: &DemoOrdersArgs) -> Result<(), Failure> {
     let fail = |error: std::io::Error| Failure::internal(format!("the demo's orders API: {error}"));
     let log = File::options().create(true).append(true).open(&args.effects).map_err(fail)?;
     let listener = TcpListener::bind(args.listen).await.map_err(fail)?;
-    println!("{}", listener.local_addr().map_err(fail)?);
+    outln!("{}", listener.local_addr().map_err(fail)?);
     let state = Arc::new(Orders { log, made: AtomicU64::new(0), loses: args.loses });
     loop {
         let (stream, _) = listener.accept().await.map_err(fail)?;

@@ -33,7 +33,7 @@ impl Stage<'_> {
     /// Tells people what happens.
     pub(super) fn say(&self, line: &str) {
         if !self.args.json {
-            println!("· {line}");
+            outln!("· {line}");
         }
     }
 

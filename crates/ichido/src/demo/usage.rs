@@ -216,10 +216,13 @@ impl super::Verdict for Verdict {
         ] {
             table.add_row([what.to_owned(), used, counted]);
         }
-        println!("{table}");
-        println!(
+        outln!("{table}");
+        outln!(
             "{} requests brought {} records, {} answers were lost, and {} records were counted.",
-            self.requests, self.came, self.answers_lost, self.counted.records
+            self.requests,
+            self.came,
+            self.answers_lost,
+            self.counted.records
         );
     }
 }

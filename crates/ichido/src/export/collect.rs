@@ -138,6 +138,6 @@ pub(crate) async fn from_dify(
 fn tell(rows: u64) {
     tracing::info!(rows, "progress");
     if std::io::stderr().is_terminal() {
-        eprintln!("{rows} rows read");
+        errln!("{rows} rows read");
     }
 }

@@ -196,7 +196,7 @@ impl Findings {
                 ]);
             }
         }
-        println!("{table}");
+        outln!("{table}");
         for difference in &self.differences {
             let Difference { id, what, source, sent, counted, .. } = difference;
             let sides = [("source", source), ("sent", sent), ("counted", counted)];
@@ -211,10 +211,10 @@ impl Findings {
                     ))
                 })
                 .collect();
-            println!("{id}: {} ({})", what.words(), told.join("; "));
+            outln!("{id}: {} ({})", what.words(), told.join("; "));
         }
         if !self.receiver_answers {
-            println!(
+            outln!(
                 "the receiver does not tell what it counted: only the source and what was sent are compared"
             );
         }

@@ -147,14 +147,14 @@ impl Report {
             let head = [period.first.clone(), period.rows.to_string()];
             table.add_row(head.into_iter().chain(counts.iter().map(usize::to_string)));
         }
-        println!("{table}");
+        outln!("{table}");
         for change in &self.changes {
             let what = match change.what {
                 Word::Sent => "sent again",
                 Word::NotSent => "not sent: the receiver keeps the first",
                 Word::Withheld => "not sent yet: the older total is still on its way",
             };
-            println!(
+            outln!(
                 "{}: {} {} for {} calls was sent, now it is {} {} for {} ({what})",
                 change.id,
                 change.before.cost,
@@ -166,7 +166,7 @@ impl Report {
             );
         }
         if let Some(left_out) = &self.left_out {
-            println!("{left_out}");
+            outln!("{left_out}");
         }
         Ok(())
     }

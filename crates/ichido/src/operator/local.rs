@@ -3,7 +3,7 @@
 use ichido_core::{Outcome, Resolution, Resolved};
 use ichido_ledger::{Ledger, Page, Query, StateName, Stats, Summary, Swept};
 
-use super::find::find;
+use super::find::{Found, find};
 use super::shown::shown;
 use super::{Operator, Refusal, Said, Shown, Which, Word};
 
@@ -14,18 +14,14 @@ const SWEEP_STEP: usize = 1_000;
 #[derive(Clone, Debug)]
 pub(crate) struct Local(pub(crate) Ledger);
 
-impl Operator for Local {
-    async fn list(&self, query: &Query) -> Result<Page, Refusal> {
-        Ok(self.0.list(query).await?)
+impl Local {
+    /// The one claim that is meant.
+    pub(crate) async fn find(&self, which: &Which) -> Result<Found, Refusal> {
+        find(&self.0, which).await
     }
 
-    async fn show(&self, which: &Which) -> Result<Shown, Refusal> {
-        let (summary, key) = find(&self.0, which, &[None]).await?;
-        let record = self.0.look(&key).await?.ok_or(Refusal::NoSuchClaim)?;
-        shown(&summary, &record)
-    }
-
-    async fn resolve(&self, which: &Which, word: &Word) -> Result<Said, Refusal> {
+    /// Says how a claim that was found ended.
+    pub(crate) async fn resolve_found(&self, found: Found, word: &Word) -> Result<Said, Refusal> {
         let (resolution, state) = match word {
             Word::Done(Some(outcome)) => {
                 (Resolution::Done(Outcome::kept(outcome.as_bytes().to_vec())), "done")
@@ -35,17 +31,35 @@ impl Operator for Local {
             }
             Word::Absent => (Resolution::Absent, "absent"),
         };
-        let (summary, key) = find(&self.0, which, &[Some(StateName::InDoubt)]).await?;
-        settled(self.0.resolve(&key, &resolution).await?, summary, state)
+        settled(self.0.resolve(&found.key, &resolution).await?, found.summary, state)
+    }
+
+    /// Gives the key of a claim back that was found.
+    pub(crate) async fn release_found(&self, found: Found, force: bool) -> Result<Said, Refusal> {
+        if found.summary.state == StateName::Running && !force {
+            return Err(Refusal::Running);
+        }
+        settled(self.0.resolve(&found.key, &Resolution::Release).await?, found.summary, "released")
+    }
+}
+
+impl Operator for Local {
+    async fn list(&self, query: &Query) -> Result<Page, Refusal> {
+        Ok(self.0.list(query).await?)
+    }
+
+    async fn show(&self, which: &Which) -> Result<Shown, Refusal> {
+        let Found { summary, key } = self.find(which).await?;
+        let record = self.0.look(&key).await?.ok_or(Refusal::NoSuchClaim)?;
+        shown(&summary, &record)
+    }
+
+    async fn resolve(&self, which: &Which, word: &Word) -> Result<Said, Refusal> {
+        self.resolve_found(self.find(which).await?, word).await
     }
 
     async fn release(&self, which: &Which, force: bool) -> Result<Said, Refusal> {
-        let states = [Some(StateName::Running), Some(StateName::InDoubt)];
-        let (summary, key) = find(&self.0, which, &states).await?;
-        if summary.state == StateName::Running && !force {
-            return Err(Refusal::Running);
-        }
-        settled(self.0.resolve(&key, &Resolution::Release).await?, summary, "released")
+        self.release_found(self.find(which).await?, force).await
     }
 
     async fn sweep_step(&self) -> Result<Swept, Refusal> {

@@ -67,12 +67,12 @@ impl Refusal {
     pub(crate) fn about(self, key: &str) -> Failure {
         match self {
             Refusal::NoSuchClaim => Failure::internal(format!(
-                "there is no such claim with the key {key:?} (`ichido ledger list --prefix …` shows claims in every state)"
+                "there is no such claim with the key {key:?} (`ichido ledger list --prefix …` shows what there is)"
             )),
             Refusal::Several { count } => Failure::usage(format!(
                 "{count} claims have the key {key:?}; say which with --tenant and --route (`ichido ledger list --prefix …` shows them)"
             )),
-            Refusal::Running => Failure::usage(format!(
+            Refusal::Running => Failure::internal(format!(
                 "{key:?} is running and its lease is good; --force if you know that its holder is gone and nothing happened"
             )),
             Refusal::Left(left) => Failure::internal(format!("{key:?} was left as it is: {}", left.why())),

@@ -29,10 +29,12 @@ fn it_lives_is_ready_and_counts() {
         assert!(metrics.body.contains(name), "{name} is not in {}", metrics.body);
     }
     assert_eq!(claims.get("/v1/ledger/capabilities").json()["backend"], "memory");
+    claims.says("forgets everything");
     let said = claims.said();
-    for words in [&claims.address, "memory", "survives nothing", "forgets everything"] {
+    for words in [&claims.address, "memory", "survives nothing"] {
         assert!(said.contains(words), "{words:?} is not in {said}");
     }
+    assert_eq!(said.matches("forgets").count(), 1, "once is enough: {said}");
 }
 
 #[test]
@@ -157,6 +159,11 @@ async fn claims_are_found_and_ended_over_http() {
     let done = claims.post("/v1/claims/resolve", r#"{"key":"done","tenant":"","route":"","as":"absent"}"#);
     assert_eq!((done.status, done.problem().as_str()), (409, "left-as-it-is"));
     assert_eq!(done.json()["state"], "done");
+    let unscoped = claims.post("/v1/claims/release-by-operator", r#"{"key":"done","force":true}"#);
+    assert_eq!((unscoped.status, unscoped.problem().as_str()), (409, "left-as-it-is"));
+    let running = claims.post("/v1/claims/resolve", r#"{"key":"running","as":"done"}"#);
+    assert_eq!((running.status, &running.json()["state"]), (409, &"running".into()), "{running:?}");
+    let index = claims.get("/v1/claims/one?key=doubt").json()["index"].as_str().unwrap().to_owned();
 
     let said = claims.post("/v1/claims/resolve", r#"{"key":"doubt","as":"done","outcome":{"b":1, "a":[]}}"#);
     assert_eq!((said.status, &said.json()["state"]), (200, &"done".into()), "{said:?}");
@@ -164,22 +171,31 @@ async fn claims_are_found_and_ended_over_http() {
     assert_eq!(shown["outcome"], serde_json::json!({ "a": [], "b": 1 }), "{shown}");
     assert!(!shown.to_string().contains("token"), "{shown}");
 
+    let again = claims.post("/v1/claims/resolve", r#"{"key":"doubt","as":"absent"}"#);
+    assert_eq!((again.status, &again.json()["state"]), (409, &"done".into()), "{again:?}");
+
     claims.signal();
     assert_eq!(claims.ended(), 0, "{}", claims.said());
     claims.says("resolve as done");
     let said = claims.said();
     let audit: Vec<_> = said.lines().filter(|line| line.contains("an operator's action")).collect();
-    assert_eq!(audit.len(), 3, "{said}");
+    assert_eq!(audit.len(), 6, "{said}");
     for (line, words) in audit.iter().zip([
         ["\"release\"", "claim-running"],
         ["resolve as absent", "left-as-it-is"],
+        ["release by force", "left-as-it-is"],
+        ["resolve as done", "left-as-it-is"],
         ["resolve as done", "applied"],
+        ["resolve as absent", "left-as-it-is"],
     ]) {
         assert!(
             words.iter().all(|word| line.contains(word)) && line.contains(r#""who":"127.0.0.1:"#),
             "{line}"
         );
         assert!(!line.contains("doubt") && !line.contains("alice"), "a key is named by its index: {line}");
+    }
+    for line in &audit[4..] {
+        assert!(line.contains(&index), "refused or not, it is the index that people are shown: {line}");
     }
 }
 

@@ -111,6 +111,8 @@ fn a_bad_settings_file_is_named_with_its_line() {
     assert!(line.contains("ichido.toml") && line.contains("line 2"), "{line}");
     let line = refused(dir.path(), &["check", "--config", "missing.toml"], 2);
     assert!(line.contains("missing.toml: no such file"), "{line}");
+    let line = refused(dir.path(), &["check", "--config", "."], 2);
+    assert!(line.contains("settings file .: is not a regular file"), "{line}");
 }
 
 #[test]
@@ -119,6 +121,12 @@ fn a_bad_environment_variable_is_named() {
     let output = ichido(dir.path()).arg("check").env("ICHIDO_LEDGER_TIMEOUT_MS", "soon").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(stderr(&output), "ichido: ICHIDO_LEDGER_TIMEOUT_MS is not a whole number\n");
+    let gateway = ["gateway", "--ledger", "memory:", "--upstream", "http://127.0.0.1:1"];
+    let output = ichido(dir.path()).args(gateway).env("ICHIDO_ADMIN_LISTEN", "foo").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).starts_with("ichido: ICHIDO_ADMIN_LISTEN is \"foo\""), "{}", stderr(&output));
+    let line = refused(dir.path(), &[&gateway[..], &["--admin", "foo"]].concat(), 2);
+    assert!(line.starts_with("ichido: --admin is \"foo\""), "{line}");
 }
 
 #[test]

@@ -44,7 +44,7 @@ async fn fill(url: &str) {
     ledger.close().await.unwrap();
 }
 
-const LOOKS: [&[&str]; 18] = [
+const LOOKS: [&[&str]; 22] = [
     &["list"],
     &["list", "--json"],
     &["list", "--state", "in-doubt"],
@@ -63,6 +63,10 @@ const LOOKS: [&[&str]; 18] = [
     &["stats"],
     &["stats", "--json"],
     &["resolve", "twin", "--tenant", "carol", "--as", "done"],
+    &["resolve", "twin", "--as", "done"],
+    &["resolve", "json", "--as", "done"],
+    &["release", "json"],
+    &["release", "none"],
 ];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -87,6 +91,14 @@ async fn a_held_ledger_looks_as_if_it_were_not_held() {
         assert!(shown.contains(words), "{words:?} is not in {shown}");
     }
     assert!(claims.said().contains("claims") && free[13].1 == Some(2) && free[14].1 == Some(1));
+    for (look, code, words) in [
+        (18, 2, "2 claims have the key \"twin\"; say which with --tenant and --route"),
+        (19, 1, "it is done, and a recorded outcome is not changed"),
+        (20, 1, "it is done, and a recorded outcome is not changed"),
+        (21, 1, "there is no such claim"),
+    ] {
+        assert!(free[look].1 == Some(code) && free[look].3.contains(words), "{:?}", free[look]);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -56,11 +56,16 @@ pub(crate) async fn operate(url: &str, prefix: &str) {
     assert_eq!(shown["state"], "done");
     assert!(ok(&["ledger", "show", &key("doubt")]).contains("alice"));
 
-    assert!(refused(&["ledger", "release", &key("running")], 2).contains("--force"));
+    let running = refused(&["ledger", "resolve", &key("running"), "--as", "done"], 1);
+    assert!(running.contains("it is running and its lease is good"), "{running}");
+    assert!(refused(&["ledger", "release", &key("running")], 1).contains("--force"));
     assert!(ok(&["ledger", "release", &key("running"), "--force"]).contains("released"));
     assert!(refused(&["ledger", "show", &key("running")], 1).contains("no such claim"));
 
-    assert!(refused(&["ledger", "resolve", &key("done"), "--as", "absent"], 1).contains("no such claim"));
+    for word in [&["resolve", &key("done"), "--as", "absent"][..], &["release", &key("done"), "--force"]] {
+        let done = refused(&[&["ledger"], word].concat(), 1);
+        assert!(done.contains("it is done, and a recorded outcome is not changed"), "{done}");
+    }
     assert!(
         refused(&["ledger", "resolve", &key("doubt"), "--as", "absent", "--outcome", "x"], 2)
             .contains("--outcome")
@@ -78,6 +83,16 @@ async fn operators_work_on_the_embedded_ledger() {
     let url = format!("file:{}", dir.path().join("ledger").display());
     store(&url, "").await;
     operate(&url, "").await;
+}
+
+/// The ledger sweeps by itself once it is open, and a short command closes it under the sweep.
+#[test]
+fn a_sweep_that_a_closing_ledger_cuts_off_is_no_trouble() {
+    let dir = tempfile::tempdir().unwrap();
+    ok(dir.path(), &["ledger", "init"]);
+    for _ in 0..30 {
+        assert!(refused(dir.path(), &["ledger", "release", "none"], 1).contains("no such claim"));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

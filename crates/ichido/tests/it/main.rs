@@ -23,6 +23,7 @@ mod holder;
 mod id;
 mod ledger;
 mod meter;
+mod output;
 mod packaging;
 mod readme;
 mod serving;

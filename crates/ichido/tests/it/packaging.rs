@@ -80,6 +80,18 @@ fn systemd_accepts_the_unit() {
     assert!(!said.contains("ichido.service"), "{said}");
 }
 
+/// A store that is out of reach and a wrong setting share an exit code, and only one of them needs a person.
+#[test]
+fn the_unit_is_started_again_until_its_store_is_there() {
+    let unit = std::fs::read_to_string(of_repository("deploy/systemd/ichido.service")).unwrap();
+    let (head, service) = unit.split_once("[Service]").unwrap();
+    assert!(head.contains("\nStartLimitIntervalSec=0\n"), "{head}");
+    assert!(service.contains("\nRestart=on-failure\n"), "{service}");
+    for never in ["RestartPreventExitStatus", "SuccessExitStatus"] {
+        assert!(!service.contains(never), "{never}");
+    }
+}
+
 #[test]
 fn the_rules_are_right_and_their_tests_pass() {
     let dir = of_repository("deploy/prometheus");

@@ -75,9 +75,10 @@ pub(super) fn start_own(shared: Arc<Shared>, doubts: bool) {
         let sweep = Sweep { shared: &shared, grace_ms: GRACE_MS, left: usize::MAX, swept: Swept::default() };
         let doubts = doubts.then_some(DOUBTS_MAX);
         match sweep.run(doubts, || shared.queue.is_closed()) {
-            Err(error) if !shared.queue.is_closed() => tracing::warn!(%error, "sweeping failed"),
-            // At the end of the ledger it was cut off, and nothing is lost by that.
-            Ok(_) | Err(_) => {}
+            Ok(_) => {}
+            // The ledger was closed under it, and the next opening goes on.
+            Err(_) if shared.queue.is_closed() => {}
+            Err(error) => tracing::warn!(%error, "sweeping failed"),
         }
     };
     if let Err(error) = spawn(work) {

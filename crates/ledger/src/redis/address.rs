@@ -38,7 +38,7 @@ impl Address {
         let (mut prefix, mut cluster, mut certificates) = (DEFAULT_PREFIX.to_owned(), false, None);
         let pairs: Vec<_> = url.query_pairs().into_owned().collect();
         url.set_query(None);
-        for (name, value) in pairs {
+        for (at, (name, value)) in pairs.into_iter().enumerate() {
             match (name.as_str(), value.as_str()) {
                 ("cluster", "true") => cluster = true,
                 ("cluster", "false") => cluster = false,
@@ -51,7 +51,8 @@ impl Address {
                 ("ca_file", file) => certificates = Some(read_certificates(file)?),
                 ("protocol", _) => drop(url.query_pairs_mut().append_pair(&name, &value)),
                 _ => {
-                    return Err(wrong("it has a parameter other than prefix, cluster, ca_file and protocol"));
+                    let why = "is none of prefix, cluster, ca_file and protocol";
+                    return Err(wrong(&format!("parameter {} after the ? {why}", at + 1)));
                 }
             }
         }
@@ -88,7 +89,7 @@ pub(super) fn tcp_settings() -> TcpSettings {
     settings
 }
 
-fn wrong(why: &'static str) -> Error {
+fn wrong(why: &str) -> Error {
     Error::new(Kind::Settings(format!("the Redis URL is wrong: {why}")), "reading the ledger's URL")
 }
 
@@ -104,6 +105,12 @@ mod tests {
         assert_eq!(address.info.redis_settings().protocol(), redis::ProtocolVersion::RESP3);
         let address = Address::parse("redis://h").unwrap();
         assert_eq!((address.prefix.as_str(), address.cluster), ("ichido:", false));
+    }
+
+    #[test]
+    fn an_unknown_parameter_is_told_by_its_place() {
+        let Err(error) = Address::parse("redis://h/0?prefix=t&hunter2=1") else { panic!("it was accepted") };
+        assert!(error.to_string().contains("parameter 2 after the ? is none of prefix"), "{error}");
     }
 
     #[test]

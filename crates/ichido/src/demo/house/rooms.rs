@@ -67,15 +67,15 @@ impl House {
         let Self { console, gateway, meter, .. } = self;
         let files = stage.dir.display();
         let fate = if stage.args.keep.is_some() { "kept" } else { "removed at the end" };
-        println!("\nEverything stays up until Ctrl-C.\n");
-        println!(
+        outln!("\nEverything stays up until Ctrl-C.\n");
+        outln!(
             "  console   http://{console}/         look around; say what became of claims in doubt, send again what waits"
         );
-        println!("  gateway   http://{gateway}/orders   before the orders API");
-        println!("  meter     http://{meter}/v1/usage");
-        println!("  files     {files} ({fate})\n");
-        println!("Run this twice; the second answer is the first one, with Idempotency-Replayed: true\n");
-        println!("  curl -i -X POST -H 'Idempotency-Key: \"mine-1\"' -d 'mine-1' http://{gateway}/orders\n");
+        outln!("  gateway   http://{gateway}/orders   before the orders API");
+        outln!("  meter     http://{meter}/v1/usage");
+        outln!("  files     {files} ({fate})\n");
+        outln!("Run this twice; the second answer is the first one, with Idempotency-Replayed: true\n");
+        outln!("  curl -i -X POST -H 'Idempotency-Key: \"mine-1\"' -d 'mine-1' http://{gateway}/orders\n");
     }
 
     /// Stays until `asked`, or until a process of it ends.

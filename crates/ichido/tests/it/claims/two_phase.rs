@@ -35,7 +35,9 @@ fn a_claim_is_granted_once_and_its_outcome_is_kept_as_it_was_written() {
         assert_eq!(body["state"], "running");
         let seconds: u64 =
             held.head.split("retry-after: ").nth(1).unwrap().lines().next().unwrap().parse().unwrap();
+        // When to ask again, and how long the lease is good, are two things.
         assert!((1..=5).contains(&seconds), "{}", held.head);
+        assert!((5_001..=30_000).contains(&body["retry_after_ms"].as_u64().unwrap()), "{body}");
 
         let outcome = r#"{"b": 12345678901234567890123, "a": [1.0, null, "\u30ad"]}"#;
         let body = format!(r#"{{"key":"K","token":"{token}","outcome":{outcome}}}"#);

@@ -33,6 +33,26 @@ fn what_waits_is_listed_and_shown() {
     assert!(fsck.stdout.contains("stray.txt"), "{}", fsck.stdout);
 }
 
+/// Their names tell the second only, and go on with the key.
+#[test]
+fn batches_of_one_second_are_listed_in_the_order_of_their_first_attempts() {
+    let stage = Stage::new();
+    let dir = stage.path().join("data/spool");
+    std::fs::create_dir_all(&dir).unwrap();
+    let keys = ["c", "a", "b"].map(|letter| letter.repeat(64));
+    for (number, key) in keys.iter().enumerate() {
+        let file = json!({
+            "batchIdempotencyKey": key, "records": [{"source_event_id": format!("e{number}")}],
+            "firstAttempt": format!("2025-01-18T12:05:30.{number}00Z"), "retryCount": 0, "lastError": "HTTP 503",
+        });
+        let name = format!("spool_20250118T120530Z_{}.json", &key[..12]);
+        std::fs::write(dir.join(name), file.to_string()).unwrap();
+    }
+    let listing: Value = serde_json::from_str(&stage.run(&["spool", "list", "--json"], &[]).stdout).unwrap();
+    let listed = listing["batches"].as_array().unwrap().iter().map(|batch| &batch["batchIdempotencyKey"]);
+    assert_eq!(listed.collect::<Vec<_>>(), keys.each_ref());
+}
+
 #[test]
 fn one_batch_can_be_sent_again_by_its_key() {
     let stage = Stage::new();
@@ -61,6 +81,42 @@ fn what_failed_is_sent_again_and_keeps_its_history() {
     stage.receiver.does(|_| Reply::Take);
     stage.run(&["spool", "resend"], &[]).ends_with(0);
     stage.receiver.has_each_once(1);
+}
+
+#[test]
+fn all_that_failed_is_sent_again_unless_keys_say_which() {
+    let stage = Stage::new();
+    for all in [&["failed", "resend"][..], &["failed", "resend", "--all"]] {
+        stage.receiver.does(|_| Reply::Say(422, "no date".to_owned()));
+        for id in 0..2 {
+            let file = stage.input(id..=id);
+            stage.run(&["send", file.to_str().unwrap()], &[]).ends_with(4);
+        }
+        assert_eq!(stage.files("failed").len(), 2);
+        stage.receiver.does(|_| Reply::Take);
+        stage.run(all, &[]).ends_with(0);
+        assert!(stage.files("failed").is_empty(), "{all:?}");
+    }
+}
+
+#[test]
+fn a_data_directory_that_is_not_there_is_no_empty_spool() {
+    let stage = Stage::new();
+    for look in [&["spool", "list"][..], &["spool", "show", "a"], &["spool", "fsck"], &["failed", "list"]] {
+        let run = stage.run(look, &[("DATA_DIR", "nowhere")]);
+        run.ends_with(2);
+        assert!(run.stderr.contains("DATA_DIR nowhere does not exist"), "{look:?}: {}", run.stderr);
+        let run = stage.run(&[look, &["--data-dir", "nowhere"]].concat(), &[]);
+        run.ends_with(2);
+        assert!(run.stderr.contains("--data-dir nowhere does not exist"), "{look:?}: {}", run.stderr);
+    }
+    assert!(!stage.path().join("nowhere").exists(), "looking creates nothing");
+    std::fs::create_dir(stage.path().join("empty")).unwrap();
+    for look in [&["spool", "list"][..], &["spool", "fsck"], &["failed", "list"]] {
+        stage.run(look, &[("DATA_DIR", "empty")]).ends_with(0);
+    }
+    stage.send(1, &[("DATA_DIR", "nowhere")]).ends_with(0);
+    stage.run(&["spool", "list"], &[("DATA_DIR", "nowhere")]).ends_with(0);
 }
 
 #[test]

@@ -47,7 +47,9 @@ fn a_batch_that_fails_its_last_pass_moves_to_failed() {
         (&json!(3), &json!("HTTP 503 Service Unavailable"))
     );
     assert_eq!(file["attempts"].as_array().unwrap().len(), 4, "every pass is remembered");
-    assert_eq!(run.log("moved to failed")[0]["movedToFailed"], true);
+    let moved = &run.log("moved to failed")[0];
+    assert_eq!((&moved["movedToFailed"], &moved["notificationSent"]), (&json!(true), &json!(false)));
+    assert_eq!(run.log("notices were sent")[0]["notificationSent"], true, "and before that it was not");
     assert_eq!(run.metrics()["failedMoved"], 1);
 }
 

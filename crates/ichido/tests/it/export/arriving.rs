@@ -71,7 +71,7 @@ fn a_dry_run_prints_a_table_and_sends_nothing() {
     command.env_remove("EXTERNAL_API_ENDPOINT").env_remove("EXTERNAL_API_TOKEN");
     let run = super::Run::of(command.output().unwrap());
     run.ends_with(0);
-    for word in ["2025-11-02", "openai", "gpt-4o", "Help desk", "0.5", "new", "1 records"] {
+    for word in ["2025-11-02", "openai", "gpt-4o", "Help desk", "0.5", "new", "1 record;"] {
         assert!(run.stdout.contains(word), "{word}: {}", run.stdout);
     }
     assert!(stage.receiver.counted().bodies.is_empty());

@@ -134,5 +134,5 @@ fn a_kill_in_the_middle_is_doubt_after_the_restart() {
     let again = post(case.gateway.address, "/orders", "\"k\"", "{}");
     assert_eq!((again.status, again.problem().as_str()), (409, "in-doubt"));
     eventually("the effect of the killed run", || (case.orders.effects().len() == 1).then_some(()));
-    assert!(case.ichido(&["ledger", "list", "--state", "in-doubt"]).contains("1 claims"));
+    assert!(case.ichido(&["ledger", "list", "--state", "in-doubt"]).contains("\n1 claim\n"));
 }

@@ -26,12 +26,12 @@ const PAGES: [(&str, &[&str]); 8] = [
 pub(super) const TABLE: &[(&str, Way)] = &[
     // Delivery.
     ("ichido spool list", Way::Run(|_, ran| assert!(ran.out.contains("503"), "{}", ran.out))),
-    ("ichido spool resend", Way::Run(|_, ran| assert!(ran.out.contains("1 batches arrived"), "{}", ran.out))),
+    ("ichido spool resend", Way::Run(|_, ran| assert!(ran.out.contains("1 batch arrived"), "{}", ran.out))),
     ("ichido failed list --error 422", Way::Run(names_the_batch)),
     ("ichido failed show a3f2e1b9c4d5", Way::Run(|_, ran| assert!(ran.out.contains("e0"), "{}", ran.out))),
     (
         "ichido failed resend a3f2e1b9c4d5",
-        Way::Run(|_, ran| assert!(ran.out.contains("1 batches arrived"), "{}", ran.out)),
+        Way::Run(|_, ran| assert!(ran.out.contains("1 batch arrived"), "{}", ran.out)),
     ),
     // DynamoDB. The template is read by its linter, and the rights in it are tried, in the tests of `deploy/aws`.
     (

@@ -116,7 +116,7 @@ fn express(scene: &Scene) {
 }
 
 fn sent(_: &Scene, ran: &Ran) {
-    assert!(ran.out.contains("1 batches arrived (3 records"), "{}", ran.out);
+    assert!(ran.out.contains("1 batch arrived (3 records"), "{}", ran.out);
 }
 
 fn ready(scene: &Scene) {
