@@ -88,8 +88,7 @@ async fn proxy(upstream: Authority, log: Option<Log>) {
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(Duration::from_secs(30))
-        .max_buf_size(64 * 1024)
-        .pipeline_flush(true);
+        .max_buf_size(64 * 1024);
     let listener = listen().await;
     loop {
         let (stream, _) = listener.accept().await.unwrap();

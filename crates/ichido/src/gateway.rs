@@ -11,6 +11,7 @@ use std::time::Duration;
 use ichido_http::{IdempotencyLayer, Journal, Route};
 use ichido_ledger::Ledger;
 use tokio::net::TcpListener;
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
@@ -117,9 +118,13 @@ impl Gateway {
         let sweeping = tokio::spawn(sweep(self.ledger.clone(), background.clone()));
         let draining =
             self.journal.clone().map(|journal| tokio::spawn(journal.work(self.ledger.clone(), background)));
-        self.front.serve(stop, self.grace).await;
+        let asked = async {
+            stop.cancelled().await;
+            Instant::now()
+        };
+        let ((), asked_at) = tokio::join!(self.front.serve(stop.clone(), self.grace), asked);
         // What was granted runs to its end although its client may be gone.
-        if tokio::time::timeout(self.grace, self.layer.drain()).await.is_err() {
+        if tokio::time::timeout_at(asked_at + self.grace, self.layer.drain()).await.is_err() {
             tracing::warn!(
                 under_way = self.layer.in_flight(),
                 "keyed requests did not end in time; their claims will be in doubt"

@@ -17,6 +17,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::fallback::{Fallback, FallbackSettings};
 use crate::guard::Guard;
+use crate::renewal::{Renewal, Renewals};
 use crate::waiters::Waiters;
 use crate::{Backend, Capabilities, Page, Query, Result, Settings, Stats, Swept};
 
@@ -30,6 +31,7 @@ pub struct Ledger {
     fallback: Option<Arc<Fallback>>,
     waiters: Arc<Waiters>,
     tasks: TaskTracker,
+    renewals: Renewals,
 }
 
 /// The answer to a claim.
@@ -54,7 +56,8 @@ impl Ledger {
     /// A handle around a backend.
     pub fn new(backend: Arc<dyn Backend>, settings: Settings) -> Self {
         let guard = Guard::new(backend, Arc::new(settings));
-        Self { guard, fallback: None, waiters: Arc::default(), tasks: TaskTracker::new() }
+        let (tasks, renewals) = (TaskTracker::new(), Renewals::default());
+        Self { guard, fallback: None, waiters: Arc::default(), tasks, renewals }
     }
 
     /// The same ledger, for callers that would rather go on with a local one while it is out.
@@ -206,8 +209,8 @@ impl Ledger {
     }
 
     /// Renews the lease of a grant until the returned value is dropped, at most up to the lease ceiling.
-    pub fn keep(&self, key: &Key, grant: &Grant) -> crate::renewal::Renewal {
-        crate::renewal::Renewal::start(self.clone(), key.clone(), *grant, &self.tasks)
+    pub fn keep(&self, key: &Key, grant: &Grant) -> Renewal {
+        Renewal::start(self.clone(), key.clone(), *grant, &self.renewals)
     }
 
     /// What is remembered of a key, with its outcome.
@@ -280,10 +283,12 @@ impl Ledger {
         &self.guard.settings
     }
 
-    /// Waits for the work that was started through this handle, then lets go of the store.
+    /// Waits for the work that was started through this handle, then lets go of the store. Leases of other work are
+    /// renewed no more.
     pub async fn close(&self) -> Result<()> {
         self.tasks.close();
         self.tasks.wait().await;
+        self.renewals.end().await;
         self.guard.backend.close().await
     }
 

@@ -19,11 +19,27 @@ pub struct Renewal {
     _stop: DropGuard,
 }
 
+/// The renewals of a ledger.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Renewals {
+    tasks: TaskTracker,
+    end: CancellationToken,
+}
+
+impl Renewals {
+    /// Ends all of them: their claims lapse unless they are settled.
+    pub(crate) async fn end(&self) {
+        self.end.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
 impl Renewal {
-    pub(crate) fn start(ledger: Ledger, key: Key, grant: Grant, tasks: &TaskTracker) -> Self {
-        let (stop, lost) = (CancellationToken::new(), CancellationToken::new());
+    pub(crate) fn start(ledger: Ledger, key: Key, grant: Grant, renewals: &Renewals) -> Self {
+        let (stop, lost) = (renewals.end.child_token(), CancellationToken::new());
         let (stopped, told) = (stop.clone(), lost.clone());
-        tasks.spawn(async move {
+        renewals.tasks.spawn(async move {
             tokio::select! {
                 () = stopped.cancelled() => {}
                 () = renew_until_lost(&ledger, &key, grant) => told.cancel(),

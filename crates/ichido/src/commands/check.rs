@@ -41,8 +41,9 @@ enum Verdict {
 pub(crate) async fn run(args: &CheckArgs) -> Result<(), Failure> {
     let mut settings = Settings::load(&args.common)?;
     let mut report = check(&settings).await;
-    if settings.has_gateway() {
-        check_gateway(&mut settings, &mut report).await;
+    let flags = Flags::from_env()?;
+    if settings.has_gateway() || flags.upstream.is_some() {
+        check_gateway(&mut settings, &flags, &mut report).await;
     }
     if settings.has_meter() {
         check_meter(&mut settings, &mut report).await;
@@ -147,8 +148,8 @@ async fn not_opened(settings: &Settings, error: &Error) -> (Verdict, String) {
 }
 
 /// The gateway's section, and whether the service behind it is there.
-async fn check_gateway(settings: &mut Settings, report: &mut Report) {
-    match settings.gateway(&Flags::default()) {
+async fn check_gateway(settings: &mut Settings, flags: &Flags, report: &mut Report) {
+    match settings.gateway(flags) {
         Err(failure) => report.add("gateway", Verdict::Failed, failure.to_string()),
         Ok(gateway) => {
             let routes = gateway.rules.routes.iter().map(Route::describe);

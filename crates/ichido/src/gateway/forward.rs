@@ -63,7 +63,9 @@ impl Forward {
     pub(crate) fn new(upstream: &Upstream, routes: &[Route]) -> Result<Self, StartFailure> {
         let wrong = |error: http::Error| StartFailure::usage(format!("gateway.upstream: {error}"));
         let shared = Shared {
-            pool: Arc::new(Pool::new(upstream).map_err(wrong)?),
+            pool: Arc::new(
+                Pool::new(upstream, routes.iter().filter_map(|route| route.timeout)).map_err(wrong)?,
+            ),
             host: HeaderValue::try_from(upstream.host()).map_err(|error| wrong(error.into()))?,
             prefix: upstream.prefix.clone(),
             patience: patience(routes),

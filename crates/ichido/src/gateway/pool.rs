@@ -25,6 +25,7 @@ use tower_service::Service;
 
 use crate::settings::gateway::Upstream;
 
+/// From the name of the service to the end of the TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Many servers close idle connections after 5 s; a request must not meet such a closing.
 const IDLE: Duration = Duration::from_secs(3);
@@ -40,6 +41,7 @@ type Driver = Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>;
 pub(super) struct Pool {
     idle: Mutex<Idle>,
     connector: Connector,
+    connect_timeout: Duration,
     place: Uri,
 }
 
@@ -59,18 +61,26 @@ struct Connection {
 }
 
 impl Pool {
-    pub(super) fn new(upstream: &Upstream) -> Result<Self, http::Error> {
+    /// A pool for requests with these time limits. A request whose limit strikes while it is being sent may have been
+    /// done: so connecting, which reaches nobody, has to be given up before.
+    pub(super) fn new(
+        upstream: &Upstream,
+        limits: impl Iterator<Item = Duration>,
+    ) -> Result<Self, http::Error> {
+        let connect_timeout = limits.map(|limit| limit / 2).fold(CONNECT_TIMEOUT, Duration::min);
         let mut tcp = HttpConnector::new();
         tcp.set_nodelay(true);
         tcp.enforce_http(false);
-        tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        // Of several addresses each gets its share.
+        tcp.set_connect_timeout(Some(connect_timeout));
         let connector = hyper_rustls::HttpsConnectorBuilder::new()
             .with_tls_config((*upstream.tls).clone())
             .https_or_http()
             .enable_http1()
             .wrap_connector(tcp);
         let place = Uri::builder().scheme(upstream.scheme.clone()).authority(upstream.authority.clone());
-        Ok(Self { idle: Mutex::default(), connector, place: place.path_and_query("/").build()? })
+        let place = place.path_and_query("/").build()?;
+        Ok(Self { idle: Mutex::default(), connector, connect_timeout, place })
     }
 
     /// Sends a request whose address is a path, and waits for the head of its answer.
@@ -109,6 +119,13 @@ impl Pool {
     }
 
     async fn connect(&self) -> Result<Box<Connection>, Failure> {
+        let limit = self.connect_timeout;
+        let late =
+            |_| Err(Failure::NotSent(format!("connecting: not within {} ms", limit.as_millis()).into()));
+        tokio::time::timeout(limit, self.connect_anyhow()).await.unwrap_or_else(late)
+    }
+
+    async fn connect_anyhow(&self) -> Result<Box<Connection>, Failure> {
         let not_sent = |error: &(dyn StdError + 'static)| {
             Failure::NotSent(format!("connecting: {}", describe(error)).into())
         };

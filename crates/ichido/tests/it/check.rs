@@ -49,6 +49,22 @@ fn real_servers_answer() {
 }
 
 #[test]
+fn an_upstream_of_the_environment_is_checked_as_well() {
+    let dir = tempfile::tempdir().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let there = taken.local_addr().unwrap();
+    for section in ["[gateway]\n", ""] {
+        std::fs::write(dir.path().join("ichido.toml"), format!("[ledger]\nurl = \"memory:\"\n{section}"))
+            .unwrap();
+        let mut check = crate::ichido(dir.path());
+        check.arg("check").env("ICHIDO_GATEWAY_UPSTREAM", format!("http://{there}"));
+        let output = check.output().unwrap();
+        assert!(output.status.success(), "{}", stdout(&output));
+        assert!(stdout(&output).contains(&format!("{there} answers")), "{}", stdout(&output));
+    }
+}
+
+#[test]
 fn the_gateways_section_is_checked_too() {
     let dir = tempfile::tempdir().unwrap();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -8,5 +8,6 @@ mod edges;
 mod events;
 mod journal;
 mod passing;
+mod pressure;
 mod recipes;
 mod starting;

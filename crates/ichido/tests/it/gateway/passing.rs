@@ -116,6 +116,20 @@ fn connections_are_upgraded() {
 }
 
 #[test]
+fn bytes_that_come_with_the_wish_for_an_upgrade_go_through_it() {
+    let (_dir, _orders, gateway) = start("");
+    let mut stream = connect(gateway.address).unwrap();
+    stream
+        .write_all(b"GET /ws HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\nearly")
+        .unwrap();
+    let mut reader = BufReader::new(stream);
+    assert_eq!(read_head(&mut reader).unwrap().status, 101);
+    let mut echoed = vec![0; 10];
+    reader.read_exact(&mut echoed).unwrap();
+    assert_eq!(echoed, b"echo early");
+}
+
+#[test]
 fn an_observed_route_lets_everything_pass_and_counts() {
     let (_dir, orders, gateway) = start("[[gateway.routes]]\nmode = \"observe\"\n");
     let with_key = [("Idempotency-Key", "\"k\"")];
