@@ -50,6 +50,10 @@ pub struct Unreadable;
 /// Takes away the fields that belong to one connection. `Trailer` is not one of them (RFC 9110, 7.6.1): without it a
 /// server of HTTP/1.1 sends no trailers.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    // Beside another framing a length says nothing (RFC 9112, 6.3), and alone it would be believed.
+    if headers.contains_key(TRANSFER_ENCODING) {
+        headers.remove(CONTENT_LENGTH);
+    }
     if headers.contains_key(CONNECTION) {
         let named: Vec<HeaderName> = headers
             .get_all(CONNECTION)
@@ -229,6 +233,23 @@ mod tests {
         }
         strip_hop_by_hop(&mut headers);
         assert_eq!(headers.keys().collect::<Vec<_>>(), ["etag"]);
+    }
+
+    #[test]
+    fn a_length_beside_another_framing_goes_with_it() {
+        for more in [None, Some(("connection", "transfer-encoding"))] {
+            let fields = [("content-length", "3"), ("transfer-encoding", "chunked"), ("etag", "x")];
+            let mut headers = HeaderMap::new();
+            for (name, value) in fields.into_iter().chain(more) {
+                headers.insert(name, value.parse().unwrap());
+            }
+            strip_hop_by_hop(&mut headers);
+            assert_eq!(headers.keys().collect::<Vec<_>>(), ["etag"]);
+        }
+        let mut headers = HeaderMap::new();
+        headers.insert("content-length", "3".parse().unwrap());
+        strip_hop_by_hop(&mut headers);
+        assert_eq!(headers["content-length"], "3");
     }
 
     proptest! {
