@@ -18,8 +18,10 @@ use http::{HeaderMap, StatusCode};
 const MAGIC: [u8; 4] = [0, b'i', b'a', 1];
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
-static OF_THE_CONNECTION: [HeaderName; 8] = [
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
+static OF_THE_CONNECTION: [HeaderName; 9] = [
     CONNECTION,
+    HTTP2_SETTINGS,
     KEEP_ALIVE,
     PROXY_AUTHENTICATE,
     PROXY_AUTHORIZATION,

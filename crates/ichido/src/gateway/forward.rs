@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use http::header::{CONNECTION, EXPECT, HOST, HeaderName, HeaderValue, UPGRADE};
 use http::uri::PathAndQuery;
-use http::{Request, Response, StatusCode, Uri, Version};
+use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
 use hyper_util::rt::TokioIo;
 use ichido_http::{Failure, Route, strip_hop_by_hop};
 use ichido_ledger::within;
@@ -28,6 +28,8 @@ const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto")
 const PATIENCE: Duration = Duration::from_secs(300);
 /// A keyed request is given up by the layer, whose limit is the route's: this one comes later.
 const MARGIN: Duration = Duration::from_secs(5);
+/// Protocols that carry requests. What is sent through such a tunnel would be seen by nobody here.
+const CARRIERS: [&str; 4] = ["h2c", "h2", "http", "tls"];
 
 /// Where requests came from: one caller's connection.
 #[derive(Clone, Debug)]
@@ -172,7 +174,7 @@ fn host_of(request: &Request<Body>) -> Option<HeaderValue> {
     })
 }
 
-fn forwarded_for(headers: &mut http::HeaderMap, caller: Option<&HeaderValue>) {
+fn forwarded_for(headers: &mut HeaderMap, caller: Option<&HeaderValue>) {
     let Some(caller) = caller else { return };
     let mut earlier =
         headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok()).peekable();
@@ -186,17 +188,26 @@ fn forwarded_for(headers: &mut http::HeaderMap, caller: Option<&HeaderValue>) {
     }
 }
 
-/// The protocol that a request wants to change to.
-fn upgrade_of(request: &Request<Body>) -> Option<HeaderValue> {
+/// The protocols that a request wants to change to, without those that would carry requests past us.
+fn upgrade_of<B>(request: &Request<B>) -> Option<HeaderValue> {
     let headers = request.headers();
-    let protocol = headers.get(UPGRADE)?;
-    let names = headers
-        .get_all(CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','));
-    let asked = names.map(str::trim).any(|name| name.eq_ignore_ascii_case("upgrade"));
-    (asked && request.version() == Version::HTTP_11).then(|| protocol.clone())
+    if request.version() != Version::HTTP_11 || !headers.contains_key(UPGRADE) {
+        return None;
+    }
+    if !words(headers, CONNECTION).any(|name| name.eq_ignore_ascii_case("upgrade")) {
+        return None;
+    }
+    let carries = |protocol: &str| {
+        let name = protocol.split('/').next().unwrap_or(protocol);
+        CARRIERS.iter().any(|carrier| name.trim().eq_ignore_ascii_case(carrier))
+    };
+    let others: Vec<_> = words(headers, UPGRADE).filter(|word| !word.is_empty() && !carries(word)).collect();
+    HeaderValue::try_from(others.join(", ")).ok().filter(|value| !value.is_empty())
+}
+
+fn words(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
+    let lines = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+    lines.flat_map(|line| line.split(',')).map(str::trim)
 }
 
 async fn join(client_side: hyper::upgrade::OnUpgrade, service_side: hyper::upgrade::OnUpgrade) {
@@ -214,6 +225,23 @@ async fn join(client_side: hyper::upgrade::OnUpgrade, service_side: hyper::upgra
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn asking(upgrade: &[&str]) -> Option<String> {
+        let mut request = Request::get("/").header(CONNECTION, "keep-alive, Upgrade");
+        for line in upgrade {
+            request = request.header(UPGRADE, *line);
+        }
+        upgrade_of(&request.body(()).unwrap()).map(|value| value.to_str().unwrap().to_owned())
+    }
+
+    #[test]
+    fn no_protocol_that_carries_requests_is_changed_to() {
+        for upgrade in [&["h2c"][..], &["H2C, h2"], &["HTTP/2.0"], &["TLS/1.2", "http/1.1"], &[""], &[]] {
+            assert_eq!(asking(upgrade), None, "{upgrade:?}");
+        }
+        assert_eq!(asking(&["WebSocket"]).as_deref(), Some("WebSocket"));
+        assert_eq!(asking(&["h2c, websocket", "echo/1"]).as_deref(), Some("websocket, echo/1"));
+    }
 
     #[test]
     fn no_route_is_more_patient_than_the_way_to_the_service() {

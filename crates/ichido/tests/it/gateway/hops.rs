@@ -3,8 +3,8 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
 
-use crate::support::Gateway;
-use crate::support::http::{get, post};
+use crate::support::http::{get, post, raw};
+use crate::support::{Gateway, Orders};
 
 /// A service that gives every request the same bytes, then closes.
 fn service(answer: &'static [u8]) -> SocketAddr {
@@ -28,6 +28,12 @@ fn service(answer: &'static [u8]) -> SocketAddr {
     address
 }
 
+fn field(seen: &serde_json::Value, name: &str) -> Option<String> {
+    let mut fields = seen["headers"].as_object().unwrap().iter();
+    let (_, value) = fields.find(|(known, _)| known.eq_ignore_ascii_case(name))?;
+    Some(value.as_str().unwrap().to_owned())
+}
+
 fn before(answer: &'static [u8]) -> (tempfile::TempDir, Gateway) {
     let dir = tempfile::tempdir().unwrap();
     let gateway = Gateway::start(dir.path(), service(answer), "memory:", "");
@@ -43,5 +49,23 @@ fn an_answer_with_two_framings_is_read_by_its_chunks_and_passed_on_whole() {
     for is_replay in [false, true] {
         let answer = post(gateway.address, "/orders", "\"k\"", "{}");
         assert_eq!((answer.text().as_str(), answer.is_replay()), ("hello", is_replay));
+    }
+}
+
+#[test]
+fn a_change_to_http2_is_not_passed_on_and_the_request_is_an_ordinary_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let orders = Orders::start(dir.path());
+    let gateway = Gateway::start(dir.path(), orders.address, "memory:", "");
+    let head = "GET /x HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\n";
+    for upgrade in
+        ["Upgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n", "Upgrade: H2C\r\nUpgrade: TLS/1.2\r\n\r\n"]
+    {
+        let answer = raw(gateway.address, format!("{head}{upgrade}").as_bytes()).unwrap();
+        assert_eq!(answer.status, 200);
+        let seen = answer.json();
+        for name in ["upgrade", "http2-settings", "connection"] {
+            assert_eq!(field(&seen, name), None, "{upgrade}: {seen}");
+        }
     }
 }
