@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use http::header::{CONNECTION, EXPECT, HOST, HeaderName, HeaderValue, UPGRADE};
+use http::header::{CONNECTION, COOKIE, EXPECT, HOST, HeaderName, HeaderValue, UPGRADE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
 use hyper_util::rt::TokioIo;
@@ -85,6 +85,7 @@ impl Forward {
         strip_hop_by_hop(headers);
         // Whoever reads the body tells the client to go on; the service behind is not asked.
         headers.remove(EXPECT);
+        join_cookies(headers);
         if let Some(protocol) = upgrade {
             headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
             headers.insert(UPGRADE, protocol);
@@ -172,6 +173,16 @@ fn host_of(request: &Request<Body>) -> Option<HeaderValue> {
         let authority = request.uri().authority()?;
         HeaderValue::try_from(authority.as_str()).ok()
     })
+}
+
+/// HTTP/2 may send cookies one by one; HTTP/1 has one field for all of them (RFC 9113, 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let mut lines = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes);
+    let (Some(first), Some(second)) = (lines.next(), lines.next()) else { return };
+    let all: Vec<_> = [first, second].into_iter().chain(lines).collect();
+    if let Ok(value) = HeaderValue::from_bytes(&all.join(&b"; "[..])) {
+        headers.insert(COOKIE, value);
+    }
 }
 
 fn forwarded_for(headers: &mut HeaderMap, caller: Option<&HeaderValue>) {

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
+use std::process::Command;
 
 use crate::support::http::{get, post, raw};
 use crate::support::{Gateway, Orders};
@@ -67,5 +68,26 @@ fn a_change_to_http2_is_not_passed_on_and_the_request_is_an_ordinary_one() {
         for name in ["upgrade", "http2-settings", "connection"] {
             assert_eq!(field(&seen, name), None, "{upgrade}: {seen}");
         }
+    }
+}
+
+/// The cookies that the service sees, of a client that speaks this version.
+fn cookies_by(version: &str, gateway: &Gateway) -> Option<String> {
+    let curl = Command::new("curl")
+        .args(["-sS", version, "-H", "Cookie: a=1", "-H", "Cookie: b=2; c=3"])
+        .arg(format!("http://{}/x", gateway.address))
+        .output()
+        .unwrap();
+    let seen = serde_json::from_slice(&curl.stdout);
+    field(&seen.unwrap_or_else(|error| panic!("{error}: {curl:?}")), "cookie")
+}
+
+#[test]
+fn cookies_that_come_one_by_one_reach_the_service_in_one_field() {
+    let dir = tempfile::tempdir().unwrap();
+    let orders = Orders::start(dir.path());
+    let gateway = Gateway::start(dir.path(), orders.address, "memory:", "");
+    for version in ["--http2-prior-knowledge", "--http1.1"] {
+        assert_eq!(cookies_by(version, &gateway).as_deref(), Some("a=1; b=2; c=3"), "{version}");
     }
 }
