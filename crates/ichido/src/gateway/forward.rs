@@ -168,11 +168,12 @@ fn patience(routes: &[Route]) -> Duration {
     longest.map_or(PATIENCE, |longest| PATIENCE.max(longest.saturating_add(MARGIN)))
 }
 
-fn host_of(request: &Request<Body>) -> Option<HeaderValue> {
-    request.headers().get(HOST).cloned().or_else(|| {
-        let authority = request.uri().authority()?;
-        HeaderValue::try_from(authority.as_str()).ok()
-    })
+/// A target that names a host goes before the field (RFC 9112, 3.2.2), as it does in HTTP/2.
+fn host_of<B>(request: &Request<B>) -> Option<HeaderValue> {
+    match request.uri().authority() {
+        Some(authority) => HeaderValue::try_from(authority.as_str()).ok(),
+        None => request.headers().get(HOST).cloned(),
+    }
 }
 
 /// HTTP/2 may send cookies one by one; HTTP/1 has one field for all of them (RFC 9113, 8.2.3).

@@ -91,3 +91,30 @@ fn cookies_that_come_one_by_one_reach_the_service_in_one_field() {
         assert_eq!(cookies_by(version, &gateway).as_deref(), Some("a=1; b=2; c=3"), "{version}");
     }
 }
+
+#[test]
+fn the_host_is_the_one_of_the_target_and_one_that_can_be_read_in_two_ways_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let orders = Orders::start(dir.path());
+    let gateway = Gateway::start(dir.path(), orders.address, "memory:", "");
+    let ask = |target: &str, hosts: &str| {
+        raw(gateway.address, format!("GET {target} HTTP/1.1\r\n{hosts}\r\n").as_bytes()).unwrap()
+    };
+    for (target, host) in [("http://true.example/x", "true.example"), ("/x", "field.example")] {
+        let seen = ask(target, "Host: field.example\r\n").json();
+        assert_eq!(seen["path"], "/x");
+        for name in ["host", "x-forwarded-host"] {
+            assert_eq!(field(&seen, name).as_deref(), Some(host), "{target}");
+        }
+    }
+    for (target, hosts) in [
+        ("/x", "Host: a.example\r\nHost: b.example\r\n"),
+        ("/x", "Host: a.example\r\nHost: a.example\r\n"),
+        ("/x", "Host: hunter2@a.example\r\n"),
+        ("http://u:hunter2@a.example/x", "Host: a.example\r\n"),
+    ] {
+        let answer = ask(target, hosts);
+        assert_eq!((answer.status, answer.problem().as_str()), (400, "request-refused"), "{target} {hosts}");
+        assert!(!answer.text().contains("hunter2"), "{answer:?}");
+    }
+}
