@@ -1,7 +1,7 @@
 //! The way to the service behind: what is changed in a request before it goes there, and in its answer.
 
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -12,8 +12,8 @@ use http::header::{CONNECTION, COOKIE, EXPECT, HOST, HeaderName, HeaderValue, UP
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
 use hyper_util::rt::TokioIo;
-use ichido_http::{Failure, Route, strip_hop_by_hop};
-use ichido_ledger::within;
+use ichido_http::{Failure, Progress, Route, strip_hop_by_hop};
+use ichido_ledger::{Late, within};
 use metrics::{Histogram, histogram};
 use tower_service::Service;
 
@@ -24,7 +24,7 @@ use crate::settings::gateway::Upstream;
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-/// How long a request waits at least for the head of its answer.
+/// How long a request waits at least for the head of its answer, once nothing more is taken of its body.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// A keyed request is given up by the layer, whose limit is the route's: this one comes later.
 const MARGIN: Duration = Duration::from_secs(5);
@@ -143,23 +143,35 @@ impl Forward {
 impl Service<Request<Body>> for Forward {
     type Response = Response<Answer>;
     type Error = Failure;
-    type Future = std::pin::Pin<Box<dyn Future<Output = Result<Response<Answer>, Failure>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Answer>, Failure>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let forward = self.clone();
         Box::pin(async move {
-            let patience = forward.shared.patience;
+            let (patience, progress) = (forward.shared.patience, request.body_mut().progress());
             // In its place from the beginning: it is too large to be moved about.
             let sending = pin!(forward.send(request));
-            match within(patience, sending).await {
-                Ok(answer) => answer,
-                Err(_) => Err(Failure::TimedOut("no answer in time".into())),
-            }
+            let answered = while_it_moves(patience, progress, sending).await;
+            answered.unwrap_or_else(|_| Err(Failure::TimedOut("no answer in time".into())))
         })
+    }
+}
+
+/// Waits for an answer, and anew each time that some of the body was taken meanwhile: an upload may take its time.
+async fn while_it_moves<F: Future>(
+    patience: Duration,
+    progress: Option<Progress>,
+    mut sending: Pin<&mut F>,
+) -> Result<F::Output, Late> {
+    loop {
+        match within(patience, sending.as_mut()).await {
+            Err(Late) if progress.as_ref().is_some_and(Progress::moved) => {}
+            answered @ (Ok(_) | Err(Late)) => return answered,
+        }
     }
 }
 
@@ -237,6 +249,25 @@ async fn join(client_side: hyper::upgrade::OnUpgrade, service_side: hyper::upgra
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_upload_may_take_its_time_as_long_as_it_moves() {
+        let (progress, started) = (Progress::default(), Instant::now());
+        let upload = async {
+            for _ in 0..5 {
+                tokio::time::sleep(PATIENCE * 2 / 3).await;
+                progress.note();
+            }
+        };
+        let answered = while_it_moves(PATIENCE, Some(progress.clone()), pin!(upload)).await;
+        assert_eq!((answered, started.elapsed().as_secs()), (Ok(()), (PATIENCE * 10 / 3).as_secs()));
+        for progress in [None, Some(Progress::default())] {
+            let started = Instant::now();
+            let silence = std::future::pending::<()>();
+            assert_eq!(while_it_moves(PATIENCE, progress, pin!(silence)).await, Err(Late));
+            assert!(started.elapsed() < PATIENCE + MARGIN);
+        }
+    }
 
     fn asking(upgrade: &[&str]) -> Option<String> {
         let mut request = Request::get("/").header(CONNECTION, "keep-alive, Upgrade");
