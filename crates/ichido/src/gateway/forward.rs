@@ -125,9 +125,9 @@ impl Forward {
         let answered = self.shared.pool.send(request).await;
         self.shared.seconds.record(started.elapsed());
         let mut response = answered?;
-        if response.status() == StatusCode::SWITCHING_PROTOCOLS
-            && let Some(client_side) = client_side
-        {
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            let unasked = || Failure::Lost("the service changed protocols unasked".into());
+            let client_side = client_side.ok_or_else(unasked)?;
             let service_side = hyper::upgrade::on(&mut response);
             response.body_mut().let_go();
             tokio::spawn(join(client_side, service_side));

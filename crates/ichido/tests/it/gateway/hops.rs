@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::process::Command;
 
-use crate::support::http::{get, post, raw};
+use crate::support::http::{get, post, raw, send};
 use crate::support::{Gateway, Orders};
 
 /// A service that gives every request the same bytes, then closes.
@@ -116,5 +116,18 @@ fn the_host_is_the_one_of_the_target_and_one_that_can_be_read_in_two_ways_is_ref
         let answer = ask(target, hosts);
         assert_eq!((answer.status, answer.problem().as_str()), (400, "request-refused"), "{target} {hosts}");
         assert!(!answer.text().contains("hunter2"), "{answer:?}");
+    }
+}
+
+#[test]
+fn a_change_of_protocols_that_nobody_asked_for_is_a_lost_answer_and_a_keyed_request_asks_for_none() {
+    let (_dir, gateway) =
+        before(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n");
+    let answer = get(gateway.address, "/x");
+    assert_eq!((answer.status, answer.problem().as_str()), (502, "answer-lost"));
+    let headers = [("Idempotency-Key", "\"k\""), ("Connection", "Upgrade"), ("Upgrade", "echo")];
+    for (status, problem) in [(502, "answer-lost"), (409, "in-doubt")] {
+        let answer = send(gateway.address, "POST", "/orders", &headers, b"{}");
+        assert_eq!((answer.status, answer.problem().as_str()), (status, problem));
     }
 }
