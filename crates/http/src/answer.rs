@@ -18,8 +18,10 @@ use http::{HeaderMap, StatusCode};
 const MAGIC: [u8; 4] = [0, b'i', b'a', 1];
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
-static OF_THE_CONNECTION: [HeaderName; 8] = [
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
+static OF_THE_CONNECTION: [HeaderName; 9] = [
     CONNECTION,
+    HTTP2_SETTINGS,
     KEEP_ALIVE,
     PROXY_AUTHENTICATE,
     PROXY_AUTHORIZATION,
@@ -50,6 +52,10 @@ pub struct Unreadable;
 /// Takes away the fields that belong to one connection. `Trailer` is not one of them (RFC 9110, 7.6.1): without it a
 /// server of HTTP/1.1 sends no trailers.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    // Beside another framing a length says nothing (RFC 9112, 6.3), and alone it would be believed.
+    if headers.contains_key(TRANSFER_ENCODING) {
+        headers.remove(CONTENT_LENGTH);
+    }
     if headers.contains_key(CONNECTION) {
         let named: Vec<HeaderName> = headers
             .get_all(CONNECTION)
@@ -229,6 +235,23 @@ mod tests {
         }
         strip_hop_by_hop(&mut headers);
         assert_eq!(headers.keys().collect::<Vec<_>>(), ["etag"]);
+    }
+
+    #[test]
+    fn a_length_beside_another_framing_goes_with_it() {
+        for more in [None, Some(("connection", "transfer-encoding"))] {
+            let fields = [("content-length", "3"), ("transfer-encoding", "chunked"), ("etag", "x")];
+            let mut headers = HeaderMap::new();
+            for (name, value) in fields.into_iter().chain(more) {
+                headers.insert(name, value.parse().unwrap());
+            }
+            strip_hop_by_hop(&mut headers);
+            assert_eq!(headers.keys().collect::<Vec<_>>(), ["etag"]);
+        }
+        let mut headers = HeaderMap::new();
+        headers.insert("content-length", "3".parse().unwrap());
+        strip_hop_by_hop(&mut headers);
+        assert_eq!(headers["content-length"], "3");
     }
 
     proptest! {

@@ -23,6 +23,7 @@ use crate::journal::Journal;
 use crate::meters::{Meters, Trace};
 use crate::policy::Policy;
 use crate::prepare::passes;
+use crate::problem::{Kind, Problem};
 use crate::request::RequestBody;
 use crate::rules::Rules;
 use crate::work;
@@ -158,7 +159,14 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (parts, body) = request.into_parts();
-        let Some(route) = self.shared.rules.route(&parts.method, parts.uri.path()) else {
+        let rules = &self.shared.rules;
+        let route = rules.route(&parts.method, parts.uri.path());
+        if rules.evades_signature(&parts.method, parts.uri.path(), route) {
+            let why = "the path is another spelling of one whose requests must be signed";
+            let problem = Problem::new(Kind::RequestRefused, why);
+            return Answering::Said { response: Some(problem.into_response(&rules.policy_path)) };
+        }
+        let Some(route) = route else {
             if let Some(policy) = self.shared.policy.answer(&parts) {
                 return Answering::Said { response: Some(policy) };
             }

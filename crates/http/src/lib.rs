@@ -37,7 +37,7 @@ pub use failure::{Failure, IntoFailure};
 pub use journal::Journal;
 pub use layer::{Answering, IdempotencyLayer, Idempotent};
 pub use problem::{Kind as ProblemKind, Problem};
-pub use request::RequestBody;
+pub use request::{Progress, RequestBody};
 pub use rules::{FingerprintRule, InFlight, Match, Route, Rules};
 pub use signature::{Secret, Signature};
 pub use source::{IDEMPOTENCY_KEY, KeySource, Pointer, SourceError, Template};

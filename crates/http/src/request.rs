@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -175,6 +177,23 @@ pin_project! {
         read: Option<Reading>,
         #[pin]
         rest: Option<B>,
+        progress: Option<Progress>,
+    }
+}
+
+/// Whether a body is still being taken, for whoever waits for the answer to it.
+#[derive(Clone, Debug, Default)]
+pub struct Progress(Arc<AtomicBool>);
+
+impl Progress {
+    /// Notes that a piece was taken.
+    pub fn note(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a piece was taken since this was last asked.
+    pub fn moved(&self) -> bool {
+        self.0.swap(false, Ordering::Relaxed)
     }
 }
 
@@ -194,7 +213,7 @@ enum Reader {
 
 impl<B> RequestBody<B> {
     pub(crate) fn passed(body: B) -> Self {
-        Self { read: None, rest: Some(body) }
+        Self { read: None, rest: Some(body), progress: None }
     }
 
     pub(crate) fn collected(collected: Collected) -> Self {
@@ -214,7 +233,13 @@ impl<B> RequestBody<B> {
             Place::Memory(bytes) => Reader::Memory(bytes),
             Place::Disk(disk) => Reader::Disk(disk),
         };
-        Self { read: Some(Reading { left: collected.len, place }), rest }
+        Self { read: Some(Reading { left: collected.len, place }), rest, progress: None }
+    }
+
+    /// Tells from now on how a body that still comes from its sender is taken. `None`: it is all here.
+    pub fn progress(&mut self) -> Option<Progress> {
+        self.rest.as_ref()?;
+        Some(self.progress.get_or_insert_default().clone())
     }
 }
 
@@ -274,7 +299,13 @@ where
             *this.read = None;
         }
         match this.rest.as_pin_mut() {
-            Some(rest) => rest.poll_frame(cx).map_err(Into::into),
+            Some(rest) => {
+                let frame = ready!(rest.poll_frame(cx));
+                if let Some(progress) = this.progress {
+                    progress.note();
+                }
+                Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+            }
             None => Poll::Ready(None),
         }
     }
@@ -354,6 +385,17 @@ mod tests {
         assert_eq!(read.len, 110);
         let rejoined = RequestBody::rejoined(Some(read), rest).collect().await.unwrap().to_bytes();
         assert_eq!(rejoined, pieces(20, 10).collect().await.unwrap().to_bytes());
+    }
+
+    #[tokio::test]
+    async fn a_body_that_still_comes_tells_how_it_is_taken() {
+        let mut body = RequestBody::passed(pieces(2, 1));
+        let progress = body.progress().unwrap();
+        assert!(!progress.moved());
+        body.frame().await.unwrap().unwrap();
+        assert!(progress.moved() && !progress.moved());
+        let here = collect(pieces(2, 1), 100, 100, None, None).await.ok().unwrap();
+        assert!(RequestBody::<Full<Bytes>>::collected(here).progress().is_none());
     }
 
     #[tokio::test]

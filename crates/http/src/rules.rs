@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use http::Method;
 use http::header::AUTHORIZATION;
+use percent_encoding::percent_decode_str;
 
 use crate::events::Note;
 use crate::signature::Signature;
@@ -151,6 +152,18 @@ impl Rules {
         }
         self.routes.iter().position(|route| route.matches.fits(method, path))
     }
+
+    /// Whether a request is one of a signed route but for its spelling: many services read `/events/` or `/event%73` as
+    /// `/events`. `route` is the one that it fits; what stands behind it does not count.
+    pub(crate) fn evades_signature(&self, method: &Method, path: &str, route: Option<usize>) -> bool {
+        let first = &self.routes[..route.unwrap_or(self.routes.len())];
+        let checks = |route: &Route| route.signature.is_some() && route.mode == Mode::Enforce;
+        if method.is_safe() || !first.iter().any(checks) || route.is_some_and(|at| checks(&self.routes[at])) {
+            return false;
+        }
+        let path = Spelled::new(path);
+        first.iter().any(|route| checks(route) && route.matches.resembles(method, &path))
+    }
 }
 
 impl Route {
@@ -202,6 +215,49 @@ impl Match {
                 (Segment::Any, Some(part)) if !part.is_empty() => {}
                 (Segment::Is(text), Some(part)) if text == part => {}
                 _ => return false,
+            }
+        }
+        parts.next().is_none()
+    }
+}
+
+/// A path in the spelling that the most forgiving service would give it, but for capitals.
+struct Spelled(Vec<String>);
+
+impl Spelled {
+    fn new(path: &str) -> Self {
+        let path = percent_decode_str(path).decode_utf8_lossy();
+        let mut parts = Vec::new();
+        for part in path.split(['/', '\\']) {
+            // Parameters of a segment, which some services take away before they look.
+            match part.split(';').next().unwrap_or_default() {
+                "" | "." => {}
+                ".." => drop(parts.pop()),
+                part => parts.push(part.to_owned()),
+            }
+        }
+        Self(parts)
+    }
+}
+
+impl Match {
+    /// Whether this is meant, whatever the spelling.
+    fn resembles(&self, method: &Method, path: &Spelled) -> bool {
+        if !self.methods.iter().any(|known| known.as_str().eq_ignore_ascii_case(method.as_str())) {
+            return false;
+        }
+        let mut parts = path.0.iter();
+        for segment in &self.path {
+            match segment {
+                Segment::Rest => return true,
+                Segment::Any if parts.next().is_some() => {}
+                Segment::Any => return false,
+                Segment::Is(text) => {
+                    let mut texts = Spelled::new(text).0.into_iter();
+                    if !texts.all(|text| parts.next().is_some_and(|part| part.eq_ignore_ascii_case(&text))) {
+                        return false;
+                    }
+                }
             }
         }
         parts.next().is_none()
@@ -301,6 +357,56 @@ mod tests {
         ] {
             assert!(text.parse::<Match>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn another_spelling_of_a_signed_route_is_seen_through() {
+        let signature = crate::signature::Secret::new("s").map(Signature::GitHub);
+        let signed = |text: &str| Route {
+            matches: text.parse().unwrap(),
+            signature: signature.clone(),
+            ..Route::default()
+        };
+        let evades = |routes: &[Route], method: &str, path: &str| {
+            let (rules, method) =
+                (Rules { routes: routes.to_vec(), ..Rules::default() }, method.parse().unwrap());
+            rules.evades_signature(&method, path, rules.route(&method, path))
+        };
+        let routes = [signed("POST /slack/events"), signed("POST /hooks/*/in"), signed("POST /Own/a%20b")];
+        for path in [
+            "/slack/events/",
+            "//slack/events",
+            "/slack//events",
+            "/slack/event%73",
+            "/slack%2Fevents",
+            "/Slack/Events",
+            "/slack/./events",
+            "/x/../slack/events",
+            "/slack/events;a=b",
+            "/slack\\events",
+            "/hooks/x/in/",
+            "/own/a b",
+        ] {
+            assert!(evades(&routes, "POST", path), "{path}");
+        }
+        assert!(evades(&routes, "post", "/slack/events"));
+        for (method, path) in [
+            ("POST", "/slack/events"),
+            ("POST", "/slack/event"),
+            ("POST", "/slack"),
+            ("POST", "/slack/events/more"),
+            ("POST", "/hooks//in"),
+            ("PUT", "/slack/events/"),
+            ("GET", "/slack/events/"),
+        ] {
+            assert!(!evades(&routes, method, path), "{method} {path}");
+        }
+        // A route for all the rest takes no other spelling of a signed one; a route that stands before it does.
+        let all = Route::default();
+        assert!(evades(&[routes[0].clone(), all.clone()], "POST", "/slack/events/"));
+        assert!(!evades(&[all, routes[0].clone()], "POST", "/slack/events/"));
+        let observed = Route { mode: Mode::Observe, ..routes[0].clone() };
+        assert!(!evades(&[observed], "POST", "/slack/events/"));
     }
 
     #[test]

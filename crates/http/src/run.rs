@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, UPGRADE};
 use http::response::Parts;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::Frame;
@@ -122,6 +122,8 @@ impl Run {
         let mut parts = Request::new(()).into_parts().0;
         std::mem::swap(&mut parts, &mut ready.parts);
         parts.headers.remove(ATTEMPT);
+        // A connection cannot be kept or given again.
+        parts.headers.remove(UPGRADE);
         if self.grant.attempt > 1 {
             parts.headers.insert(ATTEMPT, self.grant.attempt.into());
         }
@@ -518,6 +520,9 @@ where
         None => Ok(run.await),
     };
     match ended {
+        Ok(Ok(Ok(response))) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+            Ran::Failed(Failure::Lost("the service changed protocols unasked".into()))
+        }
         Ok(Ok(Ok(response))) => Ran::Answered(response),
         Ok(Ok(Err(error))) => Ran::Failed(error.into_failure()),
         Ok(Err(_)) => Ran::Panicked,

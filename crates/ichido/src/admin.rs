@@ -20,6 +20,7 @@ mod readiness;
 mod token;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRef};
@@ -41,6 +42,8 @@ use crate::operator::{Local, Refusal, Said, Which, Word};
 
 /// The largest body that an operator sends.
 const BODY_BYTES: usize = 1024 * 1024;
+/// How long a body may take to arrive.
+pub(crate) const BODY_PATIENCE: Duration = Duration::from_secs(30);
 
 /// What an admin port serves.
 #[derive(Debug)]

@@ -2,8 +2,12 @@
 
 use std::convert::Infallible;
 use std::error::Error as StdError;
+use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use http::{Request, Response};
@@ -111,8 +115,93 @@ where
     S::Future: Send + 'static,
     B: http_body::Body<Data: Send, Error: Into<Box<dyn StdError + Send + Sync>>> + Send + 'static,
 {
+    let begun = Arc::new(AtomicBool::new(false));
+    let service = Noting { service, begun: begun.clone() };
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(io), service).into_owned();
-    if let Err(error) = watcher.watch(connection).await {
-        tracing::debug!(%error, "a connection broke");
+    match with_a_beginning(watcher.watch(connection), &begun).await {
+        Some(Ok(())) => {}
+        Some(Err(error)) => tracing::debug!(%error, "a connection broke"),
+        None => tracing::debug!("a connection brought no request in time"),
+    }
+}
+
+/// Notes that a first request came.
+struct Noting<S> {
+    service: S,
+    begun: Arc<AtomicBool>,
+}
+
+impl<R, S: Service<R>> Service<R> for Noting<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn call(&self, request: R) -> S::Future {
+        if !self.begun.load(Ordering::Relaxed) {
+            self.begun.store(true, Ordering::Relaxed);
+        }
+        self.service.call(request)
+    }
+}
+
+/// Drives a connection, which is cut if no request has come in time: hyper's own limit begins only when it is clear
+/// which version of HTTP is spoken. Once one came nothing is left of this but a look.
+async fn with_a_beginning<C: Future>(connection: C, begun: &AtomicBool) -> Option<C::Output> {
+    let mut connection = pin!(connection);
+    let mut limit = Some(Box::pin(tokio::time::sleep(HEAD_TIMEOUT)));
+    poll_fn(|cx| {
+        if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
+            return Poll::Ready(Some(ended));
+        }
+        match &mut limit {
+            None => Poll::Pending,
+            Some(_) if begun.load(Ordering::Relaxed) => {
+                limit = None;
+                Poll::Pending
+            }
+            Some(limit) => limit.as_mut().poll(cx).map(|()| None),
+        }
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http_body_util::Full;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// What comes back for these bytes, and how long it takes until the connection ends.
+    async fn say(bytes: &[u8]) -> (String, Duration) {
+        let (mut ours, theirs) = tokio::io::duplex(4096);
+        let service = hyper::service::service_fn(|_: Request<Incoming>| async {
+            tokio::time::sleep(HEAD_TIMEOUT * 3).await;
+            Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"hello"))))
+        });
+        let graceful = GracefulShutdown::new();
+        tokio::spawn(converse(theirs, service, Arc::new(builder()), graceful.watcher()));
+        let started = Instant::now();
+        ours.write_all(bytes).await.unwrap();
+        let mut all = Vec::new();
+        ours.read_to_end(&mut all).await.unwrap();
+        (String::from_utf8_lossy(&all).into_owned(), started.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_brings_no_request_is_closed() {
+        for bytes in ["", "P", "PRI * HTTP/2.0\r\n\r\nSM", "GET / HTT"] {
+            let (said, took) = say(bytes.as_bytes()).await;
+            assert!(took < HEAD_TIMEOUT * 2, "{bytes:?}: {took:?}");
+            assert!(!said.contains("hello"), "{bytes:?}: {said}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_came_may_take_longer_than_its_head() {
+        let (said, took) = say(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
+        assert!(said.ends_with("hello") && took >= HEAD_TIMEOUT * 3, "{took:?}: {said}");
     }
 }

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::listen::Peer;
 use super::object::Object;
-use super::{Problem, Served};
+use super::{BODY_PATIENCE, Problem, Served};
 use crate::log::AUDIT;
 use crate::operator::wire::{ListQuery, ReleaseBody, ResolveBody};
 use crate::operator::{Found, Operator, PAGE_MAX, Refusal, Said, Shown, Which};
@@ -131,9 +131,28 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Sent<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request<axum::body::Body>, state: &S) -> Result<Self, Problem> {
-        match Json::from_request(request, state).await {
-            Ok(Json(Object(body))) => Ok(Self(body)),
-            Err(rejection) => Err(invalid(rejection.status(), rejection.body_text())),
+        match tokio::time::timeout(BODY_PATIENCE, Json::from_request(request, state)).await {
+            Ok(Ok(Json(Object(body)))) => Ok(Self(body)),
+            Ok(Err(rejection)) => Err(invalid(rejection.status(), rejection.body_text())),
+            Err(_) => Err(Problem::body_late()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::{Body, Bytes};
+    use axum::response::IntoResponse;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_does_not_come_is_not_waited_for_for_ever() {
+        let begun = futures_util::stream::iter([Ok::<_, std::io::Error>(Bytes::from_static(b"{"))]);
+        let never = futures_util::StreamExt::chain(begun, futures_util::stream::pending());
+        let request =
+            Request::post("/v1/claims/release-by-operator").header("content-type", "application/json");
+        let sent = Sent::<ReleaseBody>::from_request(request.body(Body::from_stream(never)).unwrap(), &());
+        assert_eq!(sent.await.err().unwrap().into_response().status(), StatusCode::REQUEST_TIMEOUT);
     }
 }

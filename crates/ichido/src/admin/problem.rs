@@ -57,6 +57,11 @@ impl Problem {
         Self { status, word, title, detail: None, facts: Box::default() }
     }
 
+    /// The answer to a body that was waited for in vain.
+    pub(crate) fn body_late() -> Self {
+        Self::new(StatusCode::REQUEST_TIMEOUT, "body-late", "The body took too long to arrive")
+    }
+
     /// The same, with words on this case; without them the title is repeated.
     #[must_use]
     pub(crate) fn detail(mut self, detail: impl Into<String>) -> Self {

@@ -8,6 +8,7 @@ use http::StatusCode;
 
 use super::Frame;
 use super::page::{Section, View};
+use crate::admin::BODY_PATIENCE;
 
 /// The fields of a form, from someone who may act.
 #[derive(Debug)]
@@ -33,7 +34,11 @@ where
         let (mut parts, body) = request.into_parts();
         let view = View::from_request_parts(&mut parts, state).await.map_err(IntoResponse::into_response)?;
         let request = Request::from_parts(parts, body);
-        let fields = Form::<BTreeMap<String, String>>::from_request(request, state).await;
+        let reading = Form::<BTreeMap<String, String>>::from_request(request, state);
+        // Unfinished forms, which anyone may send, would take all the connections of this port.
+        let Ok(fields) = tokio::time::timeout(BODY_PATIENCE, reading).await else {
+            return Err(view.refusal(StatusCode::REQUEST_TIMEOUT, Section::None, view.w.not_understood));
+        };
         let Ok(Form(fields)) = fields else {
             return Err(view.refusal(StatusCode::BAD_REQUEST, Section::None, view.w.not_understood));
         };

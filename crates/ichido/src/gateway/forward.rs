@@ -1,19 +1,19 @@
 //! The way to the service behind: what is changed in a request before it goes there, and in its answer.
 
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use http::header::{CONNECTION, EXPECT, HOST, HeaderName, HeaderValue, UPGRADE};
+use http::header::{CONNECTION, COOKIE, EXPECT, HOST, HeaderName, HeaderValue, UPGRADE};
 use http::uri::PathAndQuery;
-use http::{Request, Response, StatusCode, Uri, Version};
+use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
 use hyper_util::rt::TokioIo;
-use ichido_http::{Failure, Route, strip_hop_by_hop};
-use ichido_ledger::within;
+use ichido_http::{Failure, Progress, Route, strip_hop_by_hop};
+use ichido_ledger::{Late, within};
 use metrics::{Histogram, histogram};
 use tower_service::Service;
 
@@ -24,10 +24,12 @@ use crate::settings::gateway::Upstream;
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-/// How long a request waits at least for the head of its answer.
+/// How long a request waits at least for the head of its answer, once nothing more is taken of its body.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// A keyed request is given up by the layer, whose limit is the route's: this one comes later.
 const MARGIN: Duration = Duration::from_secs(5);
+/// Protocols that carry requests. What is sent through such a tunnel would be seen by nobody here.
+const CARRIERS: [&str; 4] = ["h2c", "h2", "http", "tls"];
 
 /// Where requests came from: one caller's connection.
 #[derive(Clone, Debug)]
@@ -85,6 +87,7 @@ impl Forward {
         strip_hop_by_hop(headers);
         // Whoever reads the body tells the client to go on; the service behind is not asked.
         headers.remove(EXPECT);
+        join_cookies(headers);
         if let Some(protocol) = upgrade {
             headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
             headers.insert(UPGRADE, protocol);
@@ -124,9 +127,9 @@ impl Forward {
         let answered = self.shared.pool.send(request).await;
         self.shared.seconds.record(started.elapsed());
         let mut response = answered?;
-        if response.status() == StatusCode::SWITCHING_PROTOCOLS
-            && let Some(client_side) = client_side
-        {
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            let unasked = || Failure::Lost("the service changed protocols unasked".into());
+            let client_side = client_side.ok_or_else(unasked)?;
             let service_side = hyper::upgrade::on(&mut response);
             response.body_mut().let_go();
             tokio::spawn(join(client_side, service_side));
@@ -142,23 +145,35 @@ impl Forward {
 impl Service<Request<Body>> for Forward {
     type Response = Response<Answer>;
     type Error = Failure;
-    type Future = std::pin::Pin<Box<dyn Future<Output = Result<Response<Answer>, Failure>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Answer>, Failure>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let forward = self.clone();
         Box::pin(async move {
-            let patience = forward.shared.patience;
+            let (patience, progress) = (forward.shared.patience, request.body_mut().progress());
             // In its place from the beginning: it is too large to be moved about.
             let sending = pin!(forward.send(request));
-            match within(patience, sending).await {
-                Ok(answer) => answer,
-                Err(_) => Err(Failure::TimedOut("no answer in time".into())),
-            }
+            let answered = while_it_moves(patience, progress, sending).await;
+            answered.unwrap_or_else(|_| Err(Failure::TimedOut("no answer in time".into())))
         })
+    }
+}
+
+/// Waits for an answer, and anew each time that some of the body was taken meanwhile: an upload may take its time.
+async fn while_it_moves<F: Future>(
+    patience: Duration,
+    progress: Option<Progress>,
+    mut sending: Pin<&mut F>,
+) -> Result<F::Output, Late> {
+    loop {
+        match within(patience, sending.as_mut()).await {
+            Err(Late) if progress.as_ref().is_some_and(Progress::moved) => {}
+            answered @ (Ok(_) | Err(Late)) => return answered,
+        }
     }
 }
 
@@ -167,14 +182,25 @@ fn patience(routes: &[Route]) -> Duration {
     longest.map_or(PATIENCE, |longest| PATIENCE.max(longest.saturating_add(MARGIN)))
 }
 
-fn host_of(request: &Request<Body>) -> Option<HeaderValue> {
-    request.headers().get(HOST).cloned().or_else(|| {
-        let authority = request.uri().authority()?;
-        HeaderValue::try_from(authority.as_str()).ok()
-    })
+/// A target that names a host goes before the field (RFC 9112, 3.2.2), as it does in HTTP/2.
+fn host_of<B>(request: &Request<B>) -> Option<HeaderValue> {
+    match request.uri().authority() {
+        Some(authority) => HeaderValue::try_from(authority.as_str()).ok(),
+        None => request.headers().get(HOST).cloned(),
+    }
 }
 
-fn forwarded_for(headers: &mut http::HeaderMap, caller: Option<&HeaderValue>) {
+/// HTTP/2 may send cookies one by one; HTTP/1 has one field for all of them (RFC 9113, 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let mut lines = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes);
+    let (Some(first), Some(second)) = (lines.next(), lines.next()) else { return };
+    let all: Vec<_> = [first, second].into_iter().chain(lines).collect();
+    if let Ok(value) = HeaderValue::from_bytes(&all.join(&b"; "[..])) {
+        headers.insert(COOKIE, value);
+    }
+}
+
+fn forwarded_for(headers: &mut HeaderMap, caller: Option<&HeaderValue>) {
     let Some(caller) = caller else { return };
     let mut earlier =
         headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok()).peekable();
@@ -188,17 +214,26 @@ fn forwarded_for(headers: &mut http::HeaderMap, caller: Option<&HeaderValue>) {
     }
 }
 
-/// The protocol that a request wants to change to.
-fn upgrade_of(request: &Request<Body>) -> Option<HeaderValue> {
+/// The protocols that a request wants to change to, without those that would carry requests past us.
+fn upgrade_of<B>(request: &Request<B>) -> Option<HeaderValue> {
     let headers = request.headers();
-    let protocol = headers.get(UPGRADE)?;
-    let names = headers
-        .get_all(CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','));
-    let asked = names.map(str::trim).any(|name| name.eq_ignore_ascii_case("upgrade"));
-    (asked && request.version() == Version::HTTP_11).then(|| protocol.clone())
+    if request.version() != Version::HTTP_11 || !headers.contains_key(UPGRADE) {
+        return None;
+    }
+    if !words(headers, CONNECTION).any(|name| name.eq_ignore_ascii_case("upgrade")) {
+        return None;
+    }
+    let carries = |protocol: &str| {
+        let name = protocol.split('/').next().unwrap_or(protocol);
+        CARRIERS.iter().any(|carrier| name.trim().eq_ignore_ascii_case(carrier))
+    };
+    let others: Vec<_> = words(headers, UPGRADE).filter(|word| !word.is_empty() && !carries(word)).collect();
+    HeaderValue::try_from(others.join(", ")).ok().filter(|value| !value.is_empty())
+}
+
+fn words(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
+    let lines = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+    lines.flat_map(|line| line.split(',')).map(str::trim)
 }
 
 async fn join(client_side: hyper::upgrade::OnUpgrade, service_side: hyper::upgrade::OnUpgrade) {
@@ -216,6 +251,42 @@ async fn join(client_side: hyper::upgrade::OnUpgrade, service_side: hyper::upgra
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_upload_may_take_its_time_as_long_as_it_moves() {
+        let (progress, started) = (Progress::default(), Instant::now());
+        let upload = async {
+            for _ in 0..5 {
+                tokio::time::sleep(PATIENCE * 2 / 3).await;
+                progress.note();
+            }
+        };
+        let answered = while_it_moves(PATIENCE, Some(progress.clone()), pin!(upload)).await;
+        assert_eq!((answered, started.elapsed().as_secs()), (Ok(()), (PATIENCE * 10 / 3).as_secs()));
+        for progress in [None, Some(Progress::default())] {
+            let started = Instant::now();
+            let silence = std::future::pending::<()>();
+            assert_eq!(while_it_moves(PATIENCE, progress, pin!(silence)).await, Err(Late));
+            assert!(started.elapsed() < PATIENCE + MARGIN);
+        }
+    }
+
+    fn asking(upgrade: &[&str]) -> Option<String> {
+        let mut request = Request::get("/").header(CONNECTION, "keep-alive, Upgrade");
+        for line in upgrade {
+            request = request.header(UPGRADE, *line);
+        }
+        upgrade_of(&request.body(()).unwrap()).map(|value| value.to_str().unwrap().to_owned())
+    }
+
+    #[test]
+    fn no_protocol_that_carries_requests_is_changed_to() {
+        for upgrade in [&["h2c"][..], &["H2C, h2"], &["HTTP/2.0"], &["TLS/1.2", "http/1.1"], &[""], &[]] {
+            assert_eq!(asking(upgrade), None, "{upgrade:?}");
+        }
+        assert_eq!(asking(&["WebSocket"]).as_deref(), Some("WebSocket"));
+        assert_eq!(asking(&["h2c, websocket", "echo/1"]).as_deref(), Some("websocket, echo/1"));
+    }
 
     #[test]
     fn no_route_is_more_patient_than_the_way_to_the_service() {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use http::header::{HOST, HeaderValue};
 use http::{Method, Request, Response};
 use hyper::body::Incoming;
 use ichido_http::{AnswerBody, Failure, Idempotent, Problem, ProblemKind};
@@ -82,11 +83,23 @@ impl Future for Answered {
     }
 }
 
-/// A tunnel is nothing that could be protected. (A request with two framings is read by its chunks, and its connection
-/// ends with it: hyper sees to that, and what goes on to the service has a framing of our own.)
-fn refusal(request: &Request<Incoming>) -> Option<Problem> {
-    (request.method() == Method::CONNECT)
-        .then(|| Problem::new(ProblemKind::RequestRefused, "CONNECT is not offered here"))
+/// A tunnel is nothing that could be protected, and a host that can be read in two ways is none. (A request with two
+/// framings is read by its chunks, and its connection ends with it: hyper sees to that, and what goes on to the service
+/// has a framing of our own.)
+fn refusal<B>(request: &Request<B>) -> Option<Problem> {
+    let mut hosts = request.headers().get_all(HOST).iter();
+    let (host, authority) = (hosts.next(), request.uri().authority());
+    let named = [host.map(HeaderValue::as_bytes), authority.map(|authority| authority.as_str().as_bytes())];
+    let why = if request.method() == Method::CONNECT {
+        "CONNECT is not offered here"
+    } else if hosts.next().is_some() {
+        "the request has more than one Host field"
+    } else if named.into_iter().flatten().any(|host| host.contains(&b'@')) {
+        "the host holds a user name or password"
+    } else {
+        return None;
+    };
+    Some(Problem::new(ProblemKind::RequestRefused, why))
 }
 
 /// A request that passed unkeyed and got no answer.

@@ -21,12 +21,7 @@ impl JwtTenant {
     pub(crate) fn load(claim: &str, file: &Path) -> Result<Self, String> {
         let bytes =
             std::fs::read(file).map_err(|error| format!("{} cannot be read: {error}", file.display()))?;
-        let keys = keys(&bytes).ok_or_else(|| {
-            format!(
-                "{} holds no key: expected a public key as PEM, a JWK set, or a secret of at least 32 bytes",
-                file.display()
-            )
-        })?;
+        let keys = keys(&bytes).map_err(|why| format!("{} {why}", file.display()))?;
         Ok(Self { claim: claim.to_owned(), keys })
     }
 
@@ -88,21 +83,60 @@ impl fmt::Debug for JwtTenant {
     }
 }
 
-fn keys(bytes: &[u8]) -> Option<Vec<(Option<String>, DecodingKey)>> {
-    if bytes.trim_ascii_start().starts_with(b"-----BEGIN") {
+const NO_KEY: &str =
+    "holds no key: expected a public key as PEM, a JWK set, or a secret of at least 32 bytes";
+
+fn keys(bytes: &[u8]) -> Result<Vec<(Option<String>, DecodingKey)>, &'static str> {
+    let text = bytes.trim_ascii_start();
+    if text.starts_with(b"-----BEGIN") {
         let key = DecodingKey::from_rsa_pem(bytes)
             .or_else(|_| DecodingKey::from_ec_pem(bytes))
             .or_else(|_| DecodingKey::from_ed_pem(bytes));
-        return key.ok().map(|key| vec![(None, key)]);
+        return key.map(|key| vec![(None, key)]).map_err(|_| NO_KEY);
     }
-    if bytes.trim_ascii_start().starts_with(b"{") {
-        let set: JwkSet = serde_json::from_slice(bytes).ok()?;
+    if text.starts_with(b"{") {
+        let set: JwkSet = serde_json::from_slice(bytes).map_err(|_| NO_KEY)?;
         let keys =
             set.keys.iter().map(|jwk| Some((jwk.common.key_id.clone(), DecodingKey::from_jwk(jwk).ok()?)));
-        return keys.collect::<Option<Vec<_>>>().filter(|keys| !keys.is_empty());
+        return keys.collect::<Option<Vec<_>>>().filter(|keys| !keys.is_empty()).ok_or(NO_KEY);
+    }
+    if let Some(why) = no_secret(text) {
+        return Err(why);
     }
     let secret = bytes.trim_ascii_end();
-    (secret.len() >= 32).then(|| vec![(None, DecodingKey::from_secret(secret))])
+    match secret.len() >= 32 {
+        true => Ok(vec![(None, DecodingKey::from_secret(secret))]),
+        false => Err(NO_KEY),
+    }
+}
+
+/// Why a file that is neither PEM nor a JWK set is no secret either: with what everybody may know, everybody could sign.
+fn no_secret(text: &[u8]) -> Option<&'static str> {
+    let begins = |words: &[&[u8]]| words.iter().any(|word| text.starts_with(word));
+    if begins(&[b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff"]) {
+        return Some("begins with a byte order mark: save it as plain text without one");
+    }
+    if text.windows(9).any(|part| part == b"---BEGIN " || part == b"--- BEGIN") {
+        return Some("has something before its PEM: take away what stands before -----BEGIN");
+    }
+    if begins(&[b"ssh-", b"ecdsa-", b"sk-ssh-", b"sk-ecdsa-"]) {
+        return Some("holds a key of OpenSSH: convert it to PEM, e.g. with ssh-keygen -e -m PKCS8");
+    }
+    if begins(&[b"["]) {
+        return Some("holds a list: a JWK set is an object with the field keys");
+    }
+    is_der(text).then_some("holds a key as DER: convert it to PEM, e.g. with openssl pkey -inform DER -pubin")
+}
+
+/// Whether all of it is one sequence of ASN.1, as the binary form of a public key is.
+fn is_der(bytes: &[u8]) -> bool {
+    match bytes {
+        [0x30, 0x82, high, low, rest @ ..] => rest.len() == usize::from(u16::from_be_bytes([*high, *low])),
+        [0x30, 0x81, length, rest @ ..] | [0x30, length @ ..=0x7f, rest @ ..] => {
+            rest.len() == usize::from(*length)
+        }
+        _ => false,
+    }
 }
 
 /// What may have signed with such a key. Never the token's own word alone: a public key is no shared secret.
@@ -187,6 +221,38 @@ mod tests {
         {
             std::fs::write(&file, text).unwrap();
             assert!(JwtTenant::load("sub", &file).unwrap_err().contains("holds no key"), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_everybody_may_know_is_no_secret() {
+        let pem = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=\n-----END PUBLIC KEY-----\n";
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("key");
+        std::fs::write(&file, pem).unwrap();
+        JwtTenant::load("sub", &file).unwrap();
+        let der = [&[0x30, 0x2a][..], &[7; 42]].concat();
+        let long = [&[0x30, 0x82, 0x01, 0x22][..], &[7; 0x122]].concat();
+        for (bytes, word) in [
+            (format!("# the key of the issuer\n{pem}").into_bytes(), "PEM"),
+            (format!("\u{feff}{pem}").into_bytes(), "byte order mark"),
+            (
+                pem.encode_utf16().fold(vec![0xff, 0xfe], |mut all, unit| {
+                    all.extend(unit.to_le_bytes());
+                    all
+                }),
+                "byte order mark",
+            ),
+            (format!("---- BEGIN SSH2 PUBLIC KEY ----\n{}\n", "A".repeat(68)).into_bytes(), "PEM"),
+            (format!("\n ssh-ed25519 {} me@here", "A".repeat(68)).into_bytes(), "OpenSSH"),
+            (format!("ecdsa-sha2-nistp256 {} me@here", "A".repeat(68)).into_bytes(), "OpenSSH"),
+            (b"[{\"kty\":\"OKP\",\"crv\":\"Ed25519\",\"x\":\"GXYZ\"}]".to_vec(), "JWK set"),
+            (der, "DER"),
+            (long, "DER"),
+        ] {
+            std::fs::write(&file, &bytes).unwrap();
+            let line = JwtTenant::load("sub", &file).unwrap_err();
+            assert!(line.contains(word) && !line.contains("AAAA") && !line.contains('\n'), "{word}: {line}");
         }
     }
 }

@@ -141,7 +141,9 @@ pub(crate) fn address(name: &str, text: &str) -> Result<SocketAddr, Failure> {
     let text =
         text.strip_prefix("localhost:").map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));
     text.parse().map_err(|_| {
-        Failure::usage(format!("{name} is {text:?}; expected an address and a port, e.g. 127.0.0.1:8080"))
+        // A URL in its place may hold a password.
+        let given = if text.contains('@') { "no address".to_owned() } else { format!("{text:?}") };
+        Failure::usage(format!("{name} is {given}; expected an address and a port, e.g. 127.0.0.1:8080"))
     })
 }
 
@@ -158,6 +160,9 @@ impl Upstream {
         let authority = parts.authority.ok_or_else(|| bad("has no host"))?;
         if authority.as_str().contains('@') {
             return Err(bad("holds a user name or password, which would not be sent"));
+        }
+        if authority.as_str() != authority.host() && authority.port_u16().is_none_or(|port| port == 0) {
+            return Err(bad("has no port between 1 and 65535"));
         }
         let place = parts.path_and_query;
         if place.as_ref().is_some_and(|place| place.query().is_some()) {
@@ -288,6 +293,7 @@ mod tests {
     fn a_bad_setting_is_named() {
         for (text, word) in [
             ("listen = \"8080\"", "gateway.listen"),
+            ("listen = \"http://u:hunter2@h\"", "gateway.listen"),
             ("upstrem = \"x\"", "upstrem"),
             ("tenant = \"jwt:sub\"", "gateway.jwt_key_file"),
             ("tenant = \"jwt:sub\"\njwt_key_file = \"/nonexistent\"", "/nonexistent"),
@@ -325,13 +331,25 @@ mod tests {
 
     #[test]
     fn an_upstream_is_a_plain_url() {
-        for url in ["127.0.0.1:5000", "ftp://h", "http://", "http://u:hunter2@h", "http://h/?q=1", "unix:/x"]
-        {
+        for url in [
+            "127.0.0.1:5000",
+            "ftp://h",
+            "http://",
+            "http://u:hunter2@h",
+            "http://h/?q=1",
+            "unix:/x",
+            "http://h:99999",
+            "http://h:0",
+            "http://[::1]:99999/api",
+        ] {
             let flags = Flags { upstream: Some(url.to_owned()), ..Flags::default() };
             let message = Gateway::check(RawGateway::default(), &flags).unwrap_err().to_string();
             assert!(message.contains("gateway.upstream") && !message.contains("hunter2"), "{url}: {message}");
         }
         let message = Gateway::check(RawGateway::default(), &Flags::default()).unwrap_err().to_string();
         assert!(message.contains("--upstream"), "{message}");
+        for url in ["http://h", "https://h:443", "http://[::1]", "http://[::1]:5000/api"] {
+            Upstream::check(url, None).unwrap();
+        }
     }
 }

@@ -6,6 +6,7 @@ mod clients;
 mod doubt;
 mod edges;
 mod events;
+mod hops;
 mod journal;
 mod passing;
 mod pressure;

@@ -1,7 +1,5 @@
 //! What callers send: read whole, within its bounds, and understood or refused by the name of the field.
 
-use std::time::Duration;
-
 use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderMap, Request, StatusCode, header};
@@ -13,15 +11,12 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::Api;
 use crate::admin::object::Object;
-use crate::admin::{Facts, Problem};
+use crate::admin::{BODY_PATIENCE, Facts, Problem};
 
 /// The largest body.
 pub(super) const BODY_BYTES: usize = 32 * 1024 * 1024;
 /// A body beyond this waits for its turn.
 const LARGE_BYTES: u64 = 1024 * 1024;
-/// How long a body may take to arrive.
-const PATIENCE: Duration = Duration::from_secs(30);
-
 /// A body that arrived. Its turn, if it needed one, ends with it.
 pub(super) struct Sent {
     pub(super) bytes: Bytes,
@@ -85,17 +80,13 @@ impl Api {
             // Nobody closes the semaphore.
             Some(_) | None => self.large.clone().acquire_owned().await.ok(),
         };
-        match tokio::time::timeout(PATIENCE, Limited::new(body, BODY_BYTES).collect()).await {
+        match tokio::time::timeout(BODY_PATIENCE, Limited::new(body, BODY_BYTES).collect()).await {
             Ok(Ok(body)) => Ok(Sent { bytes: body.to_bytes(), _turn: turn }),
             Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
             Ok(Err(_)) => {
                 Err(Problem::new(StatusCode::BAD_REQUEST, "body-broken", "The body did not arrive whole"))
             }
-            Err(_) => Err(Problem::new(
-                StatusCode::REQUEST_TIMEOUT,
-                "body-late",
-                "The body took too long to arrive",
-            )),
+            Err(_) => Err(Problem::body_late()),
         }
     }
 }

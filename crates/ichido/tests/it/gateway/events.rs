@@ -79,6 +79,18 @@ fn retry(number: &str) -> [(&str, &str); 2] {
 }
 
 #[test]
+fn an_unsigned_event_under_another_spelling_of_the_path_is_refused() {
+    let case = signed_slack();
+    for path in ["/slack/events/", "/slack/event%73", "//slack/events", "/Slack/Events"] {
+        let answer = case.post(path, &[], FILE_SHARE);
+        assert_eq!((answer.status, answer.problem().as_str()), (400, "request-refused"), "{path}");
+    }
+    assert!(case.orders.effects().is_empty());
+    assert_eq!(case.post("/slack/other", &[], "{}").status, 201, "other paths pass");
+    assert_eq!(get(case.gateway.address, "/slack/events/").status, 200, "nothing is signed that only reads");
+}
+
+#[test]
 fn a_file_dropped_into_slack_is_handled_once_however_often_it_is_told() {
     let case = signed_slack();
     let first = case.slack(&[], FILE_SHARE);

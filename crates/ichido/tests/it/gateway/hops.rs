@@ -1,0 +1,133 @@
+//! What holds for one connection only stays there: framing, changes of protocol, the name of the host.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::process::Command;
+
+use crate::support::http::{get, post, raw, send};
+use crate::support::{Gateway, Orders};
+
+/// A service that gives every request the same bytes, then closes.
+fn service(answer: &'static [u8]) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut reader = BufReader::new(stream.unwrap());
+            let (mut line, mut length) = (String::new(), 0);
+            while reader.read_line(&mut line).is_ok_and(|read| read > 2) {
+                let said = line.to_ascii_lowercase();
+                length =
+                    said.strip_prefix("content-length:").map_or(length, |said| said.trim().parse().unwrap());
+                line.clear();
+            }
+            // What is left unread would make the closing a reset.
+            let _ = reader.read_exact(&mut vec![0; length]);
+            let _ = reader.into_inner().write_all(answer);
+        }
+    });
+    address
+}
+
+fn field(seen: &serde_json::Value, name: &str) -> Option<String> {
+    let mut fields = seen["headers"].as_object().unwrap().iter();
+    let (_, value) = fields.find(|(known, _)| known.eq_ignore_ascii_case(name))?;
+    Some(value.as_str().unwrap().to_owned())
+}
+
+fn before(answer: &'static [u8]) -> (tempfile::TempDir, Gateway) {
+    let dir = tempfile::tempdir().unwrap();
+    let gateway = Gateway::start(dir.path(), service(answer), "memory:", "");
+    (dir, gateway)
+}
+
+#[test]
+fn an_answer_with_two_framings_is_read_by_its_chunks_and_passed_on_whole() {
+    let (_dir, gateway) = before(
+        b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+    );
+    assert_eq!(get(gateway.address, "/x").text(), "hello");
+    for is_replay in [false, true] {
+        let answer = post(gateway.address, "/orders", "\"k\"", "{}");
+        assert_eq!((answer.text().as_str(), answer.is_replay()), ("hello", is_replay));
+    }
+}
+
+#[test]
+fn a_change_to_http2_is_not_passed_on_and_the_request_is_an_ordinary_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let orders = Orders::start(dir.path());
+    let gateway = Gateway::start(dir.path(), orders.address, "memory:", "");
+    let head = "GET /x HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\n";
+    for upgrade in
+        ["Upgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n", "Upgrade: H2C\r\nUpgrade: TLS/1.2\r\n\r\n"]
+    {
+        let answer = raw(gateway.address, format!("{head}{upgrade}").as_bytes()).unwrap();
+        assert_eq!(answer.status, 200);
+        let seen = answer.json();
+        for name in ["upgrade", "http2-settings", "connection"] {
+            assert_eq!(field(&seen, name), None, "{upgrade}: {seen}");
+        }
+    }
+}
+
+/// The cookies that the service sees, of a client that speaks this version.
+fn cookies_by(version: &str, gateway: &Gateway) -> Option<String> {
+    let curl = Command::new("curl")
+        .args(["-sS", version, "-H", "Cookie: a=1", "-H", "Cookie: b=2; c=3"])
+        .arg(format!("http://{}/x", gateway.address))
+        .output()
+        .unwrap();
+    let seen = serde_json::from_slice(&curl.stdout);
+    field(&seen.unwrap_or_else(|error| panic!("{error}: {curl:?}")), "cookie")
+}
+
+#[test]
+fn cookies_that_come_one_by_one_reach_the_service_in_one_field() {
+    let dir = tempfile::tempdir().unwrap();
+    let orders = Orders::start(dir.path());
+    let gateway = Gateway::start(dir.path(), orders.address, "memory:", "");
+    for version in ["--http2-prior-knowledge", "--http1.1"] {
+        assert_eq!(cookies_by(version, &gateway).as_deref(), Some("a=1; b=2; c=3"), "{version}");
+    }
+}
+
+#[test]
+fn the_host_is_the_one_of_the_target_and_one_that_can_be_read_in_two_ways_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let orders = Orders::start(dir.path());
+    let gateway = Gateway::start(dir.path(), orders.address, "memory:", "");
+    let ask = |target: &str, hosts: &str| {
+        raw(gateway.address, format!("GET {target} HTTP/1.1\r\n{hosts}\r\n").as_bytes()).unwrap()
+    };
+    for (target, host) in [("http://true.example/x", "true.example"), ("/x", "field.example")] {
+        let seen = ask(target, "Host: field.example\r\n").json();
+        assert_eq!(seen["path"], "/x");
+        for name in ["host", "x-forwarded-host"] {
+            assert_eq!(field(&seen, name).as_deref(), Some(host), "{target}");
+        }
+    }
+    for (target, hosts) in [
+        ("/x", "Host: a.example\r\nHost: b.example\r\n"),
+        ("/x", "Host: a.example\r\nHost: a.example\r\n"),
+        ("/x", "Host: hunter2@a.example\r\n"),
+        ("http://u:hunter2@a.example/x", "Host: a.example\r\n"),
+    ] {
+        let answer = ask(target, hosts);
+        assert_eq!((answer.status, answer.problem().as_str()), (400, "request-refused"), "{target} {hosts}");
+        assert!(!answer.text().contains("hunter2"), "{answer:?}");
+    }
+}
+
+#[test]
+fn a_change_of_protocols_that_nobody_asked_for_is_a_lost_answer_and_a_keyed_request_asks_for_none() {
+    let (_dir, gateway) =
+        before(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n");
+    let answer = get(gateway.address, "/x");
+    assert_eq!((answer.status, answer.problem().as_str()), (502, "answer-lost"));
+    let headers = [("Idempotency-Key", "\"k\""), ("Connection", "Upgrade"), ("Upgrade", "echo")];
+    for (status, problem) in [(502, "answer-lost"), (409, "in-doubt")] {
+        let answer = send(gateway.address, "POST", "/orders", &headers, b"{}");
+        assert_eq!((answer.status, answer.problem().as_str()), (status, problem));
+    }
+}
