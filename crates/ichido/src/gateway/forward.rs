@@ -17,7 +17,7 @@ use ichido_ledger::{Late, within};
 use metrics::{Histogram, histogram};
 use tower_service::Service;
 
-use super::pool::{Answer, Body, Pool};
+use super::pool::{Answer, Body, Pool, is_small};
 use crate::exit::Failure as StartFailure;
 use crate::settings::gateway::Upstream;
 
@@ -154,7 +154,8 @@ impl Service<Request<Body>> for Forward {
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let forward = self.clone();
         Box::pin(async move {
-            let (patience, progress) = (forward.shared.patience, request.body_mut().progress());
+            let patience = forward.shared.patience;
+            let progress = if is_small(request.body()) { None } else { request.body_mut().progress() };
             // In its place from the beginning: it is too large to be moved about.
             let sending = pin!(forward.send(request));
             let answered = while_it_moves(patience, progress, sending).await;

@@ -88,7 +88,7 @@ impl Pool {
         self: &Arc<Self>,
         mut request: Request<Body>,
     ) -> Result<Response<Answer>, Failure> {
-        let is_small = request.body().size_hint().upper().is_some_and(|most| most <= SMALL_BYTES);
+        let is_small = is_small(request.body());
         loop {
             let (mut connection, is_kept) = match self.take() {
                 Some(connection) => (connection, true),
@@ -285,6 +285,10 @@ impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Connection")
     }
+}
+
+pub(super) fn is_small(body: &Body) -> bool {
+    body.size_hint().upper().is_some_and(|most| most <= SMALL_BYTES)
 }
 
 /// A request that hyper gave back reached nobody.
