@@ -58,12 +58,15 @@ impl Values {
         settings::data_dir(&|name| self.get(name)).map_err(|error| self.named(error))
     }
 
-    /// The same, for a command that only looks: what is not there is a wrong name rather than an empty spool.
+    /// The same, for a command that only looks: a name that leads nowhere is wrong rather than that of an empty spool. If
+    /// none was given, nothing was sent yet.
     pub(crate) fn existing_data_dir(&self) -> Result<PathBuf, Failure> {
         let dir = self.data_dir()?;
+        let is_named = self.find(DATA_DIR).map_or(true, |given| given.is_some());
         match dir.metadata() {
             Ok(found) if found.is_dir() => Ok(dir),
             Ok(_) => Err(self.wrong_dir(&dir, "is not a directory")),
+            Err(error) if error.kind() == ErrorKind::NotFound && !is_named => Ok(dir),
             Err(error) if error.kind() == ErrorKind::NotFound => Err(self.wrong_dir(&dir, "does not exist")),
             Err(error) => Err(self.wrong_dir(&dir, &format!("cannot be looked at: {error}"))),
         }
