@@ -88,7 +88,8 @@ async fn proxy(upstream: Authority, log: Option<Log>) {
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(Duration::from_secs(30))
-        .max_buf_size(64 * 1024);
+        .max_buf_size(64 * 1024)
+        .writev(false);
     let listener = listen().await;
     loop {
         let (stream, _) = listener.accept().await.unwrap();

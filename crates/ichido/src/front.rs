@@ -99,7 +99,13 @@ impl Front {
 
 fn builder() -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_BYTES);
+    // Most answers are small: to copy one behind its head takes less than to hand the system two pieces.
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(HEAD_BYTES)
+        .writev(false);
     builder
         .http2()
         .timer(TokioTimer::new())
