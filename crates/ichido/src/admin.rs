@@ -96,7 +96,7 @@ impl Served {
                 Word::Done(_) => "resolve as done",
                 Word::Absent => "resolve as absent",
             };
-            let found = operator.find(&which).await;
+            let found = operator.to_resolve(&which).await;
             let index = claims::index_of(&which, &found);
             let said = match found {
                 Ok(found) => operator.resolve_found(found, &word).await,
@@ -113,7 +113,7 @@ impl Served {
         let operator = self.operator();
         self.to_the_end(async move {
             let action = if force { "release by force" } else { "release" };
-            let found = operator.find(&which).await;
+            let found = operator.to_release(&which).await;
             let index = claims::index_of(&which, &found);
             let said = match found {
                 Ok(found) => operator.release_found(found, force).await,

@@ -15,9 +15,14 @@ const SWEEP_STEP: usize = 1_000;
 pub(crate) struct Local(pub(crate) Ledger);
 
 impl Local {
-    /// The one claim that is meant.
-    pub(crate) async fn find(&self, which: &Which) -> Result<Found, Refusal> {
-        find(&self.0, which).await
+    /// The one claim whose end is to be said.
+    pub(crate) async fn to_resolve(&self, which: &Which) -> Result<Found, Refusal> {
+        find(&self.0, which, &[StateName::InDoubt]).await
+    }
+
+    /// The one claim whose key is to be given back.
+    pub(crate) async fn to_release(&self, which: &Which) -> Result<Found, Refusal> {
+        find(&self.0, which, &[StateName::Running, StateName::InDoubt]).await
     }
 
     /// Says how a claim that was found ended.
@@ -49,17 +54,17 @@ impl Operator for Local {
     }
 
     async fn show(&self, which: &Which) -> Result<Shown, Refusal> {
-        let Found { summary, key } = self.find(which).await?;
+        let Found { summary, key } = find(&self.0, which, &[]).await?;
         let record = self.0.look(&key).await?.ok_or(Refusal::NoSuchClaim)?;
         shown(&summary, &record)
     }
 
     async fn resolve(&self, which: &Which, word: &Word) -> Result<Said, Refusal> {
-        self.resolve_found(self.find(which).await?, word).await
+        self.resolve_found(self.to_resolve(which).await?, word).await
     }
 
     async fn release(&self, which: &Which, force: bool) -> Result<Said, Refusal> {
-        self.release_found(self.find(which).await?, force).await
+        self.release_found(self.to_release(which).await?, force).await
     }
 
     async fn sweep_step(&self) -> Result<Swept, Refusal> {
