@@ -89,7 +89,7 @@ impl Disk {
         let half = dir.join(format!("{HALF}{name}"));
         let written = self.before(Op::Create, &half).and_then(|()| {
             let mut file =
-                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&half)?;
+                open_regular(OpenOptions::new().write(true).create(true).truncate(true).mode(0o600), &half)?;
             // The umask may have taken even the owner's rights.
             file.set_permissions(Permissions::from_mode(0o600))?;
             if let Err(error) = self.before(Op::Write, &half) {
@@ -134,23 +134,62 @@ impl Disk {
         fs::remove_file(path)
     }
 
-    /// Reads a regular file of at most so many bytes; a link is not followed.
+    /// Reads a regular file of at most so many bytes, as [`read_regular`] does.
     pub(crate) fn read(&self, path: &Path, most: u64) -> io::Result<Vec<u8>> {
         self.before(Op::Read, path)?;
-        let nofollow = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).unwrap_or_default();
-        let file = OpenOptions::new().read(true).custom_flags(nofollow).open(path)?;
-        let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-        }
-        if metadata.len() > most {
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("larger than {most} bytes")));
-        }
-        let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or_default());
-        // No more than it had: asking whether there is more would be one more call for each file.
-        file.take(metadata.len()).read_to_end(&mut bytes)?;
-        Ok(bytes)
+        read_regular(path, most)
     }
+}
+
+/// Reads a regular file of at most so many bytes.
+pub(crate) fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let file = open_regular(OpenOptions::new().read(true), path)?;
+    let length = file.metadata()?.len();
+    if length > most {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("larger than {most} bytes")));
+    }
+    take(file, length)
+}
+
+/// Reads at most so many bytes from the beginning of a regular file.
+pub(crate) fn read_head(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let file = open_regular(OpenOptions::new().read(true), path)?;
+    let length = file.metadata()?.len();
+    take(file, length.min(most))
+}
+
+/// Reads no more than a file is known to have: asking whether there is more would be one more call for each file.
+fn take(file: File, length: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
+    file.take(length).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Opens a file of ours; whatever is not a regular file is refused with [`is_irregular`].
+///
+/// Anyone who can write to the directory can put a FIFO, a socket, a link or a directory under a name of ours. Opening
+/// must not wait for the other end of a FIFO, and must not follow a link to a file elsewhere.
+pub(crate) fn open_regular(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).unwrap_or_default();
+    let irregular = || io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
+    let file = options.custom_flags(flags).open(path).map_err(|error| {
+        match error.raw_os_error().map(Errno::from_raw_os_error) {
+            // A link; a socket, or a FIFO that nobody reads; a directory opened for writing.
+            Some(Errno::LOOP | Errno::NXIO | Errno::ISDIR) => irregular(),
+            Some(_) | None => error,
+        }
+    })?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(irregular()) }
+}
+
+/// Opens a lock file that is created if it is missing, for the owner alone.
+pub(crate) fn open_lock(path: &Path) -> io::Result<File> {
+    open_regular(OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o600), path)
+}
+
+/// Whether a file was refused because it is not a regular file.
+pub(crate) fn is_irregular(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::InvalidInput
 }
 
 /// Creates a directory for the owner alone, or makes an existing one so. What is missing above it is made so as well.

@@ -1,5 +1,6 @@
 //! Files of others who keep a state beside the spool: written like the spool's, whole or not there.
 
+use std::fs::File;
 use std::io;
 use std::path::Path;
 
@@ -17,7 +18,12 @@ pub fn replace(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
 
 /// Reads a regular file of at most so many bytes; a link is not followed.
 pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    Disk::default().read(path, most)
+    disk::read_regular(path, most)
+}
+
+/// Opens a lock file that is created if it is missing, for the owner alone; a link is not followed.
+pub fn open_lock(path: &Path) -> io::Result<File> {
+    disk::open_lock(path)
 }
 
 /// The names in a directory; none if it is gone.

@@ -6,12 +6,12 @@
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use ichido_core::Timestamp;
 
-use crate::disk::{Disk, HALF, is_taken, names, private_dir};
+use crate::disk::{Disk, HALF, is_irregular, is_taken, names, open_lock, open_regular, private_dir};
 
 const LOCK: &str = "lock";
 const NAMES_TRIED: u32 = 1_000;
@@ -42,8 +42,7 @@ impl Own {
     fn named(disk: &Disk, inflight: &Path, name: &str) -> io::Result<Self> {
         let (half, path) = (inflight.join(format!("{HALF}{name}")), inflight.join(name));
         private_dir(&half)?;
-        let lock = half.join(LOCK);
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(lock)?;
+        let lock = open_lock(&half.join(LOCK))?;
         lock.set_permissions(Permissions::from_mode(0o600))?;
         lock.try_lock().map_err(|_| io::Error::from(io::ErrorKind::AlreadyExists))?;
         disk.rename_new(&half, &path)?;
@@ -76,17 +75,25 @@ pub(crate) struct Dead {
 pub(crate) fn dead(inflight: &Path, own: &Path) -> io::Result<impl Iterator<Item = Dead>> {
     let dirs: Vec<PathBuf> = names(inflight)?.into_iter().map(|name| inflight.join(name)).collect();
     let own = own.to_owned();
-    Ok(dirs.into_iter().filter(move |path| *path != own && path.is_dir()).filter_map(Dead::find))
+    let is_dir = |path: &Path| path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir());
+    Ok(dirs.into_iter().filter(move |path| *path != own && is_dir(path)).filter_map(Dead::find))
 }
 
 impl Dead {
     fn find(path: PathBuf) -> Option<Self> {
-        let Ok(lock) = OpenOptions::new().write(true).open(path.join(LOCK)) else {
+        match open_regular(OpenOptions::new().write(true), &path.join(LOCK)) {
+            Ok(lock) => lock.try_lock().ok().map(|()| Self { path, _lock: lock }),
+            Err(error) if is_irregular(&error) => {
+                // No process of ours made it, so nobody knows whether one is at work here.
+                tracing::error!(dir = %path.display(), "lock is not a regular file; leaving the directory alone");
+                None
+            }
             // It is empty, being made or going, or it is not ours.
-            let _ = fs::remove_dir(&path);
-            return None;
-        };
-        lock.try_lock().ok().map(|()| Self { path, _lock: lock })
+            Err(_) => {
+                let _ = fs::remove_dir(&path);
+                None
+            }
+        }
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -14,8 +14,9 @@ use ichido_core::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use super::outbox::NOTICE_BYTES_MAX;
 use super::{Event, Notices, iso};
-use crate::disk::ignore_missing;
+use crate::disk::{ignore_missing, read_regular};
 
 const START: &str = "outage_";
 /// An outage that lasts is announced again after so long.
@@ -100,7 +101,7 @@ fn file_name(outage: &str) -> String {
 
 /// A mark that cannot be read is as good as none: the outage is announced again.
 fn read(path: &Path) -> Option<Mark> {
-    serde_json::from_slice(&fs::read(path).ok()?).ok()
+    serde_json::from_slice(&read_regular(path, NOTICE_BYTES_MAX).ok()?).ok()
 }
 
 fn missing_is_false(error: io::Error) -> io::Result<bool> {

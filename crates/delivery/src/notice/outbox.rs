@@ -19,7 +19,7 @@ const START: &str = "notice_";
 const END: &str = ".json";
 const UNREADABLE: &str = ".unreadable";
 /// Larger files are none of ours.
-const NOTICE_BYTES_MAX: u64 = 256 * 1024;
+pub(super) const NOTICE_BYTES_MAX: u64 = 256 * 1024;
 /// How many notices one message speaks of.
 const TAKEN_MAX: usize = 100_000;
 
@@ -187,11 +187,7 @@ fn is_notice(name: &str) -> bool {
 }
 
 fn read(path: &Path) -> io::Result<Notice> {
-    let metadata = fs::symlink_metadata(path)?;
-    if !metadata.is_file() || metadata.len() > NOTICE_BYTES_MAX {
-        return Err(io::Error::other("not a small regular file"));
-    }
-    Ok(serde_json::from_slice(&fs::read(path)?)?)
+    Ok(serde_json::from_slice(&disk::read_regular(path, NOTICE_BYTES_MAX)?)?)
 }
 
 fn named(path: &Path, error: &io::Error) -> io::Error {

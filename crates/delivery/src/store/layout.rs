@@ -7,7 +7,7 @@
 //! ```
 
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -16,10 +16,10 @@ use ichido_core::Timestamp;
 use super::Error;
 use super::format::{Corrupt, Head, MOST_BYTES, Stored, peek_head, peek_not_before};
 use super::name::{Name, parse_iso};
-use crate::disk::Disk;
+use crate::disk::{Disk, is_irregular, read_head};
 
 /// The key, the first attempt, the count and `notBefore` are within this.
-const HEAD_BYTES: usize = 512;
+const HEAD_BYTES: u64 = 512;
 /// And the last error is within this, unless it is very long.
 const ERROR_BYTES: u64 = 16 << 10;
 /// Threads that read at once, and the number of files from which on they are worth it.
@@ -168,10 +168,8 @@ impl Layout {
 
     /// How long a batch in the spool waits, if its file says so where it is quick to see.
     pub fn not_before(&self, listed: &Listed) -> Option<Timestamp> {
-        let mut head = [0; HEAD_BYTES];
-        let mut file = fs::File::open(self.dir(Place::Spool).join(&listed.file)).ok()?;
-        let read = file.read(&mut head).ok()?;
-        peek_not_before(&head[..read])
+        let head = read_head(&self.dir(Place::Spool).join(&listed.file), HEAD_BYTES).ok()?;
+        peek_not_before(&head)
     }
 
     /// What a file says of its batch where it is quick to see. `None` for packed files, and for those of others.
@@ -179,9 +177,7 @@ impl Layout {
         if listed.name.gzip {
             return None;
         }
-        let mut head = Vec::new();
-        let file = fs::File::open(self.dir(place).join(&listed.file)).ok()?;
-        file.take(ERROR_BYTES).read_to_end(&mut head).ok()?;
+        let head = read_head(&self.dir(place).join(&listed.file), ERROR_BYTES).ok()?;
         peek_head(&head)
     }
 
@@ -226,12 +222,8 @@ impl Layout {
 pub(super) fn read_file(disk: &Disk, path: &Path, name: &Name) -> Result<Result<Stored, Corrupt>, Error> {
     match disk.read(path, MOST_BYTES) {
         Ok(bytes) => Ok(Stored::decode_or(&bytes, name.gzip, || named_time(name))),
-        Err(error) if matches!(error.kind(), io::ErrorKind::FileTooLarge | io::ErrorKind::InvalidInput) => {
+        Err(error) if error.kind() == io::ErrorKind::FileTooLarge || is_irregular(&error) => {
             Ok(Err(Corrupt(error.to_string())))
-        }
-        // A link that is not followed.
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
-            Ok(Err(Corrupt("not a regular file".to_owned())))
         }
         Err(error) => Err(Error::io("reading", path, error)),
     }

@@ -14,6 +14,7 @@
 
 mod life;
 mod moves;
+mod odd_files;
 mod outage;
 mod receiver;
 mod world;

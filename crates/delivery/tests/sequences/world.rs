@@ -329,6 +329,11 @@ impl World {
         assert!(told >= least as u64, "{told} told of {:?} {:?}", self.failed, self.broken);
     }
 
+    /// How many batches in failed people have been told of.
+    pub(crate) fn failed_told(&self) -> u64 {
+        self.channel.failed.load(Relaxed)
+    }
+
     pub(crate) fn data(&self) -> PathBuf {
         self.dir.path().join("data")
     }

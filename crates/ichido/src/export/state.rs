@@ -11,9 +11,8 @@
 //! that the period is sent again, and a receiver that counts each id once does not notice.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use ichido_core::Timestamp;
@@ -161,15 +160,7 @@ impl State {
         let failed = |error: io::Error| Failure::usage(format!("preparing {}: {error}", path.display()));
         files::private_dir(&self.dir).map_err(failed)?;
         files::private_dir(&self.sent_dir()).map_err(failed)?;
-        let mut options = OpenOptions::new();
-        let mut file = options
-            .create(true)
-            .truncate(false)
-            .read(true)
-            .write(true)
-            .mode(0o600)
-            .open(&path)
-            .map_err(failed)?;
+        let mut file = files::open_lock(&path).map_err(failed)?;
         if file.try_lock().is_err() {
             let mut holder = String::new();
             let _ = file.take(200).read_to_string(&mut holder);

@@ -5,6 +5,7 @@
 //! clock, no order of requests and no look into the hands of other processes but this one.
 
 use std::collections::HashSet;
+use std::io;
 use std::path::Path;
 
 use ichido_core::Timestamp;
@@ -29,7 +30,7 @@ fn in_hand(layout: &Layout, ids: &mut HashSet<String>) -> Result<(), Failure> {
     let inflight = layout.inflight();
     for process in names(&inflight)? {
         let dir = inflight.join(process);
-        if dir.is_dir() {
+        if dir.symlink_metadata().is_ok_and(|metadata| metadata.is_dir()) {
             read_all(&dir, ids)?;
         }
     }
@@ -39,15 +40,72 @@ fn in_hand(layout: &Layout, ids: &mut HashSet<String>) -> Result<(), Failure> {
 fn read_all(dir: &Path, ids: &mut HashSet<String>) -> Result<(), Failure> {
     for file in names(dir)? {
         let Some(name) = Name::parse(Place::Spool.word(), &file) else { continue };
-        // What is gone has moved on or arrived; what cannot be read is sent by nobody.
-        let Ok(bytes) = files::read(&dir.join(&file), MOST_BYTES) else { continue };
-        if let Ok(stored) = Stored::decode(&bytes, name.gzip, Timestamp(0)) {
-            ids.extend(stored.batch.records().iter().map(|record| record.key().to_owned()));
-        }
+        let path = dir.join(&file);
+        let bytes = match files::read(&path, MOST_BYTES) {
+            Ok(bytes) => bytes,
+            // It was sent, or moved to a place that is read as well.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(unknown(&path, &error)),
+        };
+        let stored =
+            Stored::decode(&bytes, name.gzip, Timestamp(0)).map_err(|error| unknown(&path, &error))?;
+        ids.extend(stored.batch.records().iter().map(|record| record.key().to_owned()));
     }
     Ok(())
 }
 
+/// Nobody knows which records a file holds. It may still be sent, by another version or once it is repaired, and would
+/// then replace newer totals.
+fn unknown(path: &Path, error: &dyn std::fmt::Display) -> Failure {
+    Failure::usage(format!(
+        "cannot tell which records wait for delivery: {}: {error}; repair the file or move it out of the directory",
+        path.display()
+    ))
+}
+
 fn names(dir: &Path) -> Result<Vec<String>, Failure> {
     files::names(dir).map_err(|error| Failure::usage(format!("reading {}: {error}", dir.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use ichido_delivery::{Batch, Record};
+
+    use super::*;
+
+    fn spooled(root: &Path, name: &str, id: &str) -> std::path::PathBuf {
+        let dir = Layout::new(root).dir(Place::Spool);
+        fs::create_dir_all(&dir).unwrap();
+        let record = Record::parse(&format!(r#"{{"source_event_id":"{id}"}}"#)).unwrap();
+        let path = dir.join(name);
+        fs::write(&path, Stored::fresh(Batch::new(vec![record]), Timestamp(0)).encode(false)).unwrap();
+        path
+    }
+
+    #[test]
+    fn a_file_whose_records_are_unknown_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path());
+        spooled(dir.path(), "spool_20250118T120530Z_aaa.json", "whole");
+        let path = spooled(dir.path(), "spool_20250118T120531Z_bbb.json", "older");
+        assert_eq!(ids(&layout).unwrap(), ["whole".to_owned(), "older".to_owned()].into());
+        let fails = |case: &str| {
+            let message = ids(&layout).unwrap_err().to_string();
+            assert!(message.contains("spool_20250118T120531Z_bbb.json"), "{case}: {message}");
+        };
+        // A file of root can be read by root whatever its rights.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
+        if fs::read(&path).is_err() {
+            fails("no right to read it");
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::write(&path, r#"{"format":2,"records":[{"source_event_id":"older"}]}"#).unwrap();
+        fails("written by a later version");
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        fails("a directory");
+    }
 }

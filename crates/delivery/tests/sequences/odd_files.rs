@@ -1,0 +1,94 @@
+//! Things under names of ours that are not regular files.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use ichido_delivery::store::{Layout, Place};
+use rustix::fs::{CWD, Mode, mkfifoat};
+
+use crate::moves::{Move, Rules};
+use crate::world::{World, id};
+
+/// Far more than the test takes; without the fix it never ends.
+const FOR_EVER: Duration = Duration::from_secs(120);
+
+#[test]
+fn whatever_is_not_a_regular_file_is_set_aside_and_blocks_nobody() {
+    let (done, waited) = mpsc::channel();
+    std::thread::spawn(move || {
+        play();
+        let _ = done.send(());
+    });
+    waited.recv_timeout(FOR_EVER).expect("it failed, or something waits for the other end of a FIFO");
+}
+
+fn play() {
+    let mut world = World::new(Rules::default());
+    // Prepares the directories.
+    world.play(&Move::Look);
+    world.play(&Move::Send(0));
+    world.play(&Move::Kill);
+    let data = world.data();
+    let (spool, notices) = (data.join("spool"), data.join("notices"));
+    plant(&spool, 1);
+    let dead = spool.join(".inflight/99999-1");
+    fs::create_dir(&dead).unwrap();
+    fs::write(dead.join("lock"), "").unwrap();
+    plant(&dead, 2);
+    // Nobody knows whether someone works in these; they are left alone.
+    for place in [&spool, &notices] {
+        let foreign = place.join(".inflight/99998-1");
+        fs::create_dir(&foreign).unwrap();
+        fifo(&foreign.join("lock"));
+    }
+    fs::create_dir(data.join("elsewhere")).unwrap();
+    fs::write(data.join("elsewhere/lock"), "").unwrap();
+    fs::write(data.join("elsewhere/spool_20250118T120530Z_abc.json"), "theirs").unwrap();
+    symlink(data.join("elsewhere"), spool.join(".inflight/99997-1")).unwrap();
+    fifo(&notices.join("notice_20250118T120530Z_0123456789abcdef.json"));
+    let lane = sha256_of("lane https://receiver.example");
+    fifo(&notices.join(format!(".outages/outage_{lane}.json")));
+
+    world.play(&Move::Send(1));
+    world.play(&Move::Pass);
+    world.play(&Move::Look);
+    world.play(&Move::FailedResend { only: None });
+    world.play(&Move::Look);
+
+    assert_eq!(world.receiver.books().counts.get(&id(1, 0)), Some(&1), "batches go on");
+    let layout = Layout::new(&data);
+    assert_eq!(layout.count(Place::Spool).unwrap(), 0);
+    assert_eq!(layout.count(Place::Failed).unwrap(), 8, "each is kept where a person looks");
+    assert!(world.failed_told() >= 8, "and a person is told");
+    let kept = fs::read_dir(layout.dir(Place::Failed)).unwrap().map(|entry| entry.unwrap());
+    assert_eq!(kept.filter(|entry| entry.file_type().unwrap().is_fifo()).count(), 2);
+    assert!(notices.join("notice_20250118T120530Z_0123456789abcdef.json.unreadable").exists());
+    assert_eq!(
+        fs::read_to_string(data.join("elsewhere/spool_20250118T120530Z_abc.json")).unwrap(),
+        "theirs",
+        "links are not followed"
+    );
+}
+
+/// One of each kind, under names of batches.
+fn plant(dir: &Path, minute: u32) {
+    let path = |kind: &str| dir.join(format!("spool_20250118T12{minute:02}30Z_{kind}.json"));
+    fifo(&path("fifo"));
+    drop(UnixListener::bind(path("socket")).unwrap());
+    symlink("/etc/passwd", path("link")).unwrap();
+    fs::create_dir(path("dir")).unwrap();
+    fs::write(path("dir").join("something"), "inside").unwrap();
+}
+
+fn fifo(path: &Path) {
+    mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR).unwrap();
+}
+
+fn sha256_of(outage: &str) -> String {
+    use sha2::Digest as _;
+    hex::encode(sha2::Sha256::digest(outage))[..16].to_owned()
+}
