@@ -56,6 +56,18 @@ pub enum Now {
     Done(Outcome),
 }
 
+impl Now {
+    /// The name of the state, for logs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Now::Absent => "absent",
+            Now::Running => "running",
+            Now::InDoubt => "in-doubt",
+            Now::Done(_) => "done",
+        }
+    }
+}
+
 /// An operator's word on a claim.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Resolution {

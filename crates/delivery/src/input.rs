@@ -59,7 +59,6 @@ pub enum Item {
 }
 
 /// A JSON object as it was written.
-#[derive(Debug)]
 pub struct Record {
     /// Where it stood.
     pub at: At,
@@ -68,7 +67,7 @@ pub struct Record {
 }
 
 /// What stands where a record should be.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Broken {
     /// Where it stood.
     pub at: At,
@@ -78,6 +77,19 @@ pub struct Broken {
     pub bytes: Vec<u8>,
     /// How long it is.
     pub length: u64,
+}
+
+/// Prints no content, nor does [`Broken`]: it may be personal data.
+impl fmt::Debug for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Record({}, {} bytes)", self.at, self.raw.get().len())
+    }
+}
+
+impl fmt::Debug for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Broken({}: {}, {} bytes)", self.at, self.reason, self.length)
+    }
 }
 
 impl Broken {

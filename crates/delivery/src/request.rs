@@ -1,5 +1,7 @@
 //! The request of a batch: made once, and the same bytes on every repetition.
 
+use std::fmt;
+
 use bytes::Bytes;
 use ichido_core::Timestamp;
 
@@ -20,7 +22,7 @@ pub enum Envelope {
 }
 
 /// A request that is ready to go.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Request {
     /// The batch key.
     pub key: String,
@@ -28,6 +30,13 @@ pub struct Request {
     pub body: Bytes,
     /// Whether the body is packed.
     pub gzip: bool,
+}
+
+/// Prints no content: records may hold personal data.
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Request({}, {} bytes)", self.key, self.body.len())
+    }
 }
 
 impl Request {

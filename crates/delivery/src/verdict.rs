@@ -2,6 +2,7 @@
 //!
 //! Pure: an answer or a failure goes in, a verdict comes out. What is done about it is decided in [`crate::step`].
 
+use std::fmt;
 use std::time::Duration;
 
 use ichido_core::Timestamp;
@@ -18,7 +19,7 @@ pub enum Exchange {
 }
 
 /// The part of an answer that matters.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Answer {
     /// The HTTP status.
     pub status: u16,
@@ -28,6 +29,13 @@ pub struct Answer {
     pub body: Vec<u8>,
     /// Whether there was more of it.
     pub cut: bool,
+}
+
+/// Prints no content: a receiver may repeat what it was sent.
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Answer({}, {} bytes)", self.status, self.body.len())
+    }
 }
 
 /// Why there was no answer.

@@ -7,6 +7,8 @@
 //! Numbers are big-endian. The body of a replay is a slice of the stored piece, not a copy. What an operator wrote as
 //! an outcome does not begin so, and is given back as it is, with 200.
 
+use std::fmt;
+
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::header::{
     CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, HeaderName, HeaderValue,
@@ -32,7 +34,7 @@ static OF_THE_CONNECTION: [HeaderName; 9] = [
 ];
 
 /// An answer that was kept.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Answer {
     /// The status.
     pub status: StatusCode,
@@ -42,6 +44,15 @@ pub struct Answer {
     pub trailers: HeaderMap,
     /// The body.
     pub body: Bytes,
+}
+
+/// Prints the status and sizes only: fields and body may hold personal data or secrets.
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { status, headers, trailers, body } = self;
+        let (headers, trailers, body) = (headers.len(), trailers.len(), body.len());
+        write!(f, "Answer({} with {headers} fields, {trailers} trailers, {body} bytes)", status.as_u16())
+    }
 }
 
 /// Stored bytes that are no answer.
@@ -204,6 +215,13 @@ mod tests {
         }
         let with_cookies = Answer::read(&pack(&head(), &HeaderMap::new(), true, &body).unwrap()).unwrap();
         assert_eq!(with_cookies.headers["set-cookie"], "sid=1");
+    }
+
+    #[test]
+    fn debug_output_shows_sizes_only() {
+        let answer =
+            Answer::read(&pack(&head(), &HeaderMap::new(), true, &[Bytes::from_static(b"hello")]).unwrap());
+        assert_eq!(format!("{answer:?}"), "Ok(Answer(201 with 5 fields, 0 trailers, 5 bytes))");
     }
 
     #[test]

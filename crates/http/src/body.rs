@@ -1,5 +1,6 @@
 //! The body of an answer: as the service gave it, as it was kept, or as it comes.
 
+use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -12,7 +13,6 @@ use tokio::sync::mpsc;
 
 pin_project! {
     /// The body of an answer of the layer.
-    #[derive(Debug)]
     pub struct AnswerBody<A> {
         #[pin]
         inner: Inner<A>,
@@ -21,7 +21,6 @@ pin_project! {
 
 pin_project! {
     #[project = InnerProj]
-    #[derive(Debug)]
     enum Inner<A> {
         Passed { #[pin] body: A },
         Whole { data: Bytes, trailers: Option<HeaderMap> },
@@ -42,6 +41,16 @@ impl<A> AnswerBody<A> {
 
     pub(crate) fn coming(frames: mpsc::Receiver<Result<Frame<Bytes>, BoxError>>) -> Self {
         Self { inner: Inner::Coming { frames } }
+    }
+}
+
+impl<A> fmt::Debug for AnswerBody<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.inner {
+            Inner::Passed { .. } => f.write_str("AnswerBody(passed)"),
+            Inner::Whole { data, .. } => write!(f, "AnswerBody({} bytes)", data.len()),
+            Inner::Coming { .. } => f.write_str("AnswerBody(streaming)"),
+        }
     }
 }
 

@@ -210,7 +210,7 @@ impl Journal {
                     self.forget(&word);
                 }
                 Ok(Settled::Stale(now)) => {
-                    tracing::warn!(index = %word.key.index(), ?now, "the ledger has another word on a claim of the completion journal, and it stays");
+                    tracing::warn!(index = %word.key.index(), state = now.name(), "claim already settled differently; discarding journal entry");
                     failures = 0;
                     self.forget(&word);
                 }
@@ -422,5 +422,48 @@ mod tests {
             .collect();
         assert!(names.iter().any(|name| name.ends_with(UNREADABLE)), "{names:?}");
         assert!(!names.iter().any(|name| name.ends_with(HALF)), "{names:?}");
+    }
+
+    #[tokio::test]
+    async fn the_log_does_not_show_the_stored_answer() {
+        let (dir, ledger) = (tempfile::tempdir().unwrap(), ledger());
+        let (key, grant) = granted(&ledger, "k").await;
+        let journal = Journal::open(dir.path()).unwrap();
+        // Another token: the claim was taken over and completed by its new holder while this entry waited.
+        let late = Word {
+            token: Token::from_bytes([7; 16]),
+            ..word(&key, &grant, Settle::Complete(Outcome::kept("late")))
+        };
+        journal.keep(&ledger, late, None).await.unwrap();
+        assert_eq!(
+            ledger.complete(&key, grant.token, Outcome::kept("secret-answer")).await.unwrap(),
+            Settled::Applied
+        );
+        let log = Log::default();
+        let subscriber = tracing_subscriber::fmt().with_writer({
+            let log = log.clone();
+            move || log.clone()
+        });
+        let guard = tracing::subscriber::set_default(subscriber.finish());
+        assert_eq!(journal.drain(&ledger).await, 0);
+        drop(guard);
+        let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        assert!(text.contains("claim already settled differently"), "{text}");
+        // As text, and as the numbers of its bytes.
+        assert!(!text.contains("secret") && !text.contains("115, 101, 99"), "{text}");
+        assert!(!format!("{journal:?}").contains("secret"));
+    }
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The body of a keyed request: read whole before anything is claimed, hashed on its way, on disk if it is large.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::pin::{Pin, pin};
@@ -33,11 +34,19 @@ pub(crate) struct Collected {
     pub(crate) digest: [u8; 32],
 }
 
-#[derive(Debug)]
 enum Place {
     Memory(Bytes),
     /// Without a name: it is gone when it is closed.
     Disk(File),
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Memory(_) => "Memory",
+            Self::Disk(_) => "Disk",
+        })
+    }
 }
 
 /// Why a body was not taken.
@@ -172,7 +181,6 @@ impl Collected {
 
 pin_project! {
     /// The body that the service behind gets: as it came, or as it was read.
-    #[derive(Debug)]
     pub struct RequestBody<B> {
         read: Option<Reading>,
         #[pin]
@@ -197,13 +205,11 @@ impl Progress {
     }
 }
 
-#[derive(Debug)]
 struct Reading {
     left: u64,
     place: Reader,
 }
 
-#[derive(Debug)]
 enum Reader {
     Memory(Bytes),
     Disk(File),
@@ -240,6 +246,15 @@ impl<B> RequestBody<B> {
     pub fn progress(&mut self) -> Option<Progress> {
         self.rest.as_ref()?;
         Some(self.progress.get_or_insert_default().clone())
+    }
+}
+
+impl<B> fmt::Debug for RequestBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.read, &self.rest) {
+            (Some(read), None) => write!(f, "RequestBody({} bytes)", read.left),
+            (_, Some(_)) | (None, None) => f.write_str("RequestBody(streaming)"),
+        }
     }
 }
 

@@ -35,10 +35,20 @@ pub(crate) trait Operator {
 }
 
 /// An operator's word on a claim in doubt.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Word {
     /// The effect happened. Repeats are answered with this text, or told that the answer was not kept.
     Done(Option<String>),
     /// The effect did not happen.
     Absent,
+}
+
+/// Prints the length of the outcome only: it may hold personal data.
+impl std::fmt::Debug for Word {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Done(outcome) => write!(f, "Done({} bytes)", outcome.as_ref().map_or(0, String::len)),
+            Self::Absent => f.write_str("Absent"),
+        }
+    }
 }

@@ -39,7 +39,7 @@ const CHECKSUM: &str = ",\"checksum\":\"sha256:";
 const SUM_DIGITS: usize = 64;
 
 /// A batch with its history.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Stored {
     /// The batch.
     pub batch: Batch,
@@ -74,6 +74,17 @@ pub struct Attempt {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("corrupt: {0}")]
 pub struct Corrupt(pub String);
+
+/// Prints no content: records, errors and unknown fields may hold personal data.
+impl fmt::Debug for Stored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stored")
+            .field("key", &self.batch.key())
+            .field("records", &self.batch.records().len())
+            .field("retry_count", &self.retry_count)
+            .finish_non_exhaustive()
+    }
+}
 
 impl Stored {
     /// A batch that was just accepted.

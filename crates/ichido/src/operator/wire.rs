@@ -39,7 +39,7 @@ fn page() -> usize {
 }
 
 /// An operator's word.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ResolveBody {
     pub(crate) key: String,
@@ -129,7 +129,7 @@ pub(crate) struct Said {
 }
 
 /// Everything about a claim but its token.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Shown(pub(crate) Map<String, Value>);
 

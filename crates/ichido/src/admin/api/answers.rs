@@ -30,7 +30,7 @@ pub(super) fn time(at: Timestamp) -> String {
 }
 
 /// How a claim stands, where nothing is wrong.
-#[derive(Debug, Default, Serialize)]
+#[derive(Default, Serialize)]
 pub(super) struct Standing {
     state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -94,7 +94,7 @@ fn told(outcome: Outcome) -> (Box<RawValue>, Option<String>) {
 }
 
 /// Why a claim is not granted, or a word not taken.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 pub(super) struct Conflict {
     #[serde(rename = "type")]
     kind: String,

@@ -83,7 +83,7 @@ pub(in crate::admin) async fn renew(State(served): State<Served>, request: Reque
     settled(renewed, &Standing::renewed(lease_ms))
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CompleteBody<'a> {
     #[serde(borrow)]

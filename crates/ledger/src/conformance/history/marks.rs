@@ -66,10 +66,14 @@ impl Model for State {
         let request = &operation.call;
         let answer = match &operation.end {
             End::Answered { answer: Mark::New, .. } => "new".to_owned(),
-            End::Answered { answer: Mark::Seen { metadata, .. }, .. } => format!("seen {metadata:?}"),
+            End::Answered { answer: Mark::Seen { metadata, .. }, .. } => format!("seen {}", pairs(metadata)),
             End::Open => "?".to_owned(),
         };
         let (nonce, kept) = (super::claims::short(request.nonce.as_bytes()), request.retention_ms);
-        format!("mark nonce {nonce} {:?} kept {kept} ms -> {answer}", request.metadata)
+        format!("mark nonce {nonce} {} kept {kept} ms -> {answer}", pairs(&request.metadata))
     }
+}
+
+fn pairs(metadata: &Metadata) -> String {
+    format!("{:?}", metadata.iter().collect::<Vec<_>>())
 }
