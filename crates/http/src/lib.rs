@@ -36,7 +36,7 @@ pub use events::Note;
 pub use failure::{Failure, IntoFailure};
 pub use journal::Journal;
 pub use layer::{Answering, IdempotencyLayer, Idempotent};
-pub use problem::{Kind as ProblemKind, Problem};
+pub use problem::{ErrorMember, Kind as ProblemKind, Problem, tell_should_retry};
 pub use request::{Progress, RequestBody};
 pub use rules::{FingerprintRule, InFlight, Match, Route, Rules};
 pub use signature::{Secret, Signature};

@@ -4,8 +4,12 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue, LINK, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{Response, StatusCode};
+use http::{HeaderMap, HeaderName, Response, StatusCode};
 use serde::Serialize;
+
+/// Stripe's SDKs, and those of OpenAI and Anthropic, ask these before their own rules about statuses.
+const SHOULD_RETRY: [HeaderName; 2] =
+    [HeaderName::from_static("stripe-should-retry"), HeaderName::from_static("x-should-retry")];
 
 /// What is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,7 +65,7 @@ pub(crate) const ALL: [Row; 18] = [
         Kind::InFlight,
         "in-flight",
         409,
-        "A request with this key is under way",
+        "A request is outstanding for this Idempotency-Key",
         "Send the same request again after a moment; nothing needs to be corrected.",
     ),
     (
@@ -90,7 +94,7 @@ pub(crate) const ALL: [Row; 18] = [
         Kind::KeyReused,
         "key-reused",
         422,
-        "The key was used for another request",
+        "Idempotency-Key is already used",
         "Use a new key for a new request, and the same body for a repeat.",
     ),
     (
@@ -166,6 +170,30 @@ impl Kind {
     pub fn status(self) -> StatusCode {
         StatusCode::from_u16(self.row().2).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
+
+    /// Whether the same request, sent again, may succeed without anyone correcting anything.
+    fn should_retry(self) -> bool {
+        match self {
+            Self::InFlight
+            | Self::BodyBroken
+            | Self::UpstreamUnreachable
+            | Self::LedgerUnavailable
+            | Self::Overloaded
+            | Self::HandlerFailed => true,
+            // The retry learns what is known by then, and runs nothing.
+            Self::AnswerLost | Self::UpstreamTimeout => true,
+            Self::InDoubt
+            | Self::KeyMissing
+            | Self::KeyInvalid
+            | Self::TenantUnknown
+            | Self::AnswerNotKept
+            | Self::BodyTooLarge
+            | Self::KeyReused
+            | Self::RequestRefused
+            | Self::SignatureRefused
+            | Self::TimestampRefused => false,
+        }
+    }
 }
 
 /// An answer of the layer's own.
@@ -184,6 +212,35 @@ struct Body<'a> {
     title: &'a str,
     status: u16,
     detail: &'a str,
+    error: ErrorMember<'a>,
+}
+
+/// The member `error` of a problem, in the form of Stripe's API. Its SDKs take any answer without it for a success,
+/// whatever the status.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct ErrorMember<'a> {
+    r#type: &'static str,
+    code: &'a str,
+    message: &'a str,
+}
+
+impl<'a> ErrorMember<'a> {
+    /// For an answer with this status; the code is the last segment of the problem's `type`.
+    pub fn new(status: StatusCode, code: &'a str, message: &'a str) -> Self {
+        let r#type = match status.as_u16() {
+            401 => "authentication_error",
+            409 | 422 => "idempotency_error",
+            500.. => "api_error",
+            _ => "invalid_request_error",
+        };
+        Self { r#type, code, message }
+    }
+}
+
+/// Tells SDKs whether to send the same request again.
+pub fn tell_should_retry(headers: &mut HeaderMap, should_retry: bool) {
+    let value = HeaderValue::from_static(if should_retry { "true" } else { "false" });
+    SHOULD_RETRY.into_iter().for_each(|name| drop(headers.insert(name, value.clone())));
 }
 
 impl Problem {
@@ -211,7 +268,8 @@ impl Problem {
     pub fn into_response<B: From<Bytes>>(self, policy_path: &str) -> Response<B> {
         let (_, word, _, title, _) = *self.kind.row();
         let kind = format!("{policy_path}/{word}");
-        let body = Body { r#type: &kind, title, status: self.status.as_u16(), detail: &self.detail };
+        let error = ErrorMember::new(self.status, word, &self.detail);
+        let body = Body { r#type: &kind, title, status: self.status.as_u16(), detail: &self.detail, error };
         let body = serde_json::to_vec(&body).unwrap_or_default();
         let mut response = Response::new(B::from(Bytes::from(body)));
         *response.status_mut() = self.status;
@@ -220,6 +278,8 @@ impl Problem {
         if let Ok(link) = HeaderValue::try_from(format!("<{policy_path}>; rel=\"describedby\"")) {
             headers.insert(LINK, link);
         }
+        // A time to come back at is an invitation, whatever the problem.
+        tell_should_retry(headers, self.retry_after.is_some() || self.kind.should_retry());
         if let Some(seconds) = self.retry_after {
             headers.insert(RETRY_AFTER, seconds.into());
         }
@@ -255,5 +315,47 @@ mod tests {
         let body: serde_json::Value = serde_json::from_slice(response.body()).unwrap();
         assert_eq!(body["type"], "/rules/in-flight");
         assert_eq!((&body["status"], &body["detail"]), (&409.into(), &"wait".into()));
+    }
+
+    #[test]
+    fn sdks_find_an_error_and_whether_to_retry() {
+        let read = |problem: Problem| {
+            let response: Response<Bytes> = problem.into_response("/rules");
+            let body: serde_json::Value = serde_json::from_slice(response.body()).unwrap();
+            let told = |name| response.headers().get(name).unwrap().to_str().unwrap() == "true";
+            assert_eq!(told("stripe-should-retry"), told("x-should-retry"));
+            (body["error"].clone(), told("x-should-retry"))
+        };
+        let (error, retry) = read(Problem::new(Kind::InDoubt, "nobody knows"));
+        let expected =
+            serde_json::json!({"type": "idempotency_error", "code": "in-doubt", "message": "nobody knows"});
+        assert_eq!((error, retry), (expected, false));
+        // A route that runs such requests again says when.
+        assert!(read(Problem::new(Kind::InDoubt, "").retry_after(30)).1);
+        for (kind, r#type, retry) in [
+            (Kind::InFlight, "idempotency_error", true),
+            (Kind::KeyReused, "idempotency_error", false),
+            (Kind::AnswerNotKept, "idempotency_error", false),
+            (Kind::KeyMissing, "invalid_request_error", false),
+            (Kind::SignatureRefused, "authentication_error", false),
+            (Kind::LedgerUnavailable, "api_error", true),
+            (Kind::Overloaded, "api_error", true),
+            (Kind::UpstreamUnreachable, "api_error", true),
+            (Kind::AnswerLost, "api_error", true),
+        ] {
+            let (error, told) = read(Problem::new(kind, ""));
+            assert_eq!((error["type"].as_str(), told), (Some(r#type), retry), "{}", kind.word());
+        }
+    }
+
+    #[test]
+    fn titles_are_those_of_the_draft_where_it_has_one() {
+        for (kind, title) in [
+            (Kind::KeyMissing, "Idempotency-Key is missing"),
+            (Kind::KeyReused, "Idempotency-Key is already used"),
+            (Kind::InFlight, "A request is outstanding for this Idempotency-Key"),
+        ] {
+            assert_eq!(kind.row().3, title);
+        }
     }
 }

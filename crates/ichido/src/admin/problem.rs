@@ -2,6 +2,7 @@
 
 use axum::response::{IntoResponse, Response};
 use http::{StatusCode, Uri};
+use ichido_http::{ErrorMember, tell_should_retry};
 use ichido_meter::http::problem::respond;
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +40,14 @@ pub(crate) struct Body {
     detail: String,
     #[serde(flatten)]
     pub(crate) facts: Facts,
+}
+
+/// The body as it is sent: with the member that SDKs look for.
+#[derive(Serialize)]
+struct Sent<'a> {
+    #[serde(flatten)]
+    body: &'a Body,
+    error: ErrorMember<'a>,
 }
 
 impl Body {
@@ -93,7 +102,11 @@ impl IntoResponse for Problem {
             detail: self.detail.unwrap_or_else(|| format!("{}.", self.title)),
             facts: *self.facts,
         };
-        respond(self.status, &body)
+        let error = ErrorMember::new(self.status, self.word, &body.detail);
+        let mut response = respond(self.status, &Sent { body: &body, error });
+        let passing = [StatusCode::REQUEST_TIMEOUT, StatusCode::SERVICE_UNAVAILABLE];
+        tell_should_retry(response.headers_mut(), passing.contains(&self.status));
+        response
     }
 }
 

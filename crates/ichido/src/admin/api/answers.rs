@@ -4,6 +4,7 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use ichido_core::{Doubt, Grant, Now, Outcome, Timestamp};
+use ichido_http::{ErrorMember, tell_should_retry};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -98,6 +99,8 @@ fn told(outcome: Outcome) -> (Box<RawValue>, Option<String>) {
 pub(super) struct Conflict {
     #[serde(rename = "type")]
     kind: String,
+    #[serde(skip)]
+    word: &'static str,
     title: &'static str,
     status: u16,
     detail: String,
@@ -118,9 +121,10 @@ pub(super) struct Conflict {
 }
 
 impl Conflict {
-    fn new(status: StatusCode, word: &str, title: &'static str, detail: impl Into<String>) -> Self {
+    fn new(status: StatusCode, word: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
         Self {
             kind: format!("/problems/{word}"),
+            word,
             title,
             status: status.as_u16(),
             detail: detail.into(),
@@ -183,10 +187,19 @@ impl Conflict {
 
 impl IntoResponse for Conflict {
     fn into_response(self) -> Response {
+        #[derive(Serialize)]
+        struct Sent<'a> {
+            #[serde(flatten)]
+            conflict: &'a Conflict,
+            error: ErrorMember<'a>,
+        }
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::CONFLICT);
         let mut body = Vec::with_capacity(256);
-        push_json(&mut body, &self);
-        let mut response = json(StatusCode::from_u16(self.status).unwrap_or(StatusCode::CONFLICT), body);
+        let error = ErrorMember::new(status, self.word, &self.detail);
+        push_json(&mut body, &Sent { conflict: &self, error });
+        let mut response = json(status, body);
         let headers = response.headers_mut();
+        tell_should_retry(headers, self.retry_after_ms.is_some());
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(ms) = self.retry_after_ms {
             // The work may end long before its lease does.
