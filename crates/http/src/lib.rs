@@ -39,7 +39,7 @@ pub use layer::{Answering, IdempotencyLayer, Idempotent};
 pub use problem::{ErrorMember, Kind as ProblemKind, Problem, tell_should_retry};
 pub use request::{Progress, RequestBody};
 pub use rules::{FingerprintRule, InFlight, Match, Route, Rules};
-pub use signature::{Secret, Signature};
+pub use signature::{Scheme, Secret, Signature};
 pub use source::{IDEMPOTENCY_KEY, KeySource, Pointer, SourceError, Template};
 pub use tenant::{Tenant, TenantError, TenantOf};
 pub use verdict::{Verdict, verdict};

@@ -1,16 +1,19 @@
 //! Presets: how known senders of events name them, sign them and repeat them.
 //!
-//! An event is handled when the service has answered with success. Any other answer does not say that: the claim is
-//! then in doubt, and neither run again nor forgotten, until someone knows. (Refusals such as 401 or 503 free it, as
-//! everywhere.) Events carry no credentials that name a tenant, and the ids of a sender are its own.
+//! An event is handled when the service has answered with success. An answer that refuses the request as it is (400,
+//! 404, 405, 413, 415, 422, and 401 or 503 as everywhere) releases the claim: a wrong secret at the service must not
+//! block the sender's retries after it was corrected. After any other answer the claim is in doubt, and neither run
+//! again nor forgotten, until someone knows. Events carry no credentials that name a tenant, and the ids of a sender are
+//! its own.
 
 use std::time::Duration;
 
 use crate::events::Note;
 use crate::rules::{FingerprintRule, InFlight, Match, Route};
+use crate::signature::Scheme;
 use crate::source::{KeySource, Pointer};
 use crate::tenant::Tenant;
-use crate::words::{ClientErrors, Outage, Preset, ServerErrors};
+use crate::words::{Outage, Preset, ServerErrors};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -30,7 +33,6 @@ impl Preset {
             in_flight: InFlight::Wait(WAIT),
             outage: Outage::Fallback,
             server_errors: Some(ServerErrors::Doubt),
-            client_errors: ClientErrors::Doubt,
             retention: self.retention(),
             fingerprint: FingerprintRule::None,
             ..Route::default()
@@ -45,6 +47,16 @@ impl Preset {
                 ..route
             },
             Self::GitHub | Self::StripeEvents | Self::CloudEvents => route,
+        }
+    }
+
+    /// How this sender signs its requests, if it does.
+    pub fn scheme(self) -> Option<Scheme> {
+        match self {
+            Self::SlackEvents => Some(Scheme::Slack),
+            Self::GitHub => Some(Scheme::GitHub),
+            Self::StripeEvents => Some(Scheme::Stripe),
+            Self::CloudEvents => None,
         }
     }
 

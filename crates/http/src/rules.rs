@@ -60,10 +60,12 @@ pub struct Route {
     pub in_doubt: InDoubt,
     /// The ledger cannot be asked.
     pub outage: Outage,
-    /// What an answer of 5xx means; `None`: 502 and 504 are doubt, the others are kept.
+    /// What an answer of 5xx means; `None`: those that tell of a gateway's trouble (502, 504, 520 to 527) are doubt, the
+    /// others are kept.
     pub server_errors: Option<ServerErrors>,
-    /// What an answer of 4xx means.
-    pub client_errors: ClientErrors,
+    /// What an answer of 4xx means; `None`: it is kept, but on a route for events the key is free again after 400, 404,
+    /// 405, 413, 415 and 422, and the others are doubt.
+    pub client_errors: Option<ClientErrors>,
     /// What `Cache-Control: no-store` in an answer means.
     pub no_store: NoStore,
     /// Whether a repeat gets the cookies of the first answer.
@@ -133,7 +135,7 @@ impl Default for Route {
             in_doubt: InDoubt::Reject,
             outage: Outage::Closed,
             server_errors: None,
-            client_errors: ClientErrors::Store,
+            client_errors: None,
             no_store: NoStore::Keep,
             set_cookie: SetCookie::Drop,
             retention: Duration::from_secs(86_400),
@@ -317,6 +319,7 @@ impl fmt::Display for Match {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::signature::{Scheme, Secret};
 
     fn fits(text: &str, method: &str, path: &str) -> bool {
         text.parse::<Match>().unwrap().fits(&method.parse().unwrap(), path)
@@ -361,7 +364,7 @@ mod tests {
 
     #[test]
     fn another_spelling_of_a_signed_route_is_seen_through() {
-        let signature = crate::signature::Secret::new("s").map(Signature::GitHub);
+        let signature = Signature::new(Scheme::GitHub, Secret::new("s").into_iter().collect());
         let signed = |text: &str| Route {
             matches: text.parse().unwrap(),
             signature: signature.clone(),

@@ -1,7 +1,9 @@
-//! Signatures of webhooks: whether a request comes from the sender that shares a secret with us.
+//! Webhook signatures: checks that a request comes from the sender that shares a secret with us.
 //!
-//! A signature is an HMAC-SHA256 over the bytes of the body as they came, checked before anything is claimed or passed
-//! on, and compared in constant time. Slack signs the time as well, so that an old request cannot be sent again.
+//! Every scheme is the same check with other details: an HMAC-SHA256, with one of several secrets, over some text from
+//! the header fields and then the body as it came. A scheme says where signatures and time stand and what is signed
+//! before the body. The rest happens once: the tolerance, the choice of secrets, and a comparison in constant time.
+//! All of it precedes the claim, so a request with a wrong signature claims nothing.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,8 +18,11 @@ use crate::problem::{Kind, Problem};
 const SLACK_SIGNATURE: HeaderName = HeaderName::from_static("x-slack-signature");
 const SLACK_TIMESTAMP: HeaderName = HeaderName::from_static("x-slack-request-timestamp");
 const GITHUB_SIGNATURE: HeaderName = HeaderName::from_static("x-hub-signature-256");
+const STRIPE_SIGNATURE: HeaderName = HeaderName::from_static("stripe-signature");
 /// How far a signed time may be from ours, in either direction.
 const TOLERANCE: Duration = Duration::from_secs(300);
+/// More signatures than any rotation needs. Each is compared with each secret.
+const SIGNATURES_MAX: usize = 16;
 
 /// What a sender shares with us. It is never printed.
 #[derive(Clone)]
@@ -37,59 +42,162 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// How requests are signed.
-#[derive(Clone, Debug)]
-pub enum Signature {
-    /// `X-Slack-Signature: v0=…` over `v0:{X-Slack-Request-Timestamp}:{body}`, at most five minutes old.
-    Slack(Secret),
+/// How a sender signs its requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// `X-Slack-Signature: v0=…` over `v0:{X-Slack-Request-Timestamp}:{body}`.
+    Slack,
     /// `X-Hub-Signature-256: sha256=…` over the body.
-    GitHub(Secret),
+    GitHub,
+    /// `Stripe-Signature: t={time},v1=…[,v1=…]` over `{time}.{body}`.
+    Stripe,
+}
+
+/// What the header fields of a request say about its signature.
+struct Signed {
+    /// Any of these may be the signature: a sender that rotates its secret signs with both.
+    signatures: Vec<Vec<u8>>,
+    /// When it was signed, in seconds, if the scheme has a time, and the field that says so.
+    at: Option<(u64, &'static str)>,
+    /// What is signed before the body.
+    before: String,
+}
+
+impl Scheme {
+    /// The field that carries the signature, for people.
+    pub fn field(self) -> &'static str {
+        match self {
+            Self::Slack => "X-Slack-Signature",
+            Self::GitHub => "X-Hub-Signature-256",
+            Self::Stripe => "Stripe-Signature",
+        }
+    }
+
+    fn read(self, headers: &HeaderMap) -> Result<Signed, Problem> {
+        match self {
+            Self::Slack => {
+                let (text, seconds) = slack_time(headers)?;
+                Ok(Signed {
+                    signatures: vec![self.only_signature(headers, &SLACK_SIGNATURE, "v0=")?],
+                    at: Some((seconds, "X-Slack-Request-Timestamp")),
+                    before: format!("v0:{text}:"),
+                })
+            }
+            Self::GitHub => Ok(Signed {
+                signatures: vec![self.only_signature(headers, &GITHUB_SIGNATURE, "sha256=")?],
+                at: None,
+                before: String::new(),
+            }),
+            Self::Stripe => self.stripe(headers),
+        }
+    }
+
+    fn only_signature(
+        self,
+        headers: &HeaderMap,
+        name: &HeaderName,
+        version: &str,
+    ) -> Result<Vec<u8>, Problem> {
+        let digits = self.line(headers, name)?.and_then(|line| line.strip_prefix(version));
+        let bytes = digits.and_then(|digits| hex::decode(digits).ok());
+        bytes.ok_or_else(|| self.refused(&format!("is not of the form {version}<hexadecimal digits>")))
+    }
+
+    fn stripe(self, headers: &HeaderMap) -> Result<Signed, Problem> {
+        let line = self.line(headers, &STRIPE_SIGNATURE)?.unwrap_or_default();
+        let pairs = || line.split(',').filter_map(|pair| pair.trim().split_once('='));
+        let mut times = pairs().filter(|(name, _)| *name == "t").map(|(_, value)| value);
+        let (Some((text, seconds)), None) = (times.next().and_then(unix_seconds), times.next()) else {
+            return Err(self.refused("has no time t=<seconds>"));
+        };
+        // Other versions, such as v0 of test events, are not signatures.
+        let signatures: Vec<_> = pairs()
+            .filter_map(|(name, digits)| hex::decode(digits).ok().filter(|_| name == "v1"))
+            .take(SIGNATURES_MAX)
+            .collect();
+        if signatures.is_empty() {
+            return Err(self.refused("has no signature v1=<hexadecimal digits>"));
+        }
+        Ok(Signed { signatures, at: Some((seconds, self.field())), before: format!("{text}.") })
+    }
+
+    /// The one line of the signature's field. `None`: it is there, but not as one line of text.
+    fn line<'a>(self, headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Problem> {
+        match headers.contains_key(name) {
+            true => Ok(only(headers, name)),
+            false => Err(self.refused("is missing")),
+        }
+    }
+
+    fn refused(self, why: &str) -> Problem {
+        Problem::new(Kind::SignatureRefused, format!("{} {why}; nothing was done", self.field()))
+    }
+}
+
+/// What the requests of a route must be signed with.
+#[derive(Clone, Debug)]
+pub struct Signature {
+    scheme: Scheme,
+    secrets: Vec<Secret>,
 }
 
 impl Signature {
+    /// A signature with any one of these secrets. `None`: there are none.
+    pub fn new(scheme: Scheme, secrets: Vec<Secret>) -> Option<Self> {
+        (!secrets.is_empty()).then_some(Self { scheme, secrets })
+    }
+
+    /// How it is made.
+    pub fn scheme(&self) -> Scheme {
+        self.scheme
+    }
+
     /// The field that carries it, for people.
     pub fn field(&self) -> &'static str {
-        match self {
-            Self::Slack(_) => "X-Slack-Signature",
-            Self::GitHub(_) => "X-Hub-Signature-256",
-        }
+        self.scheme.field()
     }
 
     /// What can be said before the body is there. The rest is said by [`Checking::finish`].
     pub(crate) fn begin(&self, headers: &HeaderMap, now: Timestamp) -> Result<Checking, Problem> {
-        let field = self.field();
-        let (given, signed_before, secret) = match self {
-            Self::Slack(secret) => {
-                let time = slack_time(headers, now)?;
-                (signature(headers, &SLACK_SIGNATURE, "v0=", field)?, format!("v0:{time}:"), secret)
+        let signed = self.scheme.read(headers)?;
+        if let Some((seconds, field)) = signed.at {
+            // To the second, as senders count.
+            if seconds.abs_diff(now.0 / 1000) > TOLERANCE.as_secs() {
+                return Err(late(&format!("the time in {field} is more than 5 minutes from the time here")));
             }
-            Self::GitHub(secret) => {
-                (signature(headers, &GITHUB_SIGNATURE, "sha256=", field)?, String::new(), secret)
-            }
+        }
+        let start = |secret: &Secret| {
+            let mut mac = Hmac::<Sha256>::new_from_slice(&secret.0)
+                .map_err(|_| self.scheme.refused("cannot be checked"))?;
+            mac.update(signed.before.as_bytes());
+            Ok(mac)
         };
-        let mut mac =
-            Hmac::<Sha256>::new_from_slice(&secret.0).map_err(|_| refused(field, "cannot be checked"))?;
-        mac.update(signed_before.as_bytes());
-        Ok(Checking { mac, given, field })
+        let macs = self.secrets.iter().map(start).collect::<Result<_, Problem>>()?;
+        Ok(Checking { scheme: self.scheme, macs, signatures: signed.signatures })
     }
 }
 
 /// A signature whose body is on its way.
 pub(crate) struct Checking {
-    mac: Hmac<Sha256>,
-    given: Vec<u8>,
-    field: &'static str,
+    scheme: Scheme,
+    /// One for each secret.
+    macs: Vec<Hmac<Sha256>>,
+    signatures: Vec<Vec<u8>>,
 }
 
 impl Checking {
     pub(crate) fn update(&mut self, piece: &[u8]) {
-        self.mac.update(piece);
+        self.macs.iter_mut().for_each(|mac| mac.update(piece));
     }
 
     pub(crate) fn finish(self) -> Result<(), Problem> {
-        self.mac
-            .verify_slice(&self.given)
-            .map_err(|_| refused(self.field, "does not fit the body and the secret"))
+        let fits = |mac: &Hmac<Sha256>| {
+            self.signatures.iter().any(|signature| mac.clone().verify_slice(signature).is_ok())
+        };
+        match self.macs.iter().any(fits) {
+            true => Ok(()),
+            false => Err(self.scheme.refused("does not fit the body and the secret")),
+        }
     }
 }
 
@@ -100,42 +208,21 @@ fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     lines.next().is_none().then_some(line)
 }
 
-fn signature(
-    headers: &HeaderMap,
-    name: &HeaderName,
-    version: &str,
-    field: &'static str,
-) -> Result<Vec<u8>, Problem> {
-    if !headers.contains_key(name) {
-        return Err(refused(field, "is missing"));
-    }
-    let digits = only(headers, name).and_then(|line| line.strip_prefix(version));
-    let bytes = digits.and_then(|digits| hex::decode(digits).ok());
-    bytes.ok_or_else(|| refused(field, &format!("is not of the form {version}<hexadecimal digits>")))
+fn unix_seconds(text: &str) -> Option<(&str, u64)> {
+    let digits = Some(text).filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
+    Some((text, digits.parse().ok()?))
 }
 
-fn slack_time(headers: &HeaderMap, now: Timestamp) -> Result<&str, Problem> {
-    let refused = |why: &str| {
-        Problem::new(Kind::TimestampRefused, format!("X-Slack-Request-Timestamp {why}; nothing was done"))
-    };
+fn slack_time(headers: &HeaderMap) -> Result<(&str, u64), Problem> {
     if !headers.contains_key(&SLACK_TIMESTAMP) {
-        return Err(refused("is missing"));
+        return Err(late("X-Slack-Request-Timestamp is missing"));
     }
-    let text = only(headers, &SLACK_TIMESTAMP);
-    let digits = text.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-    let seconds = digits.and_then(|digits| digits.parse::<u64>().ok());
-    let (Some(text), Some(seconds)) = (text, seconds) else {
-        return Err(refused("is not a time in seconds"));
-    };
-    // To the second, as the sender counts.
-    if seconds.abs_diff(now.0 / 1000) > TOLERANCE.as_secs() {
-        return Err(refused("is more than 5 minutes from the time here"));
-    }
-    Ok(text)
+    let time = only(headers, &SLACK_TIMESTAMP).and_then(unix_seconds);
+    time.ok_or_else(|| late("X-Slack-Request-Timestamp is not a time in seconds"))
 }
 
-fn refused(field: &str, why: &str) -> Problem {
-    Problem::new(Kind::SignatureRefused, format!("{field} {why}; nothing was done"))
+fn late(why: &str) -> Problem {
+    Problem::new(Kind::TimestampRefused, format!("{why}; nothing was done"))
 }
 
 #[cfg(test)]
@@ -148,8 +235,12 @@ mod tests {
     const BODY: &str = "token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V&channel_name=foobar&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text=&response_url=https%3A%2F%2Fhooks.slack.com%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN&trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c";
     const SIGNED: &str = "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503";
 
+    fn signature(scheme: Scheme, secrets: &[&str]) -> Signature {
+        Signature::new(scheme, secrets.iter().map(|secret| Secret::new(*secret).unwrap()).collect()).unwrap()
+    }
+
     fn slack() -> Signature {
-        Signature::Slack(Secret::new(SECRET).unwrap())
+        signature(Scheme::Slack, &[SECRET])
     }
 
     fn fields(pairs: &[(&HeaderName, &str)]) -> HeaderMap {
@@ -182,7 +273,7 @@ mod tests {
         let time = TIME.to_string();
         let headers = fields(&[(&SLACK_TIMESTAMP, &time), (&SLACK_SIGNATURE, SIGNED)]);
         assert_eq!(verdict(&slack(), &headers, &BODY[1..], TIME), Err(Kind::SignatureRefused));
-        let other = Signature::Slack(Secret::new("other").unwrap());
+        let other = signature(Scheme::Slack, &["other"]);
         assert_eq!(verdict(&other, &headers, BODY, TIME), Err(Kind::SignatureRefused));
         let later = fields(&[(&SLACK_TIMESTAMP, "1531420619"), (&SLACK_SIGNATURE, SIGNED)]);
         assert_eq!(verdict(&slack(), &later, BODY, TIME), Err(Kind::SignatureRefused));
@@ -208,7 +299,7 @@ mod tests {
 
     #[test]
     fn the_example_of_githubs_documentation_is_believed() {
-        let signature = Signature::GitHub(Secret::new("It's a Secret to Everybody").unwrap());
+        let signature = signature(Scheme::GitHub, &["It's a Secret to Everybody"]);
         let signed = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
         let headers = fields(&[(&GITHUB_SIGNATURE, signed)]);
         assert_eq!(verdict(&signature, &headers, "Hello, World!", 0), Ok(()));
@@ -218,7 +309,59 @@ mod tests {
 
     #[test]
     fn a_secret_is_not_printed() {
-        assert_eq!(format!("{:?}", slack()), "Slack(Secret(…))");
+        assert_eq!(format!("{:?}", slack()), "Signature { scheme: Slack, secrets: [Secret(…)] }");
         assert!(Secret::new("").is_none());
+    }
+
+    const STRIPE_BODY: &str = r#"{"id":"evt_1","object":"event"}"#;
+
+    /// Made as Stripe's libraries make it.
+    fn stripe_v1(secret: &str, time: u64, body: &str) -> String {
+        let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).unwrap();
+        mac.update(format!("{time}.{body}").as_bytes());
+        format!("v1={}", hex::encode(mac.finalize().into_bytes()))
+    }
+
+    fn stripe(secrets: &[&str], line: &str, body: &str, now: u64) -> Result<(), Kind> {
+        verdict(&signature(Scheme::Stripe, secrets), &fields(&[(&STRIPE_SIGNATURE, line)]), body, now)
+    }
+
+    #[test]
+    fn any_of_stripes_signatures_and_any_of_our_secrets_will_do() {
+        let (old, new) =
+            (stripe_v1("whsec_old", TIME, STRIPE_BODY), stripe_v1("whsec_new", TIME, STRIPE_BODY));
+        let line = |signatures: &str| format!("t={TIME},{signatures}");
+        for (secrets, line) in [
+            (&["whsec_old"][..], line(&old)),
+            (&["whsec_new", "whsec_old"], line(&old)),
+            (&["whsec_new"], line(&format!("{old},{new}"))),
+            (&["whsec_new"], line(&format!("v0=00,{new}"))),
+            (&["whsec_new"], format!("{new}, t={TIME}")),
+        ] {
+            assert_eq!(stripe(secrets, &line, STRIPE_BODY, TIME + 300), Ok(()), "{line}");
+            assert_eq!(stripe(secrets, &line, STRIPE_BODY, TIME + 301), Err(Kind::TimestampRefused));
+            assert_eq!(stripe(secrets, &line, "{}", TIME), Err(Kind::SignatureRefused), "{line}");
+            assert_eq!(stripe(&["other"], &line, STRIPE_BODY, TIME), Err(Kind::SignatureRefused));
+        }
+        let later = format!("t={},{old}", TIME + 1);
+        assert_eq!(stripe(&["whsec_old"], &later, STRIPE_BODY, TIME), Err(Kind::SignatureRefused));
+    }
+
+    #[test]
+    fn a_stripe_signature_without_time_or_v1_is_refused() {
+        let good = stripe_v1("s", TIME, STRIPE_BODY);
+        for line in [
+            String::new(),
+            good.clone(),
+            format!("t={TIME}"),
+            format!("t={TIME},t={TIME},{good}"),
+            format!("t=+{TIME},{good}"),
+            format!("t={TIME},v1=zz"),
+            format!("t={TIME},{}", good.replace("v1=", "v0=")),
+        ] {
+            assert_eq!(stripe(&["s"], &line, STRIPE_BODY, TIME), Err(Kind::SignatureRefused), "{line}");
+        }
+        let unsigned = verdict(&signature(Scheme::Stripe, &["s"]), &HeaderMap::new(), STRIPE_BODY, TIME);
+        assert_eq!(unsigned, Err(Kind::SignatureRefused));
     }
 }

@@ -20,10 +20,12 @@ pub enum Verdict {
 pub fn verdict(status: StatusCode, route: &Route) -> Verdict {
     match status.as_u16() {
         401 | 403 | 408 | 425 | 429 | 503 => Verdict::Release,
-        400..=499 => match route.client_errors {
-            ClientErrors::Store => Verdict::Store,
-            ClientErrors::Release => Verdict::Release,
-            ClientErrors::Doubt => Verdict::Doubt,
+        code @ 400..=499 => match (route.client_errors, route.preset) {
+            (None, None) | (Some(ClientErrors::Store), _) => Verdict::Store,
+            // The service refuses an event as it is, without having handled it.
+            (None, Some(_)) if matches!(code, 400 | 404 | 405 | 413 | 415 | 422) => Verdict::Release,
+            (Some(ClientErrors::Release), _) => Verdict::Release,
+            (None, Some(_)) | (Some(ClientErrors::Doubt), _) => Verdict::Doubt,
         },
         code @ 500..=599 => match route.server_errors {
             None if code == 502 || code == 504 => Verdict::Doubt,
@@ -38,10 +40,15 @@ pub fn verdict(status: StatusCode, route: &Route) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::words::Preset;
 
     fn of(code: u16, server_errors: Option<ServerErrors>) -> Verdict {
         let route = Route { server_errors, ..Route::default() };
-        verdict(StatusCode::from_u16(code).unwrap(), &route)
+        judge(code, &route)
+    }
+
+    fn judge(code: u16, route: &Route) -> Verdict {
+        verdict(StatusCode::from_u16(code).unwrap(), route)
     }
 
     #[test]
@@ -57,7 +64,21 @@ mod tests {
             assert_eq!(of(code, None), Verdict::Store, "{code}");
         }
         for code in [502, 504] {
-            assert_eq!(of(code, None), Verdict::Doubt);
+            assert_eq!(of(code, None), Verdict::Doubt, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_bot_that_refuses_an_event_has_not_handled_it() {
+        for preset in [Preset::SlackEvents, Preset::GitHub, Preset::StripeEvents, Preset::CloudEvents] {
+            for code in [400, 404, 405, 413, 415, 422] {
+                assert_eq!(judge(code, &preset.route()), Verdict::Release, "{code}");
+            }
+            for code in [402, 406, 409, 410, 418, 499] {
+                assert_eq!(judge(code, &preset.route()), Verdict::Doubt, "{code}");
+            }
+            let told = Route { client_errors: Some(ClientErrors::Doubt), ..preset.route() };
+            assert_eq!(judge(400, &told), Verdict::Doubt);
         }
     }
 
@@ -74,8 +95,8 @@ mod tests {
     #[test]
     fn a_route_may_say_what_its_client_errors_mean() {
         let of = |code: u16, client_errors| {
-            let route = Route { client_errors, ..Route::default() };
-            verdict(StatusCode::from_u16(code).unwrap(), &route)
+            let route = Route { client_errors: Some(client_errors), ..Route::default() };
+            judge(code, &route)
         };
         for code in [400, 404, 409, 422, 499] {
             assert_eq!(of(code, ClientErrors::Release), Verdict::Release);

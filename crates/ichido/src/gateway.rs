@@ -19,7 +19,7 @@ use self::forward::Forward;
 use self::front::Front;
 use crate::exit::Failure;
 use crate::settings::Ledger as LedgerSettings;
-use crate::settings::gateway::{Gateway as Settings, Upstream};
+use crate::settings::gateway::{Gateway as Settings, Upstream, unchecked};
 use crate::upkeep::sweep;
 
 /// A gateway that has its port.
@@ -89,6 +89,9 @@ impl Bound {
                 Failure::usage(format!("gateway.journal_dir {}: {error}", settings.journal_dir.display()))
             })?)),
         };
+        for warning in settings.rules.routes.iter().filter_map(unchecked) {
+            tracing::warn!("{warning}");
+        }
         let notes = settings.rules.routes.iter().any(|route| !route.metadata.is_empty());
         let policy_path: Arc<str> = settings.rules.policy_path.as_str().into();
         let forward = Forward::new(&settings.upstream, &settings.rules.routes)?;

@@ -1,7 +1,7 @@
 //! `ichido check`: settings and connections, each with a verdict.
 
 use ichido_delivery::store::{Layout, Place};
-use ichido_http::{Preset, Route};
+use ichido_http::Route;
 use ichido_ledger::{Capabilities, Error, Kind, OpenOptions, open_backend};
 use serde::Serialize;
 
@@ -12,7 +12,7 @@ use crate::exit::{Failure, one_line};
 use crate::export::Export;
 use crate::operator::Operator;
 use crate::output;
-use crate::settings::gateway::{Flags, reach};
+use crate::settings::gateway::{Flags, reach, unchecked};
 use crate::settings::meter::Flags as MeterFlags;
 use crate::settings::{Settings, export};
 
@@ -245,18 +245,15 @@ async fn check_export(settings: &mut Settings, values: &Values, report: &mut Rep
     }
 }
 
-/// Whether it is looked at who sends the events. The service behind may do that as well, so nothing is amiss.
+/// Whether the gateway checks who sends the events of a route.
 fn check_signature(route: &Route, report: &mut Report) {
-    let setting = match route.preset {
-        Some(Preset::SlackEvents) => "slack_signing_secret",
-        Some(Preset::GitHub) => "github_webhook_secret",
-        Some(Preset::StripeEvents | Preset::CloudEvents) | None => return,
-    };
-    let detail = match &route.signature {
-        Some(signature) => format!("{}: {} is checked", route.describe(), signature.field()),
-        None => format!("{}: not checked, since {setting} is not set", route.describe()),
-    };
-    report.add("signature", Verdict::Ok, detail);
+    if let Some(signature) = &route.signature {
+        let detail = format!("{}: {} is checked", route.describe(), signature.field());
+        report.add("signature", Verdict::Ok, detail);
+    }
+    if let Some(warning) = unchecked(route) {
+        report.add("signature", Verdict::Warning, warning);
+    }
 }
 
 impl Report {

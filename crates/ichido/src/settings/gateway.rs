@@ -15,6 +15,7 @@ use ichido_http::{Outage, Rules, Tenant};
 use serde::Deserialize;
 
 use self::routes::{RawRoute, routes};
+pub(crate) use self::secrets::unchecked;
 use super::{text, tls, within};
 use crate::exit::Failure;
 use crate::gateway::jwt::JwtTenant;

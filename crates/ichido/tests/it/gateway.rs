@@ -12,3 +12,4 @@ mod passing;
 mod pressure;
 mod recipes;
 mod starting;
+mod stripe;

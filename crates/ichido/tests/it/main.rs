@@ -46,7 +46,9 @@ fn ichido(dir: &Path) -> Command {
 
 /// Every variable that is a setting.
 fn without_settings(mut remove: impl FnMut(&str)) {
-    ["LOG_LEVEL", "SLACK_SIGNING_SECRET", "GITHUB_WEBHOOK_SECRET"].into_iter().for_each(&mut remove);
+    ["LOG_LEVEL", "SLACK_SIGNING_SECRET", "GITHUB_WEBHOOK_SECRET", "STRIPE_WEBHOOK_SECRET"]
+        .into_iter()
+        .for_each(&mut remove);
     for name in [
         "ENDPOINT",
         "TOKEN",

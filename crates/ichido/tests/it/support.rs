@@ -172,6 +172,7 @@ pub(crate) fn gateway_command_on(
     let mut command = Command::new(env!("CARGO_BIN_EXE_ichido"));
     command.current_dir(dir).env_remove("LOG_LEVEL").env_remove("ICHIDO_ADMIN_TOKEN");
     command.env_remove("SLACK_SIGNING_SECRET").env_remove("GITHUB_WEBHOOK_SECRET");
+    command.env_remove("STRIPE_WEBHOOK_SECRET");
     command.args(["gateway", "--config", "gateway.toml", "--listen", listen, "--admin", admin]);
     command.args(["--upstream", &format!("http://{upstream}"), "--ledger", ledger]);
     command

@@ -11,18 +11,19 @@ use serde::de::{SeqAccess, Visitor, value::SeqAccessDeserializer};
 use serde::{Deserialize, Deserializer};
 
 use super::super::within;
-use super::secrets::{RawSecret, signature};
+use super::secrets::{RawSecrets, signature};
 use crate::exit::Failure;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawRoute {
     preset: Option<String>,
-    slack_signing_secret: Option<RawSecret>,
-    github_webhook_secret: Option<RawSecret>,
+    slack_signing_secret: Option<RawSecrets>,
+    github_webhook_secret: Option<RawSecrets>,
+    stripe_webhook_secret: Option<RawSecrets>,
     r#match: Option<String>,
     tenant: Option<String>,
-    key: Option<Keys>,
+    key: Option<OneOrMany>,
     required: Option<bool>,
     mode: Option<String>,
     in_flight: Option<String>,
@@ -40,26 +41,26 @@ pub(super) struct RawRoute {
     fingerprint_ignore: Option<Vec<String>>,
 }
 
-/// One place of the key, or several.
+/// A text, or a list of texts.
 #[derive(Debug)]
-struct Keys(Vec<String>);
+pub(super) struct OneOrMany(pub(super) Vec<String>);
 
-impl<'de> Deserialize<'de> for Keys {
+impl<'de> Deserialize<'de> for OneOrMany {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OneOrMany;
-        impl<'de> Visitor<'de> for OneOrMany {
-            type Value = Keys;
+        struct Texts;
+        impl<'de> Visitor<'de> for Texts {
+            type Value = OneOrMany;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a text or a list of texts")
             }
-            fn visit_str<E>(self, text: &str) -> Result<Keys, E> {
-                Ok(Keys(vec![text.to_owned()]))
+            fn visit_str<E>(self, text: &str) -> Result<OneOrMany, E> {
+                Ok(OneOrMany(vec![text.to_owned()]))
             }
-            fn visit_seq<A: SeqAccess<'de>>(self, texts: A) -> Result<Keys, A::Error> {
-                Deserialize::deserialize(SeqAccessDeserializer::new(texts)).map(Keys)
+            fn visit_seq<A: SeqAccess<'de>>(self, texts: A) -> Result<OneOrMany, A::Error> {
+                Deserialize::deserialize(SeqAccessDeserializer::new(texts)).map(OneOrMany)
             }
         }
-        deserializer.deserialize_any(OneOrMany)
+        deserializer.deserialize_any(Texts)
     }
 }
 
@@ -102,15 +103,18 @@ impl RawRoute {
         };
         let keys = match self.key {
             None => base.keys,
-            Some(Keys(keys)) if keys.is_empty() => {
+            Some(OneOrMany(keys)) if keys.is_empty() => {
                 return Err(Failure::usage(format!("{} is empty", name("key"))));
             }
-            Some(Keys(keys)) => keys.iter().map(|key| parse(&name("key"), key)).collect::<Result<_, _>>()?,
+            Some(OneOrMany(keys)) => {
+                keys.iter().map(|key| parse(&name("key"), key)).collect::<Result<_, _>>()?
+            }
         };
         let kind = self.fingerprint.as_deref();
+        let secrets = [self.slack_signing_secret, self.github_webhook_secret, self.stripe_webhook_secret];
         Ok(Route {
             preset,
-            signature: signature(&name, preset, self.slack_signing_secret, self.github_webhook_secret)?,
+            signature: signature(&name, preset, secrets)?,
             unclaimed: base.unclaimed,
             metadata: base.metadata,
             tenant: tenant(&name("tenant"), self.tenant.as_deref(), base.tenant)?,
@@ -125,7 +129,10 @@ impl RawRoute {
                 Some(text) => Some(parse(&name("server_errors"), text)?),
                 None => base.server_errors,
             },
-            client_errors: word(&name("client_errors"), self.client_errors.as_deref(), base.client_errors)?,
+            client_errors: match self.client_errors.as_deref() {
+                Some(text) => Some(parse(&name("client_errors"), text)?),
+                None => base.client_errors,
+            },
             no_store: word(&name("no_store"), self.no_store.as_deref(), base.no_store)?,
             set_cookie: word(&name("set_cookie"), self.set_cookie.as_deref(), base.set_cookie)?,
             retention,
@@ -183,7 +190,7 @@ fn word<T: FromStr<Err: fmt::Display>>(name: &str, text: Option<&str>, default: 
 
 #[cfg(test)]
 mod tests {
-    use ichido_http::{ClientErrors, InDoubt, Outage, ServerErrors, Signature};
+    use ichido_http::{ClientErrors, InDoubt, Outage, Scheme, ServerErrors, Signature};
 
     use super::*;
 
@@ -201,7 +208,7 @@ mod tests {
         );
         assert_eq!(route.in_flight, InFlight::Wait(Duration::from_millis(10)));
         assert_eq!((route.in_doubt, route.server_errors), (InDoubt::Retry, Some(ServerErrors::Release)));
-        assert_eq!((route.client_errors, route.outage), (ClientErrors::Doubt, Outage::Fallback));
+        assert_eq!((route.client_errors, route.outage), (Some(ClientErrors::Doubt), Outage::Fallback));
         assert_eq!(route.fingerprint, FingerprintRule::Json(vec!["/at".parse().unwrap()]));
         assert!(!route.required && route.preset.is_none());
     }
@@ -236,7 +243,7 @@ mod tests {
         assert_eq!(route.fingerprint, FingerprintRule::Raw);
         assert_eq!(route.server_errors, Some(ServerErrors::Release));
         assert!(route.tenant.is_none() && route.unclaimed.is_some());
-        assert!(matches!(route.signature, Some(Signature::Slack(_))));
+        assert_eq!(route.signature.as_ref().map(Signature::scheme), Some(Scheme::Slack));
         assert!(!format!("{route:?}").contains("hunter2"));
     }
 

@@ -54,7 +54,7 @@ impl Bot {
     }
 }
 
-fn given(name: &str) -> String {
+pub(super) fn given(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run `cargo xtask test`"))
 }
 
