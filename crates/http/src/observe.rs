@@ -30,7 +30,7 @@ where
     let answering = async {
         let answer = inner.call(request).await;
         let (status, verdict) = match &answer {
-            Ok(response) => (response.status(), verdict(response.status(), route)),
+            Ok(response) => (response.status(), verdict(response.status(), response.headers(), route)),
             Err(_) => (StatusCode::BAD_GATEWAY, Verdict::Doubt),
         };
         let _ = reply.send(answer.map(|response| response.map(AnswerBody::passed)));

@@ -249,6 +249,14 @@ impl<B> RequestBody<B> {
     }
 }
 
+/// A body that is all here: for requests that a service behind the layer gets directly.
+impl<B> From<Bytes> for RequestBody<B> {
+    fn from(bytes: Bytes) -> Self {
+        let read = Reading { left: bytes.len() as u64, place: Reader::Memory(bytes) };
+        Self { read: Some(read), rest: None, progress: None }
+    }
+}
+
 impl<B> fmt::Debug for RequestBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.read, &self.rest) {

@@ -164,7 +164,7 @@ impl Run {
 
     async fn whole<A>(&self, head: Parts, pieces: Vec<Bytes>, trailers: HeaderMap) -> Said<A> {
         let route = self.job.route();
-        match verdict(head.status, route) {
+        match verdict(head.status, &head.headers, route) {
             Verdict::Release => {
                 Box::pin(self.say(Settle::Release)).await;
                 (End::Released, Ok(answer(head, pieces, trailers)))

@@ -4,6 +4,7 @@ mod forward;
 mod front;
 pub(crate) mod jwt;
 mod pool;
+mod socket;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -39,7 +39,7 @@ impl Run {
         A: Carried,
     {
         let (mut client, coming) = Client::new();
-        let verdict = verdict(head.status, self.job.route());
+        let verdict = verdict(head.status, &head.headers, self.job.route());
         let mut kept = Kept::new(&pieces, self.job.shared.rules.answer_max_bytes);
         let stored_head = head.clone();
         if self.job.trace.degraded {

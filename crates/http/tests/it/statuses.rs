@@ -10,6 +10,7 @@ on_embedded_ledgers! {
     refusals_free_the_key,
     every_other_answer_is_stored_500_included,
     an_upstreams_gateway_errors_are_doubt,
+    cloudflares_failure_to_reach_the_service_frees_the_key,
     a_route_says_what_its_server_errors_mean,
     a_cut_answer_is_doubt_whatever_its_status,
     a_no_store_refusal_frees_the_key_like_any_refusal,
@@ -22,7 +23,7 @@ const ALL: [u16; 25] = [
 
 async fn refusals_free_the_key(store: Store) {
     for server_errors in [None, Some(ServerErrors::Store), Some(ServerErrors::Doubt)] {
-        for status in [401, 403, 408, 425, 429, 503] {
+        for status in [401, 403, 408, 425, 429, 503, 529] {
             let upstream = Upstream::answering(status);
             let instance = Instance::new(&store, Route { server_errors, ..route() }, &upstream).await;
             let key = format!("k{status}{server_errors:?}");
@@ -45,7 +46,7 @@ async fn every_other_answer_is_stored_500_included(store: Store) {
 }
 
 async fn an_upstreams_gateway_errors_are_doubt(store: Store) {
-    for status in [502, 504] {
+    for status in [502, 504, 520, 521, 522, 523, 524, 525, 526, 527] {
         let upstream = Upstream::answering(status);
         let instance = Instance::new(&store, route(), &upstream).await;
         let key = format!("k{status}");
@@ -53,6 +54,19 @@ async fn an_upstreams_gateway_errors_are_doubt(store: Store) {
         instance.send(order(&key)).await.is_problem(409, "in-doubt");
         assert!(matches!(instance.record(&key).await.unwrap().state, State::InDoubt(_)));
         assert_eq!(upstream.runs(), 1);
+    }
+}
+
+async fn cloudflares_failure_to_reach_the_service_frees_the_key(store: Store) {
+    for status in [521, 523, 525, 526] {
+        let upstream = Upstream::new(move |call| async move {
+            let response = Response::builder().status(status).header("cf-ray", "8f1a2b3c4d5e6f70-NRT");
+            Ok(response.body(crate::support::body(format!("run {}", call.run))).unwrap())
+        });
+        let instance = Instance::new(&store, route(), &upstream).await;
+        let key = format!("k{status}");
+        instance.send(order(&key)).await.is_first(status, "run 1");
+        instance.send(order(&key)).await.is_first(status, "run 2");
     }
 }
 

@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, Uri};
+use http::{HeaderMap, HeaderName, Request, Response, Uri};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{Builder, SendRequest};
@@ -23,18 +23,21 @@ use ichido_http::{Failure, RequestBody};
 use tokio::time::Instant;
 use tower_service::Service;
 
+use super::socket::{self, Probe};
 use crate::settings::gateway::Upstream;
 
 /// From the name of the service to the end of the TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Many servers close idle connections after 5 s; a request must not meet such a closing.
-const IDLE: Duration = Duration::from_secs(3);
+/// How long before the service does we close an idle connection, if the service says when that is.
+const HEAD_START: Duration = Duration::from_secs(1);
 /// A body up to this length lies in buffers of the system if the service does not take it. While a longer one is on its
 /// way, someone must drive its connection even if nobody reads the answer.
 const SMALL_BYTES: u64 = 32 * 1024;
 
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+
 pub(super) type Body = RequestBody<Incoming>;
-type Connector = HttpsConnector<HttpConnector>;
+type Connector = HttpsConnector<socket::Connector>;
 type Driver = Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>;
 
 /// The connections that wait for a request, and the way to new ones.
@@ -42,12 +45,14 @@ pub(super) struct Pool {
     idle: Mutex<Idle>,
     connector: Connector,
     connect_timeout: Duration,
+    /// How long a connection is kept for the next request.
+    idle_time: Duration,
     place: Uri,
 }
 
 #[derive(Default)]
 struct Idle {
-    /// The latest last.
+    /// The latest last, each with the time at which it is closed.
     connections: Vec<(Instant, Box<Connection>)>,
     /// Someone closes what waited for too long.
     is_watched: bool,
@@ -58,6 +63,9 @@ struct Connection {
     sender: SendRequest<Body>,
     /// `None`: it has ended.
     driver: Option<Driver>,
+    probe: Probe,
+    /// How long the service keeps it, as far as it said.
+    kept_for: Option<Duration>,
 }
 
 impl Pool {
@@ -77,10 +85,11 @@ impl Pool {
             .with_tls_config((*upstream.tls).clone())
             .https_or_http()
             .enable_http1()
-            .wrap_connector(tcp);
+            .wrap_connector(socket::Connector(tcp));
         let place = Uri::builder().scheme(upstream.scheme.clone()).authority(upstream.authority.clone());
         let place = place.path_and_query("/").build()?;
-        Ok(Self { idle: Mutex::default(), connector, connect_timeout, place })
+        let idle_time = upstream.idle_time;
+        Ok(Self { idle: Mutex::default(), connector, connect_timeout, idle_time, place })
     }
 
     /// Sends a request whose address is a path, and waits for the head of its answer.
@@ -94,6 +103,9 @@ impl Pool {
                 Some(connection) => (connection, true),
                 None => (self.connect().await?, false),
             };
+            if is_kept {
+                connection.probe.arm();
+            }
             let mut answering = pin!(connection.sender.try_send_request(request));
             let answered = poll_fn(|cx| {
                 // First: what it reads is what is waited for.
@@ -105,10 +117,11 @@ impl Pool {
             });
             match answered.await {
                 Some(Ok(response)) => {
+                    connection.kept_for = kept_for(response.headers());
                     return Ok(response.map(|body| Answer::new(body, connection, self.clone(), is_small)));
                 }
                 Some(Err(mut error)) => match error.take_message() {
-                    // It was closed while it waited, and nobody got the request.
+                    // The service closed it before the request was written.
                     Some(given_back) if is_kept => request = given_back,
                     Some(_) => return Err(Failure::NotSent(describe(&error.into_error()).into())),
                     None => return Err(judge(&error.into_error())),
@@ -132,27 +145,30 @@ impl Pool {
         let mut connector = self.connector.clone();
         poll_fn(|cx| connector.poll_ready(cx)).await.map_err(|error| not_sent(&*error))?;
         let stream = connector.call(self.place.clone()).await.map_err(|error| not_sent(&*error))?;
+        let probe = socket::probe(&stream);
         let (sender, driver) = Builder::new().handshake(stream).await.map_err(|error| not_sent(&error))?;
-        Ok(Box::new(Connection { sender, driver: Some(Box::pin(driver.with_upgrades())) }))
+        let driver: Driver = Box::pin(driver.with_upgrades());
+        Ok(Box::new(Connection { sender, driver: Some(driver), probe, kept_for: None }))
     }
 
     /// The connection that waited for the shortest time.
     fn take(&self) -> Option<Box<Connection>> {
-        let mut idle = self.lock();
-        let (since, connection) = idle.connections.pop()?;
-        if since.elapsed() < IDLE {
-            return Some(connection);
+        let now = Instant::now();
+        loop {
+            let (until, connection) = self.lock().connections.pop()?;
+            if now < until {
+                return Some(connection);
+            }
         }
-        // The others have waited for longer.
-        let too_old = std::mem::take(&mut idle.connections);
-        drop(idle);
-        drop(too_old);
-        None
     }
 
     fn keep(self: &Arc<Self>, connection: Box<Connection>) {
+        let time = connection.kept_for.map_or(self.idle_time, |time| time.min(self.idle_time));
+        if time.is_zero() {
+            return;
+        }
         let mut idle = self.lock();
-        idle.connections.push((Instant::now(), connection));
+        idle.connections.push((Instant::now() + time, connection));
         if !std::mem::replace(&mut idle.is_watched, true) {
             drop(idle);
             tokio::spawn(self.clone().watch());
@@ -162,11 +178,11 @@ impl Pool {
     /// Closes what waits for too long, until nothing waits.
     async fn watch(self: Arc<Self>) {
         loop {
-            tokio::time::sleep(IDLE).await;
+            let first = self.lock().connections.iter().map(|(until, _)| *until).min();
+            tokio::time::sleep_until(first.unwrap_or_else(Instant::now)).await;
             let mut idle = self.lock();
-            let fresh = idle.connections.partition_point(|(since, _)| since.elapsed() >= IDLE);
-            let rest = idle.connections.split_off(fresh);
-            let too_old = std::mem::replace(&mut idle.connections, rest);
+            let now = Instant::now();
+            let too_old: Vec<_> = idle.connections.extract_if(.., |(until, _)| *until <= now).collect();
             idle.is_watched = !idle.connections.is_empty();
             let goes_on = idle.is_watched;
             drop(idle);
@@ -291,6 +307,14 @@ pub(super) fn is_small(body: &Body) -> bool {
     body.size_hint().upper().is_some_and(|most| most <= SMALL_BYTES)
 }
 
+/// How long the service keeps a connection, less a head start: a request must not meet its closing.
+fn kept_for(headers: &HeaderMap) -> Option<Duration> {
+    let parameters = headers.get(KEEP_ALIVE)?.to_str().ok()?.split(',');
+    let seconds = parameters.filter_map(|parameter| parameter.trim().strip_prefix("timeout=")).next()?;
+    let time = Duration::from_secs(seconds.parse().ok()?);
+    Some(time.saturating_sub(HEAD_START).max(time.min(HEAD_START) / 2))
+}
+
 /// A request that hyper gave back reached nobody.
 fn judge(error: &hyper::Error) -> Failure {
     match error.is_canceled() {
@@ -309,3 +333,6 @@ fn describe(error: &(dyn StdError + 'static)) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests;

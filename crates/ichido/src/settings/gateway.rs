@@ -26,6 +26,9 @@ const ANSWER_MAX: u64 = Limits::STANDARD.outcome_bytes as u64 - (1 << 20);
 /// How long a look at the service behind may take.
 const REACH: Duration = Duration::from_secs(2);
 
+/// Many servers close idle connections after 5 s, and a request must not meet the closing.
+const UPSTREAM_IDLE: Duration = Duration::from_secs(3);
+
 /// Checked settings of the gateway.
 #[derive(Debug)]
 pub(crate) struct Gateway {
@@ -47,6 +50,8 @@ pub(crate) struct Upstream {
     /// What is put before each path; empty or beginning with `/`.
     pub(crate) prefix: String,
     pub(crate) tls: Arc<rustls::ClientConfig>,
+    /// How long an idle connection is kept for the next request.
+    pub(crate) idle_time: Duration,
 }
 
 /// What the command line says about the gateway.
@@ -71,6 +76,7 @@ pub(super) struct RawGateway {
     listen: Option<String>,
     upstream: Option<String>,
     upstream_ca_file: Option<PathBuf>,
+    upstream_idle_ms: Option<u64>,
     tenant: Option<String>,
     jwt_key_file: Option<PathBuf>,
     policy_path: Option<String>,
@@ -116,9 +122,14 @@ impl Gateway {
             answer_max_bytes: usize::try_from(answer_max_bytes).unwrap_or(usize::MAX),
             inflight_max: usize::try_from(inflight_max).unwrap_or(usize::MAX),
         };
+        let idle_ms = raw.upstream_idle_ms.map(|ms| within("gateway.upstream_idle_ms", ms, 0, 3_600_000));
+        let idle_time = idle_ms.transpose()?.map_or(UPSTREAM_IDLE, Duration::from_millis);
         Ok(Self {
             listen: address("gateway.listen", &listen)?,
-            upstream: Upstream::check(&upstream, tls::given(raw.upstream_ca_file).as_deref())?,
+            upstream: Upstream {
+                idle_time,
+                ..Upstream::check(&upstream, tls::given(raw.upstream_ca_file).as_deref())?
+            },
             rules,
             tls: tls::server("gateway", raw.tls_cert_file, raw.tls_key_file)?,
             journal_dir: raw.journal_dir.unwrap_or_else(|| PathBuf::from("data/journal")),
@@ -149,7 +160,7 @@ pub(crate) fn address(name: &str, text: &str) -> Result<SocketAddr, Failure> {
 }
 
 impl Upstream {
-    fn check(text: &str, ca_file: Option<&Path>) -> Result<Self, Failure> {
+    pub(crate) fn check(text: &str, ca_file: Option<&Path>) -> Result<Self, Failure> {
         let bad = |why: &str| {
             Failure::usage(format!("gateway.upstream {why}; expected something like http://127.0.0.1:5000"))
         };
@@ -170,7 +181,7 @@ impl Upstream {
             return Err(bad("has a query"));
         }
         let prefix = place.map_or_else(String::new, |place| place.path().trim_end_matches('/').to_owned());
-        Ok(Self { tls: client_tls(&scheme, ca_file)?, scheme, authority, prefix })
+        Ok(Self { tls: client_tls(&scheme, ca_file)?, scheme, authority, prefix, idle_time: UPSTREAM_IDLE })
     }
 }
 
@@ -299,6 +310,7 @@ mod tests {
             ("tenant = \"jwt:sub\"", "gateway.jwt_key_file"),
             ("tenant = \"jwt:sub\"\njwt_key_file = \"/nonexistent\"", "/nonexistent"),
             ("tenant = \"ip\"", "gateway.tenant"),
+            ("upstream_idle_ms = 99999999", "gateway.upstream_idle_ms"),
             ("policy_path = \"x\"", "gateway.policy_path"),
             ("answer_max_bytes = 99999999999", "gateway.answer_max_bytes"),
             ("tls_cert_file = \"a.pem\"", "gateway.tls_key_file"),
