@@ -27,6 +27,9 @@ pub struct Counters {
     pub spool_resend_attempts: u64,
     /// Of these: arrived.
     pub spool_resend_success: u64,
+    /// Batches of the spool that were tried, did not arrive, and went back there.
+    #[serde(skip)]
+    pub spool_returned: u64,
     /// Batches that were moved to failed.
     pub failed_moved: u64,
     /// Batches in the spool at the end.

@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRef};
+use axum::middleware::map_response;
 use axum::routing::{get, post};
 use ichido_ledger::Ledger;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -34,7 +35,7 @@ pub(crate) use self::gate::{Gate, HOLDER};
 pub(crate) use self::listen::{Bound, Peer};
 pub(crate) use self::meters::install_meters;
 pub(crate) use self::problem::{Body, Facts, Problem};
-pub(crate) use self::readiness::{Probe, Readiness, Verdict};
+pub(crate) use self::readiness::{Audience, Probe, Readiness, Verdict};
 pub(crate) use self::token::{Access, AdminToken, TOKEN_VARIABLE};
 use crate::console;
 use crate::exit::Failure;
@@ -162,6 +163,7 @@ fn router(served: Served) -> Router {
         .route("/v1/ledger/sweep", post(claims::sweep))
         .route("/v1/ledger/stats", get(claims::stats))
         .route("/v1/ledger/capabilities", get(claims::capabilities))
+        .layer(map_response(meters::count_error))
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics))

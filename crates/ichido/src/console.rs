@@ -15,6 +15,7 @@ mod delivery;
 pub(crate) mod desk;
 mod figures;
 mod form;
+mod health;
 mod lang;
 mod live;
 mod overview;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -29,6 +29,14 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const HEAD_BYTES: usize = 64 * 1024;
 /// After an accept fails for lack of something (files, memory), it is tried again after this.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Counts an answer that says that something went wrong on this side. `port` is `gateway` or `api`.
+pub(crate) fn count_error(port: &'static str, status: StatusCode) {
+    if status.is_server_error() {
+        metrics::counter!("ichido_errors_total", "port" => port, "status" => status.as_str().to_owned())
+            .increment(1);
+    }
+}
 
 /// A port, and how it is spoken with.
 pub(crate) struct Front {

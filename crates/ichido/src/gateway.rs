@@ -64,9 +64,9 @@ impl Bound {
         format!("{}://{}{}", upstream.scheme, upstream.authority, upstream.prefix)
     }
 
-    /// The service behind, if this process is not ready without it.
-    pub(crate) fn needed_upstream(&self) -> Option<Upstream> {
-        self.settings.ready_needs_upstream.then(|| self.settings.upstream.clone())
+    /// The service behind, and whether this process is not ready without it.
+    pub(crate) fn asked_upstream(&self) -> (Upstream, bool) {
+        (self.settings.upstream.clone(), self.settings.ready_needs_upstream)
     }
 
     /// Whether a route goes on with a local ledger during an outage.

@@ -16,6 +16,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use self::json::JsonLine;
 use crate::exit::Failure;
+use crate::output;
 
 /// The target of what operators did: always written, unless `LOG_LEVEL` names it.
 pub(crate) const AUDIT: &str = "ichido::audit";
@@ -85,7 +86,9 @@ struct Beside(MultiProgress);
 
 impl Write for Beside {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.0.suspend(|| io::stderr().lock().write_all(line)).map(|()| line.len())
+        let text = String::from_utf8_lossy(line);
+        let text = output::visible_log(&text);
+        self.0.suspend(|| io::stderr().lock().write_all(text.as_bytes())).map(|()| line.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {

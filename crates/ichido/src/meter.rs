@@ -11,6 +11,7 @@ use ichido_core::SystemClock;
 use ichido_meter::http::Parts;
 use ichido_meter::{Access, Options, Service, Store};
 use tokio::net::TcpListener;
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower_service::Service as _;
@@ -110,9 +111,13 @@ impl Meter {
                 }
             })
         };
-        front.serve(welcome, stop, grace).await;
+        let asked = async {
+            stop.cancelled().await;
+            Instant::now()
+        };
+        let ((), asked_at) = tokio::join!(front.serve(welcome, stop.clone(), grace), asked);
         // What was begun is counted, although its sender may be gone.
-        if tokio::time::timeout(grace, service.close()).await.is_err() {
+        if tokio::time::timeout_at(asked_at + grace, service.close()).await.is_err() {
             tracing::warn!("some batches did not end in time; their senders will send them again");
         }
     }

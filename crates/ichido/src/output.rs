@@ -2,17 +2,23 @@
 //!
 //! A reader of standard output may go before the end, as `head` does. Then the command ends as `SIGPIPE` would end it, but
 //! in good order: the stack is unwound without a word, so that processes are ended and files let go.
+//!
+//! Keys, tenants and error texts come from strangers. Whatever people read passes through [`visible`] or
+//! [`visible_lines`], so that no text can move the cursor, reorder what is next to it, or hide a part of itself. JSON for
+//! scripts is left alone.
 
 use std::any::Any;
-use std::fmt::Arguments;
+use std::borrow::Cow;
+use std::fmt::{self, Arguments, Write as _};
 use std::io::{self, ErrorKind, Write};
 use std::panic::resume_unwind;
 use std::process::ExitCode;
 
+use comfy_table::ContentArrangement;
 use comfy_table::presets::UTF8_BORDERS_ONLY;
-use comfy_table::{ContentArrangement, Table};
 use ichido_core::Timestamp;
 use serde::Serialize;
+use unicode_properties::{GeneralCategory, UnicodeGeneralCategory};
 
 use crate::exit::{Code, Failure};
 
@@ -30,12 +36,13 @@ macro_rules! errln {
 }
 
 pub(crate) fn out(line: Arguments<'_>) {
-    print(|out| writeln!(out, "{line}"));
+    let line = line.to_string();
+    print(|out| writeln!(out, "{}", visible_lines(&line)));
 }
 
 pub(crate) fn err(line: Arguments<'_>) {
     // There is no other place to say that this one is gone.
-    let _ = writeln!(io::stderr(), "{line}");
+    let _ = writeln!(io::stderr(), "{}", visible_lines(&line.to_string()));
 }
 
 /// Writes to standard output, and gives up what the command does if that fails.
@@ -62,25 +69,117 @@ pub(crate) fn unread(panic: Box<dyn Any + Send>) -> ExitCode {
     }
 }
 
+/// A text as one line, with control and format characters escaped: `\n`, `\u{1b}`, `\u{202e}`.
+pub(crate) fn visible(text: &str) -> Cow<'_, str> {
+    escaped(text, |_| false)
+}
+
+/// The same for a text of several lines, whose line breaks and tabs are kept.
+pub(crate) fn visible_lines(text: &str) -> Cow<'_, str> {
+    escaped(text, |char| matches!(char, '\n' | '\t'))
+}
+
+/// The same for a line of the log, which may be coloured. Values are free of ESC before they get there.
+pub(crate) fn visible_log(text: &str) -> Cow<'_, str> {
+    escaped(text, |char| matches!(char, '\n' | '\t' | '\u{1b}'))
+}
+
+fn escaped(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
+    let is_meant = |char: char| is_invisible(char) && !keep(char);
+    if !text.contains(is_meant) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for char in text.chars() {
+        match is_meant(char) {
+            true => escaped.extend(char.escape_default()),
+            false => escaped.push(char),
+        }
+    }
+    Cow::Owned(escaped)
+}
+
+/// Whether a character acts on its surroundings, or takes no room, instead of being seen.
+fn is_invisible(char: char) -> bool {
+    if char.is_ascii() {
+        return char.is_ascii_control();
+    }
+    let category = char.general_category();
+    let is_ignorable = matches!(
+        char,
+        '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{2800}'
+            | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}' | '\u{e0000}'..='\u{e0fff}'
+    );
+    is_ignorable
+        || matches!(
+            category,
+            GeneralCategory::Control
+                | GeneralCategory::Format
+                | GeneralCategory::LineSeparator
+                | GeneralCategory::ParagraphSeparator
+        )
+}
+
+/// A table for people. Each cell is one line.
+pub(crate) struct Table(comfy_table::Table);
+
 pub(crate) fn table(header: &[&str]) -> Table {
-    let mut table = Table::new();
+    let mut table = comfy_table::Table::new();
     table.load_style(UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(header.iter().copied());
-    table
+    Table(table)
+}
+
+impl Table {
+    pub(crate) fn add_row<C: AsRef<str>>(&mut self, cells: impl IntoIterator<Item = C>) {
+        self.0.add_row(cells.into_iter().map(|cell| visible(cell.as_ref()).into_owned()));
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Prints JSON that people read as well: the same values, with `\u` escapes for what they could not see.
+pub(crate) fn visible_json(value: &impl Serialize) -> Result<(), Failure> {
+    let json = serde_json::to_string_pretty(value).map_err(unwritable)?;
+    let mut units = [0; 2];
+    let mut visible = String::with_capacity(json.len());
+    for char in json.chars() {
+        match char {
+            // Only white space between values; inside of strings it is escaped already.
+            '\n' | '\t' => visible.push(char),
+            '\r' => {}
+            char if is_invisible(char) => {
+                for unit in char.encode_utf16(&mut units) {
+                    let _ = write!(visible, "\\u{unit:04x}");
+                }
+            }
+            char => visible.push(char),
+        }
+    }
+    print(|out| writeln!(out, "{visible}"));
+    Ok(())
 }
 
 pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
-    let mut unwritable = None;
+    let mut failed = None;
     print(|out| {
         // Not as one text: a list may be long.
         let mut out = io::BufWriter::with_capacity(1 << 16, out);
         match serde_json::to_writer_pretty(&mut out, value) {
-            Err(error) if !error.is_io() => unwritable = Some(error),
+            Err(error) if !error.is_io() => failed = Some(error),
             written => written?,
         }
         writeln!(out).and_then(|()| out.flush())
     });
-    unwritable.map_or(Ok(()), |error| Err(Failure::internal(format!("writing JSON: {error}"))))
+    failed.map_or(Ok(()), |error| Err(unwritable(error)))
+}
+
+fn unwritable(error: serde_json::Error) -> Failure {
+    Failure::internal(format!("writing JSON: {error}"))
 }
 
 /// A number with its word, for one or for any other number.
@@ -92,4 +191,33 @@ pub(crate) fn count(number: u64, one: &str, many: &str) -> String {
 pub(crate) fn time(at: Timestamp) -> String {
     let at = i64::try_from(at.0).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
     at.map_or_else(|| "?".to_owned(), |at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_seen_is_escaped() {
+        let seen = |text: &str| visible(text).into_owned();
+        assert_eq!(seen("a\u{1b}[2Jb\u{7f}\u{9b}c"), "a\\u{1b}[2Jb\\u{7f}\\u{9b}c");
+        assert_eq!(seen("a\nb\r\tc\0"), "a\\nb\\r\\tc\\u{0}");
+        assert_eq!(
+            seen("\u{202e}x\u{2066}\u{200b}\u{feff}\u{2028}"),
+            "\\u{202e}x\\u{2066}\\u{200b}\\u{feff}\\u{2028}"
+        );
+        assert_eq!(seen("\u{3164}\u{e0041}"), "\\u{3164}\\u{e0041}");
+        assert_eq!(visible_lines("a\n\tb\u{1b}"), "a\n\tb\\u{1b}");
+        for text in ["", "order-17", "注文 一度　é ß 👍 \\ │"] {
+            assert!(matches!(visible(text), Cow::Borrowed(same) if same == text), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_cell_is_one_line() {
+        let mut table = table(&["key"]);
+        table.add_row(["a\n│ forged │"]);
+        let drawn = table.to_string();
+        assert!(drawn.contains("a\\n│ forged │") && drawn.lines().count() == 5, "{drawn}");
+    }
 }

@@ -1,8 +1,9 @@
 //! `postgres://` — claims of everyone who reaches one PostgreSQL server.
 //!
-//! `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, with the parameters of tokio-postgres and four of our own:
+//! `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, with the parameters of tokio-postgres and five of our own:
 //! `schema` (default `ichido`), `pool` (connections at most, default 16), `sslrootcert` (a file of authorities to
-//! trust), and `sslmode` also as `verify-ca` or `verify-full`.
+//! trust), `sslmode` also as `verify-ca` or `verify-full`, and `prepared` (`auto`, `on` or `off`; by default a pooler in
+//! transaction mode is recognised, and gets statements that are not prepared).
 //!
 //! The server's clock judges leases and retention. Every verb is one statement, or two that are fenced by what the
 //! first one read, so it holds under READ COMMITTED with any number of processes. What must stay true: a statement
@@ -55,7 +56,7 @@ impl Postgres {
     /// Connects, and creates the tables if they are not there.
     pub async fn connect(url: &str) -> Result<Self> {
         let address = Address::parse(url, SCHEMA)?;
-        let store = Store::new(&address)?;
+        let store = Store::connect(&address).await?;
         let health = Health::ask(&store).await?;
         health.must_serve()?;
         schema::ensure(&store, &address.schema).await?;
@@ -113,7 +114,7 @@ impl Maintain for Postgres {
         let health = Health::ask(&self.store).await?;
         health.must_serve()?;
         schema::ensure(&self.store, &self.schema).await?;
-        Ok(health.warnings())
+        Ok(health.warnings().into_iter().chain(self.store.warning()).collect())
     }
 
     async fn look(&self, key: &Key) -> Result<Option<Record>> {

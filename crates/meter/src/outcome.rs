@@ -97,15 +97,17 @@ impl Counts {
 
     /// The status of the answer.
     ///
-    /// A receiver that upserts says 200. Else 201 if something is new, and 409 if every record was there. Only a batch of which
-    /// nothing can be counted is refused as a whole: senders search such a batch for what is wrong in it, and stop if everything is.
+    /// A receiver that upserts says 200. Otherwise 201 if something is new, and 409 if every record was there. If some records
+    /// are invalid and the others are not, it is 207 under every profile: a client that looks at nothing but the status must not
+    /// take it for success. Only a batch of which nothing can be counted is refused as a whole: senders search such a batch for
+    /// what is wrong in it, and stop if everything is.
     pub fn status(&self, upserts: bool) -> u16 {
         match () {
             () if self.invalid == self.total => 422,
+            () if self.invalid > 0 => 207,
             () if upserts => 200,
             () if self.inserted > 0 => 201,
-            () if self.invalid == 0 => 409,
-            () => 200,
+            () => 409,
         }
     }
 }
@@ -169,12 +171,14 @@ mod tests {
     #[test]
     fn the_status_tells_the_batch_and_the_words_tell_the_records() {
         let bad = || Outcome::Invalid(Fault { field: "model".to_owned(), reason: "is missing".to_owned() });
-        assert_eq!(status(&[Outcome::Inserted, Outcome::Duplicate, bad()], false), 201);
+        assert_eq!(status(&[Outcome::Inserted, Outcome::Duplicate], false), 201);
         assert_eq!(status(&[Outcome::Duplicate, Outcome::Conflict], false), 409);
-        // A 409 would tell some senders that nothing is left to do.
-        assert_eq!(status(&[Outcome::Duplicate, bad()], false), 200);
-        assert_eq!(status(&[bad(), bad()], false), 422);
-        assert_eq!(status(&[bad()], true), 422);
-        assert_eq!(status(&[Outcome::Updated, Outcome::Stale, Outcome::Duplicate, bad()], true), 200);
+        assert_eq!(status(&[Outcome::Updated, Outcome::Stale, Outcome::Duplicate], true), 200);
+        for upserts in [false, true] {
+            assert_eq!(status(&[Outcome::Inserted, Outcome::Duplicate, bad()], upserts), 207);
+            // A 409 would tell some senders that nothing is left to do.
+            assert_eq!(status(&[Outcome::Duplicate, bad()], upserts), 207);
+            assert_eq!(status(&[bad(), bad()], upserts), 422);
+        }
     }
 }

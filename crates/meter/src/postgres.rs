@@ -1,6 +1,7 @@
 //! `postgres://…`: records in PostgreSQL, for any number of meters.
 //!
-//! The parameters of the URL are those of the ledger's: `schema` (default `ichido_meter`), `pool`, `sslmode`, `sslrootcert`.
+//! The parameters of the URL are those of the ledger's: `schema` (default `ichido_meter`), `pool`, `prepared`, `sslmode`,
+//! `sslrootcert`.
 //!
 //! A batch is one transaction. Its new records are inserted by one statement that leaves what is there alone, in the order of their
 //! places, so that batches that share records wait for each other and never in a circle; what was there is then read, locked and
@@ -15,7 +16,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use deadpool_postgres::{Client, Pool, PoolError};
-use ichido_postgres::Address;
+use ichido_postgres::{Address, Sending, Unprobed};
 use ichido_usage::Profile;
 
 use self::count::Statements;
@@ -32,6 +33,7 @@ const TRIES: usize = 5;
 /// Records in PostgreSQL.
 pub(crate) struct Postgres {
     pool: Pool,
+    sending: Sending,
     schema: String,
     profile: Profile,
     statements: Statements,
@@ -43,9 +45,14 @@ impl Postgres {
         let settings = |error: ichido_postgres::Error| Error::Settings(error.text);
         let address = Address::parse(url, SCHEMA).map_err(settings)?;
         let pool = ichido_postgres::pool(&address).map_err(settings)?;
+        let sending = Sending::of(&address).await.map_err(|unprobed| match unprobed {
+            Unprobed::Settings(error) => settings(error),
+            Unprobed::Failed(error) => failed("connecting to the meter's database", error),
+        })?;
         let Address { schema, .. } = address;
         let postgres = Self {
             pool,
+            sending,
             statements: Statements::of(&schema, options.profile),
             schema,
             profile: options.profile,
@@ -57,6 +64,16 @@ impl Postgres {
         )
         .await?;
         Ok(postgres)
+    }
+
+    /// Whether another batch came between, or a prepared statement was unknown: the transaction was undone.
+    fn may_be_tried_again(&self, error: &Error) -> bool {
+        let Error::Unavailable { source: Some(source), .. } = error else { return false };
+        let Some(error) = source.downcast_ref::<tokio_postgres::Error>() else { return false };
+        // Serialization, deadlock, and a statement that was prepared for tables as they were.
+        let is_contended =
+            error.code().is_some_and(|code| ["40001", "40P01", "0A000"].contains(&code.code()));
+        is_contended || self.sending.gives_up_names(error)
     }
 
     async fn connection(&self, doing: &'static str) -> Result<Client> {
@@ -86,8 +103,10 @@ impl Store for Postgres {
         loop {
             tries += 1;
             let mut connection = self.connection("counting a batch").await?;
-            match count::count(&mut connection, &self.statements, self.profile, &batch).await {
-                Err(error) if tries < TRIES && is_contended(&error) => {}
+            let counted =
+                count::count(&mut connection, &self.statements, &self.sending, self.profile, &batch).await;
+            match counted {
+                Err(error) if tries < TRIES && self.may_be_tried_again(&error) => {}
                 done => return done,
             }
         }
@@ -108,7 +127,7 @@ impl Store for Postgres {
     async fn check(&self) -> Result<()> {
         let doing = "asking the meter's database";
         let sql = format!("SELECT version FROM \"{}\".meter_layout", self.schema);
-        let asked = self.connection(doing).await?.query_one(&sql, &[]).await;
+        let asked = self.connection(doing).await?.query_typed_one(&sql, &[]).await;
         asked.map(drop).map_err(|error| failed(doing, error))
     }
 
@@ -131,14 +150,4 @@ fn failed(doing: &'static str, error: tokio_postgres::Error) -> Error {
         Some((code, _)) => Error::unavailable(doing, format!("PostgreSQL refuses (SQLSTATE {code})"), error),
         None => Error::unavailable(doing, "PostgreSQL cannot be reached", error),
     }
-}
-
-/// Whether another batch came between: the transaction was undone and may be tried again.
-fn is_contended(error: &Error) -> bool {
-    let Error::Unavailable { source: Some(source), .. } = error else { return false };
-    let error = source.downcast_ref::<tokio_postgres::Error>();
-    error.and_then(tokio_postgres::Error::code).is_some_and(|code| {
-        // Serialization, deadlock, and a statement that was prepared for tables as they were.
-        ["40001", "40P01", "0A000"].contains(&code.code())
-    })
 }

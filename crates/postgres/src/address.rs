@@ -10,6 +10,7 @@ use std::time::Duration;
 use percent_encoding::percent_decode_str;
 use tokio_postgres::Config;
 
+use crate::sending::Prepared;
 use crate::{Error, Result};
 
 const DEFAULT_CONNECTIONS: usize = 16;
@@ -27,6 +28,8 @@ pub struct Address {
     pub root_certificates: Option<PathBuf>,
     /// Connections at most: `pool=`.
     pub connections: usize,
+    /// Whether statements are prepared: `prepared=`.
+    pub prepared: Prepared,
 }
 
 impl Address {
@@ -45,6 +48,7 @@ impl Address {
             schema: schema.to_owned(),
             root_certificates: None,
             connections: DEFAULT_CONNECTIONS,
+            prepared: Prepared::default(),
         };
         let mut theirs = Vec::new();
         for (at, pair) in query.split('&').enumerate().filter(|(_, pair)| !pair.is_empty()) {
@@ -55,6 +59,7 @@ impl Address {
                 "schema" => address.schema = plain_name(&text()?)?,
                 "sslrootcert" => address.root_certificates = Some(PathBuf::from(&*text()?)),
                 "pool" => address.connections = connections(&text()?)?,
+                "prepared" => address.prepared = prepared(value)?,
                 // rustls always checks both the chain and the name, so these two are no stronger than `require`.
                 "sslmode" if matches!(value, "verify-ca" | "verify-full") => {
                     theirs.push((at, "sslmode=require"));
@@ -115,6 +120,15 @@ fn connections(text: &str) -> Result<usize> {
     }
 }
 
+fn prepared(text: &str) -> Result<Prepared> {
+    match text {
+        "auto" => Ok(Prepared::Auto),
+        "on" => Ok(Prepared::On),
+        "off" => Ok(Prepared::Off),
+        _ => Err(wrong("prepared must be auto, on or off")),
+    }
+}
+
 fn wrong(why: &str) -> Error {
     Error::new("reading the PostgreSQL URL", format!("the PostgreSQL URL is wrong: {why}"))
 }
@@ -127,11 +141,11 @@ mod tests {
 
     #[test]
     fn our_parameters_are_ours_and_the_rest_is_theirs() {
-        let url = "postgres://u:p@h:5433/d?schema=s_1&sslrootcert=%2Fca.pem&pool=3&sslmode=verify-full&connect_timeout=9";
+        let url = "postgres://u:p@h:5433/d?schema=s_1&sslrootcert=%2Fca.pem&pool=3&prepared=off&sslmode=verify-full&connect_timeout=9";
         let address = Address::parse(url, "ichido").unwrap();
         assert_eq!(address.schema, "s_1");
         assert_eq!(address.root_certificates, Some(PathBuf::from("/ca.pem")));
-        assert_eq!(address.connections, 3);
+        assert_eq!((address.connections, address.prepared), (3, Prepared::Off));
         assert_eq!(address.config.get_ssl_mode(), SslMode::Require);
         assert_eq!(address.config.get_connect_timeout(), Some(&Duration::from_secs(9)));
         assert_eq!(address.config.get_ports(), [5433]);
@@ -165,6 +179,7 @@ mod tests {
             "postgres://u:hunter2@h/d?hunter2=1",
             "postgres://u:hunter2@h/d?schema=hunter2;drop",
             "postgres://u:hunter2@h/d?pool=hunter2",
+            "postgres://u:hunter2@h/d?prepared=hunter2",
             "mysql://u:hunter2@h/d",
         ] {
             let Err(error) = Address::parse(url, "ichido") else { panic!("{url} was accepted") };

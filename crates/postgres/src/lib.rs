@@ -1,9 +1,10 @@
-//! How a PostgreSQL server is reached: its URL, TLS, connections.
+//! How a PostgreSQL server is reached: its URL, TLS, connections, and how statements are sent to it.
 //!
 //! Shared by everything that keeps something there or reads from there. What an error of a statement means is for each
 //! of them to say.
 
 mod address;
+mod sending;
 mod tls;
 
 use std::error::Error as StdError;
@@ -11,6 +12,7 @@ use std::error::Error as StdError;
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
 
 pub use self::address::Address;
+pub use self::sending::{Prepared, Sending, Unprobed, typed};
 pub use self::tls::connector;
 
 /// A server cannot be reached as it was asked for: a setting is wrong. No part of the URL is repeated.

@@ -8,11 +8,11 @@
 #![allow(clippy::print_stdout, reason = "it says where it listens")]
 
 use std::error::Error;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::http::StatusCode;
 use axum::{Json, Router, routing::post};
+use ichido_core::{Nonce, SystemEntropy};
 use ichido_http::{IdempotencyLayer, Route, Rules, ServerErrors};
 use serde::{Deserialize, Serialize};
 
@@ -37,12 +37,11 @@ struct Order {
     pieces: u32,
 }
 
-static ORDERS: AtomicU64 = AtomicU64::new(1);
-
 /// Knows nothing of keys: each call makes an order.
 async fn create(Json(order): Json<NewOrder>) -> (StatusCode, Json<Order>) {
     tokio::time::sleep(Duration::from_millis(200)).await;
-    let number = ORDERS.fetch_add(1, Ordering::Relaxed);
+    // Random, so that no id is given twice: the ledger remembers orders from before a restart, this process does not.
+    let number = Nonce::draw(&SystemEntropy);
     let pieces = order.items.iter().filter(|item| !item.product_id.is_empty()).map(|item| item.qty).sum();
     let order = Order { order_id: format!("O-{}-{number}", order.customer_id), pieces };
     (StatusCode::CREATED, Json(order))

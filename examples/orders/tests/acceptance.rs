@@ -6,6 +6,9 @@
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use tempfile::TempDir;
 
 #[path = "../../../crates/ichido/tests/it/support/http.rs"]
 #[allow(dead_code, reason = "shared with the tests of the gateway")]
@@ -16,12 +19,16 @@ use http::{post, send};
 struct Orders {
     child: Child,
     address: SocketAddr,
-    _dir: tempfile::TempDir,
+    dir: Arc<TempDir>,
 }
 
 impl Orders {
     fn start() -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        Self::start_in(tempfile::tempdir().unwrap().into())
+    }
+
+    /// With the ledger that another one left in this directory.
+    fn start_in(dir: Arc<TempDir>) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_orders"))
             .current_dir(dir.path())
             .env("ORDERS_LISTEN", "127.0.0.1:0")
@@ -32,7 +39,7 @@ impl Orders {
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim().rsplit(' ').next().unwrap().parse().unwrap();
-        Self { child, address, _dir: dir }
+        Self { child, address, dir }
     }
 }
 
@@ -56,6 +63,19 @@ fn the_same_key_gives_the_same_order() {
     assert!(again.is_replay() && !first.is_replay());
     let other = post(orders.address, "/orders", "\"another\"", ORDER);
     assert_ne!(other.json()["orderId"], first.json()["orderId"]);
+}
+
+/// The ledger still answers with orders from before the restart, so no new order may have the id of one of them.
+#[test]
+fn a_restart_repeats_no_order_id() {
+    let before = Orders::start();
+    let first = post(before.address, "/orders", "\"before\"", ORDER).json();
+    let dir = before.dir.clone();
+    drop(before);
+    let after = Orders::start_in(dir);
+    assert_eq!(post(after.address, "/orders", "\"before\"", ORDER).json(), first);
+    let second = post(after.address, "/orders", "\"after\"", ORDER).json();
+    assert_ne!(second["orderId"], first["orderId"]);
 }
 
 #[test]

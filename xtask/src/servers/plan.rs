@@ -106,6 +106,7 @@ impl Plan {
         missing.program("curl", "curl");
         missing.program("openssl", "openssl");
         missing.program("promtool", "prometheus");
+        missing.program("pgbouncer", "pgbouncer");
         missing.program("systemd-analyze", "systemd");
         missing
     }
@@ -152,6 +153,7 @@ impl Plan {
         tell("ICHIDO_TEST_NODE_MODULES", Some(node::modules()));
         tell("ICHIDO_TEST_CHROMEDRIVER", find_on_path(browser::DRIVER));
         tell("ICHIDO_TEST_PG_BINDIR", postgres::program_directory());
+        tell("ICHIDO_TEST_PGBOUNCER", find_on_path("pgbouncer"));
         // A DynamoDB that was given to us may want the credentials that came with it.
         let all_ours = self.0.contains(&Role::DynamoDb) && self.0.contains(&Role::DynamoDbLocal);
         for (variable, dummy) in CREDENTIALS {

@@ -102,9 +102,12 @@ impl Sender {
                     retryCount = stored.retry_count,
                     "kept in the spool"
                 );
-                if job.origin == Origin::Fresh {
-                    self.counters.spool_saved += 1;
-                    metrics::counter!("ichido_delivery_spool_saved_total").increment(1);
+                match job.origin {
+                    Origin::Fresh => {
+                        self.counters.spool_saved += 1;
+                        metrics::counter!("ichido_delivery_spool_saved_total").increment(1);
+                    }
+                    Origin::Spool { .. } => self.counters.spool_returned += 1,
                 }
             }
             // It is in our own directory, from which the next process takes it.
@@ -119,6 +122,7 @@ impl Sender {
                 if job.stored.last_error.is_none() || self.parts.stop.is_cancelled() =>
             {
                 self.give_back(held);
+                self.counters.spool_returned += 1;
             }
             _ => self.park(job),
         }

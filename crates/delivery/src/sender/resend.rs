@@ -34,6 +34,8 @@ pub struct Passed {
     pub taken: u64,
     /// Where it ended for want of patience.
     pub interrupted: Option<Listed>,
+    /// It ended before everything was tried, because nothing may be sent for now.
+    pub shut: bool,
 }
 
 impl Pick {
@@ -90,6 +92,7 @@ impl Sender {
                 // Nothing may go: what lies in the spool lies well.
                 if self.lane.gate(self.parts.clock.steady()) == Gate::Shut {
                     self.notice_shut();
+                    passed.shut = true;
                     return Ok(passed);
                 }
                 let spent = self.parts.clock.steady().saturating_sub(started);

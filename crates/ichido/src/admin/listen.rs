@@ -46,10 +46,13 @@ pub(crate) struct Peer(pub(crate) SocketAddr);
 impl Bound {
     /// Binds the port. Off loopback it demands a token.
     pub(crate) async fn bind(address: SocketAddr, token: Option<AdminToken>) -> Result<Self, Failure> {
-        if !address.ip().is_loopback() && token.is_none() {
-            return Err(Failure::usage(format!(
-                "the admin listener {address} is not on loopback and needs a token: set {TOKEN_VARIABLE}"
-            )));
+        if !address.ip().is_loopback() {
+            let none = || {
+                Failure::usage(format!(
+                    "the admin listener {address} is not on loopback and needs a token: set {TOKEN_VARIABLE}"
+                ))
+            };
+            token.as_ref().ok_or_else(none)?.off_loopback(address)?;
         }
         let fail = |error: std::io::Error| Failure::usage(format!("the admin listener {address}: {error}"));
         let listener = TcpListener::bind(address).await.map_err(fail)?;
@@ -180,7 +183,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_bound_everywhere_is_reached_here() {
-        let token = AdminToken::from_text("s3cret").unwrap();
+        let token = AdminToken::from_text("s3cret-s3cret-s3cret").unwrap();
         let bound = Bound::bind("0.0.0.0:0".parse().unwrap(), Some(token)).await.unwrap();
         assert_eq!(bound.reach(), format!("127.0.0.1:{}", bound.address().port()));
         assert_ne!(bound.address().port(), 0);

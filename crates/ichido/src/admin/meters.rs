@@ -4,9 +4,11 @@
 
 use std::time::Duration;
 
+use axum::response::Response;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
 use crate::exit::Failure;
+use crate::front;
 
 /// How often histograms are folded, so that they do not grow while nobody asks. Until then each value takes 16 bytes:
 /// four for each keyed request, megabytes within seconds, which would go through the processor's caches.
@@ -33,4 +35,10 @@ pub(crate) fn install_meters() -> Result<PrometheusHandle, Failure> {
         })
         .map_err(fail)?;
     builder.install_recorder().map_err(fail)
+}
+
+/// Counts answers of the claim API that are errors.
+pub(super) async fn count_error(response: Response) -> Response {
+    front::count_error("api", response.status());
+    response
 }

@@ -21,10 +21,19 @@ const FRESH: Duration = Duration::from_millis(500);
 /// What one part is asked: nothing is wrong, or what is.
 pub(crate) type Probe = Arc<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
+/// Who must know what a probe finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Audience {
+    /// `/readyz`, and people.
+    Ready,
+    /// People only: the process is ready without this part.
+    People,
+}
+
 /// The parts that must work.
 #[derive(Clone, Default)]
 pub(crate) struct Readiness {
-    probes: Vec<(&'static str, Probe)>,
+    probes: Vec<(&'static str, Audience, Probe)>,
     last: Arc<Mutex<Option<Asked>>>,
 }
 
@@ -48,17 +57,29 @@ impl Readiness {
             let ledger = ledger.clone();
             Box::pin(async move { ledger.check().await.map(drop).map_err(|error| error.to_string()) })
         });
-        Self::default().and("ledger", probe)
+        Self::default().and("ledger", Audience::Ready, probe)
     }
 
     /// And this works as well.
     #[must_use]
-    pub(crate) fn and(mut self, name: &'static str, probe: Probe) -> Self {
-        self.probes.push((name, probe));
+    pub(crate) fn and(mut self, name: &'static str, audience: Audience, probe: Probe) -> Self {
+        self.probes.push((name, audience, probe));
         self
     }
 
-    /// Asks every part, all at once.
+    /// The names of all parts, in the order in which they are shown.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.probes.iter().map(|(name, ..)| *name)
+    }
+
+    /// Asks every part, for people: also those that the process is ready without.
+    pub(crate) async fn all_verdicts(&self) -> Vec<Verdict> {
+        let (mut verdicts, others) = tokio::join!(self.verdicts(), self.ask(Audience::People));
+        verdicts.extend(others);
+        verdicts
+    }
+
+    /// Asks every part that the process is not ready without, all at once.
     pub(crate) async fn verdicts(&self) -> Vec<Verdict> {
         // Held while asking: those who come meanwhile get the same answer.
         let mut last = self.last.lock().await;
@@ -67,23 +88,28 @@ impl Readiness {
         {
             return verdicts.clone();
         }
-        let verdicts = join_all(self.probes.iter().map(|(name, probe)| ask(name, probe()))).await;
+        let verdicts = self.ask(Audience::Ready).await;
+        for Verdict { name, detail, .. } in verdicts.iter().filter(|verdict| !verdict.ok) {
+            tracing::warn!(part = name, detail, "not ready");
+        }
         *last = Some((Instant::now(), verdicts.clone()));
         verdicts
+    }
+
+    async fn ask(&self, audience: Audience) -> Vec<Verdict> {
+        let meant = self.probes.iter().filter(|(_, of, _)| *of == audience);
+        join_all(meant.map(|(name, _, probe)| ask(name, probe()))).await
     }
 }
 
 async fn ask(name: &'static str, answer: BoxFuture<'static, Result<(), String>>) -> Verdict {
     let answer = timeout(PATIENCE, answer).await;
     let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {} s", PATIENCE.as_secs())));
-    if let Err(detail) = &answer {
-        tracing::warn!(part = name, detail, "not ready");
-    }
     Verdict { name, ok: answer.is_ok(), detail: answer.err() }
 }
 
 impl fmt::Debug for Readiness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.probes.iter().map(|(name, _)| name)).finish()
+        f.debug_list().entries(self.probes.iter().map(|(name, ..)| name)).finish()
     }
 }

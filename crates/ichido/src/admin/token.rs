@@ -1,6 +1,7 @@
 //! The operator's token, and the one of those who may only look: compared in constant time, shown nowhere.
 
 use std::fmt;
+use std::net::SocketAddr;
 
 use http::{HeaderMap, HeaderValue, header};
 use subtle::ConstantTimeEq;
@@ -11,6 +12,8 @@ use crate::exit::Failure;
 pub(crate) const TOKEN_VARIABLE: &str = "ICHIDO_ADMIN_TOKEN";
 /// The variable that holds the token of those who may only look.
 const READ_VARIABLE: &str = "ICHIDO_ADMIN_READ_TOKEN";
+/// The shortest token that may guard a port which others can reach.
+const SHORTEST: usize = 16;
 
 /// What an operator must show; and what opens the console to those who may only look.
 #[derive(Clone)]
@@ -63,6 +66,21 @@ impl AdminToken {
         let is = |known: &str| bool::from(token.ct_eq(known.as_bytes()));
         let (full, read) = (is(&self.full), self.read.as_deref().is_some_and(is));
         full.then_some(Access::Full).or(read.then_some(Access::Read))
+    }
+
+    /// Refuses tokens that someone on the network could guess.
+    pub(super) fn off_loopback(&self, address: SocketAddr) -> Result<(), Failure> {
+        let short = |token: &str| token.len() < SHORTEST;
+        let name = match (short(&self.full), self.read.as_deref().is_some_and(short)) {
+            (true, _) => TOKEN_VARIABLE,
+            (false, true) => READ_VARIABLE,
+            (false, false) => return Ok(()),
+        };
+        let why = format!(
+            "is too short: the admin listener {address} is not on loopback, and needs a token of at least {SHORTEST} \
+             characters (for example from: openssl rand -hex 16)"
+        );
+        Err(bad(name, &why))
     }
 
     /// How a request shows this token.
@@ -136,6 +154,24 @@ mod tests {
         {
             let line = of(full, read).unwrap_err().to_string();
             assert!(line.starts_with("ICHIDO_ADMIN_READ_TOKEN") && line.contains(why), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_short_token_guards_loopback_only() {
+        let address = "0.0.0.0:9090".parse().unwrap();
+        let of = |full: &str, read: Option<&str>| {
+            AdminToken::of(Some(full.into()), read.map(Into::into)).unwrap().unwrap().off_loopback(address)
+        };
+        let long = "0123456789abcdef";
+        assert!(of(long, None).is_ok() && of(long, Some("fedcba9876543210")).is_ok());
+        for (full, read, name) in [(&long[1..], None, TOKEN_VARIABLE), (long, Some("l00k"), READ_VARIABLE)] {
+            let line = of(full, read).unwrap_err().to_string();
+            assert!(
+                line.starts_with(&format!("{name} is too short")) && line.contains("0.0.0.0:9090"),
+                "{line}"
+            );
+            assert!(line.contains("at least 16") && !line.contains(read.unwrap_or(full)), "{line}");
         }
     }
 

@@ -38,6 +38,9 @@ pub(crate) struct WorkerArgs {
     pub(crate) keys: u32,
     #[arg(long)]
     pub(crate) workers: u32,
+    /// Leaves every operation unfinished after this many grants, so that a kill always finds some running.
+    #[arg(long)]
+    pub(crate) hang_after: Option<u32>,
 }
 
 #[derive(Debug, clap::Args)]

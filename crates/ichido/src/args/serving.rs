@@ -95,7 +95,7 @@ What does nobody know the end of?
   ichido ledger resolve order-17 --as done       goes through this process while it holds the ledger
 
 Every path is described at /openapi.json. While a ledger that is a server is out, ledger.fallback answers, and says so.
-ICHIDO_ADMIN_TOKEN is the token that callers show; off loopback it is required."
+ICHIDO_ADMIN_TOKEN is the token that callers show; off loopback it is required, with at least 16 characters."
 )]
 pub(crate) struct ClaimsArgs {
     #[command(flatten)]

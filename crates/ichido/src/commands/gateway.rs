@@ -6,7 +6,7 @@ use ichido_ledger::{Ledger, OpenOptions, open_backend};
 use tokio_util::sync::CancellationToken;
 
 use super::part::Part;
-use crate::admin::{self, Admin, AdminToken, Api, Probe, Readiness, install_meters};
+use crate::admin::{self, Admin, AdminToken, Api, Audience, Probe, Readiness, install_meters};
 use crate::args::{ADMIN_VARIABLE, GatewayArgs};
 use crate::console::Parts;
 use crate::exit::Failure;
@@ -93,25 +93,26 @@ pub(super) async fn part(
 ) -> Result<Part, Failure> {
     let says =
         format!("gateway listening on {}, {} → {}", bound.address_as_url(), bound.routes(), bound.upstream());
-    let upstream = bound.needed_upstream();
+    let (upstream, is_needed) = bound.asked_upstream();
     let gateway = bound.assemble(shared.ledger.clone(), shared.for_routes(), of).await?;
     let mut probes = Vec::new();
     if let Some(journal) = gateway.journal() {
         let probe: Probe = Arc::new(move || {
             let waiting = journal.len();
-            let verdict =
-                if waiting == 0 { Ok(()) } else { Err(format!("{waiting} words wait for the ledger")) };
+            let verdict = match waiting {
+                0 => Ok(()),
+                1 => Err("1 completion is waiting for the ledger".to_owned()),
+                _ => Err(format!("{waiting} completions are waiting for the ledger")),
+            };
             Box::pin(std::future::ready(verdict))
         });
-        probes.push(("completion journal", probe));
+        probes.push(("completion journal", Audience::Ready, probe));
     }
-    if let Some(upstream) = upstream {
-        let probe: Probe = Arc::new(move || {
-            let upstream = upstream.clone();
-            Box::pin(async move { upstream.reach().await })
-        });
-        probes.push(("upstream", probe));
-    }
+    let probe: Probe = Arc::new(move || {
+        let upstream = upstream.clone();
+        Box::pin(async move { upstream.reach().await })
+    });
+    probes.push(("upstream", if is_needed { Audience::Ready } else { Audience::People }, probe));
     let work = Box::pin(async move {
         gateway.serve(stop).await;
         Ok(())

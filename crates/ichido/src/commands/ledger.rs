@@ -162,9 +162,9 @@ async fn show(operator: &impl Operator, key: &KeyArgs, json: bool) -> Result<(),
     let mut table = output::table(&["field", "value"]);
     for (name, value) in fields {
         match value.as_object().filter(|_| name == "answer") {
-            Some(answer) => table.add_rows(answer_rows(answer)),
+            Some(answer) => answer_rows(answer).into_iter().for_each(|row| table.add_row(row)),
             None => table.add_row([name.clone(), readable(name, value)]),
-        };
+        }
     }
     outln!("{table}");
     Ok(())

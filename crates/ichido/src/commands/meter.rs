@@ -3,7 +3,7 @@
 use tokio_util::sync::CancellationToken;
 
 use super::gateway::{ADMIN, bind_admin};
-use crate::admin::{Health, Readiness, install_meters};
+use crate::admin::{Audience, Health, Readiness, install_meters};
 use crate::args::MeterArgs;
 use crate::exit::Failure;
 use crate::meter::Bound;
@@ -24,7 +24,7 @@ pub(crate) async fn run(args: &MeterArgs) -> Result<(), Failure> {
     let admin_place =
         admin.as_ref().map_or_else(|| "no port".to_owned(), |admin| format!("http://{}", admin.address()));
     errln!("ichido meter: listening on {described}, admin on {admin_place}");
-    let readiness = Readiness::default().and("meter", meter.probe());
+    let readiness = Readiness::default().and("meter", Audience::Ready, meter.probe());
     let serving_admin = admin.zip(meters).map(|(admin, meters)| {
         let admin_stop = CancellationToken::new();
         let health = Health { readiness, meters };

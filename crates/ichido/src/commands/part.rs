@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 
-use crate::admin::{Probe, Readiness};
+use crate::admin::{Audience, Probe, Readiness};
 use crate::exit::Failure;
 
 /// Ends when the process is asked to end.
@@ -12,8 +12,8 @@ pub(super) type Work = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>
 pub(super) struct Part {
     /// What it does, for the line at the start.
     pub(super) says: String,
-    /// What `/readyz` asks it.
-    pub(super) probes: Vec<(&'static str, Probe)>,
+    /// What it is asked, and who must know the answer.
+    pub(super) probes: Vec<(&'static str, Audience, Probe)>,
     /// Works until the process is asked to end.
     pub(super) work: Work,
 }
@@ -26,6 +26,9 @@ impl Part {
 
     /// The readiness of a process that has this part as well.
     pub(super) fn asked(&self, readiness: Readiness) -> Readiness {
-        self.probes.iter().fold(readiness, |readiness, (name, probe)| readiness.and(name, probe.clone()))
+        let probes = self.probes.iter();
+        probes.fold(readiness, |readiness, (name, audience, probe)| {
+            readiness.and(name, *audience, probe.clone())
+        })
     }
 }

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::gateway::{self, ADMIN, bind_admin, open};
 use super::part::Part;
-use crate::admin::{self, Admin, Api, Readiness, install_meters};
+use crate::admin::{self, Admin, Api, Audience, Readiness, install_meters};
 use crate::args::RunArgs;
 use crate::exit::Failure;
 use crate::settings::gateway::Flags;
@@ -118,7 +118,7 @@ impl Plan {
             let says = format!("meter listening on {}", bound.describe());
             let meter = bound.open().await?;
             console.usage = Some(meter.usage());
-            let probes = vec![("meter", meter.probe())];
+            let probes = vec![("meter", Audience::Ready, meter.probe())];
             let stop = stop.clone();
             let work = Box::pin(async move {
                 meter.serve(stop).await;

@@ -11,12 +11,13 @@ use maud::{Markup, html};
 use serde::Deserialize;
 
 use super::delivery::place_of;
-use super::desk::{Desk, Run};
+use super::desk::{Desk, Ending};
 use super::form::Sent;
 use super::page::{Section, View, facts, link, number, see, table, time};
 use super::words::Words;
 use super::{Bodies, Console};
 use crate::log::AUDIT;
+use crate::output::{visible, visible_lines};
 
 /// How long a page waits for what it ordered; what takes longer goes on without it.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -44,7 +45,7 @@ pub(super) async fn batch(
         return view.refusal(StatusCode::NOT_FOUND, Section::Delivery, w.no_such_batch);
     };
     let body = match stored {
-        Err(corrupt) => html! { p.notice.bad { (corrupt) } },
+        Err(corrupt) => html! { p.notice.bad { (visible(&corrupt)) } },
         Ok(stored) => html! {
             (facts(&about(&stored, &asked.file, w)))
             @if view.may_act() {
@@ -71,14 +72,16 @@ async fn read(layout: &Layout, place: Place, file: &str) -> Option<Result<Stored
 
 fn about(stored: &Stored, file: &str, w: &'static Words) -> Vec<(&'static str, Markup)> {
     let mut rows = vec![
-        (w.batch_key, html! { code.key { (stored.batch.key()) } }),
+        (w.batch_key, html! { code.key { (visible(stored.batch.key())) } }),
         (w.file, html! { code.key { (file) } }),
         (w.first_attempt, time(stored.first_attempt)),
         (w.passes, html! { (stored.retry_count) }),
         (w.records, html! { (number(stored.batch.records().len() as u64)) }),
     ];
     rows.extend(stored.not_before.map(|until| (w.not_before, time(until))));
-    rows.extend(stored.last_error.as_ref().map(|error| (w.last_error, html! { span.key { (error) } })));
+    rows.extend(
+        stored.last_error.as_ref().map(|error| (w.last_error, html! { span.key { (visible(error)) } })),
+    );
     rows
 }
 
@@ -88,7 +91,7 @@ fn attempts(stored: &Stored, w: &'static Words) -> Markup {
         .attempts
         .iter()
         .rev()
-        .map(|attempt| vec![at(&attempt.at), html! { span.key { (attempt.error) } }]);
+        .map(|attempt| vec![at(&attempt.at), html! { span.key { (visible(&attempt.error)) } }]);
     let rows: Vec<_> = rows.collect();
     html! {
         section aria-labelledby="attempts" {
@@ -106,7 +109,7 @@ fn records(stored: &Stored, bodies: Bodies, w: &'static Words) -> Markup {
                 Bodies::Masked => { p.empty { (w.records_masked) } },
                 Bodies::Shown => {
                     pre.body tabindex="0" aria-label=(w.records) {
-                        @for record in stored.batch.records() { (record.json()) "\n" }
+                        @for record in stored.batch.records() { (visible_lines(record.json())) "\n" }
                     }
                 },
             }
@@ -165,15 +168,13 @@ pub(super) async fn resend(view: View, State(console): State<Console>, sent: Sen
     let said = match run {
         Ordered::Busy => "busy",
         Ordered::UnderWay => "under-way",
-        Ordered::Over(run) if run.taken == 0 => "nothing-sent",
-        Ordered::Over(run) if run.to_spool + run.to_failed == 0 && run.trouble.is_none() => "arrived",
-        Ordered::Over(_) => "not-arrived",
+        Ordered::Over(ending) => ending.word(),
     };
     see(&link("/delivery", &[("place", place.word()), ("said", said)]))
 }
 
 enum Ordered {
-    Over(Run),
+    Over(Ending),
     UnderWay,
     Busy,
 }
@@ -190,16 +191,15 @@ async fn order(view: &View, console: &Console, desk: &Desk, pick: Pick, key: Opt
         return Ordered::Busy;
     };
     let task = console.served.actions.spawn(async move {
-        let run = over.await.ok();
-        match &run {
-            Some(run) if run.to_spool + run.to_failed == 0 => audit("applied", run.arrived),
-            Some(run) => audit("not-arrived", run.arrived),
-            None => audit("stopped", 0),
-        }
-        run
+        let Ok(run) = over.await else {
+            audit("stopped", 0);
+            return None;
+        };
+        audit(run.ending().word(), run.arrived);
+        Some(run.ending())
     });
     match tokio::time::timeout(PATIENCE, task).await {
-        Ok(Ok(Some(run))) => Ordered::Over(run),
+        Ok(Ok(Some(ending))) => Ordered::Over(ending),
         Ok(_) | Err(_) => Ordered::UnderWay,
     }
 }

@@ -14,6 +14,7 @@ use super::page::{Section, View, facts, link, number, see, time};
 use super::words::Words;
 use super::{Bodies, Console};
 use crate::operator::{Operator, Refusal, Shown, Which, Word};
+use crate::output::{visible, visible_lines};
 
 #[derive(Debug, Deserialize)]
 pub(super) struct One {
@@ -104,7 +105,7 @@ pub(super) async fn confirm(view: View, State(console): State<Console>, Query(on
     let (label, means) = say.texts(w);
     let fields = [("key", &claim.key), ("tenant", &claim.tenant), ("route", &claim.route)];
     let body = html! {
-        (facts(&[(w.key, html! { span.key { (claim.key) } }), (w.route, html! { span.key { (claim.route) } }),
+        (facts(&[(w.key, html! { span.key { (visible(&claim.key)) } }), (w.route, html! { span.key { (visible(&claim.route)) } }),
             (w.state, state_mark(claim.state, w)), (w.attempt, html! { (claim.attempt) })]))
         p.notice.warn { (means) }
         form.confirm method="post" action="/claims/say" {
@@ -192,10 +193,10 @@ fn about(claim: &Summary, shown: &Shown, w: &'static Words) -> Vec<(&'static str
     };
     let seconds = |name: &str| shown.0.get(name).and_then(Value::as_u64).map(|ms| number(ms / 1_000));
     let mut rows = vec![
-        (w.key, html! { span.key { (claim.key) } }),
+        (w.key, html! { span.key { (visible(&claim.key)) } }),
         (w.state, state_mark(claim.state, w)),
-        (w.tenant, html! { span.key { (claim.tenant) } }),
-        (w.route, html! { span.key { (claim.route) } }),
+        (w.tenant, html! { span.key { (visible(&claim.tenant)) } }),
+        (w.route, html! { span.key { (visible(&claim.route)) } }),
         (w.attempt, html! { (claim.attempt) }),
         (w.holder, html! { (w.holder_of(claim.holder)) }),
         (w.claimed_at, time(claim.claimed_at)),
@@ -213,7 +214,7 @@ fn about(claim: &Summary, shown: &Shown, w: &'static Words) -> Vec<(&'static str
         (w.forgotten_at, claim.expires_at),
     ];
     rows.extend(moments.into_iter().filter_map(|(name, at)| at.map(|at| (name, time(at)))));
-    rows.extend(claim.doubt_reason.as_ref().map(|reason| (w.doubt_reason, html! { (reason) })));
+    rows.extend(claim.doubt_reason.as_ref().map(|reason| (w.doubt_reason, html! { (visible(reason)) })));
     rows.extend(seconds("lease_ms").map(|seconds| (w.lease, html! { (seconds) " s" })));
     rows.extend(seconds("retention_ms").map(|seconds| (w.retention, html! { (seconds) " s" })));
     let print = word("fingerprint").filter(|print| print.bytes().any(|digit| digit != b'0'));
@@ -248,7 +249,7 @@ fn metadata(claim: &Summary, w: &'static Words) -> Markup {
             h2 #metadata { (w.metadata) }
             @match serde_json::to_value(&claim.metadata) {
                 Ok(Value::Object(fields)) if !fields.is_empty() => {
-                    dl.facts { @for (name, value) in &fields { div { dt { (name) } dd.key { (value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned)) } } } }
+                    dl.facts { @for (name, value) in &fields { div { dt { (visible(name)) } dd.key { (visible(&value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned))) } } } }
                 },
                 _ => { p.empty { (w.no_metadata) } },
             }
@@ -260,7 +261,7 @@ fn metadata(claim: &Summary, w: &'static Words) -> Markup {
 fn outcome(shown: &Shown, bodies: Bodies, w: &'static Words) -> Markup {
     let (answer, plain) = (shown.0.get("answer"), shown.0.get("outcome"));
     if let Some(reason) = shown.0.get("answer_not_kept").and_then(Value::as_str) {
-        return html! { h2 { (w.outcome) } p { (w.answer_not_kept) ": " (reason) } };
+        return html! { h2 { (w.outcome) } p { (w.answer_not_kept) ": " (visible(reason)) } };
     }
     let Some(value) = answer.or(plain) else { return html! {} };
     let status = answer.and_then(|answer| answer.get("status")).map(Value::to_string);
@@ -274,7 +275,7 @@ fn outcome(shown: &Shown, bodies: Bodies, w: &'static Words) -> Markup {
             }
             @match bodies {
                 Bodies::Masked => { p.empty { (w.body_masked) } },
-                Bodies::Shown => { pre.body tabindex="0" aria-label=(w.outcome) { (serde_json::to_string_pretty(value).unwrap_or_default()) } },
+                Bodies::Shown => { pre.body tabindex="0" aria-label=(w.outcome) { (visible_lines(&serde_json::to_string_pretty(value).unwrap_or_default())) } },
             }
         }
     }

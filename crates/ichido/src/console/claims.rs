@@ -14,6 +14,7 @@ use super::Console;
 use super::page::{Section, View, link, table_under_heading, time};
 use super::words::Words;
 use crate::operator::{Operator, Refusal};
+use crate::output::visible;
 
 /// Claims on a page.
 const ROWS: usize = 25;
@@ -53,7 +54,7 @@ pub(super) async fn claims(
                 @else { (rows(page, w)) }
                 (pager(&search, page, scan, w))
             },
-            Err(why) => { p.notice.bad role="alert" { (why) } },
+            Err(why) => { p.notice.bad role="alert" { (visible(why)) } },
         }
     };
     let status = if found.is_ok() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
@@ -117,11 +118,11 @@ fn form(search: &Search, state: Option<StateName>, w: &Words) -> Markup {
 
 fn rows(page: &Page, w: &Words) -> Markup {
     let rows = page.claims.iter().map(|claim| {
-        let key = html! { a.key href=(href("/claims/one", claim, &[])) { (claim.key) } };
+        let key = html! { a.key href=(href("/claims/one", claim, &[])) { (visible(&claim.key)) } };
         vec![
             key,
             state_mark(claim.state, w),
-            html! { span.key { (claim.route) } },
+            html! { span.key { (visible(&claim.route)) } },
             html! { (claim.attempt) },
             time(claim.claimed_at),
             html! { @if let Some(at) = claim.doubt_since.or(claim.completed_at).or(claim.lease_until) { (time(at)) } },

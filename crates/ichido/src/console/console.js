@@ -12,18 +12,32 @@
   if (!box) return;
   const state = box.querySelector("[data-live-state]");
   const button = box.querySelector("[data-live-pause]");
+  // A sample comes every two seconds. A connection that is cut without a word brings none, and no error either.
+  const silence = 10000;
   let source = null;
+  let watchdog = 0;
 
   const tell = (word) => {
     const text = state.dataset[word];
     if (state.textContent !== text) state.textContent = text;
     box.dataset.state = word;
+    if (word === "off") doubt(text);
+  };
+
+  // Nothing is known of the process any more, so nothing may look well.
+  const doubt = (text) => {
+    for (const element of document.querySelectorAll("[data-state-of]")) element.dataset.state = "unknown";
+    document.querySelector("#health").textContent = text;
   };
 
   const show = (texts) => {
     for (const element of document.querySelectorAll("[data-live]")) {
       const text = texts[element.dataset.live];
       if (text !== undefined && element.textContent !== text) element.textContent = text;
+    }
+    for (const element of document.querySelectorAll("[data-state-of]")) {
+      const word = texts[element.dataset.stateOf];
+      if (word !== undefined) element.dataset.state = word;
     }
     for (const path of document.querySelectorAll("[data-path]")) {
       const line = texts[path.dataset.path];
@@ -33,16 +47,27 @@
 
   const start = () => {
     source = new EventSource(box.dataset.source);
-    source.onopen = () => tell("on");
     source.onmessage = (event) => {
       tell("on");
       show(JSON.parse(event.data));
+      watch();
     };
     source.onerror = () => tell("off");
     button.textContent = button.dataset.pause;
+    watch();
+  };
+
+  const watch = () => {
+    clearTimeout(watchdog);
+    watchdog = setTimeout(() => {
+      tell("off");
+      source.close();
+      start();
+    }, silence);
   };
 
   const stop = () => {
+    clearTimeout(watchdog);
     source.close();
     source = null;
     tell("paused");

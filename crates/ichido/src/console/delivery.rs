@@ -14,6 +14,7 @@ use super::overview::runs;
 use super::page::{Section, View, link, number, table, time};
 use super::shelf::{KEPT, Survey};
 use super::words::Words;
+use crate::output::visible;
 
 /// Batches on a page.
 const ROWS: usize = 25;
@@ -59,7 +60,7 @@ pub(super) async fn delivery(
     let known = console.sampler.look();
     let body = html! {
         @if let Some(said) = asked.said.as_deref().and_then(|said| w.said(said)) { p.notice.good role="status" { (said) } }
-        @if let Some(held) = desk.held() { p.notice.bad role="alert" { (w.lane_is_held) " " (held) } }
+        @if let Some(held) = desk.held() { p.notice.bad role="alert" { (w.lane_is_held) " " (visible(&held)) } }
         (tabs(&counts, place, w))
         section aria-label=(place_name(place, w)) {
             @if page.is_empty() { p.empty { (if place == Place::Spool { w.spool_empty } else { w.failed_empty }) } }
@@ -121,7 +122,7 @@ fn rows(view: &View, place: Place, page: &[Row]) -> Markup {
             html! { a.key href=(link("/delivery/batch", &file)) { (listed.name.key) } },
             html! { @match head { Some(head) => (time(head.first_attempt)), None => (listed.name.at) } },
             html! { @if let Some(head) = head { (head.retry_count) } },
-            html! { @if let Some(error) = head.as_ref().and_then(|head| head.last_error.as_deref()) { span.key { (error) } } },
+            html! { @if let Some(error) = head.as_ref().and_then(|head| head.last_error.as_deref()) { span.key { (visible(error)) } } },
         ];
         if place == Place::Spool {
             let until = head.as_ref().and_then(|head| head.not_before);
@@ -189,5 +190,5 @@ fn row_of(notice: &Notice, w: &Words) -> Vec<Markup> {
         Event::Recovered { outage, since } => (w.notice_recovered, format!("{outage} ({since})")),
     };
     let at = parse_iso(&notice.at).map_or_else(|| html! { (notice.at) }, time);
-    vec![at, html! { (what) }, html! { span.key { (details) } }]
+    vec![at, html! { (what) }, html! { span.key { (visible(&details)) } }]
 }

@@ -60,9 +60,19 @@ pub(crate) struct Run {
     /// Batches that were taken.
     pub(crate) taken: u64,
     pub(crate) arrived: u64,
+    /// Batches that went to the spool, or back there.
     pub(crate) to_spool: u64,
     pub(crate) to_failed: u64,
+    /// Why not everything was tried.
     pub(crate) trouble: Option<String>,
+}
+
+/// What a pass came to, in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    AllArrived,
+    NotAllArrived,
+    NothingSent,
 }
 
 /// A desk and its inbox.
@@ -103,7 +113,8 @@ impl Inbox {
     pub(crate) fn record(&self, run: Run, held: Option<&str>) {
         let mut log = lock(&self.log);
         log.held = held.map(ToOwned::to_owned);
-        if run.is_idle() && log.runs.back().is_some_and(Run::is_idle) {
+        let is_same = |last: &Run| last.is_idle() && last.trouble == run.trouble;
+        if run.is_idle() && log.runs.back().is_some_and(is_same) {
             log.runs.pop_back();
         }
         log.runs.push_back(run);
@@ -121,10 +132,22 @@ impl Order {
     }
 }
 
+impl Ending {
+    /// Its word in the audit and in the console.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Ending::AllArrived => "arrived",
+            Ending::NotAllArrived => "not-arrived",
+            Ending::NothingSent => "nothing-sent",
+        }
+    }
+}
+
 impl Run {
     /// What a pass did, from the counters before and after it.
     pub(crate) fn between(
         by: By,
+        taken: u64,
         (began, before): (Timestamp, Counters),
         (ended, after): (Timestamp, Counters),
     ) -> Self {
@@ -132,16 +155,26 @@ impl Run {
             by,
             began,
             ended,
-            taken: after.spool_resend_attempts - before.spool_resend_attempts,
+            taken,
             arrived: after.send_success - before.send_success,
-            to_spool: after.spool_saved - before.spool_saved,
+            to_spool: after.spool_saved + after.spool_returned - before.spool_saved - before.spool_returned,
             to_failed: after.failed_moved - before.failed_moved,
             trouble: None,
         }
     }
 
+    /// What it came to. Only batches that arrived have arrived: whatever is uncertain is not success.
+    pub(super) fn ending(&self) -> Ending {
+        let Self { taken, arrived, to_spool, to_failed, trouble, .. } = self;
+        match (taken, trouble) {
+            (0, None) => Ending::NothingSent,
+            (_, None) if arrived >= taken && to_spool + to_failed == 0 => Ending::AllArrived,
+            (_, Some(_) | None) => Ending::NotAllArrived,
+        }
+    }
+
     fn is_idle(&self) -> bool {
-        self.by == By::Schedule && self.taken == 0 && self.to_failed == 0 && self.trouble.is_none()
+        self.by == By::Schedule && self.taken == 0 && self.to_failed == 0
     }
 }
 

@@ -3,7 +3,7 @@
 /// Counters since the process began.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Figures {
-    /// Effects that were allowed: claims granted, events that were new.
+    /// Effects that were allowed and not called off: claims granted, events that were new.
     pub(super) effects: u64,
     /// Repeats that were answered with what was known: claims that were done, events that were seen.
     pub(super) replays: u64,
@@ -11,6 +11,12 @@ pub(super) struct Figures {
     pub(super) conflicts: u64,
     /// Answers that said: nobody knows.
     pub(super) doubts: u64,
+    /// Requests that were refused before anything ran: no key, a bad key, too large.
+    pub(super) refused: u64,
+    /// Requests that ran nothing for want of a ledger, of room, or of a service behind.
+    pub(super) unserved: u64,
+    /// Answers with a status of 500 or more.
+    pub(super) errors: u64,
     /// Effects that may have happened twice.
     pub(super) suspected_twice: u64,
     /// The ledger is out, and the local one answers.
@@ -28,7 +34,7 @@ pub(super) struct Figures {
 impl Figures {
     pub(super) fn read(page: &str) -> Self {
         let mut figures = Self::default();
-        let (mut held, mut refused_by_gateway) = (0, None::<u64>);
+        let (mut held, mut refused_by_gateway, mut released) = (0, None::<u64>, 0);
         for line in page.lines().filter(|line| line.starts_with("ichido_")) {
             let Some((name, labels, value)) = parts(line) else { continue };
             let is = |label: &str, word: &str| label_of(labels, label) == Some(word);
@@ -41,9 +47,16 @@ impl Figures {
                 "ichido_events_checked_total" if is("result", "new") => figures.effects += value,
                 "ichido_events_checked_total" => figures.replays += value,
                 "ichido_requests_total" => {
-                    let refused = is("outcome", "conflict") || is("outcome", "mismatch");
-                    *refused_by_gateway.get_or_insert(0) += if refused { value } else { 0 };
+                    let told_to_wait = refused_by_gateway.get_or_insert(0);
+                    match label_of(labels, "outcome") {
+                        Some("conflict" | "mismatch") => *told_to_wait += value,
+                        Some("refused") => figures.refused += value,
+                        Some("unavailable" | "overloaded") => figures.unserved += value,
+                        Some("released") => released += value,
+                        _ => {}
+                    }
                 }
+                "ichido_errors_total" => figures.errors += value,
                 "ichido_meter_records_total" if is("result", "duplicate") => {
                     figures.records_repeated += value
                 }
@@ -62,11 +75,14 @@ impl Figures {
         }
         // Behind a gateway a request that waits asks the ledger again and again, and is one request.
         figures.conflicts = refused_by_gateway.unwrap_or(held);
+        // A claim that was given back ran nothing: the service could not be reached, or said so.
+        figures.effects = figures.effects.saturating_sub(released);
+        figures.unserved += released;
         figures
     }
 
     pub(super) fn requests(&self) -> u64 {
-        self.effects + self.replays + self.conflicts + self.doubts
+        self.effects + self.replays + self.conflicts + self.doubts + self.refused + self.unserved
     }
 
     /// How many of the requests that had an answer were repeats.
@@ -120,6 +136,23 @@ mod tests {
         assert_eq!(figures.notices_sent, [("slack".to_owned(), 4)]);
         assert!((figures.duplicate_rate().unwrap() - 35.0 / 65.0).abs() < 1e-9);
         assert_eq!(Figures::default().duplicate_rate(), None);
+    }
+
+    /// With the service behind down, every request is granted, gets 502, and gives its claim back.
+    #[test]
+    fn an_outage_is_not_counted_as_effects() {
+        let figures = Figures::read(
+            "ichido_ledger_claims_total{backend=\"file\",answer=\"granted\"} 12\n\
+             ichido_requests_total{route=\"POST /a\",outcome=\"first\"} 2\n\
+             ichido_requests_total{route=\"POST /a\",outcome=\"released\"} 10\n\
+             ichido_requests_total{route=\"POST /a\",outcome=\"unavailable\"} 5\n\
+             ichido_requests_total{route=\"POST /a\",outcome=\"overloaded\"} 1\n\
+             ichido_requests_total{route=\"POST /a\",outcome=\"refused\"} 3\n\
+             ichido_errors_total{port=\"gateway\",status=\"502\"} 10\n\
+             ichido_errors_total{port=\"gateway\",status=\"503\"} 6\n",
+        );
+        assert_eq!((figures.effects, figures.refused, figures.unserved), (2, 3, 16));
+        assert_eq!((figures.requests(), figures.errors), (21, 16));
     }
 
     /// A route is an operator's text, and may look like anything.

@@ -7,10 +7,12 @@ use maud::{Markup, html};
 
 use super::Console;
 use super::desk::{By, Run};
+use super::health::Health;
 use super::page::{Section, View, facts, link, number, table, time};
 use super::plot::Plot;
 use super::sampler::{Known, Sample};
 use super::words::Words;
+use crate::output::visible;
 
 pub(super) async fn overview(view: View, State(console): State<Console>) -> Response {
     let known = console.sampler.look();
@@ -21,6 +23,7 @@ pub(super) async fn overview(view: View, State(console): State<Console>) -> Resp
             p.status { span.dot aria-hidden="true" {} span role="status" data-live-state data-on=(w.live) data-off=(w.not_live) data-paused=(w.paused) {} }
             button.quiet type="button" hidden data-live-pause data-pause=(w.pause) data-go-on=(w.go_on) { (w.pause) }
         }
+        (health(&console, &known, w).draw())
         section aria-labelledby="figures" {
             h2 #figures { (w.since_start) }
             dl.figures { @for figure in &figures { (figure.draw()) } }
@@ -28,7 +31,6 @@ pub(super) async fn overview(view: View, State(console): State<Console>) -> Resp
         section.plots aria-label=(w.over_time) { @for plot in plots(&console, &known, w) { (plot.draw(w)) } }
         section aria-labelledby="ledger" {
             h2 #ledger { (w.ledger) }
-            (health(&known, w))
             (facts(&capabilities(&console.served.admin.ledger.capabilities(), w)))
         }
         @if let Some(desk) = console.desk() { (runs(&desk.runs(), w)) }
@@ -44,6 +46,7 @@ pub(super) fn live(view: &View, console: &Console) -> Vec<(String, String)> {
     for plot in plots(console, &known, view.w) {
         live.extend(plot.live());
     }
+    live.extend(health(console, &known, view.w).live());
     live
 }
 
@@ -79,6 +82,8 @@ fn figures(console: &Console, known: &Known, w: &'static Words) -> Vec<Figure> {
         plain("effects", w.effects, counted.effects, w.effects_hint),
         plain("replays", w.replays, counted.replays, w.replays_hint),
         plain("conflicts", w.conflicts, counted.conflicts, w.conflicts_hint),
+        plain("refused", w.refusals, counted.refused, w.refusals_hint),
+        plain("errors", w.errors, counted.errors, w.errors_hint),
         Figure { name: "rate", label: w.duplicate_rate, value: rate, hint: w.duplicate_rate_hint, to: None },
         Figure {
             name: "in-doubt",
@@ -120,7 +125,8 @@ fn plots(console: &Console, known: &Known, w: &'static Words) -> Vec<Plot> {
     let rates = Plot::new("rates", w.per_second, samples)
         .rate(w.effects, samples, |sample: &Sample| sample.effects)
         .rate(w.replays, samples, |sample| sample.replays)
-        .rate(w.conflicts, samples, |sample| sample.conflicts);
+        .rate(w.conflicts, samples, |sample| sample.conflicts)
+        .rate(w.errors, samples, |sample| sample.errors);
     let mut waiting =
         Plot::new("waiting", w.what_waits, samples)
             .depth(w.in_doubt, samples, |sample: &Sample| sample.in_doubt);
@@ -132,20 +138,8 @@ fn plots(console: &Console, known: &Known, w: &'static Words) -> Vec<Plot> {
     vec![rates, waiting]
 }
 
-fn health(known: &Known, w: &'static Words) -> Markup {
-    html! {
-        ul.health {
-            @for verdict in &known.verdicts {
-                li class=(if verdict.ok { "good" } else { "bad" }) {
-                    b { (w.part(verdict.name)) } ": "
-                    @match &verdict.detail {
-                        None => { (w.works) },
-                        Some(detail) => { (w.does_not_work) " (" (detail) ")" },
-                    }
-                }
-            }
-        }
-    }
+fn health(console: &Console, known: &Known, w: &'static Words) -> Health {
+    Health::of(&console.sampler.parts(), known, w)
 }
 
 fn capabilities(of: &Capabilities, w: &'static Words) -> Vec<(&'static str, Markup)> {
@@ -177,7 +171,7 @@ pub(super) fn runs(runs: &[Run], w: &'static Words) -> Markup {
             html! { (number(run.arrived)) },
             html! { (number(run.to_spool)) },
             html! { (number(run.to_failed)) },
-            html! { (run.ended.0.saturating_sub(run.began.0)) " ms" @if let Some(trouble) = &run.trouble { " · " (trouble) } },
+            html! { (run.ended.0.saturating_sub(run.began.0)) " ms" @if let Some(trouble) = &run.trouble { " · " (visible(trouble)) } },
         ]
     });
     let rows: Vec<_> = rows.collect();

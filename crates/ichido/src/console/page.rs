@@ -12,6 +12,7 @@ use super::session::Visitor;
 use super::words::Words;
 use super::{Frame, Sections, assets};
 use crate::admin::{Access, Peer};
+use crate::output::visible;
 
 /// Nothing but our own files, and no page of ours inside another.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; \
@@ -166,7 +167,8 @@ impl View {
 
     /// A page that says no.
     pub(super) fn refusal(&self, status: StatusCode, section: Section, why: &str) -> Response {
-        let body = html! { p.notice.bad role="alert" { (why) } p { a href="/" { (self.w.to_overview) } } };
+        let body =
+            html! { p.notice.bad role="alert" { (visible(why)) } p { a href="/" { (self.w.to_overview) } } };
         self.page_as(status, section, self.w.refused, body)
     }
 }

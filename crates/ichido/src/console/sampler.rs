@@ -19,6 +19,8 @@ use super::figures::Figures;
 use super::shelf::Shelf;
 use crate::admin::{Admin, Verdict};
 
+/// What counts as lately, when it comes to errors.
+const LATELY_MS: u64 = 60_000;
 /// The pause between two samples.
 const TICK: Duration = Duration::from_secs(2);
 /// How much of the past is kept.
@@ -39,6 +41,7 @@ pub(super) struct Sampler {
     known: Mutex<Known>,
     looked: Mutex<Option<Instant>>,
     wake: Notify,
+    wake_health: Notify,
     /// Counts samples, for pages that are live.
     turns: watch::Sender<u64>,
 }
@@ -53,6 +56,16 @@ pub(super) struct Known {
     pub(super) verdicts: Vec<Verdict>,
 }
 
+impl Known {
+    /// Errors that were answered in the last minute.
+    pub(super) fn recent_errors(&self) -> u64 {
+        let Some(last) = self.samples.back() else { return 0 };
+        let before = self.samples.iter().rev().find(|sample| sample.at + LATELY_MS <= last.at);
+        // A process that is younger than a minute has counted nothing before.
+        last.errors.saturating_sub(before.map_or(0, |sample| sample.errors))
+    }
+}
+
 /// One moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Sample {
@@ -60,6 +73,7 @@ pub(super) struct Sample {
     pub(super) effects: u64,
     pub(super) replays: u64,
     pub(super) conflicts: u64,
+    pub(super) errors: u64,
     pub(super) in_doubt: Option<u64>,
     pub(super) spool: Option<u64>,
     pub(super) failed: Option<u64>,
@@ -78,12 +92,14 @@ impl Sampler {
             known: Mutex::default(),
             looked: Mutex::default(),
             wake: Notify::new(),
+            wake_health: Notify::new(),
             turns: watch::channel(0).0,
         });
-        let (counting, asking) = (sampler.clone(), sampler.clone());
-        let stopped = stop.clone();
-        tokio::spawn(async move { stopped.run_until_cancelled(counting.count()).await });
-        tokio::spawn(async move { stop.run_until_cancelled(asking.ask()).await });
+        let (counting, asking, probing) = (sampler.clone(), sampler.clone(), sampler.clone());
+        let stops = (stop.clone(), stop.clone());
+        tokio::spawn(async move { stops.0.run_until_cancelled(counting.count()).await });
+        tokio::spawn(async move { stops.1.run_until_cancelled(asking.ask()).await });
+        tokio::spawn(async move { stop.run_until_cancelled(probing.probe()).await });
         sampler
     }
 
@@ -92,6 +108,7 @@ impl Sampler {
         let before = self.looked.lock().unwrap_or_else(PoisonError::into_inner).replace(Instant::now());
         if before.is_none_or(|before| before.elapsed() > PAUSES.0) {
             self.wake.notify_one();
+            self.wake_health.notify_one();
         }
         self.known().clone()
     }
@@ -124,6 +141,7 @@ impl Sampler {
             effects: figures.effects,
             replays: figures.replays,
             conflicts: figures.conflicts,
+            errors: figures.errors,
             in_doubt: known.stats.and_then(|stats| stats.in_doubt),
             spool: self.shelves.as_ref().and_then(|(spool, _)| depth(spool)),
             failed: self.shelves.as_ref().and_then(|(_, failed)| depth(failed)),
@@ -151,9 +169,27 @@ impl Sampler {
         }
     }
 
+    /// Asks the parts how they are, as often as a page that is open must know it: also in an outage, when each answer
+    /// takes its whole time.
+    async fn probe(&self) {
+        loop {
+            let is_watched = self.is_watched();
+            let verdicts = match is_watched {
+                true => self.admin.readiness.all_verdicts().await,
+                // Nobody looks: only what `/readyz` asks as well.
+                false => self.admin.readiness.verdicts().await,
+            };
+            let before = std::mem::replace(&mut self.known().verdicts, verdicts.clone());
+            if before != verdicts {
+                self.turns.send_modify(|turn| *turn += 1);
+            }
+            let pause = if is_watched { PAUSES.0 } else { PAUSES.1 };
+            let _ = tokio::time::timeout(pause, self.wake_health.notified()).await;
+        }
+    }
+
     /// Looks at everything that may take a while.
-    pub(super) async fn ask_once(&self) {
-        let verdicts = self.admin.readiness.verdicts().await;
+    async fn ask_once(&self) {
         let stats = match self.admin.ledger.capabilities().listing {
             Listing::Indexed => self.admin.ledger.stats().await.ok(),
             // Counting would read everything, which may cost money.
@@ -162,8 +198,12 @@ impl Sampler {
         if let Some((spool, failed)) = &self.shelves {
             tokio::join!(spool.anew(), failed.anew());
         }
-        let mut known = self.known();
-        (known.verdicts, known.stats) = (verdicts, stats);
+        self.known().stats = stats;
+    }
+
+    /// The parts that are asked, in the order in which they are shown.
+    pub(super) fn parts(&self) -> Vec<&'static str> {
+        self.admin.readiness.names().collect()
     }
 
     fn is_watched(&self) -> bool {

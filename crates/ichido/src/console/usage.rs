@@ -24,6 +24,7 @@ use super::Frame;
 use super::figures::Figures;
 use super::page::{Section, View, link, number, secured, table, table_under_heading};
 use super::words::Words;
+use crate::output::visible;
 
 /// Days that are shown unless someone says otherwise, and at most.
 const DAYS: i32 = 30;
@@ -238,7 +239,7 @@ fn by_day(models: &[Group], w: &Words) -> Markup {
     let row = |group: &&Group| {
         vec![
             html! { (group.usage_date.as_deref().unwrap_or_default()) },
-            html! { span.key { (model_of(group)) } },
+            html! { span.key { (visible(&model_of(group))) } },
             cell(group.request_count),
             cell(group.input_tokens),
             cell(group.output_tokens),
@@ -259,7 +260,7 @@ fn top(title: &str, head: &str, groups: &[Group], name: fn(&Group) -> Option<Str
             let name =
                 name(group).filter(|name| !name.is_empty()).unwrap_or_else(|| w.all_together.to_owned());
             vec![
-                html! { span.key { (name) } },
+                html! { span.key { (visible(&name)) } },
                 html! { (number(u64::try_from(group.total_tokens).unwrap_or(0))) },
                 html! { span.amount { (group.cost_actual) " " (group.currency) } },
             ]

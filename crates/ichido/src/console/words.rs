@@ -51,7 +51,7 @@ words! {
 
     // Overview
     live: "Live", "ライブ更新中";
-    not_live: "Not connected: the figures are those of the last load.", "未接続です。表示は最後に読み込んだ時点の値です。";
+    not_live: "Not connected. What you see here is out of date.", "接続が切れています。表示は最新ではありません。";
     paused: "Paused", "一時停止中";
     pause: "Pause", "一時停止";
     go_on: "Go on", "再開";
@@ -65,6 +65,10 @@ words! {
     replays_hint: "repeats, answered from memory", "再送に保存済みの応答を返却";
     conflicts: "Conflicts", "競合";
     conflicts_hint: "still running, or a key used twice", "処理中の再送・キーの使い回し";
+    refusals: "Refused", "拒否";
+    refusals_hint: "nothing ran: no key, a bad key, or too large", "未実行（キーなし・不正なキー・サイズ超過）";
+    errors: "Errors", "エラー";
+    errors_hint: "answers such as 502 and 503", "502 や 503 などの応答";
     duplicate_rate: "Duplicate rate", "重複検出率";
     duplicate_rate_hint: "replays among all that were answered", "応答に占めるリプレイの割合";
     in_doubt: "In doubt", "不明";
@@ -86,6 +90,13 @@ words! {
     a_quarter_ago: "15 min ago", "15 分前";
     values_as_table: "Values as a table", "表で表示";
     ledger: "Ledger", "台帳";
+    health: "Health", "稼働状況";
+    health_good: "Everything works.", "すべて正常に動作しています。";
+    health_checking: "Checking…", "確認中…";
+    health_bad: "Something is wrong:", "異常があります:";
+    answers: "Answers", "応答";
+    no_recent_errors: "no errors in the last minute", "直近 1 分間にエラーなし";
+    recent_errors: "{} errors in the last minute", "直近 1 分間にエラー {} 件";
     works: "works", "正常";
     does_not_work: "does not work", "異常";
     part_ledger: "Ledger", "台帳";

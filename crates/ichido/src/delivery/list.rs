@@ -161,7 +161,7 @@ pub(crate) fn show(layout: &Layout, place: Place, key: &str) -> Result<(), Failu
             )));
         }
     };
-    output::json(&Shown {
+    output::visible_json(&Shown {
         file: layout.dir(place).join(&listed.file).display().to_string(),
         batch_idempotency_key: stored.batch.key(),
         first_attempt: iso(stored.first_attempt),

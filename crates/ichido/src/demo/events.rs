@@ -17,6 +17,7 @@ use hyper_util::rt::TokioExecutor;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use super::judge::Effects;
 use super::stage::Started;
@@ -29,7 +30,7 @@ const INSTANCES: u32 = 3;
 /// Of so many events, one comes twice to each instance.
 const REPEATED: u32 = 3;
 /// How often an instance asks before it gives up, and its pause.
-const TRIES: u32 = 400;
+const TRIES: u32 = 2_000;
 const PAUSE: Duration = Duration::from_millis(25);
 const ACT_LIMIT: Duration = Duration::from_secs(120);
 
@@ -51,6 +52,17 @@ struct Counts {
     deliveries: AtomicU32,
     asked_again: AtomicU32,
     known: AtomicU32,
+    /// Cancelled when the process was killed. No instance finishes its events before that.
+    killed: CancellationToken,
+}
+
+impl Counts {
+    /// Waits until one of the counts has reached a number.
+    async fn reached(&self, count: impl Fn(&Self) -> &AtomicU32, number: u32) {
+        while count(self).load(Ordering::Relaxed) < number {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
 }
 
 /// Plays the act.
@@ -86,10 +98,10 @@ async fn act(stage: &Stage<'_>, events: u32) -> Result<Verdict, Failure> {
         };
         instances.spawn(async move { instance.receive(events).await });
     }
-    while counts.deliveries.load(Ordering::Relaxed) < events * INSTANCES / 2 {
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+    counts.reached(|counts| &counts.deliveries, (events - 1) * INSTANCES / 2).await;
     claims.kill().await?;
+    counts.killed.cancel();
+    counts.reached(|counts| &counts.asked_again, 1).await;
     let claims = start(stage, address).await?;
     let mut broken: Vec<String> = instances.join_all().await.into_iter().flatten().collect();
     drop(claims);
@@ -142,6 +154,9 @@ impl Instance {
     async fn receive(&self, events: u32) -> Vec<String> {
         let mut wrong = Vec::new();
         for event in 0..events {
+            if event + 1 == events {
+                self.counts.killed.cancelled().await;
+            }
             let times = if event.is_multiple_of(REPEATED) { 2 } else { 1 };
             for time in 0..times {
                 self.counts.deliveries.fetch_add(1, Ordering::Relaxed);

@@ -20,9 +20,10 @@ use super::{Row, Stage};
 use crate::exit::Failure;
 use crate::output;
 
-/// Callers at once, and how often each asks for its order before it gives up.
+/// Callers at once, and how often each asks for its order before it gives up: long enough for the API to start again on
+/// a busy machine.
 const CALLERS: usize = 16;
-const TRIES: u32 = 40;
+const TRIES: u32 = 2_000;
 const PAUSE: Duration = Duration::from_millis(25);
 const ACT_LIMIT: Duration = Duration::from_secs(120);
 /// Of so many orders, one loses its answer.

@@ -30,7 +30,7 @@ const BATCHES: u32 = 3;
 const FAILED: i32 = 4;
 const ACT_LIMIT: Duration = Duration::from_secs(120);
 /// How long a page may take to show what happened.
-const SHOWN: Duration = Duration::from_secs(15);
+const SHOWN: Duration = Duration::from_secs(60);
 
 /// What the last act showed.
 #[derive(Debug, Default, Serialize)]

@@ -58,9 +58,9 @@ impl Act<'_> {
         judge::judge(self.stage.args.keys, &self.effects()?, &rounds, in_doubt, &self.done().await?)
     }
 
-    /// Runs the worker process to its end, or kills it after so many completions.
+    /// Runs the worker process to its end; or kills it once this many operations are complete and another one is running.
     async fn round(&self, kill_after: Option<u32>) -> Result<Round, Failure> {
-        let mut child = self.start()?;
+        let mut child = self.start(kill_after)?;
         let running = self.follow(&mut child, kill_after);
         let round = tokio::time::timeout(ROUND_LIMIT, running).await;
         // Also after an error: nothing that the demo started outlives it.
@@ -68,7 +68,7 @@ impl Act<'_> {
         round.map_err(|_| Failure::internal("the demo's worker process did not end"))?
     }
 
-    fn start(&self) -> Result<Child, Failure> {
+    fn start(&self, kill_after: Option<u32>) -> Result<Child, Failure> {
         let mut command = self.stage.myself()?;
         command.arg("demo-worker").arg("--dir").arg(self.stage.dir);
         command
@@ -76,6 +76,9 @@ impl Act<'_> {
             .arg(self.stage.args.keys.to_string())
             .arg("--workers")
             .arg(self.stage.args.workers.to_string());
+        if let Some(completions) = kill_after {
+            command.arg("--hang-after").arg(completions.to_string());
+        }
         command
             .stdout(Stdio::piped())
             .spawn()
@@ -86,7 +89,7 @@ impl Act<'_> {
         let stdout =
             child.stdout.take().ok_or_else(|| Failure::internal("the worker process has no output"))?;
         let mut lines = BufReader::new(stdout).lines();
-        let mut round = Round::default();
+        let (mut round, mut is_running) = (Round::default(), false);
         while let Some(line) =
             lines.next_line().await.map_err(|error| Failure::internal(error.to_string()))?
         {
@@ -95,9 +98,10 @@ impl Act<'_> {
                     round.done.insert(key.to_owned());
                 }
                 Some(("repeat", _)) => round.repeats += 1,
+                Some(("running", _)) => is_running = true,
                 Some(_) | None => {}
             }
-            if kill_after.is_some_and(|enough| round.done.len() >= enough as usize) {
+            if is_running && kill_after.is_some_and(|enough| round.done.len() >= enough as usize) {
                 // SIGKILL: the process gets no chance to tidy up. What it had acknowledged is still in the pipe.
                 child.start_kill().map_err(|error| Failure::internal(format!("kill -9: {error}")))?;
             }

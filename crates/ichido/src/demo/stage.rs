@@ -18,7 +18,7 @@ use crate::args::DemoArgs;
 use crate::exit::Failure;
 
 /// No child may take longer to start.
-const START: Duration = Duration::from_secs(20);
+const START: Duration = Duration::from_secs(60);
 /// Nor longer to end.
 const END: Duration = Duration::from_secs(10);
 /// What parts that serve say before their address.

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ichido_core::{Claim, Entropy, Key, Outcome, Settled, SystemEntropy};
@@ -30,12 +30,18 @@ pub(super) async fn open(dir: &Path) -> Result<Ledger, Failure> {
 pub(crate) async fn run(args: &WorkerArgs) -> Result<(), Failure> {
     let ledger = open(&args.dir).await?;
     let effects = std::fs::OpenOptions::new().create(true).append(true).open(args.dir.join(EFFECTS));
-    let effects = Arc::new(effects.map_err(|error| Failure::internal(format!("{EFFECTS}: {error}")))?);
-    let calls: Vec<u32> = shuffled((0..args.keys * ASKED).map(|call| call % args.keys).collect());
-    let calls = Arc::new((calls, AtomicU64::new(0)));
+    let effects = effects.map_err(|error| Failure::internal(format!("{EFFECTS}: {error}")))?;
+    let calls = shuffled((0..args.keys * ASKED).map(|call| call % args.keys).collect());
+    let race = Arc::new(Race {
+        calls,
+        next: AtomicUsize::new(0),
+        granted: AtomicU32::new(0),
+        hang_after: args.hang_after.unwrap_or(u32::MAX),
+        effects,
+    });
     let mut workers = JoinSet::new();
     for _ in 0..args.workers {
-        workers.spawn(work(ledger.clone(), effects.clone(), calls.clone()));
+        workers.spawn(work(ledger.clone(), race.clone()));
     }
     for worker in workers.join_all().await {
         worker?;
@@ -43,20 +49,31 @@ pub(crate) async fn run(args: &WorkerArgs) -> Result<(), Failure> {
     Ok(ledger.close().await?)
 }
 
+/// What the workers share.
+struct Race {
+    /// Numbers of operations, in the order in which they are asked for.
+    calls: Vec<u32>,
+    next: AtomicUsize,
+    granted: AtomicU32,
+    hang_after: u32,
+    effects: std::fs::File,
+}
+
 /// Takes calls off the list until there are none, and acknowledges each.
-async fn work(
-    ledger: Ledger,
-    effects: Arc<std::fs::File>,
-    calls: Arc<(Vec<u32>, AtomicU64)>,
-) -> Result<(), Failure> {
-    loop {
-        let next = usize::try_from(calls.1.fetch_add(1, Ordering::Relaxed)).unwrap_or(usize::MAX);
-        let Some(number) = calls.0.get(next) else { return Ok(()) };
+async fn work(ledger: Ledger, race: Arc<Race>) -> Result<(), Failure> {
+    while let Some(number) = race.calls.get(race.next.fetch_add(1, Ordering::Relaxed)) {
         let key = Key::unscoped(key_text(*number))?;
         match ledger.claim(&ledger.request(key.clone())).await?.claim {
             Claim::Granted(grant) => {
+                let hangs = race.granted.fetch_add(1, Ordering::Relaxed) >= race.hang_after;
                 pause(5).await;
-                happen(&effects, key.text())?;
+                if hangs && number.is_multiple_of(2) {
+                    return hang(&key).await;
+                }
+                happen(&race.effects, key.text())?;
+                if hangs {
+                    return hang(&key).await;
+                }
                 pause(5).await;
                 if ledger.complete(&key, grant.token, Outcome::kept("shipped")).await? == Settled::Applied {
                     acknowledge(&format!("done {}", key.text()))?;
@@ -67,6 +84,13 @@ async fn work(
             }
         }
     }
+    Ok(())
+}
+
+/// Reports that an operation is running, and never finishes it: the process is about to be killed.
+async fn hang(key: &Key) -> Result<(), Failure> {
+    acknowledge(&format!("running {}", key.text()))?;
+    std::future::pending().await
 }
 
 /// The effect: a line in the log, on disk before it counts as happened.

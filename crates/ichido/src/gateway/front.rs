@@ -17,6 +17,7 @@ use tower_service::Service;
 
 use super::forward::{Forward, Peer};
 use super::pool::Answer;
+use crate::front::count_error;
 
 /// The gateway's listener.
 pub(super) struct Front {
@@ -79,7 +80,9 @@ impl Future for Answered {
                 None => return Poll::Pending,
             },
         };
-        Poll::Ready(Ok(answer.unwrap_or_else(|failure| unanswered(&failure, &this.policy_path))))
+        let answer = answer.unwrap_or_else(|failure| unanswered(&failure, &this.policy_path));
+        count_error("gateway", answer.status());
+        Poll::Ready(Ok(answer))
     }
 }
 

@@ -222,7 +222,9 @@ fn client_tls(scheme: &Scheme, ca_file: Option<&Path>) -> Result<Arc<rustls::Cli
                 .add(certificate)
                 .map_err(|error| Failure::usage(format!("{name} {}: {error}", file.display())))?;
         }
-    } else if *scheme == Scheme::HTTPS {
+    }
+    // Like every other file of authorities, it adds to those that the system trusts.
+    if *scheme == Scheme::HTTPS {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     }
     let config =

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::ledger::store;
 use crate::serving::Serving;
+use crate::support::eventually;
 use crate::{ichido, refused, stderr};
 
 fn serving(dir: &tempfile::TempDir, token: Option<&str>) -> Serving {
@@ -66,6 +67,14 @@ fn off_loopback_it_does_not_start_without_a_token() {
     let empty = ichido(dir.path()).arg("claims").env("ICHIDO_ADMIN_TOKEN", "").output().unwrap();
     assert_eq!(empty.status.code(), Some(2));
     assert!(stderr(&empty).contains("ICHIDO_ADMIN_TOKEN is empty"), "{}", stderr(&empty));
+    let short = ichido(dir.path())
+        .args(["claims", "--listen", "0.0.0.0:0"])
+        .env("ICHIDO_ADMIN_TOKEN", "hunter2")
+        .output()
+        .unwrap();
+    let line = stderr(&short);
+    assert_eq!(short.status.code(), Some(2), "{line}");
+    assert!(line.contains("ICHIDO_ADMIN_TOKEN is too short") && !line.contains("hunter2"), "{line}");
     assert!(std::fs::read_dir(dir.path()).unwrap().next().is_none(), "nothing was created");
 }
 
@@ -255,9 +264,9 @@ fn it_is_not_ready_while_its_server_is_gone() {
     assert_eq!(claims.get("/readyz").status, 200);
     between.cut();
     // The last answer is good for half a second.
-    std::thread::sleep(Duration::from_millis(600));
-    let ready = claims.get("/readyz");
-    assert_eq!((ready.status, &ready.json()["status"]), (503, &"not-ready".into()), "{ready:?}");
+    let ready =
+        eventually("the outage is seen", || Some(claims.get("/readyz")).filter(|ready| ready.status == 503));
+    assert_eq!(ready.json()["status"], "not-ready", "{ready:?}");
     let check = &ready.json()["checks"][0];
     assert_eq!((&check["name"], &check["ok"]), (&"ledger".into(), &false.into()));
     assert!(check["detail"].is_string(), "{check}");

@@ -1,5 +1,6 @@
 //! `ichido check`: each thing with its verdict.
 
+use crate::support::certificate;
 use crate::{json, ok, refused, run, stdout};
 
 #[test]
@@ -46,6 +47,41 @@ fn real_servers_answer() {
         let report = json(dir.path(), &["check", "--json", "--ledger", &url]);
         assert_eq!(report["capabilities"]["backend"], backend);
     }
+}
+
+/// A file of authorities is no reason to distrust those of the system. Here the system knows the server's, and the file has
+/// another one.
+#[test]
+fn a_ca_file_adds_to_the_authorities_of_the_system() {
+    let dir = tempfile::tempdir().unwrap();
+    certificate(dir.path());
+    let other = dir.path().join("cert.pem");
+    let given = |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("{name}: run `cargo xtask test`"));
+    let ledger = format!("{}?ca_file={}", given("ICHIDO_TEST_REDIS_TLS_URL"), other.display());
+    let check = |system: &std::path::Path| {
+        let mut check = crate::ichido(dir.path());
+        check.args(["check", "--ledger", &ledger]).env("SSL_CERT_FILE", system).env_remove("SSL_CERT_DIR");
+        check.output().unwrap()
+    };
+    let output = check(given("ICHIDO_TEST_CA_FILE").as_ref());
+    assert!(output.status.success(), "{}", stdout(&output));
+    assert_eq!(check(&other).status.code(), Some(1), "nobody knows the server");
+}
+
+/// What is said must be true: behind a pooler in transaction mode the ledger works, and other than before a server.
+#[test]
+fn a_pooler_before_postgres_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let pooler = crate::pgbouncer::PgBouncer::start("transaction", 2);
+    let url = pooler.url(&format!("check_{}", std::process::id()));
+    let text = crate::ok(dir.path(), &["check", "--ledger", &url]);
+    assert!(text.contains("behind a pooler in transaction mode"), "{text}");
+    for args in [&["ledger", "init"][..], &["ledger", "list"], &["ledger", "stats"], &["ledger", "sweep"]] {
+        crate::ok(dir.path(), &[args, &["--ledger", &url]].concat());
+    }
+    // Whether a name is known there is chance; that it was asked for is said in any case.
+    let output = run(dir.path(), &["check", "--ledger", &format!("{url}&prepared=on")]);
+    assert!(stdout(&output).contains("remove prepared=on"), "{}", stdout(&output));
 }
 
 #[test]

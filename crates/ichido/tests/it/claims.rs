@@ -5,7 +5,7 @@ mod one_phase;
 mod openapi;
 mod outages;
 #[path = "../../../ledger/tests/support/proxy.rs"]
-mod proxy;
+pub(crate) mod proxy;
 mod refusals;
 mod two_phase;
 

@@ -25,6 +25,8 @@ mod ledger;
 mod meter;
 mod output;
 mod packaging;
+#[path = "../../../ledger/tests/support/pgbouncer.rs"]
+mod pgbouncer;
 mod readme;
 mod serving;
 mod support;

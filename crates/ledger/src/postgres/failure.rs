@@ -66,6 +66,12 @@ fn told_kind(told: &DbError) -> Kind {
         "3D000" => {
             Kind::Settings(format!("PostgreSQL: {}; create it, or name another in the URL", told.message()))
         }
+        // A prepared statement that is not there, or is there already.
+        "26000" | "42P05" => Kind::Settings(
+            "PostgreSQL is behind a pooler in transaction mode, where prepared statements do not work: remove \
+             prepared=on from the URL"
+                .to_owned(),
+        ),
         // No such schema, table or column; or one of another type.
         "3F000" | "42P01" | "42703" | "42804" => Kind::Schema(format!(
             "PostgreSQL: {}; `ichido ledger init` creates what is missing, and says what is wrong",

@@ -6,6 +6,7 @@
 
 use std::fmt::Write as _;
 
+use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
 use super::failure::{Sent, failed};
@@ -100,7 +101,7 @@ pub(super) async fn ensure(store: &Store, schema: &str) -> Result<()> {
         return Ok(());
     }
     let transaction = connection.transaction().await.map_err(|error| failed(error, DOING, Sent::No))?;
-    let lock = transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await;
+    let lock = transaction.query_typed("SELECT pg_advisory_xact_lock($1)", &[(&LOCK, Type::INT8)]).await;
     lock.map_err(|error| failed(error, DOING, Sent::No))?;
     // Someone else may have made them while we waited.
     if recognise(&*transaction, schema).await? {
@@ -112,13 +113,14 @@ pub(super) async fn ensure(store: &Store, schema: &str) -> Result<()> {
 
 /// Whether our tables are there; an error if something else is.
 async fn recognise(client: &impl GenericClient, schema: &str) -> Result<bool> {
-    let columns = client.query(COLUMNS, &[&schema]).await.map_err(|error| failed(error, DOING, Sent::No))?;
+    let columns = client.query_typed(COLUMNS, &[(&schema, Type::TEXT)]).await;
+    let columns = columns.map_err(|error| failed(error, DOING, Sent::No))?;
     if columns.is_empty() {
         return Ok(false);
     }
     check_shape(&LAYOUT, &columns, schema)?;
     let sql = format!("SELECT version FROM \"{schema}\".layout");
-    let version = client.query_opt(&sql, &[]).await.map_err(|error| failed(error, DOING, Sent::No))?;
+    let version = client.query_typed_opt(&sql, &[]).await.map_err(|error| failed(error, DOING, Sent::No))?;
     let version: Option<i32> = version.map(|row| column(&row, "version")).transpose()?;
     match version {
         Some(VERSION) => {}
@@ -166,7 +168,8 @@ fn refused(text: String) -> Error {
 
 async fn create(client: &impl GenericClient, schema: &str) -> Result<()> {
     let denied = |error: tokio_postgres::Error| denied(error, schema);
-    let exists = client.query_opt("SELECT FROM pg_namespace WHERE nspname = $1", &[&schema]).await;
+    let sql = "SELECT FROM pg_namespace WHERE nspname = $1";
+    let exists = client.query_typed_opt(sql, &[(&schema, Type::TEXT)]).await;
     if exists.map_err(denied)?.is_none() {
         client.batch_execute(&format!("CREATE SCHEMA \"{schema}\"")).await.map_err(denied)?;
     }

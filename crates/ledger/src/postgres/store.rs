@@ -4,7 +4,7 @@
 //! waited for must not be in the way of the next call, and a connection into a void must not be used again.
 
 use deadpool_postgres::{Client, Object, Pool};
-use ichido_postgres::Address;
+use ichido_postgres::{Address, Sending, Unprobed, typed};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
@@ -16,11 +16,18 @@ pub(super) type Param<'a> = &'a (dyn ToSql + Sync);
 
 pub(super) struct Store {
     pool: Pool,
+    sending: Sending,
 }
 
 impl Store {
-    pub(super) fn new(address: &Address) -> Result<Self> {
-        Ok(Self { pool: ichido_postgres::pool(address)? })
+    /// Finds out how statements must be sent, by connections of its own.
+    pub(super) async fn connect(address: &Address) -> Result<Self> {
+        let pool = ichido_postgres::pool(address)?;
+        let sending = Sending::of(address).await.map_err(|unprobed| match unprobed {
+            Unprobed::Settings(error) => error.into(),
+            Unprobed::Failed(error) => failed(error, "connecting to PostgreSQL", Sent::No),
+        })?;
+        Ok(Self { pool, sending })
     }
 
     /// Runs one statement and returns its rows: one round trip, once the connection has prepared the statement.
@@ -30,12 +37,39 @@ impl Store {
         sql: &str,
         params: &[Param<'_>],
     ) -> Result<Vec<Row>> {
+        if !self.sending.is_unnamed() {
+            match self.query_prepared(doing, sql, params).await? {
+                Asked::Answered(rows) => return Ok(rows),
+                Asked::NameUnknown => {}
+            }
+        }
         let mut call = Call(Some(self.connection(doing).await?));
-        let client = call.client(doing)?;
-        let statement = client.prepare_cached(sql).await.map_err(|error| failed(error, doing, Sent::No))?;
-        let rows = client.query(&statement, params).await;
+        let rows = call.client(doing)?.query_typed(sql, &typed(sql, params)).await;
         call.end();
         rows.map_err(|error| failed(error, doing, Sent::Yes))
+    }
+
+    async fn query_prepared(&self, doing: &'static str, sql: &str, params: &[Param<'_>]) -> Result<Asked> {
+        let mut call = Call(Some(self.connection(doing).await?));
+        let client = call.client(doing)?;
+        let (rows, sent) = match client.prepare_cached(sql).await {
+            Ok(statement) => (client.query(&statement, params).await, Sent::Yes),
+            Err(error) => (Err(error), Sent::No),
+        };
+        match rows {
+            Ok(rows) => {
+                call.end();
+                Ok(Asked::Answered(rows))
+            }
+            // What it has prepared is worth nothing: the connection goes as well.
+            Err(error) if self.sending.gives_up_names(&error) => Ok(Asked::NameUnknown),
+            Err(error) => {
+                if sent == Sent::Yes {
+                    call.end();
+                }
+                Err(failed(error, doing, sent))
+            }
+        }
     }
 
     /// The same, for statements that return at most one row.
@@ -53,9 +87,21 @@ impl Store {
         self.pool.get().await.map_err(|error| unconnected(error, doing))
     }
 
+    /// What an operator should know of the connection.
+    pub(super) fn warning(&self) -> Option<String> {
+        self.sending.warning().map(ToOwned::to_owned)
+    }
+
     pub(super) fn close(&self) {
         self.pool.close();
     }
+}
+
+/// What became of a statement that was called by its name.
+enum Asked {
+    Answered(Vec<Row>),
+    /// Nothing was run.
+    NameUnknown,
 }
 
 /// A connection during a call. It goes back to the pool at the end, or out of it if there is none.

@@ -6,6 +6,8 @@
 use std::fs;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use redis::io::tcp::{TcpSettings, socket2};
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
 use url::Url;
@@ -72,11 +74,21 @@ impl Address {
     }
 }
 
+/// The authorities in a file, in addition to those that the system trusts.
 fn read_certificates(file: &str) -> Result<TlsCertificates> {
-    let root = fs::read(file).map_err(|error| {
+    let mut root = fs::read(file).map_err(|error| {
         let text = format!("ca_file cannot be read: {file}");
         Error::new(Kind::Settings(text), "reading the ledger's URL").caused_by(error)
     })?;
+    for certificate in rustls_native_certs::load_native_certs().certs {
+        // The redis crate takes PEM, and refuses all of it for one that it cannot use.
+        if rustls::RootCertStore::empty().add(certificate.clone()).is_ok() {
+            let body = STANDARD.encode(&certificate);
+            root.extend(
+                format!("\n-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n").into_bytes(),
+            );
+        }
+    }
     Ok(TlsCertificates { client_tls: None, root_cert: Some(root) })
 }
 

@@ -53,7 +53,7 @@ async fn a_server_that_ends_the_session_may_have_committed() {
     let lock = format!("SELECT FROM {}.claims FOR UPDATE", place.schema);
     transaction.execute(&lock, &[]).await.unwrap();
     let waiting = tokio::spawn(async move { ledger.settle(&key, token, &Settle::Release).await });
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    place.waits_for_a_lock().await;
     let kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1";
     place.client().await.execute(kill, &[&place.schema]).await.unwrap();
     let error = waiting.await.unwrap().unwrap_err();

@@ -8,6 +8,9 @@ mod connecting;
 #[path = "../support/differential.rs"]
 mod differential;
 mod faults;
+#[path = "../support/pgbouncer.rs"]
+mod pgbouncer;
+mod pooled;
 #[path = "../support/proxy.rs"]
 mod proxy;
 mod racing;
@@ -48,6 +51,17 @@ impl Place {
     async fn execute(&self, sql: &str) {
         let sql = sql.replace("ichido.", &format!("{}.", self.schema));
         self.client().await.batch_execute(&sql).await.unwrap();
+    }
+
+    /// Waits until a statement on the tables of this place waits for somebody's lock.
+    async fn waits_for_a_lock(&self) {
+        let sql = format!(
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%\"{}\"%'",
+            self.schema
+        );
+        while self.count(&sql).await == 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
     }
 
     async fn count(&self, sql: &str) -> i64 {

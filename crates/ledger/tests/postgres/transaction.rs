@@ -101,6 +101,7 @@ async fn a_claim_is_answered_while_its_completion_is_not_committed() {
     let (mut shop, key) = (Shop::open().await, key("order"));
     let token = granted(&shop.ledger, &key).await.token;
     let other = Postgres::connect(&shop.place.url()).await.unwrap();
+    let waits = Place { schema: shop.place.schema.clone() };
     let transaction = shop.order(&key, token).await.unwrap();
     assert!(matches!(claim(&other, &request(&key)).await, Claim::Held { .. }));
     // Another word on the claim waits, and then finds that its snapshot is out of date.
@@ -108,7 +109,7 @@ async fn a_claim_is_answered_while_its_completion_is_not_committed() {
         let key = key.clone();
         async move { (other.settle(&key, token, &Settle::Renew { lease_ms: 1 }).await, other) }
     });
-    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    waits.waits_for_a_lock().await;
     transaction.commit().await.unwrap();
     let (waited, other) = renewal.await.unwrap();
     assert_eq!(*waited.unwrap_err().kind(), Kind::Contended);

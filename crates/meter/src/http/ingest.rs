@@ -21,6 +21,9 @@ struct Answer<'a> {
     key: Option<&'a str>,
     #[serde(flatten)]
     counts: Counts,
+    /// What a person must know of a batch that was counted in part.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     results: Option<Vec<Told<'a>>>,
 }
@@ -88,7 +91,14 @@ fn answer(batch: &Batch, outcomes: &[Outcome], upserts: bool) -> Response {
     let all = outcomes.len() <= ALL_TOLD || counts.invalid > 0;
     let told =
         || batch.entries.iter().zip(outcomes).map(|(entry, outcome)| Told::new(entry.event_id(), outcome));
-    let answer = Answer { key: batch.key.as_deref(), counts, results: all.then(|| told().collect()) };
+    let detail = (counts.invalid > 0).then(|| {
+        let Counts { invalid, total, .. } = counts;
+        format!(
+            "{invalid} of {total} records are invalid and were not counted; results gives the reason for each"
+        )
+    });
+    let results = all.then(|| told().collect());
+    let answer = Answer { key: batch.key.as_deref(), counts, detail, results };
     let body = serde_json::to_vec(&answer).unwrap_or_default();
     let mut response = (StatusCode::from_u16(status).unwrap_or_default(), body).into_response();
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 
 use deadpool_postgres::{Client, Transaction};
+use ichido_postgres::{Sending, typed};
 use ichido_usage::Profile;
 use rust_decimal::Decimal;
+use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Row, Statement};
 
 use super::failed;
 use super::schema::in_schema;
@@ -53,8 +54,8 @@ impl Statements {
             })
             .collect();
         let replace = format!(
-            "UPDATE ichido.records AS r SET received_at = $2, batch = $3, {} FROM {GIVEN} AS given ({COLUMNS})
-             WHERE r.tenant = $1 AND r.slot = given.slot",
+            "UPDATE ichido.records AS r SET received_at = $2::bigint, batch = $3::text, {} FROM {GIVEN} AS given ({COLUMNS})
+             WHERE r.tenant = $1::text AND r.slot = given.slot",
             set.join(", ")
         );
         // What is never replaced need not be locked.
@@ -65,11 +66,12 @@ impl Statements {
             kept: of(&format!(
                 "SELECT slot, coalesce(event_id, slot) AS event_id, digest, exported_at, request_count, total_tokens,
                         cost::text AS cost
-                 FROM ichido.records WHERE tenant = $1 AND slot = ANY($2) ORDER BY slot {lock}"
+                 FROM ichido.records WHERE tenant = $1::text AND slot = ANY($2::text[]) ORDER BY slot {lock}"
             )),
             replace: of(&replace),
-            touch: of("UPDATE ichido.records AS r SET exported_at = $3 WHERE tenant = $1 AND slot = ANY($2)"),
-            receipt: of("INSERT INTO ichido.receipts AS r VALUES ($1, $2, 1, $3, $4, $3, $4)
+            touch: of("UPDATE ichido.records AS r SET exported_at = $3::bigint
+                       WHERE tenant = $1::text AND slot = ANY($2::text[])"),
+            receipt: of("INSERT INTO ichido.receipts AS r VALUES ($1::text, $2::text, 1, $3::bigint, $4::text, $3, $4)
                          ON CONFLICT (tenant, batch) DO UPDATE SET times = r.times + 1, last_at = $3, last = $4"),
         }
     }
@@ -78,43 +80,55 @@ impl Statements {
 pub(super) async fn count(
     connection: &mut Client,
     statements: &Statements,
+    sending: &Sending,
     profile: Profile,
     batch: &Batch,
 ) -> Result<Vec<Outcome>> {
     let fail = |error| failed(DOING, error);
     let transaction = connection.transaction().await.map_err(fail)?;
+    let asking = Asking { transaction: &transaction, sending };
     let mut plan = Plan::new(profile, batch);
     if !plan.firsts.is_empty() {
-        let fresh = rows(&transaction, &statements.insert, batch, &plan.firsts).await?;
+        let fresh = rows(&asking, &statements.insert, batch, &plan.firsts).await?;
         plan.inserted(&fresh)?;
     }
     if !plan.unknown.is_empty() {
-        let statement = prepare(&transaction, &statements.kept).await?;
-        let found = transaction.query(&statement, &[&batch.tenant, &plan.unknown]).await.map_err(fail)?;
+        let found = asking.query(&statements.kept, &[&batch.tenant, &plan.unknown]).await?;
         plan.found(&found)?;
     }
     let (outcomes, changes) = plan.judge()?;
     if !changes.replaced.is_empty() {
-        rows(&transaction, &statements.replace, batch, &changes.replaced).await?;
+        rows(&asking, &statements.replace, batch, &changes.replaced).await?;
     }
     if !changes.touched.is_empty() {
-        let statement = prepare(&transaction, &statements.touch).await?;
-        let touched =
-            transaction.execute(&statement, &[&batch.tenant, &changes.touched, &batch.exported_at]).await;
-        touched.map_err(fail)?;
+        asking.query(&statements.touch, &[&batch.tenant, &changes.touched, &batch.exported_at]).await?;
     }
     if let Some(key) = &batch.key {
         let answer = Summary::new(batch, &outcomes, profile).text();
-        let statement = prepare(&transaction, &statements.receipt).await?;
-        let kept = transaction.execute(&statement, &[&batch.tenant, key, &batch.received_at, &answer]).await;
-        kept.map_err(fail)?;
+        asking.query(&statements.receipt, &[&batch.tenant, key, &batch.received_at, &answer]).await?;
     }
     transaction.commit().await.map_err(fail)?;
     Ok(outcomes)
 }
 
-async fn prepare(transaction: &Transaction<'_>, sql: &str) -> Result<Statement> {
-    transaction.prepare_cached(sql).await.map_err(|error| failed(DOING, error))
+/// A transaction, and how statements are sent in it.
+struct Asking<'a> {
+    transaction: &'a Transaction<'a>,
+    sending: &'a Sending,
+}
+
+impl Asking<'_> {
+    async fn query(&self, sql: &str, values: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
+        let transaction = self.transaction;
+        let rows = match self.sending.is_unnamed() {
+            true => transaction.query_typed(sql, &typed(sql, values)).await,
+            false => match transaction.prepare_cached(sql).await {
+                Ok(statement) => transaction.query(&statement, values).await,
+                Err(error) => Err(error),
+            },
+        };
+        rows.map_err(|error| failed(DOING, error))
+    }
 }
 
 /// What is known of the places of a batch.
@@ -244,7 +258,7 @@ fn kept(row: &Row) -> Result<Kept> {
 }
 
 /// Runs a statement over records.
-async fn rows(transaction: &Transaction<'_>, sql: &str, batch: &Batch, items: &[&Item]) -> Result<Vec<Row>> {
+async fn rows(asking: &Asking<'_>, sql: &str, batch: &Batch, items: &[&Item]) -> Result<Vec<Row>> {
     fn column<'a, T>(items: &[&'a Item], of: impl Fn(&'a Item) -> T) -> Vec<T> {
         items.iter().map(|item| of(item)).collect()
     }
@@ -297,6 +311,5 @@ async fn rows(transaction: &Transaction<'_>, sql: &str, batch: &Batch, items: &[
         &digests,
         &exported,
     ];
-    let statement = prepare(transaction, sql).await?;
-    transaction.query(&statement, &values).await.map_err(|error| failed(DOING, error))
+    asking.query(sql, &values).await
 }

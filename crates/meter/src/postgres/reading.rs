@@ -1,6 +1,7 @@
 //! What was counted, read.
 
 use deadpool_postgres::Client;
+use ichido_postgres::typed;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, ToSql};
 
@@ -12,10 +13,9 @@ use crate::store::{Answered, Error, Receipt, Result, too_many_groups};
 
 pub(super) const DOING: &str = "reading what was counted";
 
+/// Nothing is prepared here: reports are rare, and the server plans each one for its days.
 async fn ask(client: &Client, sql: &str, values: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
-    let fail = |error| failed(DOING, error);
-    let statement = client.prepare_cached(sql).await.map_err(fail)?;
-    client.query(&statement, values).await.map_err(fail)
+    client.query_typed(sql, &typed(sql, values)).await.map_err(|error| failed(DOING, error))
 }
 
 fn get<'a, T: FromSql<'a>>(row: &'a Row, place: usize) -> Result<T> {
@@ -35,8 +35,8 @@ pub(super) async fn report(client: &Client, schema: &str, query: &Query) -> Resu
     let sql = format!(
         "SELECT {shown}{name}, aggregation_method, currency, count(*), sum(request_count)::bigint,
                 sum(input_tokens)::bigint, sum(output_tokens)::bigint, sum(total_tokens)::bigint, sum(cost)::text
-         FROM ichido.records WHERE tenant = $1 AND usage_date BETWEEN $2::text::date AND $3::text::date
-         GROUP BY {list}aggregation_method, currency ORDER BY {list}aggregation_method, currency LIMIT $4"
+         FROM ichido.records WHERE tenant = $1::text AND usage_date BETWEEN $2::text::date AND $3::text::date
+         GROUP BY {list}aggregation_method, currency ORDER BY {list}aggregation_method, currency LIMIT $4::bigint"
     );
     let (from, to) = query.days();
     let limit = i64::try_from(MOST_GROUPS + 1).unwrap_or(i64::MAX);
@@ -68,7 +68,8 @@ pub(super) async fn page(client: &Client, schema: &str, query: &PageQuery) -> Re
         SELECT slot, usage_date::text, provider, model, input_tokens, output_tokens, total_tokens, request_count,
                cost::text, currency, coalesce(event_id, slot), app_id, user_id, aggregation_method
         FROM ichido.records
-        WHERE tenant = $1 AND slot > $2 AND usage_date BETWEEN $3::text::date AND $4::text::date ORDER BY slot LIMIT $5";
+        WHERE tenant = $1::text AND slot > $2::text AND usage_date BETWEEN $3::text::date AND $4::text::date
+        ORDER BY slot LIMIT $5::bigint";
     let (from, to) = query.days();
     let after = query.after.as_deref().unwrap_or_default();
     let limit = i64::try_from(query.limit + 1).unwrap_or(i64::MAX);
@@ -100,8 +101,8 @@ pub(super) async fn receipt(
     tenant: &str,
     batch: &str,
 ) -> Result<Option<Receipt>> {
-    let sql =
-        "SELECT times, first_at, first, last_at, last FROM ichido.receipts WHERE tenant = $1 AND batch = $2";
+    let sql = "SELECT times, first_at, first, last_at, last FROM ichido.receipts
+         WHERE tenant = $1::text AND batch = $2::text";
     let rows = ask(client, &in_schema(sql, schema), &[&tenant, &batch]).await?;
     let Some(row) = rows.first() else { return Ok(None) };
     Ok(Some(Receipt {

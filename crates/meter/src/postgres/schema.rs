@@ -3,6 +3,7 @@
 use deadpool_postgres::Client;
 use ichido_usage::Profile;
 use tokio_postgres::GenericClient;
+use tokio_postgres::types::Type;
 
 use super::failed;
 use crate::store::{Error, Grain, Result};
@@ -67,12 +68,16 @@ pub(super) async fn ensure(connection: &mut Client, schema: &str, profile: Profi
     }
     let fail = |error| failed(DOING, error);
     let transaction = connection.transaction().await.map_err(fail)?;
-    transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await.map_err(fail)?;
+    transaction
+        .query_typed("SELECT pg_advisory_xact_lock($1)", &[(&LOCK, Type::INT8)])
+        .await
+        .map_err(fail)?;
     // Someone else may have made them while we waited.
     if recognise(&*transaction, schema, grain).await? {
         return Ok(());
     }
-    let exists = transaction.query_opt("SELECT FROM pg_namespace WHERE nspname = $1", &[&schema]).await;
+    let sql = "SELECT FROM pg_namespace WHERE nspname = $1";
+    let exists = transaction.query_typed_opt(sql, &[(&schema, Type::TEXT)]).await;
     if exists.map_err(fail)?.is_none() {
         transaction.batch_execute(&format!("CREATE SCHEMA \"{schema}\"")).await.map_err(fail)?;
     }
@@ -83,7 +88,10 @@ pub(super) async fn ensure(connection: &mut Client, schema: &str, profile: Profi
         _ => failed(DOING, error),
     })?;
     let sql = in_schema("INSERT INTO ichido.meter_layout (version, grain) VALUES ($1, $2)", schema);
-    transaction.execute(&sql, &[&VERSION, &grain.word()]).await.map_err(fail)?;
+    transaction
+        .query_typed(&sql, &[(&VERSION, Type::INT4), (&grain.word(), Type::TEXT)])
+        .await
+        .map_err(fail)?;
     transaction.commit().await.map_err(fail)
 }
 
@@ -96,11 +104,11 @@ pub(super) fn in_schema(sql: &str, schema: &str) -> String {
 async fn recognise(client: &impl GenericClient, schema: &str, grain: Grain) -> Result<bool> {
     let fail = |error| failed(DOING, error);
     let known = "SELECT FROM pg_tables WHERE schemaname = $1 AND tablename = 'meter_layout'";
-    if client.query_opt(known, &[&schema]).await.map_err(fail)?.is_none() {
+    if client.query_typed_opt(known, &[(&schema, Type::TEXT)]).await.map_err(fail)?.is_none() {
         return Ok(false);
     }
     let sql = in_schema("SELECT version, grain FROM ichido.meter_layout", schema);
-    let row = client.query_opt(&sql, &[]).await.map_err(fail)?;
+    let row = client.query_typed_opt(&sql, &[]).await.map_err(fail)?;
     let row = row.ok_or(Error::Broken { doing: DOING, source: None })?;
     let version: i32 = row.try_get(0).map_err(fail)?;
     match version {

@@ -162,7 +162,7 @@ pub(crate) async fn receipts_tell_the_first_and_the_last_answer(place: Place) {
     let first = &receipt["first"]["answer"];
     assert_eq!(
         (&first["status"], &first["inserted"], &first["invalid"]),
-        (&json!(201), &json!(1), &json!(1))
+        (&json!(207), &json!(1), &json!(1))
     );
     assert_eq!(first["noted"][0]["status"], "invalid");
     let last = &receipt["last"]["answer"];

@@ -4,6 +4,8 @@
 mod cases;
 mod databases;
 mod hanging_up;
+#[path = "../../../ledger/tests/support/pgbouncer.rs"]
+mod pgbouncer;
 mod racing;
 mod support;
 
@@ -23,6 +25,14 @@ macro_rules! on_every_database {
                 #[tokio::test(flavor = "multi_thread")]
                 async fn $case() {
                     crate::cases::$case(crate::support::Place::postgres()).await;
+                }
+            )+
+        }
+        mod pooled {
+            $(
+                #[tokio::test(flavor = "multi_thread")]
+                async fn $case() {
+                    crate::cases::$case(crate::support::Place::pooled()).await;
                 }
             )+
         }

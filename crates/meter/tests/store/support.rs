@@ -10,24 +10,34 @@ use ichido_meter::{Options, Store, open};
 use ichido_usage::Profile;
 use serde_json::{Value, json};
 
+use crate::pgbouncer::PgBouncer;
+
 /// A database of the test's own.
 pub(crate) struct Place {
     pub(crate) url: String,
     pub(crate) dir: Option<tempfile::TempDir>,
+    _pooler: Option<PgBouncer>,
 }
 
 impl Place {
     pub(crate) fn sqlite() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", dir.path().join("data/meter.db").display());
-        Self { url, dir: Some(dir) }
+        Self { url, dir: Some(dir), _pooler: None }
     }
 
     pub(crate) fn postgres() -> Self {
         let name = "ICHIDO_TEST_POSTGRES_URL";
         let url = std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run `cargo xtask test`"));
         let schema = format!("m_{}", Nonce::draw(&SystemEntropy));
-        Self { url: format!("{url}?schema={schema}&pool=8"), dir: None }
+        Self { url: format!("{url}?schema={schema}&pool=8"), dir: None, _pooler: None }
+    }
+
+    /// Behind a pooler in transaction mode.
+    pub(crate) fn pooled() -> Self {
+        let pooler = PgBouncer::start("transaction", 3);
+        let url = pooler.url(&format!("m_{}", Nonce::draw(&SystemEntropy)));
+        Self { url: format!("{url}&pool=8"), dir: None, _pooler: Some(pooler) }
     }
 
     /// The schema in PostgreSQL, and a connection of the test's own.

@@ -3,6 +3,9 @@
 //! Rows are read in pages by keyset, `(created_at, id)`, and streamed within a page. One span is read in one read-only
 //! transaction, so that it sees one moment. When the connection breaks, the reading goes on behind the last row that was
 //! handed on: no row is seen twice. Timestamps in Dify's tables are UTC without saying so.
+//!
+//! Dify may share a pooler in transaction mode with us. So nothing is set for a session, which would turn Dify's own
+//! connections read-only, and no statement is prepared.
 
 mod schema;
 mod sql;
@@ -13,8 +16,8 @@ use std::time::{Duration, SystemTime};
 use futures_util::{StreamExt, pin_mut};
 use jiff::Timestamp;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Config, Row, Statement};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Config, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::error::chain;
@@ -46,8 +49,6 @@ impl fmt::Debug for Postgres {
 
 struct Connection {
     client: Client,
-    messages: Statement,
-    nodes: Statement,
     in_transaction: bool,
 }
 
@@ -114,7 +115,9 @@ impl Postgres {
     pub async fn changed_since(&mut self, since: Timestamp, span: Span) -> Result<Option<Timestamp>, Error> {
         let connection = self.connected().await.map_err(Stopped::into_error)?;
         let [since, from, until] = [since, span.from, span.until].map(SystemTime::from);
-        let row = connection.client.query_one(sql::CHANGED, &[&since, &from, &until]).await;
+        let moments: [(&(dyn ToSql + Sync), Type); 3] =
+            [&since, &from, &until].map(|moment| (moment as _, Type::TIMESTAMP));
+        let row = connection.client.query_typed_one(sql::CHANGED, &moments).await;
         let found: Option<SystemTime> = row.and_then(|row| row.try_get(0)).map_err(|error| {
             self.connection = None;
             stopped(&error).into_error()
@@ -125,7 +128,7 @@ impl Postgres {
     /// Whether everything that is read is there.
     pub async fn check(&mut self) -> Result<String, Error> {
         let connection = self.connected().await.map_err(Stopped::into_error)?;
-        let row = connection.client.query_one("SELECT count(*) FROM apps", &[]).await;
+        let row = connection.client.query_typed_one("SELECT count(*) FROM apps", &[]).await;
         let apps: i64 = row.and_then(|row| row.try_get(0)).map_err(|error| stopped(&error).into_error())?;
         Ok(format!("Dify's database answers: {apps} apps"))
     }
@@ -143,16 +146,21 @@ impl Postgres {
         let until = SystemTime::from(span.until);
         let without_model = &WITHOUT_MODEL[..];
         let (at, id, node) = (cursor.at, cursor.id.clone(), cursor.node.clone());
-        let mut params: Vec<&(dyn ToSql + Sync)> = vec![&until, &at, &id, &scope.workspace, &PAGE];
-        let statement = match table {
-            Table::Messages => &connection.messages,
+        let mut params: Vec<(&(dyn ToSql + Sync), Type)> = vec![
+            (&until, Type::TIMESTAMP),
+            (&at, Type::TIMESTAMP),
+            (&id, Type::TEXT),
+            (&scope.workspace, Type::TEXT),
+            (&PAGE, Type::INT8),
+        ];
+        let sql = match table {
+            Table::Messages => sql::MESSAGES,
             Table::Nodes => {
-                params.push(&node);
-                params.push(&without_model);
-                &connection.nodes
+                params.extend([(&node as _, Type::TEXT), (&without_model as _, Type::TEXT_ARRAY)]);
+                sql::NODES
             }
         };
-        let rows = connection.client.query_raw(statement, params).await.map_err(|error| stopped(&error))?;
+        let rows = connection.client.query_typed_raw(sql, params).await.map_err(|error| stopped(&error))?;
         pin_mut!(rows);
         let mut seen = 0;
         while let Some(row) = rows.next().await {
@@ -194,12 +202,8 @@ impl Postgres {
                 tracing::debug!(%error, "the connection to Dify's database ended");
             }
         });
-        let set = "SET default_transaction_read_only = on";
-        client.batch_execute(set).await.map_err(|error| stopped(&error))?;
         schema::check(&client).await?;
-        let messages = client.prepare(sql::MESSAGES).await.map_err(|error| stopped(&error))?;
-        let nodes = client.prepare(sql::NODES).await.map_err(|error| stopped(&error))?;
-        Ok(Connection { client, messages, nodes, in_transaction: false })
+        Ok(Connection { client, in_transaction: false })
     }
 }
 

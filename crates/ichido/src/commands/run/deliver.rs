@@ -12,7 +12,7 @@ use ichido_delivery::store::Place;
 use tokio_util::sync::CancellationToken;
 
 use super::Part;
-use crate::admin::Probe;
+use crate::admin::{Audience, Probe};
 use crate::console::desk::{self, By, Desk, Inbox, Order, Run};
 use crate::delivery::{self, Values};
 use crate::exit::{Failure, one_line};
@@ -49,7 +49,7 @@ impl Plan {
         let mut sender = delivery::sender(&values, &settings, stop.clone())?;
         let (desk, mut inbox) = desk::open(sender.layout().clone());
         let health = Health::default();
-        let probes = vec![("delivery", probe(&health))];
+        let probes = vec![("delivery", Audience::Ready, probe(&health))];
         let says = format!("delivering to {}", settings.transport.endpoint.place());
         let stop = stop.clone();
         let work = Box::pin(async move {
@@ -125,16 +125,18 @@ async fn deliver(
 async fn pass(sender: &mut Sender, health: &Health, pick: &Pick, by: By, inbox: &Inbox) -> Run {
     let clock = SystemClock::default();
     let before = (clock.now(), sender.counters());
-    let wrong = match sender.resend(pick).await {
-        Ok(_) | Err(Error::Stopped) => None,
+    let (taken, wrong, unfinished) = match sender.resend(pick).await {
+        Ok(passed) => (passed.taken, None, passed.shut.then_some("nothing may be sent for now")),
+        Err(Error::Stopped) => (0, None, Some("the process was asked to end")),
         Err(error) => {
             tracing::error!(error = one_line(&error), "the spool could not be worked on");
-            Some("the spool cannot be worked on".to_owned())
+            (0, Some("the spool cannot be worked on".to_owned()), None)
         }
     };
     sender.finish().await;
     let after = (clock.now(), sender.counters());
-    let run = Run { trouble: wrong.clone(), ..Run::between(by, before, after) };
+    let trouble = wrong.clone().or(unfinished.map(ToOwned::to_owned));
+    let run = Run { trouble, ..Run::between(by, taken, before, after) };
     inbox.record(run.clone(), sender.held());
     let held = sender.held().map(|_| "the lane is held: someone must act".to_owned());
     *health.lock().unwrap_or_else(PoisonError::into_inner) = wrong.or(held);

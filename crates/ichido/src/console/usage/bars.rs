@@ -8,6 +8,7 @@ use maud::{Markup, html};
 use super::model_of;
 use crate::console::page::number;
 use crate::console::words::Words;
+use crate::output::visible;
 
 /// Models with a colour of their own; the rest is one part.
 const COLOURS: usize = 5;
@@ -69,7 +70,7 @@ impl Bars {
                 figcaption #bars-title { (w.tokens_by_day) }
                 ul.legend {
                     @for (place, (model, tokens)) in self.models.iter().enumerate() {
-                        li { span class={ "block bar-" (place) } aria-hidden="true" {} span.key { (name(model)) } " " b { (number(*tokens)) } }
+                        li { span class={ "block bar-" (place) } aria-hidden="true" {} span.key { (visible(&name(model))) } " " b { (number(*tokens)) } }
                     }
                 }
                 div.drawing {

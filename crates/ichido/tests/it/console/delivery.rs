@@ -82,6 +82,33 @@ fn an_operator_sends_again_one_and_all() {
     assert_eq!(browser.complaints(), Vec::<String>::new());
 }
 
+/// Whatever stops it, a batch that is still in the spool has not arrived, and neither page nor audit may say so.
+#[test]
+fn an_operator_is_told_that_nothing_arrived() {
+    for trouble in [Reply::Say(503, String::new()), Reply::Say(401, String::new()), Reply::HangUp] {
+        let stage = filled(2);
+        let (daemon, admin) = daemon(&stage);
+        let reply = trouble.clone();
+        stage.receiver.does(move |_| reply.clone());
+        let browser = Browser::start();
+        for action in ["td button", "main button.strong"] {
+            browser.open(&format!("http://{admin}/delivery"));
+            if action == "main button.strong" {
+                browser.click("main a.button");
+            }
+            browser.click(action);
+            let text = browser.text();
+            assert!(text.contains("Not everything arrived"), "{trouble:?}: {text}");
+            assert!(!text.contains("Everything arrived."), "{trouble:?}: {text}");
+            assert_eq!(stage.files("spool").len(), 2, "{trouble:?}");
+        }
+        let said = daemon.said();
+        let audited: Vec<_> = said.lines().filter(|line| line.contains("\"action\":\"resend")).collect();
+        assert_eq!(audited.len(), 2, "{said}");
+        assert!(audited.iter().all(|line| line.contains("\"result\":\"not-arrived\"")), "{audited:?}");
+    }
+}
+
 #[test]
 fn a_file_outside_the_spool_is_no_batch() {
     let stage = filled(1);

@@ -1,9 +1,13 @@
 //! Pages as people see them.
 
+use ichido_core::{Nonce, SystemEntropy};
+
 use super::browser::Browser;
 use super::{HOSTILE, looks_well, with_claims};
+use crate::claims::proxy::{Fault, Proxy};
 use crate::serving::Serving;
-use crate::support::eventually;
+use crate::support::http::{post, send};
+use crate::support::{Gateway, Orders, eventually};
 
 #[test]
 fn pages_without_data_read_well_in_every_way() {
@@ -46,6 +50,10 @@ fn hostile_names_are_text() {
     browser.click("td a");
     let text = browser.text();
     assert!(text.contains("onerror=alert(1)"), "{text}");
+    assert!(
+        text.contains("\\u{202e}") && !text.contains('\u{202e}'),
+        "nothing turns the line around: {text}"
+    );
     assert_eq!(browser.title(), "Claim · ichido");
     assert_eq!(browser.run("return document.querySelectorAll('main script, main img').length"), 0);
     assert_eq!(browser.complaints(), Vec::<String>::new());
@@ -119,6 +127,71 @@ fn the_overview_follows_what_happens() {
     browser.run("document.querySelector('[data-live-pause]').click()");
     assert!(browser.text().contains("Paused"), "{}", browser.text());
     assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
+/// First the service behind goes down, then the ledger, then both are back, and at last the process itself is gone. Nobody
+/// loads the page again.
+#[test]
+fn an_open_overview_shows_an_outage_and_its_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let redis =
+        std::env::var("ICHIDO_TEST_REDIS_URL").expect("ICHIDO_TEST_REDIS_URL: run `cargo xtask test`");
+    let redis: url::Url = redis.parse().unwrap();
+    let proxy = Proxy::start(redis.socket_addrs(|| Some(6379)).unwrap()[0]);
+    let ledger = format!("redis://{}?prefix=console-{}:", proxy.addr(), Nonce::draw(&SystemEntropy));
+    let orders = Orders::start(dir.path());
+    let port = orders.address.port();
+    let mut gateway = Gateway::start(dir.path(), orders.address, &ledger, "");
+    let browser = Browser::start();
+    browser.open(&format!("http://{}/", gateway.admin));
+    let text =
+        |name: &str| browser.run(&format!("return document.querySelector('[data-live={name}]').textContent"));
+    let state = |name: &str| {
+        browser.run(&format!("return document.querySelector('[data-state-of={name}-state]').dataset.state"))
+    };
+    eventually("all is well", || (state("health") == "good").then_some(()));
+    assert_eq!(text("health"), "Everything works.");
+
+    drop(orders);
+    assert_eq!(post(gateway.address, "/orders", "\"a\"", "{}").status, 502);
+    assert_eq!(send(gateway.address, "POST", "/orders", &[], b"{}").status, 400);
+    eventually("the service behind is seen to be down", || {
+        let seen = (state("health") == "bad" && state("health-upstream") == "bad")
+            && (text("errors") == "1" && text("refused") == "1" && text("effects") == "0");
+        seen.then_some(())
+    });
+    assert_eq!(text("health"), "Something is wrong: Upstream, Answers");
+    assert!(
+        text("health-upstream").as_str().unwrap().contains("cannot be reached"),
+        "{}",
+        text("health-upstream")
+    );
+    assert_eq!((state("health-ledger"), text("requests")), ("good".into(), "2".into()));
+
+    proxy.set(Fault::Refuse);
+    assert_eq!(post(gateway.address, "/orders", "\"b\"", "{}").status, 503);
+    eventually("the ledger is seen to be down", || {
+        (state("health-ledger") == "bad" && text("errors") == "2").then_some(())
+    });
+    let wrong = browser.run(include_str!("checks.js"));
+    assert_eq!(wrong, serde_json::json!([]), "also in an outage: {wrong:#}");
+    browser.picture("overview-outage");
+
+    proxy.set(Fault::None);
+    let orders = Orders::start_at(dir.path(), port);
+    eventually("both are seen to be back", || {
+        (state("health-ledger") == "good" && state("health-upstream") == "good").then_some(())
+    });
+    assert_eq!(post(gateway.address, "/orders", "\"a\"", "{}").status, 201);
+    eventually("an effect", || (text("effects") == "1").then_some(()));
+
+    gateway.process.kill();
+    eventually("the process is seen to be gone", || {
+        (state("health") == "unknown" && state("health-ledger") == "unknown").then_some(())
+    });
+    assert_eq!(text("health"), "Not connected. What you see here is out of date.");
+    browser.picture("overview-gone");
+    drop(orders);
 }
 
 #[test]

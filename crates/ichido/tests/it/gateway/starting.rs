@@ -1,10 +1,14 @@
 //! Starting: wrong settings are one clear line; what runs says so and can be asked.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::Command;
 
+use crate::meter::Meter;
 use crate::support::http::{get, post, send};
-use crate::support::{Gateway, Orders, certificate, gateway_command, gateway_command_on};
+use crate::support::{
+    Gateway, Orders, Process, address_after, certificate, eventually, gateway_command, gateway_command_on,
+};
 
 fn nowhere() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 9))
@@ -174,4 +178,31 @@ fn two_gateways_do_not_hold_one_store() {
     let first = Gateway::start(dir.path(), nowhere(), "file:ledger", "");
     let line = refused(&mut gateway_command(dir.path(), nowhere(), "file:ledger", ""));
     assert!(line.contains(&first.process.child.id().to_string()), "{line}");
+}
+
+/// The same rule as for every other file of authorities. Here the system knows the service's, and the file has another one.
+#[test]
+fn an_upstream_ca_file_adds_to_the_authorities_of_the_system() {
+    let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    certificate(dir.path());
+    certificate(other.path());
+    let tls = "[meter]\ntls_cert_file = \"cert.pem\"\ntls_key_file = \"key.pem\"\n";
+    std::fs::write(dir.path().join("ichido.toml"), tls).unwrap();
+    let service = Meter::start(dir.path());
+    let port = service.address.port();
+    let settings =
+        format!("[gateway]\nupstream = \"https://localhost:{port}\"\nupstream_ca_file = \"cert.pem\"\n");
+    std::fs::write(other.path().join("gateway.toml"), settings).unwrap();
+    let status = |system: &Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ichido"));
+        command.args(["gateway", "--config", "gateway.toml", "--listen", "127.0.0.1:0", "--admin", "off"]);
+        command.args(["--ledger", "memory:"]).current_dir(other.path());
+        let gateway = Process::start(command.env("SSL_CERT_FILE", system).env_remove("SSL_CERT_DIR"));
+        let line = eventually("the start line", || {
+            gateway.said().lines().find(|line| line.contains("listening on ")).map(str::to_owned)
+        });
+        get(address_after(&line, "listening on "), "/v1/usage").status
+    };
+    assert_eq!(status(&dir.path().join("cert.pem")), 200);
+    assert_eq!(status(&other.path().join("cert.pem")), 502, "nobody knows the service");
 }

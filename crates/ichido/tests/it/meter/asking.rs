@@ -93,7 +93,7 @@ fn health_and_metrics_are_on_the_admin_port() {
         "ichido_meter_records_total{result=\"duplicate\"} 1",
         "ichido_meter_records_total{result=\"invalid\"} 1",
         "ichido_meter_batches_total{status=\"201\"} 1",
-        "ichido_meter_batches_total{status=\"200\"} 1",
+        "ichido_meter_batches_total{status=\"207\"} 1",
         "ichido_meter_request_seconds_count 2",
     ] {
         assert!(metrics.contains(line), "{line} is not in {metrics}");

@@ -139,7 +139,7 @@ fn invalid_records_are_told_and_the_others_are_counted() {
     let mut bad = record(2);
     bad["total_tokens"] = json!(16);
     let mixed = meter.post(&json!({"batchIdempotencyKey": "m", "records": [record(1), bad, record(3)]}));
-    assert_eq!((mixed.status, &mixed.json()["invalid"]), (201, &json!(1)));
+    assert_eq!((mixed.status, &mixed.json()["invalid"]), (207, &json!(1)));
     let told = &mixed.json()["results"][1];
     assert_eq!(
         (&told["source_event_id"], &told["status"]),
@@ -148,11 +148,33 @@ fn invalid_records_are_told_and_the_others_are_counted() {
     assert_eq!(told["reason"], "total_tokens: must be input_tokens + output_tokens");
     // Not 409: some senders would take it that nothing is left to do.
     let again = meter.post(&json!({"records": [record(1), bad]}));
-    assert_eq!((again.status, &again.json()["duplicates"]), (200, &json!(1)));
+    assert_eq!((again.status, &again.json()["duplicates"]), (207, &json!(1)));
     let none = meter.post(&json!({"batchIdempotencyKey": "n", "records": [bad, {}]}));
     assert_eq!(word(&none), (422, "no-valid-record".to_owned()));
     assert_eq!(none.json()["field"], "records[0].total_tokens");
     assert_eq!(meter.sum().0, 2);
+}
+
+/// Records that were not summed to the profile's grain share a place: the first one is counted, and 499 are not.
+#[test]
+fn a_batch_that_is_mostly_invalid_is_no_plain_success() {
+    let dir = tempfile::tempdir().unwrap();
+    let meter = Meter::start_with(dir.path(), &[], &[("METER_PROFILE", "upsert_by_model_day")]);
+    let same_day = |id: usize| {
+        let mut same = record(28 * 3 * id);
+        same["metadata"]["source_event_id"] = json!(format!("dify-2025-11-01-e{id}"));
+        same
+    };
+    let answer = meter.post(&json!({"records": (0..500).map(same_day).collect::<Vec<_>>()}));
+    let body = answer.json();
+    assert_eq!((answer.status, &body["inserted"], &body["invalid"]), (207, &json!(1), &json!(499)));
+    assert_eq!(
+        body["detail"],
+        "499 of 500 records are invalid and were not counted; results gives the reason for each"
+    );
+    let invalid = body["results"].as_array().unwrap().iter().filter(|result| result["status"] == "invalid");
+    assert_eq!(invalid.count(), 499);
+    assert_eq!(meter.sum().0, 1);
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn an_invalid_record_goes_to_failed_with_the_meters_words_and_the_others_are_cou
     }
     assert_eq!(meter.sum().0, 297);
     let metrics = crate::support::http::get(meter.admin, "/metrics").text();
-    assert!(metrics.contains("ichido_meter_batches_total{status=\"201\"} 3"), "{metrics}");
+    assert!(metrics.contains("ichido_meter_batches_total{status=\"207\"} 3"), "{metrics}");
     // Sent again, the others are there already.
     send(dir.path(), &meter, &file, &[]).ends_with(4);
     assert_eq!(meter.sum().0, 297);
@@ -102,6 +102,25 @@ fn large_batches_are_answered_shortly_and_delivered_whole() {
     let failed = files(dir.path(), "failed");
     assert_eq!((failed.len(), failed[0]["records"].as_array().unwrap().len()), (1, 1));
     assert_eq!(meter.sum().0, 5_400);
+}
+
+/// Our own sender goes by the results: what is invalid is in failed, each record with its reason, and nothing is lost.
+#[test]
+fn a_batch_that_is_mostly_invalid_ends_in_failed_record_by_record() {
+    let dir = tempfile::tempdir().unwrap();
+    let meter = Meter::start_with(dir.path(), &[], &[("METER_PROFILE", "upsert_by_model_day")]);
+    let same_day = |id: usize| {
+        let mut same = record(28 * 3 * id);
+        same["metadata"]["source_event_id"] = json!(format!("dify-2025-11-01-e{id}"));
+        same
+    };
+    let file = lines(dir.path(), (0..50).map(same_day));
+    send(dir.path(), &meter, &file, &[("BATCH_SIZE", "50")]).ends_with(4);
+    let failed = files(dir.path(), "failed");
+    let records: usize = failed.iter().map(|file| file["records"].as_array().unwrap().len()).sum();
+    assert_eq!((records, meter.sum().0), (49, 1));
+    assert!(failed.iter().all(|file| file["lastError"].as_str().unwrap().contains("invalid")), "{failed:?}");
+    assert!(files(dir.path(), "spool").is_empty());
 }
 
 #[test]

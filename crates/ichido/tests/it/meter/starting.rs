@@ -1,6 +1,7 @@
 //! The start and the end of a meter.
 
 use std::io::{BufReader, Write};
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -54,6 +55,44 @@ fn tokens_may_be_in_a_file_and_then_it_may_be_off_loopback() {
     assert_eq!(meter.get("/v1/usage").status, 401);
     meter.token = Some(super::TOKEN);
     assert_eq!(meter.get("/v1/usage").status, 200);
+}
+
+/// What hangs may take `shutdown_seconds` at the end, and not once for its connection and once for its batch.
+#[test]
+fn the_end_takes_one_grace_and_not_two() {
+    const GRACE: Duration = Duration::from_secs(6);
+    let dir = tempfile::tempdir().unwrap();
+    let settings = format!("[meter]\nshutdown_seconds = {}\n", GRACE.as_secs());
+    std::fs::write(dir.path().join("ichido.toml"), settings).unwrap();
+    let db = super::postgres();
+    let schema = db.split_once("schema=").unwrap().1.to_owned();
+    let mut meter = Meter::start_with(dir.path(), &["--db", &db], &[]);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (server, _) = db.split_once('?').unwrap();
+    let locked = runtime.block_on(async {
+        let (client, connection) = tokio_postgres::connect(server, tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        client
+            .batch_execute(&format!("BEGIN; LOCK TABLE {schema}.records IN ACCESS EXCLUSIVE MODE"))
+            .await
+            .unwrap();
+        client
+    });
+    let body = json!({"records": [record(1)]}).to_string();
+    let mut stream = connect(meter.address).unwrap();
+    let kind = [("Content-Type", "application/json")];
+    stream.write_all(&head("POST", "/v1/usage", &kind, Some(body.len()))).unwrap();
+    stream.write_all(body.as_bytes()).unwrap();
+    let waiting =
+        format!("SELECT 1 FROM pg_locks WHERE NOT granted AND relation = '{schema}.records'::regclass");
+    eventually("a batch that waits for the lock", || {
+        (!runtime.block_on(locked.query(&waiting, &[])).unwrap().is_empty()).then_some(())
+    });
+    meter.process.signal("TERM");
+    let asked = Instant::now();
+    meter.process.ended();
+    let took = asked.elapsed();
+    assert!(took < GRACE * 2 - Duration::from_secs(1), "it took {took:?}: {}", meter.process.said());
 }
 
 #[test]

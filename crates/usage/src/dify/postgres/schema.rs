@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use tokio_postgres::Client;
+use tokio_postgres::types::Type;
 
 use super::{Stopped, sql, stopped};
 use crate::dify::{Error, Kind};
@@ -39,7 +40,8 @@ const TABLES: [(&str, &[&str]); 6] = [
 /// Names the first table or column that is not there.
 pub(super) async fn check(client: &Client) -> Result<(), Stopped> {
     let names: Vec<&str> = TABLES.iter().map(|(table, _)| *table).collect();
-    let rows = client.query(sql::COLUMNS, &[&names]).await.map_err(|error| stopped(&error))?;
+    let rows = client.query_typed(sql::COLUMNS, &[(&names, Type::TEXT_ARRAY)]).await;
+    let rows = rows.map_err(|error| stopped(&error))?;
     let there: HashSet<(String, String)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
     let missing = |what: String| Stopped::Failed(Error::new(Kind::Shape, format!("Dify's database: {what}")));
     for (table, columns) in TABLES {

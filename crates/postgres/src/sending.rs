@@ -1,0 +1,190 @@
+//! How statements are sent to a server: prepared once for each connection and called by name, or whole and without a name.
+//!
+//! A name is quicker, and means something only on the connection that prepared it. A pooler in transaction mode (PgBouncer
+//! and others) runs each transaction on whichever server connection is free. There a name is unknown, or worse, somebody
+//! else's statement. So the server is probed before anything is prepared ([`Sending::of`]); and if a name turns out to be
+//! unknown after all, statements are sent without one from then on ([`Sending::gives_up_names`]).
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, SimpleQueryMessage};
+
+use crate::address::Address;
+use crate::{Error, Result, tls};
+
+/// Rounds of the probe. In a pool that is idle the first one is conclusive.
+const ROUNDS: usize = 2;
+
+/// What the URL says about statements: `prepared=`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Prepared {
+    /// Found out by a probe: `auto`.
+    #[default]
+    Auto,
+    /// Always prepared: `on`.
+    On,
+    /// Never prepared: `off`.
+    Off,
+}
+
+/// Why a server could not be probed.
+#[derive(Debug)]
+pub enum Unprobed {
+    /// A setting is wrong.
+    Settings(Error),
+    /// The server failed.
+    Failed(tokio_postgres::Error),
+}
+
+/// How statements are sent to one server.
+#[derive(Debug)]
+pub struct Sending {
+    setting: Prepared,
+    /// A pooler in transaction mode was found, by the probe or later.
+    is_pooled: AtomicBool,
+}
+
+impl Sending {
+    /// Goes by the setting, or probes the server.
+    pub async fn of(address: &Address) -> Result<Self, Unprobed> {
+        let setting = address.prepared;
+        let is_pooled = match setting {
+            Prepared::Auto | Prepared::On => is_pooled(address).await?,
+            Prepared::Off => false,
+        };
+        Ok(Self { setting, is_pooled: is_pooled.into() })
+    }
+
+    /// What an operator should know.
+    pub fn warning(&self) -> Option<&'static str> {
+        match (self.setting, self.is_pooled.load(Ordering::Relaxed)) {
+            (Prepared::Auto, true) => Some(
+                "PostgreSQL is behind a pooler in transaction mode: statements are not prepared, which costs the server \
+                 more (prepared=off in the URL says that this is meant)",
+            ),
+            (Prepared::On, true) => Some(
+                "PostgreSQL is behind a pooler in transaction mode: prepared=on works there only with PgBouncer 1.21 or \
+                 newer and max_prepared_statements; without it, remove prepared=on",
+            ),
+            (Prepared::Auto | Prepared::On, false) | (Prepared::Off, _) => None,
+        }
+    }
+
+    /// Whether statements are sent whole.
+    pub fn is_unnamed(&self) -> bool {
+        match self.setting {
+            Prepared::Auto => self.is_pooled.load(Ordering::Relaxed),
+            Prepared::On => false,
+            Prepared::Off => true,
+        }
+    }
+
+    /// Whether a statement that was called by its name failed because of the name. Nothing was run then, and it can be sent
+    /// again, unnamed.
+    pub fn gives_up_names(&self, error: &tokio_postgres::Error) -> bool {
+        let is_about_names = error.code().is_some_and(|code| {
+            [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::DUPLICATE_PSTATEMENT].contains(code)
+        });
+        if !is_about_names || self.setting == Prepared::On {
+            return false;
+        }
+        if !self.is_pooled.swap(true, Ordering::Relaxed) {
+            tracing::warn!("a prepared statement is unknown: statements are not prepared from now on");
+        }
+        true
+    }
+}
+
+/// The values of a statement with their types, which the casts in its text tell: each parameter has one somewhere, as in
+/// `$1::bytea`.
+pub fn typed<'a>(sql: &str, params: &[&'a (dyn ToSql + Sync)]) -> Vec<(&'a (dyn ToSql + Sync), Type)> {
+    let mut typed: Vec<_> = params.iter().map(|param| (*param, Type::UNKNOWN)).collect();
+    for (place, of) in casts(sql) {
+        if let Some((_, known)) = place.checked_sub(1).and_then(|place| typed.get_mut(place)) {
+            *known = of;
+        }
+    }
+    typed
+}
+
+/// The number of each parameter that is cast, and its type.
+fn casts(sql: &str) -> impl Iterator<Item = (usize, Type)> {
+    sql.split('$').skip(1).filter_map(|text| {
+        let (number, rest) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
+        let name = rest.strip_prefix("::")?;
+        let end = name.find(|c: char| !(c.is_ascii_alphanumeric() || c == '[' || c == ']'));
+        let of = match &name[..end.unwrap_or(name.len())] {
+            "bigint" => Type::INT8,
+            "bigint[]" => Type::INT8_ARRAY,
+            "boolean" => Type::BOOL,
+            "bytea" => Type::BYTEA,
+            "bytea[]" => Type::BYTEA_ARRAY,
+            "integer" => Type::INT4,
+            "json" => Type::JSON,
+            "text" => Type::TEXT,
+            "text[]" => Type::TEXT_ARRAY,
+            _ => return None,
+        };
+        Some((number.parse().ok()?, of))
+    })
+}
+
+/// Whether two connections share what is behind them: that the same server process serves both, or that one of them is
+/// served by several, is proof. Nothing is prepared here, and nothing is written.
+async fn is_pooled(address: &Address) -> Result<bool, Unprobed> {
+    let (one, other) = (connect(address).await?, connect(address).await?);
+    for _ in 0..ROUNDS {
+        let before = process(&one).await?;
+        other.batch_execute("BEGIN").await.map_err(failed)?;
+        let theirs = process(&other).await?;
+        // In a pool of one the transaction would keep this connection waiting for ever.
+        let is_shared = theirs == before || process(&one).await? != before;
+        other.batch_execute("ROLLBACK").await.map_err(failed)?;
+        if is_shared {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+async fn connect(address: &Address) -> Result<Client, Unprobed> {
+    let tls = tls::connector(address).map_err(Unprobed::Settings)?;
+    let (client, connection) = address.config.connect(tls).await.map_err(Unprobed::Failed)?;
+    tokio::spawn(connection);
+    Ok(client)
+}
+
+/// The server process behind a connection.
+async fn process(client: &Client) -> Result<Option<String>, Unprobed> {
+    let messages = client.simple_query("SELECT pg_backend_pid()").await.map_err(failed)?;
+    Ok(messages.iter().find_map(|message| {
+        let SimpleQueryMessage::Row(row) = message else { return None };
+        row.get(0).map(str::to_owned)
+    }))
+}
+
+fn failed(error: tokio_postgres::Error) -> Unprobed {
+    let told = error.as_db_error().map(tokio_postgres::error::DbError::message).unwrap_or_default();
+    if told.contains("statement pooling") {
+        let text = "the pooler before PostgreSQL is in statement mode, which allows no transactions: set pool_mode to \
+                    transaction or session";
+        return Unprobed::Settings(Error::new("probing PostgreSQL", text).caused_by(error));
+    }
+    Unprobed::Failed(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_read_from_the_casts() {
+        let values: [&(dyn ToSql + Sync); 3] = [&"a", &1_i64, &"b"];
+        let sql = "SELECT $1, $3::text[] FROM t WHERE a = $2::bigint AND b = $1::bytea LIMIT $2::bigint";
+        let types: Vec<_> = typed(sql, &values).into_iter().map(|(_, of)| of).collect();
+        assert_eq!(types, [Type::BYTEA, Type::INT8, Type::TEXT_ARRAY]);
+        assert_eq!(typed("SELECT $1", &values[..1])[0].1, Type::UNKNOWN);
+    }
+}
