@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use ichido_core::Timestamp;
+
 use crate::alarm::Why;
 use crate::batch::Batch;
 use crate::record::Record;
@@ -78,9 +80,8 @@ impl Sender {
 
     /// Puts a batch into the spool with its new state.
     pub(super) fn park(&mut self, mut job: Job) {
-        if self.is_expired(&job) {
-            job.stored.note(self.parts.clock.now(), "kept longer than SPOOL_RETENTION_DAYS");
-            return self.fail_for(Why::Expired, job);
+        if matches!(job.origin, Origin::Spool { .. }) && self.is_past_retention(job.stored.first_attempt) {
+            return self.expire(job);
         }
         let Some(mut held) = self.held_of(&mut job) else { return };
         let stored = &job.stored;
@@ -124,6 +125,12 @@ impl Sender {
         }
     }
 
+    /// Moves a batch to failed that waited longer than it may.
+    pub(super) fn expire(&mut self, mut job: Job) {
+        job.stored.note(self.parts.clock.now(), "kept longer than SPOOL_RETENTION_DAYS");
+        self.fail_for(Why::Expired, job);
+    }
+
     /// Moves a batch to failed. The notice is written first: after a crash in between, the next pass does it again.
     pub(super) fn fail(&mut self, job: Job) {
         self.fail_for(Why::Failed, job);
@@ -139,7 +146,7 @@ impl Sender {
         self.move_to_failed(why, &held, stored, now);
     }
 
-    fn move_to_failed(&mut self, why: Why, held: &Held, stored: &Stored, now: ichido_core::Timestamp) {
+    fn move_to_failed(&mut self, why: Why, held: &Held, stored: &Stored, now: Timestamp) {
         let key = stored.batch.key();
         let path = self.parts.store.failed_name(key, now, held.is_packed());
         if self.parts.alarm.failed(why, &path, stored).is_err() {
@@ -149,7 +156,7 @@ impl Sender {
         self.place_in_failed(held, stored, now);
     }
 
-    fn place_in_failed(&mut self, held: &Held, stored: &Stored, now: ichido_core::Timestamp) {
+    fn place_in_failed(&mut self, held: &Held, stored: &Stored, now: Timestamp) {
         let key = stored.batch.key();
         match self.parts.store.fail(held, key, now) {
             Ok(path) => {
@@ -243,11 +250,10 @@ impl Sender {
         }
     }
 
-    fn is_expired(&self, job: &Job) -> bool {
-        let age = self.parts.clock.now().ms_since(job.stored.first_attempt);
-        matches!(job.origin, Origin::Spool { .. })
-            && !self.parts.stop.is_cancelled()
-            && Duration::from_millis(age) > self.rules.retention
+    /// Whether a batch that was first tried then has waited longer than it may.
+    pub(super) fn is_past_retention(&self, first_attempt: Timestamp) -> bool {
+        let age = self.parts.clock.now().ms_since(first_attempt);
+        !self.parts.stop.is_cancelled() && Duration::from_millis(age) > self.rules.retention
     }
 
     /// Gives everything back that waits for its next try.

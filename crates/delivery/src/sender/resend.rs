@@ -3,6 +3,8 @@
 use std::io;
 use std::time::Duration;
 
+use ichido_core::Timestamp;
+
 use crate::lane::Gate;
 use crate::step::Origin;
 use crate::store::{self, Listed, Place};
@@ -127,9 +129,12 @@ impl Sender {
 
     async fn resend_one(&mut self, pick: &Pick, listed: &Listed) -> Result<bool, Error> {
         let now = self.parts.clock.now();
-        let early =
-            |until: Option<ichido_core::Timestamp>| !pick.force && until.is_some_and(|until| until > now);
-        if early(self.layout().not_before(listed)) {
+        // A moment beyond RETRY_AFTER_MAX was written before there was such a bound, or under a longer one.
+        let latest = self.rules.policy.latest(now);
+        let early = |until: Option<Timestamp>| {
+            !pick.force && until.is_some_and(|until| until > now && until <= latest)
+        };
+        if early(self.layout().not_before(listed)) && !self.is_past_retention(listed.at()) {
             return Ok(false);
         }
         // What lies in failed is not moved before it is known to be meant.
@@ -150,7 +155,9 @@ impl Sender {
                 return Ok(false);
             }
         };
-        if early(stored.not_before) || !pick.means(stored.batch.key()) {
+        let is_early = early(stored.not_before);
+        let is_over = is_early && self.is_past_retention(stored.first_attempt);
+        if (is_early && !is_over) || !pick.means(stored.batch.key()) {
             self.give_back(&held);
             return Ok(false);
         }
@@ -162,9 +169,13 @@ impl Sender {
         stored.not_before = None;
         let origin = Origin::Spool { retry_count: stored.retry_count };
         let job = self.job(Some(held), stored, origin);
+        if is_over {
+            self.expire(job);
+            return Ok(true);
+        }
         // A crash between the last count and the move to failed leaves it here; and one before what is no record moved.
-        let is_over = job.stored.retry_count >= self.rules.policy.max_spool_retries;
-        if job.stored.is_broken || (pick.place == Place::Spool && !pick.force && is_over) {
+        let had_all_passes = job.stored.retry_count >= self.rules.policy.max_spool_retries;
+        if job.stored.is_broken || (pick.place == Place::Spool && !pick.force && had_all_passes) {
             self.fail(job);
             return Ok(true);
         }

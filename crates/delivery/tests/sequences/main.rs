@@ -16,6 +16,7 @@ mod life;
 mod moves;
 mod odd_files;
 mod outage;
+mod put_off;
 mod receiver;
 mod world;
 
