@@ -74,6 +74,8 @@ pub struct Parts {
 pub struct Sender {
     parts: Parts,
     rules: Rules,
+    /// The receiver's address without secrets, for the log.
+    destination: String,
     lane: Lane,
     rate: Option<Rate>,
     waiting: BinaryHeap<Reverse<Waiting>>,
@@ -143,6 +145,7 @@ impl Sender {
                 window: settings.window.clone(),
             },
             parts,
+            destination: settings.transport.endpoint.place(),
             lane: Lane::default(),
             rate,
             waiting: BinaryHeap::new(),
