@@ -178,9 +178,7 @@ fn duration(get: Get<'_>, name: &str, default: Duration) -> Result<Duration, Err
     let value = value.trim();
     let read = match value.parse() {
         Ok(seconds) => Some(Duration::from_secs(seconds)),
-        Err(_) => {
-            value.parse::<jiff::SignedDuration>().ok().and_then(|read| Duration::try_from(read).ok())
-        }
+        Err(_) => value.parse::<jiff::SignedDuration>().ok().and_then(|read| Duration::try_from(read).ok()),
     };
     let range = Duration::from_secs(1)..=Duration::from_secs(30 * 86_400);
     read.filter(|read| range.contains(read)).ok_or_else(|| {
@@ -265,13 +263,15 @@ mod tests {
 
     #[test]
     fn a_duration_has_a_unit_or_is_in_seconds() {
-        for (text, seconds) in [("24h", 86_400), ("90m", 5_400), ("1h 30m", 5_400), ("45", 45), (" 45s ", 45)] {
+        for (text, seconds) in [("24h", 86_400), ("90m", 5_400), ("1h 30m", 5_400), ("45", 45), (" 45s ", 45)]
+        {
             let settings = read(&[("RETRY_AFTER_MAX", text)]).unwrap();
             assert_eq!(settings.policy.retry_after_max, Duration::from_secs(seconds), "{text}");
         }
     }
 
-    const NAMES: [&str; 13] = ["RETRY_AFTER_MAX",
+    const NAMES: [&str; 13] = [
+        "RETRY_AFTER_MAX",
         "EXTERNAL_API_ENDPOINT",
         "EXTERNAL_API_TOKEN_FILE",
         "EXTERNAL_API_TIMEOUT_MS",

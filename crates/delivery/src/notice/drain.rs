@@ -76,7 +76,8 @@ impl Taken {
             Event::Failed(failed) | Event::Expired(failed) => {
                 self.batches.push(BatchNotice { id, key: failed.batch_idempotency_key.clone() });
             }
-            Event::Held { .. } | Event::SpoolFull { .. } | Event::Broken { .. } | Event::Recovered { .. } => {}
+            Event::Held { .. } | Event::SpoolFull { .. } | Event::Broken { .. } | Event::Recovered { .. } => {
+            }
         }
     }
 }

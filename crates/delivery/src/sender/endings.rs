@@ -33,7 +33,16 @@ impl Sender {
         let (origin, stored, retry_count) = (job.origin, &job.stored, job.retries);
         match duplicate {
             true => {
-                log_batch!(warn, self, origin, stored, duplicate, status, response, "duplicate data detected");
+                log_batch!(
+                    warn,
+                    self,
+                    origin,
+                    stored,
+                    duplicate,
+                    status,
+                    response,
+                    "duplicate data detected"
+                );
             }
             false => log_batch!(
                 info,

@@ -17,6 +17,7 @@ mod moves;
 mod odd_files;
 mod outage;
 mod put_off;
+mod rate_limited;
 mod receiver;
 mod world;
 

@@ -44,8 +44,7 @@ fn the_log_says_of_each_failed_batch_whether_its_notice_was_sent() {
         false => Reply::Say(503, String::new()),
     });
     let slack = format!("https://localhost:{}/services/x", stage.receiver.address.port());
-    let settings =
-        [("SLACK_WEBHOOK_URL", slack.as_str()), ("MAX_RETRIES", "0"), ("MAX_SPOOL_RETRIES", "1")];
+    let settings = [("SLACK_WEBHOOK_URL", slack.as_str()), ("MAX_RETRIES", "0"), ("MAX_SPOOL_RETRIES", "1")];
     stage.send(2, &settings).ends_with(3);
     let run = stage.run(&["spool", "resend"], &settings);
     run.ends_with(4);
