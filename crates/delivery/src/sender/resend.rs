@@ -89,8 +89,9 @@ impl Sender {
                 if pick.force {
                     self.lane.look_again();
                 }
-                // Nothing may go: what lies in the spool lies well.
-                if self.lane.gate(self.parts.clock.steady()) == Gate::Shut {
+                // Nothing may go: what lies in the spool lies well, unless it has waited too long.
+                let is_shut = self.lane.gate(self.parts.clock.steady()) == Gate::Shut;
+                if is_shut && !self.has_expired(pick.place, listed) {
                     self.notice_shut();
                     return Ok(passed);
                 }
@@ -99,7 +100,7 @@ impl Sender {
                     passed.interrupted = after;
                     return Ok(passed);
                 }
-                passed.taken += u64::from(self.resend_one(pick, listed).await?);
+                passed.taken += u64::from(self.resend_one(pick, listed, is_shut).await?);
                 after = Some(listed.clone());
             }
             after = Some(last);
@@ -123,18 +124,26 @@ impl Sender {
         }
     }
 
+    /// Whether a file has waited longer than it may, as far as that is quick to see.
+    fn has_expired(&self, place: Place, listed: &Listed) -> bool {
+        let head = || self.layout().head(place, listed);
+        self.is_past_retention(listed.at())
+            && head().is_none_or(|head| self.is_past_retention(head.first_attempt))
+    }
+
     fn notice_shut(&self) {
         tracing::warn!(held = self.lane.held(), "the pass over the spool ends here: nothing goes for now");
     }
 
-    async fn resend_one(&mut self, pick: &Pick, listed: &Listed) -> Result<bool, Error> {
+    /// Tries a batch if it is due. If nothing may go, it only expires.
+    async fn resend_one(&mut self, pick: &Pick, listed: &Listed, is_shut: bool) -> Result<bool, Error> {
         let now = self.parts.clock.now();
         // A moment beyond RETRY_AFTER_MAX was written before there was such a bound, or under a longer one.
         let latest = self.rules.policy.latest(now);
         let early = |until: Option<Timestamp>| {
-            !pick.force && until.is_some_and(|until| until > now && until <= latest)
+            !pick.force && (is_shut || until.is_some_and(|until| until > now && until <= latest))
         };
-        if early(self.layout().not_before(listed)) && !self.is_past_retention(listed.at()) {
+        if early(self.layout().not_before(listed)) && !self.has_expired(pick.place, listed) {
             return Ok(false);
         }
         // What lies in failed is not moved before it is known to be meant.

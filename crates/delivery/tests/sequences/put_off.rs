@@ -48,7 +48,7 @@ fn a_file_that_waits_for_the_year_9999_is_sent() {
     let fields = file.as_object_mut().unwrap();
     fields.remove("format");
     fields.remove("checksum");
-    fields["notBefore"] = "9999-12-31T23:59:59Z".into();
+    fields["notBefore"] = "9999-12-30T22:00:00Z".into();
     fs::write(&path, file.to_string()).unwrap();
     world.play(&Move::Kill);
     world.play(&Move::Pass);
