@@ -35,8 +35,9 @@ impl Alarm {
         Self { notices, lane: destination.to_owned() }
     }
 
-    /// A batch is about to move to failed. On an error nobody would hear of it: it must not move yet.
-    pub fn failed(&self, why: Why, path: &Path, stored: &Stored) -> io::Result<()> {
+    /// A batch is about to move to failed. On an error nobody would hear of it: it must not move yet. Returns the id of the
+    /// notice.
+    pub fn failed(&self, why: Why, path: &Path, stored: &Stored) -> io::Result<String> {
         let failed = Failed {
             file_path: path.display().to_string(),
             last_error: stored.last_error.clone().unwrap_or_default(),
@@ -45,7 +46,7 @@ impl Alarm {
             batch_idempotency_key: stored.batch.key().to_owned(),
             records: stored.batch.records().len() as u64,
         };
-        self.notices.announce(match why {
+        self.notices.queue(match why {
             Why::Failed => Event::Failed(failed),
             Why::Expired => Event::Expired(failed),
         })
@@ -67,9 +68,9 @@ impl Alarm {
         self.say(self.notices.end(FULL).map(drop));
     }
 
-    /// Pieces of input are no records. On an error nobody would hear of them.
-    pub fn broken(&self, count: u64, reason: &str) -> io::Result<()> {
-        self.notices.announce(Event::Broken { count, reason: reason.to_owned() })
+    /// Pieces of input are no records. On an error nobody would hear of them. Returns the id of the notice.
+    pub fn broken(&self, count: u64, reason: &str) -> io::Result<String> {
+        self.notices.queue(Event::Broken { count, reason: reason.to_owned() })
     }
 
     /// There is no room for new work.

@@ -68,10 +68,15 @@ impl Lane {
         self.failed_in_row += 1;
         let was_shut = self.shut.is_some();
         if was_shut || self.failed_in_row >= BATCHES_TO_BREAK {
-            let held = self.shut.take().and_then(|shut| shut.held);
-            self.shut = Some(Shut { until: now + REST, held });
+            self.rest_until(now + REST);
         }
         self.shut.is_some() && !was_shut
+    }
+
+    /// The receiver asked to be left alone until then.
+    pub fn rest_until(&mut self, until: Duration) {
+        let shut = self.shut.get_or_insert(Shut { until, held: None });
+        shut.until = shut.until.max(until);
     }
 
     /// Nothing gets better without a person. Says whether that is news.
@@ -122,6 +127,15 @@ mod tests {
         assert_eq!(lane.gate(T0 + REST + REST), Gate::Probe);
         assert!(lane.succeeded());
         assert_eq!(lane.gate(T0), Gate::Open);
+    }
+
+    #[test]
+    fn a_receiver_that_wants_a_long_rest_gets_it() {
+        let mut lane = Lane::default();
+        lane.rest_until(T0 + 10 * REST);
+        assert!(!lane.exhausted(T0), "a rest that was asked for is no outage");
+        assert_eq!(lane.gate(T0 + 10 * REST - Duration::from_millis(1)), Gate::Shut);
+        assert_eq!(lane.gate(T0 + 10 * REST), Gate::Probe);
     }
 
     #[test]

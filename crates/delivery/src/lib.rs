@@ -1,7 +1,8 @@
 //! Batches that arrive, or lie where you can see them.
 //!
 //! The core is pure: [`verdict::classify`] says what an exchange means, [`step::step`] what happens next,
-//! [`bisect::Bisect`] which part of a refused batch is sent, [`lane::Lane`] whether anything may go. The [`store`] keeps
+//! [`bisect::Bisect`] which part of a refused batch is sent, [`lane::Lane`] whether anything may go,
+//! [`pace::Pace`] when. The [`store`] keeps
 //! batches on disk from before the first request until they have arrived; the transport makes one request; the sender
 //! joins them.
 
@@ -18,6 +19,7 @@ pub mod lane;
 pub mod mask;
 pub mod notice;
 mod own;
+pub mod pace;
 pub mod record;
 pub mod request;
 mod results;

@@ -184,6 +184,11 @@ impl Notices {
     /// On an error it is kept in memory and this process still tries to send it, so that a full disk can be told of;
     /// but it is not safe, and a move that must not go unheard has to wait. Blocks for two syncs of the disk.
     pub fn announce(&self, event: Event) -> io::Result<()> {
+        self.queue(event).map(drop)
+    }
+
+    /// The same; returns the id of the notice, under which the log tells that it was sent.
+    pub fn queue(&self, event: Event) -> io::Result<String> {
         let notice = Notice { at: iso(self.clock.now()), event };
         let written = self.outbox.put(&notice);
         if let Err(error) = &written {

@@ -5,12 +5,13 @@
 
 mod attempt;
 mod endings;
-mod rate;
 mod resend;
+mod slow_down;
 mod split;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use crate::alarm::Alarm;
 use crate::batch::Batch;
 use crate::counters::Counters;
 use crate::lane::Lane;
+use crate::pace::Pace;
 use crate::request::{Envelope, Request};
 use crate::settings::Settings;
 use crate::step::{Origin, Policy};
@@ -30,8 +32,6 @@ use crate::verdict::Conflict;
 use crate::window::Window;
 
 pub use resend::{Passed, Pick};
-
-use rate::Rate;
 
 /// Batches that may wait for their next try at once.
 const MOST_WAITING: usize = 16;
@@ -74,8 +74,10 @@ pub struct Parts {
 pub struct Sender {
     parts: Parts,
     rules: Rules,
+    /// The receiver's address without secrets, for the log.
+    destination: String,
     lane: Lane,
-    rate: Option<Rate>,
+    pace: Pace,
     waiting: BinaryHeap<Reverse<Waiting>>,
     counters: Counters,
     token_changes: u64,
@@ -118,6 +120,8 @@ struct Job {
     request: Request,
     origin: Origin,
     retries: u32,
+    /// Of these: only because the receiver had too many requests.
+    slowed: u32,
     probe: bool,
 }
 
@@ -131,7 +135,6 @@ struct Waiting {
 impl Sender {
     /// A sender with nothing in its hands.
     pub fn new(settings: &Settings, parts: Parts) -> Self {
-        let rate = settings.rate.map(|rate| Rate::new(rate, parts.clock.clone()));
         let token_changes = parts.transport.token().changes();
         Self {
             rules: Rules {
@@ -143,8 +146,9 @@ impl Sender {
                 window: settings.window.clone(),
             },
             parts,
+            destination: settings.transport.endpoint.place(),
             lane: Lane::default(),
-            rate,
+            pace: Pace::new(settings.rate.map(NonZeroU32::get)),
             waiting: BinaryHeap::new(),
             counters: Counters::default(),
             token_changes,
@@ -291,7 +295,7 @@ impl Sender {
     fn job(&self, held: Option<Held>, stored: Stored, origin: Origin) -> Job {
         let request =
             Request::new(&stored.batch, &self.rules.envelope, stored.first_attempt, self.rules.gzip);
-        Job { held, stored, request, origin, retries: 0, probe: false }
+        Job { held, stored, request, origin, retries: 0, slowed: 0, probe: false }
     }
 
     fn chance(&self) -> f64 {

@@ -96,6 +96,7 @@ impl Settings {
                 backoff: Duration::from_millis(number(get, "RETRY_BACKOFF_MS", 1_000, 1, 600_000)?),
                 jitter: flag(get, "RETRY_JITTER")?,
                 max_spool_retries: small(get, "MAX_SPOOL_RETRIES", 10, 1, 1_000_000)?,
+                retry_after_max: duration(get, "RETRY_AFTER_MAX", Policy::default().retry_after_max)?,
             },
             batch_size: usize::try_from(number(get, "BATCH_SIZE", 100, 1, 10_000)?).unwrap_or(100),
             rate: NonZeroU32::new(small(get, "SEND_RATE_PER_SECOND", 0, 0, 1_000_000)?),
@@ -171,6 +172,20 @@ fn number(get: Get<'_>, name: &str, default: u64, least: u64, most: u64) -> Resu
     }
 }
 
+/// A duration of a second to 30 days: `24h`, `90m`, or a number of seconds.
+fn duration(get: Get<'_>, name: &str, default: Duration) -> Result<Duration, Error> {
+    let Some(value) = text(get, name)? else { return Ok(default) };
+    let value = value.trim();
+    let read = match value.parse() {
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        Err(_) => value.parse::<jiff::SignedDuration>().ok().and_then(|read| Duration::try_from(read).ok()),
+    };
+    let range = Duration::from_secs(1)..=Duration::from_secs(30 * 86_400);
+    read.filter(|read| range.contains(read)).ok_or_else(|| {
+        Error(format!("{name} must be a duration between 1s and 720h, such as 24h, 90m or 3600 (seconds)"))
+    })
+}
+
 fn small(get: Get<'_>, name: &str, default: u32, least: u32, most: u32) -> Result<u32, Error> {
     let value = number(get, name, default.into(), least.into(), most.into())?;
     Ok(u32::try_from(value).unwrap_or(default))
@@ -228,6 +243,10 @@ mod tests {
             ("SPOOL_GZIP", "maybe"),
             ("SPOOL_MAX_BYTES", "1GB"),
             ("SPOOL_RETENTION_DAYS", "0"),
+            ("RETRY_AFTER_MAX", "hunter2"),
+            ("RETRY_AFTER_MAX", "0"),
+            ("RETRY_AFTER_MAX", "-1h"),
+            ("RETRY_AFTER_MAX", "721h"),
             ("RESEND_CRON", "hunter2"),
             ("RESEND_WINDOW", "hunter2"),
             ("EXTERNAL_API_CONFLICT", "hunter2"),
@@ -242,7 +261,17 @@ mod tests {
         }
     }
 
-    const NAMES: [&str; 12] = [
+    #[test]
+    fn a_duration_has_a_unit_or_is_in_seconds() {
+        for (text, seconds) in [("24h", 86_400), ("90m", 5_400), ("1h 30m", 5_400), ("45", 45), (" 45s ", 45)]
+        {
+            let settings = read(&[("RETRY_AFTER_MAX", text)]).unwrap();
+            assert_eq!(settings.policy.retry_after_max, Duration::from_secs(seconds), "{text}");
+        }
+    }
+
+    const NAMES: [&str; 13] = [
+        "RETRY_AFTER_MAX",
         "EXTERNAL_API_ENDPOINT",
         "EXTERNAL_API_TOKEN_FILE",
         "EXTERNAL_API_TIMEOUT_MS",

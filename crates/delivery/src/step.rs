@@ -24,11 +24,19 @@ pub struct Policy {
     pub jitter: bool,
     /// Passes over a spooled batch before it moves to failed.
     pub max_spool_retries: u32,
+    /// The longest that a receiver may put a batch off.
+    pub retry_after_max: Duration,
 }
 
 impl Default for Policy {
     fn default() -> Self {
-        Self { max_retries: 3, backoff: Duration::from_secs(1), jitter: false, max_spool_retries: 10 }
+        Self {
+            max_retries: 3,
+            backoff: Duration::from_secs(1),
+            jitter: false,
+            max_spool_retries: 10,
+            retry_after_max: Duration::from_secs(24 * 60 * 60),
+        }
     }
 }
 
@@ -41,6 +49,11 @@ impl Policy {
             true => plain.saturating_add(plain.mul_f64(chance.clamp(0.0, 1.0) / 2.0)),
             false => plain,
         }
+    }
+
+    /// The last moment until which a receiver may put a batch off.
+    pub fn latest(&self, now: Timestamp) -> Timestamp {
+        now + u64::try_from(self.retry_after_max.as_millis()).unwrap_or(u64::MAX)
     }
 }
 
@@ -130,6 +143,7 @@ fn again(
     now: Timestamp,
     chance: f64,
 ) -> Next {
+    let not_before = not_before.map(|moment| moment.min(policy.latest(now)));
     let wait = match not_before {
         Some(moment) => Duration::from_millis(moment.ms_since(now)),
         None => policy.pause(standing.retries, chance),

@@ -27,6 +27,10 @@ pub(crate) use list::{list, show};
 pub(crate) use progress::Progress;
 pub(crate) use values::Values;
 
+/// What is said where nobody would be told of a batch in failed.
+pub(crate) const NO_CHANNEL: &str =
+    "no notification channel is configured: notices go to the log only (set SLACK_WEBHOOK_URL or SMTP_URL)";
+
 /// A variable of the environment.
 pub(crate) fn env(name: &str) -> Result<Option<String>, String> {
     match std::env::var(name) {
@@ -43,6 +47,11 @@ pub(crate) struct Ways {
 }
 
 impl Ways {
+    /// Whether someone is told of what went wrong who does not read the log.
+    pub(crate) fn reach_people(&self) -> bool {
+        !self.channels.is_empty()
+    }
+
     /// Whatever the settings name is read; nothing is connected, and nothing touched.
     pub(crate) fn open(values: &Values, settings: &Settings) -> Result<Self, Failure> {
         let opened = || -> Result<Self, Failure> {
@@ -67,6 +76,9 @@ pub(crate) fn sender(
     stop: CancellationToken,
 ) -> Result<Sender, Failure> {
     let Ways { transport, channels } = Ways::open(values, settings)?;
+    if channels.is_empty() {
+        tracing::warn!("{NO_CHANNEL}");
+    }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let store = Store::open(&settings.data_dir, settings.store, clock.now())?;
     let notices = settings.data_dir.join("notices");
@@ -119,11 +131,46 @@ pub(crate) fn verdict(sender: &Sender, counters: &Counters, trouble: Option<Fail
     }
 }
 
+/// One line at the end of a run, with an object `metrics`.
+fn log_metrics(counters: Counters) {
+    let Counters {
+        send_total,
+        send_success,
+        send_duplicate,
+        send_failed,
+        retries,
+        retry_success,
+        spool_saved,
+        spool_resend_attempts,
+        spool_resend_success,
+        failed_moved,
+        spool_size,
+        records_delivered,
+        lost,
+    } = counters;
+    tracing::info!(
+        metrics.sendTotal = send_total,
+        metrics.sendSuccess = send_success,
+        metrics.sendDuplicate = send_duplicate,
+        metrics.sendFailed = send_failed,
+        metrics.retries = retries,
+        metrics.retrySuccess = retry_success,
+        metrics.spoolSaved = spool_saved,
+        metrics.spoolResendAttempts = spool_resend_attempts,
+        metrics.spoolResendSuccess = spool_resend_success,
+        metrics.failedMoved = failed_moved,
+        metrics.spoolSize = spool_size,
+        metrics.recordsDelivered = records_delivered,
+        metrics.lost = lost,
+        "run finished"
+    );
+}
+
 /// Says what a run did: a sentence for people, a line for scripts, a line for the log.
 pub(crate) fn report(counters: &Counters, json: bool) -> Result<(), Failure> {
     let line = serde_json::to_string(counters)
         .map_err(|error| Failure::internal(format!("writing JSON: {error}")))?;
-    tracing::info!(metrics = line, "run finished");
+    log_metrics(*counters);
     if json {
         outln!("{line}");
         return Ok(());

@@ -42,6 +42,11 @@ pub trait Channel: Send + Sync + Debug {
     /// A word for logs.
     fn name(&self) -> &'static str;
 
+    /// Whether someone reads it who does not look for it.
+    fn reaches_people(&self) -> bool {
+        true
+    }
+
     /// Sends a message once, without trying again.
     async fn send(&self, message: &Message) -> Result<(), Failure>;
 }
@@ -54,6 +59,10 @@ pub struct Log;
 impl Channel for Log {
     fn name(&self) -> &'static str {
         "log"
+    }
+
+    fn reaches_people(&self) -> bool {
+        false
     }
 
     async fn send(&self, message: &Message) -> Result<(), Failure> {
@@ -76,6 +85,10 @@ impl Line {
 
     pub(super) fn name(&self) -> &'static str {
         self.channel.name()
+    }
+
+    pub(super) fn reaches_people(&self) -> bool {
+        self.channel.reaches_people()
     }
 
     /// Tries until it is taken, refused, or the deadline leaves no room for another try.

@@ -8,9 +8,9 @@ use metrics::{counter, gauge};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::channel::Message;
-use super::outbox::Found;
-use super::{Digest, Notice, Notices};
+use super::channel::{Line, Message};
+use super::outbox::{Found, id};
+use super::{Digest, Event, Notice, Notices};
 
 /// A daemon that is stopped while it sends waits so long for the answer.
 const LAST_ANSWER: Duration = Duration::from_secs(2);
@@ -56,9 +56,30 @@ pub struct Drained {
     pub failed: bool,
 }
 
+#[derive(Default)]
 struct Taken {
     digest: Digest,
     files: Vec<String>,
+    batches: Vec<BatchNotice>,
+}
+
+/// A notice about a batch in failed: the log tells of each when it was sent, as it told of each move.
+struct BatchNotice {
+    id: String,
+    key: String,
+}
+
+impl Taken {
+    fn add(&mut self, id: String, notice: &Notice) {
+        self.digest.add(notice);
+        match &notice.event {
+            Event::Failed(failed) | Event::Expired(failed) => {
+                self.batches.push(BatchNotice { id, key: failed.batch_idempotency_key.clone() });
+            }
+            Event::Held { .. } | Event::SpoolFull { .. } | Event::Broken { .. } | Event::Recovered { .. } => {
+            }
+        }
+    }
 }
 
 impl Notices {
@@ -130,15 +151,17 @@ impl Notices {
     }
 
     async fn take(&self, unwritten: &[Notice]) -> io::Result<Taken> {
-        let mut digest = Digest::default();
-        unwritten.iter().for_each(|notice| digest.add(notice));
+        let mut taken = Taken::default();
+        for notice in unwritten {
+            taken.add(id(&serde_json::to_vec(notice)?), notice);
+        }
         let outbox = Arc::clone(&self.outbox);
         let taking = move || {
-            let files = outbox.take(|found| match found {
-                Found::Notice(notice) => digest.add(&notice),
-                Found::Unreadable(file) => digest.add_unreadable(&file),
+            taken.files = outbox.take(|found| match found {
+                Found::Notice(id, notice) => taken.add(id, &notice),
+                Found::Unreadable(file) => taken.digest.add_unreadable(&file),
             })?;
-            Ok(Taken { digest, files })
+            Ok(taken)
         };
         tokio::task::spawn_blocking(taking).await.map_err(io::Error::other)?
     }
@@ -148,14 +171,19 @@ impl Notices {
         let count = taken.digest.count();
         let sent = self.send(&message, deadline).await;
         let settled = match sent {
-            Some(channel) => {
-                tracing::info!(
-                    notificationSent = true,
-                    channel,
-                    count,
-                    subject = message.subject,
-                    "notices were sent"
-                );
+            Some(line) => {
+                let (sent, channel) = (line.reaches_people(), line.name());
+                let subject = message.subject;
+                tracing::info!(notificationSent = sent, channel, count, subject, "notices were sent");
+                for BatchNotice { id, key } in &taken.batches {
+                    tracing::info!(
+                        notificationSent = sent,
+                        noticeId = id,
+                        batchIdempotencyKey = key,
+                        channel,
+                        "notice of a failed batch was sent"
+                    );
+                }
                 counter!("ichido_notices_sent_total", "channel" => channel).increment(count);
                 self.unwritten().drain(..unwritten);
                 self.outbox.remove(&taken.files)
@@ -180,14 +208,14 @@ impl Notices {
         }
     }
 
-    /// Tries the channels in their order, each for its share of the time that is left. The name of the one that took it.
-    async fn send(&self, message: &Message, deadline: Instant) -> Option<&'static str> {
+    /// Tries the channels in their order, each for its share of the time that is left. The one that took it.
+    async fn send(&self, message: &Message, deadline: Instant) -> Option<&Line> {
         for (index, channel) in self.channels.iter().enumerate() {
             let left = u32::try_from(self.channels.len() - index).unwrap_or(1);
             let now = Instant::now();
             let share = now + deadline.saturating_duration_since(now) / left;
             match channel.send(message, share, self.pace.pause).await {
-                Ok(()) => return Some(channel.name()),
+                Ok(()) => return Some(channel),
                 Err(failure) => {
                     tracing::warn!(channel = channel.name(), error = %failure, "a channel did not take the notices");
                 }

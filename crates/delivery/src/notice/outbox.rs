@@ -34,7 +34,8 @@ pub(super) struct Outbox {
 
 /// What was found in a file.
 pub(super) enum Found {
-    Notice(Notice),
+    /// A notice, and its id.
+    Notice(String, Notice),
     Unreadable(String),
 }
 
@@ -66,11 +67,12 @@ impl Outbox {
         self.own.path()
     }
 
-    /// Writes a notice. The same one again changes nothing.
-    pub(super) fn put(&self, notice: &Notice) -> io::Result<()> {
+    /// Writes a notice, and returns its id. The same one again changes nothing.
+    pub(super) fn put(&self, notice: &Notice) -> io::Result<String> {
         let bytes = serde_json::to_vec(notice)?;
         let time: String = notice.at.chars().filter(|char| char.is_ascii_alphanumeric()).collect();
-        let name = format!("{START}{time}_{}{END}", &hex::encode(Sha256::digest(&bytes))[..16]);
+        let id = id(&bytes);
+        let name = format!("{START}{time}_{id}{END}");
         let half = self.disk.write_half(self.own(), &name, &bytes)?;
         match self.disk.rename_new(&half, &self.dir.join(&name)) {
             Ok(()) => {}
@@ -80,7 +82,8 @@ impl Outbox {
                 return Err(error);
             }
         }
-        self.disk.sync_dir(&self.dir)
+        self.disk.sync_dir(&self.dir)?;
+        Ok(id)
     }
 
     /// Takes what waits, oldest first, and shows each notice. Returns the files that are now in this process's hands.
@@ -107,9 +110,9 @@ impl Outbox {
         taken.dedup();
         let mut readable = Vec::with_capacity(taken.len());
         for name in taken {
-            match read(&self.own().join(&name)) {
-                Ok(notice) => {
-                    see(Found::Notice(notice));
+            match read_with_id(&self.own().join(&name)) {
+                Ok((id, notice)) => {
+                    see(Found::Notice(id, notice));
                     readable.push(name);
                 }
                 // Another drain of this process, which was dropped while it took them, has finished.
@@ -165,7 +168,7 @@ pub fn waiting(dir: &Path, most: usize) -> io::Result<(u64, Vec<Notice>)> {
     let mut files = files(dir)?;
     files.sort_unstable_by(|one, other| one.file_name().cmp(&other.file_name()));
     // Whatever was sent meanwhile is not shown.
-    let first = files.iter().filter_map(|path| read(path).ok()).take(most).collect();
+    let first = files.iter().filter_map(|path| Some(read_with_id(path).ok()?.1)).take(most).collect();
     Ok((files.len() as u64, first))
 }
 
@@ -186,8 +189,14 @@ fn is_notice(name: &str) -> bool {
     name.starts_with(START) && name.ends_with(END)
 }
 
-fn read(path: &Path) -> io::Result<Notice> {
-    Ok(serde_json::from_slice(&disk::read_regular(path, NOTICE_BYTES_MAX)?)?)
+fn read_with_id(path: &Path) -> io::Result<(String, Notice)> {
+    let bytes = disk::read_regular(path, NOTICE_BYTES_MAX)?;
+    Ok((id(&bytes), serde_json::from_slice(&bytes)?))
+}
+
+/// What a notice is known by: a digest of its bytes.
+pub(super) fn id(bytes: &[u8]) -> String {
+    hex::encode(Sha256::digest(bytes))[..16].to_owned()
 }
 
 fn named(path: &Path, error: &io::Error) -> io::Error {

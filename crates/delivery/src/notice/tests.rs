@@ -44,7 +44,7 @@ fn names(dir: &Path) -> Vec<String> {
 fn taken(notices: &Notices) -> (Digest, Vec<String>) {
     let mut digest = Digest::default();
     let files = notices.outbox.take(|found| match found {
-        outbox::Found::Notice(notice) => digest.add(&notice),
+        outbox::Found::Notice(_, notice) => digest.add(&notice),
         outbox::Found::Unreadable(file) => digest.add_unreadable(&file),
     });
     (digest, files.unwrap())

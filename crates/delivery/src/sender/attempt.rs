@@ -4,6 +4,7 @@ use crate::lane::Gate;
 use crate::step::{Next, Standing, step};
 use crate::verdict::{Exchange, Verdict, classify};
 
+use super::slow_down::Slowed;
 use super::{GRACE, Job, Sender};
 
 /// What one request brought.
@@ -19,22 +20,35 @@ pub(super) enum Tried {
 impl Sender {
     /// Tries a batch once, and does what follows.
     pub(super) async fn attempt(&mut self, mut job: Job) {
-        let (exchange, verdict) = match self.request(&mut job).await {
-            Tried::Ended(exchange, verdict) => (exchange, verdict),
-            Tried::Shut | Tried::Stopped => return self.keep(job),
+        match self.request(&mut job).await {
+            Tried::Ended(exchange, verdict) => self.proceed(job, &exchange, verdict).await,
+            Tried::Shut | Tried::Stopped => self.keep(job),
+        }
+    }
+
+    /// Does what follows from an answer, or from none.
+    pub(super) async fn proceed(&mut self, mut job: Job, exchange: &Exchange, verdict: Verdict) {
+        let retries = match self.slow_down(&job, exchange) {
+            Slowed::No => job.retries - job.slowed,
+            Slowed::Wait(pause) => {
+                self.log_error(&job, exchange, Some(pause));
+                job.retries += 1;
+                job.slowed += 1;
+                return self.wait(job, pause);
+            }
+            Slowed::GiveUp => self.rules.policy.max_retries,
         };
         let standing = Standing {
             origin: job.origin,
-            retries: job.retries,
+            retries,
             records: job.stored.batch.records().len(),
             probe: job.probe,
         };
-        let now = self.parts.clock.now();
-        let next = step(verdict, &standing, &self.rules.policy, now, self.chance());
-        self.follow(job, &exchange, next).await;
+        let next = step(verdict, &standing, &self.rules.policy, self.parts.clock.now(), self.chance());
+        self.follow(job, exchange, next).await;
     }
 
-    pub(super) async fn follow(&mut self, mut job: Job, exchange: &Exchange, next: Next) {
+    async fn follow(&mut self, mut job: Job, exchange: &Exchange, next: Next) {
         match next {
             Next::Done { duplicate } => self.arrived(job, exchange, duplicate),
             Next::Again(pause) => {
@@ -96,17 +110,16 @@ impl Sender {
             Gate::Shut => return Tried::Shut,
         };
         let stop = self.parts.stop.clone();
-        if let Some(rate) = &self.rate {
-            tokio::select! {
-                () = rate.ready() => {}
-                () = stop.cancelled() => return Tried::Stopped,
-            }
+        tokio::select! {
+            () = self.turn_comes() => {}
+            () = stop.cancelled() => return Tried::Stopped,
         }
         if job.retries > 0 {
             self.counters.retries += 1;
             metrics::counter!("ichido_delivery_retries_total").increment(1);
         }
         let started = self.parts.clock.steady();
+        self.pace.sent(started);
         let post = self.parts.transport.post(&job.request);
         tokio::pin!(post);
         let exchange = tokio::select! {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use ichido_core::Timestamp;
+
 use crate::alarm::Why;
 use crate::batch::Batch;
 use crate::record::Record;
@@ -11,23 +13,44 @@ use crate::verdict::Exchange;
 
 use super::{Broken, Error, Job, Sender};
 
+/// A line of the log about a batch, with its context.
+macro_rules! log_batch {
+    ($level:ident, $sender:expr, $origin:expr, $stored:expr, $($rest:tt)+) => {
+        tracing::$level!(
+            context.destination = $sender.destination,
+            context.origin = $origin.word(),
+            context.records = $stored.batch.records().len(),
+            context.firstAttempt = iso($stored.first_attempt),
+            batchIdempotencyKey = $stored.batch.key(),
+            $($rest)+
+        )
+    };
+}
+
 impl Sender {
     pub(super) fn arrived(&mut self, job: Job, exchange: &Exchange, duplicate: bool) {
-        let key = job.stored.batch.key();
         let (response, status) = (self.response(exchange), exchange.status());
-        let retry_count = job.retries;
+        let (origin, stored, retry_count) = (job.origin, &job.stored, job.retries);
         match duplicate {
-            true => tracing::warn!(
-                duplicate,
-                batchIdempotencyKey = key,
-                status,
-                response,
-                "duplicate data detected"
-            ),
-            false => tracing::info!(
+            true => {
+                log_batch!(
+                    warn,
+                    self,
+                    origin,
+                    stored,
+                    duplicate,
+                    status,
+                    response,
+                    "duplicate data detected"
+                );
+            }
+            false => log_batch!(
+                info,
+                self,
+                origin,
+                stored,
                 success = true,
                 retryCount = retry_count,
-                batchIdempotencyKey = key,
                 status,
                 response,
                 "delivered"
@@ -78,9 +101,8 @@ impl Sender {
 
     /// Puts a batch into the spool with its new state.
     pub(super) fn park(&mut self, mut job: Job) {
-        if self.is_expired(&job) {
-            job.stored.note(self.parts.clock.now(), "kept longer than SPOOL_RETENTION_DAYS");
-            return self.fail_for(Why::Expired, job);
+        if matches!(job.origin, Origin::Spool { .. }) && self.is_past_retention(job.stored.first_attempt) {
+            return self.expire(job);
         }
         let Some(mut held) = self.held_of(&mut job) else { return };
         let stored = &job.stored;
@@ -88,17 +110,16 @@ impl Sender {
             tracing::error!(%error, "the state of a batch could not be written; it waits in its old state");
             self.parts.store.put_back(&held)
         });
-        let spool_retry = match job.origin {
-            Origin::Fresh => None,
-            Origin::Spool { .. } => Some(stored.retry_count),
-        };
         match parked {
             Ok(path) => {
-                tracing::warn!(
+                log_batch!(
+                    warn,
+                    self,
+                    job.origin,
+                    stored,
                     spoolSaved = true,
                     spoolPath = %path.display(),
-                    spoolRetry = spool_retry,
-                    batchIdempotencyKey = stored.batch.key(),
+                    spoolRetry = spool_retry(job.origin, stored.retry_count),
                     retryCount = stored.retry_count,
                     "kept in the spool"
                 );
@@ -128,6 +149,12 @@ impl Sender {
         }
     }
 
+    /// Moves a batch to failed that waited longer than it may.
+    pub(super) fn expire(&mut self, mut job: Job) {
+        job.stored.note(self.parts.clock.now(), "kept longer than SPOOL_RETENTION_DAYS");
+        self.fail_for(Why::Expired, job);
+    }
+
     /// Moves a batch to failed. The notice is written first: after a crash in between, the next pass does it again.
     pub(super) fn fail(&mut self, job: Job) {
         self.fail_for(Why::Failed, job);
@@ -140,29 +167,41 @@ impl Sender {
         if let Err(error) = self.parts.store.update(&mut held, stored) {
             tracing::error!(%error, "the last state of a batch could not be written");
         }
-        self.move_to_failed(why, &held, stored, now);
+        self.move_to_failed(why, &held, job.origin, stored, now);
     }
 
-    fn move_to_failed(&mut self, why: Why, held: &Held, stored: &Stored, now: ichido_core::Timestamp) {
-        let key = stored.batch.key();
-        let path = self.parts.store.failed_name(key, now, held.is_packed());
-        if self.parts.alarm.failed(why, &path, stored).is_err() {
+    fn move_to_failed(&mut self, why: Why, held: &Held, origin: Origin, stored: &Stored, now: Timestamp) {
+        let path = self.parts.store.failed_name(stored.batch.key(), now, held.is_packed());
+        match self.parts.alarm.failed(why, &path, stored) {
+            Ok(notice) => self.place_in_failed(held, origin, stored, now, Some(&notice)),
             // Nobody would hear of it: it stays in the spool, and the next pass tries to move it again.
-            return self.give_back(held);
+            Err(_) => self.give_back(held),
         }
-        self.place_in_failed(held, stored, now);
     }
 
-    fn place_in_failed(&mut self, held: &Held, stored: &Stored, now: ichido_core::Timestamp) {
-        let key = stored.batch.key();
-        match self.parts.store.fail(held, key, now) {
+    /// `notice` is the id of the notice that was queued for it.
+    fn place_in_failed(
+        &mut self,
+        held: &Held,
+        origin: Origin,
+        stored: &Stored,
+        now: Timestamp,
+        notice: Option<&str>,
+    ) {
+        match self.parts.store.fail(held, stored.batch.key(), now) {
             Ok(path) => {
-                tracing::error!(
+                log_batch!(
+                    error,
+                    self,
+                    origin,
+                    stored,
                     movedToFailed = true,
-                    // Its notice is in the outbox; whoever sends it says so.
+                    // Its notice is in the outbox. Whoever sends it logs `notificationSent` true with the same `noticeId`.
+                    notificationQueued = notice.is_some(),
                     notificationSent = false,
+                    noticeId = notice,
                     path = %path.display(),
-                    batchIdempotencyKey = key,
+                    spoolRetry = spool_retry(origin, stored.retry_count),
                     retryCount = stored.retry_count,
                     firstAttempt = iso(stored.first_attempt),
                     lastError = stored.last_error.as_deref(),
@@ -182,7 +221,8 @@ impl Sender {
         let batch = Batch::stored(key, record.into_iter().collect());
         let mut stored = Stored::fresh(batch, self.parts.store.named_time(held));
         stored.last_error = Some(reason.to_owned());
-        self.move_to_failed(Why::Failed, held, &stored, self.parts.clock.now());
+        let origin = Origin::Spool { retry_count: 0 };
+        self.move_to_failed(Why::Failed, held, origin, &stored, self.parts.clock.now());
     }
 
     /// Keeps what is no record in failed: as a record that holds its text.
@@ -195,17 +235,19 @@ impl Sender {
         stored.is_broken = true;
         let held = self.accept(&stored)?;
         // The first is told before it is moved; the others are told together at the end.
-        if self.broken.is_told {
+        let notice = if self.broken.is_told {
             self.broken.untold += 1;
             reason.clone_into(&mut self.broken.last);
-        } else if self.parts.alarm.broken(1, reason).is_ok() {
+            None
+        } else if let Ok(notice) = self.parts.alarm.broken(1, reason) {
             self.broken.is_told = true;
+            Some(notice)
         } else {
             // Nobody would hear of it: the next pass moves it.
             self.give_back(&held);
             return Ok(());
-        }
-        self.place_in_failed(&held, &stored, now);
+        };
+        self.place_in_failed(&held, Origin::Fresh, &stored, now, notice.as_deref());
         Ok(())
     }
 
@@ -215,7 +257,7 @@ impl Sender {
         if untold > 0
             && let Err(error) = self.parts.alarm.broken(untold, &last)
         {
-            tracing::error!(%error, untold, "of some lines of input only the first was told of");
+            tracing::error!(%error, untold, "notices for invalid input lines were not queued");
         }
     }
 
@@ -247,11 +289,10 @@ impl Sender {
         }
     }
 
-    fn is_expired(&self, job: &Job) -> bool {
-        let age = self.parts.clock.now().ms_since(job.stored.first_attempt);
-        matches!(job.origin, Origin::Spool { .. })
-            && !self.parts.stop.is_cancelled()
-            && Duration::from_millis(age) > self.rules.retention
+    /// Whether a batch that was first tried then has waited longer than it may.
+    pub(super) fn is_past_retention(&self, first_attempt: Timestamp) -> bool {
+        let age = self.parts.clock.now().ms_since(first_attempt);
+        !self.parts.stop.is_cancelled() && Duration::from_millis(age) > self.rules.retention
     }
 
     /// Gives everything back that waits for its next try.
@@ -262,14 +303,22 @@ impl Sender {
     }
 
     pub(super) fn log_error(&self, job: &Job, exchange: &Exchange, pause: Option<Duration>) {
-        tracing::error!(
+        let pass = match job.origin {
+            Origin::Fresh => 0,
+            Origin::Spool { retry_count } => retry_count.saturating_add(1),
+        };
+        log_batch!(
+            error,
+            self,
+            job.origin,
+            job.stored,
             errorKind = exchange.error_kind(),
             error = self.words(exchange),
             status = exchange.status(),
             retryCount = job.retries,
+            spoolRetry = spool_retry(job.origin, pass),
             nextBackoff = pause.map(|pause| pause.as_secs_f64()),
             maxRetriesReached = pause.is_none().then_some(job.retries >= self.rules.policy.max_retries),
-            batchIdempotencyKey = job.stored.batch.key(),
             response = self.response(exchange),
             "not delivered"
         );
@@ -324,5 +373,13 @@ impl Sender {
             drop(self.parts.store.remove(part));
         }
         None
+    }
+}
+
+/// The number of a pass over the spool, for the log.
+fn spool_retry(origin: Origin, pass: u32) -> Option<u32> {
+    match origin {
+        Origin::Fresh => None,
+        Origin::Spool { .. } => Some(pass),
     }
 }

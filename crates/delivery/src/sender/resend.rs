@@ -3,6 +3,8 @@
 use std::io;
 use std::time::Duration;
 
+use ichido_core::Timestamp;
+
 use crate::lane::Gate;
 use crate::step::Origin;
 use crate::store::{self, Listed, Place};
@@ -89,8 +91,9 @@ impl Sender {
                 if pick.force {
                     self.lane.look_again();
                 }
-                // Nothing may go: what lies in the spool lies well.
-                if self.lane.gate(self.parts.clock.steady()) == Gate::Shut {
+                // Nothing may go: what lies in the spool lies well, unless it has waited too long.
+                let is_shut = self.lane.gate(self.parts.clock.steady()) == Gate::Shut;
+                if is_shut && !self.has_expired(pick.place, listed) {
                     self.notice_shut();
                     passed.shut = true;
                     return Ok(passed);
@@ -100,7 +103,7 @@ impl Sender {
                     passed.interrupted = after;
                     return Ok(passed);
                 }
-                passed.taken += u64::from(self.resend_one(pick, listed).await?);
+                passed.taken += u64::from(self.resend_one(pick, listed, is_shut).await?);
                 after = Some(listed.clone());
             }
             after = Some(last);
@@ -124,15 +127,26 @@ impl Sender {
         }
     }
 
+    /// Whether a file has waited longer than it may, as far as that is quick to see.
+    fn has_expired(&self, place: Place, listed: &Listed) -> bool {
+        let head = || self.layout().head(place, listed);
+        self.is_past_retention(listed.at())
+            && head().is_none_or(|head| self.is_past_retention(head.first_attempt))
+    }
+
     fn notice_shut(&self) {
         tracing::warn!(held = self.lane.held(), "the pass over the spool ends here: nothing goes for now");
     }
 
-    async fn resend_one(&mut self, pick: &Pick, listed: &Listed) -> Result<bool, Error> {
+    /// Tries a batch if it is due. If nothing may go, it only expires.
+    async fn resend_one(&mut self, pick: &Pick, listed: &Listed, is_shut: bool) -> Result<bool, Error> {
         let now = self.parts.clock.now();
-        let early =
-            |until: Option<ichido_core::Timestamp>| !pick.force && until.is_some_and(|until| until > now);
-        if early(self.layout().not_before(listed)) {
+        // A moment beyond RETRY_AFTER_MAX was written before there was such a bound, or under a longer one.
+        let latest = self.rules.policy.latest(now);
+        let early = |until: Option<Timestamp>| {
+            !pick.force && (is_shut || until.is_some_and(|until| until > now && until <= latest))
+        };
+        if early(self.layout().not_before(listed)) && !self.has_expired(pick.place, listed) {
             return Ok(false);
         }
         // What lies in failed is not moved before it is known to be meant.
@@ -153,7 +167,9 @@ impl Sender {
                 return Ok(false);
             }
         };
-        if early(stored.not_before) || !pick.means(stored.batch.key()) {
+        let is_early = early(stored.not_before);
+        let is_over = is_early && self.is_past_retention(stored.first_attempt);
+        if (is_early && !is_over) || !pick.means(stored.batch.key()) {
             self.give_back(&held);
             return Ok(false);
         }
@@ -165,9 +181,13 @@ impl Sender {
         stored.not_before = None;
         let origin = Origin::Spool { retry_count: stored.retry_count };
         let job = self.job(Some(held), stored, origin);
+        if is_over {
+            self.expire(job);
+            return Ok(true);
+        }
         // A crash between the last count and the move to failed leaves it here; and one before what is no record moved.
-        let is_over = job.stored.retry_count >= self.rules.policy.max_spool_retries;
-        if job.stored.is_broken || (pick.place == Place::Spool && !pick.force && is_over) {
+        let had_all_passes = job.stored.retry_count >= self.rules.policy.max_spool_retries;
+        if job.stored.is_broken || (pick.place == Place::Spool && !pick.force && had_all_passes) {
             self.fail(job);
             return Ok(true);
         }

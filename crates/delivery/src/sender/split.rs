@@ -5,7 +5,6 @@ use std::ops::Range;
 
 use crate::bisect::{Act, Bisect, middle};
 use crate::results::Fate;
-use crate::step::{Next, Standing, step};
 use crate::store::{Held, Stored};
 use crate::verdict::{Exchange, Verdict};
 
@@ -49,7 +48,8 @@ impl Sender {
                 parts.insert((range.start, range.end), (part.held.take(), part.stored));
                 bisect.refused(range, &words)
             } else {
-                self.follow_part(part, &exchange, verdict).await;
+                // A part that was not refused goes on like any batch. Boxed: it is sent by the same functions.
+                Box::pin(self.proceed(part, &exchange, verdict)).await;
                 bisect.passed()
             };
             for act in acts {
@@ -102,19 +102,6 @@ impl Sender {
         true
     }
 
-    /// A part that was not refused goes on like any batch.
-    async fn follow_part(&mut self, part: Job, exchange: &Exchange, verdict: Verdict) {
-        let standing = Standing {
-            origin: part.origin,
-            retries: part.retries,
-            records: part.stored.batch.records().len(),
-            probe: part.probe,
-        };
-        let next = step(verdict, &standing, &self.rules.policy, self.parts.clock.now(), self.chance());
-        debug_assert!(!matches!(next, Next::Split));
-        Box::pin(self.follow(part, exchange, next)).await;
-    }
-
     /// The receiver has said of each record what became of it.
     pub(super) fn sort(&mut self, mut job: Job, exchange: &Exchange, fates: &[Fate]) {
         let places = |wanted: fn(&Fate) -> bool| -> Vec<usize> {
@@ -153,10 +140,11 @@ impl Sender {
         }
         if let Some((held, stored)) = rest {
             let mut part = self.job(held, stored, job.origin);
-            part.retries = job.retries;
-            match part.retries < self.rules.policy.max_retries {
+            (part.retries, part.slowed) = (job.retries, job.slowed);
+            let charged = part.retries - part.slowed;
+            match charged < self.rules.policy.max_retries {
                 true => {
-                    let pause = self.rules.policy.pause(part.retries, self.chance());
+                    let pause = self.rules.policy.pause(charged, self.chance());
                     part.retries += 1;
                     self.wait(part, pause);
                 }

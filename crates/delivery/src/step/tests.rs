@@ -56,6 +56,19 @@ fn a_receiver_that_names_a_time_is_obeyed() {
 }
 
 #[test]
+fn no_receiver_puts_a_batch_off_for_longer_than_the_cap() {
+    let day = 24 * 60 * 60 * 1_000;
+    let capped = Next::Spool { retry_count: 0, not_before: Some(NOW + day) };
+    // The year 9999 as a date, and more seconds than there are.
+    for until in [Timestamp(253_402_300_799_000), Timestamp(u64::MAX), NOW + day + 1] {
+        assert_eq!(next(Verdict::Retry { not_before: Some(until) }, fresh(0)), capped);
+    }
+    let policy = Policy { retry_after_max: Duration::from_secs(30), ..Policy::default() };
+    let next = step(asked(u64::MAX), &fresh(0), &policy, NOW, 0.0);
+    assert_eq!(next, Next::Again(Duration::from_secs(30)));
+}
+
+#[test]
 fn a_moment_that_is_over_is_now() {
     let verdict = Verdict::Retry { not_before: Some(Timestamp(5)) };
     assert_eq!(next(verdict, fresh(0)), Next::Again(Duration::ZERO));

@@ -60,6 +60,13 @@ pub struct Listed {
     pub file: String,
 }
 
+impl Listed {
+    /// The moment in its name: the first attempt, or the move to failed.
+    pub fn at(&self) -> Timestamp {
+        named_time(&self.name)
+    }
+}
+
 impl Layout {
     /// The layout below a directory. Nothing is created.
     pub fn new(root: &Path) -> Self {

@@ -16,6 +16,8 @@ mod life;
 mod moves;
 mod odd_files;
 mod outage;
+mod put_off;
+mod rate_limited;
 mod receiver;
 mod world;
 

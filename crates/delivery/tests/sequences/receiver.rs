@@ -51,6 +51,10 @@ pub(crate) struct Books {
     pub(crate) by_record: bool,
     pub(crate) knows_token: bool,
     pub(crate) is_down: bool,
+    /// Requests that are answered within a second of the steady clock; the others get 429.
+    pub(crate) most_per_second: Option<usize>,
+    /// When each request was answered with 429.
+    pub(crate) limited: Vec<Duration>,
     /// When each request came, by the steady clock, and its first record.
     pub(crate) seen: Vec<(Duration, String)>,
 }
@@ -62,6 +66,20 @@ impl Receiver {
 }
 
 impl Books {
+    /// Whether the last request is one more than may come within its second.
+    fn is_one_too_many(&mut self) -> bool {
+        let (Some(most), Some((now, _))) = (self.most_per_second, self.seen.last()) else { return false };
+        let now = *now;
+        let second = |at: &Duration| at.as_secs() == now.as_secs();
+        let asked = self.seen.iter().rev().take_while(|(at, _)| second(at)).count();
+        let refused = self.limited.iter().rev().take_while(|at| second(at)).count();
+        let is_one = asked - refused > most;
+        if is_one {
+            self.limited.push(now);
+        }
+        is_one
+    }
+
     fn takes(&mut self, key: &str, ids: &[String], half: bool) -> Answer {
         if self.by_record {
             return self.takes_each(ids, half);
@@ -119,6 +137,7 @@ impl Wire for Link {
             let mut books = self.receiver.books();
             books.seen.push((self.clock.steady(), ids[0].clone()));
             match books.script.pop_front().unwrap_or(Says::Take) {
+                Says::Take | Says::Half if books.is_one_too_many() => Says::RetryAfter(429, 1),
                 Says::Take | Says::Half if books.is_down => Says::Status(503),
                 Says::Take | Says::Half if !books.knows_token => Says::Status(401),
                 other => other,

@@ -184,6 +184,20 @@ impl World {
         }
     }
 
+    /// Sends batches of one record each, as one run does.
+    pub(crate) fn send_many(&mut self, batches: usize) {
+        for number in 0..batches {
+            let record = Record::parse(&format!(r#"{{"source_event_id":"m{number}"}}"#)).unwrap();
+            self.with_process(async |sender| sender.send(Batch::new(vec![record])).await.unwrap());
+        }
+        self.finish();
+    }
+
+    /// The steady clock.
+    pub(crate) fn steady(&self) -> Duration {
+        self.runtime.block_on(async { self.clock.steady() })
+    }
+
     fn resend(&mut self, pick: &Pick) {
         self.with_process(async |sender| drop(sender.resend(pick).await));
         self.finish();

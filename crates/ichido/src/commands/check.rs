@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::ledger::holder;
 use crate::args::{CheckArgs, DeliveryFlags};
-use crate::delivery::{Values, Ways};
+use crate::delivery::{NO_CHANNEL, Values, Ways};
 use crate::exit::{Failure, one_line};
 use crate::export::Export;
 use crate::operator::Operator;
@@ -203,7 +203,7 @@ async fn check_meter(settings: &mut Settings, report: &mut Report) {
 /// The sender's settings, what waits, and whether someone listens where it goes. Nothing is sent.
 async fn check_delivery(values: &Values, report: &mut Report) -> Result<(), Failure> {
     let settings = values.settings()?;
-    Ways::open(values, &settings)?;
+    let ways = Ways::open(values, &settings)?;
     let endpoint = &settings.transport.endpoint;
     let (batch_size, place) = (settings.batch_size, endpoint.place());
     let layout = Layout::new(&settings.data_dir);
@@ -216,6 +216,10 @@ async fn check_delivery(values: &Values, report: &mut Report) -> Result<(), Fail
         settings.data_dir.display()
     );
     report.add("delivery", if failed == 0 { Verdict::Ok } else { Verdict::Warning }, detail);
+    match ways.reach_people() {
+        true => report.add("notices", Verdict::Ok, "sent by Slack or e-mail".to_owned()),
+        false => report.add("notices", Verdict::Warning, NO_CHANNEL.to_owned()),
+    }
     let url = endpoint.url();
     let reached = match url.host_str().zip(url.port_or_known_default()) {
         Some((host, port)) => reach(&place, host, port).await,

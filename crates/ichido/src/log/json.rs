@@ -1,5 +1,8 @@
 //! A line of the log as one JSON object.
 //!
+//! A field whose name has a dot is a member of an object: `context.origin` and `context.records` make
+//! `"context":{"origin":…,"records":…}`.
+//!
 //! The subscriber's own format goes through a serializer that checks and copies each piece; for a line per request that
 //! took longer than answering a repeat.
 
@@ -58,7 +61,9 @@ impl Line {
         self.text.push_str("\",\"level\":\"");
         self.text.push_str(event.metadata().level().as_str());
         self.text.push('"');
-        event.record(&mut Fields(&mut self.text));
+        let mut fields = Fields { text: &mut self.text, objects: Vec::new() };
+        event.record(&mut fields);
+        fields.close();
         self.text.push_str("}\n");
         &self.text
     }
@@ -80,27 +85,54 @@ impl Line {
     }
 }
 
-struct Fields<'a>(&'a mut String);
+struct Fields<'a> {
+    text: &'a mut String,
+    /// Objects by their names, each with its members so far.
+    objects: Vec<(&'static str, String)>,
+}
 
 impl Fields<'_> {
-    fn name(&mut self, field: &Field) {
-        self.0.push_str(",\"");
-        self.0.push_str(field.name());
-        self.0.push_str("\":");
+    /// Writes a field's name, and returns the text that its value is added to.
+    fn name(&mut self, field: &Field) -> &mut String {
+        let (text, name) = match field.name().split_once('.') {
+            None => (&mut *self.text, field.name()),
+            Some((object, member)) => {
+                let known = self.objects.iter().position(|(name, _)| *name == object);
+                let at = known.unwrap_or_else(|| {
+                    self.objects.push((object, String::new()));
+                    self.objects.len() - 1
+                });
+                (&mut self.objects[at].1, member)
+            }
+        };
+        text.push_str(",\"");
+        text.push_str(name);
+        text.push_str("\":");
+        text
     }
 
     fn put(&mut self, field: &Field, value: &str) {
-        self.name(field);
-        self.0.push_str(value);
+        self.name(field).push_str(value);
+    }
+
+    /// Adds the objects.
+    fn close(self) {
+        for (name, members) in self.objects {
+            self.text.push_str(",\"");
+            self.text.push_str(name);
+            self.text.push_str("\":{");
+            self.text.push_str(members.strip_prefix(',').unwrap_or(&members));
+            self.text.push('}');
+        }
     }
 }
 
 impl Visit for Fields<'_> {
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.name(field);
-        self.0.push('"');
-        Escaped(self.0).put(value);
-        self.0.push('"');
+        let text = self.name(field);
+        text.push('"');
+        Escaped(text).put(value);
+        text.push('"');
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
@@ -123,11 +155,11 @@ impl Visit for Fields<'_> {
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.name(field);
-        self.0.push('"');
+        let text = self.name(field);
+        text.push('"');
         // Text takes whatever is written into it.
-        let _ = write!(Escaped(self.0), "{value:?}");
-        self.0.push('"');
+        let _ = write!(Escaped(text), "{value:?}");
+        text.push('"');
     }
 }
 
@@ -199,6 +231,10 @@ mod tests {
                 none = f64::NAN,
                 ok = true,
                 absent = None::<u64>,
+                object.text = text,
+                other.number = 1,
+                object.absent = None::<u64>,
+                object.number = 2,
                 "a\tb"
             );
         });
@@ -211,7 +247,7 @@ mod tests {
         assert_eq!(
             line,
             json!({"timestamp": null, "level": "WARN", "message": "a\tb", "text": text, "shown": text, "small": -7,
-                "ms": 1.0, "none": null, "ok": true})
+                "ms": 1.0, "none": null, "ok": true, "object": {"text": text, "number": 2}, "other": {"number": 1}})
         );
     }
 }

@@ -45,6 +45,7 @@ keys! {
     max_spool_retries: u64 = "MAX_SPOOL_RETRIES",
     retry_backoff_ms: u64 = "RETRY_BACKOFF_MS",
     retry_jitter: bool = "RETRY_JITTER",
+    retry_after_max: String = "RETRY_AFTER_MAX",
     batch_size: u64 = "BATCH_SIZE",
     data_dir: String = "DATA_DIR",
     send_rate_per_second: u64 = "SEND_RATE_PER_SECOND",

@@ -70,6 +70,7 @@ fn without_settings(mut remove: impl FnMut(&str)) {
     [
         "RETRY_BACKOFF_MS",
         "RETRY_JITTER",
+        "RETRY_AFTER_MAX",
         "BATCH_SIZE",
         "DATA_DIR",
         "SEND_RATE_PER_SECOND",

@@ -3,6 +3,8 @@
 use std::net::TcpListener;
 use std::path::Path;
 
+use serde_json::json;
+
 use super::Stage;
 use super::receiver::Reply;
 use crate::support::{Process, eventually};
@@ -32,6 +34,52 @@ fn a_slack_that_hangs_keeps_nothing_from_being_sent_again() {
         run.stderr
     );
     assert_eq!(stage.files("notices").len(), 0);
+}
+
+#[test]
+fn the_log_says_of_each_failed_batch_whether_its_notice_was_sent() {
+    let stage = Stage::new();
+    stage.receiver.does(|seen| match seen.ids.is_empty() {
+        true => Reply::Say(200, "ok".to_owned()),
+        false => Reply::Say(503, String::new()),
+    });
+    let slack = format!("https://localhost:{}/services/x", stage.receiver.address.port());
+    let settings = [("SLACK_WEBHOOK_URL", slack.as_str()), ("MAX_RETRIES", "0"), ("MAX_SPOOL_RETRIES", "1")];
+    stage.send(2, &settings).ends_with(3);
+    let run = stage.run(&["spool", "resend"], &settings);
+    run.ends_with(4);
+    let (moved, sent) = (run.log("moved to failed"), run.log("notice of a failed batch was sent"));
+    let ([moved], [sent]) = (&moved[..], &sent[..]) else { panic!("{}", run.stderr) };
+    assert_eq!(
+        (&moved["notificationQueued"], &moved["notificationSent"]),
+        (&json!(true), &json!(false)),
+        "{moved}"
+    );
+    assert_eq!((&sent["notificationSent"], &sent["channel"]), (&json!(true), &json!("slack")), "{sent}");
+    assert!(moved["noticeId"].is_string());
+    for name in ["noticeId", "batchIdempotencyKey"] {
+        assert_eq!(moved[name], sent[name]);
+    }
+    let context = &moved["context"];
+    assert_eq!((&context["origin"], &context["records"]), (&json!("spool"), &json!(2)), "{moved}");
+    assert_eq!(context["firstAttempt"], moved["firstAttempt"]);
+    assert!(context["destination"].as_str().unwrap().starts_with("https://"), "{moved}");
+    assert_eq!(run.log("run finished")[0]["metrics"]["failedMoved"], 1);
+    assert!(!run.stderr.contains("no notification channel"), "{}", run.stderr);
+}
+
+#[test]
+fn without_a_channel_there_is_a_warning_and_nothing_is_said_to_be_sent() {
+    let stage = Stage::new();
+    stage.receiver.does(|_| Reply::Say(422, String::new()));
+    let run = stage.send(1, &[]);
+    run.ends_with(4);
+    assert!(run.stderr.contains("no notification channel is configured"), "{}", run.stderr);
+    let sent = &run.log("notice of a failed batch was sent")[0];
+    assert_eq!((&sent["notificationSent"], &sent["channel"]), (&json!(false), &json!("log")), "{sent}");
+    let check = stage.run(&["check"], &[]);
+    let line = check.stdout.lines().find(|line| line.contains("notices")).unwrap_or_default().to_owned();
+    assert!(line.starts_with("warning") && line.contains("SLACK_WEBHOOK_URL"), "{}", check.stdout);
 }
 
 #[test]

@@ -48,8 +48,8 @@ fn a_batch_that_fails_its_last_pass_moves_to_failed() {
     );
     assert_eq!(file["attempts"].as_array().unwrap().len(), 4, "every pass is remembered");
     let moved = &run.log("moved to failed")[0];
-    assert_eq!((&moved["movedToFailed"], &moved["notificationSent"]), (&json!(true), &json!(false)));
-    assert_eq!(run.log("notices were sent")[0]["notificationSent"], true, "and before that it was not");
+    assert_eq!((&moved["movedToFailed"], &moved["spoolRetry"]), (&json!(true), &json!(3)));
+    assert_eq!(run.log("not delivered")[0]["spoolRetry"], 3, "in the last pass as in the others");
     assert_eq!(run.metrics()["failedMoved"], 1);
 }
 

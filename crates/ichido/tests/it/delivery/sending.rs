@@ -142,6 +142,31 @@ fn a_rate_limit_is_kept() {
 }
 
 #[test]
+fn a_receiver_that_limits_requests_gets_all_batches_in_one_run() {
+    const BATCHES: usize = 60;
+    const MOST_PER_SECOND: usize = 20;
+    let stage = Stage::new();
+    let (begun, mut taken) = (std::time::Instant::now(), (0, 0));
+    stage.receiver.does(move |seen| {
+        let second = seen.at.duration_since(begun).as_secs();
+        if taken.0 != second {
+            taken = (second, 0);
+        }
+        taken.1 += 1;
+        match taken.1 > MOST_PER_SECOND {
+            true => Reply::SayWith(429, "retry-after", "1".to_owned()),
+            false => Reply::Take,
+        }
+    });
+    let run = stage.send(BATCHES, &[("BATCH_SIZE", "1")]);
+    run.ends_with(0);
+    stage.receiver.has_each_once(BATCHES);
+    let limited = run.log("rate limited by the receiver").len();
+    assert_eq!(stage.receiver.seen().len(), BATCHES + limited);
+    assert!(limited * 10 <= BATCHES + limited, "{limited} requests were refused");
+}
+
+#[test]
 fn standard_input_arrays_and_envelopes_are_read() {
     let stage = Stage::new();
     let write = |name: &str, text: &str| {
