@@ -1,6 +1,7 @@
 //! `ichido gateway`: an API in any language sits behind it and becomes safe to retry.
 
 mod forward;
+mod forwarded;
 mod front;
 pub(crate) mod jwt;
 mod pool;
@@ -106,6 +107,7 @@ impl Bound {
             forward,
             layer: layer.clone(),
             policy_path,
+            trusted_proxies: settings.trusted_proxies,
         };
         Ok(Gateway { front, layer, ledger, journal, grace: settings.shutdown })
     }

@@ -1,6 +1,5 @@
 //! The way to the service behind: what is changed in a request before it goes there, and in its answer.
 
-use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -17,32 +16,17 @@ use ichido_ledger::{Late, within};
 use metrics::{Histogram, histogram};
 use tower_service::Service;
 
+use super::forwarded::Peer;
 use super::pool::{Answer, Body, Pool, is_small};
 use crate::exit::Failure as StartFailure;
 use crate::settings::gateway::Upstream;
 
-const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 /// How long a request waits at least for the head of its answer, once nothing more is taken of its body.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// A keyed request is given up by the layer, whose limit is the route's: this one comes later.
 const MARGIN: Duration = Duration::from_secs(5);
 /// Protocols that carry requests. What is sent through such a tunnel would be seen by nobody here.
 const CARRIERS: [&str; 4] = ["h2c", "h2", "http", "tls"];
-
-/// Where requests came from: one caller's connection.
-#[derive(Clone, Debug)]
-pub(crate) struct Peer {
-    forwarded_for: Option<HeaderValue>,
-    tls: bool,
-}
-
-impl Peer {
-    pub(crate) fn new(address: SocketAddr, tls: bool) -> Self {
-        Self { forwarded_for: HeaderValue::try_from(address.ip().to_string()).ok(), tls }
-    }
-}
 
 /// Sends requests to the service behind.
 #[derive(Clone, Debug)]
@@ -77,7 +61,7 @@ impl Forward {
     }
 
     /// The same, for the requests of one caller.
-    pub(crate) fn of(&self, peer: Peer) -> Self {
+    pub(super) fn of(&self, peer: Peer) -> Self {
         Self { shared: self.shared.clone(), peer: Some(peer) }
     }
 
@@ -93,17 +77,9 @@ impl Forward {
             headers.insert(UPGRADE, protocol);
         }
         if let Some(peer) = &self.peer {
-            forwarded_for(headers, peer.forwarded_for.as_ref());
-            headers
-                .insert(FORWARDED_PROTO, HeaderValue::from_static(if peer.tls { "https" } else { "http" }));
+            peer.describe(headers, host.as_ref());
         }
-        match host {
-            Some(host) => {
-                headers.insert(FORWARDED_HOST, host.clone());
-                headers.insert(HOST, host);
-            }
-            None => drop(headers.insert(HOST, self.shared.host.clone())),
-        }
+        headers.insert(HOST, host.unwrap_or_else(|| self.shared.host.clone()));
         *request.version_mut() = Version::HTTP_11;
         let is_path = request.uri().authority().is_none() && request.uri().scheme().is_none();
         let place = match request.uri().path_and_query() {
@@ -198,20 +174,6 @@ fn join_cookies(headers: &mut HeaderMap) {
     let all: Vec<_> = [first, second].into_iter().chain(lines).collect();
     if let Ok(value) = HeaderValue::from_bytes(&all.join(&b"; "[..])) {
         headers.insert(COOKIE, value);
-    }
-}
-
-fn forwarded_for(headers: &mut HeaderMap, caller: Option<&HeaderValue>) {
-    let Some(caller) = caller else { return };
-    let mut earlier =
-        headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok()).peekable();
-    if earlier.peek().is_none() {
-        headers.insert(FORWARDED_FOR, caller.clone());
-        return;
-    }
-    let all: Vec<_> = earlier.chain(caller.to_str().ok()).collect();
-    if let Ok(value) = HeaderValue::try_from(all.join(", ")) {
-        headers.insert(FORWARDED_FOR, value);
     }
 }
 

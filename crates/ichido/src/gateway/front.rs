@@ -15,8 +15,10 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
-use super::forward::{Forward, Peer};
+use super::forward::Forward;
+use super::forwarded::Peer;
 use super::pool::Answer;
+use crate::settings::gateway::TrustedProxies;
 
 /// The gateway's listener.
 pub(super) struct Front {
@@ -25,15 +27,19 @@ pub(super) struct Front {
     pub(super) forward: Forward,
     pub(super) layer: ichido_http::IdempotencyLayer,
     pub(super) policy_path: Arc<str>,
+    pub(super) trusted_proxies: TrustedProxies,
 }
 
 impl Front {
     /// Serves until told to stop, then lets every connection end its request, for at most `grace`.
     pub(super) async fn serve(self, stop: CancellationToken, grace: Duration) {
-        let Self { listener, tls, forward, layer, policy_path } = self;
+        let Self { listener, tls, forward, layer, policy_path, trusted_proxies } = self;
         let is_tls = tls.is_some();
         let welcome = move |address| Door {
-            service: tower_layer::Layer::layer(&layer, forward.of(Peer::new(address, is_tls))),
+            service: tower_layer::Layer::layer(
+                &layer,
+                forward.of(Peer::new(address, is_tls, &trusted_proxies)),
+            ),
             policy_path: policy_path.clone(),
         };
         crate::front::Front { listener, tls }.serve(welcome, stop, grace).await;

@@ -1,5 +1,6 @@
 //! The settings of the gateway: `[gateway]` and its routes, checked as a whole before anything starts.
 
+mod proxies;
 mod routes;
 mod secrets;
 
@@ -14,6 +15,7 @@ use ichido_core::Limits;
 use ichido_http::{Outage, Rules, Tenant};
 use serde::Deserialize;
 
+pub(crate) use self::proxies::TrustedProxies;
 use self::routes::{RawRoute, routes};
 pub(crate) use self::secrets::unchecked;
 use super::{text, tls, within};
@@ -38,6 +40,7 @@ pub(crate) struct Gateway {
     pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
     pub(crate) journal_dir: PathBuf,
     pub(crate) shutdown: Duration,
+    pub(crate) trusted_proxies: TrustedProxies,
     /// Not ready while nobody listens at the upstream.
     pub(crate) ready_needs_upstream: bool,
 }
@@ -90,6 +93,7 @@ pub(super) struct RawGateway {
     journal_dir: Option<PathBuf>,
     shutdown_seconds: Option<u64>,
     ready_needs_upstream: bool,
+    trusted_proxies: Option<Vec<String>>,
     routes: Option<Vec<RawRoute>>,
 }
 
@@ -134,6 +138,7 @@ impl Gateway {
             tls: tls::server("gateway", raw.tls_cert_file, raw.tls_key_file)?,
             journal_dir: raw.journal_dir.unwrap_or_else(|| PathBuf::from("data/journal")),
             ready_needs_upstream: raw.ready_needs_upstream,
+            trusted_proxies: TrustedProxies::check(raw.trusted_proxies)?,
             shutdown: Duration::from_secs(within(
                 "gateway.shutdown_seconds",
                 raw.shutdown_seconds.unwrap_or(30),
@@ -315,6 +320,7 @@ mod tests {
             ("answer_max_bytes = 99999999999", "gateway.answer_max_bytes"),
             ("tls_cert_file = \"a.pem\"", "gateway.tls_key_file"),
             ("tls_cert_file = \"/nonexistent\"\ntls_key_file = \"/nonexistent\"", "gateway.tls_cert_file"),
+            ("trusted_proxies = [\"proxy\"]", "gateway.trusted_proxies"),
             ("routes = []", "gateway.routes"),
             ("[[routes]]\nmatch = \"GET /x\"", "gateway.routes[0].match"),
             ("[[routes]]\n[[routes]]\nkey = [\"cookie:x\"]", "gateway.routes[1].key"),

@@ -10,6 +10,7 @@ mod hops;
 mod journal;
 mod passing;
 mod pressure;
+mod proxies;
 mod recipes;
 mod starting;
 mod stripe;
