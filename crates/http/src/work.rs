@@ -19,7 +19,7 @@ use crate::body::AnswerBody;
 use crate::bounds::{Carried, Inner};
 use crate::journal::Word;
 use crate::layer::Shared;
-use crate::meters::{End, Trace};
+use crate::meters::{End, Pass, Trace};
 use crate::observe;
 use crate::prepare::{Prepared, Ready, prepare};
 use crate::problem::{Kind, Problem};
@@ -91,11 +91,17 @@ where
         Prepared::Ready(ready) => ready,
         Prepared::Pass(request) => {
             let (parts, body) = *request;
+            // An event without an id is unusual, and logged like a keyed request. A caller may choose to send no key.
+            let is_event = route.preset.is_some();
+            let passing =
+                if is_event { None } else { shared.meters.pass(Pass::Unkeyed(trace.route), &parts) };
             let answer = Box::pin(inner.call(Request::from_parts(parts, body))).await;
-            // An event that nobody could name is worth a line; a caller that chose to send no key is not.
-            if route.preset.is_some() {
-                let status = answer.as_ref().map_or(StatusCode::BAD_GATEWAY, Response::status);
+            let status = answer.as_ref().ok().map(Response::status);
+            if is_event {
+                let status = status.unwrap_or(StatusCode::BAD_GATEWAY);
                 trace.end(&shared.meters, &shared.rules, End::Unkeyed, status, None);
+            } else if let Some(passing) = passing {
+                passing.end(status);
             }
             return Ok(answer?.map(AnswerBody::passed));
         }

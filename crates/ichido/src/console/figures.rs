@@ -11,6 +11,8 @@ pub(super) struct Figures {
     pub(super) conflicts: u64,
     /// Answers that said: nobody knows.
     pub(super) doubts: u64,
+    /// Requests that passed without a claim, though they may have had effects.
+    pub(super) unprotected: u64,
     /// Effects that may have happened twice.
     pub(super) suspected_twice: u64,
     /// The ledger is out, and the local one answers.
@@ -41,8 +43,12 @@ impl Figures {
                 "ichido_events_checked_total" if is("result", "new") => figures.effects += value,
                 "ichido_events_checked_total" => figures.replays += value,
                 "ichido_requests_total" => {
-                    let refused = is("outcome", "conflict") || is("outcome", "mismatch");
-                    *refused_by_gateway.get_or_insert(0) += if refused { value } else { 0 };
+                    let refused = refused_by_gateway.get_or_insert(0);
+                    match label_of(labels, "outcome") {
+                        Some("conflict" | "mismatch") => *refused += value,
+                        Some("unkeyed" | "unmatched" | "unprotected") => figures.unprotected += value,
+                        _ => {}
+                    }
                 }
                 "ichido_meter_records_total" if is("result", "duplicate") => {
                     figures.records_repeated += value
@@ -128,8 +134,11 @@ mod tests {
         let figures = Figures::read(
             "ichido_requests_total{route=\"POST /a,outcome=\\\"conflict\\\"}\",outcome=\"first\"} 9\n\
              ichido_requests_total{route=\"POST /b\",outcome=\"conflict\"} 2\n\
+             ichido_requests_total{route=\"POST /b\",outcome=\"unkeyed\"} 3\n\
+             ichido_requests_total{outcome=\"unmatched\"} 4\nichido_requests_total{outcome=\"safe\"} 50\n\
              ichido_ledger_claims_total{backend=\"file\",answer=\"held\"} 70\n",
         );
         assert_eq!(figures.conflicts, 2, "a request that waits is one request");
+        assert_eq!(figures.unprotected, 7, "a safe request needs no protection");
     }
 }

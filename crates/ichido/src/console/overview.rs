@@ -79,6 +79,7 @@ fn figures(console: &Console, known: &Known, w: &'static Words) -> Vec<Figure> {
         plain("effects", w.effects, counted.effects, w.effects_hint),
         plain("replays", w.replays, counted.replays, w.replays_hint),
         plain("conflicts", w.conflicts, counted.conflicts, w.conflicts_hint),
+        plain("unprotected", w.unprotected, counted.unprotected, w.unprotected_hint),
         Figure { name: "rate", label: w.duplicate_rate, value: rate, hint: w.duplicate_rate_hint, to: None },
         Figure {
             name: "in-doubt",

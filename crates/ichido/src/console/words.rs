@@ -65,6 +65,8 @@ words! {
     replays_hint: "repeats, answered from memory", "再送に保存済みの応答を返却";
     conflicts: "Conflicts", "競合";
     conflicts_hint: "still running, or a key used twice", "処理中の再送・キーの使い回し";
+    unprotected: "Unprotected", "保護なし";
+    unprotected_hint: "passed on without a key or a route", "キーまたは経路がなく、そのまま転送";
     duplicate_rate: "Duplicate rate", "重複検出率";
     duplicate_rate_hint: "replays among all that were answered", "応答に占めるリプレイの割合";
     in_doubt: "In doubt", "不明";

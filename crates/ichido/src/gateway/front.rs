@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http::header::{HOST, HeaderValue};
-use http::{Method, Request, Response};
+use http::header::{HOST, HeaderValue, TRANSFER_ENCODING};
+use http::{HeaderMap, Method, Request, Response};
 use hyper::body::Incoming;
 use ichido_http::{AnswerBody, Failure, Idempotent, Problem, ProblemKind};
 use tokio::net::TcpListener;
@@ -60,16 +60,19 @@ impl hyper::service::Service<Request<Incoming>> for Door {
 
     fn call(&self, request: Request<Incoming>) -> Answered {
         let answering = match refusal(&request) {
-            Some(problem) => Err(Some(problem)),
+            Some(problem) => Err(Some(Box::new(self.service.refuse(request.method(), problem)))),
             None => Ok(self.service.clone().call(request)),
         };
         Answered { answering, policy_path: self.policy_path.clone() }
     }
 }
 
+/// Taken when it is given.
+type Refusal = Option<Box<Response<AnswerBody<Answer>>>>;
+
 /// The future of an answer that does not fail: what goes wrong is told to the client.
 struct Answered {
-    answering: Result<<Idempotent<Forward> as Service<Request<Incoming>>>::Future, Option<Problem>>,
+    answering: Result<<Idempotent<Forward> as Service<Request<Incoming>>>::Future, Refusal>,
     policy_path: Arc<str>,
 }
 
@@ -81,7 +84,7 @@ impl Future for Answered {
         let answer = match &mut this.answering {
             Ok(answering) => ready!(Pin::new(answering).poll(cx)),
             Err(refusal) => match refusal.take() {
-                Some(problem) => Ok(problem.into_response(&this.policy_path)),
+                Some(response) => Ok(*response),
                 None => return Poll::Pending,
             },
         };
@@ -89,9 +92,9 @@ impl Future for Answered {
     }
 }
 
-/// A tunnel is nothing that could be protected, and a host that can be read in two ways is none. (A request with two
-/// framings is read by its chunks, and its connection ends with it: hyper sees to that, and what goes on to the service
-/// has a framing of our own.)
+/// Refuses tunnels, which cannot be protected, a host that can be read in two ways, and transfer codings that would be lost
+/// on the way. (A request with two framings is read by its chunks, and its connection ends with it: hyper sees to that, and
+/// what goes on to the service has a framing of our own.)
 fn refusal<B>(request: &Request<B>) -> Option<Problem> {
     let mut hosts = request.headers().get_all(HOST).iter();
     let (host, authority) = (hosts.next(), request.uri().authority());
@@ -102,10 +105,20 @@ fn refusal<B>(request: &Request<B>) -> Option<Problem> {
         "the request has more than one Host field"
     } else if named.into_iter().flatten().any(|host| host.contains(&b'@')) {
         "the host holds a user name or password"
+    } else if !is_plain(request.headers()) {
+        "the only transfer coding that this gateway takes is chunked"
     } else {
         return None;
     };
     Some(Problem::new(ProblemKind::RequestRefused, why))
+}
+
+/// Whether a body is framed by its length or by chunks, and not coded further (`Transfer-Encoding: gzip, chunked`): hyper
+/// takes the chunks off, and nobody would know what is left.
+fn is_plain(headers: &HeaderMap) -> bool {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    let is_chunked = |value: &HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
+    codings.next().is_none_or(is_chunked) && codings.next().is_none()
 }
 
 /// A request that passed unkeyed and got no answer.
