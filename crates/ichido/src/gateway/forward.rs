@@ -10,7 +10,6 @@ use tokio::time::Instant;
 use http::header::{CONNECTION, COOKIE, EXPECT, HOST, HeaderName, HeaderValue, UPGRADE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
-use hyper_util::rt::TokioIo;
 use ichido_http::{Failure, Progress, Route, strip_hop_by_hop};
 use ichido_ledger::{Late, within};
 use metrics::{Histogram, histogram};
@@ -18,6 +17,7 @@ use tower_service::Service;
 
 use super::forwarded::Peer;
 use super::pool::{Answer, Body, Pool, is_small};
+use super::tunnel::Tunnels;
 use crate::exit::Failure as StartFailure;
 use crate::settings::gateway::Upstream;
 
@@ -43,6 +43,7 @@ struct Shared {
     prefix: String,
     patience: Duration,
     seconds: Histogram,
+    tunnels: Tunnels,
 }
 
 impl Forward {
@@ -56,6 +57,7 @@ impl Forward {
             prefix: upstream.prefix.clone(),
             patience: patience(routes),
             seconds: histogram!("ichido_upstream_seconds"),
+            tunnels: Tunnels::default(),
         };
         Ok(Self { shared: Arc::new(shared), peer: None })
     }
@@ -63,6 +65,11 @@ impl Forward {
     /// The same, for the requests of one caller.
     pub(super) fn of(&self, peer: Peer) -> Self {
         Self { shared: self.shared.clone(), peer: Some(peer) }
+    }
+
+    /// The connections that changed protocols.
+    pub(super) fn tunnels(&self) -> Tunnels {
+        self.shared.tunnels.clone()
     }
 
     fn prepare(&self, request: &mut Request<Body>, upgrade: Option<HeaderValue>) -> Result<(), Failure> {
@@ -108,7 +115,7 @@ impl Forward {
             let client_side = client_side.ok_or_else(unasked)?;
             let service_side = hyper::upgrade::on(&mut response);
             response.body_mut().let_go();
-            tokio::spawn(join(client_side, service_side));
+            self.shared.tunnels.join(client_side, service_side);
             return Ok(response);
         }
         strip_hop_by_hop(response.headers_mut());
@@ -197,18 +204,6 @@ fn upgrade_of<B>(request: &Request<B>) -> Option<HeaderValue> {
 fn words(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
     let lines = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     lines.flat_map(|line| line.split(',')).map(str::trim)
-}
-
-async fn join(client_side: hyper::upgrade::OnUpgrade, service_side: hyper::upgrade::OnUpgrade) {
-    match tokio::try_join!(client_side, service_side) {
-        Ok((client_side, service_side)) => {
-            let (mut client_side, mut service_side) = (TokioIo::new(client_side), TokioIo::new(service_side));
-            if let Err(error) = tokio::io::copy_bidirectional(&mut client_side, &mut service_side).await {
-                tracing::debug!(%error, "an upgraded connection ended");
-            }
-        }
-        Err(error) => tracing::warn!(%error, "a connection could not be upgraded"),
-    }
 }
 
 #[cfg(test)]
