@@ -1,15 +1,21 @@
-//! The body of an answer: as the service gave it, as it was kept, or as it comes.
+//! The body of an answer: as the service gave it, as it was kept, decoded, or as it comes.
 
 use std::fmt;
+use std::io::Read;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
+use bytes::buf::Reader;
+use bytes::{Buf, Bytes};
+use flate2::read::MultiGzDecoder;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use ichido_ledger::BoxError;
 use pin_project_lite::pin_project;
 use tokio::sync::mpsc;
+
+/// How much of a stored answer is decoded at once.
+const PIECE: usize = 64 * 1024;
 
 pin_project! {
     /// The body of an answer of the layer.
@@ -24,6 +30,8 @@ pin_project! {
     enum Inner<A> {
         Passed { #[pin] body: A },
         Whole { data: Bytes, trailers: Option<HeaderMap> },
+        /// Decoded as it is sent: a small gzip may hold a lot.
+        Zipped { data: Box<MultiGzDecoder<Reader<Bytes>>>, trailers: Option<HeaderMap> },
         Coming { frames: mpsc::Receiver<Result<Frame<Bytes>, BoxError>> },
     }
 }
@@ -34,9 +42,13 @@ impl<A> AnswerBody<A> {
     }
 
     pub(crate) fn whole(data: Bytes, trailers: HeaderMap) -> Self {
-        Self {
-            inner: Inner::Whole { data, trailers: Some(trailers).filter(|trailers| !trailers.is_empty()) },
-        }
+        Self { inner: Inner::Whole { data, trailers: if_any(trailers) } }
+    }
+
+    /// A body that was kept as gzip and is sent as what it holds.
+    pub(crate) fn unzipped(data: Bytes, trailers: HeaderMap) -> Self {
+        let data = Box::new(MultiGzDecoder::new(data.reader()));
+        Self { inner: Inner::Zipped { data, trailers: if_any(trailers) } }
     }
 
     pub(crate) fn coming(frames: mpsc::Receiver<Result<Frame<Bytes>, BoxError>>) -> Self {
@@ -49,9 +61,14 @@ impl<A> fmt::Debug for AnswerBody<A> {
         match &self.inner {
             Inner::Passed { .. } => f.write_str("AnswerBody(passed)"),
             Inner::Whole { data, .. } => write!(f, "AnswerBody({} bytes)", data.len()),
+            Inner::Zipped { .. } => f.write_str("AnswerBody(decoding)"),
             Inner::Coming { .. } => f.write_str("AnswerBody(streaming)"),
         }
     }
+}
+
+fn if_any(trailers: HeaderMap) -> Option<HeaderMap> {
+    Some(trailers).filter(|trailers| !trailers.is_empty())
 }
 
 impl<A> From<Bytes> for AnswerBody<A> {
@@ -80,6 +97,13 @@ where
             InnerProj::Whole { trailers, .. } => {
                 Poll::Ready(trailers.take().map(|trailers| Ok(Frame::trailers(trailers))))
             }
+            InnerProj::Zipped { data, trailers } => Poll::Ready(match unzip(data) {
+                Ok(piece) if piece.is_empty() => {
+                    trailers.take().map(|trailers| Ok(Frame::trailers(trailers)))
+                }
+                Ok(piece) => Some(Ok(Frame::data(piece))),
+                Err(error) => Some(Err(error.into())),
+            }),
             InnerProj::Coming { frames } => frames.poll_recv(cx),
         }
     }
@@ -88,7 +112,7 @@ where
         match &self.inner {
             Inner::Passed { body } => body.is_end_stream(),
             Inner::Whole { data, trailers } => data.is_empty() && trailers.is_none(),
-            Inner::Coming { .. } => false,
+            Inner::Zipped { .. } | Inner::Coming { .. } => false,
         }
     }
 
@@ -96,7 +120,14 @@ where
         match &self.inner {
             Inner::Passed { body } => body.size_hint(),
             Inner::Whole { data, trailers: None } => SizeHint::with_exact(data.len() as u64),
-            Inner::Whole { .. } | Inner::Coming { .. } => SizeHint::default(),
+            Inner::Whole { .. } | Inner::Zipped { .. } | Inner::Coming { .. } => SizeHint::default(),
         }
     }
+}
+
+/// The next piece; empty at the end.
+fn unzip(data: &mut impl Read) -> std::io::Result<Bytes> {
+    let mut piece = Vec::new();
+    data.take(PIECE as u64).read_to_end(&mut piece)?;
+    Ok(piece.into())
 }

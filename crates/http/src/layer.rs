@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderValue, Request, Response};
+use http::{HeaderValue, Method, Request, Response};
 use http_body::Body;
 use ichido_ledger::{BoxError, Ledger};
 use pin_project_lite::pin_project;
@@ -20,7 +20,7 @@ use crate::body::AnswerBody;
 use crate::events::Retry;
 use crate::failure::IntoFailure;
 use crate::journal::Journal;
-use crate::meters::{Meters, Trace};
+use crate::meters::{Meters, Pass, Passing, Trace};
 use crate::policy::Policy;
 use crate::prepare::passes;
 use crate::problem::{Kind, Problem};
@@ -163,17 +163,18 @@ where
         let route = rules.route(&parts.method, parts.uri.path());
         if rules.evades_signature(&parts.method, parts.uri.path(), route) {
             let why = "the path is another spelling of one whose requests must be signed";
-            let problem = Problem::new(Kind::RequestRefused, why);
-            return Answering::Said { response: Some(problem.into_response(&rules.policy_path)) };
+            let response = self.refuse(&parts.method, Problem::new(Kind::RequestRefused, why));
+            return Answering::Said { response: Some(response) };
         }
         let Some(route) = route else {
             if let Some(policy) = self.shared.policy.answer(&parts) {
                 return Answering::Said { response: Some(policy) };
             }
-            return self.pass(parts, body);
+            let why = if parts.method.is_safe() { Pass::Safe } else { Pass::Unmatched };
+            return self.pass(why, parts, body);
         };
         if passes(&self.shared.rules.routes[route], &parts.headers) {
-            return self.pass(parts, body);
+            return self.pass(Pass::Unkeyed(route), parts, body);
         }
         // The service that was asked whether it is ready is the one that is called.
         let next = self.inner.clone();
@@ -192,12 +193,19 @@ where
 }
 
 impl<S> Idempotent<S> {
-    fn pass<B, A>(&mut self, parts: Parts, body: B) -> Answering<S::Future, S::Error, A>
+    /// Refuses a request that is not even matched against the routes: counts it, logs it, and makes the answer.
+    pub fn refuse<A>(&self, method: &Method, problem: Problem) -> Response<AnswerBody<A>> {
+        self.shared.meters.refuse(method, &problem);
+        problem.into_response(&self.shared.rules.policy_path)
+    }
+
+    fn pass<B, A>(&mut self, why: Pass, parts: Parts, body: B) -> Answering<S::Future, S::Error, A>
     where
         S: Service<Request<RequestBody<B>>, Response = Response<A>>,
     {
+        let passing = self.shared.meters.pass(why, &parts);
         let request = Request::from_parts(parts, RequestBody::passed(body));
-        Answering::Passed { future: self.inner.call(request) }
+        Answering::Passed { future: self.inner.call(request), passing }
     }
 }
 
@@ -209,7 +217,7 @@ pin_project! {
     #[allow(missing_docs, reason = "opaque to callers")]
     pub enum Answering<F, E, A> {
         #[doc(hidden)]
-        Passed { #[pin] future: F },
+        Passed { #[pin] future: F, passing: Option<Passing> },
         #[doc(hidden)]
         Said { response: Option<Response<AnswerBody<A>>> },
         #[doc(hidden)]
@@ -225,8 +233,12 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project() {
-            AnsweringProj::Passed { future } => {
-                Poll::Ready(Ok(ready!(future.poll(cx))?.map(AnswerBody::passed)))
+            AnsweringProj::Passed { future, passing } => {
+                let answer = ready!(future.poll(cx));
+                if let Some(passing) = passing.take() {
+                    passing.end(answer.as_ref().ok().map(Response::status));
+                }
+                Poll::Ready(Ok(answer?.map(AnswerBody::passed)))
             }
             AnsweringProj::Said { response } => match response.take() {
                 Some(response) => Poll::Ready(Ok(response)),

@@ -7,6 +7,7 @@ mod answer;
 mod body;
 mod bounds;
 mod cloudevents;
+mod coding;
 mod events;
 mod failure;
 mod fingerprint;

@@ -1,14 +1,17 @@
-//! What is counted, and the one log line of each keyed request.
+//! What is counted, and the one log line of each request: at info if it is keyed, at debug if it passes without a claim, at
+//! warn if it is refused before any route is looked at.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use http::request::Parts;
 use http::{Method, StatusCode};
 use ichido_core::{Index, hex_of};
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
 use crate::events::Retry;
+use crate::problem::Problem;
 use crate::rules::Rules;
 use crate::words::Mode;
 
@@ -54,10 +57,25 @@ impl End {
     }
 }
 
+/// Why a request passes without a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pass {
+    /// This route requires no key, and the request has none.
+    Unkeyed(usize),
+    /// No route matches.
+    Unmatched,
+    /// The method is safe, so there is no effect to protect.
+    Safe,
+}
+
 pub(crate) struct Meters {
     /// The routes as they are written in the log.
     names: Vec<String>,
     routes: Vec<[Counter; ENDS.len()]>,
+    /// Requests that belong to no route.
+    unmatched: Counter,
+    safe: Counter,
+    refused: Counter,
     seconds: Histogram,
     inflight: Gauge,
     pub(crate) unrecorded: Counter,
@@ -73,7 +91,11 @@ impl Meters {
             };
             ENDS.map(|(_, end)| counter!(name, "route" => text.clone(), "outcome" => end))
         });
+        let unrouted = |outcome: &'static str| counter!("ichido_requests_total", "outcome" => outcome);
         Self {
+            unmatched: unrouted("unmatched"),
+            safe: unrouted("safe"),
+            refused: unrouted("refused"),
             names: rules.routes.iter().map(|route| route.matches.to_string()).collect(),
             routes: counters.collect(),
             seconds: histogram!("ichido_request_seconds"),
@@ -86,6 +108,67 @@ impl Meters {
     pub(crate) fn begin(&self) -> Counted {
         self.inflight.increment(1);
         Counted(self.inflight.clone())
+    }
+}
+
+impl Meters {
+    /// Counts a request that passes without a claim. The result writes its log line, if such lines are wanted.
+    pub(crate) fn pass(&self, why: Pass, request: &Parts) -> Option<Passing> {
+        let (counter, outcome, route) = match why {
+            Pass::Unkeyed(route) => {
+                (&self.routes[route][End::Unkeyed as usize], End::Unkeyed.as_str(), Some(route))
+            }
+            Pass::Unmatched => (&self.unmatched, "unmatched", None),
+            Pass::Safe => (&self.safe, "safe", None),
+        };
+        counter.increment(1);
+        tracing::enabled!(target: "ichido::request", tracing::Level::DEBUG).then(|| Passing {
+            started: Instant::now(),
+            method: request.method.clone(),
+            path: request.uri.path().to_owned(),
+            route: route.map(|route| self.names[route].clone()),
+            outcome,
+        })
+    }
+
+    /// Counts and logs a request that is refused before any route is looked at.
+    pub(crate) fn refuse(&self, method: &Method, problem: &Problem) {
+        self.refused.increment(1);
+        tracing::warn!(
+            target: "ichido::request",
+            method = method.as_str(),
+            outcome = "refused",
+            status = problem.status().as_u16(),
+            detail = problem.kind.word(),
+            reason = problem.detail(),
+            "request refused"
+        );
+    }
+}
+
+/// A request that passes without a claim, for its log line.
+#[derive(Debug)]
+pub struct Passing {
+    started: Instant,
+    method: Method,
+    path: String,
+    route: Option<String>,
+    outcome: &'static str,
+}
+
+impl Passing {
+    /// Writes the line.
+    pub(crate) fn end(self, status: Option<StatusCode>) {
+        tracing::debug!(
+            target: "ichido::request",
+            method = self.method.as_str(),
+            path = self.path,
+            route = self.route,
+            outcome = self.outcome,
+            status = status.map(|status| status.as_u16()),
+            ms = self.started.elapsed().as_micros() as f64 / 1000.0,
+            "unprotected request"
+        );
     }
 }
 

@@ -19,7 +19,7 @@ where
     A: Carried,
 {
     let ledger = job.ledger().clone();
-    let Job { shared, mut trace, ready } = job;
+    let Job { shared, mut trace, ready, .. } = job;
     let Ready { parts, body, claim } = *ready;
     let request = Request::from_parts(parts, RequestBody::collected(body));
     let route = &shared.rules.routes[trace.route];

@@ -54,7 +54,7 @@ pub(crate) struct Ready {
 }
 
 /// Reads what is needed for a claim.
-pub(crate) async fn prepare<B>(shared: &Shared, route: &Route, parts: Parts, body: B) -> Prepared<B>
+pub(crate) async fn prepare<B>(shared: &Shared, route: &Route, mut parts: Parts, body: B) -> Prepared<B>
 where
     B: Carried,
 {
@@ -90,6 +90,7 @@ where
         Ok(body) => body,
         Err(refused) => return not_collected(refused, most, parts),
     };
+    body.announce_trailers(&mut parts.headers);
     if let Some(Err(problem)) = checking.map(Checking::finish) {
         return Prepared::refuse(problem, parts, Some(RequestBody::collected(body)));
     }

@@ -259,6 +259,11 @@ impl Problem {
         self
     }
 
+    /// What the caller is told.
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
+
     /// The status of the answer.
     pub fn status(&self) -> StatusCode {
         self.status

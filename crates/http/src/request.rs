@@ -10,6 +10,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRAILER};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use ichido_ledger::{BoxError, within};
@@ -32,6 +34,8 @@ pub(crate) struct Collected {
     place: Place,
     len: u64,
     pub(crate) digest: [u8; 32],
+    /// They go on with the body. Like the head, they are no part of the fingerprint.
+    pub(crate) trailers: Option<Box<HeaderMap>>,
 }
 
 enum Place {
@@ -87,8 +91,13 @@ where
         };
         let Some(frame) = next else { break };
         let frame = frame.map_err(|error| Refused::Broken(error.into()))?;
-        // Trailers of a request are not kept: nothing that they could say is part of the effect's name.
-        let Ok(data) = frame.into_data() else { continue };
+        let data = match frame.into_data() {
+            Ok(data) => data,
+            Err(frame) => {
+                gather.trailers = frame.into_trailers().ok().filter(|found| !found.is_empty()).map(Box::new);
+                continue;
+            }
+        };
         if let Some(checking) = checking.as_mut() {
             checking.update(&data);
         }
@@ -109,6 +118,7 @@ struct Gather {
     disk: Option<File>,
     len: u64,
     hash: Sha256,
+    trailers: Option<Box<HeaderMap>>,
 }
 
 impl Gather {
@@ -150,14 +160,25 @@ impl Gather {
             None if self.more.is_empty() => Place::Memory(self.first),
             None => Place::Memory(self.more.freeze()),
         };
-        Ok(Collected { place, len: self.len, digest: self.hash.finalize().into() })
+        let (len, digest, trailers) = (self.len, self.hash.finalize().into(), self.trailers);
+        Ok(Collected { place, len, digest, trailers })
     }
 }
 
 impl Collected {
+    /// Makes the head of a request fit for trailers: framed by chunks, and with the names that HTTP/1.1 sends on.
+    pub(crate) fn announce_trailers(&self, head: &mut HeaderMap) {
+        let Some(trailers) = &self.trailers else { return };
+        head.remove(CONTENT_LENGTH);
+        let names: Vec<_> = trailers.keys().map(HeaderName::as_str).collect();
+        if let Ok(names) = HeaderValue::try_from(names.join(", ")) {
+            head.insert(TRAILER, names);
+        }
+    }
+
     /// The body itself, and an empty one in its place.
     pub(crate) fn take(&mut self) -> Self {
-        let empty = Self { place: Place::Memory(Bytes::new()), len: 0, digest: [0; 32] };
+        let empty = Self { place: Place::Memory(Bytes::new()), len: 0, digest: [0; 32], trailers: None };
         std::mem::replace(self, empty)
     }
 
@@ -185,6 +206,7 @@ pin_project! {
         read: Option<Reading>,
         #[pin]
         rest: Option<B>,
+        trailers: Option<Box<HeaderMap>>,
         progress: Option<Progress>,
     }
 }
@@ -219,7 +241,7 @@ enum Reader {
 
 impl<B> RequestBody<B> {
     pub(crate) fn passed(body: B) -> Self {
-        Self { read: None, rest: Some(body), progress: None }
+        Self { read: None, rest: Some(body), trailers: None, progress: None }
     }
 
     pub(crate) fn collected(collected: Collected) -> Self {
@@ -239,7 +261,8 @@ impl<B> RequestBody<B> {
             Place::Memory(bytes) => Reader::Memory(bytes),
             Place::Disk(disk) => Reader::Disk(disk),
         };
-        Self { read: Some(Reading { left: collected.len, place }), rest, progress: None }
+        let read = Some(Reading { left: collected.len, place });
+        Self { read, rest, trailers: collected.trailers, progress: None }
     }
 
     /// Tells from now on how a body that still comes from its sender is taken. `None`: it is all here.
@@ -253,7 +276,7 @@ impl<B> RequestBody<B> {
 impl<B> From<Bytes> for RequestBody<B> {
     fn from(bytes: Bytes) -> Self {
         let read = Reading { left: bytes.len() as u64, place: Reader::Memory(bytes) };
-        Self { read: Some(read), rest: None, progress: None }
+        Self { read: Some(read), rest: None, trailers: None, progress: None }
     }
 }
 
@@ -329,16 +352,21 @@ where
                 }
                 Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
             }
-            None => Poll::Ready(None),
+            None => Poll::Ready(this.trailers.take().map(|trailers| Ok(Frame::trailers(*trailers)))),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         self.read.as_ref().is_none_or(|reading| reading.left == 0)
             && self.rest.as_ref().is_none_or(Body::is_end_stream)
+            && self.trailers.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
+        // HTTP/1.1 sends trailers only after chunks, and chunks only where it does not know the length.
+        if self.trailers.is_some() {
+            return SizeHint::default();
+        }
         let left = self.read.as_ref().map_or(0, |reading| reading.left);
         let mut hint = self.rest.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint);
         if let Some(upper) = hint.upper() {

@@ -203,7 +203,8 @@ impl Match {
         Self { methods: vec![Method::POST], path: vec![Segment::Rest] }
     }
 
-    fn fits(&self, method: &Method, path: &str) -> bool {
+    /// Whether a request with this method and path is meant.
+    pub fn fits(&self, method: &Method, path: &str) -> bool {
         if !self.methods.contains(method) {
             return false;
         }

@@ -18,6 +18,7 @@ use self::stream::next_within;
 use crate::answer::{self, body_of, is_no_store, strip_hop_by_hop};
 use crate::body::AnswerBody;
 use crate::bounds::{Carried, Inner};
+use crate::coding;
 use crate::failure::{Failure, IntoFailure};
 use crate::journal::Word;
 use crate::meters::End;
@@ -118,6 +119,7 @@ impl Run {
         parts.headers.remove(ATTEMPT);
         // A connection cannot be kept or given again.
         parts.headers.remove(UPGRADE);
+        coding::restrict(&mut parts.headers);
         if self.grant.attempt > 1 {
             parts.headers.insert(ATTEMPT, self.grant.attempt.into());
         }

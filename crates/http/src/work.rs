@@ -17,9 +17,10 @@ use tokio::sync::oneshot::{self, error::RecvError};
 use crate::answer::Answer;
 use crate::body::AnswerBody;
 use crate::bounds::{Carried, Inner};
+use crate::coding;
 use crate::journal::Word;
 use crate::layer::Shared;
-use crate::meters::{End, Trace};
+use crate::meters::{End, Pass, Trace};
 use crate::observe;
 use crate::prepare::{Prepared, Ready, prepare};
 use crate::problem::{Kind, Problem};
@@ -45,6 +46,8 @@ pub(crate) struct Job {
     pub(crate) trace: Trace,
     /// Boxed: a job is handed from future to future, and each of them has room for it.
     pub(crate) ready: Box<Ready>,
+    /// Whether the caller takes answers in gzip.
+    takes_gzip: bool,
 }
 
 impl Job {
@@ -91,11 +94,17 @@ where
         Prepared::Ready(ready) => ready,
         Prepared::Pass(request) => {
             let (parts, body) = *request;
+            // An event without an id is unusual, and logged like a keyed request. A caller may choose to send no key.
+            let is_event = route.preset.is_some();
+            let passing =
+                if is_event { None } else { shared.meters.pass(Pass::Unkeyed(trace.route), &parts) };
             let answer = Box::pin(inner.call(Request::from_parts(parts, body))).await;
-            // An event that nobody could name is worth a line; a caller that chose to send no key is not.
-            if route.preset.is_some() {
-                let status = answer.as_ref().map_or(StatusCode::BAD_GATEWAY, Response::status);
+            let status = answer.as_ref().ok().map(Response::status);
+            if is_event {
+                let status = status.unwrap_or(StatusCode::BAD_GATEWAY);
                 trace.end(&shared.meters, &shared.rules, End::Unkeyed, status, None);
+            } else if let Some(passing) = passing {
+                passing.end(status);
             }
             return Ok(answer?.map(AnswerBody::passed));
         }
@@ -119,7 +128,8 @@ where
     };
     trace.index = Some(ready.claim.key.index());
     let observed = route.mode == Mode::Observe;
-    let job = Job { shared: shared.clone(), trace, ready };
+    let takes_gzip = coding::takes_gzip(&ready.parts.headers);
+    let job = Job { shared: shared.clone(), trace, ready, takes_gzip };
     if let Some(outcome) = remembered(&job) {
         return Ok(conclude(&job, replay(&job, outcome)));
     }
@@ -269,11 +279,17 @@ pub(crate) fn replay<A>(job: &Job, outcome: Outcome) -> Said<A> {
             return (End::NotKept, Err(Problem::new(Kind::AnswerNotKept, reason)));
         }
     };
-    let Ok(answer) = Answer::read(&bytes) else {
+    let Ok(mut answer) = Answer::read(&bytes) else {
         tracing::error!(index = %job.ready.claim.key.index(), "a stored answer cannot be read");
         return (End::NotKept, Err(Problem::new(Kind::AnswerNotKept, "the stored answer cannot be read")));
     };
-    let mut response = Response::new(AnswerBody::whole(answer.body, answer.trailers));
+    let body = if job.takes_gzip || answer.body.is_empty() || !coding::is_gzipped(&answer.headers) {
+        AnswerBody::whole(answer.body, answer.trailers)
+    } else {
+        coding::decoded(&mut answer.headers, &mut answer.trailers);
+        AnswerBody::unzipped(answer.body, answer.trailers)
+    };
+    let mut response = Response::new(body);
     *response.status_mut() = answer.status;
     *response.headers_mut() = answer.headers;
     response.headers_mut().insert(REPLAYED, TRUE);
@@ -368,7 +384,7 @@ async fn unprotected<S, B, A>(job: Job, mut inner: S, reply: Reply<A, S::Error>)
 where
     S: Inner<B, A>,
 {
-    let Job { shared, trace, ready } = job;
+    let Job { shared, trace, ready, .. } = job;
     let Ready { parts, body, .. } = *ready;
     let mut request = Request::from_parts(parts, RequestBody::collected(body));
     request.headers_mut().remove(ATTEMPT);

@@ -1,10 +1,13 @@
 //! `ichido gateway`: an API in any language sits behind it and becomes safe to retry.
 
+mod cors;
 mod forward;
+mod forwarded;
 mod front;
 pub(crate) mod jwt;
 mod pool;
 mod socket;
+mod tunnel;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +19,7 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use self::cors::Cors;
 use self::forward::Forward;
 use self::front::Front;
 use crate::exit::Failure;
@@ -96,6 +100,7 @@ impl Bound {
         let notes = settings.rules.routes.iter().any(|route| !route.metadata.is_empty());
         let policy_path: Arc<str> = settings.rules.policy_path.as_str().into();
         let forward = Forward::new(&settings.upstream, &settings.rules.routes)?;
+        let cors = Cors::new(&settings.rules.routes, settings.origins).map(Arc::new);
         let layer = IdempotencyLayer::with(ledger.clone(), settings.rules, fallback, journal.clone());
         if notes {
             tracing::info!(instance = layer.instance(), "notes on events call this instance so");
@@ -106,6 +111,8 @@ impl Bound {
             forward,
             layer: layer.clone(),
             policy_path,
+            cors,
+            trusted_proxies: settings.trusted_proxies,
         };
         Ok(Gateway { front, layer, ledger, journal, grace: settings.shutdown })
     }
@@ -126,9 +133,13 @@ impl Gateway {
             stop.cancelled().await;
             Instant::now()
         };
+        let tunnels = self.front.forward.tunnels();
         let ((), asked_at) = tokio::join!(self.front.serve(stop.clone(), self.grace), asked);
+        let deadline = asked_at + self.grace;
         // What was granted runs to its end although its client may be gone.
-        if tokio::time::timeout_at(asked_at + self.grace, self.layer.drain()).await.is_err() {
+        let drained = tokio::time::timeout_at(deadline, self.layer.drain());
+        let ((), drained) = tokio::join!(tunnels.drain(deadline), drained);
+        if drained.is_err() {
             tracing::warn!(
                 under_way = self.layer.in_flight(),
                 "keyed requests did not end in time; their claims will be in doubt"

@@ -104,6 +104,7 @@ impl Plan {
         node::needs(&mut missing);
         browser::needs(&mut missing);
         missing.program("curl", "curl");
+        missing.program("nginx", "nginx");
         missing.program("openssl", "openssl");
         missing.program("promtool", "prometheus");
         missing.program("pgbouncer", "pgbouncer");

@@ -17,6 +17,8 @@ pub(super) struct Figures {
     pub(super) unserved: u64,
     /// Answers with a status of 500 or more.
     pub(super) errors: u64,
+    /// Requests that passed without a claim, though they may have had effects.
+    pub(super) unprotected: u64,
     /// Effects that may have happened twice.
     pub(super) suspected_twice: u64,
     /// The ledger is out, and the local one answers.
@@ -53,6 +55,7 @@ impl Figures {
                         Some("refused") => figures.refused += value,
                         Some("unavailable" | "overloaded") => figures.unserved += value,
                         Some("released") => released += value,
+                        Some("unkeyed" | "unmatched" | "unprotected") => figures.unprotected += value,
                         _ => {}
                     }
                 }
@@ -161,8 +164,11 @@ mod tests {
         let figures = Figures::read(
             "ichido_requests_total{route=\"POST /a,outcome=\\\"conflict\\\"}\",outcome=\"first\"} 9\n\
              ichido_requests_total{route=\"POST /b\",outcome=\"conflict\"} 2\n\
+             ichido_requests_total{route=\"POST /b\",outcome=\"unkeyed\"} 3\n\
+             ichido_requests_total{outcome=\"unmatched\"} 4\nichido_requests_total{outcome=\"safe\"} 50\n\
              ichido_ledger_claims_total{backend=\"file\",answer=\"held\"} 70\n",
         );
         assert_eq!(figures.conflicts, 2, "a request that waits is one request");
+        assert_eq!(figures.unprotected, 7, "a safe request needs no protection");
     }
 }

@@ -84,6 +84,7 @@ fn figures(console: &Console, known: &Known, w: &'static Words) -> Vec<Figure> {
         plain("conflicts", w.conflicts, counted.conflicts, w.conflicts_hint),
         plain("refused", w.refusals, counted.refused, w.refusals_hint),
         plain("errors", w.errors, counted.errors, w.errors_hint),
+        plain("unprotected", w.unprotected, counted.unprotected, w.unprotected_hint),
         Figure { name: "rate", label: w.duplicate_rate, value: rate, hint: w.duplicate_rate_hint, to: None },
         Figure {
             name: "in-doubt",

@@ -69,6 +69,8 @@ words! {
     refusals_hint: "nothing ran: no key, a bad key, or too large", "未実行（キーなし・不正なキー・サイズ超過）";
     errors: "Errors", "エラー";
     errors_hint: "answers such as 502 and 503", "502 や 503 などの応答";
+    unprotected: "Unprotected", "保護なし";
+    unprotected_hint: "passed on without a key or a route", "キーまたは経路がなく、そのまま転送";
     duplicate_rate: "Duplicate rate", "重複検出率";
     duplicate_rate_hint: "replays among all that were answered", "応答に占めるリプレイの割合";
     in_doubt: "In doubt", "不明";

@@ -1,6 +1,5 @@
 //! The way to the service behind: what is changed in a request before it goes there, and in its answer.
 
-use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -11,38 +10,23 @@ use tokio::time::Instant;
 use http::header::{CONNECTION, COOKIE, EXPECT, HOST, HeaderName, HeaderValue, UPGRADE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
-use hyper_util::rt::TokioIo;
 use ichido_http::{Failure, Progress, Route, strip_hop_by_hop};
 use ichido_ledger::{Late, within};
 use metrics::{Histogram, histogram};
 use tower_service::Service;
 
+use super::forwarded::Peer;
 use super::pool::{Answer, Body, Pool, is_small};
+use super::tunnel::Tunnels;
 use crate::exit::Failure as StartFailure;
 use crate::settings::gateway::Upstream;
 
-const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 /// How long a request waits at least for the head of its answer, once nothing more is taken of its body.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// A keyed request is given up by the layer, whose limit is the route's: this one comes later.
 const MARGIN: Duration = Duration::from_secs(5);
 /// Protocols that carry requests. What is sent through such a tunnel would be seen by nobody here.
 const CARRIERS: [&str; 4] = ["h2c", "h2", "http", "tls"];
-
-/// Where requests came from: one caller's connection.
-#[derive(Clone, Debug)]
-pub(crate) struct Peer {
-    forwarded_for: Option<HeaderValue>,
-    tls: bool,
-}
-
-impl Peer {
-    pub(crate) fn new(address: SocketAddr, tls: bool) -> Self {
-        Self { forwarded_for: HeaderValue::try_from(address.ip().to_string()).ok(), tls }
-    }
-}
 
 /// Sends requests to the service behind.
 #[derive(Clone, Debug)]
@@ -59,6 +43,7 @@ struct Shared {
     prefix: String,
     patience: Duration,
     seconds: Histogram,
+    tunnels: Tunnels,
 }
 
 impl Forward {
@@ -72,13 +57,19 @@ impl Forward {
             prefix: upstream.prefix.clone(),
             patience: patience(routes),
             seconds: histogram!("ichido_upstream_seconds"),
+            tunnels: Tunnels::default(),
         };
         Ok(Self { shared: Arc::new(shared), peer: None })
     }
 
     /// The same, for the requests of one caller.
-    pub(crate) fn of(&self, peer: Peer) -> Self {
+    pub(super) fn of(&self, peer: Peer) -> Self {
         Self { shared: self.shared.clone(), peer: Some(peer) }
+    }
+
+    /// The connections that changed protocols.
+    pub(super) fn tunnels(&self) -> Tunnels {
+        self.shared.tunnels.clone()
     }
 
     fn prepare(&self, request: &mut Request<Body>, upgrade: Option<HeaderValue>) -> Result<(), Failure> {
@@ -93,17 +84,9 @@ impl Forward {
             headers.insert(UPGRADE, protocol);
         }
         if let Some(peer) = &self.peer {
-            forwarded_for(headers, peer.forwarded_for.as_ref());
-            headers
-                .insert(FORWARDED_PROTO, HeaderValue::from_static(if peer.tls { "https" } else { "http" }));
+            peer.describe(headers, host.as_ref());
         }
-        match host {
-            Some(host) => {
-                headers.insert(FORWARDED_HOST, host.clone());
-                headers.insert(HOST, host);
-            }
-            None => drop(headers.insert(HOST, self.shared.host.clone())),
-        }
+        headers.insert(HOST, host.unwrap_or_else(|| self.shared.host.clone()));
         *request.version_mut() = Version::HTTP_11;
         let is_path = request.uri().authority().is_none() && request.uri().scheme().is_none();
         let place = match request.uri().path_and_query() {
@@ -132,7 +115,7 @@ impl Forward {
             let client_side = client_side.ok_or_else(unasked)?;
             let service_side = hyper::upgrade::on(&mut response);
             response.body_mut().let_go();
-            tokio::spawn(join(client_side, service_side));
+            self.shared.tunnels.join(client_side, service_side);
             return Ok(response);
         }
         strip_hop_by_hop(response.headers_mut());
@@ -201,20 +184,6 @@ fn join_cookies(headers: &mut HeaderMap) {
     }
 }
 
-fn forwarded_for(headers: &mut HeaderMap, caller: Option<&HeaderValue>) {
-    let Some(caller) = caller else { return };
-    let mut earlier =
-        headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok()).peekable();
-    if earlier.peek().is_none() {
-        headers.insert(FORWARDED_FOR, caller.clone());
-        return;
-    }
-    let all: Vec<_> = earlier.chain(caller.to_str().ok()).collect();
-    if let Ok(value) = HeaderValue::try_from(all.join(", ")) {
-        headers.insert(FORWARDED_FOR, value);
-    }
-}
-
 /// The protocols that a request wants to change to, without those that would carry requests past us.
 fn upgrade_of<B>(request: &Request<B>) -> Option<HeaderValue> {
     let headers = request.headers();
@@ -235,18 +204,6 @@ fn upgrade_of<B>(request: &Request<B>) -> Option<HeaderValue> {
 fn words(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
     let lines = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     lines.flat_map(|line| line.split(',')).map(str::trim)
-}
-
-async fn join(client_side: hyper::upgrade::OnUpgrade, service_side: hyper::upgrade::OnUpgrade) {
-    match tokio::try_join!(client_side, service_side) {
-        Ok((client_side, service_side)) => {
-            let (mut client_side, mut service_side) = (TokioIo::new(client_side), TokioIo::new(service_side));
-            if let Err(error) = tokio::io::copy_bidirectional(&mut client_side, &mut service_side).await {
-                tracing::debug!(%error, "an upgraded connection ended");
-            }
-        }
-        Err(error) => tracing::warn!(%error, "a connection could not be upgraded"),
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! The settings of the gateway: `[gateway]` and its routes, checked as a whole before anything starts.
 
+mod origins;
+mod proxies;
 mod routes;
 mod secrets;
 
@@ -14,7 +16,9 @@ use ichido_core::Limits;
 use ichido_http::{Outage, Rules, Tenant};
 use serde::Deserialize;
 
-use self::routes::{RawRoute, routes};
+pub(crate) use self::origins::Origins;
+pub(crate) use self::proxies::TrustedProxies;
+use self::routes::{RawRoute, origins, routes};
 pub(crate) use self::secrets::unchecked;
 use super::{text, tls, within};
 use crate::exit::Failure;
@@ -35,9 +39,12 @@ pub(crate) struct Gateway {
     pub(crate) listen: SocketAddr,
     pub(crate) upstream: Upstream,
     pub(crate) rules: Rules,
+    /// Who may read the answers of each route, in the order of the routes.
+    pub(crate) origins: Vec<Option<Origins>>,
     pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
     pub(crate) journal_dir: PathBuf,
     pub(crate) shutdown: Duration,
+    pub(crate) trusted_proxies: TrustedProxies,
     /// Not ready while nobody listens at the upstream.
     pub(crate) ready_needs_upstream: bool,
 }
@@ -90,6 +97,7 @@ pub(super) struct RawGateway {
     journal_dir: Option<PathBuf>,
     shutdown_seconds: Option<u64>,
     ready_needs_upstream: bool,
+    trusted_proxies: Option<Vec<String>>,
     routes: Option<Vec<RawRoute>>,
 }
 
@@ -107,6 +115,7 @@ impl Gateway {
         let answer_max = defaults.answer_max_bytes as u64;
         let answer_max_bytes = bytes("answer_max_bytes", raw.answer_max_bytes, answer_max, ANSWER_MAX)?;
         let inflight_max = bytes("inflight_max", raw.inflight_max, defaults.inflight_max as u64, 1_000_000)?;
+        let origins = origins(raw.routes.as_deref())?;
         let rules = Rules {
             routes: routes(raw.routes, flags.optional_key)?,
             tenant: tenant(raw.tenant.as_deref(), tls::given(raw.jwt_key_file).as_deref())?,
@@ -131,9 +140,11 @@ impl Gateway {
                 ..Upstream::check(&upstream, tls::given(raw.upstream_ca_file).as_deref())?
             },
             rules,
+            origins,
             tls: tls::server("gateway", raw.tls_cert_file, raw.tls_key_file)?,
             journal_dir: raw.journal_dir.unwrap_or_else(|| PathBuf::from("data/journal")),
             ready_needs_upstream: raw.ready_needs_upstream,
+            trusted_proxies: TrustedProxies::check(raw.trusted_proxies)?,
             shutdown: Duration::from_secs(within(
                 "gateway.shutdown_seconds",
                 raw.shutdown_seconds.unwrap_or(30),
@@ -317,6 +328,7 @@ mod tests {
             ("answer_max_bytes = 99999999999", "gateway.answer_max_bytes"),
             ("tls_cert_file = \"a.pem\"", "gateway.tls_key_file"),
             ("tls_cert_file = \"/nonexistent\"\ntls_key_file = \"/nonexistent\"", "gateway.tls_cert_file"),
+            ("trusted_proxies = [\"proxy\"]", "gateway.trusted_proxies"),
             ("routes = []", "gateway.routes"),
             ("[[routes]]\nmatch = \"GET /x\"", "gateway.routes[0].match"),
             ("[[routes]]\n[[routes]]\nkey = [\"cookie:x\"]", "gateway.routes[1].key"),
@@ -336,6 +348,7 @@ mod tests {
             ("[[routes]]\ntenant = \"ip\"", "gateway.routes[0].tenant"),
             ("[[routes]]\nkey = 5", "a text or a list of texts"),
             ("[[routes]]\nkey = []", "gateway.routes[0].key"),
+            ("[[routes]]\n[[routes]]\ncors = \"app.example\"", "gateway.routes[1].cors"),
             ("[[routes]]\nclient_errors = \"no\"", "gateway.routes[0].client_errors"),
             ("[[routes]]\nfingerprint = \"raw\"\nfingerprint_ignore = [\"/a\"]", "fingerprint_ignore"),
         ] {

@@ -3,6 +3,7 @@
 mod acceptance;
 mod bolt;
 mod clients;
+mod cors;
 mod doubt;
 mod edges;
 mod events;
@@ -10,6 +11,8 @@ mod hops;
 mod journal;
 mod passing;
 mod pressure;
+mod proxies;
 mod recipes;
+mod shutdown;
 mod starting;
 mod stripe;

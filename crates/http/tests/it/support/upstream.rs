@@ -29,6 +29,7 @@ pub(crate) struct Called {
     pub(crate) run: usize,
     pub(crate) parts: Parts,
     pub(crate) body: Bytes,
+    pub(crate) trailers: Option<HeaderMap>,
 }
 
 /// A service that counts its effects. Clones are the same service.
@@ -114,9 +115,11 @@ where
         let service = self.clone();
         Box::pin(async move {
             let (parts, body) = request.into_parts();
-            let body = body.collect().await.map_err(Failure::NotSent)?.to_bytes();
+            let body = body.collect().await.map_err(Failure::NotSent)?;
+            let trailers = body.trailers().cloned();
+            let body = body.to_bytes();
             let run = service.seen.runs.fetch_add(1, Ordering::SeqCst) + 1;
-            let call = Called { run, parts, body };
+            let call = Called { run, parts, body, trailers };
             service.seen.calls.lock().unwrap().push(call.clone());
             let reply = (service.script)(call).await;
             service.seen.ended.fetch_add(1, Ordering::SeqCst);

@@ -11,6 +11,7 @@ use serde::de::{SeqAccess, Visitor, value::SeqAccessDeserializer};
 use serde::{Deserialize, Deserializer};
 
 use super::super::within;
+use super::origins::Origins;
 use super::secrets::{RawSecrets, signature};
 use crate::exit::Failure;
 
@@ -39,6 +40,7 @@ pub(super) struct RawRoute {
     upstream_timeout_ms: Option<u64>,
     fingerprint: Option<String>,
     fingerprint_ignore: Option<Vec<String>>,
+    cors: Option<OneOrMany>,
 }
 
 /// A text, or a list of texts.
@@ -72,6 +74,16 @@ pub(super) fn routes(raw: Option<Vec<RawRoute>>, optional_key: bool) -> Result<V
     let routes: Vec<Route> =
         raw.into_iter().enumerate().map(|(at, route)| route.check(at)).collect::<Result<_, _>>()?;
     Ok(routes.into_iter().map(|route| Route { required: route.required && !optional_key, ..route }).collect())
+}
+
+/// Who may read the answers of each route.
+pub(super) fn origins(raw: Option<&[RawRoute]>) -> Result<Vec<Option<Origins>>, Failure> {
+    let Some(raw) = raw else { return Ok(vec![None]) };
+    let of = |(at, route): (usize, &RawRoute)| {
+        let check = |list: &OneOrMany| Origins::check(&format!("gateway.routes[{at}].cors"), &list.0);
+        route.cors.as_ref().map(check).transpose()
+    };
+    raw.iter().enumerate().map(of).collect()
 }
 
 impl RawRoute {

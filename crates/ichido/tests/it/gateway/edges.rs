@@ -107,6 +107,8 @@ fn what_could_be_read_in_two_ways_goes_no_further() {
     for framing in [
         &b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}x"[..],
         b"Transfer-Encoding: gzip\r\n\r\n{}",
+        b"Transfer-Encoding: gzip, chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+        b"Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
         b"Content-Length: +2\r\n\r\n{}",
         b"Content-Length : 2\r\n\r\n{}",
         b"Bad Name: 2\r\n\r\n{}",

@@ -131,3 +131,45 @@ fn a_change_of_protocols_that_nobody_asked_for_is_a_lost_answer_and_a_keyed_requ
         assert_eq!((answer.status, answer.problem().as_str()), (status, problem));
     }
 }
+
+#[test]
+fn trailers_of_a_keyed_request_reach_the_service() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let service = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut seen = Vec::new();
+        while !seen.ends_with(b"0\r\nx-sum: 42\r\n\r\n") {
+            let mut piece = [0; 1000];
+            let read = stream.read(&mut piece).unwrap();
+            assert!(read > 0, "the request ended without its trailers: {}", String::from_utf8_lossy(&seen));
+            seen.extend_from_slice(&piece[..read]);
+        }
+        stream.write_all(b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n").unwrap();
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let gateway = Gateway::start(dir.path(), address, "memory:", "");
+    let request =
+        b"POST /orders HTTP/1.1\r\nHost: x\r\nIdempotency-Key: \"k\"\r\nTransfer-Encoding: chunked\r\n\
+        Trailer: X-Sum\r\n\r\n2\r\n{}\r\n0\r\nX-Sum: 42\r\n\r\n";
+    assert_eq!(raw(gateway.address, request).unwrap().status, 201);
+    service.join().unwrap();
+}
+
+#[test]
+fn grpc_is_refused_in_words_that_its_clients_show() {
+    let dir = tempfile::tempdir().unwrap();
+    let orders = Orders::start(dir.path());
+    let gateway = Gateway::start(dir.path(), orders.address, "memory:", "");
+    let ask = |kind: &str| {
+        let headers = [("Content-Type", kind), ("Idempotency-Key", "\"k\"")];
+        send(gateway.address, "POST", "/orders.Orders/Place", &headers, b"x")
+    };
+    for kind in ["application/grpc", "application/grpc+proto", "Application/gRPC; charset=utf-8"] {
+        let answer = ask(kind);
+        assert_eq!((answer.status, answer.problem().as_str()), (400, "request-refused"), "{kind}");
+        assert_eq!(answer.header("grpc-status"), Some("12"), "{kind}");
+        assert!(answer.header("grpc-message").unwrap().contains("does not pass gRPC on"), "{answer:?}");
+    }
+    assert_eq!(ask("application/grpc-web+proto").status, 201, "gRPC-Web works over HTTP/1.1");
+}

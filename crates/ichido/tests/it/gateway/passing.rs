@@ -2,8 +2,8 @@
 
 use std::io::{BufReader, Read, Write};
 
-use crate::support::http::{connect, get, head, read_chunk, read_head, send};
-use crate::support::{Gateway, Orders};
+use crate::support::http::{connect, get, head, raw, read_chunk, read_head, send};
+use crate::support::{Gateway, Orders, eventually};
 
 fn start(settings: &str) -> (tempfile::TempDir, Orders, Gateway) {
     let dir = tempfile::tempdir().unwrap();
@@ -63,6 +63,44 @@ fn unkeyed_writes_pass_where_no_key_is_needed() {
     let put = send(gateway.address, "PUT", "/orders", &[("Idempotency-Key", "\"k\"")], b"{}");
     assert_eq!((put.status, put.is_replay()), (201, false), "no route names PUT");
     assert_eq!(orders.effects().len(), 3);
+}
+
+#[test]
+fn unprotected_traffic_is_counted_logged_and_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let orders = Orders::start(dir.path());
+    let gateway = Gateway::start_with(dir.path(), orders.address, "memory:", "", |command| {
+        command.arg("--optional-key").env("LOG_LEVEL", "debug");
+    });
+    assert_eq!(send(gateway.address, "POST", "/orders", &[], b"{}").status, 201);
+    for _ in 0..2 {
+        assert_eq!(send(gateway.address, "PUT", "/orders/1", &[], b"{}").status, 201);
+    }
+    assert_eq!(get(gateway.address, "/x").status, 200);
+    for framing in ["Host: y\r\n\r\n", "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"] {
+        let request = format!("POST /orders HTTP/1.1\r\nHost: x\r\n{framing}");
+        let refused = raw(gateway.address, request.as_bytes()).unwrap();
+        assert_eq!((refused.status, refused.problem().as_str()), (400, "request-refused"), "{framing}");
+    }
+    let metrics = get(gateway.admin, "/metrics").text();
+    for line in [
+        "ichido_requests_total{route=\"POST,PATCH /**\",outcome=\"unkeyed\"} 1",
+        "ichido_requests_total{outcome=\"unmatched\"} 2",
+        "ichido_requests_total{outcome=\"safe\"} 1",
+        "ichido_requests_total{outcome=\"refused\"} 2",
+    ] {
+        assert!(metrics.contains(line), "{line} is not in {metrics}");
+    }
+    eventually("the figure of the console", || {
+        get(gateway.admin, "/").text().contains("data-live=\"unprotected\">3<").then_some(())
+    });
+    let said = gateway.process.said();
+    let logged = |level: &str, outcome: &str| {
+        let outcome = format!("\"outcome\":\"{outcome}\"");
+        said.lines().filter(|line| line.contains(level) && line.contains(&outcome)).count()
+    };
+    let passes = ["unkeyed", "unmatched", "safe"].map(|outcome| logged("DEBUG", outcome));
+    assert_eq!((passes, logged("WARN", "refused")), ([1, 2, 1], 2), "{said}");
 }
 
 #[test]
