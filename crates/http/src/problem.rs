@@ -184,6 +184,7 @@ impl Kind {
         match self {
             Self::InFlight
             | Self::BodyBroken
+            | Self::BodyTooSlow
             | Self::UpstreamUnreachable
             | Self::LedgerUnavailable
             | Self::Overloaded
