@@ -6,8 +6,10 @@
 mod answer;
 mod body;
 mod bounds;
+mod budget;
 mod cloudevents;
 mod coding;
+mod collect;
 mod events;
 mod failure;
 mod fingerprint;
@@ -25,6 +27,7 @@ mod request;
 mod rules;
 mod run;
 mod signature;
+mod slots;
 mod source;
 mod tenant;
 mod verdict;

@@ -19,7 +19,7 @@ use super::cors::{Cors, CrossOrigin};
 use super::forward::Forward;
 use super::forwarded::Peer;
 use super::pool::Answer;
-use crate::front::count_error;
+use crate::front::{Limits, count_error};
 use crate::settings::gateway::TrustedProxies;
 
 /// A gRPC call needs HTTP/2 from end to end, and ends with trailers that HTTP/1.1 would lose.
@@ -34,22 +34,23 @@ pub(super) struct Front {
     pub(super) policy_path: Arc<str>,
     pub(super) cors: Option<Arc<Cors>>,
     pub(super) trusted_proxies: TrustedProxies,
+    pub(super) limits: Limits,
 }
 
 impl Front {
     /// Serves until told to stop, then lets every connection end its request, for at most `grace`.
     pub(super) async fn serve(self, stop: CancellationToken, grace: Duration) {
-        let Self { listener, tls, forward, layer, policy_path, cors, trusted_proxies } = self;
+        let Self { listener, tls, forward, layer, policy_path, cors, trusted_proxies, limits } = self;
         let is_tls = tls.is_some();
         let welcome = move |address| Door {
             service: tower_layer::Layer::layer(
-                &layer,
+                &layer.for_connection(),
                 forward.of(Peer::new(address, is_tls, &trusted_proxies)),
             ),
             policy_path: policy_path.clone(),
             cors: cors.clone(),
         };
-        crate::front::Front { listener, tls }.serve(welcome, stop, grace).await;
+        crate::front::Front { listener, tls, limits }.serve(welcome, stop, grace).await;
     }
 }
 
