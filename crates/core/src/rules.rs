@@ -45,6 +45,12 @@ pub fn claim(current: Option<&Record>, request: &ClaimRequest, now: Timestamp) -
     match record.phase(now) {
         Phase::Over { .. } => grant(request, 1, now),
         _ if record.fingerprint != request.fingerprint => Step::keep(Claim::Mismatch),
+        // The holder itself said that the effect may have happened: its own call must not run it again, nor take it over.
+        Phase::InDoubt(doubt @ Doubt { reason: DoubtReason::Declared(_), .. })
+            if record.nonce == request.nonce =>
+        {
+            Step::keep(Claim::InDoubt(doubt))
+        }
         Phase::Running { .. } | Phase::InDoubt(_) if record.nonce == request.nonce => {
             Step::keep(Claim::Granted(grant_of(record, now)))
         }

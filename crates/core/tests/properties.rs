@@ -302,7 +302,12 @@ proptest! {
         for turn in play(&history) {
             let (Did::Claim(request, step), Some(before)) = (&turn.did, &turn.before) else { continue };
             let open = matches!(rules::standing(before, turn.now), Now::Running | Now::InDoubt);
-            if open && before.nonce == request.nonce && before.fingerprint == request.fingerprint {
+            if let (true, State::InDoubt(doubt)) = (open && before.nonce == request.nonce, &before.state) {
+                let other = before.fingerprint != request.fingerprint;
+                let expected = if other { Claim::Mismatch } else { Claim::InDoubt(doubt.clone()) };
+                prop_assert_eq!(&step.answer, &expected);
+                prop_assert_eq!(&turn.before, &turn.after);
+            } else if open && before.nonce == request.nonce && before.fingerprint == request.fingerprint {
                 let Claim::Granted(grant) = step.answer else {
                     return Err(TestCaseError::fail("the winner did not win again"));
                 };

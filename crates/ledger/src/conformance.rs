@@ -59,7 +59,8 @@ macro_rules! conformance {
             leases: a_lapsed_lease_is_in_doubt_and_not_granted, a_holder_may_complete_after_its_lease_lapsed,
                 a_holder_may_renew_after_its_lease_lapsed, a_holder_may_release_after_its_lease_lapsed,
                 a_living_holder_keeps_its_claim_beyond_the_lease, doubt_can_be_declared_at_once,
-                a_lost_reply_is_repaired_even_in_doubt, takeover_by_policy_counts_the_attempt,
+                a_lost_reply_is_repaired_even_in_doubt, a_declared_doubt_is_not_granted_again_to_its_nonce,
+                takeover_by_policy_counts_the_attempt,
                 takeover_waits_for_silence, fifty_racers_on_a_lapsed_lease_have_one_winner,
                 a_zombie_cannot_complete_after_a_takeover, a_zombie_cannot_harm_the_winner,
                 a_clock_that_jumps_an_hour_takes_nothing_over, a_key_granted_again_has_a_lease_of_its_own;

@@ -239,12 +239,28 @@ fn lapsed_lease_counts_from_the_last_renewal() {
 }
 
 #[test]
-fn doubt_is_granted_again_to_the_same_nonce_with_the_same_token() {
+fn lapsed_lease_is_granted_again_to_the_same_nonce_with_the_same_token() {
     let again = ClaimRequest { token: token(9), ..ask(1) };
     assert_refused(&running(), &again, at(LEASE_MS), granted_with_left(1, 1, 0));
-    assert_refused(&declared(), &again, at(200), granted_with_left(1, 1, LEASE_MS - 200));
     let again = ClaimRequest { in_doubt: RETRY, ..again };
     assert_refused(&running(), &again, at(SILENT_MS), granted_with_left(1, 1, 0));
+}
+
+#[test]
+fn declared_doubt_is_not_granted_again_to_the_same_nonce() {
+    let doubt = Doubt { since: at(100), reason: DoubtReason::Declared("timed out".to_owned()) };
+    for in_doubt in [InDoubtPolicy::Reject, RETRY] {
+        let again = ClaimRequest { token: token(9), in_doubt, ..ask(1) };
+        for ms in [200, LEASE_MS, SILENT_MS] {
+            assert_refused(&declared(), &again, at(ms), Claim::InDoubt(doubt.clone()));
+        }
+    }
+}
+
+#[test]
+fn holder_that_renews_after_declaring_doubt_is_granted_again() {
+    let renewed = put(settle(Some(&declared()), token(1), &renew(), at(200)));
+    assert_refused(&renewed, &ask(1), at(200), granted(1, 1));
 }
 
 #[test]

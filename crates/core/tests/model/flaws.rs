@@ -23,6 +23,8 @@ pub(crate) enum Rules {
     ReleaseComparesNothing,
     /// The fingerprint is not compared: another request under the same key is taken for a repeat.
     FingerprintIgnored,
+    /// A nonce is granted its claim again even after its holder declared doubt.
+    DeclaredDoubtGrantedAgain,
 }
 
 impl Rules {
@@ -47,6 +49,13 @@ impl Rules {
                     current.map(|record| Record { fingerprint: request.fingerprint, ..record.clone() });
                 rules::claim(alike.as_ref(), request, now)
             }
+            Rules::DeclaredDoubtGrantedAgain => {
+                let undeclared = current.map(|record| match &record.state {
+                    State::InDoubt(_) => Record { state: State::Running, ..record.clone() },
+                    State::Running | State::Done(_) => record.clone(),
+                });
+                rules::claim(undeclared.as_ref(), request, now)
+            }
             Rules::Real
             | Rules::CompleteComparesNothing
             | Rules::LastOutcomeWins
@@ -68,7 +77,8 @@ impl Rules {
             | Rules::LapseIsFree
             | Rules::NonceIgnored
             | Rules::ReleaseComparesNothing
-            | Rules::FingerprintIgnored => false,
+            | Rules::FingerprintIgnored
+            | Rules::DeclaredDoubtGrantedAgain => false,
         };
         match (current, word) {
             (Some(record), Settle::Complete(outcome)) if overwrites(record) => {

@@ -49,7 +49,7 @@ use stateright::{Checker, HasDiscoveries, Model};
 
 use flaws::Rules;
 use promises::{
-    APPLIED_IS_RECORDED, LOST_REPLY_IS_REPAIRED, NO_SECOND_EFFECT_UNSAID, NONCE_REPAIRS, ONE_EFFECT_AT_ALL,
+    APPLIED_IS_RECORDED, DECLARED_DOUBT_STAYS, LOST_REPLY_IS_REPAIRED, NO_SECOND_EFFECT_UNSAID, NONCE_REPAIRS, ONE_EFFECT_AT_ALL,
     ONE_NONCE_ONE_TOKEN, OUTCOME_STAYS, REUSE_IS_REFUSED,
 };
 use world::{LEASE_MS, RETENTION_FOREVER_MS, SILENT_MS, Setting, Tokens};
@@ -204,4 +204,9 @@ fn planted_release_without_a_token_is_found_as_a_second_effect() {
 #[test]
 fn planted_blindness_for_fingerprints_is_found() {
     breaks(Rules::FingerprintIgnored, two_requests(), REUSE_IS_REFUSED);
+}
+
+#[test]
+fn planted_grant_after_a_declared_doubt_is_found() {
+    breaks(Rules::DeclaredDoubtGrantedAgain, reject(), DECLARED_DOUBT_STAYS);
 }

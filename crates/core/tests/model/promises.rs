@@ -11,6 +11,7 @@ pub(crate) const ONE_EFFECT_AT_ALL: &str = "one effect at all where nobody may o
 pub(crate) const OUTCOME_STAYS: &str = "an outcome once recorded stays and is answered";
 pub(crate) const APPLIED_IS_RECORDED: &str = "a holder told that it completed has its outcome recorded";
 pub(crate) const NONCE_REPAIRS: &str = "asking again with the same nonce repairs a lost reply";
+pub(crate) const DECLARED_DOUBT_STAYS: &str = "a declared doubt is not granted again to its own nonce";
 pub(crate) const ONE_NONCE_ONE_TOKEN: &str = "one nonce never has two tokens of one open claim";
 pub(crate) const REUSE_IS_REFUSED: &str = "another request under the key is refused";
 pub(crate) const ATTEMPTS_COUNT_TAKEOVERS: &str = "the attempt counts the takeovers";
@@ -24,6 +25,7 @@ pub(crate) fn of(setting: &Setting) -> Vec<Property<Setting>> {
         Property::always(OUTCOME_STAYS, outcome_stays),
         Property::always(APPLIED_IS_RECORDED, applied_is_recorded),
         Property::always(NONCE_REPAIRS, nonce_repairs),
+        Property::always(DECLARED_DOUBT_STAYS, declared_doubt_stays),
         Property::always(ONE_NONCE_ONE_TOKEN, one_nonce_one_token),
         Property::always(REUSE_IS_REFUSED, reuse_is_refused),
         Property::always(ATTEMPTS_COUNT_TAKEOVERS, attempts_count_takeovers),
@@ -94,18 +96,26 @@ fn applied_is_recorded(setting: &Setting, world: &World) -> bool {
     })
 }
 
-/// While a grant is open, its call is granted the same token again, and nothing is written.
+/// While a grant is open and its holder has not declared doubt, its call is granted the same token again, and nothing
+/// is written.
 fn nonce_repairs(setting: &Setting, world: &World) -> bool {
     let Some(record) = &world.record else { return true };
-    let now = Timestamp(world.now);
-    match record.phase(now) {
-        Phase::Running { .. } | Phase::InDoubt(_) => {}
-        Phase::Done(_) | Phase::Over { .. } => return true,
+    if record.state != State::Running {
+        return true;
     }
     let Some(open) = world.past.last() else { return false };
-    let step = setting.rules.claim(Some(record), &setting.request(open.call, UNUSED), now);
+    let step = setting.rules.claim(Some(record), &setting.request(open.call, UNUSED), Timestamp(world.now));
     let same = matches!(step.answer, Claim::Granted(grant) if grant.token == token(open.mint));
     same && step.change == Change::Keep
+}
+
+/// Once the holder said that the effect may have happened, asking again under its nonce gets that answer.
+fn declared_doubt_stays(setting: &Setting, world: &World) -> bool {
+    let Some(record) = &world.record else { return true };
+    let State::InDoubt(doubt) = &record.state else { return true };
+    let Some(open) = world.past.last() else { return false };
+    let step = setting.rules.claim(Some(record), &setting.request(open.call, UNUSED), Timestamp(world.now));
+    step.answer == Claim::InDoubt(doubt.clone()) && step.change == Change::Keep
 }
 
 /// A call is granted anew only after its first grant was given back, resolved or forgotten.

@@ -186,6 +186,9 @@ impl Kept {
             return vec![(Expected::Mismatch, State(Some(self)))];
         }
         let is_same_call = self.nonce == request.nonce;
+        if let (Phase::InDoubt, true, Said::Doubt(reason)) = (phase, is_same_call, &self.said) {
+            return vec![(Expected::InDoubt { declared: Some(reason.clone()) }, State(Some(self)))];
+        }
         match phase {
             Phase::Done => vec![(Expected::Done(self.outcome()), State(Some(self)))],
             Phase::Running | Phase::InDoubt if is_same_call => {
