@@ -19,6 +19,7 @@ pub(crate) enum End {
     Replayed,
     Conflict,
     Mismatch,
+    CallerChanged,
     InDoubt,
     NotKept,
     Released,
@@ -31,11 +32,12 @@ pub(crate) enum End {
     Unkeyed,
 }
 
-const ENDS: [(End, &str); 14] = [
+const ENDS: [(End, &str); 15] = [
     (End::First, "first"),
     (End::Replayed, "replayed"),
     (End::Conflict, "conflict"),
     (End::Mismatch, "mismatch"),
+    (End::CallerChanged, "caller-changed"),
     (End::InDoubt, "in-doubt"),
     (End::NotKept, "not-kept"),
     (End::Released, "released"),

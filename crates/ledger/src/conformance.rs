@@ -53,6 +53,8 @@ macro_rules! conformance {
         $crate::conformance!(@each $subject;
             claims: a_free_key_is_granted, a_second_caller_is_held, a_lost_reply_does_not_make_us_our_own_duplicate,
                 another_fingerprint_is_a_mismatch_in_every_state, a_mismatch_changes_nothing,
+                another_caller_is_refused_in_every_state, a_claim_without_a_caller_is_refused_to_one,
+                another_caller_does_not_wait,
                 a_thousand_parallel_claims_get_one_grant, every_key_of_a_stampede_has_one_winner,
                 separators_in_keys_do_not_make_them_meet, tenants_and_routes_are_separate,
                 interleaved_claims_keep_their_own_keys, metadata_is_kept;

@@ -23,6 +23,8 @@ pub(crate) enum Rules {
     ReleaseComparesNothing,
     /// The fingerprint is not compared: another request under the same key is taken for a repeat.
     FingerprintIgnored,
+    /// Credentials are not compared: another caller's request is taken for a repeat.
+    CallerIgnored,
     /// A nonce is granted its claim again even after its holder declared doubt.
     DeclaredDoubtGrantedAgain,
 }
@@ -48,6 +50,10 @@ impl Rules {
                 let alike =
                     current.map(|record| Record { fingerprint: request.fingerprint, ..record.clone() });
                 rules::claim(alike.as_ref(), request, now)
+            }
+            Rules::CallerIgnored => {
+                let anyone = current.map(|record| Record { caller: request.caller, ..record.clone() });
+                rules::claim(anyone.as_ref(), request, now)
             }
             Rules::DeclaredDoubtGrantedAgain => {
                 let undeclared = current.map(|record| match &record.state {
@@ -78,6 +84,7 @@ impl Rules {
             | Rules::NonceIgnored
             | Rules::ReleaseComparesNothing
             | Rules::FingerprintIgnored
+            | Rules::CallerIgnored
             | Rules::DeclaredDoubtGrantedAgain => false,
         };
         match (current, word) {

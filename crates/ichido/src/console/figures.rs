@@ -41,7 +41,8 @@ impl Figures {
                 "ichido_events_checked_total" if is("result", "new") => figures.effects += value,
                 "ichido_events_checked_total" => figures.replays += value,
                 "ichido_requests_total" => {
-                    let refused = is("outcome", "conflict") || is("outcome", "mismatch");
+                    let refused =
+                        ["conflict", "mismatch", "caller-changed"].iter().any(|end| is("outcome", end));
                     *refused_by_gateway.get_or_insert(0) += if refused { value } else { 0 };
                 }
                 "ichido_meter_records_total" if is("result", "duplicate") => {
@@ -128,8 +129,9 @@ mod tests {
         let figures = Figures::read(
             "ichido_requests_total{route=\"POST /a,outcome=\\\"conflict\\\"}\",outcome=\"first\"} 9\n\
              ichido_requests_total{route=\"POST /b\",outcome=\"conflict\"} 2\n\
+             ichido_requests_total{route=\"POST /b\",outcome=\"caller-changed\"} 1\n\
              ichido_ledger_claims_total{backend=\"file\",answer=\"held\"} 70\n",
         );
-        assert_eq!(figures.conflicts, 2, "a request that waits is one request");
+        assert_eq!(figures.conflicts, 3, "a request that waits is one request");
     }
 }

@@ -62,7 +62,11 @@ async fn work(
                     acknowledge(&format!("done {}", key.text()))?;
                 }
             }
-            Claim::Held { .. } | Claim::InDoubt(_) | Claim::Done(_) | Claim::Mismatch => {
+            Claim::Held { .. }
+            | Claim::InDoubt(_)
+            | Claim::Done(_)
+            | Claim::Mismatch
+            | Claim::CallerChanged => {
                 acknowledge(&format!("repeat {}", key.text()))?;
             }
         }
