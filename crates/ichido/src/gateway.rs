@@ -93,6 +93,8 @@ impl Bound {
         for warning in settings.rules.routes.iter().filter_map(unchecked) {
             tracing::warn!("{warning}");
         }
+        let tenant = &settings.rules.tenant;
+        tracing::info!(rule = tenant.describe(), caution = tenant.caution(), "whose key a request uses");
         let notes = settings.rules.routes.iter().any(|route| !route.metadata.is_empty());
         let policy_path: Arc<str> = settings.rules.policy_path.as_str().into();
         let forward = Forward::new(&settings.upstream, &settings.rules.routes)?;
