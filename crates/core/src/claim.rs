@@ -1,6 +1,6 @@
 //! The claim: what is asked, and what is answered.
 
-use crate::{Doubt, Fingerprint, Holder, Key, LimitError, Limits, Metadata, Nonce, Outcome, Token};
+use crate::{Caller, Doubt, Fingerprint, Holder, Key, LimitError, Limits, Metadata, Nonce, Outcome, Token};
 
 /// A call for a key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -9,6 +9,8 @@ pub struct ClaimRequest {
     pub key: Key,
     /// What is asked, to tell a repeat from a reuse of the key.
     pub fingerprint: Fingerprint,
+    /// Who asks; `None` where callers are not compared.
+    pub caller: Option<Caller>,
     /// Names this call.
     pub nonce: Nonce,
     /// Becomes the token if the claim is granted, and is forgotten if it is not.
@@ -68,6 +70,8 @@ pub enum Claim {
     Done(Outcome),
     /// The key was used for another request.
     Mismatch,
+    /// The key was used by another caller, who alone may learn what became of it.
+    CallerChanged,
 }
 
 /// Leave to run the effect.

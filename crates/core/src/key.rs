@@ -9,8 +9,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::Serialize;
-use sha2::{Digest, Sha256};
 
+use crate::digest::digest_of;
 use crate::{LimitError, Limits, ParseIdError, hex_of};
 
 /// Thirty-two bytes that stand for a key in every store.
@@ -29,12 +29,7 @@ impl Index {
     }
 
     fn of(domain: &str, parts: &[&str]) -> Self {
-        let mut hash = Sha256::new();
-        for part in std::iter::once(&domain).chain(parts) {
-            hash.update((part.len() as u64).to_be_bytes());
-            hash.update(part.as_bytes());
-        }
-        Self(hash.finalize().into())
+        Self(digest_of(std::iter::once(&domain).chain(parts)))
     }
 }
 

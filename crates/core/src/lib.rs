@@ -5,7 +5,9 @@
 //! calls these functions or is tested to agree with them, and the model check in `tests/model` drives the very
 //! same functions.
 
+mod caller;
 mod claim;
+mod digest;
 mod entropy;
 mod fingerprint;
 mod id;
@@ -20,6 +22,7 @@ mod time;
 
 pub mod rules;
 
+pub use caller::Caller;
 pub use claim::{Claim, ClaimRequest, Grant, InDoubtPolicy};
 pub use entropy::{Entropy, SeededEntropy, SystemEntropy};
 pub use fingerprint::Fingerprint;

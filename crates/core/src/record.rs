@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Fingerprint, Key, Metadata, Nonce, Outcome, Timestamp, Token};
+use crate::{Caller, Fingerprint, Key, Metadata, Nonce, Outcome, Timestamp, Token};
 
 /// How long doubt is kept before it ends with a warning.
 pub(crate) const DOUBT_RETENTION_MS: u64 = 30 * 86_400_000;
@@ -14,6 +14,8 @@ pub struct Record {
     pub key: Key,
     /// What was asked.
     pub fingerprint: Fingerprint,
+    /// Who asked; `None` where callers were not compared.
+    pub caller: Option<Caller>,
     /// The call that was granted.
     pub nonce: Nonce,
     /// The current token.

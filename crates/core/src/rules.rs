@@ -5,8 +5,8 @@
 
 use crate::mark::{self, Mark};
 use crate::{
-    Adopted, Claim, ClaimRequest, Done, Doubt, DoubtReason, Grant, InDoubtPolicy, Now, Outcome, Phase,
-    Record, Resolution, Resolved, Settle, Settled, State, Timestamp, Token,
+    Adopted, Caller, Claim, ClaimRequest, Done, Doubt, DoubtReason, Grant, InDoubtPolicy, Now, Outcome,
+    Phase, Record, Resolution, Resolved, Settle, Settled, State, Timestamp, Token,
 };
 
 /// An answer, and what must be written before it may be given.
@@ -44,7 +44,14 @@ pub fn claim(current: Option<&Record>, request: &ClaimRequest, now: Timestamp) -
     let Some(record) = current else { return grant(request, 1, now) };
     match record.phase(now) {
         Phase::Over { .. } => grant(request, 1, now),
+        _ if Caller::is_other(request.caller, record.caller) => Step::keep(Claim::CallerChanged),
         _ if record.fingerprint != request.fingerprint => Step::keep(Claim::Mismatch),
+        // The holder itself said that the effect may have happened: its own call must not run it again, nor take it over.
+        Phase::InDoubt(doubt @ Doubt { reason: DoubtReason::Declared(_), .. })
+            if record.nonce == request.nonce =>
+        {
+            Step::keep(Claim::InDoubt(doubt))
+        }
         Phase::Running { .. } | Phase::InDoubt(_) if record.nonce == request.nonce => {
             Step::keep(Claim::Granted(grant_of(record, now)))
         }
@@ -147,6 +154,7 @@ fn grant(request: &ClaimRequest, attempt: u32, now: Timestamp) -> Step<Claim, Re
     let record = Record {
         key: request.key.clone(),
         fingerprint: request.fingerprint,
+        caller: request.caller,
         nonce: request.nonce,
         token: request.token,
         attempt,

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ichido_core::rules::{self, Change, Step};
 use ichido_core::{
-    Claim, ClaimRequest, Done, Fingerprint, Holder, InDoubtPolicy, Key, MarkKey, Metadata, Nonce, Now,
-    Outcome, Phase, Record, Resolution, Resolved, Scope, Settle, Settled, State, Timestamp, Token, mark,
+    Caller, Claim, ClaimRequest, Done, Fingerprint, Holder, InDoubtPolicy, Key, MarkKey, Metadata, Nonce,
+    Now, Outcome, Phase, Record, Resolution, Resolved, Scope, Settle, Settled, State, Timestamp, Token, mark,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -36,6 +36,7 @@ enum Verb {
 struct Ask {
     nonce: u8,
     request: u8,
+    caller: Option<u8>,
     lease_ms: u64,
     retention_ms: u64,
     in_doubt: InDoubtPolicy,
@@ -57,10 +58,12 @@ fn ask() -> impl Strategy<Value = Ask> {
         (0..150_u64).prop_map(|silent_ms| InDoubtPolicy::Retry { silent_ms }),
     ];
     let request = prop_oneof![4 => Just(0_u8), 1 => Just(1_u8)];
-    (0..4_u8, request, 1..100_u64, 1..300_u64, in_doubt).prop_map(
-        |(nonce, request, lease_ms, retention_ms, in_doubt)| Ask {
+    let caller = prop_oneof![6 => Just(Some(0_u8)), 1 => Just(Some(1_u8)), 1 => Just(None)];
+    (0..4_u8, request, caller, 1..100_u64, 1..300_u64, in_doubt).prop_map(
+        |(nonce, request, caller, lease_ms, retention_ms, in_doubt)| Ask {
             nonce,
             request,
+            caller,
             lease_ms,
             retention_ms,
             in_doubt,
@@ -172,6 +175,7 @@ fn request(ask: &Ask, token: Token) -> ClaimRequest {
     ClaimRequest {
         key: Key::unscoped("k").unwrap(),
         fingerprint: Fingerprint::from_bytes([ask.request; 32]),
+        caller: ask.caller.map(|byte| Caller::from_bytes([byte; 32])),
         nonce: Nonce::from_bytes([ask.nonce; 16]),
         token,
         lease_ms: ask.lease_ms,
@@ -196,7 +200,8 @@ impl Turn {
     fn is_refusal(&self) -> bool {
         match &self.did {
             Did::Claim(_, step) => match step.answer {
-                Claim::Held { .. } | Claim::InDoubt(_) | Claim::Done(_) | Claim::Mismatch => true,
+                Claim::Held { .. } | Claim::InDoubt(_) | Claim::Done(_) => true,
+                Claim::Mismatch | Claim::CallerChanged => true,
                 Claim::Granted(_) => false,
             },
             Did::Settle(_, _, step) => step.answer != Settled::Applied,
@@ -290,8 +295,22 @@ proptest! {
             let (Did::Claim(request, step), Some(before)) = (&turn.did, &turn.before) else { continue };
             let known = rules::standing(before, turn.now) != Now::Absent;
             let other = before.fingerprint != request.fingerprint;
-            prop_assert_eq!(step.answer == Claim::Mismatch, known && other);
+            let changed = Caller::is_other(request.caller, before.caller);
+            prop_assert_eq!(step.answer == Claim::Mismatch, known && other && !changed);
             if known && other {
+                prop_assert_eq!(&turn.before, &turn.after);
+            }
+        }
+    }
+
+    #[test]
+    fn another_caller_learns_nothing_and_changes_nothing(history in history()) {
+        for turn in play(&history) {
+            let (Did::Claim(request, step), Some(before)) = (&turn.did, &turn.before) else { continue };
+            let known = rules::standing(before, turn.now) != Now::Absent;
+            let changed = Caller::is_other(request.caller, before.caller);
+            prop_assert_eq!(step.answer == Claim::CallerChanged, known && changed);
+            if known && changed {
                 prop_assert_eq!(&turn.before, &turn.after);
             }
         }
@@ -301,8 +320,16 @@ proptest! {
     fn the_same_nonce_has_the_same_token_while_the_claim_is_open(history in history()) {
         for turn in play(&history) {
             let (Did::Claim(request, step), Some(before)) = (&turn.did, &turn.before) else { continue };
+            if Caller::is_other(request.caller, before.caller) {
+                continue;
+            }
             let open = matches!(rules::standing(before, turn.now), Now::Running | Now::InDoubt);
-            if open && before.nonce == request.nonce && before.fingerprint == request.fingerprint {
+            if let (true, State::InDoubt(doubt)) = (open && before.nonce == request.nonce, &before.state) {
+                let other = before.fingerprint != request.fingerprint;
+                let expected = if other { Claim::Mismatch } else { Claim::InDoubt(doubt.clone()) };
+                prop_assert_eq!(&step.answer, &expected);
+                prop_assert_eq!(&turn.before, &turn.after);
+            } else if open && before.nonce == request.nonce && before.fingerprint == request.fingerprint {
                 let Claim::Granted(grant) = step.answer else {
                     return Err(TestCaseError::fail("the winner did not win again"));
                 };
@@ -327,7 +354,7 @@ proptest! {
                     let is_done = matches!(phase, Some(Phase::Done(done)) if done.outcome == *outcome);
                     prop_assert!(is_done);
                 }
-                Claim::Mismatch => {
+                Claim::Mismatch | Claim::CallerChanged => {
                     let unknown = matches!(phase, None | Some(Phase::Over { .. }));
                     prop_assert!(!unknown);
                 }

@@ -6,7 +6,8 @@
 //! ```text
 //! DIR/                0700
 //!   lock              locked while a process has the journal open
-//!   <index>-<token>   "ichido completion 1\n", the SHA-256 of the rest in hex and "\n", one line of JSON, the answer
+//!   <index>-<token>   "ichido completion 1\n" (2 with a caller), the SHA-256 of the rest in hex and "\n", one line of
+//!                     JSON, the answer
 //! ```
 //!
 //! A file gets its name only after it is whole and synced. Meanwhile repeats of a finished request are answered from
@@ -22,7 +23,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use ichido_core::{Fingerprint, Grant, Index, Key, Outcome, Scope, Settle, Settled, Token};
+use ichido_core::{
+    Caller, ClaimRequest, Fingerprint, Grant, Index, Key, Outcome, Scope, Settle, Settled, Token,
+};
 use ichido_ledger::{Ledger, Renewal};
 use metrics::{Gauge, gauge};
 use serde::{Deserialize, Serialize};
@@ -31,6 +34,8 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 const FIRST_LINE: &str = "ichido completion 1\n";
+/// Of a word on a claim that has a caller. A version that does not know of callers must not give its answer away.
+const FIRST_LINE_CALLER: &str = "ichido completion 2\n";
 const LOCK: &str = "lock";
 const HALF: &str = ".half";
 const UNREADABLE: &str = ".unreadable";
@@ -64,15 +69,28 @@ struct Entry {
 /// A holder's word on its claim.
 #[derive(Clone, Debug)]
 pub(crate) struct Word {
-    pub(crate) key: Key,
+    pub(crate) asked: Asked,
     pub(crate) token: Token,
-    pub(crate) fingerprint: Fingerprint,
     pub(crate) settle: Settle,
+}
+
+/// What was asked, and by whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub(crate) key: Key,
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) caller: Option<Caller>,
+}
+
+impl Asked {
+    pub(crate) fn of(claim: &ClaimRequest) -> Self {
+        Self { key: claim.key.clone(), fingerprint: claim.fingerprint, caller: claim.caller }
+    }
 }
 
 impl Word {
     fn name(&self) -> (Index, Token) {
-        (self.key.index(), self.token)
+        (self.asked.key.index(), self.token)
     }
 }
 
@@ -83,6 +101,8 @@ struct Line {
     key: String,
     token: String,
     fingerprint: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    caller: Option<String>,
     word: Said,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
@@ -139,7 +159,7 @@ impl Journal {
         match decode(&fs::read(path)?) {
             Some(word) => {
                 let entry = Entry { word, path: path.to_owned(), _renewal: None };
-                self.lock().entry(entry.word.key.index()).or_default().push(entry);
+                self.lock().entry(entry.word.asked.key.index()).or_default().push(entry);
                 Ok(())
             }
             None => {
@@ -173,15 +193,15 @@ impl Journal {
 
     /// Keeps a word until the ledger takes it. When this returns, the word is on disk.
     pub(crate) async fn keep(&self, ledger: &Ledger, word: Word, grant: Option<&Grant>) -> io::Result<()> {
-        let name = format!("{}-{}", word.key.index(), word.token);
+        let name = format!("{}-{}", word.asked.key.index(), word.token);
         let (dir, bytes) = (self.dir.clone(), encode(&word)?);
         let path = tokio::task::spawn_blocking(move || write(&dir, &name, &bytes))
             .await
             .map_err(io::Error::other)??;
-        let renewal = grant.map(|grant| ledger.keep(&word.key, grant));
+        let renewal = grant.map(|grant| ledger.keep(&word.asked.key, grant));
         let entry = Entry { word, path, _renewal: renewal };
         let mut entries = self.lock();
-        entries.entry(entry.word.key.index()).or_default().push(entry);
+        entries.entry(entry.word.asked.key.index()).or_default().push(entry);
         self.recount(&entries, |count| count + 1);
         drop(entries);
         self.wake.notify_one();
@@ -189,12 +209,12 @@ impl Journal {
     }
 
     /// The outcome of a finished request that the ledger does not know yet.
-    pub(crate) fn outcome(&self, key: &Key) -> Option<(Fingerprint, Outcome)> {
+    pub(crate) fn outcome(&self, key: &Key) -> Option<(Asked, Outcome)> {
         if self.is_empty() {
             return None;
         }
         self.lock().get(&key.index())?.iter().find_map(|entry| match &entry.word.settle {
-            Settle::Complete(outcome) => Some((entry.word.fingerprint, outcome.clone())),
+            Settle::Complete(outcome) => Some((entry.word.asked.clone(), outcome.clone())),
             Settle::Release | Settle::Doubt(_) | Settle::Renew { .. } => None,
         })
     }
@@ -210,7 +230,7 @@ impl Journal {
                     self.forget(&word);
                 }
                 Ok(Settled::Stale(now)) => {
-                    tracing::warn!(index = %word.key.index(), state = now.name(), "claim already settled differently; discarding journal entry");
+                    tracing::warn!(index = %word.asked.key.index(), state = now.name(), "claim already settled differently; discarding journal entry");
                     failures = 0;
                     self.forget(&word);
                 }
@@ -222,7 +242,7 @@ impl Journal {
                     }
                 }
                 Err(error) => {
-                    tracing::error!(index = %word.key.index(), %error, "the ledger refuses a word of the completion journal; it stays there");
+                    tracing::error!(index = %word.asked.key.index(), %error, "the ledger refuses a word of the completion journal; it stays there");
                     failures = 0;
                 }
             }
@@ -261,11 +281,11 @@ impl Journal {
     fn forget(&self, word: &Word) {
         let entry = {
             let mut entries = self.lock();
-            let Some(of_key) = entries.get_mut(&word.key.index()) else { return };
+            let Some(of_key) = entries.get_mut(&word.asked.key.index()) else { return };
             let Some(at) = of_key.iter().position(|entry| entry.word.token == word.token) else { return };
             let entry = of_key.remove(at);
             if of_key.is_empty() {
-                entries.remove(&word.key.index());
+                entries.remove(&word.asked.key.index());
             }
             self.recount(&entries, |count| count - 1);
             entry
@@ -290,10 +310,10 @@ impl Journal {
 
 async fn hand_in(ledger: &Ledger, word: &Word) -> ichido_ledger::Result<Settled> {
     match word.settle.clone() {
-        Settle::Complete(outcome) => ledger.complete(&word.key, word.token, outcome).await,
-        Settle::Release => ledger.release(&word.key, word.token).await,
-        Settle::Doubt(reason) => ledger.doubt(&word.key, word.token, reason).await,
-        Settle::Renew { lease_ms } => ledger.renew(&word.key, word.token, lease_ms).await,
+        Settle::Complete(outcome) => ledger.complete(&word.asked.key, word.token, outcome).await,
+        Settle::Release => ledger.release(&word.asked.key, word.token).await,
+        Settle::Doubt(reason) => ledger.doubt(&word.asked.key, word.token, reason).await,
+        Settle::Renew { lease_ms } => ledger.renew(&word.asked.key, word.token, lease_ms).await,
     }
 }
 
@@ -317,24 +337,27 @@ fn encode(word: &Word) -> io::Result<Vec<u8>> {
         Settle::Renew { .. } => return Err(io::Error::other("a renewal is not a last word")),
     };
     let line = Line {
-        tenant: word.key.scope().tenant.clone(),
-        route: word.key.scope().route.clone(),
-        key: word.key.text().to_owned(),
+        tenant: word.asked.key.scope().tenant.clone(),
+        route: word.asked.key.scope().route.clone(),
+        key: word.asked.key.text().to_owned(),
         token: word.token.to_string(),
-        fingerprint: word.fingerprint.to_string(),
+        fingerprint: word.asked.fingerprint.to_string(),
+        caller: word.asked.caller.map(|caller| caller.to_string()),
         word: said,
         reason,
     };
     let mut rest = serde_json::to_vec(&line)?;
     rest.push(b'\n');
     rest.extend_from_slice(answer);
-    let mut bytes = format!("{FIRST_LINE}{}\n", hex::encode(Sha256::digest(&rest))).into_bytes();
+    let first = if word.asked.caller.is_some() { FIRST_LINE_CALLER } else { FIRST_LINE };
+    let mut bytes = format!("{first}{}\n", hex::encode(Sha256::digest(&rest))).into_bytes();
     bytes.append(&mut rest);
     Ok(bytes)
 }
 
 fn decode(bytes: &[u8]) -> Option<Word> {
-    let rest = bytes.strip_prefix(FIRST_LINE.as_bytes())?;
+    let known = [FIRST_LINE, FIRST_LINE_CALLER];
+    let rest = known.iter().find_map(|first| bytes.strip_prefix(first.as_bytes()))?;
     let (sum, rest) = rest.split_at_checked(64)?;
     let rest = rest.strip_prefix(b"\n")?;
     if hex::encode(Sha256::digest(rest)).as_bytes() != sum {
@@ -350,7 +373,9 @@ fn decode(bytes: &[u8]) -> Option<Word> {
         (Said::Doubt, reason) => Settle::Doubt(reason?),
     };
     let key = Key::new(Scope::new(line.tenant, line.route), line.key).ok()?;
-    Some(Word { key, token: line.token.parse().ok()?, fingerprint: line.fingerprint.parse().ok()?, settle })
+    let caller = line.caller.map(|caller| caller.parse()).transpose().ok()?;
+    let asked = Asked { key, fingerprint: line.fingerprint.parse().ok()?, caller };
+    Some(Word { asked, token: line.token.parse().ok()?, settle })
 }
 
 #[cfg(test)]
@@ -371,8 +396,13 @@ mod tests {
         (request.key, grant)
     }
 
+    fn asked(key: &Key) -> Asked {
+        let caller = Some(Caller::from_bytes([1; 32]));
+        Asked { key: key.clone(), fingerprint: Fingerprint::of(["x"]), caller }
+    }
+
     fn word(key: &Key, grant: &Grant, settle: Settle) -> Word {
-        Word { key: key.clone(), token: grant.token, fingerprint: Fingerprint::of(["x"]), settle }
+        Word { asked: asked(key), token: grant.token, settle }
     }
 
     #[tokio::test]
@@ -387,13 +417,14 @@ mod tests {
             .await
             .unwrap();
         journal.keep(&ledger, word(&other, &other_grant, Settle::Release), None).await.unwrap();
-        assert_eq!(journal.outcome(&key), Some((Fingerprint::of(["x"]), outcome.clone())));
+        assert_eq!(journal.outcome(&key), Some((asked(&key), outcome.clone())));
         assert_eq!(journal.outcome(&other), None);
         assert!(Journal::open(dir.path()).unwrap_err().to_string().contains("held by another process"));
         drop(journal);
 
         let journal = Journal::open(dir.path()).unwrap();
         assert_eq!(journal.len(), 2);
+        assert_eq!(journal.outcome(&key), Some((asked(&key), outcome.clone())));
         assert_eq!(journal.drain(&ledger).await, 0);
         assert_eq!(ledger.claim(&ledger.request(key)).await.unwrap().claim, Claim::Done(outcome));
         assert!(matches!(ledger.claim(&ledger.request(other)).await.unwrap().claim, Claim::Granted(_)));

@@ -22,6 +22,7 @@ pub(crate) enum End {
     Replayed,
     Conflict,
     Mismatch,
+    CallerChanged,
     InDoubt,
     NotKept,
     Released,
@@ -34,11 +35,12 @@ pub(crate) enum End {
     Unkeyed,
 }
 
-const ENDS: [(End, &str); 14] = [
+const ENDS: [(End, &str); 15] = [
     (End::First, "first"),
     (End::Replayed, "replayed"),
     (End::Conflict, "conflict"),
     (End::Mismatch, "mismatch"),
+    (End::CallerChanged, "caller-changed"),
     (End::InDoubt, "in-doubt"),
     (End::NotKept, "not-kept"),
     (End::Released, "released"),

@@ -64,6 +64,7 @@ async fn ask(ledger: &Ledger, claim: &ClaimRequest) -> (End, Option<Grant>) {
             Claim::Held { .. } => (End::Conflict, None),
             Claim::InDoubt(_) => (End::InDoubt, None),
             Claim::Mismatch => (End::Mismatch, None),
+            Claim::CallerChanged => (End::CallerChanged, None),
         },
         Err(error) => {
             tracing::warn!(%error, "an observed request could not be claimed");

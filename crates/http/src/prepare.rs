@@ -191,6 +191,7 @@ async fn name(
     let fingerprint = fingerprint::of(&route.fingerprint, source, parts, document, body.digest);
     let key = Key::new(Scope::new(tenant, operation(route, parts)), text)
         .map_err(|error| Problem::new(Kind::KeyInvalid, error.to_string()))?;
+    let caller = route.tenant(&shared.rules).caller(key.index(), &parts.headers);
     let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let in_doubt = match route.in_doubt {
         InDoubt::Reject => InDoubtPolicy::Reject,
@@ -198,6 +199,7 @@ async fn name(
     };
     Ok(Some(ClaimRequest {
         fingerprint,
+        caller,
         lease_ms: ms(route.lease),
         retention_ms: ms(route.retention),
         in_doubt,

@@ -21,6 +21,7 @@ pub enum Kind {
     InFlight,
     InDoubt,
     AnswerNotKept,
+    CallerChanged,
     BodyTooLarge,
     BodyBroken,
     BodyTooSlow,
@@ -82,6 +83,14 @@ pub(crate) const ALL: [Row; 19] = [
         409,
         "The request was done, but its answer was not kept",
         "Do not send it again; look up what it did.",
+    ),
+    (
+        Kind::CallerChanged,
+        "caller-changed",
+        409,
+        "The key was used with other credentials",
+        "Nothing was done by this request. Send it with the credentials of the first one. If they have expired, ask the \
+         operator of the API what became of it; do not use another key before you know.",
     ),
     (Kind::BodyTooLarge, "body-too-large", 413, "The request body is too large", "Send less."),
     (
@@ -192,6 +201,7 @@ impl Kind {
             // The retry learns what is known by then, and runs nothing.
             Self::AnswerLost | Self::UpstreamTimeout => true,
             Self::InDoubt
+            | Self::CallerChanged
             | Self::KeyMissing
             | Self::KeyInvalid
             | Self::TenantUnknown

@@ -5,7 +5,6 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use http::Method;
-use http::header::AUTHORIZATION;
 use percent_encoding::percent_decode_str;
 
 use crate::events::Note;
@@ -123,7 +122,7 @@ impl Default for Rules {
     fn default() -> Self {
         Self {
             routes: vec![Route::default()],
-            tenant: Tenant::Header(AUTHORIZATION),
+            tenant: Tenant::Auto,
             policy_path: "/.well-known/idempotency".to_owned(),
             strict_keys: false,
             body_memory_bytes: 1 << 20,

@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, UPGRADE};
 use http::response::Parts;
 use http::{HeaderMap, Request, Response, StatusCode};
-use ichido_core::{Grant, Limits, Now, Outcome, Settle, Settled};
+use ichido_core::{Caller, Grant, Limits, Now, Outcome, Settle, Settled};
 use ichido_ledger::within;
 use tokio::time::Instant;
 
@@ -20,7 +20,7 @@ use crate::body::AnswerBody;
 use crate::bounds::{Carried, Inner};
 use crate::coding;
 use crate::failure::{Failure, IntoFailure};
-use crate::journal::Word;
+use crate::journal::{Asked, Word};
 use crate::meters::End;
 use crate::problem::{Kind, Problem};
 use crate::request::RequestBody;
@@ -191,14 +191,24 @@ impl Run {
                 };
                 (if self.job.trace.degraded { End::Degraded } else { End::First }, Ok(response))
             }
-            Err(Now::Done(winner)) => {
+            Err(Now::Done(winner)) if self.may_read_the_winner().await => {
                 let (_, answer) = replay(&self.job, winner);
                 (End::Superseded, answer)
             }
             Err(Now::Running) => in_flight(),
             Err(Now::InDoubt) => in_doubt(self.job.route()),
-            Err(Now::Absent) => (End::Superseded, Ok(answer(head, pieces, trailers))),
+            Err(Now::Done(_) | Now::Absent) => (End::Superseded, Ok(answer(head, pieces, trailers))),
         }
+    }
+
+    /// Whether the outcome that stands in our place is for our caller. An operator may have freed the key, and another
+    /// caller may have used it since.
+    async fn may_read_the_winner(&self) -> bool {
+        let claim = &self.job.ready.claim;
+        claim.caller.is_none()
+            || self.job.ledger().look(&claim.key).await.is_ok_and(|record| {
+                record.is_some_and(|record| !Caller::is_other(claim.caller, record.caller))
+            })
     }
 
     /// What is kept of an answer, and the body inside it.
@@ -257,8 +267,7 @@ impl Run {
             tracing::error!(%index, %error, "the outcome of a request was not recorded; its claim will be in doubt");
             return;
         };
-        let word =
-            Word { key: claim.key.clone(), token: self.grant.token, fingerprint: claim.fingerprint, settle };
+        let word = Word { asked: Asked::of(claim), token: self.grant.token, settle };
         match journal.keep(self.job.ledger(), word, Some(&self.grant)).await {
             Ok(()) => {
                 tracing::warn!(%index, %error, "the ledger did not take the end of a request; it waits in the completion journal")

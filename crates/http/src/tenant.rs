@@ -1,6 +1,8 @@
 //! Whose key it is. Two callers may draw the same key; neither may see the other's answer.
 //!
-//! What a header or cookie says is hashed before it is kept: it is often a secret.
+//! A rule either names the tenant, which then is a part of the scope: the same key of another tenant is another key. Or
+//! it does not ([`Tenant::Auto`]): then the claim remembers its caller by the credentials, and refuses all others. What
+//! a header or cookie says is hashed before it is kept: it is often a secret.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,21 +10,20 @@ use std::sync::Arc;
 use http::header::COOKIE;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName};
-use ichido_core::hex_of;
+use ichido_core::{Caller, Index, hex_of};
 use sha2::{Digest, Sha256};
 
 /// Fields that tell callers apart for many services. Who sends one is somebody, and must not share keys with everybody.
-const CREDENTIALS: [HeaderName; 4] = [
-    COOKIE,
-    HeaderName::from_static("x-api-key"),
-    HeaderName::from_static("api-key"),
-    HeaderName::from_static("x-auth-token"),
-];
+const CREDENTIALS: [&str; 6] =
+    ["authorization", "x-api-key", "api-key", "x-auth-token", "x-access-token", "cookie"];
 
 /// Where the tenant comes from.
 #[derive(Clone, Debug)]
 pub enum Tenant {
-    /// All callers share one space of keys.
+    /// All callers share one space of keys, and a key belongs to the credentials that used it first: a request with
+    /// others is refused, and neither runs nor gets the answer.
+    Auto,
+    /// All callers share one space of keys, and each gets the answer of any other.
     None,
     /// A header field, hashed.
     Header(HeaderName),
@@ -39,6 +40,11 @@ pub trait TenantOf: Send + Sync + fmt::Debug {
 
     /// For the published rules.
     fn describe(&self) -> String;
+
+    /// What an operator should know of the rule.
+    fn caution(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 /// The request does not say who it is from, or not in a way that can be believed.
@@ -58,7 +64,7 @@ impl Tenant {
     /// The tenant of a request; empty if nobody says.
     pub(crate) fn of(&self, parts: &Parts) -> Result<String, TenantError> {
         let said = match self {
-            Self::None => return Ok(String::new()),
+            Self::Auto | Self::None => return Ok(String::new()),
             Self::Header(name) => {
                 hashed(name.as_str(), parts.headers.get_all(name).iter().map(|value| value.as_bytes()))
             }
@@ -68,26 +74,67 @@ impl Tenant {
         if let Some(tenant) = said {
             return Ok(tenant);
         }
-        match CREDENTIALS.into_iter().find(|name| parts.headers.contains_key(name)) {
-            Some(name) => Err(TenantError::Unknown(name)),
+        match CREDENTIALS.into_iter().find(|name| parts.headers.contains_key(*name)) {
+            Some(name) => Err(TenantError::Unknown(HeaderName::from_static(name))),
             None => Ok(String::new()),
         }
     }
 
-    /// For the published rules.
-    pub(crate) fn describe(&self) -> String {
+    /// The caller that a claim remembers, where it does.
+    pub(crate) fn caller(&self, index: Index, headers: &HeaderMap) -> Option<Caller> {
         match self {
+            Self::Auto => Some(Caller::of(index, credentials(headers))),
+            Self::None | Self::Header(_) | Self::Cookie(_) | Self::Custom(_) => None,
+        }
+    }
+
+    /// For the published rules.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Auto => "a key belongs to the credentials that used it first".to_owned(),
             Self::None => "keys are shared by all callers".to_owned(),
             Self::Header(name) => format!("keys are separate for each value of the field {name}"),
             Self::Cookie(name) => format!("keys are separate for each value of the cookie {name}"),
             Self::Custom(custom) => custom.describe(),
         }
     }
+
+    /// What an operator should know of the rule.
+    pub fn caution(&self) -> Option<&'static str> {
+        match self {
+            Self::Auto => Some(
+                "callers who can guess each other's keys can block each other, and a caller whose credentials change is \
+                 refused; set `tenant` to what tells callers apart",
+            ),
+            Self::None => Some("every caller is given the answers to the keys of all others"),
+            Self::Header(_) | Self::Cookie(_) => None,
+            Self::Custom(custom) => custom.caution(),
+        }
+    }
+}
+
+/// Names and values of the credentials that a request carries. Cookies count as a set: their order says nothing, and
+/// HTTP/2 may split them over several lines.
+fn credentials(headers: &HeaderMap) -> Vec<&[u8]> {
+    let mut parts = Vec::new();
+    for name in CREDENTIALS {
+        let mut values: Vec<&[u8]> = match name == COOKIE {
+            true => cookie_pairs(headers).filter(|pair| !pair.is_empty()).collect(),
+            false => headers.get_all(name).iter().map(|value| value.as_bytes()).collect(),
+        };
+        values.sort_unstable();
+        parts.extend(values.into_iter().flat_map(|value| [name.as_bytes(), value]));
+    }
+    parts
+}
+
+fn cookie_pairs(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
+    let lines = headers.get_all(COOKIE).iter();
+    lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b';')).map(<[u8]>::trim_ascii)
 }
 
 fn cookies<'a>(headers: &'a HeaderMap, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
-    let pairs = headers.get_all(COOKIE).iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b';'));
-    pairs.filter_map(move |pair| pair.trim_ascii().strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+    cookie_pairs(headers).filter_map(move |pair| pair.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
 }
 
 fn hashed<'a>(name: &str, values: impl Iterator<Item = &'a [u8]>) -> Option<String> {
@@ -104,6 +151,7 @@ fn hashed<'a>(name: &str, values: impl Iterator<Item = &'a [u8]>) -> Option<Stri
 #[cfg(test)]
 mod tests {
     use http::Request;
+    use http::header::AUTHORIZATION;
 
     use super::*;
 
@@ -135,6 +183,38 @@ mod tests {
         assert_eq!(one, of(&cookie, &[("cookie", "sid=1; theme=light")]).unwrap());
         assert_ne!(one, of(&cookie, &[("cookie", "sid=2")]).unwrap());
         assert_eq!(of(&cookie, &[("cookie", "xsid=1")]), Err(TenantError::Unknown(COOKIE)));
+    }
+
+    #[test]
+    fn callers_are_told_apart_by_their_credentials_alone() {
+        let caller = |headers: &[(&'static str, &str)]| {
+            let map = headers.iter().map(|(name, value)| {
+                (HeaderName::from_static(name), http::HeaderValue::from_str(value).unwrap())
+            });
+            Tenant::Auto.caller(Index::from_bytes([7; 32]), &map.collect())
+        };
+        let (nobody, alice) = (caller(&[]), caller(&[("authorization", "Bearer a")]));
+        assert!(nobody.is_some(), "no credentials are a caller too");
+        assert_eq!(nobody, caller(&[("user-agent", "x"), ("cookie", "")]));
+        assert_eq!(alice, caller(&[("x-request-id", "2"), ("authorization", "Bearer a")]));
+        assert_ne!(alice, caller(&[("authorization", "Bearer a"), ("cookie", "sid=1")]));
+        for name in ["authorization", "x-api-key", "api-key", "x-auth-token", "x-access-token", "cookie"] {
+            let (one, two) = (caller(&[(name, "1")]), caller(&[(name, "2")]));
+            assert!(one != two && one != nobody && one == caller(&[(name, "1")]), "{name}");
+        }
+        assert_ne!(caller(&[("x-api-key", "1")]), caller(&[("api-key", "1")]));
+        let split = caller(&[("cookie", "b=2"), ("cookie", "a=1")]);
+        assert_eq!(split, caller(&[("cookie", "a=1; b=2")]), "the order of cookies says nothing");
+        let other = Tenant::Header(HeaderName::from_static("x-account"));
+        assert_eq!(other.caller(Index::from_bytes([7; 32]), &HeaderMap::new()), None);
+    }
+
+    #[test]
+    fn a_missing_field_is_refused_even_with_other_credentials() {
+        let account = Tenant::Header(HeaderName::from_static("x-account"));
+        let refused = of(&account, &[("authorization", "Bearer a")]);
+        assert_eq!(refused, Err(TenantError::Unknown(AUTHORIZATION)));
+        assert_eq!(of(&Tenant::Auto, &[("authorization", "Bearer a"), ("cookie", "sid=1")]).unwrap(), "");
     }
 
     #[test]

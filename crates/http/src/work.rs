@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
-use ichido_core::{Claim, ClaimRequest, Outcome, Settle};
+use ichido_core::{Caller, Claim, ClaimRequest, Outcome, Settle};
 use ichido_ledger::{Effect, Error, Kind as LedgerKind, Ledger};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot::{self, error::RecvError};
@@ -18,7 +18,7 @@ use crate::answer::Answer;
 use crate::body::AnswerBody;
 use crate::bounds::{Carried, Inner};
 use crate::coding;
-use crate::journal::Word;
+use crate::journal::{Asked, Word};
 use crate::layer::Shared;
 use crate::meters::{End, Pass, Trace};
 use crate::observe;
@@ -221,6 +221,7 @@ where
         Claim::Held { .. } => of_journal(&job).unwrap_or_else(in_flight),
         Claim::InDoubt(_) => of_journal(&job).unwrap_or_else(|| in_doubt(job.route())),
         Claim::Mismatch => mismatch(),
+        Claim::CallerChanged => caller_changed(),
     };
     send(&job, reply, answer);
 }
@@ -288,8 +289,15 @@ pub(crate) fn replay<A>(job: &Job, outcome: Outcome) -> Said<A> {
 
 /// The answer to a repeat of a request whose end the ledger has not heard of yet.
 fn of_journal<A>(job: &Job) -> Option<Said<A>> {
-    let (fingerprint, outcome) = job.shared.journal.as_ref()?.outcome(&job.ready.claim.key)?;
-    Some(if fingerprint == job.ready.claim.fingerprint { replay(job, outcome) } else { mismatch() })
+    let claim = &job.ready.claim;
+    let (finished, outcome) = job.shared.journal.as_ref()?.outcome(&claim.key)?;
+    Some(if Caller::is_other(claim.caller, finished.caller) {
+        caller_changed()
+    } else if finished.fingerprint != claim.fingerprint {
+        mismatch()
+    } else {
+        replay(job, outcome)
+    })
 }
 
 pub(crate) fn in_flight<A>() -> Said<A> {
@@ -313,6 +321,12 @@ pub(crate) fn in_doubt<A>(route: &Route) -> Said<A> {
 fn mismatch<A>() -> Said<A> {
     let detail = "the key was used before with another body; do not reuse keys across requests";
     (End::Mismatch, Err(Problem::new(Kind::KeyReused, detail)))
+}
+
+pub(crate) fn caller_changed<A>() -> Said<A> {
+    let detail = "the key was used before with other credentials, and nothing was done now; if callers change their \
+        credentials, the operator must say with the setting `tenant` what tells them apart";
+    (End::CallerChanged, Err(Problem::new(Kind::CallerChanged, detail)))
 }
 
 /// The ledger gave no answer.
@@ -350,8 +364,8 @@ async fn take_back(job: &Job, error: &Error) {
     else {
         return;
     };
-    let ClaimRequest { key, token, fingerprint, .. } = &job.ready.claim;
-    let word = Word { key: key.clone(), token: *token, fingerprint: *fingerprint, settle: Settle::Release };
+    let claim = &job.ready.claim;
+    let word = Word { asked: Asked::of(claim), token: claim.token, settle: Settle::Release };
     if let Err(error) = journal.keep(job.ledger(), word, None).await {
         tracing::warn!(%error, "the completion journal could not be written");
     }

@@ -99,6 +99,8 @@ impl Bound {
         for warning in settings.rules.routes.iter().filter_map(unchecked) {
             tracing::warn!("{warning}");
         }
+        let tenant = &settings.rules.tenant;
+        tracing::info!(rule = tenant.describe(), caution = tenant.caution(), "whose key a request uses");
         let notes = settings.rules.routes.iter().any(|route| !route.metadata.is_empty());
         let descriptors = Descriptors::now();
         let limits = Limits {

@@ -53,13 +53,16 @@ macro_rules! conformance {
         $crate::conformance!(@each $subject;
             claims: a_free_key_is_granted, a_second_caller_is_held, a_lost_reply_does_not_make_us_our_own_duplicate,
                 another_fingerprint_is_a_mismatch_in_every_state, a_mismatch_changes_nothing,
+                another_caller_is_refused_in_every_state, a_claim_without_a_caller_is_refused_to_one,
+                another_caller_does_not_wait,
                 a_thousand_parallel_claims_get_one_grant, every_key_of_a_stampede_has_one_winner,
                 separators_in_keys_do_not_make_them_meet, tenants_and_routes_are_separate,
                 interleaved_claims_keep_their_own_keys, metadata_is_kept;
             leases: a_lapsed_lease_is_in_doubt_and_not_granted, a_holder_may_complete_after_its_lease_lapsed,
                 a_holder_may_renew_after_its_lease_lapsed, a_holder_may_release_after_its_lease_lapsed,
                 a_living_holder_keeps_its_claim_beyond_the_lease, doubt_can_be_declared_at_once,
-                a_lost_reply_is_repaired_even_in_doubt, takeover_by_policy_counts_the_attempt,
+                a_lost_reply_is_repaired_even_in_doubt, a_declared_doubt_is_not_granted_again_to_its_nonce,
+                takeover_by_policy_counts_the_attempt,
                 takeover_waits_for_silence, fifty_racers_on_a_lapsed_lease_have_one_winner,
                 a_zombie_cannot_complete_after_a_takeover, a_zombie_cannot_harm_the_winner,
                 a_clock_that_jumps_an_hour_takes_nothing_over, a_key_granted_again_has_a_lease_of_its_own;

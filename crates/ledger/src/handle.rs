@@ -74,6 +74,7 @@ impl Ledger {
         ClaimRequest {
             key,
             fingerprint: Fingerprint::NONE,
+            caller: None,
             nonce: Nonce::draw(&*settings.entropy),
             token: Token::draw(&*settings.entropy),
             lease_ms: settings.lease_ms,
@@ -130,7 +131,8 @@ impl Ledger {
                 | Claim::Granted(_)
                 | Claim::InDoubt(_)
                 | Claim::Done(_)
-                | Claim::Mismatch => return Ok(claimed),
+                | Claim::Mismatch
+                | Claim::CallerChanged => return Ok(claimed),
             }
             let look_again = deadline.min(Instant::now() + pause);
             if timeout_at(look_again, woken).await.is_err() {

@@ -39,6 +39,7 @@ pub(crate) struct Meters {
     in_doubt: Counter,
     done: Counter,
     mismatch: Counter,
+    caller_changed: Counter,
     stale: Counter,
     new: Counter,
     seen: Counter,
@@ -62,6 +63,7 @@ impl Meters {
             in_doubt: claims("in-doubt"),
             done: claims("done"),
             mismatch: claims("mismatch"),
+            caller_changed: claims("caller-changed"),
             stale: counter!("ichido_ledger_stale_total", "backend" => backend),
             new: marks("new"),
             seen: marks("seen"),
@@ -88,6 +90,7 @@ impl Meters {
             Claim::InDoubt(_) => &self.in_doubt,
             Claim::Done(_) => &self.done,
             Claim::Mismatch => &self.mismatch,
+            Claim::CallerChanged => &self.caller_changed,
         }
         .increment(1);
     }

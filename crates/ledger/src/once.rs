@@ -55,6 +55,8 @@ pub enum OnceError<T, E> {
     NotKept(String),
     /// The key was used with another fingerprint.
     Mismatch,
+    /// The key was used by another caller.
+    CallerChanged,
     /// The effect failed and provably did not happen; the key is free again.
     NotDone(E),
     /// The effect failed and may have happened; the claim is in doubt.
@@ -90,6 +92,7 @@ impl<T, E: fmt::Display> fmt::Display for OnceError<T, E> {
             OnceError::InDoubt(doubt) => write!(f, "in doubt: {}", doubt.reason),
             OnceError::NotKept(reason) => write!(f, "it was done, but its answer was not kept: {reason}"),
             OnceError::Mismatch => f.write_str("the key was used for another request"),
+            OnceError::CallerChanged => f.write_str("the key was used by another caller"),
             OnceError::NotDone(error) => write!(f, "not done: {error}"),
             OnceError::Unknown(error) => write!(f, "in doubt: {error}"),
             OnceError::Panicked => f.write_str("in doubt: the effect panicked"),
@@ -147,6 +150,7 @@ impl Ledger {
                 Claim::Held { retry_after_ms } => Err(OnceError::Held { retry_after_ms }),
                 Claim::InDoubt(doubt) => Err(OnceError::InDoubt(doubt)),
                 Claim::Mismatch => Err(OnceError::Mismatch),
+                Claim::CallerChanged => Err(OnceError::CallerChanged),
                 Claim::Done(Outcome::Tombstone(reason)) => Err(OnceError::NotKept(reason)),
                 Claim::Done(Outcome::Kept(bytes)) => {
                     serde_json::from_slice(&bytes).map(Once::Repeat).map_err(OnceError::Decode)

@@ -2,11 +2,12 @@
 
 use super::*;
 use crate::record::DOUBT_RETENTION_MS;
-use crate::{Fingerprint, Holder, Key, MarkKey, Metadata, Nonce};
+use crate::{Caller, Fingerprint, Holder, Key, MarkKey, Metadata, Nonce};
 
 const LEASE_MS: u64 = 30_000;
 const RETENTION_MS: u64 = 86_400_000;
 const SILENT_MS: u64 = 50_000;
+const CALLER: Option<Caller> = Some(Caller::from_bytes([1; 32]));
 const RETRY: InDoubtPolicy = InDoubtPolicy::Retry { silent_ms: SILENT_MS };
 
 /// So many milliseconds after the first claim.
@@ -31,6 +32,7 @@ fn ask(caller: u8) -> ClaimRequest {
     ClaimRequest {
         key: Key::unscoped("order-1").unwrap(),
         fingerprint: Fingerprint::of(["pay 10"]),
+        caller: CALLER,
         nonce: nonce(caller),
         token: token(caller),
         lease_ms: LEASE_MS,
@@ -43,6 +45,11 @@ fn ask(caller: u8) -> ClaimRequest {
 
 fn ask_other(caller: u8) -> ClaimRequest {
     ClaimRequest { fingerprint: Fingerprint::of(["pay 99"]), ..ask(caller) }
+}
+
+/// The same request with other credentials.
+fn ask_as_other(caller: u8) -> ClaimRequest {
+    ClaimRequest { caller: Some(Caller::from_bytes([2; 32])), ..ask(caller) }
 }
 
 fn ask_retry(caller: u8) -> ClaimRequest {
@@ -113,6 +120,46 @@ fn assert_stale(record: Option<&Record>, token: Token, now: Timestamp, standing:
         let step = settle(record, token, &word, now);
         assert_eq!(step, Step::keep(Settled::Stale(standing.clone())), "{word:?}");
     }
+}
+
+// Another caller, whatever the state.
+
+#[test]
+fn another_caller_is_refused_in_every_state_and_under_every_policy() {
+    let cases = [(running(), 1), (running(), SILENT_MS), (declared(), SILENT_MS), (completed(), 200)];
+    for (record, ms) in cases {
+        let taking_over = ClaimRequest { in_doubt: RETRY, ..ask_as_other(2) };
+        for request in [ask_as_other(2), taking_over, ask_as_other(1)] {
+            assert_refused(&record, &request, at(ms), Claim::CallerChanged);
+        }
+    }
+}
+
+#[test]
+fn another_caller_is_judged_before_the_fingerprint() {
+    let both = ClaimRequest { fingerprint: ask_other(2).fingerprint, ..ask_as_other(2) };
+    assert_refused(&completed(), &both, at(200), Claim::CallerChanged);
+}
+
+#[test]
+fn record_without_a_caller_is_refused_to_whoever_has_one() {
+    let before = Record { caller: None, ..completed() };
+    assert_refused(&before, &ask(2), at(200), Claim::CallerChanged);
+}
+
+#[test]
+fn request_without_a_caller_is_not_judged_by_it() {
+    let shared = ClaimRequest { caller: None, ..ask(2) };
+    assert_refused(&completed(), &shared, at(200), Claim::Done(outcome("first")));
+}
+
+#[test]
+fn key_is_free_for_any_caller_exactly_when_retention_is_over() {
+    let end = 100 + RETENTION_MS;
+    assert_refused(&completed(), &ask_as_other(2), at(end - 1), Claim::CallerChanged);
+    let step = claim(Some(&completed()), &ask_as_other(2), at(end));
+    assert_eq!(step.answer, granted(2, 1));
+    assert_eq!(put(step).caller, ask_as_other(2).caller);
 }
 
 // Absent, or retention over.
@@ -239,12 +286,28 @@ fn lapsed_lease_counts_from_the_last_renewal() {
 }
 
 #[test]
-fn doubt_is_granted_again_to_the_same_nonce_with_the_same_token() {
+fn lapsed_lease_is_granted_again_to_the_same_nonce_with_the_same_token() {
     let again = ClaimRequest { token: token(9), ..ask(1) };
     assert_refused(&running(), &again, at(LEASE_MS), granted_with_left(1, 1, 0));
-    assert_refused(&declared(), &again, at(200), granted_with_left(1, 1, LEASE_MS - 200));
     let again = ClaimRequest { in_doubt: RETRY, ..again };
     assert_refused(&running(), &again, at(SILENT_MS), granted_with_left(1, 1, 0));
+}
+
+#[test]
+fn declared_doubt_is_not_granted_again_to_the_same_nonce() {
+    let doubt = Doubt { since: at(100), reason: DoubtReason::Declared("timed out".to_owned()) };
+    for in_doubt in [InDoubtPolicy::Reject, RETRY] {
+        let again = ClaimRequest { token: token(9), in_doubt, ..ask(1) };
+        for ms in [200, LEASE_MS, SILENT_MS] {
+            assert_refused(&declared(), &again, at(ms), Claim::InDoubt(doubt.clone()));
+        }
+    }
+}
+
+#[test]
+fn holder_that_renews_after_declaring_doubt_is_granted_again() {
+    let renewed = put(settle(Some(&declared()), token(1), &renew(), at(200)));
+    assert_refused(&renewed, &ask(1), at(200), granted(1, 1));
 }
 
 #[test]

@@ -23,6 +23,10 @@ pub(crate) enum Rules {
     ReleaseComparesNothing,
     /// The fingerprint is not compared: another request under the same key is taken for a repeat.
     FingerprintIgnored,
+    /// Credentials are not compared: another caller's request is taken for a repeat.
+    CallerIgnored,
+    /// A nonce is granted its claim again even after its holder declared doubt.
+    DeclaredDoubtGrantedAgain,
 }
 
 impl Rules {
@@ -47,6 +51,17 @@ impl Rules {
                     current.map(|record| Record { fingerprint: request.fingerprint, ..record.clone() });
                 rules::claim(alike.as_ref(), request, now)
             }
+            Rules::CallerIgnored => {
+                let anyone = current.map(|record| Record { caller: request.caller, ..record.clone() });
+                rules::claim(anyone.as_ref(), request, now)
+            }
+            Rules::DeclaredDoubtGrantedAgain => {
+                let undeclared = current.map(|record| match &record.state {
+                    State::InDoubt(_) => Record { state: State::Running, ..record.clone() },
+                    State::Running | State::Done(_) => record.clone(),
+                });
+                rules::claim(undeclared.as_ref(), request, now)
+            }
             Rules::Real
             | Rules::CompleteComparesNothing
             | Rules::LastOutcomeWins
@@ -68,7 +83,9 @@ impl Rules {
             | Rules::LapseIsFree
             | Rules::NonceIgnored
             | Rules::ReleaseComparesNothing
-            | Rules::FingerprintIgnored => false,
+            | Rules::FingerprintIgnored
+            | Rules::CallerIgnored
+            | Rules::DeclaredDoubtGrantedAgain => false,
         };
         match (current, word) {
             (Some(record), Settle::Complete(outcome)) if overwrites(record) => {

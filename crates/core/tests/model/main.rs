@@ -49,8 +49,9 @@ use stateright::{Checker, HasDiscoveries, Model};
 
 use flaws::Rules;
 use promises::{
-    APPLIED_IS_RECORDED, LOST_REPLY_IS_REPAIRED, NO_SECOND_EFFECT_UNSAID, NONCE_REPAIRS, ONE_EFFECT_AT_ALL,
-    ONE_NONCE_ONE_TOKEN, OUTCOME_STAYS, REUSE_IS_REFUSED,
+    APPLIED_IS_RECORDED, DECLARED_DOUBT_STAYS, LOST_REPLY_IS_REPAIRED, NO_SECOND_EFFECT_UNSAID,
+    NONCE_REPAIRS, ONE_EFFECT_AT_ALL, ONE_NONCE_ONE_TOKEN, OTHERS_LEARN_NOTHING, OUTCOME_STAYS,
+    REUSE_IS_REFUSED,
 };
 use world::{LEASE_MS, RETENTION_FOREVER_MS, SILENT_MS, Setting, Tokens};
 
@@ -62,6 +63,7 @@ fn reject() -> Setting {
         rules: Rules::Real,
         in_doubt: InDoubtPolicy::Reject,
         callers: vec![0, 0, 0],
+        credentials: vec![0, 0, 0],
         lives: 1,
         ticks: 2,
         words: 0,
@@ -84,6 +86,11 @@ fn retry() -> Setting {
 /// Three callers, of whom the third asks for something else.
 fn two_requests() -> Setting {
     Setting { callers: vec![0, 0, 1], ..reject() }
+}
+
+/// Three callers with one request, of whom the third has other credentials.
+fn two_credentials() -> Setting {
+    Setting { credentials: vec![0, 0, 1], ..reject() }
 }
 
 /// Two callers that crash and come back.
@@ -148,6 +155,12 @@ fn another_request_under_the_key_gets_nothing() {
 }
 
 #[test]
+fn another_caller_under_the_key_gets_nothing() {
+    holds("two credentials", two_credentials(), 79_000);
+    holds("two credentials, retry", Setting { in_doubt: RETRY, ..two_credentials() }, 136_000);
+}
+
+#[test]
 fn outcome_is_kept_until_retention_is_over() {
     holds("short retention", Setting { retention_ms: 1, ..reject() }, 332_000);
     holds("short retention, retry", Setting { callers: vec![0, 0], retention_ms: 1, ..retry() }, 43_000);
@@ -204,4 +217,14 @@ fn planted_release_without_a_token_is_found_as_a_second_effect() {
 #[test]
 fn planted_blindness_for_fingerprints_is_found() {
     breaks(Rules::FingerprintIgnored, two_requests(), REUSE_IS_REFUSED);
+}
+
+#[test]
+fn planted_blindness_for_callers_is_found() {
+    breaks(Rules::CallerIgnored, two_credentials(), OTHERS_LEARN_NOTHING);
+}
+
+#[test]
+fn planted_grant_after_a_declared_doubt_is_found() {
+    breaks(Rules::DeclaredDoubtGrantedAgain, reject(), DECLARED_DOUBT_STAYS);
 }

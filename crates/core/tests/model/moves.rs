@@ -142,6 +142,7 @@ impl Setting {
             Claim::Held { .. } | Claim::InDoubt(_) => Place::Asking,
             Claim::Done(outcome) => Place::Finished(Told::Done(outcome)),
             Claim::Mismatch => Place::Finished(Told::Mismatch),
+            Claim::CallerChanged => Place::Finished(Told::CallerChanged),
         };
     }
 

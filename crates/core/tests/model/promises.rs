@@ -1,7 +1,7 @@
 //! What must always hold, and what must be seen to happen at least once.
 
 use ichido_core::rules::Change;
-use ichido_core::{Claim, Fingerprint, InDoubtPolicy, Phase, State, Timestamp};
+use ichido_core::{Caller, Claim, ClaimRequest, Fingerprint, InDoubtPolicy, Phase, Record, State, Timestamp};
 use stateright::Property;
 
 use crate::world::{Call, End, Mint, Past, Place, Setting, Told, World, operators_outcome, outcome, token};
@@ -11,8 +11,10 @@ pub(crate) const ONE_EFFECT_AT_ALL: &str = "one effect at all where nobody may o
 pub(crate) const OUTCOME_STAYS: &str = "an outcome once recorded stays and is answered";
 pub(crate) const APPLIED_IS_RECORDED: &str = "a holder told that it completed has its outcome recorded";
 pub(crate) const NONCE_REPAIRS: &str = "asking again with the same nonce repairs a lost reply";
+pub(crate) const DECLARED_DOUBT_STAYS: &str = "a declared doubt is not granted again to its own nonce";
 pub(crate) const ONE_NONCE_ONE_TOKEN: &str = "one nonce never has two tokens of one open claim";
 pub(crate) const REUSE_IS_REFUSED: &str = "another request under the key is refused";
+pub(crate) const OTHERS_LEARN_NOTHING: &str = "another caller under the key learns nothing";
 pub(crate) const ATTEMPTS_COUNT_TAKEOVERS: &str = "the attempt counts the takeovers";
 
 pub(crate) const LOST_REPLY_IS_REPAIRED: &str = "a lost reply is repaired by the nonce";
@@ -24,8 +26,10 @@ pub(crate) fn of(setting: &Setting) -> Vec<Property<Setting>> {
         Property::always(OUTCOME_STAYS, outcome_stays),
         Property::always(APPLIED_IS_RECORDED, applied_is_recorded),
         Property::always(NONCE_REPAIRS, nonce_repairs),
+        Property::always(DECLARED_DOUBT_STAYS, declared_doubt_stays),
         Property::always(ONE_NONCE_ONE_TOKEN, one_nonce_one_token),
         Property::always(REUSE_IS_REFUSED, reuse_is_refused),
+        Property::always(OTHERS_LEARN_NOTHING, others_learn_nothing),
         Property::always(ATTEMPTS_COUNT_TAKEOVERS, attempts_count_takeovers),
         Property::sometimes(LOST_REPLY_IS_REPAIRED, a_lost_reply_is_repaired),
         Property::sometimes("a second caller is told the first outcome", a_repeat_is_answered),
@@ -46,6 +50,9 @@ pub(crate) fn of(setting: &Setting) -> Vec<Property<Setting>> {
     }
     if setting.callers.iter().any(|request| *request != setting.callers[0]) {
         properties.push(Property::sometimes("a reuse of the key is seen", a_reuse_is_seen));
+    }
+    if setting.credentials.iter().any(|other| *other != setting.credentials[0]) {
+        properties.push(Property::sometimes("another caller is refused", another_caller_is_refused));
     }
     properties
 }
@@ -73,7 +80,11 @@ fn outcome_stays(setting: &Setting, world: &World) -> bool {
     if done.outcome != kept.outcome || done.completed_at != Timestamp(kept.at) {
         return false;
     }
-    calls(setting).filter(|call| setting.fingerprint(call.caller) == record.fingerprint).all(|call| {
+    let same = |call: &Call| {
+        setting.fingerprint(call.caller) == record.fingerprint
+            && setting.credentials(call.caller) == record.caller
+    };
+    calls(setting).filter(same).all(|call| {
         let request = setting.request(call, UNUSED);
         let step = setting.rules.claim(world.record.as_ref(), &request, Timestamp(world.now));
         step.answer == Claim::Done(kept.outcome.clone()) && step.change == Change::Keep
@@ -94,18 +105,26 @@ fn applied_is_recorded(setting: &Setting, world: &World) -> bool {
     })
 }
 
-/// While a grant is open, its call is granted the same token again, and nothing is written.
+/// While a grant is open and its holder has not declared doubt, its call is granted the same token again, and nothing
+/// is written.
 fn nonce_repairs(setting: &Setting, world: &World) -> bool {
     let Some(record) = &world.record else { return true };
-    let now = Timestamp(world.now);
-    match record.phase(now) {
-        Phase::Running { .. } | Phase::InDoubt(_) => {}
-        Phase::Done(_) | Phase::Over { .. } => return true,
+    if record.state != State::Running {
+        return true;
     }
     let Some(open) = world.past.last() else { return false };
-    let step = setting.rules.claim(Some(record), &setting.request(open.call, UNUSED), now);
+    let step = setting.rules.claim(Some(record), &setting.request(open.call, UNUSED), Timestamp(world.now));
     let same = matches!(step.answer, Claim::Granted(grant) if grant.token == token(open.mint));
     same && step.change == Change::Keep
+}
+
+/// Once the holder said that the effect may have happened, asking again under its nonce gets that answer.
+fn declared_doubt_stays(setting: &Setting, world: &World) -> bool {
+    let Some(record) = &world.record else { return true };
+    let State::InDoubt(doubt) = &record.state else { return true };
+    let Some(open) = world.past.last() else { return false };
+    let step = setting.rules.claim(Some(record), &setting.request(open.call, UNUSED), Timestamp(world.now));
+    step.answer == Claim::InDoubt(doubt.clone()) && step.change == Change::Keep
 }
 
 /// A call is granted anew only after its first grant was given back, resolved or forgotten.
@@ -121,6 +140,29 @@ fn one_nonce_one_token(_: &Setting, world: &World) -> bool {
 
 /// Whatever is remembered of the key, another request learns nothing of it and changes nothing.
 fn reuse_is_refused(setting: &Setting, world: &World) -> bool {
+    all_refused(setting, world, &Claim::Mismatch, |request, record| {
+        request.fingerprint = Fingerprint::NONE;
+        request.caller = record.caller;
+    })
+}
+
+/// The same for the same request with other credentials, and for another request with them.
+fn others_learn_nothing(setting: &Setting, world: &World) -> bool {
+    let other = Some(Caller::from_bytes([0xff; 32]));
+    all_refused(setting, world, &Claim::CallerChanged, |request, _| request.caller = other)
+        && all_refused(setting, world, &Claim::CallerChanged, |request, _| {
+            request.caller = other;
+            request.fingerprint = Fingerprint::NONE;
+        })
+}
+
+/// While something is remembered of the key, its own call and a newcomer's, changed in some way, get this answer.
+fn all_refused(
+    setting: &Setting,
+    world: &World,
+    answer: &Claim,
+    change: impl Fn(&mut ClaimRequest, &Record),
+) -> bool {
     let Some(record) = &world.record else { return true };
     let now = Timestamp(world.now);
     if matches!(record.phase(now), Phase::Over { .. }) {
@@ -129,9 +171,9 @@ fn reuse_is_refused(setting: &Setting, world: &World) -> bool {
     let newcomer = Call { caller: 0, life: setting.lives };
     world.past.last().map(|past| past.call).into_iter().chain([newcomer]).all(|call| {
         let mut request = setting.request(call, UNUSED);
-        request.fingerprint = Fingerprint::NONE;
+        change(&mut request, record);
         let step = setting.rules.claim(Some(record), &request, now);
-        step.answer == Claim::Mismatch && step.change == Change::Keep
+        step.answer == *answer && step.change == Change::Keep
     })
 }
 
@@ -151,8 +193,7 @@ fn a_repeat_is_answered(_: &Setting, world: &World) -> bool {
 }
 
 fn an_effect_is_in_doubt(_: &Setting, world: &World) -> bool {
-    let in_doubt =
-        |record: &ichido_core::Record| matches!(record.phase(Timestamp(world.now)), Phase::InDoubt(_));
+    let in_doubt = |record: &Record| matches!(record.phase(Timestamp(world.now)), Phase::InDoubt(_));
     world.record.as_ref().is_some_and(in_doubt) && world.past.last().is_some_and(|past| past.ran)
 }
 
@@ -180,6 +221,10 @@ fn retention_ends(_: &Setting, world: &World) -> bool {
 
 fn a_reuse_is_seen(_: &Setting, world: &World) -> bool {
     any_at(world, |place| matches!(place, Place::Finished(Told::Mismatch)))
+}
+
+fn another_caller_is_refused(_: &Setting, world: &World) -> bool {
+    any_at(world, |place| matches!(place, Place::Finished(Told::CallerChanged)))
 }
 
 /// A token that no grant of the model has; it is asked with where an answer is only looked at.

@@ -1,7 +1,8 @@
 //! The world of the model: one key, its record, the callers, what is on the wire, and what really happened.
 
 use ichido_core::{
-    ClaimRequest, Fingerprint, Holder, InDoubtPolicy, Key, Metadata, Nonce, Outcome, Record, Token,
+    Caller as Credentials, ClaimRequest, Fingerprint, Holder, InDoubtPolicy, Key, Metadata, Nonce, Outcome,
+    Record, Token,
 };
 
 use crate::flaws::Rules;
@@ -23,6 +24,8 @@ pub(crate) struct Setting {
     pub(crate) in_doubt: InDoubtPolicy,
     /// One entry per caller: which of the requests it makes under the key.
     pub(crate) callers: Vec<u8>,
+    /// The credentials of each caller.
+    pub(crate) credentials: Vec<u8>,
     /// How many lives a caller has: after each it forgets everything and asks under a new nonce.
     pub(crate) lives: u8,
     /// How often the clock may advance.
@@ -98,6 +101,7 @@ pub(crate) enum Place {
 pub(crate) enum Told {
     Done(Outcome),
     Mismatch,
+    CallerChanged,
     Completed { mint: Mint },
     Refused,
     Released,
@@ -156,11 +160,16 @@ impl Setting {
         Fingerprint::from_bytes([self.callers[usize::from(caller)] + 1; 32])
     }
 
+    pub(crate) fn credentials(&self, caller: u8) -> Option<Credentials> {
+        Some(Credentials::from_bytes([self.credentials[usize::from(caller)]; 32]))
+    }
+
     /// What a caller asks for, with a token that is used if it is granted.
     pub(crate) fn request(&self, call: Call, mint: Mint) -> ClaimRequest {
         ClaimRequest {
             key: self.key.clone(),
             fingerprint: self.fingerprint(call.caller),
+            caller: self.credentials(call.caller),
             nonce: nonce(call),
             token: token(mint),
             lease_ms: LEASE_MS,

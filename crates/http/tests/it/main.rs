@@ -9,6 +9,7 @@
 
 mod around_the_effect;
 mod bounds;
+mod callers;
 mod codings;
 mod completion_journal;
 mod concurrency;

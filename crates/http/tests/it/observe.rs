@@ -153,18 +153,21 @@ async fn what_would_have_happened_is_counted(store: Store) {
     instance.layer.drain().await;
     instance.send(order("k")).await;
     instance.send(post("/orders", "k", "else")).await;
+    let mut other = order("k");
+    other.headers_mut().insert("authorization", "Bearer b".parse().unwrap());
+    instance.send(other).await.is_first(201, "run 4");
     instance.send(Request::post("/orders").body(body("")).unwrap()).await;
     let slow = [instance.spawn(post("/slow", "k", "")), instance.spawn(post("/slow", "k", ""))];
-    until("both run", async || upstream.runs() == 6).await;
+    until("both run", async || upstream.runs() == 7).await;
     gate.open();
     for slow in slow {
         slow.await.unwrap();
     }
     instance.layer.drain().await;
-    let counts =
-        ["first", "replayed", "mismatch", "refused", "conflict"].map(|end| count(&metrics, name, end));
-    assert_eq!(counts, [2, 1, 1, 1, 1], "{}", metrics.render());
-    assert_eq!(upstream.runs(), 6);
+    let counts = ["first", "replayed", "mismatch", "caller-changed", "refused", "conflict"]
+        .map(|end| count(&metrics, name, end));
+    assert_eq!(counts, [2, 1, 1, 1, 1, 1], "{}", metrics.render());
+    assert_eq!(upstream.runs(), 7);
     assert_eq!(instance.layer.in_flight(), 0);
     assert!(metrics.render().contains("ichido_inflight 0"), "{}", metrics.render());
 }

@@ -16,6 +16,10 @@ on_embedded_ledgers! {
     no_secret_reaches_the_ledger,
 }
 
+fn by_authorization() -> Rules {
+    Rules { tenant: Tenant::Header(http::header::AUTHORIZATION), ..rules(route()) }
+}
+
 fn with(name: &'static str, value: &str) -> http::Request<AnyBody> {
     let mut request = order("k");
     request.headers_mut().insert(name, value.parse().unwrap());
@@ -23,7 +27,7 @@ fn with(name: &'static str, value: &str) -> http::Request<AnyBody> {
 }
 
 async fn two_callers_with_one_key_do_not_see_each_others_answers(store: Store) {
-    let instance = Instance::new(&store, route(), &Upstream::counting()).await;
+    let instance = Instance::of(store.ledger().await, by_authorization(), &Upstream::counting());
     instance.send(with("authorization", "Bearer alice")).await.is_first(201, "run 1");
     instance.send(with("authorization", "Bearer bob")).await.is_first(201, "run 2");
     instance.send(order("k")).await.is_first(201, "run 3");
@@ -34,7 +38,7 @@ async fn two_callers_with_one_key_do_not_see_each_others_answers(store: Store) {
 
 async fn cookies_without_a_tenant_are_refused(store: Store) {
     let upstream = Upstream::counting();
-    let instance = Instance::new(&store, route(), &upstream).await;
+    let instance = Instance::of(store.ledger().await, by_authorization(), &upstream);
     instance.send(with("cookie", "sid=1")).await.is_problem(400, "tenant-unknown");
     let mut both = with("cookie", "sid=1");
     both.headers_mut().insert("authorization", "Bearer alice".parse().unwrap());
@@ -44,8 +48,8 @@ async fn cookies_without_a_tenant_are_refused(store: Store) {
 
 async fn credentials_in_other_fields_without_a_tenant_are_refused(store: Store) {
     let upstream = Upstream::counting();
-    let instance = Instance::new(&store, route(), &upstream).await;
-    for name in ["x-api-key", "api-key", "x-auth-token"] {
+    let instance = Instance::of(store.ledger().await, by_authorization(), &upstream);
+    for name in ["x-api-key", "api-key", "x-auth-token", "x-access-token"] {
         let refused = instance.send(with(name, "hunter2")).await;
         refused.is_problem(400, "tenant-unknown");
         assert!(refused.text().contains(name) && !refused.text().contains("hunter2"), "{refused:?}");

@@ -154,6 +154,9 @@ async fn check_gateway(settings: &mut Settings, flags: &Flags, report: &mut Repo
         Ok(gateway) => {
             let routes = gateway.rules.routes.iter().map(Route::describe);
             report.add("gateway", Verdict::Ok, routes.collect::<Vec<_>>().join("; "));
+            let tenant = &gateway.rules.tenant;
+            let caution = tenant.caution().map_or_else(String::new, |caution| format!("; {caution}"));
+            report.add("tenant", Verdict::Ok, format!("{}{caution}", tenant.describe()));
             for route in &gateway.rules.routes {
                 check_signature(route, report);
             }

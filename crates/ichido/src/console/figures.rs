@@ -51,7 +51,7 @@ impl Figures {
                 "ichido_requests_total" => {
                     let told_to_wait = refused_by_gateway.get_or_insert(0);
                     match label_of(labels, "outcome") {
-                        Some("conflict" | "mismatch") => *told_to_wait += value,
+                        Some("conflict" | "mismatch" | "caller-changed") => *told_to_wait += value,
                         Some("refused") => figures.refused += value,
                         Some("unavailable" | "overloaded") => figures.unserved += value,
                         Some("released") => released += value,
@@ -164,11 +164,12 @@ mod tests {
         let figures = Figures::read(
             "ichido_requests_total{route=\"POST /a,outcome=\\\"conflict\\\"}\",outcome=\"first\"} 9\n\
              ichido_requests_total{route=\"POST /b\",outcome=\"conflict\"} 2\n\
+             ichido_requests_total{route=\"POST /b\",outcome=\"caller-changed\"} 1\n\
              ichido_requests_total{route=\"POST /b\",outcome=\"unkeyed\"} 3\n\
              ichido_requests_total{outcome=\"unmatched\"} 4\nichido_requests_total{outcome=\"safe\"} 50\n\
              ichido_ledger_claims_total{backend=\"file\",answer=\"held\"} 70\n",
         );
-        assert_eq!(figures.conflicts, 2, "a request that waits is one request");
+        assert_eq!(figures.conflicts, 3, "a request that waits is one request");
         assert_eq!(figures.unprotected, 7, "a safe request needs no protection");
     }
 }

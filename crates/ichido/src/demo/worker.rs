@@ -79,7 +79,11 @@ async fn work(ledger: Ledger, race: Arc<Race>) -> Result<(), Failure> {
                     acknowledge(&format!("done {}", key.text()))?;
                 }
             }
-            Claim::Held { .. } | Claim::InDoubt(_) | Claim::Done(_) | Claim::Mismatch => {
+            Claim::Held { .. }
+            | Claim::InDoubt(_)
+            | Claim::Done(_)
+            | Claim::Mismatch
+            | Claim::CallerChanged => {
                 acknowledge(&format!("repeat {}", key.text()))?;
             }
         }

@@ -10,19 +10,45 @@ use jsonwebtoken::jwk::JwkSet;
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, Validation, decode, decode_header};
 use serde_json::{Map, Value};
 
-/// Reads a claim of the bearer token after its signature and its times were checked.
+/// Reads a claim of the bearer token after its signature, its times, its issuer and its audience were checked.
 pub(crate) struct JwtTenant {
     claim: String,
     keys: Vec<(Option<String>, DecodingKey)>,
+    trusted: Trusted,
+}
+
+/// Which tokens are believed, of those that are signed with the key. `None`: whatever they say.
+#[derive(Debug, Default)]
+pub(crate) struct Trusted {
+    pub(crate) issuers: Option<Vec<String>>,
+    pub(crate) audiences: Option<Vec<String>>,
+}
+
+impl Trusted {
+    fn validation(&self, algorithm: Algorithm) -> Validation {
+        let mut validation = Validation::new(algorithm);
+        validation.validate_nbf = true;
+        validation.validate_aud = self.audiences.is_some();
+        // What is compared must be there: a token that does not say for whom it is could be for anyone.
+        if let Some(issuers) = &self.issuers {
+            validation.set_issuer(issuers);
+            validation.required_spec_claims.insert("iss".to_owned());
+        }
+        if let Some(audiences) = &self.audiences {
+            validation.set_audience(audiences);
+            validation.required_spec_claims.insert("aud".to_owned());
+        }
+        validation
+    }
 }
 
 impl JwtTenant {
     /// With the keys in a file: a public key as PEM, a JWK set, or the bytes of a shared secret.
-    pub(crate) fn load(claim: &str, file: &Path) -> Result<Self, String> {
+    pub(crate) fn load(claim: &str, file: &Path, trusted: Trusted) -> Result<Self, String> {
         let bytes =
             std::fs::read(file).map_err(|error| format!("{} cannot be read: {error}", file.display()))?;
         let keys = keys(&bytes).map_err(|why| format!("{} {why}", file.display()))?;
-        Ok(Self { claim: claim.to_owned(), keys })
+        Ok(Self { claim: claim.to_owned(), keys, trusted })
     }
 
     fn verify(&self, token: &str) -> Result<Map<String, Value>, String> {
@@ -36,9 +62,7 @@ impl JwtTenant {
         });
         let mut why = "no key fits the bearer token".to_owned();
         for (_, key) in fitting {
-            let mut validation = Validation::new(header.alg);
-            validation.validate_aud = false;
-            validation.validate_nbf = true;
+            let validation = self.trusted.validation(header.alg);
             match decode::<Map<String, Value>>(token, key, &validation) {
                 Ok(decoded) => return Ok(decoded.claims),
                 Err(error) => why = format!("the bearer token is not valid: {error}"),
@@ -73,6 +97,14 @@ impl TenantOf for JwtTenant {
 
     fn describe(&self) -> String {
         format!("keys are separate for each value of the claim {} of the bearer token", self.claim)
+    }
+
+    fn caution(&self) -> Option<&'static str> {
+        match (&self.trusted.issuers, &self.trusted.audiences) {
+            (Some(_), Some(_)) => None,
+            (None, Some(_)) => Some("gateway.jwt_issuer is not set, so tokens of any issuer are believed"),
+            (_, None) => Some("gateway.jwt_audience is not set, so tokens for other services are believed"),
+        }
     }
 }
 
@@ -161,10 +193,14 @@ mod tests {
     const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
 
     fn tenant() -> JwtTenant {
+        trusting(Trusted::default())
+    }
+
+    fn trusting(trusted: Trusted) -> JwtTenant {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("key");
         std::fs::write(&file, SECRET).unwrap();
-        JwtTenant::load("sub", &file).unwrap()
+        JwtTenant::load("sub", &file, trusted).unwrap()
     }
 
     fn token(claims: &Value, secret: &[u8]) -> String {
@@ -172,11 +208,15 @@ mod tests {
     }
 
     fn of(authorization: Option<&str>) -> Result<Option<String>, TenantError> {
+        of_tenant(&tenant(), authorization)
+    }
+
+    fn of_tenant(tenant: &JwtTenant, authorization: Option<&str>) -> Result<Option<String>, TenantError> {
         let mut request = Request::builder();
         if let Some(value) = authorization {
             request = request.header(AUTHORIZATION, value);
         }
-        tenant().tenant(&request.body(()).unwrap().into_parts().0)
+        tenant.tenant(&request.body(()).unwrap().into_parts().0)
     }
 
     const FAR: u64 = 4_000_000_000;
@@ -213,6 +253,33 @@ mod tests {
     }
 
     #[test]
+    fn a_token_of_another_issuer_or_for_another_audience_names_nobody() {
+        let strict = trusting(Trusted {
+            issuers: Some(vec!["https://issuer".to_owned()]),
+            audiences: Some(vec!["orders".to_owned(), "payments".to_owned()]),
+        });
+        let of = |claims: Value| of_tenant(&strict, Some(&format!("Bearer {}", token(&claims, SECRET))));
+        let good = json!({"sub": "u1", "exp": FAR, "iss": "https://issuer", "aud": ["x", "orders"]});
+        assert_eq!(of(good.clone()), Ok(Some("sub:u1".to_owned())));
+        for (name, value) in [
+            ("iss", json!("https://other")),
+            ("iss", Value::Null),
+            ("aud", json!("other")),
+            ("aud", json!([])),
+            ("aud", Value::Null),
+        ] {
+            let mut bad = good.clone();
+            match value {
+                Value::Null => drop(bad.as_object_mut().unwrap().remove(name)),
+                value => bad[name] = value,
+            }
+            assert!(matches!(of(bad.clone()), Err(TenantError::Unverified(_))), "{bad}");
+        }
+        assert_eq!(strict.caution(), None);
+        assert!(tenant().caution().unwrap().contains("jwt_audience"));
+    }
+
+    #[test]
     fn a_file_without_a_key_is_refused_by_name() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("key");
@@ -220,7 +287,10 @@ mod tests {
             ["", "short", "{\"keys\":[]}", "-----BEGIN PUBLIC KEY-----\nAA==\n-----END PUBLIC KEY-----\n"]
         {
             std::fs::write(&file, text).unwrap();
-            assert!(JwtTenant::load("sub", &file).unwrap_err().contains("holds no key"), "{text}");
+            assert!(
+                JwtTenant::load("sub", &file, Trusted::default()).unwrap_err().contains("holds no key"),
+                "{text}"
+            );
         }
     }
 
@@ -230,7 +300,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("key");
         std::fs::write(&file, pem).unwrap();
-        JwtTenant::load("sub", &file).unwrap();
+        JwtTenant::load("sub", &file, Trusted::default()).unwrap();
         let der = [&[0x30, 0x2a][..], &[7; 42]].concat();
         let long = [&[0x30, 0x82, 0x01, 0x22][..], &[7; 0x122]].concat();
         for (bytes, word) in [
@@ -251,7 +321,7 @@ mod tests {
             (long, "DER"),
         ] {
             std::fs::write(&file, &bytes).unwrap();
-            let line = JwtTenant::load("sub", &file).unwrap_err();
+            let line = JwtTenant::load("sub", &file, Trusted::default()).unwrap_err();
             assert!(line.contains(word) && !line.contains("AAAA") && !line.contains('\n'), "{word}: {line}");
         }
     }

@@ -5,6 +5,7 @@ mod origins;
 mod proxies;
 mod routes;
 mod secrets;
+mod tenant;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -13,17 +14,17 @@ use std::time::Duration;
 
 use http::Uri;
 use http::uri::{Authority, Scheme};
-use ichido_http::{Outage, Rules, Tenant};
+use ichido_http::{Outage, Rules};
 use serde::Deserialize;
 
 use self::bounds::bounds;
 pub(crate) use self::origins::Origins;
 pub(crate) use self::proxies::TrustedProxies;
-use self::routes::{RawRoute, origins, routes};
+use self::routes::{OneOrMany, RawRoute, origins, routes};
 pub(crate) use self::secrets::unchecked;
+use self::tenant::RawTenant;
 use super::{text, tls, within};
 use crate::exit::Failure;
-use crate::gateway::jwt::JwtTenant;
 
 /// How long a look at the service behind may take.
 const REACH: Duration = Duration::from_secs(2);
@@ -86,6 +87,8 @@ pub(super) struct RawGateway {
     upstream_idle_ms: Option<u64>,
     tenant: Option<String>,
     jwt_key_file: Option<PathBuf>,
+    jwt_issuer: Option<OneOrMany>,
+    jwt_audience: Option<OneOrMany>,
     policy_path: Option<String>,
     strict_keys: bool,
     body_memory_bytes: Option<u64>,
@@ -118,7 +121,13 @@ impl Gateway {
         let origins = origins(raw.routes.as_deref())?;
         let rules = Rules {
             routes: routes(raw.routes, flags.optional_key)?,
-            tenant: tenant(raw.tenant.as_deref(), tls::given(raw.jwt_key_file).as_deref())?,
+            tenant: RawTenant {
+                rule: raw.tenant,
+                jwt_key_file: raw.jwt_key_file,
+                jwt_issuer: raw.jwt_issuer,
+                jwt_audience: raw.jwt_audience,
+            }
+            .check()?,
             policy_path: policy_path(raw.policy_path, defaults.policy_path)?,
             strict_keys: raw.strict_keys,
             ..bounds
@@ -253,35 +262,6 @@ fn policy_path(path: Option<String>, default: String) -> Result<String, Failure>
     Ok(path)
 }
 
-fn tenant(text: Option<&str>, key_file: Option<&Path>) -> Result<Tenant, Failure> {
-    let bad = |why: &str| {
-        Failure::usage(format!("gateway.tenant {why}; expected header:NAME, cookie:NAME, jwt:CLAIM or none"))
-    };
-    let tenant = match text.map(|text| text.split_once(':').unwrap_or((text, ""))) {
-        None => Rules::default().tenant,
-        Some(("none", "")) => Tenant::None,
-        Some(("header", name)) => Tenant::Header(name.parse().map_err(|_| bad("names no header field"))?),
-        Some(("cookie", name)) if !name.is_empty() && !name.contains(['=', ';', ' ']) => {
-            Tenant::Cookie(name.to_owned())
-        }
-        Some(("cookie", _)) => return Err(bad("names no cookie")),
-        Some(("jwt", "")) => return Err(bad("names no claim")),
-        Some(("jwt", claim)) => {
-            let file = key_file.ok_or_else(|| {
-                Failure::usage("gateway.tenant is jwt:CLAIM, which needs gateway.jwt_key_file")
-            })?;
-            let tenant = JwtTenant::load(claim, file)
-                .map_err(|why| Failure::usage(format!("gateway.jwt_key_file {why}")))?;
-            return Ok(Tenant::Custom(Arc::new(tenant)));
-        }
-        Some(_) => return Err(bad("is of no known kind")),
-    };
-    match key_file {
-        Some(_) => Err(Failure::usage("gateway.jwt_key_file is set, but gateway.tenant is not jwt:CLAIM")),
-        None => Ok(tenant),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use ichido_http::KeySource;
@@ -307,6 +287,7 @@ mod tests {
         assert_eq!(route.keys, ["header:Idempotency-Key".parse::<KeySource>().unwrap()]);
         assert_eq!((route.retention, route.lease), (Duration::from_secs(86_400), Duration::from_secs(30)));
         assert_eq!(route.timeout, Some(Duration::from_secs(30)));
+        assert!(matches!(gateway.rules.tenant, ichido_http::Tenant::Auto));
         assert!(route.required && gateway.tls.is_none() && !gateway.wants_fallback());
     }
 
@@ -320,6 +301,13 @@ mod tests {
             ("tenant = \"jwt:sub\"\njwt_key_file = \"/nonexistent\"", "/nonexistent"),
             ("tenant = \"ip\"", "gateway.tenant"),
             ("upstream_idle_ms = 99999999", "gateway.upstream_idle_ms"),
+            ("tenant = \"auto:x\"", "gateway.tenant"),
+            ("jwt_issuer = \"https://issuer\"", "gateway.jwt_issuer is set"),
+            ("tenant = \"auto\"\njwt_audience = [\"orders\"]", "gateway.jwt_audience is set"),
+            (
+                "tenant = \"jwt:sub\"\njwt_key_file = \"/nonexistent\"\njwt_issuer = []",
+                "gateway.jwt_issuer is empty",
+            ),
             ("policy_path = \"x\"", "gateway.policy_path"),
             ("answer_max_bytes = 99999999999", "gateway.answer_max_bytes"),
             ("tls_cert_file = \"a.pem\"", "gateway.tls_key_file"),

@@ -88,6 +88,7 @@ pub(crate) fn request(family: &str, number: u64) -> ClaimRequest {
     ClaimRequest {
         key: Key::unscoped(format!("{family}-{number:010}")).unwrap(),
         fingerprint: Fingerprint::from_bytes([7; 32]),
+        caller: None,
         nonce: Nonce::from_bytes(draw()),
         token: Token::from_bytes(draw()),
         lease_ms: 30_000,

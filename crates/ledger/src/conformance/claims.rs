@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
-use ichido_core::{Claim, ClaimRequest, Fingerprint, Metadata, Settled};
+use ichido_core::{Caller, Claim, ClaimRequest, Fingerprint, InDoubtPolicy, Metadata, Settled};
 
 use super::{
-    LONG_MS, SHORT_MS, Subject, claim, grant_of, granted, instance, key, lapse, outcome, request, scoped,
-    unique,
+    BOUND, LONG_MS, SHORT_MS, Subject, claim, grant_of, granted, instance, key, lapse, outcome, request,
+    scoped, unique,
 };
 use crate::Ledger;
 
@@ -70,6 +70,63 @@ pub async fn a_mismatch_changes_nothing(subject: &dyn Subject) {
     assert_eq!(claim(&ledger, &reuse).await, Claim::Mismatch);
     assert!(before.is_some());
     assert_eq!(ledger.look(&key).await.unwrap(), before);
+}
+
+/// Running, in doubt or done: the same request with other credentials is told so, on every instance, and nothing changes.
+pub async fn another_caller_is_refused_in_every_state(subject: &dyn Subject) {
+    let (ledger, other) = (instance(subject).await, instance(subject).await);
+    let key = key("caller");
+    let grant = grant_of(claim(&ledger, &from(CALLER, request(&ledger, &key, SHORT_MS))).await);
+    let is_refused = async || {
+        let before = ledger.look(&key).await.unwrap();
+        let policies = [InDoubtPolicy::Reject, InDoubtPolicy::Retry { silent_ms: 0 }];
+        for (ledger, in_doubt) in [&ledger, &other].into_iter().zip(policies) {
+            let fingerprint = Fingerprint::of(["other"]);
+            let ask = ClaimRequest { in_doubt, ..from(OTHER_CALLER, request(ledger, &key, LONG_MS)) };
+            assert_eq!(claim(ledger, &ask).await, Claim::CallerChanged);
+            assert_eq!(claim(ledger, &ClaimRequest { fingerprint, ..ask }).await, Claim::CallerChanged);
+        }
+        assert!(before.as_ref().is_some_and(|record| record.caller == Some(CALLER)));
+        assert_eq!(ledger.look(&key).await.unwrap(), before);
+    };
+    is_refused().await;
+    lapse(&ledger, &key).await;
+    is_refused().await;
+    assert_eq!(ledger.doubt(&key, grant.token, "lost").await.unwrap(), Settled::Applied);
+    is_refused().await;
+    assert_eq!(ledger.complete(&key, grant.token, outcome("x")).await.unwrap(), Settled::Applied);
+    is_refused().await;
+    let repeat = from(CALLER, request(&other, &key, LONG_MS));
+    assert_eq!(claim(&other, &repeat).await, Claim::Done(outcome("x")));
+}
+
+/// A claim that was made without a caller is refused to whoever has one; without one, nobody is judged.
+pub async fn a_claim_without_a_caller_is_refused_to_one(subject: &dyn Subject) {
+    let ledger = instance(subject).await;
+    let key = key("no-caller");
+    let grant = granted(&ledger, &key, LONG_MS).await;
+    let ask = from(CALLER, request(&ledger, &key, LONG_MS));
+    assert_eq!(claim(&ledger, &ask).await, Claim::CallerChanged);
+    assert_eq!(ledger.complete(&key, grant.token, outcome("x")).await.unwrap(), Settled::Applied);
+    assert_eq!(claim(&ledger, &ask).await, Claim::CallerChanged);
+    assert_eq!(claim(&ledger, &request(&ledger, &key, LONG_MS)).await, Claim::Done(outcome("x")));
+}
+
+/// Whoever has other credentials does not wait for the holder either.
+pub async fn another_caller_does_not_wait(subject: &dyn Subject) {
+    let ledger = instance(subject).await;
+    let key = key("caller-waits");
+    grant_of(claim(&ledger, &from(CALLER, request(&ledger, &key, LONG_MS))).await);
+    let ask = from(OTHER_CALLER, request(&ledger, &key, LONG_MS));
+    let answer = tokio::time::timeout(BOUND, ledger.claim_or_wait(&ask, 10 * BOUND)).await;
+    assert_eq!(answer.expect("it is refused at once").unwrap().claim, Claim::CallerChanged);
+}
+
+const CALLER: Caller = Caller::from_bytes([1; 32]);
+const OTHER_CALLER: Caller = Caller::from_bytes([2; 32]);
+
+fn from(caller: Caller, request: ClaimRequest) -> ClaimRequest {
+    ClaimRequest { caller: Some(caller), ..request }
 }
 
 /// However many ask at once, on however many instances, one is granted.

@@ -102,6 +102,25 @@ pub async fn a_lost_reply_is_repaired_even_in_doubt(subject: &dyn Subject) {
     assert_eq!((again.token, again.attempt, again.left_ms), (grant.token, grant.attempt, 0));
 }
 
+/// Asked again with the same nonce after its holder declared doubt, a claim is in doubt: its effect may have happened.
+pub async fn a_declared_doubt_is_not_granted_again_to_its_nonce(subject: &dyn Subject) {
+    let (ledger, other) = (instance(subject).await, instance(subject).await);
+    let key = key("declared-again");
+    let first = request(&ledger, &key, LONG_MS);
+    let grant = grant_of(claim(&ledger, &first).await);
+    assert_eq!(ledger.doubt(&key, grant.token, "timed out").await.unwrap(), Settled::Applied);
+    for in_doubt in [InDoubtPolicy::Reject, InDoubtPolicy::Retry { silent_ms: 0 }] {
+        for ledger in [&ledger, &other] {
+            match claim(ledger, &ClaimRequest { in_doubt, ..first.clone() }).await {
+                Claim::InDoubt(doubt) => {
+                    assert_eq!(doubt.reason, DoubtReason::Declared("timed out".to_owned()));
+                }
+                answer => panic!("expected doubt, got {answer:?}"),
+            }
+        }
+    }
+}
+
 /// Under the retry policy a lapsed claim is granted again, with a new token, as the second attempt.
 pub async fn takeover_by_policy_counts_the_attempt(subject: &dyn Subject) {
     let ledger = instance(subject).await;

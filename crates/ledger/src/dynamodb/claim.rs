@@ -23,7 +23,7 @@ const DOUBT_KEPT_MS: u64 = 30 * 86_400_000;
 
 /// The token is current, and the claim is neither done nor over.
 const HELD: &str = "ichido_token = :token AND ichido_state IN (:running, :doubt) AND ichido_over_at > :now \
-    AND ichido_format = :format";
+    AND ichido_format IN (:format, :format_caller)";
 
 const RENEW: &str = "SET ichido_state = :running, ichido_renewed_at = :now, ichido_lease_ms = :lease, \
     ichido_renewals = ichido_renewals + :one, ichido_over_at = :over \
@@ -188,7 +188,9 @@ fn granted_at(request: &ClaimRequest, asked: Asked) -> Sight {
 fn unmeasured(claim: Claim) -> Claim {
     match claim {
         Claim::Granted(grant) => Claim::Granted(Grant { left_ms: 0, ..grant }),
-        Claim::Held { .. } | Claim::InDoubt(_) | Claim::Done(_) | Claim::Mismatch => claim,
+        Claim::Held { .. } | Claim::InDoubt(_) | Claim::Done(_) | Claim::Mismatch | Claim::CallerChanged => {
+            claim
+        }
     }
 }
 
@@ -220,6 +222,7 @@ fn held(token: Token, now: Timestamp) -> Condition {
             (":doubt", text(item::IN_DOUBT)),
             (":now", number(now.0)),
             (":format", number(item::FORMAT)),
+            (":format_caller", number(item::FORMAT_CALLER)),
         ],
     }
 }

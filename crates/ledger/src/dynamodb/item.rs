@@ -14,8 +14,10 @@ use ichido_core::{
 use super::table::{EVENT_KEY, Item, TTL, key_of, number, text};
 use crate::{Error, Kind, Result};
 
-/// The format that this version writes, and the only one it reads.
+/// The format of a claim that has no caller.
 pub(super) const FORMAT: u64 = 1;
+/// The format of a claim that has one. A version that does not know of callers must not give its answer away.
+pub(super) const FORMAT_CALLER: u64 = 2;
 /// What the keys of claims start with.
 pub(super) const CLAIMS: &str = "ichido#";
 /// Larger outcomes leave a tombstone. DynamoDB takes 400 KB for an item with all its names; key, scope, metadata and
@@ -28,7 +30,7 @@ pub(super) const DONE: &str = "done";
 
 /// All that a listing needs: everything but the outcome.
 pub(super) const WITHOUT_OUTCOME: &str = "event_key, #ttl, ichido_format, ichido_state, ichido_token, ichido_nonce, \
-    ichido_fingerprint, ichido_attempt, ichido_holder, ichido_renewals, ichido_lease_ms, ichido_retention_ms, \
+    ichido_fingerprint, ichido_caller, ichido_attempt, ichido_holder, ichido_renewals, ichido_lease_ms, ichido_retention_ms, \
     ichido_claimed_at, ichido_renewed_at, ichido_tenant, ichido_route, ichido_key, ichido_metadata, ichido_doubt, \
     ichido_doubt_since, ichido_doubt_text, ichido_completed_at, ichido_outcome_bytes";
 
@@ -58,7 +60,7 @@ pub(super) fn encode(record: &Record) -> Item {
     let metadata = record.metadata.iter().map(|(name, value)| (name.to_owned(), text(value))).collect();
     let mut attributes = vec![
         (EVENT_KEY, text(claim_key(record.key.index()))),
-        ("ichido_format", number(FORMAT)),
+        ("ichido_format", number(if record.caller.is_some() { FORMAT_CALLER } else { FORMAT })),
         ("ichido_token", text(record.token.to_string())),
         ("ichido_nonce", text(record.nonce.to_string())),
         ("ichido_fingerprint", text(record.fingerprint.to_string())),
@@ -76,6 +78,7 @@ pub(super) fn encode(record: &Record) -> Item {
         ("ichido_key", text(record.key.text())),
         ("ichido_metadata", AttributeValue::M(metadata)),
     ];
+    attributes.extend(record.caller.map(|caller| ("ichido_caller", text(caller.to_string()))));
     attributes.extend(encode_state(record));
     attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
@@ -147,6 +150,10 @@ impl Reader<'_> {
         Ok(Record {
             key: self.key()?,
             fingerprint: self.parsed("ichido_fingerprint")?,
+            caller: match self.0.contains_key("ichido_caller") {
+                true => Some(self.parsed("ichido_caller")?),
+                false => None,
+            },
             nonce: self.parsed("ichido_nonce")?,
             token: self.parsed("ichido_token")?,
             attempt: self.number("ichido_attempt")?,
@@ -175,13 +182,19 @@ impl Reader<'_> {
 
     fn check_format(&self) -> Result<()> {
         let found = match self.0.get("ichido_format") {
-            Some(AttributeValue::N(format)) if *format == FORMAT.to_string() => return Ok(()),
+            Some(AttributeValue::N(format))
+                if [FORMAT, FORMAT_CALLER].iter().any(|known| *format == known.to_string()) =>
+            {
+                return Ok(());
+            }
             Some(AttributeValue::N(format)) => format!("is of format {format}"),
             Some(_) | None => "has no format number".to_owned(),
         };
         let key = key_of(self.0);
         let advice = "another version of ichido wrote it; use that one, or remove the item";
-        let text = format!("item {key} {found}, and this version reads format {FORMAT} only: {advice}");
+        let text = format!(
+            "item {key} {found}, and this version reads formats {FORMAT} and {FORMAT_CALLER}: {advice}"
+        );
         Err(Error::new(Kind::Schema(text), "reading a claim"))
     }
 

@@ -6,8 +6,10 @@
 //! ```text
 //! a claim, in `open` and `done`, under its index (32 bytes), and in `grants`
 //!   1 version = 1 │ 1 flags │ 4 attempt │ 4 renewals │ 8 epoch │ 8 claimed_at │ 8 renewed_at │ 8 lease_ms
-//!   8 retention_ms │ 16 nonce │ 16 token │ [32 fingerprint] │ text tenant │ text route │ text key │ metadata │ state
-//!     flags     bit 0: the holder is a remote caller; bit 1: a fingerprint follows (none: all zeros)
+//!   8 retention_ms │ 16 nonce │ 16 token │ [32 fingerprint] │ [32 caller] │ text tenant │ text route │ text key
+//!   metadata │ state
+//!     flags     bit 0: the holder is a remote caller; bit 1: a fingerprint follows (none: all zeros);
+//!               bit 2: a caller follows (from format 3 on)
 //!     text      2 length │ bytes of UTF-8
 //!     metadata  2 count │ (text name │ text value)*
 //!     state     0                                                     running
@@ -27,8 +29,8 @@
 
 use bytes::Bytes;
 use ichido_core::{
-    DoubtReason, Fingerprint, Holder, Index, Key, MarkKey, Metadata, Nonce, Outcome, Record, Scope, State,
-    Timestamp, Token, mark,
+    Caller, DoubtReason, Fingerprint, Holder, Index, Key, MarkKey, Metadata, Nonce, Outcome, Record, Scope,
+    State, Timestamp, Token, mark,
 };
 
 use super::fresh::Spot;
@@ -38,6 +40,7 @@ use super::reader::{Flaw, Reader};
 pub(super) const VERSION: u8 = 1;
 const REMOTE: u8 = 1;
 const FINGERPRINT: u8 = 2;
+const CALLER: u8 = 4;
 /// Outcomes up to this length lie in their record: one value is written and read faster than two.
 const SMALL_BYTES: usize = 2 * 1024;
 
@@ -69,7 +72,9 @@ pub(super) fn encode_claim(record: &Record, epoch: u64, out: &mut Vec<u8>) {
         Holder::Process => 0,
         Holder::Remote => REMOTE,
     };
-    out.extend([VERSION, remote | if has_fingerprint { FINGERPRINT } else { 0 }]);
+    let fingerprint = if has_fingerprint { FINGERPRINT } else { 0 };
+    let caller = if record.caller.is_some() { CALLER } else { 0 };
+    out.extend([VERSION, remote | fingerprint | caller]);
     out.extend(record.attempt.to_be_bytes());
     out.extend(record.renewals.to_be_bytes());
     for number in [epoch, record.claimed_at.0, record.renewed_at.0, record.lease_ms, record.retention_ms] {
@@ -79,6 +84,9 @@ pub(super) fn encode_claim(record: &Record, epoch: u64, out: &mut Vec<u8>) {
     out.extend(record.token.as_bytes());
     if has_fingerprint {
         out.extend(record.fingerprint.as_bytes());
+    }
+    if let Some(caller) = &record.caller {
+        out.extend(caller.as_bytes());
     }
     put_text(out, &record.key.scope().tenant);
     put_text(out, &record.key.scope().route);
@@ -135,6 +143,9 @@ pub(super) fn decode_claim(index: &[u8], bytes: &[u8]) -> Result<Stored, Flaw> {
 fn decode_unplaced(bytes: &[u8]) -> Result<Stored, Flaw> {
     let mut reader = Reader::versioned(bytes)?;
     let flags = reader.byte()?;
+    if flags & !(REMOTE | FINGERPRINT | CALLER) != 0 {
+        return Err("it was written by another version, or is damaged");
+    }
     let attempt = reader.u32()?;
     let renewals = reader.u32()?;
     let epoch = reader.u64()?;
@@ -148,6 +159,10 @@ fn decode_unplaced(bytes: &[u8]) -> Result<Stored, Flaw> {
         0 => Fingerprint::NONE,
         _ => Fingerprint::from_bytes(reader.array()?),
     };
+    let caller = match flags & CALLER {
+        0 => None,
+        _ => Some(Caller::from_bytes(reader.array()?)),
+    };
     let scope = Scope::new(reader.text()?, reader.text()?);
     let key = Key::new(scope, reader.text()?).map_err(|_| "its key is outside the limits")?;
     let metadata = reader.metadata()?;
@@ -157,6 +172,7 @@ fn decode_unplaced(bytes: &[u8]) -> Result<Stored, Flaw> {
     let record = Record {
         key,
         fingerprint,
+        caller,
         nonce,
         token,
         attempt,

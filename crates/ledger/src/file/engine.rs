@@ -32,7 +32,7 @@ use fjall::{
 
 use super::fault;
 use super::fresh::Fresh;
-use super::meta::{self, COMMIT_KEY, Commit, FORMAT, FORMAT_KEY, FORMAT_ONE, OPENINGS_KEY};
+use super::meta::{self, COMMIT_KEY, Commit, FORMAT, FORMAT_KEY, FORMAT_ONE, FORMAT_TWO, OPENINGS_KEY};
 use super::openings::Openings;
 use crate::{Error, Result};
 
@@ -214,7 +214,7 @@ impl Engine {
         let value = self.meta_value(dir, FORMAT_KEY)?;
         let format = value.as_deref().map_or(Err("it is missing"), meta::decode_format);
         match format.map_err(|flaw| fault::flaw(dir, "meta", flaw))? {
-            known @ (FORMAT_ONE | FORMAT) => Ok(known),
+            known @ (FORMAT_ONE | FORMAT_TWO | FORMAT) => Ok(known),
             other => Err(super::holder::other_format(dir, other)),
         }
     }

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::fault;
-use super::meta::{FORMAT, FORMAT_ONE};
+use super::meta::{FORMAT, FORMAT_ONE, FORMAT_TWO};
 use crate::{Error, Kind, Result};
 
 const OURS: [&str; 6] = ["lock", "holder", "format", "high-water", "store", "making"];
@@ -95,7 +95,7 @@ impl Held {
         };
         let format = text.trim_end().strip_prefix(FORMAT_WORDS).and_then(|number| number.parse::<u32>().ok());
         match format {
-            Some(known @ (FORMAT | FORMAT_ONE)) => Ok(Some(known)),
+            Some(known @ (FORMAT | FORMAT_TWO | FORMAT_ONE)) => Ok(Some(known)),
             Some(other) => Err(other_format(&self.dir, other)),
             None => {
                 let text = format!(
@@ -143,7 +143,7 @@ pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
 /// The error for a store of another format.
 pub(super) fn other_format(dir: &Path, format: u32) -> Error {
     let text = format!(
-        "{} was written in format {format}, and this version of ichido reads formats {FORMAT_ONE} and {FORMAT}; open it with the \
+        "{} was written in format {format}, and this version of ichido reads formats {FORMAT_ONE} to {FORMAT}; open it with the \
          version that wrote it",
         dir.display()
     );

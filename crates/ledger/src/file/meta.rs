@@ -11,9 +11,11 @@ use ichido_core::Timestamp;
 use super::codec::VERSION;
 use super::reader::{Flaw, Reader};
 
-/// The format that this version writes.
-pub(super) const FORMAT: u32 = 2;
-/// The one before, without `grants` and with every outcome in `outcomes`: read, and made into [`FORMAT`] at opening.
+/// The format that this version writes. Older ones are read, and made into this one at opening.
+pub(super) const FORMAT: u32 = 3;
+/// Without callers in claims.
+pub(super) const FORMAT_TWO: u32 = 2;
+/// Without `grants` as well, and with every outcome in `outcomes`.
 pub(super) const FORMAT_ONE: u32 = 1;
 pub(super) const FORMAT_KEY: &[u8] = b"format";
 /// No other key of the store has these bytes: indexes have 32, ends 18, and commits 8.

@@ -90,14 +90,14 @@ pub(super) fn open(held: &Held) -> Result<Store> {
     if last.sequence < acknowledged.max(journals.last.unwrap_or(0)) {
         return Err(fault::behind(dir, last.sequence, acknowledged));
     }
-    if format == FORMAT_ONE {
+    if format != FORMAT {
         raise_format(held, &engine)?;
     }
     settle_grants(dir, &engine)?;
     Ok(Store { engine, last })
 }
 
-/// Makes a store of format 1 one of ours. It can be read as it is; what is written from now on, only by versions that
+/// Makes a store of an older format one of ours. It can be read as it is; what is written from now on, only by versions that
 /// know of it.
 fn raise_format(held: &Held, engine: &Engine) -> Result<()> {
     held.write_format().map_err(|error| fault::io(held.dir(), "opening", error))?;

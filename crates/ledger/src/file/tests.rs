@@ -41,6 +41,7 @@ fn request(text: &str, nonce: u8) -> ClaimRequest {
     ClaimRequest {
         key: key(text),
         fingerprint: Fingerprint::of([text]),
+        caller: None,
         nonce: Nonce::from_bytes([nonce; 16]),
         token: Token::from_bytes([nonce; 16]),
         lease_ms: LEASE_MS,

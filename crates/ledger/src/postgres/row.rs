@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use ichido_core::{
-    Done, Doubt, DoubtReason, Fingerprint, Holder, Index, Key, Metadata, Nonce, Outcome, Record, Scope,
-    State, Timestamp, Token,
+    Caller, Done, Doubt, DoubtReason, Fingerprint, Holder, Index, Key, Metadata, Nonce, Outcome, Record,
+    Scope, State, Timestamp, Token,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, Json};
@@ -70,6 +70,7 @@ fn read(row: &Row) -> Result<Found, BoxError> {
     let record = Record {
         key,
         fingerprint: Fingerprint::from_bytes(fixed(row, "fingerprint")?),
+        caller: caller(row)?,
         nonce: Nonce::from_bytes(fixed(row, "nonce")?),
         token: Token::from_bytes(fixed(row, "token")?),
         attempt: u32::try_from(number("attempt")?)?,
@@ -87,6 +88,11 @@ fn read(row: &Row) -> Result<Found, BoxError> {
 
 fn fixed<const N: usize>(row: &Row, name: &str) -> Result<[u8; N], BoxError> {
     Ok(row.try_get::<_, &[u8]>(name)?.try_into()?)
+}
+
+fn caller(row: &Row) -> Result<Option<Caller>, BoxError> {
+    let bytes = row.try_get::<_, Option<&[u8]>>("caller")?;
+    Ok(bytes.map(<[u8; 32]>::try_from).transpose()?.map(Caller::from_bytes))
 }
 
 fn holder(word: &str) -> Result<Holder, BoxError> {

@@ -15,7 +15,13 @@ use super::store::Store;
 use crate::{Error, Kind, Result};
 
 /// The version of the tables below.
-const VERSION: i32 = 1;
+const VERSION: i32 = 2;
+/// From the version before to this one. Claims that were made before have no caller.
+const FROM_ONE: &str = "
+    SET LOCAL lock_timeout = '5s';
+    ALTER TABLE ichido.claims ADD COLUMN caller bytea;
+    UPDATE ichido.layout SET version = 2;
+";
 /// Any number will do, as long as every ichido takes the same.
 const LOCK: i64 = 0x6963_6869_646f;
 const DOING: &str = "preparing the tables in PostgreSQL";
@@ -62,6 +68,7 @@ const CLAIMS: Table = Table {
         ("outcome_kept", "boolean", ""),
         ("outcome", "bytea", ""),
         ("over_at", "bigint", "NOT NULL"),
+        ("caller", "bytea", ""),
     ],
 };
 
@@ -94,29 +101,44 @@ const COLUMNS: &str = "
     WHERE n.nspname = $1 AND c.relname IN ('layout', 'claims', 'marks')
 ";
 
-/// Makes sure that our tables are there.
+/// What is there.
+enum Tables {
+    Missing,
+    /// Of version 1.
+    Older,
+    Current,
+}
+
+/// Makes sure that our tables are there, and of this version.
 pub(super) async fn ensure(store: &Store, schema: &str) -> Result<()> {
     let mut connection = store.connection(DOING).await?;
-    if recognise(&**connection, schema).await? {
+    if let Tables::Current = recognise(&**connection, schema).await? {
         return Ok(());
     }
     let transaction = connection.transaction().await.map_err(|error| failed(error, DOING, Sent::No))?;
     let lock = transaction.query_typed("SELECT pg_advisory_xact_lock($1)", &[(&LOCK, Type::INT8)]).await;
     lock.map_err(|error| failed(error, DOING, Sent::No))?;
     // Someone else may have made them while we waited.
-    if recognise(&*transaction, schema).await? {
-        return Ok(());
+    match recognise(&*transaction, schema).await? {
+        Tables::Current => return Ok(()),
+        Tables::Missing => create(&*transaction, schema).await?,
+        Tables::Older => {
+            let sql = FROM_ONE.replace("ichido.", &format!("\"{schema}\"."));
+            let changed = transaction.batch_execute(&sql).await;
+            changed.map_err(|error| denied(error, not_the_owner(schema)))?;
+            recognise(&*transaction, schema).await?;
+            tracing::info!(schema, version = VERSION, "raised the ledger's tables to this version");
+        }
     }
-    create(&*transaction, schema).await?;
     transaction.commit().await.map_err(|error| failed(error, DOING, Sent::Yes))
 }
 
 /// Whether our tables are there; an error if something else is.
-async fn recognise(client: &impl GenericClient, schema: &str) -> Result<bool> {
+async fn recognise(client: &impl GenericClient, schema: &str) -> Result<Tables> {
     let columns = client.query_typed(COLUMNS, &[(&schema, Type::TEXT)]).await;
     let columns = columns.map_err(|error| failed(error, DOING, Sent::No))?;
     if columns.is_empty() {
-        return Ok(false);
+        return Ok(Tables::Missing);
     }
     check_shape(&LAYOUT, &columns, schema)?;
     let sql = format!("SELECT version FROM \"{schema}\".layout");
@@ -124,6 +146,7 @@ async fn recognise(client: &impl GenericClient, schema: &str) -> Result<bool> {
     let version: Option<i32> = version.map(|row| column(&row, "version")).transpose()?;
     match version {
         Some(VERSION) => {}
+        Some(1) => return Ok(Tables::Older),
         Some(version) if version > VERSION => {
             return Err(refused(format!(
                 "the tables in schema {schema} were made by a newer ichido (version {version}; this one knows \
@@ -138,7 +161,7 @@ async fn recognise(client: &impl GenericClient, schema: &str) -> Result<bool> {
     }
     check_shape(&CLAIMS, &columns, schema)?;
     check_shape(&MARKS, &columns, schema)?;
-    Ok(true)
+    Ok(Tables::Current)
 }
 
 const ADVICE: &str =
@@ -167,7 +190,7 @@ fn refused(text: String) -> Error {
 }
 
 async fn create(client: &impl GenericClient, schema: &str) -> Result<()> {
-    let denied = |error: tokio_postgres::Error| denied(error, schema);
+    let denied = |error: tokio_postgres::Error| denied(error, may_not_create(schema));
     let sql = "SELECT FROM pg_namespace WHERE nspname = $1";
     let exists = client.query_typed_opt(sql, &[(&schema, Type::TEXT)]).await;
     if exists.map_err(denied)?.is_none() {
@@ -193,14 +216,24 @@ fn definition(schema: &str) -> String {
 }
 
 /// Names the right that is missing.
-fn denied(error: tokio_postgres::Error, schema: &str) -> Error {
+fn denied(error: tokio_postgres::Error, text: String) -> Error {
     if error.code() != Some(&tokio_postgres::error::SqlState::INSUFFICIENT_PRIVILEGE) {
         return failed(error, DOING, Sent::No);
     }
-    let text = format!(
+    Error::new(Kind::Denied(text), DOING).caused_by(error)
+}
+
+fn may_not_create(schema: &str) -> String {
+    format!(
         "the tables of schema {schema} are missing and this role may not create them: run `ichido ledger init` once \
          with a role that has CREATE on the database (or on the schema, if it exists), then grant this one USAGE on \
          the schema and SELECT, INSERT, UPDATE, DELETE on its tables"
-    );
-    Error::new(Kind::Denied(text), DOING).caused_by(error)
+    )
+}
+
+fn not_the_owner(schema: &str) -> String {
+    format!(
+        "the tables of schema {schema} were made by an older ichido and must be raised to version {VERSION}, which only \
+         their owner may do: run `ichido ledger init` once with the role that owns them"
+    )
 }

@@ -43,6 +43,7 @@ pub(super) struct Values<'a> {
     renewed_at: i64,
     over_at: i64,
     from_now: bool,
+    caller: Option<&'a [u8]>,
 }
 
 /// What depends on the state; the rest is null.
@@ -82,11 +83,12 @@ impl<'a> Values<'a> {
             renewed_at: times.write(record.renewed_at),
             over_at: times.write(record.over_at()),
             from_now: matches!(times, Times::CountedFrom(_)),
+            caller: record.caller.as_ref().map(|caller| caller.as_bytes().as_slice()),
         }
     }
 
     /// In the order of the statements.
-    pub(super) fn params(&self) -> [Param<'_>; 24] {
+    pub(super) fn params(&self) -> [Param<'_>; 25] {
         let state = &self.state;
         [
             &self.index,
@@ -113,6 +115,7 @@ impl<'a> Values<'a> {
             &state.completed_at,
             &self.over_at,
             &self.from_now,
+            &self.caller,
         ]
     }
 }

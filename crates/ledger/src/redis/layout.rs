@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! a claim
-//!   1 format = 2 │ 32 token │ 1 state │ 10 bytes of tail │ 16 since │ 16 over_at │ 16 claimed_at │ 16 renewed_at
+//!   1 format = 2, or 3 with a caller │ 32 token │ 1 state │ 10 bytes of tail │ 16 since │ 16 over_at │ 16 claimed_at │ 16 renewed_at
 //!   10 version │ 10 renewals │ 16 lease_ms │ 16 retention_ms │ 8 bytes of JSON │ JSON │ tail
 //!     R        running; since = the end of the lease
 //!     L, G, D  in doubt since then: the lease lapsed, the holder is gone, declared (tail = the reason)
@@ -22,11 +22,13 @@
 use std::borrow::Cow;
 use std::str::FromStr;
 
-use ichido_core::{Fingerprint, Holder, Key, Metadata, Nonce};
+use ichido_core::{Caller, Fingerprint, Holder, Key, Metadata, Nonce};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// The first byte of every value.
+/// The first byte of a mark, and of a claim that has no caller.
 pub(super) const FORMAT: u8 = b'2';
+/// The first byte of a claim that has a caller. A version that does not know of callers must not give its answer away.
+pub(super) const FORMAT_CALLER: u8 = b'3';
 /// Bytes up to the state of a claim: the format and the token.
 pub(super) const OWN: usize = 33;
 /// Bytes up to the times of a claim.
@@ -62,6 +64,8 @@ pub(super) struct Fixed<'a> {
     pub(super) key: Cow<'a, str>,
     #[serde(deserialize_with = "parsed")]
     pub(super) fingerprint: Fingerprint,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    pub(super) caller: Option<Caller>,
     #[serde(deserialize_with = "parsed")]
     pub(super) nonce: Nonce,
     pub(super) attempt: u32,
@@ -97,4 +101,13 @@ where
     T: FromStr<Err: std::fmt::Display>,
 {
     <&str>::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+}
+
+/// The same for a member that may be left out.
+fn given<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: FromStr<Err: std::fmt::Display>,
+{
+    parsed(deserializer).map(Some)
 }

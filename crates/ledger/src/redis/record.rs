@@ -9,10 +9,12 @@ use ichido_core::{Done, Doubt, DoubtReason, Key, MarkKey, Outcome, Record, Scope
 use redis::{ParsingError, Value};
 
 use super::layout::{
-    COUNT, DECLARED, Event, FORMAT, Fixed, GONE, HEAD, IDENTITY, KEPT, LAPSED, LENGTH, RUNNING, TIME,
-    TOMBSTONE,
+    COUNT, DECLARED, Event, FORMAT, FORMAT_CALLER, Fixed, GONE, HEAD, IDENTITY, KEPT, LAPSED, LENGTH,
+    RUNNING, TIME, TOMBSTONE,
 };
 use crate::{BoxError, Error, Kind, Result};
+
+const CLAIM_FORMATS: [u8; 2] = [FORMAT, FORMAT_CALLER];
 
 /// What every script returns: the server's clock, a number, and a value or none.
 pub(super) struct Reply {
@@ -48,27 +50,33 @@ impl Reply {
 
     /// The claim, if there is one. It is expected to be that of a key, if one is given.
     pub(super) fn claim(&self, expected: Option<&Key>) -> Result<Option<Found>> {
-        self.readable("claim", |value| read_claim(value, true, expected))
+        self.readable("claim", &CLAIM_FORMATS, |value| read_claim(value, true, expected))
     }
 
     /// The claim, if there is one, of which the outcome was left where it is.
     pub(super) fn outline(&self) -> Result<Option<Found>> {
-        self.readable("claim", |value| read_claim(value, false, None))
+        self.readable("claim", &CLAIM_FORMATS, |value| read_claim(value, false, None))
     }
 
     /// The mark, if there is one.
     pub(super) fn mark(&self) -> Result<Option<mark::Record>> {
-        self.readable("mark", |value| read_mark(value))
+        self.readable("mark", &[FORMAT], |value| read_mark(value))
     }
 
-    fn readable<T>(&self, what: &str, read: impl Fn(&Bytes) -> Result<T, BoxError>) -> Result<Option<T>> {
+    fn readable<T>(
+        &self,
+        what: &str,
+        formats: &[u8],
+        read: impl Fn(&Bytes) -> Result<T, BoxError>,
+    ) -> Result<Option<T>> {
         const DOING: &str = "reading a record from Redis";
         let Some(value) = &self.value else { return Ok(None) };
-        if value.first() != Some(&FORMAT) {
+        if !value.first().is_some_and(|format| formats.contains(format)) {
+            let known: Vec<_> = formats.iter().map(|format| char::from(*format).to_string()).collect();
             let text = format!(
                 "a {what} was written in another format (this version knows {}): update this ichido, or choose \
                  another prefix with ?prefix=",
-                char::from(FORMAT)
+                known.join(" and ")
             );
             return Err(Error::new(Kind::Schema(text), DOING));
         }
@@ -106,6 +114,7 @@ fn read_claim(value: &Bytes, whole: bool, expected: Option<&Key>) -> Result<Foun
     let record = Record {
         key,
         fingerprint: fixed.fingerprint,
+        caller: fixed.caller,
         nonce: fixed.nonce,
         token,
         attempt: fixed.attempt,
@@ -181,7 +190,7 @@ impl<'a> Head<'a> {
 
 #[cfg(test)]
 mod tests {
-    use ichido_core::{Fingerprint, Holder, Metadata, Nonce};
+    use ichido_core::{Caller, Fingerprint, Holder, Metadata, Nonce};
 
     use super::super::values;
     use super::*;
@@ -191,6 +200,7 @@ mod tests {
         Record {
             key: Key::new(Scope::new("ten\\ant", "POST /orders"), "k\"1 一度").unwrap(),
             fingerprint: Fingerprint::of(["asked"]),
+            caller: Some(Caller::from_bytes([9; 32])),
             nonce: Nonce::from_bytes([1; 16]),
             token: Token::from_bytes([0xab; 16]),
             attempt: u32::MAX,

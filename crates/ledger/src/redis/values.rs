@@ -7,8 +7,8 @@ use redis::Cmd;
 use serde::Serialize;
 
 use super::layout::{
-    COUNT, DECLARED, Event, FORMAT, Fixed, GONE, HEAD, KEPT, LAPSED, LENGTH, OPENING, OWN, RUNNING, TIME,
-    TOMBSTONE,
+    COUNT, DECLARED, Event, FORMAT, FORMAT_CALLER, Fixed, GONE, HEAD, KEPT, LAPSED, LENGTH, OPENING, OWN,
+    RUNNING, TIME, TOMBSTONE,
 };
 use crate::{Error, Kind, Result};
 
@@ -21,7 +21,7 @@ const VERSIONS: u64 = 10_000_000_000;
 pub(super) fn grant(command: &mut Cmd, record: &Record, version: u64) -> Result<()> {
     let from_claim = |time: Timestamp| time.ms_since(record.claimed_at).min(FAR);
     let mut value = room(record, 0);
-    opening(&mut value, record.token, RUNNING, 0);
+    opening(&mut value, format(record), record.token, RUNNING, 0);
     rest(&mut value, record, version)?;
     let (start, rest) = value.split_at(OPENING);
     command.arg(start).arg(from_claim(record.lease_until())).arg(from_claim(record.over_at())).arg(rest);
@@ -43,7 +43,7 @@ pub(super) fn claim(record: &Record, version: u64) -> Result<Vec<u8>> {
         }
     };
     let mut value = room(record, tail.len());
-    opening(&mut value, record.token, state, tail.len());
+    opening(&mut value, format(record), record.token, state, tail.len());
     for time in [since, record.over_at(), record.claimed_at, record.renewed_at] {
         number(&mut value, time.0, TIME);
     }
@@ -52,7 +52,7 @@ pub(super) fn claim(record: &Record, version: u64) -> Result<Vec<u8>> {
     Ok(value)
 }
 
-/// Adds what `settle.lua` needs: format and token, the word, and what it writes.
+/// Adds what `settle.lua` needs: the token, the word, and what it writes.
 pub(super) fn settle(command: &mut Cmd, token: Token, word: &Settle) {
     let (state, tail) = match word {
         Settle::Complete(done) => outcome(done),
@@ -60,9 +60,10 @@ pub(super) fn settle(command: &mut Cmd, token: Token, word: &Settle) {
         Settle::Renew { .. } | Settle::Release => (RUNNING, &[][..]),
     };
     let mut start = Vec::with_capacity(OPENING);
-    opening(&mut start, token, state, tail.len());
+    // The format stays that of the claim.
+    opening(&mut start, FORMAT, token, state, tail.len());
     let (own, said) = start.split_at(OWN);
-    command.arg(own);
+    command.arg(&own[1..]);
     match word {
         Settle::Complete(_) => command.arg("complete").arg(said).arg(tail),
         Settle::Doubt(_) => command.arg("doubt").arg(said).arg(tail),
@@ -92,9 +93,13 @@ fn outcome(outcome: &Outcome) -> (u8, &[u8]) {
     }
 }
 
+fn format(record: &Record) -> u8 {
+    if record.caller.is_some() { FORMAT_CALLER } else { FORMAT }
+}
+
 /// The value of a claim up to its times: format and token, then state and length of the tail.
-fn opening(value: &mut Vec<u8>, token: Token, state: u8, tail: usize) {
-    value.push(FORMAT);
+fn opening(value: &mut Vec<u8>, format: u8, token: Token, state: u8, tail: usize) {
+    value.push(format);
     value.extend_from_slice(hex_of(token.as_bytes()).as_bytes());
     value.push(state);
     number(value, tail as u64, COUNT);
@@ -135,6 +140,7 @@ fn rest(value: &mut Vec<u8>, record: &Record, version: u64) -> Result<()> {
         route: Cow::Borrowed(&scope.route),
         key: Cow::Borrowed(record.key.text()),
         fingerprint: record.fingerprint,
+        caller: record.caller,
         nonce: record.nonce,
         attempt: record.attempt,
         holder: record.holder,

@@ -137,7 +137,7 @@ pub(crate) async fn item_of_another_format_is_refused(server: Server) {
     let ledger = server.ledger(&clock()).await;
     let grant = granted(&ledger, &ask("k1")).await;
     let mut item = server.item(&event_key(&key("k1"))).await.expect("an item");
-    item.insert("ichido_format".to_owned(), n(2));
+    item.insert("ichido_format".to_owned(), n(3));
     let attributes: Vec<_> = item.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
     server.put(&attributes).await;
 
@@ -150,7 +150,7 @@ pub(crate) async fn item_of_another_format_is_refused(server: Server) {
         ledger.look(&key("k1")).await.unwrap_err(),
     ];
     for error in errors {
-        assert!(matches!(error.kind(), Kind::Schema(text) if text.contains("format 2")), "{error}");
+        assert!(matches!(error.kind(), Kind::Schema(text) if text.contains("format 3")), "{error}");
     }
     assert_eq!(server.item(&event_key(&key("k1"))).await, Some(item), "it is left as it was");
     assert_eq!(ledger.sweep(10).await.unwrap().removed, 0);

@@ -107,6 +107,7 @@ pub(crate) fn ask(text: &str) -> ClaimRequest {
     ClaimRequest {
         key: key(text),
         fingerprint: Fingerprint::of(["body"]),
+        caller: None,
         nonce: Nonce::draw(&SystemEntropy),
         token: Token::from_bytes(SystemEntropy.draw()),
         lease_ms: LEASE_MS,

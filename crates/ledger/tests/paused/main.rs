@@ -82,9 +82,11 @@ async fn past_lease(ledger: &Ledger, key: &Key, in_doubt: InDoubtPolicy) -> Clai
         loop {
             match ask(ledger, key, in_doubt).await {
                 Claim::Held { .. } => sleep(Duration::from_millis(20)).await,
-                answer @ (Claim::Granted(_) | Claim::InDoubt(_) | Claim::Done(_) | Claim::Mismatch) => {
-                    return answer;
-                }
+                answer @ (Claim::Granted(_)
+                | Claim::InDoubt(_)
+                | Claim::Done(_)
+                | Claim::Mismatch
+                | Claim::CallerChanged) => return answer,
             }
         }
     };

@@ -28,10 +28,54 @@ async fn twenty_processes_may_start_at_once() {
 async fn a_newer_layout_is_refused_and_left_alone() {
     let place = Place::new();
     place.ledger().await;
-    place.execute("UPDATE ichido.layout SET version = 2").await;
+    place.execute("UPDATE ichido.layout SET version = 3").await;
     let text = refusal(&place.url()).await;
-    assert!(text.contains("newer ichido (version 2"), "{text}");
+    assert!(text.contains("newer ichido (version 3"), "{text}");
+    assert_eq!(place.count("SELECT version::bigint FROM ichido.layout").await, 3);
+}
+
+/// As version 1 left it.
+const BEFORE_CALLERS: &str =
+    "ALTER TABLE ichido.claims DROP COLUMN caller; UPDATE ichido.layout SET version = 1";
+
+#[tokio::test]
+async fn the_layout_before_is_raised_and_its_claims_are_read() {
+    let (place, key) = (Place::new(), key("before"));
+    let token = granted(&place.ledger().await, &key).await.token;
+    place.execute(BEFORE_CALLERS).await;
+    let starts: Vec<_> = (0..5)
+        .map(|_| {
+            tokio::spawn({
+                let url = place.url();
+                async move { Postgres::connect(&url).await }
+            })
+        })
+        .collect();
+    for start in starts {
+        start.await.unwrap().unwrap();
+    }
     assert_eq!(place.count("SELECT version::bigint FROM ichido.layout").await, 2);
+    let record = place.ledger().await.look(&key).await.unwrap().unwrap();
+    assert_eq!((record.token, record.caller), (token, None));
+}
+
+#[tokio::test]
+async fn a_role_that_may_not_raise_the_layout_is_told_who_may() {
+    let (place, role) = (Place::new(), format!("r_{}", unique()));
+    place.ledger().await;
+    place.execute(BEFORE_CALLERS).await;
+    let schema = &place.schema;
+    place
+        .execute(&format!(
+            "CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA {schema} TO {role};
+             GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role}"
+        ))
+        .await;
+    let url = server("ICHIDO_TEST_POSTGRES_URL").replace("postgres@", &format!("{role}@"));
+    let error = Postgres::connect(&format!("{url}?schema={schema}")).await.unwrap_err();
+    let Kind::Denied(text) = error.kind() else { panic!("{error:?}") };
+    assert!(text.contains("older ichido") && text.contains("ichido ledger init"), "{text}");
+    assert_eq!(place.count("SELECT version::bigint FROM ichido.layout").await, 1);
 }
 
 #[tokio::test]

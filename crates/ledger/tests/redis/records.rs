@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ichido_core::{Claim, ClaimRequest, InDoubtPolicy, Outcome, Settle, Settled};
+use ichido_core::{Caller, Claim, ClaimRequest, InDoubtPolicy, Outcome, Settle, Settled};
 use ichido_ledger::{Backend, Kind, Maintain};
 use redis::AsyncCommands;
 
@@ -74,6 +74,26 @@ async fn a_claim_is_one_string_that_people_can_read() {
     let fixed = value[HEAD..].strip_suffix("done").unwrap();
     let fixed: serde_json::Value = serde_json::from_str(fixed).unwrap();
     assert_eq!((&fixed["key"], &fixed["attempt"]), (&key.text().into(), &1.into()));
+}
+
+/// A version that knows nothing of callers must not read it, and give its answer to anyone.
+#[tokio::test]
+async fn a_claim_with_a_caller_has_a_format_of_its_own_in_every_state() {
+    let (place, key) = (Place::new(), key("caller"));
+    let (ledger, mut client) = (place.ledger().await, place.client().await);
+    let request = ClaimRequest { caller: Some(Caller::from_bytes([1; 32])), ..request(&key) };
+    let token = grant(claim(&ledger, &request).await).token;
+    let words = [
+        Settle::Renew { lease_ms: LEASE_MS },
+        Settle::Doubt("timeout".to_owned()),
+        Settle::Complete(Outcome::kept("done")),
+    ];
+    for word in words {
+        assert_eq!(ledger.settle(&key, token, &word).await.unwrap(), Settled::Applied);
+        let value: String = client.get(place.claim(&key)).await.unwrap();
+        assert!(value.starts_with(&format!("3{token}")), "{value}");
+        assert_eq!(ledger.look(&key).await.unwrap().unwrap().caller, request.caller);
+    }
 }
 
 #[tokio::test]

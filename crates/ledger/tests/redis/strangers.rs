@@ -117,7 +117,7 @@ async fn a_hash_of_the_first_format_is_neither_read_nor_changed() {
 async fn a_string_of_another_format_is_neither_read_nor_changed() {
     let mut scene = Scene::new().await;
     let token = scene.request.token;
-    for value in ["", "1", "3", &format!("3{token}R{}{{}}", "0".repeat(134)), "theirs"] {
+    for value in ["", "1", "4", &format!("4{token}R{}{{}}", "0".repeat(134)), "theirs"] {
         for name in scene.names() {
             let () = scene.client.set(name, value).await.unwrap();
         }

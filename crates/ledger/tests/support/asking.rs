@@ -33,6 +33,7 @@ pub fn request(key: &Key) -> ClaimRequest {
     ClaimRequest {
         key: key.clone(),
         fingerprint: Fingerprint::of(["request"]),
+        caller: None,
         nonce: Nonce::draw(&SystemEntropy),
         token: Token::draw(&SystemEntropy),
         lease_ms: LEASE_MS,
@@ -72,7 +73,9 @@ pub async fn granted(ledger: &dyn Backend, key: &Key) -> Grant {
 pub fn grant(answer: Claim) -> Grant {
     match answer {
         Claim::Granted(grant) => grant,
-        Claim::Held { .. } | Claim::InDoubt(_) | Claim::Done(_) | Claim::Mismatch => panic!("{answer:?}"),
+        Claim::Held { .. } | Claim::InDoubt(_) | Claim::Done(_) | Claim::Mismatch | Claim::CallerChanged => {
+            panic!("{answer:?}")
+        }
     }
 }
 

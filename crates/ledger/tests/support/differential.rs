@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ichido_core::{
-    Claim, ClaimRequest, Done, Doubt, Entropy, Fingerprint, Holder, InDoubtPolicy, Key, Metadata, Nonce,
-    Outcome, Record, Resolution, SeededEntropy, Settle, State, SystemClock, Timestamp, Token,
+    Caller, Claim, ClaimRequest, Done, Doubt, Entropy, Fingerprint, Holder, InDoubtPolicy, Key, Metadata,
+    Nonce, Outcome, Record, Resolution, SeededEntropy, Settle, State, SystemClock, Timestamp, Token,
 };
 use ichido_ledger::memory::Memory;
 use ichido_ledger::{Backend, Maintain};
@@ -89,6 +89,7 @@ impl Story {
         ClaimRequest {
             key: key.clone(),
             fingerprint: Fingerprint::of([self.pick(&["a", "a", "a", "b"])]),
+            caller: self.pick(&[None, Some(1), Some(1), Some(1), Some(2)]).map(caller),
             nonce: self.pick(&self.nonces),
             token: Token::draw(&self.chance),
             lease_ms: self.pick(&[1, LONG_MS]),
@@ -131,6 +132,7 @@ impl Story {
         Record {
             key: key.clone(),
             fingerprint: Fingerprint::of(["a"]),
+            caller: self.pick(&[None, Some(1)]).map(caller),
             nonce: self.pick(&self.nonces),
             token,
             attempt: 3,
@@ -146,13 +148,17 @@ impl Story {
     }
 }
 
+fn caller(byte: u8) -> Caller {
+    Caller::from_bytes([byte; 32])
+}
+
 /// An answer without its times, which two ledgers cannot agree on.
 fn claimed(answer: ichido_ledger::Result<Claim>) -> String {
     match answer.unwrap() {
         Claim::Held { .. } => "held".to_owned(),
         Claim::InDoubt(doubt) => format!("in doubt: {:?}", doubt.reason),
         Claim::Granted(grant) => format!("granted {:?} {} {}", grant.token, grant.attempt, grant.lease_ms),
-        told @ (Claim::Done(_) | Claim::Mismatch) => format!("{told:?}"),
+        told @ (Claim::Done(_) | Claim::Mismatch | Claim::CallerChanged) => format!("{told:?}"),
     }
 }
 

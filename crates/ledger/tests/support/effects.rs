@@ -17,6 +17,7 @@ pub fn request(text: &str, lease_ms: u64) -> ClaimRequest {
     ClaimRequest {
         key: Key::unscoped(text).expect("a short key"),
         fingerprint: Fingerprint::of([text]),
+        caller: None,
         nonce: Nonce::draw(&SystemEntropy),
         token: Token::draw(&SystemEntropy),
         lease_ms,

@@ -46,7 +46,8 @@ pub(in crate::admin) async fn claim(State(served): State<Served>, request: Reque
         Claim::Done(outcome) => Standing::done(outcome, degraded).answer(StatusCode::OK),
         Claim::Held { retry_after_ms } => Conflict::in_flight(retry_after_ms, degraded).into_response(),
         Claim::InDoubt(doubt) => Conflict::in_doubt(&doubt, degraded).into_response(),
-        Claim::Mismatch => Conflict::key_reused(degraded).into_response(),
+        // Claims of the API have no caller, so nobody is told that it changed.
+        Claim::Mismatch | Claim::CallerChanged => Conflict::key_reused(degraded).into_response(),
     })
 }
 

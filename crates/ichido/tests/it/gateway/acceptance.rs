@@ -2,7 +2,7 @@
 
 use std::sync::Barrier;
 
-use crate::support::http::{get, post, send};
+use crate::support::http::{get, post, send, try_send};
 use crate::support::{Gateway, Orders};
 
 fn with_gateway(settings: &str, test: impl FnOnce(&Gateway, &Orders)) {
@@ -125,7 +125,7 @@ fn many_at_once_are_one_order() {
 
 #[test]
 fn another_path_query_method_or_tenant_is_another_order() {
-    with_gateway("", |gateway, orders| {
+    with_gateway("[gateway]\ntenant = \"header:Authorization\"\n", |gateway, orders| {
         let key = ("Idempotency-Key", "\"k1\"");
         for (method, path, authorization) in [
             ("POST", "/orders", "Bearer a"),
@@ -144,6 +144,40 @@ fn another_path_query_method_or_tenant_is_another_order() {
         let cookies = send(gateway.address, "POST", "/orders", &[key, ("Cookie", "sid=1")], b"{}");
         assert_eq!((cookies.status, cookies.problem().as_str()), (400, "tenant-unknown"));
     });
+}
+
+/// By default: one effect for each key, whatever becomes of the token; also after a crash.
+#[test]
+fn a_refreshed_token_is_not_another_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let orders = Orders::start(dir.path());
+    let order = |gateway: &Gateway, key, token| {
+        let fields = [("Idempotency-Key", key), ("Authorization", token)];
+        send(gateway.address, "POST", "/orders", &fields, b"{}")
+    };
+    let mut gateway = Gateway::start(dir.path(), orders.address, "file:ledger", "");
+    let said = gateway.process.said();
+    assert!(said.contains("callers who can guess each other's keys can block each other"), "{said}");
+    let first = order(&gateway, "\"k1\"", "Bearer a");
+    let slow = [("Idempotency-Key", "\"k2\""), ("Authorization", "Bearer a"), ("X-Trouble", "sleep=60")];
+    let address = gateway.address;
+    let client = std::thread::spawn(move || try_send(address, "POST", "/orders", &slow, b"{}"));
+    orders.started("\"k2\"");
+    let other = order(&gateway, "\"k2\"", "Bearer b");
+    assert_eq!((other.status, other.problem().as_str()), (409, "caller-changed"), "it runs");
+    gateway.process.kill();
+    assert!(client.join().unwrap().is_err());
+    let gateway = Gateway::start(dir.path(), orders.address, "file:ledger", "");
+    for key in ["\"k1\"", "\"k2\""] {
+        let other = order(&gateway, key, "Bearer b");
+        assert_eq!((other.status, other.problem().as_str()), (409, "caller-changed"), "{key}");
+    }
+    let again = order(&gateway, "\"k1\"", "Bearer a");
+    assert_eq!((again.is_replay(), &again.body), (true, &first.body));
+    assert_eq!(order(&gateway, "\"k2\"", "Bearer a").problem(), "in-doubt");
+    let metrics = get(gateway.admin, "/metrics").text();
+    let line = "ichido_requests_total{route=\"POST,PATCH /**\",outcome=\"caller-changed\"} 2";
+    assert!(metrics.contains(line), "{metrics}");
 }
 
 #[test]

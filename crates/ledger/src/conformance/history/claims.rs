@@ -4,8 +4,8 @@
 //! ([`Kept::phases`]).
 
 use ichido_core::{
-    ClaimRequest, Fingerprint, InDoubtPolicy, Nonce, Now, Outcome, Resolution, Resolved, Settle, Settled,
-    Token,
+    Caller, ClaimRequest, Fingerprint, InDoubtPolicy, Nonce, Now, Outcome, Resolution, Resolved, Settle,
+    Settled, Token,
 };
 
 mod answers;
@@ -22,6 +22,7 @@ pub(super) struct State(Option<Kept>);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Kept {
     fingerprint: Fingerprint,
+    caller: Option<Caller>,
     nonce: Nonce,
     token: Token,
     attempt: u32,
@@ -124,6 +125,7 @@ fn absent(call: &ClaimCall, now: Span) -> Step {
 fn granted(request: &ClaimRequest, attempt: u32, now: Span) -> Step {
     let kept = Kept {
         fingerprint: request.fingerprint,
+        caller: request.caller,
         nonce: request.nonce,
         token: request.token,
         attempt,
@@ -182,10 +184,16 @@ impl Kept {
     }
 
     fn claim(self, phase: Phase, request: &ClaimRequest, now: Span, bounds: &Bounds) -> Vec<Step> {
+        if request.caller.is_some() && self.caller != request.caller {
+            return vec![(Expected::CallerChanged, State(Some(self)))];
+        }
         if self.fingerprint != request.fingerprint {
             return vec![(Expected::Mismatch, State(Some(self)))];
         }
         let is_same_call = self.nonce == request.nonce;
+        if let (Phase::InDoubt, true, Said::Doubt(reason)) = (phase, is_same_call, &self.said) {
+            return vec![(Expected::InDoubt { declared: Some(reason.clone()) }, State(Some(self)))];
+        }
         match phase {
             Phase::Done => vec![(Expected::Done(self.outcome()), State(Some(self)))],
             Phase::Running | Phase::InDoubt if is_same_call => {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ichido_core::mark;
 use ichido_core::{
-    Claim, ClaimRequest, Fingerprint, Key, MarkKey, Metadata, Nonce, Outcome, Resolution, SeededEntropy,
-    Token,
+    Caller, Claim, ClaimRequest, Fingerprint, Key, MarkKey, Metadata, Nonce, Outcome, Resolution,
+    SeededEntropy, Token,
 };
 
 use super::jitter::Jittery;
@@ -106,10 +106,11 @@ impl Client {
     }
 
     fn request(&self, claim: NewClaim) -> ClaimRequest {
-        let NewClaim { key, other_fingerprint, lease_ms, retention_ms, in_doubt } = claim;
+        let NewClaim { key, other_fingerprint, other_caller, lease_ms, retention_ms, in_doubt } = claim;
         let fingerprint = if other_fingerprint { Fingerprint::of(["other"]) } else { Fingerprint::NONE };
         let request = self.ledger.request(self.shared.claim_keys[key].clone());
-        ClaimRequest { fingerprint, lease_ms, retention_ms, in_doubt, ..request }
+        let caller = Some(Caller::from_bytes([u8::from(other_caller); 32]));
+        ClaimRequest { fingerprint, caller, lease_ms, retention_ms, in_doubt, ..request }
     }
 
     async fn claim(&mut self, request: &ClaimRequest) -> Result<()> {

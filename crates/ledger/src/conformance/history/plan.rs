@@ -82,6 +82,8 @@ pub struct NewClaim {
     pub key: usize,
     /// Whether it asks for something else than the others.
     pub other_fingerprint: bool,
+    /// Whether it carries other credentials than the others.
+    pub other_caller: bool,
     /// Its lease.
     pub lease_ms: u64,
     /// How long its outcome is kept.
@@ -170,6 +172,7 @@ impl NewClaim {
         Self {
             key,
             other_fingerprint: chance.random_bool(0.08),
+            other_caller: chance.random_bool(0.08),
             lease_ms: *pick(chance, &LEASES_MS),
             retention_ms: *pick(chance, retentions),
             in_doubt: if is_patient { InDoubtPolicy::Reject } else { InDoubtPolicy::Retry { silent_ms } },

@@ -29,6 +29,7 @@ fn request(caller: u8, in_doubt: InDoubtPolicy) -> ClaimRequest {
     ClaimRequest {
         key: Key::unscoped("k").unwrap(),
         fingerprint: Fingerprint::NONE,
+        caller: None,
         nonce: Nonce::from_bytes([caller; 16]),
         token: token(caller),
         lease_ms: LEASE_MS,

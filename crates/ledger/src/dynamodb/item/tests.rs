@@ -1,6 +1,6 @@
 //! Items and back.
 
-use ichido_core::{Fingerprint, Nonce, Token};
+use ichido_core::{Caller, Fingerprint, Nonce, Token};
 
 use super::*;
 
@@ -8,6 +8,7 @@ pub(in crate::dynamodb) fn record(state: State) -> Record {
     Record {
         key: Key::new(Scope::new("tenant", ""), "k1").unwrap(),
         fingerprint: Fingerprint::of(["body"]),
+        caller: Some(Caller::from_bytes([5; 32])),
         nonce: Nonce::from_bytes([1; 16]),
         token: Token::from_bytes([2; 16]),
         attempt: 3,
@@ -45,6 +46,9 @@ fn every_state_comes_back_as_it_went() {
     ] {
         let record = record(state);
         assert_eq!(decode(&encode(&record)).unwrap(), record);
+        let without = Record { caller: None, ..record };
+        assert_eq!(encode(&without)["ichido_format"], number(1), "older versions read it");
+        assert_eq!(decode(&encode(&without)).unwrap(), without);
     }
 }
 
@@ -59,9 +63,9 @@ fn only_what_is_done_may_be_removed_by_the_server() {
 #[test]
 fn another_format_is_refused_and_damage_is_named() {
     let mut item = encode(&record(State::Running));
-    item.insert("ichido_format".to_owned(), number(2));
+    item.insert("ichido_format".to_owned(), number(3));
     let error = decode(&item).unwrap_err();
-    assert!(matches!(error.kind(), Kind::Schema(text) if text.contains("format 2")), "{error}");
+    assert!(matches!(error.kind(), Kind::Schema(text) if text.contains("format 3")), "{error}");
     item.remove("ichido_format");
     assert!(matches!(decode(&item).unwrap_err().kind(), Kind::Schema(_)));
 

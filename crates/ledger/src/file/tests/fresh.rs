@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 
 use futures_util::future::join_all;
-use ichido_core::{Claim, Holder, Metadata, Outcome, Settle, Settled};
+use ichido_core::{Caller, Claim, ClaimRequest, Holder, Metadata, Outcome, Settle, Settled};
 
 use super::super::engine::{Engine, Expect};
-use super::super::meta::{self, FORMAT, FORMAT_KEY, FORMAT_ONE};
+use super::super::meta::{self, FORMAT, FORMAT_KEY, FORMAT_ONE, FORMAT_TWO};
 use super::{File, LEASE_MS, RETENTION_MS, clock, complete, grant, key, open, request};
 use crate::{Backend, Maintain, Query, StateName};
 
@@ -273,6 +273,60 @@ async fn a_store_of_the_format_before_is_read_and_raised() {
     without_grants(dir.path(), FORMAT);
     let missing = File::open(dir.path(), super::FileSettings::default(), clock).unwrap_err();
     assert!(missing.to_string().contains("a keyspace is missing"), "{missing}");
+}
+
+#[tokio::test]
+async fn a_store_without_callers_is_read_and_raised() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = clock();
+    let ledger = open(dir.path(), &clock);
+    complete(&ledger, "done", 1, "answer").await;
+    ledger.close().await.unwrap();
+    let engine = Engine::open(dir.path(), &dir.path().join("store"), Expect::Whole).unwrap();
+    engine.meta.insert(FORMAT_KEY, meta::encode_format(FORMAT_TWO).as_slice()).unwrap();
+    drop(engine);
+    fs::write(dir.path().join("format"), "ichido ledger, format 2\n").unwrap();
+
+    let ledger = open(dir.path(), &clock);
+    let caller = Some(Caller::from_bytes([1; 32]));
+    let asked = ClaimRequest { caller, ..request("done", 2) };
+    assert_eq!(ledger.claim(&asked).await.unwrap(), Claim::CallerChanged);
+    let shared = request("done", 2);
+    assert_eq!(ledger.claim(&shared).await.unwrap(), Claim::Done(Outcome::kept("answer")));
+    let text = fs::read_to_string(dir.path().join("format")).unwrap();
+    assert_eq!(text, format!("ichido ledger, format {FORMAT}\n"), "an older version refuses it from now on");
+}
+
+/// Fresh, in `open`, and done with its outcome in the record or apart.
+#[tokio::test]
+async fn a_caller_is_kept_wherever_its_claim_lies() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = clock();
+    let ledger = open(dir.path(), &clock);
+    let caller = Some(Caller::from_bytes([1; 32]));
+    let asked = |text, nonce| ClaimRequest { caller, ..request(text, nonce) };
+    let large = "l".repeat(3_000);
+    for (text, outcome) in [("fresh", None), ("small", Some("s")), ("large", Some(large.as_str()))] {
+        let Claim::Granted(grant) = ledger.claim(&asked(text, 1)).await.unwrap() else { panic!("{text}") };
+        if let Some(outcome) = outcome {
+            let word = Settle::Complete(Outcome::kept(outcome.to_owned()));
+            assert_eq!(ledger.settle(&key(text), grant.token, &word).await.unwrap(), Settled::Applied);
+        }
+    }
+    let refused = async |ledger: &File| {
+        for text in ["fresh", "small", "large"] {
+            let other = ClaimRequest { caller: Some(Caller::from_bytes([2; 32])), ..request(text, 2) };
+            assert_eq!(ledger.claim(&other).await.unwrap(), Claim::CallerChanged, "{text}");
+        }
+    };
+    refused(&ledger).await;
+    ledger.close().await.unwrap();
+    let ledger = open(dir.path(), &clock);
+    refused(&ledger).await;
+    assert!(matches!(ledger.claim(&asked("fresh", 3)).await.unwrap(), Claim::InDoubt(_)));
+    assert_eq!(ledger.claim(&asked("large", 3)).await.unwrap(), Claim::Done(Outcome::kept(large.clone())));
+    let other = ClaimRequest { caller: Some(Caller::from_bytes([2; 32])), ..request("large", 4) };
+    assert_eq!(ledger.recall(&other), Some(Claim::CallerChanged), "from memory, too");
 }
 
 /// The first opening by this version may be cut off while the engine makes `grants`.

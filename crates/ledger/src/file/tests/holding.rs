@@ -88,10 +88,10 @@ async fn a_store_of_another_format_is_refused_with_a_clear_word() {
     let ledger = open(dir.path(), &clock());
     complete(&ledger, "k", 1, "x").await;
     ledger.close().await.unwrap();
-    fs::write(dir.path().join("format"), "ichido ledger, format 3\n").unwrap();
+    fs::write(dir.path().join("format"), "ichido ledger, format 4\n").unwrap();
     let (kind, text) = refused(dir.path());
     assert!(matches!(kind, Kind::Schema(_)), "{kind:?}");
-    assert!(text.contains("format 3") && text.contains("reads formats 1 and 2"), "{text}");
+    assert!(text.contains("format 4") && text.contains("reads formats 1 to 3"), "{text}");
     fs::write(dir.path().join("format"), "ichido ledger, format 1\n").unwrap();
     open(dir.path(), &clock());
 }

@@ -1,4 +1,4 @@
--- Puts a record over the very one that was read: token $25 at version $26.
+-- Puts a record over the very one that was read: token $26 at version $27.
 WITH clock AS MATERIALIZED (
     SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now
 ), origin AS MATERIALIZED (
@@ -10,7 +10,8 @@ UPDATE ichido.claims AS c SET
     metadata = $12::json, renewals = $13::bigint, state = $14::text, doubt_kind = $15::text,
     doubt_reason = $16::bytea, outcome_kept = $17::boolean, outcome = $18::bytea,
     claimed_at = at + $19::bigint, renewed_at = at + $20::bigint, doubt_at = at + $21::bigint,
-    completed_at = at + $22::bigint, over_at = at + $23::bigint, version = c.version + 1
+    completed_at = at + $22::bigint, over_at = at + $23::bigint, caller = $25::bytea,
+    version = c.version + 1
 FROM origin
-WHERE c.index = $1::bytea AND c.token = $25::bytea AND c.version = $26::bigint
+WHERE c.index = $1::bytea AND c.token = $26::bytea AND c.version = $27::bigint
 RETURNING true AS written

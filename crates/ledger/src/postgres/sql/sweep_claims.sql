@@ -7,4 +7,4 @@ WITH clock AS MATERIALIZED (
 DELETE FROM ichido.claims AS c USING over, clock WHERE c.index = over.index
 RETURNING clock.now, c.index, c.tenant, c.route, c.key, c.fingerprint, c.nonce, c.token, c.attempt, c.holder,
     c.lease_ms, c.retention_ms, c.metadata, c.renewals, c.state, c.doubt_kind, c.doubt_reason, c.outcome_kept,
-    NULL::bytea AS outcome, c.claimed_at, c.renewed_at, c.doubt_at, c.completed_at, c.version
+    NULL::bytea AS outcome, c.claimed_at, c.renewed_at, c.doubt_at, c.completed_at, c.caller, c.version

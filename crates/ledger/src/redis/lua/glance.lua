@@ -2,7 +2,7 @@
 local head = redis.call('GETRANGE', KEYS[1], 0, 167)
 local tail, over_at = tonumber(string.sub(head, 35, 44)), tonumber(string.sub(head, 61, 76))
 local fixed = tonumber(string.sub(head, 161, 168))
-if string.sub(head, 1, 1) ~= '2' or not (tail and over_at and fixed)
+if not string.find(head, '^[23]') or not (tail and over_at and fixed)
     or redis.call('STRLEN', KEYS[1]) ~= 168 + fixed + tail then
     return {now, 0, redis.call('GET', KEYS[1])}
 end

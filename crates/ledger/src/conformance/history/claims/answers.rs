@@ -18,6 +18,7 @@ pub(super) enum Expected {
     InDoubt { declared: Option<String> },
     Done(Outcome),
     Mismatch,
+    CallerChanged,
     Settled(Settled),
     Resolved(Resolved),
     Nothing,
@@ -52,7 +53,7 @@ impl Expected {
                 (DoubtReason::LeaseLapsed | DoubtReason::HolderGone | DoubtReason::Declared(_), _) => false,
             },
             (Expected::Done(expected), Claim::Done(outcome)) => expected == outcome,
-            (Expected::Mismatch, Claim::Mismatch) => true,
+            (Expected::Mismatch, Claim::Mismatch) | (Expected::CallerChanged, Claim::CallerChanged) => true,
             _ => false,
         }
     }
@@ -69,6 +70,7 @@ impl Kept {
             (Said::Running | Said::Doubt(_) | Said::Done { .. }, _) => false,
         };
         said && (self.nonce, self.token, self.fingerprint) == (record.nonce, record.token, record.fingerprint)
+            && self.caller == record.caller
             && (self.attempt, self.renewals) == (record.attempt, record.renewals)
             && (self.lease_ms, self.retention_ms) == (record.lease_ms, record.retention_ms)
     }
@@ -119,8 +121,11 @@ fn describe_call(call: &ClaimCall) -> String {
                 InDoubtPolicy::Retry { silent_ms } => format!("retry after {silent_ms} ms"),
             };
             let (nonce, token) = (short(request.nonce.as_bytes()), short(request.token.as_bytes()));
-            let (print, lease, kept) = (request.fingerprint, request.lease_ms, request.retention_ms);
-            format!("claim nonce {nonce} token {token} {print:?} lease {lease} ms, kept {kept} ms, {policy}")
+            let (print, caller) = (request.fingerprint, request.caller);
+            let (lease, kept) = (request.lease_ms, request.retention_ms);
+            format!(
+                "claim nonce {nonce} token {token} {print:?} {caller:?} lease {lease} ms, kept {kept} ms, {policy}"
+            )
         }
     }
 }
@@ -135,6 +140,7 @@ fn describe_answer(answer: &ClaimAnswer) -> String {
         ClaimAnswer::Claim(Claim::InDoubt(doubt)) => format!("in doubt: {}", doubt.reason),
         ClaimAnswer::Claim(Claim::Done(outcome)) => format!("done {}", text(outcome)),
         ClaimAnswer::Claim(Claim::Mismatch) => "mismatch".to_owned(),
+        ClaimAnswer::Claim(Claim::CallerChanged) => "caller changed".to_owned(),
         ClaimAnswer::Settle(Settled::Applied) | ClaimAnswer::Resolve(Resolved::Applied) => {
             "applied".to_owned()
         }
