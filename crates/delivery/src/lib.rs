@@ -1,6 +1,6 @@
 //! Batches that arrive, or lie where you can see them.
 //!
-//! The core is pure: [`verdict::classify`] says what an exchange means, [`step::step`] what happens next,
+//! The core is pure: [`verdict::classify`] says what an exchange means ([`conflict::judge`] for a 409), [`step::step`] what happens next,
 //! [`bisect::Bisect`] which part of a refused batch is sent, [`lane::Lane`] whether anything may go. The [`store`] keeps
 //! batches on disk from before the first request until they have arrived; the transport makes one request; the sender
 //! joins them.
@@ -8,6 +8,7 @@
 pub mod alarm;
 pub mod batch;
 pub mod bisect;
+pub mod conflict;
 pub mod counters;
 pub mod cron;
 pub mod disk;
@@ -18,6 +19,7 @@ pub mod lane;
 pub mod mask;
 pub mod notice;
 mod own;
+pub mod receipt;
 pub mod record;
 pub mod request;
 mod results;

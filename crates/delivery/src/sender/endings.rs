@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use crate::alarm::Why;
 use crate::batch::Batch;
+use crate::conflict::Proof;
+use crate::receipt::Ending;
 use crate::record::Record;
 use crate::step::Origin;
 use crate::store::{self, Held, Stored, iso};
@@ -12,19 +14,20 @@ use crate::verdict::Exchange;
 use super::{Broken, Error, Job, Sender};
 
 impl Sender {
-    pub(super) fn arrived(&mut self, job: Job, exchange: &Exchange, duplicate: bool) {
+    pub(super) fn arrived(&mut self, job: Job, exchange: &Exchange, duplicate: Option<Proof>) {
         let key = job.stored.batch.key();
         let (response, status) = (self.response(exchange), exchange.status());
         let retry_count = job.retries;
         match duplicate {
-            true => tracing::warn!(
-                duplicate,
+            Some(proof) => tracing::warn!(
+                duplicate = true,
+                evidence = proof.word(),
                 batchIdempotencyKey = key,
                 status,
                 response,
                 "duplicate data detected"
             ),
-            false => tracing::info!(
+            None => tracing::info!(
                 success = true,
                 retryCount = retry_count,
                 batchIdempotencyKey = key,
@@ -33,8 +36,10 @@ impl Sender {
                 "delivered"
             ),
         }
-        self.count_arrived(&job, duplicate);
+        self.count_arrived(&job, duplicate.is_some());
         self.lane_works();
+        // Before the file goes: what is left behind by a crash in between is known to have arrived.
+        self.leave_receipt(&job, Ending::Delivered, duplicate);
         if let Some(held) = &job.held
             && let Err(error) = self.parts.store.remove(held)
         {
@@ -94,6 +99,7 @@ impl Sender {
         };
         match parked {
             Ok(path) => {
+                self.leave_receipt(&job, Ending::Spooled, None);
                 tracing::warn!(
                     spoolSaved = true,
                     spoolPath = %path.display(),
@@ -116,7 +122,7 @@ impl Sender {
     pub(super) fn keep(&mut self, job: Job) {
         match (job.origin, &job.held) {
             (Origin::Spool { .. }, Some(held))
-                if job.stored.last_error.is_none() || self.parts.stop.is_cancelled() =>
+                if !job.has_news && (job.stored.last_error.is_none() || self.parts.stop.is_cancelled()) =>
             {
                 self.give_back(held);
             }
@@ -136,7 +142,11 @@ impl Sender {
         if let Err(error) = self.parts.store.update(&mut held, stored) {
             tracing::error!(%error, "the last state of a batch could not be written");
         }
+        let moved_before = self.counters.failed_moved;
         self.move_to_failed(why, &held, stored, now);
+        if self.counters.failed_moved > moved_before {
+            self.leave_receipt(&job, Ending::Failed, None);
+        }
     }
 
     fn move_to_failed(&mut self, why: Why, held: &Held, stored: &Stored, now: ichido_core::Timestamp) {
