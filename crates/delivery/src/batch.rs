@@ -37,6 +37,16 @@ impl Batch {
         short(&self.key)
     }
 
+    /// A digest of the content, to the byte: two batches of one key may still differ.
+    pub fn digest(&self) -> String {
+        let mut hasher = Sha256::new();
+        for record in &self.records {
+            hasher.update(record.json());
+            hasher.update("\n");
+        }
+        format!("sha256:{}", hex::encode(hasher.finalize()))
+    }
+
     /// The records, in the order in which they were read.
     pub fn records(&self) -> &[Record] {
         &self.records

@@ -107,6 +107,41 @@ impl Disk {
         Ok(half)
     }
 
+    /// Replaces a file in one step without a sync: it survives the process, not the machine. Gives the file to append to.
+    pub(crate) fn replace_unsynced(&self, dir: &Path, name: &str, bytes: &[u8]) -> io::Result<File> {
+        let half = dir.join(format!("{HALF}{name}"));
+        let written = self.open_append(&half).and_then(|mut file| {
+            self.append(&mut file, &half, bytes)?;
+            self.rename(&half, &dir.join(name))?;
+            Ok(file)
+        });
+        written.inspect_err(|_| drop(fs::remove_file(&half)))
+    }
+
+    /// Opens a file for the owner alone, to append to it; creates it if it is not there.
+    pub(crate) fn open_append(&self, path: &Path) -> io::Result<File> {
+        self.before(Op::Create, path)?;
+        let file = open_regular(OpenOptions::new().append(true).create(true).mode(0o600), path)?;
+        // The umask may have taken even the owner's rights.
+        file.set_permissions(Permissions::from_mode(0o600))?;
+        Ok(file)
+    }
+
+    /// Appends to a file, without a sync.
+    pub(crate) fn append(&self, file: &mut File, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        if let Err(error) = self.before(Op::Write, path) {
+            let _ = file.write_all(&bytes[..bytes.len() / 2]);
+            return Err(error);
+        }
+        file.write_all(bytes)
+    }
+
+    /// Makes what was appended durable.
+    pub(crate) fn sync_data(&self, file: &File, path: &Path) -> io::Result<()> {
+        self.before(Op::Sync, path)?;
+        file.sync_data()
+    }
+
     /// Renames over whatever has the new name.
     pub(crate) fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.before(Op::Rename, to)?;

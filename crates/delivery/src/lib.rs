@@ -1,14 +1,15 @@
 //! Batches that arrive, or lie where you can see them.
 //!
-//! The core is pure: [`verdict::classify`] says what an exchange means, [`step::step`] what happens next,
-//! [`bisect::Bisect`] which part of a refused batch is sent, [`lane::Lane`] whether anything may go,
-//! [`pace::Pace`] when. The [`store`] keeps
+//! The core is pure: [`verdict::classify`] says what an exchange means ([`conflict::judge`] for a 409),
+//! [`step::step`] what happens next, [`bisect::Bisect`] which part of a refused batch is sent, [`lane::Lane`] whether
+//! anything may go, [`pace::Pace`] when. The [`store`] keeps
 //! batches on disk from before the first request until they have arrived; the transport makes one request; the sender
 //! joins them.
 
 pub mod alarm;
 pub mod batch;
 pub mod bisect;
+pub mod conflict;
 pub mod counters;
 pub mod cron;
 pub mod disk;
@@ -20,6 +21,7 @@ pub mod mask;
 pub mod notice;
 mod own;
 pub mod pace;
+pub mod receipt;
 pub mod record;
 pub mod request;
 mod results;

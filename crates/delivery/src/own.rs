@@ -14,6 +14,8 @@ use ichido_core::Timestamp;
 use crate::disk::{Disk, HALF, is_irregular, is_taken, names, open_lock, open_regular, private_dir};
 
 const LOCK: &str = "lock";
+/// What the process notes of its requests. It goes with the directory.
+pub(crate) const REQUESTS: &str = "requests";
 const NAMES_TRIED: u32 = 1_000;
 
 /// The directory, until this is dropped.
@@ -54,6 +56,11 @@ impl Own {
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The name of the directory, which is the process's: `<pid>-<start>`.
+    pub(crate) fn name(&self) -> String {
+        name(&self.path)
     }
 }
 
@@ -100,10 +107,15 @@ impl Dead {
         &self.path
     }
 
+    /// The name of its directory, which is the process's.
+    pub(crate) fn name(&self) -> String {
+        name(&self.path)
+    }
+
     /// The files that it held.
     pub(crate) fn files(&self) -> io::Result<Vec<String>> {
         let mut files = names(&self.path)?;
-        files.retain(|file| file != LOCK && !file.starts_with(HALF));
+        files.retain(|file| !is_own(file) && !file.starts_with(HALF));
         Ok(files)
     }
 
@@ -118,8 +130,18 @@ impl Dead {
     }
 }
 
+/// Whether a file is the directory's own, and goes with it.
+fn is_own(file: &str) -> bool {
+    file == LOCK || file == REQUESTS
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
 fn remove_if_empty(dir: &Path) {
-    if names(dir).is_ok_and(|files| files.iter().all(|file| file == LOCK)) {
+    if names(dir).is_ok_and(|files| files.iter().all(|file| is_own(file))) {
+        let _ = fs::remove_file(dir.join(REQUESTS));
         let _ = fs::remove_file(dir.join(LOCK));
         let _ = fs::remove_dir(dir);
     }

@@ -21,12 +21,6 @@ struct Answered {
     results: Vec<serde_json::Value>,
 }
 
-#[derive(Deserialize)]
-struct Problem {
-    #[serde(rename = "type")]
-    kind: String,
-}
-
 /// The fate of each record, if the answer has exactly one that is understood for each.
 pub(crate) fn of(body: &[u8], records: usize) -> Option<Vec<Fate>> {
     let answered: Answered = serde_json::from_slice(body).ok()?;
@@ -58,13 +52,29 @@ fn fate(result: &serde_json::Value) -> Option<Fate> {
     }
 }
 
+/// How many records became what, where an answer leaves their results out because there are many.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Counts {
+    inserted: u64,
+    updated: u64,
+    unchanged: u64,
+    duplicates: u64,
+    conflicts: u64,
+    stale: u64,
+    invalid: u64,
+}
+
+/// Whether an answer counts every record among those that are there.
+pub(crate) fn count_all(body: &[u8], records: usize) -> bool {
+    let Ok(counts) = serde_json::from_slice::<Counts>(body) else { return false };
+    let Counts { inserted, updated, unchanged, duplicates, conflicts, stale, invalid } = counts;
+    let there = [inserted, updated, unchanged, duplicates, conflicts, stale];
+    let sum = there.into_iter().try_fold(0u64, u64::checked_add);
+    invalid == 0 && sum == Some(records as u64)
+}
+
 /// Whether an answer that was cut off has results for single records.
 pub(crate) fn are_in(body: &[u8]) -> bool {
     String::from_utf8_lossy(body).contains("\"results\"")
-}
-
-/// The last word of a problem's type, as in RFC 9457.
-pub(crate) fn problem_type(body: &[u8]) -> Option<String> {
-    let problem: Problem = serde_json::from_slice(body).ok()?;
-    problem.kind.rsplit(['/', '#', ':']).next().map(str::to_owned)
 }

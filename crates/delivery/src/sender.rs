@@ -5,6 +5,7 @@
 
 mod attempt;
 mod endings;
+mod receipts;
 mod resend;
 mod slow_down;
 mod split;
@@ -20,15 +21,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::alarm::Alarm;
 use crate::batch::Batch;
+use crate::conflict::Conflict;
 use crate::counters::Counters;
 use crate::lane::Lane;
 use crate::pace::Pace;
+use crate::receipt;
 use crate::request::{Envelope, Request};
 use crate::settings::Settings;
 use crate::step::{Origin, Policy};
 use crate::store::{self, Held, Layout, Place, Store, Stored};
 use crate::transport::Wire;
-use crate::verdict::Conflict;
 use crate::window::Window;
 
 pub use resend::{Passed, Pick};
@@ -105,6 +107,8 @@ struct Broken {
 struct Rules {
     policy: Policy,
     conflict: Conflict,
+    /// How long an answer is waited for.
+    timeout: Duration,
     envelope: Envelope,
     gzip: bool,
     retention: Duration,
@@ -123,6 +127,10 @@ struct Job {
     /// Of these: only because the receiver had too many requests.
     slowed: u32,
     probe: bool,
+    /// The requests of this pass.
+    attempts: Vec<receipt::Attempt>,
+    /// Whether its history is newer than its file.
+    has_news: bool,
 }
 
 #[derive(Debug)]
@@ -140,6 +148,7 @@ impl Sender {
             rules: Rules {
                 policy: settings.policy,
                 conflict: settings.conflict,
+                timeout: settings.transport.timeout,
                 envelope: settings.envelope.clone(),
                 gzip: settings.gzip,
                 retention: settings.retention,
@@ -246,6 +255,7 @@ impl Sender {
             self.rest().await;
         }
         self.let_go();
+        self.sync_receipts();
         self.tell_broken();
         if self.room.was_found && !self.room.was_missed {
             self.parts.alarm.has_room();
@@ -295,7 +305,17 @@ impl Sender {
     fn job(&self, held: Option<Held>, stored: Stored, origin: Origin) -> Job {
         let request =
             Request::new(&stored.batch, &self.rules.envelope, stored.first_attempt, self.rules.gzip);
-        Job { held, stored, request, origin, retries: 0, slowed: 0, probe: false }
+        Job {
+            held,
+            stored,
+            request,
+            origin,
+            retries: 0,
+            slowed: 0,
+            probe: false,
+            attempts: Vec::new(),
+            has_news: false,
+        }
     }
 
     fn chance(&self) -> f64 {

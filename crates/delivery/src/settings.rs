@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 
+use crate::conflict::Conflict;
 use crate::cron::Cron;
 use crate::endpoint::Endpoint;
 use crate::request::Envelope;
@@ -15,8 +16,9 @@ use crate::step::Policy;
 use crate::store;
 use crate::token::Source;
 use crate::transport;
-use crate::verdict::Conflict;
 use crate::window::Window;
+
+const DAY_SECONDS: u64 = 86_400;
 
 /// Everything the sender must know.
 #[derive(Clone, Debug)]
@@ -43,7 +45,7 @@ pub struct Settings {
     pub cron: Option<Cron>,
     /// The hours in which what waits is sent again.
     pub window: Option<Window>,
-    /// What a 409 is about.
+    /// What a 409 means.
     pub conflict: Conflict,
     /// How records are wrapped.
     pub envelope: Envelope,
@@ -66,6 +68,11 @@ pub fn data_dir(get: Get<'_>) -> Result<PathBuf, Error> {
     Ok(PathBuf::from(text(get, "DATA_DIR")?.unwrap_or_else(|| "data".to_owned())))
 }
 
+/// `RECEIPT_RETENTION_DAYS`, which accepting a batch needs besides.
+pub fn receipt_retention(get: Get<'_>) -> Result<Duration, Error> {
+    Ok(Duration::from_secs(number(get, "RECEIPT_RETENTION_DAYS", 90, 1, 36_500)? * DAY_SECONDS))
+}
+
 /// `EXTERNAL_API_ALLOW_HTTP_LOOPBACK`, which holds for every outgoing URL.
 pub fn allow_http_loopback(get: Get<'_>) -> Result<bool, Error> {
     flag(get, "EXTERNAL_API_ALLOW_HTTP_LOOPBACK")
@@ -79,7 +86,6 @@ impl Settings {
             .ok_or_else(|| Error("EXTERNAL_API_ENDPOINT is not set".to_owned()))?;
         let endpoint =
             Endpoint::parse("EXTERNAL_API_ENDPOINT", &endpoint, allow_http_loopback).map_err(Error)?;
-        let day = 86_400;
         Ok(Self {
             data_dir: data_dir(get)?,
             transport: transport::Options {
@@ -103,8 +109,9 @@ impl Settings {
             store: store::Options {
                 gzip: flag(get, "SPOOL_GZIP")?,
                 max_bytes: Some(number(get, "SPOOL_MAX_BYTES", 0, 0, u64::MAX)?).filter(|most| *most > 0),
+                receipt_retention: receipt_retention(get)?,
             },
-            retention: Duration::from_secs(number(get, "SPOOL_RETENTION_DAYS", 7, 1, 36_500)? * day),
+            retention: Duration::from_secs(number(get, "SPOOL_RETENTION_DAYS", 7, 1, 36_500)? * DAY_SECONDS),
             cron: text(get, "RESEND_CRON")?.map(|text| Cron::parse(&text)).transpose().map_err(Error)?,
             window: text(get, "RESEND_WINDOW")?
                 .map(|text| Window::parse(&text))
@@ -131,9 +138,10 @@ fn token(get: Get<'_>) -> Result<Source, Error> {
 
 fn conflict(get: Get<'_>) -> Result<Conflict, Error> {
     match text(get, "EXTERNAL_API_CONFLICT")?.as_deref() {
-        None | Some("batch") => Ok(Conflict::Batch),
+        None | Some("auto") => Ok(Conflict::Auto),
+        Some("batch") => Ok(Conflict::Batch),
         Some("record") => Ok(Conflict::Record),
-        Some(_) => Err(Error("EXTERNAL_API_CONFLICT must be batch or record".to_owned())),
+        Some(_) => Err(Error("EXTERNAL_API_CONFLICT must be auto, batch or record".to_owned())),
     }
 }
 
@@ -221,7 +229,7 @@ mod tests {
         assert_eq!(settings.retention, Duration::from_secs(7 * 86_400));
         assert_eq!(
             (settings.conflict, settings.envelope, settings.gzip),
-            (Conflict::Batch, Envelope::Plain, false)
+            (Conflict::Auto, Envelope::Plain, false)
         );
     }
 
@@ -247,6 +255,7 @@ mod tests {
             ("RETRY_AFTER_MAX", "0"),
             ("RETRY_AFTER_MAX", "-1h"),
             ("RETRY_AFTER_MAX", "721h"),
+            ("RECEIPT_RETENTION_DAYS", "0"),
             ("RESEND_CRON", "hunter2"),
             ("RESEND_WINDOW", "hunter2"),
             ("EXTERNAL_API_CONFLICT", "hunter2"),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ichido_core::Timestamp;
 
+use crate::conflict::Proof;
 use crate::results::Fate;
 use crate::verdict::Verdict;
 
@@ -97,8 +98,8 @@ pub struct Standing {
 pub enum Next {
     /// It has arrived: forget it.
     Done {
-        /// It had arrived before.
-        duplicate: bool,
+        /// It had arrived before, and this is how it is known.
+        duplicate: Option<Proof>,
     },
     /// Try again after a pause.
     Again(Duration),
@@ -116,6 +117,8 @@ pub enum Next {
     },
     /// The receiver refuses this very record.
     Refused,
+    /// Nobody can tell whether the receiver has all of it: an operator decides.
+    Ambiguous,
     /// Pause the lane; keep the batch as it is.
     Hold,
     /// Find the part that is refused.
@@ -132,7 +135,16 @@ pub fn step(verdict: Verdict, standing: &Standing, policy: &Policy, now: Timesta
         Verdict::Hold => Next::Hold,
         Verdict::Split if standing.records > 1 => Next::Split,
         Verdict::Split => Next::Refused,
+        Verdict::Ambiguous => Next::Ambiguous,
         Verdict::Retry { not_before } => again(not_before, standing, policy, now, chance),
+        // It may be settled sooner than at the latest: the usual pauses first, and the spool for the rest of the time.
+        Verdict::Unsettled { until } => {
+            let mut next = again(None, standing, policy, now, chance);
+            if let Next::Spool { not_before, .. } = &mut next {
+                *not_before = Some(until);
+            }
+            next
+        }
     }
 }
 

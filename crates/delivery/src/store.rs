@@ -9,6 +9,7 @@
 
 mod format;
 mod fsck;
+mod history;
 mod layout;
 mod name;
 mod work;
@@ -18,11 +19,13 @@ use std::path::{Path, PathBuf};
 
 pub use format::{Attempt, Corrupt, Head, MOST_BYTES, Stored};
 pub use fsck::{Finding, fsck};
+pub use history::History;
 pub use layout::{Layout, Listed, Place};
 pub use name::{Name, iso, parse_iso};
 pub use work::{Held, Options, Store};
 
 pub(crate) use format::pack;
+pub(crate) use history::Request;
 
 /// Something the disk refused.
 #[derive(Debug, thiserror::Error)]

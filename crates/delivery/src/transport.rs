@@ -3,11 +3,18 @@
 //! No redirects, no retries of its own, no proxy, no cookies. Connecting, sending and reading have one deadline
 //! together, and of the answer no more than 64 KB are read.
 
+use std::convert::Infallible;
 use std::error::Error as StdError;
 use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
+use http_body::{Body, Frame, SizeHint};
 use reqwest::{Client, redirect, retry};
 use secrecy::ExposeSecret;
 
@@ -15,7 +22,7 @@ use crate::endpoint::Endpoint;
 use crate::request::Request;
 use crate::token::Token;
 use crate::trust::Trust;
-use crate::verdict::{Answer, Exchange, Trouble, TroubleKind};
+use crate::verdict::{Answer, Exchange, Sent, Trouble, TroubleKind};
 
 /// What is read of an answer.
 const ANSWER_BYTES: usize = 64 << 10;
@@ -23,6 +30,8 @@ const ANSWER_BYTES: usize = 64 << 10;
 const CONNECT: Duration = Duration::from_secs(10);
 /// Many servers close idle connections after five seconds.
 const IDLE: Duration = Duration::from_secs(3);
+/// How much of a body the connection is handed at once. What it has not asked for was not sent.
+const CHUNK_BYTES: usize = 64 << 10;
 
 /// How requests are made.
 #[derive(Clone, Debug)]
@@ -79,7 +88,7 @@ impl Transport {
         Ok(Self { client, token, options })
     }
 
-    async fn exchange(&self, request: &Request) -> Result<Answer, reqwest::Error> {
+    async fn exchange(&self, request: &Request, handed: &Arc<AtomicBool>) -> Result<Answer, reqwest::Error> {
         let token = self.token.current();
         let mut bearer = HeaderValue::from_str(&format!("Bearer {}", token.expose_secret()))
             .unwrap_or(HeaderValue::from_static("Bearer"));
@@ -90,7 +99,7 @@ impl Transport {
             .header(CONTENT_TYPE, "application/json")
             .header("Idempotency-Key", request.idempotency_key())
             .header(AUTHORIZATION, bearer)
-            .body(request.body.clone());
+            .body(reqwest::Body::wrap(Watched { rest: request.body.clone(), handed: handed.clone() }));
         if request.gzip {
             post = post.header(CONTENT_ENCODING, "gzip");
         }
@@ -114,12 +123,16 @@ impl Transport {
 #[async_trait::async_trait]
 impl Wire for Transport {
     async fn post(&self, request: &Request) -> Exchange {
-        match tokio::time::timeout(self.options.timeout, self.exchange(request)).await {
+        let handed = Arc::new(AtomicBool::new(false));
+        let ended = tokio::time::timeout(self.options.timeout, self.exchange(request, &handed)).await;
+        let sent = if handed.load(Relaxed) { Sent::All } else { Sent::NotAll };
+        match ended {
             Ok(Ok(answer)) => Exchange::Answered(answer),
-            Ok(Err(error)) => Exchange::Failed(trouble(error)),
+            Ok(Err(error)) => Exchange::Failed(trouble(error, sent)),
             Err(_) => Exchange::Failed(Trouble {
                 kind: TroubleKind::Timeout,
                 message: format!("timeout: no answer within {} ms", self.options.timeout.as_millis()),
+                sent,
             }),
         }
     }
@@ -129,7 +142,43 @@ impl Wire for Transport {
     }
 }
 
-fn trouble(error: reqwest::Error) -> Trouble {
+/// A body that tells whether all of it was handed to the connection.
+///
+/// That is as much as a client can know: what the connection has taken may still be in a buffer when it breaks.
+struct Watched {
+    rest: Bytes,
+    handed: Arc<AtomicBool>,
+}
+
+impl Body for Watched {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if self.rest.is_empty() {
+            return Poll::Ready(None);
+        }
+        let length = self.rest.len().min(CHUNK_BYTES);
+        let chunk = self.rest.split_to(length);
+        if self.rest.is_empty() {
+            self.handed.store(true, Relaxed);
+        }
+        Poll::Ready(Some(Ok(Frame::data(chunk))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.rest.len() as u64)
+    }
+}
+
+fn trouble(error: reqwest::Error, sent: Sent) -> Trouble {
     let error = error.without_url();
     let kind = match () {
         () if is_tls(&error) => TroubleKind::Tls,
@@ -141,7 +190,7 @@ fn trouble(error: reqwest::Error) -> Trouble {
         TroubleKind::Timeout => "timeout",
         TroubleKind::Tls => "tls",
     };
-    Trouble { kind, message: format!("{word}: {}", chain(&error)) }
+    Trouble { kind, message: format!("{word}: {}", chain(&error)), sent }
 }
 
 /// Whether the other side could not be trusted or understood, as opposed to not being there.

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use ichido_core::Timestamp;
 
+use crate::conflict::{self, Conflict, Evidence, Proof, Ruling};
 use crate::results::{self, Fate};
+use crate::store::History;
 
 /// How an exchange ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +47,17 @@ pub struct Trouble {
     pub kind: TroubleKind,
     /// What happened, in words that hold no secret.
     pub message: String,
+    /// How much of the request was sent.
+    pub sent: Sent,
+}
+
+/// How much of a request was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// Not all of it: the receiver cannot have processed it.
+    NotAll,
+    /// All of it was handed to the connection: the receiver may have processed it.
+    All,
 }
 
 /// The kinds of trouble.
@@ -58,14 +71,21 @@ pub enum TroubleKind {
     Tls,
 }
 
-/// What a 409 is about.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Conflict {
-    /// The whole batch was there before.
-    #[default]
-    Batch,
-    /// At least one record was there before; which ones, only smaller requests tell.
-    Record,
+/// What is known of a batch apart from the exchange.
+#[derive(Clone, Copy, Debug)]
+pub struct Situation<'a> {
+    /// How many records it has.
+    pub records: usize,
+    /// `EXTERNAL_API_CONFLICT`
+    pub conflict: Conflict,
+    /// Whether the receiver is known to tell single records apart.
+    pub knows_records: bool,
+    /// What happened to earlier requests of its file.
+    pub history: &'a History,
+    /// How long the sender waits for an answer.
+    pub timeout: Duration,
+    /// The time.
+    pub now: Timestamp,
 }
 
 /// What an exchange means for the batch.
@@ -73,8 +93,8 @@ pub enum Conflict {
 pub enum Verdict {
     /// It has arrived, now or before.
     Delivered {
-        /// It had arrived before.
-        duplicate: bool,
+        /// It had arrived before, and this is how it is known.
+        duplicate: Option<Proof>,
     },
     /// The answer has a fate for each record; not all have arrived.
     Mixed(Vec<Fate>),
@@ -83,14 +103,27 @@ pub enum Verdict {
         /// When the receiver asked to be left alone until.
         not_before: Option<Timestamp>,
     },
+    /// An earlier request may still be processed: it must not count as arrived before this moment.
+    Unsettled {
+        /// When it is settled.
+        until: Timestamp,
+    },
+    /// A 409 that does not tell whether the receiver has all of the batch: a person decides.
+    Ambiguous,
     /// Nothing would go better until someone changes something: the whole lane pauses.
     Hold,
     /// Something in the batch is refused: smaller parts tell what.
     Split,
 }
 
-/// What an exchange means.
-pub fn classify(exchange: &Exchange, records: usize, conflict: Conflict, now: Timestamp) -> Verdict {
+/// What an exchange means. `has_receipt` says whether the same batch is known to have arrived before; it is asked only
+/// where nothing stronger decides.
+pub fn classify(
+    exchange: &Exchange,
+    situation: &Situation<'_>,
+    has_receipt: impl FnOnce() -> bool,
+) -> Verdict {
+    let Situation { records, now, .. } = *situation;
     let answer = match exchange {
         Exchange::Answered(answer) => answer,
         Exchange::Failed(trouble) => {
@@ -103,8 +136,8 @@ pub fn classify(exchange: &Exchange, records: usize, conflict: Conflict, now: Ti
     match answer.status {
         // Results for single records that were too long to be read: smaller requests have shorter ones.
         200..=299 if answer.cut && records > 1 && results::are_in(&answer.body) => Verdict::Split,
-        200..=299 => by_record(answer, records).unwrap_or(Verdict::Delivered { duplicate: false }),
-        409 => conflicting(answer, records, conflict, now),
+        200..=299 => by_record(answer, records).unwrap_or(Verdict::Delivered { duplicate: None }),
+        409 => conflicting(answer, situation, has_receipt),
         400 | 413 | 422 => Verdict::Split,
         408 | 425 | 429 => retry(answer, now),
         500..=599 if !matches!(answer.status, 501 | 505) => retry(answer, now),
@@ -126,21 +159,17 @@ fn by_record(answer: &Answer, records: usize) -> Option<Verdict> {
     }
 }
 
-fn conflicting(answer: &Answer, records: usize, conflict: Conflict, now: Timestamp) -> Verdict {
-    match results::problem_type(&answer.body).as_deref() {
-        Some("in-flight") => return retry(answer, now),
-        Some("in-doubt") => return Verdict::Hold,
-        _ => {}
-    }
-    if let Some(fates) = results::of(&answer.body, records) {
-        return match fates.iter().all(|fate| matches!(fate, Fate::Arrived)) {
-            true => Verdict::Delivered { duplicate: true },
-            false => Verdict::Mixed(fates),
-        };
-    }
-    match conflict {
-        Conflict::Record if records > 1 => Verdict::Split,
-        Conflict::Record | Conflict::Batch => Verdict::Delivered { duplicate: true },
+fn conflicting(answer: &Answer, situation: &Situation<'_>, has_receipt: impl FnOnce() -> bool) -> Verdict {
+    let Situation { records, conflict: setting, knows_records, history, timeout, now } = *situation;
+    let evidence = Evidence { setting, answer, records, knows_records, history, timeout, now };
+    match conflict::judge(&evidence, has_receipt) {
+        Ruling::Results(fates) => Verdict::Mixed(fates),
+        Ruling::InProgress => retry(answer, now),
+        Ruling::Hold => Verdict::Hold,
+        Ruling::Known(proof) => Verdict::Delivered { duplicate: Some(proof) },
+        Ruling::Narrow => Verdict::Split,
+        Ruling::Unsettled(until) => Verdict::Unsettled { until },
+        Ruling::Ambiguous => Verdict::Ambiguous,
     }
 }
 

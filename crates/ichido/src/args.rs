@@ -72,10 +72,10 @@ pub(crate) enum Command {
     Gateway(GatewayArgs),
     /// Serves the claim API: events checked once, two-phase claims, inspection and repair, health, metrics.
     Claims(ClaimsArgs),
-    /// Delivers records to an API: retries, keeps what does not arrive, sends each once.
+    /// Delivers records to an API: retries, keeps what does not arrive, repeats under the same idempotency key.
     #[command(after_help = SEND_EXAMPLES)]
     Send(SendArgs),
-    /// Reads usage, sums it, and delivers each sum once.
+    /// Reads usage, sums it, and delivers each sum under an id that the same data always gets.
     #[command(after_help = EXPORT_EXAMPLES)]
     Export(ExportArgs),
     /// Compares what the source has, what was sent, and what the receiver counted.

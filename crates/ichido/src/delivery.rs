@@ -23,7 +23,7 @@ use crate::exit::{Code, Failure};
 use crate::output::count;
 
 pub(crate) use feed::{Fed, feed};
-pub(crate) use list::{list, show};
+pub(crate) use list::{find, list, show};
 pub(crate) use progress::Progress;
 pub(crate) use values::Values;
 

@@ -22,10 +22,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ichido_core::{Clock, SystemClock};
+use ichido_delivery::conflict::Conflict;
 use ichido_delivery::request::Envelope;
 use ichido_delivery::sender::{Error, Pick, Sender};
 use ichido_delivery::settings::Settings as Delivery;
-use ichido_delivery::verdict::Conflict;
 use ichido_usage::Profile;
 use ichido_usage::dify::Source;
 use jiff::ToSpan;
@@ -275,9 +275,10 @@ pub(crate) fn check_delivery(delivery: &Delivery, settings: &Dify) -> Result<(),
             "EXTERNAL_API_ENVELOPE must be api_meter, and EXTERNAL_API_TENANT_ID set: an export sends usage records",
         ));
     }
-    if !settings.profile.upserts() && delivery.conflict != Conflict::Record {
+    if !settings.profile.upserts() && delivery.conflict == Conflict::Batch {
         return Err(Failure::usage(
-            "EXTERNAL_API_CONFLICT must be record with the profile first_wins: a 409 for one record would hide the others",
+            "EXTERNAL_API_CONFLICT must be auto or record with the profile first_wins: with batch, a 409 for one known record \
+             would discard the others",
         ));
     }
     Ok(())

@@ -1,8 +1,15 @@
 //! One try of a batch, and what follows from it.
 
+use std::time::Duration;
+
+use crate::batch::Batch;
+use crate::conflict::Conflict;
 use crate::lane::Gate;
+use crate::receipt;
+use crate::request::Envelope;
 use crate::step::{Next, Standing, step};
-use crate::verdict::{Exchange, Verdict, classify};
+use crate::store::{Request, iso};
+use crate::verdict::{Exchange, Sent, Situation, TroubleKind, Verdict, classify};
 
 use super::slow_down::Slowed;
 use super::{GRACE, Job, Sender};
@@ -81,6 +88,14 @@ impl Sender {
                 job.stored.note(self.parts.clock.now(), &error);
                 self.fail(job);
             }
+            Next::Ambiguous => {
+                self.log_error(&job, exchange, None);
+                self.lane_works();
+                self.count_failed(job.origin);
+                let error = ambiguous(&job.stored.batch, &self.words(exchange));
+                job.stored.note(self.parts.clock.now(), &error);
+                self.fail(job);
+            }
             Next::Hold => {
                 self.log_error(&job, exchange, None);
                 self.hold(exchange);
@@ -109,34 +124,79 @@ impl Sender {
             Gate::Probe => true,
             Gate::Shut => return Tried::Shut,
         };
-        let stop = self.parts.stop.clone();
         tokio::select! {
             () = self.turn_comes() => {}
-            () = stop.cancelled() => return Tried::Stopped,
+            () = self.parts.stop.cancelled() => return Tried::Stopped,
         }
         if job.retries > 0 {
             self.counters.retries += 1;
             metrics::counter!("ichido_delivery_retries_total").increment(1);
         }
-        let started = self.parts.clock.steady();
+        let (began, started) = (self.parts.clock.now(), self.parts.clock.steady());
         self.pace.sent(started);
-        let post = self.parts.transport.post(&job.request);
-        tokio::pin!(post);
-        let exchange = tokio::select! {
-            exchange = &mut post => exchange,
-            // What is under way may still end well; beyond that it may have arrived, and the receiver will know it.
-            () = stop.cancelled() => match tokio::time::timeout(GRACE, post).await {
-                Ok(exchange) => exchange,
-                Err(_) => return Tried::Stopped,
-            },
+        self.note_request(job, Request::Begun);
+        let Some(exchange) = self.exchange(job).await else {
+            self.note_request(job, Request::TimedOut);
+            return Tried::Stopped;
         };
         let took = self.parts.clock.steady().saturating_sub(started);
-        let records = job.stored.batch.records().len();
-        let verdict = classify(&exchange, records, self.rules.conflict, self.parts.clock.now());
+        job.attempts.push(receipt::Attempt {
+            at: iso(began),
+            status: exchange.status(),
+            error: exchange.status().is_none().then(|| exchange.error_kind()),
+            latency_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        });
+        let verdict = self.judge(job, &exchange);
+        self.observe(&verdict, took);
+        if !matches!(verdict, Verdict::Delivered { .. }) {
+            self.note_request(job, became(&exchange));
+        }
+        Tried::Ended(exchange, verdict)
+    }
+
+    /// Makes the request itself. `None`: the process was asked to end, and the answer did not come within the grace.
+    async fn exchange(&self, job: &Job) -> Option<Exchange> {
+        let post = self.parts.transport.post(&job.request);
+        tokio::pin!(post);
+        tokio::select! {
+            exchange = &mut post => Some(exchange),
+            // What is under way may still end well; beyond that it may have arrived, or may still be processed.
+            () = self.parts.stop.cancelled() => tokio::time::timeout(GRACE, post).await.ok(),
+        }
+    }
+
+    fn judge(&self, job: &Job, exchange: &Exchange) -> Verdict {
+        let situation = Situation {
+            records: job.stored.batch.records().len(),
+            conflict: if job.stored.by_record { Conflict::Record } else { self.rules.conflict },
+            knows_records: match self.rules.envelope {
+                Envelope::Plain => false,
+                Envelope::ApiMeter { .. } => true,
+            },
+            history: &job.stored.history,
+            timeout: self.rules.timeout,
+            now: self.parts.clock.now(),
+        };
+        classify(exchange, &situation, || self.has_receipt(&job.stored.batch))
+    }
+
+    /// Remembers what became of a request, on disk for whoever comes after this process.
+    fn note_request(&self, job: &mut Job, request: Request) {
+        let now = self.parts.clock.now();
+        if let Some(held) = &job.held {
+            self.parts.store.note_request(held, request, now);
+        }
+        if request != Request::Begun {
+            let before = job.stored.history.clone();
+            job.stored.history.add(request, now);
+            job.has_news |= job.stored.history != before;
+        }
+    }
+
+    fn observe(&self, verdict: &Verdict, took: Duration) {
         let outcome = if matches!(verdict, Verdict::Delivered { .. }) { "delivered" } else { "failed" };
         metrics::histogram!("ichido_delivery_request_seconds", "outcome" => outcome)
             .record(took.as_secs_f64());
-        Tried::Ended(exchange, verdict)
     }
 
     /// A lane that is held for a token is worth another look when there is a new one.
@@ -177,4 +237,26 @@ impl Sender {
             self.parts.alarm.held(reason);
         }
     }
+}
+
+/// What became of a request that did not deliver its batch.
+fn became(exchange: &Exchange) -> Request {
+    match exchange {
+        Exchange::Answered(_) => Request::Settled,
+        Exchange::Failed(trouble) => match (trouble.sent, trouble.kind) {
+            (Sent::NotAll, _) => Request::Settled,
+            (Sent::All, TroubleKind::Timeout) => Request::TimedOut,
+            (Sent::All, TroubleKind::Network | TroubleKind::Tls) => Request::AnswerLost,
+        },
+    }
+}
+
+/// What a person is told who has to decide about a 409.
+fn ambiguous(batch: &Batch, words: &str) -> String {
+    let key = Some(batch.short_key()).filter(|key| !key.is_empty()).unwrap_or(batch.key());
+    format!(
+        "ambiguous conflict: the receiver answered 409 and did not say whether it has the whole batch. If it has: ichido \
+         failed accept {key}. If it knows single records: ichido failed resend --by-record {key}. Set \
+         EXTERNAL_API_CONFLICT to batch or record to decide it for all batches. Answer: {words}"
+    )
 }

@@ -6,6 +6,8 @@ use ichido_core::Timestamp;
 
 use crate::alarm::Why;
 use crate::batch::Batch;
+use crate::conflict::Proof;
+use crate::receipt::Ending;
 use crate::record::Record;
 use crate::step::Origin;
 use crate::store::{self, Held, Stored, iso};
@@ -28,23 +30,22 @@ macro_rules! log_batch {
 }
 
 impl Sender {
-    pub(super) fn arrived(&mut self, job: Job, exchange: &Exchange, duplicate: bool) {
+    pub(super) fn arrived(&mut self, job: Job, exchange: &Exchange, duplicate: Option<Proof>) {
         let (response, status) = (self.response(exchange), exchange.status());
         let (origin, stored, retry_count) = (job.origin, &job.stored, job.retries);
         match duplicate {
-            true => {
-                log_batch!(
-                    warn,
-                    self,
-                    origin,
-                    stored,
-                    duplicate,
-                    status,
-                    response,
-                    "duplicate data detected"
-                );
-            }
-            false => log_batch!(
+            Some(proof) => log_batch!(
+                warn,
+                self,
+                origin,
+                stored,
+                duplicate = true,
+                evidence = proof.word(),
+                status,
+                response,
+                "duplicate data detected"
+            ),
+            None => log_batch!(
                 info,
                 self,
                 origin,
@@ -56,8 +57,10 @@ impl Sender {
                 "delivered"
             ),
         }
-        self.count_arrived(&job, duplicate);
+        self.count_arrived(&job, duplicate.is_some());
         self.lane_works();
+        // Before the file goes: what is left behind by a crash in between is known to have arrived.
+        self.leave_receipt(&job, Ending::Delivered, duplicate);
         if let Some(held) = &job.held
             && let Err(error) = self.parts.store.remove(held)
         {
@@ -112,6 +115,7 @@ impl Sender {
         });
         match parked {
             Ok(path) => {
+                self.leave_receipt(&job, Ending::Spooled, None);
                 log_batch!(
                     warn,
                     self,
@@ -140,7 +144,7 @@ impl Sender {
     pub(super) fn keep(&mut self, job: Job) {
         match (job.origin, &job.held) {
             (Origin::Spool { .. }, Some(held))
-                if job.stored.last_error.is_none() || self.parts.stop.is_cancelled() =>
+                if !job.has_news && (job.stored.last_error.is_none() || self.parts.stop.is_cancelled()) =>
             {
                 self.give_back(held);
                 self.counters.spool_returned += 1;
@@ -167,7 +171,11 @@ impl Sender {
         if let Err(error) = self.parts.store.update(&mut held, stored) {
             tracing::error!(%error, "the last state of a batch could not be written");
         }
+        let moved_before = self.counters.failed_moved;
         self.move_to_failed(why, &held, job.origin, stored, now);
+        if self.counters.failed_moved > moved_before {
+            self.leave_receipt(&job, Ending::Failed, None);
+        }
     }
 
     fn move_to_failed(&mut self, why: Why, held: &Held, origin: Origin, stored: &Stored, now: Timestamp) {

@@ -23,6 +23,8 @@ pub struct Pick {
     pub keys: Vec<String>,
     /// Whatever `notBefore` or the lane says.
     pub force: bool,
+    /// The receiver knows single records: a 409 is narrowed down by record, whatever `EXTERNAL_API_CONFLICT` says.
+    pub by_record: bool,
     /// Only what lies after this one: where an earlier pass was interrupted.
     pub after: Option<Listed>,
     /// After so long no other batch is begun.
@@ -48,7 +50,7 @@ impl Pick {
 
     /// Everything, or what has these keys, in one place.
     pub fn of(place: Place, keys: Vec<String>, force: bool) -> Self {
-        Self { place, keys, force, after: None, patience: None }
+        Self { place, keys, force, by_record: false, after: None, patience: None }
     }
 
     /// Whether a file may be meant, by its name.
@@ -179,6 +181,7 @@ impl Sender {
             stored.retry_count = 0;
         }
         stored.not_before = None;
+        stored.by_record |= pick.by_record;
         let origin = Origin::Spool { retry_count: stored.retry_count };
         let job = self.job(Some(held), stored, origin);
         if is_over {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::bisect::{Act, Bisect, middle};
+use crate::receipt::Ending;
 use crate::results::Fate;
 use crate::store::{Held, Stored};
 use crate::verdict::{Exchange, Verdict};
@@ -30,6 +31,7 @@ impl Sender {
         if !self.cut(&mut parts, &whole, &(0..records), at, (job.held.as_ref(), &whole)) {
             return self.keep(job);
         }
+        self.leave_receipt(&job, Ending::Split, None);
         let mut bisect = Bisect::new(records);
         while let Some(range) = bisect.next_part() {
             let Some((held, stored)) = parts.remove(&(range.start, range.end)) else { continue };
@@ -128,6 +130,7 @@ impl Sender {
             job.retries += 1;
             return self.keep(job);
         };
+        self.leave_receipt(&job, Ending::Split, None);
         let rest = if again.is_empty() { None } else { parts.pop() };
         for (place, (held, mut stored)) in refused.into_iter().zip(parts) {
             if let Fate::Refused(words) = &fates[place] {

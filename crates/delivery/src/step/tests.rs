@@ -81,6 +81,16 @@ fn a_refused_record_stands_alone_before_it_is_given_up() {
 }
 
 #[test]
+fn what_may_still_be_processed_is_tried_soon_and_then_when_it_is_settled() {
+    let unsettled = || Verdict::Unsettled { until: NOW + 300_000 };
+    assert_eq!(next(unsettled(), fresh(0)), Next::Again(Duration::from_secs(1)));
+    let kept = |retry_count| Next::Spool { retry_count, not_before: Some(NOW + 300_000) };
+    assert_eq!(next(unsettled(), fresh(3)), kept(0));
+    assert_eq!(next(unsettled(), spooled(2, 3)), kept(3));
+    assert_eq!(next(Verdict::Ambiguous, fresh(0)), Next::Ambiguous);
+}
+
+#[test]
 fn jitter_only_lengthens() {
     let policy = Policy { jitter: true, ..Policy::default() };
     assert_eq!(policy.pause(2, 0.0), Duration::from_secs(4));
@@ -135,7 +145,7 @@ fn ours(script: &[Says], policy: &Policy) -> (End, usize) {
     for says in script {
         requests += 1;
         let verdict = match says {
-            Says::Ok => Verdict::Delivered { duplicate: false },
+            Says::Ok => Verdict::Delivered { duplicate: None },
             Says::Again => RETRY,
             Says::No => Verdict::Hold,
         };
@@ -151,7 +161,7 @@ fn ours(script: &[Says], policy: &Policy) -> (End, usize) {
                 return (End::Failed, requests);
             }
             Next::Hold => return (End::Held, requests),
-            other @ (Next::Refused | Next::Split | Next::Sort(_)) => panic!("{other:?}"),
+            other @ (Next::Refused | Next::Ambiguous | Next::Split | Next::Sort(_)) => panic!("{other:?}"),
         }
     }
     (End::Waiting(count(&standing)), requests)
@@ -179,7 +189,7 @@ proptest! {
             Next::Spool { retry_count: after, .. } => prop_assert!(after == retry_count + u32::from(!probe)),
             Next::Exhausted { retry_count: after } => prop_assert!(after == retry_count + 1 && after >= 10),
             Next::Again(pause) => prop_assert!(pause <= LONGEST_WAIT && !probe && retries < 3),
-            other @ (Next::Done { .. } | Next::Refused | Next::Hold | Next::Split | Next::Sort(_)) => prop_assert!(false, "{:?}", other),
+            other @ (Next::Done { .. } | Next::Refused | Next::Ambiguous | Next::Hold | Next::Split | Next::Sort(_)) => prop_assert!(false, "{:?}", other),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! ```json
 //! {"batchIdempotencyKey":"a3f2e1b9c4d5…","firstAttempt":"2025-01-18T12:05:30Z","retryCount":0,
 //!  "notBefore":"…","lastError":"HTTP 503 Service Unavailable","attempts":[{"at":"…","error":"…"}],
-//!  "partOf":"…","brokenInput":true,"format":1,
+//!  "partOf":"…","brokenInput":true,"answerLost":"…","timedOut":"…","spooledElsewhere":true,"byRecord":true,"format":1,
 //!  "records":[…],"checksum":"sha256:…"}
 //! ```
 //!
@@ -25,6 +25,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
+use super::history::History;
 use super::name::{iso, parse_iso};
 use crate::batch::Batch;
 use crate::record::Record;
@@ -57,6 +58,10 @@ pub struct Stored {
     pub part_of: Option<String>,
     /// It is a piece of input that is no record: never sent, kept for a person.
     pub is_broken: bool,
+    /// What happened to earlier requests, as far as it tells what a 409 means.
+    pub history: History,
+    /// An operator said that the receiver knows single records, whatever `EXTERNAL_API_CONFLICT` says.
+    pub by_record: bool,
     /// Fields that we do not know, in their order.
     pub unknown: Vec<(String, Box<RawValue>)>,
 }
@@ -98,18 +103,21 @@ impl Stored {
             attempts: Vec::new(),
             part_of: None,
             is_broken: false,
+            history: History::default(),
+            by_record: false,
             unknown: Vec::new(),
         }
     }
 
-    /// A part of this batch, with the same history.
+    /// A part of this batch, with what went wrong so far.
     pub fn with(&self, batch: Batch) -> Self {
         // All of it under the same key is no part of it.
-        let part_of = match batch.key() == self.batch.key() {
-            true => self.part_of.clone(),
-            false => Some(self.batch.key().to_owned()),
-        };
-        Self { batch, part_of, ..self.clone() }
+        if batch.key() == self.batch.key() {
+            return Self { batch, ..self.clone() };
+        }
+        // No request was made under its own key yet.
+        let part_of = Some(self.batch.key().to_owned());
+        Self { batch, part_of, history: History::default(), ..self.clone() }
     }
 
     /// Remembers what went wrong.
@@ -141,6 +149,18 @@ impl Stored {
         }
         if self.is_broken {
             field(&mut text, "brokenInput", "true");
+        }
+        if let Some(at) = self.history.answer_lost {
+            field(&mut text, "answerLost", &quoted(&iso(at)));
+        }
+        if let Some(at) = self.history.timed_out {
+            field(&mut text, "timedOut", &quoted(&iso(at)));
+        }
+        if self.history.spooled_elsewhere {
+            field(&mut text, "spooledElsewhere", "true");
+        }
+        if self.by_record {
+            field(&mut text, "byRecord", "true");
         }
         field(&mut text, "format", &FORMAT.to_string());
         for (name, value) in &self.unknown {
@@ -190,6 +210,9 @@ impl Stored {
     ) -> Result<Self, Corrupt> {
         let (mut key, mut first_attempt) = (None, None);
         let mut stored = Self::fresh(Batch::stored(String::new(), Vec::new()), Timestamp::default());
+        // One of ours that a person has edited has no format any more, but it has its attempts.
+        let is_ours = fields.iter().any(|(name, _)| name == "format" || name == "attempts");
+        stored.history.spooled_elsewhere = !is_ours;
         for (name, value) in fields {
             let wrong = || corrupt(&format!("{name} is not what it should be"));
             let time = || parse_iso(&read::<String>(value).ok_or_else(wrong)?).ok_or_else(wrong);
@@ -204,6 +227,10 @@ impl Stored {
                 "attempts" => stored.attempts = read(value).ok_or_else(wrong)?,
                 "partOf" => stored.part_of = read(value).ok_or_else(wrong)?,
                 "brokenInput" => stored.is_broken = read(value).ok_or_else(wrong)?,
+                "answerLost" => stored.history.answer_lost = Some(time()?),
+                "timedOut" => stored.history.timed_out = Some(time()?),
+                "spooledElsewhere" => stored.history.spooled_elsewhere = read(value).ok_or_else(wrong)?,
+                "byRecord" => stored.by_record = read(value).ok_or_else(wrong)?,
                 "format" => match read::<u64>(value) {
                     Some(FORMAT) => {}
                     _ => return Err(corrupt("written by another version (format)")),

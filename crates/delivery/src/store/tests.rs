@@ -1,5 +1,7 @@
 //! The store with real files.
 
+mod evidence;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -184,7 +186,7 @@ fn an_update_is_the_old_version_or_the_new_one() {
 fn gzip_is_a_setting_and_both_kinds_are_read() {
     let dir = tempfile::tempdir().unwrap();
     park(&open(dir.path()), 1, 0);
-    let packing = Store::open(dir.path(), Options { gzip: true, max_bytes: None }, NOW).unwrap();
+    let packing = Store::open(dir.path(), Options { gzip: true, ..Options::default() }, NOW).unwrap();
     let path = park(&packing, 2, 1_000);
     assert!(path.to_str().unwrap().ends_with(".json.gz"));
     for listed in waiting(&packing) {
@@ -195,7 +197,7 @@ fn gzip_is_a_setting_and_both_kinds_are_read() {
 #[test]
 fn a_full_quota_refuses_new_work_and_deletes_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options { gzip: false, max_bytes: Some(1_000) };
+    let options = Options { max_bytes: Some(1_000), ..Options::default() };
     let store = Store::open(dir.path(), options, NOW).unwrap();
     let mut parked = 0;
     let refused = loop {

@@ -6,17 +6,20 @@ mod twins;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use ichido_core::Timestamp;
 
 use super::Error;
 use super::format::{Corrupt, Stored};
+use super::history::{Request, Requests};
 use super::layout::{Layout, Listed, Place, named_time, read_file};
 use super::name::Name;
 use crate::disk::{self, Disk, is_taken};
 use crate::own::Own;
+use crate::receipt::{self, Receipts};
 use adopt::refused;
 use twins::Waiting;
 
@@ -24,12 +27,20 @@ use twins::Waiting;
 const MOST_COPIES: u32 = 10_000;
 
 /// How batches are kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Packs what is spooled.
     pub gzip: bool,
     /// The most bytes that may wait.
     pub max_bytes: Option<u64>,
+    /// How long receipts are kept.
+    pub receipt_retention: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { gzip: false, max_bytes: None, receipt_retention: receipt::RETENTION }
+    }
 }
 
 /// The store, opened to work on it.
@@ -43,6 +54,8 @@ pub struct Store {
     used: AtomicU64,
     /// What waits, by the keys in the names. Read once, when it is first needed.
     waiting: Mutex<Option<Waiting>>,
+    requests: Mutex<Requests>,
+    receipts: Receipts,
 }
 
 /// A file in this process's hands.
@@ -74,7 +87,17 @@ impl Store {
         }
         let inflight = layout.inflight();
         let own = Own::begin(&disk, &inflight, now).map_err(|error| refused(&inflight, error))?;
-        let store = Self { disk, used: AtomicU64::new(0), waiting: Mutex::new(None), layout, options, own };
+        let receipts = Receipts::new(disk.clone(), root, own.name(), options.receipt_retention);
+        let store = Self {
+            disk,
+            used: AtomicU64::new(0),
+            waiting: Mutex::new(None),
+            requests: Mutex::default(),
+            receipts,
+            layout,
+            options,
+            own,
+        };
         store.adopt()?;
         store.measure()?;
         Ok(store)
@@ -83,6 +106,25 @@ impl Store {
     /// The directories.
     pub fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    /// How batches ended.
+    pub fn receipts(&self) -> &Receipts {
+        &self.receipts
+    }
+
+    /// Notes what became of a request, for whoever finds the file after this process has died.
+    pub(crate) fn note_request(&self, held: &Held, request: Request, at: Timestamp) {
+        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = requests.note(&self.disk, self.own.path(), &held.file, request, at) {
+            // If this process dies as well, a 409 may become ambiguous, and a person decides.
+            tracing::warn!(%error, "cannot note a request");
+        }
+    }
+
+    /// A file is no longer in this process's hands.
+    fn let_go(&self, held: &Held) {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).forget(&held.file);
     }
 
     /// The path of a file in this process's hands.
@@ -146,6 +188,7 @@ impl Store {
     pub fn remove(&self, held: &Held) -> Result<(), Error> {
         let path = self.path(held);
         self.disk.remove(&path).map_err(|error| Error::io("removing", &path, error))?;
+        self.let_go(held);
         self.used.store(self.used.load(Relaxed).saturating_sub(held.bytes), Relaxed);
         Ok(())
     }
@@ -165,6 +208,7 @@ impl Store {
             return Ok(there);
         }
         let path = self.place(&self.path(held), Place::Spool, name)?;
+        self.let_go(held);
         self.remember(&path);
         Ok(path)
     }
@@ -187,7 +231,9 @@ impl Store {
     /// Moves a file to failed, as it is.
     pub fn fail(&self, held: &Held, key: &str, now: Timestamp) -> Result<PathBuf, Error> {
         self.used.store(self.used.load(Relaxed).saturating_sub(held.bytes), Relaxed);
-        self.place(&self.path(held), Place::Failed, Name::new(now, key, held.name.gzip))
+        let path = self.place(&self.path(held), Place::Failed, Name::new(now, key, held.name.gzip))?;
+        self.let_go(held);
+        Ok(path)
     }
 
     /// The key in a file's name, where its content cannot be read.

@@ -8,17 +8,29 @@ fn answered(status: u16, body: &str) -> Exchange {
     Exchange::Answered(Answer { status, body: body.as_bytes().to_vec(), ..Answer::default() })
 }
 
+fn of(exchange: &Exchange, records: usize, conflict: Conflict) -> Verdict {
+    let situation = Situation {
+        records,
+        conflict,
+        knows_records: false,
+        history: &History::default(),
+        timeout: Duration::from_secs(30),
+        now: NOW,
+    };
+    classify(exchange, &situation, || false)
+}
+
 fn verdict(status: u16) -> Verdict {
-    classify(&answered(status, ""), 2, Conflict::Batch, NOW)
+    of(&answered(status, ""), 2, Conflict::Batch)
 }
 
 #[test]
 fn each_status_has_the_verdict_of_the_table() {
     let retry = Verdict::Retry { not_before: None };
     for status in [200, 201, 202, 204, 207] {
-        assert_eq!(verdict(status), Verdict::Delivered { duplicate: false }, "{status}");
+        assert_eq!(verdict(status), Verdict::Delivered { duplicate: None }, "{status}");
     }
-    assert_eq!(verdict(409), Verdict::Delivered { duplicate: true });
+    assert_eq!(verdict(409), Verdict::Delivered { duplicate: Some(Proof::Setting) });
     for status in [408, 425, 429, 500, 502, 503, 504, 507, 520, 599] {
         assert_eq!(verdict(status), retry, "{status}");
     }
@@ -32,55 +44,51 @@ fn each_status_has_the_verdict_of_the_table() {
 
 #[test]
 fn trouble_on_the_way_is_retried_and_trouble_with_certificates_holds() {
-    let of = |kind| {
-        let trouble = Trouble { kind, message: String::new() };
-        classify(&Exchange::Failed(trouble), 1, Conflict::Batch, NOW)
+    let trouble = |kind| {
+        let trouble = Trouble { kind, message: String::new(), sent: Sent::All };
+        of(&Exchange::Failed(trouble), 1, Conflict::Auto)
     };
-    assert_eq!(of(TroubleKind::Network), Verdict::Retry { not_before: None });
-    assert_eq!(of(TroubleKind::Timeout), Verdict::Retry { not_before: None });
-    assert_eq!(of(TroubleKind::Tls), Verdict::Hold);
+    assert_eq!(trouble(TroubleKind::Network), Verdict::Retry { not_before: None });
+    assert_eq!(trouble(TroubleKind::Timeout), Verdict::Retry { not_before: None });
+    assert_eq!(trouble(TroubleKind::Tls), Verdict::Hold);
 }
 
 #[test]
-fn a_conflict_is_about_the_batch_or_about_a_record() {
-    let of = |body: &str, records, conflict| classify(&answered(409, body), records, conflict, NOW);
-    let duplicate = Verdict::Delivered { duplicate: true };
-    assert_eq!(of(r#"{"error":"duplicate batch detected"}"#, 3, Conflict::Batch), duplicate);
-    assert_eq!(of("", 3, Conflict::Record), Verdict::Split);
-    assert_eq!(of("", 1, Conflict::Record), duplicate);
-    let all = r#"{"results":[{"status":"duplicate"},{"status":"conflict"}]}"#;
-    assert_eq!(of(all, 2, Conflict::Record), duplicate);
+fn a_conflict_is_judged_by_its_evidence() {
+    let of = |body: &str, conflict| of(&answered(409, body), 3, conflict);
+    let duplicate = |proof| Verdict::Delivered { duplicate: Some(proof) };
+    assert_eq!(of(r#"{"error":"duplicate batch detected"}"#, Conflict::Auto), duplicate(Proof::Answer));
+    assert_eq!(of("", Conflict::Batch), duplicate(Proof::Setting));
+    assert_eq!(of("", Conflict::Record), Verdict::Split);
+    assert_eq!(of("", Conflict::Auto), Verdict::Ambiguous);
     let in_flight = r#"{"type":"/.well-known/idempotency/in-flight","status":409}"#;
-    assert_eq!(of(in_flight, 3, Conflict::Batch), Verdict::Retry { not_before: None });
+    assert_eq!(of(in_flight, Conflict::Auto), Verdict::Retry { not_before: None });
     let in_doubt = r#"{"type":"https://x/.well-known/idempotency/in-doubt"}"#;
-    assert_eq!(of(in_doubt, 3, Conflict::Batch), Verdict::Hold);
+    assert_eq!(of(in_doubt, Conflict::Auto), Verdict::Hold);
 }
 
 #[test]
 fn a_result_for_each_record_decides_for_each() {
     let body = r#"{"results":[{"status":"inserted"},{"status":503},{"status":422,"error":"no date"},{"status":409}]}"#;
-    let Verdict::Mixed(fates) = classify(&answered(207, body), 4, Conflict::Batch, NOW) else { panic!() };
+    let Verdict::Mixed(fates) = of(&answered(207, body), 4, Conflict::Batch) else { panic!() };
     assert_eq!(fates[0], Fate::Arrived);
     assert_eq!(fates[1], Fate::Retry);
     assert!(matches!(&fates[2], Fate::Refused(words) if words.contains("no date")));
     assert_eq!(fates[3], Fate::Arrived);
     // Results that do not fit the request say nothing.
-    let delivered = Verdict::Delivered { duplicate: false };
-    assert_eq!(classify(&answered(200, body), 3, Conflict::Batch, NOW), delivered);
-    assert_eq!(
-        classify(&answered(200, r#"{"results":[{"status":"?"}]}"#), 1, Conflict::Batch, NOW),
-        delivered
-    );
+    let delivered = Verdict::Delivered { duplicate: None };
+    assert_eq!(of(&answered(200, body), 3, Conflict::Batch), delivered);
+    assert_eq!(of(&answered(200, r#"{"results":[{"status":"?"}]}"#), 1, Conflict::Batch), delivered);
 }
 
 #[test]
 fn results_that_were_too_long_to_read_are_asked_for_in_parts() {
     let body = br#"{"results":[{"status":"inserted"},"#.to_vec();
     let cut = Exchange::Answered(Answer { status: 200, body, cut: true, ..Answer::default() });
-    assert_eq!(classify(&cut, 2, Conflict::Batch, NOW), Verdict::Split);
+    assert_eq!(of(&cut, 2, Conflict::Batch), Verdict::Split);
     let plain =
         Exchange::Answered(Answer { status: 200, body: vec![b' '; 9], cut: true, ..Answer::default() });
-    assert_eq!(classify(&plain, 2, Conflict::Batch, NOW), Verdict::Delivered { duplicate: false });
+    assert_eq!(of(&plain, 2, Conflict::Batch), Verdict::Delivered { duplicate: None });
 }
 
 #[test]
@@ -106,8 +114,8 @@ proptest! {
     #[test]
     fn no_answer_is_too_odd_to_be_classified(status: u16, retry_after: Option<String>, body: Vec<u8>, records in 1usize..5) {
         let exchange = Exchange::Answered(Answer { status, retry_after, body, cut: false });
-        for conflict in [Conflict::Batch, Conflict::Record] {
-            let verdict = classify(&exchange, records, conflict, NOW);
+        for conflict in [Conflict::Auto, Conflict::Batch, Conflict::Record] {
+            let verdict = of(&exchange, records, conflict);
             // Only an answer that says so ends a batch.
             if matches!(verdict, Verdict::Delivered { .. }) {
                 prop_assert!(matches!(status, 200..=299 | 409));

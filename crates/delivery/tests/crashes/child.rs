@@ -59,6 +59,7 @@ impl Faults for Killer {
     fn before(&self, op: Op, path: &Path) -> io::Result<()> {
         let place = match path.to_string_lossy() {
             text if text.contains("notices") => "notices",
+            text if text.contains("receipts") => "receipts",
             text if text.contains(".inflight") => "inflight",
             text if text.contains("failed") => "failed",
             _ => "spool",

@@ -140,6 +140,7 @@ fn wherever_the_sender_is_killed_the_next_one_finishes_its_work() {
         "Rename spool",
         "Rename failed",
         "SyncDir failed",
+        "Write receipts",
         "Rename notices",
         "SyncDir notices",
     ] {

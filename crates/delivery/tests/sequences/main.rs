@@ -24,10 +24,11 @@ mod world;
 use proptest::prelude::*;
 
 use moves::{Move, Rules, moves};
+use receiver::Knows;
 use world::World;
 
-/// The four of them are 10,000 cases.
-const CASES: u32 = 2_500;
+/// The six of them are 12,000 cases.
+const CASES: u32 = 2_000;
 
 fn play(rules: Rules, script: Vec<Move>) {
     let mut world = World::new(rules);
@@ -59,5 +60,15 @@ proptest! {
     #[test]
     fn nor_where_room_is_scarce_and_hours_are_few(bad in 0u8..64, script in moves()) {
         play(Rules { bad, max_bytes: 1_500, window: true, ..Rules::default() }, script);
+    }
+
+    #[test]
+    fn nor_where_a_409_does_not_say_that_it_means_the_batch(bad in 0u8..64, script in moves()) {
+        play(Rules { bad, knows: Knows::BatchesBare, ..Rules::default() }, script);
+    }
+
+    #[test]
+    fn nor_where_one_known_record_refuses_the_batch(bad in 0u8..64, known in 0u8..64, script in moves()) {
+        play(Rules { bad, known, knows: Knows::RecordsBare, ..Rules::default() }, script);
     }
 }

@@ -6,7 +6,7 @@ use ichido_delivery::disk::Op;
 use proptest::prelude::*;
 
 use crate::life::{End, Plan};
-use crate::receiver::Says;
+use crate::receiver::{Knows, Says};
 
 /// Batches that are there to be sent, and how many records each has.
 pub(crate) const BATCHES: [usize; 6] = [1, 2, 3, 5, 8, 1];
@@ -16,6 +16,10 @@ pub(crate) const BATCHES: [usize; 6] = [1, 2, 3, 5, 8, 1];
 pub(crate) struct Rules {
     /// A bit for each batch: whether one of its records is refused.
     pub(crate) bad: u8,
+    /// A bit for each batch: whether the receiver has one of its records already.
+    pub(crate) known: u8,
+    /// What the receiver recognises.
+    pub(crate) knows: Knows,
     /// The receiver speaks of each record.
     pub(crate) by_record: bool,
     /// Files are packed.
@@ -34,6 +38,8 @@ impl Default for Rules {
     fn default() -> Self {
         Self {
             bad: 0,
+            known: 0,
+            knows: Knows::default(),
             by_record: false,
             gzip: false,
             most_records: 100,
@@ -143,6 +149,7 @@ fn says() -> impl Strategy<Value = Says> {
         2 => (prop::sample::select(vec![429u16, 503]), 0u32..200_000)
             .prop_map(|(status, seconds)| Says::RetryAfter(status, seconds)),
         2 => Just(Says::Timeout),
+        2 => any::<bool>().prop_map(|fails| Says::Slow { fails }),
         3 => Just(Says::HangUp),
         1 => Just(Says::Tls),
         2 => Just(Says::Half),

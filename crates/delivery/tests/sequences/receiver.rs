@@ -1,4 +1,4 @@
-//! The receiver, and the way to it. It knows a batch by its key, and counts the records of each new one.
+//! The receiver, and the way to it. It knows batches by their keys or records by their ids, and counts the records that it takes.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use ichido_core::Clock;
 use ichido_delivery::request::Request;
 use ichido_delivery::token::{Source, Token};
 use ichido_delivery::transport::Wire;
-use ichido_delivery::verdict::{Answer, Exchange, Trouble, TroubleKind};
+use ichido_delivery::verdict::{Answer, Exchange, Sent, Trouble, TroubleKind};
 use serde_json::{Value, json};
 
 use crate::life::Life;
@@ -30,12 +30,38 @@ pub(crate) enum Says {
     RetryAfter(u16, u32),
     /// No answer within the deadline.
     Timeout,
+    /// No answer within the deadline; in the end it takes the batch, or fails where it says that it is still at work.
+    Slow { fails: bool },
     /// The connection breaks.
     HangUp,
     /// It cannot prove who it is.
     Tls,
     /// Every second record is to be sent again later, where it speaks of each.
     Half,
+}
+
+/// What the receiver recognises, and how it says so.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) enum Knows {
+    /// Batches, and a 409 says so.
+    #[default]
+    Batches,
+    /// Batches, and a 409 says nothing.
+    BatchesBare,
+    /// Records: a batch with one that it knows is refused whole, by a 409 that says nothing.
+    RecordsBare,
+}
+
+/// How long the receiver works on what timed out.
+const SLOW: Duration = Duration::from_secs(100);
+
+/// A request that the receiver is still at work on.
+#[derive(Debug)]
+struct Pending {
+    key: String,
+    ids: Vec<String>,
+    until: Duration,
+    fails: bool,
 }
 
 #[derive(Debug, Default)]
@@ -49,6 +75,8 @@ pub(crate) struct Books {
     pub(crate) refused: BTreeSet<String>,
     pub(crate) most_records: usize,
     pub(crate) by_record: bool,
+    pub(crate) knows: Knows,
+    pending: Vec<Pending>,
     pub(crate) knows_token: bool,
     pub(crate) is_down: bool,
     /// Requests that are answered within a second of the steady clock; the others get 429.
@@ -81,11 +109,25 @@ impl Books {
     }
 
     fn takes(&mut self, key: &str, ids: &[String], half: bool) -> Answer {
+        if self.pending.iter().any(|pending| pending.key == key) {
+            return match self.knows {
+                Knows::BatchesBare => answer(409, String::new()),
+                Knows::Batches | Knows::RecordsBare => {
+                    answer(409, json!({"type": "/.well-known/idempotency/in-flight"}).to_string())
+                }
+            };
+        }
         if self.by_record {
             return self.takes_each(ids, half);
         }
-        if self.keys.contains(key) {
-            return answer(409, "duplicate batch detected".to_owned());
+        let is_known = self.keys.contains(key);
+        match self.knows {
+            Knows::Batches if is_known => return answer(409, "duplicate batch detected".to_owned()),
+            Knows::BatchesBare if is_known => return answer(409, String::new()),
+            Knows::RecordsBare if ids.iter().any(|id| self.counts.contains_key(id)) => {
+                return answer(409, String::new());
+            }
+            Knows::Batches | Knows::BatchesBare | Knows::RecordsBare => {}
         }
         if ids.len() > self.most_records {
             return answer(413, String::new());
@@ -96,6 +138,27 @@ impl Books {
         self.keys.insert(key.to_owned());
         ids.iter().for_each(|id| *self.counts.entry(id.clone()).or_default() += 1);
         answer(201, String::new())
+    }
+
+    /// Begins to work on a request, and does not answer in time.
+    fn begins(&mut self, key: &str, ids: &[String], fails: bool, now: Duration) {
+        // Where a 409 says nothing, nobody could tell one that will fail from one that is done.
+        let fails = fails && self.knows != Knows::BatchesBare;
+        if !self.pending.iter().any(|pending| pending.key == key) {
+            let (key, ids) = (key.to_owned(), ids.to_vec());
+            self.pending.push(Pending { key, ids, until: now + SLOW, fails });
+        }
+    }
+
+    /// Finishes what it was at work on until now.
+    pub(crate) fn settle(&mut self, now: Duration) {
+        let (over, pending) =
+            std::mem::take(&mut self.pending).into_iter().partition(|pending| pending.until <= now);
+        self.pending = pending;
+        let over: Vec<Pending> = over;
+        for pending in over.into_iter().filter(|pending| !pending.fails) {
+            self.takes(&pending.key, &pending.ids, false);
+        }
     }
 
     fn takes_each(&mut self, ids: &[String], half: bool) -> Answer {
@@ -135,6 +198,7 @@ impl Wire for Link {
         let (key, ids) = read(request);
         let says = {
             let mut books = self.receiver.books();
+            books.settle(self.clock.steady());
             books.seen.push((self.clock.steady(), ids[0].clone()));
             match books.script.pop_front().unwrap_or(Says::Take) {
                 Says::Take | Says::Half if books.is_one_too_many() => Says::RetryAfter(429, 1),
@@ -143,14 +207,14 @@ impl Wire for Link {
                 other => other,
             }
         };
-        let trouble = |kind| Exchange::Failed(Trouble { kind, message: format!("{kind:?}") });
+        let trouble = |kind, sent| Exchange::Failed(Trouble { kind, message: format!("{kind:?}"), sent });
         let take = |half| self.receiver.books().takes(&key, &ids, half);
         match says {
             Says::Take => Exchange::Answered(take(false)),
             Says::Half => Exchange::Answered(take(true)),
             Says::TakeAndHangUp => {
                 take(false);
-                trouble(TroubleKind::Network)
+                trouble(TroubleKind::Network, Sent::All)
             }
             Says::TakeAndDie => {
                 take(false);
@@ -164,10 +228,15 @@ impl Wire for Link {
             }
             Says::Timeout => {
                 tokio::time::sleep(Duration::from_secs(30)).await;
-                trouble(TroubleKind::Timeout)
+                trouble(TroubleKind::Timeout, Sent::NotAll)
             }
-            Says::HangUp => trouble(TroubleKind::Network),
-            Says::Tls => trouble(TroubleKind::Tls),
+            Says::Slow { fails } => {
+                self.receiver.books().begins(&key, &ids, fails, self.clock.steady());
+                tokio::time::sleep(Duration::from_secs(30)).await;
+                trouble(TroubleKind::Timeout, Sent::All)
+            }
+            Says::HangUp => trouble(TroubleKind::Network, Sent::NotAll),
+            Says::Tls => trouble(TroubleKind::Tls, Sent::NotAll),
         }
     }
 
@@ -184,5 +253,5 @@ fn read(request: &Request) -> (String, Vec<String>) {
     let body: Value = serde_json::from_slice(&request.body).unwrap();
     let id = |record: &Value| record["source_event_id"].as_str().unwrap_or_default().to_owned();
     let ids = body["records"].as_array().unwrap().iter().map(id).collect();
-    (body["batchIdempotencyKey"].as_str().unwrap().to_owned(), ids)
+    (request.key.clone(), ids)
 }

@@ -15,6 +15,8 @@ EXTERNAL_API_ENDPOINT and EXTERNAL_API_TOKEN (or EXTERNAL_API_TOKEN_FILE) say wh
 token_file in the section [delivery] of ichido.toml.
 What waits in the spool is sent first. A batch that does not arrive waits in data/spool for the next run; what the
 receiver refuses, and lines that are no records, lie in data/failed.
+A batch may be sent more than once, always with the same Idempotency-Key: after a timeout or a lost answer nobody knows whether it
+arrived. Each record counts once if the receiver recognises the key of a batch or the ids of its records.
 Exit codes: 0 all arrived; 3 something waits in the spool; 4 something went to failed; 2 settings; 1 anything else.";
 
 /// What the command line says of the sender.
@@ -102,7 +104,10 @@ pub(crate) enum FailedVerb {
     /// Shows everything about a batch: its history and its records.
     Show(BatchArgs),
     /// Tries batches again. They keep their history.
-    #[command(after_help = "Examples:\n  ichido failed resend a3f2e1b9c4d5\n  ichido failed resend --all")]
+    #[command(
+        after_help = "Examples:\n  ichido failed resend a3f2e1b9c4d5\n  ichido failed resend --all\n  \
+        ichido failed resend --by-record a3f2e1b9c4d5"
+    )]
     Resend {
         /// Only batches whose key begins so.
         #[arg(value_name = "KEY")]
@@ -110,6 +115,17 @@ pub(crate) enum FailedVerb {
         /// Every batch, as without KEY.
         #[arg(long, conflicts_with = "keys")]
         all: bool,
+        /// The receiver recognises single records: on 409, send smaller batches until each record is accepted or known.
+        /// A receiver that recognises only whole batches would count records twice.
+        #[arg(long, requires = "keys")]
+        by_record: bool,
+    },
+    /// Removes batches that the receiver has already, and records that in data/receipts.
+    #[command(after_help = "Example:\n  ichido failed accept a3f2e1b9c4d5")]
+    Accept {
+        /// The key of the batch, or the beginning of it.
+        #[arg(value_name = "KEY", required = true)]
+        keys: Vec<String>,
     },
 }
 

@@ -211,7 +211,8 @@ async fn check_delivery(values: &Values, report: &mut Report) -> Result<(), Fail
     let (batch_size, place) = (settings.batch_size, endpoint.place());
     let layout = Layout::new(&settings.data_dir);
     let (waiting, failed) = (layout.count(Place::Spool)?, layout.count(Place::Failed)?);
-    report.add("delivery", Verdict::Ok, format!("to {place}, {batch_size} records in a batch"));
+    let conflict = settings.conflict.describe();
+    report.add("delivery", Verdict::Ok, format!("to {place}, {batch_size} records in a batch; {conflict}"));
     let detail = format!(
         "{}, {} in failed, in {}",
         output::count(waiting, "batch waits", "batches wait"),

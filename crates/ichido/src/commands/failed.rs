@@ -1,13 +1,17 @@
 //! `ichido failed`: what was not delivered and needs a person.
 
+use ichido_core::{Clock, SystemClock};
+use ichido_delivery::receipt::{Ending, Entry};
 use ichido_delivery::sender::Pick;
-use ichido_delivery::store::{Layout, Place};
+use ichido_delivery::store::{Layout, Listed, Options, Place, Store, Stored};
+use serde::Serialize;
 
 use super::spool::resend;
 use crate::args::{FailedArgs, FailedVerb};
 use crate::delivery::{self, Values};
 use crate::exit::Failure;
 use crate::export::superseded;
+use crate::output;
 
 pub(crate) async fn run(args: &FailedArgs) -> Result<(), Failure> {
     let values = Values::load(&args.delivery)?;
@@ -16,10 +20,64 @@ pub(crate) async fn run(args: &FailedArgs) -> Result<(), Failure> {
         FailedVerb::List(list) => delivery::list(&seen()?, Place::Failed, list, args.json),
         FailedVerb::Show(batch) => delivery::show(&seen()?, Place::Failed, &batch.key),
         // Without keys it is every batch, with or without --all.
-        FailedVerb::Resend { keys, .. } => {
-            let pick = Pick::of(Place::Failed, keys.clone(), true);
+        FailedVerb::Resend { keys, by_record, .. } => {
+            let pick = Pick { by_record: *by_record, ..Pick::of(Place::Failed, keys.clone(), true) };
             let _no_export_meanwhile = superseded::refuse(&Layout::new(&values.data_dir()?), &pick)?;
             resend(&values, &pick, args.json).await
         }
+        FailedVerb::Accept { keys } => accept(&values, keys, args.json),
     }
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Accepted {
+    batch_idempotency_key: String,
+    records: usize,
+}
+
+/// Removes batches that an operator knows to have arrived. The receipts are on disk before the files go.
+fn accept(values: &Values, keys: &[String], json: bool) -> Result<(), Failure> {
+    let (dir, receipt_retention) = (values.existing_data_dir()?, values.receipt_retention()?);
+    let layout = Layout::new(&dir);
+    let mut found: Vec<(Listed, Stored)> = Vec::new();
+    for key in keys {
+        let (listed, stored) = delivery::find(&layout, Place::Failed, key)?;
+        if stored.is_broken {
+            return Err(Failure::usage(format!("{} holds input that is not a record", listed.file)));
+        }
+        if !found.iter().any(|(other, _)| *other == listed) {
+            found.push((listed, stored));
+        }
+    }
+    let clock = SystemClock::default();
+    let options = Options { receipt_retention, ..Options::default() };
+    let store = Store::open(&dir, options, clock.now())?;
+    let mut accepted = Vec::new();
+    for (listed, stored) in &found {
+        let key = stored.batch.key();
+        let Some(held) = store.take(Place::Failed, listed)? else {
+            return Err(Failure::usage(format!("{} is being sent by another process", listed.file)));
+        };
+        let entry = Entry { batch: &stored.batch, ending: Ending::Accepted, proof: None, attempts: &[] };
+        let written = store.receipts().write(&entry, clock.now()).and_then(|()| store.receipts().sync());
+        if let Err(error) = written {
+            store.fail(&held, key, clock.now())?;
+            return Err(Failure::internal(format!(
+                "cannot write a receipt: {error}; the batch stays in failed"
+            )));
+        }
+        store.remove(&held)?;
+        let records = stored.batch.records().len();
+        tracing::warn!(batchIdempotencyKey = key, records, "batch accepted as delivered by an operator");
+        accepted.push(Accepted { batch_idempotency_key: key.to_owned(), records });
+    }
+    if json {
+        return output::json(&serde_json::json!({ "accepted": accepted }));
+    }
+    for batch in &accepted {
+        let records = output::count(batch.records as u64, "record", "records");
+        outln!("accepted {} ({records}); it will not be sent again", batch.batch_idempotency_key);
+    }
+    Ok(())
 }

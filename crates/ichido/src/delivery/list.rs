@@ -128,6 +128,21 @@ fn entry(listed: &Listed, read: Result<Stored, ichido_delivery::store::Corrupt>)
 }
 
 pub(crate) fn show(layout: &Layout, place: Place, key: &str) -> Result<(), Failure> {
+    let (listed, stored) = find(layout, place, key)?;
+    output::visible_json(&Shown {
+        file: layout.dir(place).join(&listed.file).display().to_string(),
+        batch_idempotency_key: stored.batch.key(),
+        first_attempt: iso(stored.first_attempt),
+        retry_count: stored.retry_count,
+        not_before: stored.not_before.map(iso),
+        last_error: stored.last_error.as_deref(),
+        attempts: &stored.attempts,
+        records: stored.batch.records().iter().map(ichido_delivery::Record::raw).collect(),
+    })
+}
+
+/// The one batch whose key begins so.
+pub(crate) fn find(layout: &Layout, place: Place, key: &str) -> Result<(Listed, Stored), Failure> {
     let found: Vec<Listed> = layout
         .oldest(place, None, usize::MAX)?
         .into_iter()
@@ -146,29 +161,9 @@ pub(crate) fn show(layout: &Layout, place: Place, key: &str) -> Result<(), Failu
             Ok(Ok(_)) | Err(_) => {}
         }
     }
-    let (listed, stored) = match meant.as_slice() {
-        [one] => one,
-        [] => {
-            return Err(Failure::usage(format!(
-                "there is no batch {key:?} in {}",
-                layout.dir(place).display()
-            )));
-        }
-        _ => {
-            return Err(Failure::usage(format!(
-                "{} batches have a key that begins with {key:?}",
-                meant.len()
-            )));
-        }
-    };
-    output::visible_json(&Shown {
-        file: layout.dir(place).join(&listed.file).display().to_string(),
-        batch_idempotency_key: stored.batch.key(),
-        first_attempt: iso(stored.first_attempt),
-        retry_count: stored.retry_count,
-        not_before: stored.not_before.map(iso),
-        last_error: stored.last_error.as_deref(),
-        attempts: &stored.attempts,
-        records: stored.batch.records().iter().map(ichido_delivery::Record::raw).collect(),
-    })
+    match meant.len() {
+        0 => Err(Failure::usage(format!("there is no batch {key:?} in {}", layout.dir(place).display()))),
+        1 => Ok(meant.remove(0)),
+        several => Err(Failure::usage(format!("{several} batches have a key that begins with {key:?}"))),
+    }
 }

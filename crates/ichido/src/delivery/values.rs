@@ -5,6 +5,7 @@
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ichido_delivery::settings::{self, Settings};
 
@@ -58,7 +59,12 @@ impl Values {
         settings::data_dir(&|name| self.get(name)).map_err(|error| self.named(error))
     }
 
-    /// The same, for a command that only looks: a name that leads nowhere is wrong rather than that of an empty spool. If
+    /// How long receipts are kept.
+    pub(crate) fn receipt_retention(&self) -> Result<Duration, Failure> {
+        settings::receipt_retention(&|name| self.get(name)).map_err(|error| self.named(error))
+    }
+
+    /// The data directory, for a command that only looks: a name that leads nowhere is wrong rather than that of an empty spool. If
     /// none was given, nothing was sent yet.
     pub(crate) fn existing_data_dir(&self) -> Result<PathBuf, Failure> {
         let dir = self.data_dir()?;

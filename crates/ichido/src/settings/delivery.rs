@@ -54,6 +54,7 @@ keys! {
     spool_gzip: bool = "SPOOL_GZIP",
     spool_max_bytes: u64 = "SPOOL_MAX_BYTES",
     spool_retention_days: u64 = "SPOOL_RETENTION_DAYS",
+    receipt_retention_days: u64 = "RECEIPT_RETENTION_DAYS",
     notify_email_to: String = "NOTIFY_EMAIL_TO",
     notify_email_from: String = "NOTIFY_EMAIL_FROM",
 }

@@ -1,5 +1,6 @@
 //! Delivery, as a user runs it: real processes, and a receiver over real TLS.
 
+mod conflicts;
 mod crashes;
 pub(crate) mod daemon;
 mod disk;

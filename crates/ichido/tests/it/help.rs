@@ -15,6 +15,7 @@ fn help_of_every_command() {
         &["spool", "resend", "--help"],
         &["failed", "--help"],
         &["failed", "resend", "--help"],
+        &["failed", "accept", "--help"],
         &["ledger", "--help"],
         &["ledger", "resolve", "--help"],
         &["meter", "--help"],

@@ -79,9 +79,16 @@ fn without_settings(mut remove: impl FnMut(&str)) {
     ]
     .into_iter()
     .for_each(&mut remove);
-    ["SPOOL_GZIP", "SPOOL_MAX_BYTES", "SPOOL_RETENTION_DAYS", "SLACK_WEBHOOK_URL", "SMTP_URL"]
-        .into_iter()
-        .for_each(&mut remove);
+    [
+        "SPOOL_GZIP",
+        "SPOOL_MAX_BYTES",
+        "SPOOL_RETENTION_DAYS",
+        "RECEIPT_RETENTION_DAYS",
+        "SLACK_WEBHOOK_URL",
+        "SMTP_URL",
+    ]
+    .into_iter()
+    .for_each(&mut remove);
     ["NOTIFY_EMAIL_TO", "NOTIFY_EMAIL_FROM"].into_iter().for_each(&mut remove);
     for name in ["LISTEN", "DB", "PROFILE", "TOKENS", "TOKENS_FILE", "BODY_MAX_BYTES"] {
         remove(&format!("METER_{name}"));

@@ -6,11 +6,23 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use ichido_core::Timestamp;
+
 use super::Store;
 use crate::own::{self, Dead};
 use crate::store::Error;
+use crate::store::format::Stored;
+use crate::store::history::{self, Request};
 use crate::store::layout::{Place, read_file};
 use crate::store::name::Name;
+
+/// What a dead process left.
+enum Left {
+    /// A batch that is not known to have arrived.
+    Open,
+    /// A batch that has arrived; its file is gone.
+    Delivered,
+}
 
 impl Store {
     /// Gives back to the spool what dead processes held. Says how many batches.
@@ -32,14 +44,74 @@ impl Store {
                     continue;
                 }
             };
-            for (file, mut name) in files {
-                name.copy = 1;
-                self.place(&dead.path().join(&file), Place::Spool, name)?;
-                adopted += 1;
+            let requests = history::left(&self.disk, dead.path());
+            for (file, name) in files {
+                let request = requests.get(&file).copied();
+                adopted += usize::from(self.adopt_file(&dead, &file, name, request)?);
             }
             dead.bury().map_err(reading)?;
         }
         Ok(adopted)
+    }
+
+    /// Gives one file back; says whether it is in the spool now.
+    fn adopt_file(
+        &self,
+        dead: &Dead,
+        file: &str,
+        mut name: Name,
+        request: Option<(Request, Timestamp)>,
+    ) -> Result<bool, Error> {
+        match self.settle(dead, file, &name, request) {
+            Ok(Left::Open) => {}
+            Ok(Left::Delivered) => return Ok(false),
+            Err(error) => {
+                tracing::error!(%error, "a batch of a dead process stays where it is for now");
+                return Ok(false);
+            }
+        }
+        name.copy = 1;
+        self.place(&dead.path().join(file), Place::Spool, name)?;
+        Ok(true)
+    }
+
+    /// Writes what a dead process knew of its last request into the file. A batch that it has a receipt for has arrived:
+    /// its file goes.
+    fn settle(
+        &self,
+        dead: &Dead,
+        file: &str,
+        name: &Name,
+        request: Option<(Request, Timestamp)>,
+    ) -> Result<Left, Error> {
+        let path = dead.path().join(file);
+        let Ok(mut stored) = read_file(&self.disk, &path, name)? else { return Ok(Left::Open) };
+        if self.is_delivered_by(dead, &stored) {
+            self.disk.remove(&path).map_err(|error| Error::io("removing", &path, error))?;
+            tracing::info!(
+                batchIdempotencyKey = stored.batch.key(),
+                "removed the file of a batch that was delivered"
+            );
+            return Ok(Left::Delivered);
+        }
+        let before = stored.history.clone();
+        if let Some((request, at)) = request {
+            stored.history.add(request, at);
+        }
+        if stored.history != before {
+            let bytes = stored.encode(name.gzip);
+            let replaced = self.disk.replace(dead.path(), file, &bytes);
+            replaced.map_err(|error| Error::io("writing", &path, error))?;
+        }
+        Ok(Left::Open)
+    }
+
+    fn is_delivered_by(&self, dead: &Dead, stored: &Stored) -> bool {
+        let found = self.receipts.has_delivered_by(&dead.name(), &stored.batch);
+        found.unwrap_or_else(|error| {
+            tracing::error!(%error, "cannot read receipts; a batch may be sent again");
+            false
+        })
     }
 
     /// Removes the parts of a batch that is there as well: its division did not come to its end, and nothing of the

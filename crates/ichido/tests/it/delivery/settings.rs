@@ -82,7 +82,7 @@ fn a_bad_setting_is_named_as_it_was_written_in_the_same_words() {
     let endpoint = format!("endpoint = \"{here}\"\n");
     for (key, value, variable, same, words) in [
         ("max_retries", "50", "MAX_RETRIES", "50", "is 50; it must be between 0 and 20"),
-        ("conflict", "\"hunter2\"", "EXTERNAL_API_CONFLICT", "hunter2", "must be batch or record"),
+        ("conflict", "\"hunter2\"", "EXTERNAL_API_CONFLICT", "hunter2", "must be auto, batch or record"),
         ("resend_window", "\"hunter2\"", "RESEND_WINDOW", "hunter2", "must look like 22:00-06:00 Asia/Tokyo"),
         (
             "user_agent",

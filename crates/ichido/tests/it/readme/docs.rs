@@ -76,10 +76,7 @@ pub(super) const TABLE: &[(&str, Way)] = &[
         "export EXTERNAL_API_ENDPOINT=https://meter.example.com/v1/usage EXTERNAL_API_TOKEN_FILE=/run/secrets/token",
         Way::Export,
     ),
-    (
-        "export EXTERNAL_API_ENVELOPE=api_meter EXTERNAL_API_TENANT_ID=acme EXTERNAL_API_CONFLICT=record",
-        Way::Export,
-    ),
+    ("export EXTERNAL_API_ENVELOPE=api_meter EXTERNAL_API_TENANT_ID=acme", Way::Export),
     ("ichido check", Way::Run(|_, ran| assert!(ran.out.contains("Asia/Tokyo"), "{}", ran.out))),
     (
         "ichido export dify --dry-run --month 2025-11",

@@ -57,10 +57,7 @@ pub(super) const TABLE: &[(&str, Way)] = &[
         "export EXTERNAL_API_ENDPOINT=http://127.0.0.1:8090/v1/usage EXTERNAL_API_ALLOW_HTTP_LOOPBACK=on EXTERNAL_API_TOKEN=none",
         Way::Export,
     ),
-    (
-        "export EXTERNAL_API_ENVELOPE=api_meter EXTERNAL_API_TENANT_ID=default EXTERNAL_API_CONFLICT=record",
-        Way::Export,
-    ),
+    ("export EXTERNAL_API_ENVELOPE=api_meter EXTERNAL_API_TENANT_ID=default", Way::Export),
     ("ichido meter &", serve(ANY_PORT, "127.0.0.1:8090")),
     ("ichido export dify --yesterday --dry-run", Way::Run(previewed)),
     ("ichido export dify --yesterday", Way::Run(counted)),

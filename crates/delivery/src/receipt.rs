@@ -1,0 +1,237 @@
+//! Receipts: how each batch ended.
+//!
+//! ```text
+//! data/receipts/                                      0700
+//!   receipts_20250118_<pid>-<start>.jsonl             0600: one process, one day (UTC)
+//! ```
+//!
+//! Whenever a batch ends a pass, a line says so: its key, a digest of its content, the ids of its records, the requests that were
+//! made, and how it ended. Receipts are history, and evidence: a batch that a receipt calls delivered is known to
+//! the receiver ([`crate::conflict`]), and a file that such a batch left behind is removed instead of sent.
+//!
+//! Lines are appended before the batch's file is removed, and synced in groups: what a process has written survives it,
+//! and a power failure costs the last group at most. Without its receipt a batch is sent again; nothing depends on one.
+//! The last line of a process that died may be torn, and is skipped.
+
+mod lookup;
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ichido_core::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::batch::Batch;
+use crate::conflict::Proof;
+use crate::disk::{self, Disk};
+use crate::record::Record;
+use crate::store::iso;
+
+const START: &str = "receipts_";
+const END: &str = ".jsonl";
+/// Lines that are synced together.
+const GROUP: u32 = 64;
+/// The longest that a line waits for its sync while others follow.
+const GROUP_MS: u64 = 1_000;
+/// How long receipts are kept unless it is set otherwise.
+pub const RETENTION: Duration = Duration::from_secs(90 * DAY_MS / 1_000);
+const DAY_MS: u64 = 86_400_000;
+
+/// How a batch ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ending {
+    /// The receiver has it.
+    Delivered,
+    /// It waits in the spool.
+    Spooled,
+    /// It was moved to failed.
+    Failed,
+    /// It was divided; its parts have receipts of their own.
+    Split,
+    /// An operator said that the receiver has it.
+    Accepted,
+}
+
+/// One request of a batch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Attempt {
+    /// When it began.
+    pub at: String,
+    /// The status of the answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// The kind of trouble, if there was no answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<&'static str>,
+    /// How long it took.
+    pub latency_ms: u64,
+}
+
+/// What is written of an ending.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// The batch.
+    pub batch: &'a Batch,
+    /// How it ended.
+    pub ending: Ending,
+    /// How it is known that it had arrived before.
+    pub proof: Option<Proof>,
+    /// The requests of this pass, oldest first.
+    pub attempts: &'a [Attempt],
+}
+
+/// A line. The key and the digest come first and together: so they are found without reading the line.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Line<'a> {
+    batch_idempotency_key: &'a str,
+    digest: &'a str,
+    ending: Ending,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duplicate: Option<&'static str>,
+    at: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    latency_ms: Option<u64>,
+    attempts: &'a [Attempt],
+    records: Vec<&'a str>,
+}
+
+/// The receipts of a process, and those of all others to look into.
+#[derive(Debug)]
+pub struct Receipts {
+    disk: Disk,
+    dir: PathBuf,
+    process: String,
+    retention: Duration,
+    open: Mutex<Open>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    day: String,
+    file: Option<(File, PathBuf)>,
+    unsynced: u32,
+    /// When the first line of the group was written.
+    since: Timestamp,
+    is_torn: bool,
+}
+
+impl Receipts {
+    /// The receipts below a data directory. Nothing is created before the first line.
+    pub(crate) fn new(disk: Disk, root: &Path, process: String, retention: Duration) -> Self {
+        Self { disk, dir: root.join("receipts"), process, retention, open: Mutex::default() }
+    }
+
+    /// Appends a line. Synced with others of its group, or by [`Receipts::sync`].
+    pub fn write(&self, entry: &Entry<'_>, now: Timestamp) -> io::Result<()> {
+        let mut line = line(entry, now);
+        let mut open = self.open();
+        self.turn_page(&mut open, now)?;
+        if open.is_torn {
+            line.insert(0, '\n');
+        }
+        let Open { file: Some((file, path)), .. } = &mut *open else { return Ok(()) };
+        let written = self.disk.append(file, path, line.as_bytes());
+        open.is_torn = written.is_err();
+        written?;
+        if open.unsynced == 0 {
+            open.since = now;
+        }
+        open.unsynced += 1;
+        match open.unsynced >= GROUP || now.ms_since(open.since) >= GROUP_MS {
+            true => self.sync_open(&mut open),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes all lines durable.
+    pub fn sync(&self) -> io::Result<()> {
+        self.sync_open(&mut self.open())
+    }
+
+    /// Whether a receipt says that the receiver has this very batch.
+    pub fn has_delivered(&self, batch: &Batch) -> io::Result<bool> {
+        lookup::is_delivered(&self.dir, batch, |_| true)
+    }
+
+    /// The same, among the receipts of one process.
+    pub(crate) fn has_delivered_by(&self, process: &str, batch: &Batch) -> io::Result<bool> {
+        let end = format!("_{process}{END}");
+        lookup::is_delivered(&self.dir, batch, |name| name.ends_with(&end))
+    }
+
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sync_open(&self, open: &mut Open) -> io::Result<()> {
+        if open.unsynced > 0
+            && let Some((file, path)) = &open.file
+        {
+            self.disk.sync_data(file, path)?;
+        }
+        open.unsynced = 0;
+        Ok(())
+    }
+
+    /// A file for each day; with a new one, those that are too old go.
+    fn turn_page(&self, open: &mut Open, now: Timestamp) -> io::Result<()> {
+        let day = day(now);
+        if open.file.is_some() && open.day == day {
+            return Ok(());
+        }
+        self.sync_open(open)?;
+        disk::private_dir(&self.dir)?;
+        self.clean_up(now);
+        let path = self.dir.join(format!("{START}{day}_{}{END}", self.process));
+        let file = self.disk.open_append(&path)?;
+        self.disk.sync_dir(&self.dir)?;
+        *open = Open { day, file: Some((file, path)), ..Open::default() };
+        Ok(())
+    }
+
+    fn clean_up(&self, now: Timestamp) {
+        let retention = u64::try_from(self.retention.as_millis()).unwrap_or(u64::MAX);
+        let oldest = day(Timestamp(now.0.saturating_sub(retention)));
+        for name in disk::names(&self.dir).unwrap_or_default() {
+            if name_day(&name).is_some_and(|day| *day < *oldest)
+                && let Err(error) = fs::remove_file(self.dir.join(&name))
+            {
+                tracing::warn!(%error, file = name, "cannot remove expired receipts");
+            }
+        }
+    }
+}
+
+fn line(entry: &Entry<'_>, now: Timestamp) -> String {
+    let line = Line {
+        batch_idempotency_key: entry.batch.key(),
+        digest: &entry.batch.digest(),
+        ending: entry.ending,
+        duplicate: entry.proof.map(Proof::word),
+        at: iso(now),
+        latency_ms: entry.attempts.last().map(|attempt| attempt.latency_ms),
+        attempts: entry.attempts,
+        records: entry.batch.records().iter().map(Record::key).collect(),
+    };
+    serde_json::to_string(&line).map(|line| line + "\n").unwrap_or_default()
+}
+
+/// The day in the name of a file of ours: `20250118`.
+fn name_day(name: &str) -> Option<&str> {
+    let rest = name.strip_prefix(START)?.strip_suffix(END)?;
+    let (day, _) = rest.split_once('_')?;
+    (day.len() == 8 && day.bytes().all(|byte| byte.is_ascii_digit())).then_some(day)
+}
+
+fn day(at: Timestamp) -> String {
+    iso(at).chars().filter(char::is_ascii_digit).take(8).collect()
+}
+
+#[cfg(test)]
+mod tests;

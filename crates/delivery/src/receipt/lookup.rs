@@ -1,0 +1,74 @@
+//! Finding a receipt: newest files first, line by line, so that memory is bounded by a line and not by what is kept.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+
+use serde::Deserialize;
+
+use super::{Ending, name_day};
+use crate::batch::Batch;
+use crate::disk;
+
+/// The longest line that is read; a receipt is mostly the ids of its records.
+const LINE_BYTES: u64 = 16 << 20;
+/// The most that one lookup reads. Beyond that a batch counts as unknown, which loses nothing.
+const LOOKUP_BYTES: u64 = 1 << 30;
+const BUFFER_BYTES: usize = 256 << 10;
+
+#[derive(Deserialize)]
+struct Head {
+    ending: Ending,
+}
+
+/// Whether one of the files that are meant says that the receiver has this very batch.
+pub(super) fn is_delivered(dir: &Path, batch: &Batch, is_meant: impl Fn(&str) -> bool) -> io::Result<bool> {
+    let mut names = disk::names(dir)?;
+    names.retain(|name| name_day(name).is_some() && is_meant(name));
+    names.sort_unstable_by(|one, other| other.cmp(one));
+    if names.is_empty() {
+        return Ok(false);
+    }
+    let needle = needle(batch);
+    let mut left = LOOKUP_BYTES;
+    for name in names {
+        let file = match disk::open_regular(OpenOptions::new().read(true), &dir.join(&name)) {
+            // It has expired meanwhile, or it is none of ours.
+            Err(error) if error.kind() == io::ErrorKind::NotFound || disk::is_irregular(&error) => continue,
+            other => other?,
+        };
+        if scan(file, &needle, &mut left)? {
+            return Ok(true);
+        }
+        if left == 0 {
+            tracing::warn!(bytes = LOOKUP_BYTES, "stopped looking for a receipt: too many receipts");
+            return Ok(false);
+        }
+    }
+    Ok(false)
+}
+
+/// How the line of this batch begins.
+fn needle(batch: &Batch) -> String {
+    let key = serde_json::Value::from(batch.key());
+    format!("{{\"batchIdempotencyKey\":{key},\"digest\":\"{}\",", batch.digest())
+}
+
+fn scan(file: File, needle: &str, left: &mut u64) -> io::Result<bool> {
+    let mut reader = BufReader::with_capacity(BUFFER_BYTES, file);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = reader.by_ref().take(LINE_BYTES.min(*left)).read_until(b'\n', &mut line)?;
+        *left -= read as u64;
+        if read == 0 {
+            return Ok(false);
+        }
+        if line.starts_with(needle.as_bytes())
+            && let Ok(Head { ending }) = serde_json::from_slice(&line)
+            && matches!(ending, Ending::Delivered | Ending::Accepted)
+        {
+            return Ok(true);
+        }
+    }
+}

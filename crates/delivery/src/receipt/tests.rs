@@ -1,0 +1,134 @@
+use std::os::unix::fs::PermissionsExt;
+
+use super::*;
+
+const NOW: Timestamp = Timestamp(1_737_201_930_000);
+
+fn batch(ids: &[&str]) -> Batch {
+    let record = |id: &&str| Record::parse(&format!(r#"{{"source_event_id":"{id}"}}"#)).unwrap();
+    Batch::new(ids.iter().map(record).collect())
+}
+
+fn receipts(root: &Path, process: &str) -> Receipts {
+    Receipts::new(Disk::default(), root, process.to_owned(), RETENTION)
+}
+
+fn write(receipts: &Receipts, batch: &Batch, ending: Ending, now: Timestamp) {
+    receipts.write(&Entry { batch, ending, proof: None, attempts: &[] }, now).unwrap();
+}
+
+fn files(root: &Path) -> Vec<String> {
+    let mut names = disk::names(&root.join("receipts")).unwrap();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_receipt_says_what_became_of_a_batch() {
+    let dir = tempfile::tempdir().unwrap();
+    let receipts = receipts(dir.path(), "7-1");
+    let attempts = [
+        Attempt { at: iso(NOW), status: None, error: Some("timeout"), latency_ms: 30_000 },
+        Attempt { at: iso(NOW + 31_000), status: Some(409), error: None, latency_ms: 12 },
+    ];
+    let batch = batch(&["a", "b"]);
+    let entry =
+        Entry { batch: &batch, ending: Ending::Delivered, proof: Some(Proof::Answer), attempts: &attempts };
+    receipts.write(&entry, NOW).unwrap();
+    let path = dir.path().join("receipts/receipts_20250118_7-1.jsonl");
+    let line: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let expected = serde_json::json!({
+        "batchIdempotencyKey": batch.key(), "digest": batch.digest(), "ending": "delivered", "duplicate": "answer",
+        "at": "2025-01-18T12:05:30Z", "latencyMs": 12, "records": ["a", "b"],
+        "attempts": [
+            {"at": "2025-01-18T12:05:30Z", "error": "timeout", "latencyMs": 30_000},
+            {"at": "2025-01-18T12:06:01Z", "status": 409, "latencyMs": 12},
+        ],
+    });
+    assert_eq!(line, expected);
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
+}
+
+#[test]
+fn only_the_same_key_and_content_is_delivered() {
+    let dir = tempfile::tempdir().unwrap();
+    let (ours, theirs) = (receipts(dir.path(), "7-1"), receipts(dir.path(), "8-1"));
+    let (known, open) = (batch(&["a"]), batch(&["b"]));
+    assert!(!ours.has_delivered(&known).unwrap(), "there are none yet");
+    write(&ours, &known, Ending::Delivered, NOW);
+    for ending in [Ending::Spooled, Ending::Failed, Ending::Split] {
+        write(&ours, &open, ending, NOW);
+    }
+    assert!(theirs.has_delivered(&known).unwrap());
+    assert!(!theirs.has_delivered(&open).unwrap());
+    let other = Record::parse(r#"{"source_event_id":"a","tokens":2}"#).unwrap();
+    let same_key = Batch::new(vec![other]);
+    assert_eq!(same_key.key(), known.key());
+    assert!(!ours.has_delivered(&same_key).unwrap(), "the content is another");
+    write(&theirs, &open, Ending::Accepted, NOW);
+    assert!(ours.has_delivered(&open).unwrap());
+    assert!(ours.has_delivered_by("8-1", &open).unwrap() && !ours.has_delivered_by("7-1", &open).unwrap());
+}
+
+#[test]
+fn torn_lines_and_foreign_files_are_skipped() {
+    let dir = tempfile::tempdir().unwrap();
+    let receipts = receipts(dir.path(), "7-1");
+    let (one, two) = (batch(&["a"]), batch(&["b"]));
+    write(&receipts, &one, Ending::Delivered, NOW);
+    let path = dir.path().join("receipts/receipts_20250118_7-1.jsonl");
+    let whole = fs::read_to_string(&path).unwrap();
+    // The process died in the middle of a line.
+    fs::write(&path, format!("{whole}{}", &whole.replace(one.key(), two.key())[..whole.len() / 2])).unwrap();
+    fs::write(dir.path().join("receipts/notes.txt"), &whole).unwrap();
+    assert!(receipts.has_delivered(&one).unwrap() && !receipts.has_delivered(&two).unwrap());
+}
+
+#[test]
+fn each_day_has_a_file_and_old_ones_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let receipts = receipts(dir.path(), "7-1");
+    let batch = batch(&["a"]);
+    let day = |days: u64| NOW + days * DAY_MS;
+    for days in [0, 1, 90] {
+        write(&receipts, &batch, Ending::Spooled, day(days));
+    }
+    assert_eq!(files(dir.path()).len(), 3, "the first is exactly 90 days old");
+    write(&receipts, &batch, Ending::Spooled, day(91));
+    let expected =
+        ["receipts_20250119_7-1.jsonl", "receipts_20250418_7-1.jsonl", "receipts_20250419_7-1.jsonl"];
+    assert_eq!(files(dir.path()), expected);
+}
+
+/// Counts syncs.
+#[derive(Debug, Default)]
+struct Syncs(std::sync::atomic::AtomicU32);
+
+impl disk::Faults for Syncs {
+    fn before(&self, op: disk::Op, _: &Path) -> io::Result<()> {
+        if op == disk::Op::Sync {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn syncs_are_grouped() {
+    let dir = tempfile::tempdir().unwrap();
+    let syncs = std::sync::Arc::new(Syncs::default());
+    let disk = Disk::behind(syncs.clone());
+    let receipts = Receipts::new(disk, dir.path(), "7-1".to_owned(), RETENTION);
+    let count = || syncs.0.load(std::sync::atomic::Ordering::Relaxed);
+    let batch = batch(&["a"]);
+    for _ in 0..2 * GROUP {
+        write(&receipts, &batch, Ending::Delivered, NOW);
+    }
+    assert_eq!(count(), 2);
+    write(&receipts, &batch, Ending::Delivered, NOW);
+    write(&receipts, &batch, Ending::Delivered, NOW + GROUP_MS);
+    assert_eq!(count(), 3, "a line does not wait for long");
+    receipts.sync().unwrap();
+    assert_eq!(count(), 3, "there is nothing left to sync");
+}
