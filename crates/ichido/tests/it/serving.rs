@@ -138,6 +138,13 @@ impl Answer {
         let body = self.json();
         assert_eq!(body["status"], self.status, "{body}");
         assert!(body["title"].is_string() && body["detail"].is_string(), "{body}");
-        body["type"].as_str().unwrap().strip_prefix("/problems/").unwrap().to_owned()
+        let word = body["type"].as_str().unwrap().strip_prefix("/problems/").unwrap().to_owned();
+        assert_eq!(
+            (&body["error"]["code"], &body["error"]["message"]),
+            (&word.as_str().into(), &body["detail"])
+        );
+        let should_retry = self.head.contains("stripe-should-retry: true");
+        assert_eq!(should_retry, self.head.contains("retry-after: ") || self.status == 408, "{self:?}");
+        word
     }
 }

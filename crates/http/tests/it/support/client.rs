@@ -51,6 +51,10 @@ impl Got {
         assert!(problem["title"].is_string() && problem["detail"].is_string(), "{problem}");
         assert_eq!(self.header("link"), Some("</.well-known/idempotency>; rel=\"describedby\""));
         let kind = problem["type"].as_str().unwrap().strip_prefix("/.well-known/idempotency/").unwrap();
+        assert_eq!(
+            (&problem["error"]["code"], &problem["error"]["message"]),
+            (&kind.into(), &problem["detail"])
+        );
         Some(kind.to_owned())
     }
 
@@ -61,7 +65,10 @@ impl Got {
         let says_when = self.headers.contains_key("retry-after");
         match word {
             "in-flight" | "ledger-unavailable" | "overloaded" => assert!(says_when, "{self:?}"),
-            "in-doubt" => {}
+            "in-doubt" => {
+                let told = self.header("stripe-should-retry");
+                assert_eq!(told, Some(if says_when { "true" } else { "false" }), "{self:?}");
+            }
             _ => assert!(!says_when, "{self:?}"),
         }
     }

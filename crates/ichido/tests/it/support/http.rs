@@ -36,7 +36,9 @@ impl Answer {
         assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
         let kind = self.json()["type"].as_str().unwrap().to_owned();
         assert!(self.header("link").unwrap().contains("rel=\"describedby\""), "{self:?}");
-        kind.rsplit('/').next().unwrap().to_owned()
+        let word = kind.rsplit('/').next().unwrap().to_owned();
+        assert_eq!(self.json()["error"]["code"], word, "{self:?}");
+        word
     }
 }
 
