@@ -66,6 +66,7 @@ mod tests {
             fingerprint: Fingerprint::of(["x"]),
             nonce: Nonce::from_bytes([1; 16]),
             token: Token::from_bytes([2; 16]),
+            caller: None,
             attempt: 1,
             holder: Holder::Process,
             claimed_at: Timestamp(0),
