@@ -4,17 +4,21 @@
 //! event has the same name in both. The source is written with its length before it, so that no choice of characters
 //! makes two events meet.
 
+use std::sync::LazyLock;
+
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName};
 use percent_encoding::percent_decode_str;
-use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::json;
+use crate::json::Document;
 use crate::key::{KeyError, MAX_CHARS};
+use crate::source::Pointer;
 
 const ID: HeaderName = HeaderName::from_static("ce-id");
 const SOURCE: HeaderName = HeaderName::from_static("ce-source");
+/// Source and id in a JSON body.
+static PLACES: LazyLock<[Pointer; 2]> = LazyLock::new(|| ["/source", "/id"].map(Pointer::known));
 
 /// The name in the fields of a request in binary mode.
 pub(crate) fn in_headers(headers: &HeaderMap) -> Result<Option<String>, KeyError> {
@@ -27,11 +31,15 @@ pub(crate) fn in_headers(headers: &HeaderMap) -> Result<Option<String>, KeyError
     }
 }
 
+/// Where the name stands in the body of a request, which it does in structured mode only.
+pub(crate) fn places(headers: &HeaderMap) -> Vec<&'static Pointer> {
+    if is_structured(headers) { PLACES.iter().collect() } else { Vec::new() }
+}
+
 /// The name in the body of a request in structured mode.
-pub(crate) fn in_body(headers: &HeaderMap, json: Option<&Value>) -> Result<Option<String>, KeyError> {
-    let text = |name: &str| json.and_then(|json| json.get(name)).and_then(json::scalar);
-    match (text("source"), text("id")) {
-        (Some(source), Some(id)) if is_structured(headers) => name(source, id).map(Some),
+pub(crate) fn in_body(document: &Document<'_>) -> Result<Option<String>, KeyError> {
+    match PLACES.each_ref().map(|place| document.text(place)) {
+        [Some(source), Some(id)] => name(source, id).map(Some),
         _ => Ok(None),
     }
 }
@@ -104,7 +112,7 @@ mod tests {
 
     fn structured(kind: &str, body: &str) -> Result<Option<String>, KeyError> {
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, kind.parse().unwrap())]);
-        in_body(&headers, json::parse(body.as_bytes()).as_ref())
+        in_body(&Document::read(body.as_bytes(), true, &places(&headers)))
     }
 
     #[test]

@@ -2,9 +2,8 @@
 
 use http::{HeaderMap, HeaderName};
 use ichido_core::Metadata;
-use serde_json::Value;
 
-use crate::json;
+use crate::json::Document;
 use crate::rules::Route;
 use crate::source::Pointer;
 use crate::words::Preset;
@@ -26,13 +25,23 @@ pub enum Note {
     Instance,
 }
 
+impl Note {
+    /// The places of a JSON body that it may come from.
+    pub(crate) fn places(&self) -> &[Pointer] {
+        match self {
+            Self::Place(places) => places,
+            Self::Instance => &[],
+        }
+    }
+}
+
 /// The notes on a request.
-pub(crate) fn notes(route: &Route, json: Option<&Value>, instance: &str) -> Metadata {
+pub(crate) fn notes(route: &Route, document: &Document<'_>, instance: &str) -> Metadata {
     let value = |note: &Note| match note {
         Note::Instance => Some(instance.to_owned()),
         Note::Place(places) => {
-            let found = |place: &Pointer| json::scalar(place.find(json?)?);
-            places.iter().find_map(found).filter(|text| text.len() <= NOTE_BYTES).map(ToOwned::to_owned)
+            let found = places.iter().find_map(|place| document.text(place));
+            found.filter(|text| text.len() <= NOTE_BYTES).map(ToOwned::to_owned)
         }
     };
     let pairs = route.metadata.iter().filter_map(|(name, note)| Some((name.clone(), value(note)?)));
@@ -64,7 +73,8 @@ mod tests {
 
     fn noted(body: &str) -> Vec<(String, String)> {
         let route = Preset::SlackEvents.route();
-        let notes = notes(&route, json::parse(body.as_bytes()).as_ref(), "me");
+        let places: Vec<_> = route.metadata.iter().flat_map(|(_, note)| note.places()).collect();
+        let notes = notes(&route, &Document::read(body.as_bytes(), true, &places), "me");
         notes.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
 

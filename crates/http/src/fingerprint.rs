@@ -2,26 +2,30 @@
 
 use http::request::Parts;
 use ichido_core::Fingerprint;
-use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use crate::json::Document;
 use crate::rules::FingerprintRule;
-use crate::source::KeySource;
+use crate::source::{KeySource, Pointer};
+
+/// The document as a whole, which a fingerprint by its content needs.
+pub(crate) static WHOLE: Pointer = Pointer::whole();
 
 /// The fingerprint of a request by its route's rule. A body that is no JSON is compared byte by byte.
 pub(crate) fn of(
     rule: &FingerprintRule,
     source: &KeySource,
     parts: &Parts,
-    json: Option<Value>,
+    document: Document<'_>,
     raw: [u8; 32],
 ) -> Fingerprint {
-    let canonical = |mut value: Value| {
+    let canonical = || {
         let FingerprintRule::Json(ignored) = rule else { return None };
+        let mut value = document.take(&WHOLE)?;
         ignored.iter().for_each(|pointer| pointer.remove(&mut value));
         serde_json_canonicalizer::to_vec(&value).ok()
     };
-    let (kind, digest) = match (rule, json.and_then(canonical)) {
+    let (kind, digest) = match (rule, canonical()) {
         (FingerprintRule::None, _) => return Fingerprint::NONE,
         (FingerprintRule::Standard, _) if source.is_content() => return Fingerprint::NONE,
         (FingerprintRule::Json(_), Some(canonical)) => ("json", Sha256::digest(canonical).into()),

@@ -11,12 +11,12 @@ use http::{HeaderValue, Request, Response};
 use http_body::Body;
 use ichido_ledger::{BoxError, Ledger};
 use pin_project_lite::pin_project;
-use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::body::AnswerBody;
+use crate::budget::Budgets;
 use crate::events::Retry;
 use crate::failure::IntoFailure;
 use crate::journal::Journal;
@@ -26,6 +26,7 @@ use crate::prepare::passes;
 use crate::problem::{Kind, Problem};
 use crate::request::RequestBody;
 use crate::rules::Rules;
+use crate::slots::{Connection, Slots};
 use crate::work;
 
 /// Makes the requests to a service happen once for each key.
@@ -60,6 +61,7 @@ use crate::work;
 #[derive(Clone, Debug)]
 pub struct IdempotencyLayer {
     shared: Arc<Shared>,
+    connection: Option<Connection>,
 }
 
 #[derive(Debug)]
@@ -69,7 +71,8 @@ pub(crate) struct Shared {
     pub(crate) fallback: Option<Ledger>,
     pub(crate) journal: Option<Arc<Journal>>,
     pub(crate) tasks: TaskTracker,
-    pub(crate) slots: Arc<Semaphore>,
+    pub(crate) slots: Slots,
+    pub(crate) budgets: Budgets,
     pub(crate) meters: Meters,
     /// How long each route's answers are kept, in seconds.
     pub(crate) lifetimes: Vec<HeaderValue>,
@@ -97,14 +100,21 @@ impl IdempotencyLayer {
             fallback,
             journal,
             tasks: TaskTracker::new(),
-            slots: Arc::new(Semaphore::new(rules.inflight_max.min(Semaphore::MAX_PERMITS))),
+            slots: Slots::new(&rules),
+            budgets: Budgets::new(&rules),
             meters: Meters::new(&rules),
             lifetimes: rules.routes.iter().map(|route| route.retention.as_secs().into()).collect(),
             policy: Policy::new(&rules),
             ledger,
             rules,
         };
-        Self { shared: Arc::new(shared) }
+        Self { shared: Arc::new(shared), connection: None }
+    }
+
+    /// The same layer for the requests of one connection, which get a share of the work under way
+    /// ([`Rules::inflight_max_per_connection`]). A server that makes a service for each connection uses this.
+    pub fn for_connection(&self) -> Self {
+        Self { shared: self.shared.clone(), connection: Some(self.shared.slots.connection()) }
     }
 
     /// Waits for the keyed work under way. New requests are still taken: stop those first.
@@ -128,7 +138,7 @@ impl<S> Layer<S> for IdempotencyLayer {
     type Service = Idempotent<S>;
 
     fn layer(&self, inner: S) -> Idempotent<S> {
-        Idempotent { inner, shared: self.shared.clone() }
+        Idempotent { inner, shared: self.shared.clone(), connection: self.connection.clone() }
     }
 }
 
@@ -137,6 +147,7 @@ impl<S> Layer<S> for IdempotencyLayer {
 pub struct Idempotent<S> {
     inner: S,
     shared: Arc<Shared>,
+    connection: Option<Connection>,
 }
 
 impl<S, B, A> Service<Request<B>> for Idempotent<S>
@@ -187,7 +198,8 @@ where
             degraded: false,
             retry: Retry::of(&self.shared.rules.routes[route], &parts.headers),
         };
-        Answering::Keyed { future: Box::pin(work::keyed(self.shared.clone(), inner, trace, parts, body)) }
+        let (shared, connection) = (self.shared.clone(), self.connection.clone());
+        Answering::Keyed { future: Box::pin(work::keyed(shared, connection, inner, trace, parts, body)) }
     }
 }
 

@@ -6,7 +6,9 @@
 mod answer;
 mod body;
 mod bounds;
+mod budget;
 mod cloudevents;
+mod collect;
 mod events;
 mod failure;
 mod fingerprint;
@@ -24,6 +26,7 @@ mod request;
 mod rules;
 mod run;
 mod signature;
+mod slots;
 mod source;
 mod tenant;
 mod verdict;

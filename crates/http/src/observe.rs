@@ -20,7 +20,7 @@ where
 {
     let ledger = job.ledger().clone();
     let Job { shared, mut trace, ready } = job;
-    let Ready { parts, body, claim } = *ready;
+    let Ready { parts, body, claim, slot: _slot } = *ready;
     let request = Request::from_parts(parts, RequestBody::collected(body));
     let route = &shared.rules.routes[trace.route];
     let claiming = async {

@@ -3,23 +3,26 @@
 use http::HeaderMap;
 use http::request::Parts;
 use ichido_core::{ClaimRequest, InDoubtPolicy, Key, Scope};
-use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::bounds::Carried;
+use crate::collect::{Collected, Refused, Unread, collect};
 use crate::events::notes;
-use crate::fingerprint;
-use crate::json;
+use crate::fingerprint::{self, WHOLE};
+use crate::json::Document;
 use crate::key::KeyError;
 use crate::layer::Shared;
 use crate::problem::{Kind, Problem};
-use crate::request::{Collected, PAUSE, Refused, RequestBody, collect};
-use crate::rules::{FingerprintRule, Route};
+use crate::request::RequestBody;
+use crate::rules::{FingerprintRule, Route, Rules};
 use crate::signature::Checking;
-use crate::source::KeySource;
+use crate::slots::{Admitted, Connection, Slot};
+use crate::source::{KeySource, Pointer};
 use crate::tenant::TenantError;
 use crate::words::{InDoubt, Mode};
 
+/// What a caller is told to wait when there is no room for its body.
+const RETRY_SECONDS: u64 = 5;
 /// A path longer than this is kept by its hash.
 const ROUTE_BYTES: usize = 512;
 
@@ -51,10 +54,18 @@ pub(crate) struct Ready {
     pub(crate) parts: Parts,
     pub(crate) body: Collected,
     pub(crate) claim: ClaimRequest,
+    /// Leave to claim it, or the answer if it is not remembered.
+    pub(crate) slot: Result<Slot, Problem>,
 }
 
-/// Reads what is needed for a claim.
-pub(crate) async fn prepare<B>(shared: &Shared, route: &Route, parts: Parts, body: B) -> Prepared<B>
+/// Reads what is needed for a claim. A slot is taken before the body is read.
+pub(crate) async fn prepare<B>(
+    shared: &Shared,
+    route: &Route,
+    connection: Option<&Connection>,
+    parts: Parts,
+    body: B,
+) -> Prepared<B>
 where
     B: Carried,
 {
@@ -83,18 +94,28 @@ where
         // Whether there is a key at all the body will tell.
         tenant => tenant,
     };
-    let (memory, most) = (rules.body_memory_bytes, rules.body_max_bytes);
-    // What is only observed gets the answer that it would get without the layer, however long it takes to ask.
-    let pause = (route.mode == Mode::Enforce).then_some(PAUSE);
-    let mut body = match collect(body, memory, most, pause, checking.as_mut()).await {
+    let admitted = match shared.slots.admit(connection, tenant.as_deref().unwrap_or_default()) {
+        Ok(Admitted::Look { problem, .. }) if route.mode == Mode::Observe => {
+            return refuse(problem, parts, body);
+        }
+        Ok(admitted) => admitted,
+        Err(problem) => return refuse(problem, parts, body),
+    };
+    let mut body = match collect(body, rules, &shared.budgets, checking.as_mut()).await {
         Ok(body) => body,
-        Err(refused) => return not_collected(refused, most, parts),
+        Err(refused) => return not_collected(refused, rules, parts),
     };
     if let Some(Err(problem)) = checking.map(Checking::finish) {
         return Prepared::refuse(problem, parts, Some(RequestBody::collected(body)));
     }
     match name(shared, route, &parts, &mut body, found, tenant).await {
-        Ok(Some(claim)) => Prepared::Ready(Box::new(Ready { parts, body, claim })),
+        Ok(Some(claim)) => {
+            let slot = match admitted {
+                Admitted::Work(slot) => Ok(slot),
+                Admitted::Look { problem, .. } => Err(problem),
+            };
+            Prepared::Ready(Box::new(Ready { parts, body, claim, slot }))
+        }
         Ok(None) => Prepared::pass(parts, RequestBody::collected(body)),
         Err(problem) => Prepared::refuse(problem, parts, Some(RequestBody::collected(body))),
     }
@@ -132,30 +153,41 @@ async fn name(
     found: Option<Found<'_>>,
     tenant: Result<String, TenantError>,
 ) -> Result<Option<ClaimRequest>, Problem> {
-    let disk = |error: std::io::Error| {
-        tracing::error!(%error, "a request body could not be kept on disk");
-        Problem::new(Kind::Overloaded, "the request body could not be kept").retry_after(5)
-    };
-    let wants_json = found.is_none() || matches!(route.fingerprint, FingerprintRule::Json(_));
-    let wants_json = wants_json || route.unclaimed.is_some() || !route.metadata.is_empty();
-    let json = if wants_json { body.json().await.map_err(disk)? } else { None };
-    if let Some((place, text)) = &route.unclaimed {
-        let found = json.as_ref().and_then(|json| place.find(json)).and_then(json::scalar);
-        if found == Some(text) {
-            return Ok(None);
+    let places = places(route, parts, found.is_none());
+    let most = shared.rules.body_parse_max_bytes;
+    let document = match places.is_empty() {
+        true => Document::default(),
+        false => {
+            let beginning = body.beginning(most, &shared.budgets).await.map_err(|unread| match unread {
+                Unread::NoRoom => no_room(),
+                Unread::Disk(error) => not_kept(&error),
+            })?;
+            Document::read(&beginning.bytes, beginning.is_whole, &places)
         }
+    };
+    if let Some((place, text)) = &route.unclaimed
+        && document.text(place) == Some(text)
+    {
+        return Ok(None);
+    }
+    if document.is_cut() && matches!(route.fingerprint, FingerprintRule::Json(_)) {
+        let why = "a body that is compared as JSON may have";
+        return Err(Problem::new(
+            Kind::BodyTooLarge,
+            format!("{why} at most {most} bytes (body_parse_max_bytes)"),
+        ));
     }
     let (text, source) = match found {
         Some(found) => found,
-        None => match in_body(shared, route, parts, json.as_ref(), body.digest)? {
+        None => match in_body(shared, route, parts, &document, body.digest)? {
             Some(found) => found,
             None if route.required => return Err(missing(route)),
             None => return Ok(None),
         },
     };
     let tenant = tenant.map_err(|error| unknown(&error))?;
-    let metadata = notes(route, json.as_ref(), &shared.instance);
-    let fingerprint = fingerprint::of(&route.fingerprint, source, parts, json, body.digest);
+    let metadata = notes(route, &document, &shared.instance);
+    let fingerprint = fingerprint::of(&route.fingerprint, source, parts, document, body.digest);
     let key = Key::new(Scope::new(tenant, operation(route, parts)), text)
         .map_err(|error| Problem::new(Kind::KeyInvalid, error.to_string()))?;
     let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -173,17 +205,35 @@ async fn name(
     }))
 }
 
+/// The places in the body that a claim needs.
+fn places<'a>(route: &'a Route, parts: &Parts, with_key: bool) -> Vec<&'a Pointer> {
+    let keys = route.keys.iter().filter(|_| with_key).flat_map(|source| source.places(&parts.headers));
+    let unclaimed = route.unclaimed.iter().map(|(place, _)| place);
+    let notes = route.metadata.iter().flat_map(|(_, note)| note.places());
+    let whole = matches!(route.fingerprint, FingerprintRule::Json(_)).then_some(&WHOLE);
+    keys.chain(unclaimed).chain(notes).chain(whole).collect()
+}
+
 fn in_body<'a>(
     shared: &Shared,
     route: &'a Route,
     parts: &Parts,
-    json: Option<&Value>,
+    document: &Document<'_>,
     digest: [u8; 32],
 ) -> Result<Option<Found<'a>>, Problem> {
     for source in &route.keys {
         let in_head = source.in_headers(&parts.headers, shared.rules.strict_keys);
+        let lacks = |place: &&Pointer| document.at(place).is_none();
         let found = match in_head {
-            Ok(None) => source.in_body(&parts.headers, json, digest),
+            // What was not found may follow: by another source the same request would have another key.
+            Ok(None) if document.is_cut() && source.places(&parts.headers).iter().any(lacks) => {
+                let most = shared.rules.body_parse_max_bytes;
+                let detail = format!(
+                    "{source} is not within the first {most} bytes of the body (body_parse_max_bytes)"
+                );
+                return Err(Problem::new(Kind::BodyTooLarge, detail));
+            }
+            Ok(None) => source.in_body(document, digest),
             found => found,
         };
         match found {
@@ -230,21 +280,35 @@ fn unknown(error: &TenantError) -> Problem {
     }
 }
 
-fn not_collected<B>(refused: Refused<B>, most: u64, parts: Parts) -> Prepared<B> {
-    match refused {
+fn not_collected<B>(refused: Refused<B>, rules: &Rules, parts: Parts) -> Prepared<B> {
+    let (problem, body) = match refused {
         Refused::TooLarge(read, rest) => {
-            let problem =
-                Problem::new(Kind::BodyTooLarge, format!("keyed requests may carry at most {most} bytes"));
-            Prepared::refuse(problem, parts, Some(RequestBody::rejoined(read, rest)))
+            let most = rules.body_max_bytes;
+            let detail = format!("keyed requests may carry at most {most} bytes (body_max_bytes)");
+            (Problem::new(Kind::BodyTooLarge, detail), Some(RequestBody::rejoined(read, rest)))
+        }
+        Refused::NoRoom(read, rest) => (no_room(), Some(RequestBody::rejoined(read, rest))),
+        Refused::TooSlow(read, rest) => {
+            let rate = rules.body_min_rate_bytes;
+            let detail =
+                format!("a body must arrive at {rate} bytes per second or more (body_min_rate_bytes)");
+            (Problem::new(Kind::BodyTooSlow, detail), Some(RequestBody::rejoined(read, rest)))
         }
         Refused::Broken(cause) => {
-            let problem = Problem::new(Kind::BodyBroken, format!("the body did not arrive whole: {cause}"));
-            Prepared::refuse(problem, parts, None)
+            let detail = format!("the body did not arrive whole: {cause}");
+            (Problem::new(Kind::BodyBroken, detail), None)
         }
-        Refused::Disk(error) => {
-            tracing::error!(%error, "a request body could not be kept on disk");
-            let problem = Problem::new(Kind::Overloaded, "the request body could not be kept").retry_after(5);
-            Prepared::refuse(problem, parts, None)
-        }
-    }
+        Refused::Disk(error) => (not_kept(&error), None),
+    };
+    Prepared::refuse(problem, parts, body)
+}
+
+fn no_room() -> Problem {
+    let detail = "request bodies take all the room they may (body_memory_total_bytes, body_disk_total_bytes, open files)";
+    Problem::new(Kind::Overloaded, detail).retry_after(RETRY_SECONDS)
+}
+
+fn not_kept(error: &std::io::Error) -> Problem {
+    tracing::error!(%error, "cannot write a request body to disk");
+    Problem::new(Kind::Overloaded, "the request body could not be kept").retry_after(RETRY_SECONDS)
 }

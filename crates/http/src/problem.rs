@@ -23,6 +23,7 @@ pub enum Kind {
     AnswerNotKept,
     BodyTooLarge,
     BodyBroken,
+    BodyTooSlow,
     KeyReused,
     UpstreamUnreachable,
     AnswerLost,
@@ -39,7 +40,7 @@ pub enum Kind {
 type Row = (Kind, &'static str, u16, &'static str, &'static str);
 
 /// Every problem, in the order of the published rules.
-pub(crate) const ALL: [Row; 18] = [
+pub(crate) const ALL: [Row; 19] = [
     (
         Kind::KeyMissing,
         "key-missing",
@@ -88,6 +89,13 @@ pub(crate) const ALL: [Row; 18] = [
         "body-broken",
         400,
         "The request body did not arrive whole",
+        "Nothing was done. Send the same request again.",
+    ),
+    (
+        Kind::BodyTooSlow,
+        "body-too-slow",
+        408,
+        "The request body arrives too slowly",
         "Nothing was done. Send the same request again.",
     ),
     (
@@ -176,6 +184,7 @@ impl Kind {
         match self {
             Self::InFlight
             | Self::BodyBroken
+            | Self::BodyTooSlow
             | Self::UpstreamUnreachable
             | Self::LedgerUnavailable
             | Self::Overloaded

@@ -1,186 +1,25 @@
-//! The body of a keyed request: read whole before anything is claimed, hashed on its way, on disk if it is large.
+//! The body that the service behind gets: as it came, or as it was collected.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, Read};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::BodyExt;
-use ichido_ledger::{BoxError, within};
+use ichido_ledger::BoxError;
 use pin_project_lite::pin_project;
-use serde_json::Value;
-use sha2::{Digest, Sha256};
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use crate::json;
-use crate::signature::Checking;
+use crate::collect::{Collected, Place, Spill};
 
 /// How much of a spilled body is read at once.
 const PIECE: usize = 64 * 1024;
-/// How long a client may pause within a body.
-pub(crate) const PAUSE: Duration = Duration::from_secs(30);
-
-/// A request body that arrived.
-#[derive(Debug)]
-pub(crate) struct Collected {
-    place: Place,
-    len: u64,
-    pub(crate) digest: [u8; 32],
-}
-
-enum Place {
-    Memory(Bytes),
-    /// Without a name: it is gone when it is closed.
-    Disk(File),
-}
-
-impl fmt::Debug for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Memory(_) => "Memory",
-            Self::Disk(_) => "Disk",
-        })
-    }
-}
-
-/// Why a body was not taken.
-#[derive(Debug)]
-pub(crate) enum Refused<B> {
-    /// Larger than allowed. What was read, and the rest.
-    TooLarge(Option<Collected>, B),
-    /// It did not arrive whole.
-    Broken(BoxError),
-    /// The disk did not take it.
-    Disk(io::Error),
-}
-
-/// Reads a body. Its signature, if it has one, is checked on the way.
-pub(crate) async fn collect<B>(
-    body: B,
-    memory: u64,
-    most: u64,
-    pause: Option<Duration>,
-    mut checking: Option<&mut Checking>,
-) -> Result<Collected, Refused<B>>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: Into<BoxError>,
-{
-    if body.size_hint().lower() > most {
-        return Err(Refused::TooLarge(None, body));
-    }
-    let mut body = body;
-    let mut gather = Gather::default();
-    loop {
-        let next = match pause {
-            Some(pause) => within(pause, body.frame()).await,
-            None => Ok(body.frame().await),
-        };
-        let Ok(next) = next else {
-            return Err(Refused::Broken("the sender paused for too long".into()));
-        };
-        let Some(frame) = next else { break };
-        let frame = frame.map_err(|error| Refused::Broken(error.into()))?;
-        // Trailers of a request are not kept: nothing that they could say is part of the effect's name.
-        let Ok(data) = frame.into_data() else { continue };
-        if let Some(checking) = checking.as_mut() {
-            checking.update(&data);
-        }
-        let len = gather.len + data.len() as u64;
-        gather.push(data, memory).await.map_err(Refused::Disk)?;
-        if len > most {
-            let collected = gather.finish().map_err(Refused::Disk)?;
-            return Err(Refused::TooLarge(Some(collected), body));
-        }
-    }
-    gather.finish().map_err(Refused::Disk)
-}
-
-#[derive(Default)]
-struct Gather {
-    first: Bytes,
-    more: BytesMut,
-    disk: Option<File>,
-    len: u64,
-    hash: Sha256,
-}
-
-impl Gather {
-    async fn push(&mut self, data: Bytes, memory: u64) -> io::Result<()> {
-        self.hash.update(&data);
-        self.len += data.len() as u64;
-        if self.disk.is_none() && self.len <= memory {
-            // Most bodies come in one piece, and that piece is then the body.
-            if self.first.is_empty() && self.more.is_empty() {
-                self.first = data;
-            } else {
-                if self.more.is_empty() {
-                    self.more.extend_from_slice(&std::mem::take(&mut self.first));
-                }
-                self.more.extend_from_slice(&data);
-            }
-            return Ok(());
-        }
-        let held = [std::mem::take(&mut self.first), std::mem::take(&mut self.more).freeze(), data];
-        let disk = self.disk.take();
-        let written = spawn_blocking(move || {
-            let mut disk = match disk {
-                Some(disk) => disk,
-                None => tempfile::tempfile()?,
-            };
-            held.iter().try_for_each(|piece| disk.write_all(piece))?;
-            Ok::<_, io::Error>(disk)
-        });
-        self.disk = Some(written.await.map_err(io::Error::other)??);
-        Ok(())
-    }
-
-    fn finish(self) -> io::Result<Collected> {
-        let place = match self.disk {
-            Some(mut disk) => {
-                disk.rewind()?;
-                Place::Disk(disk)
-            }
-            None if self.more.is_empty() => Place::Memory(self.first),
-            None => Place::Memory(self.more.freeze()),
-        };
-        Ok(Collected { place, len: self.len, digest: self.hash.finalize().into() })
-    }
-}
-
-impl Collected {
-    /// The body itself, and an empty one in its place.
-    pub(crate) fn take(&mut self) -> Self {
-        let empty = Self { place: Place::Memory(Bytes::new()), len: 0, digest: [0; 32] };
-        std::mem::replace(self, empty)
-    }
-
-    /// The body as JSON, if it is.
-    pub(crate) async fn json(&mut self) -> io::Result<Option<Value>> {
-        match &mut self.place {
-            Place::Memory(bytes) => Ok(json::parse(bytes)),
-            Place::Disk(disk) => {
-                let mut file = disk.try_clone()?;
-                let parsed = spawn_blocking(move || {
-                    let mut bytes = Vec::new();
-                    file.read_to_end(&mut bytes)?;
-                    file.rewind()?;
-                    Ok(json::parse(&bytes))
-                });
-                parsed.await.map_err(io::Error::other)?
-            }
-        }
-    }
-}
 
 pin_project! {
-    /// The body that the service behind gets: as it came, or as it was read.
+    /// The body that the service behind gets: as it came, or as it was collected.
     pub struct RequestBody<B> {
         read: Option<Reading>,
         #[pin]
@@ -212,8 +51,8 @@ struct Reading {
 
 enum Reader {
     Memory(Bytes),
-    Disk(File),
-    Busy(JoinHandle<io::Result<(File, Bytes)>>),
+    Disk(Spill),
+    Busy(JoinHandle<io::Result<(Spill, Bytes)>>),
     Gone,
 }
 
@@ -227,11 +66,8 @@ impl<B> RequestBody<B> {
     }
 
     /// What was read of a body, and what was not.
-    pub(crate) fn rejoined(collected: Option<Collected>, rest: B) -> Self {
-        match collected {
-            Some(collected) => Self::joined(collected, Some(rest)),
-            None => Self::passed(rest),
-        }
+    pub(crate) fn rejoined(collected: Collected, rest: B) -> Self {
+        if collected.len == 0 { Self::passed(rest) } else { Self::joined(collected, Some(rest)) }
     }
 
     fn joined(collected: Collected, rest: Option<B>) -> Self {
@@ -280,7 +116,7 @@ impl Reading {
                     let len = usize::try_from(self.left).unwrap_or(PIECE).min(PIECE);
                     self.place = Reader::Busy(spawn_blocking(move || {
                         let mut piece = vec![0; len];
-                        disk.read_exact(&mut piece)?;
+                        disk.file.read_exact(&mut piece)?;
                         Ok((disk, piece.into()))
                     }));
                 }
@@ -351,93 +187,19 @@ where
 
 #[cfg(test)]
 mod tests {
-    use http_body_util::{Full, StreamBody};
+    use http_body_util::{BodyExt, Full, StreamBody};
 
     use super::*;
 
-    fn pieces(count: usize, size: usize) -> impl Body<Data = Bytes, Error = BoxError> + Unpin {
-        let pieces = (0..count)
-            .map(move |at| Ok(Frame::data(Bytes::from(vec![u8::try_from(at % 251).unwrap(); size]))));
-        StreamBody::new(futures_util::stream::iter(pieces))
-    }
-
-    async fn whole(collected: Collected) -> Bytes {
-        let body = RequestBody::<Full<Bytes>>::collected(collected);
-        assert!(body.size_hint().exact().is_some());
-        body.collect().await.unwrap().to_bytes()
-    }
-
-    #[tokio::test]
-    async fn a_spilled_body_is_the_same_body() {
-        let small = collect(pieces(40, 1000), 1 << 20, 1 << 30, None, None).await.ok().unwrap();
-        let spilled = collect(pieces(40, 1000), 5_500, 1 << 30, None, None).await.ok().unwrap();
-        assert!(matches!(small.place, Place::Memory(_)) && matches!(spilled.place, Place::Disk(_)));
-        assert_eq!((small.digest, small.len), (spilled.digest, spilled.len));
-        assert_eq!(whole(small).await, whole(spilled).await);
-        let large = collect(pieces(3, 200_000), 1000, 1 << 30, None, None).await.ok().unwrap();
-        assert_eq!(whole(large).await.len(), 600_000);
-    }
-
-    #[tokio::test]
-    async fn one_piece_is_not_copied() {
-        let piece = Bytes::from_static(b"{\"a\":1}");
-        let mut collected = collect(Full::new(piece.clone()), 100, 100, None, None).await.unwrap();
-        let Place::Memory(kept) = &collected.place else { panic!("in memory") };
-        assert_eq!(kept.as_ptr(), piece.as_ptr());
-        let json = collected.json().await.unwrap().unwrap();
-        assert_eq!(json::scalar(&json["a"]), Some("1"));
-    }
-
-    #[tokio::test]
-    async fn json_is_read_from_disk_and_the_body_is_whole_afterwards() {
-        let text = format!("{{\"a\":\"{}\"}}", "x".repeat(5000));
-        let mut collected =
-            collect(Full::new(Bytes::from(text.clone())), 10, 10_000, None, None).await.unwrap();
-        assert_eq!(collected.json().await.unwrap().unwrap()["a"].as_str().unwrap().len(), 5000);
-        assert_eq!(whole(collected).await, text);
-    }
-
-    #[tokio::test]
-    async fn too_large_is_refused_before_it_is_read_or_as_soon_as_it_shows() {
-        let known = collect(Full::new(Bytes::from(vec![0; 101])), 10, 100, None, None).await;
-        assert!(matches!(known, Err(Refused::TooLarge(None, _))));
-        let Err(Refused::TooLarge(Some(read), rest)) = collect(pieces(20, 10), 30, 100, None, None).await
-        else {
-            panic!("too large")
-        };
-        assert_eq!(read.len, 110);
-        let rejoined = RequestBody::rejoined(Some(read), rest).collect().await.unwrap().to_bytes();
-        assert_eq!(rejoined, pieces(20, 10).collect().await.unwrap().to_bytes());
-    }
-
     #[tokio::test]
     async fn a_body_that_still_comes_tells_how_it_is_taken() {
-        let mut body = RequestBody::passed(pieces(2, 1));
+        let pieces = ["a", "b"].map(|piece| Ok::<_, BoxError>(Frame::data(Bytes::from(piece))));
+        let mut body = RequestBody::passed(StreamBody::new(futures_util::stream::iter(pieces)));
         let progress = body.progress().unwrap();
         assert!(!progress.moved());
         body.frame().await.unwrap().unwrap();
         assert!(progress.moved() && !progress.moved());
-        let here = collect(pieces(2, 1), 100, 100, None, None).await.ok().unwrap();
+        let here = Collected::default();
         assert!(RequestBody::<Full<Bytes>>::collected(here).progress().is_none());
-    }
-
-    #[tokio::test]
-    async fn a_cut_body_is_no_body() {
-        let cut = [Ok(Frame::data(Bytes::from_static(b"abc"))), Err(BoxError::from("cut"))];
-        let body = StreamBody::new(futures_util::stream::iter(cut));
-        assert!(matches!(collect(body, 100, 100, None, None).await, Err(Refused::Broken(_))));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_long_pause_breaks_a_body_unless_there_is_no_limit() {
-        let slow = || {
-            let pieces = futures_util::stream::unfold(0, |at| async move {
-                tokio::time::sleep(if at == 1 { PAUSE * 2 } else { PAUSE / 2 }).await;
-                (at < 3).then(|| (Ok::<_, BoxError>(Frame::data(Bytes::from_static(b"x"))), at + 1))
-            });
-            StreamBody::new(Box::pin(pieces))
-        };
-        assert!(matches!(collect(slow(), 100, 100, Some(PAUSE), None).await, Err(Refused::Broken(_))));
-        assert_eq!(whole(collect(slow(), 100, 100, None, None).await.ok().unwrap()).await, "xxx");
     }
 }

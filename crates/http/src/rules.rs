@@ -29,10 +29,24 @@ pub struct Rules {
     pub body_memory_bytes: u64,
     /// Larger request bodies are refused.
     pub body_max_bytes: u64,
+    /// How much of a body is read for keys and fingerprints that are made of its JSON.
+    pub body_parse_max_bytes: u64,
+    /// Slower request bodies are refused: in bytes per second, after the first 30 s.
+    pub body_min_rate_bytes: u64,
+    /// What the request bodies of all requests may take in memory.
+    pub body_memory_total_bytes: u64,
+    /// What the request bodies of all requests may take on disk.
+    pub body_disk_total_bytes: u64,
+    /// How many request bodies may be on disk at once, each in a file.
+    pub body_files_max: u64,
     /// Larger answers are streamed and not kept.
     pub answer_max_bytes: usize,
     /// How much keyed work may be under way at once.
     pub inflight_max: usize,
+    /// The same for one tenant.
+    pub inflight_max_per_tenant: usize,
+    /// The same for one connection; see [`IdempotencyLayer::for_connection`](crate::IdempotencyLayer::for_connection).
+    pub inflight_max_per_connection: usize,
 }
 
 /// What happens to a keyed request.
@@ -114,8 +128,15 @@ impl Default for Rules {
             strict_keys: false,
             body_memory_bytes: 1 << 20,
             body_max_bytes: 64 << 20,
+            body_parse_max_bytes: 1 << 20,
+            body_min_rate_bytes: 1024,
+            body_memory_total_bytes: 256 << 20,
+            body_disk_total_bytes: 4 << 30,
+            body_files_max: 256,
             answer_max_bytes: 1 << 20,
             inflight_max: 10_000,
+            inflight_max_per_tenant: 5_000,
+            inflight_max_per_connection: 128,
         }
     }
 }

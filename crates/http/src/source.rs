@@ -8,7 +8,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::cloudevents;
-use crate::json;
+use crate::json::Document;
 use crate::key::{self, KeyError};
 
 /// The field of the draft.
@@ -62,9 +62,14 @@ impl Pointer {
         Self(text.to_owned())
     }
 
-    /// The value at this place.
-    pub fn find<'a>(&self, value: &'a Value) -> Option<&'a Value> {
-        value.pointer(&self.0)
+    /// The whole document.
+    pub(crate) const fn whole() -> Self {
+        Self(String::new())
+    }
+
+    /// The names and numbers on the way to this place.
+    pub(crate) fn steps(&self) -> impl Iterator<Item = String> {
+        self.0.split('/').skip(1).map(|step| step.replace("~1", "/").replace("~0", "~"))
     }
 
     /// Takes the value at this place away.
@@ -193,30 +198,41 @@ impl KeySource {
         if is_draft { key::parse(line.as_bytes(), strict) } else { key::plain(line.as_bytes()) }.map(Some)
     }
 
-    /// The key in a body. `json` is `None` for a body that is no JSON.
+    /// The places of a JSON body that this key is made of.
+    pub(crate) fn places(&self, headers: &HeaderMap) -> Vec<&Pointer> {
+        match self {
+            Self::Header(_) | Self::Body => Vec::new(),
+            Self::Json(pointer) => vec![pointer],
+            Self::Template(Template(pieces)) => {
+                let places = pieces.iter().filter_map(|piece| match piece {
+                    Piece::Place(pointer) => Some(pointer),
+                    Piece::Text(_) => None,
+                });
+                places.collect()
+            }
+            Self::Fields(pointers) => pointers.iter().collect(),
+            Self::CloudEvent => cloudevents::places(headers),
+        }
+    }
+
+    /// The key in a body. A body that is no JSON is an empty document.
     pub(crate) fn in_body(
         &self,
-        headers: &HeaderMap,
-        json: Option<&Value>,
+        document: &Document<'_>,
         digest: [u8; 32],
     ) -> Result<Option<String>, KeyError> {
         match self {
             Self::Header(_) => Ok(None),
-            Self::Json(pointer) => {
-                let text = json.and_then(|json| pointer.find(json)).and_then(json::scalar);
-                text.map(|text| key::plain(text.as_bytes())).transpose()
-            }
+            Self::Json(pointer) => document.text(pointer).map(|text| key::plain(text.as_bytes())).transpose(),
             Self::Template(Template(pieces)) => {
-                let Some(json) = json else { return Ok(None) };
                 let texts = pieces.iter().map(|piece| match piece {
-                    Piece::Text(text) => Some(text.clone()),
-                    Piece::Place(pointer) => pointer.find(json).and_then(json::scalar).map(ToOwned::to_owned),
+                    Piece::Text(text) => Some(text.as_str()),
+                    Piece::Place(pointer) => document.text(pointer),
                 });
                 texts.collect::<Option<String>>().map(|text| key::plain(text.as_bytes())).transpose()
             }
             Self::Fields(pointers) => {
-                let Some(json) = json else { return Ok(None) };
-                let found: Vec<_> = pointers.iter().map(|pointer| pointer.find(json)).collect();
+                let found: Vec<_> = pointers.iter().map(|pointer| document.at(pointer)).collect();
                 if found.iter().all(Option::is_none) {
                     return Ok(None);
                 }
@@ -228,7 +244,7 @@ impl KeySource {
                 Ok(Some(format!("fields:{}", hex::encode(Sha256::digest(canonical)))))
             }
             Self::Body => Ok(Some(format!("body:{}", hex::encode(digest)))),
-            Self::CloudEvent => cloudevents::in_body(headers, json),
+            Self::CloudEvent => cloudevents::in_body(document),
         }
     }
 }
@@ -243,9 +259,14 @@ mod tests {
         text.parse().unwrap()
     }
 
+    fn key(text: &str, body: &str) -> Result<Option<String>, KeyError> {
+        let source = source(text);
+        let document = Document::read(body.as_bytes(), true, &source.places(&HeaderMap::new()));
+        source.in_body(&document, [7; 32])
+    }
+
     fn found(text: &str, json: &Value) -> Option<String> {
-        let json = json::parse(json.to_string().as_bytes()).unwrap();
-        source(text).in_body(&HeaderMap::new(), Some(&json), [7; 32]).unwrap()
+        key(text, &json.to_string()).unwrap()
     }
 
     #[test]
@@ -284,10 +305,8 @@ mod tests {
         assert_eq!(found("json:/event", &slack), None);
         assert_eq!(found("template:{/event/files/0/id}_{/event/ts}", &slack).unwrap(), "F9_1.2");
         assert_eq!(found("template:{/event/files/1/id}_{/event/ts}", &slack), None);
-        let none = HeaderMap::new();
-        assert_eq!(source("json:/event_id").in_body(&none, None, [0; 32]).unwrap(), None);
-        let empty = json!({"e": ""});
-        assert_eq!(source("json:/e").in_body(&none, Some(&empty), [0; 32]), Err(KeyError::Empty));
+        assert_eq!(key("json:/event_id", "no json"), Ok(None));
+        assert_eq!(key("json:/e", "{\"e\":\"\"}"), Err(KeyError::Empty));
     }
 
     #[test]

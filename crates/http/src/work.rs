@@ -26,6 +26,7 @@ use crate::problem::{Kind, Problem};
 use crate::request::RequestBody;
 use crate::rules::{InFlight, Route};
 use crate::run::Run;
+use crate::slots::Connection;
 use crate::words::{InDoubt, Mode, Outage};
 
 pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
@@ -76,6 +77,7 @@ impl Shared {
 /// Answers a request of a route.
 pub(crate) async fn keyed<S, B, A>(
     shared: Arc<Shared>,
+    connection: Option<Connection>,
     mut inner: S,
     mut trace: Trace,
     parts: Parts,
@@ -87,7 +89,7 @@ where
     A: Carried,
 {
     let route = &shared.rules.routes[trace.route];
-    let ready = match prepare(&shared, route, parts, body).await {
+    let ready = match prepare(&shared, route, connection.as_ref(), parts, body).await {
         Prepared::Ready(ready) => ready,
         Prepared::Pass(request) => {
             let (parts, body) = *request;
@@ -101,13 +103,8 @@ where
         }
         Prepared::Refuse(refused) => {
             let (problem, parts, body) = *refused;
-            trace.end(
-                &shared.meters,
-                &shared.rules,
-                End::Refused,
-                problem.status(),
-                Some(problem.kind.word()),
-            );
+            let end = if problem.kind == Kind::Overloaded { End::Overloaded } else { End::Refused };
+            trace.end(&shared.meters, &shared.rules, end, problem.status(), Some(problem.kind.word()));
             return match (route.mode, body) {
                 (Mode::Observe, Some(body)) => {
                     let answer = Box::pin(inner.call(Request::from_parts(parts, body))).await;
@@ -123,22 +120,14 @@ where
     if let Some(outcome) = remembered(&job) {
         return Ok(conclude(&job, replay(&job, outcome)));
     }
-    let Ok(slot) = shared.slots.clone().try_acquire_owned() else {
-        let Job { trace, ready, .. } = job;
-        let problem = Problem::new(Kind::Overloaded, "too many keyed requests are under way")
-            .retry_after(RETRY_SECONDS);
-        trace.end(&shared.meters, &shared.rules, End::Overloaded, problem.status(), None);
-        if observed {
-            let Ready { parts, body, .. } = *ready;
-            let request = Request::from_parts(parts, RequestBody::collected(body));
-            return Ok(Box::pin(inner.call(request)).await?.map(AnswerBody::passed));
-        }
-        return Ok(problem.into_response(&shared.rules.policy_path));
-    };
+    if let Err(problem) = &job.ready.slot {
+        let problem = problem.clone();
+        return Ok(conclude(&job, (End::Overloaded, Err(problem))));
+    }
     let (reply, answer) = oneshot::channel();
     let work = Box::pin(shared.tasks.track_future(async move {
-        // Both are given back even if the service panics.
-        let (_counted, _slot) = (job.shared.meters.begin(), slot);
+        // Given back even if the service panics, and so is the slot, which is part of the job.
+        let _counted = job.shared.meters.begin();
         if observed {
             Box::pin(observe::observe(job, inner, reply)).await;
         } else {

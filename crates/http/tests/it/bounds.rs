@@ -1,19 +1,33 @@
 //! Everything has a bound, and refuses beyond it.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
 
+use bytes::Bytes;
+use http::Request;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::{BodyExt, StreamBody};
 use ichido_core::mark::Mark;
 use ichido_core::{MarkKey, Outcome};
-use ichido_http::Rules;
+use ichido_http::{Mode, Route, Rules, Tenant};
 use ichido_ledger::{Ledger, Settings};
+use tower_layer::Layer;
+use tower_service::Service;
 
 use crate::support::{
-    Faulty, Gate, Instance, Store, Upstream, on_embedded_ledgers, on_every_ledger, order, route, rules, until,
+    AnyBody, Cut, Faulty, Gate, Instance, Store, Upstream, on_embedded_ledgers, on_every_ledger, order,
+    route, rules, until,
 };
 
 on_embedded_ledgers! {
     work_beyond_its_bound_is_refused_and_never_claimed,
+    a_slot_is_taken_before_the_body_is_read,
+    one_connection_takes_no_more_than_its_share_even_if_it_hangs_up,
+    one_tenant_takes_no_more_than_its_share,
+    bodies_beyond_the_budget_are_refused_before_they_are_read,
 }
 
 on_every_ledger! {
@@ -35,6 +49,170 @@ async fn work_beyond_its_bound_is_refused_and_never_claimed(store: Store) {
     }
     until("there is room again", async || instance.layer.in_flight() == 0).await;
     assert_eq!(instance.send(order("c")).await.status, 201);
+}
+
+/// A body of so many bytes that comes when the test lets it, and whether it was ever asked for.
+fn withheld(key: &str, len: u64) -> (Request<AnyBody>, tokio::sync::oneshot::Sender<()>, Arc<AtomicBool>) {
+    let (send, coming) = tokio::sync::oneshot::channel();
+    let asked = Arc::new(AtomicBool::new(false));
+    let body = Withheld { coming, len, asked: asked.clone() };
+    let request = Request::post("/orders").header("idempotency-key", format!("\"{key}\""));
+    (request.body(body.boxed_unsync()).unwrap(), send, asked)
+}
+
+struct Withheld {
+    coming: tokio::sync::oneshot::Receiver<()>,
+    len: u64,
+    asked: Arc<AtomicBool>,
+}
+
+impl Body for Withheld {
+    type Data = Bytes;
+    type Error = Cut;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+        self.asked.store(true, Ordering::SeqCst);
+        if self.len == 0 {
+            return Poll::Ready(None);
+        }
+        let _ = std::task::ready!(Pin::new(&mut self.coming).poll(cx));
+        let len = usize::try_from(std::mem::take(&mut self.len)).unwrap();
+        Poll::Ready(Some(Ok(Frame::data(vec![b'x'; len].into()))))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.len)
+    }
+}
+
+async fn a_slot_is_taken_before_the_body_is_read(store: Store) {
+    let upstream = Upstream::counting();
+    let rules = Rules { inflight_max: 1, ..rules(route()) };
+    let instance = Instance::of(store.ledger().await, rules, &upstream);
+    let (slow, go_on, asked) = withheld("slow", 10);
+    let slow = instance.spawn(slow);
+    until("its body is being read", async || asked.load(Ordering::SeqCst)).await;
+    instance.send(order("new")).await.is_problem(503, "overloaded");
+    assert_eq!(instance.record("new").await, None);
+    go_on.send(()).unwrap();
+    slow.await.unwrap().is_first(201, "run 1");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_asked_for_lately_is_answered_without_a_slot() {
+    let upstream = Upstream::counting();
+    let rules = Rules { inflight_max: 1, ..rules(route()) };
+    let instance = Instance::of(Store::file().ledger().await, rules, &upstream);
+    instance.send(order("known")).await.is_first(201, "run 1");
+    until("it is remembered", async || instance.send(order("known")).await.is_replay()).await;
+    let (slow, go_on, asked) = withheld("slow", 10);
+    let slow = instance.spawn(slow);
+    until("its body is being read", async || asked.load(Ordering::SeqCst)).await;
+    instance.send(order("known")).await.is_again(201, "run 1");
+    instance.send(order("new")).await.is_problem(503, "overloaded");
+    go_on.send(()).unwrap();
+    slow.await.unwrap().is_first(201, "run 2");
+}
+
+/// Work goes on after its client hung up, and so does its slot: that is how one HTTP/2 connection that resets its streams
+/// would take the slots of everybody.
+async fn one_connection_takes_no_more_than_its_share_even_if_it_hangs_up(store: Store) {
+    let gate = Gate::shut();
+    let upstream = Upstream::gated(&gate);
+    let rules = Rules { inflight_max: 10, inflight_max_per_connection: 3, ..rules(route()) };
+    let instance = Instance::of(store.ledger().await, rules, &upstream);
+    let connect =
+        || Instance { service: instance.layer.for_connection().layer(upstream.clone()), ..instance.clone() };
+    let (rude, polite) = (connect(), connect());
+    for number in 0..20 {
+        let asking = rude.spawn(order(&format!("rude{number}")));
+        if number < 3 {
+            upstream.started(number + 1).await;
+            asking.abort();
+        } else {
+            asking.await.unwrap().is_problem(503, "overloaded");
+        }
+    }
+    let served = polite.spawn(order("polite"));
+    upstream.started(4).await;
+    gate.open();
+    assert_eq!(served.await.unwrap().status, 201);
+    until("the slots are free", async || instance.layer.in_flight() == 0).await;
+    assert_eq!(rude.send(order("rude3")).await.status, 201);
+}
+
+async fn one_tenant_takes_no_more_than_its_share(store: Store) {
+    let gate = Gate::shut();
+    let upstream = Upstream::gated(&gate);
+    let tenant = Tenant::Header(http::header::AUTHORIZATION);
+    let rules = Rules { inflight_max: 10, inflight_max_per_tenant: 2, tenant, ..rules(route()) };
+    let instance = Instance::of(store.ledger().await, rules, &upstream);
+    let by = |who: &'static str, key: &str| {
+        let mut request = order(key);
+        request.headers_mut().insert("authorization", http::HeaderValue::from_static(who));
+        request
+    };
+    let mut served = vec![instance.spawn(by("a", "1")), instance.spawn(by("a", "2"))];
+    upstream.started(2).await;
+    let refused = instance.send(by("a", "3")).await;
+    refused.is_problem(503, "overloaded");
+    assert!(refused.text().contains("inflight_max_per_tenant"), "{}", refused.text());
+    served.push(instance.spawn(by("b", "1")));
+    served.extend(["x", "y", "z"].map(|nobody| instance.spawn(order(nobody))));
+    upstream.started(6).await;
+    gate.open();
+    for served in served {
+        assert_eq!(served.await.unwrap().status, 201);
+    }
+}
+
+async fn bodies_beyond_the_budget_are_refused_before_they_are_read(store: Store) {
+    let upstream = Upstream::counting();
+    let rules = Rules {
+        body_memory_bytes: 100,
+        body_memory_total_bytes: 150,
+        body_disk_total_bytes: 1000,
+        ..rules(route())
+    };
+    let instance = Instance::of(store.ledger().await, rules, &upstream);
+    for len in [100, 800] {
+        let (first, go_on, asked) = withheld(&format!("a{len}"), len);
+        let first = instance.spawn(first);
+        until("its body is being read", async || asked.load(Ordering::SeqCst)).await;
+        let (second, _, asked) = withheld(&format!("b{len}"), len);
+        let refused = instance.send(second).await;
+        refused.is_problem(503, "overloaded");
+        assert!(refused.headers.contains_key("retry-after") && !asked.load(Ordering::SeqCst));
+        go_on.send(()).unwrap();
+        assert_eq!(first.await.unwrap().status, 201);
+    }
+    // The service keeps what came in memory, but a file is gone with its request.
+    let (second, go_on, _) = withheld("b800", 800);
+    go_on.send(()).unwrap();
+    assert_eq!(instance.send(second).await.status, 201, "there is room again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_drips_is_told_so_and_gives_its_slot_back() {
+    let upstream = Upstream::counting();
+    let dripping = || {
+        let pieces = futures_util::stream::unfold(0, |at| async move {
+            tokio::time::sleep(Duration::from_secs(25)).await;
+            (at < 8).then(|| (Ok::<_, Cut>(Frame::data(Bytes::from_static(b"x"))), at + 1))
+        });
+        StreamBody::new(Box::pin(pieces)).boxed_unsync()
+    };
+    let drip = || Request::post("/orders").header("idempotency-key", "\"k\"").body(dripping()).unwrap();
+    let enforced = Rules { inflight_max: 1, body_memory_bytes: 0, ..rules(route()) };
+    let instance = Instance::of(Store::memory().ledger().await, enforced, &upstream);
+    instance.service.clone().call(drip()).await.map(|response| assert_eq!(response.status(), 408)).unwrap();
+    assert_eq!((upstream.runs(), instance.record("k").await), (0, None));
+    assert_eq!(instance.send(order("k")).await.status, 201);
+    // What is only observed passes, however slow it is.
+    let observed = rules(Route { mode: Mode::Observe, ..route() });
+    let instance = Instance::of(Store::memory().ledger().await, observed, &upstream);
+    assert_eq!(instance.service.clone().call(drip()).await.unwrap().status(), 201);
+    assert_eq!(upstream.calls()[1].body, "xxxxxxxx");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

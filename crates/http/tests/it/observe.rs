@@ -198,7 +198,7 @@ async fn an_observed_upload_may_take_its_time() {
         let upstream = upstream.clone();
         async move { Instance::new(&Store::memory(), route, &upstream).await.send(request).await }
     };
-    upload(route()).await.is_problem(400, "body-broken");
+    upload(route()).await.is_problem(408, "body-too-slow");
     upload(observed()).await.is_first(201, "run 1");
     assert_eq!(upstream.calls()[0].body, "halfhalf");
 }

@@ -1,9 +1,9 @@
 //! Keys that stand elsewhere than in the field of the draft.
 
 use http::Request;
-use ichido_http::{FingerprintRule, Route};
+use ichido_http::{FingerprintRule, Mode, Route, Rules};
 
-use crate::support::{AnyBody, Instance, Store, Upstream, body, on_embedded_ledgers, post, route};
+use crate::support::{AnyBody, Instance, Store, Upstream, body, on_embedded_ledgers, post, route, rules};
 
 on_embedded_ledgers! {
     a_key_in_the_body_is_found_by_its_pointer,
@@ -15,6 +15,7 @@ on_embedded_ledgers! {
     the_body_is_compared_unless_it_made_the_key,
     another_field_is_read_as_plain_text,
     an_optional_key_in_the_body_may_be_missing_whoever_asks,
+    a_key_is_looked_for_within_the_first_bytes_only,
 }
 
 fn keyed_by(sources: &[&str]) -> Route {
@@ -39,6 +40,49 @@ async fn a_key_in_the_body_is_found_by_its_pointer(store: Store) {
     instance.send(unkeyed(r#"{"event_id":"a\nb"}"#)).await.is_problem(400, "key-invalid");
     assert_eq!(upstream.calls()[0].body, r#"{"event_id":"Ev1","try":1}"#);
     assert_eq!(upstream.runs(), 2);
+}
+
+async fn a_key_is_looked_for_within_the_first_bytes_only(store: Store) {
+    let long = "x".repeat(5000);
+    let early = format!(r#"{{"a":1,"b":2,"more":"{long}","c":3}}"#);
+    for (sources, is_found) in [
+        (&["json:/a"][..], true),
+        (&["json:/c"], false),
+        (&["json:/c", "json:/a"], false),
+        (&["template:{/a}_{/b}"], true),
+        (&["template:{/a}_{/c}"], false),
+        (&["fields:/a,/b"], true),
+        (&["fields:/a,/c"], false),
+        (&["body"], true),
+    ] {
+        for body_memory_bytes in [1_000_000, 100] {
+            let upstream = Upstream::counting();
+            let limits = |route| Rules { body_parse_max_bytes: 1000, body_memory_bytes, ..rules(route) };
+            let fresh = Store::memory();
+            let instance = Instance::of(fresh.ledger().await, limits(keyed_by(sources)), &upstream);
+            let got = instance.send(unkeyed(&early)).await;
+            if is_found {
+                got.is_first(201, "run 1");
+                instance.send(unkeyed(&early)).await.is_again(201, "run 1");
+            } else {
+                got.is_problem(413, "body-too-large");
+                assert!(got.text().contains("body_parse_max_bytes"), "{}", got.text());
+                assert_eq!(upstream.runs(), 0);
+            }
+            let observed = Route { mode: Mode::Observe, ..keyed_by(sources) };
+            let observing = Instance::of(fresh.ledger().await, limits(observed), &upstream);
+            observing.send(unkeyed(&early)).await;
+            assert_eq!(upstream.calls().last().unwrap().body, early);
+        }
+    }
+    let limits = |route| Rules { body_parse_max_bytes: 1000, ..rules(route) };
+    let instance = Instance::of(store.ledger().await, limits(keyed_by(&["json:/a"])), &Upstream::counting());
+    instance.send(unkeyed(&format!("a={long}"))).await.is_problem(400, "key-missing");
+    // By its content a body is compared as a whole, or not at all.
+    let compared = Route { fingerprint: FingerprintRule::Json(Vec::new()), ..keyed_by(&["json:/a"]) };
+    let instance = Instance::of(store.ledger().await, limits(compared), &Upstream::counting());
+    instance.send(unkeyed(&early)).await.is_problem(413, "body-too-large");
+    instance.send(unkeyed(r#"{"a":1}"#)).await.is_first(201, "run 1");
 }
 
 async fn a_number_in_the_body_is_a_key_of_all_its_digits(store: Store) {

@@ -1,5 +1,6 @@
 //! The settings of the gateway: `[gateway]` and its routes, checked as a whole before anything starts.
 
+mod bounds;
 mod routes;
 mod secrets;
 
@@ -10,18 +11,15 @@ use std::time::Duration;
 
 use http::Uri;
 use http::uri::{Authority, Scheme};
-use ichido_core::Limits;
 use ichido_http::{Outage, Rules, Tenant};
 use serde::Deserialize;
 
+use self::bounds::bounds;
 use self::routes::{RawRoute, routes};
 pub(crate) use self::secrets::unchecked;
 use super::{text, tls, within};
 use crate::exit::Failure;
 use crate::gateway::jwt::JwtTenant;
-
-/// Room for the fields of an answer beside its body, below the ledger's limit.
-const ANSWER_MAX: u64 = Limits::STANDARD.outcome_bytes as u64 - (1 << 20);
 
 /// How long a look at the service behind may take.
 const REACH: Duration = Duration::from_secs(2);
@@ -37,6 +35,8 @@ pub(crate) struct Gateway {
     pub(crate) rules: Rules,
     pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
     pub(crate) journal_dir: PathBuf,
+    /// `None`: by the limit of open files.
+    pub(crate) connections_max: Option<u64>,
     pub(crate) shutdown: Duration,
     /// Not ready while nobody listens at the upstream.
     pub(crate) ready_needs_upstream: bool,
@@ -83,8 +83,15 @@ pub(super) struct RawGateway {
     strict_keys: bool,
     body_memory_bytes: Option<u64>,
     body_max_bytes: Option<u64>,
+    body_parse_max_bytes: Option<u64>,
+    body_min_rate_bytes: Option<u64>,
+    body_memory_total_bytes: Option<u64>,
+    body_disk_total_bytes: Option<u64>,
     answer_max_bytes: Option<u64>,
     inflight_max: Option<u64>,
+    inflight_max_per_tenant: Option<u64>,
+    inflight_max_per_connection: Option<u64>,
+    connections_max: Option<u64>,
     tls_cert_file: Option<PathBuf>,
     tls_key_file: Option<PathBuf>,
     journal_dir: Option<PathBuf>,
@@ -95,35 +102,21 @@ pub(super) struct RawGateway {
 
 impl Gateway {
     pub(super) fn check(raw: RawGateway, flags: &Flags) -> Result<Self, Failure> {
-        let defaults = Rules::default();
+        let (defaults, bounds) = (Rules::default(), bounds(&raw)?);
         let listen = flags.listen.clone().or(raw.listen).unwrap_or_else(|| "127.0.0.1:8080".to_owned());
         let upstream = flags.upstream.clone().or(raw.upstream).ok_or_else(|| {
             Failure::usage("gateway.upstream is not set: say where the service is, e.g. --upstream http://127.0.0.1:5000")
         })?;
-        let bytes = |name: &str, value: Option<u64>, default: u64, most: u64| {
-            within(&format!("gateway.{name}"), value.unwrap_or(default), 1, most)
-        };
-        let body_max_bytes = bytes("body_max_bytes", raw.body_max_bytes, defaults.body_max_bytes, 1 << 40)?;
-        let answer_max = defaults.answer_max_bytes as u64;
-        let answer_max_bytes = bytes("answer_max_bytes", raw.answer_max_bytes, answer_max, ANSWER_MAX)?;
-        let inflight_max = bytes("inflight_max", raw.inflight_max, defaults.inflight_max as u64, 1_000_000)?;
         let rules = Rules {
             routes: routes(raw.routes, flags.optional_key)?,
             tenant: tenant(raw.tenant.as_deref(), tls::given(raw.jwt_key_file).as_deref())?,
             policy_path: policy_path(raw.policy_path, defaults.policy_path)?,
             strict_keys: raw.strict_keys,
-            body_memory_bytes: bytes(
-                "body_memory_bytes",
-                raw.body_memory_bytes,
-                defaults.body_memory_bytes,
-                1 << 32,
-            )?,
-            body_max_bytes,
-            answer_max_bytes: usize::try_from(answer_max_bytes).unwrap_or(usize::MAX),
-            inflight_max: usize::try_from(inflight_max).unwrap_or(usize::MAX),
+            ..bounds
         };
         let idle_ms = raw.upstream_idle_ms.map(|ms| within("gateway.upstream_idle_ms", ms, 0, 3_600_000));
         let idle_time = idle_ms.transpose()?.map_or(UPSTREAM_IDLE, Duration::from_millis);
+        let connections_max = raw.connections_max;
         Ok(Self {
             listen: address("gateway.listen", &listen)?,
             upstream: Upstream {
@@ -134,6 +127,9 @@ impl Gateway {
             tls: tls::server("gateway", raw.tls_cert_file, raw.tls_key_file)?,
             journal_dir: raw.journal_dir.unwrap_or_else(|| PathBuf::from("data/journal")),
             ready_needs_upstream: raw.ready_needs_upstream,
+            connections_max: connections_max
+                .map(|most| within("gateway.connections_max", most, 1, 1_000_000))
+                .transpose()?,
             shutdown: Duration::from_secs(within(
                 "gateway.shutdown_seconds",
                 raw.shutdown_seconds.unwrap_or(30),
