@@ -9,7 +9,7 @@ mod socket;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ichido_http::{IdempotencyLayer, Journal, Route};
+use ichido_http::{IdempotencyLayer, Journal, Route, Rules};
 use ichido_ledger::Ledger;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
@@ -18,7 +18,9 @@ use tokio_util::sync::CancellationToken;
 
 use self::forward::Forward;
 use self::front::Front;
+use crate::descriptors::Descriptors;
 use crate::exit::Failure;
+use crate::front::Limits;
 use crate::settings::Ledger as LedgerSettings;
 use crate::settings::gateway::{Gateway as Settings, Upstream, unchecked};
 use crate::upkeep::sweep;
@@ -94,9 +96,15 @@ impl Bound {
             tracing::warn!("{warning}");
         }
         let notes = settings.rules.routes.iter().any(|route| !route.metadata.is_empty());
-        let policy_path: Arc<str> = settings.rules.policy_path.as_str().into();
-        let forward = Forward::new(&settings.upstream, &settings.rules.routes)?;
-        let layer = IdempotencyLayer::with(ledger.clone(), settings.rules, fallback, journal.clone());
+        let descriptors = Descriptors::now();
+        let limits = Limits {
+            connections: settings.connections_max.unwrap_or(descriptors.connections) as usize,
+            streams: u32::try_from(settings.rules.inflight_max_per_connection).unwrap_or(u32::MAX),
+        };
+        let rules = Rules { body_files_max: descriptors.bodies, ..settings.rules };
+        let policy_path: Arc<str> = rules.policy_path.as_str().into();
+        let forward = Forward::new(&settings.upstream, &rules.routes, descriptors.upstream as usize)?;
+        let layer = IdempotencyLayer::with(ledger.clone(), rules, fallback, journal.clone());
         if notes {
             tracing::info!(instance = layer.instance(), "notes on events call this instance so");
         }
@@ -106,6 +114,7 @@ impl Bound {
             forward,
             layer: layer.clone(),
             policy_path,
+            limits,
         };
         Ok(Gateway { front, layer, ledger, journal, grace: settings.shutdown })
     }

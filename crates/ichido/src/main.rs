@@ -6,10 +6,12 @@ mod output;
 
 mod admin;
 mod args;
+mod client_io;
 mod commands;
 mod console;
 mod delivery;
 mod demo;
+mod descriptors;
 mod exit;
 mod export;
 mod front;
@@ -51,6 +53,10 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let serves = matches!(
+        args.command,
+        Command::Gateway(_) | Command::Claims(_) | Command::Meter(_) | Command::Run(_)
+    );
     let reader = match args.command {
         Command::Gateway(_) | Command::Claims(_) | Command::Meter(_) | Command::Run(_) => Reader::Machine,
         // A scheduler collects the lines of a delivery; at a terminal someone reads them.
@@ -77,6 +83,9 @@ fn run(args: &Args) -> Result<ExitCode, Failure> {
         | Command::Man { .. } => Reader::Person,
     };
     let log = log::start(reader)?;
+    if serves {
+        descriptors::raise();
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

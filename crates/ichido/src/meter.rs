@@ -18,8 +18,13 @@ use tower_service::Service as _;
 use crate::admin::{Gate, Probe};
 use crate::console::Usage;
 use crate::exit::{Failure, one_line};
-use crate::front::Front;
+use crate::front::{Front, Limits};
 use crate::settings::meter::Meter as Settings;
+
+/// Connections at once: its clients are senders, each with a few.
+const CONNECTIONS: usize = 256;
+/// Requests at once on one HTTP/2 connection.
+const STREAMS: u32 = 32;
 
 /// A meter that has its port.
 pub(crate) struct Bound {
@@ -77,7 +82,8 @@ impl Bound {
             body_max_bytes: settings.body_max_bytes,
             clock: Arc::new(SystemClock::default()),
         });
-        let front = Front { listener, tls: settings.tls.map(TlsAcceptor::from) };
+        let limits = Limits { connections: CONNECTIONS, streams: STREAMS };
+        let front = Front { listener, tls: settings.tls.map(TlsAcceptor::from), limits };
         Ok(Meter { front, service, store, tenants, gate, grace: settings.shutdown })
     }
 }

@@ -62,11 +62,17 @@ struct Shared {
 }
 
 impl Forward {
-    pub(crate) fn new(upstream: &Upstream, routes: &[Route]) -> Result<Self, StartFailure> {
+    /// At most so many connections to the service are open at once.
+    pub(crate) fn new(
+        upstream: &Upstream,
+        routes: &[Route],
+        connections_max: usize,
+    ) -> Result<Self, StartFailure> {
         let wrong = |error: http::Error| StartFailure::usage(format!("gateway.upstream: {error}"));
         let shared = Shared {
             pool: Arc::new(
-                Pool::new(upstream, routes.iter().filter_map(|route| route.timeout)).map_err(wrong)?,
+                Pool::new(upstream, routes.iter().filter_map(|route| route.timeout), connections_max)
+                    .map_err(wrong)?,
             ),
             host: HeaderValue::try_from(upstream.host()).map_err(|error| wrong(error.into()))?,
             prefix: upstream.prefix.clone(),

@@ -17,6 +17,7 @@ use tower_service::Service;
 
 use super::forward::{Forward, Peer};
 use super::pool::Answer;
+use crate::front::Limits;
 
 /// The gateway's listener.
 pub(super) struct Front {
@@ -25,18 +26,22 @@ pub(super) struct Front {
     pub(super) forward: Forward,
     pub(super) layer: ichido_http::IdempotencyLayer,
     pub(super) policy_path: Arc<str>,
+    pub(super) limits: Limits,
 }
 
 impl Front {
     /// Serves until told to stop, then lets every connection end its request, for at most `grace`.
     pub(super) async fn serve(self, stop: CancellationToken, grace: Duration) {
-        let Self { listener, tls, forward, layer, policy_path } = self;
+        let Self { listener, tls, forward, layer, policy_path, limits } = self;
         let is_tls = tls.is_some();
         let welcome = move |address| Door {
-            service: tower_layer::Layer::layer(&layer, forward.of(Peer::new(address, is_tls))),
+            service: tower_layer::Layer::layer(
+                &layer.for_connection(),
+                forward.of(Peer::new(address, is_tls)),
+            ),
             policy_path: policy_path.clone(),
         };
-        crate::front::Front { listener, tls }.serve(welcome, stop, grace).await;
+        crate::front::Front { listener, tls, limits }.serve(welcome, stop, grace).await;
     }
 }
 

@@ -20,6 +20,7 @@ use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
 use ichido_http::{Failure, RequestBody};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tower_service::Service;
 
@@ -43,6 +44,8 @@ type Driver = Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>;
 /// The connections that wait for a request, and the way to new ones.
 pub(super) struct Pool {
     idle: Mutex<Idle>,
+    /// Each connection takes a descriptor; some must be left for the ledger.
+    room: Arc<Semaphore>,
     connector: Connector,
     connect_timeout: Duration,
     /// How long a connection is kept for the next request.
@@ -66,6 +69,7 @@ struct Connection {
     probe: Probe,
     /// How long the service keeps it, as far as it said.
     kept_for: Option<Duration>,
+    _place: OwnedSemaphorePermit,
 }
 
 impl Pool {
@@ -74,6 +78,7 @@ impl Pool {
     pub(super) fn new(
         upstream: &Upstream,
         limits: impl Iterator<Item = Duration>,
+        connections_max: usize,
     ) -> Result<Self, http::Error> {
         let connect_timeout = limits.map(|limit| limit / 2).fold(CONNECT_TIMEOUT, Duration::min);
         let mut tcp = HttpConnector::new();
@@ -88,8 +93,9 @@ impl Pool {
             .wrap_connector(socket::Connector(tcp));
         let place = Uri::builder().scheme(upstream.scheme.clone()).authority(upstream.authority.clone());
         let place = place.path_and_query("/").build()?;
-        let idle_time = upstream.idle_time;
-        Ok(Self { idle: Mutex::default(), connector, connect_timeout, idle_time, place })
+        let (idle, idle_time) = (Mutex::default(), upstream.idle_time);
+        let room = Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)));
+        Ok(Self { idle, room, connector, connect_timeout, idle_time, place })
     }
 
     /// Sends a request whose address is a path, and waits for the head of its answer.
@@ -142,13 +148,14 @@ impl Pool {
         let not_sent = |error: &(dyn StdError + 'static)| {
             Failure::NotSent(format!("connecting: {}", describe(error)).into())
         };
+        let place = self.room.clone().acquire_owned().await.map_err(|error| not_sent(&error))?;
         let mut connector = self.connector.clone();
         poll_fn(|cx| connector.poll_ready(cx)).await.map_err(|error| not_sent(&*error))?;
         let stream = connector.call(self.place.clone()).await.map_err(|error| not_sent(&*error))?;
         let probe = socket::probe(&stream);
         let (sender, driver) = Builder::new().handshake(stream).await.map_err(|error| not_sent(&error))?;
         let driver: Driver = Box::pin(driver.with_upgrades());
-        Ok(Box::new(Connection { sender, driver: Some(driver), probe, kept_for: None }))
+        Ok(Box::new(Connection { sender, driver: Some(driver), probe, kept_for: None, _place: place }))
     }
 
     /// The connection that waited for the shortest time.

@@ -2,6 +2,7 @@
 
 mod acceptance;
 mod bolt;
+mod bounds;
 mod clients;
 mod doubt;
 mod edges;

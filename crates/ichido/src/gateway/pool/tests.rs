@@ -60,7 +60,7 @@ fn until_the_kernel_knows(peer: SocketAddr) {
 
 fn pool(address: SocketAddr) -> Arc<Pool> {
     let upstream = Upstream::check(&format!("http://{address}"), None).unwrap();
-    Arc::new(Pool::new(&upstream, std::iter::empty()).unwrap())
+    Arc::new(Pool::new(&upstream, std::iter::empty(), 10).unwrap())
 }
 
 async fn ask(pool: &Arc<Pool>) -> Result<Bytes, Failure> {

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-use crate::support::http::{connect, get, head, post, raw, read_answer, read_head, send};
+use crate::support::http::{connect, get, head, post, raw, read_head, send};
 use crate::support::{Gateway, Orders, eventually};
 
 fn start(settings: &str) -> (tempfile::TempDir, Orders, Gateway) {
@@ -169,17 +169,6 @@ fn work_under_way_is_ended_at_shutdown() {
         assert!(post(gateway.address, "/orders", key, "{}").is_replay(), "{key}");
     }
     assert_eq!(orders.effects().len(), 2);
-}
-
-#[test]
-fn a_client_that_pauses_in_a_body_takes_no_slot() {
-    let (_dir, _orders, gateway) = start("[gateway]\ninflight_max = 1\n");
-    let mut slow = connect(gateway.address).unwrap();
-    slow.write_all(&head("POST", "/orders", &[("Idempotency-Key", "\"slow\"")], Some(2))).unwrap();
-    slow.write_all(b"{").unwrap();
-    assert_eq!(post(gateway.address, "/orders", "\"quick\"", "{}").status, 201);
-    slow.write_all(b"}").unwrap();
-    assert_eq!(read_answer(&mut BufReader::new(slow)).unwrap().status, 201);
 }
 
 #[test]

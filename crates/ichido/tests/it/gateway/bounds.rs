@@ -1,0 +1,168 @@
+//! Clients that take more than their share take nothing from the others.
+
+use std::io::{BufReader, Read, Write};
+use std::net::SocketAddr;
+use std::process::Command;
+
+use bytes::Bytes;
+use h2::client::SendRequest;
+use http::Request;
+
+use crate::support::http::{connect, get, head, post, read_answer, send};
+use crate::support::{Gateway, Orders, eventually};
+
+fn start(settings: &str) -> (tempfile::TempDir, Orders, Gateway) {
+    let dir = tempfile::tempdir().unwrap();
+    let orders = Orders::start(dir.path());
+    let gateway = Gateway::start(dir.path(), orders.address, "file:ledger", settings);
+    (dir, orders, gateway)
+}
+
+/// The most memory that a process ever had, in bytes.
+#[cfg(target_os = "linux")]
+fn peak(gateway: &Gateway) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", gateway.process.child.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+/// A document of so many bytes, with its name in front.
+fn document(id: usize, len: usize) -> Vec<u8> {
+    let mut text = format!("{{\"id\":\"E{id}\",\"numbers\":[0").into_bytes();
+    text.extend(b",1".iter().cycle().take(len));
+    text.extend(b"]}");
+    text
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn large_documents_are_named_without_being_held_in_memory() {
+    const LEN: usize = 30_000_000;
+    let (_dir, orders, gateway) = start("[[gateway.routes]]\nkey = \"json:/id\"\n");
+    let before = peak(&gateway);
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..3)
+            .map(|id| scope.spawn(move || send(gateway.address, "POST", "/orders", &[], &document(id, LEN))))
+            .collect();
+        for client in clients {
+            assert_eq!(client.join().unwrap().status, 201);
+        }
+    });
+    assert!(send(gateway.address, "POST", "/orders", &[], &document(0, LEN)).is_replay());
+    assert_eq!(orders.effects().len(), 3);
+    let grown = (peak(&gateway) - before) >> 20;
+    assert!(grown < 100, "three documents of {} MB took {grown} MB", LEN / 1_000_000);
+    // A name that stands far behind is not looked for.
+    let late = [&b"{\"numbers\":["[..], &b"1,".repeat(600_000), b"1],\"id\":\"E9\"}"].concat();
+    let refused = send(gateway.address, "POST", "/orders", &[], &late);
+    assert_eq!((refused.status, refused.problem().as_str()), (413, "body-too-large"));
+    assert!(refused.text().contains("body_parse_max_bytes"), "{}", refused.text());
+}
+
+/// With few descriptors there are as many clients as leave some for the ledger; the next ones wait.
+#[test]
+fn clients_leave_descriptors_to_the_ledger() {
+    let dir = tempfile::tempdir().unwrap();
+    let orders = Orders::start(dir.path());
+    let gateway = Gateway::start_with(dir.path(), orders.address, "file:ledger", "", |command| {
+        let mut limited = Command::new("sh");
+        limited.args(["-c", "ulimit -Sn 128; ulimit -Hn 256; exec \"$0\" \"$@\""]);
+        limited.arg(command.get_program()).args(command.get_args());
+        limited.current_dir(dir.path());
+        *command = limited;
+    });
+    let said = gateway.process.said();
+    assert!(said.contains("raised the limit of open files") && said.contains("256"), "{said}");
+    let mut first = connect(gateway.address).unwrap();
+    let idle: Vec<_> = (0..150)
+        .map(|_| {
+            let mut stream = connect(gateway.address).unwrap();
+            stream.write_all(b"POST /or").unwrap();
+            stream
+        })
+        .collect();
+    eventually("the bound of connections", || {
+        gateway.process.said().contains("too many connections").then_some(())
+    });
+    first.write_all(&head("POST", "/orders", &[("Idempotency-Key", "\"k\"")], Some(2))).unwrap();
+    first.write_all(b"{}").unwrap();
+    assert_eq!(read_answer(&mut BufReader::new(first)).unwrap().status, 201);
+    assert_eq!(get(gateway.admin, "/readyz").status, 200);
+    drop(idle);
+    assert!(post(gateway.address, "/orders", "\"k\"", "{}").is_replay(), "those who waited are served");
+}
+
+async fn h2(to: SocketAddr) -> (SendRequest<Bytes>, tokio::task::JoinHandle<Result<(), h2::Error>>) {
+    let stream = tokio::net::TcpStream::connect(to).await.unwrap();
+    let (sender, connection) = h2::client::handshake(stream).await.unwrap();
+    (sender, tokio::spawn(connection))
+}
+
+fn order(key: usize) -> Request<()> {
+    let request = Request::post("http://localhost/orders").header("x-trouble", "sleep=2");
+    request.header("idempotency-key", format!("\"rude-{key}\"")).body(()).unwrap()
+}
+
+/// One connection opens requests and resets them at once, as often as it can.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_resets_its_streams_is_sent_away_and_others_are_served() {
+    let (_dir, orders, gateway) = start("[gateway]\ninflight_max = 300\n");
+    let (mut sender, connection) = h2(gateway.address).await;
+    let mut opened = 0;
+    // More than enough to take every slot, if each of them took one.
+    while opened < 20_000 {
+        let Ok(ready) = sender.clone().ready().await else { break };
+        sender = ready;
+        let Ok((_, mut stream)) = sender.send_request(order(opened), true) else { break };
+        stream.send_reset(h2::Reason::CANCEL);
+        opened += 1;
+    }
+    drop(sender);
+    let ended = connection.await.unwrap();
+    assert!(opened < 20_000, "it was never sent away: {ended:?}");
+    let (address, admin) = (gateway.address, gateway.admin);
+    tokio::task::spawn_blocking(move || {
+        assert_eq!(post(address, "/orders", "\"polite\"", "{}").status, 201);
+        assert_eq!(get(admin, "/readyz").status, 200);
+    })
+    .await
+    .unwrap();
+    assert!(orders.effects().iter().any(|effect| effect["key"] == "\"polite\""));
+}
+
+/// A head that never ends: HEADERS without END_HEADERS, then CONTINUATION frames without end.
+#[test]
+fn a_head_without_end_ends_its_connection_only() {
+    let (_dir, _orders, gateway) = start("");
+    let frame = |kind: u8, stream: u8, payload: &[u8]| {
+        let len = u32::try_from(payload.len()).unwrap().to_be_bytes();
+        [&len[1..], &[kind, 0, 0, 0, 0, stream], payload].concat()
+    };
+    let mut client = connect(gateway.address).unwrap();
+    client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+    client.write_all(&frame(4, 0, &[])).unwrap();
+    // A literal field without indexing, of 1,000 bytes: in HPACK, lengths of 127 and more take further bytes.
+    let field = [&b"\x00\x03abc\x7f\xe9\x06"[..], &[b'x'; 1000]].concat();
+    client.write_all(&frame(1, 1, &field)).unwrap();
+    let flood = frame(9, 1, &field);
+    let sent = (0..200_000).take_while(|_| client.write_all(&flood).is_ok()).count();
+    assert!(sent < 200_000, "{sent} frames were taken");
+    let mut rest = Vec::new();
+    let _ = client.read_to_end(&mut rest);
+    assert_eq!(post(gateway.address, "/orders", "\"k\"", "{}").status, 201);
+}
+
+/// A client that writes slower than it may is answered, and its slot and its file are free again.
+#[test]
+fn whoever_holds_a_slot_with_half_a_body_is_bounded() {
+    let (_dir, _orders, gateway) = start("[gateway]\ninflight_max = 1\n");
+    let mut slow = connect(gateway.address).unwrap();
+    slow.write_all(&head("POST", "/orders", &[("Idempotency-Key", "\"slow\"")], Some(2))).unwrap();
+    slow.write_all(b"{").unwrap();
+    eventually("its slot is taken", || {
+        let answer = post(gateway.address, "/orders", "\"quick\"", "{}");
+        (answer.status == 503 && answer.problem() == "overloaded").then_some(())
+    });
+    slow.write_all(b"}").unwrap();
+    assert_eq!(read_answer(&mut BufReader::new(slow)).unwrap().status, 201);
+}
