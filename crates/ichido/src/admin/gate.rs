@@ -97,7 +97,7 @@ impl Gate {
                 ))
             }
             Some(visitor) => Ok(visitor),
-            None if OPEN.contains(&path) || console::is_open(path) => Ok(self.sessions.nobody()),
+            None if is_open(path) || console::is_open(path) => Ok(self.sessions.nobody()),
             None if console::wants_page(request) => Err(Box::new(console::to_sign_in())),
             None => refused(Problem::new(
                 StatusCode::UNAUTHORIZED,
@@ -106,6 +106,11 @@ impl Gate {
             )),
         }
     }
+}
+
+/// Whether a path is for those who ask after our health.
+pub(super) fn is_open(path: &str) -> bool {
+    OPEN.contains(&path)
 }
 
 /// Whether the request names this port by an address or as localhost. A request without a name is from no browser.

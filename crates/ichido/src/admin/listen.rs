@@ -1,29 +1,38 @@
 //! The port itself: bound first, so that the ledger can be opened under its address, then served.
 
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::response::IntoResponse;
 use futures_util::future::Either;
+use http::StatusCode;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower_service::Service;
 
-use super::gate::Gate;
-use super::{Admin, AdminToken, Health, Served, TOKEN_VARIABLE, meters};
+use super::gate::{Gate, is_open};
+use super::{Admin, AdminToken, Health, Problem, Served, TOKEN_VARIABLE, meters};
+use crate::client_io::ClientIo;
 use crate::console::{self, Console, Usage};
 use crate::exit::Failure;
 
-/// Connections at once; the next ones wait.
+/// Connections at once.
 const CONNECTIONS: usize = 256;
+/// Connections beyond these, for those who ask after our health. If all are taken, the oldest makes room.
+const RESERVED: usize = 32;
+/// How long a caller may read nothing of an answer.
+const READ_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a caller may take to say what it wants.
 const HEAD_PATIENCE: Duration = Duration::from_secs(10);
 /// How long calls that are under way may take after the end was asked for.
@@ -105,20 +114,20 @@ impl Bound {
 
     async fn take_calls(self, router: Router, gate: Gate, actions: TaskTracker, stop: &CancellationToken) {
         let gate = Arc::new(gate);
-        let (graceful, room) = (GracefulShutdown::new(), Arc::new(Semaphore::new(CONNECTIONS)));
+        let (graceful, mut room) = (GracefulShutdown::new(), Room::default());
         while let Some((stream, peer)) = self.next(stop).await {
-            let taken = tokio::select! {
-                taken = room.clone().acquire_owned() => taken,
-                () = stop.cancelled() => break,
-            };
-            let Ok(permit) = taken else { break };
-            let connection = graceful.watch(connection(stream, Peer(peer), gate.clone(), router.clone()));
-            tokio::spawn(async move {
+            let (place, kind) = room.place();
+            let stream = ClientIo::new(stream, READ_PATIENCE, place);
+            let connection = connection(stream, kind, Peer(peer), gate.clone(), router.clone());
+            let connection = graceful.watch(connection);
+            let task = tokio::spawn(async move {
                 if let Err(error) = connection.await {
                     tracing::debug!(%error, "a connection to the admin port broke off");
                 }
-                drop(permit);
             });
+            if kind == Kind::Reserved {
+                room.reserved.push_back(task);
+            }
         }
         drop(self.listener);
         actions.close();
@@ -135,7 +144,10 @@ impl Bound {
                 () = stop.cancelled() => return None,
             };
             match accepted {
-                Ok(accepted) => return Some(accepted),
+                Ok((stream, peer)) => {
+                    let _ = stream.set_nodelay(true);
+                    return Some((stream, peer));
+                }
                 Err(error) => {
                     tracing::warn!(%error, "the admin port could not take a connection");
                     tokio::time::sleep(ACCEPT_AGAIN).await;
@@ -145,15 +157,57 @@ impl Bound {
     }
 }
 
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Any,
+    /// For questions after our health: there is no room for anything else.
+    Reserved,
+}
+
+/// Room for connections. Whoever holds all places, for example with requests that are never finished, does not keep
+/// others from asking whether the process is alive and ready.
+#[derive(Debug)]
+struct Room {
+    places: Arc<Semaphore>,
+    /// The oldest first.
+    reserved: VecDeque<JoinHandle<()>>,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self { places: Arc::new(Semaphore::new(CONNECTIONS)), reserved: VecDeque::new() }
+    }
+}
+
+impl Room {
+    /// A place for a new connection. In the reserve the oldest connection goes if there is no other.
+    fn place(&mut self) -> (Option<OwnedSemaphorePermit>, Kind) {
+        if let Ok(place) = self.places.clone().try_acquire_owned() {
+            return (Some(place), Kind::Any);
+        }
+        self.reserved.retain(|task| !task.is_finished());
+        if self.reserved.len() >= RESERVED
+            && let Some(oldest) = self.reserved.pop_front()
+        {
+            oldest.abort();
+        }
+        (None, Kind::Reserved)
+    }
+}
+
 fn connection(
-    stream: TcpStream,
+    stream: ClientIo<TcpStream>,
+    kind: Kind,
     peer: Peer,
     gate: Arc<Gate>,
     router: Router,
 ) -> impl hyper_util::server::graceful::GracefulConnection<Error = hyper::Error> {
-    let _ = stream.set_nodelay(true);
     let service = service_fn(move |mut request: http::Request<Incoming>| match gate.admit(&request) {
         Err(answer) => Either::Left(std::future::ready(Ok(*answer))),
+        Ok(_) if kind == Kind::Reserved && !is_open(request.uri().path()) => {
+            Either::Left(std::future::ready(Ok(full().into_response())))
+        }
         Ok(visitor) => {
             request.extensions_mut().insert(peer);
             request.extensions_mut().insert(visitor);
@@ -163,7 +217,13 @@ fn connection(
     http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_PATIENCE)
+        .keep_alive(kind == Kind::Any)
         .serve_connection(TokioIo::new(stream), service)
+}
+
+fn full() -> Problem {
+    let title = "All connections of this port are taken; only /healthz and /readyz are answered";
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", title)
 }
 
 async fn keep_up(meters: metrics_exporter_prometheus::PrometheusHandle) {

@@ -1,12 +1,14 @@
 //! The admin port of `ichido claims`: who may come in, and what is answered.
 
-use std::io::{Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::ledger::store;
 use crate::serving::Serving;
+use crate::support::eventually;
+use crate::support::http::{connect, head, read_answer};
 use crate::{ichido, refused, stderr};
 
 fn serving(dir: &tempfile::TempDir, token: Option<&str>) -> Serving {
@@ -287,4 +289,31 @@ fn a_first_signal_asks_and_a_second_ends() {
     claims.says("a second signal ends at once");
     claims.signal();
     assert_eq!(claims.ended(), 1, "{}", claims.said());
+}
+
+/// Requests whose bodies never come hold every connection; whether the process is alive can be asked all the same.
+#[test]
+fn health_is_answered_while_all_connections_are_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let claims = serving(&dir, None);
+    let address = claims.address.parse().unwrap();
+    let mut held: Vec<_> = (0..300)
+        .map(|_| {
+            let mut stream = connect(address).unwrap();
+            let json = [("Content-Type", "application/json")];
+            stream.write_all(&head("POST", "/v1/claims", &json, Some(9))).unwrap();
+            stream
+        })
+        .collect();
+    let last = read_answer(&mut BufReader::new(held.pop().unwrap())).unwrap();
+    assert_eq!(last.status, 503, "those beyond the bound are told so");
+    for path in ["/healthz", "/readyz"].iter().cycle().take(100) {
+        assert_eq!(claims.get(path).status, 200, "{path}");
+    }
+    assert_eq!(claims.get("/metrics").status, 503);
+    held[0].set_nonblocking(true).unwrap();
+    let waits = held[0].read(&mut [0]).unwrap_err();
+    assert_eq!(waits.kind(), std::io::ErrorKind::WouldBlock, "nobody was cut for that");
+    drop(held);
+    eventually("room again", || (claims.get("/metrics").status == 200).then_some(()));
 }
