@@ -143,6 +143,7 @@ fn log_metrics(counters: Counters) {
         spool_saved,
         spool_resend_attempts,
         spool_resend_success,
+        spool_returned: _,
         failed_moved,
         spool_size,
         records_delivered,

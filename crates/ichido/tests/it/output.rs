@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output, Stdio};
 
-use ichido_core::{Key, Scope};
+use ichido_core::{Key, Scope, Settled};
 use ichido_ledger::{Settings, open};
 
 use crate::ledger::{claim, store};
@@ -64,7 +64,7 @@ async fn no_claim_writes_escapes_to_a_terminal() {
     let ledger = open(&url, Settings::default()).await.unwrap();
     let key = Key::new(Scope::new(UNSEEN, UNSEEN), UNSEEN).unwrap();
     let token = claim(&ledger, key.clone(), 600_000).await;
-    ledger.doubt(&key, token, UNSEEN).await.unwrap();
+    assert_eq!(ledger.doubt(&key, token, UNSEEN).await.unwrap(), Settled::Applied);
     ledger.close().await.unwrap();
     // A terminal that is wide enough for a row.
     let wide = |args: &[&str]| {
