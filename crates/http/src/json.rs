@@ -12,19 +12,20 @@
 //! it: the values that are complete within the part that was read are then found, and [`Document::is_cut`] tells that
 //! others may follow.
 
+mod number;
+
 use std::borrow::Cow;
 use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
+use self::number::spelled;
 use crate::source::Pointer;
 
 /// As deep as `serde_json` goes.
 const DEPTH: usize = 128;
 const NUMBER: &str = "\0n";
 const TEXT: &str = "\0t";
-/// Zeros that are written out; beyond, a number has an exponent.
-const ZEROS: usize = 20;
 
 /// The wanted values of a JSON document.
 #[derive(Default)]
@@ -261,37 +262,6 @@ fn inside<'a>(paths: &[Path<'a>], fits: impl Fn(&str) -> bool) -> Vec<Path<'a>> 
 /// Whether a step of a pointer means this item of an array. RFC 6901 allows no leading zeros.
 fn is_index(step: &str, number: usize) -> bool {
     (step == "0" || !step.starts_with(['0', '+'])) && step.parse() == Ok(number)
-}
-
-/// The one spelling of a number: `digits × 10^exponent`, without zeros at either end of the digits.
-fn spelled(token: &str) -> Option<String> {
-    let (sign, token) = token.strip_prefix('-').map_or(("", token), |token| ("-", token));
-    let (mantissa, exponent) = token.split_once(['e', 'E']).unwrap_or((token, "0"));
-    let (whole, part) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    let digits = format!("{whole}{part}");
-    let digits = digits.trim_start_matches('0');
-    let significant = digits.trim_end_matches('0');
-    if significant.is_empty() {
-        return Some("0".to_owned());
-    }
-    let dropped = i64::try_from(digits.len() - significant.len()).ok()?;
-    let exponent =
-        exponent.parse::<i64>().ok()?.checked_add(dropped)?.checked_sub(part.len().try_into().ok()?)?;
-    Some(match usize::try_from(exponent) {
-        Ok(zeros) if zeros <= ZEROS => format!("{sign}{significant}{}", "0".repeat(zeros)),
-        Ok(_) => format!("{sign}{significant}e{exponent}"),
-        Err(_) => {
-            let places = usize::try_from(exponent.unsigned_abs()).ok()?;
-            if places < significant.len() {
-                let (whole, part) = significant.split_at(significant.len() - places);
-                format!("{sign}{whole}.{part}")
-            } else if places - significant.len() <= ZEROS {
-                format!("{sign}0.{}{significant}", "0".repeat(places - significant.len()))
-            } else {
-                format!("{sign}{significant}e{exponent}")
-            }
-        }
-    })
 }
 
 #[cfg(test)]

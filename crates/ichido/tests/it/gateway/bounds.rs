@@ -99,8 +99,27 @@ async fn h2(to: SocketAddr) -> (SendRequest<Bytes>, tokio::task::JoinHandle<Resu
 }
 
 fn order(key: usize) -> Request<()> {
-    let request = Request::post("http://localhost/orders").header("x-trouble", "sleep=2");
+    let request = Request::post("http://localhost/orders").header("x-trouble", "sleep=50");
     request.header("idempotency-key", format!("\"rude-{key}\"")).body(()).unwrap()
+}
+
+/// What a client has reset goes on, and keeps its slot until it is done: a slot of its own connection, not of others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_that_were_reset_take_the_slots_of_their_connection_only() {
+    let (_dir, orders, gateway) = start("[gateway]\ninflight_max = 6\ninflight_max_per_connection = 4\n");
+    let (mut sender, _connection) = h2(gateway.address).await;
+    for key in 0..4 {
+        sender = sender.ready().await.unwrap();
+        let (_, mut stream) = sender.send_request(order(key), true).unwrap();
+        orders.started(&format!("\"rude-{key}\""));
+        stream.send_reset(h2::Reason::CANCEL);
+    }
+    for key in 4..10 {
+        sender = sender.ready().await.unwrap();
+        let (answer, _) = sender.send_request(order(key), true).unwrap();
+        assert_eq!(answer.await.unwrap().status(), 503);
+    }
+    assert_eq!(post(gateway.address, "/orders", "\"polite\"", "{}").status, 201);
 }
 
 /// One connection opens requests and resets them at once, as often as it can.
