@@ -103,13 +103,14 @@ impl Bound {
         tracing::info!(rule = tenant.describe(), caution = tenant.caution(), "whose key a request uses");
         let notes = settings.rules.routes.iter().any(|route| !route.metadata.is_empty());
         let descriptors = Descriptors::now();
+        let count = |most: u64| usize::try_from(most).unwrap_or(usize::MAX);
         let limits = Limits {
-            connections: settings.connections_max.unwrap_or(descriptors.connections) as usize,
+            connections: count(settings.connections_max.unwrap_or(descriptors.connections)),
             streams: u32::try_from(settings.rules.inflight_max_per_connection).unwrap_or(u32::MAX),
         };
         let rules = Rules { body_files_max: descriptors.bodies, ..settings.rules };
         let policy_path: Arc<str> = rules.policy_path.as_str().into();
-        let forward = Forward::new(&settings.upstream, &rules.routes, descriptors.upstream as usize)?;
+        let forward = Forward::new(&settings.upstream, &rules.routes, count(descriptors.upstream))?;
         let cors = Cors::new(&rules.routes, settings.origins).map(Arc::new);
         let layer = IdempotencyLayer::with(ledger.clone(), rules, fallback, journal.clone());
         if notes {
