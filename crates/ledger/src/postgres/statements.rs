@@ -42,3 +42,53 @@ impl Statements {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio_postgres::types::{ToSql, Type};
+
+    use super::*;
+
+    /// Behind a pooler statements are sent with the types that their casts name, so each parameter needs one.
+    #[test]
+    fn every_parameter_has_a_cast() {
+        let Statements {
+            insert,
+            replace,
+            remove,
+            read,
+            renew,
+            complete,
+            doubt,
+            release,
+            mark,
+            list,
+            stats,
+            sweep_claims,
+            sweep_marks,
+        } = Statements::of("s");
+        let all = [
+            insert,
+            replace,
+            remove,
+            read,
+            renew,
+            complete,
+            doubt,
+            release,
+            mark,
+            list,
+            stats,
+            sweep_claims,
+            sweep_marks,
+        ];
+        for sql in all {
+            let number = |text: &str| text.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok();
+            let highest: usize = sql.split('$').skip(1).filter_map(number).max().unwrap_or(0);
+            let values: Vec<&(dyn ToSql + Sync)> = vec![&0_i64; highest];
+            let types = ichido_postgres::typed(&sql, &values);
+            let untyped = types.iter().position(|(_, of)| *of == Type::UNKNOWN);
+            assert_eq!(untyped, None, "the parameter after this many has no cast in {sql}");
+        }
+    }
+}
