@@ -134,6 +134,13 @@ pub(crate) fn record(id: usize) -> Value {
     })
 }
 
+/// One of many records of the same model and day.
+fn same_day(id: usize) -> Value {
+    let mut same = record(28 * 3 * id);
+    same["metadata"]["source_event_id"] = json!(format!("dify-2025-11-01-e{id}"));
+    same
+}
+
 /// A file of JSON Lines.
 fn lines(dir: &Path, records: impl Iterator<Item = Value>) -> PathBuf {
     let path = dir.join("usage.jsonl");

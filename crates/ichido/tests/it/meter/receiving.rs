@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Meter, TOKEN, record};
+use super::{Meter, TOKEN, record, same_day};
 use crate::support::http::Answer;
 
 fn batch(ids: std::ops::Range<usize>) -> Value {
@@ -160,11 +160,6 @@ fn invalid_records_are_told_and_the_others_are_counted() {
 fn a_batch_that_is_mostly_invalid_is_no_plain_success() {
     let dir = tempfile::tempdir().unwrap();
     let meter = Meter::start_with(dir.path(), &[], &[("METER_PROFILE", "upsert_by_model_day")]);
-    let same_day = |id: usize| {
-        let mut same = record(28 * 3 * id);
-        same["metadata"]["source_event_id"] = json!(format!("dify-2025-11-01-e{id}"));
-        same
-    };
     let answer = meter.post(&json!({"records": (0..500).map(same_day).collect::<Vec<_>>()}));
     let body = answer.json();
     assert_eq!((answer.status, &body["inserted"], &body["invalid"]), (207, &json!(1), &json!(499)));

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Meter, TOKEN, files, lines, record, send};
+use super::{Meter, TOKEN, files, lines, record, same_day, send};
 use crate::support::certificate;
 
 #[test]
@@ -109,11 +109,6 @@ fn large_batches_are_answered_shortly_and_delivered_whole() {
 fn a_batch_that_is_mostly_invalid_ends_in_failed_record_by_record() {
     let dir = tempfile::tempdir().unwrap();
     let meter = Meter::start_with(dir.path(), &[], &[("METER_PROFILE", "upsert_by_model_day")]);
-    let same_day = |id: usize| {
-        let mut same = record(28 * 3 * id);
-        same["metadata"]["source_event_id"] = json!(format!("dify-2025-11-01-e{id}"));
-        same
-    };
     let file = lines(dir.path(), (0..50).map(same_day));
     send(dir.path(), &meter, &file, &[("BATCH_SIZE", "50")]).ends_with(4);
     let failed = files(dir.path(), "failed");
