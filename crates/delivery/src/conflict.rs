@@ -14,8 +14,9 @@
 //! 5. the receiver knows records (the envelope of API_Meter): narrow down by record. A single record that gets 409 is
 //!    known; all others must be accepted themselves,
 //! 6. a receipt of the same key and content: delivered,
-//! 7. an earlier request arrived whole and nobody read its answer, or another program wrote the file: delivered,
-//! 8. an earlier request timed out: retry, and delivered if the answer is still 409 long after,
+//! 7. an earlier request timed out a short while ago and may still be processed: retry,
+//! 8. an earlier request arrived whole and nobody read its answer, or another program wrote the file, or an earlier request timed
+//!    out long ago: delivered,
 //! 9. anything else is ambiguous, and a person decides.
 //!
 //! `EXTERNAL_API_CONFLICT=batch` skips all of this: every 409 is a success. `record` goes from 3 straight to 5.
@@ -164,14 +165,18 @@ pub fn judge(evidence: &Evidence<'_>, has_receipt: impl FnOnce() -> bool) -> Rul
     if has_receipt() {
         return Ruling::Known(Proof::Receipt);
     }
+    // Before everything that an older request may prove: the receiver may yet refuse this one.
+    let settled = history.timed_out.map(|at| settled_at(at, evidence.timeout));
+    if let Some(settled) = settled.filter(|settled| now < *settled) {
+        return Ruling::Unsettled(settled);
+    }
     if history.answer_lost.is_some() {
         return Ruling::Known(Proof::AnswerLost);
     }
     if history.spooled_elsewhere {
         return Ruling::Known(Proof::SpooledElsewhere);
     }
-    match history.timed_out.map(|at| settled_at(at, evidence.timeout)) {
-        Some(settled) if now < settled => Ruling::Unsettled(settled),
+    match settled {
         Some(_) => Ruling::Known(Proof::StillConflicting),
         None => Ruling::Ambiguous,
     }
