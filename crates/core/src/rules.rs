@@ -126,7 +126,10 @@ pub fn mark(
     }
 }
 
-/// A completed record that comes from another ledger: put if absent, or over the same grant; else the first wins.
+/// A record that comes from another ledger: put if the key is free or held by the same grant; else the first wins.
+///
+/// A running claim gets a whole lease from now on, as if its holder had renewed it: the other ledger's clock means
+/// nothing here.
 pub fn adopt(current: Option<&Record>, foreign: &Record, now: Timestamp) -> Step<Adopted, Record> {
     let free = match current {
         None => true,
@@ -137,7 +140,16 @@ pub fn adopt(current: Option<&Record>, foreign: &Record, now: Timestamp) -> Step
             Phase::Done(_) => false,
         },
     };
-    if free { Step::put(Adopted::Stored, foreign.clone()) } else { Step::keep(Adopted::Conflict) }
+    if !free {
+        return Step::keep(Adopted::Conflict);
+    }
+    let record = match foreign.state {
+        State::Running => {
+            Record { renewed_at: now, renewals: foreign.renewals.saturating_add(1), ..foreign.clone() }
+        }
+        State::InDoubt(_) | State::Done(_) => foreign.clone(),
+    };
+    Step::put(Adopted::Stored, record)
 }
 
 /// What holds now, for someone who may not change it.

@@ -81,7 +81,7 @@ macro_rules! conformance {
                 a_doubt_is_resolved_as_done, a_doubt_is_resolved_as_absent, a_running_claim_cannot_be_resolved,
                 a_running_claim_can_be_released_by_force, a_done_claim_cannot_be_resolved,
                 a_sweep_removes_what_is_over_and_nothing_else, a_completed_record_is_adopted_if_absent,
-                an_adopted_record_does_not_overwrite_another, statistics_and_check_answer;
+                a_doubt_is_adopted_as_a_doubt, a_running_claim_is_adopted_with_its_token, an_adopted_record_does_not_overwrite_another, statistics_and_check_answer;
             waiting: a_waiter_in_the_same_process_is_woken, a_waiter_elsewhere_sees_the_end_soon,
                 a_waiter_gives_up_at_its_limit, exactly_one_waiter_is_promoted, once_runs_an_effect_once,
                 once_releases_what_was_not_done_and_doubts_what_is_unknown;

@@ -545,6 +545,38 @@ fn foreign_outcome_does_not_replace_the_first_of_the_same_grant() {
     assert_eq!(adopt(Some(&completed()), &foreign(1), at(200)), Step::keep(Adopted::Stored));
 }
 
+/// What another ledger says of a claim that is not completed.
+fn foreign_open(state: &State) -> Record {
+    Record { state: state.clone(), token: token(2), renewals: 4, ..running() }
+}
+
+#[test]
+fn foreign_doubt_is_adopted_as_doubt() {
+    let doubt = foreign_open(&declared().state);
+    assert_eq!(adopt(None, &doubt, at(60)), Step::put(Adopted::Stored, doubt.clone()));
+    let same_grant = Record { token: token(2), ..running() };
+    assert_eq!(adopt(Some(&same_grant), &doubt, at(60)), Step::put(Adopted::Stored, doubt.clone()));
+    for current in [running(), declared(), completed()] {
+        assert_eq!(adopt(Some(&current), &doubt, at(200)), Step::keep(Adopted::Conflict));
+    }
+}
+
+#[test]
+fn foreign_running_claim_is_adopted_with_a_whole_lease() {
+    let later = at(7 * LEASE_MS);
+    let handed_over = Record { renewed_at: later, renewals: 5, ..foreign_open(&State::Running) };
+    assert_eq!(adopt(None, &foreign_open(&State::Running), later), Step::put(Adopted::Stored, handed_over));
+    assert_eq!(adopt(Some(&running()), &foreign_open(&State::Running), at(1)), Step::keep(Adopted::Conflict));
+}
+
+#[test]
+fn foreign_open_claim_does_not_undo_an_outcome_of_the_same_grant() {
+    let current = Record { token: token(2), ..completed() };
+    for state in [State::Running, declared().state] {
+        assert_eq!(adopt(Some(&current), &foreign_open(&state), at(200)), Step::keep(Adopted::Stored));
+    }
+}
+
 // Marks.
 
 fn mark_request(caller: u8) -> mark::Request {

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use ichido_core::mark::Mark;
 use ichido_core::{
-    Adopted, Claim, ClaimRequest, Done, Key, Now, Outcome, Record, Resolution, Resolved, Settled, State,
+    Adopted, Claim, ClaimRequest, Done, Doubt, DoubtReason, Key, Now, Outcome, Record, Resolution, Resolved,
+    Settled, State, Timestamp,
 };
 
 use super::{
@@ -211,15 +212,20 @@ pub async fn a_sweep_removes_what_is_over_and_nothing_else(subject: &dyn Subject
 
 /// A completed record, as another ledger would hand it over.
 async fn foreign(ledger: &Ledger, key: &Key, token: ichido_core::Token) -> Record {
+    let record = foreign_running(ledger, key, token).await;
+    let done = Done { outcome: Outcome::kept("from afar"), completed_at: record.claimed_at };
+    Record { state: State::Done(done), ..record }
+}
+
+/// A running claim, as another ledger would hand it over.
+async fn foreign_running(ledger: &Ledger, key: &Key, token: ichido_core::Token) -> Record {
     let home = Ledger::new(
         std::sync::Arc::new(crate::memory::Memory::new(ledger.settings().clock.clone(), 10)),
         ledger.settings().clone(),
     );
     let ask = ClaimRequest { token, ..request(&home, key, LONG_MS) };
     grant_of(claim(&home, &ask).await);
-    let record = home.look(key).await.unwrap().expect("it is there");
-    let done = Done { outcome: Outcome::kept("from afar"), completed_at: record.claimed_at };
-    Record { state: State::Done(done), ..record }
+    home.look(key).await.unwrap().expect("it is there")
 }
 
 /// What was done elsewhere is known here.
@@ -233,6 +239,39 @@ pub async fn a_completed_record_is_adopted_if_absent(subject: &dyn Subject) {
         claim(&ledger, &request(&ledger, &key, LONG_MS)).await,
         Claim::Done(Outcome::kept("from afar"))
     );
+}
+
+/// What is in doubt elsewhere is in doubt here, and can be resolved here.
+pub async fn a_doubt_is_adopted_as_a_doubt(subject: &dyn Subject) {
+    let ledger = instance(subject).await;
+    let key = key("adopt-doubt");
+    let record = foreign_running(&ledger, &key, ledger.request(key.clone()).token).await;
+    let doubt = Doubt { since: record.claimed_at, reason: DoubtReason::Declared("status 500".to_owned()) };
+    let record = Record { state: State::InDoubt(doubt.clone()), ..record };
+    assert_eq!(ledger.adopt(&record).await.unwrap(), Adopted::Stored);
+    assert_eq!(ledger.adopt(&record).await.unwrap(), Adopted::Stored, "a lost reply is asked again");
+    assert_eq!(claim(&ledger, &request(&ledger, &key, LONG_MS)).await, Claim::InDoubt(doubt));
+    assert_eq!(ledger.resolve(&key, &Resolution::Absent).await.unwrap(), Resolved::Applied);
+    granted(&ledger, &key, LONG_MS).await;
+    assert_eq!(ledger.adopt(&record).await.unwrap(), Adopted::Conflict);
+}
+
+/// What runs elsewhere goes on here: its token renews and completes it.
+pub async fn a_running_claim_is_adopted_with_its_token(subject: &dyn Subject) {
+    let ledger = instance(subject).await;
+    let key = key("adopt-running-claim");
+    let record = foreign_running(&ledger, &key, ledger.request(key.clone()).token).await;
+    // The clocks of two ledgers need not agree: what counts is the moment of the handover.
+    let record = Record { claimed_at: Timestamp(1), renewed_at: Timestamp(1), ..record };
+    for _ in 0..2 {
+        assert_eq!(ledger.adopt(&record).await.unwrap(), Adopted::Stored);
+        let held = claim(&ledger, &request(&ledger, &key, LONG_MS)).await;
+        assert!(matches!(held, Claim::Held { .. }), "{held:?}");
+    }
+    assert_eq!(ledger.renew(&key, record.token, LONG_MS).await.unwrap(), Settled::Applied);
+    assert_eq!(ledger.complete(&key, record.token, outcome("here")).await.unwrap(), Settled::Applied);
+    assert_eq!(ledger.adopt(&record).await.unwrap(), Adopted::Stored, "and what is done stays done");
+    assert_eq!(claim(&ledger, &request(&ledger, &key, LONG_MS)).await, Claim::Done(outcome("here")));
 }
 
 /// The first wins, except over the very same grant.

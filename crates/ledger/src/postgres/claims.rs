@@ -39,12 +39,17 @@ impl Postgres {
 
     pub(super) async fn adopt_record(&self, record: &Record) -> Result<Adopted> {
         const DOING: &str = "adopting a claim in PostgreSQL";
-        match self.insert(DOING, record, Times::AsGiven).await? {
-            Inserted::Yes => Ok(Adopted::Stored),
-            Inserted::No { found, now } => {
-                let step = rules::adopt(Some(&found.record), record, now);
-                self.write(DOING, &found, step, Times::AsGiven).await
+        let (found, now) = self.read(DOING, &record.key).await?;
+        let step = rules::adopt(found.as_ref().map(|found| &found.record), record, now);
+        match (found, step) {
+            (Some(found), step) => self.write(DOING, &found, step, Times::AsGiven).await,
+            (None, Step { answer, change: Change::Put(record) }) => {
+                match self.insert(DOING, &record, Times::AsGiven).await? {
+                    Inserted::Yes => Ok(answer),
+                    Inserted::No { .. } => Err(Error::new(Kind::Contended, DOING)),
+                }
             }
+            (None, Step { answer, change: Change::Keep | Change::Remove }) => Ok(answer),
         }
     }
 

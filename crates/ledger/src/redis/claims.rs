@@ -51,13 +51,17 @@ impl Redis {
 
     pub(super) async fn adopt_record(&self, record: &Record) -> Result<Adopted> {
         const DOING: &str = "adopting a claim in Redis";
-        let reply = self.put(DOING, record, None, Times::AsGiven).await?;
-        if reply.done() {
-            return Ok(Adopted::Stored);
+        let reply = self.read(DOING, &record.key).await?;
+        let found = found(&reply, &record.key)?;
+        let step = rules::adopt(found.as_ref().map(|found| &found.record), record, reply.now);
+        match (found, step) {
+            (Some(found), step) => self.write(DOING, &found, step, Times::AsGiven).await,
+            (None, Step { answer, change: Change::Put(record) }) => {
+                let reply = self.put(DOING, &record, None, Times::AsGiven).await?;
+                if reply.done() { Ok(answer) } else { Err(Error::new(Kind::Contended, DOING)) }
+            }
+            (None, Step { answer, change: Change::Keep | Change::Remove }) => Ok(answer),
         }
-        let found = found(&reply, &record.key)?.ok_or_else(|| Error::new(Kind::Contended, DOING))?;
-        let step = rules::adopt(Some(&found.record), record, reply.now);
-        self.write(DOING, &found, step, Times::AsGiven).await
     }
 
     pub(super) async fn resolve_claim(&self, key: &Key, word: &Resolution) -> Result<Resolved> {

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ichido_core::{
-    Caller, Claim, ClaimRequest, Done, Doubt, Entropy, Fingerprint, Holder, InDoubtPolicy, Key, Metadata,
-    Nonce, Outcome, Record, Resolution, SeededEntropy, Settle, State, SystemClock, Timestamp, Token,
+    Caller, Claim, ClaimRequest, Done, Doubt, DoubtReason, Entropy, Fingerprint, Holder, InDoubtPolicy, Key,
+    Metadata, Nonce, Outcome, Record, Resolution, SeededEntropy, Settle, State, SystemClock, Timestamp,
+    Token,
 };
 use ichido_ledger::memory::Memory;
 use ichido_ledger::{Backend, Maintain};
@@ -140,10 +141,14 @@ impl Story {
             claimed_at: now,
             renewed_at: now,
             renewals: u32::MAX,
-            lease_ms: 7,
+            lease_ms: self.pick(&[1, LONG_MS]),
             retention_ms: LONG_MS,
             metadata: Metadata::default(),
-            state: State::Done(Done { outcome: self.outcome(), completed_at: now }),
+            state: self.pick(&[
+                State::Running,
+                State::InDoubt(Doubt { since: now, reason: DoubtReason::HolderGone }),
+                State::Done(Done { outcome: self.outcome(), completed_at: now }),
+            ]),
         }
     }
 }
