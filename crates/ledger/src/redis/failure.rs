@@ -58,19 +58,22 @@ fn kind(error: &RedisError) -> Kind {
     if text.contains("invalid peer certificate") {
         return Kind::Settings("TLS to Redis failed; ca_file= names an authority to trust".to_owned());
     }
-    match (code, error.kind()) {
-        ("WRONGTYPE", _) => Kind::Schema(
+    // Before Redis 7 an error within a script has the code ERR, and its own only in the text.
+    if text.contains("WRONGTYPE") {
+        return Kind::Schema(
             "a key with our prefix is not a string: it was written in another format, or is not ours: update this \
              ichido, remove it, or choose another prefix with ?prefix="
                 .to_owned(),
-        ),
-        (_, ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask | ServerErrorKind::TryAgain)) => {
+        );
+    }
+    match error.kind() {
+        ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask | ServerErrorKind::TryAgain) => {
             Kind::Contended
         }
-        (_, ErrorKind::Parse | ErrorKind::UnexpectedReturnType) => {
+        ErrorKind::Parse | ErrorKind::UnexpectedReturnType => {
             Kind::Corrupt("the Redis server's answer makes no sense to this version".to_owned())
         }
-        (_, ErrorKind::InvalidClientConfig) => Kind::Settings("Redis cannot be used as the URL says".to_owned()),
+        ErrorKind::InvalidClientConfig => Kind::Settings("Redis cannot be used as the URL says".to_owned()),
         _ => Kind::Unavailable,
     }
 }
@@ -84,5 +87,30 @@ fn denied(code: &str) -> String {
         }
         "NOAUTH" => "Redis refuses: it wants a password, and the URL has none".to_owned(),
         _ => "Redis refuses: the user name or password in the URL is wrong".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(line: &str) -> Error {
+        let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+        Failure::sent(value.extract_error().unwrap_err()).into_error("asking")
+    }
+
+    #[test]
+    fn a_key_of_another_type_is_no_outage_on_any_version_of_redis() {
+        for line in [
+            "WRONGTYPE Operation against a key holding the wrong kind of value script: 1f, on @user_script:4.",
+            "ERR Error running script (call to f_1f): @user_script:4: WRONGTYPE Operation against a key holding",
+        ] {
+            let error = told(line);
+            assert!(matches!(error.kind(), Kind::Schema(_)) && !error.is_outage(), "{error}");
+        }
+        assert!(
+            told("ERR Error running script (call to f_1f): @user_script:4: -OOM command not allowed")
+                .is_outage()
+        );
     }
 }
