@@ -200,6 +200,11 @@ impl Ledger {
         self.url.starts_with("memory:") || self.url.starts_with("file:")
     }
 
+    /// Whether the fallback remembers across a restart what it answered.
+    pub(crate) fn has_lasting_fallback(&self) -> bool {
+        self.fallback.starts_with("file:")
+    }
+
     /// How a command ends that failed on this ledger.
     pub(crate) fn failed(&self, error: ichido_ledger::Error) -> Failure {
         // A URL that is not understood is not repeated: nobody knows what is in it.

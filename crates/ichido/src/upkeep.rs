@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ichido_ledger::{FallbackSettings, Ledger, Listing, OpenOptions, open_backend};
+use ichido_ledger::{FallbackSettings, Ledger, Listing, OpenOptions, open_local};
 use tokio_util::sync::CancellationToken;
 
 use crate::exit::Failure;
@@ -23,6 +23,8 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// `is_wanted`: some route of a gateway asks for a fallback. `has_api`: the process serves the claim API.
+    ///
+    /// What an earlier run owes the ledger is handed over here, before anything is served.
     pub(crate) async fn new(
         ledger: Ledger,
         of: &LedgerSettings,
@@ -46,15 +48,24 @@ impl Shared {
     pub(crate) fn for_api(&self) -> Ledger {
         self.fallback.clone().filter(|_| !self.is_local).unwrap_or_else(|| self.ledger.clone())
     }
+
+    /// For operators: it includes the claims that this process granted while the ledger was out.
+    pub(crate) fn for_operators(&self) -> Ledger {
+        self.fallback.clone().unwrap_or_else(|| self.ledger.clone())
+    }
+
+    /// Lets go of both.
+    pub(crate) async fn close(&self) -> Result<(), ichido_ledger::Error> {
+        self.for_operators().close().await
+    }
 }
 
 async fn with_fallback(ledger: &Ledger, of: &LedgerSettings) -> Result<Ledger, Failure> {
     let options = OpenOptions { clock: ledger.settings().clock.clone(), admin: None };
-    let local = open_backend(&of.fallback, &options)
-        .await
-        .map_err(|error| Failure::from(error).at("ledger.fallback"))?;
+    let fail = |error: ichido_ledger::Error| Failure::from(error).at("ledger.fallback");
+    let local = open_local(&of.fallback, &options).map_err(fail)?;
     let settings = FallbackSettings { pause: of.fallback_pause, ..FallbackSettings::default() };
-    Ok(ledger.with_fallback(local, settings))
+    ledger.with_fallback(local, settings).await.map_err(fail)
 }
 
 /// Removes what is over, a little at a time, where that is cheap. Stores without an index on it would be read as a

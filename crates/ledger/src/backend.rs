@@ -9,7 +9,10 @@ use std::fmt;
 
 use async_trait::async_trait;
 use ichido_core::mark::{self, Mark};
-use ichido_core::{Adopted, Claim, ClaimRequest, Key, Record, Resolution, Resolved, Settle, Settled, Token};
+use ichido_core::{
+    Adopted, Claim, ClaimRequest, Index, Key, Nonce, Record, Resolution, Resolved, Settle, Settled,
+    Timestamp, Token,
+};
 
 use crate::{Capabilities, Page, Query, Result, Stats, Swept};
 
@@ -35,7 +38,7 @@ pub trait Backend: Maintain {
     /// may leave some of them marked; asked again with the same nonces, they are new again.
     async fn mark(&self, requests: &[mark::Request]) -> Result<Vec<Mark>>;
 
-    /// Puts a completed record of another ledger, unless the key is taken ([`ichido_core::rules::adopt`]).
+    /// Puts a record of another ledger, in any state, unless the key is taken ([`ichido_core::rules::adopt`]).
     async fn adopt(&self, record: &Record) -> Result<Adopted>;
 }
 
@@ -65,4 +68,20 @@ pub trait Maintain: Send + Sync + fmt::Debug + 'static {
 
     /// Finishes what was accepted and lets go of the store.
     async fn close(&self) -> Result<()>;
+}
+
+/// A store that can stand in for another one that is out ([`crate::Ledger::with_fallback`]).
+///
+/// It holds only what the other one has not been told: that is how the debt survives a crash, without a journal of its
+/// own. So it must be able to list its marks, and to remove what was handed over.
+#[async_trait]
+pub trait Local: Backend {
+    /// The marks that are remembered.
+    async fn marks(&self) -> Result<Vec<mark::Record>>;
+
+    /// Removes claims that still have these tokens, and marks that still have these nonces.
+    async fn remove(&self, claims: &[(Index, Token)], marks: &[(Index, Nonce)]) -> Result<()>;
+
+    /// The time by which leases are judged.
+    fn now(&self) -> Timestamp;
 }

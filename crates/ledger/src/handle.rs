@@ -19,7 +19,7 @@ use crate::fallback::{Fallback, FallbackSettings};
 use crate::guard::Guard;
 use crate::renewal::{Renewal, Renewals};
 use crate::waiters::Waiters;
-use crate::{Backend, Capabilities, Page, Query, Result, Settings, Stats, Swept};
+use crate::{Backend, Capabilities, FallbackStatus, Local, Page, Query, Result, Settings, Stats, Swept};
 
 /// The shortest and the longest pause of a waiter whose holder is in another process.
 const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(25), Duration::from_millis(500));
@@ -61,11 +61,11 @@ impl Ledger {
     }
 
     /// The same ledger, for callers that would rather go on with a local one while it is out.
-    #[must_use]
-    pub fn with_fallback(&self, local: Arc<dyn Backend>, settings: FallbackSettings) -> Self {
-        let local = Guard::new(local, self.guard.settings.clone());
-        let fallback = Some(Arc::new(Fallback::new(self.guard.clone(), local, settings)));
-        Self { fallback, ..self.clone() }
+    ///
+    /// What the local ledger holds is owed to this one. It is handed over first if this one can be reached.
+    pub async fn with_fallback(&self, local: Arc<dyn Local>, settings: FallbackSettings) -> Result<Self> {
+        let fallback = Some(Fallback::open(self.guard.clone(), local, settings).await?);
+        Ok(Self { fallback, ..self.clone() })
     }
 
     /// A request with a nonce and token of its own, and the defaults of the settings.
@@ -217,15 +217,34 @@ impl Ledger {
 
     /// What is remembered of a key, with its outcome.
     pub async fn look(&self, key: &Key) -> Result<Option<Record>> {
-        self.guard.consult("looking at a claim", self.guard.backend.look(key)).await
+        match &self.fallback {
+            None => self.guard.consult("looking at a claim", self.guard.backend.look(key)).await,
+            Some(fallback) => fallback.look(key).await,
+        }
     }
 
     /// A page of claims.
     pub async fn list(&self, query: &Query) -> Result<Page> {
-        self.guard.maintain("listing claims", self.guard.backend.list(query)).await
+        match &self.fallback {
+            None => self.guard.maintain("listing claims", self.guard.backend.list(query)).await,
+            Some(fallback) => fallback.list(query).await,
+        }
     }
 
-    /// Puts a completed record of another ledger, unless the key is taken.
+    /// Whether this process granted a claim while the ledger was out, and has not handed it over yet.
+    pub fn holds_locally(&self, key: &Key) -> bool {
+        self.fallback.as_ref().is_some_and(|fallback| fallback.holds(key))
+    }
+
+    /// What is answered and owed in place of the ledger, if there is a fallback.
+    pub async fn fallback_status(&self) -> Option<FallbackStatus> {
+        match &self.fallback {
+            None => None,
+            Some(fallback) => Some(fallback.status().await),
+        }
+    }
+
+    /// Puts a record of another ledger, in any state, unless the key is taken.
     pub async fn adopt(&self, record: &Record) -> Result<Adopted> {
         self.guard.adopt(record).await
     }
@@ -235,7 +254,10 @@ impl Ledger {
         if let Resolution::Done(outcome) = word {
             outcome.check()?;
         }
-        let resolved = self.guard.consult("resolving a claim", self.guard.backend.resolve(key, word)).await;
+        let resolved = match &self.fallback {
+            None => self.guard.consult("resolving a claim", self.guard.backend.resolve(key, word)).await,
+            Some(fallback) => fallback.resolve(key, word).await,
+        };
         self.waiters.wake(key.index());
         resolved
     }
@@ -247,7 +269,10 @@ impl Ledger {
 
     /// How much is stored.
     pub async fn stats(&self) -> Result<Stats> {
-        self.guard.maintain("counting records", self.guard.backend.stats()).await
+        match &self.fallback {
+            None => self.guard.maintain("counting records", self.guard.backend.stats()).await,
+            Some(fallback) => fallback.stats().await,
+        }
     }
 
     /// Creates what the ledger needs, or checks that it is there.
@@ -268,7 +293,7 @@ impl Ledger {
     /// Asks for a primary that is out as soon as its pause is over, also if no caller comes: to be called now and then.
     pub async fn look_after_fallback(&self) {
         if let Some(fallback) = &self.fallback {
-            fallback.probe_if_due().await;
+            fallback.look_after().await;
         }
     }
 
@@ -291,6 +316,9 @@ impl Ledger {
         self.tasks.close();
         self.tasks.wait().await;
         self.renewals.end().await;
+        if let Some(fallback) = &self.fallback {
+            fallback.close().await?;
+        }
         self.guard.backend.close().await
     }
 

@@ -19,6 +19,7 @@ mod batch;
 mod capabilities;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod deferred;
 #[cfg(feature = "dynamodb")]
 pub mod dynamodb;
 mod error;
@@ -42,14 +43,14 @@ mod settings;
 mod waiters;
 mod within;
 
-pub use backend::{Backend, Maintain};
+pub use backend::{Backend, Local, Maintain};
 pub use capabilities::{Capabilities, Expiry, Fencing, Listing, Reach, StoreClock, Survives};
 pub use error::{BoxError, Effect, Error, Kind, Result};
-pub use fallback::FallbackSettings;
+pub use fallback::{Conflict, ConflictKind, FallbackSettings, FallbackStatus};
 pub use handle::{Claimed, Ledger, Marked};
 pub use listing::{Page, Query, StateName, Stats, Summary, Swept};
 pub use once::{Failure, Once, OnceError};
-pub use open::{OpenOptions, open, open_backend};
+pub use open::{OpenOptions, open, open_backend, open_local, open_or_wait};
 pub use renewal::Renewal;
 pub use settings::Settings;
 pub use within::{Late, Within, within};

@@ -3,6 +3,8 @@
 use ichido_core::{Holder, Metadata, Outcome, Phase, Record, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::FallbackStatus;
+
 /// Which claims to list.
 #[derive(Clone, Debug, Default)]
 pub struct Query {
@@ -31,6 +33,9 @@ pub struct Page {
     pub claims: Vec<Summary>,
     /// Where to go on, if there may be more.
     pub cursor: Option<String>,
+    /// The ledger is out: these are only the claims that this process granted in its place.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub degraded: bool,
 }
 
 /// The state of a claim, in a word.
@@ -98,6 +103,9 @@ pub struct Summary {
     /// The caller's words.
     #[serde(default, skip_serializing_if = "Metadata::is_empty")]
     pub metadata: Metadata,
+    /// Granted by this process while the ledger was out, and not handed over to it yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub local: bool,
 }
 
 impl Summary {
@@ -126,6 +134,7 @@ impl Summary {
             expires_at: None,
             outcome_bytes: None,
             metadata: record.metadata.clone(),
+            local: false,
         };
         match record.phase(now) {
             Phase::Running { .. } => summary.lease_until = Some(record.lease_until()),
@@ -149,7 +158,7 @@ impl Summary {
 }
 
 /// How much a ledger holds. `None` where counting would mean a scan that the backend refuses to make.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stats {
     /// Claims with a good lease.
     pub running: Option<u64>,
@@ -159,6 +168,9 @@ pub struct Stats {
     pub done: Option<u64>,
     /// Marks within retention.
     pub marks: Option<u64>,
+    /// What this process answers and owes in place of the ledger, if it has a fallback.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fallback: Option<FallbackStatus>,
 }
 
 /// What a sweep removed.

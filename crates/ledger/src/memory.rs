@@ -18,14 +18,14 @@ use async_trait::async_trait;
 use ichido_core::mark::{self, Mark};
 use ichido_core::rules::{self, Change, Step};
 use ichido_core::{
-    Adopted, Claim, ClaimRequest, Clock, Grant, Index, Key, Phase, Record, Resolution, Resolved, Settle,
-    Settled, SteadyTime, Timestamp, Token,
+    Adopted, Claim, ClaimRequest, Clock, Grant, Index, Key, Nonce, Phase, Record, Resolution, Resolved,
+    Settle, Settled, SteadyTime, Timestamp, Token,
 };
 
 use crate::index_map::IndexMap;
 use crate::{
-    Backend, Capabilities, Error, Expiry, Fencing, Kind, Listing, Maintain, Page, Query, Reach, Result,
-    Stats, StoreClock, Summary, Swept,
+    Backend, Capabilities, Error, Expiry, Fencing, Kind, Listing, Local, Maintain, Page, Query, Reach,
+    Result, Stats, StoreClock, Summary, Swept,
 };
 
 const SHARDS: usize = 64;
@@ -157,10 +157,6 @@ impl Memory {
             shard.put_mark(index, record);
         }
         Ok(())
-    }
-
-    pub(crate) fn now(&self) -> Timestamp {
-        self.time.now()
     }
 
     /// Counts one more record in, unless it replaces one. At the bound, what is over in this shard goes first.
@@ -334,7 +330,7 @@ impl Maintain for Memory {
         let more = claims.len() > query.limit;
         claims.truncate(query.limit);
         let cursor = claims.last().filter(|_| more).map(|last| last.index.clone());
-        Ok(Page { claims, cursor })
+        Ok(Page { claims, cursor, ..Page::default() })
     }
 
     async fn resolve(&self, key: &Key, word: &Resolution) -> Result<Resolved> {
@@ -375,10 +371,50 @@ impl Maintain for Memory {
             }
             marks += shard.marks.values().filter(|mark| now < mark.expires_at).count() as u64;
         }
-        Ok(Stats { running: Some(running), in_doubt: Some(in_doubt), done: Some(done), marks: Some(marks) })
+        Ok(Stats {
+            running: Some(running),
+            in_doubt: Some(in_doubt),
+            done: Some(done),
+            marks: Some(marks),
+            fallback: None,
+        })
     }
 
     async fn close(&self) -> Result<()> {
         Ok(())
+    }
+}
+
+#[async_trait]
+impl Local for Memory {
+    async fn marks(&self) -> Result<Vec<mark::Record>> {
+        let now = self.time.now();
+        let mut marks = Vec::new();
+        for number in 0..SHARDS {
+            let shard = self.lock(number);
+            marks.extend(shard.marks.values().filter(|mark| now < mark.expires_at).cloned());
+        }
+        Ok(marks)
+    }
+
+    async fn remove(&self, claims: &[(Index, Token)], marks: &[(Index, Nonce)]) -> Result<()> {
+        for (index, token) in claims {
+            self.claim_step(*index, |current, _| {
+                let is_same = current.is_some_and(|record| record.token == *token);
+                Step { answer: (), change: if is_same { Change::Remove } else { Change::Keep } }
+            })?;
+        }
+        for (index, nonce) in marks {
+            let mut shard = self.shard(*index);
+            if shard.marks.get(index).is_some_and(|mark| mark.nonce == *nonce) {
+                shard.marks.remove(index);
+                self.live.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    fn now(&self) -> Timestamp {
+        self.time.now()
     }
 }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use ichido_core::Clock;
 
+use crate::deferred::Deferred;
 use crate::memory::{DEFAULT_BOUND, Memory};
-use crate::{Backend, Error, Kind, Ledger, Result, Settings};
+use crate::{Backend, Error, Kind, Ledger, Local, Result, Settings};
 
 /// What a backend is told besides its URL.
 #[derive(Clone, Debug)]
@@ -33,11 +34,31 @@ pub async fn open_backend(url: &str, options: &OpenOptions) -> Result<Arc<dyn Ba
     };
     match scheme {
         "memory" => Ok(Arc::new(Memory::new(options.clock.clone(), memory_bound(rest)?))),
-        "file" => open_file(rest, options),
+        "file" => Ok(open_file(rest, options)?),
         "postgres" | "postgresql" => open_postgres(url).await,
         "redis" | "rediss" => open_redis(url).await,
         "dynamodb" => open_dynamodb(url, options).await,
         other => Err(settings_error(&format!("{other:?} is not a known kind of ledger"))),
+    }
+}
+
+/// Opens a backend; one that is out is opened later, by the first call that reaches it.
+pub async fn open_or_wait(url: &str, options: &OpenOptions) -> Result<Arc<dyn Backend>> {
+    match open_backend(url, options).await {
+        Err(error) if error.is_outage() => Ok(Arc::new(Deferred::new(url, options))),
+        opened => opened,
+    }
+}
+
+/// Opens a ledger that can stand in for another one: `memory:` or `file:DIR`.
+pub fn open_local(url: &str, options: &OpenOptions) -> Result<Arc<dyn Local>> {
+    match url.split_once(':') {
+        Some(("memory", rest)) => Ok(Arc::new(Memory::new(options.clock.clone(), memory_bound(rest)?))),
+        Some(("file", dir)) => open_file(dir, options),
+        Some(_) | None => {
+            let text = "a fallback is local: expected memory: or file:DIR".to_owned();
+            Err(Error::new(Kind::Settings(text), "reading the fallback's URL"))
+        }
     }
 }
 
@@ -60,7 +81,7 @@ fn memory_bound(rest: &str) -> Result<usize> {
 }
 
 #[cfg(feature = "file")]
-fn open_file(dir: &str, options: &OpenOptions) -> Result<Arc<dyn Backend>> {
+fn open_file(dir: &str, options: &OpenOptions) -> Result<Arc<dyn Local>> {
     use crate::file::{File, FileSettings};
     let dir = dir.strip_prefix("//").unwrap_or(dir);
     if dir.is_empty() {
@@ -86,7 +107,7 @@ async fn open_dynamodb(url: &str, options: &OpenOptions) -> Result<Arc<dyn Backe
 }
 
 #[cfg(not(feature = "file"))]
-fn open_file(_: &str, _: &OpenOptions) -> Result<Arc<dyn Backend>> {
+fn open_file(_: &str, _: &OpenOptions) -> Result<Arc<dyn Local>> {
     Err(not_built("file"))
 }
 

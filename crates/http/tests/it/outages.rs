@@ -66,8 +66,8 @@ async fn out_at_claim_a_fallback_route_goes_on_locally_and_tells_the_ledger_late
     let faulty = Faulty::around(store.backend().await);
     let ledger = Ledger::new(faulty.clone(), quick());
     let local = Arc::new(Memory::new(Arc::new(ichido_core::SystemClock::default()), 1000));
-    let fallback =
-        ledger.with_fallback(local, FallbackSettings { pause: ms(300), ..FallbackSettings::default() });
+    let settings = FallbackSettings { pause: ms(300), ..FallbackSettings::default() };
+    let fallback = ledger.with_fallback(local, settings).await.unwrap();
     let instance = Instance::with(ledger, rules(during(Outage::Fallback)), Some(fallback), None, &upstream);
     let other = Instance::new(&store, route(), &upstream).await;
 

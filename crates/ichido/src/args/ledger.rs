@@ -8,6 +8,10 @@ use super::Common;
 pub(crate) struct LedgerArgs {
     #[command(flatten)]
     pub(crate) common: Common,
+    /// Go through a running process, by the address of its admin port. While the ledger is unavailable, this also lists and
+    /// resolves the claims that the process granted in its place.
+    #[arg(long, global = true, value_name = "ADDRESS")]
+    pub(crate) admin: Option<String>,
     #[command(subcommand)]
     pub(crate) verb: LedgerVerb,
 }

@@ -14,7 +14,7 @@ pub(crate) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
     let meters = install_meters()?;
     let bound = Bound::bind(args.listen, AdminToken::from_env()?).await?;
     let stop = shutdown::on_signals()?;
-    let ledger = open(&settings.ledger, Some(bound.reach())).await?;
+    let ledger = open(&settings.ledger, Some(bound.reach()), true).await?;
     let shared = Shared::new(ledger.clone(), &settings.ledger, false, true).await?;
     errln!(
         "ichido claims: listening on http://{}, ledger {} ({})",
@@ -26,7 +26,7 @@ pub(crate) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
     let api = Api::new(shared.for_api(), settings.claims.log_keys);
     let readiness = Readiness::of(&ledger);
     let console = Parts { bodies: settings.bodies, ..Parts::default() };
-    bound.serve(Admin { ledger: ledger.clone(), api, readiness, meters, console }, stop).await;
+    bound.serve(Admin { ledger: shared.for_operators(), api, readiness, meters, console }, stop).await;
     let _ = sweeping.await;
-    ledger.close().await.map_err(|error| settings.ledger.failed(error))
+    shared.close().await.map_err(|error| settings.ledger.failed(error))
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ichido_ledger::{Ledger, OpenOptions, open_backend};
+use ichido_ledger::{Ledger, OpenOptions, open_backend, open_or_wait};
 use tokio_util::sync::CancellationToken;
 
 use super::part::Part;
@@ -32,7 +32,8 @@ pub(crate) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
     let bound = Bound::bind(gateway).await?;
     let admin = bind_admin(admin_at).await?;
     let stop = shutdown::on_signals()?;
-    let ledger = open(&settings.ledger, admin.as_ref().map(admin::Bound::reach)).await?;
+    let has_fallback = bound.wants_fallback() || admin.is_some();
+    let ledger = open(&settings.ledger, admin.as_ref().map(admin::Bound::reach), has_fallback).await?;
     let shared =
         Shared::new(ledger.clone(), &settings.ledger, bound.wants_fallback(), admin.is_some()).await?;
     let start_line = format!(
@@ -51,7 +52,7 @@ pub(crate) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
         let admin_stop = CancellationToken::new();
         let api = Api::new(shared.for_api(), settings.claims.log_keys);
         let console = Parts { bodies: settings.bodies, ..Parts::default() };
-        let parts = Admin { ledger: ledger.clone(), api, readiness, meters, console };
+        let parts = Admin { ledger: shared.for_operators(), api, readiness, meters, console };
         (tokio::spawn(admin.serve(parts, admin_stop.clone())), admin_stop)
     });
     part.into_work().await?;
@@ -60,7 +61,7 @@ pub(crate) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
         admin_stop.cancel();
         let _ = serving.await;
     }
-    ledger.close().await.map_err(|error| settings.ledger.failed(error))
+    shared.close().await.map_err(|error| settings.ledger.failed(error))
 }
 
 pub(super) async fn bind_admin(text: Option<&str>) -> Result<Option<admin::Bound>, Failure> {
@@ -71,15 +72,28 @@ pub(super) async fn bind_admin(text: Option<&str>) -> Result<Option<admin::Bound
 }
 
 /// Opens the ledger of a process that serves, under the address of its admin port.
-pub(super) async fn open(settings: &LedgerSettings, admin: Option<String>) -> Result<Ledger, Failure> {
+///
+/// A ledger that cannot be reached or is not ready is found now, not at the first request. Only a process whose fallback
+/// remembers what it answered before its last end may start without its ledger: any other would run events again.
+pub(super) async fn open(
+    settings: &LedgerSettings,
+    admin: Option<String>,
+    has_fallback: bool,
+) -> Result<Ledger, Failure> {
     let handle = settings.handle();
     let options = OpenOptions { clock: handle.clock.clone(), admin };
-    let backend = open_backend(&settings.url, &options).await.map_err(|error| settings.failed(error))?;
-    let ledger = Ledger::new(backend, handle);
-    // A ledger that cannot be reached or is not ready is found now, not at the first request.
-    let warnings = ledger.check().await.map_err(|error| settings.failed(error))?;
-    for warning in warnings {
-        tracing::warn!("{warning}");
+    let may_wait = has_fallback && settings.has_lasting_fallback();
+    let opened = match may_wait {
+        true => open_or_wait(&settings.url, &options).await,
+        false => open_backend(&settings.url, &options).await,
+    };
+    let ledger = Ledger::new(opened.map_err(|error| settings.failed(error))?, handle);
+    match ledger.check().await {
+        Ok(warnings) => warnings.iter().for_each(|warning| tracing::warn!("{warning}")),
+        Err(error) if may_wait && error.is_outage() => {
+            tracing::warn!(%error, "the ledger cannot be reached; starting with the fallback");
+        }
+        Err(error) => return Err(settings.failed(error)),
     }
     Ok(ledger)
 }

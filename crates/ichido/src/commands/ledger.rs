@@ -5,7 +5,9 @@
 use std::path::Path;
 
 use ichido_ledger::file::HeldBy;
-use ichido_ledger::{Error, Kind, Ledger, Page, Query, StateName, Stats, Summary, Swept};
+use ichido_ledger::{
+    ConflictKind, Error, FallbackStatus, Kind, Ledger, Page, Query, StateName, Stats, Summary, Swept,
+};
 use serde_json::{Value, json};
 
 use crate::admin::AdminToken;
@@ -23,6 +25,12 @@ const HOLDER_PATIENCE: u32 = 14;
 pub(crate) async fn run(args: &LedgerArgs) -> Result<(), Failure> {
     let settings = Settings::load(&args.common)?;
     let (verb, json) = (&args.verb, args.common.json);
+    if let Some(address) = &args.admin {
+        let through = format!("going through the process at {address}");
+        let process = HeldBy { pid: None, admin: Some(address.clone()) };
+        let remote = Remote::new(through, process, AdminToken::from_env()?, patience(&settings))?;
+        return act(&remote, verb, json).await;
+    }
     let dir = settings.ledger.dir();
     if let Some(dir) = dir.filter(|dir| !matches!(verb, LedgerVerb::Init) && !dir.exists()) {
         return Err(Failure::usage(format!(
@@ -35,7 +43,7 @@ pub(crate) async fn run(args: &LedgerArgs) -> Result<(), Failure> {
         Err(error) => {
             return match dir.filter(|_| matches!(error.kind(), Kind::Held(_))) {
                 Some(dir) => act(&holder(&settings, dir, &error)?, verb, json).await,
-                None => Err(settings.ledger.failed(error)),
+                None => Err(unreachable(&settings, error)),
             };
         }
     };
@@ -50,8 +58,23 @@ pub(crate) async fn run(args: &LedgerArgs) -> Result<(), Failure> {
 
 /// The way to the process that holds the store.
 pub(super) fn holder(settings: &Settings, dir: &Path, error: &Error) -> Result<Remote, Failure> {
-    let patience = settings.ledger.timeout.saturating_mul(HOLDER_PATIENCE);
-    Remote::new(one_line(error), HeldBy::of(dir), AdminToken::from_env()?, patience)
+    Remote::new(one_line(error), HeldBy::of(dir), AdminToken::from_env()?, patience(settings))
+}
+
+fn patience(settings: &Settings) -> std::time::Duration {
+    settings.ledger.timeout.saturating_mul(HOLDER_PATIENCE)
+}
+
+/// While a ledger is out, the processes that answer in its place have claims of their own.
+fn unreachable(settings: &Settings, error: Error) -> Failure {
+    let is_outage = error.is_outage();
+    let failure = settings.ledger.failed(error);
+    match is_outage {
+        true => failure.reworded(|line| {
+            format!("{line}; --admin ADDRESS lists and resolves the claims that a process granted meanwhile")
+        }),
+        false => failure,
+    }
 }
 
 async fn act(operator: &impl Operator, verb: &LedgerVerb, json: bool) -> Result<(), Failure> {
@@ -118,6 +141,9 @@ async fn list(operator: &impl Operator, query: Query, json: bool) -> Result<(), 
         ]);
     }
     outln!("{table}");
+    if page.degraded {
+        outln!("the ledger is unavailable: these are only the claims that this process granted in its place");
+    }
     match page.cursor {
         Some(cursor) => outln!("the first {limit}; more with --cursor {cursor}"),
         None => outln!("{}", output::count(page.claims.len() as u64, "claim", "claims")),
@@ -134,6 +160,7 @@ async fn list_up_to(operator: &impl Operator, mut query: Query) -> Result<Page, 
         query.cursor.clone_from(&page.cursor);
         all.claims.extend(page.claims);
         all.cursor = page.cursor;
+        all.degraded |= page.degraded;
         if query.limit == 0 || all.cursor.is_none() {
             return Ok(all);
         }
@@ -141,7 +168,7 @@ async fn list_up_to(operator: &impl Operator, mut query: Query) -> Result<Page, 
 }
 
 fn detail(claim: &Summary) -> String {
-    match claim.state {
+    let detail = match claim.state {
         StateName::Running => {
             claim.lease_until.map_or_else(String::new, |at| format!("lease until {}", output::time(at)))
         }
@@ -150,7 +177,8 @@ fn detail(claim: &Summary) -> String {
             Some(bytes) => format!("{bytes} bytes"),
             None => "answer not kept".to_owned(),
         },
-    }
+    };
+    if claim.local { format!("not in the ledger yet; {detail}") } else { detail }
 }
 
 async fn show(operator: &impl Operator, key: &KeyArgs, json: bool) -> Result<(), Failure> {
@@ -224,7 +252,7 @@ async fn stats(operator: &impl Operator, json: bool) -> Result<(), Failure> {
     if json {
         return output::json(&stats);
     }
-    let Stats { running, in_doubt, done, marks } = stats;
+    let Stats { running, in_doubt, done, marks, fallback } = stats;
     let mut table = output::table(&["what", "how many"]);
     for (what, count) in [("running", running), ("in doubt", in_doubt), ("done", done), ("marks", marks)] {
         let count =
@@ -232,7 +260,40 @@ async fn stats(operator: &impl Operator, json: bool) -> Result<(), Failure> {
         table.add_row([what.to_owned(), count]);
     }
     outln!("{table}");
+    if let Some(fallback) = fallback {
+        fallback_status(&fallback);
+    }
     Ok(())
+}
+
+fn fallback_status(status: &FallbackStatus) {
+    if status.degraded {
+        outln!("the ledger is unavailable: these are only the records of this process's fallback");
+    }
+    let FallbackStatus { owed_claims, owed_marks, refused, .. } = status;
+    outln!(
+        "fallback: {owed_claims} claims and {owed_marks} marks are not in the ledger yet; it refuses {refused} of them"
+    );
+    if status.conflicts.is_empty() {
+        return;
+    }
+    outln!("keys that another instance had as well:");
+    let mut table = output::table(&["key", "tenant", "route", "what", "times", "found"]);
+    for conflict in &status.conflicts {
+        let what = match conflict.kind {
+            ConflictKind::Mark => "event".to_owned(),
+            ConflictKind::Claim { local_state } => format!("claim, {} here", local_state.as_str()),
+        };
+        table.add_row([
+            conflict.key.clone(),
+            conflict.tenant.clone(),
+            conflict.route.clone(),
+            what,
+            conflict.count.to_string(),
+            output::time(conflict.found_at),
+        ]);
+    }
+    outln!("{table}");
 }
 
 fn state_name(state: State) -> StateName {

@@ -35,8 +35,9 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), Failure> {
     // A sender alone needs no ledger.
     let shared = match admin.is_some() || plan.gateway.is_some() {
         true => {
-            let ledger = open(&settings.ledger, admin.as_ref().map(admin::Bound::reach)).await?;
             let is_wanted = plan.gateway.as_ref().is_some_and(crate::gateway::Bound::wants_fallback);
+            let reach = admin.as_ref().map(admin::Bound::reach);
+            let ledger = open(&settings.ledger, reach, is_wanted || admin.is_some()).await?;
             Some(Shared::new(ledger, &settings.ledger, is_wanted, admin.is_some()).await?)
         }
         false => None,
@@ -52,8 +53,9 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), Failure> {
     errln!("ichido run: {}, {at}", says.join("; "));
     let serving = admin.zip(meters).zip(shared.clone()).map(|((admin, meters), shared)| {
         let api = Api::new(shared.for_api(), settings.claims.log_keys);
-        let ledger = shared.ledger;
-        let readiness = parts.iter().fold(Readiness::of(&ledger), |readiness, part| part.asked(readiness));
+        let ready = Readiness::of(&shared.ledger);
+        let readiness = parts.iter().fold(ready, |readiness, part| part.asked(readiness));
+        let ledger = shared.for_operators();
         let admin_stop = CancellationToken::new();
         let served = Admin { ledger, api, readiness, meters, console };
         (tokio::spawn(admin.serve(served, admin_stop.clone())), admin_stop)
@@ -67,8 +69,8 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), Failure> {
     if let Some(sweeping) = sweeping {
         let _ = sweeping.await;
     }
-    if let Some(Shared { ledger, .. }) = shared {
-        ledger.close().await.map_err(|error| settings.ledger.failed(error))?;
+    if let Some(shared) = shared {
+        shared.close().await.map_err(|error| settings.ledger.failed(error))?;
     }
     ended.into_iter().collect()
 }

@@ -194,7 +194,7 @@ fn about(claim: &Summary, shown: &Shown, w: &'static Words) -> Vec<(&'static str
     let seconds = |name: &str| shown.0.get(name).and_then(Value::as_u64).map(|ms| number(ms / 1_000));
     let mut rows = vec![
         (w.key, html! { span.key { (visible(&claim.key)) } }),
-        (w.state, state_mark(claim.state, w)),
+        (w.state, html! { (state_mark(claim.state, w)) @if claim.local { " " (w.local) } }),
         (w.tenant, html! { span.key { (visible(&claim.tenant)) } }),
         (w.route, html! { span.key { (visible(&claim.route)) } }),
         (w.attempt, html! { (claim.attempt) }),

@@ -5,13 +5,13 @@ use std::time::Duration;
 use axum::extract::{Query, State};
 use axum::response::Response;
 use http::StatusCode;
-use ichido_ledger::{Listing, Page, StateName, Summary};
+use ichido_ledger::{Conflict, ConflictKind, Listing, Page, StateName, Summary};
 use maud::{Markup, html};
 use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::Console;
-use super::page::{Section, View, link, table_under_heading, time};
+use super::page::{Section, View, link, table, table_under_heading, time};
 use super::words::Words;
 use crate::operator::{Operator, Refusal};
 use crate::output::visible;
@@ -42,6 +42,7 @@ pub(super) async fn claims(
     let w = view.w;
     let state = STATES.into_iter().find(|state| state.as_str() == search.state);
     let found = find(&console, &search, state).await;
+    let fallback = console.served.admin.ledger.fallback_status().await;
     let scan = console.served.admin.ledger.capabilities().listing == Listing::Scan;
     let body = html! {
         @if let Some(said) = search.said.as_deref().and_then(|said| w.said(said)) {
@@ -50,9 +51,11 @@ pub(super) async fn claims(
         (form(&search, state, w))
         @match &found {
             Ok(page) => {
+                @if page.degraded { p.notice.bad role="alert" { (w.local_only) } }
                 @if page.claims.is_empty() { p.empty { (if page.cursor.is_some() { w.none_yet } else { w.no_claims }) } }
                 @else { (rows(page, w)) }
                 (pager(&search, page, scan, w))
+                (conflicts(&fallback.map(|status| status.conflicts).unwrap_or_default(), w))
             },
             Err(why) => { p.notice.bad role="alert" { (visible(why)) } },
         }
@@ -77,6 +80,7 @@ async fn find(console: &Console, search: &Search, state: Option<StateName>) -> R
         let page = operator.list(&query).await.map_err(why)?;
         found.claims.extend(page.claims);
         found.cursor = page.cursor;
+        found.degraded |= page.degraded;
         if found.cursor.is_none() || found.claims.len() >= ROWS || began.elapsed() > PATIENCE {
             return Ok(found);
         }
@@ -121,7 +125,7 @@ fn rows(page: &Page, w: &Words) -> Markup {
         let key = html! { a.key href=(href("/claims/one", claim, &[])) { (visible(&claim.key)) } };
         vec![
             key,
-            state_mark(claim.state, w),
+            html! { (state_mark(claim.state, w)) @if claim.local { " " (w.local) } },
             html! { span.key { (visible(&claim.route)) } },
             html! { (claim.attempt) },
             time(claim.claimed_at),
@@ -134,6 +138,27 @@ fn rows(page: &Page, w: &Words) -> Markup {
         &[w.key, w.state, w.route, w.attempt, w.claimed_at, w.since_or_until],
         &rows,
     )
+}
+
+/// Keys that this process and another one had while the ledger was out.
+fn conflicts(conflicts: &[Conflict], w: &Words) -> Markup {
+    let rows: Vec<_> = conflicts
+        .iter()
+        .map(|conflict| {
+            vec![
+                html! { span.key { (visible(&conflict.key)) } },
+                html! { span.key { (visible(&conflict.route)) } },
+                html! { @if let ConflictKind::Claim { local_state } = conflict.kind { (state_mark(local_state, w)) } },
+                html! { (conflict.count) },
+                time(conflict.found_at),
+            ]
+        })
+        .collect();
+    html! {
+        @if !rows.is_empty() {
+            (table(w.keys_in_conflict, &[w.key, w.route, w.state, w.conflict_times, w.found_at], &rows))
+        }
+    }
 }
 
 pub(super) fn state_mark(state: StateName, w: &Words) -> Markup {

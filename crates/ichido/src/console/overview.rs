@@ -76,7 +76,7 @@ fn figures(console: &Console, known: &Known, w: &'static Words) -> Vec<Figure> {
     let rate =
         counted.duplicate_rate().map_or_else(|| "–".to_owned(), |rate| format!("{:.1} %", rate * 100.0));
     let depth = |count: Option<u64>| count.map_or_else(|| "–".to_owned(), number);
-    let in_doubt = known.stats.and_then(|stats| stats.in_doubt);
+    let in_doubt = known.stats.as_ref().and_then(|stats| stats.in_doubt);
     let mut figures = vec![
         plain("requests", w.requests, counted.requests(), w.requests_hint),
         plain("effects", w.effects, counted.effects, w.effects_hint),

@@ -142,7 +142,7 @@ impl Sampler {
             replays: figures.replays,
             conflicts: figures.conflicts,
             errors: figures.errors,
-            in_doubt: known.stats.and_then(|stats| stats.in_doubt),
+            in_doubt: known.stats.as_ref().and_then(|stats| stats.in_doubt),
             spool: self.shelves.as_ref().and_then(|(spool, _)| depth(spool)),
             failed: self.shelves.as_ref().and_then(|(_, failed)| depth(failed)),
         };

@@ -138,6 +138,12 @@ words! {
     search_on: "Search on", "続きを検索";
     none_yet: "Nothing found so far. There is more to search.", "ここまでは見つかっていません。続きを検索できます。";
     no_claims: "There is no such claim.", "該当する claim はありません。";
+    local: "not in the ledger yet", "台帳に未反映";
+    local_only: "The ledger is unavailable. These are only the claims that this process granted in its place.",
+        "台帳を利用できません。このプロセスが代わりに取得を認めた claim だけを表示しています。";
+    keys_in_conflict: "Keys that another instance had as well", "ほかのインスタンスと競合したキー";
+    conflict_times: "Times", "回数";
+    found_at: "Found", "検出日時";
     route: "Route", "経路";
     attempt: "Attempt", "試行回数";
     claimed_at: "Claimed", "取得日時";

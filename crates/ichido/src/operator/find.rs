@@ -22,7 +22,9 @@ pub(super) async fn find(ledger: &Ledger, which: &Which, states: &[StateName]) -
     if let (Some(tenant), Some(route)) = (&which.tenant, &which.route) {
         let key = Key::new(Scope::new(tenant, route), which.key.clone())?;
         let now = ledger.settings().clock.now();
-        found.extend(ledger.look(&key).await?.and_then(|record| Summary::of(&record, now)));
+        let local = ledger.holds_locally(&key);
+        let summary = ledger.look(&key).await?.and_then(|record| Summary::of(&record, now));
+        found.extend(summary.map(|summary| Summary { local, ..summary }));
     } else {
         for state in states {
             search(ledger, which, Some(*state), &mut found).await?;

@@ -8,6 +8,7 @@ mod cors;
 mod doubt;
 mod edges;
 mod events;
+mod fallback;
 mod hops;
 mod journal;
 mod passing;

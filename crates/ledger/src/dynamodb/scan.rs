@@ -80,7 +80,7 @@ pub(super) async fn list(table: &Table, query: &Query, now: Timestamp) -> Result
         consistent: true,
         doing: "listing claims",
     };
-    let mut page = Page { claims: Vec::new(), cursor: query.cursor.clone() };
+    let mut page = Page { cursor: query.cursor.clone(), ..Page::default() };
     if query.limit == 0 {
         return Ok(Page::default());
     }
@@ -199,6 +199,7 @@ pub(super) async fn stats(table: &Table, now: Timestamp) -> Result<Stats> {
                 in_doubt: Some(in_doubt),
                 done: Some(done),
                 marks: Some(marks),
+                fallback: None,
             });
         }
     }

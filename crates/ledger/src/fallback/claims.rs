@@ -1,13 +1,14 @@
-//! Claims, wherever they are granted, and their holders' words.
+//! Claims, wherever they are granted, and what their holders say of them.
 //!
-//! A claim that was granted here is *owed* to the primary until it is told of the outcome, and asked for here first.
-//! A grant that the primary made without an answer, and that nobody holds, is a *ghost*; it is given back.
+//! A claim that was granted here is *owed* to the primary until it is handed over, and asked for here first. A grant
+//! that the primary made without an answer, and that nobody holds, is an *orphan*; it is released there.
 
 use std::sync::Arc;
 
 use ichido_core::{Claim, ClaimRequest, Key, Settle, Settled, Token};
 
 use super::Fallback;
+use super::orphans::Orphan;
 use crate::{Backend, Claimed, Effect, Result};
 
 impl Fallback {
@@ -16,7 +17,7 @@ impl Fallback {
         let mut perhaps = false;
         loop {
             if let Some(claim) = self.claim_owed(request).await? {
-                return Ok(self.answer_locally(request, claim, perhaps));
+                return self.answer_locally(request, claim, perhaps).await;
             }
             if let Some(asked) = self.ask_primary(&[index]).await {
                 // Granted here just before the primary came back. From now on nobody is: `asked` is known to all.
@@ -42,24 +43,25 @@ impl Fallback {
             }
             let Some(_mode) = self.local_turn(&[index]).await else { continue };
             if let Some(claim) = self.mirror.peek_claim(request) {
-                return Ok(self.answer_locally(request, claim, perhaps));
+                return self.answer_locally(request, claim, perhaps).await;
             }
             let claim = self.local.claim(request).await?;
             if matches!(claim, Claim::Granted(_)) {
                 self.owed().add_claim(&request.key);
+                self.count_owed();
             }
-            return Ok(self.answer_locally(request, claim, perhaps));
+            return self.answer_locally(request, claim, perhaps).await;
         }
     }
 
     /// `perhaps`: the primary may have granted this call without an answer. If it is not granted here, that grant is
     /// nobody's.
-    fn answer_locally(&self, request: &ClaimRequest, claim: Claim, perhaps: bool) -> Claimed {
+    async fn answer_locally(&self, request: &ClaimRequest, claim: Claim, perhaps: bool) -> Result<Claimed> {
         let is_granted = matches!(&claim, Claim::Granted(grant) if grant.token == request.token);
         if perhaps && !is_granted {
-            self.owed().add_ghost(&request.key, request.token);
+            self.add_orphan(&request.key, request.token).await;
         }
-        Claimed { claim, degraded: true }
+        Ok(Claimed { claim, degraded: true })
     }
 
     /// The primary's grant, unless the key was granted here to another in the time that this call waited.
@@ -111,15 +113,20 @@ impl Fallback {
         if !self.owed().has_claim(key.index()) {
             return Ok(None);
         }
+        let orphan = Orphan { key: key.clone(), token };
+        if *word == Settle::Release {
+            // The primary may know this grant as well. Before the release: after a crash nobody would remember it.
+            self.add_orphan(key, token).await;
+        }
         let settled = self.local.settle(key, token, word).await?;
-        if settled == Settled::Applied && *word == Settle::Release {
-            let mut owed = self.owed();
-            owed.remove_claim(key.index());
-            owed.add_ghost(key, token);
+        match (&settled, word) {
+            (Settled::Applied, Settle::Release) => self.owed().remove_claim(key.index()),
+            (Settled::Stale(_), Settle::Release) => self.drop_orphan(&orphan).await?,
+            (_, Settle::Renew { .. } | Settle::Complete(_) | Settle::Doubt(_)) => {}
         }
         drop(turn);
-        if settled == Settled::Applied && matches!(word, Settle::Complete(_) | Settle::Release) {
-            self.tell_if_healthy().await;
+        if settled == Settled::Applied {
+            self.tell_if_healthy(key).await;
         }
         Ok(Some(settled))
     }

@@ -9,7 +9,7 @@ use ichido_core::mark::{self, Mark};
 use ichido_core::{Index, Timestamp};
 
 use super::Fallback;
-use crate::{Backend, Effect, Error, Kind, Marked, Result};
+use crate::{Backend, Effect, Error, Kind, Local as _, Marked, Result};
 
 impl Fallback {
     pub(crate) async fn mark(self: &Arc<Self>, requests: &[mark::Request]) -> Result<Vec<Marked>> {
@@ -20,7 +20,7 @@ impl Fallback {
             if let Some(asked) = self.ask_primary(&keys).await {
                 match self.primary.mark(requests).await {
                     Ok(mut marks) => {
-                        if perhaps_since.is_some() {
+                        if perhaps_since.is_some() || self.owed().has_refused_mark(&keys) {
                             self.told_before(requests, &mut marks);
                         }
                         self.mirror_marks(requests, &marks).await;
@@ -57,7 +57,8 @@ impl Fallback {
         let mark = self.local.mark(std::slice::from_ref(request)).await?.into_iter().next();
         let mark = mark.ok_or_else(|| Error::new(Kind::Closed, "marking locally"))?;
         if mark == Mark::New {
-            self.owed().add_mark(request, self.primary.settings.clock.now());
+            self.owed().add_mark(request, self.store.now());
+            self.count_owed();
         }
         Ok(mark)
     }
@@ -70,7 +71,8 @@ impl Fallback {
         *first_seen >= since && self.mirror.peek_mark(&by_others) == Some(Mark::New)
     }
 
-    /// An answer was lost, and while its caller waited, another was told here that the event is new: it is not new again.
+    /// Another caller was told here that the event is new, and the primary does not know it: it is not new again. (An
+    /// answer was lost, and the other came while its caller waited; or the primary refused the mark at the handover.)
     fn told_before(&self, requests: &[mark::Request], marks: &mut [Mark]) {
         for (request, mark) in requests.iter().zip(marks) {
             let by_others = mark::Request { nonce: self.others, ..request.clone() };

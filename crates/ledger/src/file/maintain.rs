@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use fjall::Keyspace;
-use ichido_core::{Index, Key, Phase, Record, Resolution, Resolved, Timestamp};
+use ichido_core::{Index, Key, Nonce, Phase, Record, Resolution, Resolved, Timestamp, Token, mark};
 use tokio::sync::oneshot;
 
 use super::engine::{Engine, guarded};
@@ -14,7 +14,7 @@ use super::queue::Call;
 use super::shared::Shared;
 use super::view::{Found, View};
 use super::{File, codec, fault, sweep};
-use crate::{Error, Kind, Maintain, Page, Query, Result, StateName, Stats, Summary, Swept};
+use crate::{Error, Kind, Local, Maintain, Page, Query, Result, StateName, Stats, Summary, Swept};
 
 /// Records that are looked at for one page; a page may be short and yet have a cursor.
 const PAGE_LOOKS: usize = 10_000;
@@ -82,6 +82,24 @@ impl Maintain for File {
         self.shared.queue.close();
         // An error means that the writer is gone, which is what we wait for.
         self.ended.clone().wait_for(|ended| *ended).await.map(drop).or(Ok(()))
+    }
+}
+
+#[async_trait]
+impl Local for File {
+    async fn marks(&self) -> Result<Vec<mark::Record>> {
+        let (engine, shared) = (self.engine()?, self.shared.clone());
+        off_thread(move || marks(&shared, &engine)).await
+    }
+
+    async fn remove(&self, claims: &[(Index, Token)], marks: &[(Index, Nonce)]) -> Result<()> {
+        // The cache may go on answering with a removed outcome: it was true, and ends with its retention.
+        let (claims, marks) = (claims.to_vec(), marks.to_vec());
+        self.ask(|reply| Call::Remove { claims, marks, reply }).await
+    }
+
+    fn now(&self) -> Timestamp {
+        self.shared.time.now()
     }
 }
 
@@ -246,6 +264,17 @@ fn walk(
     Ok(None)
 }
 
+fn marks(shared: &Shared, engine: &Engine) -> Result<Vec<mark::Record>> {
+    let (view, now) = (shared.view(engine), shared.time.now());
+    let mut marks = Vec::new();
+    for guard in engine.marks.iter() {
+        let (key, value) = guarded(view.dir, || guard.into_inner())?;
+        let mark = codec::decode_mark(&key, &value).map_err(|flaw| fault::flaw(view.dir, "marks", flaw))?;
+        marks.extend(Some(mark).filter(|mark| now < mark.expires_at));
+    }
+    Ok(marks)
+}
+
 fn stats(shared: &Shared, engine: &Engine) -> Result<Stats> {
     let view = shared.view(engine);
     let now = shared.time.now();
@@ -271,7 +300,13 @@ fn stats(shared: &Shared, engine: &Engine) -> Result<Stats> {
     let marks = count(&engine.marks, view, "marks", |index, value| {
         codec::decode_mark(index, value).map(|mark| now < mark.expires_at)
     })?;
-    Ok(Stats { running: Some(running), in_doubt: Some(in_doubt), done: Some(done), marks: Some(marks) })
+    Ok(Stats {
+        running: Some(running),
+        in_doubt: Some(in_doubt),
+        done: Some(done),
+        marks: Some(marks),
+        fallback: None,
+    })
 }
 
 fn count(

@@ -7,7 +7,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ichido_core::mark::{self, Mark};
-use ichido_core::{Adopted, Claim, ClaimRequest, Key, Record, Resolution, Resolved, Settle, Settled, Token};
+use ichido_core::{
+    Adopted, Claim, ClaimRequest, Index, Key, Nonce, Record, Resolution, Resolved, Settle, Settled, Token,
+};
 use tokio::sync::{Semaphore, TryAcquireError, oneshot};
 
 use super::sweep::Bite;
@@ -52,6 +54,12 @@ pub(super) enum Call {
         requests: Vec<(mark::Request, Option<u64>)>,
         reply: Reply<Vec<Mark>>,
     },
+    /// Claims that still have these tokens, and marks that still have these nonces.
+    Remove {
+        claims: Vec<(Index, Token)>,
+        marks: Vec<(Index, Nonce)>,
+        reply: Reply<()>,
+    },
     Sweep {
         bite: Bite,
         reply: Reply<Swept>,
@@ -68,7 +76,11 @@ impl Call {
                 ichido_core::State::Running | ichido_core::State::InDoubt(_) => 0,
             },
             Call::Mark { requests, .. } => requests.len() * 256,
-            Call::Claim { .. } | Call::Settle { .. } | Call::Resolve { .. } | Call::Sweep { .. } => 0,
+            Call::Claim { .. }
+            | Call::Settle { .. }
+            | Call::Resolve { .. }
+            | Call::Remove { .. }
+            | Call::Sweep { .. } => 0,
         }
     }
 
@@ -80,6 +92,7 @@ impl Call {
             Call::Resolve { reply, .. } => drop(reply.send(Err(error))),
             Call::Adopt { reply, .. } => drop(reply.send(Err(error))),
             Call::Mark { reply, .. } => drop(reply.send(Err(error))),
+            Call::Remove { reply, .. } => drop(reply.send(Err(error))),
             Call::Sweep { reply, .. } => drop(reply.send(Err(error))),
         }
     }

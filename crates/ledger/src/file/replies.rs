@@ -14,6 +14,7 @@ pub(super) enum Answer {
     Resolve(Reply<Resolved>, Resolved),
     Adopt(Reply<Adopted>, Adopted),
     Mark(Reply<Vec<Mark>>, Vec<Mark>),
+    Remove(Reply<()>, ()),
     Sweep(Reply<Swept>, Swept),
 }
 
@@ -26,6 +27,7 @@ impl Answer {
             Answer::Resolve(reply, answer) => send(reply, Ok(answer)),
             Answer::Adopt(reply, answer) => send(reply, Ok(answer)),
             Answer::Mark(reply, answer) => send(reply, Ok(answer)),
+            Answer::Remove(reply, answer) => send(reply, Ok(answer)),
             Answer::Sweep(reply, answer) => send(reply, Ok(answer)),
         }
     }
@@ -38,6 +40,7 @@ impl Answer {
             Answer::Resolve(reply, _) => send(reply, Err(error)),
             Answer::Adopt(reply, _) => send(reply, Err(error)),
             Answer::Mark(reply, _) => send(reply, Err(error)),
+            Answer::Remove(reply, ()) => send(reply, Err(error)),
             Answer::Sweep(reply, _) => send(reply, Err(error)),
         }
     }

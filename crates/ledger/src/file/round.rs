@@ -10,7 +10,7 @@ use std::collections::hash_map::Entry as MapEntry;
 use fjall::Slice;
 use ichido_core::mark::{self, Mark};
 use ichido_core::rules::{self, Change, Step};
-use ichido_core::{Index, Phase, Record, Timestamp};
+use ichido_core::{Index, Nonce, Phase, Record, Timestamp, Token};
 
 use super::fault;
 use super::fresh::{Grants, Spot};
@@ -98,6 +98,10 @@ impl<'a> Round<'a> {
                 let steps = steps.collect::<Result<Vec<_>>>();
                 self.answer(reply, steps, Answer::Mark);
             }
+            Call::Remove { claims, marks, reply } => {
+                let removed = self.remove(&claims, &marks);
+                self.answer(reply, removed, Answer::Remove);
+            }
             Call::Sweep { bite, reply } => {
                 let swept = self.forget(bite);
                 self.answer(reply, swept, Answer::Sweep);
@@ -141,19 +145,41 @@ impl<'a> Round<'a> {
 
     fn mark_step(&mut self, request: &mark::Request, absent_at: Option<u64>) -> Result<Mark> {
         let index = request.key.index();
-        let entry = match self.marks.entry(index) {
-            MapEntry::Occupied(entry) => entry.into_mut(),
-            MapEntry::Vacant(vacant) => {
-                let absent = absent_at.is_some_and(|seen| self.recent.unwritten_since(&index, seen));
-                let now = if absent { None } else { self.view.mark(&index)? };
-                vacant.insert(MarkEntry { existed: now.is_some(), now, changed: false })
-            }
-        };
-        let step = rules::mark(entry.now.as_ref(), request, self.now);
+        let absent = absent_at.is_some_and(|seen| self.recent.unwritten_since(&index, seen));
+        let now = self.now;
+        let entry = self.mark_entry(index, absent)?;
+        let step = rules::mark(entry.now.as_ref(), request, now);
         if let Change::Put(record) = step.change {
             (entry.now, entry.changed) = (Some(record), true);
         }
         Ok(step.answer)
+    }
+
+    fn mark_entry(&mut self, index: Index, absent: bool) -> Result<&mut MarkEntry> {
+        Ok(match self.marks.entry(index) {
+            MapEntry::Occupied(entry) => entry.into_mut(),
+            MapEntry::Vacant(vacant) => {
+                let now = if absent { None } else { self.view.mark(&index)? };
+                vacant.insert(MarkEntry { existed: now.is_some(), now, changed: false })
+            }
+        })
+    }
+
+    /// Removes what was handed over to another ledger, unless it is something else by now.
+    fn remove(&mut self, claims: &[(Index, Token)], marks: &[(Index, Nonce)]) -> Result<()> {
+        for (index, token) in claims {
+            self.claim_step(*index, None, |current, _| {
+                let is_same = current.is_some_and(|record| record.token == *token);
+                Step { answer: (), change: if is_same { Change::Remove } else { Change::Keep } }
+            })?;
+        }
+        for (index, nonce) in marks {
+            let entry = self.mark_entry(*index, false)?;
+            if entry.now.as_ref().is_some_and(|mark| mark.nonce == *nonce) {
+                (entry.now, entry.changed) = (None, true);
+            }
+        }
+        Ok(())
     }
 
     /// Removes what a sweep saw to be over, if it still is.

@@ -48,6 +48,7 @@ impl Postgres {
             in_doubt: number("in_doubt")?,
             done: number("done")?,
             marks: number("marks")?,
+            fallback: None,
         })
     }
 

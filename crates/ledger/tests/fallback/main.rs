@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what is unexpected fails the test")]
 
 mod claims;
+mod debts;
 mod flaky;
 mod marks;
 mod probes;
@@ -19,7 +20,7 @@ use std::time::Duration;
 use ichido_core::mark::Mark;
 use ichido_core::{Claim, ClaimRequest, Key, MarkKey, SystemClock};
 use ichido_ledger::memory::Memory;
-use ichido_ledger::{Claimed, FallbackSettings, Ledger, Marked, Settings};
+use ichido_ledger::{Claimed, FallbackSettings, Ledger, Local, Marked, Settings};
 
 use self::proxy::{Fault, Proxy};
 use self::servers::{Server, unique};
@@ -43,7 +44,7 @@ impl Scene {
         let counts = Counts::default();
         let settings = Settings { timeout: Duration::from_secs(2), ..Settings::default() };
         let primary = server.through(&proxy, settings).await;
-        let ledger = metrics::with_local_recorder(&counts, || with_memory(&primary, pause));
+        let ledger = counts.counting(with_memory(&primary, pause)).await;
         Scene { proxy, ledger, other: server.instance().await, counts }
     }
 
@@ -67,10 +68,15 @@ impl Scene {
 }
 
 /// The same ledger with memory to fall back on.
-fn with_memory(primary: &Ledger, pause: Duration) -> Ledger {
+async fn with_memory(primary: &Ledger, pause: Duration) -> Ledger {
     Log::listening();
     let local = Memory::new(Arc::new(SystemClock::default()), 2_000_000);
-    primary.with_fallback(Arc::new(local), FallbackSettings { pause, ..FallbackSettings::default() })
+    with_local(primary, Arc::new(local), pause).await
+}
+
+async fn with_local(primary: &Ledger, local: Arc<dyn Local>, pause: Duration) -> Ledger {
+    let settings = FallbackSettings { pause, ..FallbackSettings::default() };
+    primary.with_fallback(local, settings).await.expect("the local ledger can be read")
 }
 
 const SHORT: Duration = Duration::from_millis(100);

@@ -19,7 +19,7 @@ const ROUNDS: u64 = 150;
 const REAL_ROUNDS: u64 = 6;
 
 /// A fallback that switches back and forth within milliseconds.
-fn restless(primary: &Arc<Flaky>) -> Ledger {
+async fn restless(primary: &Arc<Flaky>) -> Ledger {
     let settings = Settings {
         timeout: Duration::from_millis(12),
         try_timeout: Duration::from_millis(12),
@@ -27,7 +27,7 @@ fn restless(primary: &Arc<Flaky>) -> Ledger {
         backoff_max: Duration::from_millis(2),
         ..Settings::default()
     };
-    with_memory(&Ledger::new(primary.clone(), settings), Duration::from_millis(4))
+    with_memory(&Ledger::new(primary.clone(), settings), Duration::from_millis(4)).await
 }
 
 /// Outages and recoveries, until it is dropped.
@@ -88,7 +88,7 @@ async fn grants(ledger: &Ledger, key: &Key, seed: u64) -> usize {
 async fn an_event_is_new_once_while_the_ledger_switches() {
     for seed in seeds(ROUNDS) {
         let primary = Flaky::new(seed);
-        let (ledger, event) = (restless(&primary), event());
+        let (ledger, event) = (restless(&primary).await, event());
         let new = tokio::select! {
             new = new_answers(&ledger, &event, seed) => new,
             () = flap(&primary, seed) => unreachable!("it flaps for ever"),
@@ -101,7 +101,7 @@ async fn an_event_is_new_once_while_the_ledger_switches() {
 async fn a_key_has_one_holder_while_the_ledger_switches() {
     for seed in seeds(ROUNDS) {
         let primary = Flaky::new(seed);
-        let (ledger, key) = (restless(&primary), key());
+        let (ledger, key) = (restless(&primary).await, key());
         let granted = tokio::select! {
             granted = grants(&ledger, &key, seed) => granted,
             () = flap(&primary, seed) => unreachable!("it flaps for ever"),
@@ -115,7 +115,7 @@ async fn a_key_has_one_holder_while_the_ledger_switches() {
 async fn a_key_that_is_given_back_has_one_holder_at_a_time() {
     for seed in seeds(ROUNDS) {
         let primary = Flaky::new(seed);
-        let (ledger, key) = (restless(&primary), key());
+        let (ledger, key) = (restless(&primary).await, key());
         let holders = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let most = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let all = yes(seed, || hold_and_release(ledger.clone(), key.clone(), holders.clone(), most.clone()));
@@ -149,7 +149,7 @@ async fn hold_and_release(
 async fn no_outcome_is_kept_back_by_a_recovery() {
     for seed in seeds(ROUNDS) {
         let primary = Flaky::new(seed);
-        let (ledger, key) = (restless(&primary), key());
+        let (ledger, key) = (restless(&primary).await, key());
         primary.set_out(true);
         while !mark(&ledger, &event()).await.degraded {}
         let request = ledger.request(key.clone());
@@ -207,7 +207,7 @@ async fn an_event_is_new_once_while_a_real_primary_comes_and_goes() {
 async fn a_key_that_was_given_back_is_free_in_the_primary_too() {
     for seed in seeds(ROUNDS / 5) {
         let primary = Flaky::new(seed);
-        let (ledger, key) = (restless(&primary), key());
+        let (ledger, key) = (restless(&primary).await, key());
         primary.set_out(true);
         let request = ledger.request(key.clone());
         let Claim::Granted(grant) = ledger.claim(&request).await.unwrap().claim else {

@@ -21,6 +21,15 @@ impl Counts {
     }
 }
 
+impl Counts {
+    /// Whatever counts in this future counts here.
+    pub(crate) async fn counting<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        std::future::poll_fn(|context| metrics::with_local_recorder(self, || work.as_mut().poll(context)))
+            .await
+    }
+}
+
 impl Recorder for Counts {
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}

@@ -8,13 +8,13 @@ use crate::support::http::{get, post, send, try_send};
 use crate::support::{Gateway, Orders, Process, eventually};
 
 /// A Redis of the test's own that loses nothing when it is killed.
-struct Redis {
-    process: Process,
-    port: u16,
+pub(super) struct Redis {
+    pub(super) process: Process,
+    pub(super) port: u16,
 }
 
 impl Redis {
-    fn start(dir: &Path, port: u16) -> Self {
+    pub(super) fn start(dir: &Path, port: u16) -> Self {
         let program = std::env::var("ICHIDO_TEST_REDIS_SERVER")
             .expect("ICHIDO_TEST_REDIS_SERVER: run `cargo xtask test`");
         let mut command = Command::new(program);
@@ -25,7 +25,7 @@ impl Redis {
         Self { process, port }
     }
 
-    fn url(&self) -> String {
+    pub(super) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 }

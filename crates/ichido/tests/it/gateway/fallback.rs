@@ -1,0 +1,163 @@
+//! Redis goes away while events come in. What this gateway granted meanwhile is visible here, survives a kill, and
+//! reaches Redis: no other gateway runs it again.
+
+use std::net::TcpListener;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::journal::Redis;
+use crate::support::http::{Answer, get, send, try_send};
+use crate::support::{Gateway, Orders, eventually};
+
+fn settings(fallback: &str) -> String {
+    format!(
+        "[ledger]\ntimeout_ms = 1000\nfallback = \"{fallback}\"\nfallback_seconds = 1\n\
+         [[gateway.routes]]\nmatch = \"POST /orders\"\noutage = \"fallback\"\nserver_errors = \"doubt\"\n"
+    )
+}
+
+struct Case {
+    dir: tempfile::TempDir,
+    orders: Orders,
+    redis: Redis,
+}
+
+impl Case {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let orders = Orders::start(dir.path());
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let redis = Redis::start(dir.path(), port);
+        Self { dir, orders, redis }
+    }
+
+    fn gateway(&self, dir: &Path, fallback: &str) -> Gateway {
+        Gateway::start(dir, self.orders.address, &self.redis.url(), &settings(fallback))
+    }
+
+    fn redis_is_back(&mut self) {
+        self.redis = Redis::start(self.dir.path(), self.redis.port);
+    }
+}
+
+fn order(gateway: &Gateway, key: &str, trouble: &str) -> Answer {
+    let headers = [("Idempotency-Key", key), ("X-Trouble", trouble)];
+    send(gateway.address, "POST", "/orders", &headers, b"{}")
+}
+
+fn is_in_doubt(answer: &Answer) -> bool {
+    (answer.status, answer.problem().as_str()) == (409, "in-doubt")
+}
+
+/// What is listed as in doubt. A gateway that has not spoken to Redis since its restart fails once.
+fn in_doubt(gateway: &Gateway) -> Vec<Value> {
+    eventually("a list of claims", || {
+        let page = get(gateway.admin, "/v1/claims?state=in-doubt").json();
+        page["claims"].as_array().cloned()
+    })
+}
+
+/// Whether an event is new.
+fn is_new(gateway: &Gateway, event: &str) -> bool {
+    let body = json!({ "events": [{ "key": event }] }).to_string();
+    let kind = [("Content-Type", "application/json")];
+    let answer = send(gateway.admin, "POST", "/v1/events/check", &kind, body.as_bytes());
+    answer.json()["results"][0]["is_new"].as_bool().unwrap_or_else(|| panic!("{answer:?}"))
+}
+
+fn metric(gateway: &Gateway, name: &str) -> f64 {
+    let text = get(gateway.admin, "/metrics").text();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ').map(str::to_owned));
+    line.map_or(0.0, |value| value.parse().unwrap())
+}
+
+fn is_healthy(gateway: &Gateway) {
+    eventually("the recovery", || (metric(gateway, "ichido_ledger_degraded") == 0.0).then_some(()));
+}
+
+#[test]
+fn an_event_in_doubt_is_in_doubt_for_every_gateway_once_redis_is_back() {
+    let mut case = Case::start();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let (one, other) = (case.gateway(case.dir.path(), "memory:"), case.gateway(elsewhere.path(), "memory:"));
+    case.redis.process.kill();
+    for key in ["\"a\"", "\"b\""] {
+        assert_eq!(order(&one, key, "status=500").status, 500);
+        assert!(is_in_doubt(&order(&one, key, "")));
+    }
+    // An operator of this gateway sees both, and knows of the second that it happened.
+    let admin = one.admin.to_string();
+    let listed = crate::ok(case.dir.path(), &["ledger", "list", "--state", "in-doubt", "--admin", &admin]);
+    assert!(listed.contains("not in the ledger yet") && listed.contains("2 claims"), "{listed}");
+    assert!(in_doubt(&one).iter().all(|claim| claim["local"] == true));
+    let stats = crate::ok(case.dir.path(), &["ledger", "stats", "--admin", &admin]);
+    assert!(stats.contains("2 claims and 0 marks are not in the ledger yet"), "{stats}");
+    crate::ok(
+        case.dir.path(),
+        &["ledger", "resolve", "b", "--as", "done", "--outcome", "1", "--admin", &admin],
+    );
+
+    case.redis_is_back();
+    is_healthy(&one);
+    let there = in_doubt(&other);
+    assert_eq!((there.len(), &there[0]["key"], there[0].get("local")), (1, &json!("a"), None), "{there:?}");
+    assert!(is_in_doubt(&order(&other, "\"a\"", "")), "it is not run again");
+    assert_eq!(order(&other, "\"b\"", "").text(), "1");
+    assert_eq!(case.orders.effects().len(), 2);
+    assert_eq!(metric(&one, "ichido_ledger_doubts_handed_over_total"), 1.0);
+    crate::ok(elsewhere.path(), &["ledger", "resolve", "a", "--as", "absent", "--ledger", &case.redis.url()]);
+    assert_eq!(order(&other, "\"a\"", "").status, 201);
+}
+
+#[test]
+fn a_file_fallback_remembers_through_a_kill_what_it_owes() {
+    let mut case = Case::start();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let mut one = case.gateway(case.dir.path(), "file:fallback");
+    case.redis.process.kill();
+    let first = order(&one, "\"done\"", "");
+    assert_eq!(first.status, 201);
+    assert_eq!(order(&one, "\"doubt\"", "status=500").status, 500);
+    assert!(is_new(&one, "event"));
+    let (address, slow) = (one.address, [("Idempotency-Key", "\"running\""), ("X-Trouble", "sleep=0.5")]);
+    let client = std::thread::spawn(move || try_send(address, "POST", "/orders", &slow, b"{}"));
+    case.orders.started("\"running\"");
+    one.process.kill();
+    assert!(client.join().unwrap().is_err());
+    eventually("the effect of the one that ran", || (case.orders.effects().len() == 3).then_some(()));
+
+    // It starts without Redis, and knows everything.
+    one = case.gateway(case.dir.path(), "file:fallback");
+    let know = |gateway: &Gateway| {
+        let again = order(gateway, "\"done\"", "");
+        assert_eq!((again.is_replay(), again.text()), (true, first.text()));
+        assert!(is_in_doubt(&order(gateway, "\"doubt\"", "")));
+        assert!(is_in_doubt(&order(gateway, "\"running\"", "")));
+        assert!(!is_new(gateway, "event"));
+    };
+    know(&one);
+    one.process.kill();
+    // Or with it: then nothing is served before Redis knows everything.
+    case.redis_is_back();
+    one = case.gateway(case.dir.path(), "file:fallback");
+    let other = case.gateway(elsewhere.path(), "file:fallback");
+    know(&other);
+    know(&one);
+    assert_eq!(case.orders.effects().len(), 3);
+    assert_eq!(metric(&one, "ichido_ledger_owed"), 0.0);
+}
+
+#[test]
+fn without_a_lasting_fallback_no_gateway_starts_without_redis() {
+    let mut case = Case::start();
+    case.redis.process.kill();
+    let mut command = crate::support::gateway_command(
+        case.dir.path(),
+        case.orders.address,
+        &case.redis.url(),
+        &settings("memory:"),
+    );
+    let mut process = crate::support::Process::start(&mut command);
+    assert_eq!(process.ended(), 2, "{}", process.said());
+}

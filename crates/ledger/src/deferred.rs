@@ -1,0 +1,125 @@
+//! A ledger that was out when the process started: it is opened by the first call that reaches it.
+//!
+//! Opening a store looks at more than a connection (its version, its tables, its nodes), and no backend can do without
+//! that. So it is made up for here, once for all of them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use ichido_core::mark::{self, Mark};
+use ichido_core::{
+    Adopted, Claim, ClaimRequest, Key, Limits, Record, Resolution, Resolved, Settle, Settled, Token,
+};
+use tokio::sync::OnceCell;
+
+use crate::{
+    Backend, Capabilities, Expiry, Fencing, Listing, Maintain, OpenOptions, Page, Query, Reach, Result,
+    Stats, StoreClock, Swept, open_backend,
+};
+
+pub(crate) struct Deferred {
+    url: String,
+    options: OpenOptions,
+    opened: OnceCell<Arc<dyn Backend>>,
+}
+
+impl Deferred {
+    pub(crate) fn new(url: &str, options: &OpenOptions) -> Self {
+        Self { url: url.to_owned(), options: options.clone(), opened: OnceCell::new() }
+    }
+
+    async fn backend(&self) -> Result<&Arc<dyn Backend>> {
+        self.opened.get_or_try_init(|| open_backend(&self.url, &self.options)).await
+    }
+}
+
+/// Nothing of the URL: it may hold a password.
+impl fmt::Debug for Deferred {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Deferred").field("opened", &self.opened.get()).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Backend for Deferred {
+    /// Until it is opened, no more is promised than every server can keep.
+    fn capabilities(&self) -> Capabilities {
+        if let Some(backend) = self.opened.get() {
+            return backend.capabilities();
+        }
+        let (backend, reach, clock) = match self.url.split_once(':').map_or("", |(scheme, _)| scheme) {
+            "dynamodb" => ("dynamodb", Reach::Region, StoreClock::Watched),
+            "redis" | "rediss" => ("redis", Reach::SinglePrimary, StoreClock::Server),
+            _ => ("postgres", Reach::SinglePrimary, StoreClock::Server),
+        };
+        Capabilities {
+            backend,
+            reach,
+            survives: Vec::new(),
+            expiry: Expiry::Lazy,
+            fencing: Fencing::Unique,
+            listing: Listing::Scan,
+            clock,
+            outcome_bytes: Limits::STANDARD.outcome_bytes,
+        }
+    }
+
+    async fn claim(&self, request: &ClaimRequest) -> Result<Claim> {
+        self.backend().await?.claim(request).await
+    }
+
+    fn recall(&self, request: &ClaimRequest) -> Option<Claim> {
+        self.opened.get()?.recall(request)
+    }
+
+    async fn settle(&self, key: &Key, token: Token, word: &Settle) -> Result<Settled> {
+        self.backend().await?.settle(key, token, word).await
+    }
+
+    async fn mark(&self, requests: &[mark::Request]) -> Result<Vec<Mark>> {
+        self.backend().await?.mark(requests).await
+    }
+
+    async fn adopt(&self, record: &Record) -> Result<Adopted> {
+        self.backend().await?.adopt(record).await
+    }
+}
+
+#[async_trait]
+impl Maintain for Deferred {
+    async fn init(&self) -> Result<()> {
+        self.backend().await?.init().await
+    }
+
+    async fn check(&self) -> Result<Vec<String>> {
+        self.backend().await?.check().await
+    }
+
+    async fn look(&self, key: &Key) -> Result<Option<Record>> {
+        self.backend().await?.look(key).await
+    }
+
+    async fn list(&self, query: &Query) -> Result<Page> {
+        self.backend().await?.list(query).await
+    }
+
+    async fn resolve(&self, key: &Key, word: &Resolution) -> Result<Resolved> {
+        self.backend().await?.resolve(key, word).await
+    }
+
+    async fn sweep(&self, limit: usize) -> Result<Swept> {
+        self.backend().await?.sweep(limit).await
+    }
+
+    async fn stats(&self) -> Result<Stats> {
+        self.backend().await?.stats().await
+    }
+
+    async fn close(&self) -> Result<()> {
+        match self.opened.get() {
+            Some(backend) => backend.close().await,
+            None => Ok(()),
+        }
+    }
+}

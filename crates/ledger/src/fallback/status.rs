@@ -1,0 +1,126 @@
+//! What operators see of a fallback.
+
+use std::collections::VecDeque;
+
+use ichido_core::{Index, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::StateName;
+
+/// Keys in conflict that are kept for operators; the counter has all of them.
+const SHOWN: usize = 100;
+
+/// What a process answers and owes in place of its ledger.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FallbackStatus {
+    /// The ledger is out, and the local one answers.
+    pub degraded: bool,
+    /// Claims that the ledger does not know yet.
+    pub owed_claims: usize,
+    /// Marks that the ledger does not know yet.
+    pub owed_marks: usize,
+    /// Of these, keys that the ledger refuses, because it cannot read what it holds for them.
+    pub refused: usize,
+    /// Keys that another instance had as well, the latest first.
+    pub conflicts: Vec<Conflict>,
+}
+
+/// A key that was granted or called new both here and by the ledger.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Conflict {
+    /// The caller's key.
+    pub key: String,
+    /// Whose; empty for a mark.
+    pub tenant: String,
+    /// Where; empty for a mark.
+    pub route: String,
+    /// What stores call it.
+    pub index: String,
+    /// What was in conflict.
+    pub kind: ConflictKind,
+    /// How often.
+    pub count: u64,
+    /// When it was last found.
+    pub found_at: Timestamp,
+}
+
+/// What was in conflict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "kebab-case")]
+pub enum ConflictKind {
+    /// An event was new here, and new to another instance.
+    Mark,
+    /// A claim was granted here, and by the ledger to another instance.
+    Claim {
+        /// What the local ledger said of it when it was handed over.
+        local_state: StateName,
+    },
+}
+
+/// The last keys in conflict.
+#[derive(Debug, Default)]
+pub(super) struct Conflicts(VecDeque<Conflict>);
+
+impl Conflicts {
+    pub(super) fn add(&mut self, mut conflict: Conflict) {
+        if let Some(place) = self.0.iter().position(|known| known.index == conflict.index)
+            && let Some(known) = self.0.remove(place)
+        {
+            conflict.count += known.count;
+        }
+        self.0.push_front(conflict);
+        self.0.truncate(SHOWN);
+    }
+
+    pub(super) fn list(&self) -> Vec<Conflict> {
+        self.0.iter().cloned().collect()
+    }
+}
+
+impl Conflict {
+    pub(super) fn of_mark(key: &ichido_core::MarkKey, found_at: Timestamp) -> Self {
+        Self::new(key.text(), "", "", key.index(), ConflictKind::Mark, found_at)
+    }
+
+    pub(super) fn of_claim(record: &ichido_core::Record, found_at: Timestamp) -> Self {
+        let local_state = match record.state {
+            ichido_core::State::Running => StateName::Running,
+            ichido_core::State::InDoubt(_) => StateName::InDoubt,
+            ichido_core::State::Done(_) => StateName::Done,
+        };
+        let (key, kind) = (&record.key, ConflictKind::Claim { local_state });
+        Self::new(key.text(), &key.scope().tenant, &key.scope().route, key.index(), kind, found_at)
+    }
+
+    fn new(
+        key: &str,
+        tenant: &str,
+        route: &str,
+        index: Index,
+        kind: ConflictKind,
+        found_at: Timestamp,
+    ) -> Self {
+        let index = index.to_string();
+        let (key, tenant, route) = (key.to_owned(), tenant.to_owned(), route.to_owned());
+        Self { key, tenant, route, index, kind, count: 1, found_at }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ichido_core::MarkKey;
+
+    use super::*;
+
+    #[test]
+    fn conflicts_are_counted_per_key_and_bounded() {
+        let mut conflicts = Conflicts::default();
+        for number in 0..2 * SHOWN {
+            conflicts.add(Conflict::of_mark(&MarkKey::new(format!("e{number}")).unwrap(), Timestamp(1)));
+        }
+        conflicts.add(Conflict::of_mark(&MarkKey::new("e150").unwrap(), Timestamp(2)));
+        let list = conflicts.list();
+        assert_eq!((list.len(), list[0].key.as_str(), list[0].count), (SHOWN, "e150", 2));
+        assert_eq!((list[1].key.as_str(), list[1].count), ("e199", 1));
+    }
+}

@@ -1,0 +1,335 @@
+//! What is owed to a primary that is out: it is seen by operators, survives a restart, and reaches the primary.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ichido_core::{
+    Claim, Clock, DoubtReason, Holder, Key, Outcome, Resolution, Resolved, Settled, SystemClock,
+};
+use ichido_ledger::file::{File, FileSettings};
+use ichido_ledger::{
+    ConflictKind, FallbackSettings, Kind, Ledger, Local, OpenOptions, Query, Settings, StateName, Summary,
+    open_or_wait,
+};
+use redis::AsyncCommands;
+
+use crate::flaky::Flaky;
+use crate::proxy::{Fault, Proxy};
+use crate::servers::Server;
+use crate::{BOUND, LONG, SHORT, Scene, ask, event, granted, is_new, key, mark, with_local};
+
+async fn doubtful(ledger: &Ledger, key: &Key) {
+    let (grant, _) = granted(ledger, &ledger.request(key.clone())).await;
+    assert_eq!(ledger.doubt(key, grant.token, "status 500").await.unwrap(), Settled::Applied);
+}
+
+async fn completed(ledger: &Ledger, key: &Key, outcome: &'static str) {
+    let (grant, _) = granted(ledger, &ledger.request(key.clone())).await;
+    assert_eq!(ledger.complete(key, grant.token, Outcome::kept(outcome)).await.unwrap(), Settled::Applied);
+}
+
+/// Every page of it: a scan of a large server comes in many.
+async fn in_doubt(ledger: &Ledger) -> Vec<Summary> {
+    let mut query = Query { state: Some(StateName::InDoubt), limit: 1_000, ..Query::default() };
+    let mut claims = Vec::new();
+    loop {
+        let page = ledger.list(&query).await.unwrap();
+        claims.extend(page.claims);
+        match page.cursor {
+            Some(cursor) => query.cursor = Some(cursor),
+            None => return claims,
+        }
+    }
+}
+
+fn reason(claim: Claim) -> Option<DoubtReason> {
+    match claim {
+        Claim::InDoubt(doubt) => Some(doubt.reason),
+        _ => None,
+    }
+}
+
+#[tokio::test]
+async fn a_doubt_of_an_outage_is_a_doubt_for_everyone_after_it() {
+    let scene = Scene::open(SHORT).await;
+    let key = key();
+    scene.outage().await;
+    doubtful(&scene.ledger, &key).await;
+    scene.recovery().await;
+    let declared = Some(DoubtReason::Declared("status 500".to_owned()));
+    for ledger in [&scene.other, &scene.ledger] {
+        assert_eq!(reason(ask(ledger, &key).await.claim), declared);
+    }
+    let listed = in_doubt(&scene.other).await;
+    assert_eq!((listed.len(), listed[0].key.as_str(), listed[0].local), (1, key.text(), false));
+    assert_eq!(scene.counts.of("ichido_ledger_doubts_handed_over_total"), 1);
+    assert_eq!(scene.other.resolve(&key, &Resolution::Absent).await.unwrap(), Resolved::Applied);
+    granted(&scene.other, &scene.other.request(key.clone())).await;
+}
+
+#[tokio::test]
+async fn operators_see_and_resolve_what_is_in_doubt_during_the_outage() {
+    let scene = Scene::open(SHORT).await;
+    let (happened, did_not, running) = (key(), key(), key());
+    scene.outage().await;
+    doubtful(&scene.ledger, &happened).await;
+    doubtful(&scene.ledger, &did_not).await;
+    granted(&scene.ledger, &scene.ledger.request(running.clone())).await;
+
+    let query = Query { limit: 2, ..Query::default() };
+    let first = scene.ledger.list(&query).await.unwrap();
+    let rest = scene.ledger.list(&Query { cursor: first.cursor.clone(), ..query }).await.unwrap();
+    assert!(rest.degraded, "the list says that it is not the whole ledger");
+    assert!(first.claims.iter().chain(&rest.claims).all(|claim| claim.local));
+    assert_eq!((first.claims.len(), rest.claims.len()), (2, 1));
+    assert!(scene.ledger.holds_locally(&happened));
+    assert!(scene.ledger.look(&happened).await.unwrap().is_some());
+    let stats = scene.ledger.stats().await.unwrap();
+    assert_eq!((stats.in_doubt, stats.running), (Some(2), Some(1)));
+    let status = stats.fallback.unwrap();
+    assert_eq!((status.degraded, status.owed_claims, status.refused), (true, 3, 0));
+
+    let done = Resolution::Done(Outcome::kept("by hand"));
+    assert_eq!(scene.ledger.resolve(&happened, &done).await.unwrap(), Resolved::Applied);
+    assert_eq!(scene.ledger.resolve(&did_not, &Resolution::Absent).await.unwrap(), Resolved::Applied);
+    let refused = scene.ledger.resolve(&running, &Resolution::Absent).await.unwrap();
+    assert!(matches!(refused, Resolved::Refused(_)), "{refused:?}");
+
+    scene.recovery().await;
+    assert_eq!(ask(&scene.other, &happened).await.claim, Claim::Done(Outcome::kept("by hand")));
+    granted(&scene.other, &scene.other.request(did_not)).await;
+    let held = ask(&scene.other, &running).await.claim;
+    assert!(matches!(held, Claim::Held { .. }), "{held:?}");
+    let listed = scene.ledger.list(&Query { limit: 10, ..Query::default() }).await.unwrap();
+    assert!(!listed.degraded && listed.claims.iter().all(|claim| !claim.local), "{listed:?}");
+}
+
+#[tokio::test]
+async fn conflicts_are_kept_for_operators() {
+    let scene = Scene::open(SHORT).await;
+    let (done, doubted) = (key(), key());
+    scene.outage().await;
+    completed(&scene.ledger, &done, "here").await;
+    doubtful(&scene.ledger, &doubted).await;
+    completed(&scene.other, &done, "there").await;
+    completed(&scene.other, &doubted, "there").await;
+    scene.recovery().await;
+    let conflicts = scene.ledger.fallback_status().await.unwrap().conflicts;
+    for (key, local_state) in [(&done, StateName::Done), (&doubted, StateName::InDoubt)] {
+        let found = conflicts.iter().find(|conflict| conflict.key == key.text()).expect("it is listed");
+        assert_eq!((found.kind, found.count), (ConflictKind::Claim { local_state }, 1));
+        assert_eq!(ask(&scene.ledger, key).await.claim, Claim::Done(Outcome::kept("there")));
+    }
+    assert_eq!(scene.counts.of("ichido_ledger_conflicts_total"), 2);
+}
+
+/// What is handed over moves to the mirror; where that is full, the local ledger goes on answering.
+#[tokio::test]
+async fn what_the_mirror_has_no_room_for_is_still_known_in_the_next_outage() {
+    let server = Server::redis().await;
+    let proxy = server.proxy();
+    let settings = Settings { timeout: Duration::from_secs(2), ..Settings::default() };
+    let primary = server.through(&proxy, settings).await;
+    let local = ichido_ledger::memory::Memory::new(Arc::new(SystemClock::default()), 1_000);
+    let narrow = FallbackSettings { pause: SHORT, mirror_bound: 1 };
+    let ledger = primary.with_fallback(Arc::new(local), narrow).await.unwrap();
+    let keys: Vec<_> = (0..5).map(|_| key()).collect();
+    for out in [true, false, true] {
+        proxy.set(if out { Fault::Refuse } else { Fault::None });
+        settled_at(&ledger, out).await;
+        for key in &keys {
+            match ask(&ledger, key).await.claim {
+                Claim::Granted(grant) => {
+                    let done = ledger.complete(key, grant.token, Outcome::kept("x")).await.unwrap();
+                    assert_eq!(done, Settled::Applied);
+                }
+                claim => assert_eq!(claim, Claim::Done(Outcome::kept("x"))),
+            }
+        }
+    }
+    for key in &keys {
+        assert_eq!(ask(&ledger, key).await.claim, Claim::Done(Outcome::kept("x")), "granted once");
+    }
+}
+
+/// The instance has noticed that the primary is out, or back.
+async fn settled_at(ledger: &Ledger, degraded: bool) {
+    let noticing = async {
+        while mark(ledger, &event()).await.degraded != degraded {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(BOUND, noticing).await.expect("the change is noticed");
+}
+
+/// A service on one machine, whose fallback is a directory.
+struct Service {
+    server: Server,
+    proxy: Proxy,
+    home: tempfile::TempDir,
+}
+
+impl Service {
+    async fn new() -> Self {
+        let server = Server::redis().await;
+        let proxy = server.proxy();
+        Self { server, proxy, home: tempfile::tempdir().unwrap() }
+    }
+
+    /// Starts an instance, also if the primary is out.
+    async fn start(&self) -> Ledger {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+        let options = OpenOptions { clock, admin: None };
+        let backend = open_or_wait(&self.server.url_through(&self.proxy), &options).await.unwrap();
+        let settings = Settings { timeout: Duration::from_secs(2), ..Settings::default() };
+        with_local(&Ledger::new(backend, settings), open_dir(self.home.path()).await, SHORT).await
+    }
+}
+
+/// The process that held the directory may still be letting go of it.
+async fn open_dir(dir: &Path) -> Arc<dyn Local> {
+    let opening = async {
+        loop {
+            match File::open(dir, FileSettings::default(), Arc::new(SystemClock::default())) {
+                Ok(file) => return file,
+                Err(error) if matches!(error.kind(), Kind::Held(_)) => {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    };
+    Arc::new(tokio::time::timeout(BOUND, opening).await.expect("the directory is free"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_owed_survives_a_restart_and_reaches_the_primary() {
+    let service = Service::new().await;
+    let other = service.server.instance().await;
+    let (done, doubted, running, remote, given_back) = (key(), key(), key(), key(), key());
+    let marked = event();
+    service.proxy.set(Fault::Refuse);
+    {
+        let ledger = service.start().await;
+        assert!(is_new(&mark(&ledger, &marked).await));
+        completed(&ledger, &done, "x").await;
+        doubtful(&ledger, &doubted).await;
+        granted(&ledger, &ledger.request(running.clone())).await;
+        let caller = ichido_core::ClaimRequest { holder: Holder::Remote, ..ledger.request(remote.clone()) };
+        granted(&ledger, &caller).await;
+        let (grant, _) = granted(&ledger, &ledger.request(given_back.clone())).await;
+        assert_eq!(ledger.release(&given_back, grant.token).await.unwrap(), Settled::Applied);
+    }
+    // Started again while the primary is still out.
+    let ledger = service.start().await;
+    assert!(!is_new(&mark(&ledger, &marked).await));
+    assert_eq!(ask(&ledger, &done).await.claim, Claim::Done(Outcome::kept("x")));
+    let declared = Some(DoubtReason::Declared("status 500".to_owned()));
+    assert_eq!(reason(ask(&ledger, &doubted).await.claim), declared);
+    assert_eq!(reason(ask(&ledger, &running).await.claim), Some(DoubtReason::HolderGone));
+    assert!(matches!(ask(&ledger, &remote).await.claim, Claim::Held { .. }));
+
+    // And once more when it is back: nothing is served before the primary knows everything.
+    drop(ledger);
+    service.proxy.set(Fault::None);
+    let ledger = service.start().await;
+    for ledger in [&other, &ledger] {
+        assert!(!is_new(&mark(ledger, &marked).await));
+        assert_eq!(ask(ledger, &done).await.claim, Claim::Done(Outcome::kept("x")));
+        assert_eq!(reason(ask(ledger, &doubted).await.claim), declared);
+        assert_eq!(reason(ask(ledger, &running).await.claim), Some(DoubtReason::HolderGone));
+        assert!(matches!(ask(ledger, &remote).await.claim, Claim::Held { .. }));
+    }
+    assert!(!mark(&ledger, &event()).await.degraded);
+    granted(&other, &other.request(given_back)).await;
+    let status = ledger.fallback_status().await.unwrap();
+    assert_eq!((status.degraded, status.owed_claims, status.owed_marks), (false, 0, 0));
+    // What was handed over is not owed again, whatever became of it since.
+    assert_eq!(other.resolve(&doubted, &Resolution::Absent).await.unwrap(), Resolved::Applied);
+    drop(ledger);
+    let ledger = service.start().await;
+    assert!(matches!(ask(&ledger, &doubted).await.claim, Claim::Granted(_)));
+}
+
+/// The primary granted without an answer, the local ledger granted in its place, the holder gave the key back, and the
+/// process ended: the primary must not keep it for a holder that does not exist.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_of_an_outage_survives_a_restart() {
+    for seed in 0..8 {
+        let (primary, home, key) = (Flaky::new(seed), tempfile::tempdir().unwrap(), key());
+        let settings = || Settings {
+            timeout: Duration::from_millis(50),
+            try_timeout: Duration::from_millis(50),
+            ..Settings::default()
+        };
+        primary.set_out(true);
+        {
+            let local = open_dir(home.path()).await;
+            let ledger = with_local(&Ledger::new(primary.clone(), settings()), local, LONG).await;
+            let (grant, _) = granted(&ledger, &ledger.request(key.clone())).await;
+            assert_eq!(ledger.release(&key, grant.token).await.unwrap(), Settled::Applied);
+        }
+        primary.set_out(false);
+        let plain = Ledger::new(primary.clone(), Settings::default());
+        let ledger = with_local(&plain, open_dir(home.path()).await, SHORT).await;
+        settled_at(&ledger, false).await;
+        let claim = ask(&plain, &key).await.claim;
+        assert!(matches!(claim, Claim::Granted(_)), "{claim:?} with seed {seed}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_the_primary_cannot_read_holds_nothing_else_up() {
+    let server = Server::redis().await;
+    let proxy = server.proxy();
+    let settings = Settings { timeout: Duration::from_secs(2), ..Settings::default() };
+    let ledger = crate::with_memory(&server.through(&proxy, settings).await, SHORT).await;
+    let other = server.instance().await;
+    let (broken, whole) = (key(), key());
+    let (broken_event, whole_event) = (event(), event());
+    proxy.set(Fault::Refuse);
+    for key in [&broken, &whole] {
+        completed(&ledger, key, "x").await;
+    }
+    for event in [&broken_event, &whole_event] {
+        assert!(is_new(&mark(&ledger, event).await));
+    }
+    let url: url::Url = server.url().parse().unwrap();
+    let prefix = url.query_pairs().find(|(name, _)| name == "prefix").unwrap().1.into_owned();
+    let names =
+        [format!("{prefix}claim:{}", broken.index()), format!("{prefix}mark:{}", broken_event.index())];
+    let client = redis::Client::open(format!("redis://{}", url.authority())).unwrap();
+    let mut client = client.get_multiplexed_async_connection().await.unwrap();
+    for name in &names {
+        let _: () = client.set(name, "2 but not ours").await.unwrap();
+    }
+
+    proxy.set(Fault::None);
+    settled_at(&ledger, false).await;
+    assert_eq!(ask(&other, &whole).await.claim, Claim::Done(Outcome::kept("x")));
+    assert!(!is_new(&mark(&other, &whole_event).await));
+    assert_eq!(ledger.fallback_status().await.unwrap().refused, 2);
+    // The broken keys are in trouble, and nobody else.
+    assert_eq!(ask(&ledger, &broken).await.claim, Claim::Done(Outcome::kept("x")), "known here");
+    let error = ledger.mark(&[ledger.mark_request(broken_event.clone())]).await.unwrap_err();
+    assert!(!error.is_outage(), "{error}");
+    let error = other.claim(&other.request(broken.clone())).await.unwrap_err();
+    assert!(!error.is_outage(), "{error}");
+    assert!(!mark(&ledger, &event()).await.degraded);
+
+    // Someone removes what is broken: what is owed arrives by itself, and nothing is new in between.
+    for name in &names {
+        let _: () = client.del(name).await.unwrap();
+    }
+    assert!(!is_new(&mark(&ledger, &broken_event).await));
+    let arriving = async {
+        while ledger.fallback_status().await.unwrap().refused > 0 {
+            ledger.look_after_fallback().await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(BOUND, arriving).await.expect("what is owed arrives");
+    assert_eq!(ask(&other, &broken).await.claim, Claim::Done(Outcome::kept("x")));
+    assert!(!is_new(&mark(&other, &broken_event).await));
+}
