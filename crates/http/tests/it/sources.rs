@@ -1,7 +1,7 @@
 //! Keys that stand elsewhere than in the field of the draft.
 
 use http::Request;
-use ichido_http::{FingerprintRule, Mode, Route, Rules};
+use ichido_http::{FingerprintRule, Mode, Route, Rules, Tenant};
 
 use crate::support::{AnyBody, Instance, Store, Upstream, body, on_embedded_ledgers, post, route, rules};
 
@@ -191,7 +191,8 @@ async fn the_body_is_compared_unless_it_made_the_key(store: Store) {
 async fn an_optional_key_in_the_body_may_be_missing_whoever_asks(store: Store) {
     let upstream = Upstream::counting();
     let route = Route { required: false, ..keyed_by(&["json:/id"]) };
-    let instance = Instance::new(&store, route, &upstream).await;
+    let rules = Rules { tenant: Tenant::Header(http::header::AUTHORIZATION), ..rules(route) };
+    let instance = Instance::of(store.ledger().await, rules, &upstream);
     let with_cookie = |content: &str| {
         let mut request = unkeyed(content);
         request.headers_mut().insert("cookie", "sid=1".parse().unwrap());
