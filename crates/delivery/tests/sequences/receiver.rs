@@ -142,12 +142,15 @@ impl Books {
 
     /// Begins to work on a request, and does not answer in time.
     fn begins(&mut self, key: &str, ids: &[String], fails: bool, now: Duration) {
-        // Where a 409 says nothing, nobody could tell one that will fail from one that is done.
-        let fails = fails && self.knows != Knows::BatchesBare;
-        if !self.pending.iter().any(|pending| pending.key == key) {
-            let (key, ids) = (key.to_owned(), ids.to_vec());
-            self.pending.push(Pending { key, ids, until: now + SLOW, fails });
+        // Where a 409 says nothing, nobody could tell work that will fail from work that is done.
+        let will_fail =
+            fails || ids.len() > self.most_records || ids.iter().any(|id| self.refused.contains(id));
+        let is_pending = self.pending.iter().any(|pending| pending.key == key);
+        if is_pending || (will_fail && self.knows == Knows::BatchesBare) {
+            return;
         }
+        let (key, ids) = (key.to_owned(), ids.to_vec());
+        self.pending.push(Pending { key, ids, until: now + SLOW, fails });
     }
 
     /// Finishes what it was at work on until now.
