@@ -94,7 +94,8 @@ where
         // Whether there is a key at all the body will tell.
         tenant => tenant,
     };
-    let admitted = match shared.slots.admit(connection, tenant.as_deref().unwrap_or_default()) {
+    let share = route.tenant(rules).share(tenant.as_deref().unwrap_or_default(), &parts.headers);
+    let admitted = match shared.slots.admit(connection, &share) {
         Ok(Admitted::Look { problem, .. }) if route.mode == Mode::Observe => {
             return refuse(problem, parts, body);
         }

@@ -27,6 +27,7 @@ on_embedded_ledgers! {
     a_slot_is_taken_before_the_body_is_read,
     one_connection_takes_no_more_than_its_share_even_if_it_hangs_up,
     one_tenant_takes_no_more_than_its_share,
+    one_caller_takes_no_more_than_its_share,
     bodies_beyond_the_budget_are_refused_before_they_are_read,
 }
 
@@ -142,9 +143,16 @@ async fn one_connection_takes_no_more_than_its_share_even_if_it_hangs_up(store: 
 }
 
 async fn one_tenant_takes_no_more_than_its_share(store: Store) {
+    takes_its_share(&store, Tenant::Header(http::header::AUTHORIZATION)).await;
+}
+
+async fn one_caller_takes_no_more_than_its_share(store: Store) {
+    takes_its_share(&store, Tenant::Auto).await;
+}
+
+async fn takes_its_share(store: &Store, tenant: Tenant) {
     let gate = Gate::shut();
     let upstream = Upstream::gated(&gate);
-    let tenant = Tenant::Header(http::header::AUTHORIZATION);
     let rules = Rules { inflight_max: 10, inflight_max_per_tenant: 2, tenant, ..rules(route()) };
     let instance = Instance::of(store.ledger().await, rules, &upstream);
     let by = |who: &'static str, key: &str| {
@@ -157,7 +165,7 @@ async fn one_tenant_takes_no_more_than_its_share(store: Store) {
     let refused = instance.send(by("a", "3")).await;
     refused.is_problem(503, "overloaded");
     assert!(refused.text().contains("inflight_max_per_tenant"), "{}", refused.text());
-    served.push(instance.spawn(by("b", "1")));
+    served.push(instance.spawn(by("b", "4")));
     served.extend(["x", "y", "z"].map(|nobody| instance.spawn(order(nobody))));
     upstream.started(6).await;
     gate.open();

@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 
 use crate::support::http::{get, post, send, try_send};
-use crate::support::{Gateway, Orders};
+use crate::support::{Gateway, Orders, eventually};
 
 fn with_gateway(settings: &str, test: impl FnOnce(&Gateway, &Orders)) {
     let dir = tempfile::tempdir().unwrap();
@@ -156,8 +156,8 @@ fn a_refreshed_token_is_not_another_order() {
         send(gateway.address, "POST", "/orders", &fields, b"{}")
     };
     let mut gateway = Gateway::start(dir.path(), orders.address, "file:ledger", "");
-    let said = gateway.process.said();
-    assert!(said.contains("callers who can guess each other's keys can block each other"), "{said}");
+    let caution = "callers who can guess each other's keys can block each other";
+    eventually("the rule in force", || gateway.process.said().contains(caution).then_some(()));
     let first = order(&gateway, "\"k1\"", "Bearer a");
     let slow = [("Idempotency-Key", "\"k2\""), ("Authorization", "Bearer a"), ("X-Trouble", "sleep=60")];
     let address = gateway.address;
