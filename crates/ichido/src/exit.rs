@@ -89,6 +89,7 @@ impl From<Error> for Failure {
             | Kind::Timeout
             | Kind::Full { .. }
             | Kind::Limit(_)
+            | Kind::Lost(_)
             | Kind::Held(_)
             | Kind::Schema(_)
             | Kind::Settings(_)

@@ -50,6 +50,8 @@ pub enum Kind {
     Limit(LimitError),
     /// What is stored cannot be read as it should; the text says where, and what to do.
     Corrupt(String),
+    /// The store lost data, and is not used until an operator says so; the text says what to do.
+    Lost(String),
     /// Another process holds the store; the text names it.
     Held(String),
     /// The store's layout is not ours, or of another version; the text says what to do.
@@ -101,6 +103,7 @@ impl Error {
             Kind::Full { .. }
             | Kind::Limit(_)
             | Kind::Corrupt(_)
+            | Kind::Lost(_)
             | Kind::Held(_)
             | Kind::Schema(_)
             | Kind::Settings(_)
@@ -112,7 +115,7 @@ impl Error {
 
     /// Whether the ledger is out, so that a fallback may step in.
     pub fn is_outage(&self) -> bool {
-        self.is_transient()
+        self.is_transient() || matches!(self.kind, Kind::Lost(_))
     }
 }
 
@@ -127,6 +130,7 @@ impl fmt::Display for Error {
             Kind::Full { bound } => write!(f, "the ledger is full ({bound} live records)"),
             Kind::Limit(limit) => limit.fmt(f),
             Kind::Corrupt(text)
+            | Kind::Lost(text)
             | Kind::Held(text)
             | Kind::Schema(text)
             | Kind::Settings(text)

@@ -10,13 +10,14 @@
 //! What must stay true: the rules are applied to records as they were read, and only the conditions of writes are said
 //! again in Lua; each script writes once, so that a full server refuses all of it or nothing; and no command is sent
 //! twice unless the server said that it did not run it. A failover to a replica may lose the last claims: see the
-//! warnings of [`Maintain::check`].
+//! warnings of [`Maintain::check`]. A server that was flushed or restored is noticed (`redis/identity.rs`).
 
 mod address;
 mod claims;
 mod cluster;
 mod failure;
 mod health;
+mod identity;
 mod layout;
 mod link;
 mod marks;
@@ -27,7 +28,7 @@ mod survey;
 mod values;
 
 use std::fmt;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use ichido_core::mark::{self, Mark};
@@ -35,8 +36,10 @@ use ichido_core::{
     Adopted, Claim, ClaimRequest, Index, Key, Limits, Record, Resolution, Resolved, Settle, Settled, Token,
     hex_of,
 };
+use tokio_util::task::AbortOnDropHandle;
 
 use self::address::Address;
+use self::identity::Identity;
 use self::link::Link;
 use self::scan::Position;
 use self::script::Scripts;
@@ -47,19 +50,38 @@ use crate::{
 
 /// Claims in Redis.
 pub struct Redis {
-    link: Link,
+    link: Arc<Link>,
     scripts: Scripts,
     prefix: String,
     /// Where the last sweep stopped.
     swept_to: Mutex<Position>,
+    identity: Arc<Identity>,
+    /// Looks for lost data until the ledger is closed.
+    watch: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
 impl Redis {
     /// Connects.
     pub async fn connect(url: &str) -> Result<Self> {
         let address = Address::parse(url)?;
-        let link = Link::open(&address).await?;
-        Ok(Self { link, scripts: Scripts::new(), prefix: address.prefix, swept_to: Mutex::default() })
+        let link = Arc::new(Link::open(&address).await?);
+        let identity = Arc::new(Identity::new(link.clone(), &address.prefix));
+        if let Err(error) = identity.look().await {
+            // Whoever checks or claims is told why; the watch tries again.
+            tracing::debug!(%error, "the identity of the Redis ledger could not be read yet");
+        }
+        let watch = tokio::spawn({
+            let identity = identity.clone();
+            async move { identity.watch().await }
+        });
+        Ok(Self {
+            link,
+            scripts: Scripts::new(),
+            prefix: address.prefix,
+            swept_to: Mutex::default(),
+            identity,
+            watch: Mutex::new(Some(AbortOnDropHandle::new(watch))),
+        })
     }
 
     fn claim_name(&self, index: Index) -> String {
@@ -114,6 +136,7 @@ impl Backend for Redis {
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim> {
+        self.identity.intact("claiming a key in Redis")?;
         self.claim_key(request).await
     }
 
@@ -122,6 +145,7 @@ impl Backend for Redis {
     }
 
     async fn mark(&self, requests: &[mark::Request]) -> Result<Vec<Mark>> {
+        self.identity.intact("marking events in Redis")?;
         self.mark_events(requests).await
     }
 
@@ -133,12 +157,14 @@ impl Backend for Redis {
 #[async_trait]
 impl Maintain for Redis {
     async fn init(&self) -> Result<()> {
-        // There is nothing to create; but it should be there.
-        self.check().await.map(drop)
+        self.warnings().await?;
+        self.identity.renew().await
     }
 
     async fn check(&self) -> Result<Vec<String>> {
-        self.warnings().await
+        let warnings = self.warnings().await?;
+        self.identity.intact("checking Redis")?;
+        Ok(warnings)
     }
 
     async fn look(&self, key: &Key) -> Result<Option<Record>> {
@@ -163,6 +189,12 @@ impl Maintain for Redis {
     }
 
     async fn close(&self) -> Result<()> {
+        let watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(watch) = watch {
+            watch.abort();
+            // It ends as cancelled.
+            let _ = watch.await;
+        }
         self.link.close().await;
         Ok(())
     }

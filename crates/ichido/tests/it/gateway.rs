@@ -11,6 +11,7 @@ mod events;
 mod fallback;
 mod hops;
 mod journal;
+mod lost_data;
 mod passing;
 mod pressure;
 mod proxies;

@@ -15,7 +15,7 @@ impl Redis {
     /// Warnings about the server, or about each node of a cluster that has some.
     pub(super) async fn warnings(&self) -> Result<Vec<String>> {
         let command = redis::cmd("INFO");
-        match &self.link {
+        match &*self.link {
             Link::Single(_) => judge(&info(self.link.call(&command).await)?, "Redis"),
             Link::Cluster(cluster) => {
                 let mut warnings = Vec::new();

@@ -67,7 +67,7 @@ impl Redis {
     pub(super) async fn scan(&self, at: &Position, count: usize, doing: &'static str) -> Result<Batch> {
         let mut command = redis::cmd("SCAN");
         command.arg(at.cursor).arg("MATCH").arg(self.claim_pattern()).arg("COUNT").arg(count);
-        let (answer, here, following) = match &self.link {
+        let (answer, here, following) = match &*self.link {
             Link::Single(_) => (self.link.call(&command).await, String::new(), None),
             Link::Cluster(cluster) => {
                 let nodes = cluster.nodes().await.map_err(|failure| failure.into_error(doing))?;

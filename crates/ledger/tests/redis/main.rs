@@ -8,6 +8,7 @@ mod connecting;
 #[path = "../support/differential.rs"]
 mod differential;
 mod faults;
+mod identity;
 mod layout;
 #[path = "../support/proxy.rs"]
 mod proxy;

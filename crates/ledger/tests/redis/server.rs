@@ -1,5 +1,6 @@
 //! Redis servers that a test starts for itself.
 
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -8,22 +9,32 @@ use crate::asking::server;
 pub(crate) struct Server {
     child: Child,
     pub(crate) port: u16,
-    _home: tempfile::TempDir,
+    home: tempfile::TempDir,
+    settings: Vec<String>,
 }
 
 impl Server {
     /// Starts one with settings of its own, and waits until it listens.
     pub(crate) async fn start(settings: &[&str]) -> Self {
-        let home = tempfile::tempdir().unwrap();
-        let port = free_port();
-        let mut command = Command::new(server("ICHIDO_TEST_REDIS_SERVER"));
-        command.args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--dir"]).arg(home.path());
-        command.args(["--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction"]).args(settings);
-        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let started = Self { child, port, _home: home };
+        let settings: Vec<_> = settings.iter().map(|&setting| setting.to_owned()).collect();
+        let (home, port) = (tempfile::tempdir().unwrap(), free_port());
+        let started = Self { child: spawn(home.path(), port, &settings), port, home, settings };
+        started.listens().await;
+        started
+    }
+
+    /// Kills it, and starts it again in the same place.
+    pub(crate) async fn restart(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.child = spawn(self.home.path(), self.port, &self.settings);
+        self.listens().await;
+    }
+
+    async fn listens(&self) {
         for _ in 0..500 {
-            if tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok() {
-                return started;
+            if tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await.is_ok() {
+                return;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -40,6 +51,13 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+fn spawn(home: &Path, port: u16, settings: &[String]) -> Child {
+    let mut command = Command::new(server("ICHIDO_TEST_REDIS_SERVER"));
+    command.args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--dir"]).arg(home);
+    command.args(["--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction"]).args(settings);
+    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
 pub(crate) fn free_port() -> u16 {

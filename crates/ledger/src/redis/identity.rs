@@ -1,0 +1,206 @@
+//! Notices that Redis lost data: it was flushed, restored from a backup, or came back without its last writes.
+//!
+//! One key, `PREFIX` + `identity`, holds `STATE ID SINCE BEAT`. A process creates it at first contact if it is missing
+//! (`auto`), `ichido ledger init` writes a new one (`init`), and every process looks at it every [`LOOK_EVERY`] and
+//! increments the beat. Data was lost if the key is missing, was created anew, or is older than this process saw it.
+//! The process that notices writes that into the key, so that the others know it too, and those that start later.
+//! From then on new claims and marks are refused as in an outage, until `ichido ledger init` is run; what was granted
+//! before is still settled. A server that cannot be reached changes nothing.
+//!
+//! The limits: what is claimed between a flush and the next look is not protected. A flush while no process runs is not
+//! noticed. After a failover, losses of less than a look are not noticed if other processes incremented the beat
+//! meanwhile. In a cluster the key lies on one node, so losses of the other nodes are not noticed.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ichido_core::{Entropy as _, SystemEntropy, hex_of};
+use metrics::{Counter, Gauge, counter, gauge};
+use redis::Cmd;
+use tokio::time::{sleep, timeout};
+
+use super::failure::Failure;
+use super::link::Link;
+use crate::{Error, Kind, Result};
+
+/// How often each process looks. For so long, a flush may go unnoticed.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// How long a look may take.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
+
+const LOOK: &str = concat!(include_str!("lua/clock.lua"), include_str!("lua/look.lua"));
+const INIT: &str = concat!(include_str!("lua/clock.lua"), include_str!("lua/init.lua"));
+
+/// The identity of the ledger, as this process knows it.
+pub(super) struct Identity {
+    link: Arc<Link>,
+    key: String,
+    seen: Mutex<Option<Seen>>,
+    /// The same as in `seen`, for callers in a hurry.
+    is_lost: AtomicBool,
+    lost_total: Counter,
+    lost: Gauge,
+}
+
+#[derive(Clone)]
+struct Seen {
+    state: State,
+    id: String,
+    since: u64,
+    beat: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Created by a process that found none.
+    Auto,
+    /// Written by `ichido ledger init`.
+    Init,
+    Lost(Loss),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Loss {
+    /// The key was gone.
+    Missing,
+    /// The key was gone, and another process has created it anew.
+    Replaced,
+    /// The key was as it had been some time ago.
+    Older,
+}
+
+impl Identity {
+    pub(super) fn new(link: Arc<Link>, prefix: &str) -> Self {
+        let (lost_total, lost) = (
+            counter!("ichido_ledger_lost_total", "backend" => "redis"),
+            gauge!("ichido_ledger_lost", "backend" => "redis"),
+        );
+        lost.set(0.0);
+        let key = format!("{prefix}identity");
+        Self { link, key, seen: Mutex::default(), is_lost: AtomicBool::new(false), lost_total, lost }
+    }
+
+    /// Looks now and then, for as long as the task runs.
+    pub(super) async fn watch(&self) {
+        let mut is_failing = false;
+        loop {
+            sleep(LOOK_EVERY).await;
+            match self.look().await {
+                Ok(()) => is_failing = false,
+                Err(error) => {
+                    if !is_failing {
+                        tracing::warn!(%error, "cannot check whether the Redis ledger lost data; trying again");
+                    }
+                    is_failing = true;
+                }
+            }
+        }
+    }
+
+    /// Looks once. A look that fails leaves everything as it was.
+    pub(super) async fn look(&self) -> Result<()> {
+        const DOING: &str = "looking at the identity of the Redis ledger";
+        let mut command = self.script(LOOK);
+        if let Some(seen) = self.seen() {
+            command.arg(seen.id).arg(seen.since).arg(seen.beat);
+        }
+        let answer = timeout(LOOK_TIMEOUT, self.ask(DOING, &command)).await;
+        self.remember(answer.map_err(|_| Error::new(Kind::Timeout, DOING).perhaps_done())??);
+        Ok(())
+    }
+
+    /// Gives the ledger a new identity: an operator accepts whatever was lost.
+    pub(super) async fn renew(&self) -> Result<()> {
+        self.remember(self.ask("writing the identity of the Redis ledger", &self.script(INIT)).await?);
+        Ok(())
+    }
+
+    /// Fails if data was lost and no operator has said since that the ledger may be used.
+    pub(super) fn intact(&self, doing: &'static str) -> Result<()> {
+        if !self.is_lost.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        match self.seen().map(|seen| seen.state) {
+            Some(State::Lost(loss)) => Err(Error::new(Kind::Lost(loss.text()), doing)),
+            Some(State::Auto | State::Init) | None => Ok(()),
+        }
+    }
+
+    /// A script on the key, with an id for a new identity.
+    fn script(&self, code: &str) -> Cmd {
+        let mut command = redis::cmd("EVAL");
+        command.arg(code).arg(1).arg(&self.key).arg(hex_of(&SystemEntropy.draw()));
+        command
+    }
+
+    async fn ask(&self, doing: &'static str, command: &Cmd) -> Result<Seen> {
+        let answer = self.link.call(command).await.map_err(|failure| failure.into_error(doing))?;
+        let (state, id, since, beat): (String, _, _, _) = redis::from_redis_value(answer)
+            .map_err(|error| Failure::sent(error.into()).into_error(doing).perhaps_done())?;
+        let state = State::parse(&state).ok_or_else(|| {
+            let text = "the identity of the Redis ledger was written by another version; update this ichido";
+            Error::new(Kind::Schema(text.to_owned()), doing)
+        })?;
+        Ok(Seen { state, id, since, beat })
+    }
+
+    fn seen(&self) -> Option<Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn remember(&self, now: Seen) {
+        let state = now.state;
+        let before = self.seen.lock().unwrap_or_else(PoisonError::into_inner).replace(now);
+        let was_lost = before.is_some_and(|seen| matches!(seen.state, State::Lost(_)));
+        match (was_lost, state) {
+            (false, State::Lost(loss)) => {
+                self.is_lost.store(true, Ordering::Relaxed);
+                self.lost_total.increment(1);
+                self.lost.set(1.0);
+                tracing::error!(key = self.key, "{}", loss.text());
+            }
+            (true, State::Auto | State::Init) => {
+                self.is_lost.store(false, Ordering::Relaxed);
+                self.lost.set(0.0);
+                tracing::warn!(
+                    key = self.key,
+                    "\"ichido ledger init\" was run; using the Redis ledger again"
+                );
+            }
+            (true, State::Lost(_)) | (false, State::Auto | State::Init) => {}
+        }
+    }
+}
+
+impl State {
+    fn parse(text: &str) -> Option<Self> {
+        Some(match text {
+            "auto" => Self::Auto,
+            "init" => Self::Init,
+            "missing" => Self::Lost(Loss::Missing),
+            "replaced" => Self::Lost(Loss::Replaced),
+            "older" => Self::Lost(Loss::Older),
+            _ => return None,
+        })
+    }
+}
+
+impl Loss {
+    fn text(self) -> String {
+        let why = match self {
+            Self::Missing => "its identity key was gone: Redis was flushed, or restarted without its data",
+            Self::Replaced => {
+                "its identity key was created anew: Redis was flushed, or restarted without its data"
+            }
+            Self::Older => {
+                "its identity key is older than before: Redis was restored from a backup, or lost its last writes \
+                 in a crash or failover"
+            }
+        };
+        format!(
+            "the Redis ledger lost data ({why}); new requests are treated as an outage until \"ichido ledger init\" \
+             is run"
+        )
+    }
+}
