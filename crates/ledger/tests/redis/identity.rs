@@ -187,3 +187,21 @@ async fn a_closed_ledger_looks_no_more() {
     looks(&elsewhere, beat(&elsewhere).await + 1).await;
     assert_eq!(beat(&place).await, before);
 }
+
+/// A process that connects right after a flush takes the server for a new one, until another process looks.
+#[tokio::test]
+async fn a_process_that_starts_on_the_emptied_server_learns_of_the_loss() {
+    let place = Place::new();
+    let ledger = place.ledger().await;
+    // The identity of the newcomer comes in place of the old one in one step: no look finds it missing.
+    let elsewhere = Place::on(place.server.clone());
+    elsewhere.ledger().await.close().await.unwrap();
+    let mut client = place.client().await;
+    let () = client.rename(identity(&elsewhere), identity(&place)).await.unwrap();
+    let newcomer = place.ledger().await;
+    for ledger in [&ledger, &newcomer] {
+        let error = loss(ledger).await;
+        assert!(error.to_string().contains("created anew"), "{error}");
+        assert!(ledger.claim(&request(&key("new"))).await.unwrap_err().is_outage());
+    }
+}

@@ -23,12 +23,22 @@ impl Server {
         started
     }
 
-    /// Kills it, and starts it again in the same place.
+    /// Kills it, starts it again in the same place, and waits until it has loaded its data.
     pub(crate) async fn restart(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
         self.child = spawn(self.home.path(), self.port, &self.settings);
         self.listens().await;
+        let client = redis::Client::open(self.url()).unwrap();
+        for _ in 0..500 {
+            if let Ok(mut connection) = client.get_multiplexed_async_connection().await
+                && redis::cmd("PING").exec_async(&mut connection).await.is_ok()
+            {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("redis-server does not answer");
     }
 
     async fn listens(&self) {
