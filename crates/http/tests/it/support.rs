@@ -68,7 +68,7 @@ pub(crate) async fn everywhere(case: fn(Store) -> Pin<Box<dyn Future<Output = ()
 pub(crate) use {on_embedded_ledgers, on_every_ledger};
 
 /// A loaded machine is slow; a broken layer never gets there.
-pub(crate) const BOUND: Duration = Duration::from_secs(30);
+pub(crate) const BOUND: Duration = Duration::from_secs(120);
 
 /// Waits until something holds.
 pub(crate) async fn until<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) {

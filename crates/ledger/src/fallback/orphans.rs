@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn an_orphan_survives_its_record() {
         let long = "x".repeat(1024);
-        let key = Key::new(Scope::new(&long, &long), long.clone()).unwrap();
+        let key = Key::new(Scope::new(&long, &long), long).unwrap();
         let orphan = Orphan { key, token: Token::from_bytes([7; 16]) };
         let record = orphan.record(Timestamp(5)).unwrap();
         assert_eq!(Orphan::read(&Summary::of(&record, Timestamp(6)).unwrap()), Some(orphan));

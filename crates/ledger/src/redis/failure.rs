@@ -66,15 +66,16 @@ fn kind(error: &RedisError) -> Kind {
                 .to_owned(),
         );
     }
-    match error.kind() {
-        ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask | ServerErrorKind::TryAgain) => {
-            Kind::Contended
-        }
-        ErrorKind::Parse | ErrorKind::UnexpectedReturnType => {
-            Kind::Corrupt("the Redis server's answer makes no sense to this version".to_owned())
-        }
-        ErrorKind::InvalidClientConfig => Kind::Settings("Redis cannot be used as the URL says".to_owned()),
-        _ => Kind::Unavailable,
+    let kind = error.kind();
+    let moved = [ServerErrorKind::Moved, ServerErrorKind::Ask, ServerErrorKind::TryAgain];
+    if moved.into_iter().any(|moved| kind == ErrorKind::Server(moved)) {
+        Kind::Contended
+    } else if matches!(kind, ErrorKind::Parse | ErrorKind::UnexpectedReturnType) {
+        Kind::Corrupt("the Redis server's answer makes no sense to this version".to_owned())
+    } else if kind == ErrorKind::InvalidClientConfig {
+        Kind::Settings("Redis cannot be used as the URL says".to_owned())
+    } else {
+        Kind::Unavailable
     }
 }
 

@@ -44,10 +44,8 @@ async fn in_doubt(ledger: &Ledger) -> Vec<Summary> {
 }
 
 fn reason(claim: Claim) -> Option<DoubtReason> {
-    match claim {
-        Claim::InDoubt(doubt) => Some(doubt.reason),
-        _ => None,
-    }
+    let Claim::InDoubt(doubt) = claim else { return None };
+    Some(doubt.reason)
 }
 
 #[tokio::test]
@@ -139,12 +137,12 @@ async fn what_the_mirror_has_no_room_for_is_still_known_in_the_next_outage() {
         proxy.set(if out { Fault::Refuse } else { Fault::None });
         settled_at(&ledger, out).await;
         for key in &keys {
-            match ask(&ledger, key).await.claim {
-                Claim::Granted(grant) => {
-                    let done = ledger.complete(key, grant.token, Outcome::kept("x")).await.unwrap();
-                    assert_eq!(done, Settled::Applied);
-                }
-                claim => assert_eq!(claim, Claim::Done(Outcome::kept("x"))),
+            let claim = ask(&ledger, key).await.claim;
+            if let Claim::Granted(grant) = claim {
+                let done = ledger.complete(key, grant.token, Outcome::kept("x")).await.unwrap();
+                assert_eq!(done, Settled::Applied);
+            } else {
+                assert_eq!(claim, Claim::Done(Outcome::kept("x")));
             }
         }
     }

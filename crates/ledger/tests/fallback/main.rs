@@ -27,7 +27,7 @@ use self::servers::{Server, unique};
 use self::witness::{Counts, Log};
 
 /// A loaded machine is slow, a broken ledger never gets there.
-const BOUND: Duration = Duration::from_secs(30);
+const BOUND: Duration = Duration::from_secs(60);
 
 /// Two instances of a service: one reaches the primary through a proxy and has a fallback, the other is well.
 struct Scene {

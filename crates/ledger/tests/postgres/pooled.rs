@@ -116,12 +116,12 @@ async fn a_pooler_that_changes_its_mode_is_noticed() {
     let pooler = PgBouncer::start("session", 60);
     let ledger =
         Arc::new(Postgres::connect(&format!("{}&pool=24", pooler.url(&place.schema))).await.unwrap());
-    all_at_once(&[ledger.clone()], 100).await;
+    all_at_once(std::slice::from_ref(&ledger), 100).await;
     assert_eq!(ledger.check().await.unwrap(), Vec::<String>::new());
     pooler.switch("transaction");
     // Until a name is unknown for the first time, nothing is different.
     while ledger.check().await.unwrap().is_empty() {
-        all_at_once(&[ledger.clone()], 100).await;
+        all_at_once(std::slice::from_ref(&ledger), 100).await;
     }
     all_at_once(&[ledger], 200).await;
 }

@@ -23,7 +23,7 @@ use tokio::sync::watch;
 
 const BUFFER_BYTES: usize = 64 * 1024;
 /// How long a change may take; after a refusal the port must be had again, and another process may have taken it.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// What goes wrong.
