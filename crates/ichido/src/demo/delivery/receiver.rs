@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::exit::Failure;
@@ -26,11 +26,16 @@ pub(super) const LOSES: u32 = 5;
 /// What it says of a record that cannot be.
 pub(in crate::demo) const REFUSAL: &str = "{\"error\":\"total_tokens must not be negative\"}";
 
+/// Connections that may wait to be accepted.
+const BACKLOG: u32 = 1024;
+
 pub(in crate::demo) struct Receiver {
     address: SocketAddr,
     books: Arc<Mutex<Books>>,
     /// None while it is down.
     serving: Option<JoinHandle<()>>,
+    /// Keeps the port while it is down: bound, so that no other process gets it, but not listening.
+    reserved: Option<TcpSocket>,
 }
 
 /// What it knows; this survives its outage.
@@ -49,14 +54,19 @@ impl Receiver {
         let log = File::options().create(true).append(true).open(log).map_err(fail)?;
         let books = Books { log, known: HashSet::new(), records: 0, requests: 0, lost: 0, duplicates: 0 };
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut receiver = Self { address, books: Arc::new(Mutex::new(books)), serving: None };
+        let mut receiver =
+            Self { address, books: Arc::new(Mutex::new(books)), serving: None, reserved: None };
         receiver.comes_back().await?;
         Ok(receiver)
     }
 
     /// Listens, at the same address as before.
     pub(in crate::demo) async fn comes_back(&mut self) -> Result<(), Failure> {
-        let listener = TcpListener::bind(self.address).await.map_err(fail)?;
+        let listener = match self.reserved.take() {
+            Some(port) => port.listen(BACKLOG),
+            None => TcpListener::bind(self.address).await,
+        };
+        let listener = listener.map_err(fail)?;
         self.address = listener.local_addr().map_err(fail)?;
         self.serving = Some(tokio::spawn(serve(listener, self.books.clone())));
         Ok(())
@@ -67,6 +77,8 @@ impl Receiver {
         if let Some(serving) = self.serving.take() {
             serving.abort();
             let _ = serving.await;
+            // If this fails, listening again says why.
+            self.reserved = reserve(self.address).ok();
         }
     }
 
@@ -104,6 +116,13 @@ fn fail(error: std::io::Error) -> Failure {
 
 fn lock(books: &Mutex<Books>) -> MutexGuard<'_, Books> {
     books.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn reserve(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
 }
 
 async fn serve(listener: TcpListener, books: Arc<Mutex<Books>>) {
