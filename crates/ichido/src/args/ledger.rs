@@ -18,7 +18,7 @@ pub(crate) struct LedgerArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LedgerVerb {
-    /// Creates what the ledger needs: a directory, tables.
+    /// Creates what the ledger needs: a directory, tables. Accepts a Redis ledger that lost data.
     Init,
     /// Lists claims.
     #[command(
