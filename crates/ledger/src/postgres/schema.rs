@@ -112,7 +112,8 @@ enum Tables {
 /// Makes sure that our tables are there, and of this version.
 pub(super) async fn ensure(store: &Store, schema: &str) -> Result<()> {
     let mut connection = store.connection(DOING).await?;
-    if let Tables::Current = recognise(&**connection, schema).await? {
+    // Another process may be raising them between two of our reads. So what looks wrong is judged again under the lock.
+    if let Ok(Tables::Current) = recognise(&**connection, schema).await {
         return Ok(());
     }
     let transaction = connection.transaction().await.map_err(|error| failed(error, DOING, Sent::No))?;
