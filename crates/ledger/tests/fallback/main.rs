@@ -39,7 +39,10 @@ struct Scene {
 
 impl Scene {
     async fn open(pause: Duration) -> Scene {
-        let server = Server::redis().await;
+        Self::open_on(Server::redis().await, pause).await
+    }
+
+    async fn open_on(server: Server, pause: Duration) -> Scene {
         let proxy = server.proxy();
         let counts = Counts::default();
         let settings = Settings { timeout: Duration::from_secs(2), ..Settings::default() };

@@ -6,6 +6,7 @@ use futures_util::future::join_all;
 use tokio::time::{sleep, timeout};
 
 use crate::proxy::Fault;
+use crate::servers::Server;
 use crate::witness::Log;
 use crate::{BOUND, LONG, SHORT, Scene, event, mark};
 
@@ -18,7 +19,8 @@ async fn stampede(scene: &Scene) -> Vec<bool> {
 
 #[tokio::test]
 async fn during_the_pause_the_primary_is_left_alone() {
-    let scene = Scene::open(LONG).await;
+    // Not Redis, whose identity is looked at all the time.
+    let scene = Scene::open_on(Server::postgres().await, LONG).await;
     scene.outage().await;
     scene.proxy.set(Fault::None);
     let before = (scene.proxy.connections(), scene.proxy.requests());
