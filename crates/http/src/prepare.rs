@@ -21,7 +21,7 @@ use crate::source::{KeySource, Pointer};
 use crate::tenant::TenantError;
 use crate::words::{InDoubt, Mode};
 
-/// What a caller is told to wait when there is no room for its body.
+/// `Retry-After` when there is no room for the body.
 const RETRY_SECONDS: u64 = 5;
 /// A path longer than this is kept by its hash.
 const ROUTE_BYTES: usize = 512;

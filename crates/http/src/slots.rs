@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::problem::{Kind, Problem};
 use crate::rules::Rules;
 
-/// What a caller is told to wait when there is no slot.
+/// `Retry-After` when there is no slot.
 const RETRY_SECONDS: u64 = 1;
 /// Requests that may be read without a slot, to see whether their answer is remembered.
 const LOOKS: usize = 64;

@@ -33,7 +33,7 @@ pub(super) fn is_delivered(dir: &Path, batch: &Batch, is_meant: impl Fn(&str) ->
     let mut left = LOOKUP_BYTES;
     for name in names {
         let file = match disk::open_regular(OpenOptions::new().read(true), &dir.join(&name)) {
-            // It has expired meanwhile, or it is none of ours.
+            // It has expired in the meantime, or it is not a regular file.
             Err(error) if error.kind() == io::ErrorKind::NotFound || disk::is_irregular(&error) => continue,
             other => other?,
         };

@@ -251,7 +251,7 @@ fn became(exchange: &Exchange) -> Request {
     }
 }
 
-/// What a person is told who has to decide about a 409.
+/// The message for the operator who has to decide about a 409.
 fn ambiguous(batch: &Batch, words: &str) -> String {
     let key = Some(batch.short_key()).filter(|key| !key.is_empty()).unwrap_or(batch.key());
     format!(

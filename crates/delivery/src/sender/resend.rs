@@ -93,7 +93,7 @@ impl Sender {
                 if pick.force {
                     self.lane.look_again();
                 }
-                // Nothing may go: what lies in the spool lies well, unless it has waited too long.
+                // The lane is closed: batches stay in the spool, unless they have exceeded their retention.
                 let is_shut = self.lane.gate(self.parts.clock.steady()) == Gate::Shut;
                 if is_shut && !self.has_expired(pick.place, listed) {
                     self.notice_shut();

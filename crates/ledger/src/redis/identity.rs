@@ -5,7 +5,8 @@
 //! increments the beat. Data was lost if the key is missing, was created anew, or is older than this process saw it.
 //! The process that notices writes that into the key, so that the others know it too, and those that start later.
 //! From then on new claims and marks are refused as in an outage, until `ichido ledger init` is run; what was granted
-//! before is still settled. A server that cannot be reached changes nothing.
+//! before is still settled. A server that cannot be reached changes nothing; the looks go on during an outage, also while
+//! a fallback leaves the primary alone.
 //!
 //! The limits: what is claimed between a flush and the next look is not protected. A flush while no process runs is not
 //! noticed. After a failover, losses of less than a look are not noticed if other processes incremented the beat
