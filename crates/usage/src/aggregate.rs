@@ -6,18 +6,15 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use foldhash::fast::RandomState;
-use jiff::Timestamp;
-use jiff::civil::Date;
-
-use crate::event::{Error, Reason, UsageEvent, UserKind};
+use crate::event::{Error, UsageEvent, UserKind};
 use crate::mode::Mode;
 use crate::money;
 use crate::names::Names;
 use crate::period::Period;
 use crate::strings::Strings;
-use crate::sums::Sums;
+use crate::sums::{Key, Sums, Total};
 use crate::zone::{Calendar, Zone};
+use foldhash::fast::RandomState;
 
 /// How events are summed.
 #[derive(Clone, Debug)]
@@ -67,35 +64,6 @@ pub struct Aggregate {
     providers: Spelling,
     models: Spelling,
     sums: HashMap<Key, Total, RandomState>,
-}
-
-/// What a sum is of. Texts are numbers of [`Strings`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Key {
-    pub(crate) usage_date: Date,
-    pub(crate) tenant: u32,
-    pub(crate) provider: u32,
-    pub(crate) model: u32,
-    pub(crate) app: u32,
-    pub(crate) user: u32,
-    pub(crate) user_kind: UserKind,
-    /// Empty for what cost nothing.
-    pub(crate) currency: u32,
-}
-
-/// What was summed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Total {
-    pub(crate) input_tokens: u64,
-    pub(crate) output_tokens: u64,
-    pub(crate) requests: u64,
-    pub(crate) debugger_requests: u64,
-    pub(crate) cost: money::Sum,
-    /// The app's last name: apps are renamed.
-    pub(crate) app_name: u32,
-    pub(crate) named_at: Timestamp,
-    /// A currency that was named although nothing was paid; the first in the alphabet.
-    pub(crate) named_currency: u32,
 }
 
 impl Aggregate {
@@ -166,50 +134,7 @@ impl Aggregate {
 
     /// The sums, in an order that depends on nothing but what they are.
     pub fn finish(self) -> Sums {
-        Sums::new(self.plan, self.strings, self.sums.into_iter().collect())
-    }
-}
-
-impl Total {
-    /// Both together, or why not; the name is the later one.
-    pub(crate) fn joined(&self, other: &Self, strings: &Strings) -> Result<Self, Error> {
-        let add = |field, one: u64, two: u64| {
-            one.checked_add(two).ok_or_else(|| Error::new(field, Reason::TooLarge))
-        };
-        let mut cost = self.cost;
-        cost.join(other.cost).map_err(|error| Error::new("price", error))?;
-        let input_tokens = add("input_tokens", self.input_tokens, other.input_tokens)?;
-        let output_tokens = add("output_tokens", self.output_tokens, other.output_tokens)?;
-        add("total_tokens", input_tokens, output_tokens)?;
-        let name = |sum: &Self| (sum.named_at, sum.app_name);
-        let later = match self.named_at.cmp(&other.named_at) {
-            std::cmp::Ordering::Less => name(other),
-            std::cmp::Ordering::Greater => name(self),
-            std::cmp::Ordering::Equal if self.app_name == other.app_name => name(self),
-            std::cmp::Ordering::Equal => {
-                let greater = strings.get(self.app_name) > strings.get(other.app_name);
-                if greater { name(self) } else { name(other) }
-            }
-        };
-        Ok(Self {
-            input_tokens,
-            output_tokens,
-            requests: add("requests", self.requests, other.requests)?,
-            debugger_requests: add("requests", self.debugger_requests, other.debugger_requests)?,
-            cost,
-            named_at: later.0,
-            app_name: later.1,
-            named_currency: first_named(self.named_currency, other.named_currency, strings),
-        })
-    }
-}
-
-fn first_named(one: u32, other: u32, strings: &Strings) -> u32 {
-    match (one, other) {
-        (0, named) | (named, 0) => named,
-        (one, other) if one == other => one,
-        (one, other) if strings.get(one) < strings.get(other) => one,
-        (_, other) => other,
+        Sums::new(self.plan.period, self.plan.currency, self.strings, self.sums.into_iter().collect())
     }
 }
 

@@ -1,10 +1,11 @@
 //! Sums that are complete: in order, each currency by itself.
 
+use jiff::Timestamp;
 use jiff::civil::Date;
 use rust_decimal::Decimal;
 
-use crate::aggregate::{Key, Plan, Total};
-use crate::event::UserKind;
+use crate::event::{Error, Reason, UserKind};
+use crate::id::Parts;
 use crate::money;
 use crate::period::Period;
 use crate::strings::Strings;
@@ -12,9 +13,40 @@ use crate::strings::Strings;
 /// All sums, in the order of tenant, day, provider, model, app, user and currency.
 #[derive(Debug)]
 pub struct Sums {
-    plan: Plan,
+    period: Period,
+    /// The currency of sums in which nothing cost anything, and no event named one.
+    currency: String,
     strings: Strings,
     sums: Vec<(Key, Total)>,
+}
+
+/// What a sum is of. Texts are numbers of [`Strings`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    pub(crate) usage_date: Date,
+    pub(crate) tenant: u32,
+    pub(crate) provider: u32,
+    pub(crate) model: u32,
+    pub(crate) app: u32,
+    pub(crate) user: u32,
+    pub(crate) user_kind: UserKind,
+    /// Empty for what cost nothing.
+    pub(crate) currency: u32,
+}
+
+/// What was summed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Total {
+    pub(crate) input_tokens: u64,
+    pub(crate) output_tokens: u64,
+    pub(crate) requests: u64,
+    pub(crate) debugger_requests: u64,
+    pub(crate) cost: money::Sum,
+    /// The app's last name: apps are renamed.
+    pub(crate) app_name: u32,
+    pub(crate) named_at: Timestamp,
+    /// A currency that was named although nothing was paid; the first in the alphabet.
+    pub(crate) named_currency: u32,
 }
 
 /// One sum.
@@ -51,7 +83,12 @@ pub struct Sum<'a> {
 }
 
 impl Sums {
-    pub(crate) fn new(plan: Plan, strings: Strings, mut sums: Vec<(Key, Total)>) -> Self {
+    pub(crate) fn new(
+        period: Period,
+        currency: String,
+        strings: Strings,
+        mut sums: Vec<(Key, Total)>,
+    ) -> Self {
         let ranks = strings.ranks();
         let rank = |number: u32| ranks.get(number as usize).copied().unwrap_or_default();
         sums.sort_unstable_by_key(|(key, _)| {
@@ -72,7 +109,7 @@ impl Sums {
                 Some(Err(_)) | None => merged.push((key, total)),
             }
         }
-        Self { plan, strings, sums: merged }
+        Self { period, currency, strings, sums: merged }
     }
 
     /// How many.
@@ -87,7 +124,7 @@ impl Sums {
 
     /// How long each is summed.
     pub fn period(&self) -> Period {
-        self.plan.period
+        self.period
     }
 
     /// One of them.
@@ -103,7 +140,7 @@ impl Sums {
     fn sum(&self, key: &Key, total: &Total) -> Sum<'_> {
         let text = |number| self.strings.get(number);
         let currency = match (key.currency, total.named_currency) {
-            (0, 0) => &self.plan.currency,
+            (0, 0) => &self.currency,
             (0, named) | (named, _) => text(named),
         };
         Sum {
@@ -121,6 +158,66 @@ impl Sums {
             requests: total.requests,
             debugger_requests: total.debugger_requests,
             cost: total.cost.total(),
+        }
+    }
+}
+
+impl Total {
+    /// Both together, or why not; the name is the later one.
+    pub(crate) fn joined(&self, other: &Self, strings: &Strings) -> Result<Self, Error> {
+        let add = |field, one: u64, two: u64| {
+            one.checked_add(two).ok_or_else(|| Error::new(field, Reason::TooLarge))
+        };
+        let mut cost = self.cost;
+        cost.join(other.cost).map_err(|error| Error::new("price", error))?;
+        let input_tokens = add("input_tokens", self.input_tokens, other.input_tokens)?;
+        let output_tokens = add("output_tokens", self.output_tokens, other.output_tokens)?;
+        add("total_tokens", input_tokens, output_tokens)?;
+        let name = |sum: &Self| (sum.named_at, sum.app_name);
+        let later = match self.named_at.cmp(&other.named_at) {
+            std::cmp::Ordering::Less => name(other),
+            std::cmp::Ordering::Greater => name(self),
+            std::cmp::Ordering::Equal if self.app_name == other.app_name => name(self),
+            std::cmp::Ordering::Equal => {
+                let greater = strings.get(self.app_name) > strings.get(other.app_name);
+                if greater { name(self) } else { name(other) }
+            }
+        };
+        Ok(Self {
+            input_tokens,
+            output_tokens,
+            requests: add("requests", self.requests, other.requests)?,
+            debugger_requests: add("requests", self.debugger_requests, other.debugger_requests)?,
+            cost,
+            named_at: later.0,
+            app_name: later.1,
+            named_currency: first_named(self.named_currency, other.named_currency, strings),
+        })
+    }
+}
+
+fn first_named(one: u32, other: u32, strings: &Strings) -> u32 {
+    match (one, other) {
+        (0, named) | (named, 0) => named,
+        (one, other) if one == other => one,
+        (one, other) if strings.get(one) < strings.get(other) => one,
+        (_, other) => other,
+    }
+}
+
+impl<'a> Sum<'a> {
+    /// What its id is made of.
+    pub fn id_parts(&self, period: Period) -> Parts<'a> {
+        Parts {
+            usage_date: self.usage_date,
+            provider: self.provider,
+            model: self.model,
+            app_id: self.app_id,
+            user_id: self.user_id,
+            tenant: self.tenant,
+            user_kind: self.user_kind,
+            currency: self.currency,
+            period,
         }
     }
 }

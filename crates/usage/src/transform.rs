@@ -6,7 +6,7 @@
 use thiserror::Error;
 
 use crate::event::UserKind;
-use crate::id::{self, Parts, Scheme, Writer};
+use crate::id::{self, Scheme, Writer};
 use crate::money;
 use crate::profile::Profile;
 use crate::record::{self, Metadata, Record, SOURCE_SYSTEM};
@@ -89,7 +89,7 @@ pub enum Reason {
 impl Transform {
     /// The records of the sums, in their order. What is needed to know twins is computed first; records are made one by one.
     pub fn records<'a>(self, sums: &'a Sums) -> impl Iterator<Item = Result<Outgoing, Refused>> + 'a {
-        let twins = Twins::find(self, sums);
+        let twins = Twins::find(self.scheme, self.profile, sums);
         let mut writer = Writer::new(self.scheme);
         sums.iter().enumerate().map(move |(place, sum)| {
             let made = match twins.of(place) {
@@ -106,7 +106,7 @@ impl Transform {
 
     fn record(self, sums: &Sums, sum: &Sum<'_>, writer: &mut Writer) -> Result<Record, Reason> {
         sum.cost.map_err(Reason::Cost)?;
-        writer.write(&parts(sums, sum))?;
+        writer.write(&sum.id_parts(sums.period()))?;
         let record = self.unchecked(sums, sum, writer);
         record.check()?;
         Ok(record)
@@ -127,7 +127,7 @@ impl Transform {
             currency: sum.currency.to_owned(),
             metadata: Metadata {
                 source_system: SOURCE_SYSTEM.to_owned(),
-                source_event_id: writer.write(&parts(sums, sum)).unwrap_or_default().to_owned(),
+                source_event_id: writer.write(&sum.id_parts(sums.period())).unwrap_or_default().to_owned(),
                 source_app_id: sum.app_id.to_owned(),
                 source_app_name: sum.app_name.to_owned(),
                 aggregation_method: sums.period().method().to_owned(),
@@ -139,29 +139,15 @@ impl Transform {
     }
 
     fn twin(self, sums: &Sums, sum: &Sum<'_>, other: usize, writer: &mut Writer) -> Reason {
-        let own = writer.write(&parts(sums, sum)).unwrap_or_default().to_owned();
+        let own = writer.write(&sum.id_parts(sums.period())).unwrap_or_default().to_owned();
         let Some(other) = sums.get(other) else {
             return Reason::SameId { id: own, difference: String::new() };
         };
         let difference = difference(sum, &other);
-        match writer.write(&parts(sums, &other)) {
+        match writer.write(&other.id_parts(sums.period())) {
             Ok(id) if id == own => Reason::SameId { id: own, difference },
             Ok(_) | Err(_) => Reason::SameModelDay { profile: self.profile, difference },
         }
-    }
-}
-
-fn parts<'a>(sums: &Sums, sum: &Sum<'a>) -> Parts<'a> {
-    Parts {
-        usage_date: sum.usage_date,
-        provider: sum.provider,
-        model: sum.model,
-        app_id: sum.app_id,
-        user_id: sum.user_id,
-        tenant: sum.tenant,
-        user_kind: sum.user_kind,
-        currency: sum.currency,
-        period: sums.period(),
     }
 }
 

@@ -1,7 +1,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use jiff::civil::date;
+use jiff::Timestamp;
+use jiff::civil::{Date, date};
 use proptest::prelude::*;
 use rust_decimal::Decimal;
 

@@ -9,27 +9,25 @@
 //! changed after the conversation began.
 
 mod client;
+mod options;
 mod pages;
 mod session;
 mod shapes;
 
 use std::collections::HashSet;
-use std::num::NonZeroU32;
 
 use jiff::Timestamp;
-use rustls::ClientConfig;
-use secrecy::SecretString;
-use url::Url;
 
 use self::client::Client;
-use self::pages::{Listed, pages};
+pub use self::options::{Auth, Options};
+use self::pages::{Listed, endless, pages};
 use self::shapes::{
     AppItem, Conversation, Detail, LogItem, MessageItem, Messages, Metadata, NodeExecution, Nodes,
 };
+use super::error::Error;
 use super::node::{self, Said, Texts, amount};
-use super::{Error, Kind, Scope, See, Span, Tally, user};
-use crate::UsageEvent;
-use crate::event::{self, App, count, total};
+use super::rows::{Scope, See, Span, Tally, user};
+use crate::event::{self, App, UsageEvent, count, total};
 
 /// Messages of one conversation in one answer.
 const MESSAGES: &str = "100";
@@ -37,35 +35,6 @@ const MESSAGES: &str = "100";
 const MOST_PAGES: usize = 10_000;
 /// A run is listed when it has begun or ended; it counts on the day on which it began.
 const LISTED_LATE: jiff::SignedDuration = jiff::SignedDuration::from_hours(24);
-
-/// How we are known to the console.
-#[derive(Debug)]
-pub enum Auth {
-    /// `ADMIN_API_KEY` of the installation.
-    AdminKey(SecretString),
-    /// A member of the workspace.
-    Login {
-        /// Who.
-        email: String,
-        /// Their password.
-        password: SecretString,
-        /// From 1.11.2 on Dify wants it as Base64.
-        base64: bool,
-    },
-}
-
-/// How the console is reached.
-#[derive(Debug)]
-pub struct Options {
-    /// `https://dify.example`
-    pub base: Url,
-    /// How we are known.
-    pub auth: Auth,
-    /// Requests in a second.
-    pub rate_per_second: NonZeroU32,
-    /// What is trusted.
-    pub tls: ClientConfig,
-}
 
 /// The console.
 #[derive(Debug)]
@@ -339,8 +308,4 @@ impl Listed for LogItem {
 
 fn moment(seconds: i64) -> Option<Timestamp> {
     Timestamp::from_second(seconds).ok()
-}
-
-fn endless(path: &str) -> Error {
-    Error::new(Kind::Shape, format!("Dify's console: {path} has no end"))
 }

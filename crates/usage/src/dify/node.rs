@@ -11,8 +11,8 @@ use rust_decimal::Decimal;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::event::{App, Error, User, count, price, total};
-use crate::{UsageEvent, money};
+use crate::event::{App, Error, UsageEvent, User, count, price, total};
+use crate::money;
 
 /// Old rows hold prices as floats. What is beyond this many places is noise: Dify computes with seven.
 const FLOAT_PLACES: u32 = 12;

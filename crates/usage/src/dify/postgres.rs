@@ -9,22 +9,22 @@
 
 mod schema;
 mod sql;
+mod stopped;
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt, pin_mut};
 use jiff::Timestamp;
-use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::error::chain;
+use self::stopped::{Stopped, stopped};
+use super::error::{Error, Kind};
 use super::node::{self, Said, Texts, WITHOUT_MODEL};
-use super::{Error, Kind, Scope, See, Span, Tally, user};
-use crate::event::{self, App, count, price, total};
-use crate::{UsageEvent, UserKind};
+use super::rows::{Scope, See, Span, Tally, user};
+use crate::event::{self, App, UsageEvent, UserKind, count, price, total};
 
 /// Rows in a page.
 const PAGE: i64 = 5_000;
@@ -57,13 +57,6 @@ struct Cursor {
     at: SystemTime,
     id: String,
     node: String,
-}
-
-/// Why a page was not read to its end.
-enum Stopped {
-    /// Perhaps it works on another connection.
-    Broken(String),
-    Failed(Error),
 }
 
 impl Postgres {
@@ -340,29 +333,4 @@ impl<'r> Fields<'r> {
 
 fn moment(at: SystemTime) -> Result<Timestamp, event::Error> {
     Timestamp::try_from(at).map_err(|_| event::Error::other("created_at", "is out of range"))
-}
-
-impl Stopped {
-    fn into_error(self) -> Error {
-        match self {
-            Self::Failed(error) => error,
-            Self::Broken(why) => Error::new(Kind::Unavailable, format!("Dify's database: {why}")),
-        }
-    }
-}
-
-/// What an error of the server or the connection means.
-fn stopped(error: &tokio_postgres::Error) -> Stopped {
-    let Some(told) = error.as_db_error() else { return Stopped::Broken(chain(error)) };
-    let words = told.message().replace('\n', " ");
-    let kind = match told.code() {
-        code if *code == SqlState::UNDEFINED_COLUMN || *code == SqlState::UNDEFINED_TABLE => Kind::Shape,
-        code if *code == SqlState::INSUFFICIENT_PRIVILEGE || code.code().starts_with("28") => Kind::Settings,
-        code if ["08", "40", "53", "57"].iter().any(|class| code.code().starts_with(class)) => {
-            return Stopped::Broken(words);
-        }
-        code if code.code().starts_with("3D") => Kind::Settings,
-        _ => Kind::Shape,
-    };
-    Stopped::Failed(Error::new(kind, format!("Dify's database: {words}")))
 }

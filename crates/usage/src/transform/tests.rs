@@ -4,6 +4,7 @@ use serde_json::json;
 use super::*;
 use crate::aggregate::{Aggregate, Plan};
 use crate::event::{UsageEvent, sample};
+use crate::id::Parts;
 use crate::mode::Mode;
 use crate::period::Period;
 

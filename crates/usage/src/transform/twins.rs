@@ -5,8 +5,7 @@ use std::hash::BuildHasher;
 
 use foldhash::fast::RandomState;
 
-use super::{Transform, parts};
-use crate::id::Writer;
+use crate::id::{Scheme, Writer};
 use crate::profile::Profile;
 use crate::sums::Sums;
 
@@ -17,13 +16,13 @@ pub(super) struct Twins {
 }
 
 impl Twins {
-    pub(super) fn find(transform: Transform, sums: &Sums) -> Self {
+    pub(super) fn find(scheme: Scheme, profile: Profile, sums: &Sums) -> Self {
         let mut found = Self::default();
         let hasher = RandomState::default();
-        let mut writer = Writer::new(transform.scheme);
+        let mut writer = Writer::new(scheme);
         let mut hashes: Vec<(u64, usize)> = Vec::with_capacity(sums.len());
         for (place, sum) in sums.iter().enumerate() {
-            if let Ok(id) = writer.write(&parts(sums, &sum)) {
+            if let Ok(id) = writer.write(&sum.id_parts(sums.period())) {
                 // Tenants are separate at the receiver, and so are their ids.
                 hashes.push((hasher.hash_one((sum.tenant, id)), place));
             }
@@ -37,7 +36,7 @@ impl Twins {
                 found.note(one, other);
             }
         }
-        if transform.profile == Profile::UpsertByModelDay {
+        if profile == Profile::UpsertByModelDay {
             found.same_model_day(sums);
         }
         found
@@ -50,7 +49,7 @@ impl Twins {
     fn really_alike(sums: &Sums, writer: &mut Writer, one: usize, other: usize) -> bool {
         let mut id = |place| {
             let sum = sums.get(place)?;
-            Some((sum.tenant, writer.write(&parts(sums, &sum)).ok()?.to_owned()))
+            Some((sum.tenant, writer.write(&sum.id_parts(sums.period())).ok()?.to_owned()))
         };
         let one = id(one);
         one.is_some() && one == id(other)

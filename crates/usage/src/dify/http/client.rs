@@ -13,10 +13,9 @@ use secrecy::ExposeSecret;
 use serde::de::DeserializeOwned;
 use url::Url;
 
+use super::options::{Auth, Options};
 use super::session::Session;
-use super::{Auth, Options};
-use crate::dify::error::chain;
-use crate::dify::{Error, Kind};
+use crate::dify::error::{Error, Kind, chain};
 
 const API: &str = "/console/api";
 const LOGIN: &str = "/login";

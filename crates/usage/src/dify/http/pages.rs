@@ -5,9 +5,8 @@ use std::collections::HashSet;
 use serde::de::DeserializeOwned;
 
 use super::client::Client;
-use super::endless;
 use super::shapes::Page;
-use crate::dify::Error;
+use crate::dify::error::{Error, Kind};
 
 /// The most that the console gives at once.
 const LIMIT: &str = "100";
@@ -71,4 +70,8 @@ async fn pass<T: Listed>(
         }
     }
     Err(endless(path))
+}
+
+pub(super) fn endless(path: &str) -> Error {
+    Error::new(Kind::Shape, format!("Dify's console: {path} has no end"))
 }

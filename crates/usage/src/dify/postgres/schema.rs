@@ -5,8 +5,9 @@ use std::collections::HashSet;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use super::{Stopped, sql, stopped};
-use crate::dify::{Error, Kind};
+use super::sql;
+use super::stopped::{Stopped, stopped};
+use crate::dify::error::{Error, Kind};
 
 const TABLES: [(&str, &[&str]); 6] = [
     ("apps", &["id", "tenant_id", "name", "mode"]),
