@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use crate::exact;
-use crate::outcome::Fault;
+use crate::fault::Fault;
 use crate::rules::Kept;
 
 /// Records in a batch at most.

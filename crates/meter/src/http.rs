@@ -8,38 +8,22 @@ mod csv;
 mod ingest;
 pub mod problem;
 mod reading;
+mod state;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::routing::get;
-use http::HeaderMap;
-use ichido_core::Clock;
-use ichido_usage::Profile;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 pub use self::problem::Problem;
-use crate::access::Access;
+pub use self::state::Parts;
+use self::state::Served;
 use crate::store::Store;
 
 /// Batches in hand at once; others wait.
 const IN_HAND: usize = 64;
-
-/// What the meter is made of.
-#[derive(Clone)]
-pub struct Parts {
-    /// Where records are counted.
-    pub store: Arc<dyn Store>,
-    /// Who may count.
-    pub access: Access,
-    /// What happens to a record that is there already; the store was opened with the same.
-    pub profile: Profile,
-    /// The largest body, packed and unpacked.
-    pub body_max_bytes: usize,
-    /// What time it is.
-    pub clock: Arc<dyn Clock>,
-}
 
 /// A meter that is ready to serve.
 pub struct Service {
@@ -47,14 +31,6 @@ pub struct Service {
     pub router: Router,
     under_way: TaskTracker,
     store: Arc<dyn Store>,
-}
-
-/// What the handlers share.
-#[derive(Clone)]
-struct Served {
-    parts: Arc<Parts>,
-    under_way: TaskTracker,
-    room: Arc<Semaphore>,
 }
 
 /// Puts the parts together.
@@ -82,12 +58,5 @@ impl Service {
         self.under_way.close();
         self.under_way.wait().await;
         self.store.close().await;
-    }
-}
-
-impl Served {
-    /// Whose request it is.
-    fn tenant(&self, headers: &HeaderMap) -> Result<String, Problem> {
-        self.parts.access.tenant(headers).map(str::to_owned).ok_or_else(Problem::token_refused)
     }
 }

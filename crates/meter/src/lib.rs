@@ -10,7 +10,9 @@
 pub mod access;
 pub mod batch;
 mod exact;
+pub mod fault;
 pub mod http;
+mod open;
 pub mod outcome;
 mod postgres;
 pub mod report;
@@ -21,5 +23,6 @@ pub mod store;
 pub use self::access::Access;
 pub use self::batch::Batch;
 pub use self::http::{Service, service};
+pub use self::open::open;
 pub use self::outcome::Outcome;
-pub use self::store::{Error, Options, Store, open};
+pub use self::store::{Error, Options, Store};

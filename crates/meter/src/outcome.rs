@@ -4,6 +4,7 @@ use ichido_usage::Profile;
 use serde::{Serialize, Serializer};
 
 use crate::batch::Batch;
+use crate::fault::Fault;
 
 /// Records that a receipt names.
 const MOST_NOTED: usize = 100;
@@ -23,15 +24,6 @@ pub enum Outcome {
     Stale,
     /// It cannot be counted: the field, and why.
     Invalid(Fault),
-}
-
-/// What is wrong with a record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// The field.
-    pub field: String,
-    /// What is wrong with it.
-    pub reason: String,
 }
 
 impl Outcome {

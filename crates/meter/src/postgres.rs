@@ -8,6 +8,7 @@
 //! judged by the rules.
 
 mod count;
+mod error;
 mod reading;
 mod schema;
 
@@ -20,6 +21,7 @@ use ichido_postgres::{Address, Sending, Unprobed};
 use ichido_usage::Profile;
 
 use self::count::Statements;
+use self::error::failed;
 use crate::batch::Batch;
 use crate::outcome::Outcome;
 use crate::report::{Group, Page, PageQuery, Query};
@@ -133,21 +135,5 @@ impl Store for Postgres {
 
     async fn close(&self) {
         self.pool.close();
-    }
-}
-
-/// What an error of the server or the connection means. A broken connection leaves a transaction undone, or done: asking again
-/// is safe either way.
-fn failed(doing: &'static str, error: tokio_postgres::Error) -> Error {
-    let told = error.as_db_error().map(|told| (told.code().code().to_owned(), told.message().to_owned()));
-    match told {
-        // Rights, passwords, a database or tables that are not there.
-        Some((code, message))
-            if code.starts_with("28") || ["42501", "3D000", "3F000", "42P01", "42703"].contains(&&*code) =>
-        {
-            Error::Settings(format!("{doing}: PostgreSQL refuses: {message}"))
-        }
-        Some((code, _)) => Error::unavailable(doing, format!("PostgreSQL refuses (SQLSTATE {code})"), error),
-        None => Error::unavailable(doing, "PostgreSQL cannot be reached", error),
     }
 }

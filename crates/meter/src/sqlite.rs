@@ -4,9 +4,12 @@
 //! is a savepoint of its own, and is answered after the commit. Readers have connections of their own and see what is committed.
 //! Other processes may have the file open as well.
 
+mod blocking;
 mod count;
+mod error;
 mod reading;
 mod schema;
+mod sum_of_money;
 mod writer;
 
 use std::fmt;
@@ -15,6 +18,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
+use self::blocking::blocking;
 use self::reading::Readers;
 use self::writer::Writer;
 use crate::batch::Batch;
@@ -77,23 +81,4 @@ impl Store for Sqlite {
         self.writer.close().await;
         self.readers.close();
     }
-}
-
-/// Runs what waits for a disk where nobody else waits for it.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| Error::unavailable("working on the meter's file", "the work broke off", error))
-}
-
-/// What an error of SQLite means.
-fn failed(doing: &'static str, error: rusqlite::Error) -> Error {
-    use rusqlite::ErrorCode as Code;
-    let what = match error.sqlite_error_code() {
-        Some(Code::DatabaseBusy | Code::DatabaseLocked) => "the file is busy",
-        Some(Code::DiskFull) => "the disk is full",
-        Some(Code::ReadOnly | Code::PermissionDenied | Code::CannotOpen) => "the file cannot be written",
-        Some(Code::DatabaseCorrupt | Code::NotADatabase) => return Error::broken(doing, error),
-        _ => "the file cannot be worked on",
-    };
-    Error::unavailable(doing, what, error)
 }

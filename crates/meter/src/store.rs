@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -11,7 +10,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::batch::Batch;
-use crate::outcome::{Fault, Outcome};
+use crate::fault::Fault;
+use crate::outcome::Outcome;
 use crate::report::{Group, MOST_GROUPS, Page, PageQuery, Query};
 use crate::rules::Kept;
 
@@ -185,17 +185,4 @@ pub(crate) fn too_many_groups(groups: Vec<Group>) -> Result<Vec<Group>> {
         true => Err(Error::TooMuch("more than 100,000 groups: ask for fewer days, or group by less")),
         false => Ok(groups),
     }
-}
-
-/// Opens `sqlite:FILE` or `postgres://…`, and creates what is not there.
-pub async fn open(url: &str, options: Options) -> Result<Arc<dyn Store>> {
-    if let Some(file) = url.strip_prefix("sqlite:") {
-        let file = PathBuf::from(file.strip_prefix("//").unwrap_or(file));
-        return Ok(Arc::new(crate::sqlite::Sqlite::open(file, options).await?));
-    }
-    if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-        return Ok(Arc::new(crate::postgres::Postgres::connect(url, options).await?));
-    }
-    // What is not understood is not repeated: nobody knows what is in it.
-    Err(Error::Settings("the meter's database must be sqlite:FILE or postgres://…".to_owned()))
 }

@@ -9,7 +9,7 @@ use flate2::read::MultiGzDecoder;
 use http::{HeaderMap, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
-use super::Problem;
+use super::problem::Problem;
 
 /// How long a body may take to arrive: it has a place that others wait for.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -8,7 +8,9 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use serde::Serialize;
 
-use super::{Problem, Served, body};
+use super::body;
+use super::problem::Problem;
+use super::state::Served;
 use crate::batch::{About, Batch, MOST_RECORDS, Refusal};
 use crate::outcome::{Counts, Outcome, Told};
 

@@ -4,7 +4,7 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, Uri, header};
 use serde::Serialize;
 
-use crate::outcome::Fault;
+use crate::fault::Fault;
 use crate::store::Error;
 
 /// An answer that says no.

@@ -8,7 +8,9 @@ use ichido_usage::record::day;
 use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
-use super::{Problem, Served, csv};
+use super::csv;
+use super::problem::Problem;
+use super::state::Served;
 use crate::report::{By, Group, MOST_RECORDS, Page, PageQuery, Query};
 use crate::store::Receipt;
 

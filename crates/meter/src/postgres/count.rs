@@ -9,7 +9,7 @@ use rust_decimal::Decimal;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::failed;
+use super::error::failed;
 use super::schema::in_schema;
 use crate::batch::{Batch, Entry, Item, counted};
 use crate::outcome::{Outcome, Summary};

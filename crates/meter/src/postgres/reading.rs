@@ -5,7 +5,7 @@ use ichido_postgres::typed;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, ToSql};
 
-use super::failed;
+use super::error::failed;
 use super::schema::in_schema;
 use crate::exact::Exact;
 use crate::report::{Group, Line, MOST_GROUPS, Page, PageQuery, Query};

@@ -5,7 +5,7 @@ use ichido_usage::Profile;
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
-use super::failed;
+use super::error::failed;
 use crate::store::{Error, Grain, Result};
 
 /// The version of the tables below.

@@ -4,7 +4,7 @@ use ichido_usage::Profile;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use rust_decimal::Decimal;
 
-use super::failed;
+use super::error::failed;
 use crate::batch::{Batch, Entry, Item, counted};
 use crate::outcome::{Outcome, Summary};
 use crate::rules::{Kept, Meeting, meet};

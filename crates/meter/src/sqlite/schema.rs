@@ -8,8 +8,8 @@ use std::time::Duration;
 use ichido_usage::Profile;
 use rusqlite::{Connection, OpenFlags};
 
-use super::failed;
-use super::reading::SumOfMoney;
+use super::error::failed;
+use super::sum_of_money::SumOfMoney;
 use crate::store::{Error, Grain, Result};
 
 /// The version of the tables below.

@@ -7,7 +7,9 @@ use ichido_usage::Profile;
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{blocking, count, failed};
+use super::blocking::blocking;
+use super::count;
+use super::error::failed;
 use crate::batch::Batch;
 use crate::outcome::Outcome;
 use crate::store::{Error, Result};
