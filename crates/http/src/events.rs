@@ -4,9 +4,9 @@ use http::{HeaderMap, HeaderName};
 use ichido_core::Metadata;
 
 use crate::json::Document;
+use crate::key_source::Pointer;
+use crate::options::Preset;
 use crate::rules::Route;
-use crate::source::Pointer;
-use crate::words::Preset;
 
 const SLACK_RETRY: HeaderName = HeaderName::from_static("x-slack-retry-num");
 const SLACK_REASON: HeaderName = HeaderName::from_static("x-slack-retry-reason");

@@ -5,8 +5,8 @@ use ichido_core::Fingerprint;
 use sha2::{Digest, Sha256};
 
 use crate::json::Document;
+use crate::key_source::{KeySource, Pointer};
 use crate::rules::FingerprintRule;
-use crate::source::{KeySource, Pointer};
 
 /// The document as a whole, which a fingerprint by its content needs.
 pub(crate) static WHOLE: Pointer = Pointer::whole();

@@ -20,7 +20,7 @@ use std::collections::HashSet;
 use serde_json::{Map, Value};
 
 use self::number::spelled;
-use crate::source::Pointer;
+use crate::key_source::Pointer;
 
 /// As deep as `serde_json` goes.
 const DEPTH: usize = 128;

@@ -15,19 +15,19 @@ use tokio_util::task::TaskTracker;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::body::AnswerBody;
 use crate::budget::Budgets;
+use crate::concurrency::{Connection, Slots};
 use crate::events::Retry;
 use crate::failure::IntoFailure;
 use crate::journal::Journal;
-use crate::meters::{Meters, Pass, Passing, Trace};
+use crate::keyed;
+use crate::keyed::prepare::passes;
+use crate::metrics::{Meters, Pass, Passing, Trace};
 use crate::policy::Policy;
-use crate::prepare::passes;
 use crate::problem::{Kind, Problem};
-use crate::request::RequestBody;
+use crate::request_body::RequestBody;
+use crate::response_body::AnswerBody;
 use crate::rules::Rules;
-use crate::slots::{Connection, Slots};
-use crate::work;
 
 /// Makes the requests to a service happen once for each key.
 ///
@@ -200,7 +200,7 @@ where
             retry: Retry::of(&self.shared.rules.routes[route], &parts.headers),
         };
         let (shared, connection) = (self.shared.clone(), self.connection.clone());
-        Answering::Keyed { future: Box::pin(work::keyed(shared, connection, inner, trace, parts, body)) }
+        Answering::Keyed { future: Box::pin(keyed::keyed(shared, connection, inner, trace, parts, body)) }
     }
 }
 

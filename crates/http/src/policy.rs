@@ -9,11 +9,11 @@ use http::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 
 use crate::key::MAX_CHARS;
+use crate::key_source::KeySource;
+use crate::options::{InDoubt, Mode, Preset};
 use crate::problem;
 use crate::rules::{FingerprintRule, InFlight, Route, Rules};
 use crate::signature::Signature;
-use crate::source::KeySource;
-use crate::words::{InDoubt, Mode, Preset};
 
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a;background:#fff}\
 table{border-collapse:collapse;width:100%;margin:1rem 0}th,td{text-align:left;vertical-align:top;padding:.4rem .6rem;border-bottom:1px solid #ccc}\

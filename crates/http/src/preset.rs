@@ -9,11 +9,11 @@
 use std::time::Duration;
 
 use crate::events::Note;
+use crate::key_source::{KeySource, Pointer};
+use crate::options::{Outage, Preset, ServerErrors};
 use crate::rules::{FingerprintRule, InFlight, Match, Route};
 use crate::signature::Scheme;
-use crate::source::{KeySource, Pointer};
 use crate::tenant::Tenant;
-use crate::words::{Outage, Preset, ServerErrors};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);

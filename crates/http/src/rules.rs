@@ -8,10 +8,10 @@ use http::Method;
 use percent_encoding::percent_decode_str;
 
 use crate::events::Note;
+use crate::key_source::{IDEMPOTENCY_KEY, KeySource, Pointer, SourceError};
+use crate::options::{ClientErrors, InDoubt, Mode, NoStore, Outage, Preset, ServerErrors, SetCookie};
 use crate::signature::Signature;
-use crate::source::{IDEMPOTENCY_KEY, KeySource, Pointer, SourceError};
 use crate::tenant::Tenant;
-use crate::words::{ClientErrors, InDoubt, Mode, NoStore, Outage, Preset, ServerErrors, SetCookie};
 
 /// Everything that the layer is told.
 #[derive(Clone, Debug)]

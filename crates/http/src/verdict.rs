@@ -2,8 +2,8 @@
 
 use http::{HeaderMap, HeaderName, StatusCode};
 
+use crate::options::{ClientErrors, ServerErrors};
 use crate::rules::Route;
-use crate::words::{ClientErrors, ServerErrors};
 
 /// What becomes of the claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub fn verdict(status: StatusCode, headers: &HeaderMap, route: &Route) -> Verdic
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::words::Preset;
+    use crate::options::Preset;
 
     fn of(code: u16, server_errors: Option<ServerErrors>) -> Verdict {
         let route = Route { server_errors, ..Route::default() };

@@ -14,7 +14,7 @@ use ichido_ledger::BoxError;
 use pin_project_lite::pin_project;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use crate::collect::{Collected, Place, Spill};
+use crate::buffered_body::{Collected, Place, Spill};
 
 /// How much of a spilled body is read at once.
 const PIECE: usize = 64 * 1024;

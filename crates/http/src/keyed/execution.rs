@@ -1,6 +1,6 @@
 //! A granted claim: run the service, keep its answer, then send it.
 
-mod stream;
+mod streaming;
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
@@ -14,19 +14,19 @@ use ichido_core::{Caller, Grant, Limits, Now, Outcome, Settle, Settled};
 use ichido_ledger::within;
 use tokio::time::Instant;
 
-use self::stream::next_within;
-use crate::answer::{self, body_of, is_no_store, strip_hop_by_hop};
-use crate::body::AnswerBody;
-use crate::bounds::{Carried, Inner};
-use crate::coding;
+use self::streaming::next_within;
+use crate::content_encoding as coding;
 use crate::failure::{Failure, IntoFailure};
 use crate::journal::{Asked, Word};
-use crate::meters::End;
+use crate::keyed::{ATTEMPT, Job, LIFETIME, Reply, Said, in_doubt, in_flight, replay, send};
+use crate::metrics::End;
+use crate::options::{NoStore, SetCookie};
 use crate::problem::{Kind, Problem};
-use crate::request::RequestBody;
+use crate::request_body::RequestBody;
+use crate::response_body::AnswerBody;
+use crate::stored_response::{self as answer, body_of, is_no_store, strip_hop_by_hop};
+use crate::trait_aliases::{Carried, Inner};
 use crate::verdict::{Verdict, verdict};
-use crate::words::{NoStore, SetCookie};
-use crate::work::{ATTEMPT, Job, LIFETIME, Reply, Said, in_doubt, in_flight, replay, send};
 
 /// How long the end of an answer of unknown length is waited for before its beginning is sent.
 const STREAM_AFTER: Duration = Duration::from_secs(2);

@@ -11,9 +11,9 @@ use ichido_core::{Index, hex_of};
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
 use crate::events::Retry;
+use crate::options::Mode;
 use crate::problem::Problem;
 use crate::rules::Rules;
-use crate::words::Mode;
 
 /// How a keyed request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,11 +16,11 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{Run, declared, reason};
-use crate::body::AnswerBody;
-use crate::bounds::Carried;
-use crate::meters::End;
+use crate::keyed::{DEGRADED, LIFETIME, Reply, TRUE};
+use crate::metrics::End;
+use crate::response_body::AnswerBody;
+use crate::trait_aliases::Carried;
 use crate::verdict::{Verdict, verdict};
-use crate::work::{DEGRADED, LIFETIME, Reply, TRUE};
 
 /// Pieces of a streamed answer that wait for the client.
 const STREAM_AHEAD: usize = 16;

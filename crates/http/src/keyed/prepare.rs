@@ -5,21 +5,21 @@ use http::request::Parts;
 use ichido_core::{ClaimRequest, InDoubtPolicy, Key, Scope};
 use sha2::{Digest, Sha256};
 
-use crate::bounds::Carried;
-use crate::collect::{Collected, Refused, Unread, collect};
+use crate::buffered_body::{Collected, Refused, Unread, collect};
+use crate::concurrency::{Admitted, Connection, Slot};
 use crate::events::notes;
 use crate::fingerprint::{self, WHOLE};
 use crate::json::Document;
 use crate::key::KeyError;
+use crate::key_source::{KeySource, Pointer};
 use crate::layer::Shared;
+use crate::options::{InDoubt, Mode};
 use crate::problem::{Kind, Problem};
-use crate::request::RequestBody;
+use crate::request_body::RequestBody;
 use crate::rules::{FingerprintRule, Route, Rules};
 use crate::signature::Checking;
-use crate::slots::{Admitted, Connection, Slot};
-use crate::source::{KeySource, Pointer};
 use crate::tenant::TenantError;
-use crate::words::{InDoubt, Mode};
+use crate::trait_aliases::Carried;
 
 /// `Retry-After` when there is no room for the body.
 const RETRY_SECONDS: u64 = 5;

@@ -2,7 +2,7 @@ use http_body::Frame;
 use http_body_util::{Full, StreamBody};
 
 use super::*;
-use crate::request::RequestBody;
+use crate::request_body::RequestBody;
 
 fn pieces(count: usize, size: usize) -> impl Body<Data = Bytes, Error = BoxError> + Unpin {
     let pieces =

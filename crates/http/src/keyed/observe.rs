@@ -4,13 +4,13 @@ use http::{Request, StatusCode};
 use ichido_core::{Claim, ClaimRequest, Grant, Outcome};
 use ichido_ledger::Ledger;
 
-use crate::body::AnswerBody;
-use crate::bounds::{Carried, Inner};
-use crate::meters::End;
-use crate::prepare::Ready;
-use crate::request::RequestBody;
+use crate::keyed::prepare::Ready;
+use crate::keyed::{Job, Reply};
+use crate::metrics::End;
+use crate::request_body::RequestBody;
+use crate::response_body::AnswerBody;
+use crate::trait_aliases::{Carried, Inner};
 use crate::verdict::{Verdict, verdict};
-use crate::work::{Job, Reply};
 
 /// The ledger is asked beside the service, which does not wait for it.
 pub(crate) async fn observe<S, B, A>(job: Job, mut inner: S, reply: Reply<A, S::Error>)

@@ -7,7 +7,7 @@ use ichido_ledger::BoxError;
 use tower_service::Service;
 
 use crate::failure::IntoFailure;
-use crate::request::RequestBody;
+use crate::request_body::RequestBody;
 
 /// A body that the layer can read and hand on.
 pub(crate) trait Carried:

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::source::SourceError;
+use crate::key_source::SourceError;
 
 macro_rules! words {
     ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)+ }) => {

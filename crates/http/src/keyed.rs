@@ -1,5 +1,9 @@
 //! Keyed requests: claimed, run once even if the caller goes, answered.
 
+mod execution;
+mod observe;
+pub(crate) mod prepare;
+
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -14,21 +18,20 @@ use ichido_ledger::{Effect, Error, Kind as LedgerKind, Ledger};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot::{self, error::RecvError};
 
-use crate::answer::Answer;
-use crate::body::AnswerBody;
-use crate::bounds::{Carried, Inner};
-use crate::coding;
+use crate::concurrency::Connection;
+use crate::content_encoding as coding;
 use crate::journal::{Asked, Word};
+use crate::keyed::execution::Run;
+use crate::keyed::prepare::{Prepared, Ready, prepare};
 use crate::layer::Shared;
-use crate::meters::{End, Pass, Trace};
-use crate::observe;
-use crate::prepare::{Prepared, Ready, prepare};
+use crate::metrics::{End, Pass, Trace};
+use crate::options::{InDoubt, Mode, Outage};
 use crate::problem::{Kind, Problem};
-use crate::request::RequestBody;
+use crate::request_body::RequestBody;
+use crate::response_body::AnswerBody;
 use crate::rules::{InFlight, Route};
-use crate::run::Run;
-use crate::slots::Connection;
-use crate::words::{InDoubt, Mode, Outage};
+use crate::stored_response::Answer;
+use crate::trait_aliases::{Carried, Inner};
 
 pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 pub(crate) const LIFETIME: HeaderName = HeaderName::from_static("idempotency-key-lifetime");
