@@ -224,7 +224,7 @@ impl Journal {
         let mut failures = 0;
         for word in self.in_turn() {
             *self.tried.lock().unwrap_or_else(PoisonError::into_inner) = Some(word.name());
-            match hand_in(ledger, &word).await {
+            match ledger.settle(&word.asked.key, word.token, &word.settle).await {
                 Ok(Settled::Applied) => {
                     failures = 0;
                     self.forget(&word);
@@ -305,15 +305,6 @@ impl Journal {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Index, Vec<Entry>>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-async fn hand_in(ledger: &Ledger, word: &Word) -> ichido_ledger::Result<Settled> {
-    match word.settle.clone() {
-        Settle::Complete(outcome) => ledger.complete(&word.asked.key, word.token, outcome).await,
-        Settle::Release => ledger.release(&word.asked.key, word.token).await,
-        Settle::Doubt(reason) => ledger.doubt(&word.asked.key, word.token, reason).await,
-        Settle::Renew { lease_ms } => ledger.renew(&word.asked.key, word.token, lease_ms).await,
     }
 }
 

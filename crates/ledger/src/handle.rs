@@ -148,21 +148,7 @@ impl Ledger {
 
     /// Records the outcome of the effect. Asked again, the first outcome stays.
     pub async fn complete(&self, key: &Key, token: Token, outcome: Outcome) -> Result<Settled> {
-        let settled = self.settle(key, token, &Settle::Complete(outcome)).await?;
-        match &settled {
-            Settled::Applied | Settled::Stale(Now::Absent) => {}
-            Settled::Stale(now @ (Now::Running | Now::InDoubt | Now::Done(_))) => {
-                self.guard.meters.suspected_twice.increment(1);
-                let now = match now {
-                    Now::Absent => "absent",
-                    Now::Running => "running",
-                    Now::InDoubt => "in doubt",
-                    Now::Done(_) => "done",
-                };
-                tracing::warn!(index = %key.index(), now, "a holder completed after its claim was taken over; the effect may have run twice");
-            }
-        }
-        Ok(settled)
+        self.settle(key, token, &Settle::Complete(outcome)).await
     }
 
     /// Gives the key back: the effect provably did not happen.
@@ -175,14 +161,22 @@ impl Ledger {
         self.settle(key, token, &Settle::Doubt(reason.into())).await
     }
 
-    async fn settle(&self, key: &Key, token: Token, word: &Settle) -> Result<Settled> {
-        word.check()?;
+    /// Renews, completes, releases or declares in doubt: for callers that hold the action as a value.
+    pub async fn settle(&self, key: &Key, token: Token, action: &Settle) -> Result<Settled> {
+        action.check()?;
         let settled = match &self.fallback {
-            None => self.guard.settle(key, token, word).await,
-            Some(fallback) => Box::pin(fallback.settle(key, token, word)).await,
+            None => self.guard.settle(key, token, action).await,
+            Some(fallback) => Box::pin(fallback.settle(key, token, action)).await,
         };
-        if !matches!(word, Settle::Renew { .. }) {
+        if !matches!(action, Settle::Renew { .. }) {
             self.waiters.wake(key.index());
+        }
+        if let (Settle::Complete(_), Ok(Settled::Stale(now @ (Now::Running | Now::InDoubt | Now::Done(_))))) =
+            (action, &settled)
+        {
+            self.guard.meters.suspected_twice.increment(1);
+            let now = now.name();
+            tracing::warn!(index = %key.index(), now, "claim completed after it was taken over; the effect may have run twice");
         }
         settled
     }

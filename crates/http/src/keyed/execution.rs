@@ -229,14 +229,14 @@ impl Run {
 
     /// Records the outcome. An error is what holds instead: the claim was taken over.
     async fn complete(&self, outcome: Outcome) -> Result<(), Now> {
-        let key = &self.job.ready.claim.key;
-        match self.job.ledger().complete(key, self.grant.token, outcome.clone()).await {
+        let settle = Settle::Complete(outcome);
+        match self.job.ledger().settle(&self.job.ready.claim.key, self.grant.token, &settle).await {
             Ok(Settled::Applied) => Ok(()),
             Ok(Settled::Stale(now)) => Err(now),
             Err(error) => {
                 // The effect has happened: its answer goes to the caller, its record to a place that lasts.
                 self.job.shared.meters.unrecorded.increment(1);
-                Box::pin(self.keep(Settle::Complete(outcome), &error)).await;
+                Box::pin(self.keep(settle, &error)).await;
                 Ok(())
             }
         }
@@ -244,14 +244,8 @@ impl Run {
 
     /// A last word other than completion. What the ledger does not take now it hears later.
     async fn say(&self, word: Settle) {
-        let (ledger, key, token) = (self.job.ledger(), &self.job.ready.claim.key, self.grant.token);
-        let settled = match word.clone() {
-            Settle::Release => ledger.release(key, token).await,
-            Settle::Doubt(reason) => ledger.doubt(key, token, reason).await,
-            Settle::Complete(outcome) => ledger.complete(key, token, outcome).await,
-            Settle::Renew { lease_ms } => ledger.renew(key, token, lease_ms).await,
-        };
-        match settled {
+        let key = &self.job.ready.claim.key;
+        match self.job.ledger().settle(key, self.grant.token, &word).await {
             Ok(Settled::Applied) => {}
             Ok(Settled::Stale(_)) => {
                 tracing::warn!(index = %key.index(), "the claim was taken over before it was settled");
