@@ -7,7 +7,8 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use crate::notice::{Drained, Event, Failed, Notices};
-use crate::store::{Stored, iso};
+use crate::store::Stored;
+use crate::time::iso;
 
 /// How long a command that ends waits for Slack or a mail server.
 const PATIENCE: Duration = Duration::from_secs(20);

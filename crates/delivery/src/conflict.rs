@@ -27,9 +27,9 @@ use std::time::Duration;
 
 use ichido_core::Timestamp;
 
+use crate::exchange::Answer;
+use crate::history::History;
 use crate::results::{self, Fate};
-use crate::store::History;
-use crate::verdict::Answer;
 
 /// A receiver that still says 409 so long after a timeout is done with the request that timed out.
 const SETTLED: Duration = Duration::from_secs(300);

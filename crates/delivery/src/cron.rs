@@ -53,7 +53,7 @@ fn zone_of(name: &str) -> Result<TimeZone, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::parse_iso;
+    use crate::time::parse_iso;
 
     fn matches(cron: &str, at: &str) -> bool {
         Cron::parse(cron).unwrap().matches(parse_iso(at).unwrap())

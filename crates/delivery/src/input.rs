@@ -25,102 +25,23 @@
 //! # }
 //! ```
 
+mod item;
 mod lines;
 mod list;
 mod shape;
 mod source;
 mod value;
 
-use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, Read};
 use std::path::Path;
 
-use serde_json::value::RawValue;
+use item::Stop;
 
+pub use item::{At, Broken, CUT_BYTES, DEPTH_MAX, Item, RECORD_BYTES_MAX, Record};
 pub use shape::Shape;
 pub use source::Progress;
-
-/// No record may be longer. The longest one is what the reader holds in memory.
-pub const RECORD_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// What is kept of a record that is longer.
-pub const CUT_BYTES: usize = 64 * 1024;
-/// How deep a record may be nested: what reads it later gives up at 128.
-pub const DEPTH_MAX: usize = 127;
-
-/// A record, or what stands where one should be.
-#[derive(Debug)]
-pub enum Item {
-    /// A JSON object.
-    Record(Record),
-    /// Something else.
-    Broken(Broken),
-}
-
-/// A JSON object as it was written.
-pub struct Record {
-    /// Where it stood.
-    pub at: At,
-    /// Its bytes, without the space around it.
-    pub raw: Box<RawValue>,
-}
-
-/// What stands where a record should be.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Broken {
-    /// Where it stood.
-    pub at: At,
-    /// Why it is no record. Names no content.
-    pub reason: String,
-    /// Its bytes, or the first [`CUT_BYTES`] of them if it is longer than [`RECORD_BYTES_MAX`].
-    pub bytes: Vec<u8>,
-    /// How long it is.
-    pub length: u64,
-}
-
-/// Prints no content, nor does [`Broken`]: it may be personal data.
-impl fmt::Debug for Record {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Record({}, {} bytes)", self.at, self.raw.get().len())
-    }
-}
-
-impl fmt::Debug for Broken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Broken({}: {}, {} bytes)", self.at, self.reason, self.length)
-    }
-}
-
-impl Broken {
-    /// Its bytes as text. What is not UTF-8 is replaced.
-    pub fn text(&self) -> Cow<'_, str> {
-        String::from_utf8_lossy(&self.bytes)
-    }
-
-    /// Whether [`Broken::bytes`] is only its beginning.
-    pub fn is_cut(&self) -> bool {
-        self.length > self.bytes.len() as u64
-    }
-}
-
-/// The place of a record in its input.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum At {
-    /// The number of a line, from 1.
-    Line(u64),
-    /// The index in a list, from 0.
-    Index(u64),
-}
-
-impl fmt::Display for At {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Line(number) => write!(f, "line {number}"),
-            Self::Index(index) => write!(f, "index {index}"),
-        }
-    }
-}
 
 /// Why an input cannot be read, or not to its end.
 #[derive(Debug, thiserror::Error)]
@@ -279,22 +200,6 @@ impl fmt::Debug for Input {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Input").field("name", &self.name).field("shape", &self.shape).finish_non_exhaustive()
     }
-}
-
-/// Why a reader of one shape stops before the end.
-enum Stop {
-    Read(io::Error),
-    List { whole: u64, reason: String },
-}
-
-impl From<io::Error> for Stop {
-    fn from(error: io::Error) -> Self {
-        Self::Read(error)
-    }
-}
-
-fn buffered(reader: impl Read + Send + 'static) -> Box<dyn BufRead + Send> {
-    Box::new(BufReader::with_capacity(128 * 1024, reader))
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@
 //!
 //! ```text
 //! let settings = notice::Settings::read(get, allow_http_loopback)?;        // before anything starts
-//! let channels = settings.channels(&trust, &clock)?;
+//! let channels = notice::channels(&settings, &trust, &clock)?;
 //! let notices = Notices::open(&data.join("notices"), channels, clock)?;   // once per process
 //!
 //! notices.announce(Event::Failed(…))?;        // before the move to failed; an error means: do not move yet
@@ -33,6 +33,7 @@ mod channel;
 mod digest;
 mod drain;
 mod email;
+mod event;
 mod outage;
 mod outbox;
 mod settings;
@@ -43,87 +44,26 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ichido_core::{Clock, Timestamp};
-use serde::{Deserialize, Serialize};
+use ichido_core::Clock;
 use tokio::sync::Notify;
 
 pub use channel::{Channel, Failure, Log, Message};
 pub use digest::Digest;
 pub use drain::{Drained, Pace};
 pub use email::Email;
+pub use event::{Event, Failed, Notice};
 pub use outbox::waiting;
 pub use settings::{EmailSettings, Settings};
 pub use slack::Slack;
 
 use crate::disk::Disk;
+use crate::settings::Error;
+use crate::time::iso_seconds;
+use crate::trust::Trust;
 use outbox::Outbox;
 
 /// Notices that could not be written are kept in memory, so many at most.
 const UNWRITTEN_MAX: usize = 1_000;
-
-/// Something that happened, and when.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Notice {
-    /// When it happened, as in `2025-01-18T12:05:30Z`.
-    pub at: String,
-    /// What happened.
-    #[serde(flatten)]
-    pub event: Event,
-}
-
-/// What a person must hear of.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "event", rename_all = "kebab-case", rename_all_fields = "camelCase")]
-pub enum Event {
-    /// A batch was moved to failed.
-    Failed(Failed),
-    /// A batch waited longer than it may, and was moved to failed.
-    Expired(Failed),
-    /// A lane is held: nothing goes to its destination until someone acts.
-    Held {
-        /// The destination, without secrets.
-        lane: String,
-        /// What the destination or the connection said.
-        reason: String,
-    },
-    /// The spool has no room: new work is refused.
-    SpoolFull {
-        /// What it needs or what the disk said.
-        reason: String,
-    },
-    /// Pieces of input are no records; they lie in failed.
-    Broken {
-        /// How many.
-        count: u64,
-        /// Where the last of them stood, and what is wrong with it.
-        reason: String,
-    },
-    /// An outage that was announced is over.
-    Recovered {
-        /// The outage.
-        outage: String,
-        /// When it was announced first.
-        since: String,
-    },
-}
-
-/// A batch in failed: the fields that its notice must have.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Failed {
-    /// Where its file lies.
-    pub file_path: String,
-    /// The last error.
-    pub last_error: String,
-    /// When it was first tried, as in `2025-01-18T12:05:30Z`.
-    pub first_attempt: String,
-    /// How many passes it had.
-    pub retry_count: u64,
-    /// Its key.
-    pub batch_idempotency_key: String,
-    /// How many records it has.
-    pub records: u64,
-}
 
 /// The outbox of this process, and the channels it is sent through.
 #[derive(Debug)]
@@ -189,7 +129,7 @@ impl Notices {
 
     /// The same; returns the id of the notice, under which the log tells that it was sent.
     pub fn queue(&self, event: Event) -> io::Result<String> {
-        let notice = Notice { at: iso(self.clock.now()), event };
+        let notice = Notice { at: iso_seconds(self.clock.now()), event };
         let written = self.outbox.put(&notice);
         if let Err(error) = &written {
             tracing::error!(%error, dir = %self.outbox.dir().display(), "a notice could not be written to the outbox");
@@ -212,10 +152,20 @@ impl Notices {
     }
 }
 
-/// A moment as people and other programs write it.
-fn iso(at: Timestamp) -> String {
-    let seconds = i64::try_from(at.0 / 1000).unwrap_or(i64::MAX);
-    jiff::Timestamp::from_second(seconds).unwrap_or(jiff::Timestamp::MAX).to_string()
+/// The channels in their order: Slack, then e-mail.
+pub fn channels(
+    settings: &Settings,
+    trust: &Trust,
+    clock: &Arc<dyn Clock>,
+) -> Result<Vec<Box<dyn Channel>>, Error> {
+    let mut channels: Vec<Box<dyn Channel>> = Vec::new();
+    if let Some(url) = &settings.slack {
+        channels.push(Box::new(Slack::new(url.clone(), trust, clock.clone())?));
+    }
+    if let Some(email) = &settings.email {
+        channels.push(Box::new(Email::new(email, trust)?));
+    }
+    Ok(channels)
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ use crate::batch::Batch;
 use crate::conflict::Proof;
 use crate::disk::{self, Disk};
 use crate::record::Record;
-use crate::store::iso;
+use crate::time::iso;
 
 const START: &str = "receipts_";
 const END: &str = ".jsonl";

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use ichido_core::Timestamp;
 
 use crate::batch::Batch;
-use crate::store::{iso, pack};
+use crate::gzip::pack;
+use crate::time::iso;
 
 /// How records are wrapped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -19,10 +19,10 @@ use reqwest::{Client, redirect, retry};
 use secrecy::ExposeSecret;
 
 use crate::endpoint::Endpoint;
+use crate::exchange::{Answer, Exchange, Sent, Trouble, TroubleKind};
 use crate::request::Request;
 use crate::token::Token;
 use crate::trust::Trust;
-use crate::verdict::{Answer, Exchange, Sent, Trouble, TroubleKind};
 
 /// What is read of an answer.
 const ANSWER_BYTES: usize = 64 << 10;

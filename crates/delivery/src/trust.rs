@@ -9,7 +9,10 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
-use crate::settings::Error;
+/// A file of authorities that cannot be used. Names the setting.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Error(String);
 
 /// Authorities that are trusted beside the system's.
 #[derive(Clone, Debug, Default)]

@@ -2,74 +2,14 @@
 //!
 //! Pure: an answer or a failure goes in, a verdict comes out. What is done about it is decided in [`crate::step`].
 
-use std::fmt;
 use std::time::Duration;
 
 use ichido_core::Timestamp;
 
 use crate::conflict::{self, Conflict, Evidence, Proof, Ruling};
+use crate::exchange::{Answer, Exchange, TroubleKind, retry_after};
+use crate::history::History;
 use crate::results::{self, Fate};
-use crate::store::History;
-
-/// How an exchange ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Exchange {
-    /// The receiver answered.
-    Answered(Answer),
-    /// There was no answer.
-    Failed(Trouble),
-}
-
-/// The part of an answer that matters.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct Answer {
-    /// The HTTP status.
-    pub status: u16,
-    /// The field `Retry-After`, as it was sent.
-    pub retry_after: Option<String>,
-    /// The beginning of the body.
-    pub body: Vec<u8>,
-    /// Whether there was more of it.
-    pub cut: bool,
-}
-
-/// Prints no content: a receiver may repeat what it was sent.
-impl fmt::Debug for Answer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Answer({}, {} bytes)", self.status, self.body.len())
-    }
-}
-
-/// Why there was no answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
-    /// What kind of trouble it is.
-    pub kind: TroubleKind,
-    /// What happened, in words that hold no secret.
-    pub message: String,
-    /// How much of the request was sent.
-    pub sent: Sent,
-}
-
-/// How much of a request was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sent {
-    /// Not all of it: the receiver cannot have processed it.
-    NotAll,
-    /// All of it was handed to the connection: the receiver may have processed it.
-    All,
-}
-
-/// The kinds of trouble.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TroubleKind {
-    /// No connection, or one that broke.
-    Network,
-    /// The deadline passed.
-    Timeout,
-    /// The other side could not prove who it is, or speaks no TLS that we do.
-    Tls,
-}
 
 /// What is known of a batch apart from the exchange.
 #[derive(Clone, Copy, Debug)]
@@ -170,53 +110,6 @@ fn conflicting(answer: &Answer, situation: &Situation<'_>, has_receipt: impl FnO
         Ruling::Narrow => Verdict::Split,
         Ruling::Unsettled(until) => Verdict::Unsettled { until },
         Ruling::Ambiguous => Verdict::Ambiguous,
-    }
-}
-
-/// The moment that `Retry-After` names: seconds from now, or a date. What is neither is ignored.
-pub fn retry_after(text: &str, now: Timestamp) -> Option<Timestamp> {
-    let text = text.trim();
-    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        // More digits than fit mean a very long time.
-        let seconds: u64 = text.parse().unwrap_or(u64::MAX);
-        return Some(now + seconds.saturating_mul(1000));
-    }
-    let date = httpdate::parse_http_date(text).ok()?;
-    let since = date.duration_since(std::time::UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    Some(Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)))
-}
-
-impl Exchange {
-    /// How the exchange is told in logs and files: `HTTP 503 Service Unavailable`, or the trouble. Without the body.
-    pub fn short(&self) -> String {
-        match self {
-            Exchange::Answered(answer) => {
-                let reason =
-                    http::StatusCode::from_u16(answer.status).ok().and_then(|code| code.canonical_reason());
-                format!("HTTP {} {}", answer.status, reason.unwrap_or_default()).trim_end().to_owned()
-            }
-            Exchange::Failed(trouble) => trouble.message.clone(),
-        }
-    }
-
-    /// The HTTP status, if there was an answer.
-    pub fn status(&self) -> Option<u16> {
-        match self {
-            Exchange::Answered(answer) => Some(answer.status),
-            Exchange::Failed(_) => None,
-        }
-    }
-
-    /// The word for the kind of error in logs.
-    pub fn error_kind(&self) -> &'static str {
-        match self {
-            Exchange::Answered(_) => "http",
-            Exchange::Failed(trouble) => match trouble.kind {
-                TroubleKind::Network => "network",
-                TroubleKind::Timeout => "timeout",
-                TroubleKind::Tls => "tls",
-            },
-        }
     }
 }
 

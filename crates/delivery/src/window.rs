@@ -68,7 +68,7 @@ fn clock(text: &str) -> Option<Time> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::parse_iso;
+    use crate::time::parse_iso;
 
     fn within(window: &str, at: &str) -> bool {
         Window::parse(window).unwrap().contains(parse_iso(at).unwrap())

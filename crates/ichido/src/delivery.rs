@@ -63,7 +63,7 @@ impl Ways {
             let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
             let get = |name: &str| values.get(name);
             let notice = notice::Settings::read(&get, settings.allow_http_loopback)?;
-            Ok(Self { transport, channels: notice.channels(&trust, &clock)? })
+            Ok(Self { transport, channels: notice::channels(&notice, &trust, &clock)? })
         };
         opened().map_err(|failure| values.named(failure))
     }

@@ -107,6 +107,12 @@ impl From<ichido_delivery::settings::Error> for Failure {
     }
 }
 
+impl From<ichido_delivery::trust::Error> for Failure {
+    fn from(error: ichido_delivery::trust::Error) -> Self {
+        Failure::usage(error.to_string())
+    }
+}
+
 /// A directory that cannot be worked in is a matter of settings.
 impl From<ichido_delivery::store::Error> for Failure {
     fn from(error: ichido_delivery::store::Error) -> Self {

@@ -2,9 +2,9 @@
 
 use std::io::{BufRead, Read};
 
+use super::item::{At, Item, RECORD_BYTES_MAX, Stop};
 use super::source::Counted;
 use super::value::{Judged, broken, judge, too_long};
-use super::{At, Item, RECORD_BYTES_MAX, Stop};
 
 pub(super) struct Lines<R> {
     reader: Counted<R>,

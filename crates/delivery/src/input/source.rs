@@ -1,12 +1,10 @@
 //! The bytes of an input: counted where they are read, decompressed if they are gzip.
 
-use std::io::{self, BufRead, Cursor, Read};
+use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use flate2::bufread::MultiGzDecoder;
-
-use super::buffered;
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
@@ -91,4 +89,8 @@ impl<R: BufRead> BufRead for Counted<R> {
         self.used += amount as u64;
         self.reader.consume(amount);
     }
+}
+
+fn buffered(reader: impl Read + Send + 'static) -> Box<dyn BufRead + Send> {
+    Box::new(BufReader::with_capacity(128 * 1024, reader))
 }

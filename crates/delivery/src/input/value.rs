@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 
-use super::{At, Broken, CUT_BYTES, DEPTH_MAX, Item, RECORD_BYTES_MAX, Record};
+use super::item::{At, Broken, CUT_BYTES, DEPTH_MAX, Item, RECORD_BYTES_MAX, Record};
 
 /// Bytes that are valid JSON and more, or why not.
 pub(super) enum Judged {

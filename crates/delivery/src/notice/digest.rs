@@ -4,7 +4,8 @@
 
 use std::fmt::Write;
 
-use super::{Event, Failed, Message, Notice};
+use super::channel::Message;
+use super::event::{Event, Failed, Notice};
 
 /// How many notices of a kind are told in full.
 const SHOWN: usize = 5;

@@ -8,9 +8,11 @@ use metrics::{counter, gauge};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::Notices;
 use super::channel::{Line, Message};
+use super::digest::Digest;
+use super::event::{Event, Notice};
 use super::outbox::{Found, id};
-use super::{Digest, Event, Notice, Notices};
 
 /// A daemon that is stopped while it sends waits so long for the answer.
 const LAST_ANSWER: Duration = Duration::from_secs(2);

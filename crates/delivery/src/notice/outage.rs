@@ -14,11 +14,12 @@ use ichido_core::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::outbox::NOTICE_BYTES_MAX;
-use super::{Event, Notices, iso};
+use super::Notices;
+use super::event::Event;
+use super::outbox::{NOTICE_BYTES_MAX, OUTAGE};
 use crate::disk::{ignore_missing, read_regular};
+use crate::time::iso_seconds;
 
-const START: &str = "outage_";
 /// An outage that lasts is announced again after so long.
 const REMIND_MS: u64 = 24 * 60 * 60 * 1000;
 
@@ -41,7 +42,7 @@ impl Notices {
         {
             return Ok(false);
         }
-        let since = known.map_or_else(|| iso(now), |mark| mark.since);
+        let since = known.map_or_else(|| iso_seconds(now), |mark| mark.since);
         let mark = Mark { outage: outage.to_owned(), since: since.clone(), announced: now };
         let marked = self.announce(event).and_then(|()| self.write(&mark));
         if marked.is_err() {
@@ -62,7 +63,7 @@ impl Notices {
             (false, Some(since)) => Some(since),
             (false, None) => return Ok(false),
         };
-        let since = since.unwrap_or_else(|| iso(self.clock.now()));
+        let since = since.unwrap_or_else(|| iso_seconds(self.clock.now()));
         let announced = self.announce(Event::Recovered { outage: outage.to_owned(), since });
         if marked {
             match announced {
@@ -90,13 +91,8 @@ impl Notices {
     }
 }
 
-/// Whether this is the name of a mark.
-pub(super) fn is_outage(name: &str) -> bool {
-    name.starts_with(START)
-}
-
 fn file_name(outage: &str) -> String {
-    format!("{START}{}.json", &hex::encode(Sha256::digest(outage))[..16])
+    format!("{OUTAGE}{}.json", &hex::encode(Sha256::digest(outage))[..16])
 }
 
 /// A mark that cannot be read is as good as none: the outage is announced again.

@@ -11,11 +11,13 @@ use std::path::{Path, PathBuf};
 use ichido_core::Timestamp;
 use sha2::{Digest as _, Sha256};
 
-use super::{Notice, outage};
+use super::event::Notice;
 use crate::disk::{self, Disk, ignore_missing, is_taken};
 use crate::own::{self, Own};
 
 const START: &str = "notice_";
+/// How names of marks begin.
+pub(super) const OUTAGE: &str = "outage_";
 const END: &str = ".json";
 const UNREADABLE: &str = ".unreadable";
 /// Larger files are none of ours.
@@ -154,7 +156,7 @@ impl Outbox {
     }
 
     fn back(&self, path: &Path, name: &str) -> io::Result<()> {
-        let home = if outage::is_outage(name) { &self.outages } else { &self.dir };
+        let home = if name.starts_with(OUTAGE) { &self.outages } else { &self.dir };
         match self.disk.rename_new(path, &home.join(name)) {
             Err(error) if is_taken(&error) => fs::remove_file(path).or_else(ignore_missing),
             Err(error) => ignore_missing(error),

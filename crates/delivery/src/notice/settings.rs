@@ -1,17 +1,13 @@
 //! Which channels there are, checked before anything starts. No message repeats a value: it may be a secret.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
-use ichido_core::Clock;
 use lettre::message::Mailbox;
 use percent_encoding::percent_decode_str;
 use secrecy::{ExposeSecret, SecretString};
 use url::{Host, Url};
 
-use super::{Channel, Email, Slack};
 use crate::settings::{Error, Get};
-use crate::trust::Trust;
 
 /// The channels that were set.
 #[derive(Debug, Clone, Default)]
@@ -65,18 +61,6 @@ impl Settings {
             }
         };
         Ok(Self { slack, email })
-    }
-
-    /// The channels in their order: Slack, then e-mail.
-    pub fn channels(&self, trust: &Trust, clock: &Arc<dyn Clock>) -> Result<Vec<Box<dyn Channel>>, Error> {
-        let mut channels: Vec<Box<dyn Channel>> = Vec::new();
-        if let Some(url) = &self.slack {
-            channels.push(Box::new(Slack::new(url.clone(), trust, clock.clone())?));
-        }
-        if let Some(email) = &self.email {
-            channels.push(Box::new(Email::new(email, trust)?));
-        }
-        Ok(channels)
     }
 }
 

@@ -2,7 +2,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use ichido_core::ManualClock;
+use ichido_core::{ManualClock, Timestamp};
 
 use super::*;
 use crate::disk;

@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use crate::batch::Batch;
 use crate::conflict::Conflict;
+use crate::exchange::{Exchange, Sent, TroubleKind};
+use crate::history::Request;
 use crate::lane::Gate;
 use crate::receipt;
 use crate::request::Envelope;
 use crate::step::{Next, Standing, step};
-use crate::store::{Request, iso};
-use crate::verdict::{Exchange, Sent, Situation, TroubleKind, Verdict, classify};
+use crate::time::iso;
+use crate::verdict::{Situation, Verdict, classify};
 
 use super::slow_down::Slowed;
 use super::{GRACE, Job, Sender};

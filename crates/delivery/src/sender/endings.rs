@@ -7,11 +7,12 @@ use ichido_core::Timestamp;
 use crate::alarm::Why;
 use crate::batch::Batch;
 use crate::conflict::Proof;
+use crate::exchange::Exchange;
 use crate::receipt::Ending;
 use crate::record::Record;
 use crate::step::Origin;
-use crate::store::{self, Held, Stored, iso};
-use crate::verdict::Exchange;
+use crate::store::{self, Held, Stored};
+use crate::time::iso;
 
 use super::{Broken, Error, Job, Sender};
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::exchange::{Exchange, retry_after};
 use crate::step::LONGEST_WAIT;
-use crate::verdict::{Exchange, retry_after};
 
 use super::{Job, Sender};
 

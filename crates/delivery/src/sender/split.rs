@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::bisect::{Act, Bisect, middle};
+use crate::exchange::Exchange;
 use crate::receipt::Ending;
 use crate::results::Fate;
 use crate::store::{Held, Stored};
-use crate::verdict::{Exchange, Verdict};
+use crate::verdict::Verdict;
 
 use super::attempt::Tried;
 use super::{Job, Sender};

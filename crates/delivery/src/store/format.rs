@@ -14,21 +14,18 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::io::{Read, Write};
 
-use flate2::Compression;
-use flate2::read::GzDecoder;
-use flate2::write::GzEncoder;
 use ichido_core::Timestamp;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
-use super::history::History;
-use super::name::{iso, parse_iso};
 use crate::batch::Batch;
+use crate::gzip;
+use crate::history::History;
 use crate::record::Record;
+use crate::time::{iso, parse_iso};
 
 /// The largest file that is read, packed or not.
 pub const MOST_BYTES: u64 = 64 << 20;
@@ -178,7 +175,7 @@ impl Stored {
         text.push_str(CHECKSUM);
         text.push_str(&sum);
         text.push_str("\"}\n");
-        if gzip { pack(text.as_bytes()) } else { text.into_bytes() }
+        if gzip { gzip::pack(text.as_bytes()) } else { text.into_bytes() }
     }
 
     /// Reads a file. `fallback` is the first attempt if the file names none.
@@ -332,18 +329,8 @@ fn field(text: &mut String, name: &str, value: &str) {
     text.push_str(value);
 }
 
-/// Packs bytes; the same bytes give the same.
-pub(crate) fn pack(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 4), Compression::new(6));
-    // Writing to memory does not fail.
-    let _ = encoder.write_all(bytes);
-    encoder.finish().unwrap_or_default()
-}
-
 fn unpack(bytes: &[u8]) -> Result<Vec<u8>, Corrupt> {
-    let mut unpacked = Vec::new();
-    let limited = GzDecoder::new(bytes).take(MOST_BYTES + 1).read_to_end(&mut unpacked);
-    limited.map_err(|_| corrupt("no valid gzip"))?;
+    let unpacked = gzip::unpack(bytes, MOST_BYTES + 1).map_err(|_| corrupt("no valid gzip"))?;
     match unpacked.len() as u64 > MOST_BYTES {
         true => Err(corrupt(&format!("larger than {MOST_BYTES} bytes when unpacked"))),
         false => Ok(unpacked),

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::Error;
+use super::error::Error;
 use super::layout::{Layout, Place};
 use crate::disk;
 

@@ -16,60 +16,13 @@ use std::path::Path;
 use ichido_core::Timestamp;
 
 use crate::disk::Disk;
+use crate::history::Request;
 use crate::own::REQUESTS;
 
 /// The file is written anew when it has grown to this.
 const MOST_BYTES: u64 = 256 << 10;
 /// More than this is not read: it is not ours.
 const READ_BYTES: u64 = 4 * MOST_BYTES;
-
-/// What happened to earlier requests of a file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct History {
-    /// When a request was last sent in full whose answer was lost: the connection closed, or the process died.
-    pub answer_lost: Option<Timestamp>,
-    /// When a request that was sent in full last timed out: the receiver may still be processing it.
-    pub timed_out: Option<Timestamp>,
-    /// Another program put the file into the spool, and has tried to send it before.
-    pub spooled_elsewhere: bool,
-}
-
-impl History {
-    /// Adds what became of a request.
-    pub(crate) fn add(&mut self, request: Request, at: Timestamp) {
-        match request {
-            Request::Begun | Request::AnswerLost => self.answer_lost = self.answer_lost.max(Some(at)),
-            Request::TimedOut => self.timed_out = self.timed_out.max(Some(at)),
-            Request::Settled => {}
-        }
-    }
-}
-
-/// What became of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Request {
-    /// It may be under way.
-    Begun,
-    /// It was answered, or not sent in full: there is nothing more to know of it.
-    Settled,
-    /// It was sent in full, and its answer was lost.
-    AnswerLost,
-    /// It was sent in full, and there was no answer in time.
-    TimedOut,
-}
-
-impl Request {
-    const ALL: [Self; 4] = [Self::Begun, Self::Settled, Self::AnswerLost, Self::TimedOut];
-
-    fn word(self) -> &'static str {
-        match self {
-            Request::Begun => "begun",
-            Request::Settled => "settled",
-            Request::AnswerLost => "answer-lost",
-            Request::TimedOut => "timed-out",
-        }
-    }
-}
 
 /// The last request of each file in a process's hands.
 type Last = BTreeMap<String, (Request, Timestamp)>;
@@ -183,17 +136,5 @@ mod tests {
         }
         assert!(std::fs::metadata(dir.path().join(REQUESTS)).unwrap().len() <= MOST_BYTES + 100);
         assert_eq!(left(&disk, dir.path())["stays"], (Request::TimedOut, AT));
-    }
-
-    #[test]
-    fn only_what_may_have_been_processed_is_evidence() {
-        let mut history = History::default();
-        history.add(Request::Settled, AT);
-        assert_eq!(history, History::default());
-        history.add(Request::TimedOut, AT);
-        history.add(Request::TimedOut, Timestamp(1));
-        assert_eq!((history.timed_out, history.answer_lost), (Some(AT), None), "the latest counts");
-        history.add(Request::Begun, AT);
-        assert_eq!(history.answer_lost, Some(AT));
     }
 }

@@ -13,10 +13,11 @@ use std::path::{Path, PathBuf};
 
 use ichido_core::Timestamp;
 
-use super::Error;
+use super::error::Error;
 use super::format::{Corrupt, Head, MOST_BYTES, Stored, peek_head, peek_not_before};
-use super::name::{Name, parse_iso};
+use super::name::Name;
 use crate::disk::{Disk, is_irregular, read_head};
+use crate::time::parse_iso;
 
 /// The key, the first attempt, the count and `notBefore` are within this.
 const HEAD_BYTES: u64 = 512;

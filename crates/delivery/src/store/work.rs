@@ -12,12 +12,13 @@ use std::time::Duration;
 
 use ichido_core::Timestamp;
 
-use super::Error;
+use super::error::Error;
 use super::format::{Corrupt, Stored};
-use super::history::{Request, Requests};
+use super::history::Requests;
 use super::layout::{Layout, Listed, Place, named_time, read_file};
 use super::name::Name;
 use crate::disk::{self, Disk, is_taken};
+use crate::history::Request;
 use crate::own::Own;
 use crate::receipt::{self, Receipts};
 use adopt::refused;

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::exchange::{Sent, Trouble};
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
 
@@ -89,23 +90,6 @@ fn results_that_were_too_long_to_read_are_asked_for_in_parts() {
     let plain =
         Exchange::Answered(Answer { status: 200, body: vec![b' '; 9], cut: true, ..Answer::default() });
     assert_eq!(of(&plain, 2, Conflict::Batch), Verdict::Delivered { duplicate: None });
-}
-
-#[test]
-fn retry_after_is_seconds_or_a_date() {
-    assert_eq!(retry_after("7", NOW), Some(NOW + 7_000));
-    assert_eq!(retry_after(" 0 ", NOW), Some(NOW));
-    assert_eq!(retry_after("Tue, 14 Nov 2023 22:13:27 GMT", NOW), Some(NOW + 7_000));
-    assert_eq!(retry_after("99999999999999999999999", NOW), Some(Timestamp(u64::MAX)));
-    for text in ["", "-1", "1.5", "soon", "7 s", "Tue, 99 Nov 2023 22:13:27 GMT"] {
-        assert_eq!(retry_after(text, NOW), None, "{text}");
-    }
-}
-
-#[test]
-fn an_exchange_is_told_as_in_the_seed() {
-    assert_eq!(answered(503, "x").short(), "HTTP 503 Service Unavailable");
-    assert_eq!(answered(599, "x").short(), "HTTP 599");
 }
 
 proptest! {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ichido_core::{Clock, SystemClock};
-use ichido_delivery::notice::{Event, Failed, Notices, Pace, Settings};
+use ichido_delivery::notice::{self, Event, Failed, Notices, Pace, Settings};
 
 /// No test waits longer.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -60,7 +60,7 @@ fn notices(dir: &Path, values: &[(&str, String)]) -> Notices {
     let get =
         |name: &str| Ok(values.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone()));
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-    let channels = Settings::read(&get, false).unwrap().channels(&tls::trust(), &clock).unwrap();
+    let channels = notice::channels(&Settings::read(&get, false).unwrap(), &tls::trust(), &clock).unwrap();
     Notices::open(dir, channels, clock).unwrap().with_pace(quick())
 }
 

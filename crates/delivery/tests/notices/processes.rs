@@ -26,7 +26,8 @@ async fn child_announces_and_drains() {
     let settings = ichido_delivery::notice::Settings::read(&get, true).unwrap();
     let notices = ichido_delivery::notice::Notices::open(
         &dir,
-        settings.channels(&ichido_delivery::trust::Trust::default(), &clock).unwrap(),
+        ichido_delivery::notice::channels(&settings, &ichido_delivery::trust::Trust::default(), &clock)
+            .unwrap(),
         clock,
     )
     .unwrap();

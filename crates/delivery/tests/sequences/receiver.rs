@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ichido_core::Clock;
+use ichido_delivery::exchange::{Answer, Exchange, Sent, Trouble, TroubleKind};
 use ichido_delivery::request::Request;
 use ichido_delivery::token::{Source, Token};
 use ichido_delivery::transport::Wire;
-use ichido_delivery::verdict::{Answer, Exchange, Sent, Trouble, TroubleKind};
 use serde_json::{Value, json};
 
 use crate::life::Life;

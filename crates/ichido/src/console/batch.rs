@@ -6,7 +6,8 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 use http::StatusCode;
 use ichido_delivery::sender::Pick;
-use ichido_delivery::store::{Layout, Listed, Name, Place, Stored, parse_iso};
+use ichido_delivery::store::{Layout, Listed, Name, Place, Stored};
+use ichido_delivery::time::parse_iso;
 use maud::{Markup, html};
 use serde::Deserialize;
 

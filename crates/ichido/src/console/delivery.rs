@@ -4,7 +4,8 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 use http::StatusCode;
 use ichido_delivery::notice::{self, Event, Notice};
-use ichido_delivery::store::{Head, Layout, Listed, Name, Place, parse_iso};
+use ichido_delivery::store::{Head, Layout, Listed, Name, Place};
+use ichido_delivery::time::parse_iso;
 use maud::{Markup, html};
 use serde::Deserialize;
 

@@ -1,7 +1,8 @@
 //! What lies in the spool or in failed, for people and scripts. Only looks: safe beside any number of senders.
 
 use ichido_core::Timestamp;
-use ichido_delivery::store::{Layout, Listed, Place, Stored, iso};
+use ichido_delivery::store::{Layout, Listed, Place, Stored};
+use ichido_delivery::time::iso;
 use serde::Serialize;
 use serde_json::value::RawValue;
 

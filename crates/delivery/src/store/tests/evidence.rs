@@ -1,8 +1,8 @@
 //! What is known of a batch after its process has died.
 
 use super::*;
+use crate::history::{History, Request};
 use crate::receipt::{Ending, Entry};
-use crate::store::Request;
 
 /// The history of the one batch in the spool, after the process that did this died.
 fn after_death(act: impl FnOnce(&Store, &Held)) -> Option<History> {

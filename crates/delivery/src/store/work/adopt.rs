@@ -9,10 +9,11 @@ use std::path::Path;
 use ichido_core::Timestamp;
 
 use super::Store;
+use crate::history::Request;
 use crate::own::{self, Dead};
-use crate::store::Error;
+use crate::store::error::Error;
 use crate::store::format::Stored;
-use crate::store::history::{self, Request};
+use crate::store::history;
 use crate::store::layout::{Place, read_file};
 use crate::store::name::Name;
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{MutexGuard, PoisonError};
 
 use super::{Held, Store};
-use crate::store::Error;
+use crate::store::error::Error;
 use crate::store::format::Stored;
 use crate::store::layout::{Listed, Place};
 use crate::store::name::Name;

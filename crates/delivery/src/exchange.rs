@@ -1,0 +1,141 @@
+//! One exchange with the receiver: what came of a request.
+
+use std::fmt;
+use std::time::Duration;
+
+use ichido_core::Timestamp;
+
+/// How an exchange ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Exchange {
+    /// The receiver answered.
+    Answered(Answer),
+    /// There was no answer.
+    Failed(Trouble),
+}
+
+/// The part of an answer that matters.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// The field `Retry-After`, as it was sent.
+    pub retry_after: Option<String>,
+    /// The beginning of the body.
+    pub body: Vec<u8>,
+    /// Whether there was more of it.
+    pub cut: bool,
+}
+
+/// Prints no content: a receiver may repeat what it was sent.
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Answer({}, {} bytes)", self.status, self.body.len())
+    }
+}
+
+/// Why there was no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// What kind of trouble it is.
+    pub kind: TroubleKind,
+    /// What happened, in words that hold no secret.
+    pub message: String,
+    /// How much of the request was sent.
+    pub sent: Sent,
+}
+
+/// How much of a request was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// Not all of it: the receiver cannot have processed it.
+    NotAll,
+    /// All of it was handed to the connection: the receiver may have processed it.
+    All,
+}
+
+/// The kinds of trouble.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TroubleKind {
+    /// No connection, or one that broke.
+    Network,
+    /// The deadline passed.
+    Timeout,
+    /// The other side could not prove who it is, or speaks no TLS that we do.
+    Tls,
+}
+
+impl Exchange {
+    /// How the exchange is told in logs and files: `HTTP 503 Service Unavailable`, or the trouble. Without the body.
+    pub fn short(&self) -> String {
+        match self {
+            Exchange::Answered(answer) => {
+                let reason =
+                    http::StatusCode::from_u16(answer.status).ok().and_then(|code| code.canonical_reason());
+                format!("HTTP {} {}", answer.status, reason.unwrap_or_default()).trim_end().to_owned()
+            }
+            Exchange::Failed(trouble) => trouble.message.clone(),
+        }
+    }
+
+    /// The HTTP status, if there was an answer.
+    pub fn status(&self) -> Option<u16> {
+        match self {
+            Exchange::Answered(answer) => Some(answer.status),
+            Exchange::Failed(_) => None,
+        }
+    }
+
+    /// The word for the kind of error in logs.
+    pub fn error_kind(&self) -> &'static str {
+        match self {
+            Exchange::Answered(_) => "http",
+            Exchange::Failed(trouble) => match trouble.kind {
+                TroubleKind::Network => "network",
+                TroubleKind::Timeout => "timeout",
+                TroubleKind::Tls => "tls",
+            },
+        }
+    }
+}
+
+/// The moment that `Retry-After` names: seconds from now, or a date. What is neither is ignored.
+pub fn retry_after(text: &str, now: Timestamp) -> Option<Timestamp> {
+    let text = text.trim();
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        // More digits than fit mean a very long time.
+        let seconds: u64 = text.parse().unwrap_or(u64::MAX);
+        return Some(now + seconds.saturating_mul(1000));
+    }
+    let date = httpdate::parse_http_date(text).ok()?;
+    let since = date.duration_since(std::time::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    Some(Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_700_000_000_000);
+
+    fn answered(status: u16, body: &str) -> Exchange {
+        Exchange::Answered(Answer { status, body: body.as_bytes().to_vec(), ..Answer::default() })
+    }
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date() {
+        assert_eq!(retry_after("7", NOW), Some(NOW + 7_000));
+        assert_eq!(retry_after(" 0 ", NOW), Some(NOW));
+        assert_eq!(retry_after("Tue, 14 Nov 2023 22:13:27 GMT", NOW), Some(NOW + 7_000));
+        assert_eq!(retry_after("99999999999999999999999", NOW), Some(Timestamp(u64::MAX)));
+        for text in ["", "-1", "1.5", "soon", "7 s", "Tue, 99 Nov 2023 22:13:27 GMT"] {
+            assert_eq!(retry_after(text, NOW), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_exchange_is_told_as_in_the_seed() {
+        assert_eq!(answered(503, "x").short(), "HTTP 503 Service Unavailable");
+        assert_eq!(answered(599, "x").short(), "HTTP 599");
+    }
+}
