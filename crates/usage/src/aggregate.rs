@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use crate::event::{Error, UsageEvent, UserKind};
+use crate::event::{CheckedEvent, Error, UserKind};
 use crate::mode::Mode;
 use crate::money;
 use crate::names::Names;
@@ -27,8 +27,6 @@ pub struct Plan {
     pub zone: Zone,
     /// How names are made alike.
     pub names: Names,
-    /// Whether usage counts that only tried an app out.
-    pub debugger: bool,
     /// The currency of sums in which nothing cost anything, and no event named one.
     pub currency: String,
 }
@@ -40,19 +38,9 @@ impl Default for Plan {
             period: Period::default(),
             zone: Zone::default(),
             names: Names::default(),
-            debugger: true,
             currency: "USD".to_owned(),
         }
     }
-}
-
-/// What became of an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counted {
-    /// It is part of a sum.
-    Yes,
-    /// It only tried an app out, and the plan leaves that out.
-    LeftOut,
 }
 
 /// Sums that grow.
@@ -80,11 +68,7 @@ impl Aggregate {
     }
 
     /// Adds an event, or says why it cannot be counted; then it has changed nothing.
-    pub fn add(&mut self, event: &UsageEvent<'_>) -> Result<Counted, Error> {
-        event.check()?;
-        if event.debugger && !self.plan.debugger {
-            return Ok(Counted::LeftOut);
-        }
+    pub fn add(&mut self, event: &CheckedEvent<'_>) -> Result<(), Error> {
         let (names, strings) = (&self.plan.names, &mut self.strings);
         let (keeps_app, keeps_user) = (self.plan.mode.keeps_app(), self.plan.mode.keeps_user());
         let currency = currency_number(strings, &event.currency);
@@ -119,7 +103,7 @@ impl Aggregate {
                 place.insert(sum);
             }
         }
-        Ok(Counted::Yes)
+        Ok(())
     }
 
     /// How many sums there are, before those of no currency have found theirs.

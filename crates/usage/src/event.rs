@@ -3,6 +3,7 @@
 //! Texts may be borrowed from the row they were read from, so that a source can hand on millions of them without a copy.
 
 use std::borrow::Cow;
+use std::ops::Deref;
 
 use jiff::Timestamp;
 use rust_decimal::Decimal;
@@ -149,9 +150,33 @@ pub fn price(field: &'static str, text: &str) -> Result<Decimal, Error> {
     money::parse(text.trim()).and_then(money::price).map_err(|error| Error::new(field, error))
 }
 
-impl UsageEvent<'_> {
-    /// Whether the event can be counted. Aggregation asks this of every event.
-    pub fn check(&self) -> Result<(), Error> {
+/// An event that has passed [`UsageEvent::check`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckedEvent<'a>(UsageEvent<'a>);
+
+impl<'a> Deref for CheckedEvent<'a> {
+    type Target = UsageEvent<'a>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl CheckedEvent<'_> {
+    /// Copies borrowed text, so that the event outlives the row it was read from.
+    pub fn into_owned(self) -> CheckedEvent<'static> {
+        CheckedEvent(self.0.into_owned())
+    }
+}
+
+impl<'a> UsageEvent<'a> {
+    /// Checks that the event can be counted. Sources check each event once; everything downstream takes the proof.
+    pub fn check(self) -> Result<CheckedEvent<'a>, Error> {
+        self.validate()?;
+        Ok(CheckedEvent(self))
+    }
+
+    fn validate(&self) -> Result<(), Error> {
         let sum = total(self.input_tokens, self.output_tokens)?;
         if sum != self.total_tokens {
             return Err(Error::new("total_tokens", Reason::NotTheSum { given: self.total_tokens, sum }));
@@ -222,5 +247,29 @@ pub(crate) fn sample<'a>(app: &'a str, user: &'a str) -> UsageEvent<'a> {
         currency: "USD".into(),
         requests: 1,
         debugger: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn invalid_field_is_named() {
+        let check = |change: fn(&mut UsageEvent<'_>)| {
+            let mut event = sample("a", "u");
+            change(&mut event);
+            event.check()
+        };
+        assert!(check(|_| ()).is_ok());
+        for (checked, field) in [
+            (check(|event| event.total_tokens = 1), "total_tokens"),
+            (check(|event| event.price = -event.price), "price"),
+            (check(|event| event.currency = Cow::Borrowed("")), "currency"),
+            (check(|event| event.user.kind = UserKind::None), "user.kind"),
+            (check(|event| event.model = "m".repeat(600).into()), "model"),
+        ] {
+            assert_eq!(checked.unwrap_err().field, field);
+        }
     }
 }

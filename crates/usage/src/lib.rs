@@ -23,8 +23,8 @@ pub mod transform;
 pub mod words;
 mod zone;
 
-pub use aggregate::{Aggregate, Counted, Plan};
-pub use event::{App, UsageEvent, User, UserKind};
+pub use aggregate::{Aggregate, Plan};
+pub use event::{App, CheckedEvent, UsageEvent, User, UserKind};
 pub use id::{Scheme, batch_key, event_id};
 pub use mode::{Mode, WrongPeriod};
 pub use names::Names;

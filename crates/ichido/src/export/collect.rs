@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 
 use ichido_usage::dify::{Item, Source, Tally};
-use ichido_usage::{Aggregate, Plan, Record, Transform, UsageEvent};
+use ichido_usage::{Aggregate, CheckedEvent, Plan, Record, Transform};
 use serde::Serialize;
 
 use super::days::Stretch;
@@ -55,7 +55,6 @@ impl Collector {
             period: settings.calendar.period,
             zone: settings.calendar.zone.clone(),
             names: settings.names.clone(),
-            debugger: settings.include_debugger,
             ..Plan::default()
         };
         let transform =
@@ -63,14 +62,19 @@ impl Collector {
         Self { sums: Aggregate::new(plan), transform, refused: Vec::new(), seen: 0, too_many: false }
     }
 
-    pub(crate) fn event(&mut self, event: &UsageEvent<'_>) {
-        self.seen += 1;
-        if self.seen.is_multiple_of(TELL_EVERY) {
-            tell(self.seen);
-        }
+    pub(crate) fn event(&mut self, event: &CheckedEvent<'_>) {
+        self.row_read();
         if let Err(error) = self.sums.add(event) {
             let text = serde_json::json!({ "id": event.id, "time": event.time.to_string() }).to_string();
             self.refuse(text, format!("{}: {error}", event.id));
+        }
+    }
+
+    /// Counts a row towards the progress that is told.
+    pub(crate) fn row_read(&mut self) {
+        self.seen += 1;
+        if self.seen.is_multiple_of(TELL_EVERY) {
+            tell(self.seen);
         }
     }
 

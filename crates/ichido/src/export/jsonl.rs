@@ -63,7 +63,10 @@ pub(crate) fn read(files: &[PathBuf], settings: &Dify) -> Result<Vec<(Stretch, C
                 Some(Ok(event)) => {
                     tally.rows += 1;
                     tally.debugger += u64::from(event.debugger);
-                    collector.event(&event);
+                    match event.debugger && !settings.include_debugger {
+                        true => collector.row_read(),
+                        false => collector.event(&event),
+                    }
                 }
                 Some(Err(broken)) => {
                     tally.broken += 1;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use jiff::Timestamp;
 
-use crate::event::{self, UsageEvent, User, UserKind};
+use crate::event::{self, CheckedEvent, UsageEvent, User, UserKind};
 
 /// From this moment until just before that one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub struct Scope {
 #[derive(Debug)]
 pub enum Item<'a> {
     /// Usage.
-    Event(&'a UsageEvent<'a>),
+    Event(&'a CheckedEvent<'a>),
     /// A row that cannot be counted.
     Broken(Broken),
 }
@@ -76,8 +76,7 @@ impl Tally {
         id: &str,
         row: impl FnOnce() -> String,
     ) {
-        let event = event.and_then(|event| event.check().map(|()| event));
-        match event {
+        match event.and_then(UsageEvent::check) {
             Ok(event) => {
                 self.rows += 1;
                 self.debugger += u64::from(event.debugger);

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use thiserror::Error;
 
-use crate::event::{App, Error, UsageEvent, User, UserKind, count, total};
+use crate::event::{App, CheckedEvent, Error, UsageEvent, User, UserKind, count, total};
 use crate::money;
 
 mod text;
@@ -53,7 +53,7 @@ impl<R: BufRead> Reader<R> {
     }
 
     /// The next event, or the next line that is none; nothing at the end.
-    pub fn next_event(&mut self) -> io::Result<Option<Result<UsageEvent<'_>, Broken>>> {
+    pub fn next_event(&mut self) -> io::Result<Option<Result<CheckedEvent<'_>, Broken>>> {
         loop {
             self.line.clear();
             let limit = LONGEST_LINE as u64 + 1;
@@ -98,7 +98,7 @@ fn broken(line: u64, text: &[u8], reason: String) -> Broken {
     Broken { line, reason, text: String::from_utf8_lossy(&text[..text.len().min(SHOWN)]).into_owned() }
 }
 
-fn read(line: &[u8]) -> Result<UsageEvent<'_>, String> {
+fn read(line: &[u8]) -> Result<CheckedEvent<'_>, String> {
     // A list would be taken for the fields in their order.
     if !line.starts_with(b"{") {
         return Err("must be a JSON object".to_owned());
@@ -163,7 +163,7 @@ struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    fn event(self) -> Result<UsageEvent<'a>, Error> {
+    fn event(self) -> Result<CheckedEvent<'a>, Error> {
         let time = self
             .time
             .0
@@ -182,7 +182,7 @@ impl<'a> Line<'a> {
             true => UserKind::None,
             false => self.user_type.unwrap_or(UserKind::EndUser),
         };
-        let event = UsageEvent {
+        UsageEvent {
             id: self.id.0,
             time,
             tenant: self.tenant.0,
@@ -197,9 +197,8 @@ impl<'a> Line<'a> {
             currency: self.currency.0,
             requests: count("requests", self.requests.unwrap_or(1))?,
             debugger: self.debugger,
-        };
-        event.check()?;
-        Ok(event)
+        }
+        .check()
     }
 }
 

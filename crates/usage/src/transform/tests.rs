@@ -15,7 +15,7 @@ fn event<'a>(app: &'a str, user: &'a str, currency: &'a str) -> UsageEvent<'a> {
 fn sums(plan: Plan, events: &[UsageEvent<'_>]) -> Sums {
     let mut aggregate = Aggregate::new(plan);
     for event in events {
-        aggregate.add(event).unwrap();
+        aggregate.add(&event.clone().check().unwrap()).unwrap();
     }
     aggregate.finish()
 }

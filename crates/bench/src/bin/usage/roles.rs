@@ -22,7 +22,7 @@ pub(crate) fn run(role: &[String]) {
             let started = Instant::now();
             let mut sums = Aggregate::new(Plan::default());
             for row in rows.iter() {
-                sums.add(&row).unwrap();
+                sums.add(&row.check().unwrap()).unwrap();
             }
             report_sums(started, sums);
         }

@@ -11,11 +11,11 @@ fn with(field: &str, value: &str) -> String {
     serde_json::to_string(&object).unwrap()
 }
 
-fn all(text: &str) -> Vec<Result<UsageEvent<'static>, Broken>> {
+fn all(text: &str) -> Vec<Result<CheckedEvent<'static>, Broken>> {
     let mut reader = Reader::new(io::BufReader::with_capacity(64, text.as_bytes()));
     let mut found = Vec::new();
     while let Some(event) = reader.next_event().unwrap() {
-        found.push(event.map(UsageEvent::into_owned));
+        found.push(event.map(CheckedEvent::into_owned));
     }
     found
 }
