@@ -12,9 +12,9 @@ use crate::profile::Profile;
 use crate::record::{self, Metadata, Record, SOURCE_SYSTEM};
 use crate::sums::{Sum, Sums};
 
-mod twins;
+mod duplicates;
 
-use twins::Twins;
+use duplicates::Duplicates;
 
 /// How records are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +89,7 @@ pub enum Reason {
 impl Transform {
     /// The records of the sums, in their order. What is needed to know twins is computed first; records are made one by one.
     pub fn records<'a>(self, sums: &'a Sums) -> impl Iterator<Item = Result<Outgoing, Refused>> + 'a {
-        let twins = Twins::find(self.scheme, self.profile, sums);
+        let twins = Duplicates::find(self.scheme, self.profile, sums);
         let mut writer = Writer::new(self.scheme);
         sums.iter().enumerate().map(move |(place, sum)| {
             let made = match twins.of(place) {

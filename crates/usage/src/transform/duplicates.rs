@@ -11,11 +11,11 @@ use crate::sums::Sums;
 
 /// For each record that has a twin, the place of one.
 #[derive(Debug, Default)]
-pub(super) struct Twins {
+pub(super) struct Duplicates {
     twins: HashMap<usize, usize>,
 }
 
-impl Twins {
+impl Duplicates {
     pub(super) fn find(scheme: Scheme, profile: Profile, sums: &Sums) -> Self {
         let mut found = Self::default();
         let hasher = RandomState::default();
