@@ -8,13 +8,14 @@ use thiserror::Error;
 use crate::event::UserKind;
 use crate::id::{self, Scheme, Writer};
 use crate::money;
+use crate::period::Period;
 use crate::profile::Profile;
 use crate::record::{self, Metadata, Record, SOURCE_SYSTEM};
 use crate::sums::{Sum, Sums};
 
 mod duplicates;
 
-use duplicates::Duplicates;
+use duplicates::{Duplicate, Duplicates};
 
 /// How records are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,32 +88,33 @@ pub enum Reason {
 }
 
 impl Transform {
-    /// The records of the sums, in their order. What is needed to know twins is computed first; records are made one by one.
+    /// Makes a record of each sum, in the order of the sums.
+    ///
+    /// All ids are computed up front, because a duplicate is known only when every id is. Each record then takes its own.
     pub fn records<'a>(self, sums: &'a Sums) -> impl Iterator<Item = Result<Outgoing, Refused>> + 'a {
-        let twins = Duplicates::find(self.scheme, self.profile, sums);
         let mut writer = Writer::new(self.scheme);
-        sums.iter().enumerate().map(move |(place, sum)| {
-            let made = match twins.of(place) {
-                Some(other) => Err(self.twin(sums, &sum, other, &mut writer)),
-                None => self.record(sums, &sum, &mut writer),
+        let ids: Vec<Result<String, id::Error>> =
+            sums.iter().map(|sum| writer.write(&sum.id_parts(sums.period())).map(str::to_owned)).collect();
+        let duplicates = Duplicates::find(self.profile, sums, &ids);
+        sums.iter().zip(ids).enumerate().map(move |(index, (sum, id))| {
+            let (id, id_error) = match id {
+                Ok(id) => (id, None),
+                Err(error) => (String::new(), Some(error)),
             };
-            made.map(|record| Outgoing { tenant: sum.tenant.to_owned(), record }).map_err(|reason| Refused {
-                tenant: sum.tenant.to_owned(),
-                record: Box::new(self.unchecked(sums, &sum, &mut writer)),
-                reason,
-            })
+            let record = self.record(sums.period(), &sum, id);
+            let refusal = match duplicates.of(index) {
+                Some(duplicate) => Some(self.duplicate(sums, &sum, &record, duplicate)),
+                None => refusal(&sum, id_error, &record),
+            };
+            let tenant = sum.tenant.to_owned();
+            match refusal {
+                None => Ok(Outgoing { tenant, record }),
+                Some(reason) => Err(Refused { tenant, record: Box::new(record), reason }),
+            }
         })
     }
 
-    fn record(self, sums: &Sums, sum: &Sum<'_>, writer: &mut Writer) -> Result<Record, Reason> {
-        sum.cost.map_err(Reason::Cost)?;
-        writer.write(&sum.id_parts(sums.period()))?;
-        let record = self.unchecked(sums, sum, writer);
-        record.check()?;
-        Ok(record)
-    }
-
-    fn unchecked(self, sums: &Sums, sum: &Sum<'_>, writer: &mut Writer) -> Record {
+    fn record(self, period: Period, sum: &Sum<'_>, id: String) -> Record {
         let user = Some(sum.user_id).filter(|user| self.users && !user.is_empty());
         let kind = Some(sum.user_kind).filter(|kind| self.users && *kind != UserKind::None);
         Record {
@@ -127,10 +129,10 @@ impl Transform {
             currency: sum.currency.to_owned(),
             metadata: Metadata {
                 source_system: SOURCE_SYSTEM.to_owned(),
-                source_event_id: writer.write(&sum.id_parts(sums.period())).unwrap_or_default().to_owned(),
+                source_event_id: id,
                 source_app_id: sum.app_id.to_owned(),
                 source_app_name: sum.app_name.to_owned(),
-                aggregation_method: sums.period().method().to_owned(),
+                aggregation_method: period.method().to_owned(),
                 source_user_id: user.map(str::to_owned),
                 source_user_type: kind,
                 debugger_request_count: Some(sum.debugger_requests).filter(|count| *count > 0),
@@ -138,16 +140,24 @@ impl Transform {
         }
     }
 
-    fn twin(self, sums: &Sums, sum: &Sum<'_>, other: usize, writer: &mut Writer) -> Reason {
-        let own = writer.write(&sum.id_parts(sums.period())).unwrap_or_default().to_owned();
-        let Some(other) = sums.get(other) else {
-            return Reason::SameId { id: own, difference: String::new() };
-        };
-        let difference = difference(sum, &other);
-        match writer.write(&other.id_parts(sums.period())) {
-            Ok(id) if id == own => Reason::SameId { id: own, difference },
-            Ok(_) | Err(_) => Reason::SameModelDay { profile: self.profile, difference },
+    fn duplicate(self, sums: &Sums, sum: &Sum<'_>, record: &Record, duplicate: Duplicate) -> Reason {
+        let (Duplicate::SameId(other) | Duplicate::SameModelDay(other)) = duplicate;
+        let difference = sums.get(other).map(|other| difference(sum, &other)).unwrap_or_default();
+        match duplicate {
+            Duplicate::SameId(_) => {
+                Reason::SameId { id: record.metadata.source_event_id.clone(), difference }
+            }
+            Duplicate::SameModelDay(_) => Reason::SameModelDay { profile: self.profile, difference },
         }
+    }
+}
+
+/// Why a record without a duplicate cannot be sent, if it cannot.
+fn refusal(sum: &Sum<'_>, id_error: Option<id::Error>, record: &Record) -> Option<Reason> {
+    match (sum.cost, id_error) {
+        (Err(error), _) => Some(Reason::Cost(error)),
+        (Ok(_), Some(error)) => Some(Reason::Id(error)),
+        (Ok(_), None) => record.check().err().map(Reason::Record),
     }
 }
 

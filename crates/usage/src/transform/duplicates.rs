@@ -1,72 +1,77 @@
-//! Which records share an id, found by hashes of the ids: a few bytes for each record, whatever the ids are.
+//! Finds records that a receiver could not tell apart.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 
 use foldhash::fast::RandomState;
 
-use crate::id::{Scheme, Writer};
+use crate::id;
 use crate::profile::Profile;
 use crate::sums::Sums;
 
-/// For each record that has a twin, the place of one.
+/// Another record, by its index, and what the two have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Duplicate {
+    SameId(usize),
+    SameModelDay(usize),
+}
+
+/// A duplicate of each record that has one.
 #[derive(Debug, Default)]
 pub(super) struct Duplicates {
-    twins: HashMap<usize, usize>,
+    by_index: HashMap<usize, Duplicate>,
 }
 
 impl Duplicates {
-    pub(super) fn find(scheme: Scheme, profile: Profile, sums: &Sums) -> Self {
+    /// Compares every record with every other. `ids` are those of `sums`, in the same order.
+    pub(super) fn find(profile: Profile, sums: &Sums, ids: &[Result<String, id::Error>]) -> Self {
         let mut found = Self::default();
-        let hasher = RandomState::default();
-        let mut writer = Writer::new(scheme);
-        let mut hashes: Vec<(u64, usize)> = Vec::with_capacity(sums.len());
-        for (place, sum) in sums.iter().enumerate() {
-            if let Ok(id) = writer.write(&sum.id_parts(sums.period())) {
-                // Tenants are separate at the receiver, and so are their ids.
-                hashes.push((hasher.hash_one((sum.tenant, id)), place));
-            }
-        }
-        hashes.sort_unstable();
-        for pair in hashes.windows(2) {
-            if let [(one_hash, one), (other_hash, other)] = *pair
-                && one_hash == other_hash
-                && Self::really_alike(sums, &mut writer, one, other)
-            {
-                found.note(one, other);
-            }
-        }
+        found.same_id(sums, ids);
         if profile == Profile::UpsertByModelDay {
             found.same_model_day(sums);
         }
         found
     }
 
-    pub(super) fn of(&self, place: usize) -> Option<usize> {
-        self.twins.get(&place).copied()
+    pub(super) fn of(&self, index: usize) -> Option<Duplicate> {
+        self.by_index.get(&index).copied()
     }
 
-    fn really_alike(sums: &Sums, writer: &mut Writer, one: usize, other: usize) -> bool {
-        let mut id = |place| {
-            let sum = sums.get(place)?;
-            Some((sum.tenant, writer.write(&sum.id_parts(sums.period())).ok()?.to_owned()))
-        };
-        let one = id(one);
-        one.is_some() && one == id(other)
-    }
-
-    /// Sums of one day and model lie beside each other.
-    fn same_model_day(&mut self, sums: &Sums) {
-        let kin = |place| sums.get(place).map(|sum| (sum.tenant, sum.usage_date, sum.provider, sum.model));
-        for place in 1..sums.len() {
-            if kin(place - 1) == kin(place) {
-                self.note(place - 1, place);
+    /// Sorts hashes of the ids, which is faster than comparing ids that begin alike.
+    fn same_id(&mut self, sums: &Sums, ids: &[Result<String, id::Error>]) {
+        let hasher = RandomState::default();
+        let mut hashes: Vec<(u64, usize)> = Vec::with_capacity(ids.len());
+        for (index, (sum, id)) in sums.iter().zip(ids).enumerate() {
+            if let Ok(id) = id {
+                // Receivers keep the ids of each tenant apart.
+                hashes.push((hasher.hash_one((sum.tenant, id)), index));
+            }
+        }
+        hashes.sort_unstable();
+        let tenant = |index| sums.get(index).map(|sum| sum.tenant);
+        for pair in hashes.windows(2) {
+            if let [(one_hash, one), (other_hash, other)] = *pair
+                && one_hash == other_hash
+                && (tenant(one), &ids[one]) == (tenant(other), &ids[other])
+            {
+                self.insert(one, other, Duplicate::SameId);
             }
         }
     }
 
-    fn note(&mut self, one: usize, other: usize) {
-        self.twins.entry(one).or_insert(other);
-        self.twins.entry(other).or_insert(one);
+    /// Sums of the same day and model are adjacent.
+    fn same_model_day(&mut self, sums: &Sums) {
+        let model_day =
+            |index| sums.get(index).map(|sum| (sum.tenant, sum.usage_date, sum.provider, sum.model));
+        for index in 1..sums.len() {
+            if model_day(index - 1) == model_day(index) {
+                self.insert(index - 1, index, Duplicate::SameModelDay);
+            }
+        }
+    }
+
+    fn insert(&mut self, one: usize, other: usize, kind: fn(usize) -> Duplicate) {
+        self.by_index.entry(one).or_insert(kind(other));
+        self.by_index.entry(other).or_insert(kind(one));
     }
 }

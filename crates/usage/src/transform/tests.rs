@@ -6,7 +6,6 @@ use crate::aggregate::{Aggregate, Plan};
 use crate::event::{UsageEvent, sample};
 use crate::id::Parts;
 use crate::mode::Mode;
-use crate::period::Period;
 
 fn event<'a>(app: &'a str, user: &'a str, currency: &'a str) -> UsageEvent<'a> {
     UsageEvent { currency: currency.into(), requests: 2, ..sample(app, user) }
