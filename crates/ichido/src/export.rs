@@ -37,7 +37,7 @@ use crate::settings::export::Dify;
 
 pub(crate) use self::collect::{Collected, Refused};
 pub(crate) use self::days::{Asked, Calendar, Days, Stretch};
-pub(crate) use self::plan::{Plan, plan};
+pub(crate) use self::plan::{Outgoing, Plan, plan};
 pub(crate) use self::reconcile::{Receiver, reconcile};
 use self::report::Period;
 pub(crate) use self::report::Report;

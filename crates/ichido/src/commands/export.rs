@@ -8,7 +8,9 @@ use serde::Serialize;
 
 use crate::args::{DeliveryFlags, ExportArgs, ExportDifyArgs, ExportJsonlArgs, ExportSource, SumsArgs};
 use crate::exit::{Code, Failure};
-use crate::export::{Asked, Collected, Export, Refused, Report, Sent, State, check_delivery, jsonl, plan};
+use crate::export::{
+    Asked, Collected, Export, Outgoing, Refused, Report, Sent, State, check_delivery, jsonl, plan,
+};
 use crate::settings::Settings;
 use crate::settings::export::Flags;
 use crate::{delivery, output, shutdown};
@@ -111,16 +113,14 @@ impl Preview {
     fn add(&mut self, collected: Collected, sent: &Sent, profile: ichido_usage::Profile) {
         let all = collected.records.clone();
         let plan = plan(collected.records, sent, profile, &HashSet::new());
-        let ids = |records: &[Record]| -> HashSet<String> {
-            records.iter().map(|record| record.metadata.source_event_id.clone()).collect()
-        };
-        let (new, replaced) = (ids(&plan.new), ids(&plan.replaced));
+        let [new, replaced]: [HashSet<&str>; 2] =
+            [&plan.new, &plan.replaced].map(|records| records.iter().map(Outgoing::id).collect());
         let changed: HashSet<&String> = plan.changes.iter().map(|change| &change.id).collect();
         for record in all {
             let id = &record.metadata.source_event_id;
             let what = match () {
-                () if new.contains(id) => "new",
-                () if replaced.contains(id) => "replaced",
+                () if new.contains(id.as_str()) => "new",
+                () if replaced.contains(id.as_str()) => "replaced",
                 () if changed.contains(id) => "kept",
                 () => "unchanged",
             };

@@ -1,11 +1,12 @@
 //! The records of a plan, on their way: batches like those of `ichido send`.
 
+use std::collections::HashMap;
+
 use ichido_delivery::sender::{Error, Sender};
 use ichido_delivery::{Batch, Cutter, Record as Wire, batch_key};
 use ichido_usage::{Profile, Record};
 
 use super::plan::Plan;
-use super::state::Content;
 use crate::exit::{Failure, one_line};
 
 /// No batch is larger, unless a single record is.
@@ -19,31 +20,32 @@ pub(crate) async fn deliver(
     batch_size: usize,
 ) -> Result<(), Failure> {
     let mut cutter = Cutter::new(batch_size, BATCH_BYTES);
-    for record in plan.new.iter().chain(&plan.replaced) {
-        if let Some(batch) = cutter.push(wire(record)?) {
-            send(sender, named(batch, profile)?).await?;
+    let hashes: HashMap<&str, &str> = match profile.upserts() {
+        true => plan.outgoing().map(|outgoing| (outgoing.id(), outgoing.content.hash.as_str())).collect(),
+        false => HashMap::new(),
+    };
+    for outgoing in plan.outgoing() {
+        if let Some(batch) = cutter.push(wire(&outgoing.record)?) {
+            send(sender, named(batch, profile, &hashes)).await?;
         }
     }
     match cutter.finish() {
-        Some(batch) => send(sender, named(batch, profile)?).await,
+        Some(batch) => send(sender, named(batch, profile, &hashes)).await,
         None => Ok(()),
     }
 }
 
 /// A batch under the key that it is sent with. The key is made of ids alone, and so it is where the first record of an id wins. Where a
 /// later one replaces it, a receiver could take a changed batch for the one that it knows: there the key knows the content as well.
-fn named(batch: Batch, profile: Profile) -> Result<Batch, Failure> {
+fn named(batch: Batch, profile: Profile, hashes: &HashMap<&str, &str>) -> Batch {
     if !profile.upserts() {
-        return Ok(batch);
+        return batch;
     }
-    let mut parts = Vec::with_capacity(batch.records().len());
-    for wire in batch.records() {
-        let record: Record = serde_json::from_str(wire.json())
-            .map_err(|error| Failure::internal(format!("reading a record: {error}")))?;
-        parts.push(format!("{}@{}", wire.key(), Content::of(&record).hash));
-    }
+    let part =
+        |wire: &Wire| format!("{}@{}", wire.key(), hashes.get(wire.key()).copied().unwrap_or_default());
+    let parts: Vec<String> = batch.records().iter().map(part).collect();
     let key = batch_key(parts.iter().map(String::as_str));
-    Ok(Batch::stored(key, batch.records().to_vec()))
+    Batch::stored(key, batch.records().to_vec())
 }
 
 fn wire(record: &Record) -> Result<Wire, Failure> {

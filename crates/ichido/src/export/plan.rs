@@ -11,9 +11,9 @@ use super::state::{Content, Sent};
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     /// Never sent before.
-    pub(crate) new: Vec<Record>,
+    pub(crate) new: Vec<Outgoing>,
     /// Sent before with other sums, and to be sent again: the receiver replaces.
-    pub(crate) replaced: Vec<Record>,
+    pub(crate) replaced: Vec<Outgoing>,
     /// Sent before, and the same.
     pub(crate) unchanged: usize,
     /// Everything whose sums are others than those that were sent.
@@ -22,6 +22,19 @@ pub(crate) struct Plan {
     pub(crate) withheld: Vec<String>,
     /// Sent before, and not in the source any more.
     pub(crate) gone: Vec<String>,
+}
+
+/// A record to be sent, and what is remembered of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) record: Record,
+    pub(crate) content: Content,
+}
+
+impl Outgoing {
+    pub(crate) fn id(&self) -> &str {
+        &self.record.metadata.source_event_id
+    }
 }
 
 /// A record whose sums are others than those that were sent.
@@ -91,8 +104,8 @@ pub(crate) fn plan(records: Vec<Record>, sent: &Sent, profile: Profile, waiting:
         }
         match (before, what) {
             (_, Word::Withheld) => plan.withheld.push(id.clone()),
-            (None, Word::Sent | Word::NotSent) => plan.new.push(record),
-            (Some(_), Word::Sent) => plan.replaced.push(record),
+            (None, Word::Sent | Word::NotSent) => plan.new.push(Outgoing { record, content: now }),
+            (Some(_), Word::Sent) => plan.replaced.push(Outgoing { record, content: now }),
             (Some(_), Word::NotSent) => {}
         }
     }
@@ -102,10 +115,15 @@ pub(crate) fn plan(records: Vec<Record>, sent: &Sent, profile: Profile, waiting:
 }
 
 impl Plan {
+    /// Everything that is sent.
+    pub(crate) fn outgoing(&self) -> impl Iterator<Item = &Outgoing> {
+        self.new.iter().chain(&self.replaced)
+    }
+
     /// What has been sent when this plan has been carried out.
     pub(crate) fn carried_out(&self, mut sent: Sent) -> Sent {
-        for record in self.new.iter().chain(&self.replaced) {
-            sent.records.insert(record.metadata.source_event_id.clone(), Content::of(record));
+        for outgoing in self.outgoing() {
+            sent.records.insert(outgoing.id().to_owned(), outgoing.content.clone());
         }
         sent
     }
@@ -142,7 +160,8 @@ mod tests {
     }
 
     fn sent(records: &[Record]) -> Sent {
-        Plan { new: records.to_vec(), ..Plan::default() }.carried_out(Sent::default())
+        plan(records.to_vec(), &Sent::default(), Profile::FirstWins, &HashSet::new())
+            .carried_out(Sent::default())
     }
 
     #[test]
