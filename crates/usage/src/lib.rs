@@ -30,7 +30,7 @@ pub use mode::{Mode, WrongPeriod};
 pub use names::Names;
 pub use period::Period;
 pub use profile::Profile;
-pub use record::{DateRange, Envelope, ExportMetadata, Metadata, Record};
+pub use record::{Metadata, Record};
 pub use sums::{Sum, Sums};
 pub use transform::{Outgoing, Refused, Transform};
 pub use zone::{UnknownZone, Zone};

@@ -1,8 +1,7 @@
-//! What a receiver takes: the record and the envelope of API_Meter, field for field.
+//! What a receiver takes: the record of API_Meter, field for field.
 //!
 //! `cost_actual` is a JSON number with the decimal's own digits. Fields that are not known here are passed over when a record is read.
 
-use jiff::Timestamp;
 use jiff::civil::Date;
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
@@ -10,7 +9,6 @@ use thiserror::Error;
 
 use crate::event::UserKind;
 use crate::money;
-use crate::period::Period;
 
 /// `source_system` of everything that comes from Dify.
 pub const SOURCE_SYSTEM: &str = "dify";
@@ -71,43 +69,6 @@ pub struct Metadata {
     /// How many of the calls only tried an app out; not there if none did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub debugger_request_count: Option<u64>,
-}
-
-/// Records on their way.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Envelope<R = Record> {
-    /// Whose they are.
-    pub tenant_id: String,
-    /// What they are.
-    pub export_metadata: ExportMetadata,
-    /// The records. Read as raw values (`Envelope<Box<RawValue>>`), a broken one does not hide the others.
-    pub records: Vec<R>,
-}
-
-/// What the records of an envelope are.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ExportMetadata {
-    /// The version of the exporter.
-    pub exporter_version: String,
-    /// When they were exported.
-    #[serde(with = "moment")]
-    pub export_timestamp: Timestamp,
-    /// What each record sums up.
-    pub aggregation_period: Period,
-    /// `dify`
-    pub source_system: String,
-    /// The days they tell of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub date_range: Option<DateRange>,
-}
-
-/// The first and the last day. Some exporters write days and some moments, so both are only kept.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DateRange {
-    /// The first day.
-    pub start: String,
-    /// The last day.
-    pub end: String,
 }
 
 /// Why a record is refused: the field, and what is wrong with it.
@@ -198,27 +159,8 @@ pub mod day {
     }
 }
 
-/// A moment as RFC 3339 has it.
-mod moment {
-    use std::borrow::Cow;
-
-    use jiff::Timestamp;
-    use serde::{Deserialize, Deserializer, Serializer, de};
-
-    pub(super) fn serialize<S: Serializer>(moment: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(moment)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
-        let text = Cow::<'de, str>::deserialize(deserializer)?;
-        text.parse().map_err(|_| de::Error::custom("must be a moment as 2025-11-29T12:00:00Z"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::value::RawValue;
-
     use super::*;
 
     const TEXT: &str = r#"{"usage_date":"2025-11-29","provider":"anthropic","model":"claude","input_tokens":12,"output_tokens":30,"total_tokens":42,"request_count":1,"cost_actual":1.50,"currency":"USD","metadata":{"source_system":"dify","source_event_id":"dify-2025-11-29-anthropic-claude-01785a60786c","source_app_id":"a","source_app_name":"n","aggregation_method":"daily_sum"}}"#;
@@ -262,16 +204,5 @@ mod tests {
         ] {
             assert!(serde_json::from_str::<Record>(&TEXT.replacen(old, new, 1)).is_err(), "{new}");
         }
-    }
-
-    #[test]
-    fn an_envelope_is_read_with_whole_or_raw_records() {
-        let text = format!(
-            r#"{{"tenant_id":"t","export_metadata":{{"exporter_version":"1","export_timestamp":"2025-11-30T00:00:00Z","aggregation_period":"daily","source_system":"dify","date_range":{{"start":"2025-11-29","end":"2025-11-29"}}}},"records":[{TEXT}]}}"#
-        );
-        let envelope: Envelope = serde_json::from_str(&text).unwrap();
-        assert_eq!(serde_json::to_string(&envelope).unwrap(), text);
-        let raw: Envelope<Box<RawValue>> = serde_json::from_str(&text.replace("42", "\"x\"")).unwrap();
-        assert!(serde_json::from_str::<Record>(raw.records[0].get()).is_err());
     }
 }
