@@ -5,11 +5,6 @@
 //! computed by the Euler-Maclaurin formula, whose error is far below what a double can show; a test compares it with the product
 //! itself.
 
-/// The figure that the decision record gives for ten million records in one pool, as a probability: "below 0.0002 %".
-pub const CLAIMED: f64 = 0.000_002;
-/// The number of records that the decision record speaks of.
-pub const CLAIMED_RECORDS: u64 = 10_000_000;
-
 /// So many factors are multiplied as they are: where the last of them are near zero the formula is not good enough.
 const FEW: u64 = 4096;
 
@@ -107,13 +102,11 @@ mod tests {
         near(-none(23, 365.0).exp_m1(), 0.507_297_234_323_986);
     }
 
-    /// The decision record of the first exporter says: below 0.0002 %.
     #[test]
-    fn old_mistake_1_ten_million_ids_in_one_pool_collide_with_sixteen_percent() {
-        let odds = collision(CLAIMED_RECORDS, 12);
+    fn ten_million_ids_of_48_bits_collide_with_sixteen_percent() {
+        let odds = collision(10_000_000, 12);
         assert!((0.162..0.163).contains(&odds), "{odds}");
-        assert!(odds > 80_000.0 * CLAIMED);
-        assert!(collision(CLAIMED_RECORDS, 32) < 1e-24);
+        assert!(collision(10_000_000, 32) < 1e-24);
     }
 
     #[test]

@@ -23,7 +23,7 @@ const ODDS_EXAMPLES: &str = "\
 Examples:
   ichido id odds --per-group 10000                  ten thousand apps and users on one day with one model
   ichido id odds --per-group 10000 --groups 3650    ten years of it
-  ichido id odds --per-group 10000000               the figure that the decision record has wrong
+  ichido id odds --per-group 10000000               ten million ids of one day and model
 
 A group is what shares day, provider and model: an id begins with them, so only ids of one group can be alike.
 Two different records with one id are found before they are sent, and neither is sent.";

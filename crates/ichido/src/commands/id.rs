@@ -67,7 +67,6 @@ struct Report {
     per_group: u64,
     groups: u64,
     schemes: Vec<Odds>,
-    decision_record: Claim,
 }
 
 /// The odds of hashes of one length.
@@ -83,14 +82,6 @@ struct Odds {
     ids_for_one_in_a_million: u64,
     ids_for_one_percent: u64,
     ids_for_one_half: u64,
-}
-
-/// What the decision record says, and what is right.
-#[derive(Debug, Serialize)]
-struct Claim {
-    records: u64,
-    claimed_below: f64,
-    collision: f64,
 }
 
 impl Report {
@@ -112,11 +103,6 @@ impl Report {
                 odds(&[Scheme::Sorted, Scheme::FixedOrder], Scheme::Sorted.digits()),
                 odds(&[Scheme::V2], Scheme::V2.digits()),
             ],
-            decision_record: Claim {
-                records: odds::CLAIMED_RECORDS,
-                claimed_below: odds::CLAIMED,
-                collision: odds::collision(odds::CLAIMED_RECORDS, Scheme::Sorted.digits()),
-            },
         }
     }
 
@@ -145,13 +131,6 @@ impl Report {
             grouped(self.per_group),
             grouped(self.groups),
             if self.groups == 1 { "" } else { "s" },
-        );
-        let claim = &self.decision_record;
-        outln!(
-            "{} ids of 48 bits in one pool: {} (the decision record says below {}, which is wrong)",
-            grouped(claim.records),
-            percent(claim.collision),
-            percent(claim.claimed_below),
         );
     }
 }
