@@ -4,13 +4,12 @@
 
 use std::borrow::Cow;
 
-use ichido_usage::{Profile, Record};
+use ichido_usage::{Profile, Record, money};
 use rust_decimal::Decimal;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
-use crate::exact;
 use crate::fault::Fault;
 use crate::rules::Kept;
 
@@ -24,6 +23,9 @@ pub const LONGEST_ID: usize = 1024;
 const LONGEST_NAME: usize = 512;
 /// No record tells of so many tokens or calls: sums must fit 64 bits.
 const MOST_COUNTED: u64 = 10_000_000_000_000;
+
+/// No record costs this much: 1,000,000,000,000.
+const COST_LIMIT: Decimal = Decimal::from_parts(0xD4A5_1000, 0xE8, 0, false, 0);
 
 /// Records that came together.
 #[derive(Clone, Debug)]
@@ -241,10 +243,10 @@ fn check(record: &Record) -> Result<(), Fault> {
             return Err(fault(field, "is too large"));
         }
     }
-    if record.cost_actual >= exact::LIMIT {
+    if record.cost_actual >= COST_LIMIT {
         return Err(fault("cost_actual", "must be less than 1,000,000,000,000"));
     }
-    if record.cost_actual.normalize().scale() > exact::PLACES {
+    if record.cost_actual.normalize().scale() > money::SUM_PLACES {
         return Err(fault("cost_actual", "has more than 20 decimal places"));
     }
     Ok(())

@@ -1,64 +1,82 @@
-//! A report as a table for spreadsheets (RFC 4180).
+//! Writes report groups as CSV (RFC 4180) for spreadsheets.
 
-use crate::report::{By, Group};
+use std::borrow::Cow;
 
-/// The table, with its head.
-pub(super) fn table(by: &[By], groups: &[Group]) -> String {
-    let mut columns: Vec<&str> = by.iter().flat_map(|by| by.columns()).copied().collect();
-    if by.contains(&By::App) {
-        columns.push("app_name");
-    }
-    let sums = [
-        "aggregation_method",
-        "currency",
-        "records",
-        "request_count",
-        "input_tokens",
-        "output_tokens",
-        "total_tokens",
-        "cost_actual",
-    ];
-    let mut text = line(columns.iter().chain(&sums).map(|name| (*name).to_owned()));
+use crate::report::Group;
+
+/// Writes a header line, and one line for each group. Columns have the names of the report's JSON fields.
+pub fn table<'a>(columns: &[&str], groups: impl IntoIterator<Item = &'a Group>) -> String {
+    let mut writer = csv::WriterBuilder::new().terminator(csv::Terminator::CRLF).from_writer(Vec::new());
+    // Writing to memory does not fail, and every line has as many cells as the header.
+    let _ = writer.write_record(columns);
     for group in groups {
-        let mut group = group.clone();
-        let mut cells: Vec<String> = columns
-            .iter()
-            .map(|column| group.field(column).and_then(Option::take).unwrap_or_default())
-            .map(|cell| harmless(&cell))
-            .collect();
-        cells.push(harmless(&group.aggregation_method));
-        cells.push(group.currency);
-        let numbers =
-            [group.records, group.request_count, group.input_tokens, group.output_tokens, group.total_tokens];
-        cells.extend(numbers.map(|number| number.to_string()));
-        cells.push(group.cost_actual);
-        text.push_str(&line(cells.into_iter()));
+        let _ =
+            writer.write_record(columns.iter().map(|column| cell(group, column).into_owned().into_bytes()));
     }
-    text
+    writer.into_inner().ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
 }
 
-/// A spreadsheet would run what begins like a formula.
-fn harmless(cell: &str) -> String {
-    match cell.starts_with(['=', '+', '-', '@', '\t', '\r']) {
-        true => format!("'{cell}"),
-        false => cell.to_owned(),
+fn cell<'a>(group: &'a Group, column: &str) -> Cow<'a, str> {
+    let text = |text: &'a Option<String>| defused(text.as_deref().unwrap_or_default());
+    let number = |number: i64| Cow::Owned(number.to_string());
+    match column {
+        "usage_date" => text(&group.usage_date),
+        "provider" => text(&group.provider),
+        "model" => text(&group.model),
+        "app_id" => text(&group.app_id),
+        "app_name" => text(&group.app_name),
+        "user_type" => text(&group.user_type),
+        "user_id" => text(&group.user_id),
+        "aggregation_method" => defused(&group.aggregation_method),
+        "currency" => defused(&group.currency),
+        "records" => number(group.records),
+        "request_count" => number(group.request_count),
+        "input_tokens" => number(group.input_tokens),
+        "output_tokens" => number(group.output_tokens),
+        "total_tokens" => number(group.total_tokens),
+        "cost_actual" => Cow::Borrowed(&group.cost_actual),
+        _ => Cow::Borrowed(""),
     }
 }
 
-fn line(cells: impl Iterator<Item = String>) -> String {
-    let cells = cells.map(|cell| match cell.contains(['"', ',', '\r', '\n']) {
-        true => format!("\"{}\"", cell.replace('"', "\"\"")),
-        false => cell,
-    });
-    cells.collect::<Vec<_>>().join(",") + "\r\n"
+/// Text from a sender. A spreadsheet would evaluate text that begins like a formula, so a quote is put before it.
+fn defused(text: &str) -> Cow<'_, str> {
+    match text.starts_with(['=', '+', '-', '@', '\t', '\r']) {
+        true => Cow::Owned(format!("'{text}")),
+        false => Cow::Borrowed(text),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn line(columns: &[&str], group: &Group) -> String {
+        let table = table(columns, [group]);
+        let (header, line) = table.split_once("\r\n").unwrap();
+        assert_eq!(header, columns.join(","));
+        line.strip_suffix("\r\n").unwrap().to_owned()
+    }
+
     #[test]
-    fn cells_are_quoted_and_run_nothing() {
+    fn text_is_quoted_and_never_a_formula() {
+        for (text, cell) in [
+            ("gpt-4o", "gpt-4o"),
+            ("a,b", "\"a,b\""),
+            ("two\nlines", "\"two\nlines\""),
+            ("say \"hi\"", "\"say \"\"hi\"\"\""),
+            ("=HYPERLINK(\"http://evil.example\",1)", "\"'=HYPERLINK(\"\"http://evil.example\"\",1)\""),
+            ("-1", "'-1"),
+            ("\rx", "\"'\rx\""),
+            ("", ""),
+        ] {
+            let group = Group { model: Some(text.to_owned()), ..Group::default() };
+            assert_eq!(line(&["model", "records"], &group), format!("{cell},0"));
+        }
+    }
+
+    #[test]
+    fn numbers_are_written_with_all_their_digits() {
         let group = Group {
             app_id: Some("a,\"b\"".to_owned()),
             app_name: Some("=cmd()".to_owned()),
@@ -68,11 +86,18 @@ mod tests {
             cost_actual: "0.5".to_owned(),
             ..Group::default()
         };
-        let table = table(&[By::App], &[group]);
-        let mut lines = table.split("\r\n");
-        let head = "app_id,app_name,aggregation_method,currency,records,request_count,input_tokens,output_tokens,total_tokens,\
-                    cost_actual";
-        assert_eq!(lines.next(), Some(head));
-        assert_eq!(lines.next(), Some("\"a,\"\"b\"\"\",'=cmd(),daily_sum,USD,1,0,0,0,0,0.5"));
+        let columns = [
+            "app_id",
+            "app_name",
+            "aggregation_method",
+            "currency",
+            "records",
+            "request_count",
+            "input_tokens",
+            "output_tokens",
+            "total_tokens",
+            "cost_actual",
+        ];
+        assert_eq!(line(&columns, &group), "\"a,\"\"b\"\"\",'=cmd(),daily_sum,USD,1,0,0,0,0,0.5");
     }
 }

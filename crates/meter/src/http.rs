@@ -4,7 +4,6 @@
 //! again. Bodies have a bound, packed and unpacked, and so has the number of batches that are in hand at once.
 
 mod body;
-mod csv;
 mod ingest;
 pub mod problem;
 mod reading;

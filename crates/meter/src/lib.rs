@@ -9,7 +9,7 @@
 
 pub mod access;
 pub mod batch;
-mod exact;
+pub mod csv;
 pub mod fault;
 pub mod http;
 mod open;

@@ -1,6 +1,7 @@
 //! Money: decimals read and written with their own digits, and never a float in between.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use rust_decimal::Decimal;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -9,6 +10,8 @@ use thiserror::Error;
 
 /// The most decimal places that a price may have. Dify writes seven; old rows were floats and have more.
 pub const MOST_PLACES: u32 = 18;
+/// The most decimal places that a sum keeps.
+pub const SUM_PLACES: u32 = 20;
 /// No single price reaches this: with [`MOST_PLACES`] it still fits a decimal.
 pub const PRICE_LIMIT: Decimal = Decimal::from_parts(1_000_000_000, 0, 0, false, 0);
 
@@ -85,25 +88,49 @@ pub fn price(number: Decimal) -> Result<Decimal, Error> {
     if shorter.scale() > MOST_PLACES { Err(Error::TooPrecise) } else { Ok(shorter) }
 }
 
-/// A sum of prices, exact whatever their number and order.
+/// A sum of amounts, exact in any order.
+///
+/// It counts multiples of 10⁻²⁰ in 128 bits. A floating decimal would silently round a sum whose parts have many places; here a sum that
+/// does not fit is an error, which a million records of the largest amount do not reach.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
-    /// In units of the smallest place that a price may have.
+    /// Multiples of 10⁻²⁰.
     units: i128,
-    /// The most decimal places that a price had, which the sum has too.
+    /// The most decimal places of any amount.
     places: u32,
 }
 
 impl Sum {
+    /// Reads an amount as [`Decimal`] and PostgreSQL write it, without an exponent. It may have more digits than a [`Decimal`] holds.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let (sign, digits) = text.strip_prefix('-').map_or((1, text), |digits| (-1, digits));
+        let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
+        let part = part.trim_end_matches('0');
+        let numeric = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        if whole.is_empty() || !numeric(whole) || !numeric(part) {
+            return Err(Error::NotANumber);
+        }
+        let places = u32::try_from(part.len()).ok().filter(|places| *places <= SUM_PLACES);
+        let places = places.ok_or(Error::TooPrecise)?;
+        let number = |text: &str| match text {
+            "" => Ok(0),
+            text => text.parse::<i128>().map_err(|_| Error::TooLarge),
+        };
+        let whole = number(whole)?.checked_mul(10_i128.pow(SUM_PLACES)).ok_or(Error::TooLarge)?;
+        let part = number(part)? * 10_i128.pow(SUM_PLACES - places);
+        let units = whole.checked_add(part).ok_or(Error::TooLarge)?;
+        Ok(Self { units: sign * units, places })
+    }
+
     /// Adds a price.
     pub fn add(&mut self, number: Decimal) -> Result<(), Error> {
         let number = price(number)?;
         if number.is_zero() && number.scale() <= self.places {
             return Ok(());
         }
-        let missing = 10_i128.pow(MOST_PLACES.saturating_sub(number.scale()));
+        let missing = 10_i128.pow(SUM_PLACES.saturating_sub(number.scale()));
         let units = number.mantissa().checked_mul(missing).ok_or(Error::TooLarge)?;
-        self.join(Self { units, places: number.scale().min(MOST_PLACES) })
+        self.join(Self { units, places: number.scale().min(SUM_PLACES) })
     }
 
     /// Adds another sum.
@@ -115,8 +142,20 @@ impl Sum {
 
     /// The sum as a decimal.
     pub fn total(self) -> Result<Decimal, Error> {
-        let unused = 10_i128.pow(MOST_PLACES - self.places);
+        let unused = 10_i128.pow(SUM_PLACES - self.places);
         Decimal::try_from_i128_with_scale(self.units / unused, self.places).map_err(|_| Error::TooLarge)
+    }
+}
+
+/// All digits, without zeros at the end.
+impl fmt::Display for Sum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = 10_u128.pow(SUM_PLACES);
+        let (sign, units) = (if self.units < 0 { "-" } else { "" }, self.units.unsigned_abs());
+        let part = format!("{:020}", units % unit);
+        let part = part.trim_end_matches('0');
+        let point = if part.is_empty() { "" } else { "." };
+        write!(f, "{sign}{}{point}{part}", units / unit)
     }
 }
 
@@ -216,6 +255,36 @@ mod tests {
         assert_eq!(sum.total().unwrap().to_string(), "1.0");
     }
 
+    #[test]
+    fn amounts_come_back_without_zeros_at_the_end() {
+        for (text, same) in [
+            ("0", "0"),
+            ("0.0000000", "0"),
+            ("12.3400", "12.34"),
+            ("-0.5", "-0.5"),
+            ("999999999999.00000000000000000001", "999999999999.00000000000000000001"),
+        ] {
+            assert_eq!(Sum::parse(text).unwrap().to_string(), same);
+        }
+        for text in ["", ".5", "1e3", "NaN", "1.2.3", "+1", "--1"] {
+            assert_eq!(Sum::parse(text), Err(Error::NotANumber), "{text}");
+        }
+        assert_eq!(Sum::parse("0.000000000000000000001"), Err(Error::TooPrecise));
+        assert_eq!(Sum::parse("9000000000000000000000"), Err(Error::TooLarge));
+    }
+
+    #[test]
+    fn sum_with_more_digits_than_a_decimal_is_exact() {
+        let mut sum = Sum::default();
+        for text in ["0.1", "0.2", "1000000000000.00000000000000000001"] {
+            sum.join(Sum::parse(text).unwrap()).unwrap();
+        }
+        assert_eq!(sum.to_string(), "1000000000000.30000000000000000001");
+        assert_eq!(sum.total(), Err(Error::TooLarge));
+        let mut largest = Sum { units: i128::MAX, places: 0 };
+        assert_eq!(largest.join(Sum { units: 1, places: 0 }), Err(Error::TooLarge));
+    }
+
     proptest! {
         /// Against whole numbers of the smallest unit, which need no decimals at all.
         #[test]
@@ -229,7 +298,7 @@ mod tests {
                     if number < PRICE_LIMIT {
                         sum.add(number).unwrap();
                     } else {
-                        sum.join(Sum { units: number.mantissa() * 10_i128.pow(MOST_PLACES - scale), places: *scale }).unwrap();
+                        sum.join(Sum { units: number.mantissa() * 10_i128.pow(SUM_PLACES - scale), places: *scale }).unwrap();
                     }
                 }
                 let total = sum.total().unwrap();

@@ -1,7 +1,6 @@
 //! Usage: what a meter counted, by day and model, apps and users.
 
 mod bars;
-mod csv;
 
 use std::sync::Arc;
 
@@ -11,8 +10,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::{StatusCode, header};
 use ichido_core::{Clock, SystemClock};
-use ichido_meter::Store;
 use ichido_meter::report::{self, By, Group};
+use ichido_meter::{Store, csv};
 use jiff::ToSpan;
 use jiff::civil::Date;
 use maud::{Markup, html};
@@ -33,6 +32,19 @@ const MOST_DAYS: i32 = 366;
 const TOP: usize = 10;
 /// Rows of the table under the bars; the rest is in the download.
 const ROWS: usize = 200;
+/// Columns of the download.
+const CSV_COLUMNS: [&str; 10] = [
+    "usage_date",
+    "provider",
+    "model",
+    "aggregation_method",
+    "request_count",
+    "input_tokens",
+    "output_tokens",
+    "total_tokens",
+    "cost_actual",
+    "currency",
+];
 
 /// What a meter counted, and for whom.
 #[derive(Clone, Debug)]
@@ -160,7 +172,7 @@ async fn download(view: View, State(counted): State<Counted>, Query(asked): Quer
         groups.iter().filter(|group| asked.method.is_empty() || group.aggregation_method == asked.method);
     let name = format!("attachment; filename=\"usage-{}-{}.csv\"", chosen.from, chosen.to);
     let fields = [(header::CONTENT_TYPE, "text/csv; charset=utf-8"), (header::CONTENT_DISPOSITION, &name)];
-    secured((fields, csv::text(groups)).into_response())
+    secured((fields, csv::table(&CSV_COLUMNS, groups)).into_response())
 }
 
 /// What records are sums of; that of the most records first.

@@ -129,3 +129,8 @@ fn places_by_model_and_day_are_told_apart() {
     assert_ne!(place("a/1:b", "c", "USD"), place("a", "b/1:c", "USD"));
     assert_ne!(place("a", "b", "USD"), place("a", "b", "EUR"));
 }
+
+#[test]
+fn cost_limit_is_a_million_million() {
+    assert_eq!(COST_LIMIT, Decimal::from(1_000_000_000_000_u64));
+}

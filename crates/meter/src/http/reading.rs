@@ -8,9 +8,9 @@ use ichido_usage::record::day;
 use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
-use super::csv;
 use super::problem::Problem;
 use super::state::Served;
+use crate::csv;
 use crate::report::{By, Group, MOST_RECORDS, Page, PageQuery, Query};
 use crate::store::Receipt;
 
@@ -52,7 +52,7 @@ pub(super) async fn usage(
     let query = Query { tenant, from, to, by };
     let rows = served.parts.store.report(&query).await?;
     if as_csv {
-        let mut response = csv::table(&query.by, &rows).into_response();
+        let mut response = csv::table(&csv_columns(&query), &rows).into_response();
         let kind = HeaderValue::from_static("text/csv; charset=utf-8");
         response.headers_mut().insert(header::CONTENT_TYPE, kind);
         return Ok(response);
@@ -107,6 +107,24 @@ pub(super) async fn receipts(
     let batch = batch.ok_or_else(|| Problem::wrong("batch", "must be the key of a batch"))?;
     let receipt = served.parts.store.receipt(&tenant, &batch).await?;
     receipt.map(Json).ok_or_else(Problem::no_receipt)
+}
+
+fn csv_columns(query: &Query) -> Vec<&'static str> {
+    let mut columns = query.columns();
+    if query.by.contains(&By::App) {
+        columns.push("app_name");
+    }
+    columns.extend([
+        "aggregation_method",
+        "currency",
+        "records",
+        "request_count",
+        "input_tokens",
+        "output_tokens",
+        "total_tokens",
+        "cost_actual",
+    ]);
+    columns
 }
 
 fn understood<T>(params: Asked<T>) -> Result<T, Problem> {

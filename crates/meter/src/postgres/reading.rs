@@ -2,12 +2,12 @@
 
 use deadpool_postgres::Client;
 use ichido_postgres::typed;
+use ichido_usage::money::Sum;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, ToSql};
 
 use super::error::failed;
 use super::schema::in_schema;
-use crate::exact::Exact;
 use crate::report::{Group, Line, MOST_GROUPS, Page, PageQuery, Query};
 use crate::store::{Answered, Error, Receipt, Result, too_many_groups};
 
@@ -24,7 +24,7 @@ fn get<'a, T: FromSql<'a>>(row: &'a Row, place: usize) -> Result<T> {
 
 /// A sum in the same form as everywhere.
 fn money(text: &str) -> Result<String> {
-    Exact::parse(text).map(|sum| sum.to_string()).ok_or(Error::Broken { doing: DOING, source: None })
+    Sum::parse(text).map(|sum| sum.to_string()).map_err(|error| Error::broken(DOING, error))
 }
 
 pub(super) async fn report(client: &Client, schema: &str, query: &Query) -> Result<Vec<Group>> {
