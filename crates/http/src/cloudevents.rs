@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use crate::json::Document;
 use crate::key::{KeyError, MAX_CHARS};
-use crate::key_source::Pointer;
+use crate::pointer::Pointer;
 
 const ID: HeaderName = HeaderName::from_static("ce-id");
 const SOURCE: HeaderName = HeaderName::from_static("ce-source");

@@ -4,9 +4,8 @@ use http::{HeaderMap, HeaderName};
 use ichido_core::Metadata;
 
 use crate::json::Document;
-use crate::key_source::Pointer;
 use crate::options::Preset;
-use crate::rules::Route;
+use crate::pointer::Pointer;
 
 const SLACK_RETRY: HeaderName = HeaderName::from_static("x-slack-retry-num");
 const SLACK_REASON: HeaderName = HeaderName::from_static("x-slack-retry-reason");
@@ -36,7 +35,7 @@ impl Note {
 }
 
 /// The notes on a request.
-pub(crate) fn notes(route: &Route, document: &Document<'_>, instance: &str) -> Metadata {
+pub(crate) fn notes(wanted: &[(String, Note)], document: &Document<'_>, instance: &str) -> Metadata {
     let value = |note: &Note| match note {
         Note::Instance => Some(instance.to_owned()),
         Note::Place(places) => {
@@ -44,7 +43,7 @@ pub(crate) fn notes(route: &Route, document: &Document<'_>, instance: &str) -> M
             found.filter(|text| text.len() <= NOTE_BYTES).map(ToOwned::to_owned)
         }
     };
-    let pairs = route.metadata.iter().filter_map(|(name, note)| Some((name.clone(), value(note)?)));
+    let pairs = wanted.iter().filter_map(|(name, note)| Some((name.clone(), value(note)?)));
     Metadata::new(pairs).unwrap_or_default()
 }
 
@@ -56,8 +55,8 @@ pub(crate) struct Retry {
 }
 
 impl Retry {
-    pub(crate) fn of(route: &Route, headers: &HeaderMap) -> Option<Self> {
-        if route.preset != Some(Preset::SlackEvents) {
+    pub(crate) fn of(preset: Option<Preset>, headers: &HeaderMap) -> Option<Self> {
+        if preset != Some(Preset::SlackEvents) {
             return None;
         }
         let number = headers.get(SLACK_RETRY)?.to_str().ok()?.parse().ok()?;
@@ -74,7 +73,7 @@ mod tests {
     fn noted(body: &str) -> Vec<(String, String)> {
         let route = Preset::SlackEvents.route();
         let places: Vec<_> = route.metadata.iter().flat_map(|(_, note)| note.places()).collect();
-        let notes = notes(&route, &Document::read(body.as_bytes(), true, &places), "me");
+        let notes = notes(&route.metadata, &Document::read(body.as_bytes(), true, &places), "me");
         notes.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
 
@@ -105,13 +104,13 @@ mod tests {
                 (SLACK_RETRY, number.parse().unwrap()),
                 (SLACK_REASON, reason.parse().unwrap()),
             ]);
-            Retry::of(&Preset::SlackEvents.route(), &headers)
+            Retry::of(Some(Preset::SlackEvents), &headers)
         };
         assert_eq!(of("2", "http_timeout"), Some(Retry { number: 2, reason: "http_timeout" }));
         assert_eq!(of("1", "anything").unwrap().reason, "other");
         assert_eq!(of("x", "http_timeout"), None);
-        assert_eq!(Retry::of(&Preset::SlackEvents.route(), &HeaderMap::new()), None);
+        assert_eq!(Retry::of(Some(Preset::SlackEvents), &HeaderMap::new()), None);
         let headers = HeaderMap::from_iter([(SLACK_RETRY, "1".parse().unwrap())]);
-        assert_eq!(Retry::of(&Route::default(), &headers), None);
+        assert_eq!(Retry::of(None, &headers), None);
     }
 }

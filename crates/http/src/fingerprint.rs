@@ -5,7 +5,8 @@ use ichido_core::Fingerprint;
 use sha2::{Digest, Sha256};
 
 use crate::json::Document;
-use crate::key_source::{KeySource, Pointer};
+use crate::key_source::KeySource;
+use crate::pointer::Pointer;
 use crate::rules::FingerprintRule;
 
 /// The document as a whole, which a fingerprint by its content needs.

@@ -20,7 +20,7 @@ use std::collections::HashSet;
 use serde_json::{Map, Value};
 
 use self::number::spelled;
-use crate::key_source::Pointer;
+use crate::pointer::Pointer;
 
 /// As deep as `serde_json` goes.
 const DEPTH: usize = 128;

@@ -10,6 +10,8 @@ use sha2::{Digest, Sha256};
 use crate::cloudevents;
 use crate::json::Document;
 use crate::key::{self, KeyError};
+use crate::parse_error::SourceError;
+use crate::pointer::Pointer;
 
 /// The field of the draft.
 pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -31,10 +33,6 @@ pub enum KeySource {
     CloudEvent,
 }
 
-/// A JSON pointer (RFC 6901).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pointer(String);
-
 /// Literal text and pointers in turn, as in `{/event/files/0/id}_{/event/ts}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template(Vec<Piece>);
@@ -45,67 +43,10 @@ enum Piece {
     Place(Pointer),
 }
 
-/// A text that is no key source, pointer or template.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct SourceError(String);
-
-impl SourceError {
-    pub(crate) fn new(text: String) -> Self {
-        Self(text)
-    }
-}
-
-impl Pointer {
-    /// One that is written in this program.
-    pub(crate) fn known(text: &'static str) -> Self {
-        Self(text.to_owned())
-    }
-
-    /// The whole document.
-    pub(crate) const fn whole() -> Self {
-        Self(String::new())
-    }
-
-    /// The names and numbers on the way to this place.
-    pub(crate) fn steps(&self) -> impl Iterator<Item = String> {
-        self.0.split('/').skip(1).map(|step| step.replace("~1", "/").replace("~0", "~"))
-    }
-
-    /// Takes the value at this place away.
-    pub fn remove(&self, value: &mut Value) {
-        let Some((parent, last)) = self.0.rsplit_once('/') else { return };
-        let last = last.replace("~1", "/").replace("~0", "~");
-        match value.pointer_mut(parent) {
-            Some(Value::Object(fields)) => {
-                fields.remove(&last);
-            }
-            Some(Value::Array(items)) => {
-                // Its place is kept: the items behind it do not move.
-                if let Some(item) = last.parse::<usize>().ok().and_then(|at| items.get_mut(at)) {
-                    *item = Value::Null;
-                }
-            }
-            _ => {}
-        }
-    }
-}
-
-impl FromStr for Pointer {
-    type Err = SourceError;
-    fn from_str(text: &str) -> Result<Self, SourceError> {
-        let broken = text.split('~').skip(1).any(|rest| !rest.starts_with(['0', '1']));
-        if !text.starts_with('/') || broken {
-            return Err(SourceError(format!("{text:?} is not a JSON pointer such as /event/id")));
-        }
-        Ok(Self(text.to_owned()))
-    }
-}
-
 impl FromStr for Template {
     type Err = SourceError;
     fn from_str(text: &str) -> Result<Self, SourceError> {
-        let bad = || SourceError(format!("{text:?} is not a template such as {{/a}}_{{/b}}"));
+        let bad = || SourceError::new(format!("{text:?} is not a template such as {{/a}}_{{/b}}"));
         let mut pieces = Vec::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once('{') {
@@ -133,7 +74,7 @@ impl FromStr for KeySource {
             Some(("header", name)) => {
                 let name = name.trim().parse();
                 name.map(Self::Header)
-                    .map_err(|_| SourceError(format!("{text:?} does not name a header field")))
+                    .map_err(|_| SourceError::new(format!("{text:?} does not name a header field")))
             }
             Some(("json", pointer)) => Ok(Self::Json(pointer.parse()?)),
             Some(("template", template)) => Ok(Self::Template(template.parse()?)),
@@ -142,7 +83,7 @@ impl FromStr for KeySource {
             )),
             None if text == "body" => Ok(Self::Body),
             None if text == "cloudevents" => Ok(Self::CloudEvent),
-            _ => Err(SourceError(format!(
+            _ => Err(SourceError::new(format!(
                 "{text:?} is not header:NAME, json:/pointer, template:{{/pointer}}, fields:/a,/b, body or cloudevents"
             ))),
         }
@@ -153,16 +94,16 @@ impl fmt::Display for KeySource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Header(name) => write!(f, "header:{name}"),
-            Self::Json(Pointer(pointer)) => write!(f, "json:{pointer}"),
+            Self::Json(pointer) => write!(f, "json:{pointer}"),
             Self::Template(Template(pieces)) => {
                 f.write_str("template:")?;
                 pieces.iter().try_for_each(|piece| match piece {
                     Piece::Text(text) => f.write_str(text),
-                    Piece::Place(Pointer(pointer)) => write!(f, "{{{pointer}}}"),
+                    Piece::Place(pointer) => write!(f, "{{{pointer}}}"),
                 })
             }
             Self::Fields(pointers) => {
-                let pointers: Vec<_> = pointers.iter().map(|Pointer(pointer)| pointer.as_str()).collect();
+                let pointers: Vec<_> = pointers.iter().map(ToString::to_string).collect();
                 write!(f, "fields:{}", pointers.join(","))
             }
             Self::Body => f.write_str("body"),
@@ -319,18 +260,5 @@ mod tests {
             found("fields:/a,/b", &json!({"a": 1, "b": null}))
         );
         assert_eq!(found("fields:/a,/b", &json!({"c": 1})), None);
-    }
-
-    #[test]
-    fn removal_keeps_the_places_of_the_others() {
-        let mut value = json!({"a": [1, 2, 3], "b": {"c/d": 1, "e": 2}});
-        source_pointer("/a/1").remove(&mut value);
-        source_pointer("/b/c~1d").remove(&mut value);
-        source_pointer("/x/y").remove(&mut value);
-        assert_eq!(value, json!({"a": [1, null, 3], "b": {"e": 2}}));
-    }
-
-    fn source_pointer(text: &str) -> Pointer {
-        text.parse().unwrap()
     }
 }

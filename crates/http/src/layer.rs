@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response};
+use http::{Method, Request, Response};
 use http_body::Body;
 use ichido_ledger::{BoxError, Ledger};
 use pin_project_lite::pin_project;
@@ -15,7 +15,6 @@ use tokio_util::task::TaskTracker;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::budget::Budgets;
 use crate::concurrency::{Connection, Slots};
 use crate::events::Retry;
 use crate::failure::IntoFailure;
@@ -25,9 +24,10 @@ use crate::keyed::prepare::passes;
 use crate::metrics::{Meters, Pass, Passing, Trace};
 use crate::policy::Policy;
 use crate::problem::{Kind, Problem};
-use crate::request_body::RequestBody;
+use crate::request_body::{Budgets, RequestBody};
 use crate::response_body::AnswerBody;
 use crate::rules::Rules;
+use crate::shared::Shared;
 
 /// Makes the requests to a service happen once for each key.
 ///
@@ -62,23 +62,6 @@ use crate::rules::Rules;
 pub struct IdempotencyLayer {
     shared: Arc<Shared>,
     connection: Option<Connection>,
-}
-
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) rules: Rules,
-    pub(crate) ledger: Ledger,
-    pub(crate) fallback: Option<Ledger>,
-    pub(crate) journal: Option<Arc<Journal>>,
-    pub(crate) tasks: TaskTracker,
-    pub(crate) slots: Slots,
-    pub(crate) budgets: Budgets,
-    pub(crate) meters: Meters,
-    /// How long each route's answers are kept, in seconds.
-    pub(crate) lifetimes: Vec<HeaderValue>,
-    /// Names this instance to people.
-    pub(crate) instance: String,
-    policy: Policy,
 }
 
 impl IdempotencyLayer {
@@ -197,7 +180,7 @@ where
             index: None,
             attempt: 0,
             degraded: false,
-            retry: Retry::of(&self.shared.rules.routes[route], &parts.headers),
+            retry: Retry::of(self.shared.rules.routes[route].preset, &parts.headers),
         };
         let (shared, connection) = (self.shared.clone(), self.connection.clone());
         Answering::Keyed { future: Box::pin(keyed::keyed(shared, connection, inner, trace, parts, body)) }

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::key_source::SourceError;
+use crate::parse_error::SourceError;
 
 macro_rules! words {
     ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)+ }) => {

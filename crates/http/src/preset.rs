@@ -9,8 +9,9 @@
 use std::time::Duration;
 
 use crate::events::Note;
-use crate::key_source::{KeySource, Pointer};
+use crate::key_source::KeySource;
 use crate::options::{Outage, Preset, ServerErrors};
+use crate::pointer::Pointer;
 use crate::rules::{FingerprintRule, InFlight, Match, Route};
 use crate::signature::Scheme;
 use crate::tenant::Tenant;

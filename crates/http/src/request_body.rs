@@ -1,5 +1,8 @@
 //! The body that the service behind gets: as it came, or as it was collected.
 
+mod budget;
+mod buffered;
+
 use std::fmt;
 use std::io::{self, Read};
 use std::pin::{Pin, pin};
@@ -14,7 +17,9 @@ use ichido_ledger::BoxError;
 use pin_project_lite::pin_project;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use crate::buffered_body::{Collected, Place, Spill};
+pub(crate) use self::budget::Budgets;
+pub(crate) use self::buffered::{Collected, Refused, Unread, collect};
+use self::buffered::{Place, Spill};
 
 /// How much of a spilled body is read at once.
 const PIECE: usize = 64 * 1024;
@@ -194,20 +199,4 @@ where
 }
 
 #[cfg(test)]
-mod tests {
-    use http_body_util::{BodyExt, Full, StreamBody};
-
-    use super::*;
-
-    #[tokio::test]
-    async fn a_body_that_still_comes_tells_how_it_is_taken() {
-        let pieces = ["a", "b"].map(|piece| Ok::<_, BoxError>(Frame::data(Bytes::from(piece))));
-        let mut body = RequestBody::passed(StreamBody::new(futures_util::stream::iter(pieces)));
-        let progress = body.progress().unwrap();
-        assert!(!progress.moved());
-        body.frame().await.unwrap().unwrap();
-        assert!(progress.moved() && !progress.moved());
-        let here = Collected::default();
-        assert!(RequestBody::<Full<Bytes>>::collected(here).progress().is_none());
-    }
-}
+mod tests;

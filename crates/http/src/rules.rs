@@ -8,8 +8,10 @@ use http::Method;
 use percent_encoding::percent_decode_str;
 
 use crate::events::Note;
-use crate::key_source::{IDEMPOTENCY_KEY, KeySource, Pointer, SourceError};
+use crate::key_source::{IDEMPOTENCY_KEY, KeySource};
 use crate::options::{ClientErrors, InDoubt, Mode, NoStore, Outage, Preset, ServerErrors, SetCookie};
+use crate::parse_error::SourceError;
+use crate::pointer::Pointer;
 use crate::signature::Signature;
 use crate::tenant::Tenant;
 

@@ -10,29 +10,11 @@
 use std::fmt;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use http::header::{
-    CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, HeaderName, HeaderValue,
-    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SET_COOKIE, TE, TRANSFER_ENCODING, UPGRADE,
-};
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, DATE, HeaderName, HeaderValue, SET_COOKIE};
 use http::response::Parts;
 use http::{HeaderMap, StatusCode};
 
 const MAGIC: [u8; 4] = [0, b'i', b'a', 1];
-const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
-const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
-static OF_THE_CONNECTION: [HeaderName; 9] = [
-    CONNECTION,
-    HTTP2_SETTINGS,
-    KEEP_ALIVE,
-    PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION,
-    PROXY_CONNECTION,
-    TE,
-    TRANSFER_ENCODING,
-    UPGRADE,
-];
-
 /// An answer that was kept.
 #[derive(Clone, PartialEq)]
 pub struct Answer {
@@ -59,31 +41,6 @@ impl fmt::Debug for Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the stored answer cannot be read")]
 pub struct Unreadable;
-
-/// Takes away the fields that belong to one connection. `Trailer` is not one of them (RFC 9110, 7.6.1): without it a
-/// server of HTTP/1.1 sends no trailers.
-pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
-    // Beside another framing a length says nothing (RFC 9112, 6.3), and alone it would be believed.
-    if headers.contains_key(TRANSFER_ENCODING) {
-        headers.remove(CONTENT_LENGTH);
-    }
-    if headers.contains_key(CONNECTION) {
-        let named: Vec<HeaderName> = headers
-            .get_all(CONNECTION)
-            .iter()
-            .filter_map(|value| value.to_str().ok())
-            .flat_map(|value| value.split(','))
-            .filter_map(|name| name.trim().parse().ok())
-            .collect();
-        for name in named {
-            headers.remove(name);
-        }
-    }
-    // Most messages have none of them, and to look is cheaper than to remove.
-    if headers.keys().any(|name| OF_THE_CONNECTION.contains(name)) {
-        OF_THE_CONNECTION.iter().for_each(|name| drop(headers.remove(name)));
-    }
-}
 
 /// Whether caches are told to keep nothing.
 pub(crate) fn is_no_store(headers: &HeaderMap) -> bool {
@@ -237,39 +194,6 @@ mod tests {
             (&b"placed"[..], &"text/plain; charset=utf-8".parse().unwrap())
         );
         assert_eq!(Answer::read(&Bytes::new()).unwrap().body, "");
-    }
-
-    #[test]
-    fn fields_of_the_connection_go_and_those_that_it_names() {
-        let mut headers = HeaderMap::new();
-        for (name, value) in [
-            ("connection", "close, X-Trace"),
-            ("x-trace", "1"),
-            ("keep-alive", "5"),
-            ("te", "trailers"),
-            ("etag", "x"),
-        ] {
-            headers.insert(name, value.parse().unwrap());
-        }
-        strip_hop_by_hop(&mut headers);
-        assert_eq!(headers.keys().collect::<Vec<_>>(), ["etag"]);
-    }
-
-    #[test]
-    fn a_length_beside_another_framing_goes_with_it() {
-        for more in [None, Some(("connection", "transfer-encoding"))] {
-            let fields = [("content-length", "3"), ("transfer-encoding", "chunked"), ("etag", "x")];
-            let mut headers = HeaderMap::new();
-            for (name, value) in fields.into_iter().chain(more) {
-                headers.insert(name, value.parse().unwrap());
-            }
-            strip_hop_by_hop(&mut headers);
-            assert_eq!(headers.keys().collect::<Vec<_>>(), ["etag"]);
-        }
-        let mut headers = HeaderMap::new();
-        headers.insert("content-length", "3".parse().unwrap());
-        strip_hop_by_hop(&mut headers);
-        assert_eq!(headers["content-length"], "3");
     }
 
     proptest! {

@@ -4,8 +4,9 @@ use http::{Request, StatusCode};
 use ichido_core::{Claim, ClaimRequest, Grant, Outcome};
 use ichido_ledger::Ledger;
 
-use crate::keyed::prepare::Ready;
-use crate::keyed::{Job, Reply};
+use super::prepare::Ready;
+use super::reply::Reply;
+use super::request::Job;
 use crate::metrics::End;
 use crate::request_body::RequestBody;
 use crate::response_body::AnswerBody;

@@ -5,18 +5,18 @@ use http::request::Parts;
 use ichido_core::{ClaimRequest, InDoubtPolicy, Key, Scope};
 use sha2::{Digest, Sha256};
 
-use crate::buffered_body::{Collected, Refused, Unread, collect};
 use crate::concurrency::{Admitted, Connection, Slot};
 use crate::events::notes;
 use crate::fingerprint::{self, WHOLE};
 use crate::json::Document;
 use crate::key::KeyError;
-use crate::key_source::{KeySource, Pointer};
-use crate::layer::Shared;
+use crate::key_source::KeySource;
 use crate::options::{InDoubt, Mode};
+use crate::pointer::Pointer;
 use crate::problem::{Kind, Problem};
-use crate::request_body::RequestBody;
+use crate::request_body::{Collected, Refused, RequestBody, Unread, collect};
 use crate::rules::{FingerprintRule, Route, Rules};
+use crate::shared::Shared;
 use crate::signature::Checking;
 use crate::tenant::TenantError;
 use crate::trait_aliases::Carried;
@@ -188,7 +188,7 @@ async fn name(
         },
     };
     let tenant = tenant.map_err(|error| unknown(&error))?;
-    let metadata = notes(route, &document, &shared.instance);
+    let metadata = notes(&route.metadata, &document, &shared.instance);
     let fingerprint = fingerprint::of(&route.fingerprint, source, parts, document, body.digest);
     let key = Key::new(Scope::new(tenant, operation(route, parts)), text)
         .map_err(|error| Problem::new(Kind::KeyInvalid, error.to_string()))?;

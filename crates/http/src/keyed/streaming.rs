@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
+use http::header::CONTENT_LENGTH;
 use http::response::Parts;
 use http::{HeaderMap, Response};
 use http_body::Frame;
@@ -15,8 +16,8 @@ use ichido_ledger::{BoxError, Late, within};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{Run, declared, reason};
-use crate::keyed::{DEGRADED, LIFETIME, Reply, TRUE};
+use super::granted::{Run, reason};
+use super::reply::{DEGRADED, LIFETIME, Reply, TRUE};
 use crate::metrics::End;
 use crate::response_body::AnswerBody;
 use crate::trait_aliases::Carried;
@@ -225,4 +226,8 @@ where
         Ok(next) => next.map(|frame| frame.map_err(Into::into)),
         Err(_) => Some(Err("the service panicked".into())),
     }
+}
+
+pub(super) fn declared(head: &Parts) -> Option<u64> {
+    head.headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }

@@ -1,8 +1,13 @@
 use http_body::Frame;
-use http_body_util::{Full, StreamBody};
+use http_body_util::{BodyExt, Full, StreamBody};
 
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::buffered::{DISK_STEP, MEMORY_STEP, PAUSE};
 use super::*;
-use crate::request_body::RequestBody;
+use crate::rules::Rules;
 
 fn pieces(count: usize, size: usize) -> impl Body<Data = Bytes, Error = BoxError> + Unpin {
     let pieces =
@@ -163,4 +168,16 @@ async fn spilled_bodies_leave_descriptors_to_others() {
     assert!(get(1).await.is_ok());
     drop(one);
     assert!(get(3).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_body_that_still_comes_tells_how_it_is_taken() {
+    let pieces = ["a", "b"].map(|piece| Ok::<_, BoxError>(Frame::data(Bytes::from(piece))));
+    let mut body = RequestBody::passed(StreamBody::new(futures_util::stream::iter(pieces)));
+    let progress = body.progress().unwrap();
+    assert!(!progress.moved());
+    body.frame().await.unwrap().unwrap();
+    assert!(progress.moved() && !progress.moved());
+    let here = Collected::default();
+    assert!(RequestBody::<Full<Bytes>>::collected(here).progress().is_none());
 }

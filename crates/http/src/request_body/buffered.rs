@@ -19,16 +19,16 @@ use sha2::{Digest, Sha256};
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
-use crate::budget::{Budgets, Share};
+use super::budget::{Budgets, Share};
 use crate::rules::Rules;
 use crate::signature::Checking;
 
 /// How long a client may pause within a body, and how long it may take before its rate counts.
 pub(crate) const PAUSE: Duration = Duration::from_secs(30);
 /// How much memory is taken at a time for a body of unknown length.
-const MEMORY_STEP: u64 = 64 * 1024;
+pub(super) const MEMORY_STEP: u64 = 64 * 1024;
 /// How much disk is taken at a time for a body of unknown length.
-const DISK_STEP: u64 = 1024 * 1024;
+pub(super) const DISK_STEP: u64 = 1024 * 1024;
 
 /// A request body that arrived.
 #[derive(Debug, Default)]
@@ -294,6 +294,3 @@ impl Collected {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;
