@@ -17,6 +17,11 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// The service switched protocols (101) although the request did not ask for it: its response is lost.
+    pub fn unrequested_upgrade() -> Self {
+        Self::Lost("the service switched protocols although the request did not ask for it".into())
+    }
+
     /// What went wrong.
     pub fn cause(&self) -> &BoxError {
         match self {

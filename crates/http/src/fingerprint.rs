@@ -1,11 +1,11 @@
 //! What tells a repeat from another request under the same key.
 
-use http::request::Parts;
 use ichido_core::Fingerprint;
 use sha2::{Digest, Sha256};
 
 use crate::json::Document;
 use crate::key_source::KeySource;
+use crate::operation::Operation;
 use crate::pointer::Pointer;
 use crate::rules::FingerprintRule;
 
@@ -16,7 +16,7 @@ pub(crate) static WHOLE: Pointer = Pointer::whole();
 pub(crate) fn of(
     rule: &FingerprintRule,
     source: &KeySource,
-    parts: &Parts,
+    operation: &Operation<'_>,
     document: Document<'_>,
     raw: [u8; 32],
 ) -> Fingerprint {
@@ -32,6 +32,6 @@ pub(crate) fn of(
         (FingerprintRule::Json(_), Some(canonical)) => ("json", Sha256::digest(canonical).into()),
         (FingerprintRule::Standard | FingerprintRule::Raw | FingerprintRule::Json(_), _) => ("raw", raw),
     };
-    let place = parts.uri.path_and_query().map_or("/", |place| place.as_str());
-    Fingerprint::of([kind.as_bytes(), parts.method.as_str().as_bytes(), place.as_bytes(), &digest])
+    let [method, path_and_query] = operation.fingerprint_parts();
+    Fingerprint::of([kind.as_bytes(), method, path_and_query, &digest])
 }

@@ -17,6 +17,7 @@ mod key_source;
 mod keyed;
 mod layer;
 mod metrics;
+mod operation;
 mod options;
 mod parse_error;
 mod pointer;

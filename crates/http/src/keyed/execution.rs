@@ -257,7 +257,7 @@ where
     };
     match ended {
         Ok(Ok(Ok(response))) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-            Ran::Failed(Failure::Lost("the service changed protocols unasked".into()))
+            Ran::Failed(Failure::unrequested_upgrade())
         }
         Ok(Ok(Ok(response))) => Ran::Answered(response),
         Ok(Ok(Err(error))) => Ran::Failed(error.into_failure()),

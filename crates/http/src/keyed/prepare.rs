@@ -3,7 +3,6 @@
 use http::HeaderMap;
 use http::request::Parts;
 use ichido_core::{ClaimRequest, InDoubtPolicy, Key, Scope};
-use sha2::{Digest, Sha256};
 
 use crate::concurrency::{Admitted, Connection, Slot};
 use crate::events::notes;
@@ -11,6 +10,7 @@ use crate::fingerprint::{self, WHOLE};
 use crate::json::Document;
 use crate::key::KeyError;
 use crate::key_source::KeySource;
+use crate::operation::Operation;
 use crate::options::{InDoubt, Mode};
 use crate::pointer::Pointer;
 use crate::problem::{Kind, Problem};
@@ -23,8 +23,6 @@ use crate::trait_aliases::Carried;
 
 /// `Retry-After` when there is no room for the body.
 const RETRY_SECONDS: u64 = 5;
-/// A path longer than this is kept by its hash.
-const ROUTE_BYTES: usize = 512;
 
 /// What to do with a request. In boxes: it is handed from future to future, and each of them has room for it.
 pub(crate) enum Prepared<B> {
@@ -79,18 +77,18 @@ where
         Ok(checking) => checking,
         Err(problem) => return refuse(problem, parts, body),
     };
-    let found = match in_head(route, &parts, rules.strict_keys) {
-        Ok(found) => found,
-        Err(error) => return refuse(Problem::new(Kind::KeyInvalid, error.to_string()), parts, body),
+    let search = match KeySearch::in_headers(route, &parts, rules.strict_keys) {
+        Ok(search) => search,
+        Err(error) => return refuse(invalid(&error), parts, body),
     };
-    if found.is_none() && checking.is_none() && !reads_body(route) {
+    if matches!(search, KeySearch::Absent) && checking.is_none() && route.unclaimed.is_none() {
         return match route.required {
             true => refuse(missing(route), parts, body),
             false => Prepared::pass(parts, RequestBody::passed(body)),
         };
     }
     let tenant = match route.tenant(rules).of(&parts) {
-        Err(error) if found.is_some() => return refuse(unknown(&error), parts, body),
+        Err(error) if matches!(search, KeySearch::Found(_)) => return refuse(unknown(&error), parts, body),
         // Whether there is a key at all the body will tell.
         tenant => tenant,
     };
@@ -110,7 +108,7 @@ where
     if let Some(Err(problem)) = checking.map(Checking::finish) {
         return Prepared::refuse(problem, parts, Some(RequestBody::collected(body)));
     }
-    match name(shared, route, &parts, &mut body, found, tenant).await {
+    match name(shared, route, &parts, &mut body, search, tenant).await {
         Ok(Some(claim)) => {
             let slot = match admitted {
                 Admitted::Work(slot) => Ok(slot),
@@ -123,15 +121,40 @@ where
     }
 }
 
-/// The key, if it stands in the head and no source before it may stand in the body.
-fn in_head<'a>(route: &'a Route, parts: &Parts, strict: bool) -> Result<Option<Found<'a>>, KeyError> {
-    for source in &route.keys {
-        let found = source.in_headers(&parts.headers, strict)?;
-        if found.is_some() || source.is_in_body() {
-            return Ok(found.map(|text| (text, source)));
+/// How far the search for the key has come when only the headers are there.
+enum KeySearch<'a> {
+    Found(Found<'a>),
+    /// No source has a key in the headers, and none reads the body.
+    Absent,
+    /// The body may hold the key of the first of these sources, whose headers hold none.
+    InBody(&'a KeySource, &'a [KeySource]),
+}
+
+impl<'a> KeySearch<'a> {
+    /// Searches the sources in order, up to the first that may have its key in the body.
+    fn in_headers(route: &'a Route, parts: &Parts, strict: bool) -> Result<Self, KeyError> {
+        let mut sources = route.keys.as_slice();
+        while let Some((source, later)) = sources.split_first() {
+            if let Some(text) = source.in_headers(&parts.headers, strict)? {
+                return Ok(Self::Found((text, source)));
+            }
+            if source.is_in_body() {
+                return Ok(Self::InBody(source, later));
+            }
+            sources = later;
+        }
+        Ok(Self::Absent)
+    }
+
+    /// The places in the body that the rest of the search needs.
+    fn places(&self, headers: &HeaderMap) -> Vec<&'a Pointer> {
+        match *self {
+            Self::Found(_) | Self::Absent => Vec::new(),
+            Self::InBody(source, later) => {
+                std::iter::once(source).chain(later).flat_map(|source| source.places(headers)).collect()
+            }
         }
     }
-    Ok(None)
 }
 
 /// Whether a look at the head shows that a request needs no key and has none.
@@ -142,20 +165,15 @@ pub(crate) fn passes(route: &Route, headers: &HeaderMap) -> bool {
     !route.required && plain && route.keys.iter().all(absent)
 }
 
-/// Whether anything but the fingerprint is read from the body.
-fn reads_body(route: &Route) -> bool {
-    route.unclaimed.is_some() || route.keys.iter().any(|source| source.is_in_body())
-}
-
 async fn name(
     shared: &Shared,
     route: &Route,
     parts: &Parts,
     body: &mut Collected,
-    found: Option<Found<'_>>,
+    search: KeySearch<'_>,
     tenant: Result<String, TenantError>,
 ) -> Result<Option<ClaimRequest>, Problem> {
-    let places = places(route, parts, found.is_none());
+    let places = places(route, search.places(&parts.headers));
     let most = shared.rules.body_parse_max_bytes;
     let document = match places.is_empty() {
         true => Document::default(),
@@ -179,19 +197,24 @@ async fn name(
             format!("{why} at most {most} bytes (body_parse_max_bytes)"),
         ));
     }
+    let found = match search {
+        KeySearch::Found(found) => Some(found),
+        KeySearch::Absent => None,
+        KeySearch::InBody(source, later) => {
+            in_body(shared, source, later, &parts.headers, &document, body.digest)?
+        }
+    };
     let (text, source) = match found {
         Some(found) => found,
-        None => match in_body(shared, route, parts, &document, body.digest)? {
-            Some(found) => found,
-            None if route.required => return Err(missing(route)),
-            None => return Ok(None),
-        },
+        None if route.required => return Err(missing(route)),
+        None => return Ok(None),
     };
     let tenant = tenant.map_err(|error| unknown(&error))?;
     let metadata = notes(&route.metadata, &document, &shared.instance);
-    let fingerprint = fingerprint::of(&route.fingerprint, source, parts, document, body.digest);
-    let key = Key::new(Scope::new(tenant, operation(route, parts)), text)
-        .map_err(|error| Problem::new(Kind::KeyInvalid, error.to_string()))?;
+    let operation = Operation::of(parts);
+    let fingerprint = fingerprint::of(&route.fingerprint, source, &operation, document, body.digest);
+    let key =
+        Key::new(Scope::new(tenant, operation.scope(route.mode)), text).map_err(|error| invalid(&error))?;
     let caller = route.tenant(&shared.rules).caller(key.index(), &parts.headers);
     let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let in_doubt = match route.in_doubt {
@@ -210,64 +233,48 @@ async fn name(
 }
 
 /// The places in the body that a claim needs.
-fn places<'a>(route: &'a Route, parts: &Parts, with_key: bool) -> Vec<&'a Pointer> {
-    let keys = route.keys.iter().filter(|_| with_key).flat_map(|source| source.places(&parts.headers));
+fn places<'a>(route: &'a Route, of_key: Vec<&'a Pointer>) -> Vec<&'a Pointer> {
     let unclaimed = route.unclaimed.iter().map(|(place, _)| place);
     let notes = route.metadata.iter().flat_map(|(_, note)| note.places());
     let whole = matches!(route.fingerprint, FingerprintRule::Json(_)).then_some(&WHOLE);
-    keys.chain(unclaimed).chain(notes).chain(whole).collect()
+    of_key.into_iter().chain(unclaimed).chain(notes).chain(whole).collect()
 }
 
+/// Goes on with the search in the body, and in the headers for the sources after the first.
 fn in_body<'a>(
     shared: &Shared,
-    route: &'a Route,
-    parts: &Parts,
+    first: &'a KeySource,
+    later: &'a [KeySource],
+    headers: &HeaderMap,
     document: &Document<'_>,
     digest: [u8; 32],
 ) -> Result<Option<Found<'a>>, Problem> {
-    for source in &route.keys {
-        let in_head = source.in_headers(&parts.headers, shared.rules.strict_keys);
-        let lacks = |place: &&Pointer| document.at(place).is_none();
-        let found = match in_head {
-            // What was not found may follow: by another source the same request would have another key.
-            Ok(None) if document.is_cut() && source.places(&parts.headers).iter().any(lacks) => {
-                let most = shared.rules.body_parse_max_bytes;
-                let detail = format!(
-                    "{source} is not within the first {most} bytes of the body (body_parse_max_bytes)"
-                );
-                return Err(Problem::new(Kind::BodyTooLarge, detail));
-            }
-            Ok(None) => source.in_body(document, digest),
-            found => found,
+    let (mut source, mut later) = (first, later.iter());
+    loop {
+        let is_missing = |place: &&Pointer| document.at(place).is_none();
+        // What was not found may follow: by another source the same request would have another key.
+        if document.is_cut() && source.places(headers).iter().any(is_missing) {
+            let most = shared.rules.body_parse_max_bytes;
+            let detail =
+                format!("{source} is not within the first {most} bytes of the body (body_parse_max_bytes)");
+            return Err(Problem::new(Kind::BodyTooLarge, detail));
+        }
+        if let Some(text) = source.in_body(document, digest).map_err(|error| invalid(&error))? {
+            return Ok(Some((text, source)));
+        }
+        source = match later.next() {
+            Some(source) => source,
+            None => return Ok(None),
         };
-        match found {
-            Ok(None) => {}
-            Ok(Some(text)) => return Ok(Some((text, source))),
-            Err(error) => return Err(Problem::new(Kind::KeyInvalid, error.to_string())),
+        let in_headers = source.in_headers(headers, shared.rules.strict_keys);
+        if let Some(text) = in_headers.map_err(|error| invalid(&error))? {
+            return Ok(Some((text, source)));
         }
     }
-    Ok(None)
 }
 
-/// The part of the scope that names the operation: another method, path or query is another operation. A query may
-/// hold secrets, so it is kept by its hash. What is only observed does not meet what is enforced later.
-fn operation(route: &Route, parts: &Parts) -> String {
-    let short = |text: &str| hex::encode(&Sha256::digest(text)[..16]);
-    let mut text = String::with_capacity(64 + parts.uri.path().len().min(ROUTE_BYTES));
-    if route.mode == Mode::Observe {
-        text.push_str("observe ");
-    }
-    text.push_str(parts.method.as_str());
-    text.push(' ');
-    match parts.uri.path() {
-        path if path.len() <= ROUTE_BYTES => text.push_str(path),
-        path => text.push_str(&format!("sha256:{}", short(path))),
-    }
-    if let Some(query) = parts.uri.query() {
-        text.push('?');
-        text.push_str(&short(query));
-    }
-    text
+fn invalid(error: &dyn std::error::Error) -> Problem {
+    Problem::new(Kind::KeyInvalid, error.to_string())
 }
 
 fn missing(route: &Route) -> Problem {

@@ -117,8 +117,7 @@ impl Forward {
         self.shared.seconds.record(started.elapsed());
         let mut response = answered?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let unasked = || Failure::Lost("the service changed protocols unasked".into());
-            let client_side = client_side.ok_or_else(unasked)?;
+            let client_side = client_side.ok_or_else(Failure::unrequested_upgrade)?;
             let service_side = hyper::upgrade::on(&mut response);
             response.body_mut().let_go();
             self.shared.tunnels.join(client_side, service_side);
