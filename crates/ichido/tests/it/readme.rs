@@ -4,15 +4,15 @@
 //! A block is found by its first command, and run line by line as in a shell ([`scene`]). [`table`] says of each command
 //! how it is run and what must come of it. A command that is not in the table fails the tests.
 
-mod docs;
+mod commands;
+mod markdown;
+mod pages;
 mod rust;
-mod scene;
+mod shell;
 mod synopsis;
-mod table;
-mod text;
 
-use self::scene::{Scene, example};
-use self::text::{Block, blocks, page};
+use self::markdown::{Block, blocks, page};
+use self::shell::{Scene, example};
 use crate::events::given;
 use crate::support::Orders;
 use crate::{ichido, stderr};
@@ -62,10 +62,10 @@ fn every_command_of_the_readme_is_known_to_these_tests() {
     let first: Vec<_> = found.iter().map(|block| block.typed()[0].command.clone()).collect();
     assert_eq!(first, FIRST, "a block that no test runs");
     for typed in found.iter().flat_map(Block::typed) {
-        assert!(table::way(&typed.command).is_some(), "no test knows this command: {}", typed.command);
+        assert!(commands::way(&typed.command).is_some(), "no test knows this command: {}", typed.command);
     }
     let typed: Vec<_> = found.iter().flat_map(Block::typed).map(|typed| typed.command).collect();
-    for (known, _) in table::TABLE {
+    for (known, _) in commands::TABLE {
         assert!(typed.iter().any(|command| command == known), "no longer in {ENGLISH}: {known}");
     }
 }

@@ -11,7 +11,7 @@ use ichido_http::{IdempotencyLayer, Rules};
 use ichido_ledger::postgres::Postgres;
 use ichido_ledger::{Ledger, Settings};
 
-use super::text::{blocks, page};
+use super::markdown::{blocks, page};
 
 type Anything<T> = Result<T, Box<dyn std::error::Error>>;
 

@@ -1,6 +1,6 @@
 //! The list of commands: each word and flag in it exists.
 
-use super::text::{Block, blocks, page};
+use super::markdown::{Block, blocks, page};
 use crate::run;
 
 /// A line without its description, which stands apart by two spaces.

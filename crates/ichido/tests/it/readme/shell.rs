@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
-use super::table::{Way, way};
-use super::text::Typed;
+use super::commands::{Way, way};
+use super::markdown::Typed;
 use crate::support::{Process, eventually};
 
 pub(super) struct Scene {
@@ -173,5 +173,5 @@ impl Scene {
 
 /// An example of the repository, as text.
 pub(super) fn example(path: &str) -> String {
-    super::text::page(Path::new("examples").join(path).to_str().unwrap())
+    super::markdown::page(Path::new("examples").join(path).to_str().unwrap())
 }

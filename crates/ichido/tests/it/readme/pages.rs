@@ -1,8 +1,8 @@
 //! The commands of the pages under `docs`.
 
-use super::scene::{Ran, Scene};
-use super::table::{ANY_PORT, Way, serve, way};
-use super::text::{Block, page};
+use super::commands::{ANY_PORT, Way, serve, way};
+use super::markdown::{Block, page};
+use super::shell::{Ran, Scene};
 use super::{play_of, scenes, with_a_table};
 use crate::delivery::Stage;
 use crate::delivery::receiver::Reply;

@@ -1,6 +1,6 @@
 //! Every command of the README, and how it is run here. What is not in this table is not run, and fails the tests.
 
-use super::scene::{Ran, Scene};
+use super::shell::{Ran, Scene};
 use crate::support::http::{get, post};
 
 /// How a command is run.
@@ -70,13 +70,13 @@ pub(super) const fn serve(flags: &'static str, stands_for: &'static str) -> Way 
 
 /// How a command is run, if it is known.
 pub(super) fn way(command: &str) -> Option<&'static Way> {
-    let all = TABLE.iter().chain(super::docs::TABLE);
+    let all = TABLE.iter().chain(super::pages::TABLE);
     all.into_iter().find(|(known, _)| command.lines().next() == Some(*known)).map(|(_, way)| way)
 }
 
 fn demo(_: &Scene, ran: &Ran) {
     assert!(ran.out.contains("No effect ran twice"), "{}", ran.out);
-    let cargo = super::text::page("Cargo.toml");
+    let cargo = super::markdown::page("Cargo.toml");
     assert!(
         cargo.contains("default-members = [\"crates/ichido\"]"),
         "`cargo run` would not know what to run"
@@ -86,7 +86,7 @@ fn demo(_: &Scene, ran: &Ran) {
 /// It is what runs this test: it alone starts the servers.
 fn xtask() {
     crate::events::given("ICHIDO_TEST_POSTGRES_URL");
-    assert!(super::text::page(".cargo/config.toml").contains("xtask = "));
+    assert!(super::markdown::page(".cargo/config.toml").contains("xtask = "));
 }
 
 /// A comment that begins with a number tells the status; the same order is the same answer, and is marked as a replay.
