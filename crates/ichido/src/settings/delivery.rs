@@ -100,9 +100,9 @@ mod tests {
 
     #[test]
     fn the_example_of_the_documentation_shows_every_key_and_its_default() {
-        let page = include_str!("../../../../docs/delivery.md");
-        let example = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-        let section = example.strip_prefix("[delivery]").and_then(|rest| rest.split_once('\n')).unwrap().1;
+        let page = include_str!("../../../../docs/configuration.md");
+        let section =
+            page.split("```toml\n[delivery]").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
         let shown: RawDelivery = toml::from_str(section).unwrap();
         for (key, variable) in KEYS {
             assert!(shown.get(variable).is_some(), "{key} is not shown");

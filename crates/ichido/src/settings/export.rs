@@ -313,9 +313,9 @@ mod tests {
 
     #[test]
     fn defaults_are_those_of_the_documentation() {
-        let page = include_str!("../../../../docs/usage.md");
-        let example = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-        let mut shown: Page = toml::from_str(example).unwrap();
+        let page = include_str!("../../../../docs/configuration.md");
+        let example = page.split("```toml\n").find(|block| block.starts_with("[export.dify]")).unwrap();
+        let mut shown: Page = toml::from_str(example.split("```").next().unwrap()).unwrap();
         let mut shown = shown.export.dify.take().unwrap();
         (shown.database, shown.console) = (None, None);
         let (shown, silent) = (Dify::check(shown, &Flags::default(), false).unwrap(), check("").unwrap());

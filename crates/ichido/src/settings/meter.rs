@@ -172,10 +172,10 @@ mod tests {
 
     #[test]
     fn the_example_of_the_documentation_is_settings() {
-        let page = include_str!("../../../../docs/meter.md");
-        let example = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-        let example = example.replace("[meter]", "");
-        check(&example, None).unwrap();
+        let page = include_str!("../../../../docs/configuration.md");
+        let example =
+            page.split("```toml\n[meter]").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+        check(example, None).unwrap();
     }
 
     #[test]

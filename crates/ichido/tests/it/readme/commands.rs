@@ -1,139 +1,193 @@
-//! Every command of the README, and how it is run here. What is not in this table is not run, and fails the tests.
+//! Every command of the documents, and how to test it. A command that is missing here fails the tests.
 
-use super::shell::{Ran, Scene};
+use super::markdown::page;
+use super::shell::{Finished, Shell};
 use crate::support::http::{get, post};
 
-/// How a command is run.
-pub(super) enum Way {
-    /// Sets variables for what follows.
+/// How to test a command.
+pub(super) enum Action {
+    /// Sets variables for the following commands.
     Export,
-    /// Starts something that stays. Flags of the test's own choose free ports; what it then listens on stands for the
-    /// address of the text.
-    Serve { flags: &'static str, stands_for: &'static str, check: fn(&Scene) },
-    /// Runs to its end, which must be a success.
-    Run(fn(&Scene, &Ran)),
-    /// Is not run by this test, because: …
-    Elsewhere(fn()),
+    /// Starts a server. `flags` select free ports; the address that the server then listens on replaces `address` in
+    /// the following commands.
+    Serve { flags: &'static str, address: &'static str, check: fn(&Shell) },
+    /// Runs to its end and must succeed.
+    Run(fn(&Shell, &Finished)),
+    /// Runs to its end, must succeed, and prints these texts.
+    Prints(&'static [&'static str]),
+    /// Is not run here.
+    CoveredElsewhere(fn()),
 }
 
 pub(super) const ANY_PORT: &str = "--listen 127.0.0.1:0 --admin 127.0.0.1:0";
 
-pub(super) const TABLE: &[(&str, Way)] = &[
-    ("cargo run --release -- demo", Way::Run(demo)),
-    ("cargo xtask test", Way::Elsewhere(xtask)),
-    // The gateway.
-    ("ichido gateway --upstream http://127.0.0.1:5000", serve(ANY_PORT, "127.0.0.1:8080")),
+pub(super) const COMMANDS: &[(&str, Action)] = &[
+    // README.
+    ("cargo run --release -- demo", Action::Run(demo)),
+    ("cargo xtask test", Action::CoveredElsewhere(xtask)),
+    ("python3 examples/orders.py &", serve("", "127.0.0.1:5000")),
+    ("cargo run --release -- gateway --upstream http://127.0.0.1:5000 &", serve(ANY_PORT, "127.0.0.1:8080")),
     (
         r#"curl -X POST -H 'Idempotency-Key: "k1"' -d '{"qty":1}' http://127.0.0.1:8080/orders"#,
-        Way::Run(as_the_comment_says),
+        Action::Run(responds_as_commented),
     ),
     (
         r#"curl -X POST -H 'Idempotency-Key: "k1"' -d '{"qty":2}' http://127.0.0.1:8080/orders"#,
-        Way::Run(as_the_comment_says),
+        Action::Run(responds_as_commented),
     ),
-    // Express and FastAPI.
+    (
+        "curl http://127.0.0.1:5000/orders",
+        Action::Run(|_, finished| assert_eq!(finished.body().trim(), r#"{"created": 1}"#)),
+    ),
+    // The gateway.
     ("node server.js &", serve("", "127.0.0.1:3000")),
     ("uvicorn app:app --port 8000 &", serve("", "127.0.0.1:8000")),
     (
         "ichido gateway --upstream http://127.0.0.1:3000 --listen 0.0.0.0:8080",
-        Way::Serve { flags: "--admin 127.0.0.1:0", stands_for: "127.0.0.1:8080", check: express },
+        Action::Serve { flags: "--admin 127.0.0.1:0", address: "127.0.0.1:8080", check: express },
     ),
     // Events.
-    ("ichido claims --ledger dynamodb:", serve("--listen 127.0.0.1:0", "127.0.0.1:8070")),
+    ("ichido claims --ledger dynamodb: &", serve("--listen 127.0.0.1:0", "127.0.0.1:8070")),
     (
         r#"curl -H 'Content-Type: application/json' -d '{"events":[{"key":"Ev07"}]}' http://127.0.0.1:8070/v1/events/check"#,
-        Way::Run(as_the_comment_says),
+        Action::Run(responds_as_commented),
     ),
+    ("ichido ledger list --state in-doubt", Action::Prints(&["Ev07A", "Ev07B"])),
+    ("ichido ledger resolve Ev07… --as done", Action::Prints(&[])),
+    ("ichido ledger resolve Ev07… --as absent", Action::Prints(&[])),
     // Delivery.
     (
         "export EXTERNAL_API_ENDPOINT=https://api.example.com/v1/usage EXTERNAL_API_TOKEN_FILE=/run/secrets/token",
-        Way::Export,
+        Action::Export,
     ),
-    ("ichido send usage.jsonl", Way::Run(sent)),
-    ("ichido run", Way::Serve { flags: "--admin 127.0.0.1:0", stands_for: "127.0.0.1:9090", check: ready }),
-    // Dify.
-    ("export DIFY_DATABASE_URL=postgres://readonly@dify-db/dify", Way::Export),
+    ("ichido send usage.jsonl", Action::Prints(&["1 batch arrived (3 records"])),
+    ("ichido run", Action::Serve { flags: "--admin 127.0.0.1:0", address: "127.0.0.1:9090", check: ready }),
+    ("ichido spool list", Action::Prints(&["503"])),
+    ("ichido spool resend", Action::Prints(&["1 batch arrived"])),
+    ("ichido failed list --error 422", Action::Run(names_the_batch)),
+    ("ichido failed show a3f2e1b9c4d5", Action::Prints(&["e0"])),
+    ("ichido failed resend a3f2e1b9c4d5", Action::Prints(&["1 batch arrived"])),
+    // DynamoDB. The tests of `deploy/aws` lint the template and try its policies.
+    (
+        "aws cloudformation deploy --stack-name ichido --template-file deploy/aws/ichido.yaml --capabilities CAPABILITY_IAM",
+        Action::CoveredElsewhere(|| assert!(page("deploy/aws/ichido.yaml").contains("AWS::DynamoDB::Table"))),
+    ),
+    ("ichido check --ledger dynamodb:", Action::Prints(&["dynamodb answers"])),
+    // Usage.
+    ("export DIFY_DATABASE_URL=postgres://readonly@dify-db/dify", Action::Export),
     (
         "export EXTERNAL_API_ENDPOINT=http://127.0.0.1:8090/v1/usage EXTERNAL_API_ALLOW_HTTP_LOOPBACK=on EXTERNAL_API_TOKEN=none",
-        Way::Export,
+        Action::Export,
     ),
-    ("export EXTERNAL_API_ENVELOPE=api_meter EXTERNAL_API_TENANT_ID=default", Way::Export),
+    ("export EXTERNAL_API_ENVELOPE=api_meter EXTERNAL_API_TENANT_ID=default", Action::Export),
     ("ichido meter &", serve(ANY_PORT, "127.0.0.1:8090")),
-    ("ichido export dify --yesterday --dry-run", Way::Run(previewed)),
-    ("ichido export dify --yesterday", Way::Run(counted)),
-    ("ichido reconcile --from 2026-11-01 --to 2026-11-15", Way::Run(reconciled)),
+    ("ichido export dify --yesterday --dry-run", Action::Run(previews_and_sends_nothing)),
+    ("ichido export dify --yesterday", Action::Run(is_counted)),
+    ("ichido reconcile --from 2026-11-01 --to 2026-11-15", Action::Run(reconciles)),
+    ("cat > ichido.toml <<'END'", Action::Run(|shell, _| shell.has("ichido.toml"))),
+    ("export DIFY_DATABASE_URL=postgres://reader:…@db/dify", Action::Export),
+    (
+        "export EXTERNAL_API_ENDPOINT=https://meter.example.com/v1/usage EXTERNAL_API_TOKEN_FILE=/run/secrets/token",
+        Action::Export,
+    ),
+    ("export EXTERNAL_API_ENVELOPE=api_meter EXTERNAL_API_TENANT_ID=acme", Action::Export),
+    ("ichido check", Action::Prints(&["Asia/Tokyo"])),
+    ("ichido export dify --dry-run --month 2025-11", Action::Prints(&["gpt-4o"])),
+    ("ichido export dify --month 2025-11", Action::Prints(&[])),
+    ("ichido reconcile", Action::Prints(&[])),
+    // The meter.
+    ("ichido meter", serve(ANY_PORT, "127.0.0.1:8090")),
+    (
+        "METER_TOKENS=acme=s3cret-1 ichido meter --listen 0.0.0.0:8090 --db postgres://meter@db/usage",
+        serve("--admin 127.0.0.1:0", "acme.example"),
+    ),
+    // Operations. The build of this test is the first command; the Dockerfile runs the same.
+    (
+        "cargo install --locked --path crates/ichido",
+        Action::CoveredElsewhere(|| {
+            assert!(page("Dockerfile").contains("--locked") && !page("Cargo.lock").is_empty());
+        }),
+    ),
+    ("ichido man /usr/local/share/man/man1", Action::Run(|shell, _| shell.has("man1/ichido-demo.1"))),
+    (
+        "ichido completions bash > /etc/bash_completion.d/ichido",
+        Action::Run(|shell, _| shell.has("ichido.bash")),
+    ),
+    (
+        "install -m 0644 deploy/systemd/ichido.service /etc/systemd/system/",
+        Action::Run(|shell, _| shell.has("ichido.service")),
+    ),
 ];
 
-pub(super) const fn serve(flags: &'static str, stands_for: &'static str) -> Way {
-    Way::Serve { flags, stands_for, check: |_| {} }
+const fn serve(flags: &'static str, address: &'static str) -> Action {
+    Action::Serve { flags, address, check: |_| {} }
 }
 
-/// How a command is run, if it is known.
-pub(super) fn way(command: &str) -> Option<&'static Way> {
-    let all = TABLE.iter().chain(super::pages::TABLE);
-    all.into_iter().find(|(known, _)| command.lines().next() == Some(*known)).map(|(_, way)| way)
+/// How to test a command, if it is known.
+pub(super) fn action(command: &str) -> Option<&'static Action> {
+    COMMANDS.iter().find(|(known, _)| command.lines().next() == Some(*known)).map(|(_, action)| action)
 }
 
-fn demo(_: &Scene, ran: &Ran) {
-    assert!(ran.out.contains("No effect ran twice"), "{}", ran.out);
-    let cargo = super::markdown::page("Cargo.toml");
-    assert!(
-        cargo.contains("default-members = [\"crates/ichido\"]"),
-        "`cargo run` would not know what to run"
-    );
+fn demo(_: &Shell, finished: &Finished) {
+    assert!(finished.stdout.contains("No effect ran twice"), "{}", finished.stdout);
+    let cargo = page("Cargo.toml");
+    let default = "default-members = [\"crates/ichido\"]";
+    assert!(cargo.contains(default), "`cargo run` would not know what to run");
 }
 
-/// It is what runs this test: it alone starts the servers.
+/// `cargo xtask test` runs this test: nothing else starts the servers.
 fn xtask() {
     crate::events::given("ICHIDO_TEST_POSTGRES_URL");
-    assert!(super::markdown::page(".cargo/config.toml").contains("xtask = "));
+    assert!(page(".cargo/config.toml").contains("xtask = "));
 }
 
-/// A comment that begins with a number tells the status; the same order is the same answer, and is marked as a replay.
-pub(super) fn as_the_comment_says(scene: &Scene, ran: &Ran) {
-    let status = ran.comment.split(|c: char| !c.is_ascii_digit()).next().unwrap();
+/// A comment that begins with a number gives the status. "The same order" is the same body, marked as a replay.
+fn responds_as_commented(shell: &Shell, finished: &Finished) {
+    let Finished { comment, stdout } = finished;
+    let status = comment.split(|c: char| !c.is_ascii_digit()).next().unwrap();
     let expected = if status.is_empty() { "200" } else { status };
-    assert_eq!(ran.status(), expected, "{}: {}", ran.comment, ran.out);
-    if ran.comment.contains("the same order") {
-        assert_eq!(ran.body(), scene.ran.last().unwrap().body());
-        assert_eq!(ran.replayed(), "true", "{}", ran.out);
+    assert_eq!(finished.status(), expected, "{comment}: {stdout}");
+    if comment.contains("the same order") {
+        assert_eq!(finished.body(), shell.finished.last().unwrap().body());
+        assert_eq!(finished.replayed(), "true", "{stdout}");
     } else {
-        assert_eq!(ran.replayed(), "", "{}", ran.out);
+        assert_eq!(finished.replayed(), "", "{stdout}");
     }
 }
 
-fn express(scene: &Scene) {
-    let gateway = scene.address("127.0.0.1:8080");
+fn express(shell: &Shell) {
+    let gateway = shell.address("127.0.0.1:8080");
     let first = post(gateway, "/orders", "\"k1\"", "{\"qty\":1}");
-    let again = post(gateway, "/orders", "\"k1\"", "{\"qty\":1}");
-    assert_eq!((first.status, again.status, again.is_replay()), (201, 201, true), "{first:?} {again:?}");
-    assert_eq!(first.body, again.body);
-    assert_eq!(get(scene.address("127.0.0.1:3000"), "/orders").json()["made"], 1);
-    assert_eq!(post(scene.address("127.0.0.1:8000"), "/orders", "\"k1\"", "{\"qty\":1}").status, 201);
+    let retry = post(gateway, "/orders", "\"k1\"", "{\"qty\":1}");
+    assert_eq!((first.status, retry.status, retry.is_replay()), (201, 201, true), "{first:?} {retry:?}");
+    assert_eq!(first.body, retry.body);
+    assert_eq!(get(shell.address("127.0.0.1:3000"), "/orders").json()["made"], 1);
+    assert_eq!(post(shell.address("127.0.0.1:8000"), "/orders", "\"k1\"", "{\"qty\":1}").status, 201);
 }
 
-fn sent(_: &Scene, ran: &Ran) {
-    assert!(ran.out.contains("1 batch arrived (3 records"), "{}", ran.out);
+fn ready(shell: &Shell) {
+    let response = get(shell.address("127.0.0.1:9090"), "/readyz");
+    assert_eq!(response.status, 200, "{}", response.text());
 }
 
-fn ready(scene: &Scene) {
-    let answer = get(scene.address("127.0.0.1:9090"), "/readyz");
-    assert_eq!(answer.status, 200, "{}", answer.text());
+fn names_the_batch(shell: &Shell, finished: &Finished) {
+    assert!(finished.stdout.contains(&shell.replacement("a3f2e1b9c4d5")), "{}", finished.stdout);
 }
 
-fn previewed(scene: &Scene, ran: &Ran) {
-    assert!(ran.out.contains("gpt-4o"), "{}", ran.out);
-    assert_eq!(usage(scene), serde_json::json!([]), "nothing was sent");
+fn previews_and_sends_nothing(shell: &Shell, finished: &Finished) {
+    assert!(finished.stdout.contains("gpt-4o"), "{}", finished.stdout);
+    assert_eq!(counted_usage(shell), serde_json::json!([]), "a dry run sent something");
 }
 
-fn counted(scene: &Scene, _: &Ran) {
-    assert_eq!(usage(scene)[0]["total_tokens"], 1234);
+fn is_counted(shell: &Shell, _: &Finished) {
+    assert_eq!(counted_usage(shell)[0]["total_tokens"], 1234);
 }
 
-fn reconciled(_: &Scene, ran: &Ran) {
-    assert!(ran.out.contains("1234") || ran.out.contains("1,234"), "{}", ran.out);
+fn reconciles(_: &Shell, finished: &Finished) {
+    let stdout = &finished.stdout;
+    assert!(stdout.contains("1234") || stdout.contains("1,234"), "{stdout}");
 }
 
-fn usage(scene: &Scene) -> serde_json::Value {
-    get(scene.address("127.0.0.1:8090"), "/v1/usage?group_by=").json()["rows"].take()
+fn counted_usage(shell: &Shell) -> serde_json::Value {
+    get(shell.address("127.0.0.1:8090"), "/v1/usage?group_by=").json()["rows"].take()
 }

@@ -1,61 +1,61 @@
-//! A shell in an empty directory, with `ichido` on the path, in which the lines of a block are typed one after another.
-//! Hosts, ports and paths of the text stand for real ones.
+//! A shell in an empty directory, with `ichido` on its path, that runs the commands of a block one after another.
+//! Hosts, ports and paths in the text are replaced with real ones.
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
-use super::commands::{Way, way};
-use super::markdown::Typed;
+use super::commands::{Action, action};
+use super::markdown::{CommandLine, page};
 use crate::support::{Process, eventually};
 
-pub(super) struct Scene {
+pub(super) struct Shell {
     pub(super) dir: tempfile::TempDir,
-    /// Commands that were run, with what came of them.
-    pub(super) ran: Vec<Ran>,
+    /// The commands that have run.
+    pub(super) finished: Vec<Finished>,
     variables: Vec<(String, String)>,
-    /// Words of the text, and what they stand for.
-    stands_for: Vec<(String, String)>,
+    /// Texts of the page, each with its replacement.
+    replacements: Vec<(String, String)>,
     running: Vec<(String, Process)>,
 }
 
-/// A command that was run.
-pub(super) struct Ran {
+/// A command that has run.
+pub(super) struct Finished {
     pub(super) comment: String,
-    pub(super) out: String,
+    pub(super) stdout: String,
 }
 
-/// What curl is told to print after an answer.
+/// Makes curl print the status and the replay header after each body.
 const CURL: &str = "silent\nwrite-out = \"\\n%{http_code} %header{idempotency-replayed}\"\n";
 
-impl Ran {
+impl Finished {
     pub(super) fn body(&self) -> &str {
-        self.out.rsplit_once('\n').unwrap().0
+        self.stdout.rsplit_once('\n').unwrap().0
     }
 
     pub(super) fn status(&self) -> &str {
-        self.out.rsplit_once('\n').unwrap().1.split(' ').next().unwrap()
+        self.stdout.rsplit_once('\n').unwrap().1.split(' ').next().unwrap()
     }
 
     pub(super) fn replayed(&self) -> &str {
-        self.out.rsplit_once('\n').unwrap().1.split_once(' ').unwrap().1
+        self.stdout.rsplit_once('\n').unwrap().1.split_once(' ').unwrap().1
     }
 }
 
-impl Scene {
+impl Shell {
     pub(super) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join(".curlrc"), CURL).unwrap();
         std::fs::create_dir(dir.path().join("bin")).unwrap();
-        let scene = Self {
+        let shell = Self {
             dir,
-            ran: Vec::new(),
+            finished: Vec::new(),
             variables: Vec::new(),
-            stands_for: vec![("cargo run --release --".to_owned(), "ichido".to_owned())],
+            replacements: vec![("cargo run --release --".to_owned(), "ichido".to_owned())],
             running: Vec::new(),
         };
-        scene.program("ichido", env!("CARGO_BIN_EXE_ichido"));
-        scene
+        shell.program("ichido", env!("CARGO_BIN_EXE_ichido"));
+        shell
     }
 
     /// Puts a program on the path.
@@ -63,7 +63,7 @@ impl Scene {
         std::os::unix::fs::symlink(target, self.dir.path().join("bin").join(name)).unwrap();
     }
 
-    /// Puts a file into the directory.
+    /// Writes a file into the directory.
     pub(super) fn file(&self, name: &str, text: &str) {
         std::fs::write(self.dir.path().join(name), text).unwrap();
     }
@@ -72,59 +72,66 @@ impl Scene {
         self.variables.push((name.to_owned(), value.into()));
     }
 
-    pub(super) fn stands(&mut self, word: &str, real: impl Into<String>) {
-        self.stands_for.push((word.to_owned(), real.into()));
+    pub(super) fn replace(&mut self, text: &str, with: impl Into<String>) {
+        self.replacements.push((text.to_owned(), with.into()));
     }
 
-    /// What a word of the text stands for.
-    pub(super) fn stands_for(&self, word: &str) -> String {
-        let known = self.stands_for.iter().find(|(known, _)| known == word);
-        known.unwrap_or_else(|| panic!("{word} stands for nothing")).1.clone()
+    /// What a text of the page was replaced with.
+    pub(super) fn replacement(&self, text: &str) -> String {
+        let known = self.replacements.iter().find(|(known, _)| known == text);
+        known.unwrap_or_else(|| panic!("{text} has no replacement")).1.clone()
     }
 
-    /// What an address of the text stands for.
-    pub(super) fn address(&self, word: &str) -> SocketAddr {
-        self.stands_for(word).parse().unwrap()
+    /// The real address for an address of the page.
+    pub(super) fn address(&self, text: &str) -> SocketAddr {
+        self.replacement(text).parse().unwrap()
     }
 
-    /// Looks whether a file was made, with something in it.
+    /// Asserts that a file exists and is not empty.
     pub(super) fn has(&self, file: &str) {
         let length = std::fs::metadata(self.dir.path().join(file)).map_or(0, |file| file.len());
-        assert!(length > 0, "{file} is not there");
+        assert!(length > 0, "{file} is missing or empty");
     }
 
-    fn real(&self, text: &str) -> String {
-        self.stands_for.iter().fold(text.to_owned(), |text, (word, real)| text.replace(word, real))
+    fn with_replacements(&self, text: &str) -> String {
+        self.replacements.iter().fold(text.to_owned(), |text, (known, with)| text.replace(known, with))
     }
 
-    /// Types a line, and looks at what comes of it.
-    pub(super) fn types(&mut self, typed: &Typed) {
-        let Typed { command, comment, prints } = typed;
-        match way(command).unwrap_or_else(|| panic!("no test knows this command: {command}")) {
-            Way::Export => {
+    /// Runs a command and checks its result.
+    pub(super) fn execute(&mut self, line: &CommandLine) {
+        let CommandLine { command, comment, output } = line;
+        match action(command).unwrap_or_else(|| panic!("no test knows this command: {command}")) {
+            Action::Export => {
                 for pair in command.strip_prefix("export ").unwrap().split_whitespace() {
                     let (name, value) = pair.split_once('=').unwrap();
                     self.variable(name, value);
                 }
             }
-            Way::Serve { flags, stands_for, check } => {
-                let address = self.serve(&format!("{} {flags}", command.trim_end_matches('&')));
-                self.stands(stands_for, address.to_string());
+            Action::Serve { flags, address, check } => {
+                let real = self.serve(&format!("{} {flags}", command.trim_end_matches('&')));
+                self.replace(address, real.to_string());
                 check(self);
             }
-            Way::Run(check) => {
-                let ran = self.run(command, comment);
-                check(self, &ran);
-                for line in prints {
-                    assert_eq!(ran.body(), line, "{command}");
+            Action::Run(check) => {
+                let finished = self.run(command, comment);
+                check(self, &finished);
+                for line in output {
+                    assert_eq!(finished.body(), line, "{command}");
                 }
-                self.ran.push(ran);
+                self.finished.push(finished);
             }
-            Way::Elsewhere(check) => check(),
+            Action::Prints(texts) => {
+                let finished = self.run(command, comment);
+                for text in *texts {
+                    assert!(finished.stdout.contains(text), "{command}: {}", finished.stdout);
+                }
+                self.finished.push(finished);
+            }
+            Action::CoveredElsewhere(check) => check(),
         }
     }
 
-    fn shell(&self, line: &str) -> Command {
+    fn sh(&self, line: &str) -> Command {
         let mut command = Command::new("sh");
         crate::without_settings(|name| {
             command.env_remove(name);
@@ -132,27 +139,27 @@ impl Scene {
         let path = std::env::var("PATH").unwrap();
         let dir = self.dir.path();
         command
-            .args(["-c", &self.real(line)])
+            .args(["-c", &self.with_replacements(line)])
             .current_dir(dir)
             .env("PATH", format!("{}:{path}", dir.join("bin").display()))
             .env("CURL_HOME", dir)
-            .envs(self.variables.iter().map(|(name, value)| (name, self.real(value))));
+            .envs(self.variables.iter().map(|(name, value)| (name, self.with_replacements(value))));
         command
     }
 
-    fn run(&self, command: &str, comment: &str) -> Ran {
-        let output = self.shell(command).output().unwrap();
-        let (out, error) =
+    fn run(&self, command: &str, comment: &str) -> Finished {
+        let output = self.sh(command).output().unwrap();
+        let (stdout, error) =
             (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success(), "{command}: {} {out} {error}", output.status);
-        Ran { comment: comment.to_owned(), out }
+        assert!(output.status.success(), "{command}: {} {stdout} {error}", output.status);
+        Finished { comment: comment.to_owned(), stdout }
     }
 
-    /// Starts something that stays: where it listens. Everything that it prints is looked at.
+    /// Starts a server and returns the address that it prints.
     pub(super) fn serve(&mut self, command: &str) -> SocketAddr {
-        let mut process = Process::start(&mut self.shell(&format!("exec env {command} 1>&2")));
+        let mut process = Process::start(&mut self.sh(&format!("exec env {command} 1>&2")));
         let address = eventually(command, || {
-            assert!(process.child.try_wait().unwrap().is_none(), "{command} ended: {}", process.said());
+            assert!(process.child.try_wait().unwrap().is_none(), "{command} exited: {}", process.said());
             let said = process.said();
             let rest = said.split_once(" on http://")?.1;
             rest.split(|c: char| c.is_whitespace() || c == ',').next()?.parse().ok()
@@ -161,17 +168,18 @@ impl Scene {
         address
     }
 
-    /// Ends what still runs. Our own parts end in good order.
-    pub(super) fn ends(mut self) {
-        for (command, mut process) in self.running.drain(..).rev() {
+    /// Stops every server. Those of ichido must shut down cleanly.
+    pub(super) fn shut_down(mut self) {
+        for (command, mut process) in std::mem::take(&mut self.running).into_iter().rev() {
             process.signal("TERM");
             let code = process.ended();
-            assert!(code == 0 || !command.contains("ichido "), "{command}: {code} {}", process.said());
+            let is_ours = self.with_replacements(&command).contains("ichido ");
+            assert!(code == 0 || !is_ours, "{command}: {code} {}", process.said());
         }
     }
 }
 
 /// An example of the repository, as text.
 pub(super) fn example(path: &str) -> String {
-    super::markdown::page(Path::new("examples").join(path).to_str().unwrap())
+    page(Path::new("examples").join(path).to_str().unwrap())
 }

@@ -1,20 +1,20 @@
-//! The list of commands: each word and flag in it exists.
+//! The list of commands: every command and flag in it exists, and no command is missing.
 
 use super::markdown::{Block, blocks, page};
 use crate::run;
 
-/// A line without its description, which stands apart by two spaces.
-pub(super) fn usage(line: &str) -> &str {
+/// A line without its description, which two spaces set off.
+fn usage(line: &str) -> &str {
     line.split("  ").next().unwrap().trim()
 }
 
-/// The commands that a line names, each with its flags: `spool list | show KEY` is two.
-fn named(line: &str) -> Vec<(Vec<String>, Vec<String>)> {
+/// The commands in a line, each with its flags: `spool list | show KEY` is two.
+fn commands(line: &str) -> Vec<(Vec<String>, Vec<String>)> {
     let mut all: Vec<(Vec<String>, Vec<String>)> = Vec::new();
     for part in usage(line).strip_prefix("ichido ").unwrap().split(" | ") {
         let is_name = |word: &&str| word.bytes().all(|byte| byte.is_ascii_lowercase());
         let mut path: Vec<String> = part.split(' ').take_while(is_name).map(ToOwned::to_owned).collect();
-        // What follows a bar takes the place of the last word before it.
+        // After a bar, the last word of the first command is replaced.
         if let Some((before, _)) = all.first() {
             path = [&before[..before.len() - 1], &path[..]].concat();
         }
@@ -28,10 +28,10 @@ fn named(line: &str) -> Vec<(Vec<String>, Vec<String>)> {
 #[test]
 fn every_command_and_flag_in_the_list_exists() {
     let dir = tempfile::tempdir().unwrap();
-    let lists: Vec<_> = blocks(&page("README.md")).into_iter().filter(Block::is_synopsis).collect();
+    let lists: Vec<_> = blocks(&page("docs/commands.md")).into_iter().filter(Block::is_synopsis).collect();
     assert_eq!(lists.len(), 1);
     let mut seen = std::collections::BTreeSet::new();
-    for (path, flags) in lists[0].lines.iter().flat_map(|line| named(line)) {
+    for (path, flags) in lists[0].lines.iter().flat_map(|line| commands(line)) {
         assert!(!path.is_empty(), "{flags:?}");
         let mut args: Vec<&str> = path.iter().map(String::as_str).collect();
         args.push("--help");
@@ -44,21 +44,21 @@ fn every_command_and_flag_in_the_list_exists() {
         seen.insert(path[0].clone());
     }
     let help = crate::ok(dir.path(), &["--help"]);
-    let commands = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
-    for command in commands.lines().filter_map(|line| line.split_whitespace().next()) {
-        assert!(command == "help" || seen.contains(command), "{command} is not in the list");
+    let listed = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    for command in listed.lines().filter_map(|line| line.split_whitespace().next()) {
+        assert!(command == "help" || seen.contains(command), "{command} is missing in docs/commands.md");
     }
 }
 
 #[test]
-fn a_line_is_taken_apart() {
+fn a_line_is_parsed() {
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-    let line = "ichido spool list | resend [KEY…] [--force] | fsck     looks after it";
+    let line = "ichido spool list | resend [KEY…] [--force] | fsck     description";
     let expected = [
         (words(&["spool", "list"]), vec![]),
         (words(&["spool", "resend"]), words(&["--force"])),
         (words(&["spool", "fsck"]), vec![]),
     ];
-    assert_eq!(named(line), expected);
-    assert_eq!(named("ichido completions SHELL | man DIR")[1].0, ["man"]);
+    assert_eq!(commands(line), expected);
+    assert_eq!(commands("ichido completions SHELL | man DIR")[1].0, ["man"]);
 }
