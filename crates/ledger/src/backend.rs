@@ -85,3 +85,13 @@ pub trait Local: Backend {
     /// The time by which leases are judged.
     fn now(&self) -> Timestamp;
 }
+
+/// Doubt that ends is a warning, not silence.
+pub(crate) fn warn_doubt_ended(record: &Record) {
+    tracing::warn!(
+        index = %record.key.index(),
+        attempt = record.attempt,
+        claimed_at = record.claimed_at.0,
+        "a claim in doubt was never resolved; its 30 days are over and the key is free again"
+    );
+}

@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use ichido_core::mark::{self, Mark};
 use ichido_core::{
     Adopted, Claim, ClaimRequest, Key, Limits, Record, Resolution, Resolved, Settle, Settled, Token,
@@ -14,27 +15,31 @@ use ichido_core::{
 use tokio::sync::OnceCell;
 
 use crate::{
-    Backend, Capabilities, Expiry, Fencing, Listing, Maintain, OpenOptions, Page, Query, Reach, Result,
-    Stats, StoreClock, Swept, open_backend,
+    Backend, Capabilities, Expiry, Fencing, Listing, Maintain, Page, Query, Reach, Result, Stats, StoreClock,
+    Swept,
 };
 
+/// Opens the store.
+type Open = Box<dyn Fn() -> BoxFuture<'static, Result<Arc<dyn Backend>>> + Send + Sync>;
+
 pub(crate) struct Deferred {
-    url: String,
-    options: OpenOptions,
+    scheme: String,
+    open: Open,
     opened: OnceCell<Arc<dyn Backend>>,
 }
 
 impl Deferred {
-    pub(crate) fn new(url: &str, options: &OpenOptions) -> Self {
-        Self { url: url.to_owned(), options: options.clone(), opened: OnceCell::new() }
+    /// `scheme` is that of the URL.
+    pub(crate) fn new(scheme: &str, open: Open) -> Self {
+        Self { scheme: scheme.to_owned(), open, opened: OnceCell::new() }
     }
 
     async fn backend(&self) -> Result<&Arc<dyn Backend>> {
-        self.opened.get_or_try_init(|| open_backend(&self.url, &self.options)).await
+        self.opened.get_or_try_init(|| (self.open)()).await
     }
 }
 
-/// Nothing of the URL: it may hold a password.
+/// Not what opens it: that knows the URL, which may hold a password.
 impl fmt::Debug for Deferred {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Deferred").field("opened", &self.opened.get()).finish_non_exhaustive()
@@ -48,7 +53,7 @@ impl Backend for Deferred {
         if let Some(backend) = self.opened.get() {
             return backend.capabilities();
         }
-        let (backend, reach, clock) = match self.url.split_once(':').map_or("", |(scheme, _)| scheme) {
+        let (backend, reach, clock) = match self.scheme.as_str() {
             "dynamodb" => ("dynamodb", Reach::Region, StoreClock::Watched),
             "redis" | "rediss" => ("redis", Reach::SinglePrimary, StoreClock::Server),
             _ => ("postgres", Reach::SinglePrimary, StoreClock::Server),

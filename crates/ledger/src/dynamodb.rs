@@ -35,58 +35,21 @@ mod mark;
 mod scan;
 mod schema;
 mod settings;
+mod store;
+mod sweep_cursor;
 mod table;
 mod watch;
 
-use std::fmt;
-use std::sync::Arc;
-
 use async_trait::async_trait;
 use ichido_core::mark::{Mark, Request};
-use ichido_core::{
-    Adopted, Claim, ClaimRequest, Clock, Key, Record, Resolution, Resolved, Settle, Settled, Token,
-};
+use ichido_core::{Adopted, Claim, ClaimRequest, Key, Record, Resolution, Resolved, Settle, Settled, Token};
 
-use self::scan::Broom;
-use self::settings::{Regions, Settings};
-use self::table::Table;
-use self::watch::Watch;
 use crate::{
     Backend, Capabilities, Expiry, Fencing, Listing, Maintain, Page, Query, Reach, Result, Stats, StoreClock,
     Survives, Swept,
 };
 
-/// Claims in DynamoDB.
-///
-/// # Cancel safety
-///
-/// A call that is dropped may have been carried out all the same, as after a lost reply: ask again with the same nonce
-/// or token.
-pub struct Dynamo {
-    table: Table,
-    regions: Regions,
-    clock: Arc<dyn Clock>,
-    watch: Watch,
-    broom: Broom,
-}
-
-impl Dynamo {
-    /// Prepares the way to a table. The server is not asked for anything yet.
-    ///
-    /// `dynamodb://TABLE?region=R&endpoint=URL`; `dynamodb:` alone takes the table of `DEDUP_TABLE_NAME`, or
-    /// `slack-classify-bot-processed-events`, and the region of `AWS_REGION`, or us-east-1.
-    pub async fn connect(url: &str, clock: Arc<dyn Clock>) -> Result<Self> {
-        let settings = Settings::parse(url, |name| std::env::var(name).ok())?;
-        let table = Table { client: settings.client().await, name: settings.table };
-        Ok(Self { table, regions: settings.regions, clock, watch: Watch::default(), broom: Broom::default() })
-    }
-}
-
-impl fmt::Debug for Dynamo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Dynamo").field("table", &self.table.name).finish_non_exhaustive()
-    }
-}
+pub use self::store::Dynamo;
 
 #[async_trait]
 impl Backend for Dynamo {
@@ -144,7 +107,7 @@ impl Maintain for Dynamo {
     }
 
     async fn sweep(&self, limit: usize) -> Result<Swept> {
-        scan::sweep(&self.table, &self.broom, limit, self.clock.now()).await
+        scan::sweep(&self.table, &self.sweep_cursor, limit, self.clock.now()).await
     }
 
     async fn stats(&self) -> Result<Stats> {

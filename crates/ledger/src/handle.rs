@@ -7,19 +7,22 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ichido_core::mark::{self, Mark};
+use ichido_core::mark;
 use ichido_core::{
-    Adopted, Claim, ClaimRequest, Fingerprint, Grant, Holder, InDoubtPolicy, Key, LimitError, Limits,
-    MarkKey, Metadata, Nonce, Now, Outcome, Record, Resolution, Resolved, Settle, Settled, Token,
+    Adopted, Claim, ClaimRequest, Fingerprint, Holder, InDoubtPolicy, Key, LimitError, Limits, MarkKey,
+    Metadata, Nonce, Now, Outcome, Record, Resolution, Resolved, Settle, Settled, Token,
 };
 use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::fallback::{Fallback, FallbackSettings};
 use crate::guard::Guard;
-use crate::renewal::{Renewal, Renewals};
 use crate::waiters::Waiters;
-use crate::{Backend, Capabilities, FallbackStatus, Local, Page, Query, Result, Settings, Stats, Swept};
+use crate::{
+    Backend, Capabilities, Claimed, FallbackStatus, Local, Marked, Page, Query, Result, Settings, Stats,
+    Swept,
+};
 
 /// The shortest and the longest pause of a waiter whose holder is in another process.
 const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(25), Duration::from_millis(500));
@@ -34,22 +37,20 @@ pub struct Ledger {
     renewals: Renewals,
 }
 
-/// The answer to a claim.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claimed {
-    /// What was answered.
-    pub claim: Claim,
-    /// The primary ledger was out, and the local one answered.
-    pub degraded: bool,
+/// The renewals of a ledger.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Renewals {
+    pub(crate) tasks: TaskTracker,
+    pub(crate) end: CancellationToken,
 }
 
-/// The answer to a mark.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Marked {
-    /// What was answered.
-    pub mark: Mark,
-    /// The primary ledger was out, and the local one answered.
-    pub degraded: bool,
+impl Renewals {
+    /// Ends all of them: their claims lapse unless they are settled.
+    pub(crate) async fn end(&self) {
+        self.end.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
 }
 
 impl Ledger {
@@ -204,11 +205,6 @@ impl Ledger {
         }
     }
 
-    /// Renews the lease of a grant until the returned value is dropped, at most up to the lease ceiling.
-    pub fn keep(&self, key: &Key, grant: &Grant) -> Renewal {
-        Renewal::start(self.clone(), key.clone(), *grant, &self.renewals)
-    }
-
     /// What is remembered of a key, with its outcome.
     pub async fn look(&self, key: &Key) -> Result<Option<Record>> {
         match &self.fallback {
@@ -318,6 +314,10 @@ impl Ledger {
 
     pub(crate) fn tasks(&self) -> &TaskTracker {
         &self.tasks
+    }
+
+    pub(crate) fn renewals(&self) -> &Renewals {
+        &self.renewals
     }
 
     pub(crate) fn renewal_failed(&self) {

@@ -39,28 +39,22 @@ pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
 mod renewal;
+mod results;
 mod settings;
+mod stats;
 mod waiters;
 mod within;
 
 pub use backend::{Backend, Local, Maintain};
 pub use capabilities::{Capabilities, Expiry, Fencing, Listing, Reach, StoreClock, Survives};
 pub use error::{BoxError, Effect, Error, Kind, Result};
-pub use fallback::{Conflict, ConflictKind, FallbackSettings, FallbackStatus};
-pub use handle::{Claimed, Ledger, Marked};
-pub use listing::{Page, Query, StateName, Stats, Summary, Swept};
+pub use fallback::FallbackSettings;
+pub use handle::Ledger;
+pub use listing::{Page, Query, StateName, Summary};
 pub use once::{Failure, Once, OnceError};
 pub use open::{OpenOptions, open, open_backend, open_local, open_or_wait};
 pub use renewal::Renewal;
+pub use results::{Claimed, Marked};
 pub use settings::Settings;
+pub use stats::{Conflict, ConflictKind, FallbackStatus, Stats, Swept};
 pub use within::{Late, Within, within};
-
-/// Doubt that ends is a warning, not silence.
-pub(crate) fn warn_doubt_ended(record: &ichido_core::Record) {
-    tracing::warn!(
-        index = %record.key.index(),
-        attempt = record.attempt,
-        claimed_at = record.claimed_at.0,
-        "a claim in doubt was never resolved; its 30 days are over and the key is free again"
-    );
-}

@@ -3,8 +3,6 @@
 use ichido_core::{Holder, Metadata, Outcome, Phase, Record, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::FallbackStatus;
-
 /// Which claims to list.
 #[derive(Clone, Debug, Default)]
 pub struct Query {
@@ -155,31 +153,4 @@ impl Summary {
         }
         Some(summary)
     }
-}
-
-/// How much a ledger holds. `None` where counting would mean a scan that the backend refuses to make.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stats {
-    /// Claims with a good lease.
-    pub running: Option<u64>,
-    /// Claims in doubt.
-    pub in_doubt: Option<u64>,
-    /// Completed claims within retention.
-    pub done: Option<u64>,
-    /// Marks within retention.
-    pub marks: Option<u64>,
-    /// What this process answers and owes in place of the ledger, if it has a fallback.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fallback: Option<FallbackStatus>,
-}
-
-/// What a sweep removed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Swept {
-    /// Claims and marks whose retention was over.
-    pub removed: u64,
-    /// Of these, claims whose doubt ended unresolved.
-    pub doubts_ended: u64,
-    /// Whether the sweep stopped at its limit, so that more may be waiting.
-    pub more: bool,
 }

@@ -199,7 +199,7 @@ impl Shard {
             Entry::Occupied(place) => {
                 let kept = place.into_mut();
                 if kept.record.phase(now) == (Phase::Over { in_doubt: true }) {
-                    crate::warn_doubt_ended(&kept.record);
+                    crate::backend::warn_doubt_ended(&kept.record);
                 }
                 *kept.record = record;
                 if kept.turn <= end {
@@ -259,7 +259,7 @@ impl Shard {
             }
             if kept.record.phase(now) == (Phase::Over { in_doubt: true }) {
                 swept.doubts_ended += 1;
-                crate::warn_doubt_ended(&kept.record);
+                crate::backend::warn_doubt_ended(&kept.record);
             }
             self.claims.remove(&index);
             swept.removed += 1;

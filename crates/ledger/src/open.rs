@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
 use ichido_core::Clock;
 
 use crate::deferred::Deferred;
@@ -45,7 +46,15 @@ pub async fn open_backend(url: &str, options: &OpenOptions) -> Result<Arc<dyn Ba
 /// Opens a backend; one that is out is opened later, by the first call that reaches it.
 pub async fn open_or_wait(url: &str, options: &OpenOptions) -> Result<Arc<dyn Backend>> {
     match open_backend(url, options).await {
-        Err(error) if error.is_outage() => Ok(Arc::new(Deferred::new(url, options))),
+        Err(error) if error.is_outage() => {
+            let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+            let (url, options) = (url.to_owned(), options.clone());
+            let open = move || {
+                let (url, options) = (url.clone(), options.clone());
+                async move { open_backend(&url, &options).await }.boxed()
+            };
+            Ok(Arc::new(Deferred::new(scheme, Box::new(open))))
+        }
         opened => opened,
     }
 }

@@ -11,6 +11,7 @@
 //! rows as they were read, so that only the conditions of writes are said again in SQL.
 
 mod claims;
+mod connections;
 mod failure;
 mod health;
 mod marks;
@@ -22,55 +23,20 @@ mod survey;
 mod transaction;
 mod values;
 
-use std::fmt;
-
 use async_trait::async_trait;
 use ichido_core::mark::{self, Mark};
 use ichido_core::{
     Adopted, Claim, ClaimRequest, Key, Limits, Record, Resolution, Resolved, Settle, Settled, Token,
 };
-use ichido_postgres::Address;
 
 use self::health::Health;
-use self::statements::Statements;
-use self::store::Store;
 use crate::{
     Backend, Capabilities, Expiry, Fencing, Listing, Maintain, Page, Query, Reach, Result, Stats, StoreClock,
-    Survives, Swept,
+    Swept,
 };
 
+pub use self::store::Postgres;
 pub use self::transaction::NotRecorded;
-
-/// Where the tables are unless the URL says otherwise.
-const SCHEMA: &str = "ichido";
-
-/// Claims in PostgreSQL.
-pub struct Postgres {
-    store: Store,
-    sql: Statements,
-    schema: String,
-    survives: Vec<Survives>,
-}
-
-impl Postgres {
-    /// Connects, and creates the tables if they are not there.
-    pub async fn connect(url: &str) -> Result<Self> {
-        let address = Address::parse(url, SCHEMA)?;
-        let store = Store::connect(&address).await?;
-        let health = Health::ask(&store).await?;
-        health.must_serve()?;
-        schema::ensure(&store, &address.schema).await?;
-        let sql = Statements::of(&address.schema);
-        Ok(Self { store, sql, schema: address.schema, survives: health.survives() })
-    }
-}
-
-/// Nothing of the URL but the schema: it may hold a password.
-impl fmt::Debug for Postgres {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Postgres").field("schema", &self.schema).finish_non_exhaustive()
-    }
-}
 
 #[async_trait]
 impl Backend for Postgres {
@@ -107,14 +73,14 @@ impl Backend for Postgres {
 #[async_trait]
 impl Maintain for Postgres {
     async fn init(&self) -> Result<()> {
-        schema::ensure(&self.store, &self.schema).await
+        schema::ensure(&self.connections, &self.schema).await
     }
 
     async fn check(&self) -> Result<Vec<String>> {
-        let health = Health::ask(&self.store).await?;
+        let health = Health::ask(&self.connections).await?;
         health.must_serve()?;
-        schema::ensure(&self.store, &self.schema).await?;
-        Ok(health.warnings().into_iter().chain(self.store.warning()).collect())
+        schema::ensure(&self.connections, &self.schema).await?;
+        Ok(health.warnings().into_iter().chain(self.connections.warning()).collect())
     }
 
     async fn look(&self, key: &Key) -> Result<Option<Record>> {
@@ -138,7 +104,7 @@ impl Maintain for Postgres {
     }
 
     async fn close(&self) -> Result<()> {
-        self.store.close();
+        self.connections.close();
         Ok(())
     }
 }

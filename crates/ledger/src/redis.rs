@@ -21,103 +21,28 @@ mod identity;
 mod layout;
 mod link;
 mod marks;
+mod position;
 mod record;
 mod scan;
 mod script;
+mod store;
 mod survey;
 mod values;
 
-use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::PoisonError;
 
 use async_trait::async_trait;
 use ichido_core::mark::{self, Mark};
 use ichido_core::{
-    Adopted, Claim, ClaimRequest, Index, Key, Limits, Record, Resolution, Resolved, Settle, Settled, Token,
-    hex_of,
+    Adopted, Claim, ClaimRequest, Key, Limits, Record, Resolution, Resolved, Settle, Settled, Token,
 };
-use tokio_util::task::AbortOnDropHandle;
 
-use self::address::Address;
-use self::identity::Identity;
-use self::link::Link;
-use self::scan::Position;
-use self::script::Scripts;
 use crate::{
     Backend, Capabilities, Expiry, Fencing, Listing, Maintain, Page, Query, Reach, Result, Stats, StoreClock,
     Survives, Swept,
 };
 
-/// Claims in Redis.
-pub struct Redis {
-    link: Arc<Link>,
-    scripts: Scripts,
-    prefix: String,
-    /// Where the last sweep stopped.
-    swept_to: Mutex<Position>,
-    identity: Arc<Identity>,
-    /// Looks for lost data until the ledger is closed.
-    watch: Mutex<Option<AbortOnDropHandle<()>>>,
-}
-
-impl Redis {
-    /// Connects.
-    pub async fn connect(url: &str) -> Result<Self> {
-        let address = Address::parse(url)?;
-        let link = Arc::new(Link::open(&address).await?);
-        let identity = Arc::new(Identity::new(link.clone(), &address.prefix));
-        if let Err(error) = identity.look().await {
-            // Whoever checks or claims is told why; the watch tries again.
-            tracing::debug!(%error, "the identity of the Redis ledger could not be read yet");
-        }
-        let watch = tokio::spawn({
-            let identity = identity.clone();
-            async move { identity.watch().await }
-        });
-        Ok(Self {
-            link,
-            scripts: Scripts::new(),
-            prefix: address.prefix,
-            swept_to: Mutex::default(),
-            identity,
-            watch: Mutex::new(Some(AbortOnDropHandle::new(watch))),
-        })
-    }
-
-    fn claim_name(&self, index: Index) -> String {
-        self.name("claim:", index)
-    }
-
-    fn mark_name(&self, index: Index) -> String {
-        self.name("mark:", index)
-    }
-
-    fn name(&self, space: &str, index: Index) -> String {
-        [&self.prefix, space, &hex_of(index.as_bytes())].concat()
-    }
-
-    /// The index in a claim's name.
-    fn claim_index(&self, name: &str) -> Option<Index> {
-        name.strip_prefix(&self.prefix)?.strip_prefix("claim:")?.parse().ok()
-    }
-
-    /// What the names of all claims look like, as SCAN wants it.
-    fn claim_pattern(&self) -> String {
-        let escape = |c: char| match c {
-            '*' | '?' | '[' | ']' | '^' | '\\' => vec!['\\', c],
-            c => vec![c],
-        };
-        let prefix: String = self.prefix.chars().flat_map(escape).collect();
-        format!("{prefix}claim:*")
-    }
-}
-
-/// Nothing of the URL but the prefix: it may hold a password.
-impl fmt::Debug for Redis {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Redis").field("prefix", &self.prefix).finish_non_exhaustive()
-    }
-}
+pub use self::store::Redis;
 
 #[async_trait]
 impl Backend for Redis {

@@ -8,7 +8,6 @@ use std::time::Duration;
 use ichido_core::{Grant, Key, Settled};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tokio_util::task::TaskTracker;
 
 use crate::Ledger;
 
@@ -19,24 +18,10 @@ pub struct Renewal {
     _stop: DropGuard,
 }
 
-/// The renewals of a ledger.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Renewals {
-    tasks: TaskTracker,
-    end: CancellationToken,
-}
-
-impl Renewals {
-    /// Ends all of them: their claims lapse unless they are settled.
-    pub(crate) async fn end(&self) {
-        self.end.cancel();
-        self.tasks.close();
-        self.tasks.wait().await;
-    }
-}
-
-impl Renewal {
-    pub(crate) fn start(ledger: Ledger, key: Key, grant: Grant, renewals: &Renewals) -> Self {
+impl Ledger {
+    /// Renews the lease of a grant until the returned value is dropped, at most up to the lease ceiling.
+    pub fn keep(&self, key: &Key, grant: &Grant) -> Renewal {
+        let (ledger, key, grant, renewals) = (self.clone(), key.clone(), *grant, self.renewals());
         let (stop, lost) = (renewals.end.child_token(), CancellationToken::new());
         let (stopped, told) = (stop.clone(), lost.clone());
         renewals.tasks.spawn(async move {
@@ -45,9 +30,11 @@ impl Renewal {
                 () = renew_until_lost(&ledger, &key, grant) => told.cancel(),
             }
         });
-        Self { lost, _stop: stop.drop_guard() }
+        Renewal { lost, _stop: stop.drop_guard() }
     }
+}
 
+impl Renewal {
     /// Waits until the claim is known to be no longer ours, or the ceiling is reached.
     pub async fn lost(&self) {
         self.lost.cancelled().await;

@@ -10,8 +10,7 @@ use std::time::Duration;
 use percent_encoding::percent_decode_str;
 use tokio_postgres::Config;
 
-use crate::sending::Prepared;
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 const DEFAULT_CONNECTIONS: usize = 16;
 const MOST_CONNECTIONS: usize = 1_000;
@@ -30,6 +29,18 @@ pub struct Address {
     pub connections: usize,
     /// Whether statements are prepared: `prepared=`.
     pub prepared: Prepared,
+}
+
+/// What the URL says about statements: `prepared=`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Prepared {
+    /// Found out by a probe: `auto`.
+    #[default]
+    Auto,
+    /// Always prepared: `on`.
+    On,
+    /// Never prepared: `off`.
+    Off,
 }
 
 impl Address {

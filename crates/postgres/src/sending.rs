@@ -11,23 +11,12 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, SimpleQueryMessage};
 
-use crate::address::Address;
-use crate::{Error, Result, tls};
+use crate::address::{Address, Prepared};
+use crate::error::{Error, Result};
+use crate::tls;
 
 /// Rounds of the probe. In a pool that is idle the first one is conclusive.
 const ROUNDS: usize = 2;
-
-/// What the URL says about statements: `prepared=`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Prepared {
-    /// Found out by a probe: `auto`.
-    #[default]
-    Auto,
-    /// Always prepared: `on`.
-    On,
-    /// Never prepared: `off`.
-    Off,
-}
 
 /// Why a server could not be probed.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use tokio_postgres::config::SslMode;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::address::Address;
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// What makes TLS connections to an address.
 pub fn connector(address: &Address) -> Result<MakeRustlsConnect> {

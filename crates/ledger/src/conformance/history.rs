@@ -16,6 +16,8 @@ mod claims;
 mod driver;
 mod jitter;
 mod marks;
+mod model;
+mod operation;
 mod plan;
 mod recorder;
 mod report;
@@ -23,111 +25,14 @@ mod span;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-
-use ichido_core::mark::{self, Mark};
-use ichido_core::{Claim, ClaimRequest, Record, Resolution, Resolved, Settle, Settled, Token};
-
 use self::checker::Verdict;
+use self::model::Model;
+
 pub use self::driver::run;
+pub use self::model::Bounds;
+pub use self::operation::{ClaimAnswer, ClaimCall, ClaimOperation, End, History, MarkOperation, Operation};
 pub use self::plan::Plan;
 pub use self::recorder::Recorder;
-use crate::{Capabilities, StoreClock};
-
-/// One call of one client on one key.
-#[derive(Clone, Debug)]
-pub struct Operation<C, A> {
-    /// Who asked.
-    pub client: usize,
-    /// What was asked.
-    pub call: C,
-    /// When, in microseconds of the recorder's clock.
-    pub asked_us: u64,
-    /// How it ended.
-    pub end: End<A>,
-}
-
-/// How an operation ended.
-#[derive(Clone, Debug)]
-pub enum End<A> {
-    /// With this answer, at this moment.
-    Answered {
-        /// The moment, in microseconds of the recorder's clock.
-        at_us: u64,
-        /// The answer.
-        answer: A,
-    },
-    /// Nobody knows: it may happen at any moment after it was asked, or never.
-    Open,
-}
-
-/// A call on a claim.
-#[derive(Clone, Debug)]
-pub enum ClaimCall {
-    /// Someone asks for the key.
-    Claim(Box<ClaimRequest>),
-    /// A holder settles.
-    Settle(Token, Settle),
-    /// An operator resolves.
-    Resolve(Resolution),
-    /// Someone looks.
-    Look,
-}
-
-/// The answer to a call on a claim.
-#[derive(Clone, Debug)]
-pub enum ClaimAnswer {
-    /// To a claim.
-    Claim(Claim),
-    /// To a holder's word.
-    Settle(Settled),
-    /// To an operator's word.
-    Resolve(Resolved),
-    /// What was seen.
-    Look(Option<Box<Record>>),
-}
-
-/// An operation on a claim.
-pub type ClaimOperation = Operation<ClaimCall, ClaimAnswer>;
-/// An operation on a mark.
-pub type MarkOperation = Operation<mark::Request, Mark>;
-
-/// Everything that was asked and answered, key by key.
-#[derive(Clone, Debug, Default)]
-pub struct History {
-    /// Operations on claims, by key.
-    pub claims: BTreeMap<String, Vec<ClaimOperation>>,
-    /// Operations on marks, by key.
-    pub marks: BTreeMap<String, Vec<MarkOperation>>,
-}
-
-/// What the model knows of a store's time.
-///
-/// The store's clock runs as fast as ours, but the moment at which it judged a call is only known to lie between the
-/// question and the answer. So the model keeps windows, and an answer is legal if some moment in them makes it so.
-#[derive(Clone, Copy, Debug)]
-pub struct Bounds {
-    /// Forgiven at both ends of a lease and of retention: clocks are read in whole milliseconds.
-    pub tolerance_us: u64,
-    /// A lapse may be noticed late, and never early: the store has no clock of its own.
-    pub watched: bool,
-    /// Marks may be kept so much longer than was asked.
-    pub mark_granularity_us: u64,
-    /// The search of one key gives up after so many states.
-    pub states: usize,
-}
-
-impl Bounds {
-    /// The bounds of a backend, whose marks end on multiples of `mark_granularity_ms`.
-    pub fn of(capabilities: &Capabilities, mark_granularity_ms: u64) -> Self {
-        Self {
-            tolerance_us: 5_000,
-            watched: capabilities.clock == StoreClock::Watched,
-            mark_granularity_us: mark_granularity_ms * 1_000,
-            states: 250_000,
-        }
-    }
-}
 
 /// How much was checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -171,19 +76,6 @@ impl History {
         }
         Ok(figures)
     }
-}
-
-/// The sequential behaviour of one key.
-trait Model: Clone + Default + Eq + std::hash::Hash + std::fmt::Debug {
-    type Call: Clone + std::fmt::Debug;
-    type Answer: Clone + std::fmt::Debug;
-
-    /// The states after an operation whose answer, if there is one, is legal in this state. For an open operation only
-    /// those that differ from this state: one that changes nothing need not have happened.
-    fn after(&self, operation: &Operation<Self::Call, Self::Answer>, bounds: &Bounds) -> Vec<Self>;
-
-    /// An operation in one line.
-    fn describe(operation: &Operation<Self::Call, Self::Answer>) -> String;
 }
 
 fn judge<M: Model>(

@@ -12,10 +12,11 @@ use ichido_core::{
     Settled, State, Timestamp, Token,
 };
 
+use super::fault;
 use super::item::{self, claim_key};
+use super::store::Dynamo;
 use super::table::{Condition, Item, Written, number, text};
 use super::watch::{Asked, Sight};
-use super::{Dynamo, fault};
 use crate::Result;
 
 /// How long doubt is kept; the core says it through [`Record::over_at`].
@@ -62,7 +63,7 @@ impl Dynamo {
             Written::Applied(_) => {
                 self.watch.saw(index, granted_at(request, asked), self.clock.steady());
                 if found.phase(judged_at) == (Phase::Over { in_doubt: true }) {
-                    crate::warn_doubt_ended(&found);
+                    crate::backend::warn_doubt_ended(&found);
                 }
                 Ok(step.answer)
             }
@@ -161,7 +162,7 @@ impl Dynamo {
         change: Change<Record>,
         doing: &'static str,
     ) -> Result<Written> {
-        let condition = found.map_or_else(Condition::absent, unchanged);
+        let condition = found.map_or_else(Condition::absent, item::unchanged);
         match change {
             Change::Keep => Ok(Written::Applied(Item::new())),
             Change::Put(record) => self.table.put(item::encode(&record), condition, doing).await,
@@ -191,25 +192,6 @@ fn unmeasured(claim: Claim) -> Claim {
         Claim::Held { .. } | Claim::InDoubt(_) | Claim::Done(_) | Claim::Mismatch | Claim::CallerChanged => {
             claim
         }
-    }
-}
-
-/// The record is the one that was read.
-pub(super) fn unchanged(record: &Record) -> Condition {
-    let state = match record.state {
-        State::Running => item::RUNNING,
-        State::InDoubt(_) => item::IN_DOUBT,
-        State::Done(_) => item::DONE,
-    };
-    Condition {
-        expression: "ichido_token = :token AND ichido_claimed_at = :claimed_at AND ichido_renewals = :renewals \
-            AND ichido_state = :state",
-        values: vec![
-            (":token", text(record.token.to_string())),
-            (":claimed_at", number(record.claimed_at.0)),
-            (":renewals", number(record.renewals.into())),
-            (":state", text(state)),
-        ],
     }
 }
 

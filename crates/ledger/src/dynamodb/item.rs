@@ -11,7 +11,7 @@ use ichido_core::{
     Done, Doubt, DoubtReason, Holder, Index, Key, Metadata, Outcome, Record, Scope, State, Timestamp,
 };
 
-use super::table::{EVENT_KEY, Item, TTL, key_of, number, text};
+use super::table::{Condition, EVENT_KEY, Item, TTL, key_of, number, text};
 use crate::{Error, Kind, Result};
 
 /// The format of a claim that has no caller.
@@ -248,6 +248,25 @@ impl Reader<'_> {
     fn corrupt(&self, name: &str) -> Error {
         let text = format!("item {}: attribute {name} is missing or damaged", key_of(self.0));
         Error::new(Kind::Corrupt(text), "reading a claim")
+    }
+}
+
+/// The record is the one that was read.
+pub(super) fn unchanged(record: &Record) -> Condition {
+    let state = match record.state {
+        State::Running => RUNNING,
+        State::InDoubt(_) => IN_DOUBT,
+        State::Done(_) => DONE,
+    };
+    Condition {
+        expression: "ichido_token = :token AND ichido_claimed_at = :claimed_at AND ichido_renewals = :renewals \
+            AND ichido_state = :state",
+        values: vec![
+            (":token", text(record.token.to_string())),
+            (":claimed_at", number(record.claimed_at.0)),
+            (":renewals", number(record.renewals.into())),
+            (":state", text(state)),
+        ],
     }
 }
 

@@ -4,15 +4,13 @@
 //! process has not watched anyone's lease; here a lapse is judged by the wall clock. A claim that is listed as in doubt
 //! may thus be refused to a claimer as held until that one has watched it for a lease.
 
-use std::sync::{Mutex, PoisonError};
-
 use futures_util::{StreamExt, TryStreamExt, stream};
 use ichido_core::{Phase, Record, Timestamp};
 
-use super::claim::unchanged;
 use super::fault;
 use super::item::{self, CLAIMS};
 use super::mark::ESCAPED;
+use super::sweep_cursor::SweepCursor;
 use super::table::{Condition, EVENT_KEY, Item, TTL, Table, Written, key_of, names, number, text};
 use crate::{Page, Query, Result, Stats, Summary, Swept};
 
@@ -22,20 +20,6 @@ const PAGE_ITEMS: i32 = 1000;
 const PAGES: usize = 64;
 /// Removals of a sweep that are on their way at once.
 const AT_ONCE: usize = 16;
-
-/// Where the last sweep stopped.
-#[derive(Debug, Default)]
-pub(super) struct Broom(Mutex<Option<String>>);
-
-impl Broom {
-    fn take(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
-    fn leave(&self, place: Option<String>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = place;
-    }
-}
 
 /// What a scan looks for.
 struct Sieve {
@@ -119,7 +103,12 @@ fn readable(item: &Item) -> Option<Record> {
 }
 
 /// Removes what is over, from where the last sweep stopped.
-pub(super) async fn sweep(table: &Table, broom: &Broom, limit: usize, now: Timestamp) -> Result<Swept> {
+pub(super) async fn sweep(
+    table: &Table,
+    cursor: &SweepCursor,
+    limit: usize,
+    now: Timestamp,
+) -> Result<Swept> {
     let sieve = Sieve {
         filter: Some("ichido_over_at <= :now OR #ttl <= :seconds"),
         values: vec![(":now", number(now.0)), (":seconds", number(now.0 / 1000))],
@@ -127,7 +116,7 @@ pub(super) async fn sweep(table: &Table, broom: &Broom, limit: usize, now: Times
         doing: "sweeping",
     };
     let mut swept = Swept::default();
-    let mut from = broom.take();
+    let mut from = cursor.take();
     let mut from_start = from.is_none();
     for _ in 0..PAGES {
         let (items, next) = sieve.page(table, from.as_deref()).await?;
@@ -140,7 +129,7 @@ pub(super) async fn sweep(table: &Table, broom: &Broom, limit: usize, now: Times
             swept.doubts_ended += one.doubts_ended;
         }
         if batch.len() < items.len() {
-            broom.leave(batch.last().map(|last| key_of(last).to_owned()).or(from));
+            cursor.leave(batch.last().map(|last| key_of(last).to_owned()).or(from));
             return Ok(Swept { more: true, ..swept });
         }
         match next {
@@ -149,7 +138,7 @@ pub(super) async fn sweep(table: &Table, broom: &Broom, limit: usize, now: Times
             None => (from, from_start) = (None, true),
         }
     }
-    broom.leave(from);
+    cursor.leave(from);
     Ok(Swept { more: true, ..swept })
 }
 
@@ -159,14 +148,14 @@ async fn remove(table: &Table, item: &Item, now: Timestamp) -> Result<Swept> {
     let (condition, in_doubt) = if is_claim(key) {
         let Some(record) = readable(item) else { return Ok(Swept::default()) };
         let Phase::Over { in_doubt } = record.phase(now) else { return Ok(Swept::default()) };
-        (unchanged(&record), in_doubt.then_some(record))
+        (item::unchanged(&record), in_doubt.then_some(record))
     } else {
         let values = vec![(":seconds", number(now.0 / 1000))];
         (Condition { expression: "#ttl <= :seconds", values }, None)
     };
     match table.delete(key, condition, "sweeping").await? {
         Written::Applied(_) => {
-            in_doubt.iter().for_each(crate::warn_doubt_ended);
+            in_doubt.iter().for_each(crate::backend::warn_doubt_ended);
             Ok(Swept { removed: 1, doubts_ended: u64::from(in_doubt.is_some()), more: false })
         }
         Written::Refused(_) => Ok(Swept::default()),

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use ichido_core::{Claim, ClaimRequest, Key, Settle, Settled, Token};
 
-use super::Fallback;
 use super::orphans::Orphan;
+use super::state::Fallback;
 use crate::{Backend, Claimed, Effect, Result};
 
 impl Fallback {

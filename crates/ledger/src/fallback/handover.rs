@@ -8,10 +8,11 @@ use ichido_core::mark::{self, Mark};
 use ichido_core::{Adopted, Key, Phase, Record, Settle, State, Token};
 
 use super::orphans::Orphan;
-use super::recovery::CHUNK;
-use super::status::{Conflict, ConflictKind};
-use super::{Fallback, Mode};
-use crate::{Error, Result};
+use super::state::{Fallback, Mode};
+use crate::{Conflict, ConflictKind, Error, Result};
+
+/// Marks written back in one call.
+pub(super) const CHUNK: usize = 100;
 
 /// What a handover brought to light.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ichido_core::mark::{self, Mark};
 use ichido_core::{Index, Timestamp};
 
-use super::Fallback;
+use super::state::Fallback;
 use crate::{Backend, Effect, Error, Kind, Local as _, Marked, Result};
 
 impl Fallback {

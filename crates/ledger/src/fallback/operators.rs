@@ -4,10 +4,9 @@ use std::sync::PoisonError;
 
 use ichido_core::{Index, Key, Record, Resolution, Resolved};
 
-use super::Fallback;
 use super::orphans::Orphan;
-use super::status::FallbackStatus;
-use crate::{Maintain as _, Page, Query, Result, Stats};
+use super::state::Fallback;
+use crate::{FallbackStatus, Maintain as _, Page, Query, Result, Stats};
 
 /// A cursor among the local claims, and the one that follows the last of them.
 const LOCAL: &str = "local:";

@@ -2,12 +2,9 @@
 
 use std::sync::Arc;
 
-use super::handover::Report;
-use super::{Fallback, Mode};
+use super::handover::{CHUNK, Report};
+use super::state::{Fallback, Mode};
 use crate::{Error, Kind, Result};
-
-/// Marks written back in one call.
-pub(super) const CHUNK: usize = 100;
 
 impl Fallback {
     /// Starts one probe. It runs in a task of its own: a caller that gives up does not stop it.

@@ -11,9 +11,9 @@ use ichido_core::{
 };
 use tokio_postgres::Row;
 
-use super::Postgres;
+use super::connections::Param;
 use super::row::{self, Found, column};
-use super::store::Param;
+use super::store::Postgres;
 use super::values::{Times, Values, number, outcome};
 use crate::{Error, Kind, Result};
 
@@ -32,7 +32,7 @@ impl Postgres {
         if matches!(step.change, Change::Put(_))
             && found.record.phase(now) == (Phase::Over { in_doubt: true })
         {
-            crate::warn_doubt_ended(&found.record);
+            crate::backend::warn_doubt_ended(&found.record);
         }
         self.write(DOING, &found, step, Times::CountedFrom(now)).await
     }
@@ -75,16 +75,16 @@ impl Postgres {
         let index = index.as_bytes().as_slice();
         let rows = match word {
             Settle::Renew { lease_ms } => {
-                self.store.query(DOING, &self.sql.renew, &[&index, &fence, &number(*lease_ms)]).await
+                self.connections.query(DOING, &self.sql.renew, &[&index, &fence, &number(*lease_ms)]).await
             }
             Settle::Complete(answer) => {
                 let (kept, bytes) = outcome(answer);
-                self.store.query(DOING, &self.sql.complete, &[&index, &fence, &kept, &bytes]).await
+                self.connections.query(DOING, &self.sql.complete, &[&index, &fence, &kept, &bytes]).await
             }
             Settle::Doubt(reason) => {
-                self.store.query(DOING, &self.sql.doubt, &[&index, &fence, &reason.as_bytes()]).await
+                self.connections.query(DOING, &self.sql.doubt, &[&index, &fence, &reason.as_bytes()]).await
             }
-            Settle::Release => self.store.query(DOING, &self.sql.release, &[&index, &fence]).await,
+            Settle::Release => self.connections.query(DOING, &self.sql.release, &[&index, &fence]).await,
         };
         let row = only(rows?, DOING)?;
         settled(&row, token, word, DOING)
@@ -92,7 +92,7 @@ impl Postgres {
 
     async fn insert(&self, doing: &'static str, record: &Record, times: Times) -> Result<Inserted> {
         let values = Values::of(record, times);
-        let row = only(self.store.query(doing, &self.sql.insert, &values.params()).await?, doing)?;
+        let row = only(self.connections.query(doing, &self.sql.insert, &values.params()).await?, doing)?;
         if column(&row, "written")? {
             return Ok(Inserted::Yes);
         }
@@ -118,12 +118,12 @@ impl Postgres {
                 let values = Values::of(&record, times);
                 let seen: [Param<'_>; 2] = [&fence, &found.version];
                 let params = [&values.params()[..], &seen].concat();
-                self.store.query(doing, &self.sql.replace, &params).await?
+                self.connections.query(doing, &self.sql.replace, &params).await?
             }
             Change::Remove => {
                 let index = found.record.key.index();
                 let params: [Param<'_>; 3] = [&index.as_bytes().as_slice(), &fence, &found.version];
-                self.store.query(doing, &self.sql.remove, &params).await?
+                self.connections.query(doing, &self.sql.remove, &params).await?
             }
         };
         if written.is_empty() { Err(Error::new(Kind::Contended, doing)) } else { Ok(step.answer) }
@@ -131,7 +131,7 @@ impl Postgres {
 
     async fn read(&self, doing: &'static str, key: &Key) -> Result<(Option<Found>, Timestamp)> {
         let index = key.index();
-        let rows = self.store.query(doing, &self.sql.read, &[&index.as_bytes().as_slice()]).await?;
+        let rows = self.connections.query(doing, &self.sql.read, &[&index.as_bytes().as_slice()]).await?;
         let row = only(rows, doing)?;
         Ok((Found::read(&row)?, row::now(&row)?))
     }

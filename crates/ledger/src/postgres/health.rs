@@ -2,8 +2,8 @@
 
 use crate::{Error, Kind, Result, Survives};
 
+use super::connections::Connections;
 use super::row::column;
-use super::store::Store;
 
 const SETTINGS: &str = "
     SELECT
@@ -33,8 +33,8 @@ pub(super) struct Health {
 }
 
 impl Health {
-    pub(super) async fn ask(store: &Store) -> Result<Self> {
-        let row = store.query_one(DOING, SETTINGS, &[]).await?;
+    pub(super) async fn ask(connections: &Connections) -> Result<Self> {
+        let row = connections.query_one(DOING, SETTINGS, &[]).await?;
         let row = row.ok_or_else(|| Error::new(Kind::Unavailable, DOING))?;
         let on = |name| -> Result<bool> { Ok(column::<&str>(&row, name)? != "off") };
         Ok(Self {

@@ -10,8 +10,8 @@ use ichido_core::rules::{self, Change};
 use ichido_core::{Index, Nonce, Timestamp};
 use tokio_postgres::Row;
 
-use super::Postgres;
 use super::row::{self, column, unreadable};
+use super::store::Postgres;
 use super::values::number;
 use crate::{Error, Kind, Result};
 
@@ -48,7 +48,9 @@ impl Postgres {
         let metadata: Result<Vec<_>, _> =
             requests.iter().map(|request| serde_json::to_string(&request.metadata)).collect();
         let metadata = metadata.map_err(|cause| unreadable("metadata", cause))?;
-        self.store.query(DOING, &self.sql.mark, &[&indexes, &keys, &nonces, &retentions, &metadata]).await
+        self.connections
+            .query(DOING, &self.sql.mark, &[&indexes, &keys, &nonces, &retentions, &metadata])
+            .await
     }
 }
 

@@ -9,9 +9,9 @@ use std::fmt::Write as _;
 use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
+use super::connections::Connections;
 use super::failure::{Sent, failed};
 use super::row::column;
-use super::store::Store;
 use crate::{Error, Kind, Result};
 
 /// The version of the tables below.
@@ -110,8 +110,8 @@ enum Tables {
 }
 
 /// Makes sure that our tables are there, and of this version.
-pub(super) async fn ensure(store: &Store, schema: &str) -> Result<()> {
-    let mut connection = store.connection(DOING).await?;
+pub(super) async fn ensure(connections: &Connections, schema: &str) -> Result<()> {
+    let mut connection = connections.connection(DOING).await?;
     // Another process may be raising them between two of our reads. So what looks wrong is judged again under the lock.
     if let Ok(Tables::Current) = recognise(&**connection, schema).await {
         return Ok(());

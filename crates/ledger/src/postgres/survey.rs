@@ -2,9 +2,9 @@
 
 use ichido_core::{Index, Phase};
 
-use super::Postgres;
+use super::connections::Param;
 use super::row::{self, Found, column};
-use super::store::Param;
+use super::store::Postgres;
 use crate::{Error, Kind, Page, Query, Result, StateName, Stats, Summary, Swept};
 
 /// Rows that a sweep removes in one statement, so that none holds locks for long.
@@ -21,7 +21,7 @@ impl Postgres {
         let sql = format!("{}{} ORDER BY c.index LIMIT $4::bigint", self.sql.list, condition(query.state));
         let params: [Param<'_>; 4] = [&after, &from, &to, &limit];
         let mut page = Page::default();
-        for row in self.store.query(DOING, &sql, &params).await? {
+        for row in self.connections.query(DOING, &sql, &params).await? {
             let Some(found) = Found::read(&row)? else { continue };
             let Some(mut summary) = Summary::of(&found.record, row::now(&row)?) else { continue };
             if summary.outcome_bytes.is_some() {
@@ -39,7 +39,7 @@ impl Postgres {
 
     pub(super) async fn count(&self) -> Result<Stats> {
         const DOING: &str = "counting claims in PostgreSQL";
-        let Some(row) = self.store.query_one(DOING, &self.sql.stats, &[]).await? else {
+        let Some(row) = self.connections.query_one(DOING, &self.sql.stats, &[]).await? else {
             return Ok(Stats::default());
         };
         let number = |name| -> Result<Option<u64>> { Ok(u64::try_from(column::<i64>(&row, name)?).ok()) };
@@ -66,7 +66,7 @@ impl Postgres {
         while left > 0 {
             let chunk = left.min(SWEEP_CHUNK);
             let params: [Param<'_>; 1] = [&i64::try_from(chunk).unwrap_or(i64::MAX)];
-            let removed = self.store.query(SWEEPING, &self.sql.sweep_marks, &params).await?.len();
+            let removed = self.connections.query(SWEEPING, &self.sql.sweep_marks, &params).await?.len();
             swept.removed += removed as u64;
             left -= removed.min(left);
             if removed < chunk {
@@ -79,14 +79,14 @@ impl Postgres {
 
     async fn sweep_claims(&self, chunk: usize, swept: &mut Swept) -> Result<usize> {
         let params: [Param<'_>; 1] = [&i64::try_from(chunk).unwrap_or(i64::MAX)];
-        let rows = self.store.query(SWEEPING, &self.sql.sweep_claims, &params).await?;
+        let rows = self.connections.query(SWEEPING, &self.sql.sweep_claims, &params).await?;
         for row in &rows {
             swept.removed += 1;
             if let Some(found) = Found::read(row)?
                 && found.record.phase(row::now(row)?) == (Phase::Over { in_doubt: true })
             {
                 swept.doubts_ended += 1;
-                crate::warn_doubt_ended(&found.record);
+                crate::backend::warn_doubt_ended(&found.record);
             }
         }
         Ok(rows.len())

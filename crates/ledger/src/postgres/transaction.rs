@@ -8,10 +8,10 @@ use ichido_core::{Key, Now, Outcome, Settle, Settled, Token};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::Postgres;
 use super::claims::{only, settled};
 use super::failure::{Sent, failed};
 use super::row::{self, Found, column};
+use super::store::Postgres;
 use super::values::outcome as stored;
 use crate::Error;
 

@@ -3,7 +3,7 @@
 use ichido_core::{DoubtReason, Holder, Metadata, Outcome, Record, State, Timestamp};
 use tokio_postgres::types::Json;
 
-use super::store::Param;
+use super::connections::Param;
 
 /// How the times of a record are written.
 #[derive(Clone, Copy, Debug)]

@@ -14,6 +14,7 @@ use url::Url;
 
 use crate::{Error, Kind, Result};
 
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const DEFAULT_PREFIX: &str = "ichido:";
 const LONGEST_PREFIX: usize = 200;
 

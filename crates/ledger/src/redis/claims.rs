@@ -9,9 +9,9 @@ use ichido_core::{
     Adopted, Claim, ClaimRequest, Key, Phase, Record, Resolution, Resolved, Settle, Settled, Timestamp, Token,
 };
 
-use super::Redis;
 use super::layout::IDENTITY;
 use super::record::{Found, Reply};
+use super::store::Redis;
 use super::values;
 use crate::{Error, Kind, Result};
 
@@ -44,7 +44,7 @@ impl Redis {
         let step = rules::claim(Some(&found.record), request, reply.now);
         let ends_doubt = found.record.phase(reply.now) == (Phase::Over { in_doubt: true });
         if ends_doubt && matches!(step.change, Change::Put(_)) {
-            crate::warn_doubt_ended(&found.record);
+            crate::backend::warn_doubt_ended(&found.record);
         }
         self.write(DOING, &found, step, Times::FromNow).await
     }

@@ -12,9 +12,8 @@ use redis::{
     Cmd, ConnectionAddr, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, TlsMode, Value,
 };
 
-use super::address::{Address, tcp_settings};
-use super::failure::Failure;
-use super::link::{Answers, CONNECT_TIMEOUT};
+use super::address::{Address, CONNECT_TIMEOUT, tcp_settings};
+use super::failure::{Answers, Failure};
 
 /// A move, and once more if it moved on meanwhile.
 const REDIRECTIONS: usize = 3;

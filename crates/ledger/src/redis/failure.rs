@@ -3,9 +3,12 @@
 //! An error that the server reports came before the script's first write, or from it: nothing was changed. A
 //! connection that breaks says nothing of the script that was under way.
 
-use redis::{ErrorKind, RedisError, ServerErrorKind};
+use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 
 use crate::{Error, Kind};
+
+/// What came of each command of a batch.
+pub(super) type Answers = Vec<Result<Value, Failure>>;
 
 /// A call that failed, and whether it may have reached the server.
 #[derive(Clone, Debug)]

@@ -4,9 +4,9 @@
 
 use redis::Value;
 
-use super::Redis;
 use super::failure::Failure;
 use super::link::Link;
+use super::store::Redis;
 use crate::{Error, Kind, Result};
 
 const DOING: &str = "checking Redis";

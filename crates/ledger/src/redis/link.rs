@@ -6,17 +6,15 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, RedisResult, Value};
 
-use super::address::Address;
+use super::address::{Address, CONNECT_TIMEOUT};
 use super::cluster::Cluster;
-use super::failure::Failure;
+use super::failure::{Answers, Failure};
 use crate::Result;
 
-pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Commands that may wait to be written.
 const QUEUE: usize = 1_024;
 
@@ -25,9 +23,6 @@ pub(super) enum Link {
     Single(Box<Single>),
     Cluster(Cluster),
 }
-
-/// What came of each command of a batch.
-pub(super) type Answers = Vec<Result<Value, Failure>>;
 
 impl Link {
     pub(super) async fn open(address: &Address) -> Result<Self> {

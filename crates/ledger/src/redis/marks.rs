@@ -4,8 +4,8 @@ use ichido_core::mark::{self, Mark};
 use ichido_core::rules::{self, Change};
 use redis::Cmd;
 
-use super::Redis;
 use super::record::Reply;
+use super::store::Redis;
 use super::{script, values};
 use crate::{Error, Kind, Result};
 

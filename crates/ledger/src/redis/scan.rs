@@ -5,61 +5,22 @@
 //! even the smallest SCAN returns more than a page holds, it stops within one: names are sorted, and the position
 //! remembers the last one.
 
-use std::fmt;
-
 use ichido_core::Index;
 
-use super::Redis;
 use super::cluster::Node;
 use super::link::Link;
+use super::position::Position;
+use super::store::Redis;
 use crate::{Error, Kind, Result};
 
 /// Buckets of the server's table that one SCAN looks at, at most.
 pub(super) const MOST: usize = 1_000;
-
-/// How far a walk has come.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Position {
-    /// The node's id; empty on a single server, and at the beginning.
-    node: String,
-    cursor: u64,
-    /// The last name of the batch at this cursor that was dealt with.
-    after: Option<Index>,
-}
 
 /// Claims that one SCAN returned, and where the walk goes on from there.
 pub(super) struct Batch {
     pub(super) claims: Vec<Index>,
     /// None at the end of the walk.
     pub(super) next: Option<Position>,
-}
-
-impl Position {
-    /// The same batch, beyond a claim.
-    pub(super) fn after(&self, claim: Index) -> Self {
-        Self { after: Some(claim), ..self.clone() }
-    }
-}
-
-impl fmt::Display for Position {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:", self.node, self.cursor)?;
-        self.after.map_or(Ok(()), |after| after.fmt(f))
-    }
-}
-
-impl std::str::FromStr for Position {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let read = || {
-            let [node, cursor, after] = text.split(':').collect::<Vec<_>>().try_into().ok()?;
-            let after = if after.is_empty() { None } else { Some(after.parse().ok()?) };
-            Some(Self { node: node.to_owned(), cursor: cursor.parse().ok()?, after })
-        };
-        let wrong = || Kind::Unsupported("the cursor is not one of this ledger's".to_owned());
-        read().ok_or_else(|| Error::new(wrong(), "listing claims in Redis"))
-    }
 }
 
 impl Redis {
@@ -95,21 +56,4 @@ fn around<'a>(nodes: &'a [Node], id: &str, doing: &'static str) -> Result<(&'a N
     let at = nodes.partition_point(|node| node.id.as_str() < id);
     let here = nodes.get(at).ok_or_else(|| Error::new(Kind::Unavailable, doing))?;
     Ok((here, nodes.get(at + 1).map(|node| node.id.clone())))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_position_is_read_as_it_was_written() {
-        let start = Position::default();
-        assert_eq!(start.to_string().parse::<Position>().unwrap(), start);
-        let middle = Position { node: "a1".to_owned(), cursor: 77, after: None };
-        let middle = middle.after(Index::from_bytes([9; 32]));
-        assert_eq!(middle.to_string().parse::<Position>().unwrap(), middle);
-        for wrong in ["", "::", "a:b:", "a:1", "a:1:zz", "a:1::"] {
-            assert!(wrong.parse::<Position>().is_err(), "{wrong}");
-        }
-    }
 }

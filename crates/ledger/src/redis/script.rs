@@ -2,8 +2,8 @@
 
 use redis::{Arg, Cmd, Pipeline, Script, Value};
 
-use super::failure::Failure;
-use super::link::{Answers, Link};
+use super::failure::{Answers, Failure};
+use super::link::Link;
 use super::record::Reply;
 use crate::Result;
 

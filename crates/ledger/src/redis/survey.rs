@@ -5,9 +5,10 @@ use std::sync::PoisonError;
 use ichido_core::Index;
 use redis::Pipeline;
 
-use super::Redis;
-use super::scan::{self, Position};
+use super::position::Position;
+use super::scan;
 use super::script::{self, Step};
+use super::store::Redis;
 use crate::{Page, Query, Result, Summary, Swept};
 
 /// Claims that are read or swept in one round trip.
@@ -115,7 +116,7 @@ impl Redis {
                 && found.record.phase(reply.now) == (ichido_core::Phase::Over { in_doubt: true })
             {
                 swept.doubts_ended += 1;
-                crate::warn_doubt_ended(&found.record);
+                crate::backend::warn_doubt_ended(&found.record);
             }
         }
         Ok(())

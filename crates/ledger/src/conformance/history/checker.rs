@@ -5,7 +5,8 @@
 
 use std::collections::HashSet;
 
-use super::{Bounds, End, Model, Operation};
+use super::model::{Bounds, Model};
+use super::operation::{End, Operation};
 
 /// More operations than this on one key are refused: the set of those taken is one machine word.
 const MOST: usize = 128;

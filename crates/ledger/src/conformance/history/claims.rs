@@ -3,44 +3,20 @@
 //! Where the rules ask what time it is, the model asks what time it can have been, and goes on with each possibility
 //! ([`Kept::phases`]).
 
-use ichido_core::{
-    Caller, ClaimRequest, Fingerprint, InDoubtPolicy, Nonce, Now, Outcome, Resolution, Resolved, Settle,
-    Settled, Token,
-};
+use ichido_core::{ClaimRequest, InDoubtPolicy, Now, Outcome, Resolution, Resolved, Settle, Settled, Token};
 
 mod answers;
+mod kept;
 
 use self::answers::Expected;
-pub(super) use self::answers::short;
+use self::kept::{Kept, Said};
+use super::model::{Bounds, Model};
+use super::operation::{ClaimAnswer, ClaimCall, ClaimOperation, End};
 use super::span::Span;
-use super::{Bounds, ClaimAnswer, ClaimCall, ClaimOperation, End, Model};
 
 /// What is remembered of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct State(Option<Kept>);
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Kept {
-    fingerprint: Fingerprint,
-    caller: Option<Caller>,
-    nonce: Nonce,
-    token: Token,
-    attempt: u32,
-    renewals: u32,
-    lease_ms: u64,
-    retention_ms: u64,
-    /// When the lease was granted or renewed.
-    renewed: Span,
-    said: Said,
-}
-
-/// What was last said of the claim.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Said {
-    Running,
-    Doubt(String),
-    Done { outcome: Outcome, at: Span },
-}
 
 /// What a claim can be found to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

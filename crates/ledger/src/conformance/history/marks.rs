@@ -3,8 +3,9 @@
 use ichido_core::mark::{self, Mark};
 use ichido_core::{Metadata, Nonce};
 
+use super::model::{Bounds, Model};
+use super::operation::{End, MarkOperation, short};
 use super::span::Span;
-use super::{Bounds, End, MarkOperation, Model};
 
 /// What is remembered of an event.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -69,7 +70,7 @@ impl Model for State {
             End::Answered { answer: Mark::Seen { metadata, .. }, .. } => format!("seen {}", pairs(metadata)),
             End::Open => "?".to_owned(),
         };
-        let (nonce, kept) = (super::claims::short(request.nonce.as_bytes()), request.retention_ms);
+        let (nonce, kept) = (short(request.nonce.as_bytes()), request.retention_ms);
         format!("mark nonce {nonce} {} kept {kept} ms -> {answer}", pairs(&request.metadata))
     }
 }

@@ -11,7 +11,7 @@ use ichido_core::{
     SystemClock, Token,
 };
 
-use super::{ClaimAnswer, ClaimCall, ClaimOperation, End, History, MarkOperation, Operation};
+use super::operation::{ClaimAnswer, ClaimCall, ClaimOperation, End, History, MarkOperation, Operation};
 use crate::{Backend, Capabilities, Effect, Maintain, Page, Query, Result, Stats, Swept};
 
 /// Writes down what clients ask of backends.

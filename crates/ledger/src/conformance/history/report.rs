@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use super::checker::{self, Verdict, answered_us};
-use super::{Bounds, End, Model, Operation};
+use super::model::{Bounds, Model};
+use super::operation::{End, Operation};
 
 /// The shortest part of the history that no order explains. What was unanswered then is open in it, so a longer part is
 /// never legal if a shorter one is not, and the shortest is found by halving.

@@ -1,6 +1,7 @@
 //! A moment that is only known to lie within a window.
 
-use super::{Bounds, End, Operation};
+use super::model::Bounds;
+use super::operation::{End, Operation};
 
 /// Microseconds of the recorder's clock, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -3,12 +3,13 @@
 use std::ops::RangeInclusive;
 
 use ichido_core::{
-    Claim, DoubtReason, InDoubtPolicy, Now, Outcome, Record, Resolution, Resolved, Settle, Settled, Token,
+    Claim, DoubtReason, InDoubtPolicy, Now, Outcome, Resolution, Resolved, Settle, Settled, Token,
 };
 
+use super::super::model::Bounds;
+use super::super::operation::{ClaimAnswer, ClaimCall, ClaimOperation, End, short};
 use super::super::span::Span;
-use super::super::{Bounds, ClaimAnswer, ClaimCall, ClaimOperation, End};
-use super::{Kept, Said};
+use super::kept::Kept;
 
 /// An answer that is legal.
 #[derive(Clone, Debug)]
@@ -59,23 +60,6 @@ impl Expected {
     }
 }
 
-impl Kept {
-    fn is(&self, record: &Record) -> bool {
-        let said = match (&self.said, &record.state) {
-            (Said::Running, ichido_core::State::Running) => true,
-            (Said::Doubt(reason), ichido_core::State::InDoubt(doubt)) => {
-                doubt.reason == DoubtReason::Declared(reason.clone())
-            }
-            (Said::Done { outcome, .. }, ichido_core::State::Done(done)) => done.outcome == *outcome,
-            (Said::Running | Said::Doubt(_) | Said::Done { .. }, _) => false,
-        };
-        said && (self.nonce, self.token, self.fingerprint) == (record.nonce, record.token, record.fingerprint)
-            && self.caller == record.caller
-            && (self.attempt, self.renewals) == (record.attempt, record.renewals)
-            && (self.lease_ms, self.retention_ms) == (record.lease_ms, record.retention_ms)
-    }
-}
-
 /// What can be left of a lease, as far as the store has a clock to tell.
 pub(super) fn left_ms(renewed: Span, lease_ms: u64, now: Span, bounds: &Bounds) -> RangeInclusive<u64> {
     if bounds.watched {
@@ -85,11 +69,6 @@ pub(super) fn left_ms(renewed: Span, lease_ms: u64, now: Span, bounds: &Bounds) 
     let least_us = end_us(renewed.from_us).saturating_sub(now.to_us).saturating_sub(bounds.tolerance_us);
     let most_us = end_us(renewed.to_us).saturating_sub(now.from_us).saturating_add(bounds.tolerance_us);
     least_us / 1_000..=most_us.div_ceil(1_000)
-}
-
-/// The beginning of an identifier.
-pub(in super::super) fn short(id: &[u8; 16]) -> String {
-    hex::encode(&id[..3])
 }
 
 pub(super) fn describe(operation: &ClaimOperation) -> String {

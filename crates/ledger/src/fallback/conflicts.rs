@@ -1,61 +1,13 @@
-//! What operators see of a fallback.
+//! The last keys in conflict, for operators.
 
 use std::collections::VecDeque;
 
 use ichido_core::{Index, Timestamp};
-use serde::{Deserialize, Serialize};
 
-use crate::StateName;
+use crate::{Conflict, ConflictKind, StateName};
 
 /// Keys in conflict that are kept for operators; the counter has all of them.
 const SHOWN: usize = 100;
-
-/// What a process answers and owes in place of its ledger.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FallbackStatus {
-    /// The ledger is out, and the local one answers.
-    pub degraded: bool,
-    /// Claims that the ledger does not know yet.
-    pub owed_claims: usize,
-    /// Marks that the ledger does not know yet.
-    pub owed_marks: usize,
-    /// Of these, keys that the ledger refuses, because it cannot read what it holds for them.
-    pub refused: usize,
-    /// Keys that another instance had as well, the latest first.
-    pub conflicts: Vec<Conflict>,
-}
-
-/// A key that was granted or called new both here and by the ledger.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Conflict {
-    /// The caller's key.
-    pub key: String,
-    /// Whose; empty for a mark.
-    pub tenant: String,
-    /// Where; empty for a mark.
-    pub route: String,
-    /// What stores call it.
-    pub index: String,
-    /// What was in conflict.
-    pub kind: ConflictKind,
-    /// How often.
-    pub count: u64,
-    /// When it was last found.
-    pub found_at: Timestamp,
-}
-
-/// What was in conflict.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "what", rename_all = "kebab-case")]
-pub enum ConflictKind {
-    /// An event was new here, and new to another instance.
-    Mark,
-    /// A claim was granted here, and by the ledger to another instance.
-    Claim {
-        /// What the local ledger said of it when it was handed over.
-        local_state: StateName,
-    },
-}
 
 /// The last keys in conflict.
 #[derive(Debug, Default)]

@@ -1,0 +1,50 @@
+//! The ledger itself: its table, and what this process has seen of its leases.
+
+use std::fmt;
+use std::sync::Arc;
+
+use ichido_core::Clock;
+
+use super::settings::{Regions, Settings};
+use super::sweep_cursor::SweepCursor;
+use super::table::Table;
+use super::watch::Watch;
+use crate::Result;
+
+/// Claims in DynamoDB.
+///
+/// # Cancel safety
+///
+/// A call that is dropped may have been carried out all the same, as after a lost reply: ask again with the same nonce
+/// or token.
+pub struct Dynamo {
+    pub(super) table: Table,
+    pub(super) regions: Regions,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) watch: Watch,
+    pub(super) sweep_cursor: SweepCursor,
+}
+
+impl Dynamo {
+    /// Prepares the way to a table. The server is not asked for anything yet.
+    ///
+    /// `dynamodb://TABLE?region=R&endpoint=URL`; `dynamodb:` alone takes the table of `DEDUP_TABLE_NAME`, or
+    /// `slack-classify-bot-processed-events`, and the region of `AWS_REGION`, or us-east-1.
+    pub async fn connect(url: &str, clock: Arc<dyn Clock>) -> Result<Self> {
+        let settings = Settings::parse(url, |name| std::env::var(name).ok())?;
+        let table = Table { client: settings.client().await, name: settings.table };
+        Ok(Self {
+            table,
+            regions: settings.regions,
+            clock,
+            watch: Watch::default(),
+            sweep_cursor: SweepCursor::default(),
+        })
+    }
+}
+
+impl fmt::Debug for Dynamo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dynamo").field("table", &self.table.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,17 @@
+//! Where a sweep of the table goes on.
+
+use std::sync::{Mutex, PoisonError};
+
+/// Where the last sweep stopped.
+#[derive(Debug, Default)]
+pub(super) struct SweepCursor(Mutex<Option<String>>);
+
+impl SweepCursor {
+    pub(super) fn take(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    pub(super) fn leave(&self, place: Option<String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = place;
+    }
+}

@@ -1,0 +1,148 @@
+//! What a fallback knows, and its mode.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ichido_core::Nonce;
+use metrics::{Counter, Gauge, counter, gauge};
+use tokio::sync::RwLock;
+
+use super::asking::Asking;
+use super::conflicts::Conflicts;
+use super::owed::Owed;
+use crate::guard::Guard;
+use crate::memory::Memory;
+use crate::{Error, Local};
+
+/// How a fallback behaves.
+#[derive(Clone, Debug)]
+pub struct FallbackSettings {
+    /// How long the local ledger answers before the primary is tried again.
+    pub pause: Duration,
+    /// The most marks and claims that are mirrored in healthy times.
+    pub mirror_bound: usize,
+}
+
+impl Default for FallbackSettings {
+    fn default() -> Self {
+        Self { pause: Duration::from_secs(60), mirror_bound: crate::memory::DEFAULT_BOUND / 2 }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Fallback {
+    pub(super) primary: Guard,
+    pub(super) local: Guard,
+    /// The local ledger again, without deadline and retry.
+    pub(super) store: Arc<dyn Local>,
+    /// What the primary answered to this instance; best effort, bounded.
+    pub(super) mirror: Memory,
+    /// Stands in the mirror for whoever marked an event that the primary had seen.
+    pub(super) others: Nonce,
+    pub(super) pause: Duration,
+    pub(super) mode: RwLock<Mode>,
+    pub(super) asking: Asking,
+    pub(super) owed: Mutex<Owed>,
+    /// Held while a claim that is owed is asked for or settled, so that none is granted here as its key is given up.
+    pub(super) owed_turn: tokio::sync::Mutex<()>,
+    pub(super) conflicts: Mutex<Conflicts>,
+    pub(super) meters: Meters,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    Healthy,
+    /// The local ledger answers; from `until` on (steady clock) one probe is made.
+    Degraded {
+        until: Duration,
+        probing: bool,
+    },
+}
+
+pub(super) struct Meters {
+    pub(super) degraded: Gauge,
+    pub(super) owed: Gauge,
+    pub(super) outages: Counter,
+    pub(super) written_back: Counter,
+    pub(super) doubts_handed_over: Counter,
+    pub(super) conflicts: Counter,
+    pub(super) refused: Counter,
+}
+
+impl Fallback {
+    pub(super) fn new(
+        primary: Guard,
+        store: Arc<dyn Local>,
+        owed: Owed,
+        settings: &FallbackSettings,
+    ) -> Self {
+        let now = primary.settings.clock.steady();
+        let mode = match owed.is_empty() {
+            true => Mode::Healthy,
+            false => Mode::Degraded { until: now, probing: false },
+        };
+        Self {
+            mirror: Memory::new(primary.settings.clock.clone(), settings.mirror_bound),
+            others: Nonce::draw(&*primary.settings.entropy),
+            local: Guard::new(store.clone(), primary.settings.clone()),
+            primary,
+            store,
+            pause: settings.pause,
+            mode: RwLock::new(mode),
+            asking: Asking::default(),
+            owed: Mutex::new(owed),
+            owed_turn: tokio::sync::Mutex::default(),
+            conflicts: Mutex::default(),
+            meters: Meters::new(),
+        }
+    }
+
+    pub(super) async fn degrade(&self, error: &Error) {
+        let mut mode = self.mode.write().await;
+        if *mode == Mode::Healthy {
+            tracing::error!(%error, pause_seconds = self.pause.as_secs(), "the ledger is out; answering from the local one");
+            self.meters.outages.increment(1);
+            self.meters.degraded.set(1.0);
+            *mode = Mode::Degraded { until: self.now() + self.pause, probing: false };
+        }
+    }
+
+    pub(super) async fn is_degraded(&self) -> bool {
+        *self.mode.read().await != Mode::Healthy
+    }
+
+    /// How many claims and marks the primary does not know, for the gauge as well.
+    pub(super) fn count_owed(&self) -> (usize, usize) {
+        let (claims, marks) = self.owed().counts();
+        self.meters.owed.set((claims + marks) as f64);
+        (claims, marks)
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        self.primary.settings.clock.steady()
+    }
+
+    pub(super) fn owed(&self) -> MutexGuard<'_, Owed> {
+        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Meters {
+    fn new() -> Self {
+        Self {
+            degraded: gauge!("ichido_ledger_degraded"),
+            owed: gauge!("ichido_ledger_owed"),
+            outages: counter!("ichido_ledger_outages_total"),
+            written_back: counter!("ichido_ledger_written_back_total"),
+            doubts_handed_over: counter!("ichido_ledger_doubts_handed_over_total"),
+            conflicts: counter!("ichido_ledger_conflicts_total"),
+            refused: counter!("ichido_ledger_handovers_refused_total"),
+        }
+    }
+}
+
+impl std::fmt::Debug for Meters {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Meters")
+    }
+}
