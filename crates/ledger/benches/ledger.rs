@@ -18,12 +18,12 @@
     reason = "a program for people"
 )]
 
-#[path = "ledger/drive.rs"]
-mod drive;
-#[path = "ledger/figures.rs"]
-mod figures;
-#[path = "ledger/raw.rs"]
-mod raw;
+#[path = "ledger/benchmarks.rs"]
+mod benchmarks;
+#[path = "ledger/load.rs"]
+mod load;
+#[path = "ledger/raw_log.rs"]
+mod raw_log;
 #[allow(unreachable_pub, reason = "the other benchmarks have it in a library")]
 #[path = "ledger/table.rs"]
 mod table;
@@ -48,7 +48,7 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     if let Some(("--child", rest)) = arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
-        runtime.block_on(figures::child(rest));
+        runtime.block_on(benchmarks::child(rest));
         return;
     }
     let names = arguments.iter().filter(|argument| !argument.starts_with("--")).cloned().collect();
@@ -56,22 +56,22 @@ fn main() {
     let mut table = Table::default();
     runtime.block_on(async {
         if plan.wants("claims") {
-            figures::claims(&plan, &mut table).await;
+            benchmarks::claims(&plan, &mut table).await;
         }
         if plan.wants("one") {
-            figures::one(&plan, &mut table).await;
+            benchmarks::one(&plan, &mut table).await;
         }
         if plan.wants("repeats") {
-            figures::repeats(&plan, &mut table).await;
+            benchmarks::repeats(&plan, &mut table).await;
         }
         if plan.wants("scale") {
-            figures::scale(&plan, &mut table).await;
+            benchmarks::scale(&plan, &mut table).await;
         }
         if plan.wants("reopen") {
-            figures::reopen(&plan, &mut table).await;
+            benchmarks::reopen(&plan, &mut table).await;
         }
         if plan.wants("sweep") {
-            figures::sweep(&plan, &mut table).await;
+            benchmarks::sweep(&plan, &mut table).await;
         }
     });
     table.print();

@@ -28,17 +28,17 @@
 //! - **Global tables** evaluate conditions in each region by itself; a table with replicas is refused unless the
 //!   operator confirms it.
 
-mod claim;
-mod fault;
+mod claims;
+mod error;
 mod item;
-mod mark;
+mod lease_watch;
+mod marks;
 mod scan;
 mod schema;
 mod settings;
 mod store;
 mod sweep_cursor;
 mod table;
-mod watch;
 
 use async_trait::async_trait;
 use ichido_core::mark::{Mark, Request};
@@ -75,7 +75,7 @@ impl Backend for Dynamo {
     }
 
     async fn mark(&self, requests: &[Request]) -> Result<Vec<Mark>> {
-        mark::mark_all(&self.table, requests, self.clock.now()).await
+        marks::mark_all(&self.table, requests, self.clock.now()).await
     }
 
     async fn adopt(&self, record: &Record) -> Result<Adopted> {

@@ -13,14 +13,14 @@
 //! degraded to healthy waits for local answers that are under way (the `mode` lock). Two instances may both answer
 //! "new" while degraded: that is the price, and it is counted afterwards.
 
-mod asking;
+mod abandoned_grants;
 mod claims;
 mod conflicts;
 mod handover;
+mod in_flight;
+mod maintain;
 mod marks;
-mod operators;
-mod orphans;
-mod owed;
+mod pending;
 mod recovery;
 mod routing;
 mod state;
@@ -30,15 +30,15 @@ use std::sync::Arc;
 pub(crate) use self::state::Fallback;
 pub use self::state::FallbackSettings;
 
-use self::owed::Owed;
-use crate::guard::Guard;
+use self::pending::Owed;
+use crate::retry::RetryingBackend;
 use crate::{Local, Result};
 
 impl Fallback {
     /// Finds what an earlier run still owes, and hands it over if the primary can be reached. If it cannot, the local
     /// ledger answers from the start.
     pub(crate) async fn open(
-        primary: Guard,
+        primary: RetryingBackend,
         store: Arc<dyn Local>,
         settings: FallbackSettings,
     ) -> Result<Arc<Self>> {

@@ -15,7 +15,6 @@
 //! ```
 
 pub mod backend;
-mod batch;
 mod capabilities;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -26,12 +25,13 @@ mod error;
 mod fallback;
 #[cfg(feature = "file")]
 pub mod file;
-mod guard;
-mod handle;
 mod index_map;
+mod lazy_timeout;
+mod ledger;
 mod listing;
+mod mark_batch;
 pub mod memory;
-mod meters;
+mod metrics;
 mod once;
 mod open;
 #[cfg(feature = "postgres")]
@@ -40,16 +40,17 @@ pub mod postgres;
 pub mod redis;
 mod renewal;
 mod results;
+mod retry;
 mod settings;
 mod stats;
 mod waiters;
-mod within;
 
 pub use backend::{Backend, Local, Maintain};
 pub use capabilities::{Capabilities, Expiry, Fencing, Listing, Reach, StoreClock, Survives};
 pub use error::{BoxError, Effect, Error, Kind, Result};
 pub use fallback::FallbackSettings;
-pub use handle::Ledger;
+pub use lazy_timeout::{Elapsed, LazyTimeout, lazy_timeout};
+pub use ledger::Ledger;
 pub use listing::{Page, Query, StateName, Summary};
 pub use once::{Failure, Once, OnceError};
 pub use open::{OpenOptions, open, open_backend, open_local, open_or_wait};
@@ -57,4 +58,3 @@ pub use renewal::Renewal;
 pub use results::{Claimed, Marked};
 pub use settings::Settings;
 pub use stats::{Conflict, ConflictKind, FallbackStatus, Stats, Swept};
-pub use within::{Late, Within, within};

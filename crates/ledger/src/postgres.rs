@@ -12,14 +12,14 @@
 
 mod claims;
 mod connections;
-mod failure;
+mod error;
 mod health;
+mod maintain;
 mod marks;
 mod row;
 mod schema;
 mod statements;
 mod store;
-mod survey;
 mod transaction;
 mod values;
 

@@ -15,18 +15,18 @@
 mod address;
 mod claims;
 mod cluster;
-mod failure;
+mod connection;
+mod error;
 mod health;
-mod identity;
 mod layout;
-mod link;
+mod loss_detection;
+mod maintain;
 mod marks;
 mod position;
 mod record;
 mod scan;
-mod script;
+mod scripts;
 mod store;
-mod survey;
 mod values;
 
 use std::sync::PoisonError;

@@ -6,11 +6,11 @@
 mod address;
 mod error;
 mod pool;
-mod sending;
+mod statement_mode;
 mod tls;
 
 pub use self::address::{Address, Prepared};
 pub use self::error::{Error, Result};
 pub use self::pool::pool;
-pub use self::sending::{Sending, Unprobed, typed};
+pub use self::statement_mode::{Sending, Unprobed, typed};
 pub use self::tls::connector;

@@ -12,7 +12,7 @@ use http::{HeaderMap, Response};
 use http_body::Frame;
 use http_body_util::BodyExt;
 use ichido_core::{Now, Outcome, Settle};
-use ichido_ledger::{BoxError, Late, within};
+use ichido_ledger::{BoxError, Elapsed, lazy_timeout};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -168,7 +168,7 @@ impl Client {
         if self.gone.is_cancelled() {
             return;
         }
-        match within(STALLED, self.frames.send(piece)).await {
+        match lazy_timeout(STALLED, self.frames.send(piece)).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => self.gone.cancel(),
             Err(_) => {
@@ -207,12 +207,12 @@ impl Kept {
 }
 
 /// The next piece of an answer, if it comes in time.
-pub(super) async fn next_within<A>(limit: Option<Duration>, body: &mut A) -> Result<Option<Piece>, Late>
+pub(super) async fn next_within<A>(limit: Option<Duration>, body: &mut A) -> Result<Option<Piece>, Elapsed>
 where
     A: Carried,
 {
     match limit {
-        Some(limit) => within(limit, next_frame(body)).await,
+        Some(limit) => lazy_timeout(limit, next_frame(body)).await,
         None => Ok(next_frame(body).await),
     }
 }

@@ -8,7 +8,7 @@ use ichido_http::{Journal, Route};
 use ichido_ledger::{Ledger, Settings};
 use tokio_util::sync::CancellationToken;
 
-use crate::proxy::Fault;
+use crate::lossy_proxy::Fault;
 use crate::support::{
     BOUND, Faulty, Gate, Instance, Store, Upstream, Way, ms, on_every_ledger, order, post, quick, route,
     rules, text, until,

@@ -31,7 +31,7 @@ mod takeovers;
 mod tenants;
 mod waiting;
 
-#[path = "../../../ledger/tests/support/proxy.rs"]
-mod proxy;
+#[path = "../../../ledger/tests/support/lossy_proxy.rs"]
+mod lossy_proxy;
 #[path = "../../../ledger/tests/support/servers.rs"]
 mod servers;

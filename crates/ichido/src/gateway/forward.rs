@@ -11,7 +11,7 @@ use http::header::{CONNECTION, COOKIE, EXPECT, HOST, HeaderName, HeaderValue, UP
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
 use ichido_http::{Failure, Progress, Route, strip_hop_by_hop};
-use ichido_ledger::{Late, within};
+use ichido_ledger::{Elapsed, lazy_timeout};
 use metrics::{Histogram, histogram};
 use tower_service::Service;
 
@@ -157,11 +157,11 @@ async fn while_it_moves<F: Future>(
     patience: Duration,
     progress: Option<Progress>,
     mut sending: Pin<&mut F>,
-) -> Result<F::Output, Late> {
+) -> Result<F::Output, Elapsed> {
     loop {
-        match within(patience, sending.as_mut()).await {
-            Err(Late) if progress.as_ref().is_some_and(Progress::moved) => {}
-            answered @ (Ok(_) | Err(Late)) => return answered,
+        match lazy_timeout(patience, sending.as_mut()).await {
+            Err(Elapsed) if progress.as_ref().is_some_and(Progress::moved) => {}
+            answered @ (Ok(_) | Err(Elapsed)) => return answered,
         }
     }
 }
@@ -229,7 +229,7 @@ mod tests {
         for progress in [None, Some(Progress::default())] {
             let started = Instant::now();
             let silence = std::future::pending::<()>();
-            assert_eq!(while_it_moves(PATIENCE, progress, pin!(silence)).await, Err(Late));
+            assert_eq!(while_it_moves(PATIENCE, progress, pin!(silence)).await, Err(Elapsed));
             assert!(started.elapsed() < PATIENCE + MARGIN);
         }
     }

@@ -1,11 +1,11 @@
 //! The claim API, as callers in any language use it.
 
+#[path = "../../../ledger/tests/support/lossy_proxy.rs"]
+pub(crate) mod lossy_proxy;
 mod monitoring;
 mod one_phase;
 mod openapi;
 mod outages;
-#[path = "../../../ledger/tests/support/proxy.rs"]
-pub(crate) mod proxy;
 mod refusals;
 mod two_phase;
 

@@ -18,12 +18,12 @@ mod jitter;
 mod marks;
 mod model;
 mod operation;
-mod plan;
 mod recorder;
 mod report;
-mod span;
 #[cfg(test)]
 mod tests;
+mod time_window;
+mod workload;
 
 use self::checker::Verdict;
 use self::model::Model;
@@ -31,8 +31,8 @@ use self::model::Model;
 pub use self::driver::run;
 pub use self::model::Bounds;
 pub use self::operation::{ClaimAnswer, ClaimCall, ClaimOperation, End, History, MarkOperation, Operation};
-pub use self::plan::Plan;
 pub use self::recorder::Recorder;
+pub use self::workload::Plan;
 
 /// How much was checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,9 +7,9 @@
 use futures_util::{StreamExt, TryStreamExt, stream};
 use ichido_core::{Phase, Record, Timestamp};
 
-use super::fault;
+use super::error;
 use super::item::{self, CLAIMS};
-use super::mark::ESCAPED;
+use super::marks::ESCAPED;
 use super::sweep_cursor::SweepCursor;
 use super::table::{Condition, EVENT_KEY, Item, TTL, Table, Written, key_of, names, number, text};
 use crate::{Page, Query, Result, Stats, Summary, Swept};
@@ -51,7 +51,7 @@ impl Sieve {
                 let next = page.last_evaluated_key.as_ref().map(|key| key_of(key).to_owned());
                 Ok((page.items.unwrap_or_default(), next))
             }
-            Err(error) => Err(fault::failed_read(&table.name, self.doing, &error)),
+            Err(error) => Err(error::failed_read(&table.name, self.doing, &error)),
         }
     }
 }

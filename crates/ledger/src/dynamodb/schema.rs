@@ -11,7 +11,7 @@ use aws_sdk_dynamodb::types::{
     TableDescription, TableStatus, Tag, TimeToLiveDescription, TimeToLiveSpecification, TimeToLiveStatus,
 };
 
-use super::fault;
+use super::error;
 use super::settings::Regions;
 use super::table::{EVENT_KEY, TTL, Table};
 use crate::{BoxError, Error, Kind, Result};
@@ -43,7 +43,7 @@ pub(super) async fn init(table: &Table, regions: Regions) -> Result<()> {
 /// Looks at the table. Warnings are for the operator.
 pub(super) async fn check(table: &Table, regions: Regions) -> Result<Vec<String>> {
     let Some(description) = describe(table).await? else {
-        return Err(Error::new(Kind::Schema(fault::no_table(&table.name)), CHECKING));
+        return Err(Error::new(Kind::Schema(error::no_table(&table.name)), CHECKING));
     };
     let mut warnings: Vec<String> = verify(table, &description, regions)?.into_iter().collect();
     if !is_ready(&description) {
@@ -63,8 +63,8 @@ pub(super) async fn check(table: &Table, regions: Regions) -> Result<Vec<String>
 async fn describe(table: &Table) -> Result<Option<TableDescription>> {
     match table.client.describe_table().table_name(&table.name).send().await {
         Ok(answer) => Ok(answer.table),
-        Err(error) if fault::is_no_table(&error) => Ok(None),
-        Err(error) => Err(fault::failed_read(&table.name, CHECKING, &error)),
+        Err(error) if error::is_no_table(&error) => Ok(None),
+        Err(error) => Err(error::failed_read(&table.name, CHECKING, &error)),
     }
 }
 
@@ -109,14 +109,14 @@ async fn create(table: &Table) -> Result<()> {
     match request(table, true)?.send().await {
         Ok(_) => return Ok(()),
         Err(error) if error.code() == Some("ResourceInUseException") => return Ok(()),
-        Err(error) if error.code() != Some("ValidationException") && !fault::is_denied(&error) => {
-            return Err(fault::failed(&table.name, CREATING, &error));
+        Err(error) if error.code() != Some("ValidationException") && !error::is_denied(&error) => {
+            return Err(error::failed(&table.name, CREATING, &error));
         }
         // A server that does not know tags, or a role that may not set them: a table without one serves as well.
         Err(_) => {}
     }
     let untagged = request(table, false)?.send().await;
-    untagged.map(drop).map_err(|error| fault::failed(&table.name, CREATING, &error))
+    untagged.map(drop).map_err(|error| error::failed(&table.name, CREATING, &error))
 }
 
 fn request(
@@ -163,7 +163,7 @@ async fn active(table: &Table) -> Result<TableDescription> {
 async fn time_to_live(table: &Table) -> Result<Option<TimeToLiveDescription>> {
     match table.client.describe_time_to_live().table_name(&table.name).send().await {
         Ok(answer) => Ok(answer.time_to_live_description),
-        Err(error) => Err(fault::failed_read(&table.name, CHECKING, &error)),
+        Err(error) => Err(error::failed_read(&table.name, CHECKING, &error)),
     }
 }
 
@@ -198,7 +198,7 @@ async fn enable_time_to_live(table: &Table) -> Result<()> {
     let call = call.time_to_live_specification(specification.map_err(unbuilt)?);
     match call.send().await {
         Ok(_) => Ok(()),
-        Err(error) => Err(fault::failed(&table.name, "turning on time to live", &error)),
+        Err(error) => Err(error::failed(&table.name, "turning on time to live", &error)),
     }
 }
 

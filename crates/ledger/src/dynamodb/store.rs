@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use ichido_core::Clock;
 
+use super::lease_watch::Watch;
 use super::settings::{Regions, Settings};
 use super::sweep_cursor::SweepCursor;
 use super::table::Table;
-use super::watch::Watch;
 use crate::Result;
 
 /// Claims in DynamoDB.

@@ -12,7 +12,7 @@ use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure};
 
-use super::fault;
+use super::error;
 use crate::Result;
 
 /// The partition key, and the name that consumers written after the seed use.
@@ -63,7 +63,7 @@ impl Table {
         let call = self.client.get_item().table_name(&self.name).consistent_read(true);
         match call.key(EVENT_KEY, text(event_key)).send().await {
             Ok(found) => Ok(found.item.filter(|item| !item.is_empty())),
-            Err(error) => Err(fault::failed_read(&self.name, doing, &error)),
+            Err(error) => Err(error::failed_read(&self.name, doing, &error)),
         }
     }
 
@@ -86,7 +86,7 @@ impl Table {
         if let Some(PutItemError::ConditionalCheckFailedException(refusal)) = error.as_service_error() {
             return self.refused(&event_key, refusal.item(), doing).await;
         }
-        Err(fault::failed(&self.name, doing, &error))
+        Err(error::failed(&self.name, doing, &error))
     }
 
     /// Changes an item; `update` and the condition share their values.
@@ -115,7 +115,7 @@ impl Table {
         if let Some(UpdateItemError::ConditionalCheckFailedException(refusal)) = error.as_service_error() {
             return self.refused(event_key, refusal.item(), doing).await;
         }
-        Err(fault::failed(&self.name, doing, &error))
+        Err(error::failed(&self.name, doing, &error))
     }
 
     /// Removes an item.
@@ -141,7 +141,7 @@ impl Table {
         if let Some(DeleteItemError::ConditionalCheckFailedException(refusal)) = error.as_service_error() {
             return self.refused(event_key, refusal.item(), doing).await;
         }
-        Err(fault::failed(&self.name, doing, &error))
+        Err(error::failed(&self.name, doing, &error))
     }
 
     async fn refused(&self, event_key: &str, told: Option<&Item>, doing: &'static str) -> Result<Written> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ichido_core::{Claim, ClaimRequest, Key, Settle, Settled, Token};
 
-use super::orphans::Orphan;
+use super::abandoned_grants::Orphan;
 use super::state::Fallback;
 use crate::{Backend, Claimed, Effect, Result};
 

@@ -7,7 +7,7 @@
 use ichido_core::mark::{self, Mark};
 use ichido_core::{Adopted, Key, Phase, Record, Settle, State, Token};
 
-use super::orphans::Orphan;
+use super::abandoned_grants::Orphan;
 use super::state::{Fallback, Mode};
 use crate::{Conflict, ConflictKind, Error, Result};
 

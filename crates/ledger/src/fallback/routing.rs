@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ichido_core::Index;
 use tokio::sync::RwLockReadGuard;
 
-use super::asking::Asked;
+use super::in_flight::Asked;
 use super::state::{Fallback, Mode};
 
 impl Fallback {

@@ -7,11 +7,11 @@ use ichido_core::Nonce;
 use metrics::{Counter, Gauge, counter, gauge};
 use tokio::sync::RwLock;
 
-use super::asking::Asking;
 use super::conflicts::Conflicts;
-use super::owed::Owed;
-use crate::guard::Guard;
+use super::in_flight::Asking;
+use super::pending::Owed;
 use crate::memory::Memory;
+use crate::retry::RetryingBackend;
 use crate::{Error, Local};
 
 /// How a fallback behaves.
@@ -31,8 +31,8 @@ impl Default for FallbackSettings {
 
 #[derive(Debug)]
 pub(crate) struct Fallback {
-    pub(super) primary: Guard,
-    pub(super) local: Guard,
+    pub(super) primary: RetryingBackend,
+    pub(super) local: RetryingBackend,
     /// The local ledger again, without deadline and retry.
     pub(super) store: Arc<dyn Local>,
     /// What the primary answered to this instance; best effort, bounded.
@@ -71,7 +71,7 @@ pub(super) struct Meters {
 
 impl Fallback {
     pub(super) fn new(
-        primary: Guard,
+        primary: RetryingBackend,
         store: Arc<dyn Local>,
         owed: Owed,
         settings: &FallbackSettings,
@@ -84,7 +84,7 @@ impl Fallback {
         Self {
             mirror: Memory::new(primary.settings.clock.clone(), settings.mirror_bound),
             others: Nonce::draw(&*primary.settings.entropy),
-            local: Guard::new(store.clone(), primary.settings.clone()),
+            local: RetryingBackend::new(store.clone(), primary.settings.clone()),
             primary,
             store,
             pause: settings.pause,

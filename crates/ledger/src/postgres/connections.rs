@@ -8,7 +8,7 @@ use ichido_postgres::{Address, Sending, Unprobed, typed};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::failure::{Sent, failed, unconnected};
+use super::error::{Sent, failed, unconnected};
 use crate::{Error, Kind, Result};
 
 /// A value for a statement.

@@ -10,7 +10,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
 use super::connections::Connections;
-use super::failure::{Sent, failed};
+use super::error::{Sent, failed};
 use super::row::column;
 use crate::{Error, Kind, Result};
 

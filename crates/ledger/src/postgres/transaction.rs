@@ -9,7 +9,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::claims::{only, settled};
-use super::failure::{Sent, failed};
+use super::error::{Sent, failed};
 use super::row::{self, Found, column};
 use super::store::Postgres;
 use super::values::outcome as stored;

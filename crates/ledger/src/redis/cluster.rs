@@ -13,7 +13,7 @@ use redis::{
 };
 
 use super::address::{Address, CONNECT_TIMEOUT, tcp_settings};
-use super::failure::{Answers, Failure};
+use super::error::{Answers, Failure};
 
 /// A move, and once more if it moved on meanwhile.
 const REDIRECTIONS: usize = 3;

@@ -4,8 +4,8 @@
 
 use redis::Value;
 
-use super::failure::Failure;
-use super::link::Link;
+use super::connection::Link;
+use super::error::Failure;
 use super::store::Redis;
 use crate::{Error, Kind, Result};
 

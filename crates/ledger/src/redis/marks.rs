@@ -6,7 +6,7 @@ use redis::Cmd;
 
 use super::record::Reply;
 use super::store::Redis;
-use super::{script, values};
+use super::{scripts, values};
 use crate::{Error, Kind, Result};
 
 const DOING: &str = "marking events in Redis";
@@ -18,7 +18,7 @@ impl Redis {
         let mut marks = Vec::with_capacity(requests.len());
         for chunk in requests.chunks(PIPELINE) {
             let commands: Result<Vec<_>> = chunk.iter().map(|request| self.marking(request)).collect();
-            let commands = script::pipeline(commands?.into_iter());
+            let commands = scripts::pipeline(commands?.into_iter());
             // An error of one key says nothing of the others, which are marked.
             let replies = self.scripts.mark.run_all(&self.link, DOING, &commands).await;
             let replies = replies.map_err(Error::perhaps_done)?;

@@ -8,7 +8,7 @@
 use ichido_core::Index;
 
 use super::cluster::Node;
-use super::link::Link;
+use super::connection::Link;
 use super::position::Position;
 use super::store::Redis;
 use crate::{Error, Kind, Result};
@@ -38,7 +38,7 @@ impl Redis {
         };
         let value = answer.map_err(|failure| failure.into_error(doing))?;
         let (cursor, names): (u64, Vec<String>) = redis::from_redis_value(value)
-            .map_err(|error| super::failure::Failure::sent(error.into()).into_error(doing))?;
+            .map_err(|error| super::error::Failure::sent(error.into()).into_error(doing))?;
         let mut claims: Vec<_> = names.iter().filter_map(|name| self.claim_index(name)).collect();
         claims.sort_unstable();
         claims.dedup();

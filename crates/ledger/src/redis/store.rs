@@ -7,10 +7,10 @@ use ichido_core::{Index, hex_of};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::address::Address;
-use super::identity::Identity;
-use super::link::Link;
+use super::connection::Link;
+use super::loss_detection::Identity;
 use super::position::Position;
-use super::script::Scripts;
+use super::scripts::Scripts;
 use crate::Result;
 
 /// Claims in Redis.

@@ -8,7 +8,7 @@
 mod effects;
 mod postgres;
 mod server;
-mod told;
+mod worker;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use ichido_ledger::{Backend, OpenOptions, open_backend};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use told::{Told, Worker};
+use worker::{Told, Worker};
 
 const ROUNDS: u32 = 6;
 

@@ -6,7 +6,7 @@ use ichido_core::DoubtReason;
 use rand::RngExt;
 
 use crate::server::Server;
-use crate::told::{Told, Worker};
+use crate::worker::{Told, Worker};
 use crate::{chance, check, open};
 
 const LEASE_MS: u64 = 1_500;

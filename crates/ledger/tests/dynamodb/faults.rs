@@ -6,7 +6,7 @@ use ichido_core::mark::Mark;
 use ichido_core::{Claim, Outcome, Settle, Settled};
 use ichido_ledger::{Backend, Effect, Error, Kind, Maintain};
 
-use crate::proxy::Fault;
+use crate::lossy_proxy::Fault;
 use crate::support::{LEASE_MS, Server, ask, clock, event, granted, held_ms, key, retry};
 
 fn chain(error: &Error) -> String {

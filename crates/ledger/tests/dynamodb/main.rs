@@ -12,8 +12,8 @@ mod marks;
 mod schema;
 mod support;
 
-#[path = "../support/proxy.rs"]
-mod proxy;
+#[path = "../support/lossy_proxy.rs"]
+mod lossy_proxy;
 
 /// Runs each test on both servers.
 macro_rules! on_both_servers {

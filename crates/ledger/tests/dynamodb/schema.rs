@@ -7,7 +7,7 @@ use aws_sdk_dynamodb::types::{
 };
 use ichido_ledger::{Backend, Effect, Kind, Maintain};
 
-use crate::proxy::Fault;
+use crate::lossy_proxy::Fault;
 use crate::support::{Server, ask, clock, event, granted};
 
 pub(crate) async fn init_creates_the_seeds_table_and_is_idempotent(server: Server) {

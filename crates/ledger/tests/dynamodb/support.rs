@@ -13,7 +13,7 @@ use ichido_core::{
 use ichido_ledger::dynamodb::Dynamo;
 use ichido_ledger::{Backend, Maintain};
 
-use crate::proxy::Proxy;
+use crate::lossy_proxy::Proxy;
 
 pub(crate) const LEASE_MS: u64 = 30_000;
 /// Far in the future, so that no server with the true time removes anything.

@@ -3,16 +3,16 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what is unexpected fails the test")]
 
 mod claims;
-mod debts;
-mod flaky;
+mod flaky_primary;
+#[path = "../support/lossy_proxy.rs"]
+mod lossy_proxy;
 mod marks;
+mod pending_handover;
 mod probes;
-#[path = "../support/proxy.rs"]
-mod proxy;
 #[path = "../support/servers.rs"]
 mod servers;
 mod switching;
-mod witness;
+mod telemetry;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,9 +22,9 @@ use ichido_core::{Claim, ClaimRequest, Key, MarkKey, SystemClock};
 use ichido_ledger::memory::Memory;
 use ichido_ledger::{Claimed, FallbackSettings, Ledger, Local, Marked, Settings};
 
-use self::proxy::{Fault, Proxy};
+use self::lossy_proxy::{Fault, Proxy};
 use self::servers::{Server, unique};
-use self::witness::{Counts, Log};
+use self::telemetry::{Counts, Log};
 
 /// A loaded machine is slow, a broken ledger never gets there.
 const BOUND: Duration = Duration::from_secs(60);

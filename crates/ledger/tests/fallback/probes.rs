@@ -5,9 +5,9 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::{sleep, timeout};
 
-use crate::proxy::Fault;
+use crate::lossy_proxy::Fault;
 use crate::servers::Server;
-use crate::witness::Log;
+use crate::telemetry::Log;
 use crate::{BOUND, LONG, SHORT, Scene, event, mark};
 
 /// Fifty callers at once, of different events.

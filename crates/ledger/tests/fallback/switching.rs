@@ -10,7 +10,7 @@ use rand::{RngExt, SeedableRng};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::flaky::Flaky;
+use crate::flaky_primary::Flaky;
 use crate::{SHORT, Scene, ask, event, is_new, key, mark, with_memory};
 
 const CALLERS: usize = 50;

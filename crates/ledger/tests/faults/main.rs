@@ -4,9 +4,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what is unexpected fails the test")]
 
+#[path = "../support/lossy_proxy.rs"]
+mod lossy_proxy;
 mod outages;
-#[path = "../support/proxy.rs"]
-mod proxy;
 mod renewal;
 mod replies;
 #[path = "../support/servers.rs"]
@@ -18,7 +18,7 @@ use std::time::Duration;
 use ichido_core::{Claim, ClaimRequest, Grant, Key, MarkKey, Outcome, Settled};
 use ichido_ledger::{Ledger, Settings};
 
-use self::proxy::Proxy;
+use self::lossy_proxy::Proxy;
 use self::servers::{Server, unique};
 
 /// Runs each test on each server that can be asked for it.

@@ -6,7 +6,7 @@ use ichido_core::Claim;
 use ichido_ledger::{Effect, Error, Kind, Ledger};
 use tokio::time::timeout;
 
-use crate::proxy::Fault;
+use crate::lossy_proxy::Fault;
 use crate::servers::Server;
 use crate::{claim, event, impatient, key, outcome, warm};
 

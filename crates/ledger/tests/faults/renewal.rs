@@ -6,7 +6,7 @@ use ichido_core::{Claim, ClaimRequest, Settled};
 use ichido_ledger::{Ledger, Settings};
 use tokio::time::{sleep, timeout};
 
-use crate::proxy::{Fault, Proxy};
+use crate::lossy_proxy::{Fault, Proxy};
 use crate::servers::Server;
 use crate::{claim, key, outcome, warm};
 

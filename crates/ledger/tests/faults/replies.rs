@@ -4,7 +4,7 @@ use ichido_core::mark::Mark;
 use ichido_core::{Claim, Settled};
 use ichido_ledger::Settings;
 
-use crate::proxy::Fault;
+use crate::lossy_proxy::Fault;
 use crate::servers::Server;
 use crate::{claim, event, granted, key, outcome, warm};
 

@@ -7,7 +7,7 @@ use ichido_core::mark::Mark;
 use ichido_ledger::{Effect, Kind, Settings};
 use tokio::time::Instant;
 
-use crate::proxy::Fault;
+use crate::lossy_proxy::Fault;
 use crate::servers::Server;
 use crate::{claim, event, impatient, key, warm};
 

@@ -11,11 +11,11 @@
 )]
 
 #[cfg(any(feature = "postgres", feature = "redis", feature = "dynamodb"))]
-mod broken;
-mod planted;
+mod faulty_network;
 #[cfg(any(feature = "postgres", feature = "redis", feature = "dynamodb"))]
-#[path = "../support/proxy.rs"]
-mod proxy;
+#[path = "../support/lossy_proxy.rs"]
+mod lossy_proxy;
+mod planted_bugs;
 #[cfg(any(feature = "postgres", feature = "redis", feature = "dynamodb"))]
 #[path = "../support/servers.rs"]
 mod servers;

@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what is unexpected fails the test")]
 
-#[path = "../support/proxy.rs"]
-mod proxy;
+#[path = "../support/lossy_proxy.rs"]
+mod lossy_proxy;
 #[path = "../support/servers.rs"]
 mod servers;
 

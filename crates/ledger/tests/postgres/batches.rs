@@ -7,7 +7,7 @@ use ichido_core::mark::{self, Mark};
 use ichido_ledger::{Backend, Effect, Kind};
 
 use crate::Place;
-use crate::asking::{marking, unique};
+use crate::requests::{marking, unique};
 
 /// A mark of somebody else, as it lies in the table.
 fn insert(request: &mark::Request, nonce: &str) -> String {

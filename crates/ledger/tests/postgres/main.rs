@@ -1,23 +1,23 @@
 //! What is special about PostgreSQL, on a real server.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what is unexpected fails the test")]
 
-#[path = "../support/asking.rs"]
-mod asking;
 mod batches;
-mod connecting;
+mod concurrency;
+mod connection;
 #[path = "../support/differential.rs"]
 mod differential;
 mod faults;
+#[path = "../support/lossy_proxy.rs"]
+mod lossy_proxy;
 #[path = "../support/pgbouncer.rs"]
 mod pgbouncer;
 mod pooled;
-#[path = "../support/proxy.rs"]
-mod proxy;
-mod racing;
+#[path = "../support/requests.rs"]
+mod requests;
 mod schema;
+#[path = "../support/stalling_relay.rs"]
+mod stalling_relay;
 mod transaction;
-#[path = "../support/void.rs"]
-mod void;
 
 use ichido_ledger::postgres::Postgres;
 use tokio_postgres::{Client, NoTls};
@@ -29,11 +29,11 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
-        Self { schema: format!("t_{}", asking::unique()) }
+        Self { schema: format!("t_{}", requests::unique()) }
     }
 
     fn url(&self) -> String {
-        format!("{}?schema={}", asking::server("ICHIDO_TEST_POSTGRES_URL"), self.schema)
+        format!("{}?schema={}", requests::server("ICHIDO_TEST_POSTGRES_URL"), self.schema)
     }
 
     async fn ledger(&self) -> Postgres {
@@ -42,7 +42,7 @@ impl Place {
 
     /// A connection of the application's own.
     async fn client(&self) -> Client {
-        let url = format!("{}?sslmode=disable", asking::server("ICHIDO_TEST_POSTGRES_URL"));
+        let url = format!("{}?sslmode=disable", requests::server("ICHIDO_TEST_POSTGRES_URL"));
         let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
         tokio::spawn(connection);
         client

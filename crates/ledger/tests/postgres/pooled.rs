@@ -8,9 +8,9 @@ use ichido_ledger::postgres::Postgres;
 use ichido_ledger::{Backend, Kind, Maintain};
 
 use crate::Place;
-use crate::asking::{granted, key, marking, request, unique};
 use crate::differential::agrees_with_the_rules;
 use crate::pgbouncer::PgBouncer;
+use crate::requests::{granted, key, marking, request, unique};
 
 /// Callers, which share a few connections to the server.
 const CALLERS: usize = 1_200;

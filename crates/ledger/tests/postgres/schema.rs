@@ -4,7 +4,7 @@ use ichido_ledger::postgres::Postgres;
 use ichido_ledger::{Kind, Maintain};
 
 use crate::Place;
-use crate::asking::{granted, key, server, unique};
+use crate::requests::{granted, key, server, unique};
 
 async fn refusal(url: &str) -> String {
     let error = Postgres::connect(url).await.unwrap_err();

@@ -6,7 +6,7 @@ use ichido_ledger::{Backend, Kind};
 use tokio_postgres::Client;
 
 use crate::Place;
-use crate::asking::{claim, grant, granted, key, request};
+use crate::requests::{claim, grant, granted, key, request};
 
 struct Shop {
     place: Place,

@@ -8,7 +8,7 @@ use ichido_ledger::{Backend, Maintain, Query};
 use redis::aio::MultiplexedConnection;
 
 use crate::Place;
-use crate::asking::{claim, granted, key, request};
+use crate::requests::{claim, granted, key, request};
 use crate::server::{Server, free_port};
 
 struct Node {

@@ -8,10 +8,10 @@ use ichido_ledger::redis::Redis;
 use ichido_ledger::{Backend, Effect, Kind, Maintain};
 
 use crate::Place;
-use crate::asking::{claim, count_new, granted, key, marking, request, unique};
-use crate::proxy::{Fault, Proxy};
+use crate::lossy_proxy::{Fault, Proxy};
+use crate::requests::{claim, count_new, granted, key, marking, request, unique};
 use crate::server::Server;
-use crate::void::Relay;
+use crate::stalling_relay::Relay;
 
 fn address(place: &Place) -> SocketAddr {
     place.server.strip_prefix("redis://").unwrap().parse().unwrap()
@@ -97,14 +97,16 @@ async fn one_question_is_one_round_trip() {
         let (_, renewed) =
             round_trips!(proxy, ledger.settle(&key, grant.token, &Settle::Renew { lease_ms: 1 }));
         tokio::time::sleep(Duration::from_millis(5)).await;
-        let retry =
-            ClaimRequest { in_doubt: InDoubtPolicy::Retry { silent_ms: 0 }, ..crate::asking::request(&key) };
+        let retry = ClaimRequest {
+            in_doubt: InDoubtPolicy::Retry { silent_ms: 0 },
+            ..crate::requests::request(&key)
+        };
         let (answer, takeover) = round_trips!(proxy, ledger.claim(&retry));
         let Claim::Granted(grant) = answer else { panic!("{answer:?}") };
         let done = Settle::Complete(Outcome::kept("done"));
         let (settled, completed) = round_trips!(proxy, ledger.settle(&key, grant.token, &done));
         assert_eq!(settled, Settled::Applied);
-        let (_, replay) = round_trips!(proxy, ledger.claim(&crate::asking::request(&key)));
+        let (_, replay) = round_trips!(proxy, ledger.claim(&crate::requests::request(&key)));
         let (_, stale) = round_trips!(proxy, ledger.settle(&key, request.token, &done));
         let (_, refused) = round_trips!(proxy, ledger.resolve(&key, &Resolution::Absent));
         let batch: Vec<_> = (0..100).map(|_| marking(&unique())).collect();

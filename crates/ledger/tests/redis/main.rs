@@ -1,23 +1,23 @@
 //! What is special about Redis, on real servers.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what is unexpected fails the test")]
 
-#[path = "../support/asking.rs"]
-mod asking;
 mod cluster;
-mod connecting;
+mod connection;
 #[path = "../support/differential.rs"]
 mod differential;
 mod faults;
-mod identity;
+mod foreign_values;
 mod layout;
-#[path = "../support/proxy.rs"]
-mod proxy;
+mod listing;
+mod loss_detection;
+#[path = "../support/lossy_proxy.rs"]
+mod lossy_proxy;
 mod records;
+#[path = "../support/requests.rs"]
+mod requests;
 mod server;
-mod strangers;
-mod survey;
-#[path = "../support/void.rs"]
-mod void;
+#[path = "../support/stalling_relay.rs"]
+mod stalling_relay;
 
 use ichido_core::{Index, Key};
 use ichido_ledger::redis::Redis;
@@ -31,11 +31,11 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
-        Self::on(asking::server("ICHIDO_TEST_REDIS_URL"))
+        Self::on(requests::server("ICHIDO_TEST_REDIS_URL"))
     }
 
     fn on(server: String) -> Self {
-        Self { server, prefix: format!("t-{}:", asking::unique()) }
+        Self { server, prefix: format!("t-{}:", requests::unique()) }
     }
 
     fn url(&self) -> String {

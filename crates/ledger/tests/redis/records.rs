@@ -7,11 +7,11 @@ use ichido_ledger::{Backend, Kind, Maintain};
 use redis::AsyncCommands;
 
 use crate::Place;
-use crate::asking::{
-    LEASE_MS, RETENTION_MS, claim, count_new, grant, granted, key, marking, request, server, unique,
-};
 use crate::differential::agrees_with_the_rules;
 use crate::layout::{HEAD, SINCE, time};
+use crate::requests::{
+    LEASE_MS, RETENTION_MS, claim, count_new, grant, granted, key, marking, request, server, unique,
+};
 
 #[tokio::test]
 async fn whatever_is_asked_the_answers_are_those_of_the_rules() {
@@ -144,7 +144,7 @@ async fn a_full_server_refuses_and_changes_nothing() {
     let token = granted(&ledger, &key).await.token;
     let _ = ledger.settle(&key, token, &Settle::Doubt("timeout".to_owned())).await.unwrap();
     let before = ledger.look(&key).await.unwrap();
-    let done = crate::asking::key("done");
+    let done = crate::requests::key("done");
     let token_of_done = granted(&ledger, &done).await.token;
     let word = Settle::Complete(Outcome::kept("done"));
     let _ = ledger.settle(&done, token_of_done, &word).await.unwrap();
@@ -154,7 +154,7 @@ async fn a_full_server_refuses_and_changes_nothing() {
     let errors = [
         ledger.claim(&retry).await.unwrap_err(),
         ledger.settle(&key, token, &word).await.unwrap_err(),
-        ledger.claim(&request(&crate::asking::key("other"))).await.unwrap_err(),
+        ledger.claim(&request(&crate::requests::key("other"))).await.unwrap_err(),
     ];
     for error in errors {
         assert_eq!(

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::asking::server;
+use crate::requests::server;
 
 pub(crate) struct Server {
     child: Child,

@@ -43,7 +43,7 @@ impl Story {
     fn new(seed: u64) -> Self {
         let chance = SeededEntropy::new(seed);
         let texts = ["plain", "zero\0in it", "sépârateurs:%_\\'\"", "長い"];
-        let run = super::asking::unique();
+        let run = super::requests::unique();
         let keys = texts.iter().map(|text| Key::unscoped(format!("{text}{run}")).unwrap()).collect();
         let tokens = (0..4).map(|_| Token::draw(&chance)).collect();
         let nonces = (0..4).map(|_| Nonce::draw(&chance)).collect();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ichido_core::{Nonce, SystemClock, SystemEntropy};
 use ichido_ledger::{Backend, Ledger, OpenOptions, Settings, open_backend};
 
-use crate::proxy::Proxy;
+use crate::lossy_proxy::Proxy;
 
 /// A server that ledgers are on.
 #[derive(Debug)]

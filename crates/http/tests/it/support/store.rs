@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tokio::time::Instant;
 
 use super::BOUND;
-use crate::proxy::Proxy;
+use crate::lossy_proxy::Proxy;
 use crate::servers::Server;
 
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::proxy::{Fault, Proxy};
+use super::lossy_proxy::{Fault, Proxy};
 use super::{check, check_one, claim, granted, metric, say};
 use crate::ok;
 use crate::serving::Serving;

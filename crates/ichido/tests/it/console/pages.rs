@@ -4,7 +4,7 @@ use ichido_core::{Nonce, SystemEntropy};
 
 use super::browser::Browser;
 use super::{HOSTILE, looks_well, with_claims};
-use crate::claims::proxy::{Fault, Proxy};
+use crate::claims::lossy_proxy::{Fault, Proxy};
 use crate::serving::Serving;
 use crate::support::http::{post, send};
 use crate::support::{Gateway, Orders, eventually};

@@ -5,14 +5,14 @@
 
 use ichido_core::{ClaimRequest, InDoubtPolicy, Now, Outcome, Resolution, Resolved, Settle, Settled, Token};
 
-mod answers;
-mod kept;
+mod expected;
+mod remembered;
 
-use self::answers::Expected;
-use self::kept::{Kept, Said};
+use self::expected::Expected;
+use self::remembered::{Kept, Said};
 use super::model::{Bounds, Model};
 use super::operation::{ClaimAnswer, ClaimCall, ClaimOperation, End};
-use super::span::Span;
+use super::time_window::Span;
 
 /// What is remembered of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -53,7 +53,7 @@ impl Model for State {
     }
 
     fn describe(operation: &ClaimOperation) -> String {
-        answers::describe(operation)
+        expected::describe(operation)
     }
 }
 
@@ -173,12 +173,12 @@ impl Kept {
         match phase {
             Phase::Done => vec![(Expected::Done(self.outcome()), State(Some(self)))],
             Phase::Running | Phase::InDoubt if is_same_call => {
-                let left_ms = answers::left_ms(self.renewed, self.lease_ms, now, bounds);
+                let left_ms = expected::left_ms(self.renewed, self.lease_ms, now, bounds);
                 let Kept { token, attempt, lease_ms, .. } = self;
                 vec![(Expected::Granted { token, attempt, lease_ms, left_ms }, State(Some(self)))]
             }
             Phase::Running => {
-                let left_ms = answers::left_ms(self.renewed, self.lease_ms, now, bounds);
+                let left_ms = expected::left_ms(self.renewed, self.lease_ms, now, bounds);
                 vec![(Expected::Held { left_ms }, State(Some(self)))]
             }
             Phase::InDoubt | Phase::Over => self.claim_in_doubt(request, now, bounds),

@@ -12,8 +12,8 @@ use ichido_core::{
 
 use super::jitter::Jittery;
 use super::operation::History;
-use super::plan::{Act, NewClaim, Plan, Ruling, Step, Word};
 use super::recorder::Recorder;
+use super::workload::{Act, NewClaim, Plan, Ruling, Step, Word};
 use crate::{Backend, Ledger, Result, Settings};
 
 /// Carries out a plan; client after client gets the next of the instances. Errors are part of the history.

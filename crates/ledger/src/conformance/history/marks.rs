@@ -5,7 +5,7 @@ use ichido_core::{Metadata, Nonce};
 
 use super::model::{Bounds, Model};
 use super::operation::{End, MarkOperation, short};
-use super::span::Span;
+use super::time_window::Span;
 
 /// What is remembered of an event.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

@@ -7,7 +7,7 @@ use redis::Pipeline;
 
 use super::position::Position;
 use super::scan;
-use super::script::{self, Step};
+use super::scripts::{self, Step};
 use super::store::Redis;
 use crate::{Page, Query, Result, Summary, Swept};
 
@@ -123,6 +123,6 @@ impl Redis {
     }
 
     fn on_each(&self, step: &Step, claims: &[Index]) -> Pipeline {
-        script::pipeline(claims.iter().map(|index| step.on(&self.claim_name(*index), 0)))
+        scripts::pipeline(claims.iter().map(|index| step.on(&self.claim_name(*index), 0)))
     }
 }

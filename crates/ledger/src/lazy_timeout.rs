@@ -11,19 +11,19 @@ use tokio::time::{Sleep, sleep};
 ///
 /// Unlike [`tokio::time::timeout`] it neither reads the clock nor makes a timer for a future that is ready when it is
 /// first polled: most calls of a ledger in memory are, and most bodies that arrived with their head.
-pub fn within<F: Future>(limit: Duration, future: F) -> Within<F> {
-    Within { future, limit, timer: None }
+pub fn lazy_timeout<F: Future>(limit: Duration, future: F) -> LazyTimeout<F> {
+    LazyTimeout { future, limit, timer: None }
 }
 
 /// The time was over first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Late;
+pub struct Elapsed;
 
 pin_project! {
-    /// See [`within`].
+    /// See [`lazy_timeout`].
     #[derive(Debug)]
     #[must_use = "futures do nothing unless polled"]
-    pub struct Within<F> {
+    pub struct LazyTimeout<F> {
         #[pin]
         future: F,
         limit: Duration,
@@ -32,8 +32,8 @@ pin_project! {
     }
 }
 
-impl<F: Future> Future for Within<F> {
-    type Output = Result<F::Output, Late>;
+impl<F: Future> Future for LazyTimeout<F> {
+    type Output = Result<F::Output, Elapsed>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
@@ -46,7 +46,7 @@ impl<F: Future> Future for Within<F> {
         if let Some(timer) = this.timer.as_pin_mut() {
             ready!(timer.poll(cx));
         }
-        Poll::Ready(Err(Late))
+        Poll::Ready(Err(Elapsed))
     }
 }
 
@@ -60,7 +60,7 @@ mod tests {
     #[tokio::test]
     async fn what_never_ends_is_late_when_its_time_is_over() {
         let (limit, started) = (Duration::from_millis(30), tokio::time::Instant::now());
-        assert_eq!(within(limit, pending::<()>()).await, Err(Late));
+        assert_eq!(lazy_timeout(limit, pending::<()>()).await, Err(Elapsed));
         assert!(started.elapsed() >= limit);
     }
 
@@ -70,13 +70,13 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(5)).await;
             7
         };
-        assert_eq!(within(Duration::from_secs(60), slow).await, Ok(7));
+        assert_eq!(lazy_timeout(Duration::from_secs(60), slow).await, Ok(7));
     }
 
     /// Without a runtime there is no timer.
     #[test]
     fn what_is_ready_needs_no_timer_and_is_never_late() {
         let mut context = Context::from_waker(std::task::Waker::noop());
-        assert_eq!(pin!(within(Duration::ZERO, ready(7))).poll(&mut context), Poll::Ready(Ok(7)));
+        assert_eq!(pin!(lazy_timeout(Duration::ZERO, ready(7))).poll(&mut context), Poll::Ready(Ok(7)));
     }
 }

@@ -1,13 +1,13 @@
 //! Ledgers with a planted bug: the checker must find each of them.
 
-mod flawed;
+mod buggy_ledger;
 
 use std::sync::Arc;
 
 use ichido_ledger::Backend;
 use ichido_ledger::conformance::history::{Bounds, Plan, run};
 
-use self::flawed::{Flaw, Flawed};
+use self::buggy_ledger::{Flaw, Flawed};
 
 /// A bug that stays hidden for so many histories would be missed.
 const SEEDS: u64 = 24;

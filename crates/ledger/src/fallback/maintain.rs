@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 
 use ichido_core::{Index, Key, Record, Resolution, Resolved};
 
-use super::orphans::Orphan;
+use super::abandoned_grants::Orphan;
 use super::state::Fallback;
 use crate::{FallbackStatus, Maintain as _, Page, Query, Result, Stats};
 

@@ -4,7 +4,7 @@ use ichido_ledger::redis::Redis;
 use ichido_ledger::{Backend, Effect, Error, Kind, Maintain};
 
 use crate::Place;
-use crate::asking::{everything, granted, key, server};
+use crate::requests::{everything, granted, key, server};
 use crate::server::{Server, free_port};
 
 async fn failure(url: &str) -> Error {
@@ -84,6 +84,6 @@ async fn a_replica_is_refused() {
     let ledger = Place::on(replica.url()).ledger().await;
     let error = ledger.check().await.unwrap_err();
     assert!(matches!(error.kind(), Kind::Settings(text) if text.contains("replica")), "{error:?}");
-    let error = ledger.claim(&crate::asking::request(&key("readonly"))).await.unwrap_err();
+    let error = ledger.claim(&crate::requests::request(&key("readonly"))).await.unwrap_err();
     assert_eq!((error.kind(), error.effect()), (&Kind::Unavailable, Effect::None), "{error:?}");
 }

@@ -21,8 +21,8 @@ use metrics::{Counter, Gauge, counter, gauge};
 use redis::Cmd;
 use tokio::time::{sleep, timeout};
 
-use super::failure::Failure;
-use super::link::Link;
+use super::connection::Link;
+use super::error::Failure;
 use crate::{Error, Kind, Result};
 
 /// How often each process looks. For so long, a flush may go unnoticed.
@@ -30,8 +30,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// How long a look may take.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 
-const LOOK: &str = concat!(include_str!("lua/clock.lua"), include_str!("lua/look.lua"));
-const INIT: &str = concat!(include_str!("lua/clock.lua"), include_str!("lua/init.lua"));
+const LOOK: &str = concat!(include_str!("lua/clock.lua"), include_str!("lua/check_identity.lua"));
+const INIT: &str = concat!(include_str!("lua/clock.lua"), include_str!("lua/reset_identity.lua"));
 
 /// The identity of the ledger, as this process knows it.
 pub(super) struct Identity {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ichido_core::mark;
 use ichido_core::{Index, Key, Scope, Timestamp, Token};
 
-use super::orphans::Orphan;
+use super::abandoned_grants::Orphan;
 use crate::{Local, Query, Result};
 
 /// Claims of one page at loading.

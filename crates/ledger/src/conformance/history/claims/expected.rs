@@ -8,8 +8,8 @@ use ichido_core::{
 
 use super::super::model::Bounds;
 use super::super::operation::{ClaimAnswer, ClaimCall, ClaimOperation, End, short};
-use super::super::span::Span;
-use super::kept::Kept;
+use super::super::time_window::Span;
+use super::remembered::Kept;
 
 /// An answer that is legal.
 #[derive(Clone, Debug)]

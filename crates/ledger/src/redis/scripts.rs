@@ -2,8 +2,8 @@
 
 use redis::{Arg, Cmd, Pipeline, Script, Value};
 
-use super::failure::{Answers, Failure};
-use super::link::Link;
+use super::connection::Link;
+use super::error::{Answers, Failure};
 use super::record::Reply;
 use crate::Result;
 
@@ -22,14 +22,14 @@ pub(super) struct Scripts {
 impl Scripts {
     pub(super) fn new() -> Self {
         let step = |code: &[&str]| Step::new(include_str!("lua/clock.lua").to_owned() + &code.concat());
-        let (same, glance) = (include_str!("lua/same.lua"), include_str!("lua/glance.lua"));
+        let (same, glance) = (include_str!("lua/compare.lua"), include_str!("lua/claim_head.lua"));
         Self {
             grant: step(&[same, include_str!("lua/grant.lua")]),
             put: step(&[same, include_str!("lua/put.lua")]),
             settle: step(&[include_str!("lua/settle.lua")]),
             remove: step(&[include_str!("lua/remove.lua")]),
             read: step(&[include_str!("lua/read.lua")]),
-            peek: step(&[glance, include_str!("lua/peek.lua")]),
+            peek: step(&[glance, include_str!("lua/list.lua")]),
             sweep: step(&[glance, include_str!("lua/sweep.lua")]),
             mark: step(&[include_str!("lua/mark.lua")]),
         }

@@ -8,8 +8,8 @@ use ichido_ledger::postgres::Postgres;
 use ichido_ledger::{Backend, Kind, Maintain};
 
 use crate::Place;
-use crate::asking::{count_new, granted, key, marking, request, unique};
 use crate::differential::agrees_with_the_rules;
+use crate::requests::{count_new, granted, key, marking, request, unique};
 
 #[tokio::test]
 async fn whatever_is_asked_the_answers_are_those_of_the_rules() {

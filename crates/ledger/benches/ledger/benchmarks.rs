@@ -12,8 +12,8 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::time::Instant;
 
 use crate::Plan;
-use crate::drive::{Seen, Until, drive, drive_each, request};
-use crate::raw::RawLog;
+use crate::load::{Seen, Until, drive, drive_each, request};
+use crate::raw_log::RawLog;
 use crate::table::Table;
 
 fn scratch() -> tempfile::TempDir {

@@ -22,7 +22,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use ichido_core::mark::{Mark, Request};
 use ichido_core::{Limits, MarkKey, Metadata, Timestamp};
 
-use super::fault;
+use super::error;
 use super::item::CLAIMS;
 use super::table::{Condition, EVENT_KEY, Item, TTL, Table, Written, number, text};
 use crate::Result;
@@ -50,7 +50,7 @@ async fn mark(table: &Table, request: &Request, now: Timestamp) -> Result<Mark> 
         Written::Applied(_) => Ok(Mark::New),
         Written::Refused(Some(item)) => Ok(answer(&item, request)),
         // It was there, and was gone when it was read back.
-        Written::Refused(None) => Err(fault::contended(DOING)),
+        Written::Refused(None) => Err(error::contended(DOING)),
     }
 }
 

@@ -12,7 +12,7 @@ use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, RedisResult, Value};
 
 use super::address::{Address, CONNECT_TIMEOUT};
 use super::cluster::Cluster;
-use super::failure::{Answers, Failure};
+use super::error::{Answers, Failure};
 use crate::Result;
 
 /// Commands that may wait to be written.

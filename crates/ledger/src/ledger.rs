@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::fallback::{Fallback, FallbackSettings};
-use crate::guard::Guard;
+use crate::retry::RetryingBackend;
 use crate::waiters::Waiters;
 use crate::{
     Backend, Capabilities, Claimed, FallbackStatus, Local, Marked, Page, Query, Result, Settings, Stats,
@@ -30,7 +30,7 @@ const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(25), Duration::f
 /// A ledger of claims.
 #[derive(Clone)]
 pub struct Ledger {
-    guard: Guard,
+    guard: RetryingBackend,
     fallback: Option<Arc<Fallback>>,
     waiters: Arc<Waiters>,
     tasks: TaskTracker,
@@ -56,7 +56,7 @@ impl Renewals {
 impl Ledger {
     /// A handle around a backend.
     pub fn new(backend: Arc<dyn Backend>, settings: Settings) -> Self {
-        let guard = Guard::new(backend, Arc::new(settings));
+        let guard = RetryingBackend::new(backend, Arc::new(settings));
         let (tasks, renewals) = (TaskTracker::new(), Renewals::default());
         Self { guard, fallback: None, waiters: Arc::default(), tasks, renewals }
     }
@@ -188,11 +188,11 @@ impl Ledger {
         for request in requests {
             request.check()?;
         }
-        let Some((distinct, positions)) = crate::batch::distinct(requests) else {
+        let Some((distinct, positions)) = crate::mark_batch::distinct(requests) else {
             return self.mark_distinct(requests).await;
         };
         let marked = self.mark_distinct(&distinct).await?;
-        Ok(crate::batch::spread(&distinct, &positions, &marked, self.guard.settings.clock.now()))
+        Ok(crate::mark_batch::spread(&distinct, &positions, &marked, self.guard.settings.clock.now()))
     }
 
     async fn mark_distinct(&self, requests: &[mark::Request]) -> Result<Vec<Marked>> {

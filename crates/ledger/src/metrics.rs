@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use ::metrics::{Counter, Histogram, counter, histogram};
 use ichido_core::mark::Mark;
 use ichido_core::{Claim, Settled};
-use metrics::{Counter, Histogram, counter, histogram};
 
 /// A verb of the ledger, as a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use crate::Place;
-use crate::asking::{everything, server, unique};
+use crate::requests::{everything, server, unique};
 
 async fn failure(url: &str) -> Error {
     let error = Postgres::connect(url).await.unwrap_err();

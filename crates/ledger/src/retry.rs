@@ -12,8 +12,8 @@ use ichido_core::mark::{self, Mark};
 use ichido_core::{Adopted, Claim, ClaimRequest, Key, Now, Outcome, Record, Settle, Settled, Token};
 use tokio::time::{Instant, sleep_until};
 
-use crate::meters::{Meters, Verb};
-use crate::{Backend, Effect, Error, Kind, Result, Settings, within};
+use crate::metrics::{Meters, Verb};
+use crate::{Backend, Effect, Error, Kind, Result, Settings, lazy_timeout};
 
 /// Marks that share one call and one deadline: a large batch does not time out for being large, and a try that failed
 /// repeats no more than this.
@@ -23,7 +23,7 @@ const MARKS_PER_CALL: usize = 500;
 const MAINTENANCE: u32 = 12;
 
 #[derive(Clone)]
-pub(crate) struct Guard {
+pub(crate) struct RetryingBackend {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) settings: Arc<Settings>,
     pub(crate) meters: Arc<Meters>,
@@ -38,7 +38,7 @@ enum Before {
     Perhaps,
 }
 
-impl Guard {
+impl RetryingBackend {
     pub(crate) fn new(backend: Arc<dyn Backend>, settings: Arc<Settings>) -> Self {
         let meters = Arc::new(Meters::new(backend.capabilities().backend));
         Self { backend, settings, meters }
@@ -109,7 +109,7 @@ impl Guard {
     ) -> Result<T> {
         let started = Instant::now();
         let late = |_| Err(Error::new(Kind::Timeout, doing).perhaps_done());
-        let result = within(bound, call).await.unwrap_or_else(late);
+        let result = lazy_timeout(bound, call).await.unwrap_or_else(late);
         self.meters.call(Verb::Maintain, started.elapsed(), result.is_err());
         result
     }
@@ -132,7 +132,7 @@ impl Guard {
         let mut before = Before::Nothing;
         let mut pause = self.settings.backoff;
         loop {
-            let error = match within(limit, ask()).await {
+            let error = match lazy_timeout(limit, ask()).await {
                 Ok(Ok(answer)) => return Ok((answer, before)),
                 Ok(Err(error)) => error,
                 Err(_) => Error::new(Kind::Timeout, verb.as_str()).perhaps_done(),
@@ -161,8 +161,8 @@ impl Guard {
     }
 }
 
-impl fmt::Debug for Guard {
+impl fmt::Debug for RetryingBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Guard").field("backend", &self.backend).finish_non_exhaustive()
+        f.debug_struct("RetryingBackend").field("backend", &self.backend).finish_non_exhaustive()
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ichido_core::{Entropy, SeededEntropy};
 use ichido_ledger::Backend;
 
-use crate::proxy::{Fault, Proxy};
+use crate::lossy_proxy::{Fault, Proxy};
 use crate::servers::{Server, open};
 use crate::{chance, explain_histories};
 

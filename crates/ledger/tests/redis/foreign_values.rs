@@ -8,7 +8,7 @@ use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 
 use crate::Place;
-use crate::asking::{claim, granted, key, marking, request, unique};
+use crate::requests::{claim, granted, key, marking, request, unique};
 use crate::server::Server;
 
 /// A claim and a mark, of which something strange is found.

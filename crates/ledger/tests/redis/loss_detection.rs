@@ -8,7 +8,7 @@ use ichido_ledger::{Backend, Effect, Error, Kind, Maintain};
 use redis::AsyncCommands;
 
 use crate::Place;
-use crate::asking::{claim, granted, key, marking, request, unique};
+use crate::requests::{claim, granted, key, marking, request, unique};
 use crate::server::Server;
 
 const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];

@@ -14,8 +14,8 @@ use ichido_ledger::{
 };
 use redis::AsyncCommands;
 
-use crate::flaky::Flaky;
-use crate::proxy::{Fault, Proxy};
+use crate::flaky_primary::Flaky;
+use crate::lossy_proxy::{Fault, Proxy};
 use crate::servers::Server;
 use crate::{BOUND, LONG, SHORT, Scene, ask, event, granted, is_new, key, mark, with_local};
 

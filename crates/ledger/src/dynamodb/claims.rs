@@ -12,11 +12,11 @@ use ichido_core::{
     Settled, State, Timestamp, Token,
 };
 
-use super::fault;
+use super::error;
 use super::item::{self, claim_key};
+use super::lease_watch::{Asked, Sight};
 use super::store::Dynamo;
 use super::table::{Condition, Item, Written, number, text};
-use super::watch::{Asked, Sight};
 use crate::Result;
 
 /// How long doubt is kept; the core says it through [`Record::over_at`].
@@ -52,7 +52,7 @@ impl Dynamo {
                 return Ok(step.answer);
             }
             Written::Refused(Some(found)) => item::decode(&found)?,
-            Written::Refused(None) => return Err(fault::contended(DOING)),
+            Written::Refused(None) => return Err(error::contended(DOING)),
         };
         let judged_at = self.watch.judged_at(&found, asked, self.clock.steady());
         let step = rules::claim(Some(&found), request, judged_at);
@@ -67,7 +67,7 @@ impl Dynamo {
                 }
                 Ok(step.answer)
             }
-            Written::Refused(_) => Err(fault::contended(DOING)),
+            Written::Refused(_) => Err(error::contended(DOING)),
         }
     }
 
@@ -101,7 +101,7 @@ impl Dynamo {
                 match step.change {
                     Change::Keep => Ok(step.answer),
                     // Refused, and yet it would be taken now: something changed in between.
-                    Change::Put(_) | Change::Remove => Err(fault::contended(DOING)),
+                    Change::Put(_) | Change::Remove => Err(error::contended(DOING)),
                 }
             }
         }
@@ -114,7 +114,7 @@ impl Dynamo {
         let found = match self.write(index, None, step.change, DOING).await? {
             Written::Applied(_) => return Ok(step.answer),
             Written::Refused(Some(found)) => item::decode(&found)?,
-            Written::Refused(None) => return Err(fault::contended(DOING)),
+            Written::Refused(None) => return Err(error::contended(DOING)),
         };
         let step = rules::adopt(Some(&found), foreign, now);
         self.write_step(index, Some(&found), step, DOING).await
@@ -150,7 +150,7 @@ impl Dynamo {
     ) -> Result<A> {
         match self.write(index, found, step.change, doing).await? {
             Written::Applied(_) => Ok(step.answer),
-            Written::Refused(_) => Err(fault::contended(doing)),
+            Written::Refused(_) => Err(error::contended(doing)),
         }
     }
 

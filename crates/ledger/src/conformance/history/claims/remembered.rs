@@ -2,7 +2,7 @@
 
 use ichido_core::{Caller, DoubtReason, Fingerprint, Nonce, Outcome, Record, Token};
 
-use super::super::span::Span;
+use super::super::time_window::Span;
 
 /// A claim as the model remembers it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -8,8 +8,8 @@ use ichido_ledger::{Backend, Maintain, Query, StateName, Summary, Swept};
 use redis::AsyncCommands;
 
 use crate::Place;
-use crate::asking::{granted, key, request, server, unique};
 use crate::layout::{SINCE, time};
+use crate::requests::{granted, key, request, server, unique};
 
 async fn list(ledger: &Redis, query: Query) -> Vec<String> {
     list_claims(ledger, query).await.into_iter().map(|claim| claim.key).collect()
