@@ -198,7 +198,7 @@ impl Journal {
         let path = tokio::task::spawn_blocking(move || write(&dir, &name, &bytes))
             .await
             .map_err(io::Error::other)??;
-        let renewal = grant.map(|grant| ledger.keep(&word.asked.key, grant));
+        let renewal = grant.map(|grant| ledger.start_renewal(&word.asked.key, grant));
         let entry = Entry { word, path, _renewal: renewal };
         let mut entries = self.lock();
         entries.entry(entry.word.asked.key.index()).or_default().push(entry);

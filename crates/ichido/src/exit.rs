@@ -89,8 +89,8 @@ impl From<Error> for Failure {
             | Kind::Timeout
             | Kind::Full { .. }
             | Kind::Limit(_)
-            | Kind::Lost(_)
-            | Kind::Held(_)
+            | Kind::DataLost(_)
+            | Kind::InUse(_)
             | Kind::Schema(_)
             | Kind::Settings(_)
             | Kind::Denied(_)

@@ -1,9 +1,9 @@
-//! The seam: what a store must do to be a ledger.
+//! The interface that a store implements to be a ledger.
 //!
-//! A backend makes each verb one atomic step, judged by [`ichido_core::rules`] or provably like them. It does not
-//! retry, measure, renew or fall back: the handle ([`crate::Ledger`]) does that once for all. It does not repeat a
-//! call by itself either: a call that may have been applied is an error with [`crate::Effect::Unknown`], and the
-//! handle asks again with the same nonce or token.
+//! Every call is one atomic step, decided by [`ichido_core::rules`] or provably equivalent to them. A backend does
+//! not retry, measure, renew leases or fall back: the handle ([`crate::Ledger`]) does that once for all backends. A
+//! backend never sends a call again either. If a call may have been applied, it returns an error with
+//! [`crate::Effect::Unknown`], and the handle retries with the same nonce or token.
 
 use std::fmt;
 
@@ -16,73 +16,74 @@ use ichido_core::{
 
 use crate::{Capabilities, Page, Query, Result, Stats, Swept};
 
-/// A store of claims and marks.
+/// Stores claims and marks.
 #[async_trait]
 pub trait Backend: Maintain {
-    /// What this backend promises.
+    /// What this backend guarantees.
     fn capabilities(&self) -> Capabilities;
 
-    /// Asks for a key.
+    /// Claims a key.
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim>;
 
-    /// The answer to a claim, if it lies in memory: a repeat of what was completed need not wait then. `None` says
-    /// nothing of the claim.
-    fn recall(&self, _request: &ClaimRequest) -> Option<Claim> {
+    /// Answers a claim from memory, if that is possible without waiting, so that retries of completed claims are
+    /// fast. `None` says nothing about the claim.
+    fn cached_claim(&self, _request: &ClaimRequest) -> Option<Claim> {
         None
     }
 
-    /// Takes a holder's word on its claim.
-    async fn settle(&self, key: &Key, token: Token, word: &Settle) -> Result<Settled>;
+    /// Settles a claim on behalf of its holder.
+    async fn settle(&self, key: &Key, token: Token, action: &Settle) -> Result<Settled>;
 
-    /// Marks events. The keys of one call are distinct; the answers come in the order of the requests. An error
-    /// may leave some of them marked; asked again with the same nonces, they are new again.
+    /// Marks events. The keys of one call must be distinct; results are in the order of the requests. After an
+    /// error, some of the events may be marked; a retry with the same nonces reports those as new again.
     async fn mark(&self, requests: &[mark::Request]) -> Result<Vec<Mark>>;
 
-    /// Puts a record of another ledger, in any state, unless the key is taken ([`ichido_core::rules::adopt`]).
+    /// Stores a record of another ledger, in any state, unless the key is taken ([`ichido_core::rules::adopt`]).
     async fn adopt(&self, record: &Record) -> Result<Adopted>;
 }
 
-/// What operators do with a ledger.
+/// Operations for operators.
 #[async_trait]
 pub trait Maintain: Send + Sync + fmt::Debug + 'static {
-    /// Creates what the ledger needs (tables, keyspaces), or checks that it is there. Idempotent.
+    /// Creates whatever the store needs (tables, keys), or checks that it exists. Idempotent.
     async fn init(&self) -> Result<()>;
 
-    /// Reaches the store and looks at its settings. Warnings are for the operator.
+    /// Connects to the store and checks its settings. Returns warnings for the operator.
     async fn check(&self) -> Result<Vec<String>>;
 
-    /// What is remembered of a key, with its outcome. A record whose retention is over is `None`.
-    async fn look(&self, key: &Key) -> Result<Option<Record>>;
+    /// The record of a key, including its outcome. `None` if there is none, or if its retention is over.
+    async fn get(&self, key: &Key) -> Result<Option<Record>>;
 
-    /// A page of claims, without their outcomes.
+    /// One page of claims, without their outcomes.
     async fn list(&self, query: &Query) -> Result<Page>;
 
-    /// Takes an operator's word on a claim.
-    async fn resolve(&self, key: &Key, word: &Resolution) -> Result<Resolved>;
+    /// Resolves a claim on behalf of an operator.
+    async fn resolve(&self, key: &Key, resolution: &Resolution) -> Result<Resolved>;
 
-    /// Removes at most `limit` records whose retention is over. Doubt that ends is logged as a warning.
+    /// Removes at most `limit` records whose retention is over. Logs a warning for each claim that was still in
+    /// doubt.
     async fn sweep(&self, limit: usize) -> Result<Swept>;
 
-    /// How much is stored.
+    /// How many records the store holds.
     async fn stats(&self) -> Result<Stats>;
 
-    /// Finishes what was accepted and lets go of the store.
+    /// Finishes accepted calls and releases the store.
     async fn close(&self) -> Result<()>;
 }
 
-/// A store that can stand in for another one that is out ([`crate::Ledger::with_fallback`]).
+/// A store that can serve as the fallback during an outage of another one ([`crate::Ledger::with_fallback`]).
 ///
-/// It holds only what the other one has not been told: that is how the debt survives a crash, without a journal of its
-/// own. So it must be able to list its marks, and to remove what was handed over.
+/// It holds only what the primary does not know yet. So pending handovers survive a crash without a journal of
+/// their own, and the store must be able to list its marks and to remove what was handed over.
 #[async_trait]
-pub trait Local: Backend {
-    /// The marks that are remembered.
+pub trait LocalBackend: Backend {
+    /// All marks that have not expired.
     async fn marks(&self) -> Result<Vec<mark::Record>>;
 
     /// Removes claims that still have these tokens, and marks that still have these nonces.
     async fn remove(&self, claims: &[(Index, Token)], marks: &[(Index, Nonce)]) -> Result<()>;
 
-    /// The time by which leases are judged.
+    /// The clock by which leases are evaluated.
     fn now(&self) -> Timestamp;
 }
 

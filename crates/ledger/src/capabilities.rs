@@ -1,60 +1,60 @@
-//! What a backend promises, in words that an operator can read.
+//! What a backend guarantees, in terms that an operator understands.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// The promises of a backend.
+/// The guarantees of a backend.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Capabilities {
     /// The backend's name, as in its URL.
     pub backend: &'static str,
-    /// Who sees the same claims.
+    /// Who shares the same claims.
     pub reach: Reach,
     /// What an acknowledged claim survives.
     pub survives: Vec<Survives>,
-    /// When an expired record is free again.
+    /// When a record with expired retention is free again.
     pub expiry: Expiry,
-    /// How tokens fence.
+    /// How tokens fence off stale holders.
     pub fencing: Fencing,
     /// How claims are listed.
     pub listing: Listing,
-    /// Whose clock judges leases.
+    /// Which clock decides whether a lease has lapsed.
     pub clock: StoreClock,
-    /// Outcomes larger than this leave a tombstone.
+    /// Larger outcomes are replaced by a tombstone.
     pub outcome_bytes: usize,
 }
 
-macro_rules! words {
-    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal,)+ }) => {
+macro_rules! labelled_enum {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $label:literal,)+ }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
         pub enum $name {
-            $($(#[$vdoc])* #[serde(rename = $word)] $variant,)+
+            $($(#[$vdoc])* #[serde(rename = $label)] $variant,)+
         }
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(match self { $($name::$variant => $word,)+ })
+                f.write_str(match self { $($name::$variant => $label,)+ })
             }
         }
     };
 }
 
-words! {
-    /// Who sees the same claims.
+labelled_enum! {
+    /// Who shares the same claims.
     Reach {
         /// One process.
         Process = "process",
-        /// The processes of one host, through the one that holds the store.
+        /// All processes of one host, through the process that has the store open.
         Host = "host",
-        /// Everyone who reaches the primary server.
+        /// Everyone who can reach the primary server.
         SinglePrimary = "single primary",
         /// Everyone in one region.
         Region = "region",
     }
 }
 
-words! {
+labelled_enum! {
     /// What an acknowledged claim survives.
     Survives {
         /// kill -9.
@@ -68,42 +68,43 @@ words! {
     }
 }
 
-words! {
-    /// When an expired record is free again.
+labelled_enum! {
+    /// When a record with expired retention is free again.
     Expiry {
-        /// At its time, to the millisecond.
+        /// Exactly on time, to the millisecond.
         Exact = "exact",
-        /// At its time, judged by the asker's clock; deletion lags behind.
+        /// On time according to the claimant's clock; the record is deleted later.
         Lazy = "lazy",
     }
 }
 
-words! {
-    /// How tokens fence.
+labelled_enum! {
+    /// How tokens fence off stale holders.
     Fencing {
         /// Unique tokens, compared for equality.
         Unique = "unique",
     }
 }
 
-words! {
+labelled_enum! {
+    /// How claims are listed.
     /// How claims are listed.
     Listing {
-        /// By an index on their state.
+        /// Through an index on their state.
         Indexed = "indexed",
-        /// By a paged scan of everything.
+        /// By scanning everything, page by page.
         Scan = "scan",
     }
 }
 
-words! {
-    /// Whose clock judges leases.
+labelled_enum! {
+    /// Which clock decides whether a lease has lapsed.
     StoreClock {
-        /// The process's own, which does not jump.
+        /// The process's own steady clock.
         Own = "own",
         /// The server's.
         Server = "server",
-        /// None: a lapse is watched for a full lease on the asker's steady clock.
+        /// None: the claimant watches for a full lease on its own steady clock.
         Watched = "watched",
     }
 }

@@ -1,7 +1,7 @@
-//! A ledger that was out when the process started: it is opened by the first call that reaches it.
+//! A ledger that was unreachable when the process started. The first call that reaches it opens it.
 //!
-//! Opening a store looks at more than a connection (its version, its tables, its nodes), and no backend can do without
-//! that. So it is made up for here, once for all of them.
+//! Opening a store does more than connecting: it checks the version, the tables, the nodes. No backend can work
+//! without that, so this is done once for all of them here.
 
 use std::fmt;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ impl fmt::Debug for Deferred {
 
 #[async_trait]
 impl Backend for Deferred {
-    /// Until it is opened, no more is promised than every server can keep.
+    /// Until the store is open, this promises no more than every server can keep.
     fn capabilities(&self) -> Capabilities {
         if let Some(backend) = self.opened.get() {
             return backend.capabilities();
@@ -74,12 +74,12 @@ impl Backend for Deferred {
         self.backend().await?.claim(request).await
     }
 
-    fn recall(&self, request: &ClaimRequest) -> Option<Claim> {
-        self.opened.get()?.recall(request)
+    fn cached_claim(&self, request: &ClaimRequest) -> Option<Claim> {
+        self.opened.get()?.cached_claim(request)
     }
 
-    async fn settle(&self, key: &Key, token: Token, word: &Settle) -> Result<Settled> {
-        self.backend().await?.settle(key, token, word).await
+    async fn settle(&self, key: &Key, token: Token, action: &Settle) -> Result<Settled> {
+        self.backend().await?.settle(key, token, action).await
     }
 
     async fn mark(&self, requests: &[mark::Request]) -> Result<Vec<Mark>> {
@@ -101,16 +101,16 @@ impl Maintain for Deferred {
         self.backend().await?.check().await
     }
 
-    async fn look(&self, key: &Key) -> Result<Option<Record>> {
-        self.backend().await?.look(key).await
+    async fn get(&self, key: &Key) -> Result<Option<Record>> {
+        self.backend().await?.get(key).await
     }
 
     async fn list(&self, query: &Query) -> Result<Page> {
         self.backend().await?.list(query).await
     }
 
-    async fn resolve(&self, key: &Key, word: &Resolution) -> Result<Resolved> {
-        self.backend().await?.resolve(key, word).await
+    async fn resolve(&self, key: &Key, resolution: &Resolution) -> Result<Resolved> {
+        self.backend().await?.resolve(key, resolution).await
     }
 
     async fn sweep(&self, limit: usize) -> Result<Swept> {

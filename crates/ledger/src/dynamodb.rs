@@ -70,8 +70,8 @@ impl Backend for Dynamo {
         self.claim_key(request).await
     }
 
-    async fn settle(&self, key: &Key, token: Token, word: &Settle) -> Result<Settled> {
-        self.settle_claim(key, token, word).await
+    async fn settle(&self, key: &Key, token: Token, action: &Settle) -> Result<Settled> {
+        self.settle_claim(key, token, action).await
     }
 
     async fn mark(&self, requests: &[Request]) -> Result<Vec<Mark>> {
@@ -93,7 +93,7 @@ impl Maintain for Dynamo {
         schema::check(&self.table, self.regions).await
     }
 
-    async fn look(&self, key: &Key) -> Result<Option<Record>> {
+    async fn get(&self, key: &Key) -> Result<Option<Record>> {
         let now = self.clock.now();
         Ok(self.read_claim(key).await?.filter(|record| now < record.over_at()))
     }
@@ -102,8 +102,8 @@ impl Maintain for Dynamo {
         scan::list(&self.table, query, self.clock.now()).await
     }
 
-    async fn resolve(&self, key: &Key, word: &Resolution) -> Result<Resolved> {
-        self.resolve_claim(key, word).await
+    async fn resolve(&self, key: &Key, resolution: &Resolution) -> Result<Resolved> {
+        self.resolve_claim(key, resolution).await
     }
 
     async fn sweep(&self, limit: usize) -> Result<Swept> {

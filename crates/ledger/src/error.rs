@@ -51,9 +51,9 @@ pub enum Kind {
     /// What is stored cannot be read as it should; the text says where, and what to do.
     Corrupt(String),
     /// The store lost data, and is not used until an operator says so; the text says what to do.
-    Lost(String),
+    DataLost(String),
     /// Another process holds the store; the text names it.
-    Held(String),
+    InUse(String),
     /// The store's layout is not ours, or of another version; the text says what to do.
     Schema(String),
     /// A setting is wrong; the text names it.
@@ -81,7 +81,7 @@ impl Error {
 
     /// The same, but it may have happened.
     #[must_use]
-    pub fn perhaps_done(mut self) -> Self {
+    pub fn with_unknown_effect(mut self) -> Self {
         self.effect = Effect::Unknown;
         self
     }
@@ -103,8 +103,8 @@ impl Error {
             Kind::Full { .. }
             | Kind::Limit(_)
             | Kind::Corrupt(_)
-            | Kind::Lost(_)
-            | Kind::Held(_)
+            | Kind::DataLost(_)
+            | Kind::InUse(_)
             | Kind::Schema(_)
             | Kind::Settings(_)
             | Kind::Denied(_)
@@ -115,7 +115,7 @@ impl Error {
 
     /// Whether the ledger is out, so that a fallback may step in.
     pub fn is_outage(&self) -> bool {
-        self.is_transient() || matches!(self.kind, Kind::Lost(_))
+        self.is_transient() || matches!(self.kind, Kind::DataLost(_))
     }
 }
 
@@ -130,8 +130,8 @@ impl fmt::Display for Error {
             Kind::Full { bound } => write!(f, "the ledger is full ({bound} live records)"),
             Kind::Limit(limit) => limit.fmt(f),
             Kind::Corrupt(text)
-            | Kind::Lost(text)
-            | Kind::Held(text)
+            | Kind::DataLost(text)
+            | Kind::InUse(text)
             | Kind::Schema(text)
             | Kind::Settings(text)
             | Kind::Denied(text)

@@ -30,24 +30,24 @@ use std::sync::Arc;
 pub(crate) use self::state::Fallback;
 pub use self::state::FallbackSettings;
 
-use self::pending::Owed;
+use self::pending::PendingHandover;
 use crate::retry::RetryingBackend;
-use crate::{Local, Result};
+use crate::{LocalBackend, Result};
 
 impl Fallback {
     /// Finds what an earlier run still owes, and hands it over if the primary can be reached. If it cannot, the local
     /// ledger answers from the start.
     pub(crate) async fn open(
         primary: RetryingBackend,
-        store: Arc<dyn Local>,
+        store: Arc<dyn LocalBackend>,
         settings: FallbackSettings,
     ) -> Result<Arc<Self>> {
-        let owed = Owed::load(&*store).await?;
-        let is_owing = !owed.is_empty();
-        let fallback = Arc::new(Self::new(primary, store, owed, &settings));
-        if is_owing {
-            fallback.meters.degraded.set(1.0);
-            let (claims, marks) = fallback.count_owed();
+        let pending = PendingHandover::load(&*store).await?;
+        let has_pending = !pending.is_empty();
+        let fallback = Arc::new(Self::new(primary, store, pending, &settings));
+        if has_pending {
+            fallback.metrics.degraded.set(1.0);
+            let (claims, marks) = fallback.count_pending();
             tracing::warn!(
                 claims,
                 marks,

@@ -133,7 +133,7 @@ impl File {
         match answer.await {
             Ok(answer) => answer,
             Err(_) => Err(Error::new(Kind::Unavailable, "asking the file ledger, whose writer broke off")
-                .perhaps_done()),
+                .with_unknown_effect()),
         }
     }
 
@@ -177,7 +177,7 @@ impl Backend for File {
         }
     }
 
-    fn recall(&self, request: &ClaimRequest) -> Option<Claim> {
+    fn cached_claim(&self, request: &ClaimRequest) -> Option<Claim> {
         self.check_open().ok()?;
         self.shared.recall(request)
     }
@@ -210,7 +210,7 @@ impl Backend for File {
         .into_iter();
         let answers = answers.into_iter().map(|answer| answer.or_else(|| decided.next()));
         let answers = answers.collect::<Option<Vec<_>>>();
-        answers.ok_or_else(|| Error::new(Kind::Unavailable, "marking events").perhaps_done())
+        answers.ok_or_else(|| Error::new(Kind::Unavailable, "marking events").with_unknown_effect())
     }
 
     async fn adopt(&self, record: &Record) -> Result<Adopted> {

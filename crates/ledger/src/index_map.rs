@@ -1,14 +1,14 @@
-//! Maps by the index of a key.
+//! Maps from the index of a key.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use ichido_core::Index;
 
-/// A map by index. The index is a SHA-256 already; eight of its bytes are hash enough.
+/// A map from index to `V`. An index is a SHA-256 already: eight of its bytes are hash enough.
 pub(crate) type IndexMap<V> = HashMap<Index, V, BuildHasherDefault<IndexHasher>>;
 
-/// Takes the first eight bytes it is given.
+/// Uses the first eight bytes it is given.
 #[derive(Debug, Default)]
 pub(crate) struct IndexHasher(u64);
 
@@ -19,7 +19,7 @@ impl Hasher for IndexHasher {
         }
     }
 
-    /// The length of an array is no news.
+    /// The length prefix of an array carries no information.
     fn write_usize(&mut self, _: usize) {}
 
     fn finish(&self) -> u64 {

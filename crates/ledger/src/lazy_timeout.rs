@@ -1,4 +1,4 @@
-//! A bound on how long something may take, which costs nothing where it is ready at once.
+//! A timeout that costs nothing for a future that is ready at once.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -7,20 +7,21 @@ use std::time::Duration;
 use pin_project_lite::pin_project;
 use tokio::time::{Sleep, sleep};
 
-/// Waits for a future at most for `limit`, counted from when it first had to wait.
+/// Waits at most `limit` for a future, counted from when it first had to wait.
 ///
-/// Unlike [`tokio::time::timeout`] it neither reads the clock nor makes a timer for a future that is ready when it is
-/// first polled: most calls of a ledger in memory are, and most bodies that arrived with their head.
+/// Unlike [`tokio::time::timeout`], this neither reads the clock nor creates a timer if the future is ready when it
+/// is first polled. Most calls of an in-memory ledger are, and so are most bodies that arrive together with their
+/// head.
 pub fn lazy_timeout<F: Future>(limit: Duration, future: F) -> LazyTimeout<F> {
     LazyTimeout { future, limit, timer: None }
 }
 
-/// The time was over first.
+/// The limit passed before the future was ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elapsed;
 
 pin_project! {
-    /// See [`lazy_timeout`].
+    /// The future of [`lazy_timeout`].
     #[derive(Debug)]
     #[must_use = "futures do nothing unless polled"]
     pub struct LazyTimeout<F> {
@@ -58,14 +59,14 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_never_ends_is_late_when_its_time_is_over() {
+    async fn future_that_never_completes_times_out() {
         let (limit, started) = (Duration::from_millis(30), tokio::time::Instant::now());
         assert_eq!(lazy_timeout(limit, pending::<()>()).await, Err(Elapsed));
         assert!(started.elapsed() >= limit);
     }
 
     #[tokio::test]
-    async fn what_ends_in_time_is_taken() {
+    async fn future_that_completes_in_time_returns_its_output() {
         let slow = async {
             tokio::time::sleep(Duration::from_millis(5)).await;
             7
@@ -75,7 +76,7 @@ mod tests {
 
     /// Without a runtime there is no timer.
     #[test]
-    fn what_is_ready_needs_no_timer_and_is_never_late() {
+    fn ready_future_needs_no_timer_and_never_times_out() {
         let mut context = Context::from_waker(std::task::Waker::noop());
         assert_eq!(pin!(lazy_timeout(Duration::ZERO, ready(7))).poll(&mut context), Poll::Ready(Ok(7)));
     }

@@ -45,7 +45,7 @@ mod settings;
 mod stats;
 mod waiters;
 
-pub use backend::{Backend, Local, Maintain};
+pub use backend::{Backend, LocalBackend, Maintain};
 pub use capabilities::{Capabilities, Expiry, Fencing, Listing, Reach, StoreClock, Survives};
 pub use error::{BoxError, Effect, Error, Kind, Result};
 pub use fallback::FallbackSettings;
@@ -53,7 +53,7 @@ pub use lazy_timeout::{Elapsed, LazyTimeout, lazy_timeout};
 pub use ledger::Ledger;
 pub use listing::{Page, Query, StateName, Summary};
 pub use once::{Failure, Once, OnceError};
-pub use open::{OpenOptions, open, open_backend, open_local, open_or_wait};
+pub use open::{OpenOptions, open, open_backend, open_local, open_or_defer};
 pub use renewal::Renewal;
 pub use results::{Claimed, Marked};
 pub use settings::Settings;

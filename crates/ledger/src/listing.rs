@@ -1,4 +1,4 @@
-//! Listing: what operators see of claims.
+//! Listing: how operators see claims.
 
 use ichido_core::{Holder, Metadata, Outcome, Phase, Record, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 pub struct Query {
     /// Only claims in this state.
     pub state: Option<StateName>,
-    /// Only claims whose key text starts so.
+    /// Only claims whose key starts with this text.
     pub prefix: Option<String>,
-    /// At most so many; a page may be shorter than that and yet have a cursor.
+    /// At most this many. A shorter page may still have a cursor.
     pub limit: usize,
-    /// Where the last page ended.
+    /// The cursor of the previous page.
     pub cursor: Option<String>,
 }
 
 impl Query {
-    /// Whether a claim belongs on the list.
+    /// Whether a claim matches the query.
     pub fn wants(&self, summary: &Summary) -> bool {
         self.state.is_none_or(|state| state == summary.state)
             && self.prefix.as_ref().is_none_or(|prefix| summary.key.starts_with(prefix.as_str()))
@@ -29,27 +29,27 @@ impl Query {
 pub struct Page {
     /// The claims.
     pub claims: Vec<Summary>,
-    /// Where to go on, if there may be more.
+    /// The cursor of the next page, if there may be one.
     pub cursor: Option<String>,
-    /// The ledger is out: these are only the claims that this process granted in its place.
+    /// The ledger is unreachable: these are only the claims that this process granted during the outage.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub degraded: bool,
 }
 
-/// The state of a claim, in a word.
+/// The state of a claim, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StateName {
-    /// The lease is good.
+    /// Its lease is valid.
     Running,
-    /// Nobody knows.
+    /// The effect may or may not have happened.
     InDoubt,
     /// Completed.
     Done,
 }
 
 impl StateName {
-    /// The word.
+    /// The name, as in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             StateName::Running => "running",
@@ -59,31 +59,31 @@ impl StateName {
     }
 }
 
-/// A claim as an operator sees it: everything but its token and its outcome.
+/// A claim as operators see it: everything but its token and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
     /// The caller's key.
     pub key: String,
-    /// Whose.
+    /// The tenant of its scope.
     pub tenant: String,
-    /// Where.
+    /// The route of its scope.
     pub route: String,
-    /// What stores call it.
+    /// The hash that identifies the key in a store.
     pub index: String,
     /// Its state.
     pub state: StateName,
-    /// How many times it was granted.
+    /// How often it was granted.
     pub attempt: u32,
-    /// Who renews.
+    /// Who renews the lease.
     pub holder: Holder,
     /// When it was granted, in milliseconds since the epoch.
     pub claimed_at: Timestamp,
     /// When the lease was last renewed.
     pub renewed_at: Timestamp,
-    /// When the lease ends or ended; for open claims.
+    /// When the lease ends or ended, for open claims.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_until: Option<Timestamp>,
-    /// Since when it is in doubt.
+    /// When it became in doubt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub doubt_since: Option<Timestamp>,
     /// Why it is in doubt.
@@ -92,22 +92,22 @@ pub struct Summary {
     /// When it was completed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<Timestamp>,
-    /// When it is forgotten.
+    /// When the record expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
-    /// How large the outcome is; none for a tombstone.
+    /// The size of the outcome; `None` for a tombstone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome_bytes: Option<usize>,
-    /// The caller's words.
+    /// The caller's metadata.
     #[serde(default, skip_serializing_if = "Metadata::is_empty")]
     pub metadata: Metadata,
-    /// Granted by this process while the ledger was out, and not handed over to it yet.
+    /// Granted by this process during an outage, and not handed over yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub local: bool,
 }
 
 impl Summary {
-    /// The summary of a record, or nothing if its retention is over.
+    /// The summary of a record. `None` if its retention is over.
     pub fn of(record: &Record, now: Timestamp) -> Option<Self> {
         let state = match record.phase(now) {
             Phase::Running { .. } => StateName::Running,

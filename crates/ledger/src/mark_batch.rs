@@ -1,4 +1,4 @@
-//! A key that comes twice in one batch is new once: the backend sees each key once, the answers are spread again.
+//! Duplicate keys within one batch of marks: the backend sees each key once, and only its first request can be new.
 
 use std::collections::HashMap;
 
@@ -7,8 +7,9 @@ use ichido_core::mark::{self, Mark};
 
 use crate::Marked;
 
-/// The first request of each key, and for each request the place of its key among them. None if no key comes twice.
-pub(crate) fn distinct(requests: &[mark::Request]) -> Option<(Vec<mark::Request>, Vec<usize>)> {
+/// The first request of each key, and for each request the position of its key in that list. `None` if all keys
+/// differ.
+pub(crate) fn deduplicate(requests: &[mark::Request]) -> Option<(Vec<mark::Request>, Vec<usize>)> {
     if requests.len() < 2 {
         return None;
     }
@@ -32,8 +33,9 @@ pub(crate) fn distinct(requests: &[mark::Request]) -> Option<(Vec<mark::Request>
     Some((distinct, positions))
 }
 
-/// One answer for each request: the first of a key gets the ledger's, the others saw it just now.
-pub(crate) fn spread(
+/// Expands results to one per request: the first request of a key gets the ledger's result, duplicates get "seen
+/// now".
+pub(crate) fn expand(
     distinct: &[mark::Request],
     positions: &[usize],
     answers: &[Marked],
@@ -71,13 +73,13 @@ mod tests {
     }
 
     #[test]
-    fn a_key_twice_in_a_batch_is_new_once() {
+    fn duplicate_key_in_a_batch_is_new_once() {
         let requests = [request("a", 1), request("b", 2), request("a", 3)];
-        assert_eq!(distinct(&requests[..2]), None);
-        let (distinct, positions) = distinct(&requests).unwrap();
+        assert_eq!(deduplicate(&requests[..2]), None);
+        let (distinct, positions) = deduplicate(&requests).unwrap();
         assert_eq!(distinct, [requests[0].clone(), requests[1].clone()]);
         let new = Marked { mark: Mark::New, degraded: false };
-        let answers = spread(&distinct, &positions, &[new.clone(), new.clone()], Timestamp(9));
+        let answers = expand(&distinct, &positions, &[new.clone(), new.clone()], Timestamp(9));
         let metadata = requests[0].metadata.clone();
         let seen = Marked { mark: Mark::Seen { first_seen: Timestamp(9), metadata }, degraded: false };
         assert_eq!(answers, [new.clone(), new, seen]);

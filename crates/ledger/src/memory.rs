@@ -1,12 +1,13 @@
-//! `memory:` — claims of one process, for tests, for trying out, and as the local side of a fallback.
+//! `memory:`: claims of one process, for tests, for demos, and as the local side of a fallback.
 //!
-//! Bounded: at its bound it refuses, and never forgets a live key to make room. Claims and marks lie in shards, each
-//! under a lock of its own that is held for one step; a sweep takes one shard at a time and a few records at a time,
-//! so it does not stand in the way of claims. Leases are judged by a clock that does not jump.
+//! The ledger is bounded: when it is full it refuses new records, and never drops a live one to make room. Claims
+//! and marks are spread over shards. Each shard has a lock that is held for one step only. A sweep takes one shard
+//! and a few records at a time, so it does not block claims. Leases are evaluated with a steady clock.
 //!
-//! A record is looked at by the sweep at one moment, its *turn*, which is no later than its end. Most claims are
-//! completed soon, and their turn is when the outcome of one that is completed at once would end: so completing a claim
-//! moves nothing, and the sweep puts off what it finds alive. Turns of what was released or replaced are passed over.
+//! The sweep visits each record once, at its `sweep_at` time, which is no later than its end. Most claims are
+//! completed soon, so `sweep_at` is when the outcome would expire if the claim were completed at once. Completing a
+//! claim therefore reschedules nothing, and the sweep puts off records that are still alive. Entries for released
+//! or replaced records are skipped.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -24,15 +25,15 @@ use ichido_core::{
 
 use crate::index_map::IndexMap;
 use crate::{
-    Backend, Capabilities, Error, Expiry, Fencing, Kind, Listing, Local, Maintain, Page, Query, Reach,
+    Backend, Capabilities, Error, Expiry, Fencing, Kind, Listing, LocalBackend, Maintain, Page, Query, Reach,
     Result, Stats, StoreClock, Summary, Swept,
 };
 
 const SHARDS: usize = 64;
-/// Records that a sweep removes before it lets go of a shard.
+/// Records that a sweep removes before it unlocks a shard.
 const SWEEP_CHUNK: usize = 128;
-/// Records that a sweep looks at before it lets go of a shard.
-const SWEEP_LOOKS: usize = 4 * SWEEP_CHUNK;
+/// Records that a sweep visits before it unlocks a shard.
+const SWEEP_VISITS: usize = 4 * SWEEP_CHUNK;
 /// The default bound, in records.
 pub const DEFAULT_BOUND: usize = 1_000_000;
 
@@ -47,17 +48,17 @@ pub struct Memory {
 
 #[derive(Debug, Default)]
 struct Shard {
-    claims: IndexMap<Kept>,
+    claims: IndexMap<StoredClaim>,
     marks: IndexMap<mark::Record>,
     /// When the sweep looks at what. `true`: a mark, whose turn is its end.
-    turns: BinaryHeap<Reverse<(Timestamp, Index, bool)>>,
+    sweep_queue: BinaryHeap<Reverse<(Timestamp, Index, bool)>>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct StoredClaim {
     /// In a box: a map that grows need not move it.
     record: Box<Record>,
-    turn: Timestamp,
+    sweep_at: Timestamp,
 }
 
 impl Memory {
@@ -78,14 +79,14 @@ impl Memory {
         self.shards[number].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn claim_step<A>(
+    fn apply_to_claim<A>(
         &self,
         index: Index,
         decide: impl FnOnce(Option<&Record>, Timestamp) -> Step<A, Record>,
     ) -> Result<A> {
         let mut shard = self.shard(index);
         let (now, current) = (self.time.now(), shard.claims.get(&index));
-        let (step, replaces) = (decide(current.map(Kept::record), now), current.is_some());
+        let (step, replaces) = (decide(current.map(StoredClaim::record), now), current.is_some());
         match step.change {
             Change::Keep => {}
             Change::Put(record) => {
@@ -101,7 +102,7 @@ impl Memory {
         Ok(step.answer)
     }
 
-    fn mark_step(&self, request: &mark::Request) -> Result<Mark> {
+    fn apply_mark(&self, request: &mark::Request) -> Result<Mark> {
         let index = request.key.index();
         let mut shard = self.shard(index);
         let (now, current) = (self.time.now(), shard.marks.get(&index));
@@ -116,7 +117,7 @@ impl Memory {
     /// What a claim would be answered, if that needs no write.
     pub(crate) fn peek_claim(&self, request: &ClaimRequest) -> Option<Claim> {
         let shard = self.shard(request.key.index());
-        let current = shard.claims.get(&request.key.index()).map(Kept::record);
+        let current = shard.claims.get(&request.key.index()).map(StoredClaim::record);
         let step = rules::claim(current, request, self.time.now());
         (step.change == Change::Keep).then_some(step.answer)
     }
@@ -130,7 +131,7 @@ impl Memory {
 
     /// Puts what another ledger granted in the place of whatever is here.
     pub(crate) fn put_grant(&self, request: &ClaimRequest, grant: &Grant) -> Result<()> {
-        self.claim_step(request.key.index(), |_, now| {
+        self.apply_to_claim(request.key.index(), |_, now| {
             let Step { change, .. } = rules::claim(None, request, now);
             let change = match change {
                 Change::Put(record) => {
@@ -144,7 +145,7 @@ impl Memory {
 
     /// Puts a record of another ledger in the place of whatever is here.
     pub(crate) fn put_record(&self, record: Record) -> Result<()> {
-        self.claim_step(record.key.index(), |_, _| Step { answer: (), change: Change::Put(record) })
+        self.apply_to_claim(record.key.index(), |_, _| Step { answer: (), change: Change::Put(record) })
     }
 
     /// Puts what another ledger called new in the place of whatever is here.
@@ -181,7 +182,7 @@ fn count(swept: Swept) -> usize {
     usize::try_from(swept.removed).unwrap_or(usize::MAX)
 }
 
-impl Kept {
+impl StoredClaim {
     fn record(&self) -> &Record {
         &self.record
     }
@@ -190,76 +191,80 @@ impl Kept {
 impl Shard {
     fn put_claim(&mut self, index: Index, record: Record, now: Timestamp) {
         let end = record.over_at();
-        let turn = match self.claims.entry(index) {
-            Entry::Vacant(place) => {
-                let turn = end.min(now + record.retention_ms);
-                place.insert(Kept { record: Box::new(record), turn });
-                turn
+        let sweep_at = match self.claims.entry(index) {
+            Entry::Vacant(entry) => {
+                let sweep_at = end.min(now + record.retention_ms);
+                entry.insert(StoredClaim { record: Box::new(record), sweep_at });
+                sweep_at
             }
-            Entry::Occupied(place) => {
-                let kept = place.into_mut();
-                if kept.record.phase(now) == (Phase::Over { in_doubt: true }) {
-                    crate::backend::warn_doubt_ended(&kept.record);
+            Entry::Occupied(entry) => {
+                let stored = entry.into_mut();
+                if stored.record.phase(now) == (Phase::Over { in_doubt: true }) {
+                    crate::backend::warn_doubt_ended(&stored.record);
                 }
-                *kept.record = record;
-                if kept.turn <= end {
+                *stored.record = record;
+                if stored.sweep_at <= end {
                     return;
                 }
-                kept.turn = end;
+                stored.sweep_at = end;
                 end
             }
         };
-        self.give_turn(turn, index, false);
+        self.schedule_sweep(sweep_at, index, false);
     }
 
     fn put_mark(&mut self, index: Index, record: mark::Record) {
-        let turn = record.expires_at;
+        let sweep_at = record.expires_at;
         self.marks.insert(index, record);
-        self.give_turn(turn, index, true);
+        self.schedule_sweep(sweep_at, index, true);
     }
 
-    fn give_turn(&mut self, turn: Timestamp, index: Index, is_mark: bool) {
+    fn schedule_sweep(&mut self, sweep_at: Timestamp, index: Index, is_mark: bool) {
         // Claims that come and are released leave their turns behind.
-        if self.turns.len() >= 2 * (self.claims.len() + self.marks.len()) + SWEEP_CHUNK {
+        if self.sweep_queue.len() >= 2 * (self.claims.len() + self.marks.len()) + SWEEP_CHUNK {
             let (claims, marks) = (&self.claims, &self.marks);
-            self.turns.retain(|Reverse((turn, index, is_mark))| match is_mark {
-                true => marks.get(index).is_some_and(|mark| mark.expires_at == *turn),
-                false => claims.get(index).is_some_and(|kept| kept.turn == *turn),
+            self.sweep_queue.retain(|Reverse((sweep_at, index, is_mark))| match is_mark {
+                true => marks.get(index).is_some_and(|mark| mark.expires_at == *sweep_at),
+                false => claims.get(index).is_some_and(|stored| stored.sweep_at == *sweep_at),
             });
         }
-        self.turns.push(Reverse((turn, index, is_mark)));
+        self.sweep_queue.push(Reverse((sweep_at, index, is_mark)));
     }
 
     /// Removes at most `limit` of what is over; `more` if there may be more of it here.
     fn sweep(&mut self, now: Timestamp, limit: usize) -> Swept {
         let mut swept = Swept::default();
-        for looked_at in 0.. {
-            let Some(&Reverse((turn, index, is_mark))) = self.turns.peek().filter(|due| due.0.0 <= now)
+        for visited in 0.. {
+            let Some(&Reverse((sweep_at, index, is_mark))) =
+                self.sweep_queue.peek().filter(|due| due.0.0 <= now)
             else {
                 break;
             };
-            if looked_at == SWEEP_LOOKS || count(swept) == limit {
+            if visited == SWEEP_VISITS || count(swept) == limit {
                 swept.more = true;
                 break;
             }
-            self.turns.pop();
+            self.sweep_queue.pop();
             if is_mark {
-                if self.marks.get(&index).is_some_and(|mark| mark.expires_at == turn) {
+                if self.marks.get(&index).is_some_and(|mark| mark.expires_at == sweep_at) {
                     self.marks.remove(&index);
                     swept.removed += 1;
                 }
                 continue;
             }
-            let Some(kept) = self.claims.get_mut(&index).filter(|kept| kept.turn == turn) else { continue };
-            let end = kept.record.over_at();
+            let Some(stored) = self.claims.get_mut(&index).filter(|stored| stored.sweep_at == sweep_at)
+            else {
+                continue;
+            };
+            let end = stored.record.over_at();
             if now < end {
-                kept.turn = end;
-                self.turns.push(Reverse((end, index, false)));
+                stored.sweep_at = end;
+                self.sweep_queue.push(Reverse((end, index, false)));
                 continue;
             }
-            if kept.record.phase(now) == (Phase::Over { in_doubt: true }) {
+            if stored.record.phase(now) == (Phase::Over { in_doubt: true }) {
                 swept.doubts_ended += 1;
-                crate::backend::warn_doubt_ended(&kept.record);
+                crate::backend::warn_doubt_ended(&stored.record);
             }
             self.claims.remove(&index);
             swept.removed += 1;
@@ -284,19 +289,19 @@ impl Backend for Memory {
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim> {
-        self.claim_step(request.key.index(), |current, now| rules::claim(current, request, now))
+        self.apply_to_claim(request.key.index(), |current, now| rules::claim(current, request, now))
     }
 
-    async fn settle(&self, key: &Key, token: Token, word: &Settle) -> Result<Settled> {
-        self.claim_step(key.index(), |current, now| rules::settle(current, token, word, now))
+    async fn settle(&self, key: &Key, token: Token, action: &Settle) -> Result<Settled> {
+        self.apply_to_claim(key.index(), |current, now| rules::settle(current, token, action, now))
     }
 
     async fn mark(&self, requests: &[mark::Request]) -> Result<Vec<Mark>> {
-        requests.iter().map(|request| self.mark_step(request)).collect()
+        requests.iter().map(|request| self.apply_mark(request)).collect()
     }
 
     async fn adopt(&self, record: &Record) -> Result<Adopted> {
-        self.claim_step(record.key.index(), |current, now| rules::adopt(current, record, now))
+        self.apply_to_claim(record.key.index(), |current, now| rules::adopt(current, record, now))
     }
 }
 
@@ -310,10 +315,15 @@ impl Maintain for Memory {
         Ok(vec!["memory: forgets everything when the process ends; use it for trying out".to_owned()])
     }
 
-    async fn look(&self, key: &Key) -> Result<Option<Record>> {
+    async fn get(&self, key: &Key) -> Result<Option<Record>> {
         let now = self.time.now();
         let shard = self.shard(key.index());
-        Ok(shard.claims.get(&key.index()).map(Kept::record).filter(|record| now < record.over_at()).cloned())
+        Ok(shard
+            .claims
+            .get(&key.index())
+            .map(StoredClaim::record)
+            .filter(|record| now < record.over_at())
+            .cloned())
     }
 
     async fn list(&self, query: &Query) -> Result<Page> {
@@ -321,7 +331,7 @@ impl Maintain for Memory {
         let mut claims = Vec::new();
         for number in 0..SHARDS {
             let shard = self.lock(number);
-            let summaries = shard.claims.values().filter_map(|kept| Summary::of(&kept.record, now));
+            let summaries = shard.claims.values().filter_map(|stored| Summary::of(&stored.record, now));
             claims.extend(summaries.filter(|summary| {
                 query.wants(summary) && query.cursor.as_ref().is_none_or(|cursor| summary.index > *cursor)
             }));
@@ -333,8 +343,8 @@ impl Maintain for Memory {
         Ok(Page { claims, cursor, ..Page::default() })
     }
 
-    async fn resolve(&self, key: &Key, word: &Resolution) -> Result<Resolved> {
-        self.claim_step(key.index(), |current, now| rules::resolve(current, word, now))
+    async fn resolve(&self, key: &Key, resolution: &Resolution) -> Result<Resolved> {
+        self.apply_to_claim(key.index(), |current, now| rules::resolve(current, resolution, now))
     }
 
     async fn sweep(&self, limit: usize) -> Result<Swept> {
@@ -361,8 +371,8 @@ impl Maintain for Memory {
         let (mut running, mut in_doubt, mut done, mut marks) = (0, 0, 0, 0);
         for number in 0..SHARDS {
             let shard = self.lock(number);
-            for kept in shard.claims.values() {
-                match kept.record.phase(now) {
+            for stored in shard.claims.values() {
+                match stored.record.phase(now) {
                     Phase::Running { .. } => running += 1,
                     Phase::InDoubt(_) => in_doubt += 1,
                     Phase::Done(_) => done += 1,
@@ -386,7 +396,7 @@ impl Maintain for Memory {
 }
 
 #[async_trait]
-impl Local for Memory {
+impl LocalBackend for Memory {
     async fn marks(&self) -> Result<Vec<mark::Record>> {
         let now = self.time.now();
         let mut marks = Vec::new();
@@ -399,7 +409,7 @@ impl Local for Memory {
 
     async fn remove(&self, claims: &[(Index, Token)], marks: &[(Index, Nonce)]) -> Result<()> {
         for (index, token) in claims {
-            self.claim_step(*index, |current, _| {
+            self.apply_to_claim(*index, |current, _| {
                 let is_same = current.is_some_and(|record| record.token == *token);
                 Step { answer: (), change: if is_same { Change::Remove } else { Change::Keep } }
             })?;

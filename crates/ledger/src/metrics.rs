@@ -1,4 +1,4 @@
-//! What the handle counts. Names start with `ichido_`; the handles are looked up once, not per call.
+//! Metrics of the handle. All names start with `ichido_`; handles are looked up once, not per call.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use ::metrics::{Counter, Histogram, counter, histogram};
 use ichido_core::mark::Mark;
 use ichido_core::{Claim, Settled};
 
-/// A verb of the ledger, as a label.
+/// A kind of call, as a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     Claim,
@@ -30,7 +30,7 @@ impl Verb {
     }
 }
 
-pub(crate) struct Meters {
+pub(crate) struct Metrics {
     seconds: [Histogram; VERBS.len()],
     errors: [Counter; VERBS.len()],
     retries: Counter,
@@ -47,7 +47,7 @@ pub(crate) struct Meters {
     pub(crate) renewals_failed: Counter,
 }
 
-impl Meters {
+impl Metrics {
     pub(crate) fn new(backend: &'static str) -> Self {
         let claims = |answer: &'static str| counter!("ichido_ledger_claims_total", "backend" => backend, "answer" => answer);
         let marks = |answer: &'static str| counter!("ichido_ledger_marks_total", "backend" => backend, "answer" => answer);
@@ -109,8 +109,8 @@ impl Meters {
     }
 }
 
-impl std::fmt::Debug for Meters {
+impl std::fmt::Debug for Metrics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Meters")
+        f.write_str("Metrics")
     }
 }

@@ -1,4 +1,4 @@
-//! Once in one line: claim, run, record.
+//! Runs an effect once: claim, run, record the outcome.
 
 use std::fmt;
 
@@ -8,30 +8,30 @@ use serde::de::DeserializeOwned;
 
 use crate::{Error, Ledger};
 
-/// What an effect answered.
+/// The result of an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Once<T> {
-    /// It ran now.
+    /// The effect ran now.
     First(T),
-    /// It had run before; this is the first answer.
-    Repeat(T),
+    /// The effect ran before; this is its first result.
+    Replayed(T),
 }
 
 impl<T> Once<T> {
-    /// The answer, first or repeated.
+    /// The result, whether first or replayed.
     pub fn into_inner(self) -> T {
         match self {
-            Once::First(value) | Once::Repeat(value) => value,
+            Once::First(value) | Once::Replayed(value) => value,
         }
     }
 }
 
-/// How an effect failed. `?` on any error gives [`Failure::Unknown`]: the careful reading.
+/// How an effect failed. `?` turns any error into [`Failure::Unknown`], the safe assumption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure<E> {
     /// It provably did not happen: the key is released, and the next caller may try.
     NotDone(E),
-    /// It may have happened: the claim is in doubt from now on.
+    /// It may have happened: the claim is in doubt.
     Unknown(E),
 }
 
@@ -41,17 +41,17 @@ impl<E> From<E> for Failure<E> {
     }
 }
 
-/// Why there is no answer.
+/// Why there is no result.
 #[derive(Debug)]
 pub enum OnceError<T, E> {
-    /// Someone else is running it now.
+    /// Another holder is running the effect.
     Held {
-        /// What is left of the holder's lease.
+        /// What is left of its lease.
         retry_after_ms: u64,
     },
-    /// A holder vanished, and the effect may have happened.
+    /// A holder crashed or lost contact, and the effect may have happened.
     InDoubt(Doubt),
-    /// The effect happened before, but its answer was not kept.
+    /// The effect happened before, but its result was not kept.
     NotKept(String),
     /// The key was used with another fingerprint.
     Mismatch,
@@ -65,19 +65,19 @@ pub enum OnceError<T, E> {
     Panicked,
     /// The effect ran, but its claim had been taken over meanwhile: it may have run twice.
     TakenOver {
-        /// What this run answered.
+        /// The result of this run.
         value: T,
-        /// What holds now.
+        /// The current state of the claim.
         now: Now,
     },
-    /// The effect ran, but its outcome could not be recorded; the claim will be in doubt.
+    /// The effect ran, but its outcome could not be recorded; the claim becomes in doubt.
     Unrecorded {
-        /// What the effect answered.
+        /// The result of the effect.
         value: T,
         /// Why it was not recorded.
         source: Error,
     },
-    /// The stored answer is not of the expected type.
+    /// The stored result is not of the expected type.
     Decode(serde_json::Error),
     /// The ledger failed before the effect was started.
     Ledger(Error),
@@ -109,9 +109,9 @@ impl<T, E: fmt::Display> fmt::Display for OnceError<T, E> {
 impl<T: fmt::Debug, E: fmt::Debug + fmt::Display> std::error::Error for OnceError<T, E> {}
 
 impl Ledger {
-    /// Runs an effect once for a key, and answers every repeat with the first answer.
+    /// Runs an effect once for a key. Every later call gets the first result.
     ///
-    /// The answer is kept as JSON. The lease is renewed while the effect runs.
+    /// The result is stored as JSON. The lease is renewed while the effect runs.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -132,7 +132,8 @@ impl Ledger {
     /// ```
     ///
     /// # Cancel safety
-    /// Once the claim is granted, the effect and its record run in a task of their own: dropping this future does
+    ///
+    /// The claim, the effect and the recording of its outcome run in a task of their own. Dropping this future does
     /// not stop them, and [`Ledger::close`] waits for them.
     pub async fn once<T, E, F, Fut>(&self, key: Key, effect: F) -> Result<Once<T>, OnceError<T, E>>
     where
@@ -142,7 +143,8 @@ impl Ledger {
         Fut: Future<Output = Result<T, Failure<E>>> + Send + 'static,
     {
         let request = self.request(key);
-        // The claim is asked for inside the task as well: a grant that is dropped would be doubt for nothing.
+        // The claim is made inside the task as well: a grant that nobody receives would become in doubt for no
+        // reason.
         let ledger = self.clone();
         let task = self.tasks().spawn(async move {
             match ledger.claim(&request).await.map_err(OnceError::Ledger)?.claim {
@@ -153,16 +155,17 @@ impl Ledger {
                 Claim::CallerChanged => Err(OnceError::CallerChanged),
                 Claim::Done(Outcome::Tombstone(reason)) => Err(OnceError::NotKept(reason)),
                 Claim::Done(Outcome::Kept(bytes)) => {
-                    serde_json::from_slice(&bytes).map(Once::Repeat).map_err(OnceError::Decode)
+                    serde_json::from_slice(&bytes).map(Once::Replayed).map_err(OnceError::Decode)
                 }
             }
         });
         task.await.unwrap_or(Err(OnceError::Panicked))
     }
 
-    /// Whether a grant is still good enough to run on.
+    /// Whether a grant is still good enough to start the effect.
     ///
-    /// One that was granted to an earlier try, whose reply was lost, has used up part of its lease: it is renewed first.
+    /// If the grant was made by an earlier try whose reply was lost, part of its lease is used up. It is renewed
+    /// first.
     pub async fn confirm(&self, key: &Key, grant: &Grant) -> crate::Result<bool> {
         if grant.left_ms >= grant.lease_ms / 2 {
             return Ok(true);
@@ -180,7 +183,7 @@ impl Ledger {
         if !self.confirm(key, &grant).await.map_err(OnceError::Ledger)? {
             return Err(OnceError::Held { retry_after_ms: grant.lease_ms });
         }
-        let renewal = self.keep(key, &grant);
+        let renewal = self.start_renewal(key, &grant);
         let ended = tokio::spawn(async move { effect().await }).await;
         let answer = match ended {
             Ok(Ok(value)) => self.record(key, grant, value).await,
@@ -189,11 +192,11 @@ impl Ledger {
                 Err(OnceError::NotDone(error))
             }
             Ok(Err(Failure::Unknown(error))) => {
-                self.say(self.doubt(key, grant.token, "the effect failed").await, key);
+                self.say(self.declare_in_doubt(key, grant.token, "the effect failed").await, key);
                 Err(OnceError::Unknown(error))
             }
             Err(_) => {
-                self.say(self.doubt(key, grant.token, "the effect panicked").await, key);
+                self.say(self.declare_in_doubt(key, grant.token, "the effect panicked").await, key);
                 Err(OnceError::Panicked)
             }
         };
@@ -213,7 +216,8 @@ impl Ledger {
         }
     }
 
-    /// A release or doubt that was not taken changes nothing for the caller: the claim lapses into doubt by itself.
+    /// A release or doubt that was not recorded changes nothing for the caller: the lease lapses, and the claim
+    /// becomes in doubt.
     fn say(&self, settled: crate::Result<Settled>, key: &Key) {
         match settled {
             Ok(Settled::Applied) => {}

@@ -9,7 +9,7 @@ use ichido_core::Clock;
 
 use crate::deferred::Deferred;
 use crate::memory::{DEFAULT_BOUND, Memory};
-use crate::{Backend, Error, Kind, Ledger, Local, Result, Settings};
+use crate::{Backend, Error, Kind, Ledger, LocalBackend, Result, Settings};
 
 /// What a backend is told besides its URL.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ pub async fn open_backend(url: &str, options: &OpenOptions) -> Result<Arc<dyn Ba
 }
 
 /// Opens a backend; one that is out is opened later, by the first call that reaches it.
-pub async fn open_or_wait(url: &str, options: &OpenOptions) -> Result<Arc<dyn Backend>> {
+pub async fn open_or_defer(url: &str, options: &OpenOptions) -> Result<Arc<dyn Backend>> {
     match open_backend(url, options).await {
         Err(error) if error.is_outage() => {
             let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
@@ -60,7 +60,7 @@ pub async fn open_or_wait(url: &str, options: &OpenOptions) -> Result<Arc<dyn Ba
 }
 
 /// Opens a ledger that can stand in for another one: `memory:` or `file:DIR`.
-pub fn open_local(url: &str, options: &OpenOptions) -> Result<Arc<dyn Local>> {
+pub fn open_local(url: &str, options: &OpenOptions) -> Result<Arc<dyn LocalBackend>> {
     match url.split_once(':') {
         Some(("memory", rest)) => Ok(Arc::new(Memory::new(options.clock.clone(), memory_bound(rest)?))),
         Some(("file", dir)) => open_file(dir, options),
@@ -90,7 +90,7 @@ fn memory_bound(rest: &str) -> Result<usize> {
 }
 
 #[cfg(feature = "file")]
-fn open_file(dir: &str, options: &OpenOptions) -> Result<Arc<dyn Local>> {
+fn open_file(dir: &str, options: &OpenOptions) -> Result<Arc<dyn LocalBackend>> {
     use crate::file::{File, FileSettings};
     let dir = dir.strip_prefix("//").unwrap_or(dir);
     if dir.is_empty() {
@@ -116,7 +116,7 @@ async fn open_dynamodb(url: &str, options: &OpenOptions) -> Result<Arc<dyn Backe
 }
 
 #[cfg(not(feature = "file"))]
-fn open_file(_: &str, _: &OpenOptions) -> Result<Arc<dyn Local>> {
+fn open_file(_: &str, _: &OpenOptions) -> Result<Arc<dyn LocalBackend>> {
     Err(not_built("file"))
 }
 

@@ -57,8 +57,8 @@ impl Backend for Postgres {
         self.claim_key(request).await
     }
 
-    async fn settle(&self, key: &Key, token: Token, word: &Settle) -> Result<Settled> {
-        self.settle_claim(key, token, word).await
+    async fn settle(&self, key: &Key, token: Token, action: &Settle) -> Result<Settled> {
+        self.settle_claim(key, token, action).await
     }
 
     async fn mark(&self, requests: &[mark::Request]) -> Result<Vec<Mark>> {
@@ -77,26 +77,26 @@ impl Maintain for Postgres {
     }
 
     async fn check(&self) -> Result<Vec<String>> {
-        let health = Health::ask(&self.connections).await?;
-        health.must_serve()?;
+        let health = Health::query(&self.connections).await?;
+        health.require_usable()?;
         schema::ensure(&self.connections, &self.schema).await?;
         Ok(health.warnings().into_iter().chain(self.connections.warning()).collect())
     }
 
-    async fn look(&self, key: &Key) -> Result<Option<Record>> {
-        self.look_at(key).await
+    async fn get(&self, key: &Key) -> Result<Option<Record>> {
+        self.get_claim(key).await
     }
 
     async fn list(&self, query: &Query) -> Result<Page> {
         self.list_claims(query).await
     }
 
-    async fn resolve(&self, key: &Key, word: &Resolution) -> Result<Resolved> {
-        self.resolve_claim(key, word).await
+    async fn resolve(&self, key: &Key, resolution: &Resolution) -> Result<Resolved> {
+        self.resolve_claim(key, resolution).await
     }
 
     async fn sweep(&self, limit: usize) -> Result<Swept> {
-        self.sweep_over(limit).await
+        self.sweep_expired(limit).await
     }
 
     async fn stats(&self) -> Result<Stats> {

@@ -61,16 +61,16 @@ impl Backend for Redis {
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim> {
-        self.identity.intact("claiming a key in Redis")?;
+        self.loss_detector.ensure_intact("claiming a key in Redis")?;
         self.claim_key(request).await
     }
 
-    async fn settle(&self, key: &Key, token: Token, word: &Settle) -> Result<Settled> {
-        self.settle_claim(key, token, word).await
+    async fn settle(&self, key: &Key, token: Token, action: &Settle) -> Result<Settled> {
+        self.settle_claim(key, token, action).await
     }
 
     async fn mark(&self, requests: &[mark::Request]) -> Result<Vec<Mark>> {
-        self.identity.intact("marking events in Redis")?;
+        self.loss_detector.ensure_intact("marking events in Redis")?;
         self.mark_events(requests).await
     }
 
@@ -83,29 +83,29 @@ impl Backend for Redis {
 impl Maintain for Redis {
     async fn init(&self) -> Result<()> {
         self.warnings().await?;
-        self.identity.renew().await
+        self.loss_detector.reset().await
     }
 
     async fn check(&self) -> Result<Vec<String>> {
         let warnings = self.warnings().await?;
-        self.identity.intact("checking Redis")?;
+        self.loss_detector.ensure_intact("checking Redis")?;
         Ok(warnings)
     }
 
-    async fn look(&self, key: &Key) -> Result<Option<Record>> {
-        self.look_at(key).await
+    async fn get(&self, key: &Key) -> Result<Option<Record>> {
+        self.get_claim(key).await
     }
 
     async fn list(&self, query: &Query) -> Result<Page> {
         self.list_claims(query).await
     }
 
-    async fn resolve(&self, key: &Key, word: &Resolution) -> Result<Resolved> {
-        self.resolve_claim(key, word).await
+    async fn resolve(&self, key: &Key, resolution: &Resolution) -> Result<Resolved> {
+        self.resolve_claim(key, resolution).await
     }
 
     async fn sweep(&self, limit: usize) -> Result<Swept> {
-        self.sweep_over(limit).await
+        self.sweep_expired(limit).await
     }
 
     /// Counting would mean to read everything.
@@ -120,7 +120,7 @@ impl Maintain for Redis {
             // It ends as cancelled.
             let _ = watch.await;
         }
-        self.link.close().await;
+        self.connection.close().await;
         Ok(())
     }
 }

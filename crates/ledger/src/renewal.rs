@@ -1,7 +1,7 @@
-//! Lease renewal: a third of the lease apart, while the holder lives, up to the ceiling.
+//! Lease renewal: every third of the lease, while the holder lives, up to the lease ceiling.
 //!
-//! One failed renewal leaves two more before the lease lapses. When the value is dropped, renewal stops and nothing
-//! else happens: a claim that was not settled lapses into doubt, which is the truth about it.
+//! After one failed renewal, two more are tried before the lease lapses. Dropping the value only stops renewal: a
+//! claim that was not settled becomes in doubt when its lease lapses, which is the truth about it.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::Ledger;
 
-/// Renews a lease as long as it exists.
+/// Renews a lease for as long as it exists.
 #[derive(Debug)]
 pub struct Renewal {
     lost: CancellationToken,
@@ -19,8 +19,8 @@ pub struct Renewal {
 }
 
 impl Ledger {
-    /// Renews the lease of a grant until the returned value is dropped, at most up to the lease ceiling.
-    pub fn keep(&self, key: &Key, grant: &Grant) -> Renewal {
+    /// Renews the lease of a grant until the returned value is dropped, or until the lease ceiling is reached.
+    pub fn start_renewal(&self, key: &Key, grant: &Grant) -> Renewal {
         let (ledger, key, grant, renewals) = (self.clone(), key.clone(), *grant, self.renewals());
         let (stop, lost) = (renewals.end.child_token(), CancellationToken::new());
         let (stopped, told) = (stop.clone(), lost.clone());
@@ -35,7 +35,7 @@ impl Ledger {
 }
 
 impl Renewal {
-    /// Waits until the claim is known to be no longer ours, or the ceiling is reached.
+    /// Returns when the claim is known to be lost, or when the lease ceiling is reached.
     pub async fn lost(&self) {
         self.lost.cancelled().await;
     }
@@ -52,7 +52,7 @@ async fn renew_until_lost(ledger: &Ledger, key: &Key, grant: Grant) {
             return;
         }
         next = Instant::now() + third;
-        // A renewal that hangs must not eat the next one's time.
+        // A renewal that hangs must not use up the next one's time.
         match tokio::time::timeout_at(next, ledger.renew(key, grant.token, grant.lease_ms)).await {
             Ok(Ok(Settled::Applied)) => {}
             Ok(Ok(Settled::Stale(_))) => {

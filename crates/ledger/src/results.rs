@@ -3,20 +3,20 @@
 use ichido_core::Claim;
 use ichido_core::mark::Mark;
 
-/// The answer to a claim.
+/// The result of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimed {
-    /// What was answered.
+    /// The ledger's answer.
     pub claim: Claim,
-    /// The primary ledger was out, and the local one answered.
+    /// The primary was unreachable, and the fallback answered.
     pub degraded: bool,
 }
 
-/// The answer to a mark.
+/// The result of a mark.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marked {
-    /// What was answered.
+    /// The ledger's answer.
     pub mark: Mark,
-    /// The primary ledger was out, and the local one answered.
+    /// The primary was unreachable, and the fallback answered.
     pub degraded: bool,
 }

@@ -1,8 +1,8 @@
-//! The guard around a backend: deadline, retry and metrics, once for all backends.
+//! Deadlines, retries and metrics around a backend, once for all backends.
 //!
-//! Every verb may be asked again: a claim and a mark carry a nonce, a settle carries the token, so a repeat of an
-//! applied call gets the first answer. The one exception is a release, whose repeat finds nothing; the guard knows
-//! when its own earlier try may have been the one that removed the claim.
+//! Every call can be retried: claims and marks carry a nonce, a settlement carries the token, so the retry of an
+//! applied call gets the first answer. The one exception is a release: its retry finds no claim. The earlier tries
+//! of the same call tell whether one of them may have removed it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,141 +12,151 @@ use ichido_core::mark::{self, Mark};
 use ichido_core::{Adopted, Claim, ClaimRequest, Key, Now, Outcome, Record, Settle, Settled, Token};
 use tokio::time::{Instant, sleep_until};
 
-use crate::metrics::{Meters, Verb};
+use crate::metrics::{Metrics, Verb};
 use crate::{Backend, Effect, Error, Kind, Result, Settings, lazy_timeout};
 
-/// Marks that share one call and one deadline: a large batch does not time out for being large, and a try that failed
-/// repeats no more than this.
+/// Marks that share one call and one deadline. So a large batch does not time out because of its size, and a failed
+/// try repeats at most this many.
 const MARKS_PER_CALL: usize = 500;
 
-/// Work on many records may take so many times as long as a call.
-const MAINTENANCE: u32 = 12;
+/// How many times longer an operation on many records may take than a call.
+const MAINTENANCE_FACTOR: u32 = 12;
 
 #[derive(Clone)]
 pub(crate) struct RetryingBackend {
-    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) inner: Arc<dyn Backend>,
     pub(crate) settings: Arc<Settings>,
-    pub(crate) meters: Arc<Meters>,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
-/// How the tries before this one ended.
+/// How the earlier tries of this call ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Before {
+enum EarlierTries {
     /// None of them can have been applied.
-    Nothing,
+    NotApplied,
     /// One of them may have been applied.
-    Perhaps,
+    MaybeApplied,
 }
 
 impl RetryingBackend {
-    pub(crate) fn new(backend: Arc<dyn Backend>, settings: Arc<Settings>) -> Self {
-        let meters = Arc::new(Meters::new(backend.capabilities().backend));
-        Self { backend, settings, meters }
+    pub(crate) fn new(inner: Arc<dyn Backend>, settings: Arc<Settings>) -> Self {
+        let metrics = Arc::new(Metrics::new(inner.capabilities().backend));
+        Self { inner, settings, metrics }
     }
 
     pub(crate) async fn claim(&self, request: &ClaimRequest) -> Result<Claim> {
-        let (claim, _) = self.call(Verb::Claim, || self.backend.claim(request)).await?;
-        self.meters.claimed(&claim);
+        let (claim, _) = self.measured(Verb::Claim, || self.inner.claim(request)).await?;
+        self.metrics.claimed(&claim);
         Ok(claim)
     }
 
     /// The outcome of a claim, if the backend has it in memory.
-    pub(crate) fn recall(&self, request: &ClaimRequest) -> Option<Outcome> {
+    pub(crate) fn cached_outcome(&self, request: &ClaimRequest) -> Option<Outcome> {
         let started = Instant::now();
-        let claim = self.backend.recall(request)?;
+        let claim = self.inner.cached_claim(request)?;
         let Claim::Done(outcome) = &claim else { return None };
-        self.meters.call(Verb::Claim, started.elapsed(), false);
-        self.meters.claimed(&claim);
+        self.metrics.call(Verb::Claim, started.elapsed(), false);
+        self.metrics.claimed(&claim);
         Some(outcome.clone())
     }
 
-    pub(crate) async fn settle(&self, key: &Key, token: Token, word: &Settle) -> Result<Settled> {
-        let (settled, before) = self.call(Verb::Settle, || self.backend.settle(key, token, word)).await?;
-        let settled = match (settled, word, before) {
-            (Settled::Stale(Now::Absent), Settle::Release, Before::Perhaps) => Settled::Applied,
+    pub(crate) async fn settle(&self, key: &Key, token: Token, action: &Settle) -> Result<Settled> {
+        let (settled, earlier) =
+            self.measured(Verb::Settle, || self.inner.settle(key, token, action)).await?;
+        let settled = match (settled, action, earlier) {
+            (Settled::Stale(Now::Absent), Settle::Release, EarlierTries::MaybeApplied) => Settled::Applied,
             (settled, _, _) => settled,
         };
-        self.meters.settled(&settled);
+        self.metrics.settled(&settled);
         Ok(settled)
     }
 
     pub(crate) async fn mark(&self, requests: &[mark::Request]) -> Result<Vec<Mark>> {
         let mut marks = Vec::with_capacity(requests.len());
         for chunk in requests.chunks(MARKS_PER_CALL) {
-            marks.extend(self.call(Verb::Mark, || self.backend.mark(chunk)).await?.0);
+            marks.extend(self.measured(Verb::Mark, || self.inner.mark(chunk)).await?.0);
         }
-        self.meters.marked(&marks);
+        self.metrics.marked(&marks);
         Ok(marks)
     }
 
     pub(crate) async fn adopt(&self, record: &Record) -> Result<Adopted> {
-        Ok(self.call(Verb::Adopt, || self.backend.adopt(record)).await?.0)
+        Ok(self.measured(Verb::Adopt, || self.inner.adopt(record)).await?.0)
     }
 
-    /// A question of an operator: measured, and bounded like a caller's, not repeated.
-    pub(crate) async fn consult<T>(
+    /// An operator's call: measured, with the deadline of a caller's call, not retried.
+    pub(crate) async fn call_once<T>(
         &self,
         doing: &'static str,
         call: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        self.within(self.settings.timeout, doing, call).await
+        self.bounded(self.settings.timeout, doing, call).await
     }
 
-    /// Work that an operator orders, which may touch many records: measured, and bounded more generously.
-    pub(crate) async fn maintain<T>(
+    /// An operator's call that may touch many records: measured, with a longer deadline, not retried.
+    pub(crate) async fn call_once_long<T>(
         &self,
         doing: &'static str,
         call: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        self.within(self.settings.timeout.saturating_mul(MAINTENANCE), doing, call).await
+        self.bounded(self.settings.timeout.saturating_mul(MAINTENANCE_FACTOR), doing, call).await
     }
 
-    async fn within<T>(
+    async fn bounded<T>(
         &self,
         bound: Duration,
         doing: &'static str,
         call: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let started = Instant::now();
-        let late = |_| Err(Error::new(Kind::Timeout, doing).perhaps_done());
+        let late = |_| Err(Error::new(Kind::Timeout, doing).with_unknown_effect());
         let result = lazy_timeout(bound, call).await.unwrap_or_else(late);
-        self.meters.call(Verb::Maintain, started.elapsed(), result.is_err());
+        self.metrics.call(Verb::Maintain, started.elapsed(), result.is_err());
         result
     }
 
-    async fn call<T, F>(&self, verb: Verb, ask: impl Fn() -> F) -> Result<(T, Before)>
+    async fn measured<T, F>(&self, verb: Verb, call: impl Fn() -> F) -> Result<(T, EarlierTries)>
     where
         F: Future<Output = Result<T>>,
     {
         let started = Instant::now();
-        let result = self.ask_until(started + self.settings.timeout, verb, ask).await;
-        self.meters.call(verb, started.elapsed(), result.is_err());
+        let result = self.retry_until(started + self.settings.timeout, verb, call).await;
+        self.metrics.call(verb, started.elapsed(), result.is_err());
         result
     }
 
-    async fn ask_until<T, F>(&self, deadline: Instant, verb: Verb, ask: impl Fn() -> F) -> Result<(T, Before)>
+    async fn retry_until<T, F>(
+        &self,
+        deadline: Instant,
+        verb: Verb,
+        call: impl Fn() -> F,
+    ) -> Result<(T, EarlierTries)>
     where
         F: Future<Output = Result<T>>,
     {
         let mut limit = self.settings.try_timeout.min(self.settings.timeout);
-        let mut before = Before::Nothing;
+        let mut earlier = EarlierTries::NotApplied;
         let mut pause = self.settings.backoff;
         loop {
-            let error = match lazy_timeout(limit, ask()).await {
-                Ok(Ok(answer)) => return Ok((answer, before)),
+            let error = match lazy_timeout(limit, call()).await {
+                Ok(Ok(answer)) => return Ok((answer, earlier)),
                 Ok(Err(error)) => error,
-                Err(_) => Error::new(Kind::Timeout, verb.as_str()).perhaps_done(),
+                Err(_) => Error::new(Kind::Timeout, verb.as_str()).with_unknown_effect(),
             };
             if error.effect() == Effect::Unknown {
-                before = Before::Perhaps;
+                earlier = EarlierTries::MaybeApplied;
             }
-            // A concurrent change is over by now; a server that is out is not.
+            // A concurrent change is over soon; an outage is not.
             let wait = if *error.kind() == Kind::Contended { pause / 16 } else { pause };
             let next = Instant::now() + self.jitter(wait);
             if !error.is_transient() || next >= deadline {
-                return Err(if before == Before::Perhaps { error.perhaps_done() } else { error });
+                return Err(if earlier == EarlierTries::MaybeApplied {
+                    error.with_unknown_effect()
+                } else {
+                    error
+                });
             }
-            self.meters.retried();
+            self.metrics.retried();
             tracing::debug!(verb = verb.as_str(), %error, "the ledger did not answer; asking again");
             Box::pin(sleep_until(next)).await;
             pause = (pause * 2).min(self.settings.backoff_max);
@@ -154,7 +164,7 @@ impl RetryingBackend {
         }
     }
 
-    /// Between half of the pause and all of it: callers that failed together do not come back together.
+    /// Between half of the pause and all of it, so that callers that failed together do not come back together.
     fn jitter(&self, pause: Duration) -> Duration {
         let chance = f64::from(self.settings.entropy.draw()[0]) / 255.0;
         pause.mul_f64(0.5 + chance / 2.0)
@@ -163,6 +173,6 @@ impl RetryingBackend {
 
 impl fmt::Debug for RetryingBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RetryingBackend").field("backend", &self.backend).finish_non_exhaustive()
+        f.debug_struct("RetryingBackend").field("inner", &self.inner).finish_non_exhaustive()
     }
 }

@@ -1,32 +1,32 @@
-//! What the handle needs to know, and its defaults.
+//! Settings of the handle, and their defaults.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use ichido_core::{Clock, Entropy, SystemClock, SystemEntropy};
 
-/// The settings of a handle.
+/// Settings of a handle.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The longest a call may take, all its tries together.
+    /// How long a call may take, including all tries.
     pub timeout: Duration,
-    /// The longest that one try may take: a lost reply is noticed after this, and asked for again.
+    /// How long one try may take. A lost reply is noticed, and the call retried, after this time.
     pub try_timeout: Duration,
-    /// The first pause between two tries; it doubles, and chance shortens it.
+    /// The pause after the first failed try. It doubles with each try, and jitter shortens it.
     pub backoff: Duration,
     /// The longest pause between two tries.
     pub backoff_max: Duration,
-    /// The lease of a claim, unless the caller says otherwise.
+    /// The lease of a claim, unless the caller chooses another.
     pub lease_ms: u64,
-    /// How long after its grant a claim is renewed at most.
+    /// For how long after its grant a claim is renewed at most.
     pub lease_ceiling: Duration,
-    /// How long an outcome is kept, unless the caller says otherwise.
+    /// How long an outcome is kept, unless the caller chooses otherwise.
     pub retention_ms: u64,
-    /// How long a mark is kept, unless the caller says otherwise.
+    /// How long a mark is kept, unless the caller chooses otherwise.
     pub mark_retention_ms: u64,
-    /// Where time comes from.
+    /// The source of time.
     pub clock: Arc<dyn Clock>,
-    /// Where chance comes from.
+    /// The source of randomness.
     pub entropy: Arc<dyn Entropy>,
 }
 

@@ -5,76 +5,79 @@ use serde::{Deserialize, Serialize};
 
 use crate::StateName;
 
-/// How much a ledger holds. `None` where counting would mean a scan that the backend refuses to make.
+/// How many records a ledger holds. A field is `None` if counting would need a scan that the backend refuses to
+/// make.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stats {
-    /// Claims with a good lease.
+    /// Claims with a valid lease.
     pub running: Option<u64>,
     /// Claims in doubt.
     pub in_doubt: Option<u64>,
-    /// Completed claims within retention.
+    /// Completed claims within their retention.
     pub done: Option<u64>,
-    /// Marks within retention.
+    /// Marks within their retention.
     pub marks: Option<u64>,
-    /// What this process answers and owes in place of the ledger, if it has a fallback.
+    /// The state of this process's fallback, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback: Option<FallbackStatus>,
 }
 
-/// What a sweep removed.
+/// The result of a sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Swept {
     /// Claims and marks whose retention was over.
     pub removed: u64,
-    /// Of these, claims whose doubt ended unresolved.
+    /// Of these, claims that were in doubt and never resolved.
     pub doubts_ended: u64,
-    /// Whether the sweep stopped at its limit, so that more may be waiting.
+    /// Whether the sweep stopped at its limit, so that there may be more to remove.
     pub more: bool,
 }
 
-/// What a process answers and owes in place of its ledger.
+/// The state of a process's fallback.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FallbackStatus {
-    /// The ledger is out, and the local one answers.
+    /// The primary is unreachable, and the local ledger answers.
     pub degraded: bool,
-    /// Claims that the ledger does not know yet.
-    pub owed_claims: usize,
-    /// Marks that the ledger does not know yet.
-    pub owed_marks: usize,
-    /// Of these, keys that the ledger refuses, because it cannot read what it holds for them.
+    /// Claims that are pending handover.
+    #[serde(rename = "owed_claims")]
+    pub pending_claims: usize,
+    /// Marks that are pending handover.
+    #[serde(rename = "owed_marks")]
+    pub pending_marks: usize,
+    /// Of these, keys that the primary refuses because it cannot read the record it has.
     pub refused: usize,
-    /// Keys that another instance had as well, the latest first.
+    /// Keys that another instance used as well, the latest first.
     pub conflicts: Vec<Conflict>,
 }
 
-/// A key that was granted or called new both here and by the ledger.
+/// A key that was granted, or reported as new, both by this instance and by the primary.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conflict {
     /// The caller's key.
     pub key: String,
-    /// Whose; empty for a mark.
+    /// The tenant of its scope; empty for a mark.
     pub tenant: String,
-    /// Where; empty for a mark.
+    /// The route of its scope; empty for a mark.
     pub route: String,
-    /// What stores call it.
+    /// The hash that identifies the key in a store.
     pub index: String,
-    /// What was in conflict.
+    /// What kind of record is in conflict.
     pub kind: ConflictKind,
     /// How often.
     pub count: u64,
-    /// When it was last found.
+    /// When the conflict was last found.
     pub found_at: Timestamp,
 }
 
-/// What was in conflict.
+/// What kind of record is in conflict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "kebab-case")]
 pub enum ConflictKind {
-    /// An event was new here, and new to another instance.
+    /// The event was new here and new for another instance.
     Mark,
-    /// A claim was granted here, and by the ledger to another instance.
+    /// The claim was granted here, and by the primary to another instance.
     Claim {
-        /// What the local ledger said of it when it was handed over.
+        /// The state of the local claim when it was handed over.
         local_state: StateName,
     },
 }

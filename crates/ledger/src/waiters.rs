@@ -1,7 +1,7 @@
-//! Waking those who wait for a key in the same process.
+//! Wakes waiters for a key in the same process.
 //!
-//! A waiter subscribes before it asks the ledger, so a completion between its question and its sleep is not lost.
-//! Entries live as long as someone waits.
+//! A waiter subscribes before it claims, so that a completion between its claim and its sleep is not lost. An entry
+//! lives as long as someone waits.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,7 +41,7 @@ impl Waiters {
 impl Drop for Waiter {
     fn drop(&mut self) {
         let mut keys = self.waiters.lock();
-        // The map's own reference and this one: nobody else waits.
+        // The map's reference and this one: nobody else waits.
         if Arc::strong_count(&self.notify) == 2 {
             keys.remove(&self.index);
         }
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_last_waiter_takes_the_entry_with_it() {
+    async fn last_waiter_removes_its_entry() {
         let waiters = Arc::new(Waiters::default());
         let index = Index::from_bytes([1; 32]);
         let (first, second) = (waiters.subscribe(index), waiters.subscribe(index));

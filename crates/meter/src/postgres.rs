@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use deadpool_postgres::{Client, Pool, PoolError};
-use ichido_postgres::{Address, Sending, Unprobed};
+use ichido_postgres::{Address, ProbeError, StatementMode};
 use ichido_usage::Profile;
 
 use self::count::Statements;
@@ -35,7 +35,7 @@ const TRIES: usize = 5;
 /// Records in PostgreSQL.
 pub(crate) struct Postgres {
     pool: Pool,
-    sending: Sending,
+    statement_mode: StatementMode,
     schema: String,
     profile: Profile,
     statements: Statements,
@@ -47,14 +47,14 @@ impl Postgres {
         let settings = |error: ichido_postgres::Error| Error::Settings(error.text);
         let address = Address::parse(url, SCHEMA).map_err(settings)?;
         let pool = ichido_postgres::pool(&address).map_err(settings)?;
-        let sending = Sending::of(&address).await.map_err(|unprobed| match unprobed {
-            Unprobed::Settings(error) => settings(error),
-            Unprobed::Failed(error) => failed("connecting to the meter's database", error),
+        let statement_mode = StatementMode::detect(&address).await.map_err(|error| match error {
+            ProbeError::Settings(error) => settings(error),
+            ProbeError::Failed(error) => failed("connecting to the meter's database", error),
         })?;
         let Address { schema, .. } = address;
         let postgres = Self {
             pool,
-            sending,
+            statement_mode,
             statements: Statements::of(&schema, options.profile),
             schema,
             profile: options.profile,
@@ -75,7 +75,7 @@ impl Postgres {
         // Serialization, deadlock, and a statement that was prepared for tables as they were.
         let is_contended =
             error.code().is_some_and(|code| ["40001", "40P01", "0A000"].contains(&code.code()));
-        is_contended || self.sending.gives_up_names(error)
+        is_contended || self.statement_mode.fall_back_to_unnamed(error)
     }
 
     async fn connection(&self, doing: &'static str) -> Result<Client> {
@@ -106,7 +106,8 @@ impl Store for Postgres {
             tries += 1;
             let mut connection = self.connection("counting a batch").await?;
             let counted =
-                count::count(&mut connection, &self.statements, &self.sending, self.profile, &batch).await;
+                count::count(&mut connection, &self.statements, &self.statement_mode, self.profile, &batch)
+                    .await;
             match counted {
                 Err(error) if tries < TRIES && self.may_be_tried_again(&error) => {}
                 done => return done,

@@ -13,9 +13,9 @@ use tokio_postgres::Config;
 use crate::error::{Error, Result};
 
 const DEFAULT_CONNECTIONS: usize = 16;
-const MOST_CONNECTIONS: usize = 1_000;
+const CONNECTIONS_MAX: usize = 1_000;
 /// PostgreSQL cuts longer identifiers, silently.
-const LONGEST_NAME: usize = 63;
+const NAME_BYTES_MAX: usize = 63;
 
 /// A server, and how it is used.
 pub struct Address {
@@ -47,7 +47,7 @@ impl Address {
     /// Reads a URL. Without `schema=` the tables are in `schema`.
     pub fn parse(url: &str, schema: &str) -> Result<Self> {
         if !(url.starts_with("postgres://") || url.starts_with("postgresql://")) {
-            return Err(wrong("it does not start with postgres://"));
+            return Err(invalid("it does not start with postgres://"));
         }
         // A password may hold a question mark: as tokio-postgres reads it, it ends at the first @.
         let password_ends = url.find('@').unwrap_or(0);
@@ -61,11 +61,11 @@ impl Address {
             connections: DEFAULT_CONNECTIONS,
             prepared: Prepared::default(),
         };
-        let mut theirs = Vec::new();
+        let mut passed_on = Vec::new();
         for (at, pair) in query.split('&').enumerate().filter(|(_, pair)| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let text =
-                || percent_decode_str(value).decode_utf8().map_err(|_| wrong("a parameter is not UTF-8"));
+                || percent_decode_str(value).decode_utf8().map_err(|_| invalid("a parameter is not UTF-8"));
             match name {
                 "schema" => address.schema = plain_name(&text()?)?,
                 "sslrootcert" => address.root_certificates = Some(PathBuf::from(&*text()?)),
@@ -73,31 +73,31 @@ impl Address {
                 "prepared" => address.prepared = prepared(value)?,
                 // rustls always checks both the chain and the name, so these two are no stronger than `require`.
                 "sslmode" if matches!(value, "verify-ca" | "verify-full") => {
-                    theirs.push((at, "sslmode=require"));
+                    passed_on.push((at, "sslmode=require"));
                 }
-                _ => theirs.push((at, pair)),
+                _ => passed_on.push((at, pair)),
             }
         }
-        let pairs: Vec<_> = theirs.iter().map(|(_, pair)| *pair).collect();
+        let pairs: Vec<_> = passed_on.iter().map(|(_, pair)| *pair).collect();
         let read = |query: &str| Config::from_str(&format!("{server}?{query}"));
         address.config = read(&pairs.join("&")).map_err(|_| {
-            match theirs.iter().find(|(_, pair)| read("").is_ok() && read(pair).is_err()) {
-                Some((at, _)) => wrong(&format!(
+            match passed_on.iter().find(|(_, pair)| read("").is_ok() && read(pair).is_err()) {
+                Some((at, _)) => invalid(&format!(
                     "parameter {} after the ? is unknown, or its value is wrong",
                     at + 1
                 )),
-                None => wrong(
+                None => invalid(
                     "expected postgres://USER:PASSWORD@HOST:PORT/DATABASE?NAME=VALUE, with special characters in the \
                      password percent-encoded",
                 ),
             }
         })?;
-        address.fill_in();
+        address.set_timeouts();
         Ok(address)
     }
 
     /// A server that vanishes without a word is noticed in seconds, not in hours.
-    fn fill_in(&mut self) {
+    fn set_timeouts(&mut self) {
         let config = &mut self.config;
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(Duration::from_secs(5));
@@ -118,16 +118,16 @@ impl Address {
 fn plain_name(name: &str) -> Result<String> {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let starts_well = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
-    if starts_well && name.chars().all(plain) && name.len() <= LONGEST_NAME && !name.starts_with("pg_") {
+    if starts_well && name.chars().all(plain) && name.len() <= NAME_BYTES_MAX && !name.starts_with("pg_") {
         return Ok(name.to_owned());
     }
-    Err(wrong("schema must be 1 to 63 of a-z, 0-9 and _, and start with neither a digit nor pg_"))
+    Err(invalid("schema must be 1 to 63 of a-z, 0-9 and _, and start with neither a digit nor pg_"))
 }
 
 fn connections(text: &str) -> Result<usize> {
     match text.parse() {
-        Ok(number) if (1..=MOST_CONNECTIONS).contains(&number) => Ok(number),
-        Ok(_) | Err(_) => Err(wrong("pool must be a number from 1 to 1000")),
+        Ok(number) if (1..=CONNECTIONS_MAX).contains(&number) => Ok(number),
+        Ok(_) | Err(_) => Err(invalid("pool must be a number from 1 to 1000")),
     }
 }
 
@@ -136,11 +136,11 @@ fn prepared(text: &str) -> Result<Prepared> {
         "auto" => Ok(Prepared::Auto),
         "on" => Ok(Prepared::On),
         "off" => Ok(Prepared::Off),
-        _ => Err(wrong("prepared must be auto, on or off")),
+        _ => Err(invalid("prepared must be auto, on or off")),
     }
 }
 
-fn wrong(why: &str) -> Error {
+fn invalid(why: &str) -> Error {
     Error::new("reading the PostgreSQL URL", format!("the PostgreSQL URL is wrong: {why}"))
 }
 
@@ -178,8 +178,8 @@ mod tests {
             ("postgres://u:p@h/d?connect_timeout=soon", "parameter 1 after the ?"),
         ] {
             let Err(error) = Address::parse(url, "ichido") else { panic!("{url} was accepted") };
-            let told = format!("{error} {error:?}");
-            assert!(told.contains(place) && !told.contains("hunter"), "{told}");
+            let message = format!("{error} {error:?}");
+            assert!(message.contains(place) && !message.contains("hunter"), "{message}");
         }
     }
 

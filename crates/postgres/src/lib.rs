@@ -12,5 +12,5 @@ mod tls;
 pub use self::address::{Address, Prepared};
 pub use self::error::{Error, Result};
 pub use self::pool::pool;
-pub use self::statement_mode::{Sending, Unprobed, typed};
+pub use self::statement_mode::{ProbeError, StatementMode, typed_params};
 pub use self::tls::connector;

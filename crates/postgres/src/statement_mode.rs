@@ -16,11 +16,11 @@ use crate::error::{Error, Result};
 use crate::tls;
 
 /// Rounds of the probe. In a pool that is idle the first one is conclusive.
-const ROUNDS: usize = 2;
+const PROBE_ROUNDS: usize = 2;
 
 /// Why a server could not be probed.
 #[derive(Debug)]
-pub enum Unprobed {
+pub enum ProbeError {
     /// A setting is wrong.
     Settings(Error),
     /// The server failed.
@@ -29,15 +29,15 @@ pub enum Unprobed {
 
 /// How statements are sent to one server.
 #[derive(Debug)]
-pub struct Sending {
+pub struct StatementMode {
     setting: Prepared,
     /// A pooler in transaction mode was found, by the probe or later.
     is_pooled: AtomicBool,
 }
 
-impl Sending {
+impl StatementMode {
     /// Goes by the setting, or probes the server.
-    pub async fn of(address: &Address) -> Result<Self, Unprobed> {
+    pub async fn detect(address: &Address) -> Result<Self, ProbeError> {
         let setting = address.prepared;
         let is_pooled = match setting {
             Prepared::Auto | Prepared::On => is_pooled(address).await?,
@@ -72,11 +72,11 @@ impl Sending {
 
     /// Whether a statement that was called by its name failed because of the name. Nothing was run then, and it can be sent
     /// again, unnamed.
-    pub fn gives_up_names(&self, error: &tokio_postgres::Error) -> bool {
-        let is_about_names = error.code().is_some_and(|code| {
+    pub fn fall_back_to_unnamed(&self, error: &tokio_postgres::Error) -> bool {
+        let is_unknown_name = error.code().is_some_and(|code| {
             [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::DUPLICATE_PSTATEMENT].contains(code)
         });
-        if !is_about_names || self.setting == Prepared::On {
+        if !is_unknown_name || self.setting == Prepared::On {
             return false;
         }
         if !self.is_pooled.swap(true, Ordering::Relaxed) {
@@ -88,7 +88,7 @@ impl Sending {
 
 /// The values of a statement with their types, which the casts in its text tell: each parameter has one somewhere, as in
 /// `$1::bytea`.
-pub fn typed<'a>(sql: &str, params: &[&'a (dyn ToSql + Sync)]) -> Vec<(&'a (dyn ToSql + Sync), Type)> {
+pub fn typed_params<'a>(sql: &str, params: &[&'a (dyn ToSql + Sync)]) -> Vec<(&'a (dyn ToSql + Sync), Type)> {
     let mut typed: Vec<_> = params.iter().map(|param| (*param, Type::UNKNOWN)).collect();
     for (place, of) in casts(sql) {
         if let Some((_, known)) = place.checked_sub(1).and_then(|place| typed.get_mut(place)) {
@@ -122,14 +122,14 @@ fn casts(sql: &str) -> impl Iterator<Item = (usize, Type)> {
 
 /// Whether two connections share what is behind them: that the same server process serves both, or that one of them is
 /// served by several, is proof. Nothing is prepared here, and nothing is written.
-async fn is_pooled(address: &Address) -> Result<bool, Unprobed> {
+async fn is_pooled(address: &Address) -> Result<bool, ProbeError> {
     let (one, other) = (connect(address).await?, connect(address).await?);
-    for _ in 0..ROUNDS {
-        let before = process(&one).await?;
+    for _ in 0..PROBE_ROUNDS {
+        let before = server_pid(&one).await?;
         other.batch_execute("BEGIN").await.map_err(failed)?;
-        let theirs = process(&other).await?;
+        let passed_on = server_pid(&other).await?;
         // In a pool of one the transaction would keep this connection waiting for ever.
-        let is_shared = theirs == before || process(&one).await? != before;
+        let is_shared = passed_on == before || server_pid(&one).await? != before;
         other.batch_execute("ROLLBACK").await.map_err(failed)?;
         if is_shared {
             return Ok(true);
@@ -138,15 +138,15 @@ async fn is_pooled(address: &Address) -> Result<bool, Unprobed> {
     Ok(false)
 }
 
-async fn connect(address: &Address) -> Result<Client, Unprobed> {
-    let tls = tls::connector(address).map_err(Unprobed::Settings)?;
-    let (client, connection) = address.config.connect(tls).await.map_err(Unprobed::Failed)?;
+async fn connect(address: &Address) -> Result<Client, ProbeError> {
+    let tls = tls::connector(address).map_err(ProbeError::Settings)?;
+    let (client, connection) = address.config.connect(tls).await.map_err(ProbeError::Failed)?;
     tokio::spawn(connection);
     Ok(client)
 }
 
 /// The server process behind a connection.
-async fn process(client: &Client) -> Result<Option<String>, Unprobed> {
+async fn server_pid(client: &Client) -> Result<Option<String>, ProbeError> {
     let messages = client.simple_query("SELECT pg_backend_pid()").await.map_err(failed)?;
     Ok(messages.iter().find_map(|message| {
         let SimpleQueryMessage::Row(row) = message else { return None };
@@ -154,14 +154,14 @@ async fn process(client: &Client) -> Result<Option<String>, Unprobed> {
     }))
 }
 
-fn failed(error: tokio_postgres::Error) -> Unprobed {
-    let told = error.as_db_error().map(tokio_postgres::error::DbError::message).unwrap_or_default();
-    if told.contains("statement pooling") {
+fn failed(error: tokio_postgres::Error) -> ProbeError {
+    let message = error.as_db_error().map(tokio_postgres::error::DbError::message).unwrap_or_default();
+    if message.contains("statement pooling") {
         let text = "the pooler before PostgreSQL is in statement mode, which allows no transactions: set pool_mode to \
                     transaction or session";
-        return Unprobed::Settings(Error::new("probing PostgreSQL", text).caused_by(error));
+        return ProbeError::Settings(Error::new("probing PostgreSQL", text).caused_by(error));
     }
-    Unprobed::Failed(error)
+    ProbeError::Failed(error)
 }
 
 #[cfg(test)]
@@ -172,8 +172,8 @@ mod tests {
     fn types_are_read_from_the_casts() {
         let values: [&(dyn ToSql + Sync); 3] = [&"a", &1_i64, &"b"];
         let sql = "SELECT $1, $3::text[] FROM t WHERE a = $2::bigint AND b = $1::bytea LIMIT $2::bigint";
-        let types: Vec<_> = typed(sql, &values).into_iter().map(|(_, of)| of).collect();
+        let types: Vec<_> = typed_params(sql, &values).into_iter().map(|(_, of)| of).collect();
         assert_eq!(types, [Type::BYTEA, Type::INT8, Type::TEXT_ARRAY]);
-        assert_eq!(typed("SELECT $1", &values[..1])[0].1, Type::UNKNOWN);
+        assert_eq!(typed_params("SELECT $1", &values[..1])[0].1, Type::UNKNOWN);
     }
 }

@@ -23,55 +23,55 @@ pub fn connector(address: &Address) -> Result<MakeRustlsConnect> {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(|error| wrong("TLS cannot be set up".to_owned()).caused_by(error))?;
+        .map_err(|error| invalid("TLS cannot be set up".to_owned()).caused_by(error))?;
     let roots = match (&address.root_certificates, address.config.get_ssl_mode()) {
-        (Some(file), _) => Some(roots_in(file)?),
-        (None, SslMode::Require) => Some(roots_of_the_system()?),
+        (Some(file), _) => Some(roots_from_file(file)?),
+        (None, SslMode::Require) => Some(system_roots()?),
         (None, _) => None,
     };
     let config = match roots {
         Some(roots) => builder.with_root_certificates(roots).with_no_client_auth(),
         None => builder
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Unchecked(provider)))
+            .with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate(provider)))
             .with_no_client_auth(),
     };
     Ok(MakeRustlsConnect::new(config))
 }
 
-fn roots_in(file: &Path) -> Result<RootCertStore> {
-    let unreadable = || wrong(format!("sslrootcert cannot be read: {}", file.display()));
+fn roots_from_file(file: &Path) -> Result<RootCertStore> {
+    let unreadable = || invalid(format!("sslrootcert cannot be read: {}", file.display()));
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_file_iter(file).map_err(|error| unreadable().caused_by(error))? {
         let certificate = certificate.map_err(|error| unreadable().caused_by(error))?;
         roots.add(certificate).map_err(|error| unreadable().caused_by(error))?;
     }
     if roots.is_empty() {
-        return Err(wrong(format!("sslrootcert has no certificate in it: {}", file.display())));
+        return Err(invalid(format!("sslrootcert has no certificate in it: {}", file.display())));
     }
     Ok(roots)
 }
 
-fn roots_of_the_system() -> Result<RootCertStore> {
+fn system_roots() -> Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if roots.is_empty() {
-        return Err(wrong(
+        return Err(invalid(
             "the system knows no certificate authority; name one with sslrootcert=".to_owned(),
         ));
     }
     Ok(roots)
 }
 
-fn wrong(text: String) -> Error {
+fn invalid(text: String) -> Error {
     Error::new("setting up TLS to PostgreSQL", text)
 }
 
 /// Takes any certificate, but still demands that the server has its key.
 #[derive(Debug)]
-struct Unchecked(Arc<CryptoProvider>);
+struct AcceptAnyCertificate(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Unchecked {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,

@@ -9,7 +9,7 @@ use http::header::{CONTENT_TYPE, UPGRADE};
 use http::response::Parts;
 use http::{HeaderMap, Request, Response, StatusCode};
 use ichido_core::{Caller, Grant, Now, Settle};
-use ichido_ledger::within;
+use ichido_ledger::lazy_timeout;
 use tokio::time::Instant;
 
 use super::granted::{Run, reason};
@@ -68,7 +68,7 @@ impl Run {
         let left_ms = grant.left_ms.max(grant.lease_ms / 2);
         let renewing = async {
             tokio::time::sleep(Duration::from_millis(left_ms / 6)).await;
-            let _renewal = ledger.keep(&key, &Grant { left_ms: left_ms / 2, ..grant });
+            let _renewal = ledger.start_renewal(&key, &Grant { left_ms: left_ms / 2, ..grant });
             std::future::pending::<()>().await;
         };
         tokio::select! {
@@ -197,7 +197,7 @@ impl Run {
     async fn may_read_the_winner(&self) -> bool {
         let claim = &self.job.ready.claim;
         claim.caller.is_none()
-            || self.job.ledger().look(&claim.key).await.is_ok_and(|record| {
+            || self.job.ledger().get(&claim.key).await.is_ok_and(|record| {
                 record.is_some_and(|record| !Caller::is_other(claim.caller, record.caller))
             })
     }
@@ -252,7 +252,7 @@ where
 {
     let run = AssertUnwindSafe(async { inner.call(request).await }).catch_unwind();
     let ended = match limit {
-        Some(limit) => within(limit, run).await,
+        Some(limit) => lazy_timeout(limit, run).await,
         None => Ok(run.await),
     };
     match ended {

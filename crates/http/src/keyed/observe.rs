@@ -26,7 +26,7 @@ where
     let route = &shared.rules.routes[trace.route];
     let claiming = async {
         let (end, grant) = ask(&ledger, &claim).await;
-        (end, grant, grant.map(|grant| ledger.keep(&claim.key, &grant)))
+        (end, grant, grant.map(|grant| ledger.start_renewal(&claim.key, &grant)))
     };
     let answering = async {
         let answer = inner.call(request).await;
@@ -47,7 +47,9 @@ where
                 ledger.complete(&claim.key, grant.token, outcome).await
             }
             Verdict::Release => ledger.release(&claim.key, grant.token).await,
-            Verdict::Doubt => ledger.doubt(&claim.key, grant.token, "observed without an answer").await,
+            Verdict::Doubt => {
+                ledger.declare_in_doubt(&claim.key, grant.token, "observed without an answer").await
+            }
         };
         if let Err(error) = settled {
             tracing::warn!(%error, "the end of an observed request was not recorded");

@@ -51,7 +51,7 @@ pub(crate) fn remembered(job: &Job) -> Option<Outcome> {
     if job.route().mode == Mode::Observe || job.shared.journal.is_some() {
         return None;
     }
-    job.ledger().recall(&job.ready.claim)
+    job.ledger().cached_outcome(&job.ready.claim)
 }
 
 pub(crate) fn replay<A>(job: &Job, outcome: Outcome) -> Said<A> {

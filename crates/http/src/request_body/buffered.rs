@@ -14,7 +14,7 @@ use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRAILER};
 use http_body::Body;
 use http_body_util::BodyExt;
-use ichido_ledger::{BoxError, within};
+use ichido_ledger::{BoxError, lazy_timeout};
 use sha2::{Digest, Sha256};
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
@@ -119,7 +119,7 @@ where
         let allowed =
             PAUSE.saturating_add(Duration::from_secs(gather.len / rules.body_min_rate_bytes.max(1)));
         let left = PAUSE.min(allowed.saturating_sub(started.elapsed()));
-        let Ok(next) = within(left, body.frame()).await else {
+        let Ok(next) = lazy_timeout(left, body.frame()).await else {
             return Err(Refused::TooSlow(gather.finish().map_err(Refused::Disk)?, body));
         };
         let Some(frame) = next else { break };

@@ -208,7 +208,7 @@ async fn repeats_wait_for_the_first_answer_and_the_claim_is_noted(store: Store) 
         })
         .collect();
     let key = Key::new(Scope::new("", "POST /slack/events"), "Ev1").unwrap();
-    let record = elsewhere.ledger.look(&key).await.unwrap().unwrap();
+    let record = elsewhere.ledger.get(&key).await.unwrap().unwrap();
     let noted: Vec<_> = record.metadata.iter().collect();
     let all = [
         ("channel_id", "C1"),

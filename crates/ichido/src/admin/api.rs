@@ -61,13 +61,13 @@ impl Api {
         let mut turns = tokio::time::interval(LOOK_AFTER);
         loop {
             turns.tick().await;
-            self.ledger.look_after_fallback().await;
+            self.ledger.maintain_fallback().await;
         }
     }
 
     /// The last chance to tell the ledger what was answered in its place.
     pub(super) async fn last_words(&self) {
-        let untold = self.ledger.tell_primary().await;
+        let untold = self.ledger.hand_over_now().await;
         if untold > 0 {
             tracing::warn!(
                 untold,

@@ -134,7 +134,7 @@ async fn check(settings: &Settings) -> Report {
 /// A store that another process holds is well if that process says so.
 async fn not_opened(settings: &Settings, error: &Error) -> (Verdict, String) {
     let line = one_line(error);
-    let Some(dir) = settings.ledger.dir().filter(|_| matches!(error.kind(), Kind::Held(_))) else {
+    let Some(dir) = settings.ledger.dir().filter(|_| matches!(error.kind(), Kind::InUse(_))) else {
         return (Verdict::Failed, line);
     };
     let answered = match holder(settings, dir, error) {

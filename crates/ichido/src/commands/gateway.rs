@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ichido_ledger::{Ledger, OpenOptions, open_backend, open_or_wait};
+use ichido_ledger::{Ledger, OpenOptions, open_backend, open_or_defer};
 use tokio_util::sync::CancellationToken;
 
 use super::part::Part;
@@ -84,7 +84,7 @@ pub(super) async fn open(
     let options = OpenOptions { clock: handle.clock.clone(), admin };
     let may_wait = has_fallback && settings.has_lasting_fallback();
     let opened = match may_wait {
-        true => open_or_wait(&settings.url, &options).await,
+        true => open_or_defer(&settings.url, &options).await,
         false => open_backend(&settings.url, &options).await,
     };
     let ledger = Ledger::new(opened.map_err(|error| settings.failed(error))?, handle);

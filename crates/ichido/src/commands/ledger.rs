@@ -41,7 +41,7 @@ pub(crate) async fn run(args: &LedgerArgs) -> Result<(), Failure> {
     let ledger = match ichido_ledger::open(&settings.ledger.url, settings.ledger.handle()).await {
         Ok(ledger) => ledger,
         Err(error) => {
-            return match dir.filter(|_| matches!(error.kind(), Kind::Held(_))) {
+            return match dir.filter(|_| matches!(error.kind(), Kind::InUse(_))) {
                 Some(dir) => act(&holder(&settings, dir, &error)?, verb, json).await,
                 None => Err(unreachable(&settings, error)),
             };
@@ -270,9 +270,9 @@ fn fallback_status(status: &FallbackStatus) {
     if status.degraded {
         outln!("the ledger is unavailable: these are only the records of this process's fallback");
     }
-    let FallbackStatus { owed_claims, owed_marks, refused, .. } = status;
+    let FallbackStatus { pending_claims, pending_marks, refused, .. } = status;
     outln!(
-        "fallback: {owed_claims} claims and {owed_marks} marks are not in the ledger yet; it refuses {refused} of them"
+        "fallback: {pending_claims} claims and {pending_marks} marks are not in the ledger yet; it refuses {refused} of them"
     );
     if status.conflicts.is_empty() {
         return;

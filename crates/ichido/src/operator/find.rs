@@ -22,8 +22,8 @@ pub(super) async fn find(ledger: &Ledger, which: &Which, states: &[StateName]) -
     if let (Some(tenant), Some(route)) = (&which.tenant, &which.route) {
         let key = Key::new(Scope::new(tenant, route), which.key.clone())?;
         let now = ledger.settings().clock.now();
-        let local = ledger.holds_locally(&key);
-        let summary = ledger.look(&key).await?.and_then(|record| Summary::of(&record, now));
+        let local = ledger.is_pending_handover(&key);
+        let summary = ledger.get(&key).await?.and_then(|record| Summary::of(&record, now));
         found.extend(summary.map(|summary| Summary { local, ..summary }));
     } else {
         for state in states {
@@ -82,7 +82,7 @@ mod tests {
             let Claim::Granted(grant) = ledger.claim(&request).await.unwrap().claim else { panic!() };
             let settled = match ends {
                 true => ledger.complete(&request.key, grant.token, Outcome::kept("x")).await,
-                false => ledger.doubt(&request.key, grant.token, "who knows".to_owned()).await,
+                false => ledger.declare_in_doubt(&request.key, grant.token, "who knows".to_owned()).await,
             };
             assert_eq!(settled.unwrap(), Settled::Applied);
         }

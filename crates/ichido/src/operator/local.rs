@@ -55,7 +55,7 @@ impl Operator for Local {
 
     async fn show(&self, which: &Which) -> Result<Shown, Refusal> {
         let Found { summary, key } = find(&self.0, which, &[]).await?;
-        let record = self.0.look(&key).await?.ok_or(Refusal::NoSuchClaim)?;
+        let record = self.0.get(&key).await?.ok_or(Refusal::NoSuchClaim)?;
         shown(&summary, &record)
     }
 

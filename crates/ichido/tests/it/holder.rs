@@ -39,7 +39,10 @@ async fn fill(url: &str) {
     for (tenant, text) in [("alice", "twin"), ("bob", "twin"), ("", "odd &=+%/ キー")] {
         let key = Key::new(ichido_core::Scope::new(tenant, "POST /orders"), text).unwrap();
         let token = claim(&ledger, key.clone(), 600_000).await;
-        assert_eq!(ledger.doubt(&key, token, "the wire broke").await.unwrap(), ichido_core::Settled::Applied);
+        assert_eq!(
+            ledger.declare_in_doubt(&key, token, "the wire broke").await.unwrap(),
+            ichido_core::Settled::Applied
+        );
     }
     ledger.close().await.unwrap();
 }

@@ -13,7 +13,7 @@ pub(crate) async fn store(url: &str, prefix: &str) {
     let token = claim(&ledger, key.clone(), 1).await;
     // A lapsed lease is doubt on a server. The embedded store gives it a fresh one whenever it is opened.
     if url.starts_with("file:") {
-        let settled = ledger.doubt(&key, token, "the wire broke").await.unwrap();
+        let settled = ledger.declare_in_doubt(&key, token, "the wire broke").await.unwrap();
         assert_eq!(settled, ichido_core::Settled::Applied);
     }
     let key = Key::unscoped(format!("{prefix}done")).unwrap();

@@ -64,7 +64,7 @@ async fn no_claim_writes_escapes_to_a_terminal() {
     let ledger = open(&url, Settings::default()).await.unwrap();
     let key = Key::new(Scope::new(UNSEEN, UNSEEN), UNSEEN).unwrap();
     let token = claim(&ledger, key.clone(), 600_000).await;
-    assert_eq!(ledger.doubt(&key, token, UNSEEN).await.unwrap(), Settled::Applied);
+    assert_eq!(ledger.declare_in_doubt(&key, token, UNSEEN).await.unwrap(), Settled::Applied);
     ledger.close().await.unwrap();
     // A terminal that is wide enough for a row.
     let wide = |args: &[&str]| {

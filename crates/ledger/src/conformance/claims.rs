@@ -65,11 +65,11 @@ pub async fn a_mismatch_changes_nothing(subject: &dyn Subject) {
     let key = key("mismatch-keeps");
     let grant = granted(&ledger, &key, LONG_MS).await;
     assert_eq!(ledger.complete(&key, grant.token, outcome("kept")).await.unwrap(), Settled::Applied);
-    let before = ledger.look(&key).await.unwrap();
+    let before = ledger.get(&key).await.unwrap();
     let reuse = ClaimRequest { fingerprint: Fingerprint::of(["other"]), ..request(&ledger, &key, LONG_MS) };
     assert_eq!(claim(&ledger, &reuse).await, Claim::Mismatch);
     assert!(before.is_some());
-    assert_eq!(ledger.look(&key).await.unwrap(), before);
+    assert_eq!(ledger.get(&key).await.unwrap(), before);
 }
 
 /// Running, in doubt or done: the same request with other credentials is told so, on every instance, and nothing changes.
@@ -78,7 +78,7 @@ pub async fn another_caller_is_refused_in_every_state(subject: &dyn Subject) {
     let key = key("caller");
     let grant = grant_of(claim(&ledger, &from(CALLER, request(&ledger, &key, SHORT_MS))).await);
     let is_refused = async || {
-        let before = ledger.look(&key).await.unwrap();
+        let before = ledger.get(&key).await.unwrap();
         let policies = [InDoubtPolicy::Reject, InDoubtPolicy::Retry { silent_ms: 0 }];
         for (ledger, in_doubt) in [&ledger, &other].into_iter().zip(policies) {
             let fingerprint = Fingerprint::of(["other"]);
@@ -87,12 +87,12 @@ pub async fn another_caller_is_refused_in_every_state(subject: &dyn Subject) {
             assert_eq!(claim(ledger, &ClaimRequest { fingerprint, ..ask }).await, Claim::CallerChanged);
         }
         assert!(before.as_ref().is_some_and(|record| record.caller == Some(CALLER)));
-        assert_eq!(ledger.look(&key).await.unwrap(), before);
+        assert_eq!(ledger.get(&key).await.unwrap(), before);
     };
     is_refused().await;
     lapse(&ledger, &key).await;
     is_refused().await;
-    assert_eq!(ledger.doubt(&key, grant.token, "lost").await.unwrap(), Settled::Applied);
+    assert_eq!(ledger.declare_in_doubt(&key, grant.token, "lost").await.unwrap(), Settled::Applied);
     is_refused().await;
     assert_eq!(ledger.complete(&key, grant.token, outcome("x")).await.unwrap(), Settled::Applied);
     is_refused().await;
@@ -194,7 +194,7 @@ pub async fn separators_in_keys_do_not_make_them_meet(subject: &dyn Subject) {
         let key = ichido_core::Key::new(ichido_core::Scope::new(tenant, route), text.clone()).unwrap();
         let grant = granted(&ledger, &key, LONG_MS).await;
         assert!(tokens.insert(grant.token), "{text:?} met another key");
-        let record = ledger.look(&key).await.unwrap().expect("it is there");
+        let record = ledger.get(&key).await.unwrap().expect("it is there");
         assert_eq!(record.key.text(), text, "the caller's text is kept for people");
     }
 }
@@ -233,7 +233,7 @@ pub async fn metadata_is_kept(subject: &dyn Subject) {
     let metadata = Metadata::new(pairs).unwrap();
     let request = ClaimRequest { metadata: metadata.clone(), ..request(&ledger, &key, LONG_MS) };
     grant_of(claim(&ledger, &request).await);
-    assert_eq!(ledger.look(&key).await.unwrap().expect("it is there").metadata, metadata);
+    assert_eq!(ledger.get(&key).await.unwrap().expect("it is there").metadata, metadata);
 }
 
 /// What makes two grants the same: all but what is left of the lease.

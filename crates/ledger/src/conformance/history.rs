@@ -32,11 +32,11 @@ pub use self::driver::run;
 pub use self::model::Bounds;
 pub use self::operation::{ClaimAnswer, ClaimCall, ClaimOperation, End, History, MarkOperation, Operation};
 pub use self::recorder::Recorder;
-pub use self::workload::Plan;
+pub use self::workload::Workload;
 
 /// How much was checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
+pub struct Statistics {
     /// Histories.
     pub histories: usize,
     /// Keys in them.
@@ -51,9 +51,9 @@ pub struct Figures {
     pub undecided: usize,
 }
 
-impl Figures {
+impl Statistics {
     /// Counts others in.
-    pub fn add(&mut self, others: Figures) {
+    pub fn add(&mut self, others: Statistics) {
         self.histories += others.histories;
         self.keys += others.keys;
         self.operations += others.operations;
@@ -66,15 +66,15 @@ impl Figures {
 impl History {
     /// Looks for an order that explains every answer. The error is the shortest part of a key's history that has none,
     /// written for people.
-    pub fn check(&self, bounds: &Bounds) -> Result<Figures, String> {
-        let mut figures = Figures { histories: 1, ..Figures::default() };
+    pub fn check(&self, bounds: &Bounds) -> Result<Statistics, String> {
+        let mut statistics = Statistics { histories: 1, ..Statistics::default() };
         for (key, operations) in &self.claims {
-            judge::<claims::State>(key, operations, bounds, &mut figures)?;
+            judge::<claims::State>(key, operations, bounds, &mut statistics)?;
         }
         for (key, operations) in &self.marks {
-            judge::<marks::State>(key, operations, bounds, &mut figures)?;
+            judge::<marks::State>(key, operations, bounds, &mut statistics)?;
         }
-        Ok(figures)
+        Ok(statistics)
     }
 }
 
@@ -82,15 +82,15 @@ fn judge<M: Model>(
     key: &str,
     operations: &[Operation<M::Call, M::Answer>],
     bounds: &Bounds,
-    figures: &mut Figures,
+    statistics: &mut Statistics,
 ) -> Result<(), String> {
-    figures.keys += 1;
-    figures.operations += operations.len();
-    figures.open += operations.iter().filter(|operation| matches!(operation.end, End::Open)).count();
+    statistics.keys += 1;
+    statistics.operations += operations.len();
+    statistics.open += operations.iter().filter(|operation| matches!(operation.end, End::Open)).count();
     match checker::check::<M>(operations, bounds) {
-        Verdict::Legal { states } => figures.states += states,
+        Verdict::Legal { states } => statistics.states += states,
         Verdict::Illegal => return Err(report::illegal::<M>(key, operations, bounds)),
-        Verdict::Undecided => figures.undecided += 1,
+        Verdict::Undecided => statistics.undecided += 1,
     }
     Ok(())
 }

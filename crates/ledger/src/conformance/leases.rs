@@ -62,7 +62,7 @@ pub async fn a_living_holder_keeps_its_claim_beyond_the_lease(subject: &dyn Subj
     let (ledger, other) = (instance(subject).await, instance(subject).await);
     let key = key("slow");
     let grant = granted(&ledger, &key, 2_000).await;
-    let renewal = ledger.keep(&key, &grant);
+    let renewal = ledger.start_renewal(&key, &grant);
     let policy = InDoubtPolicy::Retry { silent_ms: 0 };
     let started = tokio::time::Instant::now();
     while started.elapsed() < Duration::from_millis(5_000) {
@@ -79,8 +79,14 @@ pub async fn doubt_can_be_declared_at_once(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("declared");
     let grant = granted(&ledger, &key, LONG_MS).await;
-    assert_eq!(ledger.doubt(&key, grant.token, "upstream timed out").await.unwrap(), Settled::Applied);
-    assert_eq!(ledger.doubt(&key, grant.token, "upstream timed out").await.unwrap(), Settled::Applied);
+    assert_eq!(
+        ledger.declare_in_doubt(&key, grant.token, "upstream timed out").await.unwrap(),
+        Settled::Applied
+    );
+    assert_eq!(
+        ledger.declare_in_doubt(&key, grant.token, "upstream timed out").await.unwrap(),
+        Settled::Applied
+    );
     match claim(&ledger, &request(&ledger, &key, LONG_MS)).await {
         Claim::InDoubt(doubt) => {
             assert_eq!(doubt.reason, DoubtReason::Declared("upstream timed out".to_owned()))
@@ -108,7 +114,7 @@ pub async fn a_declared_doubt_is_not_granted_again_to_its_nonce(subject: &dyn Su
     let key = key("declared-again");
     let first = request(&ledger, &key, LONG_MS);
     let grant = grant_of(claim(&ledger, &first).await);
-    assert_eq!(ledger.doubt(&key, grant.token, "timed out").await.unwrap(), Settled::Applied);
+    assert_eq!(ledger.declare_in_doubt(&key, grant.token, "timed out").await.unwrap(), Settled::Applied);
     for in_doubt in [InDoubtPolicy::Reject, InDoubtPolicy::Retry { silent_ms: 0 }] {
         for ledger in [&ledger, &other] {
             match claim(ledger, &ClaimRequest { in_doubt, ..first.clone() }).await {
@@ -187,11 +193,11 @@ pub async fn a_zombie_cannot_harm_the_winner(subject: &dyn Subject) {
     let key = key("zombie-fails");
     let old = granted(&zombie, &key, SHORT_MS).await;
     let new = take_over(&winner, &key).await;
-    let before = winner.look(&key).await.unwrap();
+    let before = winner.get(&key).await.unwrap();
     assert_eq!(zombie.release(&key, old.token).await.unwrap(), Settled::Stale(Now::Running));
     assert_eq!(zombie.renew(&key, old.token, LONG_MS).await.unwrap(), Settled::Stale(Now::Running));
-    assert_eq!(zombie.doubt(&key, old.token, "lost").await.unwrap(), Settled::Stale(Now::Running));
-    assert_eq!(winner.look(&key).await.unwrap(), before);
+    assert_eq!(zombie.declare_in_doubt(&key, old.token, "lost").await.unwrap(), Settled::Stale(Now::Running));
+    assert_eq!(winner.get(&key).await.unwrap(), before);
     assert_eq!(winner.complete(&key, new.token, outcome("winner")).await.unwrap(), Settled::Applied);
 }
 

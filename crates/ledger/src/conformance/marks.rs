@@ -156,7 +156,7 @@ pub async fn marks_and_claims_do_not_meet(subject: &dyn Subject) {
         let key = MarkKey::new(name.clone()).unwrap();
         assert_eq!(mark(&ledger, &ledger.mark_request(key)).await, Mark::New, "{name}");
     }
-    let record = ledger.look(&claim).await.unwrap().expect("the claim is untouched");
+    let record = ledger.get(&claim).await.unwrap().expect("the claim is untouched");
     assert_eq!(record.key.text(), text);
 }
 

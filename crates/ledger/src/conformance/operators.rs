@@ -19,17 +19,17 @@ use crate::{Ledger, Query, StateName, Summary};
 pub async fn a_claim_can_be_looked_at(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = super::scoped("tenant", "POST /orders", "look");
-    assert_eq!(ledger.look(&key).await.unwrap(), None);
+    assert_eq!(ledger.get(&key).await.unwrap(), None);
     let ask = request(&ledger, &key, LONG_MS);
     grant_of(claim(&ledger, &ask).await);
-    let record = ledger.look(&key).await.unwrap().expect("it is there");
+    let record = ledger.get(&key).await.unwrap().expect("it is there");
     assert_eq!(record.key.scope(), key.scope());
     assert_eq!((record.nonce, record.token, record.fingerprint), (ask.nonce, ask.token, ask.fingerprint));
     assert_eq!((record.attempt, record.renewals, record.holder), (1, 0, ask.holder));
     assert_eq!((record.lease_ms, record.retention_ms), (LONG_MS, ask.retention_ms));
     assert_eq!(record.state, State::Running);
     assert_eq!(ledger.complete(&key, ask.token, outcome("seen")).await.unwrap(), Settled::Applied);
-    match ledger.look(&key).await.unwrap().expect("it is there").state {
+    match ledger.get(&key).await.unwrap().expect("it is there").state {
         State::Done(done) => assert_eq!(done.outcome, outcome("seen")),
         other => panic!("expected done, got {other:?}"),
     }
@@ -63,7 +63,10 @@ pub async fn claims_are_listed_by_state(subject: &dyn Subject) {
     granted(&ledger, &named("running"), LONG_MS).await;
     granted(&ledger, &named("lapsed"), SHORT_MS).await;
     let declared = granted(&ledger, &named("declared"), LONG_MS).await;
-    assert_eq!(ledger.doubt(&named("declared"), declared.token, "why").await.unwrap(), Settled::Applied);
+    assert_eq!(
+        ledger.declare_in_doubt(&named("declared"), declared.token, "why").await.unwrap(),
+        Settled::Applied
+    );
     let done = granted(&ledger, &named("done"), LONG_MS).await;
     assert_eq!(
         ledger.complete(&named("done"), done.token, outcome("12345")).await.unwrap(),
@@ -115,8 +118,8 @@ async fn in_doubt(ledger: &Ledger, name: &str) -> (Key, ichido_core::Grant) {
 pub async fn a_doubt_is_resolved_as_done(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let (key, grant) = in_doubt(&ledger, "resolve-done").await;
-    let word = Resolution::Done(outcome("checked by hand"));
-    assert_eq!(ledger.resolve(&key, &word).await.unwrap(), Resolved::Applied);
+    let resolution = Resolution::Done(outcome("checked by hand"));
+    assert_eq!(ledger.resolve(&key, &resolution).await.unwrap(), Resolved::Applied);
     assert_eq!(
         claim(&ledger, &request(&ledger, &key, LONG_MS)).await,
         Claim::Done(outcome("checked by hand"))
@@ -145,8 +148,8 @@ pub async fn a_running_claim_cannot_be_resolved(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("resolve-running");
     granted(&ledger, &key, LONG_MS).await;
-    for word in [Resolution::Absent, Resolution::Done(outcome("x"))] {
-        assert_eq!(ledger.resolve(&key, &word).await.unwrap(), Resolved::Refused(Now::Running));
+    for resolution in [Resolution::Absent, Resolution::Done(outcome("x"))] {
+        assert_eq!(ledger.resolve(&key, &resolution).await.unwrap(), Resolved::Refused(Now::Running));
     }
     assert!(matches!(claim(&ledger, &request(&ledger, &key, LONG_MS)).await, Claim::Held { .. }));
 }
@@ -168,14 +171,14 @@ pub async fn a_running_claim_can_be_released_by_force(subject: &dyn Subject) {
 pub async fn a_done_claim_cannot_be_resolved(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("resolve-recorded");
-    for word in [Resolution::Absent, Resolution::Done(outcome("x")), Resolution::Release] {
-        assert_eq!(ledger.resolve(&key, &word).await.unwrap(), Resolved::Refused(Now::Absent));
+    for resolution in [Resolution::Absent, Resolution::Done(outcome("x")), Resolution::Release] {
+        assert_eq!(ledger.resolve(&key, &resolution).await.unwrap(), Resolved::Refused(Now::Absent));
     }
     let grant = granted(&ledger, &key, LONG_MS).await;
     assert_eq!(ledger.complete(&key, grant.token, outcome("recorded")).await.unwrap(), Settled::Applied);
-    for word in [Resolution::Absent, Resolution::Done(outcome("x")), Resolution::Release] {
+    for resolution in [Resolution::Absent, Resolution::Done(outcome("x")), Resolution::Release] {
         let refused = Resolved::Refused(Now::Done(outcome("recorded")));
-        assert_eq!(ledger.resolve(&key, &word).await.unwrap(), refused);
+        assert_eq!(ledger.resolve(&key, &resolution).await.unwrap(), refused);
     }
 }
 
@@ -202,7 +205,7 @@ pub async fn a_sweep_removes_what_is_over_and_nothing_else(subject: &dyn Subject
         }
     }
     for key in &over {
-        assert_eq!(ledger.look(key).await.unwrap(), None);
+        assert_eq!(ledger.get(key).await.unwrap(), None);
     }
     assert!(matches!(claim(&ledger, &request(&ledger, &doubt, LONG_MS)).await, Claim::InDoubt(_)));
     assert_eq!(claim(&ledger, &request(&ledger, &kept, LONG_MS)).await, Claim::Done(outcome("kept")));
@@ -225,7 +228,7 @@ async fn foreign_running(ledger: &Ledger, key: &Key, token: ichido_core::Token) 
     );
     let ask = ClaimRequest { token, ..request(&home, key, LONG_MS) };
     grant_of(claim(&home, &ask).await);
-    home.look(key).await.unwrap().expect("it is there")
+    home.get(key).await.unwrap().expect("it is there")
 }
 
 /// What was done elsewhere is known here.

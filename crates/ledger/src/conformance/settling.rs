@@ -59,7 +59,7 @@ pub async fn a_done_claim_takes_no_other_word(subject: &dyn Subject) {
     let stale = Settled::Stale(Now::Done(outcome("x")));
     assert_eq!(ledger.renew(&key, grant.token, LONG_MS).await.unwrap(), stale);
     assert_eq!(ledger.release(&key, grant.token).await.unwrap(), stale);
-    assert_eq!(ledger.doubt(&key, grant.token, "?").await.unwrap(), stale);
+    assert_eq!(ledger.declare_in_doubt(&key, grant.token, "?").await.unwrap(), stale);
     assert_eq!(repeat(&ledger, &key).await, Claim::Done(outcome("x")));
 }
 
@@ -84,14 +84,14 @@ pub async fn a_stale_token_changes_nothing(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("stale");
     let grant = granted(&ledger, &key, LONG_MS).await;
-    let before = ledger.look(&key).await.unwrap();
+    let before = ledger.get(&key).await.unwrap();
     let forged = ledger.request(key.clone()).token;
     let stale = Settled::Stale(Now::Running);
     assert_eq!(ledger.renew(&key, forged, 1).await.unwrap(), stale);
     assert_eq!(ledger.complete(&key, forged, outcome("no")).await.unwrap(), stale);
     assert_eq!(ledger.release(&key, forged).await.unwrap(), stale);
-    assert_eq!(ledger.doubt(&key, forged, "no").await.unwrap(), stale);
-    assert_eq!(ledger.look(&key).await.unwrap(), before);
+    assert_eq!(ledger.declare_in_doubt(&key, forged, "no").await.unwrap(), stale);
+    assert_eq!(ledger.get(&key).await.unwrap(), before);
     assert_eq!(ledger.complete(&key, grant.token, outcome("yes")).await.unwrap(), Settled::Applied);
 }
 
@@ -104,8 +104,8 @@ pub async fn nothing_can_be_settled_on_an_absent_key(subject: &dyn Subject) {
     assert_eq!(ledger.renew(&key, token, 1).await.unwrap(), stale);
     assert_eq!(ledger.complete(&key, token, outcome("no")).await.unwrap(), stale);
     assert_eq!(ledger.release(&key, token).await.unwrap(), stale);
-    assert_eq!(ledger.doubt(&key, token, "no").await.unwrap(), stale);
-    assert_eq!(ledger.look(&key).await.unwrap(), None);
+    assert_eq!(ledger.declare_in_doubt(&key, token, "no").await.unwrap(), stale);
+    assert_eq!(ledger.get(&key).await.unwrap(), None);
 }
 
 /// Up to what the backend promises an outcome is kept whole; beyond that a tombstone says that it was done.
@@ -131,11 +131,11 @@ pub async fn an_oversized_outcome_is_refused_and_nothing_written(subject: &dyn S
     let ledger = instance(subject).await;
     let key = key("oversized");
     let grant = granted(&ledger, &key, LONG_MS).await;
-    let before = ledger.look(&key).await.unwrap();
+    let before = ledger.get(&key).await.unwrap();
     let huge = Outcome::kept(vec![0; Limits::STANDARD.outcome_bytes + 1]);
     let error = ledger.complete(&key, grant.token, huge).await.unwrap_err();
     assert!(matches!(error.kind(), Kind::Limit(_)), "{error}");
-    assert_eq!(ledger.look(&key).await.unwrap(), before);
+    assert_eq!(ledger.get(&key).await.unwrap(), before);
 }
 
 /// Two completions at once: one of the outcomes, the same for everybody, for ever.

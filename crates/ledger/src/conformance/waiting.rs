@@ -94,14 +94,14 @@ pub async fn once_runs_an_effect_once(subject: &dyn Subject) {
     }
     for answer in tasks.join_all().await {
         match answer {
-            Ok(Once::First(run) | Once::Repeat(run)) => assert_eq!(run, 0),
+            Ok(Once::First(run) | Once::Replayed(run)) => assert_eq!(run, 0),
             Err(OnceError::Held { .. }) => {}
             Err(other) => panic!("{other}"),
         }
     }
     assert_eq!(runs.load(Ordering::SeqCst), 1);
     let unused = || async { Err::<usize, _>(Failure::NotDone(std::io::Error::other("never called"))) };
-    assert_eq!(instances[0].once(key, unused).await.unwrap(), Once::Repeat(0));
+    assert_eq!(instances[0].once(key, unused).await.unwrap(), Once::Replayed(0));
 }
 
 /// An effect that was not done frees the key; one that may have been leaves doubt.

@@ -9,12 +9,12 @@ use std::time::Duration;
 use ichido_core::rules::{self, Change, Step};
 use ichido_core::{
     Adopted, Claim, ClaimRequest, Grant, Index, Key, Outcome, Phase, Record, Resolution, Resolved, Settle,
-    Settled, State, Timestamp, Token,
+    Settled, Timestamp, Token,
 };
 
 use super::error;
 use super::item::{self, claim_key};
-use super::lease_watch::{Asked, Sight};
+use super::lease_watch::{AskedAt, Sighting};
 use super::store::Dynamo;
 use super::table::{Condition, Item, Written, number, text};
 use crate::Result;
@@ -44,11 +44,11 @@ impl Dynamo {
     pub(super) async fn claim_key(&self, request: &ClaimRequest) -> Result<Claim> {
         const DOING: &str = "claiming a key";
         let index = request.key.index();
-        let asked = Asked::now(&*self.clock);
+        let asked = AskedAt::now(&*self.clock);
         let step = rules::claim(None, request, asked.wall);
         let found = match self.write(index, None, step.change, DOING).await? {
             Written::Applied(_) => {
-                self.watch.saw(index, granted_at(request, asked), self.clock.steady());
+                self.watch.record(index, granted_at(request, asked), self.clock.steady());
                 return Ok(step.answer);
             }
             Written::Refused(Some(found)) => item::decode(&found)?,
@@ -56,12 +56,12 @@ impl Dynamo {
         };
         let judged_at = self.watch.judged_at(&found, asked, self.clock.steady());
         let step = rules::claim(Some(&found), request, judged_at);
-        let Change::Put(granted) = step.change else { return Ok(unmeasured(step.answer)) };
+        let Change::Put(granted) = step.change else { return Ok(without_known_lease(step.answer)) };
         // The rules date a grant by the moment of judgement, which may be the watch's.
         let granted = Record { claimed_at: asked.wall, renewed_at: asked.wall, ..granted };
         match self.write(index, Some(&found), Change::Put(granted), DOING).await? {
             Written::Applied(_) => {
-                self.watch.saw(index, granted_at(request, asked), self.clock.steady());
+                self.watch.record(index, granted_at(request, asked), self.clock.steady());
                 if found.phase(judged_at) == (Phase::Over { in_doubt: true }) {
                     crate::backend::warn_doubt_ended(&found);
                 }
@@ -71,11 +71,11 @@ impl Dynamo {
         }
     }
 
-    pub(super) async fn settle_claim(&self, key: &Key, token: Token, word: &Settle) -> Result<Settled> {
+    pub(super) async fn settle_claim(&self, key: &Key, token: Token, action: &Settle) -> Result<Settled> {
         const DOING: &str = "settling a claim";
         let (index, now) = (key.index(), self.clock.now());
         let event_key = claim_key(index);
-        let written = match word {
+        let written = match action {
             Settle::Renew { lease_ms } => {
                 self.table.update(&event_key, RENEW, renewing(token, *lease_ms, now), DOING).await?
             }
@@ -86,18 +86,18 @@ impl Dynamo {
             Settle::Release => self.table.delete(&event_key, held(token, now), DOING).await?,
             // Since when it is in doubt depends on the lease: the one word that needs a look first.
             Settle::Doubt(_) => {
-                let decide = |found: Option<&Record>| rules::settle(found, token, word, now);
-                return self.look_and_write(key, decide, DOING).await;
+                let decide = |found: Option<&Record>| rules::settle(found, token, action, now);
+                return self.read_and_write(key, decide, DOING).await;
             }
         };
         match written {
             Written::Applied(changed) => {
-                self.note_settled(index, token, word, &changed);
+                self.update_watch(index, token, action, &changed);
                 Ok(Settled::Applied)
             }
             Written::Refused(found) => {
                 let found = found.as_ref().map(item::decode).transpose()?;
-                let step = rules::settle(found.as_ref(), token, word, now);
+                let step = rules::settle(found.as_ref(), token, action, now);
                 match step.change {
                     Change::Keep => Ok(step.answer),
                     // Refused, and yet it would be taken now: something changed in between.
@@ -120,9 +120,9 @@ impl Dynamo {
         self.write_step(index, Some(&found), step, DOING).await
     }
 
-    pub(super) async fn resolve_claim(&self, key: &Key, word: &Resolution) -> Result<Resolved> {
+    pub(super) async fn resolve_claim(&self, key: &Key, resolution: &Resolution) -> Result<Resolved> {
         let now = self.clock.now();
-        self.look_and_write(key, |found| rules::resolve(found, word, now), "resolving a claim").await
+        self.read_and_write(key, |found| rules::resolve(found, resolution, now), "resolving a claim").await
     }
 
     pub(super) async fn read_claim(&self, key: &Key) -> Result<Option<Record>> {
@@ -130,7 +130,7 @@ impl Dynamo {
         found.as_ref().map(item::decode).transpose()
     }
 
-    async fn look_and_write<A>(
+    async fn read_and_write<A>(
         &self,
         key: &Key,
         decide: impl FnOnce(Option<&Record>) -> Step<A, Record>,
@@ -170,9 +170,9 @@ impl Dynamo {
         }
     }
 
-    fn note_settled(&self, index: Index, token: Token, word: &Settle, changed: &Item) {
+    fn update_watch(&self, index: Index, token: Token, action: &Settle, changed: &Item) {
         let seen: Duration = self.clock.steady();
-        match (word, item::renewals(changed)) {
+        match (action, item::renewals(changed)) {
             (Settle::Renew { .. }, Some(renewals)) => self.watch.renewed(index, token, renewals, seen),
             _ => self.watch.forget(index),
         }
@@ -180,13 +180,13 @@ impl Dynamo {
 }
 
 /// What a grant looks like that was just written.
-fn granted_at(request: &ClaimRequest, asked: Asked) -> Sight {
-    Sight { token: request.token, claimed_at: asked.wall, renewals: 0 }
+fn granted_at(request: &ClaimRequest, asked: AskedAt) -> Sighting {
+    Sighting { token: request.token, claimed_at: asked.wall, renewals: 0 }
 }
 
 /// A grant that is given again after a lost reply: others may have watched it since it was written, so nobody knows
 /// what is left of its lease, and its holder must renew it first.
-fn unmeasured(claim: Claim) -> Claim {
+fn without_known_lease(claim: Claim) -> Claim {
     match claim {
         Claim::Granted(grant) => Claim::Granted(Grant { left_ms: 0, ..grant }),
         Claim::Held { .. } | Claim::InDoubt(_) | Claim::Done(_) | Claim::Mismatch | Claim::CallerChanged => {
@@ -238,6 +238,8 @@ fn completing(token: Token, outcome: &Outcome, now: Timestamp) -> (&'static str,
 
 #[cfg(test)]
 mod tests {
+    use ichido_core::State;
+
     use super::*;
 
     /// Updates compute the end of doubt without reading the record: both must agree.

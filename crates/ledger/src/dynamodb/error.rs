@@ -49,9 +49,9 @@ pub(super) fn failed<E>(table: &str, doing: &'static str, error: &SdkError<E, Ht
 where
     E: ProvideErrorMetadata + StdError + 'static,
 {
-    match judge(table, doing, error) {
+    match classify(table, doing, error) {
         (failure, Effect::None) => failure,
-        (failure, Effect::Unknown) => failure.perhaps_done(),
+        (failure, Effect::Unknown) => failure.with_unknown_effect(),
     }
 }
 
@@ -60,21 +60,21 @@ pub(super) fn failed_read<E>(table: &str, doing: &'static str, error: &SdkError<
 where
     E: ProvideErrorMetadata + StdError + 'static,
 {
-    judge(table, doing, error).0
+    classify(table, doing, error).0
 }
 
-fn judge<E>(table: &str, doing: &'static str, error: &SdkError<E, HttpResponse>) -> (Error, Effect)
+fn classify<E>(table: &str, doing: &'static str, error: &SdkError<E, HttpResponse>) -> (Error, Effect)
 where
     E: ProvideErrorMetadata + StdError + 'static,
 {
-    let said = chain(error);
+    let chain = error_chain(error);
     match error {
         SdkError::ServiceError(context) => {
             let status = context.raw().status().as_u16();
             // An answer without a code is none of DynamoDB's: something on the way broke it, or made it up.
             let Some(code) = error.code() else {
-                let said = format!("an answer of status {status} that cannot be read");
-                return (Error::new(Kind::Unavailable, doing).caused_by(said), Effect::Unknown);
+                let text = format!("an answer of status {status} that cannot be read");
+                return (Error::new(Kind::Unavailable, doing).caused_by(text), Effect::Unknown);
             };
             let refusal = Refusal {
                 status,
@@ -85,18 +85,18 @@ where
             refusal.classify(table, doing)
         }
         SdkError::ConstructionFailure(_) => {
-            (Error::new(Kind::Settings(format!("the call cannot be made: {said}")), doing), Effect::None)
+            (Error::new(Kind::Settings(format!("the request cannot be built: {chain}")), doing), Effect::None)
         }
         SdkError::DispatchFailure(_) if has_no_credentials(error) => {
             let text = "AWS's credential chain provides no credentials".to_owned();
-            (Error::new(Kind::Denied(text), doing).caused_by(said), Effect::None)
+            (Error::new(Kind::Denied(text), doing).caused_by(chain), Effect::None)
         }
-        SdkError::DispatchFailure(_) if never_reached(error) => {
-            (Error::new(Kind::Unavailable, doing).caused_by(said), Effect::None)
+        SdkError::DispatchFailure(_) if was_never_sent(error) => {
+            (Error::new(Kind::Unavailable, doing).caused_by(chain), Effect::None)
         }
         // Timeouts, cut connections, answers that cannot be read, and what a later version of the client may add.
         SdkError::TimeoutError(_) | SdkError::DispatchFailure(_) | SdkError::ResponseError(_) | _ => {
-            (Error::new(Kind::Unavailable, doing).caused_by(said), Effect::Unknown)
+            (Error::new(Kind::Unavailable, doing).caused_by(chain), Effect::Unknown)
         }
     }
 }
@@ -166,12 +166,12 @@ impl Refusal<'_> {
 }
 
 /// An error and its causes, in one line.
-fn chain(error: &(dyn StdError + 'static)) -> String {
+fn error_chain(error: &(dyn StdError + 'static)) -> String {
     causes(error).map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// Whether no byte can have reached the server: nobody listened, or the request could not be signed.
-fn never_reached(error: &(dyn StdError + 'static)) -> bool {
+fn was_never_sent(error: &(dyn StdError + 'static)) -> bool {
     let mut io = causes(error).filter_map(|cause| cause.downcast_ref::<io::Error>());
     io.any(|error| error.kind() == io::ErrorKind::ConnectionRefused) || credentials_error(error).is_some()
 }

@@ -15,11 +15,11 @@ use std::time::Duration;
 use ichido_core::{Clock, Index, Record, State, Timestamp, Token};
 
 /// How many claims are watched at once.
-const BOUND: usize = 65_536;
+const WATCHED_MAX: usize = 65_536;
 
 /// The claims that were seen open, and since when without a sign of life.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct LeaseWatch {
     bound: usize,
     table: Mutex<Table>,
 }
@@ -34,20 +34,20 @@ struct Table {
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    sight: Sight,
+    sighting: Sighting,
     since: Duration,
     touched: u64,
 }
 
 /// What an open claim looks like: as long as it looks the same, its holder is silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Sight {
+pub(super) struct Sighting {
     pub(super) token: Token,
     pub(super) claimed_at: Timestamp,
     pub(super) renewals: u32,
 }
 
-impl Sight {
+impl Sighting {
     pub(super) fn of(record: &Record) -> Self {
         Self { token: record.token, claimed_at: record.claimed_at, renewals: record.renewals }
     }
@@ -55,35 +55,39 @@ impl Sight {
 
 /// The time at which a claim was asked for, on both clocks, read before the store was asked.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
+pub(super) struct AskedAt {
     pub(super) wall: Timestamp,
     steady: Duration,
 }
 
-impl Asked {
+impl AskedAt {
     pub(super) fn now(clock: &dyn Clock) -> Self {
         Self { wall: clock.now(), steady: clock.steady() }
     }
 }
 
-impl Default for Watch {
+impl Default for LeaseWatch {
     fn default() -> Self {
-        Self { bound: BOUND, table: Mutex::default() }
+        Self { bound: WATCHED_MAX, table: Mutex::default() }
     }
 }
 
-impl Watch {
+impl LeaseWatch {
     /// Notes what a claim looks like. `seen` is read after the store's answer.
-    pub(super) fn saw(&self, index: Index, sight: Sight, seen: Duration) {
-        self.look(index, sight, seen);
+    pub(super) fn record(&self, index: Index, sighting: Sighting, seen: Duration) {
+        self.observe(index, sighting, seen);
     }
 
     /// Notes a renewal of the grant that is watched. One that is not watched is watched when it is next seen.
     pub(super) fn renewed(&self, index: Index, token: Token, renewals: u32, seen: Duration) {
-        let known =
-            self.lock().entries.get(&index).map(|entry| entry.sight).filter(|sight| sight.token == token);
+        let known = self
+            .lock()
+            .entries
+            .get(&index)
+            .map(|entry| entry.sighting)
+            .filter(|sighting| sighting.token == token);
         match known {
-            Some(sight) => self.saw(index, Sight { renewals, ..sight }, seen),
+            Some(sighting) => self.record(index, Sighting { renewals, ..sighting }, seen),
             None => self.forget(index),
         }
     }
@@ -92,13 +96,13 @@ impl Watch {
     ///
     /// What is open is judged by its own last renewal plus the silence that was watched, so that neither clock's
     /// error moves a lease. The end of retention, and of doubt, is judged by the wall clock.
-    pub(super) fn judged_at(&self, record: &Record, asked: Asked, seen: Duration) -> Timestamp {
+    pub(super) fn judged_at(&self, record: &Record, asked: AskedAt, seen: Duration) -> Timestamp {
         let index = record.key.index();
         if matches!(record.state, State::Done(_)) {
             self.forget(index);
             return asked.wall;
         }
-        let since = self.look(index, Sight::of(record), seen);
+        let since = self.observe(index, Sighting::of(record), seen);
         // From after the first sighting to before the last: at most as long as the holder was silent.
         let silence_ms = u64::try_from(asked.steady.saturating_sub(since).as_millis()).unwrap_or(u64::MAX);
         let is_silent = silence_ms >= record.lease_ms || matches!(record.state, State::InDoubt(_));
@@ -117,17 +121,17 @@ impl Watch {
     }
 
     /// Since when the claim is seen as it is.
-    fn look(&self, index: Index, sight: Sight, seen: Duration) -> Duration {
+    fn observe(&self, index: Index, sighting: Sighting, seen: Duration) -> Duration {
         let mut table = self.lock();
         let known = table.entries.get(&index).copied();
         if let Some(entry) = known {
             table.order.remove(&entry.touched);
         }
-        let same = known.filter(|entry| entry.sight == sight);
+        let same = known.filter(|entry| entry.sighting == sighting);
         let since = same.map_or(seen, |entry| entry.since);
         table.touches += 1;
         let touched = table.touches;
-        table.entries.insert(index, Entry { sight, since, touched });
+        table.entries.insert(index, Entry { sighting, since, touched });
         table.order.insert(touched, index);
         if table.entries.len() > self.bound
             && let Some((_, oldest)) = table.order.pop_first()
@@ -153,8 +157,8 @@ mod tests {
         Index::from_bytes([n; 32])
     }
 
-    fn sight(n: u8, renewals: u32) -> Sight {
-        Sight { token: Token::from_bytes([n; 16]), claimed_at: Timestamp(1_000), renewals }
+    fn sighting(n: u8, renewals: u32) -> Sighting {
+        Sighting { token: Token::from_bytes([n; 16]), claimed_at: Timestamp(1_000), renewals }
     }
 
     fn after(ms: u64) -> Duration {
@@ -163,35 +167,35 @@ mod tests {
 
     #[test]
     fn a_renewal_or_another_grant_restarts_the_watch() {
-        let watch = Watch::default();
-        assert_eq!(watch.look(index(1), sight(1, 0), T0), T0);
-        assert_eq!(watch.look(index(1), sight(1, 0), after(10)), T0);
-        assert_eq!(watch.look(index(1), sight(1, 1), after(20)), after(20));
-        assert_eq!(watch.look(index(1), sight(2, 1), after(30)), after(30));
-        let granted_again = Sight { claimed_at: Timestamp(2_000), ..sight(2, 1) };
-        assert_eq!(watch.look(index(1), granted_again, after(35)), after(35));
+        let watch = LeaseWatch::default();
+        assert_eq!(watch.observe(index(1), sighting(1, 0), T0), T0);
+        assert_eq!(watch.observe(index(1), sighting(1, 0), after(10)), T0);
+        assert_eq!(watch.observe(index(1), sighting(1, 1), after(20)), after(20));
+        assert_eq!(watch.observe(index(1), sighting(2, 1), after(30)), after(30));
+        let granted_again = Sighting { claimed_at: Timestamp(2_000), ..sighting(2, 1) };
+        assert_eq!(watch.observe(index(1), granted_again, after(35)), after(35));
         watch.forget(index(1));
-        assert_eq!(watch.look(index(1), sight(2, 1), after(40)), after(40));
+        assert_eq!(watch.observe(index(1), sighting(2, 1), after(40)), after(40));
     }
 
     #[test]
     fn a_renewal_of_a_grant_that_is_not_watched_begins_no_watch() {
-        let watch = Watch::default();
-        watch.renewed(index(1), sight(1, 0).token, 1, T0);
-        assert_eq!(watch.look(index(1), sight(1, 1), after(10)), after(10));
-        watch.renewed(index(1), sight(1, 0).token, 2, after(20));
-        assert_eq!(watch.look(index(1), sight(1, 2), after(30)), after(20));
+        let watch = LeaseWatch::default();
+        watch.renewed(index(1), sighting(1, 0).token, 1, T0);
+        assert_eq!(watch.observe(index(1), sighting(1, 1), after(10)), after(10));
+        watch.renewed(index(1), sighting(1, 0).token, 2, after(20));
+        assert_eq!(watch.observe(index(1), sighting(1, 2), after(30)), after(20));
     }
 
     #[test]
     fn at_its_bound_it_forgets_what_was_not_looked_at_for_longest() {
-        let watch = Watch { bound: 2, table: Mutex::default() };
-        watch.look(index(1), sight(1, 0), T0);
-        watch.look(index(2), sight(2, 0), T0);
-        watch.look(index(1), sight(1, 0), after(1));
-        watch.look(index(3), sight(3, 0), after(2));
-        assert_eq!(watch.look(index(1), sight(1, 0), after(3)), T0);
-        assert_eq!(watch.look(index(2), sight(2, 0), after(4)), after(4), "its watch began anew");
+        let watch = LeaseWatch { bound: 2, table: Mutex::default() };
+        watch.observe(index(1), sighting(1, 0), T0);
+        watch.observe(index(2), sighting(2, 0), T0);
+        watch.observe(index(1), sighting(1, 0), after(1));
+        watch.observe(index(3), sighting(3, 0), after(2));
+        assert_eq!(watch.observe(index(1), sighting(1, 0), after(3)), T0);
+        assert_eq!(watch.observe(index(2), sighting(2, 0), after(4)), after(4), "its watch began anew");
         assert_eq!(watch.lock().entries.len(), 2);
         assert_eq!(watch.lock().order.len(), 2);
     }

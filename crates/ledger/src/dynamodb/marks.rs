@@ -30,15 +30,16 @@ use crate::Result;
 /// What the keys of escaped marks start with.
 pub(super) const ESCAPED: &str = "ichido#mark#";
 /// How many marks of a batch are on their way at once.
-const AT_ONCE: usize = 64;
+const CONCURRENCY: usize = 64;
 const DOING: &str = "marking an event";
 
 /// Marks each event; an error may leave some of them marked.
 pub(super) async fn mark_all(table: &Table, requests: &[Request], now: Timestamp) -> Result<Vec<Mark>> {
-    let marks =
-        stream::iter(0..requests.len()).map(|place| mark(table, &requests[place], now)).buffered(AT_ONCE);
+    let marks = stream::iter(0..requests.len())
+        .map(|position| mark(table, &requests[position], now))
+        .buffered(CONCURRENCY);
     let marks: Result<Vec<_>> = marks.try_collect().await;
-    marks.map_err(|error| if requests.len() > 1 { error.perhaps_done() } else { error })
+    marks.map_err(|error| if requests.len() > 1 { error.with_unknown_effect() } else { error })
 }
 
 async fn mark(table: &Table, request: &Request, now: Timestamp) -> Result<Mark> {
@@ -84,8 +85,8 @@ fn answer(item: &Item, request: &Request) -> Mark {
 
 /// When an item was marked; zero if it does not say.
 fn first_seen(item: &Item) -> Timestamp {
-    let said = item.get("processed_at").and_then(word).unwrap_or_default();
-    let seconds = said.split('.').next().and_then(|whole| whole.parse::<u64>().ok()).unwrap_or_default();
+    let text = item.get("processed_at").and_then(as_text).unwrap_or_default();
+    let seconds = text.split('.').next().and_then(|whole| whole.parse::<u64>().ok()).unwrap_or_default();
     Timestamp(seconds.saturating_mul(1000))
 }
 
@@ -94,7 +95,8 @@ fn metadata(item: &Item) -> Metadata {
     let own = HashSet::from([EVENT_KEY, "processed_at", TTL]);
     let foreign =
         item.iter().filter(|(name, _)| !own.contains(name.as_str()) && !name.starts_with("ichido_"));
-    let mut pairs: Vec<_> = foreign.filter_map(|(name, value)| Some((name.clone(), word(value)?))).collect();
+    let mut pairs: Vec<_> =
+        foreign.filter_map(|(name, value)| Some((name.clone(), as_text(value)?))).collect();
     pairs.sort_unstable();
     let mut left = Limits::STANDARD.metadata_bytes;
     pairs.retain(|(name, value)| match left.checked_sub(name.len() + value.len()) {
@@ -108,7 +110,7 @@ fn metadata(item: &Item) -> Metadata {
 }
 
 /// A value that can be told in a word.
-fn word(value: &AttributeValue) -> Option<String> {
+fn as_text(value: &AttributeValue) -> Option<String> {
     let text = value.as_s().ok().or_else(|| value.as_n().ok()).cloned();
     let truth = || value.as_bool().ok().map(ToString::to_string);
     text.or_else(truth).or_else(|| value.is_null().then(String::new))

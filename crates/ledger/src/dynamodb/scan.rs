@@ -19,17 +19,17 @@ const PAGE_ITEMS: i32 = 1000;
 /// Pages that one call reads. A longer list has a cursor, a longer sweep goes on with the next call.
 const PAGES: usize = 64;
 /// Removals of a sweep that are on their way at once.
-const AT_ONCE: usize = 16;
+const CONCURRENCY: usize = 16;
 
 /// What a scan looks for.
-struct Sieve {
+struct ScanFilter {
     filter: Option<&'static str>,
     values: Vec<(&'static str, aws_sdk_dynamodb::types::AttributeValue)>,
     consistent: bool,
     doing: &'static str,
 }
 
-impl Sieve {
+impl ScanFilter {
     /// A page of items and the key to go on from.
     async fn page(&self, table: &Table, from: Option<&str>) -> Result<(Vec<Item>, Option<String>)> {
         let values = self.values.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
@@ -58,7 +58,7 @@ impl Sieve {
 
 /// A page of claims. The cursor is the key of an item, which may be another's.
 pub(super) async fn list(table: &Table, query: &Query, now: Timestamp) -> Result<Page> {
-    let sieve = Sieve {
+    let filter = ScanFilter {
         filter: Some("begins_with(event_key, :claims) AND NOT begins_with(event_key, :marks)"),
         values: vec![(":claims", text(CLAIMS)), (":marks", text(ESCAPED))],
         consistent: true,
@@ -69,7 +69,7 @@ pub(super) async fn list(table: &Table, query: &Query, now: Timestamp) -> Result
         return Ok(Page::default());
     }
     for _ in 0..PAGES {
-        let (items, next) = sieve.page(table, page.cursor.as_deref()).await?;
+        let (items, next) = filter.page(table, page.cursor.as_deref()).await?;
         let mut wanted = items.iter().filter_map(|item| summary(item, now)).filter(|one| query.wants(one));
         page.claims.extend(wanted.by_ref().take(query.limit - page.claims.len()));
         if wanted.next().is_some() {
@@ -85,14 +85,14 @@ pub(super) async fn list(table: &Table, query: &Query, now: Timestamp) -> Result
 }
 
 fn summary(item: &Item, now: Timestamp) -> Option<Summary> {
-    let record = readable(item)?;
+    let record = decode_or_warn(item)?;
     let mut summary = Summary::of(&record, now)?;
     summary.outcome_bytes = item::outcome_bytes(item);
     Some(summary)
 }
 
 /// A claim of our format. Another is left alone, and the operator hears of it.
-fn readable(item: &Item) -> Option<Record> {
+fn decode_or_warn(item: &Item) -> Option<Record> {
     match item::decode_without_outcome(item) {
         Ok(record) => Some(record),
         Err(error) => {
@@ -109,7 +109,7 @@ pub(super) async fn sweep(
     limit: usize,
     now: Timestamp,
 ) -> Result<Swept> {
-    let sieve = Sieve {
+    let filter = ScanFilter {
         filter: Some("ichido_over_at <= :now OR #ttl <= :seconds"),
         values: vec![(":now", number(now.0)), (":seconds", number(now.0 / 1000))],
         consistent: false,
@@ -119,17 +119,18 @@ pub(super) async fn sweep(
     let mut from = cursor.take();
     let mut from_start = from.is_none();
     for _ in 0..PAGES {
-        let (items, next) = sieve.page(table, from.as_deref()).await?;
+        let (items, next) = filter.page(table, from.as_deref()).await?;
         let room = limit.saturating_sub(usize::try_from(swept.removed).unwrap_or(usize::MAX));
         let batch = &items[..items.len().min(room)];
-        let places = stream::iter(0..batch.len());
-        let removed = places.map(|place| remove(table, &batch[place], now)).buffer_unordered(AT_ONCE);
+        let positions = stream::iter(0..batch.len());
+        let removed =
+            positions.map(|position| remove(table, &batch[position], now)).buffer_unordered(CONCURRENCY);
         for one in removed.try_collect::<Vec<_>>().await? {
             swept.removed += one.removed;
             swept.doubts_ended += one.doubts_ended;
         }
         if batch.len() < items.len() {
-            cursor.leave(batch.last().map(|last| key_of(last).to_owned()).or(from));
+            cursor.set(batch.last().map(|last| key_of(last).to_owned()).or(from));
             return Ok(Swept { more: true, ..swept });
         }
         match next {
@@ -138,7 +139,7 @@ pub(super) async fn sweep(
             None => (from, from_start) = (None, true),
         }
     }
-    cursor.leave(from);
+    cursor.set(from);
     Ok(Swept { more: true, ..swept })
 }
 
@@ -146,7 +147,7 @@ pub(super) async fn sweep(
 async fn remove(table: &Table, item: &Item, now: Timestamp) -> Result<Swept> {
     let key = key_of(item);
     let (condition, in_doubt) = if is_claim(key) {
-        let Some(record) = readable(item) else { return Ok(Swept::default()) };
+        let Some(record) = decode_or_warn(item) else { return Ok(Swept::default()) };
         let Phase::Over { in_doubt } = record.phase(now) else { return Ok(Swept::default()) };
         (item::unchanged(&record), in_doubt.then_some(record))
     } else {
@@ -164,17 +165,17 @@ async fn remove(table: &Table, item: &Item, now: Timestamp) -> Result<Swept> {
 
 /// Counts, unless the table is longer than one call may read: then it says nothing.
 pub(super) async fn stats(table: &Table, now: Timestamp) -> Result<Stats> {
-    let sieve = Sieve { filter: None, values: Vec::new(), consistent: false, doing: "counting" };
+    let filter = ScanFilter { filter: None, values: Vec::new(), consistent: false, doing: "counting" };
     let (mut running, mut in_doubt, mut done, mut marks) = (0, 0, 0, 0);
     let mut from = None;
     for _ in 0..PAGES {
-        let (items, next) = sieve.page(table, from.as_deref()).await?;
+        let (items, next) = filter.page(table, from.as_deref()).await?;
         for item in &items {
             if !is_claim(key_of(item)) {
                 marks += u64::from(!is_expired(item, now));
                 continue;
             }
-            match readable(item).as_ref().map(|record| record.phase(now)) {
+            match decode_or_warn(item).as_ref().map(|record| record.phase(now)) {
                 Some(Phase::Running { .. }) => running += 1,
                 Some(Phase::InDoubt(_)) => in_doubt += 1,
                 Some(Phase::Done(_)) => done += 1,

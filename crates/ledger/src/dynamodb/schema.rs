@@ -30,12 +30,12 @@ pub(super) async fn init(table: &Table, regions: Regions) -> Result<()> {
     }
     let table_now = active(table).await?;
     verify(table, &table_now, regions)?;
-    if is_time_to_live_on(table).await {
+    if is_time_to_live_enabled(table).await {
         return Ok(());
     }
     match enable_time_to_live(table).await {
         // Another process may have been faster.
-        Err(_) if is_time_to_live_on(table).await => Ok(()),
+        Err(_) if is_time_to_live_enabled(table).await => Ok(()),
         result => result,
     }
 }
@@ -127,16 +127,16 @@ fn request(
         .attribute_name(EVENT_KEY)
         .attribute_type(ScalarAttributeType::S)
         .build()
-        .map_err(unbuilt)?;
+        .map_err(build_failed)?;
     let key = KeySchemaElement::builder().attribute_name(EVENT_KEY).key_type(KeyType::Hash).build();
-    let tag = Tag::builder().key("Application").value("ichido").build().map_err(unbuilt)?;
+    let tag = Tag::builder().key("Application").value("ichido").build().map_err(build_failed)?;
     Ok(table
         .client
         .create_table()
         .table_name(&table.name)
         .billing_mode(BillingMode::PayPerRequest)
         .attribute_definitions(attribute)
-        .key_schema(key.map_err(unbuilt)?)
+        .key_schema(key.map_err(build_failed)?)
         .set_tags(tagged.then(|| vec![tag])))
 }
 
@@ -156,7 +156,7 @@ async fn active(table: &Table) -> Result<TableDescription> {
             tokio::time::sleep(ASK_EVERY).await;
         }
     };
-    let late = |_| Error::new(Kind::Timeout, "waiting until the new table is active").perhaps_done();
+    let late = |_| Error::new(Kind::Timeout, "waiting until the new table is active").with_unknown_effect();
     tokio::time::timeout(ACTIVE_WITHIN, waiting).await.map_err(late)?
 }
 
@@ -167,18 +167,18 @@ async fn time_to_live(table: &Table) -> Result<Option<TimeToLiveDescription>> {
     }
 }
 
-async fn is_time_to_live_on(table: &Table) -> bool {
-    time_to_live(table).await.is_ok_and(|settings| settings.is_some_and(|settings| is_on(&settings)))
+async fn is_time_to_live_enabled(table: &Table) -> bool {
+    time_to_live(table).await.is_ok_and(|settings| settings.is_some_and(|settings| is_enabled(&settings)))
 }
 
-fn is_on(settings: &TimeToLiveDescription) -> bool {
+fn is_enabled(settings: &TimeToLiveDescription) -> bool {
     let status = settings.time_to_live_status();
     status == Some(&TimeToLiveStatus::Enabled) || status == Some(&TimeToLiveStatus::Enabling)
 }
 
 fn time_to_live_warning(table: &Table, settings: Option<&TimeToLiveDescription>) -> Option<String> {
     let name = &table.name;
-    match settings.filter(|settings| is_on(settings)) {
+    match settings.filter(|settings| is_enabled(settings)) {
         None => Some(format!(
             "table {name}: time to live is off, so what is over stays until a sweep; `ichido ledger init` turns it on"
         )),
@@ -195,14 +195,14 @@ fn time_to_live_warning(table: &Table, settings: Option<&TimeToLiveDescription>)
 async fn enable_time_to_live(table: &Table) -> Result<()> {
     let specification = TimeToLiveSpecification::builder().attribute_name(TTL).enabled(true).build();
     let call = table.client.update_time_to_live().table_name(&table.name);
-    let call = call.time_to_live_specification(specification.map_err(unbuilt)?);
+    let call = call.time_to_live_specification(specification.map_err(build_failed)?);
     match call.send().await {
         Ok(_) => Ok(()),
         Err(error) => Err(error::failed(&table.name, "turning on time to live", &error)),
     }
 }
 
-fn unbuilt(error: impl Into<BoxError>) -> Error {
+fn build_failed(error: impl Into<BoxError>) -> Error {
     Error::new(Kind::Unsupported("the client refuses a request of ours".to_owned()), CREATING)
         .caused_by(error)
 }

@@ -46,13 +46,15 @@ pub(super) enum Regions {
 impl Settings {
     /// Reads a URL. `variable` looks a name up in the environment.
     pub(super) fn parse(text: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
-        let url = Url::parse(text).map_err(|_| wrong("the ledger's URL cannot be read"))?;
+        let url = Url::parse(text).map_err(|_| invalid("the ledger's URL cannot be read"))?;
         if url.scheme() != "dynamodb" {
-            return Err(wrong("the ledger's URL does not start with dynamodb:"));
+            return Err(invalid("the ledger's URL does not start with dynamodb:"));
         }
         refuse_credentials(&url, "the ledger's URL")?;
         if url.port().is_some() || !matches!(url.path(), "" | "/") || url.fragment().is_some() {
-            return Err(wrong("the ledger's URL is dynamodb://TABLE?region=R&endpoint=URL and nothing else"));
+            return Err(invalid(
+                "the ledger's URL is dynamodb://TABLE?region=R&endpoint=URL and nothing else",
+            ));
         }
         let variable = |name| variable(name).filter(|value| !value.is_empty());
         let table = url.host_str().filter(|host| !host.is_empty()).map(str::to_owned);
@@ -73,11 +75,11 @@ impl Settings {
             "endpoint" => self.endpoint = Some(checked_endpoint(value)?),
             "multi_region" if value == "confirmed" => self.regions = Regions::Confirmed,
             "multi_region" => {
-                return Err(wrong("multi_region in the ledger's URL can only be \"confirmed\""));
+                return Err(invalid("multi_region in the ledger's URL can only be \"confirmed\""));
             }
             _ => {
                 let known = "region, endpoint, multi_region";
-                return Err(wrong(format!(
+                return Err(invalid(format!(
                     "unknown parameter {name:?} in the ledger's URL; known are {known}"
                 )));
             }
@@ -88,12 +90,12 @@ impl Settings {
     fn check(&self) -> Result<()> {
         let plain = |extra: &'static str| move |c: char| c.is_ascii_alphanumeric() || extra.contains(c);
         if !(3..=255).contains(&self.table.len()) || !self.table.chars().all(plain("_.-")) {
-            return Err(wrong(
+            return Err(invalid(
                 "the table of a dynamodb: ledger has 3 to 255 characters of A-Z a-z 0-9 _ . -",
             ));
         }
         if self.region.is_empty() || !self.region.chars().all(plain("-")) {
-            return Err(wrong("the region of a dynamodb: ledger is a word like eu-central-1"));
+            return Err(invalid("the region of a dynamodb: ledger is a word like eu-central-1"));
         }
         Ok(())
     }
@@ -118,10 +120,10 @@ impl Settings {
 }
 
 fn checked_endpoint(text: &str) -> Result<String> {
-    let url = Url::parse(text).map_err(|_| wrong("the endpoint in the ledger's URL is not a URL"))?;
+    let url = Url::parse(text).map_err(|_| invalid("the endpoint in the ledger's URL is not a URL"))?;
     refuse_credentials(&url, "the endpoint in the ledger's URL")?;
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
-        return Err(wrong("the endpoint in the ledger's URL is not an http:// or https:// address"));
+        return Err(invalid("the endpoint in the ledger's URL is not an http:// or https:// address"));
     }
     Ok(text.to_owned())
 }
@@ -130,10 +132,10 @@ fn refuse_credentials(url: &Url, what: &str) -> Result<()> {
     if url.username().is_empty() && url.password().is_none() {
         return Ok(());
     }
-    Err(wrong(format!("{what} must not carry credentials; AWS's own chain provides them")))
+    Err(invalid(format!("{what} must not carry credentials; AWS's own chain provides them")))
 }
 
-fn wrong(text: impl Into<String>) -> Error {
+fn invalid(text: impl Into<String>) -> Error {
     Error::new(Kind::Settings(text.into()), "reading the ledger's settings")
 }
 
@@ -160,8 +162,8 @@ mod tests {
         };
         let named = Settings::parse("dynamodb:", environment).unwrap();
         assert_eq!((named.table.as_str(), named.region.as_str()), ("my-events", "ap-northeast-1"));
-        let said = Settings::parse("dynamodb://Other_Table?region=eu-west-1", environment).unwrap();
-        assert_eq!((said.table.as_str(), said.region.as_str()), ("Other_Table", "eu-west-1"));
+        let text = Settings::parse("dynamodb://Other_Table?region=eu-west-1", environment).unwrap();
+        assert_eq!((text.table.as_str(), text.region.as_str()), ("Other_Table", "eu-west-1"));
         let only = parse("dynamodb:?endpoint=http://127.0.0.1:8000").unwrap();
         assert_eq!(
             (only.table.as_str(), only.endpoint.as_deref()),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ichido_core::Clock;
 
-use super::lease_watch::Watch;
+use super::lease_watch::LeaseWatch;
 use super::settings::{Regions, Settings};
 use super::sweep_cursor::SweepCursor;
 use super::table::Table;
@@ -21,7 +21,7 @@ pub struct Dynamo {
     pub(super) table: Table,
     pub(super) regions: Regions,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) watch: Watch,
+    pub(super) watch: LeaseWatch,
     pub(super) sweep_cursor: SweepCursor,
 }
 
@@ -37,7 +37,7 @@ impl Dynamo {
             table,
             regions: settings.regions,
             clock,
-            watch: Watch::default(),
+            watch: LeaseWatch::default(),
             sweep_cursor: SweepCursor::default(),
         })
     }

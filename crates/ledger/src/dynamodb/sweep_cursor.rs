@@ -11,7 +11,7 @@ impl SweepCursor {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    pub(super) fn leave(&self, place: Option<String>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = place;
+    pub(super) fn set(&self, position: Option<String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = position;
     }
 }

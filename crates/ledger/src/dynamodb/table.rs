@@ -144,8 +144,13 @@ impl Table {
         Err(error::failed(&self.name, doing, &error))
     }
 
-    async fn refused(&self, event_key: &str, told: Option<&Item>, doing: &'static str) -> Result<Written> {
-        match told.filter(|item| !item.is_empty()) {
+    async fn refused(
+        &self,
+        event_key: &str,
+        returned: Option<&Item>,
+        doing: &'static str,
+    ) -> Result<Written> {
+        match returned.filter(|item| !item.is_empty()) {
             Some(item) => Ok(Written::Refused(Some(item.clone()))),
             None => Ok(Written::Refused(self.get(event_key, doing).await?)),
         }

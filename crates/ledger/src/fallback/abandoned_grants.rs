@@ -1,8 +1,8 @@
-//! Orphans: grants that the primary may have made without an answer, and that nobody holds. They are to be released
+//! Grants that the primary may have made although the reply was lost, and that nobody holds. They must be released
 //! there.
 //!
-//! Each is kept in the local ledger as a completed record of its own, in a scope that no caller uses, so it is as
-//! durable as the rest of what is owed.
+//! Each is stored in the local ledger as a completed record in a scope that no caller uses. So it is as durable as
+//! everything else that is pending.
 
 use ichido_core::{
     Done, Fingerprint, Holder, Key, LimitError, Metadata, Nonce, Outcome, Record, Scope, State, Timestamp,
@@ -11,21 +11,21 @@ use ichido_core::{
 
 use crate::Summary;
 
-/// The routes of gateways begin with a method, those of APIs with a slash.
+/// Unlike this one, routes of gateways start with a method, and routes of the claim API with a slash.
 const ROUTE: &str = "ichido:orphans";
-/// By then the grant has lapsed, and its doubt has ended.
+/// Long enough for the grant to lapse and for its doubt to expire.
 const KEPT_MS: u64 = 31 * 86_400_000;
 
 /// A grant that nobody holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Orphan {
+pub(super) struct AbandonedGrant {
     pub(super) key: Key,
     pub(super) token: Token,
 }
 
-impl Orphan {
-    /// Where it is kept in the local ledger.
-    pub(super) fn place(&self) -> Result<Key, LimitError> {
+impl AbandonedGrant {
+    /// The key under which it is stored in the local ledger.
+    pub(super) fn stored_key(&self) -> Result<Key, LimitError> {
         Key::new(Scope::new("", ROUTE), self.token.to_string())
     }
 
@@ -35,7 +35,7 @@ impl Orphan {
         let parts = parts.map(|(name, text)| (name.to_owned(), text.to_owned()));
         let outcome = Outcome::Tombstone("to be released in the ledger".to_owned());
         Ok(Record {
-            key: self.place()?,
+            key: self.stored_key()?,
             fingerprint: Fingerprint::NONE,
             caller: None,
             nonce: Nonce::from_bytes(*self.token.as_bytes()),
@@ -52,13 +52,13 @@ impl Orphan {
         })
     }
 
-    pub(super) fn is_one(summary: &Summary) -> bool {
+    pub(super) fn is_abandoned_grant(summary: &Summary) -> bool {
         summary.route == ROUTE && summary.tenant.is_empty()
     }
 
-    /// The orphan in a record, if it is one.
-    pub(super) fn read(summary: &Summary) -> Option<Self> {
-        let part = |name| summary.metadata.get(name).filter(|_| Self::is_one(summary));
+    /// The abandoned grant in a record, if it is one.
+    pub(super) fn from_summary(summary: &Summary) -> Option<Self> {
+        let part = |name| summary.metadata.get(name).filter(|_| Self::is_abandoned_grant(summary));
         let key = Key::new(Scope::new(part("tenant")?, part("route")?), part("key")?).ok()?;
         Some(Self { key, token: summary.key.parse().ok()? })
     }
@@ -69,11 +69,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_orphan_survives_its_record() {
+    fn abandoned_grant_round_trips_through_its_record() {
         let long = "x".repeat(1024);
         let key = Key::new(Scope::new(&long, &long), long).unwrap();
-        let orphan = Orphan { key, token: Token::from_bytes([7; 16]) };
-        let record = orphan.record(Timestamp(5)).unwrap();
-        assert_eq!(Orphan::read(&Summary::of(&record, Timestamp(6)).unwrap()), Some(orphan));
+        let grant = AbandonedGrant { key, token: Token::from_bytes([7; 16]) };
+        let record = grant.record(Timestamp(5)).unwrap();
+        assert_eq!(AbandonedGrant::from_summary(&Summary::of(&record, Timestamp(6)).unwrap()), Some(grant));
     }
 }

@@ -6,10 +6,10 @@ use ichido_core::{Index, Timestamp};
 
 use crate::{Conflict, ConflictKind, StateName};
 
-/// Keys in conflict that are kept for operators; the counter has all of them.
-const SHOWN: usize = 100;
+/// Conflicting keys that are kept for operators. The counter includes all.
+const CONFLICTS_MAX: usize = 100;
 
-/// The last keys in conflict.
+/// The last conflicting keys.
 #[derive(Debug, Default)]
 pub(super) struct Conflicts(VecDeque<Conflict>);
 
@@ -21,7 +21,7 @@ impl Conflicts {
             conflict.count += known.count;
         }
         self.0.push_front(conflict);
-        self.0.truncate(SHOWN);
+        self.0.truncate(CONFLICTS_MAX);
     }
 
     pub(super) fn list(&self) -> Vec<Conflict> {
@@ -67,12 +67,12 @@ mod tests {
     #[test]
     fn conflicts_are_counted_per_key_and_bounded() {
         let mut conflicts = Conflicts::default();
-        for number in 0..2 * SHOWN {
+        for number in 0..2 * CONFLICTS_MAX {
             conflicts.add(Conflict::of_mark(&MarkKey::new(format!("e{number}")).unwrap(), Timestamp(1)));
         }
         conflicts.add(Conflict::of_mark(&MarkKey::new("e150").unwrap(), Timestamp(2)));
         let list = conflicts.list();
-        assert_eq!((list.len(), list[0].key.as_str(), list[0].count), (SHOWN, "e150", 2));
+        assert_eq!((list.len(), list[0].key.as_str(), list[0].count), (CONFLICTS_MAX, "e150", 2));
         assert_eq!((list[1].key.as_str(), list[1].count), ("e199", 1));
     }
 }

@@ -1,4 +1,4 @@
-//! Keys whose question is on its way to the primary.
+//! Keys for which a call to the primary is in flight.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,35 +8,35 @@ use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
 #[derive(Debug, Default)]
-pub(super) struct Asking {
+pub(super) struct InFlight {
     keys: Mutex<HashMap<Index, u32>>,
-    answered: std::sync::Arc<Notify>,
+    completed: std::sync::Arc<Notify>,
 }
 
-/// A question on its way; over when it is dropped, also if its caller gave up.
+/// A call in flight. It ends when this value is dropped, also if the caller gave up.
 #[derive(Debug)]
-pub(super) struct Asked<'a> {
-    asking: &'a Asking,
+pub(super) struct InFlightCall<'a> {
+    in_flight: &'a InFlight,
     keys: Vec<Index>,
 }
 
-impl Asking {
-    pub(super) fn begin(&self, keys: &[Index]) -> Asked<'_> {
+impl InFlight {
+    pub(super) fn begin(&self, keys: &[Index]) -> InFlightCall<'_> {
         let mut counts = self.lock();
         for key in keys {
             *counts.entry(*key).or_default() += 1;
         }
-        Asked { asking: self, keys: keys.to_vec() }
+        InFlightCall { in_flight: self, keys: keys.to_vec() }
     }
 
-    pub(super) fn any(&self, keys: &[Index]) -> bool {
+    pub(super) fn contains_any(&self, keys: &[Index]) -> bool {
         let counts = self.lock();
         keys.iter().any(|key| counts.contains_key(key))
     }
 
-    /// Completes when a question that is on its way now is answered. Get it before looking with `any`.
-    pub(super) fn answered(&self) -> OwnedNotified {
-        self.answered.clone().notified_owned()
+    /// Completes when a call that is in flight now ends. Create it before checking with `contains_any`.
+    pub(super) fn completed(&self) -> OwnedNotified {
+        self.completed.clone().notified_owned()
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Index, u32>> {
@@ -44,9 +44,9 @@ impl Asking {
     }
 }
 
-impl Drop for Asked<'_> {
+impl Drop for InFlightCall<'_> {
     fn drop(&mut self) {
-        let mut counts = self.asking.lock();
+        let mut counts = self.in_flight.lock();
         for key in &self.keys {
             if let Some(count) = counts.get_mut(key) {
                 *count -= 1;
@@ -56,6 +56,6 @@ impl Drop for Asked<'_> {
             }
         }
         drop(counts);
-        self.asking.answered.notify_waiters();
+        self.in_flight.completed.notify_waiters();
     }
 }

@@ -1,4 +1,4 @@
-//! Recovery: when the primary is probed, and how the instance turns healthy again.
+//! Recovery: when the primary is probed, and how the instance becomes healthy again.
 
 use std::sync::Arc;
 
@@ -7,30 +7,30 @@ use super::state::{Fallback, Mode};
 use crate::{Error, Kind, Result};
 
 impl Fallback {
-    /// Starts one probe. It runs in a task of its own: a caller that gives up does not stop it.
+    /// Starts a probe in a task of its own, so that a caller that gives up does not stop it.
     pub(super) fn probe(self: &Arc<Self>) {
         let fallback = self.clone();
         tokio::spawn(async move { fallback.probe_once().await });
     }
 
-    /// Starts a probe if the pause is over: callers may have fallen silent, and the primary is to be told all the same.
-    /// Tries again what is left although the primary is well.
-    pub(crate) async fn look_after(self: &Arc<Self>) {
+    /// Starts a probe if the pause is over: pending records must reach the primary even if no caller comes. While
+    /// the primary is healthy, retries leftovers.
+    pub(crate) async fn maintain(self: &Arc<Self>) {
         let mode = *self.mode.read().await;
         match mode {
             Mode::Degraded { until, probing: false } if self.now() >= until => self.probe(),
             Mode::Degraded { .. } => {}
             Mode::Healthy => {
-                let is_due = self.owed().is_due(self.now(), self.pause);
-                if is_due && let Err(error) = self.hand_over_rest().await {
+                let is_due = self.pending().is_due(self.now(), self.pause);
+                if is_due && let Err(error) = self.retry_leftovers().await {
                     self.degrade(&error).await;
                 }
             }
         }
     }
 
-    /// Probes without waiting for the end of the pause. How many marks and claims the primary does not know then.
-    pub(crate) async fn tell_now(&self) -> usize {
+    /// Probes without waiting for the end of the pause. Returns how many claims and marks are still pending.
+    pub(crate) async fn hand_over_now(&self) -> usize {
         {
             let mut mode = self.mode.write().await;
             if let Mode::Degraded { until, .. } = &mut *mode {
@@ -38,7 +38,7 @@ impl Fallback {
             }
         }
         self.probe_once().await;
-        let (claims, marks) = self.count_owed();
+        let (claims, marks) = self.count_pending();
         claims + marks
     }
 
@@ -68,35 +68,35 @@ impl Fallback {
         }
     }
 
-    /// Reaches the primary, tells it everything, and turns healthy in the same breath as the last of the marks.
+    /// Connects to the primary, hands over everything, and becomes healthy in the same step as the last marks.
     async fn recover(&self) -> Result<Report> {
-        let reached = tokio::time::timeout(self.primary.settings.timeout, self.primary.backend.check()).await;
+        let reached = tokio::time::timeout(self.primary.settings.timeout, self.primary.inner.check()).await;
         reached.map_err(|_| Error::new(Kind::Timeout, "probing the ledger"))??;
         let mut report = Report::default();
         loop {
-            let owed = self.owed().marks_left();
-            self.hand_over_marks(owed, &mut report).await?;
+            let pending = self.pending().marks_left();
+            self.hand_over_marks(pending, &mut report).await?;
             self.hand_over_claims(&mut report).await?;
-            // Each round must be half as long as the last: callers may mark faster than the primary can be told.
-            let left = self.owed().marks_left();
-            if left < CHUNK || left > owed / 2 {
+            // Each round must halve what is left: callers may mark faster than marks can be handed over.
+            let left = self.pending().marks_left();
+            if left < CHUNK || left > pending / 2 {
                 break;
             }
         }
         {
-            // The callers wait for the rest.
+            // Callers wait while the rest is handed over.
             let mut mode = self.mode.write().await;
             self.hand_over_marks(usize::MAX, &mut report).await?;
-            // A caller who is granted one of these from now on must not lose it.
-            self.release_orphans(&mut report).await?;
+            // Must come before the switch: a caller that is granted one of these afterwards must not lose it.
+            self.release_abandoned_grants(&mut report).await?;
             *mode = Mode::Healthy;
-            self.meters.degraded.set(0.0);
+            self.metrics.degraded.set(0.0);
         }
-        // Granted or settled in the meantime, by callers who still saw us degraded.
+        // Claims that were granted or settled meanwhile, by callers that still saw the degraded mode.
         if let Err(error) = self.hand_over_claims(&mut report).await {
             self.degrade(&error).await;
         }
-        self.count_owed();
+        self.count_pending();
         Ok(report)
     }
 }

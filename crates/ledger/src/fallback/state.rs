@@ -3,16 +3,16 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ::metrics::{Counter, Gauge, counter, gauge};
 use ichido_core::Nonce;
-use metrics::{Counter, Gauge, counter, gauge};
 use tokio::sync::RwLock;
 
 use super::conflicts::Conflicts;
-use super::in_flight::Asking;
-use super::pending::Owed;
+use super::in_flight::InFlight;
+use super::pending::PendingHandover;
 use crate::memory::Memory;
 use crate::retry::RetryingBackend;
-use crate::{Error, Local};
+use crate::{Error, LocalBackend};
 
 /// How a fallback behaves.
 #[derive(Clone, Debug)]
@@ -34,19 +34,19 @@ pub(crate) struct Fallback {
     pub(super) primary: RetryingBackend,
     pub(super) local: RetryingBackend,
     /// The local ledger again, without deadline and retry.
-    pub(super) store: Arc<dyn Local>,
+    pub(super) store: Arc<dyn LocalBackend>,
     /// What the primary answered to this instance; best effort, bounded.
     pub(super) mirror: Memory,
     /// Stands in the mirror for whoever marked an event that the primary had seen.
-    pub(super) others: Nonce,
+    pub(super) foreign_nonce: Nonce,
     pub(super) pause: Duration,
     pub(super) mode: RwLock<Mode>,
-    pub(super) asking: Asking,
-    pub(super) owed: Mutex<Owed>,
+    pub(super) in_flight: InFlight,
+    pub(super) pending: Mutex<PendingHandover>,
     /// Held while a claim that is owed is asked for or settled, so that none is granted here as its key is given up.
-    pub(super) owed_turn: tokio::sync::Mutex<()>,
+    pub(super) pending_lock: tokio::sync::Mutex<()>,
     pub(super) conflicts: Mutex<Conflicts>,
-    pub(super) meters: Meters,
+    pub(super) metrics: Metrics,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,9 +59,9 @@ pub(super) enum Mode {
     },
 }
 
-pub(super) struct Meters {
+pub(super) struct Metrics {
     pub(super) degraded: Gauge,
-    pub(super) owed: Gauge,
+    pub(super) pending: Gauge,
     pub(super) outages: Counter,
     pub(super) written_back: Counter,
     pub(super) doubts_handed_over: Counter,
@@ -72,28 +72,28 @@ pub(super) struct Meters {
 impl Fallback {
     pub(super) fn new(
         primary: RetryingBackend,
-        store: Arc<dyn Local>,
-        owed: Owed,
+        store: Arc<dyn LocalBackend>,
+        pending: PendingHandover,
         settings: &FallbackSettings,
     ) -> Self {
         let now = primary.settings.clock.steady();
-        let mode = match owed.is_empty() {
+        let mode = match pending.is_empty() {
             true => Mode::Healthy,
             false => Mode::Degraded { until: now, probing: false },
         };
         Self {
             mirror: Memory::new(primary.settings.clock.clone(), settings.mirror_bound),
-            others: Nonce::draw(&*primary.settings.entropy),
+            foreign_nonce: Nonce::draw(&*primary.settings.entropy),
             local: RetryingBackend::new(store.clone(), primary.settings.clone()),
             primary,
             store,
             pause: settings.pause,
             mode: RwLock::new(mode),
-            asking: Asking::default(),
-            owed: Mutex::new(owed),
-            owed_turn: tokio::sync::Mutex::default(),
+            in_flight: InFlight::default(),
+            pending: Mutex::new(pending),
+            pending_lock: tokio::sync::Mutex::default(),
             conflicts: Mutex::default(),
-            meters: Meters::new(),
+            metrics: Metrics::new(),
         }
     }
 
@@ -101,8 +101,8 @@ impl Fallback {
         let mut mode = self.mode.write().await;
         if *mode == Mode::Healthy {
             tracing::error!(%error, pause_seconds = self.pause.as_secs(), "the ledger is out; answering from the local one");
-            self.meters.outages.increment(1);
-            self.meters.degraded.set(1.0);
+            self.metrics.outages.increment(1);
+            self.metrics.degraded.set(1.0);
             *mode = Mode::Degraded { until: self.now() + self.pause, probing: false };
         }
     }
@@ -112,9 +112,9 @@ impl Fallback {
     }
 
     /// How many claims and marks the primary does not know, for the gauge as well.
-    pub(super) fn count_owed(&self) -> (usize, usize) {
-        let (claims, marks) = self.owed().counts();
-        self.meters.owed.set((claims + marks) as f64);
+    pub(super) fn count_pending(&self) -> (usize, usize) {
+        let (claims, marks) = self.pending().counts();
+        self.metrics.pending.set((claims + marks) as f64);
         (claims, marks)
     }
 
@@ -122,16 +122,16 @@ impl Fallback {
         self.primary.settings.clock.steady()
     }
 
-    pub(super) fn owed(&self) -> MutexGuard<'_, Owed> {
-        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn pending(&self) -> MutexGuard<'_, PendingHandover> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Meters {
+impl Metrics {
     fn new() -> Self {
         Self {
             degraded: gauge!("ichido_ledger_degraded"),
-            owed: gauge!("ichido_ledger_owed"),
+            pending: gauge!("ichido_ledger_owed"),
             outages: counter!("ichido_ledger_outages_total"),
             written_back: counter!("ichido_ledger_written_back_total"),
             doubts_handed_over: counter!("ichido_ledger_doubts_handed_over_total"),
@@ -141,8 +141,8 @@ impl Meters {
     }
 }
 
-impl std::fmt::Debug for Meters {
+impl std::fmt::Debug for Metrics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Meters")
+        f.write_str("Metrics")
     }
 }

@@ -225,7 +225,7 @@ fn held(dir: &Path, holder: &str) -> Error {
     let pid = pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
     let admin = admin.map_or_else(String::new, |admin| format!("; its admin port is {admin}"));
     let text = format!("{} is held by {pid}{admin}", dir.display());
-    Error::new(Kind::Held(text), "opening the ledger")
+    Error::new(Kind::InUse(text), "opening the ledger")
 }
 
 /// One clear word on why a directory cannot be used.

@@ -14,7 +14,7 @@ use super::queue::Call;
 use super::shared::Shared;
 use super::view::{Found, View};
 use super::{File, codec, fault, sweep};
-use crate::{Error, Kind, Local, Maintain, Page, Query, Result, StateName, Stats, Summary, Swept};
+use crate::{Error, Kind, LocalBackend, Maintain, Page, Query, Result, StateName, Stats, Summary, Swept};
 
 /// Records that are looked at for one page; a page may be short and yet have a cursor.
 const PAGE_LOOKS: usize = 10_000;
@@ -36,7 +36,7 @@ impl Maintain for File {
         off_thread(move || Ok(warnings(&shared))).await
     }
 
-    async fn look(&self, key: &Key) -> Result<Option<Record>> {
+    async fn get(&self, key: &Key) -> Result<Option<Record>> {
         let engine = self.engine()?;
         let view = self.shared.view(&engine);
         // A claim that is being removed looks odd for the moment that a commit takes.
@@ -86,7 +86,7 @@ impl Maintain for File {
 }
 
 #[async_trait]
-impl Local for File {
+impl LocalBackend for File {
     async fn marks(&self) -> Result<Vec<mark::Record>> {
         let (engine, shared) = (self.engine()?, self.shared.clone());
         off_thread(move || marks(&shared, &engine)).await

@@ -202,7 +202,7 @@ impl Writer {
     fn fail(&mut self, error: Error, answers: Vec<Answer>) {
         self.stop(error);
         for answer in answers {
-            answer.fail(self.down_error().perhaps_done());
+            answer.fail(self.down_error().with_unknown_effect());
         }
     }
 

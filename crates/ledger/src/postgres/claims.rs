@@ -53,27 +53,27 @@ impl Postgres {
         }
     }
 
-    pub(super) async fn resolve_claim(&self, key: &Key, word: &Resolution) -> Result<Resolved> {
+    pub(super) async fn resolve_claim(&self, key: &Key, resolution: &Resolution) -> Result<Resolved> {
         const DOING: &str = "resolving a claim in PostgreSQL";
         let (found, now) = self.read(DOING, key).await?;
-        let step = rules::resolve(found.as_ref().map(|found| &found.record), word, now);
+        let step = rules::resolve(found.as_ref().map(|found| &found.record), resolution, now);
         match found {
             Some(found) => self.write(DOING, &found, step, Times::AsGiven).await,
             None => Ok(step.answer),
         }
     }
 
-    pub(super) async fn look_at(&self, key: &Key) -> Result<Option<Record>> {
+    pub(super) async fn get_claim(&self, key: &Key) -> Result<Option<Record>> {
         let (found, now) = self.read("looking at a claim in PostgreSQL", key).await?;
         Ok(found.map(|found| found.record).filter(|record| now < record.over_at()))
     }
 
     /// One statement writes if the token is current and the claim open, and reads what is there if not.
-    pub(super) async fn settle_claim(&self, key: &Key, token: Token, word: &Settle) -> Result<Settled> {
+    pub(super) async fn settle_claim(&self, key: &Key, token: Token, action: &Settle) -> Result<Settled> {
         const DOING: &str = "settling a claim in PostgreSQL";
         let (index, fence) = (key.index(), token.as_bytes().as_slice());
         let index = index.as_bytes().as_slice();
-        let rows = match word {
+        let rows = match action {
             Settle::Renew { lease_ms } => {
                 self.connections.query(DOING, &self.sql.renew, &[&index, &fence, &number(*lease_ms)]).await
             }
@@ -86,13 +86,14 @@ impl Postgres {
             }
             Settle::Release => self.connections.query(DOING, &self.sql.release, &[&index, &fence]).await,
         };
-        let row = only(rows?, DOING)?;
-        settled(&row, token, word, DOING)
+        let row = single_row(rows?, DOING)?;
+        settled(&row, token, action, DOING)
     }
 
     async fn insert(&self, doing: &'static str, record: &Record, times: Times) -> Result<Inserted> {
         let values = Values::of(record, times);
-        let row = only(self.connections.query(doing, &self.sql.insert, &values.params()).await?, doing)?;
+        let row =
+            single_row(self.connections.query(doing, &self.sql.insert, &values.params()).await?, doing)?;
         if column(&row, "written")? {
             return Ok(Inserted::Yes);
         }
@@ -132,7 +133,7 @@ impl Postgres {
     async fn read(&self, doing: &'static str, key: &Key) -> Result<(Option<Found>, Timestamp)> {
         let index = key.index();
         let rows = self.connections.query(doing, &self.sql.read, &[&index.as_bytes().as_slice()]).await?;
-        let row = only(rows, doing)?;
+        let row = single_row(rows, doing)?;
         Ok((Found::read(&row)?, row::now(&row)?))
     }
 }
@@ -143,12 +144,12 @@ enum Inserted {
 }
 
 /// The answer to a settling statement's row.
-pub(super) fn settled(row: &Row, token: Token, word: &Settle, doing: &'static str) -> Result<Settled> {
+pub(super) fn settled(row: &Row, token: Token, action: &Settle, doing: &'static str) -> Result<Settled> {
     if column(row, "written")? {
         return Ok(Settled::Applied);
     }
     let found = Found::read(row)?;
-    let step = rules::settle(found.as_ref().map(|found| &found.record), token, word, row::now(row)?);
+    let step = rules::settle(found.as_ref().map(|found| &found.record), token, action, row::now(row)?);
     match step.change {
         Change::Keep => Ok(step.answer),
         // By the snapshot the word should have been taken; it was not, so the snapshot is out of date.
@@ -157,6 +158,6 @@ pub(super) fn settled(row: &Row, token: Token, word: &Settle, doing: &'static st
 }
 
 /// Every statement that reads the clock returns one row.
-pub(super) fn only(mut rows: Vec<Row>, doing: &'static str) -> Result<Row> {
+pub(super) fn single_row(mut rows: Vec<Row>, doing: &'static str) -> Result<Row> {
     rows.pop().ok_or_else(|| Error::new(Kind::Contended, doing))
 }

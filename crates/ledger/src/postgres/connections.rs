@@ -4,11 +4,11 @@
 //! waited for must not be in the way of the next call, and a connection into a void must not be used again.
 
 use deadpool_postgres::{Client, Object, Pool};
-use ichido_postgres::{Address, Sending, Unprobed, typed};
+use ichido_postgres::{Address, ProbeError, StatementMode, typed_params};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::error::{Sent, failed, unconnected};
+use super::error::{Sent, connection_failed, failed};
 use crate::{Error, Kind, Result};
 
 /// A value for a statement.
@@ -16,18 +16,18 @@ pub(super) type Param<'a> = &'a (dyn ToSql + Sync);
 
 pub(super) struct Connections {
     pool: Pool,
-    sending: Sending,
+    statement_mode: StatementMode,
 }
 
 impl Connections {
     /// Finds out how statements must be sent, by connections of its own.
     pub(super) async fn connect(address: &Address) -> Result<Self> {
         let pool = ichido_postgres::pool(address)?;
-        let sending = Sending::of(address).await.map_err(|unprobed| match unprobed {
-            Unprobed::Settings(error) => error.into(),
-            Unprobed::Failed(error) => failed(error, "connecting to PostgreSQL", Sent::No),
+        let statement_mode = StatementMode::detect(address).await.map_err(|error| match error {
+            ProbeError::Settings(error) => error.into(),
+            ProbeError::Failed(error) => failed(error, "connecting to PostgreSQL", Sent::No),
         })?;
-        Ok(Self { pool, sending })
+        Ok(Self { pool, statement_mode })
     }
 
     /// Runs one statement and returns its rows: one round trip, once the connection has prepared the statement.
@@ -37,19 +37,24 @@ impl Connections {
         sql: &str,
         params: &[Param<'_>],
     ) -> Result<Vec<Row>> {
-        if !self.sending.is_unnamed() {
+        if !self.statement_mode.is_unnamed() {
             match self.query_prepared(doing, sql, params).await? {
-                Asked::Answered(rows) => return Ok(rows),
-                Asked::NameUnknown => {}
+                Execution::Rows(rows) => return Ok(rows),
+                Execution::UnknownStatement => {}
             }
         }
         let mut call = Call(Some(self.connection(doing).await?));
-        let rows = call.client(doing)?.query_typed(sql, &typed(sql, params)).await;
+        let rows = call.client(doing)?.query_typed(sql, &typed_params(sql, params)).await;
         call.end();
         rows.map_err(|error| failed(error, doing, Sent::Yes))
     }
 
-    async fn query_prepared(&self, doing: &'static str, sql: &str, params: &[Param<'_>]) -> Result<Asked> {
+    async fn query_prepared(
+        &self,
+        doing: &'static str,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> Result<Execution> {
         let mut call = Call(Some(self.connection(doing).await?));
         let client = call.client(doing)?;
         let (rows, sent) = match client.prepare_cached(sql).await {
@@ -59,10 +64,10 @@ impl Connections {
         match rows {
             Ok(rows) => {
                 call.end();
-                Ok(Asked::Answered(rows))
+                Ok(Execution::Rows(rows))
             }
             // What it has prepared is worth nothing: the connection goes as well.
-            Err(error) if self.sending.gives_up_names(&error) => Ok(Asked::NameUnknown),
+            Err(error) if self.statement_mode.fall_back_to_unnamed(&error) => Ok(Execution::UnknownStatement),
             Err(error) => {
                 if sent == Sent::Yes {
                     call.end();
@@ -84,12 +89,12 @@ impl Connections {
 
     /// A connection of one's own.
     pub(super) async fn connection(&self, doing: &'static str) -> Result<Client> {
-        self.pool.get().await.map_err(|error| unconnected(error, doing))
+        self.pool.get().await.map_err(|error| connection_failed(error, doing))
     }
 
     /// What an operator should know of the connection.
     pub(super) fn warning(&self) -> Option<String> {
-        self.sending.warning().map(ToOwned::to_owned)
+        self.statement_mode.warning().map(ToOwned::to_owned)
     }
 
     pub(super) fn close(&self) {
@@ -98,10 +103,10 @@ impl Connections {
 }
 
 /// What became of a statement that was called by its name.
-enum Asked {
-    Answered(Vec<Row>),
+enum Execution {
+    Rows(Vec<Row>),
     /// Nothing was run.
-    NameUnknown,
+    UnknownStatement,
 }
 
 /// A connection during a call. It goes back to the pool at the end, or out of it if there is none.

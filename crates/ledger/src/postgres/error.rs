@@ -31,7 +31,7 @@ impl From<ichido_postgres::Error> for Error {
 }
 
 /// No connection to be had.
-pub(super) fn unconnected(error: PoolError, doing: impl Into<Cow<'static, str>>) -> Error {
+pub(super) fn connection_failed(error: PoolError, doing: impl Into<Cow<'static, str>>) -> Error {
     match error {
         PoolError::Backend(error) => failed(error, doing, Sent::No),
         PoolError::Closed => Error::new(Kind::Closed, doing),
@@ -43,28 +43,28 @@ pub(super) fn unconnected(error: PoolError, doing: impl Into<Cow<'static, str>>)
 
 /// A statement, or the connecting for it, failed.
 pub(super) fn failed(error: tokio_postgres::Error, doing: impl Into<Cow<'static, str>>, sent: Sent) -> Error {
-    let (kind, goes_away) = match error.as_db_error() {
-        Some(told) => (told_kind(told), goes_away(told.code())),
-        None => (broken_kind(&error), true),
+    let (kind, session_ended) = match error.as_db_error() {
+        Some(error) => (server_error_kind(error), session_ended(error.code())),
+        None => (client_error_kind(&error), true),
     };
     let failure = Error::new(kind, doing).caused_by(error);
-    if goes_away && sent == Sent::Yes { failure.perhaps_done() } else { failure }
+    if session_ended && sent == Sent::Yes { failure.with_unknown_effect() } else { failure }
 }
 
 /// A commit may be complete when the server's end is announced.
-fn goes_away(code: &SqlState) -> bool {
+fn session_ended(code: &SqlState) -> bool {
     code.code().starts_with("57P") || code.code().starts_with("08")
 }
 
-fn told_kind(told: &DbError) -> Kind {
-    match told.code().code() {
+fn server_error_kind(error: &DbError) -> Kind {
+    match error.code().code() {
         // Serialization, deadlock, a lock not available.
         "40001" | "40P01" | "55P03" => Kind::Contended,
         "57014" => Kind::Timeout,
         "53300" => Kind::Throttled,
-        code if code.starts_with("28") || code == "42501" => Kind::Denied(denied(told)),
+        code if code.starts_with("28") || code == "42501" => Kind::Denied(denied(error)),
         "3D000" => {
-            Kind::Settings(format!("PostgreSQL: {}; create it, or name another in the URL", told.message()))
+            Kind::Settings(format!("PostgreSQL: {}; create it, or name another in the URL", error.message()))
         }
         // A prepared statement that is not there, or is there already.
         "26000" | "42P05" => Kind::Settings(
@@ -75,7 +75,7 @@ fn told_kind(told: &DbError) -> Kind {
         // No such schema, table or column; or one of another type.
         "3F000" | "42P01" | "42703" | "42804" => Kind::Schema(format!(
             "PostgreSQL: {}; `ichido ledger init` creates what is missing, and says what is wrong",
-            told.message()
+            error.message()
         )),
         // Data, constraints, syntax, features: asking again will not help. The cause may repeat a value; this does not.
         code if ["0A", "22", "23", "42"].iter().any(|class| code.starts_with(class)) => {
@@ -86,15 +86,15 @@ fn told_kind(told: &DbError) -> Kind {
 }
 
 /// Names of roles and things are for the operator; the server never repeats a password.
-fn denied(told: &DbError) -> String {
-    match told.hint() {
-        Some(hint) => format!("PostgreSQL refuses: {} ({hint})", told.message()),
-        None => format!("PostgreSQL refuses: {}", told.message()),
+fn denied(error: &DbError) -> String {
+    match error.hint() {
+        Some(hint) => format!("PostgreSQL refuses: {} ({hint})", error.message()),
+        None => format!("PostgreSQL refuses: {}", error.message()),
     }
 }
 
 /// An error from this side of the wire. Those of TLS and of missing passwords do not mend themselves.
-fn broken_kind(error: &tokio_postgres::Error) -> Kind {
+fn client_error_kind(error: &tokio_postgres::Error) -> Kind {
     // The crate tells its kinds of error apart in words alone.
     let text = format!("{error}: {}", error.source().map(ToString::to_string).unwrap_or_default());
     let io = error.source().and_then(|source| source.downcast_ref::<io::Error>());

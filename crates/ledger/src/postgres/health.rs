@@ -33,7 +33,7 @@ pub(super) struct Health {
 }
 
 impl Health {
-    pub(super) async fn ask(connections: &Connections) -> Result<Self> {
+    pub(super) async fn query(connections: &Connections) -> Result<Self> {
         let row = connections.query_one(DOING, SETTINGS, &[]).await?;
         let row = row.ok_or_else(|| Error::new(Kind::Unavailable, DOING))?;
         let on = |name| -> Result<bool> { Ok(column::<&str>(&row, name)? != "off") };
@@ -49,7 +49,7 @@ impl Health {
     }
 
     /// Refuses a server that cannot be a ledger.
-    pub(super) fn must_serve(&self) -> Result<()> {
+    pub(super) fn require_usable(&self) -> Result<()> {
         if self.too_old {
             let text = format!("PostgreSQL {} is too old: ichido needs 12 or newer", self.version);
             return Err(Error::new(Kind::Unsupported(text), DOING));

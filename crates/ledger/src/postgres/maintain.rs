@@ -52,7 +52,7 @@ impl Postgres {
         })
     }
 
-    pub(super) async fn sweep_over(&self, limit: usize) -> Result<Swept> {
+    pub(super) async fn sweep_expired(&self, limit: usize) -> Result<Swept> {
         let mut swept = Swept::default();
         let mut left = limit;
         while left > 0 {

@@ -10,7 +10,7 @@ use ichido_core::rules::{self, Change};
 use ichido_core::{Index, Nonce, Timestamp};
 use tokio_postgres::Row;
 
-use super::row::{self, column, unreadable};
+use super::row::{self, column, corrupt_column};
 use super::store::Postgres;
 use super::values::number;
 use crate::{Error, Kind, Result};
@@ -29,17 +29,19 @@ impl Postgres {
             }
             // What an earlier round answered stays marked, whatever becomes of this one.
             let is_first = answers.is_empty();
-            let rows = self.ask(&open).await;
-            let rows = rows.map_err(|error| if is_first { error } else { error.perhaps_done() })?;
+            let rows = self.query_marks(&open).await;
+            let rows = rows.map_err(|error| if is_first { error } else { error.with_unknown_effect() })?;
             // An unreadable row says nothing of the others, which are marked.
-            read_answers(&rows, &open, &mut answers).map_err(Error::perhaps_done)?;
+            read_answers(&rows, &open, &mut answers).map_err(Error::with_unknown_effect)?;
         }
         let in_order = requests.iter().map(|request| answers.remove(&request.key.index()));
         // Some of the others are marked by now.
-        in_order.collect::<Option<_>>().ok_or_else(|| Error::new(Kind::Contended, DOING).perhaps_done())
+        in_order
+            .collect::<Option<_>>()
+            .ok_or_else(|| Error::new(Kind::Contended, DOING).with_unknown_effect())
     }
 
-    async fn ask(&self, requests: &[&mark::Request]) -> Result<Vec<Row>> {
+    async fn query_marks(&self, requests: &[&mark::Request]) -> Result<Vec<Row>> {
         let indexes: Vec<_> = requests.iter().map(|request| request.key.index()).collect();
         let indexes: Vec<_> = indexes.iter().map(|index| index.as_bytes().as_slice()).collect();
         let keys: Vec<_> = requests.iter().map(|request| request.key.text().as_bytes()).collect();
@@ -47,7 +49,7 @@ impl Postgres {
         let retentions: Vec<_> = requests.iter().map(|request| number(request.retention_ms)).collect();
         let metadata: Result<Vec<_>, _> =
             requests.iter().map(|request| serde_json::to_string(&request.metadata)).collect();
-        let metadata = metadata.map_err(|cause| unreadable("metadata", cause))?;
+        let metadata = metadata.map_err(|cause| corrupt_column("metadata", cause))?;
         self.connections
             .query(DOING, &self.sql.mark, &[&indexes, &keys, &nonces, &retentions, &metadata])
             .await
@@ -59,7 +61,7 @@ fn read_answers(rows: &[Row], asked: &[&mark::Request], answers: &mut HashMap<In
     let by_index: HashMap<_, _> = asked.iter().map(|request| (request.key.index(), *request)).collect();
     for row in rows {
         let index: &[u8] = column(row, "index")?;
-        let index = index.try_into().map(Index::from_bytes).map_err(|e| unreadable("index", e))?;
+        let index = index.try_into().map(Index::from_bytes).map_err(|e| corrupt_column("index", e))?;
         if let Some(request) = by_index.get(&index)
             && let Some(answer) = answer(row, request)?
         {
@@ -87,13 +89,14 @@ fn read(row: &Row, request: &mark::Request) -> Result<Option<mark::Record>> {
     let Some(nonce) = nonce else { return Ok(None) };
     let time = |name| -> Result<Timestamp> {
         let time: i64 = column(row, name)?;
-        u64::try_from(time).map(Timestamp).map_err(|cause| unreadable(name, cause))
+        u64::try_from(time).map(Timestamp).map_err(|cause| corrupt_column(name, cause))
     };
     Ok(Some(mark::Record {
         key: request.key.clone(),
-        nonce: nonce.try_into().map(Nonce::from_bytes).map_err(|cause| unreadable("nonce", cause))?,
+        nonce: nonce.try_into().map(Nonce::from_bytes).map_err(|cause| corrupt_column("nonce", cause))?,
         marked_at: time("marked_at")?,
         expires_at: time("expires_at")?,
-        metadata: row::metadata(column(row, "metadata")?).map_err(|cause| unreadable("metadata", cause))?,
+        metadata: row::metadata(column(row, "metadata")?)
+            .map_err(|cause| corrupt_column("metadata", cause))?,
     }))
 }

@@ -41,12 +41,12 @@ impl Found {
 /// The store's clock, as it stood when the row was made.
 pub(super) fn now(row: &Row) -> Result<Timestamp> {
     let now: i64 = column(row, "now")?;
-    u64::try_from(now).map(Timestamp).map_err(|cause| unreadable("now", cause))
+    u64::try_from(now).map(Timestamp).map_err(|cause| corrupt_column("now", cause))
 }
 
 /// A value of a row.
 pub(super) fn column<'a, T: FromSql<'a>>(row: &'a Row, name: &'static str) -> Result<T> {
-    row.try_get(name).map_err(|cause| unreadable(name, cause))
+    row.try_get(name).map_err(|cause| corrupt_column(name, cause))
 }
 
 /// Metadata as it is stored.
@@ -55,7 +55,7 @@ pub(super) fn metadata(pairs: Json<BTreeMap<String, String>>) -> Result<Metadata
 }
 
 /// A column that is not as it should be.
-pub(super) fn unreadable(name: &'static str, cause: impl Into<BoxError>) -> Error {
+pub(super) fn corrupt_column(name: &'static str, cause: impl Into<BoxError>) -> Error {
     let text = format!("the column {name} of a row cannot be read; it was not written by ichido");
     Error::new(Kind::Corrupt(text), "reading from PostgreSQL").caused_by(cause)
 }
@@ -95,8 +95,8 @@ fn caller(row: &Row) -> Result<Option<Caller>, BoxError> {
     Ok(bytes.map(<[u8; 32]>::try_from).transpose()?.map(Caller::from_bytes))
 }
 
-fn holder(word: &str) -> Result<Holder, BoxError> {
-    match word {
+fn holder(name: &str) -> Result<Holder, BoxError> {
+    match name {
         "process" => Ok(Holder::Process),
         "remote" => Ok(Holder::Remote),
         _ => Err("unknown holder".into()),

@@ -17,7 +17,7 @@ use crate::{Error, Kind, Result};
 /// The version of the tables below.
 const VERSION: i32 = 2;
 /// From the version before to this one. Claims that were made before have no caller.
-const FROM_ONE: &str = "
+const UPGRADE_FROM_1: &str = "
     SET LOCAL lock_timeout = '5s';
     ALTER TABLE ichido.claims ADD COLUMN caller bytea;
     UPDATE ichido.layout SET version = 2;
@@ -113,21 +113,21 @@ enum Tables {
 pub(super) async fn ensure(connections: &Connections, schema: &str) -> Result<()> {
     let mut connection = connections.connection(DOING).await?;
     // Another process may be raising them between two of our reads. So what looks wrong is judged again under the lock.
-    if let Ok(Tables::Current) = recognise(&**connection, schema).await {
+    if let Ok(Tables::Current) = inspect(&**connection, schema).await {
         return Ok(());
     }
     let transaction = connection.transaction().await.map_err(|error| failed(error, DOING, Sent::No))?;
     let lock = transaction.query_typed("SELECT pg_advisory_xact_lock($1)", &[(&LOCK, Type::INT8)]).await;
     lock.map_err(|error| failed(error, DOING, Sent::No))?;
     // Someone else may have made them while we waited.
-    match recognise(&*transaction, schema).await? {
+    match inspect(&*transaction, schema).await? {
         Tables::Current => return Ok(()),
         Tables::Missing => create(&*transaction, schema).await?,
         Tables::Older => {
-            let sql = FROM_ONE.replace("ichido.", &format!("\"{schema}\"."));
+            let sql = UPGRADE_FROM_1.replace("ichido.", &format!("\"{schema}\"."));
             let changed = transaction.batch_execute(&sql).await;
             changed.map_err(|error| denied(error, not_the_owner(schema)))?;
-            recognise(&*transaction, schema).await?;
+            inspect(&*transaction, schema).await?;
             tracing::info!(schema, version = VERSION, "raised the ledger's tables to this version");
         }
     }
@@ -135,7 +135,7 @@ pub(super) async fn ensure(connections: &Connections, schema: &str) -> Result<()
 }
 
 /// Whether our tables are there; an error if something else is.
-async fn recognise(client: &impl GenericClient, schema: &str) -> Result<Tables> {
+async fn inspect(client: &impl GenericClient, schema: &str) -> Result<Tables> {
     let columns = client.query_typed(COLUMNS, &[(&schema, Type::TEXT)]).await;
     let columns = columns.map_err(|error| failed(error, DOING, Sent::No))?;
     if columns.is_empty() {

@@ -86,7 +86,7 @@ mod tests {
             let number = |text: &str| text.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok();
             let highest: usize = sql.split('$').skip(1).filter_map(number).max().unwrap_or(0);
             let values: Vec<&(dyn ToSql + Sync)> = vec![&0_i64; highest];
-            let types = ichido_postgres::typed(&sql, &values);
+            let types = ichido_postgres::typed_params(&sql, &values);
             let untyped = types.iter().position(|(_, of)| *of == Type::UNKNOWN);
             assert_eq!(untyped, None, "the parameter after this many has no cast in {sql}");
         }

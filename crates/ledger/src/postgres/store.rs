@@ -26,8 +26,8 @@ impl Postgres {
     pub async fn connect(url: &str) -> Result<Self> {
         let address = Address::parse(url, SCHEMA)?;
         let connections = Connections::connect(&address).await?;
-        let health = Health::ask(&connections).await?;
-        health.must_serve()?;
+        let health = Health::query(&connections).await?;
+        health.require_usable()?;
         schema::ensure(&connections, &address.schema).await?;
         let sql = Statements::of(&address.schema);
         Ok(Self { connections, sql, schema: address.schema, survives: health.survives() })

@@ -8,7 +8,7 @@ use ichido_core::{Key, Now, Outcome, Settle, Settled, Token};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::claims::{only, settled};
+use super::claims::{settled, single_row};
 use super::error::{Sent, failed};
 use super::row::{self, Found, column};
 use super::store::Postgres;
@@ -76,19 +76,19 @@ impl Postgres {
             .await
             // What a broken connection leaves of a transaction is nothing.
             .map_err(|error| failed(error, DOING, Sent::No))?;
-        let row = only(rows, DOING)?;
+        let row = single_row(rows, DOING)?;
         if column(&row, "written")? {
             return Ok(());
         }
         match settled(&row, token, &Settle::Complete(outcome.clone()), DOING)? {
             Settled::Stale(now) => Err(NotRecorded::Stale(now)),
             // Not written, and yet it holds: it was completed before.
-            Settled::Applied => Err(NotRecorded::Stale(standing(&row)?)),
+            Settled::Applied => Err(NotRecorded::Stale(current_state(&row)?)),
         }
     }
 }
 
-fn standing(row: &Row) -> Result<Now, Error> {
+fn current_state(row: &Row) -> Result<Now, Error> {
     let now = row::now(row)?;
     Ok(Found::read(row)?.map_or(Now::Absent, |found| rules::standing(&found.record, now)))
 }

@@ -16,7 +16,7 @@ use crate::{Error, Kind, Result};
 
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const DEFAULT_PREFIX: &str = "ichido:";
-const LONGEST_PREFIX: usize = 200;
+const PREFIX_BYTES_MAX: usize = 200;
 
 /// A server or a cluster, and how it is used.
 pub(super) struct Address {
@@ -30,13 +30,13 @@ impl Address {
     /// Reads a URL.
     pub(super) fn parse(url: &str) -> Result<Self> {
         let mut url =
-            Url::parse(url).map_err(|_| wrong("expected redis://USER:PASSWORD@HOST:PORT/DATABASE"))?;
+            Url::parse(url).map_err(|_| invalid("expected redis://USER:PASSWORD@HOST:PORT/DATABASE"))?;
         if !matches!(url.scheme(), "redis" | "rediss") {
-            return Err(wrong("it starts with neither redis:// nor rediss://"));
+            return Err(invalid("it starts with neither redis:// nor rediss://"));
         }
         // The redis crate would take this for leave to trust anyone.
         if url.fragment().is_some() {
-            return Err(wrong("it has a fragment (#); name an authority with ca_file= instead"));
+            return Err(invalid("it has a fragment (#); name an authority with ca_file= instead"));
         }
         let (mut prefix, mut cluster, mut certificates) = (DEFAULT_PREFIX.to_owned(), false, None);
         let pairs: Vec<_> = url.query_pairs().into_owned().collect();
@@ -45,27 +45,27 @@ impl Address {
             match (name.as_str(), value.as_str()) {
                 ("cluster", "true") => cluster = true,
                 ("cluster", "false") => cluster = false,
-                ("cluster", _) => return Err(wrong("cluster must be true or false")),
-                ("prefix", "") => return Err(wrong("prefix must not be empty")),
-                ("prefix", text) if text.len() > LONGEST_PREFIX => {
-                    return Err(wrong("prefix must be at most 200 bytes"));
+                ("cluster", _) => return Err(invalid("cluster must be true or false")),
+                ("prefix", "") => return Err(invalid("prefix must not be empty")),
+                ("prefix", text) if text.len() > PREFIX_BYTES_MAX => {
+                    return Err(invalid("prefix must be at most 200 bytes"));
                 }
                 ("prefix", text) => prefix = text.to_owned(),
                 ("ca_file", file) => certificates = Some(read_certificates(file)?),
                 ("protocol", _) => drop(url.query_pairs_mut().append_pair(&name, &value)),
                 _ => {
                     let why = "is none of prefix, cluster, ca_file and protocol";
-                    return Err(wrong(&format!("parameter {} after the ? {why}", at + 1)));
+                    return Err(invalid(&format!("parameter {} after the ? {why}", at + 1)));
                 }
             }
         }
         let info = url.into_connection_info().map_err(|_| {
-            wrong(
+            invalid(
                 "expected redis://USER:PASSWORD@HOST:PORT/DATABASE, with special characters percent-encoded",
             )
         })?;
         if certificates.is_some() && !matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
-            return Err(wrong("ca_file is for rediss://"));
+            return Err(invalid("ca_file is for rediss://"));
         }
         Ok(Self { info: info.set_tcp_settings(tcp_settings()), certificates, cluster, prefix })
     }
@@ -102,7 +102,7 @@ pub(super) fn tcp_settings() -> TcpSettings {
     settings
 }
 
-fn wrong(why: &str) -> Error {
+fn invalid(why: &str) -> Error {
     Error::new(Kind::Settings(format!("the Redis URL is wrong: {why}")), "reading the ledger's URL")
 }
 

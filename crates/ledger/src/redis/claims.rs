@@ -9,7 +9,7 @@ use ichido_core::{
     Adopted, Claim, ClaimRequest, Key, Phase, Record, Resolution, Resolved, Settle, Settled, Timestamp, Token,
 };
 
-use super::layout::IDENTITY;
+use super::layout::REVISION;
 use super::record::{Found, Reply};
 use super::store::Redis;
 use super::values;
@@ -37,7 +37,7 @@ impl Redis {
             Change::Put(record) => self.put(DOING, &record, None, Times::FromNow).await?,
             Change::Keep | Change::Remove => return Ok(fresh.answer),
         };
-        if reply.done() {
+        if reply.succeeded() {
             return Ok(fresh.answer);
         }
         let found = found(&reply, &request.key)?.ok_or_else(|| Error::new(Kind::Contended, DOING))?;
@@ -58,44 +58,44 @@ impl Redis {
             (Some(found), step) => self.write(DOING, &found, step, Times::AsGiven).await,
             (None, Step { answer, change: Change::Put(record) }) => {
                 let reply = self.put(DOING, &record, None, Times::AsGiven).await?;
-                if reply.done() { Ok(answer) } else { Err(Error::new(Kind::Contended, DOING)) }
+                if reply.succeeded() { Ok(answer) } else { Err(Error::new(Kind::Contended, DOING)) }
             }
             (None, Step { answer, change: Change::Keep | Change::Remove }) => Ok(answer),
         }
     }
 
-    pub(super) async fn resolve_claim(&self, key: &Key, word: &Resolution) -> Result<Resolved> {
+    pub(super) async fn resolve_claim(&self, key: &Key, resolution: &Resolution) -> Result<Resolved> {
         const DOING: &str = "resolving a claim in Redis";
         let reply = self.read(DOING, key).await?;
         let found = found(&reply, key)?;
-        let step = rules::resolve(found.as_ref().map(|found| &found.record), word, reply.now);
+        let step = rules::resolve(found.as_ref().map(|found| &found.record), resolution, reply.now);
         match found {
             Some(found) => self.write(DOING, &found, step, Times::AsGiven).await,
             None => Ok(step.answer),
         }
     }
 
-    pub(super) async fn look_at(&self, key: &Key) -> Result<Option<Record>> {
+    pub(super) async fn get_claim(&self, key: &Key) -> Result<Option<Record>> {
         let reply = self.read("looking at a claim in Redis", key).await?;
         let record = found(&reply, key)?.map(|found| found.record);
         Ok(record.filter(|record| reply.now < record.over_at()))
     }
 
     /// One script writes if the token is current and the claim open, and reads what is there if not.
-    pub(super) async fn settle_claim(&self, key: &Key, token: Token, word: &Settle) -> Result<Settled> {
+    pub(super) async fn settle_claim(&self, key: &Key, token: Token, action: &Settle) -> Result<Settled> {
         const DOING: &str = "settling a claim in Redis";
-        let bytes = match word {
+        let bytes = match action {
             Settle::Complete(outcome) => outcome.size(),
             Settle::Renew { .. } | Settle::Doubt(_) | Settle::Release => 0,
         };
-        let mut command = self.scripts.settle.on(&self.claim_name(key.index()), SETTLE_BYTES + bytes);
-        values::settle(&mut command, token, word);
-        let reply = self.scripts.settle.run(&self.link, DOING, &command).await?;
-        if reply.done() {
+        let mut command = self.scripts.settle.command(&self.claim_name(key.index()), SETTLE_BYTES + bytes);
+        values::settle(&mut command, token, action);
+        let reply = self.scripts.settle.run(&self.connection, DOING, &command).await?;
+        if reply.succeeded() {
             return Ok(Settled::Applied);
         }
         let found = found(&reply, key)?;
-        let step = rules::settle(found.as_ref().map(|found| &found.record), token, word, reply.now);
+        let step = rules::settle(found.as_ref().map(|found| &found.record), token, action, reply.now);
         match step.change {
             Change::Keep => Ok(step.answer),
             // The script is one step with the reading, so this cannot be; asking again cannot hurt.
@@ -104,8 +104,8 @@ impl Redis {
     }
 
     async fn read(&self, doing: &'static str, key: &Key) -> Result<Reply> {
-        let command = self.scripts.read.on(&self.claim_name(key.index()), 0);
-        self.scripts.read.run(&self.link, doing, &command).await
+        let command = self.scripts.read.command(&self.claim_name(key.index()), 0);
+        self.scripts.read.run(&self.connection, doing, &command).await
     }
 
     async fn put(
@@ -116,19 +116,19 @@ impl Redis {
         times: Times,
     ) -> Result<Reply> {
         let name = self.claim_name(record.key.index());
-        let (identity, version) = seen.map_or((&[][..], 0), |seen| (&seen.identity, seen.version));
+        let (revision, version) = seen.map_or((&[][..], 0), |seen| (&seen.revision, seen.version));
         let version = values::next(version);
         match times {
             Times::FromNow => {
-                let mut command = self.scripts.grant.on(&name, GRANT_BYTES);
-                values::grant(command.arg(identity), record, version)?;
-                self.scripts.grant.run(&self.link, doing, &command).await
+                let mut command = self.scripts.grant.command(&name, GRANT_BYTES);
+                values::grant(command.arg(revision), record, version)?;
+                self.scripts.grant.run(&self.connection, doing, &command).await
             }
             Times::AsGiven => {
                 let value = values::claim(record, version)?;
-                let mut command = self.scripts.put.on(&name, IDENTITY + value.len() + 16);
-                command.arg(identity).arg(value).arg(values::expiry(record));
-                self.scripts.put.run(&self.link, doing, &command).await
+                let mut command = self.scripts.put.command(&name, REVISION + value.len() + 16);
+                command.arg(revision).arg(value).arg(values::expiry(record));
+                self.scripts.put.run(&self.connection, doing, &command).await
             }
         }
     }
@@ -146,12 +146,12 @@ impl Redis {
             Change::Put(record) => self.put(doing, &record, Some(found), times).await?,
             Change::Remove => {
                 let mut command =
-                    self.scripts.remove.on(&self.claim_name(found.record.key.index()), IDENTITY);
-                command.arg(&found.identity[..]);
-                self.scripts.remove.run(&self.link, doing, &command).await?
+                    self.scripts.remove.command(&self.claim_name(found.record.key.index()), REVISION);
+                command.arg(&found.revision[..]);
+                self.scripts.remove.run(&self.connection, doing, &command).await?
             }
         };
-        if reply.done() { Ok(step.answer) } else { Err(Error::new(Kind::Contended, doing)) }
+        if reply.succeeded() { Ok(step.answer) } else { Err(Error::new(Kind::Contended, doing)) }
     }
 }
 

@@ -13,7 +13,7 @@ use redis::{
 };
 
 use super::address::{Address, CONNECT_TIMEOUT, tcp_settings};
-use super::error::{Answers, Failure};
+use super::error::{Answers, CallError};
 
 /// A move, and once more if it moved on meanwhile.
 const REDIRECTIONS: usize = 3;
@@ -35,7 +35,7 @@ pub(super) struct Node {
 }
 
 impl Cluster {
-    pub(super) async fn open(address: &Address) -> Result<Self, Failure> {
+    pub(super) async fn open(address: &Address) -> Result<Self, CallError> {
         let host = match address.info.addr() {
             ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host.clone(),
             // The URL's scheme lets nothing else through.
@@ -52,12 +52,12 @@ impl Cluster {
         if let Some(certificates) = address.certificates.clone() {
             builder = builder.certs(certificates);
         }
-        let client = builder.build().map_err(Failure::unsent)?;
-        let connection = client.get_async_connection().await.map_err(Failure::unsent)?;
+        let client = builder.build().map_err(CallError::unsent)?;
+        let connection = client.get_async_connection().await.map_err(CallError::unsent)?;
         Ok(Self { connection, host })
     }
 
-    pub(super) async fn call(&self, command: &Cmd) -> Result<Value, Failure> {
+    pub(super) async fn call(&self, command: &Cmd) -> Result<Value, CallError> {
         let mut connection = self.connection.clone();
         let mut answer = flat(redis::aio::ConnectionLike::req_packed_command(&mut connection, command).await);
         for _ in 0..REDIRECTIONS {
@@ -70,7 +70,7 @@ impl Cluster {
                 }
             };
         }
-        answer.map_err(Failure::sent)
+        answer.map_err(CallError::sent)
     }
 
     pub(super) async fn call_all(&self, commands: &Pipeline) -> Answers {
@@ -79,20 +79,20 @@ impl Cluster {
     }
 
     /// Sends a command to one node, whatever its keys.
-    pub(super) async fn call_node(&self, node: &Node, command: &Cmd) -> Result<Value, Failure> {
+    pub(super) async fn call_node(&self, node: &Node, command: &Cmd) -> Result<Value, CallError> {
         let there = SingleNodeRoutingInfo::ByAddress { host: node.host.clone(), port: node.port };
         let mut connection = self.connection.clone();
         let answer = connection.route_command(command.clone(), RoutingInfo::SingleNode(there)).await;
-        flat(answer).map_err(Failure::sent)
+        flat(answer).map_err(CallError::sent)
     }
 
     /// The nodes that own slots, in the order of their names.
-    pub(super) async fn nodes(&self) -> Result<Vec<Node>, Failure> {
+    pub(super) async fn nodes(&self) -> Result<Vec<Node>, CallError> {
         let mut connection = self.connection.clone();
         let anywhere = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
         let mut command = redis::cmd("CLUSTER");
         command.arg("SLOTS");
-        let slots = flat(connection.route_command(command, anywhere).await).map_err(Failure::sent)?;
+        let slots = flat(connection.route_command(command, anywhere).await).map_err(CallError::sent)?;
         let Value::Array(ranges) = slots else { return Ok(Vec::new()) };
         let mut nodes: Vec<_> = ranges.into_iter().filter_map(|range| self.primary(range)).collect();
         nodes.sort_unstable();

@@ -12,42 +12,42 @@ use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, RedisResult, Value};
 
 use super::address::{Address, CONNECT_TIMEOUT};
 use super::cluster::Cluster;
-use super::error::{Answers, Failure};
+use super::error::{Answers, CallError};
 use crate::Result;
 
 /// Commands that may wait to be written.
 const QUEUE: usize = 1_024;
 
 /// The way to the server.
-pub(super) enum Link {
-    Single(Box<Single>),
+pub(super) enum Connection {
+    Single(Box<SingleServer>),
     Cluster(Cluster),
 }
 
-impl Link {
+impl Connection {
     pub(super) async fn open(address: &Address) -> Result<Self> {
         const DOING: &str = "connecting to Redis";
         if address.is_tls() {
             use_ring();
         }
         let opened = match address.cluster {
-            true => Cluster::open(address).await.map(Link::Cluster),
-            false => Single::open(address).await.map(|single| Link::Single(Box::new(single))),
+            true => Cluster::open(address).await.map(Connection::Cluster),
+            false => SingleServer::open(address).await.map(|single| Connection::Single(Box::new(single))),
         };
         opened.map_err(|failure| failure.into_error(DOING))
     }
 
     /// Sends one command.
-    pub(super) async fn call(&self, command: &Cmd) -> Result<Value, Failure> {
+    pub(super) async fn call(&self, command: &Cmd) -> Result<Value, CallError> {
         match self {
-            Link::Single(single) => single.call(command).await,
-            Link::Cluster(cluster) => cluster.call(command).await,
+            Connection::Single(single) => single.call(command).await,
+            Connection::Cluster(cluster) => cluster.call(command).await,
         }
     }
 
     /// Lets go of the connection. A cluster's goes with the ledger.
     pub(super) async fn close(&self) {
-        if let Link::Single(single) = self {
+        if let Connection::Single(single) = self {
             let _turn = single.connecting.lock().await;
             single.keep(None);
         }
@@ -56,8 +56,8 @@ impl Link {
     /// Sends commands on different keys: one round trip, or one per node.
     pub(super) async fn call_all(&self, commands: &Pipeline) -> Answers {
         match self {
-            Link::Single(single) => single.call_all(commands).await,
-            Link::Cluster(cluster) => cluster.call_all(commands).await,
+            Connection::Single(single) => single.call_all(commands).await,
+            Connection::Cluster(cluster) => cluster.call_all(commands).await,
         }
     }
 }
@@ -71,7 +71,7 @@ fn use_ring() {
 }
 
 /// One server.
-pub(super) struct Single {
+pub(super) struct SingleServer {
     client: Client,
     /// Held for the moment of a look only.
     current: Mutex<Option<Shared>>,
@@ -82,29 +82,29 @@ pub(super) struct Single {
 #[derive(Clone)]
 struct Shared {
     connection: MultiplexedConnection,
-    signs: Arc<Signs>,
+    liveness: Arc<Liveness>,
 }
 
 /// Signs of life.
 #[derive(Default)]
-struct Signs {
+struct Liveness {
     answers: AtomicU64,
     broken: AtomicBool,
 }
 
-impl Single {
-    async fn open(address: &Address) -> Result<Self, Failure> {
+impl SingleServer {
+    async fn open(address: &Address) -> Result<Self, CallError> {
         let client = match address.certificates.clone() {
             Some(certificates) => Client::build_with_tls(address.info.clone(), certificates),
             None => Client::open(address.info.clone()),
         };
-        let client = client.map_err(Failure::unsent)?;
+        let client = client.map_err(CallError::unsent)?;
         let single = Self { client, current: Mutex::default(), connecting: tokio::sync::Mutex::default() };
         single.connection().await?;
         Ok(single)
     }
 
-    async fn connection(&self) -> Result<Shared, Failure> {
+    async fn connection(&self) -> Result<Shared, CallError> {
         if let Some(shared) = self.current() {
             return Ok(shared);
         }
@@ -118,8 +118,10 @@ impl Single {
             .set_response_timeout(None)
             .set_pipeline_buffer_size(QUEUE);
         let connection = self.client.get_multiplexed_async_connection_with_config(&config).await;
-        let shared =
-            Shared { connection: connection.map_err(Failure::unsent)?, signs: Arc::new(Signs::default()) };
+        let shared = Shared {
+            connection: connection.map_err(CallError::unsent)?,
+            liveness: Arc::new(Liveness::default()),
+        };
         self.keep(Some(shared.clone()));
         Ok(shared)
     }
@@ -127,30 +129,30 @@ impl Single {
     /// The connection, unless it is broken.
     fn current(&self) -> Option<Shared> {
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        current.as_ref().filter(|shared| !shared.signs.broken.load(Ordering::Relaxed)).cloned()
+        current.as_ref().filter(|shared| !shared.liveness.broken.load(Ordering::Relaxed)).cloned()
     }
 
     fn keep(&self, shared: Option<Shared>) {
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = shared;
     }
 
-    async fn call(&self, command: &Cmd) -> Result<Value, Failure> {
+    async fn call(&self, command: &Cmd) -> Result<Value, CallError> {
         let mut shared = self.connection().await?;
         let call = Call::begin(&shared);
         let answer = shared.connection.req_packed_command(command).await;
-        call.end(answer).and_then(|value| value.extract_error().map_err(Failure::sent))
+        call.end(answer).and_then(|value| value.extract_error().map_err(CallError::sent))
     }
 
     async fn call_all(&self, commands: &Pipeline) -> Answers {
         match self.send_all(commands).await {
             Ok(values) => {
-                values.into_iter().map(|value| value.extract_error().map_err(Failure::sent)).collect()
+                values.into_iter().map(|value| value.extract_error().map_err(CallError::sent)).collect()
             }
             Err(failure) => commands.cmd_iter().map(|_| Err(failure.clone())).collect(),
         }
     }
 
-    async fn send_all(&self, commands: &Pipeline) -> Result<Vec<Value>, Failure> {
+    async fn send_all(&self, commands: &Pipeline) -> Result<Vec<Value>, CallError> {
         let mut shared = self.connection().await?;
         let call = Call::begin(&shared);
         call.end(shared.connection.req_packed_commands(commands, 0, commands.len()).await)
@@ -159,31 +161,31 @@ impl Single {
 
 /// A call on a shared connection, from its beginning to its end or its abandonment.
 struct Call {
-    signs: Arc<Signs>,
+    liveness: Arc<Liveness>,
     answers_before: u64,
     ended: bool,
 }
 
 impl Call {
     fn begin(shared: &Shared) -> Self {
-        let answers_before = shared.signs.answers.load(Ordering::Relaxed);
-        Self { signs: shared.signs.clone(), answers_before, ended: false }
+        let answers_before = shared.liveness.answers.load(Ordering::Relaxed);
+        Self { liveness: shared.liveness.clone(), answers_before, ended: false }
     }
 
-    fn end<T>(mut self, answer: RedisResult<T>) -> Result<T, Failure> {
+    fn end<T>(mut self, answer: RedisResult<T>) -> Result<T, CallError> {
         self.ended = true;
         match &answer {
-            Ok(_) => drop(self.signs.answers.fetch_add(1, Ordering::Relaxed)),
-            Err(_) => self.signs.broken.store(true, Ordering::Relaxed),
+            Ok(_) => drop(self.liveness.answers.fetch_add(1, Ordering::Relaxed)),
+            Err(_) => self.liveness.broken.store(true, Ordering::Relaxed),
         }
-        answer.map_err(Failure::sent)
+        answer.map_err(CallError::sent)
     }
 }
 
 impl Drop for Call {
     fn drop(&mut self) {
-        if !self.ended && self.signs.answers.load(Ordering::Relaxed) == self.answers_before {
-            self.signs.broken.store(true, Ordering::Relaxed);
+        if !self.ended && self.liveness.answers.load(Ordering::Relaxed) == self.answers_before {
+            self.liveness.broken.store(true, Ordering::Relaxed);
         }
     }
 }

@@ -8,16 +8,16 @@ use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 use crate::{Error, Kind};
 
 /// What came of each command of a batch.
-pub(super) type Answers = Vec<Result<Value, Failure>>;
+pub(super) type Answers = Vec<Result<Value, CallError>>;
 
 /// A call that failed, and whether it may have reached the server.
 #[derive(Clone, Debug)]
-pub(super) struct Failure {
+pub(super) struct CallError {
     pub(super) error: RedisError,
     pub(super) sent: bool,
 }
 
-impl Failure {
+impl CallError {
     /// No connection was to be had.
     pub(super) fn unsent(error: RedisError) -> Self {
         Self { error, sent: false }
@@ -45,7 +45,7 @@ impl Failure {
             );
         let failure = Error::new(kind(&self.error), doing);
         let failure = failure.caused_by(self.error);
-        if self.sent && !never { failure.perhaps_done() } else { failure }
+        if self.sent && !never { failure.with_unknown_effect() } else { failure }
     }
 }
 
@@ -100,7 +100,7 @@ mod tests {
 
     fn told(line: &str) -> Error {
         let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
-        Failure::sent(value.extract_error().unwrap_err()).into_error("asking")
+        CallError::sent(value.extract_error().unwrap_err()).into_error("asking")
     }
 
     #[test]

@@ -4,8 +4,8 @@
 
 use redis::Value;
 
-use super::connection::Link;
-use super::error::Failure;
+use super::connection::Connection;
+use super::error::CallError;
 use super::store::Redis;
 use crate::{Error, Kind, Result};
 
@@ -15,13 +15,13 @@ impl Redis {
     /// Warnings about the server, or about each node of a cluster that has some.
     pub(super) async fn warnings(&self) -> Result<Vec<String>> {
         let command = redis::cmd("INFO");
-        match &*self.link {
-            Link::Single(_) => judge(&info(self.link.call(&command).await)?, "Redis"),
-            Link::Cluster(cluster) => {
+        match &*self.connection {
+            Connection::Single(_) => evaluate(&info(self.connection.call(&command).await)?, "Redis"),
+            Connection::Cluster(cluster) => {
                 let mut warnings = Vec::new();
                 for node in cluster.nodes().await.map_err(|failure| failure.into_error(DOING))? {
                     let name = format!("Redis node {}", node.id);
-                    warnings.extend(judge(&info(cluster.call_node(&node, &command).await)?, &name)?);
+                    warnings.extend(evaluate(&info(cluster.call_node(&node, &command).await)?, &name)?);
                 }
                 Ok(warnings)
             }
@@ -29,12 +29,12 @@ impl Redis {
     }
 }
 
-fn info(answer: Result<Value, Failure>) -> Result<String> {
+fn info(answer: Result<Value, CallError>) -> Result<String> {
     let value = answer.map_err(|failure| failure.into_error(DOING))?;
-    redis::from_redis_value(value).map_err(|error| Failure::unsent(error.into()).into_error(DOING))
+    redis::from_redis_value(value).map_err(|error| CallError::unsent(error.into()).into_error(DOING))
 }
 
-fn judge(info: &str, who: &str) -> Result<Vec<String>> {
+fn evaluate(info: &str, who: &str) -> Result<Vec<String>> {
     let field = |name: &str| {
         let values = info.lines().filter_map(|line| line.trim_end().split_once(':'));
         values.into_iter().find(|(key, _)| *key == name).map_or("", |(_, value)| value)
@@ -81,21 +81,21 @@ mod tests {
     #[test]
     fn a_server_that_keeps_everything_is_not_warned_about() {
         let info = "role:master\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\nconnected_slaves:0\r\n";
-        assert_eq!(judge(info, "Redis").unwrap(), Vec::<String>::new());
+        assert_eq!(evaluate(info, "Redis").unwrap(), Vec::<String>::new());
     }
 
     #[test]
     fn a_server_that_forgets_is_warned_about() {
         let info = "role:master\r\nmaxmemory_policy:allkeys-lru\r\naof_enabled:0\r\nconnected_slaves:1\r\n";
-        let warnings = judge(info, "Redis").unwrap().join("\n");
-        for word in ["allkeys-lru", "forget claims", "do not survive its restart", "failover"] {
-            assert!(warnings.contains(word), "{word}");
+        let warnings = evaluate(info, "Redis").unwrap().join("\n");
+        for text in ["allkeys-lru", "forget claims", "do not survive its restart", "failover"] {
+            assert!(warnings.contains(text), "{text}");
         }
     }
 
     #[test]
     fn a_replica_is_refused() {
-        let error = judge("role:slave\r\n", "Redis").unwrap_err();
+        let error = evaluate("role:slave\r\n", "Redis").unwrap_err();
         assert!(matches!(error.kind(), Kind::Settings(_)));
     }
 }

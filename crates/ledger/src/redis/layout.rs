@@ -34,7 +34,7 @@ pub(super) const OWN: usize = 33;
 /// Bytes up to the times of a claim.
 pub(super) const OPENING: usize = 44;
 /// Bytes up to the version of a claim, and it.
-pub(super) const IDENTITY: usize = 118;
+pub(super) const REVISION: usize = 118;
 /// Bytes of a claim's head.
 pub(super) const HEAD: usize = 168;
 

@@ -21,23 +21,23 @@ use metrics::{Counter, Gauge, counter, gauge};
 use redis::Cmd;
 use tokio::time::{sleep, timeout};
 
-use super::connection::Link;
-use super::error::Failure;
+use super::connection::Connection;
+use super::error::CallError;
 use crate::{Error, Kind, Result};
 
 /// How often each process looks. For so long, a flush may go unnoticed.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// How long a look may take.
-const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
-const LOOK: &str = concat!(include_str!("lua/clock.lua"), include_str!("lua/check_identity.lua"));
-const INIT: &str = concat!(include_str!("lua/clock.lua"), include_str!("lua/reset_identity.lua"));
+const CHECK_SCRIPT: &str = concat!(include_str!("lua/clock.lua"), include_str!("lua/check_identity.lua"));
+const RESET_SCRIPT: &str = concat!(include_str!("lua/clock.lua"), include_str!("lua/reset_identity.lua"));
 
 /// The identity of the ledger, as this process knows it.
-pub(super) struct Identity {
-    link: Arc<Link>,
+pub(super) struct LossDetector {
+    connection: Arc<Connection>,
     key: String,
-    seen: Mutex<Option<Seen>>,
+    seen: Mutex<Option<IdentityRecord>>,
     /// The same as in `seen`, for callers in a hurry.
     is_lost: AtomicBool,
     lost_total: Counter,
@@ -45,7 +45,7 @@ pub(super) struct Identity {
 }
 
 #[derive(Clone)]
-struct Seen {
+struct IdentityRecord {
     state: State,
     id: String,
     since: u64,
@@ -71,23 +71,23 @@ enum Loss {
     Older,
 }
 
-impl Identity {
-    pub(super) fn new(link: Arc<Link>, prefix: &str) -> Self {
+impl LossDetector {
+    pub(super) fn new(connection: Arc<Connection>, prefix: &str) -> Self {
         let (lost_total, lost) = (
             counter!("ichido_ledger_lost_total", "backend" => "redis"),
             gauge!("ichido_ledger_lost", "backend" => "redis"),
         );
         lost.set(0.0);
         let key = format!("{prefix}identity");
-        Self { link, key, seen: Mutex::default(), is_lost: AtomicBool::new(false), lost_total, lost }
+        Self { connection, key, seen: Mutex::default(), is_lost: AtomicBool::new(false), lost_total, lost }
     }
 
     /// Looks now and then, for as long as the task runs.
     pub(super) async fn watch(&self) {
         let mut is_failing = false;
         loop {
-            sleep(LOOK_EVERY).await;
-            match self.look().await {
+            sleep(CHECK_INTERVAL).await;
+            match self.check().await {
                 Ok(()) => is_failing = false,
                 Err(error) => {
                     if !is_failing {
@@ -100,30 +100,32 @@ impl Identity {
     }
 
     /// Looks once. A look that fails leaves everything as it was.
-    pub(super) async fn look(&self) -> Result<()> {
+    pub(super) async fn check(&self) -> Result<()> {
         const DOING: &str = "looking at the identity of the Redis ledger";
-        let mut command = self.script(LOOK);
+        let mut command = self.script(CHECK_SCRIPT);
         if let Some(seen) = self.seen() {
             command.arg(seen.id).arg(seen.since).arg(seen.beat);
         }
-        let answer = timeout(LOOK_TIMEOUT, self.ask(DOING, &command)).await;
-        self.remember(answer.map_err(|_| Error::new(Kind::Timeout, DOING).perhaps_done())??);
+        let answer = timeout(CHECK_TIMEOUT, self.ask(DOING, &command)).await;
+        self.remember(answer.map_err(|_| Error::new(Kind::Timeout, DOING).with_unknown_effect())??);
         Ok(())
     }
 
     /// Gives the ledger a new identity: an operator accepts whatever was lost.
-    pub(super) async fn renew(&self) -> Result<()> {
-        self.remember(self.ask("writing the identity of the Redis ledger", &self.script(INIT)).await?);
+    pub(super) async fn reset(&self) -> Result<()> {
+        self.remember(
+            self.ask("writing the identity of the Redis ledger", &self.script(RESET_SCRIPT)).await?,
+        );
         Ok(())
     }
 
     /// Fails if data was lost and no operator has said since that the ledger may be used.
-    pub(super) fn intact(&self, doing: &'static str) -> Result<()> {
+    pub(super) fn ensure_intact(&self, doing: &'static str) -> Result<()> {
         if !self.is_lost.load(Ordering::Relaxed) {
             return Ok(());
         }
         match self.seen().map(|seen| seen.state) {
-            Some(State::Lost(loss)) => Err(Error::new(Kind::Lost(loss.text()), doing)),
+            Some(State::Lost(loss)) => Err(Error::new(Kind::DataLost(loss.text()), doing)),
             Some(State::Auto | State::Init) | None => Ok(()),
         }
     }
@@ -135,22 +137,22 @@ impl Identity {
         command
     }
 
-    async fn ask(&self, doing: &'static str, command: &Cmd) -> Result<Seen> {
-        let answer = self.link.call(command).await.map_err(|failure| failure.into_error(doing))?;
+    async fn ask(&self, doing: &'static str, command: &Cmd) -> Result<IdentityRecord> {
+        let answer = self.connection.call(command).await.map_err(|failure| failure.into_error(doing))?;
         let (state, id, since, beat): (String, _, _, _) = redis::from_redis_value(answer)
-            .map_err(|error| Failure::sent(error.into()).into_error(doing).perhaps_done())?;
+            .map_err(|error| CallError::sent(error.into()).into_error(doing).with_unknown_effect())?;
         let state = State::parse(&state).ok_or_else(|| {
             let text = "the identity of the Redis ledger was written by another version; update this ichido";
             Error::new(Kind::Schema(text.to_owned()), doing)
         })?;
-        Ok(Seen { state, id, since, beat })
+        Ok(IdentityRecord { state, id, since, beat })
     }
 
-    fn seen(&self) -> Option<Seen> {
+    fn seen(&self) -> Option<IdentityRecord> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn remember(&self, now: Seen) {
+    fn remember(&self, now: IdentityRecord) {
         let state = now.state;
         let before = self.seen.lock().unwrap_or_else(PoisonError::into_inner).replace(now);
         let was_lost = before.is_some_and(|seen| matches!(seen.state, State::Lost(_)));

@@ -7,7 +7,7 @@ use redis::Pipeline;
 
 use super::position::Position;
 use super::scan;
-use super::scripts::{self, Step};
+use super::scripts::{self, LuaScript};
 use super::store::Redis;
 use crate::{Page, Query, Result, Summary, Swept};
 
@@ -16,17 +16,17 @@ const PIPELINE: usize = 200;
 /// SCANs for one page or one sweep; what is left comes with the next.
 const ROUNDS: usize = 50;
 /// Buckets of a listing's first SCAN, however small the page.
-const FEWEST: usize = 10;
+const BUCKETS_MIN: usize = 10;
 
 impl Redis {
     pub(super) async fn list_claims(&self, query: &Query) -> Result<Page> {
         const DOING: &str = "listing claims in Redis";
         let mut at: Position = query.cursor.as_deref().map(str::parse).transpose()?.unwrap_or_default();
         let mut page = Page::default();
-        let mut count = query.limit.clamp(FEWEST, scan::MOST);
+        let mut count = query.limit.clamp(BUCKETS_MIN, scan::BUCKETS_MAX);
         for _ in 0..ROUNDS {
             let batch = self.scan(&at, count, DOING).await?;
-            let mut wanted = self.peek(&batch.claims, DOING).await?;
+            let mut wanted = self.summaries(&batch.claims, DOING).await?;
             wanted.retain(|(_, summary)| query.wants(summary));
             let left = query.limit - page.claims.len();
             if wanted.len() > left {
@@ -42,7 +42,7 @@ impl Redis {
                 break;
             }
             if wanted.len() < left / 4 {
-                count = (count * 2).min(scan::MOST);
+                count = (count * 2).min(scan::BUCKETS_MAX);
             }
             page.claims.extend(wanted.into_iter().map(|(_, summary)| summary));
             match batch.next {
@@ -55,13 +55,15 @@ impl Redis {
     }
 
     /// What there is to say of claims, without those that are over.
-    async fn peek(&self, claims: &[Index], doing: &'static str) -> Result<Vec<(Index, Summary)>> {
+    async fn summaries(&self, claims: &[Index], doing: &'static str) -> Result<Vec<(Index, Summary)>> {
         let mut summaries = Vec::with_capacity(claims.len());
         for claims in claims.chunks(PIPELINE) {
-            let peek = &self.scripts.peek;
-            let replies = peek.run_all(&self.link, doing, &self.on_each(peek, claims)).await?;
+            let list = &self.scripts.list;
+            let replies = list.run_all(&self.connection, doing, &self.on_each(list, claims)).await?;
             for (index, reply) in claims.iter().zip(replies) {
-                let Some(found) = (if reply.done() { reply.outline()? } else { reply.claim(None)? }) else {
+                let Some(found) =
+                    (if reply.succeeded() { reply.claim_without_outcome()? } else { reply.claim(None)? })
+                else {
                     continue;
                 };
                 let Some(mut summary) = Summary::of(&found.record, reply.now) else { continue };
@@ -74,12 +76,12 @@ impl Redis {
 
     /// Looks at some claims, from where the last sweep stopped. Redis itself removes what was completed, and marks;
     /// so all that is found here is doubt that was never resolved.
-    pub(super) async fn sweep_over(&self, limit: usize) -> Result<Swept> {
+    pub(super) async fn sweep_expired(&self, limit: usize) -> Result<Swept> {
         const DOING: &str = "sweeping in Redis";
         let mut swept = Swept::default();
         let mut at = self.swept_to.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for _ in 0..ROUNDS {
-            let batch = self.scan(&at, scan::MOST, DOING).await?;
+            let batch = self.scan(&at, scan::BUCKETS_MAX, DOING).await?;
             let mut claims = batch.claims.as_slice();
             while !claims.is_empty() && !swept.more {
                 let left = limit.saturating_sub(usize::try_from(swept.removed).unwrap_or(limit));
@@ -105,14 +107,14 @@ impl Redis {
 
     async fn sweep_claims(&self, claims: &[Index], doing: &'static str, swept: &mut Swept) -> Result<()> {
         let sweep = &self.scripts.sweep;
-        for reply in sweep.run_all(&self.link, doing, &self.on_each(sweep, claims)).await? {
-            if !reply.done() {
+        for reply in sweep.run_all(&self.connection, doing, &self.on_each(sweep, claims)).await? {
+            if !reply.succeeded() {
                 // What the script could not read is here, and says why.
                 reply.claim(None)?;
                 continue;
             }
             swept.removed += 1;
-            if let Some(found) = reply.outline()?
+            if let Some(found) = reply.claim_without_outcome()?
                 && found.record.phase(reply.now) == (ichido_core::Phase::Over { in_doubt: true })
             {
                 swept.doubts_ended += 1;
@@ -122,7 +124,7 @@ impl Redis {
         Ok(())
     }
 
-    fn on_each(&self, step: &Step, claims: &[Index]) -> Pipeline {
-        scripts::pipeline(claims.iter().map(|index| step.on(&self.claim_name(*index), 0)))
+    fn on_each(&self, script: &LuaScript, claims: &[Index]) -> Pipeline {
+        scripts::pipeline(claims.iter().map(|index| script.command(&self.claim_name(*index), 0)))
     }
 }

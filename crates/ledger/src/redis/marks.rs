@@ -20,24 +20,24 @@ impl Redis {
             let commands: Result<Vec<_>> = chunk.iter().map(|request| self.marking(request)).collect();
             let commands = scripts::pipeline(commands?.into_iter());
             // An error of one key says nothing of the others, which are marked.
-            let replies = self.scripts.mark.run_all(&self.link, DOING, &commands).await;
-            let replies = replies.map_err(Error::perhaps_done)?;
+            let replies = self.scripts.mark.run_all(&self.connection, DOING, &commands).await;
+            let replies = replies.map_err(Error::with_unknown_effect)?;
             for (request, reply) in chunk.iter().zip(replies) {
-                marks.push(answer(request, &reply).map_err(Error::perhaps_done)?);
+                marks.push(answer(request, &reply).map_err(Error::with_unknown_effect)?);
             }
         }
         Ok(marks)
     }
 
     fn marking(&self, request: &mark::Request) -> Result<Cmd> {
-        let mut command = self.scripts.mark.on(&self.mark_name(request.key.index()), 256);
+        let mut command = self.scripts.mark.command(&self.mark_name(request.key.index()), 256);
         values::mark(&mut command, request)?;
         Ok(command)
     }
 }
 
 fn answer(request: &mark::Request, reply: &Reply) -> Result<Mark> {
-    if reply.done() {
+    if reply.succeeded() {
         return Ok(Mark::New);
     }
     let record = reply.mark()?;

@@ -39,8 +39,8 @@ impl std::str::FromStr for Position {
             let after = if after.is_empty() { None } else { Some(after.parse().ok()?) };
             Some(Self { node: node.to_owned(), cursor: cursor.parse().ok()?, after })
         };
-        let wrong = || Kind::Unsupported("the cursor is not one of this ledger's".to_owned());
-        read().ok_or_else(|| Error::new(wrong(), "listing claims in Redis"))
+        let invalid = || Kind::Unsupported("the cursor is not one of this ledger's".to_owned());
+        read().ok_or_else(|| Error::new(invalid(), "listing claims in Redis"))
     }
 }
 

@@ -9,7 +9,7 @@ use ichido_core::{Done, Doubt, DoubtReason, Key, MarkKey, Outcome, Record, Scope
 use redis::{ParsingError, Value};
 
 use super::layout::{
-    COUNT, DECLARED, Event, FORMAT, FORMAT_CALLER, Fixed, GONE, HEAD, IDENTITY, KEPT, LAPSED, LENGTH,
+    COUNT, DECLARED, Event, FORMAT, FORMAT_CALLER, Fixed, GONE, HEAD, KEPT, LAPSED, LENGTH, REVISION,
     RUNNING, TIME, TOMBSTONE,
 };
 use crate::{BoxError, Error, Kind, Result};
@@ -26,7 +26,7 @@ pub(super) struct Reply {
 /// A claim as it was read, and what to compare when it is replaced.
 pub(super) struct Found {
     pub(super) record: Record,
-    pub(super) identity: Bytes,
+    pub(super) revision: Bytes,
     pub(super) version: u64,
     /// The length of the outcome or reason, also where it was not read.
     pub(super) tail_bytes: usize,
@@ -44,7 +44,7 @@ impl Reply {
     }
 
     /// Whether the script wrote, or had a claim to show.
-    pub(super) fn done(&self) -> bool {
+    pub(super) fn succeeded(&self) -> bool {
         self.number == 1
     }
 
@@ -54,7 +54,7 @@ impl Reply {
     }
 
     /// The claim, if there is one, of which the outcome was left where it is.
-    pub(super) fn outline(&self) -> Result<Option<Found>> {
+    pub(super) fn claim_without_outcome(&self) -> Result<Option<Found>> {
         self.readable("claim", &CLAIM_FORMATS, |value| read_claim(value, false, None))
     }
 
@@ -127,7 +127,7 @@ fn read_claim(value: &Bytes, whole: bool, expected: Option<&Key>) -> Result<Foun
         metadata: fixed.metadata.into_owned(),
         state: read_state(state, since, value.slice(HEAD + length..))?,
     };
-    Ok(Found { record, identity: value.slice(..IDENTITY), version, tail_bytes: tail })
+    Ok(Found { record, revision: value.slice(..REVISION), version, tail_bytes: tail })
 }
 
 fn read_state(state: u8, since: Timestamp, tail: Bytes) -> Result<State, BoxError> {
@@ -175,7 +175,7 @@ impl<'a> Head<'a> {
     fn number(&mut self, width: usize) -> Result<u64, BoxError> {
         self.take(width)?.iter().try_fold(0, |number, digit| match digit {
             b'0'..=b'9' => Ok(number * 10 + u64::from(digit - b'0')),
-            _ => Err("a number has other signs than digits".into()),
+            _ => Err("a number has other liveness than digits".into()),
         })
     }
 
@@ -235,7 +235,7 @@ mod tests {
             let found = read_claim(&value, true, None).unwrap();
             assert_eq!((&found.record, found.version), (&record, 9_999_999_999));
             assert_eq!(value[HEAD], b'{');
-            assert_eq!(found.identity[IDENTITY - COUNT..], *b"9999999999");
+            assert_eq!(found.revision[REVISION - COUNT..], *b"9999999999");
             for cut in 1..value.len() {
                 assert!(read_claim(&value.slice(..cut), true, None).is_err(), "{cut}");
             }

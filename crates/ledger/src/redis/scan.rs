@@ -8,13 +8,13 @@
 use ichido_core::Index;
 
 use super::cluster::Node;
-use super::connection::Link;
+use super::connection::Connection;
 use super::position::Position;
 use super::store::Redis;
 use crate::{Error, Kind, Result};
 
 /// Buckets of the server's table that one SCAN looks at, at most.
-pub(super) const MOST: usize = 1_000;
+pub(super) const BUCKETS_MAX: usize = 1_000;
 
 /// Claims that one SCAN returned, and where the walk goes on from there.
 pub(super) struct Batch {
@@ -28,9 +28,9 @@ impl Redis {
     pub(super) async fn scan(&self, at: &Position, count: usize, doing: &'static str) -> Result<Batch> {
         let mut command = redis::cmd("SCAN");
         command.arg(at.cursor).arg("MATCH").arg(self.claim_pattern()).arg("COUNT").arg(count);
-        let (answer, here, following) = match &*self.link {
-            Link::Single(_) => (self.link.call(&command).await, String::new(), None),
-            Link::Cluster(cluster) => {
+        let (answer, here, following) = match &*self.connection {
+            Connection::Single(_) => (self.connection.call(&command).await, String::new(), None),
+            Connection::Cluster(cluster) => {
                 let nodes = cluster.nodes().await.map_err(|failure| failure.into_error(doing))?;
                 let (here, following) = around(&nodes, &at.node, doing)?;
                 (cluster.call_node(here, &command).await, here.id.clone(), following)
@@ -38,7 +38,7 @@ impl Redis {
         };
         let value = answer.map_err(|failure| failure.into_error(doing))?;
         let (cursor, names): (u64, Vec<String>) = redis::from_redis_value(value)
-            .map_err(|error| super::error::Failure::sent(error.into()).into_error(doing))?;
+            .map_err(|error| super::error::CallError::sent(error.into()).into_error(doing))?;
         let mut claims: Vec<_> = names.iter().filter_map(|name| self.claim_index(name)).collect();
         claims.sort_unstable();
         claims.dedup();

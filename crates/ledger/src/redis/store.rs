@@ -7,20 +7,20 @@ use ichido_core::{Index, hex_of};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::address::Address;
-use super::connection::Link;
-use super::loss_detection::Identity;
+use super::connection::Connection;
+use super::loss_detection::LossDetector;
 use super::position::Position;
 use super::scripts::Scripts;
 use crate::Result;
 
 /// Claims in Redis.
 pub struct Redis {
-    pub(super) link: Arc<Link>,
+    pub(super) connection: Arc<Connection>,
     pub(super) scripts: Scripts,
     pub(super) prefix: String,
     /// Where the last sweep stopped.
     pub(super) swept_to: Mutex<Position>,
-    pub(super) identity: Arc<Identity>,
+    pub(super) loss_detector: Arc<LossDetector>,
     /// Looks for lost data until the ledger is closed.
     pub(super) watch: Mutex<Option<AbortOnDropHandle<()>>>,
 }
@@ -29,22 +29,22 @@ impl Redis {
     /// Connects.
     pub async fn connect(url: &str) -> Result<Self> {
         let address = Address::parse(url)?;
-        let link = Arc::new(Link::open(&address).await?);
-        let identity = Arc::new(Identity::new(link.clone(), &address.prefix));
-        if let Err(error) = identity.look().await {
+        let connection = Arc::new(Connection::open(&address).await?);
+        let loss_detector = Arc::new(LossDetector::new(connection.clone(), &address.prefix));
+        if let Err(error) = loss_detector.check().await {
             // Whoever checks or claims is told why; the watch tries again.
             tracing::debug!(%error, "the identity of the Redis ledger could not be read yet");
         }
         let watch = tokio::spawn({
-            let identity = identity.clone();
-            async move { identity.watch().await }
+            let loss_detector = loss_detector.clone();
+            async move { loss_detector.watch().await }
         });
         Ok(Self {
-            link,
+            connection,
             scripts: Scripts::new(),
             prefix: address.prefix,
             swept_to: Mutex::default(),
-            identity,
+            loss_detector,
             watch: Mutex::new(Some(AbortOnDropHandle::new(watch))),
         })
     }

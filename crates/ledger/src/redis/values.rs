@@ -13,16 +13,16 @@ use super::layout::{
 use crate::{Error, Kind, Result};
 
 /// The longest span and the latest time: sums of a few of them still fit into a head, and Lua counts them exactly.
-const FAR: u64 = 999_999_999_999_999;
+const TIME_MAX: u64 = 999_999_999_999_999;
 /// Versions start again after this many.
-const VERSIONS: u64 = 10_000_000_000;
+const VERSION_LIMIT: u64 = 10_000_000_000;
 
 /// Adds what `grant.lua` needs to grant a claim: its times count from the server's clock.
 pub(super) fn grant(command: &mut Cmd, record: &Record, version: u64) -> Result<()> {
-    let from_claim = |time: Timestamp| time.ms_since(record.claimed_at).min(FAR);
-    let mut value = room(record, 0);
-    opening(&mut value, format(record), record.token, RUNNING, 0);
-    rest(&mut value, record, version)?;
+    let from_claim = |time: Timestamp| time.ms_since(record.claimed_at).min(TIME_MAX);
+    let mut value = buffer(record, 0);
+    push_opening(&mut value, format(record), record.token, RUNNING, 0);
+    push_rest(&mut value, record, version)?;
     let (start, rest) = value.split_at(OPENING);
     command.arg(start).arg(from_claim(record.lease_until())).arg(from_claim(record.over_at())).arg(rest);
     Ok(())
@@ -42,46 +42,46 @@ pub(super) fn claim(record: &Record, version: u64) -> Result<Vec<u8>> {
             (state, done.completed_at, tail)
         }
     };
-    let mut value = room(record, tail.len());
-    opening(&mut value, format(record), record.token, state, tail.len());
+    let mut value = buffer(record, tail.len());
+    push_opening(&mut value, format(record), record.token, state, tail.len());
     for time in [since, record.over_at(), record.claimed_at, record.renewed_at] {
         number(&mut value, time.0, TIME);
     }
-    rest(&mut value, record, version)?;
+    push_rest(&mut value, record, version)?;
     value.extend_from_slice(tail);
     Ok(value)
 }
 
 /// Adds what `settle.lua` needs: the token, the word, and what it writes.
-pub(super) fn settle(command: &mut Cmd, token: Token, word: &Settle) {
-    let (state, tail) = match word {
+pub(super) fn settle(command: &mut Cmd, token: Token, action: &Settle) {
+    let (state, tail) = match action {
         Settle::Complete(done) => outcome(done),
         Settle::Doubt(reason) => (DECLARED, reason.as_bytes()),
         Settle::Renew { .. } | Settle::Release => (RUNNING, &[][..]),
     };
     let mut start = Vec::with_capacity(OPENING);
     // The format stays that of the claim.
-    opening(&mut start, FORMAT, token, state, tail.len());
+    push_opening(&mut start, FORMAT, token, state, tail.len());
     let (own, said) = start.split_at(OWN);
     command.arg(&own[1..]);
-    match word {
+    match action {
         Settle::Complete(_) => command.arg("complete").arg(said).arg(tail),
         Settle::Doubt(_) => command.arg("doubt").arg(said).arg(tail),
-        Settle::Renew { lease_ms } => command.arg("renew").arg(lease_ms.min(&FAR)),
+        Settle::Renew { lease_ms } => command.arg("renew").arg(lease_ms.min(&TIME_MAX)),
         Settle::Release => command.arg("release"),
     };
 }
 
 /// The version after this one.
 pub(super) fn next(version: u64) -> u64 {
-    (version + 1) % VERSIONS
+    (version + 1) % VERSION_LIMIT
 }
 
 /// When a claim expires, as `put.lua` wants it.
 pub(super) fn expiry(record: &Record) -> Option<u64> {
     match record.state {
         State::Running | State::InDoubt(_) => None,
-        State::Done(_) => Some(record.over_at().0.min(FAR)),
+        State::Done(_) => Some(record.over_at().0.min(TIME_MAX)),
     }
 }
 
@@ -98,7 +98,7 @@ fn format(record: &Record) -> u8 {
 }
 
 /// The value of a claim up to its times: format and token, then state and length of the tail.
-fn opening(value: &mut Vec<u8>, format: u8, token: Token, state: u8, tail: usize) {
+fn push_opening(value: &mut Vec<u8>, format: u8, token: Token, state: u8, tail: usize) {
     value.push(format);
     value.extend_from_slice(hex_of(token.as_bytes()).as_bytes());
     value.push(state);
@@ -115,11 +115,11 @@ pub(super) fn mark(command: &mut Cmd, request: &mark::Request) -> Result<()> {
     let mut value = Vec::with_capacity(128);
     json(&mut value, &event)?;
     // Redis knows no key that expires at once.
-    command.arg(request.retention_ms.clamp(1, FAR)).arg(value);
+    command.arg(request.retention_ms.clamp(1, TIME_MAX)).arg(value);
     Ok(())
 }
 
-fn room(record: &Record, tail: usize) -> Vec<u8> {
+fn buffer(record: &Record, tail: usize) -> Vec<u8> {
     let scope = record.key.scope();
     let texts = scope.tenant.len() + scope.route.len() + record.key.text().len();
     // Names and digits of the JSON take about 200 bytes.
@@ -127,7 +127,7 @@ fn room(record: &Record, tail: usize) -> Vec<u8> {
 }
 
 /// The value of a claim from its version to its tail.
-fn rest(value: &mut Vec<u8>, record: &Record, version: u64) -> Result<()> {
+fn push_rest(value: &mut Vec<u8>, record: &Record, version: u64) -> Result<()> {
     number(value, version, COUNT);
     number(value, u64::from(record.renewals), COUNT);
     number(value, record.lease_ms, TIME);
@@ -149,17 +149,17 @@ fn rest(value: &mut Vec<u8>, record: &Record, version: u64) -> Result<()> {
     json(value, &fixed)?;
     let start = length + LENGTH;
     let bytes = value.len() - start;
-    digits(&mut value[length..start], bytes as u64);
+    write_digits(&mut value[length..start], bytes as u64);
     Ok(())
 }
 
 fn number(value: &mut Vec<u8>, number: u64, width: usize) {
     let start = value.len();
     value.resize(start + width, b'0');
-    digits(&mut value[start..], number.min(FAR));
+    write_digits(&mut value[start..], number.min(TIME_MAX));
 }
 
-fn digits(place: &mut [u8], mut number: u64) {
+fn write_digits(place: &mut [u8], mut number: u64) {
     for digit in place.iter_mut().rev() {
         *digit = b'0' + (number % 10) as u8;
         number /= 10;

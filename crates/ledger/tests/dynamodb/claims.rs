@@ -56,7 +56,7 @@ pub(crate) async fn takeover_waits_for_the_silence_it_was_told(server: Server) {
     watchers.advance(1);
     let second = granted(&watcher, &retry("k1", 2 * LEASE_MS)).await;
     assert_eq!(second.attempt, 2);
-    let record = watcher.look(&key("k1")).await.unwrap().expect("a claim");
+    let record = watcher.get(&key("k1")).await.unwrap().expect("a claim");
     assert_eq!(record.claimed_at, START + 2 * LEASE_MS, "dated by the wall clock");
     let late = holder.settle(&key("k1"), zombie.token, &Settle::Complete(Outcome::kept("late"))).await;
     assert_eq!(late.unwrap(), Settled::Stale(Now::Running));
@@ -97,9 +97,9 @@ pub(crate) async fn ttl_is_set_on_done_items_alone(server: Server) {
     let words =
         [Settle::Renew { lease_ms: LEASE_MS }, Settle::Doubt("?".to_owned()), Settle::Renew { lease_ms: 7 }];
     assert!(!server.item(&at).await.expect("an item").contains_key("ttl"));
-    for word in words {
-        assert_eq!(ledger.settle(&key("k1"), grant.token, &word).await.unwrap(), Settled::Applied);
-        assert!(!server.item(&at).await.expect("an item").contains_key("ttl"), "after {word:?}");
+    for action in words {
+        assert_eq!(ledger.settle(&key("k1"), grant.token, &action).await.unwrap(), Settled::Applied);
+        assert!(!server.item(&at).await.expect("an item").contains_key("ttl"), "after {action:?}");
     }
     let doubt = Settle::Doubt("?".to_owned());
     assert_eq!(ledger.settle(&key("k1"), grant.token, &doubt).await.unwrap(), Settled::Applied);
@@ -147,7 +147,7 @@ pub(crate) async fn item_of_another_format_is_refused(server: Server) {
         ledger.settle(&key("k1"), grant.token, &complete).await.unwrap_err(),
         ledger.settle(&key("k1"), grant.token, &Settle::Release).await.unwrap_err(),
         ledger.resolve(&key("k1"), &Resolution::Release).await.unwrap_err(),
-        ledger.look(&key("k1")).await.unwrap_err(),
+        ledger.get(&key("k1")).await.unwrap_err(),
     ];
     for error in errors {
         assert!(matches!(error.kind(), Kind::Schema(text) if text.contains("format 3")), "{error}");

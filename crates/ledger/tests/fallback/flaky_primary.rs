@@ -43,12 +43,12 @@ impl Flaky {
     async fn call<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
         self.pause().await;
         if self.out.load(Ordering::SeqCst) && self.up_to(1) == 0 {
-            return Err(Error::new(Kind::Unavailable, "calling").perhaps_done());
+            return Err(Error::new(Kind::Unavailable, "calling").with_unknown_effect());
         }
         let answer = call.await;
         self.pause().await;
         if self.out.load(Ordering::SeqCst) {
-            return Err(Error::new(Kind::Unavailable, "calling").perhaps_done());
+            return Err(Error::new(Kind::Unavailable, "calling").with_unknown_effect());
         }
         answer
     }
@@ -94,16 +94,16 @@ impl Maintain for Flaky {
         self.call(self.memory.check()).await
     }
 
-    async fn look(&self, key: &Key) -> Result<Option<Record>> {
-        self.call(self.memory.look(key)).await
+    async fn get(&self, key: &Key) -> Result<Option<Record>> {
+        self.call(self.memory.get(key)).await
     }
 
     async fn list(&self, query: &Query) -> Result<Page> {
         self.memory.list(query).await
     }
 
-    async fn resolve(&self, key: &Key, word: &Resolution) -> Result<Resolved> {
-        self.memory.resolve(key, word).await
+    async fn resolve(&self, key: &Key, resolution: &Resolution) -> Result<Resolved> {
+        self.memory.resolve(key, resolution).await
     }
 
     async fn sweep(&self, limit: usize) -> Result<Swept> {

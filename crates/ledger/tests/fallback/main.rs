@@ -20,7 +20,7 @@ use std::time::Duration;
 use ichido_core::mark::Mark;
 use ichido_core::{Claim, ClaimRequest, Key, MarkKey, SystemClock};
 use ichido_ledger::memory::Memory;
-use ichido_ledger::{Claimed, FallbackSettings, Ledger, Local, Marked, Settings};
+use ichido_ledger::{Claimed, FallbackSettings, Ledger, LocalBackend, Marked, Settings};
 
 use self::lossy_proxy::{Fault, Proxy};
 use self::servers::{Server, unique};
@@ -77,7 +77,7 @@ async fn with_memory(primary: &Ledger, pause: Duration) -> Ledger {
     with_local(primary, Arc::new(local), pause).await
 }
 
-async fn with_local(primary: &Ledger, local: Arc<dyn Local>, pause: Duration) -> Ledger {
+async fn with_local(primary: &Ledger, local: Arc<dyn LocalBackend>, pause: Duration) -> Ledger {
     let settings = FallbackSettings { pause, ..FallbackSettings::default() };
     primary.with_fallback(local, settings).await.expect("the local ledger can be read")
 }

@@ -9,8 +9,8 @@ use ichido_core::{
 };
 use ichido_ledger::file::{File, FileSettings};
 use ichido_ledger::{
-    ConflictKind, FallbackSettings, Kind, Ledger, Local, OpenOptions, Query, Settings, StateName, Summary,
-    open_or_wait,
+    ConflictKind, FallbackSettings, Kind, Ledger, LocalBackend, OpenOptions, Query, Settings, StateName,
+    Summary, open_or_defer,
 };
 use redis::AsyncCommands;
 
@@ -21,7 +21,7 @@ use crate::{BOUND, LONG, SHORT, Scene, ask, event, granted, is_new, key, mark, w
 
 async fn doubtful(ledger: &Ledger, key: &Key) {
     let (grant, _) = granted(ledger, &ledger.request(key.clone())).await;
-    assert_eq!(ledger.doubt(key, grant.token, "status 500").await.unwrap(), Settled::Applied);
+    assert_eq!(ledger.declare_in_doubt(key, grant.token, "status 500").await.unwrap(), Settled::Applied);
 }
 
 async fn completed(ledger: &Ledger, key: &Key, outcome: &'static str) {
@@ -81,12 +81,12 @@ async fn operators_see_and_resolve_what_is_in_doubt_during_the_outage() {
     assert!(rest.degraded, "the list says that it is not the whole ledger");
     assert!(first.claims.iter().chain(&rest.claims).all(|claim| claim.local));
     assert_eq!((first.claims.len(), rest.claims.len()), (2, 1));
-    assert!(scene.ledger.holds_locally(&happened));
-    assert!(scene.ledger.look(&happened).await.unwrap().is_some());
+    assert!(scene.ledger.is_pending_handover(&happened));
+    assert!(scene.ledger.get(&happened).await.unwrap().is_some());
     let stats = scene.ledger.stats().await.unwrap();
     assert_eq!((stats.in_doubt, stats.running), (Some(2), Some(1)));
     let status = stats.fallback.unwrap();
-    assert_eq!((status.degraded, status.owed_claims, status.refused), (true, 3, 0));
+    assert_eq!((status.degraded, status.pending_claims, status.refused), (true, 3, 0));
 
     let done = Resolution::Done(Outcome::kept("by hand"));
     assert_eq!(scene.ledger.resolve(&happened, &done).await.unwrap(), Resolved::Applied);
@@ -179,19 +179,19 @@ impl Service {
     async fn start(&self) -> Ledger {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
         let options = OpenOptions { clock, admin: None };
-        let backend = open_or_wait(&self.server.url_through(&self.proxy), &options).await.unwrap();
+        let backend = open_or_defer(&self.server.url_through(&self.proxy), &options).await.unwrap();
         let settings = Settings { timeout: Duration::from_secs(2), ..Settings::default() };
         with_local(&Ledger::new(backend, settings), open_dir(self.home.path()).await, SHORT).await
     }
 }
 
 /// The process that held the directory may still be letting go of it.
-async fn open_dir(dir: &Path) -> Arc<dyn Local> {
+async fn open_dir(dir: &Path) -> Arc<dyn LocalBackend> {
     let opening = async {
         loop {
             match File::open(dir, FileSettings::default(), Arc::new(SystemClock::default())) {
                 Ok(file) => return file,
-                Err(error) if matches!(error.kind(), Kind::Held(_)) => {
+                Err(error) if matches!(error.kind(), Kind::InUse(_)) => {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
                 Err(error) => panic!("{error}"),
@@ -242,7 +242,7 @@ async fn what_is_owed_survives_a_restart_and_reaches_the_primary() {
     assert!(!mark(&ledger, &event()).await.degraded);
     granted(&other, &other.request(given_back)).await;
     let status = ledger.fallback_status().await.unwrap();
-    assert_eq!((status.degraded, status.owed_claims, status.owed_marks), (false, 0, 0));
+    assert_eq!((status.degraded, status.pending_claims, status.pending_marks), (false, 0, 0));
     // What was handed over is not owed again, whatever became of it since.
     assert_eq!(other.resolve(&doubted, &Resolution::Absent).await.unwrap(), Resolved::Applied);
     drop(ledger);
@@ -323,7 +323,7 @@ async fn a_key_that_the_primary_cannot_read_holds_nothing_else_up() {
     assert!(!is_new(&mark(&ledger, &broken_event).await));
     let arriving = async {
         while ledger.fallback_status().await.unwrap().refused > 0 {
-            ledger.look_after_fallback().await;
+            ledger.maintain_fallback().await;
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };

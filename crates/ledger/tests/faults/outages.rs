@@ -51,7 +51,7 @@ async fn failures(ledger: &Ledger) -> Vec<Error> {
         bounded(ledger.claim(&request)).await,
         bounded(ledger.complete(&key, token, outcome("x"))).await,
         bounded(ledger.mark(&marks)).await,
-        bounded(ledger.look(&key)).await,
+        bounded(ledger.get(&key)).await,
         bounded(ledger.check()).await,
     ]
 }

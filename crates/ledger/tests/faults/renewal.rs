@@ -21,12 +21,12 @@ pub(crate) async fn a_renewal_that_fails_for_one_period_keeps_the_lease(server: 
     let (key, other) = (key(), server.instance().await);
     let request = ClaimRequest { lease_ms: LEASE_MS, ..ledger.request(key.clone()) };
     let Claim::Granted(grant) = claim(&ledger, &request).await else { panic!("the key is free") };
-    let renewal = ledger.keep(&key, &grant);
+    let renewal = ledger.start_renewal(&key, &grant);
 
     proxy.set(Fault::BlackHole);
     swallowed(&proxy).await;
     sleep(PERIOD).await;
-    assert_eq!(other.look(&key).await.unwrap().unwrap().renewals, 0, "nothing came through");
+    assert_eq!(other.get(&key).await.unwrap().unwrap().renewals, 0, "nothing came through");
     proxy.set(Fault::None);
 
     timeout(BOUND, renewed(&other, &key)).await.expect("the next renewal comes through");
@@ -48,7 +48,7 @@ async fn swallowed(proxy: &Proxy) {
 }
 
 async fn renewed(ledger: &Ledger, key: &ichido_core::Key) {
-    while ledger.look(key).await.unwrap().unwrap().renewals == 0 {
+    while ledger.get(key).await.unwrap().unwrap().renewals == 0 {
         sleep(Duration::from_millis(20)).await;
     }
 }

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ichido_core::{Entropy, SystemClock, SystemEntropy};
-use ichido_ledger::conformance::history::{Bounds, Figures, Plan, run};
+use ichido_ledger::conformance::history::{Bounds, Statistics, Workload, run};
 use ichido_ledger::{Backend, OpenOptions, Settings, open_backend};
 
 /// Histories of one backend, and how many of them run side by side.
@@ -61,27 +61,27 @@ fn chance() -> u64 {
 }
 
 /// Runs and checks histories on the instances of one store.
-#[allow(clippy::print_stdout, reason = "figures for people, shown with --nocapture")]
+#[allow(clippy::print_stdout, reason = "statistics for people, shown with --nocapture")]
 async fn explain_histories(instances: &[Arc<dyn Backend>], mark_granularity_ms: u64) {
     let bounds = Bounds::of(&instances[0].capabilities(), mark_granularity_ms);
     let (first, count) = first_seed();
-    let mut figures = Figures::default();
+    let mut statistics = Statistics::default();
     let seeds: Vec<u64> = (first..first + count).collect();
     for seeds in seeds.chunks(usize::try_from(AT_ONCE).unwrap()) {
-        let plans: Vec<Plan> = seeds.iter().map(|seed| Plan::draw(*seed)).collect();
+        let workloads: Vec<Workload> = seeds.iter().map(|seed| Workload::draw(*seed)).collect();
         let settings = settings();
-        let running = plans.iter().map(|plan| run(plan, instances, &settings));
+        let running = workloads.iter().map(|workload| run(workload, instances, &settings));
         let histories = futures_util::future::join_all(running).await;
         for (seed, history) in seeds.iter().zip(histories) {
             match history.check(&bounds) {
-                Ok(checked) => figures.add(checked),
+                Ok(checked) => statistics.add(checked),
                 Err(story) => panic!("{story}replay it with ICHIDO_SEED={seed}"),
             }
         }
     }
-    assert!(figures.operations > 0 && figures.states > 0, "{figures:?}");
-    assert!(figures.undecided <= figures.keys / 10, "too much was left undecided: {figures:?}");
-    println!("{}: {figures:?}", instances[0].capabilities().backend);
+    assert!(statistics.operations > 0 && statistics.states > 0, "{statistics:?}");
+    assert!(statistics.undecided <= statistics.keys / 10, "too much was left undecided: {statistics:?}");
+    println!("{}: {statistics:?}", instances[0].capabilities().backend);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

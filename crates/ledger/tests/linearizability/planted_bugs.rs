@@ -5,7 +5,7 @@ mod buggy_ledger;
 use std::sync::Arc;
 
 use ichido_ledger::Backend;
-use ichido_ledger::conformance::history::{Bounds, Plan, run};
+use ichido_ledger::conformance::history::{Bounds, Workload, run};
 
 use self::buggy_ledger::{Flaw, Flawed};
 
@@ -19,9 +19,9 @@ async fn is_found(flaw: Flaw) {
     let backend: Arc<dyn Backend> = Arc::new(Flawed::new(flaw));
     let bounds = Bounds::of(&backend.capabilities(), 1);
     for first in (1..=SEEDS).step_by(usize::try_from(AT_ONCE).unwrap()) {
-        let plans: Vec<Plan> = (first..first + AT_ONCE).map(Plan::draw).collect();
+        let workloads: Vec<Workload> = (first..first + AT_ONCE).map(Workload::draw).collect();
         let (settings, instances) = (crate::settings(), [backend.clone()]);
-        let running = plans.iter().map(|plan| run(plan, &instances, &settings));
+        let running = workloads.iter().map(|workload| run(workload, &instances, &settings));
         let histories = futures_util::future::join_all(running).await;
         if let Some(story) = histories.iter().find_map(|history| history.check(&bounds).err()) {
             assert!(story.contains("no order explains"), "{story}");

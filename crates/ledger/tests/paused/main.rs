@@ -97,7 +97,7 @@ async fn past_lease(ledger: &Ledger, key: &Key, in_doubt: InDoubtPolicy) -> Clai
 async fn stopped(server: &Server, ledger: &Ledger, key: &Key) -> Holder {
     let holder = Holder::start(server, key).await;
     let renewed = async {
-        while ledger.look(key).await.unwrap().expect("it is held").renewals < 3 {
+        while ledger.get(key).await.unwrap().expect("it is held").renewals < 3 {
             let answer = ask(ledger, key, InDoubtPolicy::Reject).await;
             assert!(matches!(answer, Claim::Held { .. } | Claim::InDoubt(_)), "{answer:?}");
             sleep(Duration::from_millis(20)).await;

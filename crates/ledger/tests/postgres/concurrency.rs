@@ -92,10 +92,10 @@ async fn doubt_ends_with_a_sweep_and_is_counted() {
     let index = old.index();
     let age = format!("UPDATE ichido.claims SET doubt_at = doubt_at - {month}, over_at = over_at - {month}");
     place.execute(&format!("{age} WHERE index = '\\x{index}'")).await;
-    assert_eq!(ledger.look(&old).await.unwrap(), None);
+    assert_eq!(ledger.get(&old).await.unwrap(), None);
     let swept = ledger.sweep(10).await.unwrap();
     assert_eq!((swept.removed, swept.doubts_ended, swept.more), (1, 1, false));
-    let kept = ledger.look(&young).await.unwrap().unwrap();
+    let kept = ledger.get(&young).await.unwrap().unwrap();
     assert!(matches!(kept.phase(Timestamp(kept.over_at().0 - 1)), Phase::InDoubt(_)));
     assert_eq!(ledger.stats().await.unwrap().in_doubt, Some(1));
 }

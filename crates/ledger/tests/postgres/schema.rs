@@ -55,7 +55,7 @@ async fn the_layout_before_is_raised_and_its_claims_are_read() {
         start.await.unwrap().unwrap();
     }
     assert_eq!(place.count("SELECT version::bigint FROM ichido.layout").await, 2);
-    let record = place.ledger().await.look(&key).await.unwrap().unwrap();
+    let record = place.ledger().await.get(&key).await.unwrap().unwrap();
     assert_eq!((record.token, record.caller), (token, None));
 }
 
@@ -123,6 +123,6 @@ async fn tables_that_vanish_are_a_matter_of_layout() {
     let place = Place::new();
     let ledger = place.ledger().await;
     place.execute("DROP TABLE ichido.claims").await;
-    let error = ledger.look(&key("k")).await.unwrap_err();
+    let error = ledger.get(&key("k")).await.unwrap_err();
     assert!(matches!(error.kind(), Kind::Schema(text) if text.contains("ichido ledger init")), "{error:?}");
 }

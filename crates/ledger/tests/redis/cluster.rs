@@ -86,8 +86,8 @@ async fn claims_follow_a_slot_that_moves() {
     // It has moved, and the ledger's map is out of date.
     other.tell(&format!("CLUSTER SETSLOT {slot} NODE {}", other.id.as_str())).await;
     one.tell(&format!("CLUSTER SETSLOT {slot} NODE {}", other.id.as_str())).await;
-    let word = Settle::Complete(Outcome::kept("done"));
-    assert_eq!(ledger.settle(&moving, token, &word).await.unwrap(), Settled::Applied);
+    let action = Settle::Complete(Outcome::kept("done"));
+    assert_eq!(ledger.settle(&moving, token, &action).await.unwrap(), Settled::Applied);
     assert_eq!(claim(&ledger, &request(&moving)).await, Claim::Done(Outcome::kept("done")));
 
     // Both nodes are listed.

@@ -47,7 +47,7 @@ async fn a_lost_release_is_told_as_such() {
     proxy.set(Fault::LoseReply { to: "release", times: 1 });
     let error = ledger.settle(&key, token, &Settle::Release).await.unwrap_err();
     assert_eq!(error.effect(), Effect::Unknown);
-    assert_eq!(ledger.look(&key).await.unwrap(), None);
+    assert_eq!(ledger.get(&key).await.unwrap(), None);
 }
 
 #[tokio::test]

@@ -48,11 +48,11 @@ impl Scene {
     /// Everyone who comes across the claim is refused, and it stays as it is.
     async fn refusals(&mut self) -> Vec<Error> {
         let before = self.dump().await;
-        let word = Settle::Complete(Outcome::kept("done"));
+        let action = Settle::Complete(Outcome::kept("done"));
         let refusals = vec![
             self.ledger.claim(&self.request).await.unwrap_err(),
-            self.ledger.settle(&self.key, self.request.token, &word).await.unwrap_err(),
-            self.ledger.look(&self.key).await.unwrap_err(),
+            self.ledger.settle(&self.key, self.request.token, &action).await.unwrap_err(),
+            self.ledger.get(&self.key).await.unwrap_err(),
             self.ledger.list(&Query { limit: 10, ..Query::default() }).await.unwrap_err(),
             self.ledger.sweep(10).await.unwrap_err(),
         ];
@@ -149,11 +149,11 @@ async fn a_value_that_was_cut_short_is_never_an_absent_one() {
     scene.ledger.mark(std::slice::from_ref(&scene.event)).await.unwrap();
     scene.event = marking(scene.event.key.text());
     let [claim_name, mark_name] = scene.names();
-    for word in words {
+    for action in words {
         let () = scene.client.del(&claim_name).await.unwrap();
         scene.request.token = granted(&scene.ledger, &scene.key).await.token;
-        if let Some(word) = word {
-            let _ = scene.ledger.settle(&scene.key, scene.request.token, &word).await.unwrap();
+        if let Some(action) = action {
+            let _ = scene.ledger.settle(&scene.key, scene.request.token, &action).await.unwrap();
         }
         let whole: Vec<u8> = scene.client.get(&claim_name).await.unwrap();
         for cut in 0..whole.len() {
@@ -195,9 +195,9 @@ async fn garbage_is_said_to_be_garbage() {
             let () = scene.client.set(name, &value).await.unwrap();
         }
         let claimed = scene.ledger.claim(&scene.request).await.unwrap_err();
-        let word = Settle::Release;
-        let settled = scene.ledger.settle(&scene.key, scene.request.token, &word).await.unwrap_err();
-        let looked = scene.ledger.look(&scene.key).await.unwrap_err();
+        let action = Settle::Release;
+        let settled = scene.ledger.settle(&scene.key, scene.request.token, &action).await.unwrap_err();
+        let looked = scene.ledger.get(&scene.key).await.unwrap_err();
         let listed = scene.ledger.list(&Query { limit: 10, ..Query::default() }).await.unwrap_err();
         let marked = scene.mark_refusal().await;
         for error in [claimed, settled, looked, listed, marked] {

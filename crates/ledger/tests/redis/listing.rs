@@ -92,6 +92,6 @@ async fn doubt_ends_with_a_sweep_and_is_counted() {
         total.more = swept.more;
     }
     assert_eq!(total.removed, 25);
-    assert!(ledger.look(&young).await.unwrap().is_some());
-    assert_eq!(ledger.look(&keys[0]).await.unwrap(), None);
+    assert!(ledger.get(&young).await.unwrap().is_some());
+    assert_eq!(ledger.get(&keys[0]).await.unwrap(), None);
 }

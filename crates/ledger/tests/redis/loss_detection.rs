@@ -28,7 +28,7 @@ async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
 
 async fn loss(ledger: &Redis) -> Error {
     until("the loss is noticed", async || {
-        ledger.check().await.err().filter(|error| matches!(error.kind(), Kind::Lost(_)))
+        ledger.check().await.err().filter(|error| matches!(error.kind(), Kind::DataLost(_)))
     })
     .await
 }
@@ -87,7 +87,7 @@ async fn after_a_flush_new_work_is_an_outage_until_init() {
 
     // A process that starts now knows it too, and so does its init.
     let operator = place.ledger().await;
-    assert!(matches!(operator.check().await.unwrap_err().kind(), Kind::Lost(_)));
+    assert!(matches!(operator.check().await.unwrap_err().kind(), Kind::DataLost(_)));
     operator.init().await.unwrap();
     operator.check().await.unwrap();
     for ledger in [&one, &other] {

@@ -88,11 +88,11 @@ async fn a_claim_with_a_caller_has_a_format_of_its_own_in_every_state() {
         Settle::Doubt("timeout".to_owned()),
         Settle::Complete(Outcome::kept("done")),
     ];
-    for word in words {
-        assert_eq!(ledger.settle(&key, token, &word).await.unwrap(), Settled::Applied);
+    for action in words {
+        assert_eq!(ledger.settle(&key, token, &action).await.unwrap(), Settled::Applied);
         let value: String = client.get(place.claim(&key)).await.unwrap();
         assert!(value.starts_with(&format!("3{token}")), "{value}");
-        assert_eq!(ledger.look(&key).await.unwrap().unwrap().caller, request.caller);
+        assert_eq!(ledger.get(&key).await.unwrap().unwrap().caller, request.caller);
     }
 }
 
@@ -107,8 +107,8 @@ async fn scripts_that_the_server_forgot_are_told_again() {
     flush(&mut client).await;
     let token = granted(&ledger, &key).await.token;
     flush(&mut client).await;
-    let word = Settle::Complete(Outcome::kept("done"));
-    assert_eq!(ledger.settle(&key, token, &word).await.unwrap(), Settled::Applied);
+    let action = Settle::Complete(Outcome::kept("done"));
+    assert_eq!(ledger.settle(&key, token, &action).await.unwrap(), Settled::Applied);
     flush(&mut client).await;
     assert_eq!(claim(&ledger, &request(&key)).await, Claim::Done(Outcome::kept("done")));
     flush(&mut client).await;
@@ -143,17 +143,17 @@ async fn a_full_server_refuses_and_changes_nothing() {
     let (ledger, mut client) = (place.ledger().await, place.client().await);
     let token = granted(&ledger, &key).await.token;
     let _ = ledger.settle(&key, token, &Settle::Doubt("timeout".to_owned())).await.unwrap();
-    let before = ledger.look(&key).await.unwrap();
+    let before = ledger.get(&key).await.unwrap();
     let done = crate::requests::key("done");
     let token_of_done = granted(&ledger, &done).await.token;
-    let word = Settle::Complete(Outcome::kept("done"));
-    let _ = ledger.settle(&done, token_of_done, &word).await.unwrap();
+    let action = Settle::Complete(Outcome::kept("done"));
+    let _ = ledger.settle(&done, token_of_done, &action).await.unwrap();
     let () =
         redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg("1mb").query_async(&mut client).await.unwrap();
     let retry = ClaimRequest { in_doubt: InDoubtPolicy::Retry { silent_ms: 0 }, ..request(&key) };
     let errors = [
         ledger.claim(&retry).await.unwrap_err(),
-        ledger.settle(&key, token, &word).await.unwrap_err(),
+        ledger.settle(&key, token, &action).await.unwrap_err(),
         ledger.claim(&request(&crate::requests::key("other"))).await.unwrap_err(),
     ];
     for error in errors {
@@ -163,7 +163,7 @@ async fn a_full_server_refuses_and_changes_nothing() {
             "{error:?}"
         );
     }
-    assert_eq!(ledger.look(&key).await.unwrap(), before);
+    assert_eq!(ledger.get(&key).await.unwrap(), before);
     // What it remembers it still says.
     assert_eq!(claim(&ledger, &request(&done)).await, Claim::Done(Outcome::kept("done")));
 }

@@ -24,10 +24,10 @@ pub async fn agrees_with_the_rules(ledger: &dyn Backend, seed: u64) {
     let story = Story::new(seed);
     for step in 0..STEPS {
         let key = story.pick(&story.keys.clone());
-        let (told, expected) = story.step(ledger, &rules, &key).await;
-        assert_eq!(told, expected, "seed {seed}, step {step}");
+        let (actual, expected) = story.step(ledger, &rules, &key).await;
+        assert_eq!(actual, expected, "seed {seed}, step {step}");
         tokio::time::sleep(Duration::from_millis(4)).await;
-        let (seen, expected) = (ledger.look(&key).await.unwrap(), rules.look(&key).await.unwrap());
+        let (seen, expected) = (ledger.get(&key).await.unwrap(), rules.get(&key).await.unwrap());
         assert_eq!(seen.map(timeless), expected.map(timeless), "seed {seed}, after step {step}");
     }
 }
@@ -61,26 +61,26 @@ impl Story {
                 (claimed(ledger.claim(&request).await), claimed(rules.claim(&request).await))
             }
             1 => {
-                let (token, word) = (self.token(rules, key).await, self.word());
-                let told = ledger.settle(key, token, &word).await.unwrap();
+                let (token, action) = (self.token(rules, key).await, self.action());
+                let actual = ledger.settle(key, token, &action).await.unwrap();
                 (
-                    format!("{word:?} {told:?}"),
-                    format!("{word:?} {:?}", rules.settle(key, token, &word).await.unwrap()),
+                    format!("{action:?} {actual:?}"),
+                    format!("{action:?} {:?}", rules.settle(key, token, &action).await.unwrap()),
                 )
             }
             2 => {
-                let word =
+                let resolution =
                     self.pick(&[Resolution::Absent, Resolution::Release, Resolution::Done(self.outcome())]);
-                let told = ledger.resolve(key, &word).await.unwrap();
+                let actual = ledger.resolve(key, &resolution).await.unwrap();
                 (
-                    format!("{word:?} {told:?}"),
-                    format!("{word:?} {:?}", rules.resolve(key, &word).await.unwrap()),
+                    format!("{resolution:?} {actual:?}"),
+                    format!("{resolution:?} {:?}", rules.resolve(key, &resolution).await.unwrap()),
                 )
             }
             _ => {
                 let record = self.foreign(rules, key).await;
-                let told = ledger.adopt(&record).await.unwrap();
-                (format!("adopt {told:?}"), format!("adopt {:?}", rules.adopt(&record).await.unwrap()))
+                let actual = ledger.adopt(&record).await.unwrap();
+                (format!("adopt {actual:?}"), format!("adopt {:?}", rules.adopt(&record).await.unwrap()))
             }
         }
     }
@@ -107,12 +107,12 @@ impl Story {
 
     /// Mostly the current one.
     async fn token(&self, rules: &Memory, key: &Key) -> Token {
-        let current = rules.look(key).await.unwrap().map(|record| record.token);
+        let current = rules.get(key).await.unwrap().map(|record| record.token);
         let stale = self.pick(&self.tokens);
         self.pick(&[current.unwrap_or(stale), current.unwrap_or(stale), current.unwrap_or(stale), stale])
     }
 
-    fn word(&self) -> Settle {
+    fn action(&self) -> Settle {
         self.pick(&[
             Settle::Renew { lease_ms: 1 },
             Settle::Renew { lease_ms: LONG_MS },
@@ -163,7 +163,7 @@ fn claimed(answer: ichido_ledger::Result<Claim>) -> String {
         Claim::Held { .. } => "held".to_owned(),
         Claim::InDoubt(doubt) => format!("in doubt: {:?}", doubt.reason),
         Claim::Granted(grant) => format!("granted {:?} {} {}", grant.token, grant.attempt, grant.lease_ms),
-        told @ (Claim::Done(_) | Claim::Mismatch | Claim::CallerChanged) => format!("{told:?}"),
+        actual @ (Claim::Done(_) | Claim::Mismatch | Claim::CallerChanged) => format!("{actual:?}"),
     }
 }
 

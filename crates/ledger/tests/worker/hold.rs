@@ -19,7 +19,7 @@ pub(crate) async fn hold(arguments: &[String]) {
     let request = ClaimRequest { lease_ms, ..ledger.request(key.clone()) };
     let answer = ledger.claim(&request).await.expect("the claim is answered").claim;
     let Claim::Granted(grant) = answer else { panic!("expected a grant, got {answer:?}") };
-    let renewal = ledger.keep(&key, &grant);
+    let renewal = ledger.start_renewal(&key, &grant);
     super::say("granted\n");
     let go = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
     go.await.expect("standard input is read").expect("a line");

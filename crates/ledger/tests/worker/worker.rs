@@ -51,8 +51,8 @@ async fn work(ledger: Arc<dyn Backend>, prefix: String, lease_ms: u64) {
         if number % 4 == 3 {
             continue;
         }
-        let word = Settle::Complete(effects::outcome(&text));
-        let settled = until_answered(|| ledger.settle(&request.key, request.token, &word)).await;
+        let action = Settle::Complete(effects::outcome(&text));
+        let settled = until_answered(|| ledger.settle(&request.key, request.token, &action)).await;
         assert_eq!(settled, Settled::Applied, "{text}");
         say(&format!("done {text}\n"));
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use deadpool_postgres::{Client, Transaction};
-use ichido_postgres::{Sending, typed};
+use ichido_postgres::{StatementMode, typed_params};
 use ichido_usage::Profile;
 use rust_decimal::Decimal;
 use tokio_postgres::Row;
@@ -80,13 +80,13 @@ impl Statements {
 pub(super) async fn count(
     connection: &mut Client,
     statements: &Statements,
-    sending: &Sending,
+    statement_mode: &StatementMode,
     profile: Profile,
     batch: &Batch,
 ) -> Result<Vec<Outcome>> {
     let fail = |error| failed(DOING, error);
     let transaction = connection.transaction().await.map_err(fail)?;
-    let asking = Asking { transaction: &transaction, sending };
+    let asking = Asking { transaction: &transaction, statement_mode };
     let mut plan = Plan::new(profile, batch);
     if !plan.firsts.is_empty() {
         let fresh = rows(&asking, &statements.insert, batch, &plan.firsts).await?;
@@ -114,14 +114,14 @@ pub(super) async fn count(
 /// A transaction, and how statements are sent in it.
 struct Asking<'a> {
     transaction: &'a Transaction<'a>,
-    sending: &'a Sending,
+    statement_mode: &'a StatementMode,
 }
 
 impl Asking<'_> {
     async fn query(&self, sql: &str, values: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
         let transaction = self.transaction;
-        let rows = match self.sending.is_unnamed() {
-            true => transaction.query_typed(sql, &typed(sql, values)).await,
+        let rows = match self.statement_mode.is_unnamed() {
+            true => transaction.query_typed(sql, &typed_params(sql, values)).await,
             false => match transaction.prepare_cached(sql).await {
                 Ok(statement) => transaction.query(&statement, values).await,
                 Err(error) => Err(error),

@@ -1,7 +1,7 @@
 //! What was counted, read.
 
 use deadpool_postgres::Client;
-use ichido_postgres::typed;
+use ichido_postgres::typed_params;
 use ichido_usage::money::Sum;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, ToSql};
@@ -15,7 +15,7 @@ pub(super) const DOING: &str = "reading what was counted";
 
 /// Nothing is prepared here: reports are rare, and the server plans each one for its days.
 async fn ask(client: &Client, sql: &str, values: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
-    client.query_typed(sql, &typed(sql, values)).await.map_err(|error| failed(DOING, error))
+    client.query_typed(sql, &typed_params(sql, values)).await.map_err(|error| failed(DOING, error))
 }
 
 fn get<'a, T: FromSql<'a>>(row: &'a Row, place: usize) -> Result<T> {

@@ -54,7 +54,7 @@ async fn one(ledger: &Ledger, number: usize) {
         panic!("{number} was claimed before")
     };
     let settled = match number % 100 {
-        0 => ledger.doubt(&key, grant.token, "timeout").await.unwrap(),
+        0 => ledger.declare_in_doubt(&key, grant.token, "timeout").await.unwrap(),
         _ => ledger.complete(&key, grant.token, Outcome::kept("{\"id\":1}")).await.unwrap(),
     };
     assert_eq!(settled, Settled::Applied);

@@ -67,7 +67,7 @@ impl Knob {
         if way == Way::Late as u8 {
             std::future::pending::<()>().await;
         }
-        Err(error.perhaps_done())
+        Err(error.with_unknown_effect())
     }
 }
 
@@ -161,8 +161,8 @@ impl Maintain for Faulty {
         self.claims.turn(self.inner.check()).await
     }
 
-    async fn look(&self, key: &Key) -> Result<Option<Record>> {
-        self.inner.look(key).await
+    async fn get(&self, key: &Key) -> Result<Option<Record>> {
+        self.inner.get(key).await
     }
 
     async fn list(&self, query: &Query) -> Result<Page> {

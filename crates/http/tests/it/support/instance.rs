@@ -73,7 +73,7 @@ impl Instance {
 
     /// What the ledger remembers of a keyed `POST /orders`.
     pub(crate) async fn record(&self, key: &str) -> Option<Record> {
-        self.ledger.look(&Self::key(key)).await.unwrap()
+        self.ledger.get(&Self::key(key)).await.unwrap()
     }
 
     /// Everything that the ledger remembers.

@@ -153,7 +153,7 @@ pub(in crate::admin) async fn doubt(State(served): State<Served>, request: Reque
     let (key, token) = whose(&body.key, &body.token)?;
     HERE.within("reason", &body.reason.0, Limits::STANDARD.reason_bytes)?;
     let (ledger, reason) = (served.admin.api.ledger.clone(), body.reason.0.into_owned());
-    let doubted = served.finish(async move { ledger.doubt(&key, token, reason).await }).await?;
+    let doubted = served.finish(async move { ledger.declare_in_doubt(&key, token, reason).await }).await?;
     settled(doubted, &Standing::of("in-doubt"))
 }
 

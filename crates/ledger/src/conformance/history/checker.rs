@@ -9,7 +9,7 @@ use super::model::{Bounds, Model};
 use super::operation::{End, Operation};
 
 /// More operations than this on one key are refused: the set of those taken is one machine word.
-const MOST: usize = 128;
+const OPERATIONS_MAX: usize = 128;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
@@ -23,8 +23,8 @@ pub(super) enum Verdict {
 
 pub(super) fn check<M: Model>(operations: &[Operation<M::Call, M::Answer>], bounds: &Bounds) -> Verdict {
     assert!(
-        operations.len() <= MOST,
-        "{} operations on one key; at most {MOST} are searched",
+        operations.len() <= OPERATIONS_MAX,
+        "{} operations on one key; at most {OPERATIONS_MAX} are searched",
         operations.len()
     );
     let mut order: Vec<&Operation<M::Call, M::Answer>> = operations.iter().collect();

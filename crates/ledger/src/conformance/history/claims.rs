@@ -9,14 +9,14 @@ mod expected;
 mod remembered;
 
 use self::expected::Expected;
-use self::remembered::{Kept, Said};
+use self::remembered::{Remembered, RememberedState};
 use super::model::{Bounds, Model};
 use super::operation::{ClaimAnswer, ClaimCall, ClaimOperation, End};
-use super::time_window::Span;
+use super::time_window::TimeWindow;
 
 /// What is remembered of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct State(Option<Kept>);
+pub(super) struct State(Option<Remembered>);
 
 /// What a claim can be found to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl Model for State {
     type Answer = ClaimAnswer;
 
     fn after(&self, operation: &ClaimOperation, bounds: &Bounds) -> Vec<Self> {
-        let now = Span::of(operation);
+        let now = TimeWindow::of(operation);
         let steps = match &self.0 {
             None => vec![absent(&operation.call, now)],
             Some(kept) => {
@@ -61,11 +61,11 @@ impl State {
     /// Whether both say the same, whatever is known of the time.
     fn is_like(&self, other: &Self) -> bool {
         let timeless = |state: &State| {
-            let moment = Span { from_us: 0, to_us: 0 };
+            let moment = TimeWindow { from_us: 0, to_us: 0 };
             let mut state = state.clone();
             if let Some(kept) = &mut state.0 {
                 kept.renewed = moment;
-                if let Said::Done { at, .. } = &mut kept.said {
+                if let RememberedState::Done { at, .. } = &mut kept.state {
                     *at = moment;
                 }
             }
@@ -75,20 +75,23 @@ impl State {
     }
 
     /// The same, knowing that everything in it happened before the end of `now`; none if it cannot have.
-    fn settled_before(self, now: Span) -> Option<Self> {
+    fn settled_before(self, now: TimeWindow) -> Option<Self> {
         let Some(kept) = self.0 else { return Some(self) };
         let renewed = kept.renewed.no_later_than(now);
-        let said = match kept.said {
-            Said::Done { outcome, at } => Said::Done { outcome, at: at.no_later_than(now) },
-            other @ (Said::Running | Said::Doubt(_)) => other,
+        let state = match kept.state {
+            RememberedState::Done { outcome, at } => {
+                RememberedState::Done { outcome, at: at.no_later_than(now) }
+            }
+            other @ (RememberedState::Running | RememberedState::Doubt(_)) => other,
         };
-        let is_possible = !renewed.is_empty() && !matches!(&said, Said::Done { at, .. } if at.is_empty());
-        is_possible.then_some(State(Some(Kept { renewed, said, ..kept })))
+        let is_possible =
+            !renewed.is_empty() && !matches!(&state, RememberedState::Done { at, .. } if at.is_empty());
+        is_possible.then_some(State(Some(Remembered { renewed, state, ..kept })))
     }
 }
 
 /// A call on a key of which nothing is remembered.
-fn absent(call: &ClaimCall, now: Span) -> Step {
+fn absent(call: &ClaimCall, now: TimeWindow) -> Step {
     let nothing = State::default();
     match call {
         ClaimCall::Claim(request) => granted(request, 1, now),
@@ -98,8 +101,8 @@ fn absent(call: &ClaimCall, now: Span) -> Step {
     }
 }
 
-fn granted(request: &ClaimRequest, attempt: u32, now: Span) -> Step {
-    let kept = Kept {
+fn granted(request: &ClaimRequest, attempt: u32, now: TimeWindow) -> Step {
+    let kept = Remembered {
         fingerprint: request.fingerprint,
         caller: request.caller,
         nonce: request.nonce,
@@ -109,33 +112,33 @@ fn granted(request: &ClaimRequest, attempt: u32, now: Span) -> Step {
         lease_ms: request.lease_ms,
         retention_ms: request.retention_ms,
         renewed: now,
-        said: Said::Running,
+        state: RememberedState::Running,
     };
     let lease_ms = request.lease_ms;
     let left_ms = lease_ms..=lease_ms;
     (Expected::Granted { token: request.token, attempt, lease_ms, left_ms }, State(Some(kept)))
 }
 
-impl Kept {
+impl Remembered {
     /// What the claim can have been at `now`, and what each possibility says of the time.
-    fn phases(&self, now: Span, bounds: &Bounds) -> Vec<(Phase, Span, Kept)> {
-        match &self.said {
-            Said::Doubt(_) => vec![(Phase::InDoubt, now, self.clone())],
-            Said::Running => {
+    fn phases(&self, now: TimeWindow, bounds: &Bounds) -> Vec<(Phase, TimeWindow, Remembered)> {
+        match &self.state {
+            RememberedState::Doubt(_) => vec![(Phase::InDoubt, now, self.clone())],
+            RememberedState::Running => {
                 let lease_us = self.lease_ms * 1_000;
                 let good = self.renewed.still_within(lease_us, now, bounds);
                 // Without a clock of the store's, a lapse may go unnoticed.
                 let good = if bounds.watched { Some((now, self.renewed)) } else { good };
                 let lapsed = self.renewed.run_out(lease_us, now, bounds);
-                let found = |phase, (now, renewed)| (phase, now, Kept { renewed, ..self.clone() });
+                let found = |phase, (now, renewed)| (phase, now, Remembered { renewed, ..self.clone() });
                 let good = good.map(|good| found(Phase::Running, good));
                 good.into_iter().chain(lapsed.map(|lapsed| found(Phase::InDoubt, lapsed))).collect()
             }
-            Said::Done { outcome, at } => {
+            RememberedState::Done { outcome, at } => {
                 let retention_us = self.retention_ms * 1_000;
                 let found = |phase, (now, at)| {
-                    let said = Said::Done { outcome: outcome.clone(), at };
-                    (phase, now, Kept { said, ..self.clone() })
+                    let state = RememberedState::Done { outcome: outcome.clone(), at };
+                    (phase, now, Remembered { state, ..self.clone() })
                 };
                 let kept = at.still_within(retention_us, now, bounds).map(|kept| found(Phase::Done, kept));
                 let over = at.run_out(retention_us, now, bounds).map(|over| found(Phase::Over, over));
@@ -144,7 +147,7 @@ impl Kept {
         }
     }
 
-    fn steps(self, phase: Phase, call: &ClaimCall, now: Span, bounds: &Bounds) -> Vec<Step> {
+    fn steps(self, phase: Phase, call: &ClaimCall, now: TimeWindow, bounds: &Bounds) -> Vec<Step> {
         if phase == Phase::Over {
             let (expected, after) = absent(call, now);
             // What is over is as good as absent, and yet its answers leave it where it is.
@@ -153,13 +156,13 @@ impl Kept {
         }
         match call {
             ClaimCall::Claim(request) => self.claim(phase, request, now, bounds),
-            ClaimCall::Settle(token, word) => vec![self.settle(phase, *token, word, now)],
-            ClaimCall::Resolve(word) => vec![self.resolve(phase, word, now)],
+            ClaimCall::Settle(token, action) => vec![self.settle(phase, *token, action, now)],
+            ClaimCall::Resolve(resolution) => vec![self.resolve(phase, resolution, now)],
             ClaimCall::Look => vec![(self.record(), State(Some(self)))],
         }
     }
 
-    fn claim(self, phase: Phase, request: &ClaimRequest, now: Span, bounds: &Bounds) -> Vec<Step> {
+    fn claim(self, phase: Phase, request: &ClaimRequest, now: TimeWindow, bounds: &Bounds) -> Vec<Step> {
         if request.caller.is_some() && self.caller != request.caller {
             return vec![(Expected::CallerChanged, State(Some(self)))];
         }
@@ -167,14 +170,14 @@ impl Kept {
             return vec![(Expected::Mismatch, State(Some(self)))];
         }
         let is_same_call = self.nonce == request.nonce;
-        if let (Phase::InDoubt, true, Said::Doubt(reason)) = (phase, is_same_call, &self.said) {
+        if let (Phase::InDoubt, true, RememberedState::Doubt(reason)) = (phase, is_same_call, &self.state) {
             return vec![(Expected::InDoubt { declared: Some(reason.clone()) }, State(Some(self)))];
         }
         match phase {
             Phase::Done => vec![(Expected::Done(self.outcome()), State(Some(self)))],
             Phase::Running | Phase::InDoubt if is_same_call => {
                 let left_ms = expected::left_ms(self.renewed, self.lease_ms, now, bounds);
-                let Kept { token, attempt, lease_ms, .. } = self;
+                let Remembered { token, attempt, lease_ms, .. } = self;
                 vec![(Expected::Granted { token, attempt, lease_ms, left_ms }, State(Some(self)))]
             }
             Phase::Running => {
@@ -185,39 +188,39 @@ impl Kept {
         }
     }
 
-    fn claim_in_doubt(self, request: &ClaimRequest, now: Span, bounds: &Bounds) -> Vec<Step> {
-        let reason = match &self.said {
-            Said::Doubt(reason) => Some(reason.clone()),
-            Said::Running | Said::Done { .. } => None,
+    fn claim_in_doubt(self, request: &ClaimRequest, now: TimeWindow, bounds: &Bounds) -> Vec<Step> {
+        let reason = match &self.state {
+            RememberedState::Doubt(reason) => Some(reason.clone()),
+            RememberedState::Running | RememberedState::Done { .. } => None,
         };
-        let refused = |kept: Kept| (Expected::InDoubt { declared: reason.clone() }, State(Some(kept)));
+        let refused = |kept: Remembered| (Expected::InDoubt { declared: reason.clone() }, State(Some(kept)));
         let InDoubtPolicy::Retry { silent_ms } = request.in_doubt else { return vec![refused(self)] };
         let silent_us = silent_ms * 1_000;
         let early = self.renewed.still_within(silent_us, now, bounds);
         // Silence, too, may go unnoticed.
         let early = if bounds.watched { Some((now, self.renewed)) } else { early };
         let late = self.renewed.run_out(silent_us, now, bounds);
-        let early = early.map(|(_, renewed)| refused(Kept { renewed, ..self.clone() }));
+        let early = early.map(|(_, renewed)| refused(Remembered { renewed, ..self.clone() }));
         let takeover = late.map(|(now, _)| granted(request, self.attempt + 1, now));
         early.into_iter().chain(takeover).collect()
     }
 
-    fn settle(self, phase: Phase, token: Token, word: &Settle, now: Span) -> Step {
+    fn settle(self, phase: Phase, token: Token, action: &Settle, now: TimeWindow) -> Step {
         if token != self.token {
             return (Expected::Settled(Settled::Stale(self.standing(phase))), State(Some(self)));
         }
-        let after = match (phase, word) {
-            (Phase::Running | Phase::InDoubt, Settle::Renew { lease_ms }) => Some(Kept {
+        let after = match (phase, action) {
+            (Phase::Running | Phase::InDoubt, Settle::Renew { lease_ms }) => Some(Remembered {
                 renewed: now,
                 renewals: self.renewals + 1,
                 lease_ms: *lease_ms,
-                said: Said::Running,
+                state: RememberedState::Running,
                 ..self
             }),
             (Phase::Running | Phase::InDoubt, Settle::Complete(outcome)) => Some(self.done(outcome, now)),
             (Phase::Running | Phase::InDoubt, Settle::Release) => None,
             (Phase::Running | Phase::InDoubt, Settle::Doubt(reason)) => {
-                Some(Kept { said: Said::Doubt(reason.clone()), ..self })
+                Some(Remembered { state: RememberedState::Doubt(reason.clone()), ..self })
             }
             // The first outcome stays.
             (Phase::Done | Phase::Over, Settle::Complete(_)) => Some(self),
@@ -228,8 +231,8 @@ impl Kept {
         (Expected::Settled(Settled::Applied), State(after))
     }
 
-    fn resolve(self, phase: Phase, word: &Resolution, now: Span) -> Step {
-        let after = match (phase, word) {
+    fn resolve(self, phase: Phase, resolution: &Resolution, now: TimeWindow) -> Step {
+        let after = match (phase, resolution) {
             (Phase::InDoubt, Resolution::Done(outcome)) => Some(self.done(outcome, now)),
             (Phase::InDoubt, Resolution::Absent | Resolution::Release)
             | (Phase::Running, Resolution::Release) => None,
@@ -240,14 +243,16 @@ impl Kept {
         (Expected::Resolved(Resolved::Applied), State(after))
     }
 
-    fn done(self, outcome: &Outcome, now: Span) -> Kept {
-        Kept { said: Said::Done { outcome: outcome.clone(), at: now }, ..self }
+    fn done(self, outcome: &Outcome, now: TimeWindow) -> Remembered {
+        Remembered { state: RememberedState::Done { outcome: outcome.clone(), at: now }, ..self }
     }
 
     fn outcome(&self) -> Outcome {
-        match &self.said {
-            Said::Done { outcome, .. } => outcome.clone(),
-            Said::Running | Said::Doubt(_) => unreachable!("only what is done has an outcome"),
+        match &self.state {
+            RememberedState::Done { outcome, .. } => outcome.clone(),
+            RememberedState::Running | RememberedState::Doubt(_) => {
+                unreachable!("only what is done has an outcome")
+            }
         }
     }
 

@@ -10,31 +10,31 @@ use ichido_core::{
     SeededEntropy, Token,
 };
 
-use super::jitter::Jittery;
+use super::jitter::WithJitter;
 use super::operation::History;
 use super::recorder::Recorder;
-use super::workload::{Act, NewClaim, Plan, Ruling, Step, Word};
+use super::workload::{Action, HolderAction, NewClaim, OperatorAction, Step, Workload};
 use crate::{Backend, Ledger, Result, Settings};
 
 /// Carries out a plan; client after client gets the next of the instances. Errors are part of the history.
-pub async fn run(plan: &Plan, instances: &[Arc<dyn Backend>], settings: &Settings) -> History {
+pub async fn run(workload: &Workload, instances: &[Arc<dyn Backend>], settings: &Settings) -> History {
     let recorder = Arc::new(Recorder::default());
     let run = super::super::unique();
     let shared = Arc::new(Shared {
-        claim_keys: (0..plan.claim_keys)
+        claim_keys: (0..workload.claim_keys)
             .map(|n| Key::unscoped(format!("claim-{n}-{run}")).expect("short"))
             .collect(),
-        mark_keys: (0..plan.mark_keys)
+        mark_keys: (0..workload.mark_keys)
             .map(|n| MarkKey::new(format!("mark-{n}-{run}")).expect("short"))
             .collect(),
         grants: Mutex::default(),
     });
     let mut clients = tokio::task::JoinSet::new();
-    for (number, steps) in plan.clients.iter().cloned().enumerate() {
-        let seed = plan.seed.wrapping_mul(1_000).wrapping_add(number as u64);
-        let jittery = Arc::new(Jittery::new(instances[number % instances.len()].clone(), seed));
+    for (number, steps) in workload.clients.iter().cloned().enumerate() {
+        let seed = workload.seed.wrapping_mul(1_000).wrapping_add(number as u64);
+        let with_jitter = Arc::new(WithJitter::new(instances[number % instances.len()].clone(), seed));
         let settings = Settings { entropy: Arc::new(SeededEntropy::new(seed)), ..settings.clone() };
-        let ledger = Ledger::new(recorder.wrap(number, jittery), settings);
+        let ledger = Ledger::new(recorder.wrap(number, with_jitter), settings);
         let client = Client {
             number,
             ledger,
@@ -74,35 +74,35 @@ impl Client {
             let name = format!("client {} step {number}", self.number);
             let patience = step.give_up_ms.map_or(Duration::MAX, Duration::from_millis);
             // Errors and dropped calls are in the history; the client goes on.
-            let _ = tokio::time::timeout(patience, self.act(step.act, &name)).await;
+            let _ = tokio::time::timeout(patience, self.action(step.action, &name)).await;
         }
     }
 
-    async fn act(&mut self, act: Act, name: &str) -> Result<()> {
-        match act {
-            Act::Claim(claim) => {
+    async fn action(&mut self, action: Action, name: &str) -> Result<()> {
+        match action {
+            Action::Claim(claim) => {
                 let request = self.request(claim);
                 self.claims.insert(claim.key, request.clone());
                 self.claim(&request).await
             }
-            Act::ClaimAgain { key, other_token } => {
+            Action::ClaimAgain { key, other_token } => {
                 let Some(mut request) = self.claims.get(&key).cloned() else { return Ok(()) };
                 if other_token {
                     request.token = self.ledger.request(request.key.clone()).token;
                 }
                 self.claim(&request).await
             }
-            Act::Settle { of_anyone, word } => self.settle(of_anyone, word, name).await,
-            Act::Resolve { key, word } => {
-                let word = match word {
-                    Ruling::Done => Resolution::Done(Outcome::kept(format!("operator, {name}"))),
-                    Ruling::Absent => Resolution::Absent,
-                    Ruling::Release => Resolution::Release,
+            Action::Settle { of_anyone, action } => self.settle(of_anyone, action, name).await,
+            Action::Resolve { key, action } => {
+                let action = match action {
+                    OperatorAction::Done => Resolution::Done(Outcome::kept(format!("operator, {name}"))),
+                    OperatorAction::Absent => Resolution::Absent,
+                    OperatorAction::Release => Resolution::Release,
                 };
-                self.ledger.resolve(&self.shared.claim_keys[key], &word).await.map(drop)
+                self.ledger.resolve(&self.shared.claim_keys[key], &action).await.map(drop)
             }
-            Act::Look { key } => self.ledger.look(&self.shared.claim_keys[key]).await.map(drop),
-            Act::Mark { keys, again, retention_ms } => self.mark(&keys, again, retention_ms, name).await,
+            Action::Look { key } => self.ledger.get(&self.shared.claim_keys[key]).await.map(drop),
+            Action::Mark { keys, again, retention_ms } => self.mark(&keys, again, retention_ms, name).await,
         }
     }
 
@@ -123,7 +123,7 @@ impl Client {
         Ok(())
     }
 
-    async fn settle(&self, of_anyone: Option<u64>, word: Word, name: &str) -> Result<()> {
+    async fn settle(&self, of_anyone: Option<u64>, action: HolderAction, name: &str) -> Result<()> {
         let chosen = match of_anyone {
             None => self.own.clone(),
             Some(chance) => {
@@ -133,11 +133,11 @@ impl Client {
             }
         };
         let Some((key, token)) = chosen else { return Ok(()) };
-        let settled = match word {
-            Word::Renew { lease_ms } => self.ledger.renew(&key, token, lease_ms).await,
-            Word::Complete => self.ledger.complete(&key, token, Outcome::kept(name.to_owned())).await,
-            Word::Release => self.ledger.release(&key, token).await,
-            Word::Doubt => self.ledger.doubt(&key, token, name).await,
+        let settled = match action {
+            HolderAction::Renew { lease_ms } => self.ledger.renew(&key, token, lease_ms).await,
+            HolderAction::Complete => self.ledger.complete(&key, token, Outcome::kept(name.to_owned())).await,
+            HolderAction::Release => self.ledger.release(&key, token).await,
+            HolderAction::Doubt => self.ledger.declare_in_doubt(&key, token, name).await,
         };
         settled.map(drop)
     }

@@ -12,12 +12,12 @@ use rand::{RngExt, SeedableRng};
 use crate::{Backend, Capabilities, Maintain, Page, Query, Result, Stats, Swept};
 
 #[derive(Debug)]
-pub(super) struct Jittery {
+pub(super) struct WithJitter {
     backend: Arc<dyn Backend>,
     chance: Mutex<StdRng>,
 }
 
-impl Jittery {
+impl WithJitter {
     pub(super) fn new(backend: Arc<dyn Backend>, seed: u64) -> Self {
         Self { backend, chance: Mutex::new(StdRng::seed_from_u64(seed)) }
     }
@@ -41,7 +41,7 @@ impl Jittery {
 }
 
 #[async_trait]
-impl Backend for Jittery {
+impl Backend for WithJitter {
     fn capabilities(&self) -> Capabilities {
         self.backend.capabilities()
     }
@@ -50,8 +50,8 @@ impl Backend for Jittery {
         self.around(self.backend.claim(request)).await
     }
 
-    async fn settle(&self, key: &Key, token: Token, word: &Settle) -> Result<Settled> {
-        self.around(self.backend.settle(key, token, word)).await
+    async fn settle(&self, key: &Key, token: Token, action: &Settle) -> Result<Settled> {
+        self.around(self.backend.settle(key, token, action)).await
     }
 
     async fn mark(&self, requests: &[mark::Request]) -> Result<Vec<Mark>> {
@@ -64,7 +64,7 @@ impl Backend for Jittery {
 }
 
 #[async_trait]
-impl Maintain for Jittery {
+impl Maintain for WithJitter {
     async fn init(&self) -> Result<()> {
         self.backend.init().await
     }
@@ -73,16 +73,16 @@ impl Maintain for Jittery {
         self.backend.check().await
     }
 
-    async fn look(&self, key: &Key) -> Result<Option<Record>> {
-        self.around(self.backend.look(key)).await
+    async fn get(&self, key: &Key) -> Result<Option<Record>> {
+        self.around(self.backend.get(key)).await
     }
 
     async fn list(&self, query: &Query) -> Result<Page> {
         self.backend.list(query).await
     }
 
-    async fn resolve(&self, key: &Key, word: &Resolution) -> Result<Resolved> {
-        self.around(self.backend.resolve(key, word)).await
+    async fn resolve(&self, key: &Key, resolution: &Resolution) -> Result<Resolved> {
+        self.around(self.backend.resolve(key, resolution)).await
     }
 
     async fn sweep(&self, limit: usize) -> Result<Swept> {

@@ -5,7 +5,7 @@ use ichido_core::{Metadata, Nonce};
 
 use super::model::{Bounds, Model};
 use super::operation::{End, MarkOperation, short};
-use super::time_window::Span;
+use super::time_window::TimeWindow;
 
 /// What is remembered of an event.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -16,7 +16,7 @@ struct Seen {
     nonce: Nonce,
     metadata: Metadata,
     retention_us: u64,
-    marked: Span,
+    marked: TimeWindow,
 }
 
 impl Model for State {
@@ -24,8 +24,8 @@ impl Model for State {
     type Answer = Mark;
 
     fn after(&self, operation: &MarkOperation, bounds: &Bounds) -> Vec<Self> {
-        let (request, now) = (&operation.call, Span::of(operation));
-        let fresh = |now: Span| {
+        let (request, now) = (&operation.call, TimeWindow::of(operation));
+        let fresh = |now: TimeWindow| {
             State(Some(Seen {
                 nonce: request.nonce,
                 metadata: request.metadata.clone(),

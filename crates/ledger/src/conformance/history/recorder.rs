@@ -131,9 +131,9 @@ impl Backend for Recorded {
         self.on_claim(&request.key, call, self.backend.claim(request), ClaimAnswer::Claim).await
     }
 
-    async fn settle(&self, key: &Key, token: Token, word: &Settle) -> Result<Settled> {
-        let call = ClaimCall::Settle(token, word.clone());
-        self.on_claim(key, call, self.backend.settle(key, token, word), ClaimAnswer::Settle).await
+    async fn settle(&self, key: &Key, token: Token, action: &Settle) -> Result<Settled> {
+        let call = ClaimCall::Settle(token, action.clone());
+        self.on_claim(key, call, self.backend.settle(key, token, action), ClaimAnswer::Settle).await
     }
 
     /// A batch is one operation on each of its keys: it is not atomic as a whole.
@@ -166,18 +166,18 @@ impl Maintain for Recorded {
         self.backend.check().await
     }
 
-    async fn look(&self, key: &Key) -> Result<Option<Record>> {
+    async fn get(&self, key: &Key) -> Result<Option<Record>> {
         let answer = |found: Option<Record>| ClaimAnswer::Look(found.map(Box::new));
-        self.on_claim(key, ClaimCall::Look, self.backend.look(key), answer).await
+        self.on_claim(key, ClaimCall::Look, self.backend.get(key), answer).await
     }
 
     async fn list(&self, query: &Query) -> Result<Page> {
         self.backend.list(query).await
     }
 
-    async fn resolve(&self, key: &Key, word: &Resolution) -> Result<Resolved> {
-        let call = ClaimCall::Resolve(word.clone());
-        self.on_claim(key, call, self.backend.resolve(key, word), ClaimAnswer::Resolve).await
+    async fn resolve(&self, key: &Key, resolution: &Resolution) -> Result<Resolved> {
+        let call = ClaimCall::Resolve(resolution.clone());
+        self.on_claim(key, call, self.backend.resolve(key, resolution), ClaimAnswer::Resolve).await
     }
 
     async fn sweep(&self, limit: usize) -> Result<Swept> {

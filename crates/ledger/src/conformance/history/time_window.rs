@@ -5,12 +5,12 @@ use super::operation::{End, Operation};
 
 /// Microseconds of the recorder's clock, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Span {
+pub(super) struct TimeWindow {
     pub(super) from_us: u64,
     pub(super) to_us: u64,
 }
 
-impl Span {
+impl TimeWindow {
     /// The window in which an operation took effect.
     pub(super) fn of<C, A>(operation: &Operation<C, A>) -> Self {
         let to_us = match operation.end {
@@ -26,23 +26,33 @@ impl Span {
     }
 
     /// The same moment, known to be no later than the end of `other`.
-    pub(super) fn no_later_than(self, other: Span) -> Self {
+    pub(super) fn no_later_than(self, other: TimeWindow) -> Self {
         Self { to_us: self.to_us.min(other.to_us), ..self }
     }
 
     /// What is known of `now` and of `self` if `now` came before `self` plus `period_us`.
-    pub(super) fn still_within(self, period_us: u64, now: Span, bounds: &Bounds) -> Option<(Span, Span)> {
+    pub(super) fn still_within(
+        self,
+        period_us: u64,
+        now: TimeWindow,
+        bounds: &Bounds,
+    ) -> Option<(TimeWindow, TimeWindow)> {
         let forgiven_us = period_us.saturating_add(bounds.tolerance_us);
-        let now = Span { to_us: now.to_us.min(self.to_us.saturating_add(forgiven_us)), ..now };
-        let begun = Span { from_us: self.from_us.max(now.from_us.saturating_sub(forgiven_us)), ..self };
+        let now = TimeWindow { to_us: now.to_us.min(self.to_us.saturating_add(forgiven_us)), ..now };
+        let begun = TimeWindow { from_us: self.from_us.max(now.from_us.saturating_sub(forgiven_us)), ..self };
         (!now.is_empty() && !begun.is_empty()).then_some((now, begun))
     }
 
     /// What is known of `now` and of `self` if `now` came at or after `self` plus `period_us`.
-    pub(super) fn run_out(self, period_us: u64, now: Span, bounds: &Bounds) -> Option<(Span, Span)> {
+    pub(super) fn run_out(
+        self,
+        period_us: u64,
+        now: TimeWindow,
+        bounds: &Bounds,
+    ) -> Option<(TimeWindow, TimeWindow)> {
         let least_us = period_us.saturating_sub(bounds.tolerance_us);
-        let now = Span { from_us: now.from_us.max(self.from_us.saturating_add(least_us)), ..now };
-        let begun = Span { to_us: self.to_us.min(now.to_us.saturating_sub(least_us)), ..self };
+        let now = TimeWindow { from_us: now.from_us.max(self.from_us.saturating_add(least_us)), ..now };
+        let begun = TimeWindow { to_us: self.to_us.min(now.to_us.saturating_sub(least_us)), ..self };
         (!now.is_empty() && !begun.is_empty()).then_some((now, begun))
     }
 }

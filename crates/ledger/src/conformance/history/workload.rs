@@ -11,7 +11,7 @@ const SILENCES_MS: [u64; 3] = [0, 120, 300];
 
 /// What each client does, in its order.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct Workload {
     /// The seed it was drawn from.
     pub seed: u64,
     /// The steps of each client.
@@ -30,12 +30,12 @@ pub struct Step {
     /// It drops the call after so long.
     pub give_up_ms: Option<u64>,
     /// What it asks.
-    pub act: Act,
+    pub action: Action,
 }
 
 /// What a client asks.
 #[derive(Clone, Debug)]
-pub enum Act {
+pub enum Action {
     /// A key.
     Claim(NewClaim),
     /// What this client asked last for the key, with the same nonce.
@@ -50,14 +50,14 @@ pub enum Act {
         /// A grant of anyone, by chance, or else the client's own last one.
         of_anyone: Option<u64>,
         /// What to say.
-        word: Word,
+        action: HolderAction,
     },
     /// An operator's word.
     Resolve {
         /// On which key.
         key: usize,
         /// What to say.
-        word: Ruling,
+        action: OperatorAction,
     },
     /// What is remembered of a key.
     Look {
@@ -95,7 +95,7 @@ pub struct NewClaim {
 /// A holder's word, without its particulars.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "as in Settle")]
-pub enum Word {
+pub enum HolderAction {
     Renew { lease_ms: u64 },
     Complete,
     Release,
@@ -105,13 +105,13 @@ pub enum Word {
 /// An operator's word, without its particulars.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "as in Resolution")]
-pub enum Ruling {
+pub enum OperatorAction {
     Done,
     Absent,
     Release,
 }
 
-impl Plan {
+impl Workload {
     /// The plan of a seed: four to six clients on three or four keys.
     pub fn draw(seed: u64) -> Self {
         let mut chance = StdRng::seed_from_u64(seed);
@@ -134,30 +134,38 @@ impl Step {
             _ => 0,
         };
         let give_up_ms = chance.random_bool(0.1).then(|| chance.random_range(0..6));
-        Self { pause_ms, give_up_ms, act: Act::draw(chance, claim_keys, mark_keys) }
+        Self { pause_ms, give_up_ms, action: Action::draw(chance, claim_keys, mark_keys) }
     }
 }
 
-impl Act {
+impl Action {
     fn draw(chance: &mut StdRng, claim_keys: usize, mark_keys: usize) -> Self {
         let key = chance.random_range(0..claim_keys);
         match chance.random_range(0..100) {
-            0..34 => Act::Claim(NewClaim::draw(chance, key)),
-            34..42 => Act::ClaimAgain { key, other_token: chance.random_bool(0.5) },
+            0..34 => Action::Claim(NewClaim::draw(chance, key)),
+            34..42 => Action::ClaimAgain { key, other_token: chance.random_bool(0.5) },
             42..68 => {
                 let of_anyone = chance.random_bool(0.3).then(|| chance.random());
-                Act::Settle { of_anyone, word: Word::draw(chance) }
+                Action::Settle { of_anyone, action: HolderAction::draw(chance) }
             }
             68..75 => {
-                let word = *pick(chance, &[Ruling::Done, Ruling::Absent, Ruling::Absent, Ruling::Release]);
-                Act::Resolve { key, word }
+                let action = *pick(
+                    chance,
+                    &[
+                        OperatorAction::Done,
+                        OperatorAction::Absent,
+                        OperatorAction::Absent,
+                        OperatorAction::Release,
+                    ],
+                );
+                Action::Resolve { key, action }
             }
-            75..86 => Act::Look { key },
+            75..86 => Action::Look { key },
             _ => {
                 let first = chance.random_range(0..mark_keys);
                 let keys = (first..mark_keys).collect();
                 let retention_ms = *pick(chance, &RETENTIONS_MS[..3]);
-                Act::Mark { keys, again: chance.random_bool(0.3), retention_ms }
+                Action::Mark { keys, again: chance.random_bool(0.3), retention_ms }
             }
         }
     }
@@ -180,13 +188,13 @@ impl NewClaim {
     }
 }
 
-impl Word {
+impl HolderAction {
     fn draw(chance: &mut StdRng) -> Self {
         match chance.random_range(0..10) {
-            0..3 => Word::Renew { lease_ms: *pick(chance, &LEASES_MS) },
-            3..7 => Word::Complete,
-            7..8 => Word::Release,
-            _ => Word::Doubt,
+            0..3 => HolderAction::Renew { lease_ms: *pick(chance, &LEASES_MS) },
+            3..7 => HolderAction::Complete,
+            7..8 => HolderAction::Release,
+            _ => HolderAction::Doubt,
         }
     }
 }

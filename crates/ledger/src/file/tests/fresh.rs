@@ -326,7 +326,7 @@ async fn a_caller_is_kept_wherever_its_claim_lies() {
     assert!(matches!(ledger.claim(&asked("fresh", 3)).await.unwrap(), Claim::InDoubt(_)));
     assert_eq!(ledger.claim(&asked("large", 3)).await.unwrap(), Claim::Done(Outcome::kept(large.clone())));
     let other = ClaimRequest { caller: Some(Caller::from_bytes([2; 32])), ..request("large", 4) };
-    assert_eq!(ledger.recall(&other), Some(Claim::CallerChanged), "from memory, too");
+    assert_eq!(ledger.cached_claim(&other), Some(Claim::CallerChanged), "from memory, too");
 }
 
 /// The first opening by this version may be cut off while the engine makes `grants`.

@@ -20,7 +20,7 @@ async fn a_second_opener_is_told_who_holds_it() {
     let settings = FileSettings { admin: Some("127.0.0.1:9090".to_owned()), ..FileSettings::default() };
     let first = File::open(dir.path(), settings, clock()).unwrap();
     let (kind, text) = refused(dir.path());
-    assert!(matches!(kind, Kind::Held(_)));
+    assert!(matches!(kind, Kind::InUse(_)));
     assert!(
         text.contains(&format!("process {}", std::process::id())) && text.contains("127.0.0.1:9090"),
         "{text}"

@@ -77,7 +77,7 @@ async fn time_that_was_recorded_is_not_lived_again() {
     clock.jump_to(Timestamp(1));
     let ledger = open(dir.path(), &clock);
     assert_eq!(clock.now(), Timestamp(1));
-    let done = ledger.look(&key("k")).await.unwrap().unwrap();
+    let done = ledger.get(&key("k")).await.unwrap().unwrap();
     assert!(ledger.shared.time.now() >= done.renewed_at);
 }
 

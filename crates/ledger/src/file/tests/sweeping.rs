@@ -30,7 +30,7 @@ async fn a_sweep_removes_what_is_over_and_nothing_else() {
     assert_eq!(rest, Swept { removed: 599, doubts_ended: 0, more: false });
     assert_eq!(ledger.sweep(10_000).await.unwrap(), Swept::default());
     assert!(matches!(ledger.claim(&request("young", 2)).await.unwrap(), Claim::Done(_)));
-    assert!(ledger.look(&key("running")).await.unwrap().is_some());
+    assert!(ledger.get(&key("running")).await.unwrap().is_some());
     assert!(matches!(ledger.claim(&request("old-3", 3)).await.unwrap(), Claim::Held { .. }));
     let engine = ledger.shared.engine().unwrap();
     assert_eq!(engine.done.len().unwrap(), 1);

@@ -76,7 +76,7 @@ async fn an_operator_ends_doubt() {
     }
     assert_eq!(ledger.claim(&request("done", 2)).await.unwrap(), Claim::Done(Outcome::kept("x")));
     assert!(matches!(ledger.claim(&request("absent", 2)).await.unwrap(), Claim::Granted(_)));
-    assert_eq!(ledger.look(&key("free")).await.unwrap(), None);
+    assert_eq!(ledger.get(&key("free")).await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -107,13 +107,13 @@ async fn a_completed_record_of_another_ledger_is_adopted_once() {
     let clock = clock();
     let (here, there) = (open(here.path(), &clock), open(there.path(), &clock));
     complete(&there, "k", 1, "theirs").await;
-    let record = there.look(&key("k")).await.unwrap().unwrap();
+    let record = there.get(&key("k")).await.unwrap().unwrap();
     assert_eq!(here.adopt(&record).await.unwrap(), Adopted::Stored);
     assert_eq!(here.adopt(&record).await.unwrap(), Adopted::Stored);
     assert_eq!(here.claim(&request("k", 2)).await.unwrap(), Claim::Done(Outcome::kept("theirs")));
     complete(&here, "j", 1, "ours").await;
     complete(&there, "j", 2, "theirs").await;
-    let record = there.look(&key("j")).await.unwrap().unwrap();
+    let record = there.get(&key("j")).await.unwrap().unwrap();
     assert_eq!(here.adopt(&record).await.unwrap(), Adopted::Conflict);
 }
 
@@ -151,16 +151,16 @@ async fn what_is_recalled_is_completed_and_asked_for_alike() {
     let clock = clock();
     let ledger = open(dir.path(), &clock);
     let again = request("k", 2);
-    assert_eq!(ledger.recall(&again), None);
+    assert_eq!(ledger.cached_claim(&again), None);
     complete(&ledger, "k", 1, "x").await;
-    assert_eq!(ledger.recall(&again), None, "nobody has asked for it yet");
+    assert_eq!(ledger.cached_claim(&again), None, "nobody has asked for it yet");
     let done = Claim::Done(Outcome::kept("x"));
     assert_eq!(ledger.claim(&again).await.unwrap(), done);
-    assert_eq!(ledger.recall(&again), Some(done));
+    assert_eq!(ledger.cached_claim(&again), Some(done));
     let other = ClaimRequest { fingerprint: Fingerprint::of(["other"]), ..again.clone() };
-    assert_eq!(ledger.recall(&other), Some(Claim::Mismatch));
+    assert_eq!(ledger.cached_claim(&other), Some(Claim::Mismatch));
     clock.advance(RETENTION_MS);
-    assert_eq!(ledger.recall(&again), None, "its retention is over");
+    assert_eq!(ledger.cached_claim(&again), None, "its retention is over");
     ledger.close().await.unwrap();
-    assert_eq!(ledger.recall(&again), None);
+    assert_eq!(ledger.cached_claim(&again), None);
 }

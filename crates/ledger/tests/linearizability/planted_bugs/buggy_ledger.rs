@@ -55,7 +55,7 @@ impl Flawed {
     }
 
     async fn remember(&self, key: &Key) -> Result<()> {
-        let now = self.memory.look(key).await?;
+        let now = self.memory.get(key).await?;
         let mut before = self.before.lock().unwrap();
         let kept = before.entry(key.index()).or_default();
         if kept[1] != now {
@@ -74,7 +74,7 @@ impl Flawed {
                 asked.in_doubt = InDoubtPolicy::Retry { silent_ms: 0 };
             }
             Flaw::CheckThenAct => {
-                let found = self.memory.look(&request.key).await?;
+                let found = self.memory.get(&request.key).await?;
                 tokio::time::sleep(Duration::from_millis(2)).await;
                 if found.is_none() {
                     self.free(&request.key).await?;
@@ -98,23 +98,23 @@ impl Flawed {
         }
     }
 
-    async fn flawed_settle(&self, key: &Key, token: Token, word: &Settle) -> Result<Settled> {
-        let Some(record) = self.memory.look(key).await? else {
-            return self.memory.settle(key, token, word).await;
+    async fn flawed_settle(&self, key: &Key, token: Token, action: &Settle) -> Result<Settled> {
+        let Some(record) = self.memory.get(key).await? else {
+            return self.memory.settle(key, token, action).await;
         };
-        match (self.flaw, word) {
+        match (self.flaw, action) {
             (Flaw::AnyTokenCompletes, Settle::Complete(_)) => {
-                self.memory.settle(key, record.token, word).await
+                self.memory.settle(key, record.token, action).await
             }
             (Flaw::RenewalLost, Settle::Renew { .. }) if record.token == token => Ok(Settled::Applied),
             (Flaw::LastOutcomeWins, Settle::Complete(outcome)) => {
-                let settled = self.memory.settle(key, token, word).await?;
+                let settled = self.memory.settle(key, token, action).await?;
                 if settled == Settled::Applied {
                     self.outcomes.lock().unwrap().insert(key.index(), outcome.clone());
                 }
                 Ok(settled)
             }
-            _ => self.memory.settle(key, token, word).await,
+            _ => self.memory.settle(key, token, action).await,
         }
     }
 }
@@ -175,23 +175,23 @@ impl Maintain for Flawed {
         self.memory.check().await
     }
 
-    async fn look(&self, key: &Key) -> Result<Option<Record>> {
+    async fn get(&self, key: &Key) -> Result<Option<Record>> {
         if self.flaw == Flaw::StaleRead {
             return Ok(self.before.lock().unwrap().get(&key.index()).and_then(|kept| kept[0].clone()));
         }
-        self.memory.look(key).await
+        self.memory.get(key).await
     }
 
     async fn list(&self, query: &Query) -> Result<Page> {
         self.memory.list(query).await
     }
 
-    async fn resolve(&self, key: &Key, word: &Resolution) -> Result<Resolved> {
-        let word = match (self.flaw, word) {
+    async fn resolve(&self, key: &Key, resolution: &Resolution) -> Result<Resolved> {
+        let resolution = match (self.flaw, resolution) {
             (Flaw::OperatorOverrules, Resolution::Absent) => &Resolution::Release,
-            (_, word) => word,
+            (_, resolution) => resolution,
         };
-        let resolved = self.memory.resolve(key, word).await?;
+        let resolved = self.memory.resolve(key, resolution).await?;
         if self.flaw == Flaw::StaleRead {
             self.remember(key).await?;
         }

@@ -8,8 +8,8 @@ use ichido_core::{
 
 use super::super::model::Bounds;
 use super::super::operation::{ClaimAnswer, ClaimCall, ClaimOperation, End, short};
-use super::super::time_window::Span;
-use super::remembered::Kept;
+use super::super::time_window::TimeWindow;
+use super::remembered::Remembered;
 
 /// An answer that is legal.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub(super) enum Expected {
     Settled(Settled),
     Resolved(Resolved),
     Nothing,
-    Record(Box<Kept>),
+    Record(Box<Remembered>),
 }
 
 impl Expected {
@@ -50,7 +50,7 @@ impl Expected {
             (Expected::Held { left_ms }, Claim::Held { retry_after_ms }) => left_ms.contains(retry_after_ms),
             (Expected::InDoubt { declared }, Claim::InDoubt(doubt)) => match (&doubt.reason, declared) {
                 (DoubtReason::LeaseLapsed, None) => true,
-                (DoubtReason::Declared(said), Some(declared)) => said == declared,
+                (DoubtReason::Declared(state), Some(declared)) => state == declared,
                 (DoubtReason::LeaseLapsed | DoubtReason::HolderGone | DoubtReason::Declared(_), _) => false,
             },
             (Expected::Done(expected), Claim::Done(outcome)) => expected == outcome,
@@ -61,7 +61,12 @@ impl Expected {
 }
 
 /// What can be left of a lease, as far as the store has a clock to tell.
-pub(super) fn left_ms(renewed: Span, lease_ms: u64, now: Span, bounds: &Bounds) -> RangeInclusive<u64> {
+pub(super) fn left_ms(
+    renewed: TimeWindow,
+    lease_ms: u64,
+    now: TimeWindow,
+    bounds: &Bounds,
+) -> RangeInclusive<u64> {
     if bounds.watched {
         return 0..=lease_ms;
     }
@@ -85,14 +90,14 @@ fn describe_call(call: &ClaimCall) -> String {
         ClaimCall::Resolve(Resolution::Done(outcome)) => format!("operator: done {}", text(outcome)),
         ClaimCall::Resolve(Resolution::Absent) => "operator: absent".to_owned(),
         ClaimCall::Resolve(Resolution::Release) => "operator: release".to_owned(),
-        ClaimCall::Settle(token, word) => {
-            let word = match word {
+        ClaimCall::Settle(token, action) => {
+            let action = match action {
                 Settle::Renew { lease_ms } => format!("renew for {lease_ms} ms"),
                 Settle::Complete(outcome) => format!("complete {}", text(outcome)),
                 Settle::Release => "release".to_owned(),
                 Settle::Doubt(reason) => format!("doubt {reason:?}"),
             };
-            format!("{word}, token {}", short(token.as_bytes()))
+            format!("{action}, token {}", short(token.as_bytes()))
         }
         ClaimCall::Claim(request) => {
             let policy = match request.in_doubt {
