@@ -21,7 +21,7 @@
 //!
 //! `EXTERNAL_API_CONFLICT=batch` skips all of this: every 409 is a success. `record` goes from 3 straight to 5.
 
-mod signs;
+mod hints;
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ use ichido_core::Timestamp;
 
 use crate::exchange::Answer;
 use crate::history::History;
-use crate::results::{self, Fate};
+use crate::record_results::{self, Fate};
 
 /// A receiver that still says 409 so long after a timeout is done with the request that timed out.
 const SETTLED: Duration = Duration::from_secs(300);
@@ -140,16 +140,16 @@ pub fn judge(evidence: &Evidence<'_>, has_receipt: impl FnOnce() -> bool) -> Rul
     if setting == Conflict::Batch {
         return Ruling::Known(Proof::Setting);
     }
-    if let Some(fates) = results::of(&answer.body, records) {
+    if let Some(fates) = record_results::of(&answer.body, records) {
         return match fates.iter().all(|fate| matches!(fate, Fate::Arrived)) {
             true => Ruling::Known(Proof::Results),
             false => Ruling::Results(fates),
         };
     }
-    if results::count_all(&answer.body, records) {
+    if record_results::count_all(&answer.body, records) {
         return Ruling::Known(Proof::Results);
     }
-    let signs = signs::of(&answer.body);
+    let signs = hints::of(&answer.body);
     if answer.retry_after.is_some() || signs.in_progress {
         return Ruling::InProgress;
     }

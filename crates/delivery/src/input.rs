@@ -25,12 +25,12 @@
 //! # }
 //! ```
 
+mod format;
 mod item;
-mod lines;
+mod json_lines;
 mod list;
-mod shape;
+mod parse;
 mod source;
-mod value;
 
 use std::fmt;
 use std::fs::File;
@@ -39,8 +39,8 @@ use std::path::Path;
 
 use item::Stop;
 
+pub use format::Shape;
 pub use item::{At, Broken, CUT_BYTES, DEPTH_MAX, Item, RECORD_BYTES_MAX, Record};
-pub use shape::Shape;
 pub use source::Progress;
 
 /// Why an input cannot be read, or not to its end.
@@ -98,7 +98,7 @@ pub struct Input {
 type Bytes = Box<dyn BufRead + Send>;
 
 enum Items {
-    Lines(lines::Lines<Bytes>),
+    Lines(json_lines::Lines<Bytes>),
     List(list::List<Bytes>),
 }
 
@@ -137,14 +137,14 @@ impl Input {
             offset: 0,
             source,
         })?;
-        let (shape, head, rest) = shape::detect(bytes).map_err(|refused| match refused {
-            shape::Refused::Read(source) => Error::Read { name: name.clone(), offset: 0, source },
-            shape::Refused::Kind(what) => Error::Kind { name: name.clone(), what },
+        let (shape, head, rest) = format::detect(bytes).map_err(|refused| match refused {
+            format::Refused::Read(source) => Error::Read { name: name.clone(), offset: 0, source },
+            format::Refused::Kind(what) => Error::Kind { name: name.clone(), what },
         })?;
         let bytes: Box<dyn BufRead + Send> = Box::new(io::Cursor::new(head).chain(rest));
         let bytes = source::Counted::new(bytes);
         let items = match shape {
-            Shape::Lines => Items::Lines(lines::Lines::new(bytes)),
+            Shape::Lines => Items::Lines(json_lines::Lines::new(bytes)),
             Shape::Array => Items::List(list::List::array(bytes)),
             Shape::Envelope { list_at } => Items::List(list::List::envelope(bytes, list_at)),
         };

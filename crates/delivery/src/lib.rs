@@ -1,12 +1,11 @@
 //! Batches that arrive, or lie where you can see them.
 //!
 //! The core is pure: [`verdict::classify`] says what an exchange means ([`conflict::judge`] for a 409),
-//! [`step::step`] what happens next, [`bisect::Bisect`] which part of a refused batch is sent, [`lane::Lane`] whether
-//! anything may go, [`pace::Pace`] when. The [`store`] keeps
+//! [`next_action::step`] what happens next, [`bisect::Bisect`] which part of a refused batch is sent, [`lane::Lane`] whether
+//! anything may go, [`rate_limiter::Pace`] when. The [`store`] keeps
 //! batches on disk from before the first request until they have arrived; the transport makes one request; the sender
 //! joins them.
 
-pub mod alarm;
 pub mod batch;
 pub mod bisect;
 pub mod conflict;
@@ -20,25 +19,26 @@ mod gzip;
 pub mod history;
 pub mod input;
 pub mod lane;
-pub mod mask;
+pub mod next_action;
 pub mod notice;
-mod own;
-pub mod pace;
+pub mod notifier;
+mod process_dir;
+pub mod rate_limiter;
 pub mod receipt;
 pub mod record;
+mod record_results;
+pub mod redact;
 pub mod request;
-mod results;
+pub mod resend_window;
 pub mod sender;
 pub mod settings;
-pub mod step;
 pub mod store;
 pub mod time;
+pub mod tls_roots;
 pub mod token;
 pub mod transport;
-pub mod trust;
 pub mod verdict;
-pub mod window;
 
 pub use batch::{Batch, Cutter, batch_key};
 pub use record::{NotARecord, Record};
-pub use results::Fate;
+pub use record_results::Fate;

@@ -59,7 +59,7 @@ pub use slack::Slack;
 use crate::disk::Disk;
 use crate::settings::Error;
 use crate::time::iso_seconds;
-use crate::trust::Trust;
+use crate::tls_roots::Trust;
 use outbox::Outbox;
 
 /// Notices that could not be written are kept in memory, so many at most.

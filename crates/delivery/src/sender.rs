@@ -4,10 +4,10 @@
 //! go meanwhile: a poisoned batch holds nobody up. The number of such batches is bounded.
 
 mod attempt;
-mod endings;
+mod dispositions;
+mod rate_limit;
 mod receipts;
 mod resend;
-mod slow_down;
 mod split;
 
 use std::cmp::Reverse;
@@ -19,19 +19,19 @@ use std::time::Duration;
 use ichido_core::{Clock, Entropy};
 use tokio_util::sync::CancellationToken;
 
-use crate::alarm::Alarm;
 use crate::batch::Batch;
 use crate::conflict::Conflict;
 use crate::counters::Counters;
 use crate::lane::Lane;
-use crate::pace::Pace;
+use crate::next_action::{Origin, Policy};
+use crate::notifier::Alarm;
+use crate::rate_limiter::Pace;
 use crate::receipt;
 use crate::request::{Envelope, Request};
+use crate::resend_window::Window;
 use crate::settings::Settings;
-use crate::step::{Origin, Policy};
 use crate::store::{self, Held, Layout, Place, Store, Stored};
 use crate::transport::Wire;
-use crate::window::Window;
 
 pub use resend::{Passed, Pick};
 

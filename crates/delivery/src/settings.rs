@@ -11,12 +11,12 @@ use secrecy::SecretString;
 use crate::conflict::Conflict;
 use crate::cron::Cron;
 use crate::endpoint::Endpoint;
+use crate::next_action::Policy;
 use crate::request::Envelope;
-use crate::step::Policy;
+use crate::resend_window::Window;
 use crate::store;
 use crate::token::Source;
 use crate::transport;
-use crate::window::Window;
 
 const DAY_SECONDS: u64 = 86_400;
 

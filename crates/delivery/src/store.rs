@@ -8,19 +8,19 @@
 //! lock can be had) is renamed back. Owners hold no lock but their own, so nobody waits for anybody.
 
 mod error;
+mod file_name;
 mod format;
 mod fsck;
-mod history;
+mod handle;
 mod layout;
-mod name;
-mod work;
+mod request_log;
 
 pub use error::Error;
+pub use file_name::Name;
 pub use format::{Attempt, Corrupt, Head, MOST_BYTES, Stored};
 pub use fsck::{Finding, fsck};
+pub use handle::{Held, Options, Store};
 pub use layout::{Layout, Listed, Place};
-pub use name::Name;
-pub use work::{Held, Options, Store};
 
 #[cfg(test)]
 mod tests;

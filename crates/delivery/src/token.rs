@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::mask::Mask;
+use crate::redact::Mask;
 
 /// Where the token comes from.
 #[derive(Clone, Debug)]

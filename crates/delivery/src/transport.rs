@@ -21,8 +21,8 @@ use secrecy::ExposeSecret;
 use crate::endpoint::Endpoint;
 use crate::exchange::{Answer, Exchange, Sent, Trouble, TroubleKind};
 use crate::request::Request;
+use crate::tls_roots::Trust;
 use crate::token::Token;
-use crate::trust::Trust;
 
 /// What is read of an answer.
 const ANSWER_BYTES: usize = 64 << 10;

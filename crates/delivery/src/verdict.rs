@@ -1,6 +1,6 @@
 //! What an exchange with the receiver means for a batch.
 //!
-//! Pure: an answer or a failure goes in, a verdict comes out. What is done about it is decided in [`crate::step`].
+//! Pure: an answer or a failure goes in, a verdict comes out. What is done about it is decided in [`crate::next_action`].
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use ichido_core::Timestamp;
 use crate::conflict::{self, Conflict, Evidence, Proof, Ruling};
 use crate::exchange::{Answer, Exchange, TroubleKind, retry_after};
 use crate::history::History;
-use crate::results::{self, Fate};
+use crate::record_results::{self, Fate};
 
 /// What is known of a batch apart from the exchange.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +75,7 @@ pub fn classify(
     };
     match answer.status {
         // Results for single records that were too long to be read: smaller requests have shorter ones.
-        200..=299 if answer.cut && records > 1 && results::are_in(&answer.body) => Verdict::Split,
+        200..=299 if answer.cut && records > 1 && record_results::are_in(&answer.body) => Verdict::Split,
         200..=299 => by_record(answer, records).unwrap_or(Verdict::Delivered { duplicate: None }),
         409 => conflicting(answer, situation, has_receipt),
         400 | 413 | 422 => Verdict::Split,
@@ -92,7 +92,7 @@ fn retry(answer: &Answer, now: Timestamp) -> Verdict {
 }
 
 fn by_record(answer: &Answer, records: usize) -> Option<Verdict> {
-    let fates = results::of(&answer.body, records)?;
+    let fates = record_results::of(&answer.body, records)?;
     match fates.iter().all(|fate| matches!(fate, Fate::Arrived)) {
         true => None,
         false => Some(Verdict::Mixed(fates)),

@@ -8,15 +8,15 @@ mod values;
 use std::sync::Arc;
 
 use ichido_core::{Clock, SystemClock, SystemEntropy};
-use ichido_delivery::alarm::Alarm;
 use ichido_delivery::counters::Counters;
 use ichido_delivery::notice::{self, Channel, Notices};
+use ichido_delivery::notifier::Alarm;
 use ichido_delivery::sender::{Parts, Sender};
 use ichido_delivery::settings::Settings;
 use ichido_delivery::store::{Place, Store};
+use ichido_delivery::tls_roots::Trust;
 use ichido_delivery::token::Token;
 use ichido_delivery::transport::Transport;
-use ichido_delivery::trust::Trust;
 use tokio_util::sync::CancellationToken;
 
 use crate::exit::{Code, Failure};

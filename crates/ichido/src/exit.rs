@@ -107,8 +107,8 @@ impl From<ichido_delivery::settings::Error> for Failure {
     }
 }
 
-impl From<ichido_delivery::trust::Error> for Failure {
-    fn from(error: ichido_delivery::trust::Error) -> Self {
+impl From<ichido_delivery::tls_roots::Error> for Failure {
+    fn from(error: ichido_delivery::tls_roots::Error) -> Self {
         Failure::usage(error.to_string())
     }
 }

@@ -170,6 +170,6 @@ fn a_batch_that_is_known_is_recognised_and_a_record_is_not_taken_for_it() {
 proptest::proptest! {
     #[test]
     fn no_body_is_too_odd_to_be_judged(body: Vec<u8>) {
-        let _ = signs::of(&body);
+        let _ = hints::of(&body);
     }
 }

@@ -8,8 +8,8 @@ use std::io::BufRead;
 use std::mem;
 
 use super::item::{At, Item, RECORD_BYTES_MAX, Stop};
+use super::parse::{Judged, judge, too_long};
 use super::source::Counted;
-use super::value::{Judged, judge, too_long};
 
 /// What may stand beside the list in an envelope.
 const BESIDE_BYTES_MAX: usize = 1024 * 1024;

@@ -12,10 +12,10 @@ use secrecy::ExposeSecret;
 
 use super::channel::{Channel, Failure, Message};
 use super::settings::{EmailSettings, Encryption, wrong};
-use crate::mask::Mask;
+use crate::redact::Mask;
 use crate::settings::Error;
+use crate::tls_roots::Trust;
 use crate::transport::chain;
-use crate::trust::Trust;
 
 /// For one command of the conversation.
 const TIMEOUT: Duration = Duration::from_secs(10);

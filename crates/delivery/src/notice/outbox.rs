@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::event::Notice;
 use crate::disk::{self, Disk, ignore_missing, is_taken};
-use crate::own::{self, Own};
+use crate::process_dir::{self, Own};
 
 const START: &str = "notice_";
 /// How names of marks begin.
@@ -146,7 +146,7 @@ impl Outbox {
 
     /// Gives back what dead processes held.
     fn adopt(&self) -> io::Result<()> {
-        for dead in own::dead(&self.inflight, self.own())? {
+        for dead in process_dir::dead(&self.inflight, self.own())? {
             for name in dead.files()? {
                 self.back(&dead.path().join(&name), &name)?;
             }

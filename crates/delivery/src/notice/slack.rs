@@ -11,9 +11,9 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::channel::{Channel, Failure, Message};
 use super::settings::wrong;
-use crate::mask::Mask;
+use crate::redact::Mask;
 use crate::settings::Error;
-use crate::trust::Trust;
+use crate::tls_roots::Trust;
 
 /// Slack shows no more than some 40,000 characters; people read less.
 const TEXT_MAX: usize = 12_000;

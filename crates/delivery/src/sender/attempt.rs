@@ -7,13 +7,13 @@ use crate::conflict::Conflict;
 use crate::exchange::{Exchange, Sent, TroubleKind};
 use crate::history::Request;
 use crate::lane::Gate;
+use crate::next_action::{Next, Standing, step};
 use crate::receipt;
 use crate::request::Envelope;
-use crate::step::{Next, Standing, step};
 use crate::time::iso;
 use crate::verdict::{Situation, Verdict, classify};
 
-use super::slow_down::Slowed;
+use super::rate_limit::Slowed;
 use super::{GRACE, Job, Sender};
 
 /// What one request brought.

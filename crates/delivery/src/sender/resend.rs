@@ -6,7 +6,7 @@ use std::time::Duration;
 use ichido_core::Timestamp;
 
 use crate::lane::Gate;
-use crate::step::Origin;
+use crate::next_action::Origin;
 use crate::store::{self, Listed, Place};
 
 use super::{Error, Sender};

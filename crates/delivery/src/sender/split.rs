@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::bisect::{Act, Bisect, middle};
 use crate::exchange::Exchange;
 use crate::receipt::Ending;
-use crate::results::Fate;
+use crate::record_results::Fate;
 use crate::store::{Held, Stored};
 use crate::verdict::Verdict;
 
@@ -165,7 +165,7 @@ impl Sender {
 
     /// The end of a pass that did not bring everything across.
     fn charge(&mut self, mut part: Job) {
-        if let crate::step::Origin::Spool { retry_count } = part.origin {
+        if let crate::next_action::Origin::Spool { retry_count } = part.origin {
             part.stored.retry_count = retry_count.saturating_add(1);
             if part.stored.retry_count >= self.rules.policy.max_spool_retries {
                 return self.fail(part);

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use ichido_core::Timestamp;
 
 use super::error::Error;
+use super::file_name::Name;
 use super::format::{Corrupt, Head, MOST_BYTES, Stored, peek_head, peek_not_before};
-use super::name::Name;
 use crate::disk::{Disk, is_irregular, read_head};
 use crate::time::parse_iso;
 

@@ -1,6 +1,6 @@
 //! The store with real files.
 
-mod evidence;
+mod recovery;
 
 use std::collections::BTreeSet;
 use std::fs;

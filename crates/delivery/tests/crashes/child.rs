@@ -8,15 +8,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use ichido_core::{Clock, SystemClock, SystemEntropy};
-use ichido_delivery::alarm::Alarm;
 use ichido_delivery::disk::{Disk, Faults, Op};
 use ichido_delivery::notice::{Channel, Failure, Message, Notices};
+use ichido_delivery::notifier::Alarm;
 use ichido_delivery::sender::{Parts, Pick, Sender};
 use ichido_delivery::settings::Settings;
 use ichido_delivery::store::Store;
+use ichido_delivery::tls_roots::Trust;
 use ichido_delivery::token::Token;
 use ichido_delivery::transport::Transport;
-use ichido_delivery::trust::Trust;
 use ichido_delivery::{Batch, Record};
 use tokio_util::sync::CancellationToken;
 

@@ -26,7 +26,7 @@ async fn child_announces_and_drains() {
     let settings = ichido_delivery::notice::Settings::read(&get, true).unwrap();
     let notices = ichido_delivery::notice::Notices::open(
         &dir,
-        ichido_delivery::notice::channels(&settings, &ichido_delivery::trust::Trust::default(), &clock)
+        ichido_delivery::notice::channels(&settings, &ichido_delivery::tls_roots::Trust::default(), &clock)
             .unwrap(),
         clock,
     )

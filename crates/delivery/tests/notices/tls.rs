@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use ichido_delivery::trust::Trust;
+use ichido_delivery::tls_roots::Trust;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;

@@ -12,18 +12,18 @@
     reason = "what is unexpected fails the test"
 )]
 
-mod life;
-mod moves;
-mod odd_files;
+mod actions;
+mod faults;
+mod irregular_files;
 mod outage;
-mod put_off;
 mod rate_limited;
 mod receiver;
+mod retry_after;
 mod world;
 
 use proptest::prelude::*;
 
-use moves::{Move, Rules, moves};
+use actions::{Move, Rules, moves};
 use receiver::Knows;
 use world::World;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ichido_delivery::store::{Layout, Place};
 
-use crate::moves::{BATCHES, Move, Rules};
+use crate::actions::{BATCHES, Move, Rules};
 use crate::world::{World, id};
 
 const MINUTES: u32 = 3 * 24 * 60;

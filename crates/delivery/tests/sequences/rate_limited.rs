@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ichido_delivery::store::{Layout, Place};
 
-use crate::moves::{Move, Rules};
+use crate::actions::{Move, Rules};
 use crate::world::World;
 
 const BATCHES: usize = 300;

@@ -11,7 +11,7 @@ use ichido_delivery::token::{Source, Token};
 use ichido_delivery::transport::Wire;
 use serde_json::{Value, json};
 
-use crate::life::Life;
+use crate::faults::Life;
 
 /// What the receiver does instead of what it should.
 #[derive(Clone, Copy, Debug, PartialEq)]

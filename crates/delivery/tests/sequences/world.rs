@@ -10,17 +10,17 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ichido_core::{Clock, SeededEntropy, Timestamp};
-use ichido_delivery::alarm::Alarm;
 use ichido_delivery::disk::Disk;
 use ichido_delivery::notice::{Channel, Failure, Message, Notices};
+use ichido_delivery::notifier::Alarm;
 use ichido_delivery::sender::{Parts, Pick, Sender};
 use ichido_delivery::settings::Settings;
 use ichido_delivery::store::{Layout, Place, Store, fsck};
 use ichido_delivery::{Batch, Record};
 use tokio_util::sync::CancellationToken;
 
-use crate::life::{Died, Life, Plan};
-use crate::moves::{BATCHES, Move, Rules};
+use crate::actions::{BATCHES, Move, Rules};
+use crate::faults::{Died, Life, Plan};
 use crate::receiver::{Knows, Link, Receiver};
 
 pub(crate) struct World {

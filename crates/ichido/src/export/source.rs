@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ichido_delivery::trust::Trust;
+use ichido_delivery::tls_roots::Trust;
 use ichido_postgres::{Address, connector};
 use ichido_usage::dify::{self, Http, Kind, Postgres, Scope, Source, http};
 use secrecy::ExposeSecret;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ichido_delivery::settings::Settings as Delivery;
+use ichido_delivery::tls_roots::Trust;
 use ichido_delivery::token::Token;
-use ichido_delivery::trust::Trust;
 use jiff::civil::Date;
 use rust_decimal::Decimal;
 use secrecy::ExposeSecret;

@@ -7,9 +7,9 @@ use std::sync::{MutexGuard, PoisonError};
 
 use super::{Held, Store};
 use crate::store::error::Error;
+use crate::store::file_name::Name;
 use crate::store::format::Stored;
 use crate::store::layout::{Listed, Place};
-use crate::store::name::Name;
 
 /// How many files wait whose name has a key with this hash: twelve bytes for each, however many wait.
 pub(super) type Waiting = HashMap<u64, u32>;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ichido_core::Timestamp;
 
 use crate::conflict::Proof;
-use crate::results::Fate;
+use crate::record_results::Fate;
 use crate::verdict::Verdict;
 
 /// The longest that a process waits for a receiver that asked for it. Longer waits are kept in the spool.

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use ichido_delivery::disk::Op;
 use proptest::prelude::*;
 
-use crate::life::{End, Plan};
+use crate::faults::{End, Plan};
 use crate::receiver::{Knows, Says};
 
 /// Batches that are there to be sent, and how many records each has.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use ichido_delivery::store::{Layout, Place};
 use rustix::fs::{CWD, Mode, mkfifoat};
 
-use crate::moves::{Move, Rules};
+use crate::actions::{Move, Rules};
 use crate::world::{World, id};
 
 /// Far more than the test takes; without the fix it never ends.

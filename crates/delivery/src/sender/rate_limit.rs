@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::exchange::{Exchange, retry_after};
-use crate::step::LONGEST_WAIT;
+use crate::next_action::LONGEST_WAIT;
 
 use super::{Job, Sender};
 

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use ichido_core::Timestamp;
 
-use crate::alarm::Why;
 use crate::batch::Batch;
 use crate::conflict::Proof;
 use crate::exchange::Exchange;
+use crate::next_action::Origin;
+use crate::notifier::Why;
 use crate::receipt::Ending;
 use crate::record::Record;
-use crate::step::Origin;
 use crate::store::{self, Held, Stored};
 use crate::time::iso;
 

@@ -17,7 +17,7 @@ use ichido_core::Timestamp;
 
 use crate::disk::Disk;
 use crate::history::Request;
-use crate::own::REQUESTS;
+use crate::process_dir::REQUESTS;
 
 /// The file is written anew when it has grown to this.
 const MOST_BYTES: u64 = 256 << 10;

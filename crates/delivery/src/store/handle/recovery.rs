@@ -10,12 +10,12 @@ use ichido_core::Timestamp;
 
 use super::Store;
 use crate::history::Request;
-use crate::own::{self, Dead};
+use crate::process_dir::{self, Dead};
 use crate::store::error::Error;
+use crate::store::file_name::Name;
 use crate::store::format::Stored;
-use crate::store::history;
 use crate::store::layout::{Place, read_file};
-use crate::store::name::Name;
+use crate::store::request_log;
 
 /// What a dead process left.
 enum Left {
@@ -31,7 +31,7 @@ impl Store {
         let dir = self.layout.inflight();
         let reading = |error| Error::io("reading", &dir, error);
         let mut adopted = 0;
-        for dead in own::dead(&dir, self.own.path()).map_err(reading)? {
+        for dead in process_dir::dead(&dir, self.own.path()).map_err(reading)? {
             let files: Vec<(String, Name)> = dead
                 .files()
                 .map_err(reading)?
@@ -45,7 +45,7 @@ impl Store {
                     continue;
                 }
             };
-            let requests = history::left(&self.disk, dead.path());
+            let requests = request_log::left(&self.disk, dead.path());
             for (file, name) in files {
                 let request = requests.get(&file).copied();
                 adopted += usize::from(self.adopt_file(&dead, &file, name, request)?);

@@ -3,8 +3,8 @@
 use std::io::{BufRead, Read};
 
 use super::item::{At, Item, RECORD_BYTES_MAX, Stop};
+use super::parse::{Judged, broken, judge, too_long};
 use super::source::Counted;
-use super::value::{Judged, broken, judge, too_long};
 
 pub(super) struct Lines<R> {
     reader: Counted<R>,

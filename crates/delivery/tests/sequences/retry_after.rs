@@ -4,7 +4,7 @@ use std::fs;
 
 use ichido_delivery::store::{Layout, Place};
 
-use crate::moves::{Move, Rules};
+use crate::actions::{Move, Rules};
 use crate::receiver::Says;
 use crate::world::{World, id};
 

@@ -1,7 +1,7 @@
 //! A process at work on the store.
 
-mod adopt;
-mod twins;
+mod duplicates;
+mod recovery;
 
 use std::fs;
 use std::io;
@@ -13,16 +13,16 @@ use std::time::Duration;
 use ichido_core::Timestamp;
 
 use super::error::Error;
+use super::file_name::Name;
 use super::format::{Corrupt, Stored};
-use super::history::Requests;
 use super::layout::{Layout, Listed, Place, named_time, read_file};
-use super::name::Name;
+use super::request_log::Requests;
 use crate::disk::{self, Disk, is_taken};
 use crate::history::Request;
-use crate::own::Own;
+use crate::process_dir::Own;
 use crate::receipt::{self, Receipts};
-use adopt::refused;
-use twins::Waiting;
+use duplicates::Waiting;
+use recovery::refused;
 
 /// Names with suffixes that are tried before giving up.
 const MOST_COPIES: u32 = 10_000;
