@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use ichido_core::{Clock, SystemClock, Timestamp};
-use ichido_delivery::store::{Layout, Name, Place, Stored};
+use ichido_delivery::store::{BatchDir, FileName, Layout, StoredBatch};
 use ichido_delivery::{Batch, Record};
 
 /// A usage record of so many bytes.
@@ -31,16 +31,16 @@ pub fn record(number: u64, bytes: usize) -> String {
 /// Fills a spool with so many files of so many records of 550 bytes, as an hour without a receiver would.
 pub fn fill(data: &Path, files: u64, records: u64) {
     let layout = Layout::new(data);
-    let dir = layout.dir(Place::Spool);
+    let dir = layout.dir(BatchDir::Spool);
     fs::create_dir_all(&dir).unwrap();
     let begin = SystemClock::default().now().0 - 3_600_000;
     for file in 0..files {
         let records = (0..records).map(|place| record(file * records + place, 550));
         let records = records.map(|text| Record::parse(&text).unwrap()).collect();
         let at = Timestamp(begin + 3_600_000 * file / files);
-        let mut stored = Stored::fresh(Batch::new(records), at);
+        let mut stored = StoredBatch::fresh(Batch::new(records), at);
         stored.note(at, "HTTP 503 Service Unavailable");
-        let name = Name::new(at, stored.batch.key(), false).text(Place::Spool.word());
+        let name = FileName::new(at, stored.batch.key(), false).text(BatchDir::Spool.as_str());
         fs::write(dir.join(name), stored.encode(false)).unwrap();
     }
 }

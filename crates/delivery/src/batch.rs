@@ -33,8 +33,8 @@ impl Batch {
     }
 
     /// The first twelve characters of the key: its part of a file's name.
-    pub fn short_key(&self) -> &str {
-        short(&self.key)
+    pub fn key_prefix(&self) -> &str {
+        key_prefix(&self.key)
     }
 
     /// A digest of the content, to the byte: two batches of one key may still differ.
@@ -53,18 +53,18 @@ impl Batch {
     }
 
     /// Some of the records, under a key of their own.
-    pub fn part(&self, range: Range<usize>) -> Self {
+    pub fn slice(&self, range: Range<usize>) -> Self {
         Self::new(self.records[range].to_vec())
     }
 
     /// The records at these places, under a key of their own.
-    pub fn pick(&self, places: &[usize]) -> Self {
-        Self::new(places.iter().filter_map(|place| self.records.get(*place).cloned()).collect())
+    pub fn select(&self, indexes: &[usize]) -> Self {
+        Self::new(indexes.iter().filter_map(|index| self.records.get(*index).cloned()).collect())
     }
 }
 
 /// The first twelve characters of a key that are fit for a file's name.
-pub(crate) fn short(key: &str) -> &str {
+pub(crate) fn key_prefix(key: &str) -> &str {
     let end = key.bytes().position(|byte| !byte.is_ascii_alphanumeric()).unwrap_or(key.len()).min(12);
     &key[..end]
 }
@@ -81,29 +81,29 @@ pub fn batch_key<'a>(keys: impl IntoIterator<Item = &'a str>) -> String {
 
 /// Cuts a stream of records into batches: so many records, and no more bytes than a receiver can be asked to take.
 #[derive(Debug)]
-pub struct Cutter {
-    most_records: usize,
-    most_bytes: usize,
+pub struct Batcher {
+    records_max: usize,
+    bytes_max: usize,
     bytes: usize,
     records: Vec<Record>,
 }
 
-impl Cutter {
+impl Batcher {
     /// Batches of at most so many records and bytes; a single record may be larger.
-    pub fn new(most_records: usize, most_bytes: usize) -> Self {
-        Self { most_records: most_records.max(1), most_bytes, bytes: 0, records: Vec::new() }
+    pub fn new(records_max: usize, bytes_max: usize) -> Self {
+        Self { records_max: records_max.max(1), bytes_max, bytes: 0, records: Vec::new() }
     }
 
     /// Takes a record, and gives the batch that is full by it.
     pub fn push(&mut self, record: Record) -> Option<Batch> {
         let bytes = record.json().len();
-        let full = match self.bytes + bytes > self.most_bytes {
+        let full = match self.bytes + bytes > self.bytes_max {
             true => self.finish(),
             false => None,
         };
         self.bytes += bytes;
         self.records.push(record);
-        full.or_else(|| if self.records.len() >= self.most_records { self.finish() } else { None })
+        full.or_else(|| if self.records.len() >= self.records_max { self.finish() } else { None })
     }
 
     /// What is left at the end.
@@ -147,9 +147,9 @@ mod tests {
     #[test]
     fn the_same_input_gives_the_same_batches() {
         let cut = || {
-            let mut cutter = Cutter::new(3, 1 << 20);
-            let mut batches: Vec<Batch> = (0..8).filter_map(|id| cutter.push(record(id))).collect();
-            batches.extend(cutter.finish());
+            let mut batcher = Batcher::new(3, 1 << 20);
+            let mut batches: Vec<Batch> = (0..8).filter_map(|id| batcher.push(record(id))).collect();
+            batches.extend(batcher.finish());
             batches.iter().map(|batch| (batch.key().to_owned(), batch.records().len())).collect::<Vec<_>>()
         };
         assert_eq!(cut(), cut());
@@ -159,10 +159,10 @@ mod tests {
     #[test]
     fn a_batch_is_cut_before_it_has_too_many_bytes() {
         let size = record(0).json().len();
-        let mut cutter = Cutter::new(100, 2 * size);
-        assert!(cutter.push(record(0)).is_none() && cutter.push(record(1)).is_none());
-        assert_eq!(cutter.push(record(2)).unwrap().records().len(), 2);
-        assert_eq!(cutter.finish().unwrap().records().len(), 1);
-        assert!(cutter.finish().is_none());
+        let mut batcher = Batcher::new(100, 2 * size);
+        assert!(batcher.push(record(0)).is_none() && batcher.push(record(1)).is_none());
+        assert_eq!(batcher.push(record(2)).unwrap().records().len(), 2);
+        assert_eq!(batcher.finish().unwrap().records().len(), 1);
+        assert!(batcher.finish().is_none());
     }
 }

@@ -14,33 +14,33 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 /// Fewer records than this cannot show that all are refused alike.
-const ENOUGH_TO_DOUBT: usize = 4;
+const RECORDS_TO_SUSPECT: usize = 4;
 
 /// The search within one batch.
 #[derive(Clone, Debug)]
 pub struct Bisect {
     queue: VecDeque<Range<usize>>,
     /// As long as everything was refused alike.
-    doubt: Option<Doubt>,
+    suspicion: Option<Suspicion>,
 }
 
 /// Perhaps nothing in the data is to blame.
 #[derive(Clone, Debug)]
-struct Doubt {
-    words: Option<String>,
+struct Suspicion {
+    message: Option<String>,
     /// Halves of which nothing is known yet.
     halves: u8,
     /// What was refused, and is neither divided nor given up yet.
-    refused: Vec<Range<usize>>,
+    rejected: Vec<Range<usize>>,
 }
 
 /// What the caller does.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Act {
+pub enum Action {
     /// Replace a part by two smaller ones, durably.
-    Divide(Range<usize>, usize),
+    Split(Range<usize>, usize),
     /// This record is refused: to failed.
-    Refuse(usize),
+    Reject(usize),
     /// All are refused alike: hold the lane, keep every part that is left.
     Hold,
 }
@@ -50,10 +50,10 @@ impl Bisect {
     /// [`middle`].
     pub fn new(records: usize) -> Self {
         let halves = middle(&(0..records));
-        let doubt = Doubt { words: None, halves: 2, refused: Vec::new() };
+        let suspicion = Suspicion { message: None, halves: 2, rejected: Vec::new() };
         Self {
             queue: VecDeque::from([0..halves, halves..records]),
-            doubt: (records >= ENOUGH_TO_DOUBT).then_some(doubt),
+            suspicion: (records >= RECORDS_TO_SUSPECT).then_some(suspicion),
         }
     }
 
@@ -68,50 +68,50 @@ impl Bisect {
     }
 
     /// A part was not refused: it arrived, or waits for another time.
-    pub fn passed(&mut self) -> Vec<Act> {
-        self.trust()
+    pub fn passed(&mut self) -> Vec<Action> {
+        self.split_all()
     }
 
     /// A part was refused with these words.
-    pub fn refused(&mut self, part: Range<usize>, words: &str) -> Vec<Act> {
-        let Some(doubt) = &mut self.doubt else { return self.cut(part) };
-        let words = likeness(words);
-        let is_alike = *doubt.words.get_or_insert_with(|| words.clone()) == words;
-        doubt.refused.push(part);
-        doubt.halves = doubt.halves.saturating_sub(1);
-        match (is_alike, doubt.halves) {
-            (false, _) => self.trust(),
+    pub fn rejected(&mut self, part: Range<usize>, message: &str) -> Vec<Action> {
+        let Some(suspicion) = &mut self.suspicion else { return self.split(part) };
+        let message = normalize(message);
+        let is_alike = *suspicion.message.get_or_insert_with(|| message.clone()) == message;
+        suspicion.rejected.push(part);
+        suspicion.halves = suspicion.halves.saturating_sub(1);
+        match (is_alike, suspicion.halves) {
+            (false, _) => self.split_all(),
             (true, 0) => self.descend(),
             (true, _) => Vec::new(),
         }
     }
 
     /// There are differences: each part stands for itself from now on.
-    fn trust(&mut self) -> Vec<Act> {
-        let refused = self.doubt.take().map(|doubt| doubt.refused).unwrap_or_default();
-        refused.into_iter().flat_map(|part| self.cut(part)).collect()
+    fn split_all(&mut self) -> Vec<Action> {
+        let rejected = self.suspicion.take().map(|suspicion| suspicion.rejected).unwrap_or_default();
+        rejected.into_iter().flat_map(|part| self.split(part)).collect()
     }
 
     /// Goes on with the first half of a part that was refused, down to a single record of each half of the whole.
-    fn descend(&mut self) -> Vec<Act> {
-        let Some(doubt) = &mut self.doubt else { return Vec::new() };
-        let Some(place) = doubt.refused.iter().rposition(|part| part.len() > 1) else {
-            return vec![Act::Hold];
+    fn descend(&mut self) -> Vec<Action> {
+        let Some(suspicion) = &mut self.suspicion else { return Vec::new() };
+        let Some(index) = suspicion.rejected.iter().rposition(|part| part.len() > 1) else {
+            return vec![Action::Hold];
         };
-        let part = doubt.refused.remove(place);
+        let part = suspicion.rejected.remove(index);
         let at = middle(&part);
         self.queue.push_front(part.start..at);
         self.queue.push_back(at..part.end);
-        vec![Act::Divide(part, at)]
+        vec![Action::Split(part, at)]
     }
 
-    fn cut(&mut self, part: Range<usize>) -> Vec<Act> {
+    fn split(&mut self, part: Range<usize>) -> Vec<Action> {
         if part.len() == 1 {
-            return vec![Act::Refuse(part.start)];
+            return vec![Action::Reject(part.start)];
         }
         let at = middle(&part);
         self.queue.extend([part.start..at, at..part.end]);
-        vec![Act::Divide(part, at)]
+        vec![Action::Split(part, at)]
     }
 }
 
@@ -121,9 +121,9 @@ pub fn middle(part: &Range<usize>) -> usize {
 }
 
 /// A refusal without what is different for each record: words that hold digits.
-fn likeness(words: &str) -> String {
-    let words = words.split(|char: char| !char.is_alphanumeric());
-    let kept = words.filter(|word| !word.is_empty() && !word.chars().any(|char| char.is_ascii_digit()));
+fn normalize(message: &str) -> String {
+    let message = message.split(|char: char| !char.is_alphanumeric());
+    let kept = message.filter(|word| !word.is_empty() && !word.chars().any(|char| char.is_ascii_digit()));
     kept.collect::<Vec<_>>().join(" ")
 }
 

@@ -27,9 +27,9 @@ use std::time::Duration;
 
 use ichido_core::Timestamp;
 
-use crate::exchange::Answer;
+use crate::exchange::Response;
 use crate::history::History;
-use crate::record_results::{self, Fate};
+use crate::record_results::{self, RecordResult};
 
 /// A receiver that still says 409 so long after a timeout is done with the request that timed out.
 const SETTLED: Duration = Duration::from_secs(300);
@@ -65,11 +65,11 @@ pub struct Evidence<'a> {
     /// The setting.
     pub setting: Conflict,
     /// The answer.
-    pub answer: &'a Answer,
+    pub response: &'a Response,
     /// Records in the batch.
     pub records: usize,
     /// Whether the receiver is known to tell single records apart.
-    pub knows_records: bool,
+    pub tracks_records: bool,
     /// What happened to earlier requests of this file.
     pub history: &'a History,
     /// How long the sender waits for an answer.
@@ -81,8 +81,8 @@ pub struct Evidence<'a> {
 /// What a 409 means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ruling {
-    /// The answer has a fate for each record, and not all of them arrived.
-    Results(Vec<Fate>),
+    /// The answer has a result for each record, and not all of them arrived.
+    Results(Vec<RecordResult>),
     /// An earlier request of this batch is still being processed.
     InProgress,
     /// Only a person can settle it.
@@ -90,7 +90,7 @@ pub enum Ruling {
     /// The receiver has the whole batch.
     Known(Proof),
     /// Smaller parts tell which records the receiver has.
-    Narrow,
+    Split,
     /// An earlier request timed out and may still be processed until then.
     Unsettled(Timestamp),
     /// There is no telling whether the receiver has all of the batch.
@@ -105,13 +105,13 @@ pub enum Proof {
     /// The answer says so of each record.
     Results,
     /// The answer says so of the batch.
-    Answer,
+    Response,
     /// The batch is a single record.
     SingleRecord,
     /// A receipt says that it arrived before.
     Receipt,
     /// An earlier request arrived whole, and its answer was lost.
-    AnswerLost,
+    ResponseLost,
     /// Another program put the file into the spool after sending it.
     SpooledElsewhere,
     /// The receiver still answers 409 long after a request timed out.
@@ -120,14 +120,14 @@ pub enum Proof {
 
 impl Proof {
     /// A word for logs and receipts.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Proof::Setting => "setting",
             Proof::Results => "results",
-            Proof::Answer => "answer",
+            Proof::Response => "answer",
             Proof::SingleRecord => "single-record",
             Proof::Receipt => "receipt",
-            Proof::AnswerLost => "answer-lost",
+            Proof::ResponseLost => "answer-lost",
             Proof::SpooledElsewhere => "spooled-elsewhere",
             Proof::StillConflicting => "still-conflicting",
         }
@@ -136,31 +136,31 @@ impl Proof {
 
 /// Judges a 409. `has_receipt` is asked at most once, and only if nothing stronger decides.
 pub fn judge(evidence: &Evidence<'_>, has_receipt: impl FnOnce() -> bool) -> Ruling {
-    let Evidence { setting, answer, records, history, now, .. } = *evidence;
+    let Evidence { setting, response, records, history, now, .. } = *evidence;
     if setting == Conflict::Batch {
         return Ruling::Known(Proof::Setting);
     }
-    if let Some(fates) = record_results::of(&answer.body, records) {
-        return match fates.iter().all(|fate| matches!(fate, Fate::Arrived)) {
+    if let Some(results) = record_results::parse(&response.body, records) {
+        return match results.iter().all(|result| matches!(result, RecordResult::Delivered)) {
             true => Ruling::Known(Proof::Results),
-            false => Ruling::Results(fates),
+            false => Ruling::Results(results),
         };
     }
-    if record_results::count_all(&answer.body, records) {
+    if record_results::counts_cover_all(&response.body, records) {
         return Ruling::Known(Proof::Results);
     }
-    let signs = hints::of(&answer.body);
-    if answer.retry_after.is_some() || signs.in_progress {
+    let hints = hints::read(&response.body);
+    if response.retry_after.is_some() || hints.in_progress {
         return Ruling::InProgress;
     }
-    if signs.needs_person {
+    if hints.needs_operator {
         return Ruling::Hold;
     }
-    if setting == Conflict::Auto && signs.batch_is_known {
-        return Ruling::Known(Proof::Answer);
+    if setting == Conflict::Auto && hints.batch_is_known {
+        return Ruling::Known(Proof::Response);
     }
-    if setting == Conflict::Record || evidence.knows_records {
-        return if records > 1 { Ruling::Narrow } else { Ruling::Known(Proof::SingleRecord) };
+    if setting == Conflict::Record || evidence.tracks_records {
+        return if records > 1 { Ruling::Split } else { Ruling::Known(Proof::SingleRecord) };
     }
     if has_receipt() {
         return Ruling::Known(Proof::Receipt);
@@ -170,8 +170,8 @@ pub fn judge(evidence: &Evidence<'_>, has_receipt: impl FnOnce() -> bool) -> Rul
     if let Some(settled) = settled.filter(|settled| now < *settled) {
         return Ruling::Unsettled(settled);
     }
-    if history.answer_lost.is_some() {
-        return Ruling::Known(Proof::AnswerLost);
+    if history.response_lost.is_some() {
+        return Ruling::Known(Proof::ResponseLost);
     }
     if history.spooled_elsewhere {
         return Ruling::Known(Proof::SpooledElsewhere);

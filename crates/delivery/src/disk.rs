@@ -13,7 +13,7 @@ use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
 /// How names of unfinished files begin. Such files are never read.
-pub(crate) const HALF: &str = ".half-";
+pub(crate) const TEMP_PREFIX: &str = ".half-";
 
 /// What is about to be done to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub struct Disk {
 
 impl Disk {
     /// The real disk, behind someone who may refuse.
-    pub fn behind(faults: Arc<dyn Faults>) -> Self {
+    pub fn with_faults(faults: Arc<dyn Faults>) -> Self {
         Self { faults: Some(faults) }
     }
 
@@ -64,7 +64,7 @@ impl Disk {
 
     /// Writes a new file, synced, under a name that must be free.
     pub(crate) fn create(&self, dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-        let half = self.write_half(dir, name, bytes)?;
+        let half = self.write_temp(dir, name, bytes)?;
         let path = dir.join(name);
         if let Err(error) = self.rename_new(&half, &path) {
             let _ = fs::remove_file(&half);
@@ -75,8 +75,8 @@ impl Disk {
     }
 
     /// Replaces a file in one step: whoever reads sees the old one or the new one.
-    pub(crate) fn replace(&self, dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-        let half = self.write_half(dir, name, bytes)?;
+    pub fn replace(&self, dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let half = self.write_temp(dir, name, bytes)?;
         if let Err(error) = self.rename(&half, &dir.join(name)) {
             let _ = fs::remove_file(&half);
             return Err(error);
@@ -85,8 +85,8 @@ impl Disk {
     }
 
     /// Writes a file for the owner alone under an unfinished name, synced.
-    pub(crate) fn write_half(&self, dir: &Path, name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
-        let half = dir.join(format!("{HALF}{name}"));
+    pub(crate) fn write_temp(&self, dir: &Path, name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
+        let half = dir.join(format!("{TEMP_PREFIX}{name}"));
         let written = self.before(Op::Create, &half).and_then(|()| {
             let mut file =
                 open_regular(OpenOptions::new().write(true).create(true).truncate(true).mode(0o600), &half)?;
@@ -109,7 +109,7 @@ impl Disk {
 
     /// Replaces a file in one step without a sync: it survives the process, not the machine. Gives the file to append to.
     pub(crate) fn replace_unsynced(&self, dir: &Path, name: &str, bytes: &[u8]) -> io::Result<File> {
-        let half = dir.join(format!("{HALF}{name}"));
+        let half = dir.join(format!("{TEMP_PREFIX}{name}"));
         let written = self.open_append(&half).and_then(|mut file| {
             self.append(&mut file, &half, bytes)?;
             self.rename(&half, &dir.join(name))?;
@@ -148,7 +148,7 @@ impl Disk {
         fs::rename(from, to)
     }
 
-    /// Renames, unless the new name is taken ([`is_taken`]).
+    /// Renames, unless the new name is taken ([`already_exists`]).
     pub(crate) fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.before(Op::Rename, to)?;
         match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
@@ -170,27 +170,27 @@ impl Disk {
     }
 
     /// Reads a regular file of at most so many bytes, as [`read_regular`] does.
-    pub(crate) fn read(&self, path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    pub(crate) fn read(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
         self.before(Op::Read, path)?;
-        read_regular(path, most)
+        read_regular(path, limit)
     }
 }
 
 /// Reads a regular file of at most so many bytes.
-pub(crate) fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+pub fn read_regular(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let file = open_regular(OpenOptions::new().read(true), path)?;
     let length = file.metadata()?.len();
-    if length > most {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("larger than {most} bytes")));
+    if length > limit {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("larger than {limit} bytes")));
     }
     take(file, length)
 }
 
 /// Reads at most so many bytes from the beginning of a regular file.
-pub(crate) fn read_head(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+pub(crate) fn read_head(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let file = open_regular(OpenOptions::new().read(true), path)?;
     let length = file.metadata()?.len();
-    take(file, length.min(most))
+    take(file, length.min(limit))
 }
 
 /// Reads no more than a file is known to have: asking whether there is more would be one more call for each file.
@@ -218,7 +218,7 @@ pub(crate) fn open_regular(options: &mut OpenOptions, path: &Path) -> io::Result
 }
 
 /// Opens a lock file that is created if it is missing, for the owner alone.
-pub(crate) fn open_lock(path: &Path) -> io::Result<File> {
+pub fn open_lock(path: &Path) -> io::Result<File> {
     open_regular(OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o600), path)
 }
 
@@ -228,7 +228,7 @@ pub(crate) fn is_irregular(error: &io::Error) -> bool {
 }
 
 /// Creates a directory for the owner alone, or makes an existing one so. What is missing above it is made so as well.
-pub(crate) fn private_dir(dir: &Path) -> io::Result<()> {
+pub fn create_private_dir(dir: &Path) -> io::Result<()> {
     let parents = dir.ancestors().skip(1).take_while(|parent| !parent.as_os_str().is_empty());
     let missing: Vec<&Path> = parents.take_while(|parent| !parent.exists()).collect();
     for dir in missing.into_iter().rev().chain([dir]) {
@@ -245,7 +245,7 @@ pub(crate) fn private_dir(dir: &Path) -> io::Result<()> {
 }
 
 /// The names in a directory; none if it is gone.
-pub(crate) fn names(dir: &Path) -> io::Result<Vec<String>> {
+pub fn file_names(dir: &Path) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other?,
@@ -253,7 +253,7 @@ pub(crate) fn names(dir: &Path) -> io::Result<Vec<String>> {
     entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
 }
 
-pub(crate) fn is_taken(error: &io::Error) -> bool {
+pub(crate) fn already_exists(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::DirectoryNotEmpty)
 }
 

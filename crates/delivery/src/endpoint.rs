@@ -32,12 +32,12 @@ impl Endpoint {
     }
 
     /// Whether it is plain HTTP.
-    pub fn is_plain(&self) -> bool {
+    pub fn is_plain_http(&self) -> bool {
         self.0.scheme() == "http"
     }
 
     /// The address for people: without path and query, which may hold secrets.
-    pub fn place(&self) -> String {
+    pub fn origin(&self) -> String {
         self.0.origin().ascii_serialization()
     }
 }
@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn only_https_and_no_credentials() {
         let parse = |text| Endpoint::parse("EXTERNAL_API_ENDPOINT", text, false);
-        assert_eq!(parse("https://api.example/v1/usage?x=1").unwrap().place(), "https://api.example");
+        assert_eq!(parse("https://api.example/v1/usage?x=1").unwrap().origin(), "https://api.example");
         for bad in [
             "http://hunter2.example/",
             "https://user:hunter2@x/",
@@ -77,7 +77,7 @@ mod tests {
     fn plain_http_is_for_trying_out_on_loopback() {
         let parse = |text| Endpoint::parse("E", text, true);
         for good in ["http://127.0.0.1:9/x", "http://localhost/x", "http://[::1]:8/"] {
-            assert!(parse(good).unwrap().is_plain());
+            assert!(parse(good).unwrap().is_plain_http());
         }
         for bad in ["http://10.0.0.1/", "http://localhost.example/", "http://example/"] {
             assert!(parse(bad).is_err(), "{bad}");

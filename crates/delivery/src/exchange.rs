@@ -9,14 +9,14 @@ use ichido_core::Timestamp;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Exchange {
     /// The receiver answered.
-    Answered(Answer),
+    Responded(Response),
     /// There was no answer.
-    Failed(Trouble),
+    Failed(TransportError),
 }
 
 /// The part of an answer that matters.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Answer {
+pub struct Response {
     /// The HTTP status.
     pub status: u16,
     /// The field `Retry-After`, as it was sent.
@@ -28,35 +28,35 @@ pub struct Answer {
 }
 
 /// Prints no content: a receiver may repeat what it was sent.
-impl fmt::Debug for Answer {
+impl fmt::Debug for Response {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Answer({}, {} bytes)", self.status, self.body.len())
+        write!(f, "Response({}, {} bytes)", self.status, self.body.len())
     }
 }
 
 /// Why there was no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
+pub struct TransportError {
     /// What kind of trouble it is.
-    pub kind: TroubleKind,
+    pub kind: TransportErrorKind,
     /// What happened, in words that hold no secret.
     pub message: String,
     /// How much of the request was sent.
-    pub sent: Sent,
+    pub sent: BodySent,
 }
 
 /// How much of a request was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sent {
+pub enum BodySent {
     /// Not all of it: the receiver cannot have processed it.
-    NotAll,
+    Partial,
     /// All of it was handed to the connection: the receiver may have processed it.
-    All,
+    Complete,
 }
 
 /// The kinds of trouble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TroubleKind {
+pub enum TransportErrorKind {
     /// No connection, or one that broke.
     Network,
     /// The deadline passed.
@@ -69,19 +69,19 @@ impl Exchange {
     /// How the exchange is told in logs and files: `HTTP 503 Service Unavailable`, or the trouble. Without the body.
     pub fn short(&self) -> String {
         match self {
-            Exchange::Answered(answer) => {
+            Exchange::Responded(response) => {
                 let reason =
-                    http::StatusCode::from_u16(answer.status).ok().and_then(|code| code.canonical_reason());
-                format!("HTTP {} {}", answer.status, reason.unwrap_or_default()).trim_end().to_owned()
+                    http::StatusCode::from_u16(response.status).ok().and_then(|code| code.canonical_reason());
+                format!("HTTP {} {}", response.status, reason.unwrap_or_default()).trim_end().to_owned()
             }
-            Exchange::Failed(trouble) => trouble.message.clone(),
+            Exchange::Failed(transport_error) => transport_error.message.clone(),
         }
     }
 
     /// The HTTP status, if there was an answer.
     pub fn status(&self) -> Option<u16> {
         match self {
-            Exchange::Answered(answer) => Some(answer.status),
+            Exchange::Responded(response) => Some(response.status),
             Exchange::Failed(_) => None,
         }
     }
@@ -89,11 +89,11 @@ impl Exchange {
     /// The word for the kind of error in logs.
     pub fn error_kind(&self) -> &'static str {
         match self {
-            Exchange::Answered(_) => "http",
-            Exchange::Failed(trouble) => match trouble.kind {
-                TroubleKind::Network => "network",
-                TroubleKind::Timeout => "timeout",
-                TroubleKind::Tls => "tls",
+            Exchange::Responded(_) => "http",
+            Exchange::Failed(transport_error) => match transport_error.kind {
+                TransportErrorKind::Network => "network",
+                TransportErrorKind::Timeout => "timeout",
+                TransportErrorKind::Tls => "tls",
             },
         }
     }
@@ -118,8 +118,8 @@ mod tests {
 
     const NOW: Timestamp = Timestamp(1_700_000_000_000);
 
-    fn answered(status: u16, body: &str) -> Exchange {
-        Exchange::Answered(Answer { status, body: body.as_bytes().to_vec(), ..Answer::default() })
+    fn responded(status: u16, body: &str) -> Exchange {
+        Exchange::Responded(Response { status, body: body.as_bytes().to_vec(), ..Response::default() })
     }
 
     #[test]
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn an_exchange_is_told_as_in_the_seed() {
-        assert_eq!(answered(503, "x").short(), "HTTP 503 Service Unavailable");
-        assert_eq!(answered(599, "x").short(), "HTTP 599");
+        assert_eq!(responded(503, "x").short(), "HTTP 503 Service Unavailable");
+        assert_eq!(responded(599, "x").short(), "HTTP 599");
     }
 }

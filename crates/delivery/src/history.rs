@@ -6,7 +6,7 @@ use ichido_core::Timestamp;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
     /// When a request was last sent in full whose answer was lost: the connection closed, or the process died.
-    pub answer_lost: Option<Timestamp>,
+    pub response_lost: Option<Timestamp>,
     /// When a request that was sent in full last timed out: the receiver may still be processing it.
     pub timed_out: Option<Timestamp>,
     /// Another program put the file into the spool, and has tried to send it before.
@@ -15,37 +15,39 @@ pub struct History {
 
 impl History {
     /// Adds what became of a request.
-    pub(crate) fn add(&mut self, request: Request, at: Timestamp) {
+    pub(crate) fn add(&mut self, request: RequestState, at: Timestamp) {
         match request {
-            Request::Begun | Request::AnswerLost => self.answer_lost = self.answer_lost.max(Some(at)),
-            Request::TimedOut => self.timed_out = self.timed_out.max(Some(at)),
-            Request::Settled => {}
+            RequestState::Started | RequestState::ResponseLost => {
+                self.response_lost = self.response_lost.max(Some(at))
+            }
+            RequestState::TimedOut => self.timed_out = self.timed_out.max(Some(at)),
+            RequestState::Settled => {}
         }
     }
 }
 
 /// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Request {
+pub(crate) enum RequestState {
     /// It may be under way.
-    Begun,
+    Started,
     /// It was answered, or not sent in full: there is nothing more to know of it.
     Settled,
     /// It was sent in full, and its answer was lost.
-    AnswerLost,
+    ResponseLost,
     /// It was sent in full, and there was no answer in time.
     TimedOut,
 }
 
-impl Request {
-    pub(crate) const ALL: [Self; 4] = [Self::Begun, Self::Settled, Self::AnswerLost, Self::TimedOut];
+impl RequestState {
+    pub(crate) const ALL: [Self; 4] = [Self::Started, Self::Settled, Self::ResponseLost, Self::TimedOut];
 
-    pub(crate) fn word(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
-            Request::Begun => "begun",
-            Request::Settled => "settled",
-            Request::AnswerLost => "answer-lost",
-            Request::TimedOut => "timed-out",
+            RequestState::Started => "begun",
+            RequestState::Settled => "settled",
+            RequestState::ResponseLost => "answer-lost",
+            RequestState::TimedOut => "timed-out",
         }
     }
 }
@@ -59,12 +61,12 @@ mod tests {
     #[test]
     fn only_what_may_have_been_processed_is_evidence() {
         let mut history = History::default();
-        history.add(Request::Settled, AT);
+        history.add(RequestState::Settled, AT);
         assert_eq!(history, History::default());
-        history.add(Request::TimedOut, AT);
-        history.add(Request::TimedOut, Timestamp(1));
-        assert_eq!((history.timed_out, history.answer_lost), (Some(AT), None), "the latest counts");
-        history.add(Request::Begun, AT);
-        assert_eq!(history.answer_lost, Some(AT));
+        history.add(RequestState::TimedOut, AT);
+        history.add(RequestState::TimedOut, Timestamp(1));
+        assert_eq!((history.timed_out, history.response_lost), (Some(AT), None), "the latest counts");
+        history.add(RequestState::Started, AT);
+        assert_eq!(history.response_lost, Some(AT));
     }
 }

@@ -4,7 +4,7 @@
 //! `"records"`. Each may be compressed with gzip, and may begin with a byte order mark. Whatever the size of the input,
 //! no more than one record is held in memory, and a record is handed on byte for byte as it was written.
 //!
-//! Nothing is dropped in silence. What is no record comes out as [`Item::Broken`] with its place and its text, so that
+//! Nothing is dropped in silence. What is no record comes out as [`Item::Invalid`] with its place and its text, so that
 //! the caller can keep it, and reading goes on: at the next line, or, in a list, at the next element as long as the
 //! list itself can be followed. A list that cannot be followed ends with an [`Error`], after the records before it.
 //!
@@ -18,7 +18,7 @@
 //! for item in Input::open("usage.jsonl".as_ref())? {
 //!     match item? {
 //!         Item::Record(record) => deliver(record.raw),
-//!         Item::Broken(broken) => keep(format!("{}: {}", broken.at, broken.reason), &broken.text()),
+//!         Item::Invalid(broken) => keep(format!("{}: {}", broken.position, broken.reason), &broken.text()),
 //!     }
 //! }
 //! # Ok(())
@@ -37,10 +37,10 @@ use std::fs::File;
 use std::io::{self, BufRead, Read};
 use std::path::Path;
 
-use item::Stop;
+use item::StopReason;
 
-pub use format::Shape;
-pub use item::{At, Broken, CUT_BYTES, DEPTH_MAX, Item, RECORD_BYTES_MAX, Record};
+pub use format::Format;
+pub use item::{DEPTH_MAX, Invalid, Item, KEPT_BYTES_MAX, Position, RECORD_BYTES_MAX, Record};
 pub use source::Progress;
 
 /// Why an input cannot be read, or not to its end.
@@ -65,14 +65,14 @@ pub enum Error {
         source: io::Error,
     },
     /// A list of records that cannot be followed any further. The records before were handed out.
-    #[error("{name} is broken near byte {offset}, after {whole} whole elements: {reason}")]
+    #[error("{name} is invalid near byte {offset}, after {complete} complete elements: {reason}")]
     List {
         /// The input.
         name: String,
         /// How far the list could be followed (after decompression).
         offset: u64,
         /// How many elements were handed out.
-        whole: u64,
+        complete: u64,
         /// Why.
         reason: String,
     },
@@ -89,7 +89,7 @@ pub enum Error {
 /// An input, open and known in its shape.
 pub struct Input {
     name: String,
-    shape: Shape,
+    format: Format,
     progress: Progress,
     items: Items,
     ended: bool,
@@ -132,23 +132,23 @@ impl Input {
     }
 
     fn begin(name: String, reader: impl Read + Send + 'static, total: Option<u64>) -> Result<Self, Error> {
-        let (bytes, progress) = source::plain(reader, total).map_err(|source| Error::Read {
+        let (bytes, progress) = source::decompressed(reader, total).map_err(|source| Error::Read {
             name: name.clone(),
             offset: 0,
             source,
         })?;
-        let (shape, head, rest) = format::detect(bytes).map_err(|refused| match refused {
+        let (format, head, rest) = format::detect(bytes).map_err(|refused| match refused {
             format::Refused::Read(source) => Error::Read { name: name.clone(), offset: 0, source },
             format::Refused::Kind(what) => Error::Kind { name: name.clone(), what },
         })?;
         let bytes: Box<dyn BufRead + Send> = Box::new(io::Cursor::new(head).chain(rest));
-        let bytes = source::Counted::new(bytes);
-        let items = match shape {
-            Shape::Lines => Items::Lines(json_lines::Lines::new(bytes)),
-            Shape::Array => Items::List(list::List::array(bytes)),
-            Shape::Envelope { list_at } => Items::List(list::List::envelope(bytes, list_at)),
+        let bytes = source::OffsetReader::new(bytes);
+        let items = match format {
+            Format::Lines => Items::Lines(json_lines::Lines::new(bytes)),
+            Format::Array => Items::List(list::List::array(bytes)),
+            Format::Envelope { list_at } => Items::List(list::List::envelope(bytes, list_at)),
         };
-        Ok(Self { name, shape, progress, items, ended: false })
+        Ok(Self { name, format, progress, items, ended: false })
     }
 
     /// What messages call it.
@@ -157,8 +157,8 @@ impl Input {
     }
 
     /// How its records are written down.
-    pub fn shape(&self) -> Shape {
-        self.shape
+    pub fn format(&self) -> Format {
+        self.format
     }
 
     /// How much of it was read; can be kept and asked while another thread reads.
@@ -188,8 +188,8 @@ impl Iterator for Input {
                 self.ended = true;
                 let name = self.name.clone();
                 Some(Err(match stop {
-                    Stop::Read(source) => Error::Read { name, offset, source },
-                    Stop::List { whole, reason } => Error::List { name, offset, whole, reason },
+                    StopReason::Read(source) => Error::Read { name, offset, source },
+                    StopReason::List { complete, reason } => Error::List { name, offset, complete, reason },
                 }))
             }
         }
@@ -198,7 +198,10 @@ impl Iterator for Input {
 
 impl fmt::Debug for Input {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Input").field("name", &self.name).field("shape", &self.shape).finish_non_exhaustive()
+        f.debug_struct("Input")
+            .field("name", &self.name)
+            .field("format", &self.format)
+            .finish_non_exhaustive()
     }
 }
 

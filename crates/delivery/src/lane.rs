@@ -7,11 +7,11 @@
 use std::time::Duration;
 
 /// Batches in a row that failed all their tries before the lane counts as broken. One alone may be poisoned.
-const BATCHES_TO_BREAK: u32 = 3;
+const FAILURES_TO_TRIP: u32 = 3;
 /// How long a broken lane rests before a probe.
-const REST: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_secs(30);
 /// How long a held lane rests before it is looked at again, by a process that lives that long.
-const HELD_REST: Duration = Duration::from_secs(300);
+const HELD_PAUSE: Duration = Duration::from_secs(300);
 
 /// Whether a batch may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,18 +21,18 @@ pub enum Gate {
     /// It may, to see whether the receiver is back: one request, not charged.
     Probe,
     /// It may not.
-    Shut,
+    Closed,
 }
 
 /// The state of the way.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lane {
-    failed_in_row: u32,
-    shut: Option<Shut>,
+    consecutive_failures: u32,
+    closure: Option<Closure>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Shut {
+struct Closure {
     until: Duration,
     held: Option<String>,
 }
@@ -40,62 +40,62 @@ struct Shut {
 impl Lane {
     /// Whether a batch may go at this moment of the steady clock.
     pub fn gate(&self, now: Duration) -> Gate {
-        match &self.shut {
+        match &self.closure {
             None => Gate::Open,
-            Some(shut) if now >= shut.until => Gate::Probe,
-            Some(_) => Gate::Shut,
+            Some(closure) if now >= closure.until => Gate::Probe,
+            Some(_) => Gate::Closed,
         }
     }
 
     /// Why the lane is held, if it is.
     pub fn held(&self) -> Option<&str> {
-        self.shut.as_ref().and_then(|shut| shut.held.as_deref())
+        self.closure.as_ref().and_then(|closure| closure.held.as_deref())
     }
 
     /// Whether the lane is broken or held.
-    pub fn is_shut(&self) -> bool {
-        self.shut.is_some()
+    pub fn is_closed(&self) -> bool {
+        self.closure.is_some()
     }
 
     /// The receiver took something. Says whether the lane was shut until now.
     pub fn succeeded(&mut self) -> bool {
-        self.failed_in_row = 0;
-        self.shut.take().is_some()
+        self.consecutive_failures = 0;
+        self.closure.take().is_some()
     }
 
     /// A batch failed all its tries. Says whether the lane is broken by it.
     pub fn exhausted(&mut self, now: Duration) -> bool {
-        self.failed_in_row += 1;
-        let was_shut = self.shut.is_some();
-        if was_shut || self.failed_in_row >= BATCHES_TO_BREAK {
-            self.rest_until(now + REST);
+        self.consecutive_failures += 1;
+        let was_shut = self.closure.is_some();
+        if was_shut || self.consecutive_failures >= FAILURES_TO_TRIP {
+            self.pause_until(now + PAUSE);
         }
-        self.shut.is_some() && !was_shut
+        self.closure.is_some() && !was_shut
     }
 
     /// The receiver asked to be left alone until then.
-    pub fn rest_until(&mut self, until: Duration) {
-        let shut = self.shut.get_or_insert(Shut { until, held: None });
-        shut.until = shut.until.max(until);
+    pub fn pause_until(&mut self, until: Duration) {
+        let closure = self.closure.get_or_insert(Closure { until, held: None });
+        closure.until = closure.until.max(until);
     }
 
     /// Nothing gets better without a person. Says whether that is news.
     pub fn hold(&mut self, reason: &str, now: Duration) -> bool {
         let is_news = self.held() != Some(reason);
-        self.shut = Some(Shut { until: now + HELD_REST, held: Some(reason.to_owned()) });
+        self.closure = Some(Closure { until: now + HELD_PAUSE, held: Some(reason.to_owned()) });
         is_news
     }
 
     /// Something changed (a token, an operator's word): the next batch is a probe.
-    pub fn look_again(&mut self) {
-        if let Some(shut) = &mut self.shut {
-            shut.until = Duration::ZERO;
+    pub fn probe_now(&mut self) {
+        if let Some(closure) = &mut self.closure {
+            closure.until = Duration::ZERO;
         }
     }
 
     /// When the next probe may go.
-    pub fn opens_at(&self) -> Option<Duration> {
-        self.shut.as_ref().map(|shut| shut.until)
+    pub fn next_probe_at(&self) -> Option<Duration> {
+        self.closure.as_ref().map(|closure| closure.until)
     }
 }
 
@@ -120,11 +120,11 @@ mod tests {
         let mut lane = Lane::default();
         assert!(!lane.exhausted(T0) && !lane.exhausted(T0));
         assert!(lane.exhausted(T0), "the third in a row is news");
-        assert_eq!(lane.gate(T0 + REST - Duration::from_millis(1)), Gate::Shut);
-        assert_eq!(lane.gate(T0 + REST), Gate::Probe);
-        assert!(!lane.exhausted(T0 + REST), "a failed probe is no news");
-        assert_eq!(lane.gate(T0 + REST), Gate::Shut);
-        assert_eq!(lane.gate(T0 + REST + REST), Gate::Probe);
+        assert_eq!(lane.gate(T0 + PAUSE - Duration::from_millis(1)), Gate::Closed);
+        assert_eq!(lane.gate(T0 + PAUSE), Gate::Probe);
+        assert!(!lane.exhausted(T0 + PAUSE), "a failed probe is no news");
+        assert_eq!(lane.gate(T0 + PAUSE), Gate::Closed);
+        assert_eq!(lane.gate(T0 + PAUSE + PAUSE), Gate::Probe);
         assert!(lane.succeeded());
         assert_eq!(lane.gate(T0), Gate::Open);
     }
@@ -132,10 +132,10 @@ mod tests {
     #[test]
     fn a_receiver_that_wants_a_long_rest_gets_it() {
         let mut lane = Lane::default();
-        lane.rest_until(T0 + 10 * REST);
+        lane.pause_until(T0 + 10 * PAUSE);
         assert!(!lane.exhausted(T0), "a rest that was asked for is no outage");
-        assert_eq!(lane.gate(T0 + 10 * REST - Duration::from_millis(1)), Gate::Shut);
-        assert_eq!(lane.gate(T0 + 10 * REST), Gate::Probe);
+        assert_eq!(lane.gate(T0 + 10 * PAUSE - Duration::from_millis(1)), Gate::Closed);
+        assert_eq!(lane.gate(T0 + 10 * PAUSE), Gate::Probe);
     }
 
     #[test]
@@ -143,8 +143,8 @@ mod tests {
         let mut lane = Lane::default();
         assert!(lane.hold("HTTP 401 Unauthorized", T0));
         assert!(!lane.hold("HTTP 401 Unauthorized", T0));
-        assert_eq!((lane.gate(T0), lane.held()), (Gate::Shut, Some("HTTP 401 Unauthorized")));
-        lane.look_again();
+        assert_eq!((lane.gate(T0), lane.held()), (Gate::Closed, Some("HTTP 401 Unauthorized")));
+        lane.probe_now();
         assert_eq!(lane.gate(T0), Gate::Probe);
         assert!(lane.succeeded() && lane.held().is_none());
     }

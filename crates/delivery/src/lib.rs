@@ -1,8 +1,8 @@
 //! Batches that arrive, or lie where you can see them.
 //!
 //! The core is pure: [`verdict::classify`] says what an exchange means ([`conflict::judge`] for a 409),
-//! [`next_action::step`] what happens next, [`bisect::Bisect`] which part of a refused batch is sent, [`lane::Lane`] whether
-//! anything may go, [`rate_limiter::Pace`] when. The [`store`] keeps
+//! [`next_action::decide`] what happens next, [`bisect::Bisect`] which part of a refused batch is sent, [`lane::Lane`] whether
+//! anything may go, [`rate_limiter::RateLimiter`] when. The [`store`] keeps
 //! batches on disk from before the first request until they have arrived; the transport makes one request; the sender
 //! joins them.
 
@@ -14,7 +14,6 @@ pub mod cron;
 pub mod disk;
 pub mod endpoint;
 pub mod exchange;
-pub mod files;
 mod gzip;
 pub mod history;
 pub mod input;
@@ -39,6 +38,6 @@ pub mod token;
 pub mod transport;
 pub mod verdict;
 
-pub use batch::{Batch, Cutter, batch_key};
+pub use batch::{Batch, Batcher, batch_key};
 pub use record::{NotARecord, Record};
-pub use record_results::Fate;
+pub use record_results::RecordResult;

@@ -8,11 +8,11 @@ use std::time::Duration;
 use ichido_core::Timestamp;
 
 use crate::conflict::Proof;
-use crate::record_results::Fate;
+use crate::record_results::RecordResult;
 use crate::verdict::Verdict;
 
 /// The longest that a process waits for a receiver that asked for it. Longer waits are kept in the spool.
-pub const LONGEST_WAIT: Duration = Duration::from_secs(60);
+pub const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// The rules of trying again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ pub enum Origin {
 
 impl Origin {
     /// A word for logs and metrics.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Origin::Fresh => "fresh",
             Origin::Spool { .. } => "spool",
@@ -82,7 +82,7 @@ impl Origin {
 
 /// Where a batch stands in its pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct PassState {
     /// Where it comes from.
     pub origin: Origin,
     /// Repetitions made in this pass.
@@ -95,14 +95,14 @@ pub struct Standing {
 
 /// What happens next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum NextAction {
     /// It has arrived: forget it.
     Done {
         /// It had arrived before, and this is how it is known.
         duplicate: Option<Proof>,
     },
     /// Try again after a pause.
-    Again(Duration),
+    Retry(Duration),
     /// Keep it for the next pass.
     Spool {
         /// What the file says from now on.
@@ -116,31 +116,37 @@ pub enum Next {
         retry_count: u32,
     },
     /// The receiver refuses this very record.
-    Refused,
+    Rejected,
     /// Nobody can tell whether the receiver has all of it: an operator decides.
     Ambiguous,
     /// Pause the lane; keep the batch as it is.
     Hold,
     /// Find the part that is refused.
     Split,
-    /// Treat each record by its fate.
-    Sort(Vec<Fate>),
+    /// Treat each record by its result.
+    ByRecord(Vec<RecordResult>),
 }
 
 /// What happens next to a batch with this verdict.
-pub fn step(verdict: Verdict, standing: &Standing, policy: &Policy, now: Timestamp, chance: f64) -> Next {
+pub fn decide(
+    verdict: Verdict,
+    state: &PassState,
+    policy: &Policy,
+    now: Timestamp,
+    chance: f64,
+) -> NextAction {
     match verdict {
-        Verdict::Delivered { duplicate } => Next::Done { duplicate },
-        Verdict::Mixed(fates) => Next::Sort(fates),
-        Verdict::Hold => Next::Hold,
-        Verdict::Split if standing.records > 1 => Next::Split,
-        Verdict::Split => Next::Refused,
-        Verdict::Ambiguous => Next::Ambiguous,
-        Verdict::Retry { not_before } => again(not_before, standing, policy, now, chance),
+        Verdict::Delivered { duplicate } => NextAction::Done { duplicate },
+        Verdict::Mixed(results) => NextAction::ByRecord(results),
+        Verdict::Hold => NextAction::Hold,
+        Verdict::Split if state.records > 1 => NextAction::Split,
+        Verdict::Split => NextAction::Rejected,
+        Verdict::Ambiguous => NextAction::Ambiguous,
+        Verdict::Retry { not_before } => retry_or_spool(not_before, state, policy, now, chance),
         // It may be settled sooner than at the latest: the usual pauses first, and the spool for the rest of the time.
         Verdict::Unsettled { until } => {
-            let mut next = again(None, standing, policy, now, chance);
-            if let Next::Spool { not_before, .. } = &mut next {
+            let mut next = retry_or_spool(None, state, policy, now, chance);
+            if let NextAction::Spool { not_before, .. } = &mut next {
                 *not_before = Some(until);
             }
             next
@@ -148,30 +154,30 @@ pub fn step(verdict: Verdict, standing: &Standing, policy: &Policy, now: Timesta
     }
 }
 
-fn again(
+fn retry_or_spool(
     not_before: Option<Timestamp>,
-    standing: &Standing,
+    state: &PassState,
     policy: &Policy,
     now: Timestamp,
     chance: f64,
-) -> Next {
+) -> NextAction {
     let not_before = not_before.map(|moment| moment.min(policy.latest(now)));
     let wait = match not_before {
         Some(moment) => Duration::from_millis(moment.ms_since(now)),
-        None => policy.pause(standing.retries, chance),
+        None => policy.pause(state.retries, chance),
     };
-    let is_asked_too_long = not_before.is_some() && wait > LONGEST_WAIT;
-    if standing.retries < policy.max_retries && !is_asked_too_long && !standing.probe {
-        return Next::Again(wait);
+    let is_asked_too_long = not_before.is_some() && wait > WAIT_MAX;
+    if state.retries < policy.max_retries && !is_asked_too_long && !state.probe {
+        return NextAction::Retry(wait);
     }
-    let retry_count = match standing.origin {
-        Origin::Fresh => return Next::Spool { retry_count: 0, not_before },
-        Origin::Spool { retry_count } if standing.probe => return Next::Spool { retry_count, not_before },
+    let retry_count = match state.origin {
+        Origin::Fresh => return NextAction::Spool { retry_count: 0, not_before },
+        Origin::Spool { retry_count } if state.probe => return NextAction::Spool { retry_count, not_before },
         Origin::Spool { retry_count } => retry_count.saturating_add(1),
     };
     match retry_count >= policy.max_spool_retries {
-        true => Next::Exhausted { retry_count },
-        false => Next::Spool { retry_count, not_before },
+        true => NextAction::Exhausted { retry_count },
+        false => NextAction::Spool { retry_count, not_before },
     }
 }
 

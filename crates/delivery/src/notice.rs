@@ -22,8 +22,8 @@
 //! let notices = Notices::open(&data.join("notices"), channels, clock)?;   // once per process
 //!
 //! notices.announce(Event::Failed(…))?;        // before the move to failed; an error means: do not move yet
-//! notices.begin("lane https://…", Event::Held { … })?;                    // once, however many batches meet it
-//! notices.end("lane https://…")?;             // after a success: one look at the disk; "recovered" once
+//! notices.begin_outage("lane https://…", Event::Held { … })?;                    // once, however many batches meet it
+//! notices.end_outage("lane https://…")?;             // after a success: one look at the disk; "recovered" once
 //!
 //! notices.drain(Duration::from_secs(20)).await;                           // a command, before it exits
 //! notices.work(stop).await;                                               // a daemon, in a task of its own
@@ -49,7 +49,7 @@ use tokio::sync::Notify;
 
 pub use channel::{Channel, Failure, Log, Message};
 pub use digest::Digest;
-pub use drain::{Drained, Pace};
+pub use drain::{Drained, Timing};
 pub use email::Email;
 pub use event::{Event, Failed, Notice};
 pub use outbox::waiting;
@@ -59,25 +59,25 @@ pub use slack::Slack;
 use crate::disk::Disk;
 use crate::settings::Error;
 use crate::time::iso_seconds;
-use crate::tls_roots::Trust;
+use crate::tls_roots::TlsRoots;
 use outbox::Outbox;
 
 /// Notices that could not be written are kept in memory, so many at most.
-const UNWRITTEN_MAX: usize = 1_000;
+const IN_MEMORY_MAX: usize = 1_000;
 
 /// The outbox of this process, and the channels it is sent through.
 #[derive(Debug)]
 pub struct Notices {
     outbox: Arc<Outbox>,
-    channels: Vec<channel::Line>,
+    channels: Vec<channel::ChannelState>,
     clock: Arc<dyn Clock>,
     /// What the disk did not take. Lost with this process, so it is sent first.
-    unwritten: Mutex<Vec<Notice>>,
+    in_memory: Mutex<Vec<Notice>>,
     /// Outages that the disk has no mark of, and since when.
     unmarked: Mutex<HashMap<String, String>>,
     wake: Notify,
     turn: tokio::sync::Mutex<()>,
-    pace: Pace,
+    timing: Timing,
 }
 
 impl Notices {
@@ -85,37 +85,37 @@ impl Notices {
     ///
     /// Without channels, notices go to the log.
     pub fn open(dir: &Path, channels: Vec<Box<dyn Channel>>, clock: Arc<dyn Clock>) -> io::Result<Self> {
-        Self::open_on(Disk::default(), dir, channels, clock)
+        Self::open_with_disk(Disk::default(), dir, channels, clock)
     }
 
     /// The same on a disk that may have someone before it.
-    pub fn open_on(
+    pub fn open_with_disk(
         disk: Disk,
         dir: &Path,
         channels: Vec<Box<dyn Channel>>,
         clock: Arc<dyn Clock>,
     ) -> io::Result<Self> {
         let outbox = Arc::new(Outbox::open(disk, dir, clock.now())?);
-        let mut channels: Vec<_> = channels.into_iter().map(channel::Line::new).collect();
+        let mut channels: Vec<_> = channels.into_iter().map(channel::ChannelState::new).collect();
         if channels.is_empty() {
-            channels.push(channel::Line::new(Box::new(Log)));
+            channels.push(channel::ChannelState::new(Box::new(Log)));
         }
         Ok(Self {
             outbox,
             channels,
             clock,
-            unwritten: Mutex::default(),
+            in_memory: Mutex::default(),
             unmarked: Mutex::default(),
             wake: Notify::new(),
             turn: tokio::sync::Mutex::default(),
-            pace: Pace::default(),
+            timing: Timing::default(),
         })
     }
 
     /// Sets how fast notices are gathered and sent.
     #[must_use]
-    pub fn with_pace(mut self, pace: Pace) -> Self {
-        self.pace = pace;
+    pub fn with_timing(mut self, timing: Timing) -> Self {
+        self.timing = timing;
         self
     }
 
@@ -133,9 +133,9 @@ impl Notices {
         let written = self.outbox.put(&notice);
         if let Err(error) = &written {
             tracing::error!(%error, dir = %self.outbox.dir().display(), "a notice could not be written to the outbox");
-            let mut unwritten = self.unwritten();
-            if unwritten.len() < UNWRITTEN_MAX {
-                unwritten.push(notice);
+            let mut in_memory = self.in_memory();
+            if in_memory.len() < IN_MEMORY_MAX {
+                in_memory.push(notice);
             }
         }
         self.wake.notify_one();
@@ -147,23 +147,23 @@ impl Notices {
         self.outbox.waiting()
     }
 
-    fn unwritten(&self) -> MutexGuard<'_, Vec<Notice>> {
-        self.unwritten.lock().unwrap_or_else(PoisonError::into_inner)
+    fn in_memory(&self) -> MutexGuard<'_, Vec<Notice>> {
+        self.in_memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The channels in their order: Slack, then e-mail.
 pub fn channels(
     settings: &Settings,
-    trust: &Trust,
+    roots: &TlsRoots,
     clock: &Arc<dyn Clock>,
 ) -> Result<Vec<Box<dyn Channel>>, Error> {
     let mut channels: Vec<Box<dyn Channel>> = Vec::new();
     if let Some(url) = &settings.slack {
-        channels.push(Box::new(Slack::new(url.clone(), trust, clock.clone())?));
+        channels.push(Box::new(Slack::new(url.clone(), roots, clock.clone())?));
     }
     if let Some(email) = &settings.email {
-        channels.push(Box::new(Email::new(email, trust)?));
+        channels.push(Box::new(Email::new(email, roots)?));
     }
     Ok(channels)
 }

@@ -11,30 +11,32 @@ use std::path::{Path, PathBuf};
 
 use ichido_core::Timestamp;
 
-use crate::disk::{Disk, HALF, is_irregular, is_taken, names, open_lock, open_regular, private_dir};
+use crate::disk::{
+    Disk, TEMP_PREFIX, already_exists, create_private_dir, file_names, is_irregular, open_lock, open_regular,
+};
 
 const LOCK: &str = "lock";
 /// What the process notes of its requests. It goes with the directory.
 pub(crate) const REQUESTS: &str = "requests";
-const NAMES_TRIED: u32 = 1_000;
+const NAME_ATTEMPTS_MAX: u32 = 1_000;
 
 /// The directory, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Own {
+pub(crate) struct ProcessDir {
     path: PathBuf,
     _lock: File,
 }
 
-impl Own {
+impl ProcessDir {
     /// Makes one below `inflight`.
-    pub(crate) fn begin(disk: &Disk, inflight: &Path, now: Timestamp) -> io::Result<Self> {
+    pub(crate) fn create(disk: &Disk, inflight: &Path, now: Timestamp) -> io::Result<Self> {
         let pid = std::process::id();
-        for number in 0..NAMES_TRIED {
+        for number in 0..NAME_ATTEMPTS_MAX {
             let name = format!("{pid}-{}", now.0 + u64::from(number));
             match Self::named(disk, inflight, &name) {
-                Ok(own) => return Ok(own),
+                Ok(dir) => return Ok(dir),
                 // The name is taken, or another process took what is not locked yet for something left behind.
-                Err(error) if is_taken(&error) || error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) if already_exists(&error) || error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
         }
@@ -42,8 +44,8 @@ impl Own {
     }
 
     fn named(disk: &Disk, inflight: &Path, name: &str) -> io::Result<Self> {
-        let (half, path) = (inflight.join(format!("{HALF}{name}")), inflight.join(name));
-        private_dir(&half)?;
+        let (half, path) = (inflight.join(format!("{TEMP_PREFIX}{name}")), inflight.join(name));
+        create_private_dir(&half)?;
         let lock = open_lock(&half.join(LOCK))?;
         lock.set_permissions(Permissions::from_mode(0o600))?;
         lock.try_lock().map_err(|_| io::Error::from(io::ErrorKind::AlreadyExists))?;
@@ -64,7 +66,7 @@ impl Own {
     }
 }
 
-impl Drop for Own {
+impl Drop for ProcessDir {
     fn drop(&mut self) {
         // What is still here is for whoever comes next.
         remove_if_empty(&self.path);
@@ -73,20 +75,20 @@ impl Drop for Own {
 
 /// What a process left that is gone, until this is dropped: nobody else gives it back meanwhile.
 #[derive(Debug)]
-pub(crate) struct Dead {
+pub(crate) struct AbandonedDir {
     path: PathBuf,
     _lock: File,
 }
 
 /// The dead below `inflight`. `own` is ours.
-pub(crate) fn dead(inflight: &Path, own: &Path) -> io::Result<impl Iterator<Item = Dead>> {
-    let dirs: Vec<PathBuf> = names(inflight)?.into_iter().map(|name| inflight.join(name)).collect();
-    let own = own.to_owned();
+pub(crate) fn abandoned(inflight: &Path, own_dir: &Path) -> io::Result<impl Iterator<Item = AbandonedDir>> {
+    let dirs: Vec<PathBuf> = file_names(inflight)?.into_iter().map(|name| inflight.join(name)).collect();
+    let own_dir = own_dir.to_owned();
     let is_dir = |path: &Path| path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir());
-    Ok(dirs.into_iter().filter(move |path| *path != own && is_dir(path)).filter_map(Dead::find))
+    Ok(dirs.into_iter().filter(move |path| *path != own_dir && is_dir(path)).filter_map(AbandonedDir::find))
 }
 
-impl Dead {
+impl AbandonedDir {
     fn find(path: PathBuf) -> Option<Self> {
         match open_regular(OpenOptions::new().write(true), &path.join(LOCK)) {
             Ok(lock) => lock.try_lock().ok().map(|()| Self { path, _lock: lock }),
@@ -114,14 +116,14 @@ impl Dead {
 
     /// The files that it held.
     pub(crate) fn files(&self) -> io::Result<Vec<String>> {
-        let mut files = names(&self.path)?;
-        files.retain(|file| !is_own(file) && !file.starts_with(HALF));
+        let mut files = file_names(&self.path)?;
+        files.retain(|file| !is_internal(file) && !file.starts_with(TEMP_PREFIX));
         Ok(files)
     }
 
     /// Removes the directory and what was never finished. Anything else in it stays, and the directory with it.
-    pub(crate) fn bury(self) -> io::Result<()> {
-        for half in names(&self.path)?.into_iter().filter(|file| file.starts_with(HALF)) {
+    pub(crate) fn remove(self) -> io::Result<()> {
+        for half in file_names(&self.path)?.into_iter().filter(|file| file.starts_with(TEMP_PREFIX)) {
             // Nobody was told that it was accepted.
             let _ = fs::remove_file(self.path.join(half));
         }
@@ -131,7 +133,7 @@ impl Dead {
 }
 
 /// Whether a file is the directory's own, and goes with it.
-fn is_own(file: &str) -> bool {
+fn is_internal(file: &str) -> bool {
     file == LOCK || file == REQUESTS
 }
 
@@ -140,7 +142,7 @@ fn name(path: &Path) -> String {
 }
 
 fn remove_if_empty(dir: &Path) {
-    if names(dir).is_ok_and(|files| files.iter().all(|file| is_own(file))) {
+    if file_names(dir).is_ok_and(|files| files.iter().all(|file| is_internal(file))) {
         let _ = fs::remove_file(dir.join(REQUESTS));
         let _ = fs::remove_file(dir.join(LOCK));
         let _ = fs::remove_dir(dir);

@@ -38,7 +38,7 @@ const SPREAD: Duration = Duration::from_secs(1);
 
 /// The pace of one lane.
 #[derive(Clone, Debug, Default)]
-pub struct Pace {
+pub struct RateLimiter {
     /// Requests in a second that are never exceeded.
     most: Option<f64>,
     limit: Option<Limit>,
@@ -56,7 +56,7 @@ struct Limit {
     resume: Duration,
 }
 
-impl Pace {
+impl RateLimiter {
     /// A pace of at most so many requests in a second, if there is a bound.
     pub fn new(most: Option<u32>) -> Self {
         Self { most: most.map(f64::from), ..Self::default() }

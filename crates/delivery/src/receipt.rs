@@ -30,12 +30,12 @@ use crate::disk::{self, Disk};
 use crate::record::Record;
 use crate::time::iso;
 
-const START: &str = "receipts_";
-const END: &str = ".jsonl";
+const PREFIX: &str = "receipts_";
+const SUFFIX: &str = ".jsonl";
 /// Lines that are synced together.
-const GROUP: u32 = 64;
+const SYNC_GROUP: u32 = 64;
 /// The longest that a line waits for its sync while others follow.
-const GROUP_MS: u64 = 1_000;
+const SYNC_GROUP_MS: u64 = 1_000;
 /// How long receipts are kept unless it is set otherwise.
 pub const RETENTION: Duration = Duration::from_secs(90 * DAY_MS / 1_000);
 const DAY_MS: u64 = 86_400_000;
@@ -43,7 +43,7 @@ const DAY_MS: u64 = 86_400_000;
 /// How a batch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Ending {
+pub enum Disposition {
     /// The receiver has it.
     Delivered,
     /// It waits in the spool.
@@ -78,7 +78,7 @@ pub struct Entry<'a> {
     /// The batch.
     pub batch: &'a Batch,
     /// How it ended.
-    pub ending: Ending,
+    pub disposition: Disposition,
     /// How it is known that it had arrived before.
     pub proof: Option<Proof>,
     /// The requests of this pass, oldest first.
@@ -91,7 +91,8 @@ pub struct Entry<'a> {
 struct Line<'a> {
     batch_idempotency_key: &'a str,
     digest: &'a str,
-    ending: Ending,
+    #[serde(rename = "ending")]
+    disposition: Disposition,
     #[serde(skip_serializing_if = "Option::is_none")]
     duplicate: Option<&'static str>,
     at: String,
@@ -131,7 +132,7 @@ impl Receipts {
     pub fn write(&self, entry: &Entry<'_>, now: Timestamp) -> io::Result<()> {
         let mut line = line(entry, now);
         let mut open = self.open();
-        self.turn_page(&mut open, now)?;
+        self.roll_over(&mut open, now)?;
         if open.is_torn {
             line.insert(0, '\n');
         }
@@ -143,7 +144,7 @@ impl Receipts {
             open.since = now;
         }
         open.unsynced += 1;
-        match open.unsynced >= GROUP || now.ms_since(open.since) >= GROUP_MS {
+        match open.unsynced >= SYNC_GROUP || now.ms_since(open.since) >= SYNC_GROUP_MS {
             true => self.sync_open(&mut open),
             false => Ok(()),
         }
@@ -161,7 +162,7 @@ impl Receipts {
 
     /// The same, among the receipts of one process.
     pub(crate) fn has_delivered_by(&self, process: &str, batch: &Batch) -> io::Result<bool> {
-        let end = format!("_{process}{END}");
+        let end = format!("_{process}{SUFFIX}");
         lookup::is_delivered(&self.dir, batch, |name| name.ends_with(&end))
     }
 
@@ -180,15 +181,15 @@ impl Receipts {
     }
 
     /// A file for each day; with a new one, those that are too old go.
-    fn turn_page(&self, open: &mut Open, now: Timestamp) -> io::Result<()> {
+    fn roll_over(&self, open: &mut Open, now: Timestamp) -> io::Result<()> {
         let day = day(now);
         if open.file.is_some() && open.day == day {
             return Ok(());
         }
         self.sync_open(open)?;
-        disk::private_dir(&self.dir)?;
+        disk::create_private_dir(&self.dir)?;
         self.clean_up(now);
-        let path = self.dir.join(format!("{START}{day}_{}{END}", self.process));
+        let path = self.dir.join(format!("{PREFIX}{day}_{}{SUFFIX}", self.process));
         let file = self.disk.open_append(&path)?;
         self.disk.sync_dir(&self.dir)?;
         *open = Open { day, file: Some((file, path)), ..Open::default() };
@@ -198,7 +199,7 @@ impl Receipts {
     fn clean_up(&self, now: Timestamp) {
         let retention = u64::try_from(self.retention.as_millis()).unwrap_or(u64::MAX);
         let oldest = day(Timestamp(now.0.saturating_sub(retention)));
-        for name in disk::names(&self.dir).unwrap_or_default() {
+        for name in disk::file_names(&self.dir).unwrap_or_default() {
             if name_day(&name).is_some_and(|day| *day < *oldest)
                 && let Err(error) = fs::remove_file(self.dir.join(&name))
             {
@@ -212,8 +213,8 @@ fn line(entry: &Entry<'_>, now: Timestamp) -> String {
     let line = Line {
         batch_idempotency_key: entry.batch.key(),
         digest: &entry.batch.digest(),
-        ending: entry.ending,
-        duplicate: entry.proof.map(Proof::word),
+        disposition: entry.disposition,
+        duplicate: entry.proof.map(Proof::as_str),
         at: iso(now),
         latency_ms: entry.attempts.last().map(|attempt| attempt.latency_ms),
         attempts: entry.attempts,
@@ -224,7 +225,7 @@ fn line(entry: &Entry<'_>, now: Timestamp) -> String {
 
 /// The day in the name of a file of ours: `20250118`.
 fn name_day(name: &str) -> Option<&str> {
-    let rest = name.strip_prefix(START)?.strip_suffix(END)?;
+    let rest = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
     let (day, _) = rest.split_once('_')?;
     (day.len() == 8 && day.bytes().all(|byte| byte.is_ascii_digit())).then_some(day)
 }

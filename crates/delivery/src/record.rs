@@ -116,9 +116,9 @@ impl<'de, const N: usize> Visitor<'de> for Names<'_, N> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut found = [None; N];
-        while let Some(place) = map.next_key_seed(Which(&self.0))? {
-            match place {
-                Some(place) => found[place] = Some(map.next_value()?),
+        while let Some(index) = map.next_key_seed(Which(&self.0))? {
+            match index {
+                Some(index) => found[index] = Some(map.next_value()?),
                 None => {
                     map.next_value::<IgnoredAny>()?;
                 }

@@ -7,42 +7,42 @@ use serde::Deserialize;
 
 /// What became of one record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum RecordResult {
     /// It is there, now or before.
-    Arrived,
+    Delivered,
     /// It may go better later.
     Retry,
     /// It is refused, in the receiver's words.
-    Refused(String),
+    Rejected(String),
 }
 
 #[derive(Deserialize)]
-struct Answered {
+struct Body {
     results: Vec<serde_json::Value>,
 }
 
-/// The fate of each record, if the answer has exactly one that is understood for each.
-pub(crate) fn of(body: &[u8], records: usize) -> Option<Vec<Fate>> {
-    let answered: Answered = serde_json::from_slice(body).ok()?;
-    if answered.results.len() != records {
+/// The result of each record, if the answer has exactly one that is understood for each.
+pub(crate) fn parse(body: &[u8], records: usize) -> Option<Vec<RecordResult>> {
+    let body: Body = serde_json::from_slice(body).ok()?;
+    if body.results.len() != records {
         return None;
     }
-    answered.results.iter().map(fate).collect()
+    body.results.iter().map(record_result).collect()
 }
 
-fn fate(result: &serde_json::Value) -> Option<Fate> {
-    let refused = || Fate::Refused(result.to_string());
+fn record_result(result: &serde_json::Value) -> Option<RecordResult> {
+    let rejected = || RecordResult::Rejected(result.to_string());
     match result.get("status")? {
         serde_json::Value::Number(status) => Some(match status.as_u64()? {
-            200..=299 | 409 => Fate::Arrived,
-            408 | 425 | 429 | 500 | 502..=504 | 506..=599 => Fate::Retry,
-            _ => refused(),
+            200..=299 | 409 => RecordResult::Delivered,
+            408 | 425 | 429 | 500 | 502..=504 | 506..=599 => RecordResult::Retry,
+            _ => rejected(),
         }),
         serde_json::Value::String(word) => match word.to_ascii_lowercase().as_str() {
             "inserted" | "updated" | "unchanged" | "created" | "accepted" | "ok" | "success"
-            | "duplicate" | "conflict" | "stale" => Some(Fate::Arrived),
-            "retry" | "throttled" | "unavailable" | "timeout" => Some(Fate::Retry),
-            "rejected" | "refused" | "invalid" | "failed" | "error" => Some(refused()),
+            | "duplicate" | "conflict" | "stale" => Some(RecordResult::Delivered),
+            "retry" | "throttled" | "unavailable" | "timeout" => Some(RecordResult::Retry),
+            "rejected" | "refused" | "invalid" | "failed" | "error" => Some(rejected()),
             _ => None,
         },
         serde_json::Value::Null
@@ -66,7 +66,7 @@ struct Counts {
 }
 
 /// Whether an answer counts every record among those that are there.
-pub(crate) fn count_all(body: &[u8], records: usize) -> bool {
+pub(crate) fn counts_cover_all(body: &[u8], records: usize) -> bool {
     let Ok(counts) = serde_json::from_slice::<Counts>(body) else { return false };
     let Counts { inserted, updated, unchanged, duplicates, conflicts, stale, invalid } = counts;
     let there = [inserted, updated, unchanged, duplicates, conflicts, stale];
@@ -75,6 +75,6 @@ pub(crate) fn count_all(body: &[u8], records: usize) -> bool {
 }
 
 /// Whether an answer that was cut off has results for single records.
-pub(crate) fn are_in(body: &[u8]) -> bool {
+pub(crate) fn may_contain(body: &[u8]) -> bool {
     String::from_utf8_lossy(body).contains("\"results\"")
 }

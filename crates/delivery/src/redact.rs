@@ -7,23 +7,23 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 const STARS: &str = "***";
 /// The longest text that is kept of an answer.
-const MOST_TEXT: usize = 2_048;
+const TEXT_BYTES_MAX: usize = 2_048;
 /// The beginning of a secret at the end of a text counts as the secret from so many bytes on.
 const TELLING: usize = 4;
 
 /// The spellings of the secrets.
 #[derive(Clone, Default)]
-pub struct Mask {
+pub struct Redactor {
     spellings: Vec<String>,
 }
 
-impl std::fmt::Debug for Mask {
+impl std::fmt::Debug for Redactor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Mask(***)")
+        f.write_str("Redactor(***)")
     }
 }
 
-impl Mask {
+impl Redactor {
     /// A mask for one more secret.
     pub fn add(&mut self, secret: &str) {
         if secret.is_empty() {
@@ -55,8 +55,8 @@ impl Mask {
             }
         }
         let mut line: String = clean.chars().map(|char| if char.is_control() { ' ' } else { char }).collect();
-        if line.len() > MOST_TEXT {
-            let end = (0..=MOST_TEXT).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0);
+        if line.len() > TEXT_BYTES_MAX {
+            let end = (0..=TEXT_BYTES_MAX).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0);
             line.truncate(end);
             line.push('…');
         }
@@ -73,10 +73,10 @@ impl Mask {
 mod tests {
     use super::*;
 
-    fn mask() -> Mask {
-        let mut mask = Mask::default();
-        mask.add("s3cr/et\"token");
-        mask
+    fn redactor() -> Redactor {
+        let mut redactor = Redactor::default();
+        redactor.add("s3cr/et\"token");
+        redactor
     }
 
     #[test]
@@ -87,21 +87,21 @@ mod tests {
             "s3cr\\/et\\\"token",
             "x=s3cr%2Fet%22token&y",
         ] {
-            let clean = mask().text(text);
+            let clean = redactor().text(text);
             assert!(clean.contains(STARS) && !clean.contains("s3cr"), "{clean}");
         }
     }
 
     #[test]
     fn a_secret_that_was_cut_off_is_masked() {
-        assert_eq!(mask().text("Bearer s3cr/et"), "Bearer ***");
-        assert_eq!(mask().text("a cat"), "a cat");
+        assert_eq!(redactor().text("Bearer s3cr/et"), "Bearer ***");
+        assert_eq!(redactor().text("a cat"), "a cat");
     }
 
     #[test]
     fn text_is_one_line_and_bounded() {
-        assert_eq!(mask().text("a\nb\u{1b}[31m"), "a b [31m");
-        assert!(mask().text(&"é".repeat(5_000)).len() <= MOST_TEXT + 4);
-        assert!(!format!("{:?}", mask()).contains("s3cr"));
+        assert_eq!(redactor().text("a\nb\u{1b}[31m"), "a b [31m");
+        assert!(redactor().text(&"é".repeat(5_000)).len() <= TEXT_BYTES_MAX + 4);
+        assert!(!format!("{:?}", redactor()).contains("s3cr"));
     }
 }

@@ -47,8 +47,8 @@ impl Request {
         let mut text = String::with_capacity(records + 256);
         text.push_str(&head(batch, envelope, first_attempt));
         text.push_str("\"records\":[");
-        for (place, record) in batch.records().iter().enumerate() {
-            if place > 0 {
+        for (index, record) in batch.records().iter().enumerate() {
+            if index > 0 {
                 text.push(',');
             }
             text.push_str(record.json());

@@ -9,14 +9,14 @@ use jiff::tz::TimeZone;
 
 /// Some hours of each day, in a time zone.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Window {
+pub struct ResendWindow {
     from: Time,
     to: Time,
     zone: TimeZone,
     text: String,
 }
 
-impl Window {
+impl ResendWindow {
     /// Reads `HH:MM-HH:MM ZONE`; without a zone, UTC.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = || "RESEND_WINDOW must look like 22:00-06:00 Asia/Tokyo".to_owned();
@@ -71,7 +71,7 @@ mod tests {
     use crate::time::parse_iso;
 
     fn within(window: &str, at: &str) -> bool {
-        Window::parse(window).unwrap().contains(parse_iso(at).unwrap())
+        ResendWindow::parse(window).unwrap().contains(parse_iso(at).unwrap())
     }
 
     #[test]
@@ -113,7 +113,7 @@ mod tests {
             "22:00-06:00 UTC x",
             "+2:00-03:00",
         ] {
-            assert!(Window::parse(bad).is_err_and(|error| error.contains("RESEND_WINDOW")), "{bad}");
+            assert!(ResendWindow::parse(bad).is_err_and(|error| error.contains("RESEND_WINDOW")), "{bad}");
         }
     }
 }

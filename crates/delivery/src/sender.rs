@@ -24,19 +24,19 @@ use crate::conflict::Conflict;
 use crate::counters::Counters;
 use crate::lane::Lane;
 use crate::next_action::{Origin, Policy};
-use crate::notifier::Alarm;
-use crate::rate_limiter::Pace;
+use crate::notifier::Notifier;
+use crate::rate_limiter::RateLimiter;
 use crate::receipt;
 use crate::request::{Envelope, Request};
-use crate::resend_window::Window;
+use crate::resend_window::ResendWindow;
 use crate::settings::Settings;
-use crate::store::{self, Held, Layout, Place, Store, Stored};
-use crate::transport::Wire;
+use crate::store::{self, BatchDir, Layout, OwnedFile, Store, StoredBatch};
+use crate::transport::Transport;
 
-pub use resend::{Passed, Pick};
+pub use resend::{PassSummary, Selection};
 
 /// Batches that may wait for their next try at once.
-const MOST_WAITING: usize = 16;
+const RETRYING_MAX: usize = 16;
 /// How long a request that is under way may go on after the process was asked to end.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -56,13 +56,13 @@ pub enum Error {
 
 /// What the sender works with.
 #[derive(Debug)]
-pub struct Parts {
+pub struct Dependencies {
     /// Where batches lie.
     pub store: Store,
     /// The way to the receiver.
-    pub transport: Box<dyn Wire>,
+    pub transport: Box<dyn Transport>,
     /// Where people are told.
-    pub alarm: Arc<Alarm>,
+    pub notifier: Arc<Notifier>,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// Chance.
@@ -74,32 +74,32 @@ pub struct Parts {
 /// Sends batches to one destination.
 #[derive(Debug)]
 pub struct Sender {
-    parts: Parts,
+    deps: Dependencies,
     rules: Rules,
     /// The receiver's address without secrets, for the log.
     destination: String,
     lane: Lane,
-    pace: Pace,
-    waiting: BinaryHeap<Reverse<Waiting>>,
+    limiter: RateLimiter,
+    retry_queue: BinaryHeap<Reverse<ScheduledRetry>>,
     counters: Counters,
     token_changes: u64,
-    turn: u64,
-    room: Room,
-    broken: Broken,
+    sequence: u64,
+    disk_space: DiskSpace,
+    invalid_input: InvalidInput,
 }
 
 /// Whether what was to be written found room on the disk since the last time that nothing was in hand.
 #[derive(Debug, Default)]
-struct Room {
-    was_found: bool,
-    was_missed: bool,
+struct DiskSpace {
+    was_available: bool,
+    ran_out: bool,
 }
 
 /// Pieces of input that are no records and that nobody was told of yet.
 #[derive(Debug, Default)]
-struct Broken {
-    is_told: bool,
-    untold: u64,
+struct InvalidInput {
+    is_reported: bool,
+    unreported: u64,
     last: String,
 }
 
@@ -112,38 +112,38 @@ struct Rules {
     envelope: Envelope,
     gzip: bool,
     retention: Duration,
-    window: Option<Window>,
+    window: Option<ResendWindow>,
 }
 
 /// A batch in this process's hands.
 #[derive(Debug)]
 struct Job {
     /// Its file; none only if the disk was full.
-    held: Option<Held>,
-    stored: Stored,
+    owned: Option<OwnedFile>,
+    stored: StoredBatch,
     request: Request,
     origin: Origin,
     retries: u32,
     /// Of these: only because the receiver had too many requests.
-    slowed: u32,
+    rate_limited: u32,
     probe: bool,
     /// The requests of this pass.
     attempts: Vec<receipt::Attempt>,
     /// Whether its history is newer than its file.
-    has_news: bool,
+    history_changed: bool,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct ScheduledRetry {
     due: Duration,
-    turn: u64,
+    sequence: u64,
     job: Job,
 }
 
 impl Sender {
     /// A sender with nothing in its hands.
-    pub fn new(settings: &Settings, parts: Parts) -> Self {
-        let token_changes = parts.transport.token().changes();
+    pub fn new(settings: &Settings, deps: Dependencies) -> Self {
+        let token_changes = deps.transport.token().changes();
         Self {
             rules: Rules {
                 policy: settings.policy,
@@ -154,22 +154,22 @@ impl Sender {
                 retention: settings.retention,
                 window: settings.window.clone(),
             },
-            parts,
-            destination: settings.transport.endpoint.place(),
+            deps,
+            destination: settings.transport.endpoint.origin(),
             lane: Lane::default(),
-            pace: Pace::new(settings.rate.map(NonZeroU32::get)),
-            waiting: BinaryHeap::new(),
+            limiter: RateLimiter::new(settings.rate.map(NonZeroU32::get)),
+            retry_queue: BinaryHeap::new(),
             counters: Counters::default(),
             token_changes,
-            turn: 0,
-            room: Room::default(),
-            broken: Broken::default(),
+            sequence: 0,
+            disk_space: DiskSpace::default(),
+            invalid_input: InvalidInput::default(),
         }
     }
 
     /// What was done so far.
     pub fn counters(&self) -> Counters {
-        let spool_size = self.layout().count(Place::Spool).unwrap_or_default();
+        let spool_size = self.layout().count(BatchDir::Spool).unwrap_or_default();
         Counters { spool_size, ..self.counters }
     }
 
@@ -180,49 +180,49 @@ impl Sender {
 
     /// Whether a lane that is shut is worth a look before its time: there is another token.
     pub fn has_new_token(&self) -> bool {
-        self.lane.is_shut() && self.parts.transport.token().changes() != self.token_changes
+        self.lane.is_closed() && self.deps.transport.token().changes() != self.token_changes
     }
 
     /// The directories.
     pub fn layout(&self) -> &Layout {
-        self.parts.store.layout()
+        self.deps.store.layout()
     }
 
     /// Where people are told.
-    pub fn alarm(&self) -> Arc<Alarm> {
-        self.parts.alarm.clone()
+    pub fn notifier(&self) -> Arc<Notifier> {
+        self.deps.notifier.clone()
     }
 
     /// Accepts a batch: when this returns `Ok`, it is on disk or has arrived. Sends it as soon as its turn comes.
     pub async fn send(&mut self, batch: Batch) -> Result<(), Error> {
-        self.make_way().await;
-        if self.parts.stop.is_cancelled() {
+        self.make_room().await;
+        if self.deps.stop.is_cancelled() {
             return Err(Error::Stopped);
         }
-        let stored = Stored::fresh(batch, self.parts.clock.now());
+        let stored = StoredBatch::fresh(batch, self.deps.clock.now());
         match self.accept(&stored) {
-            Ok(held) => {
-                let job = self.job(Some(held), stored, Origin::Fresh);
+            Ok(owned) => {
+                let job = self.job(Some(owned), stored, Origin::Fresh);
                 self.attempt(job).await;
                 Ok(())
             }
             Err(error) if error.is_full() => {
                 tracing::error!(%error, "the disk is full: sending without a copy on disk");
                 let job = self.job(None, stored, Origin::Fresh);
-                self.send_unwritten(job, error).await
+                self.send_without_copy(job, error).await
             }
             Err(error) => Err(error.into()),
         }
     }
 
     /// Writes a batch down, and tells of it if there is no room.
-    fn accept(&mut self, stored: &Stored) -> Result<Held, store::Error> {
-        let accepted = self.parts.store.accept(stored);
+    fn accept(&mut self, stored: &StoredBatch) -> Result<OwnedFile, store::Error> {
+        let accepted = self.deps.store.accept(stored);
         match &accepted {
-            Ok(_) => self.room.was_found = true,
+            Ok(_) => self.disk_space.was_available = true,
             Err(error) if error.is_full() || matches!(error, store::Error::Quota { .. }) => {
-                self.room.was_missed = true;
-                self.parts.alarm.spool_full(&error.to_string());
+                self.disk_space.ran_out = true;
+                self.deps.notifier.spool_full(&error.to_string());
             }
             Err(_) => {}
         }
@@ -230,116 +230,116 @@ impl Sender {
     }
 
     /// Sends a batch of which there is no copy on disk. Its caller has the only other one, and waits for the end.
-    async fn send_unwritten(&mut self, job: Job, error: store::Error) -> Result<(), Error> {
+    async fn send_without_copy(&mut self, job: Job, error: store::Error) -> Result<(), Error> {
         let lost = self.counters.lost;
         self.attempt(job).await;
-        while self.waiting.iter().any(|Reverse(waiting)| waiting.job.held.is_none()) {
-            if self.parts.stop.is_cancelled() {
-                self.let_go();
+        while self.retry_queue.iter().any(|Reverse(waiting)| waiting.job.owned.is_none()) {
+            if self.deps.stop.is_cancelled() {
+                self.return_all();
             }
             self.run_due().await;
-            self.rest().await;
+            self.sleep_until_due().await;
         }
         if self.counters.lost > lost { Err(Error::Lost(error)) } else { Ok(()) }
     }
 
     /// Keeps something that is no record in failed, with the place where it stood.
-    pub fn refuse_input(&mut self, text: &str, reason: &str) -> Result<(), Error> {
-        self.keep_broken(text, reason)
+    pub fn reject_input(&mut self, text: &str, reason: &str) -> Result<(), Error> {
+        self.store_invalid_input(text, reason)
     }
 
     /// Waits until no batch is in this process's hands.
     pub async fn finish(&mut self) {
-        while !self.waiting.is_empty() && !self.parts.stop.is_cancelled() {
+        while !self.retry_queue.is_empty() && !self.deps.stop.is_cancelled() {
             self.run_due().await;
-            self.rest().await;
+            self.sleep_until_due().await;
         }
-        self.let_go();
+        self.return_all();
         self.sync_receipts();
-        self.tell_broken();
-        if self.room.was_found && !self.room.was_missed {
-            self.parts.alarm.has_room();
+        self.notify_invalid_input();
+        if self.disk_space.was_available && !self.disk_space.ran_out {
+            self.deps.notifier.spool_has_space();
         }
-        self.room = Room::default();
+        self.disk_space = DiskSpace::default();
     }
 
     /// Before another batch is taken: what is due goes first, and not too many may wait.
-    async fn make_way(&mut self) {
+    async fn make_room(&mut self) {
         loop {
             self.run_due().await;
-            if self.waiting.len() < MOST_WAITING || self.parts.stop.is_cancelled() {
+            if self.retry_queue.len() < RETRYING_MAX || self.deps.stop.is_cancelled() {
                 return;
             }
-            self.rest().await;
+            self.sleep_until_due().await;
         }
     }
 
     /// Tries every batch that is due.
     async fn run_due(&mut self) {
-        while !self.parts.stop.is_cancelled()
-            && self.waiting.peek().is_some_and(|Reverse(next)| next.due <= self.parts.clock.steady())
+        while !self.deps.stop.is_cancelled()
+            && self.retry_queue.peek().is_some_and(|Reverse(next)| next.due <= self.deps.clock.steady())
         {
-            if let Some(Reverse(Waiting { job, .. })) = self.waiting.pop() {
+            if let Some(Reverse(ScheduledRetry { job, .. })) = self.retry_queue.pop() {
                 self.attempt(job).await;
             }
         }
     }
 
     /// Sleeps until the next batch is due, or the process is asked to end.
-    async fn rest(&self) {
-        if let Some(Reverse(next)) = self.waiting.peek() {
-            let pause = next.due.saturating_sub(self.parts.clock.steady());
+    async fn sleep_until_due(&self) {
+        if let Some(Reverse(next)) = self.retry_queue.peek() {
+            let pause = next.due.saturating_sub(self.deps.clock.steady());
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                () = self.parts.stop.cancelled() => {}
+                () = self.deps.stop.cancelled() => {}
             }
         }
     }
 
-    fn wait(&mut self, job: Job, pause: Duration) {
-        self.turn += 1;
-        let due = self.parts.clock.steady() + pause;
-        self.waiting.push(Reverse(Waiting { due, turn: self.turn, job }));
+    fn schedule_retry(&mut self, job: Job, pause: Duration) {
+        self.sequence += 1;
+        let due = self.deps.clock.steady() + pause;
+        self.retry_queue.push(Reverse(ScheduledRetry { due, sequence: self.sequence, job }));
     }
 
-    fn job(&self, held: Option<Held>, stored: Stored, origin: Origin) -> Job {
+    fn job(&self, owned: Option<OwnedFile>, stored: StoredBatch, origin: Origin) -> Job {
         let request =
             Request::new(&stored.batch, &self.rules.envelope, stored.first_attempt, self.rules.gzip);
         Job {
-            held,
+            owned,
             stored,
             request,
             origin,
             retries: 0,
-            slowed: 0,
+            rate_limited: 0,
             probe: false,
             attempts: Vec::new(),
-            has_news: false,
+            history_changed: false,
         }
     }
 
-    fn chance(&self) -> f64 {
-        let drawn = self.parts.entropy.draw();
+    fn random(&self) -> f64 {
+        let drawn = self.deps.entropy.draw();
         f64::from(u32::from_le_bytes([drawn[0], drawn[1], drawn[2], drawn[3]])) / f64::from(u32::MAX)
     }
 }
 
-impl PartialEq for Waiting {
+impl PartialEq for ScheduledRetry {
     fn eq(&self, other: &Self) -> bool {
-        (self.due, self.turn) == (other.due, other.turn)
+        (self.due, self.sequence) == (other.due, other.sequence)
     }
 }
 
-impl Eq for Waiting {}
+impl Eq for ScheduledRetry {}
 
-impl PartialOrd for Waiting {
+impl PartialOrd for ScheduledRetry {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Waiting {
+impl Ord for ScheduledRetry {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.due, self.turn).cmp(&(other.due, other.turn))
+        (self.due, self.sequence).cmp(&(other.due, other.sequence))
     }
 }

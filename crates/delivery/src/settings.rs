@@ -13,7 +13,7 @@ use crate::cron::Cron;
 use crate::endpoint::Endpoint;
 use crate::next_action::Policy;
 use crate::request::Envelope;
-use crate::resend_window::Window;
+use crate::resend_window::ResendWindow;
 use crate::store;
 use crate::token::Source;
 use crate::transport;
@@ -44,7 +44,7 @@ pub struct Settings {
     /// When a process that stays sends again what waits; each minute without it.
     pub cron: Option<Cron>,
     /// The hours in which what waits is sent again.
-    pub window: Option<Window>,
+    pub window: Option<ResendWindow>,
     /// What a 409 means.
     pub conflict: Conflict,
     /// How records are wrapped.
@@ -114,7 +114,7 @@ impl Settings {
             retention: Duration::from_secs(number(get, "SPOOL_RETENTION_DAYS", 7, 1, 36_500)? * DAY_SECONDS),
             cron: text(get, "RESEND_CRON")?.map(|text| Cron::parse(&text)).transpose().map_err(Error)?,
             window: text(get, "RESEND_WINDOW")?
-                .map(|text| Window::parse(&text))
+                .map(|text| ResendWindow::parse(&text))
                 .transpose()
                 .map_err(Error)?,
             conflict: conflict(get)?,

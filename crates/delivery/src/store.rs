@@ -16,11 +16,11 @@ mod layout;
 mod request_log;
 
 pub use error::Error;
-pub use file_name::Name;
-pub use format::{Attempt, Corrupt, Head, MOST_BYTES, Stored};
+pub use file_name::FileName;
+pub use format::{Attempt, BatchHeader, Corrupt, FILE_BYTES_MAX, StoredBatch};
 pub use fsck::{Finding, fsck};
-pub use handle::{Held, Options, Store};
-pub use layout::{Layout, Listed, Place};
+pub use handle::{Options, OwnedFile, Store};
+pub use layout::{BatchDir, Layout, ListedFile};
 
 #[cfg(test)]
 mod tests;

@@ -16,26 +16,26 @@ pub struct Error(String);
 
 /// Authorities that are trusted beside the system's.
 #[derive(Clone, Debug, Default)]
-pub struct Trust {
+pub struct TlsRoots {
     extra: Vec<CertificateDer<'static>>,
 }
 
-impl Trust {
+impl TlsRoots {
     /// Those in the file of `EXTERNAL_API_CA_FILE`; none without it.
     pub fn read(ca_file: Option<&Path>) -> Result<Self, Error> {
-        Self::read_as("EXTERNAL_API_CA_FILE", ca_file)
+        Self::read_setting("EXTERNAL_API_CA_FILE", ca_file)
     }
 
     /// The same for another setting.
-    pub fn read_as(setting: &str, ca_file: Option<&Path>) -> Result<Self, Error> {
+    pub fn read_setting(setting: &str, ca_file: Option<&Path>) -> Result<Self, Error> {
         let Some(path) = ca_file else { return Ok(Self::default()) };
         let fail = |why: &str| Error(format!("{setting}: {}: {why}", path.display()));
         let pem = std::fs::read(path).map_err(|error| fail(&error.to_string()))?;
-        Self::of_pem(&pem).map_err(fail)
+        Self::from_pem(&pem).map_err(fail)
     }
 
     /// Those in a PEM file's text.
-    pub fn of_pem(pem: &[u8]) -> Result<Self, &'static str> {
+    pub fn from_pem(pem: &[u8]) -> Result<Self, &'static str> {
         let extra: Vec<_> = CertificateDer::pem_slice_iter(pem)
             .collect::<Result<_, _>>()
             .map_err(|_| "something in it is no PEM certificate")?;
@@ -75,13 +75,13 @@ mod tests {
         let path = dir.path().join("ca.pem");
         let error = |text: Option<&str>| {
             text.into_iter().for_each(|text| std::fs::write(&path, text).unwrap());
-            Trust::read(Some(&path)).unwrap_err().to_string()
+            TlsRoots::read(Some(&path)).unwrap_err().to_string()
         };
         let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         for line in [error(None), error(Some("")), error(Some("no PEM")), error(Some(broken))] {
             assert!(line.starts_with("EXTERNAL_API_CA_FILE: ") && line.contains("ca.pem"), "{line}");
             assert!(!line.contains('\n'), "{line}");
         }
-        assert!(Trust::read(None).unwrap().extra().is_empty());
+        assert!(TlsRoots::read(None).unwrap().extra().is_empty());
     }
 }

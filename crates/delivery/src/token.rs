@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::redact::Mask;
+use crate::redact::Redactor;
 
 /// Where the token comes from.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ pub struct Token {
 struct State {
     seen: Seen,
     secret: SecretString,
-    mask: Mask,
+    redactor: Redactor,
     changes: u64,
 }
 
@@ -46,9 +46,9 @@ impl Token {
     /// Reads the token for the first time.
     pub fn open(source: Source) -> Result<Self, Error> {
         let (seen, secret) = read(&source)?;
-        let mut mask = Mask::default();
-        mask.add(secret.expose_secret());
-        Ok(Self { source, state: Mutex::new(State { seen, secret, mask, changes: 0 }) })
+        let mut redactor = Redactor::default();
+        redactor.add(secret.expose_secret());
+        Ok(Self { source, state: Mutex::new(State { seen, secret, redactor, changes: 0 }) })
     }
 
     /// The token, read again if its file has changed. A file that is being replaced leaves the last one in force.
@@ -64,8 +64,8 @@ impl Token {
     }
 
     /// What hides every token that was ever in use.
-    pub fn mask(&self) -> Mask {
-        self.state().mask.clone()
+    pub fn redactor(&self) -> Redactor {
+        self.state().redactor.clone()
     }
 
     fn refresh(&self) {
@@ -78,7 +78,7 @@ impl Token {
             Ok((seen, secret)) => {
                 state.seen = seen;
                 if secret.expose_secret() != state.secret.expose_secret() {
-                    state.mask.add(secret.expose_secret());
+                    state.redactor.add(secret.expose_secret());
                     state.secret = secret;
                     state.changes += 1;
                 }
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(token.current().expose_secret(), "new-token-9");
         assert_eq!(token.changes(), 1);
         // The old one stays masked as well.
-        assert_eq!(token.mask().text("old-token new-token-9"), "*** ***");
+        assert_eq!(token.redactor().text("old-token new-token-9"), "*** ***");
         fs::remove_file(&path).unwrap();
         assert_eq!(token.current().expose_secret(), "new-token-9");
     }

@@ -19,17 +19,17 @@ use reqwest::{Client, redirect, retry};
 use secrecy::ExposeSecret;
 
 use crate::endpoint::Endpoint;
-use crate::exchange::{Answer, Exchange, Sent, Trouble, TroubleKind};
+use crate::exchange::{BodySent, Exchange, Response, TransportError, TransportErrorKind};
 use crate::request::Request;
-use crate::tls_roots::Trust;
+use crate::tls_roots::TlsRoots;
 use crate::token::Token;
 
 /// What is read of an answer.
-const ANSWER_BYTES: usize = 64 << 10;
+const RESPONSE_BYTES_MAX: usize = 64 << 10;
 /// The longest that connecting may take.
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Many servers close idle connections after five seconds.
-const IDLE: Duration = Duration::from_secs(3);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(3);
 /// How much of a body the connection is handed at once. What it has not asked for was not sent.
 const CHUNK_BYTES: usize = 64 << 10;
 
@@ -46,7 +46,7 @@ pub struct Options {
 
 /// The way to a receiver.
 #[async_trait::async_trait]
-pub trait Wire: std::fmt::Debug + Send + Sync {
+pub trait Transport: std::fmt::Debug + Send + Sync {
     /// Makes one request.
     ///
     /// # Cancel safety
@@ -60,27 +60,27 @@ pub trait Wire: std::fmt::Debug + Send + Sync {
 
 /// A client for one destination.
 #[derive(Debug)]
-pub struct Transport {
+pub struct HttpTransport {
     client: Client,
     token: Token,
     options: Options,
 }
 
-impl Transport {
+impl HttpTransport {
     /// Prepares a client. Nothing is sent. The error is one line that names the setting.
-    pub fn new(options: Options, trust: &Trust, token: Token) -> Result<Self, String> {
+    pub fn new(options: Options, roots: &TlsRoots, token: Token) -> Result<Self, String> {
         let agent = HeaderValue::from_str(&options.user_agent)
             .map_err(|_| "EXTERNAL_API_USER_AGENT holds characters that a header cannot".to_owned())?;
-        let mut tls = trust.client().map_err(|error| format!("preparing TLS: {error}"))?;
+        let mut tls = roots.client().map_err(|error| format!("preparing TLS: {error}"))?;
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let client = Client::builder()
             .tls_backend_preconfigured(tls)
-            .https_only(!options.endpoint.is_plain())
+            .https_only(!options.endpoint.is_plain_http())
             .redirect(redirect::Policy::none())
             .retry(retry::never())
             .no_proxy()
-            .connect_timeout(CONNECT.min(options.timeout))
-            .pool_idle_timeout(IDLE)
+            .connect_timeout(CONNECT_TIMEOUT.min(options.timeout))
+            .pool_idle_timeout(IDLE_TIMEOUT)
             .pool_max_idle_per_host(2)
             .default_headers([(USER_AGENT, agent)].into_iter().collect())
             .build()
@@ -88,7 +88,11 @@ impl Transport {
         Ok(Self { client, token, options })
     }
 
-    async fn exchange(&self, request: &Request, handed: &Arc<AtomicBool>) -> Result<Answer, reqwest::Error> {
+    async fn exchange(
+        &self,
+        request: &Request,
+        handed_over: &Arc<AtomicBool>,
+    ) -> Result<Response, reqwest::Error> {
         let token = self.token.current();
         let mut bearer = HeaderValue::from_str(&format!("Bearer {}", token.expose_secret()))
             .unwrap_or(HeaderValue::from_static("Bearer"));
@@ -99,7 +103,10 @@ impl Transport {
             .header(CONTENT_TYPE, "application/json")
             .header("Idempotency-Key", request.idempotency_key())
             .header(AUTHORIZATION, bearer)
-            .body(reqwest::Body::wrap(Watched { rest: request.body.clone(), handed: handed.clone() }));
+            .body(reqwest::Body::wrap(TrackedBody {
+                rest: request.body.clone(),
+                handed_over: handed_over.clone(),
+            }));
         if request.gzip {
             post = post.header(CONTENT_ENCODING, "gzip");
         }
@@ -109,29 +116,29 @@ impl Transport {
             response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let (mut body, mut cut) = (Vec::new(), false);
         while let Some(chunk) = response.chunk().await? {
-            let room = ANSWER_BYTES - body.len();
+            let room = RESPONSE_BYTES_MAX - body.len();
             body.extend_from_slice(&chunk[..chunk.len().min(room)]);
             if chunk.len() > room {
                 cut = true;
                 break;
             }
         }
-        Ok(Answer { status, retry_after, body, cut })
+        Ok(Response { status, retry_after, body, cut })
     }
 }
 
 #[async_trait::async_trait]
-impl Wire for Transport {
+impl Transport for HttpTransport {
     async fn post(&self, request: &Request) -> Exchange {
-        let handed = Arc::new(AtomicBool::new(false));
-        let ended = tokio::time::timeout(self.options.timeout, self.exchange(request, &handed)).await;
-        let sent = if handed.load(Relaxed) { Sent::All } else { Sent::NotAll };
+        let handed_over = Arc::new(AtomicBool::new(false));
+        let ended = tokio::time::timeout(self.options.timeout, self.exchange(request, &handed_over)).await;
+        let sent = if handed_over.load(Relaxed) { BodySent::Complete } else { BodySent::Partial };
         match ended {
-            Ok(Ok(answer)) => Exchange::Answered(answer),
-            Ok(Err(error)) => Exchange::Failed(trouble(error, sent)),
-            Err(_) => Exchange::Failed(Trouble {
-                kind: TroubleKind::Timeout,
-                message: format!("timeout: no answer within {} ms", self.options.timeout.as_millis()),
+            Ok(Ok(response)) => Exchange::Responded(response),
+            Ok(Err(error)) => Exchange::Failed(to_transport_error(error, sent)),
+            Err(_) => Exchange::Failed(TransportError {
+                kind: TransportErrorKind::Timeout,
+                message: format!("timeout: no response within {} ms", self.options.timeout.as_millis()),
                 sent,
             }),
         }
@@ -145,12 +152,12 @@ impl Wire for Transport {
 /// A body that tells whether all of it was handed to the connection.
 ///
 /// That is as much as a client can know: what the connection has taken may still be in a buffer when it breaks.
-struct Watched {
+struct TrackedBody {
     rest: Bytes,
-    handed: Arc<AtomicBool>,
+    handed_over: Arc<AtomicBool>,
 }
 
-impl Body for Watched {
+impl Body for TrackedBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -164,7 +171,7 @@ impl Body for Watched {
         let length = self.rest.len().min(CHUNK_BYTES);
         let chunk = self.rest.split_to(length);
         if self.rest.is_empty() {
-            self.handed.store(true, Relaxed);
+            self.handed_over.store(true, Relaxed);
         }
         Poll::Ready(Some(Ok(Frame::data(chunk))))
     }
@@ -178,19 +185,19 @@ impl Body for Watched {
     }
 }
 
-fn trouble(error: reqwest::Error, sent: Sent) -> Trouble {
+fn to_transport_error(error: reqwest::Error, sent: BodySent) -> TransportError {
     let error = error.without_url();
     let kind = match () {
-        () if is_tls(&error) => TroubleKind::Tls,
-        () if error.is_timeout() => TroubleKind::Timeout,
-        () => TroubleKind::Network,
+        () if is_tls(&error) => TransportErrorKind::Tls,
+        () if error.is_timeout() => TransportErrorKind::Timeout,
+        () => TransportErrorKind::Network,
     };
     let word = match kind {
-        TroubleKind::Network => "network",
-        TroubleKind::Timeout => "timeout",
-        TroubleKind::Tls => "tls",
+        TransportErrorKind::Network => "network",
+        TransportErrorKind::Timeout => "timeout",
+        TransportErrorKind::Tls => "tls",
     };
-    Trouble { kind, message: format!("{word}: {}", chain(&error)), sent }
+    TransportError { kind, message: format!("{word}: {}", chain(&error)), sent }
 }
 
 /// Whether the other side could not be trusted or understood, as opposed to not being there.

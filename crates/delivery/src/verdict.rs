@@ -7,19 +7,19 @@ use std::time::Duration;
 use ichido_core::Timestamp;
 
 use crate::conflict::{self, Conflict, Evidence, Proof, Ruling};
-use crate::exchange::{Answer, Exchange, TroubleKind, retry_after};
+use crate::exchange::{Exchange, Response, TransportErrorKind, retry_after};
 use crate::history::History;
-use crate::record_results::{self, Fate};
+use crate::record_results::{self, RecordResult};
 
 /// What is known of a batch apart from the exchange.
 #[derive(Clone, Copy, Debug)]
-pub struct Situation<'a> {
+pub struct BatchContext<'a> {
     /// How many records it has.
     pub records: usize,
     /// `EXTERNAL_API_CONFLICT`
     pub conflict: Conflict,
     /// Whether the receiver is known to tell single records apart.
-    pub knows_records: bool,
+    pub tracks_records: bool,
     /// What happened to earlier requests of its file.
     pub history: &'a History,
     /// How long the sender waits for an answer.
@@ -36,8 +36,8 @@ pub enum Verdict {
         /// It had arrived before, and this is how it is known.
         duplicate: Option<Proof>,
     },
-    /// The answer has a fate for each record; not all have arrived.
-    Mixed(Vec<Fate>),
+    /// The answer has a result for each record; not all have arrived.
+    Mixed(Vec<RecordResult>),
     /// It may go better later.
     Retry {
         /// When the receiver asked to be left alone until.
@@ -60,54 +60,62 @@ pub enum Verdict {
 /// where nothing stronger decides.
 pub fn classify(
     exchange: &Exchange,
-    situation: &Situation<'_>,
+    context: &BatchContext<'_>,
     has_receipt: impl FnOnce() -> bool,
 ) -> Verdict {
-    let Situation { records, now, .. } = *situation;
-    let answer = match exchange {
-        Exchange::Answered(answer) => answer,
-        Exchange::Failed(trouble) => {
-            return match trouble.kind {
-                TroubleKind::Network | TroubleKind::Timeout => Verdict::Retry { not_before: None },
-                TroubleKind::Tls => Verdict::Hold,
+    let BatchContext { records, now, .. } = *context;
+    let response = match exchange {
+        Exchange::Responded(response) => response,
+        Exchange::Failed(transport_error) => {
+            return match transport_error.kind {
+                TransportErrorKind::Network | TransportErrorKind::Timeout => {
+                    Verdict::Retry { not_before: None }
+                }
+                TransportErrorKind::Tls => Verdict::Hold,
             };
         }
     };
-    match answer.status {
+    match response.status {
         // Results for single records that were too long to be read: smaller requests have shorter ones.
-        200..=299 if answer.cut && records > 1 && record_results::are_in(&answer.body) => Verdict::Split,
-        200..=299 => by_record(answer, records).unwrap_or(Verdict::Delivered { duplicate: None }),
-        409 => conflicting(answer, situation, has_receipt),
+        200..=299 if response.cut && records > 1 && record_results::may_contain(&response.body) => {
+            Verdict::Split
+        }
+        200..=299 => by_record(response, records).unwrap_or(Verdict::Delivered { duplicate: None }),
+        409 => conflicting(response, context, has_receipt),
         400 | 413 | 422 => Verdict::Split,
-        408 | 425 | 429 => retry(answer, now),
-        500..=599 if !matches!(answer.status, 501 | 505) => retry(answer, now),
+        408 | 425 | 429 => retry(response, now),
+        500..=599 if !matches!(response.status, 501 | 505) => retry(response, now),
         // 401, 403, 404, 407, redirects, and whatever else no repetition would change.
         _ => Verdict::Hold,
     }
 }
 
-fn retry(answer: &Answer, now: Timestamp) -> Verdict {
-    let not_before = answer.retry_after.as_deref().and_then(|text| retry_after(text, now));
+fn retry(response: &Response, now: Timestamp) -> Verdict {
+    let not_before = response.retry_after.as_deref().and_then(|text| retry_after(text, now));
     Verdict::Retry { not_before }
 }
 
-fn by_record(answer: &Answer, records: usize) -> Option<Verdict> {
-    let fates = record_results::of(&answer.body, records)?;
-    match fates.iter().all(|fate| matches!(fate, Fate::Arrived)) {
+fn by_record(response: &Response, records: usize) -> Option<Verdict> {
+    let results = record_results::parse(&response.body, records)?;
+    match results.iter().all(|result| matches!(result, RecordResult::Delivered)) {
         true => None,
-        false => Some(Verdict::Mixed(fates)),
+        false => Some(Verdict::Mixed(results)),
     }
 }
 
-fn conflicting(answer: &Answer, situation: &Situation<'_>, has_receipt: impl FnOnce() -> bool) -> Verdict {
-    let Situation { records, conflict: setting, knows_records, history, timeout, now } = *situation;
-    let evidence = Evidence { setting, answer, records, knows_records, history, timeout, now };
+fn conflicting(
+    response: &Response,
+    context: &BatchContext<'_>,
+    has_receipt: impl FnOnce() -> bool,
+) -> Verdict {
+    let BatchContext { records, conflict: setting, tracks_records, history, timeout, now } = *context;
+    let evidence = Evidence { setting, response, records, tracks_records, history, timeout, now };
     match conflict::judge(&evidence, has_receipt) {
-        Ruling::Results(fates) => Verdict::Mixed(fates),
-        Ruling::InProgress => retry(answer, now),
+        Ruling::Results(results) => Verdict::Mixed(results),
+        Ruling::InProgress => retry(response, now),
         Ruling::Hold => Verdict::Hold,
         Ruling::Known(proof) => Verdict::Delivered { duplicate: Some(proof) },
-        Ruling::Narrow => Verdict::Split,
+        Ruling::Split => Verdict::Split,
         Ruling::Unsettled(until) => Verdict::Unsettled { until },
         Ruling::Ambiguous => Verdict::Ambiguous,
     }

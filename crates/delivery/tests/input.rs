@@ -20,17 +20,17 @@ fn child_reads_standard_input() {
     if std::env::var_os(CHILD).is_none() {
         return;
     }
-    let (mut records, mut broken, mut bytes) = (0_u64, 0_u64, 0_usize);
+    let (mut records, mut invalid, mut bytes) = (0_u64, 0_u64, 0_usize);
     for item in Input::stdin().unwrap() {
         match item.unwrap() {
             Item::Record(record) => {
                 records += 1;
                 bytes += record.raw.get().len();
             }
-            Item::Broken(_) => broken += 1,
+            Item::Invalid(_) => invalid += 1,
         }
     }
-    println!("\nread {records} {broken} {bytes} {}", peak_kb());
+    println!("\nread {records} {invalid} {bytes} {}", peak_kb());
 }
 
 /// The most memory that this process ever had.
@@ -42,7 +42,7 @@ fn peak_kb() -> u64 {
 
 struct Seen {
     records: u64,
-    broken: u64,
+    invalid: u64,
     bytes: u64,
     peak_kb: u64,
 }
@@ -64,7 +64,7 @@ fn through_a_pipe(write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> 
     assert!(child.wait().unwrap().success(), "{told}");
     let line = told.lines().find_map(|line| line.strip_prefix("read ")).expect("the child told what it read");
     let figures: Vec<u64> = line.split(' ').map(|figure| figure.parse().unwrap()).collect();
-    Seen { records: figures[0], broken: figures[1], bytes: figures[2], peak_kb: figures[3] }
+    Seen { records: figures[0], invalid: figures[1], bytes: figures[2], peak_kb: figures[3] }
 }
 
 /// Records of some 550 bytes, as an exporter writes them, between `start` and `end`.
@@ -88,7 +88,7 @@ fn many(out: &mut dyn Write, start: &str, between: &str, end: &str) -> std::io::
 fn a_large_input_takes_little_memory_in_every_shape() {
     for (start, between, end) in [("", "\n", "\n"), ("[", ",", "]"), ("{\"records\":[\n", ",\n", "\n]}\n")] {
         let seen = through_a_pipe(|out| many(out, start, between, end));
-        assert_eq!(seen.broken, 0);
+        assert_eq!(seen.invalid, 0);
         assert!(
             seen.records > 390_000 && seen.bytes > (TOTAL_BYTES - 1_000_000) as u64,
             "{start}: {}",
@@ -108,6 +108,6 @@ fn a_line_without_an_end_takes_little_memory() {
         }
         out.write_all(b"\"}\n{\"z\":1}\n")
     });
-    assert_eq!((seen.records, seen.broken), (2, 1));
+    assert_eq!((seen.records, seen.invalid), (2, 1));
     assert!(seen.peak_kb < RESIDENT_KB_MAX, "{} kB", seen.peak_kb);
 }

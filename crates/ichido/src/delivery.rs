@@ -10,13 +10,13 @@ use std::sync::Arc;
 use ichido_core::{Clock, SystemClock, SystemEntropy};
 use ichido_delivery::counters::Counters;
 use ichido_delivery::notice::{self, Channel, Notices};
-use ichido_delivery::notifier::Alarm;
-use ichido_delivery::sender::{Parts, Sender};
+use ichido_delivery::notifier::Notifier;
+use ichido_delivery::sender::{Dependencies, Sender};
 use ichido_delivery::settings::Settings;
-use ichido_delivery::store::{Place, Store};
-use ichido_delivery::tls_roots::Trust;
+use ichido_delivery::store::{BatchDir, Store};
+use ichido_delivery::tls_roots::TlsRoots;
 use ichido_delivery::token::Token;
-use ichido_delivery::transport::Transport;
+use ichido_delivery::transport::HttpTransport;
 use tokio_util::sync::CancellationToken;
 
 use crate::exit::{Code, Failure};
@@ -42,7 +42,7 @@ pub(crate) fn env(name: &str) -> Result<Option<String>, String> {
 
 /// The ways out: to the receiver, and to people.
 pub(crate) struct Ways {
-    transport: Transport,
+    transport: HttpTransport,
     channels: Vec<Box<dyn Channel>>,
 }
 
@@ -57,9 +57,9 @@ impl Ways {
         let opened = || -> Result<Self, Failure> {
             let token =
                 Token::open(settings.token.clone()).map_err(|error| Failure::usage(error.to_string()))?;
-            let trust = Trust::read(settings.ca_file.as_deref())?;
+            let trust = TlsRoots::read(settings.ca_file.as_deref())?;
             let transport =
-                Transport::new(settings.transport.clone(), &trust, token).map_err(Failure::usage)?;
+                HttpTransport::new(settings.transport.clone(), &trust, token).map_err(Failure::usage)?;
             let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
             let get = |name: &str| values.get(name);
             let notice = notice::Settings::read(&get, settings.allow_http_loopback)?;
@@ -84,16 +84,22 @@ pub(crate) fn sender(
     let notices = settings.data_dir.join("notices");
     let notices = Notices::open(&notices, channels, clock.clone())
         .map_err(|error| Failure::usage(format!("preparing {}: {error}", notices.display())))?;
-    let alarm = Arc::new(Alarm::new(notices, &settings.transport.endpoint.place()));
-    let parts =
-        Parts { store, transport: Box::new(transport), alarm, clock, entropy: Arc::new(SystemEntropy), stop };
-    Ok(Sender::new(settings, parts))
+    let notifier = Arc::new(Notifier::new(notices, &settings.transport.endpoint.origin()));
+    let deps = Dependencies {
+        store,
+        transport: Box::new(transport),
+        notifier,
+        clock,
+        entropy: Arc::new(SystemEntropy),
+        stop,
+    };
+    Ok(Sender::new(settings, deps))
 }
 
 /// The end of a run: nothing is left in its hands, and people are told what they must know.
 pub(crate) async fn finish(sender: &mut Sender) -> Counters {
     sender.finish().await;
-    let told = sender.alarm().drain().await;
+    let told = sender.notifier().drain().await;
     if told.waiting > 0 {
         tracing::warn!(waiting = told.waiting, "notices could not be sent yet; they wait in the outbox");
     }
@@ -114,12 +120,12 @@ pub(crate) fn verdict(sender: &Sender, counters: &Counters, trouble: Option<Fail
     let dir = |place| sender.layout().dir(place).display().to_string();
     if counters.failed_moved > 0 {
         let moved = count(counters.failed_moved, "batch is", "batches are");
-        let message = format!("{moved} in {}", dir(Place::Failed));
+        let message = format!("{moved} in {}", dir(BatchDir::Failed));
         return Err(Failure::undelivered(Code::Failed, message));
     }
     let waiting = || {
         let batches = count(counters.spool_size, "batch waits", "batches wait");
-        format!("{batches} in {}", dir(Place::Spool))
+        format!("{batches} in {}", dir(BatchDir::Spool))
     };
     match sender.held() {
         Some(reason) => Err(Failure::undelivered(

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use ichido_core::{Clock, SystemClock};
 use ichido_delivery::conflict::Conflict;
 use ichido_delivery::request::Envelope;
-use ichido_delivery::sender::{Error, Pick, Sender};
+use ichido_delivery::sender::{Error, Selection, Sender};
 use ichido_delivery::settings::Settings as Delivery;
 use ichido_usage::Profile;
 use ichido_usage::dify::Source;
@@ -221,7 +221,7 @@ impl Export {
 
 /// What waits goes first, as in every command that sends.
 async fn resend(sender: &mut Sender) -> Result<(), Failure> {
-    match sender.resend(&Pick::due()).await {
+    match sender.resend(&Selection::due()).await {
         Ok(_) => Ok(()),
         Err(Error::Stopped) => Err(deliver::stopped()),
         Err(error @ (Error::Store(_) | Error::Lost(_))) => Err(Failure::internal(one_line(&error))),
@@ -257,7 +257,7 @@ pub(crate) async fn settle(
     for row in &collected.refused {
         if known.refused.insert(row.hash()) {
             sender
-                .refuse_input(&row.text, &row.reason)
+                .reject_input(&row.text, &row.reason)
                 .map_err(|error| Failure::internal(one_line(&error)))?;
         }
     }

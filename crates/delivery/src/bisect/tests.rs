@@ -8,7 +8,7 @@ use super::*;
 struct Outcome {
     requests: usize,
     delivered: Vec<usize>,
-    refused: BTreeSet<usize>,
+    rejected: BTreeSet<usize>,
     held: bool,
     left: Vec<usize>,
 }
@@ -25,27 +25,27 @@ fn run(records: usize, bad: impl Fn(usize) -> Option<String>) -> Outcome {
         assert!(parts.contains(&part), "{part:?} does not exist in {parts:?}");
         outcome.requests += 1;
         sent.push(part.clone());
-        let acts = match part.clone().find_map(&bad) {
+        let actions = match part.clone().find_map(&bad) {
             None => {
                 outcome.delivered.extend(part.clone());
                 parts.retain(|other| *other != part);
                 bisect.passed()
             }
-            Some(words) => bisect.refused(part.clone(), &words),
+            Some(words) => bisect.rejected(part.clone(), &words),
         };
-        for act in acts {
-            match act {
-                Act::Divide(part, at) => {
+        for action in actions {
+            match action {
+                Action::Split(part, at) => {
                     assert!(sent.contains(&part), "{part:?} was not refused before it was divided");
                     assert_eq!(at, middle(&part));
                     parts.retain(|other| *other != part);
                     parts.extend([part.start..at, at..part.end]);
                 }
-                Act::Refuse(record) => {
-                    assert!(outcome.refused.insert(record), "{record} was refused twice");
+                Action::Reject(record) => {
+                    assert!(outcome.rejected.insert(record), "{record} was refused twice");
                     parts.retain(|other| *other != (record..record + 1));
                 }
-                Act::Hold => {
+                Action::Hold => {
                     outcome.held = true;
                     outcome.left = parts.iter().flat_map(Clone::clone).collect();
                     return outcome;
@@ -62,7 +62,7 @@ fn one_bad_record_is_found_in_twice_the_logarithm() {
     for bad in 0..128 {
         let outcome = run(128, |record| (record == bad).then(|| "no date".to_owned()));
         assert!(outcome.requests <= 2 * 7 + 1, "{}", outcome.requests);
-        assert_eq!(outcome.refused, BTreeSet::from([bad]));
+        assert_eq!(outcome.rejected, BTreeSet::from([bad]));
         assert_eq!(outcome.delivered.len(), 127);
     }
 }
@@ -70,7 +70,7 @@ fn one_bad_record_is_found_in_twice_the_logarithm() {
 #[test]
 fn records_that_are_all_refused_alike_hold_the_lane() {
     let outcome = run(100, |record| Some(format!("record {record}: unknown tenant")));
-    assert!(outcome.held && outcome.refused.is_empty());
+    assert!(outcome.held && outcome.rejected.is_empty());
     assert!(outcome.requests <= 2 * 7 + 1, "{}", outcome.requests);
     assert_eq!(outcome.left.iter().collect::<BTreeSet<_>>().len(), 100);
 }
@@ -80,13 +80,13 @@ fn records_that_are_refused_for_different_reasons_are_all_failed() {
     let words = ["no date", "no model", "no cost"];
     let outcome = run(9, |record| Some(words[record % 3].to_owned()));
     assert!(!outcome.held, "{outcome:?}");
-    assert_eq!(outcome.refused.len(), 9);
+    assert_eq!(outcome.rejected.len(), 9);
 }
 
 #[test]
 fn a_few_records_are_too_few_to_doubt() {
     let outcome = run(3, |_| Some("no".to_owned()));
-    assert_eq!((outcome.held, outcome.refused.len()), (false, 3));
+    assert_eq!((outcome.held, outcome.rejected.len()), (false, 3));
 }
 
 proptest! {
@@ -98,11 +98,11 @@ proptest! {
         let words = |record: usize| if alike { "no".to_owned() } else { "x".repeat(record + 1) };
         let outcome = run(records, |record| bad.contains(&record).then(|| words(record)));
         if outcome.held {
-            prop_assert!(alike && outcome.refused.is_empty() && outcome.delivered.is_empty());
+            prop_assert!(alike && outcome.rejected.is_empty() && outcome.delivered.is_empty());
             let left: BTreeSet<usize> = outcome.left.iter().copied().collect();
             prop_assert_eq!(left.len(), records);
         } else {
-            prop_assert_eq!(&outcome.refused, &bad);
+            prop_assert_eq!(&outcome.rejected, &bad);
             let delivered: BTreeSet<usize> = outcome.delivered.iter().copied().collect();
             prop_assert_eq!(delivered.len(), outcome.delivered.len());
             prop_assert_eq!(delivered.len() + bad.len(), records);

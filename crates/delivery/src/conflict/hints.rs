@@ -35,7 +35,7 @@ const IN_PROGRESS: [&str; 7] = [
     "still running",
 ];
 /// Codes and problem types of ichido's gateway that no repetition changes.
-const NEEDS_PERSON: [&str; 4] =
+const NEEDS_OPERATOR: [&str; 4] =
     ["in doubt", "idempotency in doubt", "caller changed", "idempotency caller changed"];
 /// A gateway that did the request and has no answer to repeat.
 const DONE_CODES: [&str; 2] = ["answer not kept", "idempotency answer not kept"];
@@ -84,16 +84,16 @@ const NOT_THE_BATCH: [&str; 25] = [
 
 /// What an answer says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Signs {
+pub(super) struct Hints {
     /// An earlier request is still being processed.
     pub(super) in_progress: bool,
     /// No repetition changes it.
-    pub(super) needs_person: bool,
+    pub(super) needs_operator: bool,
     /// The receiver has the whole batch.
     pub(super) batch_is_known: bool,
 }
 
-pub(super) fn of(body: &[u8]) -> Signs {
+pub(super) fn read(body: &[u8]) -> Hints {
     let texts = texts(body);
     let codes: Vec<String> = texts.iter().map(|text| last_segment(text)).collect();
     // A space on both sides, so that phrases are found by whole words.
@@ -102,9 +102,9 @@ pub(super) fn of(body: &[u8]) -> Signs {
     let says = |phrases: &[&str]| {
         phrases.iter().any(|phrase| prose.iter().any(|text| text.contains(&format!(" {phrase} "))))
     };
-    Signs {
+    Hints {
         in_progress: is_code(&IN_PROGRESS_CODES) || says(&IN_PROGRESS),
-        needs_person: is_code(&NEEDS_PERSON),
+        needs_operator: is_code(&NEEDS_OPERATOR),
         batch_is_known: is_code(&DONE_CODES) || (says(&BATCH_IS_KNOWN) && !says(&NOT_THE_BATCH)),
     }
 }

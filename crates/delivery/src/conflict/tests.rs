@@ -15,24 +15,24 @@ struct Case {
     setting: Conflict,
     retry_after: Option<&'static str>,
     one_record: bool,
-    knows_records: bool,
+    tracks_records: bool,
     receipt: bool,
     history: History,
 }
 
 impl Case {
     fn judge(&self, body: &str) -> Ruling {
-        let answer = Answer {
+        let response = Response {
             status: 409,
             retry_after: self.retry_after.map(str::to_owned),
             body: body.as_bytes().to_vec(),
-            ..Answer::default()
+            ..Response::default()
         };
         let evidence = Evidence {
             setting: self.setting,
-            answer: &answer,
+            response: &response,
             records: if self.one_record { 1 } else { 3 },
-            knows_records: self.knows_records,
+            tracks_records: self.tracks_records,
             history: &self.history,
             timeout: TIMEOUT,
             now: NOW,
@@ -42,32 +42,32 @@ impl Case {
 }
 
 fn all_evidence() -> Case {
-    let history = History { answer_lost: Some(NOW), timed_out: Some(NOW), spooled_elsewhere: true };
-    Case { knows_records: true, receipt: true, history, ..Case::default() }
+    let history = History { response_lost: Some(NOW), timed_out: Some(NOW), spooled_elsewhere: true };
+    Case { tracks_records: true, receipt: true, history, ..Case::default() }
 }
 
 #[test]
 fn evidence_counts_in_its_order() {
     // Each line takes the evidence of the line before away; what is left decides.
     let mut case = Case { retry_after: Some("1"), ..all_evidence() };
-    assert!(matches!(case.judge(RESULTS), Ruling::Results(fates) if fates.len() == 3), "1");
+    assert!(matches!(case.judge(RESULTS), Ruling::Results(results) if results.len() == 3), "1");
     assert_eq!(case.judge(BATCH), Ruling::InProgress, "2: Retry-After");
     case.retry_after = None;
     assert_eq!(case.judge(IN_FLIGHT), Ruling::InProgress, "2: the problem type");
     assert_eq!(case.judge(IN_DOUBT), Ruling::Hold, "3");
-    assert_eq!(case.judge(BATCH), Ruling::Known(Proof::Answer), "4");
-    assert_eq!(case.judge(BARE), Ruling::Narrow, "5");
+    assert_eq!(case.judge(BATCH), Ruling::Known(Proof::Response), "4");
+    assert_eq!(case.judge(BARE), Ruling::Split, "5");
     let alone = Case { one_record: true, ..case.clone() };
     assert_eq!(alone.judge(BARE), Ruling::Known(Proof::SingleRecord), "5: one record");
-    case.knows_records = false;
+    case.tracks_records = false;
     assert_eq!(case.judge(BARE), Ruling::Known(Proof::Receipt), "6");
     case.receipt = false;
     assert_eq!(case.judge(BARE), Ruling::Unsettled(NOW + MINUTES_5), "7");
     case.history.timed_out = Some(Timestamp(NOW.0 - MINUTES_5 + 1));
     assert_eq!(case.judge(BARE), Ruling::Unsettled(NOW + 1), "7: not yet");
     case.history.timed_out = Some(Timestamp(NOW.0 - MINUTES_5));
-    assert_eq!(case.judge(BARE), Ruling::Known(Proof::AnswerLost), "8: the answer was lost");
-    case.history.answer_lost = None;
+    assert_eq!(case.judge(BARE), Ruling::Known(Proof::ResponseLost), "8: the response was lost");
+    case.history.response_lost = None;
     assert_eq!(case.judge(BARE), Ruling::Known(Proof::SpooledElsewhere), "8: another program");
     case.history.spooled_elsewhere = false;
     assert_eq!(case.judge(BARE), Ruling::Known(Proof::StillConflicting), "8: long after");
@@ -86,11 +86,11 @@ fn batch_takes_every_409_for_success() {
 
 #[test]
 fn record_narrows_down_whatever_is_known_of_the_batch() {
-    let case = Case { setting: Conflict::Record, knows_records: false, ..all_evidence() };
+    let case = Case { setting: Conflict::Record, tracks_records: false, ..all_evidence() };
     assert_eq!(case.judge(IN_FLIGHT), Ruling::InProgress);
     assert_eq!(case.judge(IN_DOUBT), Ruling::Hold);
     for body in [BARE, BATCH] {
-        assert_eq!(case.judge(body), Ruling::Narrow);
+        assert_eq!(case.judge(body), Ruling::Split);
         assert_eq!(Case { one_record: true, ..case.clone() }.judge(body), Ruling::Known(Proof::SingleRecord));
     }
 }
@@ -148,7 +148,7 @@ fn a_batch_that_is_known_is_recognised_and_a_record_is_not_taken_for_it() {
         r#"{"message":"Batch already exists","retryable":false}"#,
         r#"{"type":"https://x/.well-known/idempotency/answer-not-kept","title":"The request was done"}"#,
     ] {
-        assert_eq!(Case::default().judge(body), Ruling::Known(Proof::Answer), "{body}");
+        assert_eq!(Case::default().judge(body), Ruling::Known(Proof::Response), "{body}");
     }
     for body in [
         "{}",
@@ -170,6 +170,6 @@ fn a_batch_that_is_known_is_recognised_and_a_record_is_not_taken_for_it() {
 proptest::proptest! {
     #[test]
     fn no_body_is_too_odd_to_be_judged(body: Vec<u8>) {
-        let _ = hints::of(&body);
+        let _ = hints::read(&body);
     }
 }

@@ -2,17 +2,17 @@
 //!
 //! An input that begins with `[` is an array. One that begins with `{` is an envelope if that object has a list under
 //! `"records"` and nothing follows the object; else it is JSON Lines, and so is everything that begins otherwise: its
-//! lines are then named one by one. No more is read ahead than is needed to tell, and never more than [`WINDOW_BYTES`].
+//! lines are then named one by one. No more is read ahead than is needed to tell, and never more than [`DETECTION_BYTES_MAX`].
 
 use std::io::{self, BufRead};
 
 /// How far the first `"records"` of an envelope may stand from the beginning.
-const WINDOW_BYTES: usize = 64 * 1024;
+const DETECTION_BYTES_MAX: usize = 64 * 1024;
 const BOM: [u8; 3] = [0xef, 0xbb, 0xbf];
 
 /// How an input writes its records down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
+pub enum Format {
     /// A record per line.
     Lines,
     /// `[…]`
@@ -30,15 +30,15 @@ pub(super) enum Refused {
 }
 
 /// The shape, what was read to tell it (without a byte order mark), and the rest.
-pub(super) fn detect<R: BufRead>(mut reader: R) -> Result<(Shape, Vec<u8>, R), Refused> {
+pub(super) fn detect<R: BufRead>(mut reader: R) -> Result<(Format, Vec<u8>, R), Refused> {
     let mut head = Vec::new();
     let mut ended = false;
     loop {
-        if let Some(shape) = tell(&head, ended)? {
+        if let Some(format) = detect_in(&head, ended)? {
             if head.starts_with(&BOM) {
                 head.drain(..BOM.len());
             }
-            return Ok((shape, head, reader));
+            return Ok((format, head, reader));
         }
         ended = more(&mut reader, &mut head).map_err(Refused::Read)? == 0;
     }
@@ -60,8 +60,8 @@ fn more(reader: &mut impl BufRead, head: &mut Vec<u8>) -> io::Result<usize> {
 }
 
 /// The shape, or `None` if more must be read to tell it.
-fn tell(head: &[u8], ended: bool) -> Result<Option<Shape>, Refused> {
-    let all = ended || head.len() >= WINDOW_BYTES;
+fn detect_in(head: &[u8], ended: bool) -> Result<Option<Format>, Refused> {
+    let all = ended || head.len() >= DETECTION_BYTES_MAX;
     if head.starts_with(&[0xff, 0xfe]) || head.starts_with(&[0xfe, 0xff]) {
         return Err(Refused::Kind("UTF-16: convert it to UTF-8 first"));
     }
@@ -70,21 +70,21 @@ fn tell(head: &[u8], ended: bool) -> Result<Option<Shape>, Refused> {
     }
     let text = head.strip_prefix(&BOM).unwrap_or(head);
     let Some(start) = text.iter().position(|byte| !byte.is_ascii_whitespace()) else {
-        return Ok(all.then_some(Shape::Lines));
+        return Ok(all.then_some(Format::Lines));
     };
     Ok(match text[start] {
-        b'[' => Some(Shape::Array),
-        b'{' => match look(&text[start..]) {
-            Look::Plain | Look::EnvelopeAndMore => Some(Shape::Lines),
-            Look::Envelope(_) | Look::Open if !all => None,
-            Look::Envelope(list_at) => Some(Shape::Envelope { list_at: start + list_at }),
-            Look::Open => Some(Shape::Lines),
+        b'[' => Some(Format::Array),
+        b'{' => match scan_object(&text[start..]) {
+            Scan::Plain | Scan::EnvelopeAndMore => Some(Format::Lines),
+            Scan::Envelope(_) | Scan::Open if !all => None,
+            Scan::Envelope(list_at) => Some(Format::Envelope { list_at: start + list_at }),
+            Scan::Open => Some(Format::Lines),
         },
-        _ => Some(Shape::Lines),
+        _ => Some(Format::Lines),
     })
 }
 
-enum Look {
+enum Scan {
     /// An object without a list under `"records"`.
     Plain,
     /// A list under `"records"` begins at this offset, and nothing was seen after the object.
@@ -95,7 +95,7 @@ enum Look {
     Open,
 }
 
-fn look(object: &[u8]) -> Look {
+fn scan_object(object: &[u8]) -> Scan {
     let (mut depth, mut list_at) = (0_usize, None);
     // What was last seen on the top level: a key is a string that comes after `{` or `,`.
     let (mut before_key, mut is_records) = (false, false);
@@ -125,13 +125,13 @@ fn look(object: &[u8]) -> Look {
         if depth == 0 {
             let more = object[at..].iter().any(|byte| !byte.is_ascii_whitespace());
             return match list_at {
-                None => Look::Plain,
-                Some(_) if more => Look::EnvelopeAndMore,
-                Some(list_at) => Look::Envelope(list_at),
+                None => Scan::Plain,
+                Some(_) if more => Scan::EnvelopeAndMore,
+                Some(list_at) => Scan::Envelope(list_at),
             };
         }
     }
-    list_at.map_or(Look::Open, Look::Envelope)
+    list_at.map_or(Scan::Open, Scan::Envelope)
 }
 
 fn end_of_string(text: &[u8], start: usize) -> Option<usize> {

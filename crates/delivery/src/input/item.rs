@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 /// No record may be longer. The longest one is what the reader holds in memory.
 pub const RECORD_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// What is kept of a record that is longer.
-pub const CUT_BYTES: usize = 64 * 1024;
+pub const KEPT_BYTES_MAX: usize = 64 * 1024;
 /// How deep a record may be nested: what reads it later gives up at 128.
 pub const DEPTH_MAX: usize = 127;
 
@@ -19,50 +19,50 @@ pub enum Item {
     /// A JSON object.
     Record(Record),
     /// Something else.
-    Broken(Broken),
+    Invalid(Invalid),
 }
 
 /// A JSON object as it was written.
 pub struct Record {
     /// Where it stood.
-    pub at: At,
+    pub position: Position,
     /// Its bytes, without the space around it.
     pub raw: Box<RawValue>,
 }
 
 /// What stands where a record should be.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Broken {
+pub struct Invalid {
     /// Where it stood.
-    pub at: At,
+    pub position: Position,
     /// Why it is no record. Names no content.
     pub reason: String,
-    /// Its bytes, or the first [`CUT_BYTES`] of them if it is longer than [`RECORD_BYTES_MAX`].
+    /// Its bytes, or the first [`KEPT_BYTES_MAX`] of them if it is longer than [`RECORD_BYTES_MAX`].
     pub bytes: Vec<u8>,
     /// How long it is.
     pub length: u64,
 }
 
-/// Prints no content, nor does [`Broken`]: it may be personal data.
+/// Prints no content, nor does [`Invalid`]: it may be personal data.
 impl fmt::Debug for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Record({}, {} bytes)", self.at, self.raw.get().len())
+        write!(f, "Record({}, {} bytes)", self.position, self.raw.get().len())
     }
 }
 
-impl fmt::Debug for Broken {
+impl fmt::Debug for Invalid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Broken({}: {}, {} bytes)", self.at, self.reason, self.length)
+        write!(f, "Invalid({}: {}, {} bytes)", self.position, self.reason, self.length)
     }
 }
 
-impl Broken {
+impl Invalid {
     /// Its bytes as text. What is not UTF-8 is replaced.
     pub fn text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.bytes)
     }
 
-    /// Whether [`Broken::bytes`] is only its beginning.
+    /// Whether [`Invalid::bytes`] is only its beginning.
     pub fn is_cut(&self) -> bool {
         self.length > self.bytes.len() as u64
     }
@@ -70,14 +70,14 @@ impl Broken {
 
 /// The place of a record in its input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum At {
+pub enum Position {
     /// The number of a line, from 1.
     Line(u64),
     /// The index in a list, from 0.
     Index(u64),
 }
 
-impl fmt::Display for At {
+impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Line(number) => write!(f, "line {number}"),
@@ -87,12 +87,12 @@ impl fmt::Display for At {
 }
 
 /// Why a reader of one shape stops before the end.
-pub(super) enum Stop {
+pub(super) enum StopReason {
     Read(io::Error),
-    List { whole: u64, reason: String },
+    List { complete: u64, reason: String },
 }
 
-impl From<io::Error> for Stop {
+impl From<io::Error> for StopReason {
     fn from(error: io::Error) -> Self {
         Self::Read(error)
     }

@@ -2,26 +2,26 @@
 
 use std::io::{BufRead, Read};
 
-use super::item::{At, Item, RECORD_BYTES_MAX, Stop};
-use super::parse::{Judged, broken, judge, too_long};
-use super::source::Counted;
+use super::item::{Item, Position, RECORD_BYTES_MAX, StopReason};
+use super::parse::{Parsed, invalid, parse, too_long};
+use super::source::OffsetReader;
 
 pub(super) struct Lines<R> {
-    reader: Counted<R>,
+    reader: OffsetReader<R>,
     line: Vec<u8>,
     number: u64,
 }
 
 impl<R: BufRead> Lines<R> {
-    pub(super) fn new(reader: Counted<R>) -> Self {
+    pub(super) fn new(reader: OffsetReader<R>) -> Self {
         Self { reader, line: Vec::new(), number: 0 }
     }
 
     pub(super) fn offset(&self) -> u64 {
-        self.reader.used()
+        self.reader.offset()
     }
 
-    pub(super) fn next_item(&mut self) -> Result<Option<Item>, Stop> {
+    pub(super) fn next_item(&mut self) -> Result<Option<Item>, StopReason> {
         loop {
             self.line.clear();
             // Room for the line break, so that what fills it all is too long.
@@ -30,7 +30,7 @@ impl<R: BufRead> Lines<R> {
                 return Ok(None);
             }
             self.number += 1;
-            let at = At::Line(self.number);
+            let at = Position::Line(self.number);
             if self.line.len() as u64 == limit && self.line.last() != Some(&b'\n') {
                 let length = self.line.len() as u64 + self.skip_line()?;
                 return Ok(Some(too_long(&self.line, length, at)));
@@ -42,15 +42,15 @@ impl<R: BufRead> Lines<R> {
             if line.len() > RECORD_BYTES_MAX {
                 return Ok(Some(too_long(line, line.len() as u64, at)));
             }
-            return Ok(Some(match judge(line, at) {
-                Judged::Item(item) => item,
-                Judged::NotJson(reason) => broken(line, at, reason),
+            return Ok(Some(match parse(line, at) {
+                Parsed::Item(item) => item,
+                Parsed::NotJson(reason) => invalid(line, at, reason),
             }));
         }
     }
 
     /// Leaves out the rest of a line; how much that was.
-    fn skip_line(&mut self) -> Result<u64, Stop> {
+    fn skip_line(&mut self) -> Result<u64, StopReason> {
         let mut skipped = 0;
         loop {
             self.line.truncate(RECORD_BYTES_MAX);

@@ -7,19 +7,19 @@
 use std::io::BufRead;
 use std::mem;
 
-use super::item::{At, Item, RECORD_BYTES_MAX, Stop};
-use super::parse::{Judged, judge, too_long};
-use super::source::Counted;
+use super::item::{Item, Position, RECORD_BYTES_MAX, StopReason};
+use super::parse::{Parsed, parse, too_long};
+use super::source::OffsetReader;
 
 /// What may stand beside the list in an envelope.
-const BESIDE_BYTES_MAX: usize = 1024 * 1024;
+const TRAILER_BYTES_MAX: usize = 1024 * 1024;
 
 pub(super) struct List<R> {
-    reader: Counted<R>,
+    reader: OffsetReader<R>,
     state: State,
     envelope: bool,
     element: Vec<u8>,
-    whole: u64,
+    complete: u64,
 }
 
 enum State {
@@ -30,7 +30,7 @@ enum State {
     /// After the bracket, where the list may end at once.
     First,
     /// After a comma.
-    Next,
+    NextAction,
     /// After the closing bracket.
     After,
     Done,
@@ -44,70 +44,70 @@ enum End {
 }
 
 impl<R: BufRead> List<R> {
-    pub(super) fn array(reader: Counted<R>) -> Self {
+    pub(super) fn array(reader: OffsetReader<R>) -> Self {
         Self::new(reader, 0, false)
     }
 
-    pub(super) fn envelope(reader: Counted<R>, list_at: usize) -> Self {
+    pub(super) fn envelope(reader: OffsetReader<R>, list_at: usize) -> Self {
         Self::new(reader, list_at, true)
     }
 
-    fn new(reader: Counted<R>, skip: usize, envelope: bool) -> Self {
-        Self { reader, state: State::Start { skip }, envelope, element: Vec::new(), whole: 0 }
+    fn new(reader: OffsetReader<R>, skip: usize, envelope: bool) -> Self {
+        Self { reader, state: State::Start { skip }, envelope, element: Vec::new(), complete: 0 }
     }
 
     pub(super) fn offset(&self) -> u64 {
-        self.reader.used()
+        self.reader.offset()
     }
 
-    pub(super) fn next_item(&mut self) -> Result<Option<Item>, Stop> {
+    pub(super) fn next_item(&mut self) -> Result<Option<Item>, StopReason> {
         if let State::Start { skip } = self.state {
             self.before(skip)?;
             self.state = State::First;
         }
         let first = match self.state {
             State::Start { .. } | State::First => true,
-            State::Next => false,
+            State::NextAction => false,
             State::After => return self.after(),
             State::Done => return Ok(None),
         };
         let (end, length) = self.element()?;
-        self.state = if end == End::Comma { State::Next } else { State::After };
+        self.state = if end == End::Comma { State::NextAction } else { State::After };
         let element = self.element.trim_ascii();
         if element.is_empty() {
             return match end {
                 End::Bracket if first => self.after(),
-                End::Bracket | End::Comma => Err(self.broken("a comma without an element")),
+                End::Bracket | End::Comma => Err(self.invalid("a comma without an element")),
             };
         }
-        let at = At::Index(self.whole);
+        let at = Position::Index(self.complete);
         let item = if length > RECORD_BYTES_MAX as u64 {
             too_long(element, length, at)
         } else {
-            match judge(element, at) {
-                Judged::Item(item) => item,
-                Judged::NotJson(reason) => return Err(self.broken(&format!("{at} is {reason}"))),
+            match parse(element, at) {
+                Parsed::Item(item) => item,
+                Parsed::NotJson(reason) => return Err(self.invalid(&format!("{at} is {reason}"))),
             }
         };
-        self.whole += 1;
+        self.complete += 1;
         Ok(Some(item))
     }
 
     /// What stands before the list: space, and in an envelope other fields.
-    fn before(&mut self, skip: usize) -> Result<(), Stop> {
+    fn before(&mut self, skip: usize) -> Result<(), StopReason> {
         let mut head = vec![0; skip];
         std::io::Read::read_exact(&mut self.reader, &mut head)?;
         while self.byte()? != b'[' {}
         if self.envelope {
             head.extend_from_slice(b"[]}");
             serde_json::from_slice::<serde::de::IgnoredAny>(&head)
-                .map_err(|_| self.broken("what stands before \"records\" is not JSON"))?;
+                .map_err(|_| self.invalid("what stands before \"records\" is not JSON"))?;
         }
         Ok(())
     }
 
     /// What stands after the list. Nothing comes after it, so this has no item.
-    fn after(&mut self) -> Result<Option<Item>, Stop> {
+    fn after(&mut self) -> Result<Option<Item>, StopReason> {
         self.state = State::Done;
         let mut tail = mem::take(&mut self.element);
         tail.clear();
@@ -119,8 +119,8 @@ impl<R: BufRead> List<R> {
             }
             tail.extend_from_slice(if self.envelope { buffer } else { buffer.trim_ascii() });
             self.reader.consume(count);
-            if tail.len() > if self.envelope { BESIDE_BYTES_MAX } else { 0 } {
-                return Err(self.broken("something follows the list"));
+            if tail.len() > if self.envelope { TRAILER_BYTES_MAX } else { 0 } {
+                return Err(self.invalid("something follows the list"));
             }
         }
         if self.envelope {
@@ -129,24 +129,24 @@ impl<R: BufRead> List<R> {
         Ok(None)
     }
 
-    fn check_tail(&self, tail: &[u8]) -> Result<(), Stop> {
+    fn check_tail(&self, tail: &[u8]) -> Result<(), StopReason> {
         let rest = [b"{\"\":[]".as_slice(), tail].concat();
         let fields: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&rest)
-            .map_err(|_| self.broken("what stands after the records is not the end of an object"))?;
+            .map_err(|_| self.invalid("what stands after the records is not the end of an object"))?;
         if fields.contains_key("records") {
-            return Err(self.broken("there are two lists of records"));
+            return Err(self.invalid("there are two lists of records"));
         }
         Ok(())
     }
 
     /// Reads the next element into `self.element`; its length, which may be more than was kept.
-    fn element(&mut self) -> Result<(End, u64), Stop> {
+    fn element(&mut self) -> Result<(End, u64), StopReason> {
         self.element.clear();
         let (mut scan, mut length) = (Scan::default(), 0);
         loop {
             let buffer = self.reader.fill_buf()?;
             if buffer.is_empty() {
-                return Err(self.broken("it ends in the middle of the list"));
+                return Err(self.invalid("it ends in the middle of the list"));
             }
             let found = scan.find_end(buffer);
             let count = found.as_ref().map_or(buffer.len(), |(at, _)| *at);
@@ -161,22 +161,22 @@ impl<R: BufRead> List<R> {
                 None => self.reader.consume(count),
                 Some((_, end)) => {
                     self.reader.consume(count + 1);
-                    return end.map(|end| (end, length)).ok_or_else(|| self.broken("a bracket too many"));
+                    return end.map(|end| (end, length)).ok_or_else(|| self.invalid("a bracket too many"));
                 }
             }
         }
     }
 
-    fn byte(&mut self) -> Result<u8, Stop> {
+    fn byte(&mut self) -> Result<u8, StopReason> {
         let Some(byte) = self.reader.fill_buf()?.first().copied() else {
-            return Err(self.broken("the list does not begin"));
+            return Err(self.invalid("the list does not begin"));
         };
         self.reader.consume(1);
         Ok(byte)
     }
 
-    fn broken(&self, reason: &str) -> Stop {
-        Stop::List { whole: self.whole, reason: reason.to_owned() }
+    fn invalid(&self, reason: &str) -> StopReason {
+        StopReason::List { complete: self.complete, reason: reason.to_owned() }
     }
 }
 

@@ -2,40 +2,45 @@
 
 use serde_json::value::RawValue;
 
-use super::item::{At, Broken, CUT_BYTES, DEPTH_MAX, Item, RECORD_BYTES_MAX, Record};
+use super::item::{DEPTH_MAX, Invalid, Item, KEPT_BYTES_MAX, Position, RECORD_BYTES_MAX, Record};
 
 /// Bytes that are valid JSON and more, or why not.
-pub(super) enum Judged {
+pub(super) enum Parsed {
     Item(Item),
     /// No JSON at all: inside a list that means that the list cannot be trusted any more.
     NotJson(String),
 }
 
 /// Takes `bytes` (without the space around them) as the record at `at`.
-pub(super) fn judge(bytes: &[u8], at: At) -> Judged {
+pub(super) fn parse(bytes: &[u8], at: Position) -> Parsed {
     let Ok(text) = std::str::from_utf8(bytes) else {
-        return Judged::NotJson("not UTF-8".to_owned());
+        return Parsed::NotJson("not UTF-8".to_owned());
     };
     if depth(bytes) > DEPTH_MAX {
-        // Judged before parsing: nothing is to be built from it.
-        return Judged::Item(broken(bytes, at, format!("nested deeper than {DEPTH_MAX}")));
+        // Parsed before parsing: nothing is to be built from it.
+        return Parsed::Item(invalid(bytes, at, format!("nested deeper than {DEPTH_MAX}")));
     }
     match RawValue::from_string(text.to_owned()) {
-        Err(error) => Judged::NotJson(not_json(&error)),
-        Ok(_) if bytes.first() != Some(&b'{') => Judged::Item(broken(bytes, at, "not an object".to_owned())),
-        Ok(raw) => Judged::Item(Item::Record(Record { at, raw })),
+        Err(error) => Parsed::NotJson(not_json(&error)),
+        Ok(_) if bytes.first() != Some(&b'{') => Parsed::Item(invalid(bytes, at, "not an object".to_owned())),
+        Ok(raw) => Parsed::Item(Item::Record(Record { position: at, raw })),
     }
 }
 
 /// The item for bytes that are no record.
-pub(super) fn broken(bytes: &[u8], at: At, reason: String) -> Item {
-    Item::Broken(Broken { at, reason, bytes: bytes.to_vec(), length: bytes.len() as u64 })
+pub(super) fn invalid(bytes: &[u8], at: Position, reason: String) -> Item {
+    Item::Invalid(Invalid { position: at, reason, bytes: bytes.to_vec(), length: bytes.len() as u64 })
 }
 
 /// The item for a record of `length` bytes that begins with `bytes`.
-pub(super) fn too_long(bytes: &[u8], length: u64, at: At) -> Item {
+pub(super) fn too_long(bytes: &[u8], length: u64, at: Position) -> Item {
     let reason = format!("longer than {RECORD_BYTES_MAX} bytes");
-    Item::Broken(Broken { at, reason, bytes: bytes[..bytes.len().min(CUT_BYTES)].to_vec(), length })
+    Item::Invalid(Invalid {
+        position: at,
+        reason,
+        bytes: bytes[..bytes.len().min(KEPT_BYTES_MAX)].to_vec(),
+        length,
+    })
 }
 
 /// The parser's words without its own line number, which is always 1.

@@ -28,27 +28,27 @@ impl Progress {
 }
 
 /// The bytes without compression, and the count of what was read to get them.
-pub(super) fn plain(
+pub(super) fn decompressed(
     reader: impl Read + Send + 'static,
     total: Option<u64>,
 ) -> io::Result<(Box<dyn BufRead + Send>, Progress)> {
     let progress = Progress { read: Arc::default(), total };
-    let mut reader = Tally { reader, read: progress.read.clone() };
+    let mut reader = CountingReader { reader, read: progress.read.clone() };
     let mut first = Vec::new();
     reader.by_ref().take(GZIP.len() as u64).read_to_end(&mut first)?;
     let is_gzip = first == GZIP;
-    let whole = buffered(Cursor::new(first).chain(reader));
+    let complete = buffered(Cursor::new(first).chain(reader));
     // A file may be several compressed ones, one after the other.
-    let bytes = if is_gzip { buffered(MultiGzDecoder::new(whole)) } else { whole };
+    let bytes = if is_gzip { buffered(MultiGzDecoder::new(complete)) } else { complete };
     Ok((bytes, progress))
 }
 
-struct Tally<R> {
+struct CountingReader<R> {
     reader: R,
     read: Arc<AtomicU64>,
 }
 
-impl<R: Read> Read for Tally<R> {
+impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.reader.read(buffer)?;
         self.read.fetch_add(count as u64, Ordering::Relaxed);
@@ -57,36 +57,36 @@ impl<R: Read> Read for Tally<R> {
 }
 
 /// A reader that knows how many of its bytes were used.
-pub(super) struct Counted<R> {
+pub(super) struct OffsetReader<R> {
     reader: R,
-    used: u64,
+    offset: u64,
 }
 
-impl<R> Counted<R> {
+impl<R> OffsetReader<R> {
     pub(super) fn new(reader: R) -> Self {
-        Self { reader, used: 0 }
+        Self { reader, offset: 0 }
     }
 
-    pub(super) fn used(&self) -> u64 {
-        self.used
+    pub(super) fn offset(&self) -> u64 {
+        self.offset
     }
 }
 
-impl<R: BufRead> Read for Counted<R> {
+impl<R: BufRead> Read for OffsetReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.reader.read(buffer)?;
-        self.used += count as u64;
+        self.offset += count as u64;
         Ok(count)
     }
 }
 
-impl<R: BufRead> BufRead for Counted<R> {
+impl<R: BufRead> BufRead for OffsetReader<R> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         self.reader.fill_buf()
     }
 
     fn consume(&mut self, amount: usize) {
-        self.used += amount as u64;
+        self.offset += amount as u64;
         self.reader.consume(amount);
     }
 }

@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn read(bytes: impl Into<Vec<u8>>) -> (Shape, Vec<Item>, Option<Error>) {
+fn read(bytes: impl Into<Vec<u8>>) -> (Format, Vec<Item>, Option<Error>) {
     drain(Input::from_reader("test", Cursor::new(bytes.into())).unwrap())
 }
 
-fn drain(input: Input) -> (Shape, Vec<Item>, Option<Error>) {
-    let (shape, mut items, mut error) = (input.shape(), Vec::new(), None);
+fn drain(input: Input) -> (Format, Vec<Item>, Option<Error>) {
+    let (format, mut items, mut error) = (input.format(), Vec::new(), None);
     for item in input {
         assert!(error.is_none(), "an error is the end");
         match item {
@@ -19,14 +19,14 @@ fn drain(input: Input) -> (Shape, Vec<Item>, Option<Error>) {
             Err(stop) => error = Some(stop),
         }
     }
-    (shape, items, error)
+    (format, items, error)
 }
 
 /// Each item as its place and its text, broken ones with their reason.
 fn told(items: &[Item]) -> Vec<String> {
     let told = |item: &Item| match item {
-        Item::Record(record) => format!("{} {}", record.at, record.raw.get()),
-        Item::Broken(broken) => format!("{} ! {} ! {}", broken.at, broken.reason, broken.text()),
+        Item::Record(record) => format!("{} {}", record.position, record.raw.get()),
+        Item::Invalid(invalid) => format!("{} ! {} ! {}", invalid.position, invalid.reason, invalid.text()),
     };
     items.iter().map(told).collect()
 }
@@ -35,8 +35,8 @@ fn told(items: &[Item]) -> Vec<String> {
 fn lines_keep_their_numbers_and_their_bytes() {
     let text =
         "\u{feff}{\"a\": 1.0}\r\n\n  {\"b\":[1, 2],\"b\":\"\\u00e9\"} \n\r\n{\"c\":12345678901234567890.10}";
-    let (shape, items, error) = read(text);
-    assert_eq!(shape, Shape::Lines);
+    let (format, items, error) = read(text);
+    assert_eq!(format, Format::Lines);
     assert!(error.is_none());
     assert_eq!(
         told(&items),
@@ -66,9 +66,9 @@ fn a_broken_line_is_named_and_kept_and_the_rest_goes_on() {
             "line 7 {\"z\":1}",
         ]
     );
-    let Item::Broken(broken) = &items[2] else { panic!("broken") };
-    assert_eq!(broken.bytes, b"{\"b\":\"\xff\"}");
-    assert!(!broken.is_cut());
+    let Item::Invalid(invalid) = &items[2] else { panic!("invalid") };
+    assert_eq!(invalid.bytes, b"{\"b\":\"\xff\"}");
+    assert!(!invalid.is_cut());
 }
 
 #[test]
@@ -84,13 +84,13 @@ fn a_list_is_read_from_an_array_or_an_envelope() {
     let arrays = [format!("[{records}]"), format!("\u{feff} \r\n[ {records}\n]\n\n")];
     let expected = [r#"index 0 {"a":"],}\""}"#, r#"index 1 {"b":[{}]}"#];
     for text in &arrays {
-        let (shape, items, error) = read(text.as_str());
-        assert_eq!((shape, told(&items).as_slice()), (Shape::Array, expected.map(String::from).as_slice()));
+        let (format, items, error) = read(text.as_str());
+        assert_eq!((format, told(&items).as_slice()), (Format::Array, expected.map(String::from).as_slice()));
         assert!(error.is_none(), "{text}: {error:?}");
     }
     for text in &envelopes {
-        let (shape, items, error) = read(text.as_str());
-        assert!(matches!(shape, Shape::Envelope { .. }), "{text}");
+        let (format, items, error) = read(text.as_str());
+        assert!(matches!(format, Format::Envelope { .. }), "{text}");
         assert_eq!(told(&items), expected);
         assert!(error.is_none(), "{text}: {error:?}");
     }
@@ -105,8 +105,8 @@ fn an_object_that_is_no_envelope_is_a_line() {
         "{\"x\":\"records\",\"y\":[1]}",
         "{\"records\":[1]}\n{\"records\":[2]}\n",
     ] {
-        let (shape, items, error) = read(text);
-        assert_eq!(shape, Shape::Lines, "{text}");
+        let (format, items, error) = read(text);
+        assert_eq!(format, Format::Lines, "{text}");
         assert!(error.is_none());
         assert!(items.iter().all(|item| matches!(item, Item::Record(_))), "{text}: {items:?}");
     }
@@ -148,7 +148,7 @@ fn an_element_that_is_no_record_does_not_end_the_list() {
 
 #[test]
 fn a_broken_list_stops_after_the_good_records_and_says_where() {
-    for (text, whole, reason) in [
+    for (text, complete, reason) in [
         ("[{\"a\":1},{\"b\":", 1, "it ends in the middle of the list"),
         ("[{\"a\":1},{\"b\":tru}]", 1, "index 1 is not JSON: expected ident at column 9"),
         ("[{\"a\":1},,{\"b\":2}]", 1, "a comma without an element"),
@@ -162,11 +162,11 @@ fn a_broken_list_stops_after_the_good_records_and_says_where() {
         ("{\"x\" 1,\"records\":[{\"a\":1}]}", 0, "what stands before \"records\" is not JSON"),
     ] {
         let (_, items, error) = read(text);
-        assert_eq!(items.len(), whole, "{text}: {items:?}");
-        let Some(Error::List { whole: said, reason: why, name, .. }) = error else {
+        assert_eq!(items.len(), complete, "{text}: {items:?}");
+        let Some(Error::List { complete: said, reason: why, name, .. }) = error else {
             panic!("{text}: {error:?}")
         };
-        assert_eq!((said, why.as_str(), name.as_str()), (whole as u64, reason, "test"), "{text}");
+        assert_eq!((said, why.as_str(), name.as_str()), (complete as u64, reason, "test"), "{text}");
     }
 }
 
@@ -180,13 +180,13 @@ fn a_record_that_is_too_long_is_cut_and_the_rest_goes_on() {
         format!("[{fits},{long},{{\"z\":1}}]"),
         format!("{{\"records\":[{fits},{long},{{\"z\":1}}]}}"),
     ] {
-        let (shape, items, error) = read(text);
-        assert!(error.is_none(), "{shape:?}: {error:?}");
-        let [Item::Record(first), Item::Broken(cut), Item::Record(last)] = items.as_slice() else {
-            panic!("{shape:?}: {} items", items.len())
+        let (format, items, error) = read(text);
+        assert!(error.is_none(), "{format:?}: {error:?}");
+        let [Item::Record(first), Item::Invalid(cut), Item::Record(last)] = items.as_slice() else {
+            panic!("{format:?}: {} items", items.len())
         };
         assert_eq!((first.raw.get().len(), last.raw.get()), (RECORD_BYTES_MAX, "{\"z\":1}"));
-        assert_eq!(cut.bytes, long.as_bytes()[..CUT_BYTES]);
+        assert_eq!(cut.bytes, long.as_bytes()[..KEPT_BYTES_MAX]);
         assert!(cut.is_cut() && cut.length >= long.len() as u64);
         assert_eq!(cut.reason, "longer than 8388608 bytes");
     }
@@ -198,7 +198,7 @@ fn a_record_that_is_nested_too_deep_is_broken() {
     let flat = format!("{{\"a\":\"{}\",\"b\":[{}[]]}}", "[{".repeat(500), "{},".repeat(500));
     let (_, items, _) = read(format!("{}\n{}\n{flat}\n", nested(DEPTH_MAX), nested(DEPTH_MAX + 1)));
     assert!(matches!(&items[0], Item::Record(_)) && matches!(&items[2], Item::Record(_)));
-    assert!(matches!(&items[1], Item::Broken(broken) if broken.reason == "nested deeper than 127"));
+    assert!(matches!(&items[1], Item::Invalid(invalid) if invalid.reason == "nested deeper than 127"));
     let Item::Record(record) = &items[0] else { panic!("a record") };
     serde_json::from_str::<Value>(record.raw.get()).expect("what reads it later can read it");
 }
@@ -328,11 +328,11 @@ proptest! {
             format!("{bom}{{{space}\"a\":\"[\",{end}\"records\"{space}:{space}[{list}{space}]{space},\"z\":[]}}{end}"),
         ];
         for text in texts {
-            let (shape, items, error) = drain(in_pieces(text.into_bytes(), sizes.clone()));
-            prop_assert!(error.is_none(), "{:?}: {:?}", shape, error);
+            let (format, items, error) = drain(in_pieces(text.into_bytes(), sizes.clone()));
+            prop_assert!(error.is_none(), "{:?}: {:?}", format, error);
             let raws: Vec<&str> = items.iter().map(|item| match item {
                 Item::Record(record) => record.raw.get(),
-                Item::Broken(broken) => panic!("{broken:?}"),
+                Item::Invalid(invalid) => panic!("{invalid:?}"),
             }).collect();
             prop_assert_eq!(raws, records.clone());
         }
@@ -372,12 +372,12 @@ proptest! {
             if line.is_empty() {
                 continue;
             }
-            let at = At::Line(index as u64 + 2);
+            let at = Position::Line(index as u64 + 2);
             match items.next() {
-                Some(Item::Record(record)) => prop_assert_eq!((record.at, record.raw.get()), (at, line)),
-                Some(Item::Broken(broken)) => {
+                Some(Item::Record(record)) => prop_assert_eq!((record.position, record.raw.get()), (at, line)),
+                Some(Item::Invalid(invalid)) => {
                     prop_assert!(serde_json::from_str::<serde_json::Map<String, Value>>(line).is_err(), "{}", line);
-                    prop_assert_eq!((broken.at, broken.bytes.as_slice()), (at, line.as_bytes()));
+                    prop_assert_eq!((invalid.position, invalid.bytes.as_slice()), (at, line.as_bytes()));
                 }
                 None => prop_assert!(false, "line {} is missing", index + 2),
             }

@@ -5,16 +5,16 @@ use super::*;
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
 const RETRY: Verdict = Verdict::Retry { not_before: None };
 
-fn fresh(retries: u32) -> Standing {
-    Standing { origin: Origin::Fresh, retries, records: 3, probe: false }
+fn fresh(retries: u32) -> PassState {
+    PassState { origin: Origin::Fresh, retries, records: 3, probe: false }
 }
 
-fn spooled(retry_count: u32, retries: u32) -> Standing {
-    Standing { origin: Origin::Spool { retry_count }, ..fresh(retries) }
+fn spooled(retry_count: u32, retries: u32) -> PassState {
+    PassState { origin: Origin::Spool { retry_count }, ..fresh(retries) }
 }
 
-fn next(verdict: Verdict, standing: Standing) -> Next {
-    step(verdict, &standing, &Policy::default(), NOW, 0.0)
+fn next(verdict: Verdict, state: PassState) -> NextAction {
+    decide(verdict, &state, &Policy::default(), NOW, 0.0)
 }
 
 fn asked(ms: u64) -> Verdict {
@@ -24,33 +24,33 @@ fn asked(ms: u64) -> Verdict {
 #[test]
 fn pauses_are_one_two_and_four_seconds_and_then_comes_the_spool() {
     for (retries, seconds) in [(0, 1), (1, 2), (2, 4)] {
-        assert_eq!(next(RETRY, fresh(retries)), Next::Again(Duration::from_secs(seconds)));
+        assert_eq!(next(RETRY, fresh(retries)), NextAction::Retry(Duration::from_secs(seconds)));
     }
-    assert_eq!(next(RETRY, fresh(3)), Next::Spool { retry_count: 0, not_before: None });
+    assert_eq!(next(RETRY, fresh(3)), NextAction::Spool { retry_count: 0, not_before: None });
 }
 
 #[test]
 fn a_pass_over_a_spooled_batch_is_charged_once() {
-    assert_eq!(next(RETRY, spooled(4, 0)), Next::Again(Duration::from_secs(1)));
-    assert_eq!(next(RETRY, spooled(4, 3)), Next::Spool { retry_count: 5, not_before: None });
-    assert_eq!(next(RETRY, spooled(9, 3)), Next::Exhausted { retry_count: 10 });
+    assert_eq!(next(RETRY, spooled(4, 0)), NextAction::Retry(Duration::from_secs(1)));
+    assert_eq!(next(RETRY, spooled(4, 3)), NextAction::Spool { retry_count: 5, not_before: None });
+    assert_eq!(next(RETRY, spooled(9, 3)), NextAction::Exhausted { retry_count: 10 });
 }
 
 #[test]
 fn a_probe_is_one_request_and_is_not_charged() {
-    let probe = |origin| Standing { origin, probe: true, ..fresh(0) };
-    let kept = |retry_count| Next::Spool { retry_count, not_before: None };
+    let probe = |origin| PassState { origin, probe: true, ..fresh(0) };
+    let kept = |retry_count| NextAction::Spool { retry_count, not_before: None };
     assert_eq!(next(RETRY, probe(Origin::Fresh)), kept(0));
     assert_eq!(next(RETRY, probe(Origin::Spool { retry_count: 9 })), kept(9));
 }
 
 #[test]
 fn a_receiver_that_names_a_time_is_obeyed() {
-    assert_eq!(next(asked(7_000), fresh(0)), Next::Again(Duration::from_secs(7)));
-    assert_eq!(next(asked(0), fresh(0)), Next::Again(Duration::ZERO));
-    assert_eq!(next(asked(60_000), fresh(0)), Next::Again(LONGEST_WAIT));
+    assert_eq!(next(asked(7_000), fresh(0)), NextAction::Retry(Duration::from_secs(7)));
+    assert_eq!(next(asked(0), fresh(0)), NextAction::Retry(Duration::ZERO));
+    assert_eq!(next(asked(60_000), fresh(0)), NextAction::Retry(WAIT_MAX));
     // Longer than a process should wait: the spool remembers.
-    let kept = |retry_count| Next::Spool { retry_count, not_before: Some(NOW + 3_600_000) };
+    let kept = |retry_count| NextAction::Spool { retry_count, not_before: Some(NOW + 3_600_000) };
     assert_eq!(next(asked(3_600_000), fresh(0)), kept(0));
     assert_eq!(next(asked(3_600_000), spooled(2, 0)), kept(3));
 }
@@ -58,36 +58,36 @@ fn a_receiver_that_names_a_time_is_obeyed() {
 #[test]
 fn no_receiver_puts_a_batch_off_for_longer_than_the_cap() {
     let day = 24 * 60 * 60 * 1_000;
-    let capped = Next::Spool { retry_count: 0, not_before: Some(NOW + day) };
+    let capped = NextAction::Spool { retry_count: 0, not_before: Some(NOW + day) };
     // The year 9999 as a date, and more seconds than there are.
     for until in [Timestamp(253_402_300_799_000), Timestamp(u64::MAX), NOW + day + 1] {
         assert_eq!(next(Verdict::Retry { not_before: Some(until) }, fresh(0)), capped);
     }
     let policy = Policy { retry_after_max: Duration::from_secs(30), ..Policy::default() };
-    let next = step(asked(u64::MAX), &fresh(0), &policy, NOW, 0.0);
-    assert_eq!(next, Next::Again(Duration::from_secs(30)));
+    let next = decide(asked(u64::MAX), &fresh(0), &policy, NOW, 0.0);
+    assert_eq!(next, NextAction::Retry(Duration::from_secs(30)));
 }
 
 #[test]
 fn a_moment_that_is_over_is_now() {
     let verdict = Verdict::Retry { not_before: Some(Timestamp(5)) };
-    assert_eq!(next(verdict, fresh(0)), Next::Again(Duration::ZERO));
+    assert_eq!(next(verdict, fresh(0)), NextAction::Retry(Duration::ZERO));
 }
 
 #[test]
 fn a_refused_record_stands_alone_before_it_is_given_up() {
-    assert_eq!(next(Verdict::Split, fresh(0)), Next::Split);
-    assert_eq!(next(Verdict::Split, Standing { records: 1, ..fresh(0) }), Next::Refused);
+    assert_eq!(next(Verdict::Split, fresh(0)), NextAction::Split);
+    assert_eq!(next(Verdict::Split, PassState { records: 1, ..fresh(0) }), NextAction::Rejected);
 }
 
 #[test]
 fn what_may_still_be_processed_is_tried_soon_and_then_when_it_is_settled() {
     let unsettled = || Verdict::Unsettled { until: NOW + 300_000 };
-    assert_eq!(next(unsettled(), fresh(0)), Next::Again(Duration::from_secs(1)));
-    let kept = |retry_count| Next::Spool { retry_count, not_before: Some(NOW + 300_000) };
+    assert_eq!(next(unsettled(), fresh(0)), NextAction::Retry(Duration::from_secs(1)));
+    let kept = |retry_count| NextAction::Spool { retry_count, not_before: Some(NOW + 300_000) };
     assert_eq!(next(unsettled(), fresh(3)), kept(0));
     assert_eq!(next(unsettled(), spooled(2, 3)), kept(3));
-    assert_eq!(next(Verdict::Ambiguous, fresh(0)), Next::Ambiguous);
+    assert_eq!(next(Verdict::Ambiguous, fresh(0)), NextAction::Ambiguous);
 }
 
 #[test]
@@ -136,9 +136,9 @@ fn model(script: &[Says], max_retries: u32, max_spool_retries: u32) -> (End, usi
 }
 
 fn ours(script: &[Says], policy: &Policy) -> (End, usize) {
-    let mut standing = fresh(0);
+    let mut state = fresh(0);
     let mut requests = 0;
-    let count = |standing: &Standing| match standing.origin {
+    let count = |state: &PassState| match state.origin {
         Origin::Fresh => 0,
         Origin::Spool { retry_count } => retry_count,
     };
@@ -149,22 +149,25 @@ fn ours(script: &[Says], policy: &Policy) -> (End, usize) {
             Says::Again => RETRY,
             Says::No => Verdict::Hold,
         };
-        match step(verdict, &standing, policy, NOW, 0.5) {
-            Next::Done { .. } => return (End::Done, requests),
-            Next::Again(pause) => {
-                assert!(pause >= policy.pause(standing.retries, 0.0));
-                standing.retries += 1;
+        match decide(verdict, &state, policy, NOW, 0.5) {
+            NextAction::Done { .. } => return (End::Done, requests),
+            NextAction::Retry(pause) => {
+                assert!(pause >= policy.pause(state.retries, 0.0));
+                state.retries += 1;
             }
-            Next::Spool { retry_count, .. } => standing = spooled(retry_count, 0),
-            Next::Exhausted { retry_count } => {
+            NextAction::Spool { retry_count, .. } => state = spooled(retry_count, 0),
+            NextAction::Exhausted { retry_count } => {
                 assert_eq!(retry_count, policy.max_spool_retries.max(1));
                 return (End::Failed, requests);
             }
-            Next::Hold => return (End::Held, requests),
-            other @ (Next::Refused | Next::Ambiguous | Next::Split | Next::Sort(_)) => panic!("{other:?}"),
+            NextAction::Hold => return (End::Held, requests),
+            other @ (NextAction::Rejected
+            | NextAction::Ambiguous
+            | NextAction::Split
+            | NextAction::ByRecord(_)) => panic!("{other:?}"),
         }
     }
-    (End::Waiting(count(&standing)), requests)
+    (End::Waiting(count(&state)), requests)
 }
 
 proptest! {
@@ -183,13 +186,13 @@ proptest! {
 
     #[test]
     fn nothing_is_charged_twice_and_counts_never_go_down(retry_count in 0u32..20, retries in 0u32..6, probe: bool, wait in prop::option::of(0u64..200_000)) {
-        let standing = Standing { probe, ..spooled(retry_count, retries) };
+        let state = PassState { probe, ..spooled(retry_count, retries) };
         let verdict = Verdict::Retry { not_before: wait.map(|ms| NOW + ms) };
-        match step(verdict, &standing, &Policy::default(), NOW, 0.3) {
-            Next::Spool { retry_count: after, .. } => prop_assert!(after == retry_count + u32::from(!probe)),
-            Next::Exhausted { retry_count: after } => prop_assert!(after == retry_count + 1 && after >= 10),
-            Next::Again(pause) => prop_assert!(pause <= LONGEST_WAIT && !probe && retries < 3),
-            other @ (Next::Done { .. } | Next::Refused | Next::Ambiguous | Next::Hold | Next::Split | Next::Sort(_)) => prop_assert!(false, "{:?}", other),
+        match decide(verdict, &state, &Policy::default(), NOW, 0.3) {
+            NextAction::Spool { retry_count: after, .. } => prop_assert!(after == retry_count + u32::from(!probe)),
+            NextAction::Exhausted { retry_count: after } => prop_assert!(after == retry_count + 1 && after >= 10),
+            NextAction::Retry(pause) => prop_assert!(pause <= WAIT_MAX && !probe && retries < 3),
+            other @ (NextAction::Done { .. } | NextAction::Rejected | NextAction::Ambiguous | NextAction::Hold | NextAction::Split | NextAction::ByRecord(_)) => prop_assert!(false, "{:?}", other),
         }
     }
 }

@@ -20,7 +20,7 @@ pub struct Message {
 pub enum Failure {
     /// It may take it later.
     #[error("{reason}")]
-    Later {
+    Retryable {
         /// What happened.
         reason: String,
         /// How long it asks to be left alone.
@@ -43,7 +43,7 @@ pub trait Channel: Send + Sync + Debug {
     fn name(&self) -> &'static str;
 
     /// Whether someone reads it who does not look for it.
-    fn reaches_people(&self) -> bool {
+    fn reaches_operators(&self) -> bool {
         true
     }
 
@@ -61,7 +61,7 @@ impl Channel for Log {
         "log"
     }
 
-    fn reaches_people(&self) -> bool {
+    fn reaches_operators(&self) -> bool {
         false
     }
 
@@ -73,12 +73,12 @@ impl Channel for Log {
 
 /// A channel, and until when it asked to be left alone.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct ChannelState {
     channel: Box<dyn Channel>,
     not_before: Mutex<Option<Instant>>,
 }
 
-impl Line {
+impl ChannelState {
     pub(super) fn new(channel: Box<dyn Channel>) -> Self {
         Self { channel, not_before: Mutex::default() }
     }
@@ -87,8 +87,8 @@ impl Line {
         self.channel.name()
     }
 
-    pub(super) fn reaches_people(&self) -> bool {
-        self.channel.reaches_people()
+    pub(super) fn reaches_operators(&self) -> bool {
+        self.channel.reaches_operators()
     }
 
     /// Tries until it is taken, refused, or the deadline leaves no room for another try.
@@ -104,23 +104,23 @@ impl Line {
             let start = self.not_before().unwrap_or_else(Instant::now);
             if start > deadline {
                 let reason = "it asked to be left alone for longer".to_owned();
-                return Err(last.unwrap_or(Failure::Later { reason, retry_after: None }));
+                return Err(last.unwrap_or(Failure::Retryable { reason, retry_after: None }));
             }
             tokio::time::sleep_until(start).await;
             let sent = tokio::time::timeout_at(deadline, self.channel.send(message)).await;
             let failure = match sent {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(refused @ Failure::Refused { .. })) => return Err(refused),
-                Ok(Err(later @ Failure::Later { .. })) => later,
-                Err(_) => Failure::Later { reason: "no answer in time".to_owned(), retry_after: None },
+                Ok(Err(later @ Failure::Retryable { .. })) => later,
+                Err(_) => Failure::Retryable { reason: "no answer in time".to_owned(), retry_after: None },
             };
             let wait = match &failure {
-                Failure::Later { retry_after: Some(asked), .. } => (*asked).max(pause),
-                Failure::Later { retry_after: None, .. } | Failure::Refused { .. } => pause,
+                Failure::Retryable { retry_after: Some(asked), .. } => (*asked).max(pause),
+                Failure::Retryable { retry_after: None, .. } | Failure::Refused { .. } => pause,
             };
             let next = Instant::now() + wait;
-            if matches!(failure, Failure::Later { retry_after: Some(_), .. }) {
-                self.leave_alone_until(next);
+            if matches!(failure, Failure::Retryable { retry_after: Some(_), .. }) {
+                self.set_not_before(next);
             }
             if next >= deadline {
                 return Err(failure);
@@ -136,7 +136,7 @@ impl Line {
         *self.not_before.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn leave_alone_until(&self, until: Instant) {
+    fn set_not_before(&self, until: Instant) {
         *self.not_before.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
     }
 }

@@ -8,9 +8,9 @@ use super::channel::Message;
 use super::event::{Event, Failed, Notice};
 
 /// How many notices of a kind are told in full.
-const SHOWN: usize = 5;
+const DETAILED_MAX: usize = 5;
 /// The longest word of a server that is repeated.
-const WORDS_MAX: usize = 400;
+const TEXT_CHARS_MAX: usize = 400;
 
 /// What a message speaks of.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -28,7 +28,7 @@ struct Part {
 
 const KINDS: usize = 7;
 /// In the order in which they are told: one of it, several of it, and where the others are found.
-const WORDS: [(&str, &str, &str); KINDS] = [
+const LABELS: [(&str, &str, &str); KINDS] = [
     ("lane held", "lanes held", "see the log"),
     ("full spool", "reports of a full spool", "see the log"),
     ("batch failed", "batches failed", "see: ichido failed list"),
@@ -52,15 +52,15 @@ impl Digest {
             Event::SpoolFull { .. } => (1, 1),
             Event::Failed(_) => (2, 1),
             Event::Expired(_) => (3, 1),
-            Event::Broken { count, .. } => (4, count),
+            Event::InvalidInput { count, .. } => (4, count),
             Event::Recovered { .. } => (5, 1),
         };
-        self.tell(kind, count, || line(notice));
+        self.count_and_show(kind, count, || line(notice));
     }
 
     /// Adds a file that could not be read.
     pub fn add_unreadable(&mut self, file: &str) {
-        self.tell(6, 1, || file.to_owned());
+        self.count_and_show(6, 1, || file.to_owned());
     }
 
     /// How many notices it speaks of.
@@ -70,31 +70,31 @@ impl Digest {
 
     /// The message.
     pub fn message(&self) -> Message {
-        let told = || self.parts.iter().zip(&WORDS).filter(|(part, _)| part.count > 0);
-        let counts: Vec<String> = told().map(|(part, words)| counted(part.count, words)).collect();
+        let present = || self.parts.iter().zip(&LABELS).filter(|(part, _)| part.count > 0);
+        let counts: Vec<String> = present().map(|(part, labels)| counted(part.count, labels)).collect();
         let subject = format!("ichido: {}", counts.join(", "));
         let mut text = match (&self.first, &self.last) {
             (Some(first), Some(last)) if first != last => format!("From {first} to {last}\n"),
             (Some(first), _) => format!("At {first}\n"),
             (None, _) => String::new(),
         };
-        for (part, words) in told() {
-            let _ = writeln!(text, "\n{}", counted(part.count, words));
+        for (part, labels) in present() {
+            let _ = writeln!(text, "\n{}", counted(part.count, labels));
             for line in &part.shown {
                 let _ = writeln!(text, "- {line}");
             }
             let more = part.count.saturating_sub(part.shown.len() as u64);
             if more > 0 {
-                let _ = writeln!(text, "- and {more} more: {}", words.2);
+                let _ = writeln!(text, "- and {more} more: {}", labels.2);
             }
         }
         Message { subject, text }
     }
 
-    fn tell(&mut self, kind: usize, count: u64, line: impl FnOnce() -> String) {
+    fn count_and_show(&mut self, kind: usize, count: u64, line: impl FnOnce() -> String) {
         let part = &mut self.parts[kind];
         part.count += count;
-        if part.shown.len() < SHOWN {
+        if part.shown.len() < DETAILED_MAX {
             part.shown.push(line());
         }
     }
@@ -108,7 +108,7 @@ fn line(notice: &Notice) -> String {
     match &notice.event {
         Event::Failed(failed) | Event::Expired(failed) => failed_line(failed),
         Event::Held { lane, reason } => format!("{}: {} (since {})", plain(lane), plain(reason), notice.at),
-        Event::Broken { reason, .. } => format!("{} ({})", plain(reason), notice.at),
+        Event::InvalidInput { reason, .. } => format!("{} ({})", plain(reason), notice.at),
         Event::SpoolFull { reason } => format!("{} ({})", plain(reason), notice.at),
         Event::Recovered { outage, since } => {
             format!("{}: works again at {} (since {since})", plain(outage), notice.at)
@@ -131,8 +131,8 @@ fn failed_line(failed: &Failed) -> String {
 /// Words of others on one line, not too long.
 fn plain(text: &str) -> String {
     let mut line: String =
-        text.chars().take(WORDS_MAX).map(|char| if char.is_control() { ' ' } else { char }).collect();
-    if text.chars().nth(WORDS_MAX).is_some() {
+        text.chars().take(TEXT_CHARS_MAX).map(|char| if char.is_control() { ' ' } else { char }).collect();
+    if text.chars().nth(TEXT_CHARS_MAX).is_some() {
         line.push('…');
     }
     line

@@ -9,17 +9,17 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Notices;
-use super::channel::{Line, Message};
+use super::channel::{ChannelState, Message};
 use super::digest::Digest;
 use super::event::{Event, Notice};
 use super::outbox::{Found, id};
 
 /// A daemon that is stopped while it sends waits so long for the answer.
-const LAST_ANSWER: Duration = Duration::from_secs(2);
+const STOP_GRACE: Duration = Duration::from_secs(2);
 
 /// How fast notices are gathered and sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace {
+pub struct Timing {
     /// A daemon waits so long after a notice for others, before it sends.
     pub gather: Duration,
     /// A daemon sends one message in so long.
@@ -29,19 +29,19 @@ pub struct Pace {
     /// The longest pause of a daemon.
     pub pause_max: Duration,
     /// How long a daemon tries each time.
-    pub patience: Duration,
+    pub time_limit: Duration,
     /// How often a daemon looks for what others left.
     pub look: Duration,
 }
 
-impl Default for Pace {
+impl Default for Timing {
     fn default() -> Self {
         Self {
             gather: Duration::from_secs(2),
             window: Duration::from_secs(60),
             pause: Duration::from_secs(1),
             pause_max: Duration::from_secs(300),
-            patience: Duration::from_secs(30),
+            time_limit: Duration::from_secs(30),
             look: Duration::from_secs(60),
         }
     }
@@ -78,8 +78,10 @@ impl Taken {
             Event::Failed(failed) | Event::Expired(failed) => {
                 self.batches.push(BatchNotice { id, key: failed.batch_idempotency_key.clone() });
             }
-            Event::Held { .. } | Event::SpoolFull { .. } | Event::Broken { .. } | Event::Recovered { .. } => {
-            }
+            Event::Held { .. }
+            | Event::SpoolFull { .. }
+            | Event::InvalidInput { .. }
+            | Event::Recovered { .. } => {}
         }
     }
 }
@@ -91,13 +93,13 @@ impl Notices {
     ///
     /// Dropped, it leaves what it took in this process's hands; the next drain, or another process once this one is
     /// gone, sends it.
-    pub async fn drain(&self, patience: Duration) -> Drained {
-        let deadline = Instant::now() + patience;
+    pub async fn drain(&self, time_limit: Duration) -> Drained {
+        let deadline = Instant::now() + time_limit;
         let drained = match tokio::time::timeout_at(deadline, self.turn.lock()).await {
             Ok(_turn) => self.drain_once(deadline).await,
             Err(_) => Drained { failed: true, ..Drained::default() },
         };
-        let in_memory = self.unwritten().len() as u64;
+        let in_memory = self.in_memory().len() as u64;
         let waiting = self.waiting().unwrap_or_default() + in_memory;
         gauge!("ichido_notices_waiting").set(waiting as f64);
         Drained { waiting, ..drained }
@@ -107,15 +109,15 @@ impl Notices {
     ///
     /// Returns within two seconds of being stopped.
     pub async fn work(&self, stop: CancellationToken) {
-        let mut pause = self.pace.pause;
+        let mut pause = self.timing.pause;
         loop {
-            let draining = self.drain(self.pace.patience);
+            let draining = self.drain(self.timing.time_limit);
             tokio::pin!(draining);
             let drained = tokio::select! {
                 drained = &mut draining => drained,
                 () = stop.cancelled() => {
                     // A message whose answer is on its way is not sent twice.
-                    let _ = tokio::time::timeout(LAST_ANSWER, draining).await;
+                    let _ = tokio::time::timeout(STOP_GRACE, draining).await;
                     return;
                 }
             };
@@ -125,26 +127,26 @@ impl Notices {
                     return;
                 }
                 if drained.sent > 0 {
-                    tokio::time::sleep(self.pace.window).await;
+                    tokio::time::sleep(self.timing.window).await;
                 }
                 // Others that work on this directory wake nobody here: look now and then.
-                let _ = tokio::time::timeout(self.pace.look, self.wake.notified()).await;
-                tokio::time::sleep(self.pace.gather).await;
+                let _ = tokio::time::timeout(self.timing.look, self.wake.notified()).await;
+                tokio::time::sleep(self.timing.gather).await;
             };
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = next => {}
             }
-            pause = if drained.failed { (pause * 2).min(self.pace.pause_max) } else { self.pace.pause };
+            pause = if drained.failed { (pause * 2).min(self.timing.pause_max) } else { self.timing.pause };
         }
     }
 
     async fn drain_once(&self, deadline: Instant) -> Drained {
         // They stay in memory until they are sent: a drain may be dropped at any await.
-        let unwritten = self.unwritten().clone();
-        match self.take(&unwritten).await {
+        let in_memory = self.in_memory().clone();
+        match self.take(&in_memory).await {
             Ok(taken) if taken.digest.count() == 0 => Drained::default(),
-            Ok(taken) => self.send_taken(taken, unwritten.len(), deadline).await,
+            Ok(taken) => self.send_taken(taken, in_memory.len(), deadline).await,
             Err(error) => {
                 tracing::error!(%error, dir = %self.outbox.dir().display(), "the outbox of notices cannot be read");
                 Drained { failed: true, ..Drained::default() }
@@ -152,9 +154,9 @@ impl Notices {
         }
     }
 
-    async fn take(&self, unwritten: &[Notice]) -> io::Result<Taken> {
+    async fn take(&self, in_memory: &[Notice]) -> io::Result<Taken> {
         let mut taken = Taken::default();
-        for notice in unwritten {
+        for notice in in_memory {
             taken.add(id(&serde_json::to_vec(notice)?), notice);
         }
         let outbox = Arc::clone(&self.outbox);
@@ -168,13 +170,13 @@ impl Notices {
         tokio::task::spawn_blocking(taking).await.map_err(io::Error::other)?
     }
 
-    async fn send_taken(&self, taken: Taken, unwritten: usize, deadline: Instant) -> Drained {
+    async fn send_taken(&self, taken: Taken, in_memory: usize, deadline: Instant) -> Drained {
         let message = taken.digest.message();
         let count = taken.digest.count();
         let sent = self.send(&message, deadline).await;
         let settled = match sent {
             Some(line) => {
-                let (sent, channel) = (line.reaches_people(), line.name());
+                let (sent, channel) = (line.reaches_operators(), line.name());
                 let subject = message.subject;
                 tracing::info!(notificationSent = sent, channel, count, subject, "notices were sent");
                 for BatchNotice { id, key } in &taken.batches {
@@ -187,7 +189,7 @@ impl Notices {
                     );
                 }
                 counter!("ichido_notices_sent_total", "channel" => channel).increment(count);
-                self.unwritten().drain(..unwritten);
+                self.in_memory().drain(..in_memory);
                 self.outbox.remove(&taken.files)
             }
             None => {
@@ -211,12 +213,12 @@ impl Notices {
     }
 
     /// Tries the channels in their order, each for its share of the time that is left. The one that took it.
-    async fn send(&self, message: &Message, deadline: Instant) -> Option<&Line> {
+    async fn send(&self, message: &Message, deadline: Instant) -> Option<&ChannelState> {
         for (index, channel) in self.channels.iter().enumerate() {
             let left = u32::try_from(self.channels.len() - index).unwrap_or(1);
             let now = Instant::now();
             let share = now + deadline.saturating_duration_since(now) / left;
-            match channel.send(message, share, self.pace.pause).await {
+            match channel.send(message, share, self.timing.pause).await {
                 Ok(()) => return Some(channel),
                 Err(failure) => {
                     tracing::warn!(channel = channel.name(), error = %failure, "a channel did not take the notices");

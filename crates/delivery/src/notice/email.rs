@@ -12,9 +12,9 @@ use secrecy::ExposeSecret;
 
 use super::channel::{Channel, Failure, Message};
 use super::settings::{EmailSettings, Encryption, wrong};
-use crate::redact::Mask;
+use crate::redact::Redactor;
 use crate::settings::Error;
-use crate::tls_roots::Trust;
+use crate::tls_roots::TlsRoots;
 use crate::transport::chain;
 
 /// For one command of the conversation.
@@ -26,15 +26,15 @@ pub struct Email {
     transport: AsyncSmtpTransport<Tokio1Executor>,
     from: Mailbox,
     to: Vec<Mailbox>,
-    mask: Mask,
+    redactor: Redactor,
 }
 
 impl Email {
     /// A channel through the server of the settings.
-    pub fn new(settings: &EmailSettings, trust: &Trust) -> Result<Self, Error> {
+    pub fn new(settings: &EmailSettings, roots: &TlsRoots) -> Result<Self, Error> {
         let refused = |_| wrong("SMTP_URL", "has a server whose TLS cannot be set up");
         let mut tls = TlsParameters::builder(settings.host.clone());
-        for certificate in trust.extra() {
+        for certificate in roots.extra() {
             tls = tls.add_root_certificate(Certificate::from_der(certificate.to_vec()).map_err(refused)?);
         }
         let tls = tls.build_rustls().map_err(refused)?;
@@ -46,14 +46,14 @@ impl Email {
                 Encryption::StartTls => Tls::Required(tls),
                 Encryption::IfOffered => Tls::Opportunistic(tls),
             });
-        let mut mask = Mask::default();
+        let mut redactor = Redactor::default();
         if let Some((user, password)) = &settings.login {
-            mask.add(password.expose_secret());
+            redactor.add(password.expose_secret());
             transport =
                 transport.credentials(Credentials::new(user.clone(), password.expose_secret().to_owned()));
         }
         let (from, to) = (settings.from.clone(), settings.to.clone());
-        Ok(Self { transport: transport.build(), from, to, mask })
+        Ok(Self { transport: transport.build(), from, to, redactor })
     }
 
     async fn send_to(&self, to: &[Mailbox], message: &Message) -> Result<(), Failure> {
@@ -66,15 +66,15 @@ impl Email {
         }
         let mail = mail
             .body(message.text.clone())
-            .map_err(|error| Failure::Refused { reason: self.mask.text(&error.to_string()) })?;
+            .map_err(|error| Failure::Refused { reason: self.redactor.text(&error.to_string()) })?;
         self.transport.send(mail).await.map(drop).map_err(|error| self.failure(&error))
     }
 
     fn failure(&self, error: &lettre::transport::smtp::Error) -> Failure {
-        let reason = self.mask.text(&chain(error));
+        let reason = self.redactor.text(&chain(error));
         match error.is_permanent() || error.is_client() {
             true => Failure::Refused { reason },
-            false => Failure::Later { reason, retry_after: None },
+            false => Failure::Retryable { reason, retry_after: None },
         }
     }
 }

@@ -33,7 +33,8 @@ pub enum Event {
         reason: String,
     },
     /// Pieces of input are no records; they lie in failed.
-    Broken {
+    #[serde(rename = "broken")]
+    InvalidInput {
         /// How many.
         count: u64,
         /// Where the last of them stood, and what is wrong with it.

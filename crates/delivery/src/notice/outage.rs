@@ -16,12 +16,12 @@ use sha2::{Digest as _, Sha256};
 
 use super::Notices;
 use super::event::Event;
-use super::outbox::{NOTICE_BYTES_MAX, OUTAGE};
+use super::outbox::{NOTICE_BYTES_MAX, OUTAGE_PREFIX};
 use crate::disk::{ignore_missing, read_regular};
 use crate::time::iso_seconds;
 
 /// An outage that lasts is announced again after so long.
-const REMIND_MS: u64 = 24 * 60 * 60 * 1000;
+const REMINDER_INTERVAL_MS: u64 = 24 * 60 * 60 * 1000;
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Mark {
@@ -34,11 +34,11 @@ impl Notices {
     /// An outage was met. Announces it unless that was done already; whether it was announced now.
     ///
     /// On an error the outage is remembered by this process alone: it is told of from memory, once.
-    pub fn begin(&self, outage: &str, event: Event) -> io::Result<bool> {
+    pub fn begin_outage(&self, outage: &str, event: Event) -> io::Result<bool> {
         let now = self.clock.now();
         let known = read(&self.mark(outage));
         if self.unmarked().contains_key(outage)
-            || known.as_ref().is_some_and(|mark| now.ms_since(mark.announced) < REMIND_MS)
+            || known.as_ref().is_some_and(|mark| now.ms_since(mark.announced) < REMINDER_INTERVAL_MS)
         {
             return Ok(false);
         }
@@ -52,9 +52,9 @@ impl Notices {
     }
 
     /// Something went well again. If an outage had been announced, its end is: once. Whether it was now.
-    pub fn end(&self, outage: &str) -> io::Result<bool> {
+    pub fn end_outage(&self, outage: &str) -> io::Result<bool> {
         let remembered = self.unmarked().remove(outage);
-        let (path, taken) = (self.mark(outage), self.outbox.own().join(file_name(outage)));
+        let (path, taken) = (self.mark(outage), self.outbox.process_dir().join(file_name(outage)));
         // The usual case, for every batch that arrives, is one failed look; and of two processes one takes the mark.
         let marked = path.try_exists()?
             && self.outbox.disk().rename(&path, &taken).map(|()| true).or_else(missing_is_false)?;
@@ -77,7 +77,7 @@ impl Notices {
     fn write(&self, mark: &Mark) -> io::Result<()> {
         let name = file_name(&mark.outage);
         let disk = self.outbox.disk();
-        let half = disk.write_half(self.outbox.own(), &name, &serde_json::to_vec(mark)?)?;
+        let half = disk.write_temp(self.outbox.process_dir(), &name, &serde_json::to_vec(mark)?)?;
         disk.rename(&half, &self.mark(&mark.outage))?;
         disk.sync_dir(self.outbox.outages())
     }
@@ -92,7 +92,7 @@ impl Notices {
 }
 
 fn file_name(outage: &str) -> String {
-    format!("{OUTAGE}{}.json", &hex::encode(Sha256::digest(outage))[..16])
+    format!("{OUTAGE_PREFIX}{}.json", &hex::encode(Sha256::digest(outage))[..16])
 }
 
 /// A mark that cannot be read is as good as none: the outage is announced again.

@@ -12,13 +12,13 @@ use ichido_core::Timestamp;
 use sha2::{Digest as _, Sha256};
 
 use super::event::Notice;
-use crate::disk::{self, Disk, ignore_missing, is_taken};
-use crate::process_dir::{self, Own};
+use crate::disk::{self, Disk, already_exists, ignore_missing};
+use crate::process_dir::{self, ProcessDir};
 
-const START: &str = "notice_";
+const PREFIX: &str = "notice_";
 /// How names of marks begin.
-pub(super) const OUTAGE: &str = "outage_";
-const END: &str = ".json";
+pub(super) const OUTAGE_PREFIX: &str = "outage_";
+const SUFFIX: &str = ".json";
 const UNREADABLE: &str = ".unreadable";
 /// Larger files are none of ours.
 pub(super) const NOTICE_BYTES_MAX: u64 = 256 * 1024;
@@ -31,7 +31,7 @@ pub(super) struct Outbox {
     dir: PathBuf,
     inflight: PathBuf,
     outages: PathBuf,
-    own: Own,
+    process_dir: ProcessDir,
 }
 
 /// What was found in a file.
@@ -45,10 +45,11 @@ impl Outbox {
     pub(super) fn open(disk: Disk, dir: &Path, now: Timestamp) -> io::Result<Self> {
         let (inflight, outages) = (dir.join(".inflight"), dir.join(".outages"));
         for dir in [dir, &inflight, &outages] {
-            disk::private_dir(dir).map_err(|error| named(dir, &error))?;
+            disk::create_private_dir(dir).map_err(|error| named(dir, &error))?;
         }
-        let own = Own::begin(&disk, &inflight, now).map_err(|error| named(&inflight, &error))?;
-        let outbox = Self { disk, dir: dir.to_owned(), inflight, outages, own };
+        let process_dir =
+            ProcessDir::create(&disk, &inflight, now).map_err(|error| named(&inflight, &error))?;
+        let outbox = Self { disk, dir: dir.to_owned(), inflight, outages, process_dir };
         outbox.adopt()?;
         Ok(outbox)
     }
@@ -65,8 +66,8 @@ impl Outbox {
         &self.outages
     }
 
-    pub(super) fn own(&self) -> &Path {
-        self.own.path()
+    pub(super) fn process_dir(&self) -> &Path {
+        self.process_dir.path()
     }
 
     /// Writes a notice, and returns its id. The same one again changes nothing.
@@ -74,11 +75,11 @@ impl Outbox {
         let bytes = serde_json::to_vec(notice)?;
         let time: String = notice.at.chars().filter(|char| char.is_ascii_alphanumeric()).collect();
         let id = id(&bytes);
-        let name = format!("{START}{time}_{id}{END}");
-        let half = self.disk.write_half(self.own(), &name, &bytes)?;
+        let name = format!("{PREFIX}{time}_{id}{SUFFIX}");
+        let half = self.disk.write_temp(self.process_dir(), &name, &bytes)?;
         match self.disk.rename_new(&half, &self.dir.join(&name)) {
             Ok(()) => {}
-            Err(error) if is_taken(&error) => fs::remove_file(&half)?,
+            Err(error) if already_exists(&error) => fs::remove_file(&half)?,
             Err(error) => {
                 let _ = fs::remove_file(&half);
                 return Err(error);
@@ -93,15 +94,15 @@ impl Outbox {
         self.adopt()?;
         // What an earlier drain of this process left when it was cancelled is here already.
         let mut taken: Vec<String> =
-            disk::names(self.own())?.into_iter().filter(|name| is_notice(name)).collect();
+            disk::file_names(self.process_dir())?.into_iter().filter(|name| is_notice(name)).collect();
         let mut waiting: Vec<String> =
-            disk::names(&self.dir)?.into_iter().filter(|name| is_notice(name)).collect();
+            disk::file_names(&self.dir)?.into_iter().filter(|name| is_notice(name)).collect();
         waiting.sort_unstable();
         for name in waiting {
             if taken.len() >= TAKEN_MAX {
                 break;
             }
-            match self.disk.rename(&self.dir.join(&name), &self.own().join(&name)) {
+            match self.disk.rename(&self.dir.join(&name), &self.process_dir().join(&name)) {
                 Ok(()) => taken.push(name),
                 // Another process was quicker.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -112,7 +113,7 @@ impl Outbox {
         taken.dedup();
         let mut readable = Vec::with_capacity(taken.len());
         for name in taken {
-            match read_with_id(&self.own().join(&name)) {
+            match read_with_id(&self.process_dir().join(&name)) {
                 Ok((id, notice)) => {
                     see(Found::Notice(id, notice));
                     readable.push(name);
@@ -122,7 +123,7 @@ impl Outbox {
                 Err(error) => {
                     let aside = self.dir.join(format!("{name}{UNREADABLE}"));
                     tracing::error!(file = %aside.display(), %error, "a notice cannot be read; it was set aside");
-                    fs::rename(self.own().join(&name), aside)?;
+                    fs::rename(self.process_dir().join(&name), aside)?;
                     see(Found::Unreadable(name));
                 }
             }
@@ -132,12 +133,14 @@ impl Outbox {
 
     /// Removes files that were taken.
     pub(super) fn remove(&self, taken: &[String]) -> io::Result<()> {
-        taken.iter().try_for_each(|name| self.disk.remove(&self.own().join(name)).or_else(ignore_missing))
+        taken
+            .iter()
+            .try_for_each(|name| self.disk.remove(&self.process_dir().join(name)).or_else(ignore_missing))
     }
 
     /// Gives files back that were taken.
     pub(super) fn give_back(&self, taken: &[String]) -> io::Result<()> {
-        taken.iter().try_for_each(|name| self.back(&self.own().join(name), name))
+        taken.iter().try_for_each(|name| self.back(&self.process_dir().join(name), name))
     }
 
     pub(super) fn waiting(&self) -> io::Result<u64> {
@@ -146,19 +149,19 @@ impl Outbox {
 
     /// Gives back what dead processes held.
     fn adopt(&self) -> io::Result<()> {
-        for dead in process_dir::dead(&self.inflight, self.own())? {
-            for name in dead.files()? {
-                self.back(&dead.path().join(&name), &name)?;
+        for abandoned in process_dir::abandoned(&self.inflight, self.process_dir())? {
+            for name in abandoned.files()? {
+                self.back(&abandoned.path().join(&name), &name)?;
             }
-            dead.bury()?;
+            abandoned.remove()?;
         }
         Ok(())
     }
 
     fn back(&self, path: &Path, name: &str) -> io::Result<()> {
-        let home = if name.starts_with(OUTAGE) { &self.outages } else { &self.dir };
+        let home = if name.starts_with(OUTAGE_PREFIX) { &self.outages } else { &self.dir };
         match self.disk.rename_new(path, &home.join(name)) {
-            Err(error) if is_taken(&error) => fs::remove_file(path).or_else(ignore_missing),
+            Err(error) if already_exists(&error) => fs::remove_file(path).or_else(ignore_missing),
             Err(error) => ignore_missing(error),
             Ok(()) => Ok(()),
         }
@@ -177,18 +180,18 @@ pub fn waiting(dir: &Path, most: usize) -> io::Result<(u64, Vec<Notice>)> {
 /// Every notice that waits, also in the hands of a process.
 fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let inflight = dir.join(".inflight");
-    let hands = disk::names(&inflight)?.into_iter().map(|name| inflight.join(name));
+    let hands = disk::file_names(&inflight)?.into_iter().map(|name| inflight.join(name));
     let mut files = Vec::new();
     for place in std::iter::once(dir.to_owned()).chain(hands) {
         files.extend(
-            disk::names(&place)?.into_iter().filter(|name| is_notice(name)).map(|name| place.join(name)),
+            disk::file_names(&place)?.into_iter().filter(|name| is_notice(name)).map(|name| place.join(name)),
         );
     }
     Ok(files)
 }
 
 fn is_notice(name: &str) -> bool {
-    name.starts_with(START) && name.ends_with(END)
+    name.starts_with(PREFIX) && name.ends_with(SUFFIX)
 }
 
 fn read_with_id(path: &Path) -> io::Result<(String, Notice)> {

@@ -11,13 +11,13 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::channel::{Channel, Failure, Message};
 use super::settings::wrong;
-use crate::redact::Mask;
+use crate::redact::Redactor;
 use crate::settings::Error;
-use crate::tls_roots::Trust;
+use crate::tls_roots::TlsRoots;
 
 /// Slack shows no more than some 40,000 characters; people read less.
-const TEXT_MAX: usize = 12_000;
-const ANSWER_BYTES_MAX: usize = 1_024;
+const TEXT_CHARS_MAX: usize = 12_000;
+const ERROR_BODY_BYTES_MAX: usize = 1_024;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// No notice waits longer because a server says so.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(3_600);
@@ -27,27 +27,27 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(3_600);
 pub struct Slack {
     client: reqwest::Client,
     url: SecretString,
-    mask: Mask,
+    redactor: Redactor,
     clock: Arc<dyn Clock>,
 }
 
 impl Slack {
     /// A channel to the webhook at `url`, which [`super::Settings`] has checked.
-    pub fn new(url: SecretString, trust: &Trust, clock: Arc<dyn Clock>) -> Result<Self, Error> {
-        let client = client(trust, url.expose_secret().starts_with("http:"))?;
-        let mut mask = Mask::default();
-        mask.add(url.expose_secret());
+    pub fn new(url: SecretString, roots: &TlsRoots, clock: Arc<dyn Clock>) -> Result<Self, Error> {
+        let client = client(roots, url.expose_secret().starts_with("http:"))?;
+        let mut redactor = Redactor::default();
+        redactor.add(url.expose_secret());
         if let Ok(parsed) = url::Url::parse(url.expose_secret()) {
             // An error may name the path alone, or a piece of it.
-            mask.add(parsed.path());
+            redactor.add(parsed.path());
             parsed
                 .path_segments()
                 .into_iter()
                 .flatten()
                 .filter(|part| part.len() >= 8)
-                .for_each(|part| mask.add(part));
+                .for_each(|part| redactor.add(part));
         }
-        Ok(Self { client, url, mask, clock })
+        Ok(Self { client, url, redactor, clock })
     }
 
     fn later(&self, error: reqwest::Error) -> Failure {
@@ -58,7 +58,7 @@ impl Slack {
             text = format!("{text}: {cause}");
             source = cause.source();
         }
-        Failure::Later { reason: self.mask.text(&text), retry_after: None }
+        Failure::Retryable { reason: self.redactor.text(&text), retry_after: None }
     }
 
     fn retry_after(&self, response: &reqwest::Response) -> Option<Duration> {
@@ -92,20 +92,20 @@ impl Channel for Slack {
             return Ok(());
         }
         let retry_after = self.retry_after(&response);
-        let mut answer = Vec::new();
+        let mut error_body = Vec::new();
         while let Ok(Some(chunk)) = response.chunk().await {
-            answer.extend_from_slice(&chunk);
-            if answer.len() >= ANSWER_BYTES_MAX {
-                answer.truncate(ANSWER_BYTES_MAX);
+            error_body.extend_from_slice(&chunk);
+            if error_body.len() >= ERROR_BODY_BYTES_MAX {
+                error_body.truncate(ERROR_BODY_BYTES_MAX);
                 break;
             }
         }
-        let reason = format!("HTTP {status} {}", self.mask.bytes(&answer)).trim_end().to_owned();
+        let reason = format!("HTTP {status} {}", self.redactor.bytes(&error_body)).trim_end().to_owned();
         Err(match status {
             StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT => {
-                Failure::Later { reason, retry_after }
+                Failure::Retryable { reason, retry_after }
             }
-            status if status.is_server_error() => Failure::Later { reason, retry_after },
+            status if status.is_server_error() => Failure::Retryable { reason, retry_after },
             _ => Failure::Refused { reason },
         })
     }
@@ -113,7 +113,7 @@ impl Channel for Slack {
 
 /// The subject in bold, then the text. Slack reads three characters as markup, and they are escaped.
 fn slack_text(message: &Message) -> String {
-    let mut text: String = message.text.chars().take(TEXT_MAX).collect();
+    let mut text: String = message.text.chars().take(TEXT_CHARS_MAX).collect();
     if text.len() < message.text.len() {
         text.push('…');
     }
@@ -122,9 +122,9 @@ fn slack_text(message: &Message) -> String {
 }
 
 /// As strict as the client of batches: TLS 1.2 or later, no redirects, no retries of its own.
-fn client(trust: &Trust, plain: bool) -> Result<reqwest::Client, Error> {
+fn client(roots: &TlsRoots, plain: bool) -> Result<reqwest::Client, Error> {
     let tls =
-        trust.client().map_err(|_| wrong("SLACK_WEBHOOK_URL", "cannot be used: TLS cannot be set up"))?;
+        roots.client().map_err(|_| wrong("SLACK_WEBHOOK_URL", "cannot be used: TLS cannot be set up"))?;
     reqwest::Client::builder()
         .tls_backend_preconfigured(tls)
         .https_only(!plain)

@@ -34,7 +34,7 @@ fn open(dir: &Path) -> Notices {
 }
 
 fn names(dir: &Path) -> Vec<String> {
-    let mut names = disk::names(dir).unwrap();
+    let mut names = disk::file_names(dir).unwrap();
     names.retain(|name| name != ".inflight" && name != ".outages");
     names.sort();
     names
@@ -72,11 +72,11 @@ fn only_the_owner_can_read_what_is_kept() {
     let root = dir.path().join("data/notices");
     let notices = open(&root);
     notices.announce(failed(1)).unwrap();
-    notices.begin("lane", held()).unwrap();
+    notices.begin_outage("lane", held()).unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    for dir in [&root, &root.join(".inflight"), &root.join(".outages"), notices.outbox.own()] {
+    for dir in [&root, &root.join(".inflight"), &root.join(".outages"), notices.outbox.process_dir()] {
         assert_eq!(mode(dir), 0o700, "{}", dir.display());
-        for name in disk::names(dir).unwrap() {
+        for name in disk::file_names(dir).unwrap() {
             let path = dir.join(name);
             assert_eq!(mode(&path), if path.is_dir() { 0o700 } else { 0o600 }, "{}", path.display());
         }
@@ -91,7 +91,7 @@ fn the_same_notice_twice_is_one_file() {
     notices.announce(failed(1)).unwrap();
     notices.announce(failed(2)).unwrap();
     assert_eq!(notices.waiting().unwrap(), 2);
-    assert_eq!(disk::names(notices.outbox.own()).unwrap(), ["lock"], "nothing unfinished stays");
+    assert_eq!(disk::file_names(notices.outbox.process_dir()).unwrap(), ["lock"], "nothing unfinished stays");
 }
 
 #[test]
@@ -109,19 +109,23 @@ fn what_one_process_took_another_does_not_get_until_the_first_is_gone() {
     assert_eq!(digest.count(), 3);
     second.outbox.remove(&files).unwrap();
     assert_eq!(second.waiting().unwrap(), 0);
-    assert_eq!(disk::names(&dir.path().join(".inflight")).unwrap().len(), 1, "the dead leave nothing behind");
+    assert_eq!(
+        disk::file_names(&dir.path().join(".inflight")).unwrap().len(),
+        1,
+        "the dead leave nothing behind"
+    );
 }
 
 #[test]
 fn an_unfinished_file_of_a_dead_process_is_never_read() {
     let dir = tempfile::tempdir().unwrap();
-    let dead = dir.path().join(".inflight/4000000-1");
-    fs::create_dir_all(&dead).unwrap();
-    fs::write(dead.join("lock"), "").unwrap();
-    fs::write(dead.join(".half-notice_x.json"), "{\"at\":").unwrap();
+    let abandoned = dir.path().join(".inflight/4000000-1");
+    fs::create_dir_all(&abandoned).unwrap();
+    fs::write(abandoned.join("lock"), "").unwrap();
+    fs::write(abandoned.join(".half-notice_x.json"), "{\"at\":").unwrap();
     let notices = open(dir.path());
     assert_eq!(taken(&notices).0.count(), 0);
-    assert!(!dead.exists() && names(dir.path()).is_empty());
+    assert!(!abandoned.exists() && names(dir.path()).is_empty());
 }
 
 #[test]
@@ -184,13 +188,13 @@ fn words_of_a_server_stay_on_their_line() {
 fn an_outage_is_announced_once_and_its_end_once_by_whichever_process() {
     let dir = tempfile::tempdir().unwrap();
     let (first, second) = (open(dir.path()), open(dir.path()));
-    assert!(!first.end("lane").unwrap(), "no outage, no recovery");
-    assert!(first.begin("lane", held()).unwrap());
-    assert!(!first.begin("lane", held()).unwrap());
-    assert!(!second.begin("lane", held()).unwrap());
-    assert!(second.begin("other", held()).unwrap());
-    assert!(second.end("lane").unwrap());
-    assert!(!first.end("lane").unwrap());
+    assert!(!first.end_outage("lane").unwrap(), "no outage, no recovery");
+    assert!(first.begin_outage("lane", held()).unwrap());
+    assert!(!first.begin_outage("lane", held()).unwrap());
+    assert!(!second.begin_outage("lane", held()).unwrap());
+    assert!(second.begin_outage("other", held()).unwrap());
+    assert!(second.end_outage("lane").unwrap());
+    assert!(!first.end_outage("lane").unwrap());
     let (digest, _) = taken(&first);
     assert!(digest.message().subject.ends_with("1 recovery"), "{:?}", digest.message());
     assert!(
@@ -199,19 +203,19 @@ fn an_outage_is_announced_once_and_its_end_once_by_whichever_process() {
             .text
             .contains("lane: works again at 2025-01-25T09:30:00Z (since 2025-01-25T09:30:00Z)")
     );
-    assert!(first.begin("lane", held()).unwrap(), "the next outage is a new one");
+    assert!(first.begin_outage("lane", held()).unwrap(), "the next outage is a new one");
 }
 
 #[test]
 fn an_outage_that_lasts_is_announced_again_after_a_day() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), clock());
     let notices = Notices::open(dir.path(), Vec::new(), clock.clone()).unwrap();
-    assert!(notices.begin("lane", held()).unwrap());
+    assert!(notices.begin_outage("lane", held()).unwrap());
     clock.advance(23 * 3_600_000);
-    assert!(!notices.begin("lane", held()).unwrap());
+    assert!(!notices.begin_outage("lane", held()).unwrap());
     clock.advance(2 * 3_600_000);
-    assert!(notices.begin("lane", held()).unwrap());
-    notices.end("lane").unwrap();
+    assert!(notices.begin_outage("lane", held()).unwrap());
+    notices.end_outage("lane").unwrap();
     assert!(taken(&notices).0.message().text.contains("(since 2025-01-25T09:30:00Z)"), "since the first");
 }
 
@@ -219,18 +223,18 @@ fn an_outage_that_lasts_is_announced_again_after_a_day() {
 fn a_process_that_dies_while_it_tells_of_a_recovery_leaves_it_to_the_next() {
     let dir = tempfile::tempdir().unwrap();
     let notices = open(dir.path());
-    notices.begin("lane", held()).unwrap();
-    let [mark] = disk::names(&dir.path().join(".outages")).unwrap().try_into().unwrap();
-    fs::rename(dir.path().join(".outages").join(&mark), notices.outbox.own().join(&mark)).unwrap();
+    notices.begin_outage("lane", held()).unwrap();
+    let [mark] = disk::file_names(&dir.path().join(".outages")).unwrap().try_into().unwrap();
+    fs::rename(dir.path().join(".outages").join(&mark), notices.outbox.process_dir().join(&mark)).unwrap();
     drop(notices);
-    assert!(open(dir.path()).end("lane").unwrap());
+    assert!(open(dir.path()).end_outage("lane").unwrap());
 }
 
 #[tokio::test]
 async fn what_the_disk_does_not_take_is_sent_from_memory() {
     let dir = tempfile::tempdir().unwrap();
     let notices = open(dir.path());
-    fs::remove_dir_all(notices.outbox.own()).unwrap();
+    fs::remove_dir_all(notices.outbox.process_dir()).unwrap();
     notices.announce(failed(1)).unwrap_err();
     assert_eq!(notices.waiting().unwrap(), 0);
     let drained = notices.drain(Duration::from_secs(5)).await;
@@ -242,13 +246,13 @@ async fn what_the_disk_does_not_take_is_sent_from_memory() {
 async fn an_outage_that_the_disk_does_not_take_is_told_of_once_and_so_is_its_end() {
     let dir = tempfile::tempdir().unwrap();
     let notices = open(dir.path());
-    fs::remove_dir_all(notices.outbox.own()).unwrap();
+    fs::remove_dir_all(notices.outbox.process_dir()).unwrap();
     let full = || Event::SpoolFull { reason: "No space left on device".to_owned() };
-    notices.begin("spool", full()).unwrap_err();
-    assert!(!notices.begin("spool", full()).unwrap());
+    notices.begin_outage("spool", full()).unwrap_err();
+    assert!(!notices.begin_outage("spool", full()).unwrap());
     assert_eq!(notices.drain(Duration::from_secs(5)).await.sent, 1);
-    notices.end("spool").unwrap_err();
-    assert!(!notices.end("spool").unwrap());
+    notices.end_outage("spool").unwrap_err();
+    assert!(!notices.end_outage("spool").unwrap());
     assert_eq!(notices.drain(Duration::from_secs(5)).await.sent, 1);
 }
 
@@ -305,18 +309,18 @@ fn settings_say_how_the_mail_server_is_reached() {
             [("SMTP_URL", url), ("NOTIFY_EMAIL_TO", "Ops <a@b.c>, g@h.i"), ("NOTIFY_EMAIL_FROM", "d@e.f")];
         read(&values, loopback).unwrap().email.unwrap()
     };
-    let told = |url, loopback| {
+    let present = |url, loopback| {
         let email = email(url, loopback);
         (email.host, email.port, email.encryption)
     };
-    assert_eq!(told("smtps://mail.example", false), ("mail.example".to_owned(), 465, Encryption::Tls));
+    assert_eq!(present("smtps://mail.example", false), ("mail.example".to_owned(), 465, Encryption::Tls));
     assert_eq!(
-        told("smtp://mail.example:2525?tls=required", false),
+        present("smtp://mail.example:2525?tls=required", false),
         ("mail.example".to_owned(), 2525, Encryption::StartTls)
     );
-    assert_eq!(told("smtp://127.0.0.1", false), ("127.0.0.1".to_owned(), 587, Encryption::StartTls));
-    assert_eq!(told("smtp://127.0.0.1", true), ("127.0.0.1".to_owned(), 587, Encryption::IfOffered));
-    assert_eq!(told("smtp://mail.example", true).2, Encryption::StartTls);
+    assert_eq!(present("smtp://127.0.0.1", false), ("127.0.0.1".to_owned(), 587, Encryption::StartTls));
+    assert_eq!(present("smtp://127.0.0.1", true), ("127.0.0.1".to_owned(), 587, Encryption::IfOffered));
+    assert_eq!(present("smtp://mail.example", true).2, Encryption::StartTls);
     let login = email("smtps://ops%40example.com:p%40ss%2Fw%3Ard@mail.example", false);
     assert!(!format!("{login:?}").contains("p@ss"), "{login:?}");
     let (user, password) = login.login.unwrap();

@@ -73,23 +73,23 @@ struct Run {
 }
 
 /// Sends so many batches, one request at a time, each repeated until it is taken.
-fn run(pace: &mut Pace, receiver: &mut Receiver, batches: u32, trip: Duration) -> Run {
+fn run(limiter: &mut RateLimiter, receiver: &mut Receiver, batches: u32, trip: Duration) -> Run {
     let (mut now, mut refused, mut most_in_row, mut accepted) = (Duration::from_secs(1), 0, 0, 0);
     let start = now;
     while accepted < batches {
-        now = now.max(pace.next_at());
-        pace.sent(now);
+        now = now.max(limiter.next_at());
+        limiter.sent(now);
         let arrives = now + trip / 2;
         now += trip;
         match receiver.ask(arrives) {
             Ok(()) => {
                 accepted += 1;
-                pace.accepted(now);
+                limiter.accepted(now);
             }
             Err(pause) => {
                 refused += 1;
-                pace.refused(now, pause, f64::from(refused % 7) / 7.0);
-                most_in_row = most_in_row.max(pace.refused_in_row());
+                limiter.refused(now, pause, f64::from(refused % 7) / 7.0);
+                most_in_row = most_in_row.max(limiter.refused_in_row());
             }
         }
     }
@@ -103,7 +103,7 @@ const TRIP: Duration = Duration::from_millis(2);
 #[test]
 fn three_hundred_batches_reach_a_receiver_that_takes_five_in_a_second() {
     for counts in [Counts::Window(SECOND), Counts::Bucket, Counts::Sliding(SECOND)] {
-        let run = run(&mut Pace::default(), &mut Receiver::new(counts, 5), 300, TRIP);
+        let run = run(&mut RateLimiter::default(), &mut Receiver::new(counts, 5), 300, TRIP);
         let share = f64::from(run.refused) / f64::from(300 + run.refused);
         assert!(share <= 0.08, "{counts:?}: {} were refused", run.refused);
         assert!(run.took < Duration::from_secs(120), "{counts:?}: {:?}", run.took);
@@ -122,7 +122,7 @@ fn other_limits_are_found_as_well() {
         (Counts::Window(SECOND), 200, 200),
     ] {
         let batches = per_second * 300;
-        let run = run(&mut Pace::default(), &mut Receiver::new(counts, most), batches, TRIP);
+        let run = run(&mut RateLimiter::default(), &mut Receiver::new(counts, most), batches, TRIP);
         let share = f64::from(run.refused) / f64::from(batches + run.refused);
         assert!(share <= 0.08, "{counts:?} {most}: {} of {batches} were refused", run.refused);
         assert!(run.took < Duration::from_secs(600), "{counts:?} {most}: {:?}", run.took);
@@ -132,57 +132,57 @@ fn other_limits_are_found_as_well() {
 
 #[test]
 fn nothing_waits_before_the_first_refusal() {
-    let mut pace = Pace::default();
+    let mut limiter = RateLimiter::default();
     for ms in 0..10_000 {
         let now = Duration::from_millis(ms);
-        assert!(pace.next_at() <= now);
-        pace.sent(now);
-        pace.accepted(now);
+        assert!(limiter.next_at() <= now);
+        limiter.sent(now);
+        limiter.accepted(now);
     }
 }
 
 #[test]
 fn a_setting_spaces_requests_from_the_beginning() {
-    let mut pace = Pace::new(Some(4));
-    assert_eq!(pace.next_at(), Duration::ZERO);
-    pace.sent(SECOND);
-    assert_eq!(pace.next_at(), SECOND + Duration::from_millis(250));
+    let mut limiter = RateLimiter::new(Some(4));
+    assert_eq!(limiter.next_at(), Duration::ZERO);
+    limiter.sent(SECOND);
+    assert_eq!(limiter.next_at(), SECOND + Duration::from_millis(250));
     // And stays the bound when the receiver would take more.
-    pace.refused(SECOND, Duration::ZERO, 0.0);
+    limiter.refused(SECOND, Duration::ZERO, 0.0);
     for number in 0..1_000 {
-        pace.accepted(SECOND * number);
+        limiter.accepted(SECOND * number);
     }
-    pace.sent(SECOND);
-    assert_eq!(pace.next_at(), SECOND + Duration::from_millis(250));
+    limiter.sent(SECOND);
+    assert_eq!(limiter.next_at(), SECOND + Duration::from_millis(250));
 }
 
 #[test]
 fn after_a_pause_requests_are_spread() {
-    let mut pace = Pace::default();
+    let mut limiter = RateLimiter::default();
     for number in 0..5 {
-        pace.accepted(SECOND + TRIP * number);
+        limiter.accepted(SECOND + TRIP * number);
     }
-    pace.refused(SECOND * 2, SECOND * 3, 0.5);
+    limiter.refused(SECOND * 2, SECOND * 3, 0.5);
     // Five were taken within the three seconds that the receiver spoke of: 5/3 × 0.7 in a second from now on.
-    let rate = pace.rate().unwrap();
+    let rate = limiter.rate().unwrap();
     assert!((rate - 5.0 / 3.0 * 0.7).abs() < 1e-9, "{rate}");
-    let resume = pace.next_at();
+    let resume = limiter.next_at();
     assert!(resume > SECOND * 5 && resume < SECOND * 6, "{resume:?}");
-    pace.sent(resume);
-    assert_eq!(pace.next_at(), resume + Duration::from_secs_f64(1.0 / rate));
+    limiter.sent(resume);
+    assert_eq!(limiter.next_at(), resume + Duration::from_secs_f64(1.0 / rate));
 }
 
 #[test]
 fn a_passing_refusal_is_forgotten_within_seconds() {
     // The very first answer is a refusal, and nothing is limited after that.
-    let mut pace = Pace::default();
-    pace.refused(Duration::ZERO, SECOND, 0.0);
+    let mut limiter = RateLimiter::default();
+    limiter.refused(Duration::ZERO, SECOND, 0.0);
     let (mut now, mut requests) = (SECOND, 0);
-    while pace.rate().is_some() {
-        now = now.max(pace.next_at());
-        pace.sent(now);
+    while limiter.rate().is_some() {
+        now = now.max(limiter.next_at());
+        limiter.sent(now);
         now += Duration::from_micros(100);
-        pace.accepted(now);
+        limiter.accepted(now);
         requests += 1;
     }
     assert!(now < Duration::from_secs(30), "{now:?} and {requests} requests");
@@ -190,19 +190,19 @@ fn a_passing_refusal_is_forgotten_within_seconds() {
 
 #[test]
 fn a_receiver_that_refuses_everything_is_asked_less_often_and_not_forgotten() {
-    let mut pace = Pace::default();
+    let mut limiter = RateLimiter::default();
     let mut now = SECOND;
     let mut pauses = Vec::new();
     for number in 1..=20 {
         let before = now;
-        now = now.max(pace.next_at());
+        now = now.max(limiter.next_at());
         pauses.push(now - before);
-        pace.sent(now);
-        pace.refused(now, Duration::ZERO, 0.0);
-        assert_eq!(pace.refused_in_row(), number);
+        limiter.sent(now);
+        limiter.refused(now, Duration::ZERO, 0.0);
+        assert_eq!(limiter.refused_in_row(), number);
     }
     assert!(pauses.windows(2).all(|pair| pair[0] <= pair[1]), "{pauses:?}");
     assert_eq!(pauses[19], SECOND * 4, "{pauses:?}");
-    pace.accepted(now);
-    assert_eq!(pace.refused_in_row(), 0);
+    limiter.accepted(now);
+    assert_eq!(limiter.refused_in_row(), 0);
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::{Ending, name_day};
+use super::{Disposition, name_day};
 use crate::batch::Batch;
 use crate::disk;
 
@@ -17,13 +17,14 @@ const LOOKUP_BYTES: u64 = 1 << 30;
 const BUFFER_BYTES: usize = 256 << 10;
 
 #[derive(Deserialize)]
-struct Head {
-    ending: Ending,
+struct LineHead {
+    #[serde(rename = "ending")]
+    disposition: Disposition,
 }
 
 /// Whether one of the files that are meant says that the receiver has this very batch.
 pub(super) fn is_delivered(dir: &Path, batch: &Batch, is_meant: impl Fn(&str) -> bool) -> io::Result<bool> {
-    let mut names = disk::names(dir)?;
+    let mut names = disk::file_names(dir)?;
     names.retain(|name| name_day(name).is_some() && is_meant(name));
     names.sort_unstable_by(|one, other| other.cmp(one));
     if names.is_empty() {
@@ -65,8 +66,8 @@ fn scan(file: File, needle: &str, left: &mut u64) -> io::Result<bool> {
             return Ok(false);
         }
         if line.starts_with(needle.as_bytes())
-            && let Ok(Head { ending }) = serde_json::from_slice(&line)
-            && matches!(ending, Ending::Delivered | Ending::Accepted)
+            && let Ok(LineHead { disposition }) = serde_json::from_slice(&line)
+            && matches!(disposition, Disposition::Delivered | Disposition::Accepted)
         {
             return Ok(true);
         }

@@ -13,12 +13,12 @@ fn receipts(root: &Path, process: &str) -> Receipts {
     Receipts::new(Disk::default(), root, process.to_owned(), RETENTION)
 }
 
-fn write(receipts: &Receipts, batch: &Batch, ending: Ending, now: Timestamp) {
-    receipts.write(&Entry { batch, ending, proof: None, attempts: &[] }, now).unwrap();
+fn write(receipts: &Receipts, batch: &Batch, disposition: Disposition, now: Timestamp) {
+    receipts.write(&Entry { batch, disposition, proof: None, attempts: &[] }, now).unwrap();
 }
 
 fn files(root: &Path) -> Vec<String> {
-    let mut names = disk::names(&root.join("receipts")).unwrap();
+    let mut names = disk::file_names(&root.join("receipts")).unwrap();
     names.sort();
     names
 }
@@ -32,8 +32,12 @@ fn a_receipt_says_what_became_of_a_batch() {
         Attempt { at: iso(NOW + 31_000), status: Some(409), error: None, latency_ms: 12 },
     ];
     let batch = batch(&["a", "b"]);
-    let entry =
-        Entry { batch: &batch, ending: Ending::Delivered, proof: Some(Proof::Answer), attempts: &attempts };
+    let entry = Entry {
+        batch: &batch,
+        disposition: Disposition::Delivered,
+        proof: Some(Proof::Response),
+        attempts: &attempts,
+    };
     receipts.write(&entry, NOW).unwrap();
     let path = dir.path().join("receipts/receipts_20250118_7-1.jsonl");
     let line: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
@@ -56,9 +60,9 @@ fn only_the_same_key_and_content_is_delivered() {
     let (ours, theirs) = (receipts(dir.path(), "7-1"), receipts(dir.path(), "8-1"));
     let (known, open) = (batch(&["a"]), batch(&["b"]));
     assert!(!ours.has_delivered(&known).unwrap(), "there are none yet");
-    write(&ours, &known, Ending::Delivered, NOW);
-    for ending in [Ending::Spooled, Ending::Failed, Ending::Split] {
-        write(&ours, &open, ending, NOW);
+    write(&ours, &known, Disposition::Delivered, NOW);
+    for disposition in [Disposition::Spooled, Disposition::Failed, Disposition::Split] {
+        write(&ours, &open, disposition, NOW);
     }
     assert!(theirs.has_delivered(&known).unwrap());
     assert!(!theirs.has_delivered(&open).unwrap());
@@ -66,7 +70,7 @@ fn only_the_same_key_and_content_is_delivered() {
     let same_key = Batch::new(vec![other]);
     assert_eq!(same_key.key(), known.key());
     assert!(!ours.has_delivered(&same_key).unwrap(), "the content is another");
-    write(&theirs, &open, Ending::Accepted, NOW);
+    write(&theirs, &open, Disposition::Accepted, NOW);
     assert!(ours.has_delivered(&open).unwrap());
     assert!(ours.has_delivered_by("8-1", &open).unwrap() && !ours.has_delivered_by("7-1", &open).unwrap());
 }
@@ -76,7 +80,7 @@ fn torn_lines_and_foreign_files_are_skipped() {
     let dir = tempfile::tempdir().unwrap();
     let receipts = receipts(dir.path(), "7-1");
     let (one, two) = (batch(&["a"]), batch(&["b"]));
-    write(&receipts, &one, Ending::Delivered, NOW);
+    write(&receipts, &one, Disposition::Delivered, NOW);
     let path = dir.path().join("receipts/receipts_20250118_7-1.jsonl");
     let whole = fs::read_to_string(&path).unwrap();
     // The process died in the middle of a line.
@@ -92,10 +96,10 @@ fn each_day_has_a_file_and_old_ones_go() {
     let batch = batch(&["a"]);
     let day = |days: u64| NOW + days * DAY_MS;
     for days in [0, 1, 90] {
-        write(&receipts, &batch, Ending::Spooled, day(days));
+        write(&receipts, &batch, Disposition::Spooled, day(days));
     }
     assert_eq!(files(dir.path()).len(), 3, "the first is exactly 90 days old");
-    write(&receipts, &batch, Ending::Spooled, day(91));
+    write(&receipts, &batch, Disposition::Spooled, day(91));
     let expected =
         ["receipts_20250119_7-1.jsonl", "receipts_20250418_7-1.jsonl", "receipts_20250419_7-1.jsonl"];
     assert_eq!(files(dir.path()), expected);
@@ -118,16 +122,16 @@ impl disk::Faults for Syncs {
 fn syncs_are_grouped() {
     let dir = tempfile::tempdir().unwrap();
     let syncs = std::sync::Arc::new(Syncs::default());
-    let disk = Disk::behind(syncs.clone());
+    let disk = Disk::with_faults(syncs.clone());
     let receipts = Receipts::new(disk, dir.path(), "7-1".to_owned(), RETENTION);
     let count = || syncs.0.load(std::sync::atomic::Ordering::Relaxed);
     let batch = batch(&["a"]);
-    for _ in 0..2 * GROUP {
-        write(&receipts, &batch, Ending::Delivered, NOW);
+    for _ in 0..2 * SYNC_GROUP {
+        write(&receipts, &batch, Disposition::Delivered, NOW);
     }
     assert_eq!(count(), 2);
-    write(&receipts, &batch, Ending::Delivered, NOW);
-    write(&receipts, &batch, Ending::Delivered, NOW + GROUP_MS);
+    write(&receipts, &batch, Disposition::Delivered, NOW);
+    write(&receipts, &batch, Disposition::Delivered, NOW + SYNC_GROUP_MS);
     assert_eq!(count(), 3, "a line does not wait for long");
     receipts.sync().unwrap();
     assert_eq!(count(), 3, "there is nothing left to sync");

@@ -8,20 +8,20 @@ use crate::batch::Batch;
 use crate::conflict::Proof;
 use crate::exchange::Exchange;
 use crate::next_action::Origin;
-use crate::notifier::Why;
-use crate::receipt::Ending;
+use crate::notifier::Cause;
+use crate::receipt::Disposition;
 use crate::record::Record;
-use crate::store::{self, Held, Stored};
+use crate::store::{self, OwnedFile, StoredBatch};
 use crate::time::iso;
 
-use super::{Broken, Error, Job, Sender};
+use super::{Error, InvalidInput, Job, Sender};
 
 /// A line of the log about a batch, with its context.
 macro_rules! log_batch {
     ($level:ident, $sender:expr, $origin:expr, $stored:expr, $($rest:tt)+) => {
         tracing::$level!(
             context.destination = $sender.destination,
-            context.origin = $origin.word(),
+            context.origin = $origin.as_str(),
             context.records = $stored.batch.records().len(),
             context.firstAttempt = iso($stored.first_attempt),
             batchIdempotencyKey = $stored.batch.key(),
@@ -31,7 +31,7 @@ macro_rules! log_batch {
 }
 
 impl Sender {
-    pub(super) fn arrived(&mut self, job: Job, exchange: &Exchange, duplicate: Option<Proof>) {
+    pub(super) fn delivered(&mut self, job: Job, exchange: &Exchange, duplicate: Option<Proof>) {
         let (response, status) = (self.response(exchange), exchange.status());
         let (origin, stored, retry_count) = (job.origin, &job.stored, job.retries);
         match duplicate {
@@ -41,7 +41,7 @@ impl Sender {
                 origin,
                 stored,
                 duplicate = true,
-                evidence = proof.word(),
+                evidence = proof.as_str(),
                 status,
                 response,
                 "duplicate data detected"
@@ -58,28 +58,28 @@ impl Sender {
                 "delivered"
             ),
         }
-        self.count_arrived(&job, duplicate.is_some());
+        self.count_delivered(&job, duplicate.is_some());
         self.lane_works();
         // Before the file goes: what is left behind by a crash in between is known to have arrived.
-        self.leave_receipt(&job, Ending::Delivered, duplicate);
-        if let Some(held) = &job.held
-            && let Err(error) = self.parts.store.remove(held)
+        self.leave_receipt(&job, Disposition::Delivered, duplicate);
+        if let Some(owned) = &job.owned
+            && let Err(error) = self.deps.store.remove(owned)
         {
             // It will be sent again, and the receiver will say that it knows it.
             tracing::error!(%error, "a batch has arrived, but its file could not be removed");
         }
     }
 
-    fn count_arrived(&mut self, job: &Job, duplicate: bool) {
+    fn count_delivered(&mut self, job: &Job, duplicate: bool) {
         self.count_success(job.origin);
         let counters = &mut self.counters;
         counters.send_duplicate += u64::from(duplicate);
         counters.retry_success += u64::from(job.retries > 0);
         counters.records_delivered += job.stored.batch.records().len() as u64;
-        let age = self.parts.clock.now().ms_since(job.stored.first_attempt);
+        let age = self.deps.clock.now().ms_since(job.stored.first_attempt);
         let word = if duplicate { "duplicate" } else { "delivered" };
         metrics::counter!("ichido_delivery_batches_total", "outcome" => word).increment(1);
-        let origin = job.origin.word();
+        let origin = job.origin.as_str();
         metrics::histogram!("ichido_delivery_age_seconds", "origin" => origin)
             .record(Duration::from_millis(age).as_secs_f64());
     }
@@ -104,19 +104,19 @@ impl Sender {
     }
 
     /// Puts a batch into the spool with its new state.
-    pub(super) fn park(&mut self, mut job: Job) {
+    pub(super) fn spool(&mut self, mut job: Job) {
         if matches!(job.origin, Origin::Spool { .. }) && self.is_past_retention(job.stored.first_attempt) {
             return self.expire(job);
         }
-        let Some(mut held) = self.held_of(&mut job) else { return };
+        let Some(mut owned) = self.owned_file(&mut job) else { return };
         let stored = &job.stored;
-        let parked = self.parts.store.park(&mut held, stored).or_else(|error| {
+        let parked = self.deps.store.park(&mut owned, stored).or_else(|error| {
             tracing::error!(%error, "the state of a batch could not be written; it waits in its old state");
-            self.parts.store.put_back(&held)
+            self.deps.store.put_back(&owned)
         });
         match parked {
             Ok(path) => {
-                self.leave_receipt(&job, Ending::Spooled, None);
+                self.leave_receipt(&job, Disposition::Spooled, None);
                 log_batch!(
                     warn,
                     self,
@@ -142,62 +142,70 @@ impl Sender {
     }
 
     /// Puts a batch into the spool without charging it for anything.
-    pub(super) fn keep(&mut self, job: Job) {
-        match (job.origin, &job.held) {
-            (Origin::Spool { .. }, Some(held))
-                if !job.has_news && (job.stored.last_error.is_none() || self.parts.stop.is_cancelled()) =>
+    pub(super) fn return_to_spool(&mut self, job: Job) {
+        match (job.origin, &job.owned) {
+            (Origin::Spool { .. }, Some(owned))
+                if !job.history_changed
+                    && (job.stored.last_error.is_none() || self.deps.stop.is_cancelled()) =>
             {
-                self.give_back(held);
+                self.put_back(owned);
                 self.counters.spool_returned += 1;
             }
-            _ => self.park(job),
+            _ => self.spool(job),
         }
     }
 
     /// Moves a batch to failed that waited longer than it may.
     pub(super) fn expire(&mut self, mut job: Job) {
-        job.stored.note(self.parts.clock.now(), "kept longer than SPOOL_RETENTION_DAYS");
-        self.fail_for(Why::Expired, job);
+        job.stored.note(self.deps.clock.now(), "kept longer than SPOOL_RETENTION_DAYS");
+        self.fail_for(Cause::Expired, job);
     }
 
     /// Moves a batch to failed. The notice is written first: after a crash in between, the next pass does it again.
     pub(super) fn fail(&mut self, job: Job) {
-        self.fail_for(Why::Failed, job);
+        self.fail_for(Cause::Failed, job);
     }
 
-    fn fail_for(&mut self, why: Why, mut job: Job) {
-        let Some(mut held) = self.held_of(&mut job) else { return };
-        let now = self.parts.clock.now();
+    fn fail_for(&mut self, cause: Cause, mut job: Job) {
+        let Some(mut owned) = self.owned_file(&mut job) else { return };
+        let now = self.deps.clock.now();
         let stored = &job.stored;
-        if let Err(error) = self.parts.store.update(&mut held, stored) {
+        if let Err(error) = self.deps.store.update(&mut owned, stored) {
             tracing::error!(%error, "the last state of a batch could not be written");
         }
         let moved_before = self.counters.failed_moved;
-        self.move_to_failed(why, &held, job.origin, stored, now);
+        self.move_to_failed(cause, &owned, job.origin, stored, now);
         if self.counters.failed_moved > moved_before {
-            self.leave_receipt(&job, Ending::Failed, None);
+            self.leave_receipt(&job, Disposition::Failed, None);
         }
     }
 
-    fn move_to_failed(&mut self, why: Why, held: &Held, origin: Origin, stored: &Stored, now: Timestamp) {
-        let path = self.parts.store.failed_name(stored.batch.key(), now, held.is_packed());
-        match self.parts.alarm.failed(why, &path, stored) {
-            Ok(notice) => self.place_in_failed(held, origin, stored, now, Some(&notice)),
+    fn move_to_failed(
+        &mut self,
+        cause: Cause,
+        owned: &OwnedFile,
+        origin: Origin,
+        stored: &StoredBatch,
+        now: Timestamp,
+    ) {
+        let path = self.deps.store.failed_name(stored.batch.key(), now, owned.is_packed());
+        match self.deps.notifier.failed(cause, &path, stored) {
+            Ok(notice) => self.move_file_to_failed(owned, origin, stored, now, Some(&notice)),
             // Nobody would hear of it: it stays in the spool, and the next pass tries to move it again.
-            Err(_) => self.give_back(held),
+            Err(_) => self.put_back(owned),
         }
     }
 
     /// `notice` is the id of the notice that was queued for it.
-    fn place_in_failed(
+    fn move_file_to_failed(
         &mut self,
-        held: &Held,
+        owned: &OwnedFile,
         origin: Origin,
-        stored: &Stored,
+        stored: &StoredBatch,
         now: Timestamp,
         notice: Option<&str>,
     ) {
-        match self.parts.store.fail(held, stored.batch.key(), now) {
+        match self.deps.store.fail(owned, stored.batch.key(), now) {
             Ok(path) => {
                 log_batch!(
                     error,
@@ -224,67 +232,67 @@ impl Sender {
     }
 
     /// A file that cannot be read: to failed as it is, with the reason.
-    pub(super) fn fail_unreadable(&mut self, held: &Held, reason: &str) {
+    pub(super) fn fail_unreadable(&mut self, owned: &OwnedFile, reason: &str) {
         let record = Record::parse("{}").ok();
-        let key = self.parts.store.named_key(held).to_owned();
+        let key = self.deps.store.name_key(owned).to_owned();
         let batch = Batch::stored(key, record.into_iter().collect());
-        let mut stored = Stored::fresh(batch, self.parts.store.named_time(held));
+        let mut stored = StoredBatch::fresh(batch, self.deps.store.name_time(owned));
         stored.last_error = Some(reason.to_owned());
         let origin = Origin::Spool { retry_count: 0 };
-        self.move_to_failed(Why::Failed, held, origin, &stored, self.parts.clock.now());
+        self.move_to_failed(Cause::Failed, owned, origin, &stored, self.deps.clock.now());
     }
 
     /// Keeps what is no record in failed: as a record that holds its text.
-    pub(super) fn keep_broken(&mut self, text: &str, reason: &str) -> Result<(), Error> {
+    pub(super) fn store_invalid_input(&mut self, text: &str, reason: &str) -> Result<(), Error> {
         let wrapped = serde_json::json!({ "unreadable": text, "reason": reason }).to_string();
         let Ok(record) = Record::parse(&wrapped) else { return Ok(()) };
-        let now = self.parts.clock.now();
-        let mut stored = Stored::fresh(Batch::new(vec![record]), now);
+        let now = self.deps.clock.now();
+        let mut stored = StoredBatch::fresh(Batch::new(vec![record]), now);
         stored.note(now, reason);
-        stored.is_broken = true;
-        let held = self.accept(&stored)?;
+        stored.is_invalid_input = true;
+        let owned = self.accept(&stored)?;
         // The first is told before it is moved; the others are told together at the end.
-        let notice = if self.broken.is_told {
-            self.broken.untold += 1;
-            reason.clone_into(&mut self.broken.last);
+        let notice = if self.invalid_input.is_reported {
+            self.invalid_input.unreported += 1;
+            reason.clone_into(&mut self.invalid_input.last);
             None
-        } else if let Ok(notice) = self.parts.alarm.broken(1, reason) {
-            self.broken.is_told = true;
+        } else if let Ok(notice) = self.deps.notifier.invalid_input(1, reason) {
+            self.invalid_input.is_reported = true;
             Some(notice)
         } else {
             // Nobody would hear of it: the next pass moves it.
-            self.give_back(&held);
+            self.put_back(&owned);
             return Ok(());
         };
-        self.place_in_failed(&held, Origin::Fresh, &stored, now, notice.as_deref());
+        self.move_file_to_failed(&owned, Origin::Fresh, &stored, now, notice.as_deref());
         Ok(())
     }
 
     /// Tells of the pieces of input that are no records, all at once.
-    pub(super) fn tell_broken(&mut self) {
-        let Broken { untold, last, .. } = std::mem::take(&mut self.broken);
-        if untold > 0
-            && let Err(error) = self.parts.alarm.broken(untold, &last)
+    pub(super) fn notify_invalid_input(&mut self) {
+        let InvalidInput { unreported, last, .. } = std::mem::take(&mut self.invalid_input);
+        if unreported > 0
+            && let Err(error) = self.deps.notifier.invalid_input(unreported, &last)
         {
-            tracing::error!(%error, untold, "notices for invalid input lines were not queued");
+            tracing::error!(%error, unreported, "notices for invalid input lines were not queued");
         }
     }
 
     /// Puts a batch back into the spool as it is.
-    pub(super) fn give_back(&self, held: &Held) {
-        if let Err(error) = self.parts.store.put_back(held) {
+    pub(super) fn put_back(&self, owned: &OwnedFile) {
+        if let Err(error) = self.deps.store.put_back(owned) {
             // It is in our own directory, from which the next process takes it.
             tracing::error!(%error, "a batch could not be put back into the spool");
         }
     }
 
     /// The file of a batch; written now if the disk was full before.
-    fn held_of(&mut self, job: &mut Job) -> Option<Held> {
-        if let Some(held) = job.held.take() {
-            return Some(held);
+    fn owned_file(&mut self, job: &mut Job) -> Option<OwnedFile> {
+        if let Some(owned) = job.owned.take() {
+            return Some(owned);
         }
         match self.accept(&job.stored) {
-            Ok(held) => Some(held),
+            Ok(owned) => Some(owned),
             Err(error) => {
                 tracing::error!(
                     %error,
@@ -300,14 +308,14 @@ impl Sender {
 
     /// Whether a batch that was first tried then has waited longer than it may.
     pub(super) fn is_past_retention(&self, first_attempt: Timestamp) -> bool {
-        let age = self.parts.clock.now().ms_since(first_attempt);
-        !self.parts.stop.is_cancelled() && Duration::from_millis(age) > self.rules.retention
+        let age = self.deps.clock.now().ms_since(first_attempt);
+        !self.deps.stop.is_cancelled() && Duration::from_millis(age) > self.rules.retention
     }
 
     /// Gives everything back that waits for its next try.
-    pub(super) fn let_go(&mut self) {
-        while let Some(std::cmp::Reverse(waiting)) = self.waiting.pop() {
-            self.keep(waiting.job);
+    pub(super) fn return_all(&mut self) {
+        while let Some(std::cmp::Reverse(waiting)) = self.retry_queue.pop() {
+            self.return_to_spool(waiting.job);
         }
     }
 
@@ -322,7 +330,7 @@ impl Sender {
             job.origin,
             job.stored,
             errorKind = exchange.error_kind(),
-            error = self.words(exchange),
+            error = self.describe(exchange),
             status = exchange.status(),
             retryCount = job.retries,
             spoolRetry = spool_retry(job.origin, pass),
@@ -335,51 +343,59 @@ impl Sender {
 
     fn response(&self, exchange: &Exchange) -> Option<String> {
         match exchange {
-            Exchange::Answered(answer) => Some(self.parts.transport.token().mask().bytes(&answer.body)),
+            Exchange::Responded(response) => {
+                Some(self.deps.transport.token().redactor().bytes(&response.body))
+            }
             Exchange::Failed(_) => None,
         }
     }
 
     /// What went wrong, with the receiver's words, without secrets.
-    pub(super) fn words(&self, exchange: &Exchange) -> String {
-        let mask = self.parts.transport.token().mask();
-        let short = mask.text(&exchange.short());
+    pub(super) fn describe(&self, exchange: &Exchange) -> String {
+        let redactor = self.deps.transport.token().redactor();
+        let short = redactor.text(&exchange.short());
         match exchange {
-            Exchange::Answered(answer) if matches!(answer.status, 400..=499) && !answer.body.is_empty() => {
-                format!("{short}: {}", mask.bytes(&answer.body))
+            Exchange::Responded(response)
+                if matches!(response.status, 400..=499) && !response.body.is_empty() =>
+            {
+                format!("{short}: {}", redactor.bytes(&response.body))
             }
-            Exchange::Answered(_) | Exchange::Failed(_) => short,
+            Exchange::Responded(_) | Exchange::Failed(_) => short,
         }
     }
 
     /// Writes the parts of a batch, and only then removes the whole. `None`: the disk refused, and the whole remains.
     pub(super) fn divide(
         &self,
-        whole: &Stored,
-        held: Option<&Held>,
+        whole: &StoredBatch,
+        owned: Option<&OwnedFile>,
         parts: Vec<Batch>,
-    ) -> Option<Vec<(Option<Held>, Stored)>> {
+    ) -> Option<Vec<(Option<OwnedFile>, StoredBatch)>> {
         let mut written = Vec::new();
         for batch in parts {
             let stored = whole.with(batch);
-            match self.parts.store.write(&stored) {
+            match self.deps.store.write(&stored) {
                 Ok(part) => written.push((Some(part), stored)),
                 // Without a copy on disk from the beginning, none is owed to the parts.
-                Err(_) if held.is_none() => written.push((None, stored)),
-                Err(error) => return self.undivided(&written, &error),
+                Err(_) if owned.is_none() => written.push((None, stored)),
+                Err(error) => return self.undo_divide(&written, &error),
             }
         }
-        match held.map(|held| self.parts.store.remove(held)) {
+        match owned.map(|owned| self.deps.store.remove(owned)) {
             None | Some(Ok(())) => Some(written),
             // Beside its parts it would be divided once more, and perhaps otherwise.
-            Some(Err(error)) => self.undivided(&written, &error),
+            Some(Err(error)) => self.undo_divide(&written, &error),
         }
     }
 
-    fn undivided<T>(&self, written: &[(Option<Held>, Stored)], error: &store::Error) -> Option<T> {
+    fn undo_divide<T>(
+        &self,
+        written: &[(Option<OwnedFile>, StoredBatch)],
+        error: &store::Error,
+    ) -> Option<T> {
         tracing::error!(%error, "a batch could not be divided");
         for part in written.iter().filter_map(|(part, _)| part.as_ref()) {
-            drop(self.parts.store.remove(part));
+            drop(self.deps.store.remove(part));
         }
         None
     }

@@ -2,29 +2,29 @@
 
 use crate::batch::Batch;
 use crate::conflict::Proof;
-use crate::receipt::{Ending, Entry};
+use crate::receipt::{Disposition, Entry};
 
 use super::{Job, Sender};
 
 impl Sender {
     /// Leaves a receipt. Without one a batch may be sent again, so an error stops nothing.
-    pub(super) fn leave_receipt(&self, job: &Job, ending: Ending, proof: Option<Proof>) {
-        let entry = Entry { batch: &job.stored.batch, ending, proof, attempts: &job.attempts };
-        if let Err(error) = self.parts.store.receipts().write(&entry, self.parts.clock.now()) {
+    pub(super) fn leave_receipt(&self, job: &Job, disposition: Disposition, proof: Option<Proof>) {
+        let entry = Entry { batch: &job.stored.batch, disposition, proof, attempts: &job.attempts };
+        if let Err(error) = self.deps.store.receipts().write(&entry, self.deps.clock.now()) {
             tracing::error!(%error, batchIdempotencyKey = job.stored.batch.key(), "cannot write a receipt");
         }
     }
 
     /// Whether a receipt says that the receiver has this very batch.
     pub(super) fn has_receipt(&self, batch: &Batch) -> bool {
-        self.parts.store.receipts().has_delivered(batch).unwrap_or_else(|error| {
+        self.deps.store.receipts().has_delivered(batch).unwrap_or_else(|error| {
             tracing::error!(%error, "cannot read receipts");
             false
         })
     }
 
     pub(super) fn sync_receipts(&self) {
-        if let Err(error) = self.parts.store.receipts().sync() {
+        if let Err(error) = self.deps.store.receipts().sync() {
             tracing::error!(%error, "cannot sync receipts");
         }
     }

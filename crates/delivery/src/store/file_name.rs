@@ -6,7 +6,7 @@ use crate::time::compact;
 
 /// What a file's name says.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Name {
+pub struct FileName {
     /// The first attempt (spool), or the move (failed), to the second.
     pub at: String,
     /// The beginning of the batch key.
@@ -17,16 +17,16 @@ pub struct Name {
     pub gzip: bool,
 }
 
-impl Name {
+impl FileName {
     /// The name of a batch.
     pub fn new(at: Timestamp, key: &str, gzip: bool) -> Self {
-        let key = crate::batch::short(key);
+        let key = crate::batch::key_prefix(key);
         Self { at: compact(at), key: if key.is_empty() { "none" } else { key }.to_owned(), copy: 1, gzip }
     }
 
     /// Reads a name with this first word; `None` is a file of someone else.
-    pub fn parse(word: &str, name: &str) -> Option<Self> {
-        let rest = name.strip_prefix(word)?.strip_prefix('_')?;
+    pub fn parse(prefix: &str, name: &str) -> Option<Self> {
+        let rest = name.strip_prefix(prefix)?.strip_prefix('_')?;
         let (rest, gzip) = match rest.strip_suffix(".json.gz") {
             Some(rest) => (rest, true),
             None => (rest.strip_suffix(".json")?, false),
@@ -45,10 +45,10 @@ impl Name {
     }
 
     /// The name as text, with this first word.
-    pub fn text(&self, word: &str) -> String {
+    pub fn text(&self, prefix: &str) -> String {
         let copy = if self.copy > 1 { format!("_{}", self.copy) } else { String::new() };
         let gz = if self.gzip { ".gz" } else { "" };
-        format!("{word}_{}_{}{copy}.json{gz}", self.at, self.key)
+        format!("{prefix}_{}_{}{copy}.json{gz}", self.at, self.key)
     }
 }
 
@@ -60,12 +60,12 @@ mod tests {
     #[test]
     fn names_are_those_of_the_seed() {
         let at = parse_iso("2025-01-18T12:05:30Z").unwrap();
-        let name = Name::new(at, "a3f2e1b9c4d5aaaaaaaa", false);
+        let name = FileName::new(at, "a3f2e1b9c4d5aaaaaaaa", false);
         assert_eq!(name.text("spool"), "spool_20250118T120530Z_a3f2e1b9c4d5.json");
-        assert_eq!(Name::parse("spool", "spool_20250118T120530Z_a3f2e1b9c4d5.json"), Some(name.clone()));
-        let other = Name { copy: 2, gzip: true, ..name };
+        assert_eq!(FileName::parse("spool", "spool_20250118T120530Z_a3f2e1b9c4d5.json"), Some(name.clone()));
+        let other = FileName { copy: 2, gzip: true, ..name };
         assert_eq!(other.text("failed"), "failed_20250118T120530Z_a3f2e1b9c4d5_2.json.gz");
-        assert_eq!(Name::parse("failed", &other.text("failed")), Some(other));
+        assert_eq!(FileName::parse("failed", &other.text("failed")), Some(other));
     }
 
     #[test]
@@ -79,7 +79,7 @@ mod tests {
             "spool_20250118T120530Z_a_b.json",
             "failed_20250118T120530Z_a.json",
         ] {
-            assert_eq!(Name::parse("spool", name), None, "{name}");
+            assert_eq!(FileName::parse("spool", name), None, "{name}");
         }
     }
 }

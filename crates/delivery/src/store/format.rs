@@ -28,17 +28,17 @@ use crate::record::Record;
 use crate::time::{iso, parse_iso};
 
 /// The largest file that is read, packed or not.
-pub const MOST_BYTES: u64 = 64 << 20;
+pub const FILE_BYTES_MAX: u64 = 64 << 20;
 /// The version that we write. Files of a later one are refused, not misread.
 const FORMAT: u64 = 1;
 /// Attempts that are remembered; the oldest go first.
-const MOST_ATTEMPTS: usize = 40;
+const ATTEMPTS_MAX: usize = 40;
 const CHECKSUM: &str = ",\"checksum\":\"sha256:";
 const SUM_DIGITS: usize = 64;
 
 /// A batch with its history.
 #[derive(Clone)]
-pub struct Stored {
+pub struct StoredBatch {
     /// The batch.
     pub batch: Batch,
     /// When it was first tried.
@@ -54,7 +54,7 @@ pub struct Stored {
     /// The batch that this one is a part of, since that one was divided.
     pub part_of: Option<String>,
     /// It is a piece of input that is no record: never sent, kept for a person.
-    pub is_broken: bool,
+    pub is_invalid_input: bool,
     /// What happened to earlier requests, as far as it tells what a 409 means.
     pub history: History,
     /// An operator said that the receiver knows single records, whatever `EXTERNAL_API_CONFLICT` says.
@@ -78,9 +78,9 @@ pub struct Attempt {
 pub struct Corrupt(pub String);
 
 /// Prints no content: records, errors and unknown fields may hold personal data.
-impl fmt::Debug for Stored {
+impl fmt::Debug for StoredBatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stored")
+        f.debug_struct("StoredBatch")
             .field("key", &self.batch.key())
             .field("records", &self.batch.records().len())
             .field("retry_count", &self.retry_count)
@@ -88,7 +88,7 @@ impl fmt::Debug for Stored {
     }
 }
 
-impl Stored {
+impl StoredBatch {
     /// A batch that was just accepted.
     pub fn fresh(batch: Batch, now: Timestamp) -> Self {
         Self {
@@ -99,7 +99,7 @@ impl Stored {
             not_before: None,
             attempts: Vec::new(),
             part_of: None,
-            is_broken: false,
+            is_invalid_input: false,
             history: History::default(),
             by_record: false,
             unknown: Vec::new(),
@@ -121,7 +121,7 @@ impl Stored {
     pub fn note(&mut self, now: Timestamp, error: &str) {
         self.last_error = Some(error.to_owned());
         self.attempts.push(Attempt { at: iso(now), error: error.to_owned() });
-        let excess = self.attempts.len().saturating_sub(MOST_ATTEMPTS);
+        let excess = self.attempts.len().saturating_sub(ATTEMPTS_MAX);
         self.attempts.drain(..excess);
     }
 
@@ -144,10 +144,10 @@ impl Stored {
         if let Some(whole) = &self.part_of {
             field(&mut text, "partOf", &quoted(whole));
         }
-        if self.is_broken {
+        if self.is_invalid_input {
             field(&mut text, "brokenInput", "true");
         }
-        if let Some(at) = self.history.answer_lost {
+        if let Some(at) = self.history.response_lost {
             field(&mut text, "answerLost", &quoted(&iso(at)));
         }
         if let Some(at) = self.history.timed_out {
@@ -164,8 +164,8 @@ impl Stored {
             field(&mut text, name, value.get());
         }
         text.push_str(",\"records\":[");
-        for (place, record) in self.batch.records().iter().enumerate() {
-            if place > 0 {
+        for (index, record) in self.batch.records().iter().enumerate() {
+            if index > 0 {
                 text.push(',');
             }
             text.push_str(record.json());
@@ -223,8 +223,8 @@ impl Stored {
                 "notBefore" => stored.not_before = Some(time()?),
                 "attempts" => stored.attempts = read(value).ok_or_else(wrong)?,
                 "partOf" => stored.part_of = read(value).ok_or_else(wrong)?,
-                "brokenInput" => stored.is_broken = read(value).ok_or_else(wrong)?,
-                "answerLost" => stored.history.answer_lost = Some(time()?),
+                "brokenInput" => stored.is_invalid_input = read(value).ok_or_else(wrong)?,
+                "answerLost" => stored.history.response_lost = Some(time()?),
                 "timedOut" => stored.history.timed_out = Some(time()?),
                 "spooledElsewhere" => stored.history.spooled_elsewhere = read(value).ok_or_else(wrong)?,
                 "byRecord" => stored.by_record = read(value).ok_or_else(wrong)?,
@@ -261,7 +261,7 @@ pub(super) fn peek_not_before(head: &[u8]) -> Option<Timestamp> {
 
 /// What stands at the beginning of a file, before the attempts and the records: quick to read, however large it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct BatchHeader {
     /// The key of the batch.
     pub key: String,
     /// When it was first tried.
@@ -275,7 +275,7 @@ pub struct Head {
 }
 
 /// Reads the beginning of a file that we wrote. `None` if it was written otherwise, or is longer than what was read.
-pub(super) fn peek_head(head: &[u8]) -> Option<Head> {
+pub(super) fn peek_header(head: &[u8]) -> Option<BatchHeader> {
     let text = String::from_utf8_lossy(head);
     // Inside a string the quotes would be escaped, so this is the name of a field.
     let end = [",\"attempts\":", ",\"format\":"].iter().filter_map(|next| text.find(next)).min()?;
@@ -283,7 +283,7 @@ pub(super) fn peek_head(head: &[u8]) -> Option<Head> {
     let Fields { fields, .. } = serde_json::from_str::<Fields<'_, false>>(&object).ok()?;
     let value = |name: &str| fields.iter().find(|(known, _)| known == name).map(|(_, value)| *value);
     let time = |name: &str| parse_iso(&read::<String>(value(name)?)?);
-    Some(Head {
+    Some(BatchHeader {
         key: read(value("batchIdempotencyKey")?)?,
         first_attempt: time("firstAttempt")?,
         retry_count: read(value("retryCount")?)?,
@@ -330,9 +330,9 @@ fn field(text: &mut String, name: &str, value: &str) {
 }
 
 fn unpack(bytes: &[u8]) -> Result<Vec<u8>, Corrupt> {
-    let unpacked = gzip::unpack(bytes, MOST_BYTES + 1).map_err(|_| corrupt("no valid gzip"))?;
-    match unpacked.len() as u64 > MOST_BYTES {
-        true => Err(corrupt(&format!("larger than {MOST_BYTES} bytes when unpacked"))),
+    let unpacked = gzip::unpack(bytes, FILE_BYTES_MAX + 1).map_err(|_| corrupt("no valid gzip"))?;
+    match unpacked.len() as u64 > FILE_BYTES_MAX {
+        true => Err(corrupt(&format!("larger than {FILE_BYTES_MAX} bytes when unpacked"))),
         false => Ok(unpacked),
     }
 }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::error::Error;
-use super::layout::{Layout, Place};
+use super::layout::{BatchDir, Layout};
 use crate::disk;
 
 /// Something that is not as it should be.
@@ -29,10 +29,10 @@ enum Looked {
 /// Looks at every file of both places. `see` is called for each finding; the number of sound files is returned.
 pub fn fsck(layout: &Layout, mut see: impl FnMut(Finding)) -> Result<u64, Error> {
     let mut sound = 0;
-    for place in [Place::Spool, Place::Failed] {
-        let dir = layout.dir(place);
-        for file in layout.foreign(place)? {
-            let detail = match file.starts_with(disk::HALF) {
+    for batch_dir in [BatchDir::Spool, BatchDir::Failed] {
+        let dir = layout.dir(batch_dir);
+        for file in layout.foreign(batch_dir)? {
+            let detail = match file.starts_with(disk::TEMP_PREFIX) {
                 true => "an unfinished file; nobody was told that it was accepted",
                 false => "not a file of the spool; it is left alone",
             };
@@ -44,9 +44,9 @@ pub fn fsck(layout: &Layout, mut see: impl FnMut(Finding)) -> Result<u64, Error>
         }
         let mut after = None;
         loop {
-            let some = layout.oldest(place, after.as_ref(), AT_ONCE)?;
+            let some = layout.oldest(batch_dir, after.as_ref(), AT_ONCE)?;
             let Some(last) = some.last().cloned() else { break };
-            let looked = layout.look(place, &some, |listed, read| {
+            let looked = layout.look(batch_dir, &some, |listed, read| {
                 let detail = match read {
                     Ok(Ok(_)) => return Looked::Sound,
                     Ok(Err(corrupt)) => corrupt.0,

@@ -14,34 +14,34 @@ use std::path::{Path, PathBuf};
 use ichido_core::Timestamp;
 
 use super::error::Error;
-use super::file_name::Name;
-use super::format::{Corrupt, Head, MOST_BYTES, Stored, peek_head, peek_not_before};
+use super::file_name::FileName;
+use super::format::{BatchHeader, Corrupt, FILE_BYTES_MAX, StoredBatch, peek_header, peek_not_before};
 use crate::disk::{Disk, is_irregular, read_head};
 use crate::time::parse_iso;
 
 /// The key, the first attempt, the count and `notBefore` are within this.
-const HEAD_BYTES: u64 = 512;
+const NOT_BEFORE_BYTES: u64 = 512;
 /// And the last error is within this, unless it is very long.
-const ERROR_BYTES: u64 = 16 << 10;
+const HEADER_BYTES: u64 = 16 << 10;
 /// Threads that read at once, and the number of files from which on they are worth it.
-const MOST_WORKERS: usize = 4;
+const WORKERS_MAX: usize = 4;
 const WORTH_A_THREAD: usize = 64;
 
 /// Which place a batch lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum BatchDir {
     /// It waits for the next pass.
     Spool,
     /// It needs a person.
     Failed,
 }
 
-impl Place {
+impl BatchDir {
     /// The first word of the files' names.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
-            Place::Spool => "spool",
-            Place::Failed => "failed",
+            BatchDir::Spool => "spool",
+            BatchDir::Failed => "failed",
         }
     }
 }
@@ -54,17 +54,17 @@ pub struct Layout {
 
 /// A file of ours, by its name alone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Listed {
+pub struct ListedFile {
     /// What its name says; files are ordered by it, oldest first.
-    pub name: Name,
+    pub name: FileName,
     /// Its name.
     pub file: String,
 }
 
-impl Listed {
+impl ListedFile {
     /// The moment in its name: the first attempt, or the move to failed.
     pub fn at(&self) -> Timestamp {
-        named_time(&self.name)
+        name_time(&self.name)
     }
 }
 
@@ -80,30 +80,35 @@ impl Layout {
     }
 
     /// `data/spool` or `data/failed`
-    pub fn dir(&self, place: Place) -> PathBuf {
-        self.root.join(place.word())
+    pub fn dir(&self, batch_dir: BatchDir) -> PathBuf {
+        self.root.join(batch_dir.as_str())
     }
 
     /// `data/spool/.inflight`
     pub fn inflight(&self) -> PathBuf {
-        self.dir(Place::Spool).join(".inflight")
+        self.dir(BatchDir::Spool).join(".inflight")
     }
 
     /// The oldest files after `after`, at most so many, oldest first. Memory is bounded by `most`, not by the directory.
-    pub fn oldest(&self, place: Place, after: Option<&Listed>, most: usize) -> Result<Vec<Listed>, Error> {
-        self.survey(place, after, most).map(|(_, oldest)| oldest)
+    pub fn oldest(
+        &self,
+        batch_dir: BatchDir,
+        after: Option<&ListedFile>,
+        most: usize,
+    ) -> Result<Vec<ListedFile>, Error> {
+        self.survey(batch_dir, after, most).map(|(_, oldest)| oldest)
     }
 
     /// The same, and how many files of ours there are in all, in one reading of the directory.
     pub fn survey(
         &self,
-        place: Place,
-        after: Option<&Listed>,
+        batch_dir: BatchDir,
+        after: Option<&ListedFile>,
         most: usize,
-    ) -> Result<(u64, Vec<Listed>), Error> {
+    ) -> Result<(u64, Vec<ListedFile>), Error> {
         let mut files = 0;
-        let mut found: Vec<Listed> = Vec::new();
-        self.each_listed(place, |listed| {
+        let mut found: Vec<ListedFile> = Vec::new();
+        self.each_listed(batch_dir, |listed| {
             files += 1;
             if after.is_some_and(|after| listed <= *after) {
                 return;
@@ -121,20 +126,24 @@ impl Layout {
     }
 
     /// Shows every file of ours, in no order.
-    pub(super) fn each_listed(&self, place: Place, mut see: impl FnMut(Listed)) -> Result<(), Error> {
-        self.each(place, |file| {
-            if let Some(name) = Name::parse(place.word(), &file) {
-                see(Listed { name, file });
+    pub(super) fn each_listed(
+        &self,
+        batch_dir: BatchDir,
+        mut see: impl FnMut(ListedFile),
+    ) -> Result<(), Error> {
+        self.each(batch_dir, |file| {
+            if let Some(name) = FileName::parse(batch_dir.as_str(), &file) {
+                see(ListedFile { name, file });
             }
         })
     }
 
     /// How many files of ours there are, and how many bytes they have. Foreign files do not count.
-    pub fn size(&self, place: Place) -> Result<(u64, u64), Error> {
+    pub fn size(&self, batch_dir: BatchDir) -> Result<(u64, u64), Error> {
         let (mut files, mut bytes) = (0, 0);
-        let dir = self.dir(place);
-        self.each(place, |file| {
-            if Name::parse(place.word(), &file).is_some() {
+        let dir = self.dir(batch_dir);
+        self.each(batch_dir, |file| {
+            if FileName::parse(batch_dir.as_str(), &file).is_some() {
                 files += 1;
                 bytes += fs::symlink_metadata(dir.join(&file)).map_or(0, |metadata| metadata.size());
             }
@@ -143,17 +152,17 @@ impl Layout {
     }
 
     /// How many files of ours there are.
-    pub fn count(&self, place: Place) -> Result<u64, Error> {
+    pub fn count(&self, batch_dir: BatchDir) -> Result<u64, Error> {
         let mut files = 0;
-        self.each_listed(place, |_| files += 1)?;
+        self.each_listed(batch_dir, |_| files += 1)?;
         Ok(files)
     }
 
     /// Files that are not ours.
-    pub fn foreign(&self, place: Place) -> Result<Vec<String>, Error> {
+    pub fn foreign(&self, batch_dir: BatchDir) -> Result<Vec<String>, Error> {
         let mut foreign = Vec::new();
-        self.each(place, |file| {
-            if file != ".inflight" && Name::parse(place.word(), &file).is_none() {
+        self.each(batch_dir, |file| {
+            if file != ".inflight" && FileName::parse(batch_dir.as_str(), &file).is_none() {
                 foreign.push(file);
             }
         })?;
@@ -161,8 +170,8 @@ impl Layout {
         Ok(foreign)
     }
 
-    fn each(&self, place: Place, mut see: impl FnMut(String)) -> Result<(), Error> {
-        let dir = self.dir(place);
+    fn each(&self, batch_dir: BatchDir, mut see: impl FnMut(String)) -> Result<(), Error> {
+        let dir = self.dir(batch_dir);
         let entries = match fs::read_dir(&dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             other => other.map_err(|error| Error::io("reading", &dir, error))?,
@@ -175,33 +184,33 @@ impl Layout {
     }
 
     /// How long a batch in the spool waits, if its file says so where it is quick to see.
-    pub fn not_before(&self, listed: &Listed) -> Option<Timestamp> {
-        let head = read_head(&self.dir(Place::Spool).join(&listed.file), HEAD_BYTES).ok()?;
+    pub fn not_before(&self, listed: &ListedFile) -> Option<Timestamp> {
+        let head = read_head(&self.dir(BatchDir::Spool).join(&listed.file), NOT_BEFORE_BYTES).ok()?;
         peek_not_before(&head)
     }
 
     /// What a file says of its batch where it is quick to see. `None` for packed files, and for those of others.
-    pub fn head(&self, place: Place, listed: &Listed) -> Option<Head> {
+    pub fn header(&self, batch_dir: BatchDir, listed: &ListedFile) -> Option<BatchHeader> {
         if listed.name.gzip {
             return None;
         }
-        let head = read_head(&self.dir(place).join(&listed.file), ERROR_BYTES).ok()?;
-        peek_head(&head)
+        let head = read_head(&self.dir(batch_dir).join(&listed.file), HEADER_BYTES).ok()?;
+        peek_header(&head)
     }
 
     /// Looks at files, several at once; what was seen of them comes in their order.
     pub fn look<T: Send>(
         &self,
-        place: Place,
-        listed: &[Listed],
-        see: impl Fn(&Listed, Result<Result<Stored, Corrupt>, Error>) -> T + Sync,
+        batch_dir: BatchDir,
+        listed: &[ListedFile],
+        see: impl Fn(&ListedFile, Result<Result<StoredBatch, Corrupt>, Error>) -> T + Sync,
     ) -> Vec<T> {
-        let (disk, dir) = (Disk::default(), self.dir(place));
-        let look = |some: &[Listed]| -> Vec<T> {
-            let read = |listed: &Listed| read_file(&disk, &dir.join(&listed.file), &listed.name);
+        let (disk, dir) = (Disk::default(), self.dir(batch_dir));
+        let look = |some: &[ListedFile]| -> Vec<T> {
+            let read = |listed: &ListedFile| read_file(&disk, &dir.join(&listed.file), &listed.name);
             some.iter().map(|listed| see(listed, read(listed))).collect()
         };
-        let workers = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_WORKERS);
+        let workers = std::thread::available_parallelism().map_or(1, usize::from).min(WORKERS_MAX);
         if workers == 1 || listed.len() < WORTH_A_THREAD {
             return look(listed);
         }
@@ -221,15 +230,23 @@ impl Layout {
     }
 
     /// Reads a file.
-    pub fn read(&self, place: Place, listed: &Listed) -> Result<Result<Stored, Corrupt>, Error> {
-        read_file(&Disk::default(), &self.dir(place).join(&listed.file), &listed.name)
+    pub fn read(
+        &self,
+        batch_dir: BatchDir,
+        listed: &ListedFile,
+    ) -> Result<Result<StoredBatch, Corrupt>, Error> {
+        read_file(&Disk::default(), &self.dir(batch_dir).join(&listed.file), &listed.name)
     }
 }
 
 /// Reads the file of a batch. What is wrong with its content is `Corrupt`; what is wrong with the disk is an error.
-pub(super) fn read_file(disk: &Disk, path: &Path, name: &Name) -> Result<Result<Stored, Corrupt>, Error> {
-    match disk.read(path, MOST_BYTES) {
-        Ok(bytes) => Ok(Stored::decode_or(&bytes, name.gzip, || named_time(name))),
+pub(super) fn read_file(
+    disk: &Disk,
+    path: &Path,
+    name: &FileName,
+) -> Result<Result<StoredBatch, Corrupt>, Error> {
+    match disk.read(path, FILE_BYTES_MAX) {
+        Ok(bytes) => Ok(StoredBatch::decode_or(&bytes, name.gzip, || name_time(name))),
         Err(error) if error.kind() == io::ErrorKind::FileTooLarge || is_irregular(&error) => {
             Ok(Err(Corrupt(error.to_string())))
         }
@@ -238,7 +255,7 @@ pub(super) fn read_file(disk: &Disk, path: &Path, name: &Name) -> Result<Result<
 }
 
 /// The moment in a file's name.
-pub(super) fn named_time(name: &Name) -> Timestamp {
+pub(super) fn name_time(name: &FileName) -> Timestamp {
     let at = &name.at;
     let cut = |range: std::ops::Range<usize>| at.get(range).unwrap_or_default();
     let iso =

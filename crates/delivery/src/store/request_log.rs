@@ -16,37 +16,37 @@ use std::path::Path;
 use ichido_core::Timestamp;
 
 use crate::disk::Disk;
-use crate::history::Request;
+use crate::history::RequestState;
 use crate::process_dir::REQUESTS;
 
 /// The file is written anew when it has grown to this.
-const MOST_BYTES: u64 = 256 << 10;
+const LOG_BYTES_MAX: u64 = 256 << 10;
 /// More than this is not read: it is not ours.
-const READ_BYTES: u64 = 4 * MOST_BYTES;
+const READ_BYTES_MAX: u64 = 4 * LOG_BYTES_MAX;
 
 /// The last request of each file in a process's hands.
-type Last = BTreeMap<String, (Request, Timestamp)>;
+type LastRequests = BTreeMap<String, (RequestState, Timestamp)>;
 
 /// The write-ahead of a process.
 #[derive(Debug, Default)]
-pub(crate) struct Requests {
+pub(crate) struct RequestLog {
     file: Option<File>,
     bytes: u64,
-    last: Last,
+    last: LastRequests,
 }
 
-impl Requests {
+impl RequestLog {
     /// Notes what became of a request of a file.
     pub(crate) fn note(
         &mut self,
         disk: &Disk,
         dir: &Path,
         file: &str,
-        request: Request,
+        request: RequestState,
         at: Timestamp,
     ) -> io::Result<()> {
         self.last.insert(file.to_owned(), (request, at));
-        if self.bytes > MOST_BYTES {
+        if self.bytes > LOG_BYTES_MAX {
             // What has left is not needed any more.
             self.file = None;
         }
@@ -77,20 +77,20 @@ impl Requests {
 }
 
 /// What a dead process noted of each file. Lines that cannot be read are skipped: the process died in the middle.
-pub(crate) fn left(disk: &Disk, dir: &Path) -> Last {
-    let bytes = disk.read(&dir.join(REQUESTS), READ_BYTES).unwrap_or_default();
+pub(crate) fn read_log(disk: &Disk, dir: &Path) -> LastRequests {
+    let bytes = disk.read(&dir.join(REQUESTS), READ_BYTES_MAX).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     text.lines().filter_map(parse).collect()
 }
 
-fn line(file: &str, request: Request, at: Timestamp) -> String {
-    format!("{} {} {file}\n", request.word(), at.0)
+fn line(file: &str, request: RequestState, at: Timestamp) -> String {
+    format!("{} {} {file}\n", request.as_str(), at.0)
 }
 
-fn parse(line: &str) -> Option<(String, (Request, Timestamp))> {
+fn parse(line: &str) -> Option<(String, (RequestState, Timestamp))> {
     let (word, rest) = line.split_once(' ')?;
     let (at, file) = rest.split_once(' ')?;
-    let request = Request::ALL.into_iter().find(|request| request.word() == word)?;
+    let request = RequestState::ALL.into_iter().find(|request| request.as_str() == word)?;
     Some((file.to_owned(), (request, Timestamp(at.parse().ok()?))))
 }
 
@@ -104,37 +104,37 @@ mod tests {
     fn the_last_line_of_a_file_counts_and_half_a_line_does_not() {
         let dir = tempfile::tempdir().unwrap();
         let disk = Disk::default();
-        let mut requests = Requests::default();
+        let mut requests = RequestLog::default();
         for (file, request) in [
-            ("a", Request::Begun),
-            ("b", Request::Begun),
-            ("a", Request::Settled),
-            ("c d", Request::TimedOut),
+            ("a", RequestState::Started),
+            ("b", RequestState::Started),
+            ("a", RequestState::Settled),
+            ("c d", RequestState::TimedOut),
         ] {
             requests.note(&disk, dir.path(), file, request, AT).unwrap();
         }
         let mut bytes = std::fs::read(dir.path().join(REQUESTS)).unwrap();
         bytes.extend(b"begun 17000000");
         std::fs::write(dir.path().join(REQUESTS), bytes).unwrap();
-        let last = left(&disk, dir.path());
+        let last = read_log(&disk, dir.path());
         assert_eq!(last.len(), 3);
-        assert_eq!(last["a"], (Request::Settled, AT));
-        assert_eq!((last["b"].0, last["c d"].0), (Request::Begun, Request::TimedOut));
-        assert!(left(&disk, &dir.path().join("gone")).is_empty());
+        assert_eq!(last["a"], (RequestState::Settled, AT));
+        assert_eq!((last["b"].0, last["c d"].0), (RequestState::Started, RequestState::TimedOut));
+        assert!(read_log(&disk, &dir.path().join("gone")).is_empty());
     }
 
     #[test]
     fn it_does_not_grow_for_ever_and_forgets_only_what_has_left() {
         let dir = tempfile::tempdir().unwrap();
         let disk = Disk::default();
-        let mut requests = Requests::default();
-        requests.note(&disk, dir.path(), "stays", Request::TimedOut, AT).unwrap();
+        let mut requests = RequestLog::default();
+        requests.note(&disk, dir.path(), "stays", RequestState::TimedOut, AT).unwrap();
         for number in 0..20_000 {
             let file = format!("spool_20250118T120530Z_{number:012}.json");
-            requests.note(&disk, dir.path(), &file, Request::Begun, AT).unwrap();
+            requests.note(&disk, dir.path(), &file, RequestState::Started, AT).unwrap();
             requests.forget(&file);
         }
-        assert!(std::fs::metadata(dir.path().join(REQUESTS)).unwrap().len() <= MOST_BYTES + 100);
-        assert_eq!(left(&disk, dir.path())["stays"], (Request::TimedOut, AT));
+        assert!(std::fs::metadata(dir.path().join(REQUESTS)).unwrap().len() <= LOG_BYTES_MAX + 100);
+        assert_eq!(read_log(&disk, dir.path())["stays"], (RequestState::TimedOut, AT));
     }
 }

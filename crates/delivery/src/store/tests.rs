@@ -24,15 +24,15 @@ fn open(dir: &Path) -> Store {
     Store::open(dir, Options::default(), NOW).unwrap()
 }
 
-fn accept(store: &Store, id: usize, at: u64) -> (Held, Stored) {
-    let stored = Stored::fresh(batch(id), NOW + at);
+fn accept(store: &Store, id: usize, at: u64) -> (OwnedFile, StoredBatch) {
+    let stored = StoredBatch::fresh(batch(id), NOW + at);
     (store.accept(&stored).unwrap(), stored)
 }
 
 /// Puts a batch into the spool.
 fn park(store: &Store, id: usize, at: u64) -> std::path::PathBuf {
-    let (mut held, stored) = accept(store, id, at);
-    store.park(&mut held, &stored).unwrap()
+    let (mut owned, stored) = accept(store, id, at);
+    store.park(&mut owned, &stored).unwrap()
 }
 
 fn names(dir: &Path) -> BTreeSet<String> {
@@ -40,19 +40,19 @@ fn names(dir: &Path) -> BTreeSet<String> {
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-fn waiting(store: &Store) -> Vec<Listed> {
-    store.layout().oldest(Place::Spool, None, usize::MAX).unwrap()
+fn waiting(store: &Store) -> Vec<ListedFile> {
+    store.layout().oldest(BatchDir::Spool, None, usize::MAX).unwrap()
 }
 
 #[test]
 fn a_batch_is_on_disk_before_anything_is_sent_and_gone_when_it_has_arrived() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
-    let (held, stored) = accept(&store, 1, 0);
+    let (owned, stored) = accept(&store, 1, 0);
     assert!(waiting(&store).is_empty(), "it is in this process's hands, not in the spool");
-    let read = store.read(&held).unwrap().unwrap();
+    let read = store.read(&owned).unwrap().unwrap();
     assert_eq!(read.batch.key(), stored.batch.key());
-    store.remove(&held).unwrap();
+    store.remove(&owned).unwrap();
     drop(store);
     assert!(names(&dir.path().join("spool/.inflight")).is_empty(), "nothing is left behind");
 }
@@ -63,7 +63,7 @@ fn the_spool_file_has_the_seeds_name_and_the_owners_rights() {
     let store = open(dir.path());
     let path = park(&store, 1, 0);
     let name = path.file_name().unwrap().to_str().unwrap();
-    assert_eq!(name, format!("spool_20250118T120530Z_{}.json", batch(1).short_key()));
+    assert_eq!(name, format!("spool_20250118T120530Z_{}.json", batch(1).key_prefix()));
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     for dir in ["spool", "spool/.inflight", "failed"].map(|name| dir.path().join(name)) {
         assert_eq!(fs::metadata(dir).unwrap().permissions().mode() & 0o777, 0o700);
@@ -76,12 +76,12 @@ fn what_a_dead_process_held_is_taken_back_and_what_it_had_not_finished_is_swept(
     let dead = dir.path().join("spool/.inflight/99999-1");
     let left = {
         let store = open(dir.path());
-        let (held, _) = accept(&store, 1, 0);
-        let path = store.path(&held);
+        let (owned, _) = accept(&store, 1, 0);
+        let path = store.path(&owned);
         fs::create_dir(&dead).unwrap();
         fs::write(dead.join("lock"), "").unwrap();
         fs::copy(&path, dead.join(path.file_name().unwrap())).unwrap();
-        store.remove(&held).unwrap();
+        store.remove(&owned).unwrap();
         path.file_name().unwrap().to_owned()
     };
     fs::write(dead.join(".half-spool_20250118T120530Z_abc.json"), "{\"rec").unwrap();
@@ -102,27 +102,28 @@ fn a_division_that_did_not_come_to_its_end_leaves_the_whole() {
     fs::create_dir(&dead).unwrap();
     fs::write(dead.join("lock"), "").unwrap();
     let records = [1, 2, 3].map(|id| batch(id).records()[0].clone());
-    let whole = Stored::fresh(Batch::new(records.to_vec()), NOW);
-    let other = Stored::fresh(batch(9), NOW);
-    for stored in [&whole, &whole.with(whole.batch.part(0..1)), &whole.with(whole.batch.part(1..3)), &other] {
-        let held = store.write(stored).unwrap();
-        let path = store.path(&held);
+    let whole = StoredBatch::fresh(Batch::new(records.to_vec()), NOW);
+    let other = StoredBatch::fresh(batch(9), NOW);
+    for stored in [&whole, &whole.with(whole.batch.slice(0..1)), &whole.with(whole.batch.slice(1..3)), &other]
+    {
+        let owned = store.write(stored).unwrap();
+        let path = store.path(&owned);
         fs::rename(&path, dead.join(path.file_name().unwrap())).unwrap();
     }
     assert_eq!(store.adopt().unwrap(), 2);
     let kept = waiting(&store).iter().map(|listed| listed.name.key.clone()).collect::<BTreeSet<_>>();
-    assert_eq!(kept, [&whole, &other].map(|stored| stored.batch.short_key().to_owned()).into());
+    assert_eq!(kept, [&whole, &other].map(|stored| stored.batch.key_prefix().to_owned()).into());
     // All of a batch under its own key is the batch.
-    assert_eq!(whole.with(whole.batch.part(0..3)).part_of, None);
+    assert_eq!(whole.with(whole.batch.slice(0..3)).part_of, None);
 }
 
 #[test]
 fn what_a_living_process_holds_is_left_to_it() {
     let dir = tempfile::tempdir().unwrap();
     let (one, other) = (open(dir.path()), open(dir.path()));
-    let (held, _) = accept(&one, 1, 0);
+    let (owned, _) = accept(&one, 1, 0);
     assert_eq!(other.adopt().unwrap(), 0);
-    assert!(one.path(&held).exists());
+    assert!(one.path(&owned).exists());
 }
 
 #[test]
@@ -131,8 +132,8 @@ fn of_two_takers_one_gets_the_batch() {
     let (one, other) = (open(dir.path()), open(dir.path()));
     park(&one, 1, 0);
     let listed = &waiting(&one)[0];
-    assert!(one.take(Place::Spool, listed).unwrap().is_some());
-    assert!(other.take(Place::Spool, listed).unwrap().is_none());
+    assert!(one.take(BatchDir::Spool, listed).unwrap().is_some());
+    assert!(other.take(BatchDir::Spool, listed).unwrap().is_none());
 }
 
 #[test]
@@ -154,12 +155,12 @@ fn another_batch_with_the_same_name_gets_a_suffix() {
     let store = open(dir.path());
     let twin = |n: u32| {
         let record = Record::parse(&format!(r#"{{"n":{n}}}"#)).unwrap();
-        Stored::fresh(Batch::stored("a3f2e1b9c4d5".to_owned(), vec![record]), NOW)
+        StoredBatch::fresh(Batch::stored("a3f2e1b9c4d5".to_owned(), vec![record]), NOW)
     };
     let paths: BTreeSet<_> = [1, 2]
         .map(|n| {
-            let mut held = store.accept(&twin(n)).unwrap();
-            store.park(&mut held, &twin(n)).unwrap()
+            let mut owned = store.accept(&twin(n)).unwrap();
+            store.park(&mut owned, &twin(n)).unwrap()
         })
         .into();
     assert_eq!(paths.len(), 2, "nothing is overwritten: {paths:?}");
@@ -170,15 +171,15 @@ fn another_batch_with_the_same_name_gets_a_suffix() {
 fn an_update_is_the_old_version_or_the_new_one() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
-    let (mut held, mut stored) = accept(&store, 1, 0);
+    let (mut owned, mut stored) = accept(&store, 1, 0);
     stored.retry_count = 5;
     // A file of the name that an unfinished write would have does not stand in the way.
     let half = store
-        .path(&held)
-        .with_file_name(format!(".half-{}", store.path(&held).file_name().unwrap().to_str().unwrap()));
+        .path(&owned)
+        .with_file_name(format!(".half-{}", store.path(&owned).file_name().unwrap().to_str().unwrap()));
     fs::write(&half, "torn").unwrap();
-    store.update(&mut held, &stored).unwrap();
-    assert_eq!(store.read(&held).unwrap().unwrap().retry_count, 5);
+    store.update(&mut owned, &stored).unwrap();
+    assert_eq!(store.read(&owned).unwrap().unwrap().retry_count, 5);
     assert!(!half.exists());
 }
 
@@ -190,7 +191,7 @@ fn gzip_is_a_setting_and_both_kinds_are_read() {
     let path = park(&packing, 2, 1_000);
     assert!(path.to_str().unwrap().ends_with(".json.gz"));
     for listed in waiting(&packing) {
-        assert!(packing.layout().read(Place::Spool, &listed).unwrap().is_ok());
+        assert!(packing.layout().read(BatchDir::Spool, &listed).unwrap().is_ok());
     }
 }
 
@@ -201,9 +202,9 @@ fn a_full_quota_refuses_new_work_and_deletes_nothing() {
     let store = Store::open(dir.path(), options, NOW).unwrap();
     let mut parked = 0;
     let refused = loop {
-        let stored = Stored::fresh(batch(parked), NOW);
+        let stored = StoredBatch::fresh(batch(parked), NOW);
         match store.accept(&stored) {
-            Ok(mut held) => store.park(&mut held, &stored).map(|_| parked += 1).unwrap(),
+            Ok(mut owned) => store.park(&mut owned, &stored).map(|_| parked += 1).unwrap(),
             Err(error) => break error,
         }
     };
@@ -214,9 +215,9 @@ fn a_full_quota_refuses_new_work_and_deletes_nothing() {
     assert_eq!(waiting(&store).len(), parked);
     // Room that another process makes is seen.
     let other = open(dir.path());
-    let held = other.take(Place::Spool, &waiting(&other)[0]).unwrap().unwrap();
-    other.remove(&held).unwrap();
-    assert!(store.accept(&Stored::fresh(batch(99), NOW)).is_ok());
+    let owned = other.take(BatchDir::Spool, &waiting(&other)[0]).unwrap().unwrap();
+    other.remove(&owned).unwrap();
+    assert!(store.accept(&StoredBatch::fresh(batch(99), NOW)).is_ok());
 }
 
 #[test]
@@ -241,7 +242,7 @@ fn a_file_beyond_all_bounds_is_refused_by_its_size() {
     let store = open(dir.path());
     let path = dir.path().join("spool/spool_20250118T120530Z_abcdef.json");
     fs::File::create(&path).unwrap().set_len(2 << 30).unwrap();
-    let corrupt = store.layout().read(Place::Spool, &waiting(&store)[0]).unwrap().unwrap_err();
+    let corrupt = store.layout().read(BatchDir::Spool, &waiting(&store)[0]).unwrap().unwrap_err();
     assert!(corrupt.to_string().contains("larger than"), "{corrupt}");
 }
 
@@ -262,7 +263,7 @@ fn the_oldest_come_first_and_memory_is_bounded() {
     }
     let (mut after, mut seen) = (None, Vec::new());
     loop {
-        let some = store.layout().oldest(Place::Spool, after.as_ref(), 10).unwrap();
+        let some = store.layout().oldest(BatchDir::Spool, after.as_ref(), 10).unwrap();
         let Some(last) = some.last().cloned() else { break };
         assert!(some.len() <= 10);
         seen.extend(some);
@@ -303,34 +304,34 @@ proptest! {
     fn what_was_accepted_has_arrived_or_can_be_seen(script in moves()) {
         let dir = tempfile::tempdir().unwrap();
         let mut store = open(dir.path());
-        let mut hands: Vec<(Held, Stored)> = Vec::new();
+        let mut hands: Vec<(OwnedFile, StoredBatch)> = Vec::new();
         let (mut accepted, mut arrived) = (BTreeSet::new(), BTreeSet::new());
         for (turn, act) in script.into_iter().enumerate() {
             match act {
                 Move::Send(id) => {
-                    let (held, stored) = accept(&store, id, turn as u64 * 1_000);
+                    let (owned, stored) = accept(&store, id, turn as u64 * 1_000);
                     accepted.insert(stored.batch.key().to_owned());
                     arrived.remove(stored.batch.key());
-                    hands.push((held, stored));
+                    hands.push((owned, stored));
                 }
                 Move::Park(at) if at < hands.len() => {
-                    let (mut held, stored) = hands.remove(at);
-                    store.park(&mut held, &stored).unwrap();
+                    let (mut owned, stored) = hands.remove(at);
+                    store.park(&mut owned, &stored).unwrap();
                 }
                 Move::Arrive(at) if at < hands.len() => {
-                    let (held, stored) = hands.remove(at);
-                    store.remove(&held).unwrap();
+                    let (owned, stored) = hands.remove(at);
+                    store.remove(&owned).unwrap();
                     arrived.insert(stored.batch.key().to_owned());
                 }
                 Move::Fail(at) if at < hands.len() => {
-                    let (held, stored) = hands.remove(at);
-                    store.fail(&held, stored.batch.key(), NOW).unwrap();
+                    let (owned, stored) = hands.remove(at);
+                    store.fail(&owned, stored.batch.key(), NOW).unwrap();
                 }
                 Move::Take => {
                     if let Some(listed) = waiting(&store).first() {
-                        let held = store.take(Place::Spool, listed).unwrap().unwrap();
-                        let stored = store.read(&held).unwrap().unwrap();
-                        hands.push((held, stored));
+                        let owned = store.take(BatchDir::Spool, listed).unwrap().unwrap();
+                        let stored = store.read(&owned).unwrap().unwrap();
+                        hands.push((owned, stored));
                     }
                 }
                 Move::Crash => {
@@ -342,9 +343,9 @@ proptest! {
                 Move::Park(_) | Move::Arrive(_) | Move::Fail(_) => {}
             }
             let mut seen: BTreeSet<String> = hands.iter().map(|(_, stored)| stored.batch.key().to_owned()).collect();
-            for place in [Place::Spool, Place::Failed] {
-                for listed in store.layout().oldest(place, None, usize::MAX).unwrap() {
-                    seen.insert(store.layout().read(place, &listed).unwrap().unwrap().batch.key().to_owned());
+            for batch_dir in [BatchDir::Spool, BatchDir::Failed] {
+                for listed in store.layout().oldest(batch_dir, None, usize::MAX).unwrap() {
+                    seen.insert(store.layout().read(batch_dir, &listed).unwrap().unwrap().batch.key().to_owned());
                 }
             }
             for key in &accepted {

@@ -1,28 +1,28 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::exchange::{Sent, Trouble};
+use crate::exchange::{BodySent, TransportError};
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
 
-fn answered(status: u16, body: &str) -> Exchange {
-    Exchange::Answered(Answer { status, body: body.as_bytes().to_vec(), ..Answer::default() })
+fn responded(status: u16, body: &str) -> Exchange {
+    Exchange::Responded(Response { status, body: body.as_bytes().to_vec(), ..Response::default() })
 }
 
 fn of(exchange: &Exchange, records: usize, conflict: Conflict) -> Verdict {
-    let situation = Situation {
+    let context = BatchContext {
         records,
         conflict,
-        knows_records: false,
+        tracks_records: false,
         history: &History::default(),
         timeout: Duration::from_secs(30),
         now: NOW,
     };
-    classify(exchange, &situation, || false)
+    classify(exchange, &context, || false)
 }
 
 fn verdict(status: u16) -> Verdict {
-    of(&answered(status, ""), 2, Conflict::Batch)
+    of(&responded(status, ""), 2, Conflict::Batch)
 }
 
 #[test]
@@ -45,20 +45,20 @@ fn each_status_has_the_verdict_of_the_table() {
 
 #[test]
 fn trouble_on_the_way_is_retried_and_trouble_with_certificates_holds() {
-    let trouble = |kind| {
-        let trouble = Trouble { kind, message: String::new(), sent: Sent::All };
-        of(&Exchange::Failed(trouble), 1, Conflict::Auto)
+    let transport_error = |kind| {
+        let transport_error = TransportError { kind, message: String::new(), sent: BodySent::Complete };
+        of(&Exchange::Failed(transport_error), 1, Conflict::Auto)
     };
-    assert_eq!(trouble(TroubleKind::Network), Verdict::Retry { not_before: None });
-    assert_eq!(trouble(TroubleKind::Timeout), Verdict::Retry { not_before: None });
-    assert_eq!(trouble(TroubleKind::Tls), Verdict::Hold);
+    assert_eq!(transport_error(TransportErrorKind::Network), Verdict::Retry { not_before: None });
+    assert_eq!(transport_error(TransportErrorKind::Timeout), Verdict::Retry { not_before: None });
+    assert_eq!(transport_error(TransportErrorKind::Tls), Verdict::Hold);
 }
 
 #[test]
 fn a_conflict_is_judged_by_its_evidence() {
-    let of = |body: &str, conflict| of(&answered(409, body), 3, conflict);
+    let of = |body: &str, conflict| of(&responded(409, body), 3, conflict);
     let duplicate = |proof| Verdict::Delivered { duplicate: Some(proof) };
-    assert_eq!(of(r#"{"error":"duplicate batch detected"}"#, Conflict::Auto), duplicate(Proof::Answer));
+    assert_eq!(of(r#"{"error":"duplicate batch detected"}"#, Conflict::Auto), duplicate(Proof::Response));
     assert_eq!(of("", Conflict::Batch), duplicate(Proof::Setting));
     assert_eq!(of("", Conflict::Record), Verdict::Split);
     assert_eq!(of("", Conflict::Auto), Verdict::Ambiguous);
@@ -71,24 +71,24 @@ fn a_conflict_is_judged_by_its_evidence() {
 #[test]
 fn a_result_for_each_record_decides_for_each() {
     let body = r#"{"results":[{"status":"inserted"},{"status":503},{"status":422,"error":"no date"},{"status":409}]}"#;
-    let Verdict::Mixed(fates) = of(&answered(207, body), 4, Conflict::Batch) else { panic!() };
-    assert_eq!(fates[0], Fate::Arrived);
-    assert_eq!(fates[1], Fate::Retry);
-    assert!(matches!(&fates[2], Fate::Refused(words) if words.contains("no date")));
-    assert_eq!(fates[3], Fate::Arrived);
+    let Verdict::Mixed(results) = of(&responded(207, body), 4, Conflict::Batch) else { panic!() };
+    assert_eq!(results[0], RecordResult::Delivered);
+    assert_eq!(results[1], RecordResult::Retry);
+    assert!(matches!(&results[2], RecordResult::Rejected(words) if words.contains("no date")));
+    assert_eq!(results[3], RecordResult::Delivered);
     // Results that do not fit the request say nothing.
     let delivered = Verdict::Delivered { duplicate: None };
-    assert_eq!(of(&answered(200, body), 3, Conflict::Batch), delivered);
-    assert_eq!(of(&answered(200, r#"{"results":[{"status":"?"}]}"#), 1, Conflict::Batch), delivered);
+    assert_eq!(of(&responded(200, body), 3, Conflict::Batch), delivered);
+    assert_eq!(of(&responded(200, r#"{"results":[{"status":"?"}]}"#), 1, Conflict::Batch), delivered);
 }
 
 #[test]
 fn results_that_were_too_long_to_read_are_asked_for_in_parts() {
     let body = br#"{"results":[{"status":"inserted"},"#.to_vec();
-    let cut = Exchange::Answered(Answer { status: 200, body, cut: true, ..Answer::default() });
+    let cut = Exchange::Responded(Response { status: 200, body, cut: true, ..Response::default() });
     assert_eq!(of(&cut, 2, Conflict::Batch), Verdict::Split);
     let plain =
-        Exchange::Answered(Answer { status: 200, body: vec![b' '; 9], cut: true, ..Answer::default() });
+        Exchange::Responded(Response { status: 200, body: vec![b' '; 9], cut: true, ..Response::default() });
     assert_eq!(of(&plain, 2, Conflict::Batch), Verdict::Delivered { duplicate: None });
 }
 
@@ -97,7 +97,7 @@ proptest! {
 
     #[test]
     fn no_answer_is_too_odd_to_be_classified(status: u16, retry_after: Option<String>, body: Vec<u8>, records in 1usize..5) {
-        let exchange = Exchange::Answered(Answer { status, retry_after, body, cut: false });
+        let exchange = Exchange::Responded(Response { status, retry_after, body, cut: false });
         for conflict in [Conflict::Auto, Conflict::Batch, Conflict::Record] {
             let verdict = of(&exchange, records, conflict);
             // Only an answer that says so ends a batch.

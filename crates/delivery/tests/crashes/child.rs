@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use ichido_core::{Clock, SystemClock, SystemEntropy};
 use ichido_delivery::disk::{Disk, Faults, Op};
 use ichido_delivery::notice::{Channel, Failure, Message, Notices};
-use ichido_delivery::notifier::Alarm;
-use ichido_delivery::sender::{Parts, Pick, Sender};
+use ichido_delivery::notifier::Notifier;
+use ichido_delivery::sender::{Dependencies, Selection, Sender};
 use ichido_delivery::settings::Settings;
 use ichido_delivery::store::Store;
-use ichido_delivery::tls_roots::Trust;
+use ichido_delivery::tls_roots::TlsRoots;
 use ichido_delivery::token::Token;
-use ichido_delivery::transport::Transport;
+use ichido_delivery::transport::HttpTransport;
 use ichido_delivery::{Batch, Record};
 use tokio_util::sync::CancellationToken;
 
@@ -114,22 +114,24 @@ async fn child_sends_until_it_dies() {
         })
     })
     .unwrap();
-    let disk = Disk::behind(Arc::new(Killer { dir: dir.clone(), dies_at, count: AtomicUsize::new(0) }));
+    let disk = Disk::with_faults(Arc::new(Killer { dir: dir.clone(), dies_at, count: AtomicUsize::new(0) }));
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-    let store = Store::open_on(disk.clone(), &data, settings.store, clock.now()).unwrap();
+    let store = Store::open_with_disk(disk.clone(), &data, settings.store, clock.now()).unwrap();
     let diary: Vec<Box<dyn Channel>> = vec![Box::new(Diary(dir.join("told")))];
-    let notices = Notices::open_on(disk, &data.join("notices"), diary, clock.clone()).unwrap();
+    let notices = Notices::open_with_disk(disk, &data.join("notices"), diary, clock.clone()).unwrap();
     let token = Token::open(settings.token.clone()).unwrap();
-    let parts = Parts {
+    let deps = Dependencies {
         store,
-        transport: Box::new(Transport::new(settings.transport.clone(), &Trust::default(), token).unwrap()),
-        alarm: Arc::new(Alarm::new(notices, "http://127.0.0.1")),
+        transport: Box::new(
+            HttpTransport::new(settings.transport.clone(), &TlsRoots::default(), token).unwrap(),
+        ),
+        notifier: Arc::new(Notifier::new(notices, "http://127.0.0.1")),
         clock,
         entropy: Arc::new(SystemEntropy),
         stop: CancellationToken::new(),
     };
-    let mut sender = Sender::new(&settings, parts);
-    sender.resend(&Pick::due()).await.unwrap();
+    let mut sender = Sender::new(&settings, deps);
+    sender.resend(&Selection::due()).await.unwrap();
     if std::env::var(FRESH).unwrap() == "yes" {
         for ids in [&["good-one"][..], &["good-two", "bad-two"], &["down-new"]] {
             let record = |id: &&str| Record::parse(&format!(r#"{{"source_event_id":"{id}"}}"#)).unwrap();
@@ -138,5 +140,5 @@ async fn child_sends_until_it_dies() {
         }
     }
     sender.finish().await;
-    sender.alarm().drain().await;
+    sender.notifier().drain().await;
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use ichido_core::Timestamp;
-use ichido_delivery::store::{Layout, Options, Place, Store};
+use ichido_delivery::store::{BatchDir, Layout, Options, Store};
 
 use child::{Job, run};
 use receiver::Receiver;
@@ -47,7 +47,7 @@ fn batches(data: &Path) -> BTreeMap<String, Vec<(PathBuf, u32)>> {
             found.entry(id).or_default().push((path.clone(), count));
         }
     };
-    for place in [Place::Spool, Place::Failed] {
+    for place in [BatchDir::Spool, BatchDir::Failed] {
         for listed in layout.oldest(place, None, usize::MAX).unwrap() {
             assert!(layout.read(place, &listed).unwrap().is_ok(), "{listed:?}");
             see(layout.dir(place).join(listed.file));
@@ -164,7 +164,7 @@ fn what_a_killed_process_held_is_adopted_by_one_that_lives() {
     let at = lines(&all.path().join("ops")).iter().position(|point| point == first).unwrap();
     let status = run(&Job { dir: dir.path(), port: receiver.port, dies_at: Some(at), fresh: false });
     assert_eq!(status.signal(), Some(9));
-    assert_eq!(living.layout().count(Place::Spool).unwrap(), 2, "one is in the hands of the dead");
+    assert_eq!(living.layout().count(BatchDir::Spool).unwrap(), 2, "one is in the hands of the dead");
     assert_eq!(living.adopt().unwrap(), 1);
-    assert_eq!(living.layout().count(Place::Spool).unwrap(), 3);
+    assert_eq!(living.layout().count(BatchDir::Spool).unwrap(), 3);
 }

@@ -7,10 +7,10 @@ use ichido_delivery::notice::{Drained, Event};
 use tokio_util::sync::CancellationToken;
 
 use crate::mail::{Dislikes, Encryption, Server};
-use crate::webhook::{Answer, OK, Webhook};
+use crate::webhook::{OK, Response, Webhook};
 use crate::{PATIENCE, failed, mail_at, notices, slack_at, tls};
 
-const DOWN: Answer = Answer::Says("503 Service Unavailable", "", "");
+const DOWN: Response = Response::Says("503 Service Unavailable", "", "");
 
 #[tokio::test]
 async fn when_slack_is_down_it_is_tried_again_and_then_the_mail_goes_out() {
@@ -28,7 +28,7 @@ async fn when_slack_is_down_it_is_tried_again_and_then_the_mail_goes_out() {
 
 #[tokio::test]
 async fn when_slack_never_answers_the_mail_still_has_its_share_of_the_time() {
-    let webhook = Webhook::start(tls::trusted(), &[Answer::Waits]).await;
+    let webhook = Webhook::start(tls::trusted(), &[Response::Waits]).await;
     let server = Server::start(Encryption::Tls(tls::trusted()), Dislikes::default()).await;
     let dir = tempfile::tempdir().unwrap();
     let [url, to, from] = mail_at("smtps", server.port);
@@ -56,7 +56,7 @@ async fn what_nobody_took_waits_for_the_next_process() {
 
 #[tokio::test]
 async fn a_drain_that_is_dropped_loses_nothing() {
-    let webhook = Webhook::start(tls::trusted(), &[Answer::Waits, OK]).await;
+    let webhook = Webhook::start(tls::trusted(), &[Response::Waits, OK]).await;
     let dir = tempfile::tempdir().unwrap();
     let notices = notices(dir.path(), &[slack_at(webhook.port)]);
     notices.announce(failed(1)).unwrap();
@@ -96,12 +96,12 @@ async fn a_daemon_makes_one_message_of_what_comes_within_its_window() {
     assert_eq!(left.waiting, 0);
     let texts = webhook.texts();
     assert!(texts.len() <= 3, "{} messages for two bursts", texts.len());
-    assert_eq!(texts.iter().map(|text| told(text)).sum::<u64>(), 61, "{texts:?}");
+    assert_eq!(texts.iter().map(|text| present(text)).sum::<u64>(), 61, "{texts:?}");
 }
 
 #[tokio::test]
 async fn a_daemon_goes_on_after_an_outage_of_its_channel_and_tells_of_a_recovery() {
-    let webhook = Webhook::start(tls::trusted(), &[DOWN, Answer::HangsUp, DOWN, OK]).await;
+    let webhook = Webhook::start(tls::trusted(), &[DOWN, Response::HangsUp, DOWN, OK]).await;
     let dir = tempfile::tempdir().unwrap();
     let notices = Arc::new(notices(dir.path(), &[slack_at(webhook.port)]));
     let stop = CancellationToken::new();
@@ -110,11 +110,11 @@ async fn a_daemon_goes_on_after_an_outage_of_its_channel_and_tells_of_a_recovery
         async move { notices.work(stop).await }
     });
     let held = Event::Held { lane: "https://api.example".to_owned(), reason: "HTTP 401".to_owned() };
-    assert!(notices.begin("lane https://api.example", held.clone()).unwrap());
-    assert!(!notices.begin("lane https://api.example", held).unwrap());
+    assert!(notices.begin_outage("lane https://api.example", held.clone()).unwrap());
+    assert!(!notices.begin_outage("lane https://api.example", held).unwrap());
     webhook.wait_for(4).await;
-    assert!(notices.end("lane https://api.example").unwrap());
-    assert!(!notices.end("lane https://api.example").unwrap());
+    assert!(notices.end_outage("lane https://api.example").unwrap());
+    assert!(!notices.end_outage("lane https://api.example").unwrap());
     webhook.wait_for(5).await;
     stop.cancel();
     daemon.await.unwrap();
@@ -125,7 +125,7 @@ async fn a_daemon_goes_on_after_an_outage_of_its_channel_and_tells_of_a_recovery
 
 #[tokio::test]
 async fn a_daemon_that_is_stopped_while_its_channel_hangs_ends_soon_and_loses_nothing() {
-    let webhook = Webhook::start(tls::trusted(), &[Answer::Waits]).await;
+    let webhook = Webhook::start(tls::trusted(), &[Response::Waits]).await;
     let dir = tempfile::tempdir().unwrap();
     let notices = notices(dir.path(), &[slack_at(webhook.port)]);
     notices.announce(failed(1)).unwrap();
@@ -140,7 +140,7 @@ async fn a_daemon_that_is_stopped_while_its_channel_hangs_ends_soon_and_loses_no
 }
 
 /// How many failed batches a message speaks of.
-pub(crate) fn told(text: &str) -> u64 {
+pub(crate) fn present(text: &str) -> u64 {
     let subject = text.lines().next().unwrap_or_default();
     subject.trim_start_matches("*ichido: ").split(' ').next().unwrap().parse().unwrap()
 }

@@ -17,19 +17,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ichido_core::{Clock, SystemClock};
-use ichido_delivery::notice::{self, Event, Failed, Notices, Pace, Settings};
+use ichido_delivery::notice::{self, Event, Failed, Notices, Settings, Timing};
 
 /// No test waits longer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A pace at which a test does not have to wait.
-fn quick() -> Pace {
-    Pace {
+fn quick() -> Timing {
+    Timing {
         gather: Duration::from_millis(50),
         window: Duration::from_millis(400),
         pause: Duration::from_millis(50),
         pause_max: Duration::from_millis(200),
-        patience: Duration::from_secs(5),
+        time_limit: Duration::from_secs(5),
         look: Duration::from_millis(100),
     }
 }
@@ -60,8 +60,8 @@ fn notices(dir: &Path, values: &[(&str, String)]) -> Notices {
     let get =
         |name: &str| Ok(values.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone()));
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-    let channels = notice::channels(&Settings::read(&get, false).unwrap(), &tls::trust(), &clock).unwrap();
-    Notices::open(dir, channels, clock).unwrap().with_pace(quick())
+    let channels = notice::channels(&Settings::read(&get, false).unwrap(), &tls::roots(), &clock).unwrap();
+    Notices::open(dir, channels, clock).unwrap().with_timing(quick())
 }
 
 fn slack_at(port: u16) -> (&'static str, String) {

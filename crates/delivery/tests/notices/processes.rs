@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use crate::draining::told;
-use crate::webhook::{Answer, OK, Webhook};
+use crate::draining::present;
+use crate::webhook::{OK, Response, Webhook};
 use crate::{PATIENCE, failed, notices, slack_at, tls};
 
 /// Set for the process that is a child: where the outbox is, and the port it sends to.
@@ -26,8 +26,12 @@ async fn child_announces_and_drains() {
     let settings = ichido_delivery::notice::Settings::read(&get, true).unwrap();
     let notices = ichido_delivery::notice::Notices::open(
         &dir,
-        ichido_delivery::notice::channels(&settings, &ichido_delivery::tls_roots::Trust::default(), &clock)
-            .unwrap(),
+        ichido_delivery::notice::channels(
+            &settings,
+            &ichido_delivery::tls_roots::TlsRoots::default(),
+            &clock,
+        )
+        .unwrap(),
         clock,
     )
     .unwrap();
@@ -60,7 +64,7 @@ async fn notices_of_a_process_that_was_killed_while_it_sent_them_are_sent_by_the
     let next = notices(dir.path(), &[slack_at(webhook.port)]);
     let drained = next.drain(PATIENCE).await;
     assert_eq!((drained.sent, drained.waiting), (3, 0));
-    assert_eq!(webhook.texts().iter().map(|text| told(text)).sum::<u64>(), 3);
+    assert_eq!(webhook.texts().iter().map(|text| present(text)).sum::<u64>(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -83,16 +87,16 @@ async fn notices_of_several_drains_side_by_side_are_each_sent_once() {
     let last = notices(dir.path(), &[slack_at(webhook.port)]).drain(PATIENCE).await;
     assert_eq!((sent + last.sent, last.waiting), (100, 0));
     let texts = webhook.texts();
-    assert_eq!(texts.iter().map(|text| told(text)).sum::<u64>(), 100);
+    assert_eq!(texts.iter().map(|text| present(text)).sum::<u64>(), 100);
     let keys =
         texts.iter().flat_map(|text| text.split("batchIdempotencyKey ").skip(1)).map(|rest| &rest[..64]);
     let keys: Vec<&str> = keys.collect();
-    assert_eq!(keys.iter().collect::<HashSet<_>>().len(), keys.len(), "a notice was told twice");
+    assert_eq!(keys.iter().collect::<HashSet<_>>().len(), keys.len(), "a notice was present twice");
 }
 
 #[tokio::test]
 async fn a_process_that_is_alive_keeps_what_it_is_sending() {
-    let webhook = Webhook::start(tls::trusted(), &[Answer::Waits]).await;
+    let webhook = Webhook::start(tls::trusted(), &[Response::Waits]).await;
     let dir = tempfile::tempdir().unwrap();
     let slow = notices(dir.path(), &[slack_at(webhook.port)]);
     slow.announce(failed(1)).unwrap();

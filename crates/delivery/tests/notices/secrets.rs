@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::mail::{Dislikes, Encryption, Server};
-use crate::webhook::{Answer, Webhook};
+use crate::webhook::{Response, Webhook};
 use crate::{failed, mail_at, notices, slack_at, tls};
 
 #[derive(Clone, Default)]
@@ -48,7 +48,7 @@ async fn child_looks_for_secrets_in_its_log() {
 
     let echo = "no service at /services/T0/B0/hunter2hunter2 (hunter2hunter2)";
     let script =
-        [Answer::HangsUp, Answer::Says("503 Nope", "", echo), Answer::Says("404 Not Found", "", echo)];
+        [Response::HangsUp, Response::Says("503 Nope", "", echo), Response::Says("404 Not Found", "", echo)];
     let webhook = Webhook::start(tls::trusted(), &script).await;
     let dislikes = Dislikes { logins: true, ..Dislikes::default() };
     let server = Server::start(Encryption::Tls(tls::trusted()), dislikes).await;

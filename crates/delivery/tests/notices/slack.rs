@@ -6,7 +6,7 @@ use ichido_core::{Clock, SystemClock};
 use ichido_delivery::notice::Drained;
 use tokio::time::Instant;
 
-use crate::webhook::{Answer, OK, Webhook};
+use crate::webhook::{OK, Response, Webhook};
 use crate::{facts, failed, notices, slack_at, tls};
 
 const WITHIN: Duration = Duration::from_secs(8);
@@ -31,9 +31,9 @@ async fn slack_gets_one_message_with_the_fields_of_the_requirement() {
 #[tokio::test]
 async fn slack_is_tried_again_after_each_kind_of_failure() {
     let script = [
-        Answer::Says("503 Service Unavailable", "", "down"),
-        Answer::HangsUp,
-        Answer::Says("429 Too Many Requests", "Retry-After: 1\r\n", "rate_limited"),
+        Response::Says("503 Service Unavailable", "", "down"),
+        Response::HangsUp,
+        Response::Says("429 Too Many Requests", "Retry-After: 1\r\n", "rate_limited"),
         OK,
     ];
     let (dir, webhook) = (tempfile::tempdir().unwrap(), Webhook::start(tls::trusted(), &script).await);
@@ -51,7 +51,7 @@ async fn a_long_retry_after_is_kept_by_the_next_drain_of_the_process() {
     let date = httpdate::fmt_http_date(now + Duration::from_secs(3_600));
     for asked in ["3600", "18446744073709551615", &date] {
         let field: &'static str = Box::leak(format!("Retry-After: {asked}\r\n").into_boxed_str());
-        let script = [Answer::Says("429 Too Many Requests", field, ""), OK];
+        let script = [Response::Says("429 Too Many Requests", field, ""), OK];
         let (dir, webhook) = (tempfile::tempdir().unwrap(), Webhook::start(tls::trusted(), &script).await);
         let notices = notices(dir.path(), &[slack_at(webhook.port)]);
         notices.announce(failed(1)).unwrap();
@@ -67,7 +67,7 @@ async fn a_long_retry_after_is_kept_by_the_next_drain_of_the_process() {
 
 #[tokio::test]
 async fn a_refusal_is_not_tried_again_and_the_notice_waits() {
-    let script = [Answer::Says("404 Not Found", "", "no_service"), OK];
+    let script = [Response::Says("404 Not Found", "", "no_service"), OK];
     let (dir, webhook) = (tempfile::tempdir().unwrap(), Webhook::start(tls::trusted(), &script).await);
     let notices = notices(dir.path(), &[slack_at(webhook.port)]);
     notices.announce(failed(1)).unwrap();
@@ -82,7 +82,7 @@ async fn a_redirect_is_not_followed() {
     let elsewhere = Webhook::start(tls::trusted(), &[OK]).await;
     let location: &'static str =
         Box::leak(format!("Location: https://localhost:{}/\r\n", elsewhere.port).into_boxed_str());
-    let script = [Answer::Says("307 Temporary Redirect", location, "")];
+    let script = [Response::Says("307 Temporary Redirect", location, "")];
     let (dir, webhook) = (tempfile::tempdir().unwrap(), Webhook::start(tls::trusted(), &script).await);
     let notices = notices(dir.path(), &[slack_at(webhook.port)]);
     notices.announce(failed(1)).unwrap();

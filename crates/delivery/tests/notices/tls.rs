@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use ichido_delivery::tls_roots::Trust;
+use ichido_delivery::tls_roots::TlsRoots;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
@@ -26,8 +26,8 @@ fn new_authority() -> Authority {
 }
 
 /// The certificate that clients trust.
-pub(crate) fn trust() -> Trust {
-    Trust::of_pem(the_authority().pem.as_bytes()).unwrap()
+pub(crate) fn roots() -> TlsRoots {
+    TlsRoots::from_pem(the_authority().pem.as_bytes()).unwrap()
 }
 
 /// A server for `localhost` that clients trust.

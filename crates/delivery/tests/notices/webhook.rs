@@ -10,7 +10,7 @@ use tokio_rustls::TlsAcceptor;
 
 /// What it does with a request.
 #[derive(Clone, Debug)]
-pub(crate) enum Answer {
+pub(crate) enum Response {
     /// Answers with a status line, fields and a body.
     Says(&'static str, &'static str, &'static str),
     /// Hangs up without an answer.
@@ -19,7 +19,7 @@ pub(crate) enum Answer {
     Waits,
 }
 
-pub(crate) const OK: Answer = Answer::Says("200 OK", "", "ok");
+pub(crate) const OK: Response = Response::Says("200 OK", "", "ok");
 
 /// A running webhook. It ends with the runtime of its test.
 pub(crate) struct Webhook {
@@ -29,14 +29,14 @@ pub(crate) struct Webhook {
 }
 
 struct State {
-    script: Mutex<VecDeque<Answer>>,
+    script: Mutex<VecDeque<Response>>,
     texts: Mutex<Vec<String>>,
     count: watch::Sender<usize>,
 }
 
 impl Webhook {
     /// Starts one. After the script it answers as its last line says.
-    pub(crate) async fn start(tls: TlsAcceptor, script: &[Answer]) -> Self {
+    pub(crate) async fn start(tls: TlsAcceptor, script: &[Response]) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let (count, seen) = watch::channel(0);
@@ -89,7 +89,7 @@ async fn serve(stream: TcpStream, tls: TlsAcceptor, state: Arc<State>) -> Option
     state.texts.lock().unwrap().push(body["text"].as_str()?.to_owned());
     state.count.send_modify(|count| *count += 1);
     match answer {
-        Answer::Says(status, fields, body) => {
+        Response::Says(status, fields, body) => {
             let answer = format!(
                 "HTTP/1.1 {status}\r\n{fields}Connection: close\r\nContent-Length: {}\r\n\r\n{body}",
                 body.len()
@@ -97,7 +97,7 @@ async fn serve(stream: TcpStream, tls: TlsAcceptor, state: Arc<State>) -> Option
             stream.write_all(answer.as_bytes()).await.ok()?;
             stream.shutdown().await.ok()
         }
-        Answer::HangsUp => None,
-        Answer::Waits => std::future::pending().await,
+        Response::HangsUp => None,
+        Response::Waits => std::future::pending().await,
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use ichido_delivery::store::{Layout, Place};
+use ichido_delivery::store::{BatchDir, Layout};
 use rustix::fs::{CWD, Mode, mkfifoat};
 
 use crate::actions::{Move, Rules};
@@ -61,10 +61,10 @@ fn play() {
 
     assert_eq!(world.receiver.books().counts.get(&id(1, 0)), Some(&1), "batches go on");
     let layout = Layout::new(&data);
-    assert_eq!(layout.count(Place::Spool).unwrap(), 0);
-    assert_eq!(layout.count(Place::Failed).unwrap(), 8, "each is kept where a person looks");
+    assert_eq!(layout.count(BatchDir::Spool).unwrap(), 0);
+    assert_eq!(layout.count(BatchDir::Failed).unwrap(), 8, "each is kept where a person looks");
     assert!(world.failed_told() >= 8, "and a person is told");
-    let kept = fs::read_dir(layout.dir(Place::Failed)).unwrap().map(|entry| entry.unwrap());
+    let kept = fs::read_dir(layout.dir(BatchDir::Failed)).unwrap().map(|entry| entry.unwrap());
     assert_eq!(kept.filter(|entry| entry.file_type().unwrap().is_fifo()).count(), 2);
     assert!(notices.join("notice_20250118T120530Z_0123456789abcdef.json.unreadable").exists());
     assert_eq!(

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ichido_delivery::store::{Layout, Place};
+use ichido_delivery::store::{BatchDir, Layout};
 
 use crate::actions::{BATCHES, Move, Rules};
 use crate::world::{World, id};
@@ -24,8 +24,8 @@ fn after_three_days_what_waits_goes_oldest_first_within_the_rate_and_nothing_was
         world.play(&Move::Wait(600));
     }
     let layout = Layout::new(&world.data());
-    let waiting = layout.count(Place::Spool).unwrap();
-    assert_eq!((waiting, layout.count(Place::Failed).unwrap()), (BATCHES.len() as u64, 0));
+    let waiting = layout.count(BatchDir::Spool).unwrap();
+    assert_eq!((waiting, layout.count(BatchDir::Failed).unwrap()), (BATCHES.len() as u64, 0));
     let tried = std::mem::take(&mut world.receiver.books().seen);
     // One request for each pass, and the retries of the batches that found out.
     assert!(tried.len() < 450, "{}", tried.len());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ichido_delivery::store::{Layout, Place};
+use ichido_delivery::store::{BatchDir, Layout};
 
 use crate::actions::{Move, Rules};
 use crate::world::World;
@@ -15,7 +15,7 @@ fn all_batches_arrive_in_one_run_and_few_requests_are_refused() {
     world.receiver.books().most_per_second = Some(5);
     world.send_many(BATCHES);
     let layout = Layout::new(&world.data());
-    assert_eq!((layout.count(Place::Spool).unwrap(), layout.count(Place::Failed).unwrap()), (0, 0));
+    assert_eq!((layout.count(BatchDir::Spool).unwrap(), layout.count(BatchDir::Failed).unwrap()), (0, 0));
     let books = world.receiver.books();
     assert_eq!(books.counts.len(), BATCHES);
     assert!(books.counts.values().all(|count| *count == 1));
@@ -44,16 +44,16 @@ fn a_receiver_that_refuses_everything_is_left_alone_soon() {
     let took = world.steady() - begun;
     assert!(took < Duration::from_secs(10), "{took:?}");
     let layout = Layout::new(&world.data());
-    let waiting = layout.oldest(Place::Spool, None, 100).unwrap();
+    let waiting = layout.oldest(BatchDir::Spool, None, 100).unwrap();
     assert_eq!(waiting.len(), 50);
     for listed in &waiting {
-        let stored = layout.read(Place::Spool, listed).unwrap().unwrap();
+        let stored = layout.read(BatchDir::Spool, listed).unwrap().unwrap();
         assert_eq!(stored.retry_count, 0, "nobody is charged");
     }
     // Nor in the passes that follow, but for the batch that asks.
     world.play(&Move::Wait(60));
     world.play(&Move::Pass);
-    let charged = |listed| layout.read(Place::Spool, listed).unwrap().unwrap().retry_count > 0;
+    let charged = |listed| layout.read(BatchDir::Spool, listed).unwrap().unwrap().retry_count > 0;
     assert_eq!(waiting.iter().filter(|listed| charged(listed)).count(), 0, "a probe is not charged");
     world.receiver.books().most_per_second = None;
     world.play(&Move::Wait(60));
@@ -67,7 +67,7 @@ fn a_long_pause_sends_the_rest_to_the_spool_without_asking_again() {
     world.play(&Move::Script(vec![crate::receiver::Says::RetryAfter(503, 3_600)]));
     world.send_many(20);
     assert_eq!(world.receiver.books().seen.len(), 1);
-    assert_eq!(Layout::new(&world.data()).count(Place::Spool).unwrap(), 20);
+    assert_eq!(Layout::new(&world.data()).count(BatchDir::Spool).unwrap(), 20);
     world.play(&Move::Wait(1_800));
     world.play(&Move::Pass);
     assert_eq!(world.receiver.books().seen.len(), 1, "the whole lane rests");

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ichido_core::Clock;
-use ichido_delivery::exchange::{Answer, Exchange, Sent, Trouble, TroubleKind};
+use ichido_delivery::exchange::{BodySent, Exchange, Response, TransportError, TransportErrorKind};
 use ichido_delivery::request::Request;
 use ichido_delivery::token::{Source, Token};
-use ichido_delivery::transport::Wire;
+use ichido_delivery::transport::Transport;
 use serde_json::{Value, json};
 
 use crate::faults::Life;
@@ -108,7 +108,7 @@ impl Books {
         is_one
     }
 
-    fn takes(&mut self, key: &str, ids: &[String], half: bool) -> Answer {
+    fn takes(&mut self, key: &str, ids: &[String], half: bool) -> Response {
         if self.pending.iter().any(|pending| pending.key == key) {
             return match self.knows {
                 Knows::BatchesBare => answer(409, String::new()),
@@ -164,8 +164,8 @@ impl Books {
         }
     }
 
-    fn takes_each(&mut self, ids: &[String], half: bool) -> Answer {
-        let fate = |(place, id): (usize, &String)| match self.counts.contains_key(id) {
+    fn takes_each(&mut self, ids: &[String], half: bool) -> Response {
+        let result = |(place, id): (usize, &String)| match self.counts.contains_key(id) {
             true => json!({"status": "duplicate"}),
             false if self.refused.contains(id) => json!({"status": 422, "error": format!("record {id}: no")}),
             false if half && place % 2 == 1 => json!({"status": 503}),
@@ -174,7 +174,7 @@ impl Books {
                 json!({"status": "inserted"})
             }
         };
-        let results: Vec<Value> = ids.iter().enumerate().map(fate).collect();
+        let results: Vec<Value> = ids.iter().enumerate().map(result).collect();
         answer(207, json!({ "results": results }).to_string())
     }
 }
@@ -196,7 +196,7 @@ impl Link {
 }
 
 #[async_trait::async_trait]
-impl Wire for Link {
+impl Transport for Link {
     async fn post(&self, request: &Request) -> Exchange {
         let (key, ids) = read(request);
         let says = {
@@ -210,36 +210,37 @@ impl Wire for Link {
                 other => other,
             }
         };
-        let trouble = |kind, sent| Exchange::Failed(Trouble { kind, message: format!("{kind:?}"), sent });
+        let transport_error =
+            |kind, sent| Exchange::Failed(TransportError { kind, message: format!("{kind:?}"), sent });
         let take = |half| self.receiver.books().takes(&key, &ids, half);
         match says {
-            Says::Take => Exchange::Answered(take(false)),
-            Says::Half => Exchange::Answered(take(true)),
+            Says::Take => Exchange::Responded(take(false)),
+            Says::Half => Exchange::Responded(take(true)),
             Says::TakeAndHangUp => {
                 take(false);
-                trouble(TroubleKind::Network, Sent::All)
+                transport_error(TransportErrorKind::Network, BodySent::Complete)
             }
             Says::TakeAndDie => {
                 take(false);
                 self.life.end()
             }
             Says::Die => self.life.end(),
-            Says::Status(status) => Exchange::Answered(answer(status, String::new())),
+            Says::Status(status) => Exchange::Responded(answer(status, String::new())),
             Says::RetryAfter(status, seconds) => {
                 let retry_after = Some(seconds.to_string());
-                Exchange::Answered(Answer { retry_after, ..answer(status, String::new()) })
+                Exchange::Responded(Response { retry_after, ..answer(status, String::new()) })
             }
             Says::Timeout => {
                 tokio::time::sleep(Duration::from_secs(30)).await;
-                trouble(TroubleKind::Timeout, Sent::NotAll)
+                transport_error(TransportErrorKind::Timeout, BodySent::Partial)
             }
             Says::Slow { fails } => {
                 self.receiver.books().begins(&key, &ids, fails, self.clock.steady());
                 tokio::time::sleep(Duration::from_secs(30)).await;
-                trouble(TroubleKind::Timeout, Sent::All)
+                transport_error(TransportErrorKind::Timeout, BodySent::Complete)
             }
-            Says::HangUp => trouble(TroubleKind::Network, Sent::NotAll),
-            Says::Tls => trouble(TroubleKind::Tls, Sent::NotAll),
+            Says::HangUp => transport_error(TransportErrorKind::Network, BodySent::Partial),
+            Says::Tls => transport_error(TransportErrorKind::Tls, BodySent::Partial),
         }
     }
 
@@ -248,8 +249,8 @@ impl Wire for Link {
     }
 }
 
-fn answer(status: u16, body: String) -> Answer {
-    Answer { status, body: body.into_bytes(), ..Answer::default() }
+fn answer(status: u16, body: String) -> Response {
+    Response { status, body: body.into_bytes(), ..Response::default() }
 }
 
 fn read(request: &Request) -> (String, Vec<String>) {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use ichido_delivery::store::{Layout, Place};
+use ichido_delivery::store::{BatchDir, Layout};
 
 use crate::actions::{Move, Rules};
 use crate::receiver::Says;
@@ -18,7 +18,7 @@ fn put_off() -> World {
     world.play(&Move::Send(0));
     world.finish();
     world.check(&Move::Send(0));
-    assert_eq!(Layout::new(&world.data()).count(Place::Spool).unwrap(), 1);
+    assert_eq!(Layout::new(&world.data()).count(BatchDir::Spool).unwrap(), 1);
     world
 }
 
@@ -41,7 +41,7 @@ fn a_batch_is_put_off_by_a_day_at_most() {
 #[test]
 fn a_file_that_waits_for_the_year_9999_is_sent() {
     let mut world = put_off();
-    let spool = Layout::new(&world.data()).dir(Place::Spool);
+    let spool = Layout::new(&world.data()).dir(BatchDir::Spool);
     let files = fs::read_dir(&spool).unwrap().map(|entry| entry.unwrap().path());
     let path = files.into_iter().find(|path| path.is_file()).unwrap();
     let mut file: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
@@ -67,10 +67,10 @@ fn retention_applies_to_what_was_put_off() {
     world.play(&Move::Pass);
     world.check(&Move::Pass);
     let layout = Layout::new(&world.data());
-    assert_eq!((layout.count(Place::Spool).unwrap(), layout.count(Place::Failed).unwrap()), (0, 1));
+    assert_eq!((layout.count(BatchDir::Spool).unwrap(), layout.count(BatchDir::Failed).unwrap()), (0, 1));
     assert_eq!(world.failed_told(), 1);
-    let listed = layout.oldest(Place::Failed, None, 1).unwrap().remove(0);
-    let stored = layout.read(Place::Failed, &listed).unwrap().unwrap();
+    let listed = layout.oldest(BatchDir::Failed, None, 1).unwrap().remove(0);
+    let stored = layout.read(BatchDir::Failed, &listed).unwrap().unwrap();
     assert!(stored.last_error.unwrap().contains("SPOOL_RETENTION_DAYS"));
     world.heal();
 }

@@ -12,10 +12,10 @@ use std::time::Duration;
 use ichido_core::{Clock, SeededEntropy, Timestamp};
 use ichido_delivery::disk::Disk;
 use ichido_delivery::notice::{Channel, Failure, Message, Notices};
-use ichido_delivery::notifier::Alarm;
-use ichido_delivery::sender::{Parts, Pick, Sender};
+use ichido_delivery::notifier::Notifier;
+use ichido_delivery::sender::{Dependencies, Selection, Sender};
 use ichido_delivery::settings::Settings;
-use ichido_delivery::store::{Layout, Place, Store, fsck};
+use ichido_delivery::store::{BatchDir, Layout, Store, fsck};
 use ichido_delivery::{Batch, Record};
 use tokio_util::sync::CancellationToken;
 
@@ -144,9 +144,9 @@ impl World {
             Move::Send(batch) => self.send(*batch),
             Move::Broken(line) => {
                 let (text, reason) = (format!("{{\"torn{line}"), format!("input, line {line}: no JSON"));
-                self.with_process(async |sender| drop(sender.refuse_input(&text, &reason)));
+                self.with_process(async |sender| drop(sender.reject_input(&text, &reason)));
             }
-            Move::Pass => self.resend(&Pick::due()),
+            Move::Pass => self.resend(&Selection::due()),
             Move::Stop => {
                 if let Some(process) = &self.process {
                     process.stop.cancel();
@@ -168,8 +168,10 @@ impl World {
             Move::Jump(seconds) => {
                 self.clock.offset_ms.fetch_add(i64::from(*seconds) * 1_000, Relaxed);
             }
-            Move::Resend { force, only } => self.beside(&Pick::of(Place::Spool, keys(*only), *force)),
-            Move::FailedResend { only } => self.beside(&Pick::of(Place::Failed, keys(*only), true)),
+            Move::Resend { force, only } => {
+                self.beside(&Selection::new(BatchDir::Spool, keys(*only), *force))
+            }
+            Move::FailedResend { only } => self.beside(&Selection::new(BatchDir::Failed, keys(*only), true)),
             Move::Look => self.look(),
             Move::Damage(which) => self.damage(*which),
             Move::Stray => {
@@ -201,8 +203,8 @@ impl World {
         self.runtime.block_on(async { self.clock.steady() })
     }
 
-    fn resend(&mut self, pick: &Pick) {
-        self.with_process(async |sender| drop(sender.resend(pick).await));
+    fn resend(&mut self, selection: &Selection) {
+        self.with_process(async |sender| drop(sender.resend(selection).await));
         self.finish();
     }
 
@@ -211,15 +213,15 @@ impl World {
         if self.process.is_some() {
             self.with_process(async |sender| {
                 sender.finish().await;
-                sender.alarm().drain().await;
+                sender.notifier().drain().await;
             });
         }
     }
 
     /// A command of an operator while the process, if there is one, keeps what it has.
-    fn beside(&mut self, pick: &Pick) {
+    fn beside(&mut self, selection: &Selection) {
         let process = self.process.take();
-        self.resend(pick);
+        self.resend(selection);
         self.process = process;
     }
 
@@ -244,26 +246,28 @@ impl World {
     fn begin(&mut self) -> Option<Process> {
         let life = Arc::new(Life::default());
         self.plans.drain(..).for_each(|plan| life.plan(plan));
-        let disk = Disk::behind(life.clone());
+        let disk = Disk::with_faults(life.clone());
         let clock: Arc<dyn Clock> = self.clock.clone();
-        let store = Store::open_on(disk.clone(), &self.data(), self.settings.store, clock.now()).ok()?;
+        let store =
+            Store::open_with_disk(disk.clone(), &self.data(), self.settings.store, clock.now()).ok()?;
         let channels: Vec<Box<dyn Channel>> = vec![Box::new(Ear(self.channel.clone()))];
-        let notices = Notices::open_on(disk, &self.data().join("notices"), channels, clock.clone()).ok()?;
+        let notices =
+            Notices::open_with_disk(disk, &self.data().join("notices"), channels, clock.clone()).ok()?;
         let stop = CancellationToken::new();
-        let parts = Parts {
+        let deps = Dependencies {
             store,
             transport: Box::new(Link::new(self.receiver.clone(), life.clone(), clock.clone())),
-            alarm: Arc::new(Alarm::new(notices, "https://receiver.example")),
+            notifier: Arc::new(Notifier::new(notices, "https://receiver.example")),
             clock,
             entropy: Arc::new(SeededEntropy::new(7)),
             stop: stop.clone(),
         };
-        Some(Process { sender: Sender::new(&self.settings, parts), life, stop })
+        Some(Process { sender: Sender::new(&self.settings, deps), life, stop })
     }
 
     fn look(&self) {
         let layout = Layout::new(&self.data());
-        for place in [Place::Spool, Place::Failed] {
+        for place in [BatchDir::Spool, BatchDir::Failed] {
             for listed in layout.oldest(place, None, usize::MAX).unwrap() {
                 layout.read(place, &listed).unwrap().ok();
             }
@@ -297,8 +301,8 @@ impl World {
         assert!(books.counts.values().all(|count| *count == 1), "after {step:?}: {:?}", books.counts);
         let data = self.data();
         let named = |place: &str| files(&data.join(place)).into_iter().filter(|path| is_ours(path));
-        let is_broken = |path: &PathBuf| text(path).contains("\"unreadable\"");
-        let (broken, failed): (Vec<_>, Vec<_>) = named("failed").partition(is_broken);
+        let is_invalid_input = |path: &PathBuf| text(path).contains("\"unreadable\"");
+        let (broken, failed): (Vec<_>, Vec<_>) = named("failed").partition(is_invalid_input);
         self.broken.extend(broken);
         self.failed.extend(failed);
         assert!(!named("spool").any(|path| is_half(&path) && path.parent().unwrap().ends_with("spool")));
@@ -327,12 +331,12 @@ impl World {
         }
         // Long enough for every wait, however the clock was set.
         self.play(&Move::Wait(20_000_000));
-        self.resend(&Pick::of(Place::Spool, Vec::new(), true));
-        self.resend(&Pick::of(Place::Spool, Vec::new(), true));
+        self.resend(&Selection::new(BatchDir::Spool, Vec::new(), true));
+        self.resend(&Selection::new(BatchDir::Spool, Vec::new(), true));
         self.check(&Move::Pass);
         let layout = Layout::new(&self.data());
-        assert_eq!(layout.count(Place::Spool).unwrap(), 0, "what waits is sent");
-        self.resend(&Pick::of(Place::Failed, Vec::new(), true));
+        assert_eq!(layout.count(BatchDir::Spool).unwrap(), 0, "what waits is sent");
+        self.resend(&Selection::new(BatchDir::Failed, Vec::new(), true));
         self.check(&Move::Pass);
         let on_disk = self.on_disk();
         let books = self.receiver.books();

@@ -1,6 +1,6 @@
 //! `ichido check`: settings and connections, each with a verdict.
 
-use ichido_delivery::store::{Layout, Place};
+use ichido_delivery::store::{BatchDir, Layout};
 use ichido_http::Route;
 use ichido_ledger::{Capabilities, Error, Kind, OpenOptions, open_backend};
 use serde::Serialize;
@@ -208,9 +208,9 @@ async fn check_delivery(values: &Values, report: &mut Report) -> Result<(), Fail
     let settings = values.settings()?;
     let ways = Ways::open(values, &settings)?;
     let endpoint = &settings.transport.endpoint;
-    let (batch_size, place) = (settings.batch_size, endpoint.place());
+    let (batch_size, place) = (settings.batch_size, endpoint.origin());
     let layout = Layout::new(&settings.data_dir);
-    let (waiting, failed) = (layout.count(Place::Spool)?, layout.count(Place::Failed)?);
+    let (waiting, failed) = (layout.count(BatchDir::Spool)?, layout.count(BatchDir::Failed)?);
     let conflict = settings.conflict.describe();
     report.add("delivery", Verdict::Ok, format!("to {place}, {batch_size} records in a batch; {conflict}"));
     let detail = format!(

@@ -1,9 +1,9 @@
 //! `ichido failed`: what was not delivered and needs a person.
 
 use ichido_core::{Clock, SystemClock};
-use ichido_delivery::receipt::{Ending, Entry};
-use ichido_delivery::sender::Pick;
-use ichido_delivery::store::{Layout, Listed, Options, Place, Store, Stored};
+use ichido_delivery::receipt::{Disposition, Entry};
+use ichido_delivery::sender::Selection;
+use ichido_delivery::store::{BatchDir, Layout, ListedFile, Options, Store, StoredBatch};
 use serde::Serialize;
 
 use super::spool::resend;
@@ -17,13 +17,14 @@ pub(crate) async fn run(args: &FailedArgs) -> Result<(), Failure> {
     let values = Values::load(&args.delivery)?;
     let seen = || values.existing_data_dir().map(|dir| Layout::new(&dir));
     match &args.verb {
-        FailedVerb::List(list) => delivery::list(&seen()?, Place::Failed, list, args.json),
-        FailedVerb::Show(batch) => delivery::show(&seen()?, Place::Failed, &batch.key),
+        FailedVerb::List(list) => delivery::list(&seen()?, BatchDir::Failed, list, args.json),
+        FailedVerb::Show(batch) => delivery::show(&seen()?, BatchDir::Failed, &batch.key),
         // Without keys it is every batch, with or without --all.
         FailedVerb::Resend { keys, by_record, .. } => {
-            let pick = Pick { by_record: *by_record, ..Pick::of(Place::Failed, keys.clone(), true) };
-            let _no_export_meanwhile = superseded::refuse(&Layout::new(&values.data_dir()?), &pick)?;
-            resend(&values, &pick, args.json).await
+            let selection =
+                Selection { by_record: *by_record, ..Selection::new(BatchDir::Failed, keys.clone(), true) };
+            let _no_export_meanwhile = superseded::refuse(&Layout::new(&values.data_dir()?), &selection)?;
+            resend(&values, &selection, args.json).await
         }
         FailedVerb::Accept { keys } => accept(&values, keys, args.json),
     }
@@ -40,10 +41,10 @@ struct Accepted {
 fn accept(values: &Values, keys: &[String], json: bool) -> Result<(), Failure> {
     let (dir, receipt_retention) = (values.existing_data_dir()?, values.receipt_retention()?);
     let layout = Layout::new(&dir);
-    let mut found: Vec<(Listed, Stored)> = Vec::new();
+    let mut found: Vec<(ListedFile, StoredBatch)> = Vec::new();
     for key in keys {
-        let (listed, stored) = delivery::find(&layout, Place::Failed, key)?;
-        if stored.is_broken {
+        let (listed, stored) = delivery::find(&layout, BatchDir::Failed, key)?;
+        if stored.is_invalid_input {
             return Err(Failure::usage(format!("{} holds input that is not a record", listed.file)));
         }
         if !found.iter().any(|(other, _)| *other == listed) {
@@ -56,18 +57,19 @@ fn accept(values: &Values, keys: &[String], json: bool) -> Result<(), Failure> {
     let mut accepted = Vec::new();
     for (listed, stored) in &found {
         let key = stored.batch.key();
-        let Some(held) = store.take(Place::Failed, listed)? else {
+        let Some(owned) = store.take(BatchDir::Failed, listed)? else {
             return Err(Failure::usage(format!("{} is being sent by another process", listed.file)));
         };
-        let entry = Entry { batch: &stored.batch, ending: Ending::Accepted, proof: None, attempts: &[] };
+        let entry =
+            Entry { batch: &stored.batch, disposition: Disposition::Accepted, proof: None, attempts: &[] };
         let written = store.receipts().write(&entry, clock.now()).and_then(|()| store.receipts().sync());
         if let Err(error) = written {
-            store.fail(&held, key, clock.now())?;
+            store.fail(&owned, key, clock.now())?;
             return Err(Failure::internal(format!(
                 "cannot write a receipt: {error}; the batch stays in failed"
             )));
         }
-        store.remove(&held)?;
+        store.remove(&owned)?;
         let records = stored.batch.records().len();
         tracing::warn!(batchIdempotencyKey = key, records, "batch accepted as delivered by an operator");
         accepted.push(Accepted { batch_idempotency_key: key.to_owned(), records });

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ichido_delivery::sender::{Error, Pick, Sender};
-use ichido_delivery::store::Listed;
+use ichido_delivery::sender::{Error, Selection, Sender};
+use ichido_delivery::store::ListedFile;
 use indicatif::MultiProgress;
 use serde::Serialize;
 
@@ -25,7 +25,7 @@ pub(crate) async fn run(args: &SendArgs, screen: &MultiProgress) -> Result<(), F
     let mut fed = feed(&args.files, settings.batch_size)?;
     let mut sender = delivery::sender(&values, &settings, stop.clone())?;
     let (waiting, mut trouble) =
-        resend(&mut sender, Pick { patience: Some(HEAD_START), ..Pick::due() }).await;
+        resend(&mut sender, Selection { time_limit: Some(HEAD_START), ..Selection::due() }).await;
     let mut progress = Progress::begin(screen, &args.files);
     let mut is_whole = false;
     loop {
@@ -48,7 +48,7 @@ pub(crate) async fn run(args: &SendArgs, screen: &MultiProgress) -> Result<(), F
     }
     progress.end();
     if let Some(after) = waiting.filter(|_| is_whole) {
-        let (_, failure) = resend(&mut sender, Pick { after: Some(after), ..Pick::due() }).await;
+        let (_, failure) = resend(&mut sender, Selection { after: Some(after), ..Selection::due() }).await;
         trouble = trouble.or(failure);
     }
     let counters = delivery::finish(&mut sender).await;
@@ -62,8 +62,8 @@ pub(crate) async fn run(args: &SendArgs, screen: &MultiProgress) -> Result<(), F
 }
 
 /// A pass over what waits: where it was interrupted, and what went wrong.
-async fn resend(sender: &mut Sender, pick: Pick) -> (Option<Listed>, Option<Failure>) {
-    match sender.resend(&pick).await {
+async fn resend(sender: &mut Sender, selection: Selection) -> (Option<ListedFile>, Option<Failure>) {
+    match sender.resend(&selection).await {
         Ok(passed) => (passed.interrupted, None),
         Err(Error::Stopped) => (None, None),
         Err(error) => (None, Some(Failure::internal(one_line(&error)))),
@@ -91,7 +91,7 @@ async fn take(sender: &mut Sender, fed: Fed, progress: &mut Progress) -> Result<
         }
         Fed::Broken { text, reason } => {
             progress.add_broken(text.len() as u64 + 1);
-            sender.refuse_input(&text, &reason)
+            sender.reject_input(&text, &reason)
         }
         Fed::Trouble(message) => return Err(Refused::Trouble(message)),
     };

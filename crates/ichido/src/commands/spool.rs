@@ -1,7 +1,7 @@
 //! `ichido spool`: what waits to be delivered.
 
-use ichido_delivery::sender::{Error, Pick};
-use ichido_delivery::store::{Layout, Place, fsck};
+use ichido_delivery::sender::{Error, Selection};
+use ichido_delivery::store::{BatchDir, Layout, fsck};
 
 use crate::args::{SpoolArgs, SpoolVerb};
 use crate::delivery::Values;
@@ -12,28 +12,29 @@ pub(crate) async fn run(args: &SpoolArgs) -> Result<(), Failure> {
     let values = Values::load(&args.delivery)?;
     let seen = || values.existing_data_dir().map(|dir| Layout::new(&dir));
     match &args.verb {
-        SpoolVerb::List(list) => delivery::list(&seen()?, Place::Spool, list, args.json),
-        SpoolVerb::Show(batch) => delivery::show(&seen()?, Place::Spool, &batch.key),
+        SpoolVerb::List(list) => delivery::list(&seen()?, BatchDir::Spool, list, args.json),
+        SpoolVerb::Show(batch) => delivery::show(&seen()?, BatchDir::Spool, &batch.key),
         SpoolVerb::Resend { keys, force } => {
-            let pick = Pick::of(Place::Spool, keys.clone(), *force);
-            resend(&values, &pick, args.json).await
+            let selection = Selection::new(BatchDir::Spool, keys.clone(), *force);
+            resend(&values, &selection, args.json).await
         }
         SpoolVerb::Fsck => check(&seen()?, args.json),
     }
 }
 
 /// Tries batches now; also for `ichido failed resend`.
-pub(super) async fn resend(values: &Values, pick: &Pick, json: bool) -> Result<(), Failure> {
+pub(super) async fn resend(values: &Values, selection: &Selection, json: bool) -> Result<(), Failure> {
     let settings = values.settings()?;
     let stop = shutdown::on_signals()?;
     let mut sender = delivery::sender(values, &settings, stop)?;
-    let resent = sender.resend(pick).await;
+    let resent = sender.resend(selection).await;
     let counters = delivery::finish(&mut sender).await;
     delivery::report(&counters, json)?;
     let trouble = match resent {
-        Ok(passed) if passed.taken == 0 && !pick.keys.is_empty() => {
-            Some(Failure::usage(format!("no batch in {} has such a key and is due", pick.place.word())))
-        }
+        Ok(passed) if passed.attempted == 0 && !selection.keys.is_empty() => Some(Failure::usage(format!(
+            "no batch in {} has such a key and is due",
+            selection.batch_dir.as_str()
+        ))),
         Ok(_) | Err(Error::Stopped) => None,
         Err(error) => Some(Failure::internal(one_line(&error))),
     };

@@ -5,8 +5,8 @@ use std::time::Duration;
 use axum::extract::{Query, State};
 use axum::response::Response;
 use http::StatusCode;
-use ichido_delivery::sender::Pick;
-use ichido_delivery::store::{Layout, Listed, Name, Place, Stored};
+use ichido_delivery::sender::Selection;
+use ichido_delivery::store::{BatchDir, FileName, Layout, ListedFile, StoredBatch};
 use ichido_delivery::time::parse_iso;
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -50,28 +50,28 @@ pub(super) async fn batch(
         Ok(stored) => html! {
             (facts(&about(&stored, &asked.file, w)))
             @if view.may_act() {
-                p { (view.button("/delivery/resend", &[("place", place.word()), ("file", &asked.file)], w.resend, "strong")) }
+                p { (view.button("/delivery/resend", &[("place", place.as_str()), ("file", &asked.file)], w.resend, "strong")) }
             }
             (attempts(&stored, w))
             (records(&stored, console.bodies(), w))
         },
     };
     let back =
-        html! { (body) p { a href=(link("/delivery", &[("place", place.word())])) { (w.to_delivery) } } };
+        html! { (body) p { a href=(link("/delivery", &[("place", place.as_str())])) { (w.to_delivery) } } };
     view.page(Section::Delivery, w.batch, back)
 }
 
-fn listed(place: Place, file: &str) -> Option<Listed> {
-    Name::parse(place.word(), file).map(|name| Listed { name, file: file.to_owned() })
+fn listed(place: BatchDir, file: &str) -> Option<ListedFile> {
+    FileName::parse(place.as_str(), file).map(|name| ListedFile { name, file: file.to_owned() })
 }
 
-async fn read(layout: &Layout, place: Place, file: &str) -> Option<Result<Stored, String>> {
+async fn read(layout: &Layout, place: BatchDir, file: &str) -> Option<Result<StoredBatch, String>> {
     let (layout, listed) = (layout.clone(), listed(place, file)?);
     let read = tokio::task::spawn_blocking(move || layout.read(place, &listed)).await;
     Some(read.ok()?.ok()?.map_err(|corrupt| corrupt.to_string()))
 }
 
-fn about(stored: &Stored, file: &str, w: &'static Words) -> Vec<(&'static str, Markup)> {
+fn about(stored: &StoredBatch, file: &str, w: &'static Words) -> Vec<(&'static str, Markup)> {
     let mut rows = vec![
         (w.batch_key, html! { code.key { (visible(stored.batch.key())) } }),
         (w.file, html! { code.key { (file) } }),
@@ -86,7 +86,7 @@ fn about(stored: &Stored, file: &str, w: &'static Words) -> Vec<(&'static str, M
     rows
 }
 
-fn attempts(stored: &Stored, w: &'static Words) -> Markup {
+fn attempts(stored: &StoredBatch, w: &'static Words) -> Markup {
     let at = |text: &str| parse_iso(text).map_or_else(|| html! { (text) }, time);
     let rows = stored
         .attempts
@@ -102,7 +102,7 @@ fn attempts(stored: &Stored, w: &'static Words) -> Markup {
     }
 }
 
-fn records(stored: &Stored, bodies: Bodies, w: &'static Words) -> Markup {
+fn records(stored: &StoredBatch, bodies: Bodies, w: &'static Words) -> Markup {
     html! {
         section aria-labelledby="records" {
             h2 #records { (w.records) }
@@ -129,17 +129,17 @@ pub(super) async fn confirm(
     let (true, Some((spool, failed))) = (view.may_act(), &console.sampler.shelves) else {
         return view.refusal(StatusCode::FORBIDDEN, Section::Delivery, w.read_only);
     };
-    let shelf = if place == Place::Spool { spool } else { failed };
+    let shelf = if place == BatchDir::Spool { spool } else { failed };
     let count = shelf.look().await.map_or(0, |survey| survey.count);
-    let means = if place == Place::Spool { w.resend_spool_means } else { w.resend_failed_means };
+    let means = if place == BatchDir::Spool { w.resend_spool_means } else { w.resend_failed_means };
     let body = html! {
         p.notice.warn { b { (number(count)) } " " (w.batches) " " (means) }
         form.confirm method="post" action="/delivery/resend" {
             (view.secret())
-            input type="hidden" name="place" value=(place.word());
+            input type="hidden" name="place" value=(place.as_str());
             div.choice {
                 button.strong type="submit" { (w.resend_all) }
-                a href=(link("/delivery", &[("place", place.word())])) { (w.cancel) }
+                a href=(link("/delivery", &[("place", place.as_str())])) { (w.cancel) }
             }
         }
     };
@@ -162,7 +162,7 @@ pub(super) async fn resend(view: View, State(console): State<Console>, sent: Sen
         },
     };
     let key = keys.first().cloned();
-    let run = order(&view, &console, desk, Pick::of(place, keys, true), key).await;
+    let run = order(&view, &console, desk, Selection::new(place, keys, true), key).await;
     if let Some((spool, failed)) = &console.sampler.shelves {
         tokio::join!(spool.anew(), failed.anew());
     }
@@ -171,7 +171,7 @@ pub(super) async fn resend(view: View, State(console): State<Console>, sent: Sen
         Ordered::UnderWay => "under-way",
         Ordered::Over(ending) => ending.word(),
     };
-    see(&link("/delivery", &[("place", place.word()), ("said", said)]))
+    see(&link("/delivery", &[("place", place.as_str()), ("said", said)]))
 }
 
 enum Ordered {
@@ -181,13 +181,19 @@ enum Ordered {
 }
 
 /// Orders a pass and waits for it a while. Its line in the audit comes when it is over, whoever still waits.
-async fn order(view: &View, console: &Console, desk: &Desk, pick: Pick, key: Option<String>) -> Ordered {
-    let (who, place) = (view.peer.0, pick.place.word());
+async fn order(
+    view: &View,
+    console: &Console,
+    desk: &Desk,
+    selection: Selection,
+    key: Option<String>,
+) -> Ordered {
+    let (who, place) = (view.peer.0, selection.batch_dir.as_str());
     let audit = move |result: &str, arrived: u64| {
         let action = if key.is_some() { "resend a batch" } else { "resend all" };
         tracing::info!(target: AUDIT, %who, action, place, key, result, arrived, "an operator's action");
     };
-    let Some(over) = desk.order(pick) else {
+    let Some(over) = desk.order(selection) else {
         audit("busy", 0);
         return Ordered::Busy;
     };

@@ -4,7 +4,7 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 use http::StatusCode;
 use ichido_delivery::notice::{self, Event, Notice};
-use ichido_delivery::store::{Head, Layout, Listed, Name, Place};
+use ichido_delivery::store::{BatchDir, BatchHeader, FileName, Layout, ListedFile};
 use ichido_delivery::time::parse_iso;
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -35,12 +35,12 @@ pub(super) struct Asked {
 
 /// A batch as a list shows it.
 struct Row {
-    listed: Listed,
-    head: Option<Head>,
+    listed: ListedFile,
+    head: Option<BatchHeader>,
 }
 
-pub(super) fn place_of(word: &str) -> Place {
-    if word == Place::Failed.word() { Place::Failed } else { Place::Spool }
+pub(super) fn place_of(word: &str) -> BatchDir {
+    if word == BatchDir::Failed.as_str() { BatchDir::Failed } else { BatchDir::Spool }
 }
 
 pub(super) async fn delivery(
@@ -54,9 +54,9 @@ pub(super) async fn delivery(
     };
     let place = place_of(&asked.place);
     let (spool, failed) = tokio::join!(shelves.0.look(), shelves.1.look());
-    let survey = if place == Place::Spool { &spool } else { &failed };
+    let survey = if place == BatchDir::Spool { &spool } else { &failed };
     let page = read(&desk.layout, place, survey.as_ref(), asked.after.as_deref()).await;
-    let counts = [(Place::Spool, &spool), (Place::Failed, &failed)]
+    let counts = [(BatchDir::Spool, &spool), (BatchDir::Failed, &failed)]
         .map(|(place, survey)| (place, count(survey.as_ref())));
     let known = console.sampler.look();
     let body = html! {
@@ -64,11 +64,11 @@ pub(super) async fn delivery(
         @if let Some(held) = desk.held() { p.notice.bad role="alert" { (w.lane_is_held) " " (visible(&held)) } }
         (tabs(&counts, place, w))
         section aria-label=(place_name(place, w)) {
-            @if page.is_empty() { p.empty { (if place == Place::Spool { w.spool_empty } else { w.failed_empty }) } }
+            @if page.is_empty() { p.empty { (if place == BatchDir::Spool { w.spool_empty } else { w.failed_empty }) } }
             @else { (rows(&view, place, &page)) }
             (pager(place, survey.as_ref(), asked.after.as_deref(), &page, w))
             @if view.may_act() && !page.is_empty() {
-                p { a.button href=(link("/delivery/resend", &[("place", place.word())])) { (w.resend_all) "…" } }
+                p { a.button href=(link("/delivery/resend", &[("place", place.as_str())])) { (w.resend_all) "…" } }
             }
         }
         (runs(&desk.runs()[..desk.runs().len().min(RUNS)], w))
@@ -81,18 +81,18 @@ fn count(survey: Option<&Survey>) -> String {
     survey.map_or_else(|| "–".to_owned(), |survey| number(survey.count))
 }
 
-fn place_name(place: Place, w: &Words) -> &'static str {
+fn place_name(place: BatchDir, w: &Words) -> &'static str {
     match place {
-        Place::Spool => w.spool,
-        Place::Failed => w.failed,
+        BatchDir::Spool => w.spool,
+        BatchDir::Failed => w.failed,
     }
 }
 
-fn tabs(counts: &[(Place, String)], here: Place, w: &Words) -> Markup {
+fn tabs(counts: &[(BatchDir, String)], here: BatchDir, w: &Words) -> Markup {
     html! {
         nav.tabs aria-label=(w.places) {
             @for (place, count) in counts {
-                a href=(link("/delivery", &[("place", place.word())])) aria-current=[(*place == here).then_some("page")] {
+                a href=(link("/delivery", &[("place", place.as_str())])) aria-current=[(*place == here).then_some("page")] {
                     (place_name(*place, w)) " " b { (count) }
                 }
             }
@@ -101,31 +101,32 @@ fn tabs(counts: &[(Place, String)], here: Place, w: &Words) -> Markup {
 }
 
 /// The files of one page, each with its beginning. By names from memory; only what is shown is opened.
-async fn read(layout: &Layout, place: Place, survey: Option<&Survey>, after: Option<&str>) -> Vec<Row> {
+async fn read(layout: &Layout, place: BatchDir, survey: Option<&Survey>, after: Option<&str>) -> Vec<Row> {
     let Some(survey) = survey else { return Vec::new() };
-    let after =
-        after.and_then(|file| Some(Listed { name: Name::parse(place.word(), file)?, file: file.to_owned() }));
+    let after = after.and_then(|file| {
+        Some(ListedFile { name: FileName::parse(place.as_str(), file)?, file: file.to_owned() })
+    });
     let start = after.map_or(0, |after| survey.oldest.partition_point(|listed| *listed <= after));
-    let page: Vec<Listed> = survey.oldest[start..].iter().take(ROWS).cloned().collect();
+    let page: Vec<ListedFile> = survey.oldest[start..].iter().take(ROWS).cloned().collect();
     let layout = layout.clone();
     let rows = move || {
-        let row = |listed: Listed| Row { head: layout.head(place, &listed), listed };
+        let row = |listed: ListedFile| Row { head: layout.header(place, &listed), listed };
         page.into_iter().map(row).collect()
     };
     tokio::task::spawn_blocking(rows).await.unwrap_or_default()
 }
 
-fn rows(view: &View, place: Place, page: &[Row]) -> Markup {
+fn rows(view: &View, place: BatchDir, page: &[Row]) -> Markup {
     let w = view.w;
     let row = |Row { listed, head }: &Row| {
-        let file = [("place", place.word()), ("file", listed.file.as_str())];
+        let file = [("place", place.as_str()), ("file", listed.file.as_str())];
         let mut cells = vec![
             html! { a.key href=(link("/delivery/batch", &file)) { (listed.name.key) } },
             html! { @match head { Some(head) => (time(head.first_attempt)), None => (listed.name.at) } },
             html! { @if let Some(head) = head { (head.retry_count) } },
             html! { @if let Some(error) = head.as_ref().and_then(|head| head.last_error.as_deref()) { span.key { (visible(error)) } } },
         ];
-        if place == Place::Spool {
+        if place == BatchDir::Spool {
             let until = head.as_ref().and_then(|head| head.not_before);
             cells.insert(3, html! { @if let Some(until) = until { (time(until)) } });
         }
@@ -135,26 +136,26 @@ fn rows(view: &View, place: Place, page: &[Row]) -> Markup {
         cells
     };
     let mut heads = vec![w.batch, w.first_attempt, w.passes, w.last_error];
-    if place == Place::Spool {
+    if place == BatchDir::Spool {
         heads.insert(3, w.not_before);
     }
     if view.may_act() {
         heads.push(w.action);
     }
-    let caption = if place == Place::Spool { w.spool_caption } else { w.failed_caption };
+    let caption = if place == BatchDir::Spool { w.spool_caption } else { w.failed_caption };
     table(caption, &heads, &page.iter().map(row).collect::<Vec<_>>())
 }
 
-fn pager(place: Place, survey: Option<&Survey>, after: Option<&str>, page: &[Row], w: &Words) -> Markup {
+fn pager(place: BatchDir, survey: Option<&Survey>, after: Option<&str>, page: &[Row], w: &Words) -> Markup {
     let last = survey.and_then(|survey| survey.oldest.last()).map(|listed| listed.file.as_str());
     let next = page.last().map(|row| row.listed.file.as_str()).filter(|file| Some(*file) != last);
     let is_cut = next.is_none() && survey.is_some_and(|survey| survey.count > KEPT as u64);
     html! {
         @if next.is_some() || after.is_some() {
             nav.pager aria-label=(w.pages) {
-                @if after.is_some() { a href=(link("/delivery", &[("place", place.word())])) { (w.first_page) } }
+                @if after.is_some() { a href=(link("/delivery", &[("place", place.as_str())])) { (w.first_page) } }
                 @if let Some(next) = next {
-                    a rel="next" href=(link("/delivery", &[("place", place.word()), ("after", next)])) { (w.next_page) }
+                    a rel="next" href=(link("/delivery", &[("place", place.as_str()), ("after", next)])) { (w.next_page) }
                 }
             }
         }
@@ -187,7 +188,7 @@ fn row_of(notice: &Notice, w: &Words) -> Vec<Markup> {
         Event::Expired(failed) => (w.notice_expired, format!("{}: {}", failed.file_path, failed.last_error)),
         Event::Held { lane, reason } => (w.notice_held, format!("{lane}: {reason}")),
         Event::SpoolFull { reason } => (w.notice_full, reason.clone()),
-        Event::Broken { count, reason } => (w.notice_broken, format!("{count}: {reason}")),
+        Event::InvalidInput { count, reason } => (w.notice_broken, format!("{count}: {reason}")),
         Event::Recovered { outage, since } => (w.notice_recovered, format!("{outage} ({since})")),
     };
     let at = parse_iso(&notice.at).map_or_else(|| html! { (notice.at) }, time);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ichido_core::Timestamp;
 use ichido_delivery::counters::Counters;
-use ichido_delivery::sender::Pick;
+use ichido_delivery::sender::Selection;
 use ichido_delivery::store::Layout;
 use tokio::sync::{mpsc, oneshot};
 
@@ -34,7 +34,7 @@ pub(crate) struct Inbox {
 /// Something to send again.
 #[derive(Debug)]
 pub(crate) struct Order {
-    pub(crate) pick: Pick,
+    pub(crate) selection: Selection,
     done: oneshot::Sender<Run>,
 }
 
@@ -84,9 +84,9 @@ pub(crate) fn open(layout: Layout) -> (Desk, Inbox) {
 
 impl Desk {
     /// Orders a pass. What it did comes when it is over; nothing if the daemon ends before, or has too many orders.
-    pub(super) fn order(&self, pick: Pick) -> Option<oneshot::Receiver<Run>> {
+    pub(super) fn order(&self, selection: Selection) -> Option<oneshot::Receiver<Run>> {
         let (done, over) = oneshot::channel();
-        self.orders.try_send(Order { pick, done }).ok().map(|()| over)
+        self.orders.try_send(Order { selection, done }).ok().map(|()| over)
     }
 
     /// The last passes, the latest first.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ichido_core::Timestamp;
-use ichido_delivery::store::Place;
+use ichido_delivery::store::BatchDir;
 use ichido_ledger::{Listing, Stats};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -82,10 +82,9 @@ pub(super) struct Sample {
 impl Sampler {
     /// Gathers until `stop`.
     pub(super) fn start(admin: Arc<Admin>, stop: CancellationToken) -> Arc<Self> {
-        let shelves =
-            admin.console.desk.as_ref().map(|desk| {
-                (Shelf::new(&desk.layout, Place::Spool), Shelf::new(&desk.layout, Place::Failed))
-            });
+        let shelves = admin.console.desk.as_ref().map(|desk| {
+            (Shelf::new(&desk.layout, BatchDir::Spool), Shelf::new(&desk.layout, BatchDir::Failed))
+        });
         let sampler = Arc::new(Self {
             admin,
             shelves,

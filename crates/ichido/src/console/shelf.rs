@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use ichido_delivery::store::{Layout, Listed, Place};
+use ichido_delivery::store::{BatchDir, Layout, ListedFile};
 use tokio::time::Instant;
 
 /// The oldest files whose names are kept in memory; nobody turns more pages than that.
@@ -21,7 +21,7 @@ const QUICK: Duration = Duration::from_millis(8);
 #[derive(Clone, Debug)]
 pub(super) struct Shelf {
     layout: Layout,
-    place: Place,
+    place: BatchDir,
     last: Arc<Mutex<Option<Survey>>>,
 }
 
@@ -30,13 +30,13 @@ pub(super) struct Shelf {
 pub(super) struct Survey {
     pub(super) count: u64,
     /// Oldest first, at most [`KEPT`].
-    pub(super) oldest: Arc<[Listed]>,
+    pub(super) oldest: Arc<[ListedFile]>,
     took: Duration,
     changed: Option<SystemTime>,
 }
 
 impl Shelf {
-    pub(super) fn new(layout: &Layout, place: Place) -> Self {
+    pub(super) fn new(layout: &Layout, place: BatchDir) -> Self {
         Self { layout: layout.clone(), place, last: Arc::default() }
     }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use ichido_delivery::input::{Input, Item};
-use ichido_delivery::{Batch, Cutter, Record};
+use ichido_delivery::{Batch, Batcher, Record};
 use tokio::sync::mpsc;
 
 use crate::exit::Failure;
@@ -45,10 +45,10 @@ pub(crate) fn feed(files: &[PathBuf], batch_size: usize) -> Result<mpsc::Receive
     std::thread::Builder::new()
         .name("input".to_owned())
         .spawn(move || {
-            let mut cutter = Cutter::new(batch_size, BATCH_BYTES);
+            let mut batcher = Batcher::new(batch_size, BATCH_BYTES);
             // An error here is a receiver that went away: the process ends.
-            let _ = files.iter().try_for_each(|file| read(file.clone(), &mut cutter, &sender));
-            if let Some(batch) = cutter.finish() {
+            let _ = files.iter().try_for_each(|file| read(file.clone(), &mut batcher, &sender));
+            if let Some(batch) = batcher.finish() {
                 let _ = sender.blocking_send(Fed::Batch(batch));
             }
         })
@@ -58,7 +58,7 @@ pub(crate) fn feed(files: &[PathBuf], batch_size: usize) -> Result<mpsc::Receive
 
 type Gone = Box<mpsc::error::SendError<Fed>>;
 
-fn read(file: PathBuf, cutter: &mut Cutter, sender: &mpsc::Sender<Fed>) -> Result<(), Gone> {
+fn read(file: PathBuf, batcher: &mut Batcher, sender: &mpsc::Sender<Fed>) -> Result<(), Gone> {
     let put = |fed| sender.blocking_send(fed).map_err(Box::new);
     let input = match Input::open(&file) {
         Ok(input) => input,
@@ -69,20 +69,20 @@ fn read(file: PathBuf, cutter: &mut Cutter, sender: &mpsc::Sender<Fed>) -> Resul
         match item {
             Ok(Item::Record(record)) => match Record::new(record.raw) {
                 Ok(record) => {
-                    if let Some(batch) = cutter.push(record) {
+                    if let Some(batch) = batcher.push(record) {
                         put(Fed::Batch(batch))?;
                     }
                 }
                 Err(error) => {
                     put(Fed::Broken {
                         text: String::new(),
-                        reason: format!("{name}, {}: {error}", record.at),
+                        reason: format!("{name}, {}: {error}", record.position),
                     })?;
                 }
             },
-            Ok(Item::Broken(broken)) => put(Fed::Broken {
-                text: broken.text().into_owned(),
-                reason: format!("{name}, {}: {}", broken.at, broken.reason),
+            Ok(Item::Invalid(invalid)) => put(Fed::Broken {
+                text: invalid.text().into_owned(),
+                reason: format!("{name}, {}: {}", invalid.position, invalid.reason),
             })?,
             Err(error) => put(Fed::Trouble(error.to_string()))?,
         }

@@ -1,7 +1,7 @@
 //! What lies in the spool or in failed, for people and scripts. Only looks: safe beside any number of senders.
 
 use ichido_core::Timestamp;
-use ichido_delivery::store::{Layout, Listed, Place, Stored};
+use ichido_delivery::store::{BatchDir, Layout, ListedFile, StoredBatch};
 use ichido_delivery::time::iso;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -47,12 +47,12 @@ struct Shown<'a> {
 /// Files that are read at once, by all threads together.
 const AT_ONCE: usize = 10_000;
 
-pub(crate) fn list(layout: &Layout, place: Place, args: &ListArgs, json: bool) -> Result<(), Failure> {
+pub(crate) fn list(layout: &Layout, place: BatchDir, args: &ListArgs, json: bool) -> Result<(), Failure> {
     let most = usize::try_from(args.limit).unwrap_or(usize::MAX);
     let is_all_meant = args.prefix.is_none() && args.error.is_none();
     let step = if is_all_meant { most.clamp(1, AT_ONCE) } else { AT_ONCE };
     let (mut batches, mut total) = (Vec::new(), None);
-    let mut after: Option<Listed> = None;
+    let mut after: Option<ListedFile> = None;
     while batches.len() < most {
         let (files, some) = layout.survey(place, after.as_ref(), AT_ONCE.max(most))?;
         total.get_or_insert(files);
@@ -73,7 +73,7 @@ pub(crate) fn list(layout: &Layout, place: Place, args: &ListArgs, json: bool) -
         after = Some(last);
     }
     // Names tell the second only. In failed they tell the move, of which the file says no more.
-    if place == Place::Spool {
+    if place == BatchDir::Spool {
         batches.sort_by(|one: &Entry, other| one.at.cmp(&other.at));
     }
     let listing = Listing { total: total.unwrap_or_default(), batches };
@@ -103,7 +103,7 @@ fn is_meant(entry: &Entry, args: &ListArgs) -> bool {
         && args.error.as_ref().is_none_or(|text| error.contains(text))
 }
 
-fn entry(listed: &Listed, read: Result<Stored, ichido_delivery::store::Corrupt>) -> Entry {
+fn entry(listed: &ListedFile, read: Result<StoredBatch, ichido_delivery::store::Corrupt>) -> Entry {
     match read {
         Ok(stored) => Entry {
             at: (listed.name.at.clone(), Some(stored.first_attempt)),
@@ -128,7 +128,7 @@ fn entry(listed: &Listed, read: Result<Stored, ichido_delivery::store::Corrupt>)
     }
 }
 
-pub(crate) fn show(layout: &Layout, place: Place, key: &str) -> Result<(), Failure> {
+pub(crate) fn show(layout: &Layout, place: BatchDir, key: &str) -> Result<(), Failure> {
     let (listed, stored) = find(layout, place, key)?;
     output::visible_json(&Shown {
         file: layout.dir(place).join(&listed.file).display().to_string(),
@@ -143,8 +143,12 @@ pub(crate) fn show(layout: &Layout, place: Place, key: &str) -> Result<(), Failu
 }
 
 /// The one batch whose key begins so.
-pub(crate) fn find(layout: &Layout, place: Place, key: &str) -> Result<(Listed, Stored), Failure> {
-    let found: Vec<Listed> = layout
+pub(crate) fn find(
+    layout: &Layout,
+    place: BatchDir,
+    key: &str,
+) -> Result<(ListedFile, StoredBatch), Failure> {
+    let found: Vec<ListedFile> = layout
         .oldest(place, None, usize::MAX)?
         .into_iter()
         .filter(|listed| key.starts_with(&listed.name.key) || listed.name.key.starts_with(key))

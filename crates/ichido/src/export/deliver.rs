@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use ichido_delivery::sender::{Error, Sender};
-use ichido_delivery::{Batch, Cutter, Record as Wire, batch_key};
+use ichido_delivery::{Batch, Batcher, Record as Wire, batch_key};
 use ichido_usage::{Profile, Record};
 
 use super::plan::Plan;
@@ -19,17 +19,17 @@ pub(crate) async fn deliver(
     profile: Profile,
     batch_size: usize,
 ) -> Result<(), Failure> {
-    let mut cutter = Cutter::new(batch_size, BATCH_BYTES);
+    let mut batcher = Batcher::new(batch_size, BATCH_BYTES);
     let hashes: HashMap<&str, &str> = match profile.upserts() {
         true => plan.outgoing().map(|outgoing| (outgoing.id(), outgoing.content.hash.as_str())).collect(),
         false => HashMap::new(),
     };
     for outgoing in plan.outgoing() {
-        if let Some(batch) = cutter.push(wire(&outgoing.record)?) {
+        if let Some(batch) = batcher.push(wire(&outgoing.record)?) {
             send(sender, named(batch, profile, &hashes)).await?;
         }
     }
-    match cutter.finish() {
+    match batcher.finish() {
         Some(batch) => send(sender, named(batch, profile, &hashes)).await,
         None => Ok(()),
     }

@@ -4,7 +4,7 @@ mod receiver;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use ichido_delivery::store::{Layout, Place};
+use ichido_delivery::store::{BatchDir, Layout};
 use rust_decimal::Decimal;
 use serde::Serialize;
 
@@ -151,8 +151,8 @@ fn exported(export: &Export) -> Result<Days, Failure> {
 
 fn failed(layout: &Layout) -> Result<HashSet<String>, Failure> {
     let mut ids = HashSet::new();
-    for listed in layout.oldest(Place::Failed, None, usize::MAX)? {
-        if let Ok(Ok(stored)) = layout.read(Place::Failed, &listed) {
+    for listed in layout.oldest(BatchDir::Failed, None, usize::MAX)? {
+        if let Ok(Ok(stored)) = layout.read(BatchDir::Failed, &listed) {
             ids.extend(stored.batch.records().iter().map(|record| record.key().to_owned()));
         }
     }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ichido_delivery::tls_roots::Trust;
+use ichido_delivery::tls_roots::TlsRoots;
 use ichido_postgres::{Address, connector};
 use ichido_usage::dify::{self, Http, Kind, Postgres, Scope, Source, http};
 use secrecy::ExposeSecret;
@@ -28,7 +28,7 @@ pub(crate) fn open(settings: &Dify) -> Result<Source, Failure> {
         Some(From::Console { base, auth, rate_per_second }) => {
             let ca_file = crate::delivery::env("DIFY_CA_FILE").map_err(Failure::usage)?;
             let ca_file = ca_file.filter(|path| !path.is_empty()).map(PathBuf::from);
-            let tls = Trust::read_as("DIFY_CA_FILE", ca_file.as_deref())?
+            let tls = TlsRoots::read_setting("DIFY_CA_FILE", ca_file.as_deref())?
                 .client()
                 .map_err(|error| Failure::internal(format!("preparing TLS: {error}")))?;
             let auth = match auth {

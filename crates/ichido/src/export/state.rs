@@ -16,7 +16,7 @@ use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use ichido_core::Timestamp;
-use ichido_delivery::files;
+use ichido_delivery::disk::{self, Disk};
 use ichido_usage::Record;
 use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
@@ -158,9 +158,9 @@ impl State {
     pub(crate) fn lock(&self, now: Timestamp) -> Result<Lock, Failure> {
         let path = self.dir.join(LOCK);
         let failed = |error: io::Error| Failure::usage(format!("preparing {}: {error}", path.display()));
-        files::private_dir(&self.dir).map_err(failed)?;
-        files::private_dir(&self.sent_dir()).map_err(failed)?;
-        let mut file = files::open_lock(&path).map_err(failed)?;
+        disk::create_private_dir(&self.dir).map_err(failed)?;
+        disk::create_private_dir(&self.sent_dir()).map_err(failed)?;
+        let mut file = disk::open_lock(&path).map_err(failed)?;
         if file.try_lock().is_err() {
             let mut holder = String::new();
             let _ = file.take(200).read_to_string(&mut holder);
@@ -178,7 +178,7 @@ impl State {
     /// The watermark, if there is one.
     pub(crate) fn watermark(&self) -> Result<Option<Watermark>, Failure> {
         let path = self.dir.join(WATERMARK);
-        let bytes = match files::read(&path, 1 << 20) {
+        let bytes = match disk::read_regular(&path, 1 << 20) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(unreadable(&path, &error.to_string())),
@@ -201,7 +201,7 @@ impl State {
     /// What was sent of a period.
     pub(crate) fn sent(&self, period: &str) -> Result<Sent, Failure> {
         let path = self.sent_dir().join(format!("{period}.jsonl"));
-        let bytes = match files::read(&path, MOST_BYTES) {
+        let bytes = match disk::read_regular(&path, MOST_BYTES) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Sent::default()),
             Err(error) => return Err(unreadable(&path, &error.to_string())),
@@ -218,7 +218,7 @@ impl State {
     /// The periods of which something was sent, oldest first.
     pub(crate) fn periods(&self) -> Result<Vec<Date>, Failure> {
         let dir = self.sent_dir();
-        let names = files::names(&dir).map_err(|error| unreadable(&dir, &error.to_string()))?;
+        let names = disk::file_names(&dir).map_err(|error| unreadable(&dir, &error.to_string()))?;
         let days = names.iter().filter_map(|name| name.strip_suffix(".jsonl")?.parse().ok());
         let mut days: Vec<Date> = days.collect();
         days.sort();
@@ -226,7 +226,8 @@ impl State {
     }
 
     fn write(&self, dir: &Path, name: &str, bytes: &[u8]) -> Result<(), Failure> {
-        files::replace(dir, name, bytes)
+        Disk::default()
+            .replace(dir, name, bytes)
             .map_err(|error| Failure::internal(format!("writing {}: {error}", dir.join(name).display())))
     }
 }

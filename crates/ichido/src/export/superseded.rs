@@ -3,26 +3,26 @@
 //! Where a receiver lets the later record win, an operator's resend would put the older total over the newer one.
 
 use ichido_core::{Clock, SystemClock};
-use ichido_delivery::sender::Pick;
-use ichido_delivery::store::{Layout, Place, Stored};
+use ichido_delivery::sender::Selection;
+use ichido_delivery::store::{BatchDir, Layout, StoredBatch};
 use ichido_usage::Record;
 
 use super::state::{Content, Lock, State};
 use crate::exit::Failure;
 
 /// Refuses to send a batch of failed whose records are older than what was sent since. While the answer is held, no export runs.
-pub(crate) fn refuse(layout: &Layout, pick: &Pick) -> Result<Option<Lock>, Failure> {
+pub(crate) fn refuse(layout: &Layout, selection: &Selection) -> Result<Option<Lock>, Failure> {
     let state = State::new(layout.root());
-    if pick.place != Place::Failed || !state.exists() {
+    if selection.batch_dir != BatchDir::Failed || !state.exists() {
         return Ok(None);
     }
     let lock = state.lock(SystemClock::default().now())?;
-    for listed in layout.oldest(Place::Failed, None, usize::MAX)? {
-        if !pick.may_mean(&listed) {
+    for listed in layout.oldest(BatchDir::Failed, None, usize::MAX)? {
+        if !selection.may_match(&listed) {
             continue;
         }
-        if let Ok(Ok(stored)) = layout.read(Place::Failed, &listed)
-            && pick.means(stored.batch.key())
+        if let Ok(Ok(stored)) = layout.read(BatchDir::Failed, &listed)
+            && selection.matches(stored.batch.key())
             && let Some(id) = older(&state, &stored)?
         {
             return Err(Failure::usage(format!(
@@ -36,7 +36,7 @@ pub(crate) fn refuse(layout: &Layout, pick: &Pick) -> Result<Option<Lock>, Failu
 }
 
 /// A record of the batch of which something else was sent.
-fn older(state: &State, stored: &Stored) -> Result<Option<String>, Failure> {
+fn older(state: &State, stored: &StoredBatch) -> Result<Option<String>, Failure> {
     for wire in stored.batch.records() {
         let Ok(record) = serde_json::from_str::<Record>(wire.json()) else { continue };
         let sent = state.sent(&record.usage_date.to_string())?;

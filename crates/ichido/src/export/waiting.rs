@@ -9,8 +9,8 @@ use std::io;
 use std::path::Path;
 
 use ichido_core::Timestamp;
-use ichido_delivery::files;
-use ichido_delivery::store::{Layout, MOST_BYTES, Name, Place, Stored};
+use ichido_delivery::disk;
+use ichido_delivery::store::{BatchDir, FILE_BYTES_MAX, FileName, Layout, StoredBatch};
 
 use crate::exit::Failure;
 
@@ -21,7 +21,7 @@ pub(crate) fn ids(layout: &Layout) -> Result<HashSet<String>, Failure> {
     // takes one from the spool has it in hand longer than this takes.
     for _ in 0..2 {
         in_hand(layout, &mut ids)?;
-        read_all(&layout.dir(Place::Spool), &mut ids)?;
+        read_all(&layout.dir(BatchDir::Spool), &mut ids)?;
     }
     Ok(ids)
 }
@@ -39,16 +39,16 @@ fn in_hand(layout: &Layout, ids: &mut HashSet<String>) -> Result<(), Failure> {
 
 fn read_all(dir: &Path, ids: &mut HashSet<String>) -> Result<(), Failure> {
     for file in names(dir)? {
-        let Some(name) = Name::parse(Place::Spool.word(), &file) else { continue };
+        let Some(name) = FileName::parse(BatchDir::Spool.as_str(), &file) else { continue };
         let path = dir.join(&file);
-        let bytes = match files::read(&path, MOST_BYTES) {
+        let bytes = match disk::read_regular(&path, FILE_BYTES_MAX) {
             Ok(bytes) => bytes,
             // It was sent, or moved to a place that is read as well.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(unknown(&path, &error)),
         };
         let stored =
-            Stored::decode(&bytes, name.gzip, Timestamp(0)).map_err(|error| unknown(&path, &error))?;
+            StoredBatch::decode(&bytes, name.gzip, Timestamp(0)).map_err(|error| unknown(&path, &error))?;
         ids.extend(stored.batch.records().iter().map(|record| record.key().to_owned()));
     }
     Ok(())
@@ -64,7 +64,7 @@ fn unknown(path: &Path, error: &dyn std::fmt::Display) -> Failure {
 }
 
 fn names(dir: &Path) -> Result<Vec<String>, Failure> {
-    files::names(dir).map_err(|error| Failure::usage(format!("reading {}: {error}", dir.display())))
+    disk::file_names(dir).map_err(|error| Failure::usage(format!("reading {}: {error}", dir.display())))
 }
 
 #[cfg(test)]
@@ -77,11 +77,11 @@ mod tests {
     use super::*;
 
     fn spooled(root: &Path, name: &str, id: &str) -> std::path::PathBuf {
-        let dir = Layout::new(root).dir(Place::Spool);
+        let dir = Layout::new(root).dir(BatchDir::Spool);
         fs::create_dir_all(&dir).unwrap();
         let record = Record::parse(&format!(r#"{{"source_event_id":"{id}"}}"#)).unwrap();
         let path = dir.join(name);
-        fs::write(&path, Stored::fresh(Batch::new(vec![record]), Timestamp(0)).encode(false)).unwrap();
+        fs::write(&path, StoredBatch::fresh(Batch::new(vec![record]), Timestamp(0)).encode(false)).unwrap();
         path
     }
 

@@ -8,10 +8,10 @@ use ichido_core::Timestamp;
 use ichido_delivery::endpoint::Endpoint;
 use ichido_delivery::input::{Input, Item};
 use ichido_delivery::request::{Envelope, Request};
-use ichido_delivery::tls_roots::Trust;
+use ichido_delivery::tls_roots::TlsRoots;
 use ichido_delivery::token::{Source, Token};
-use ichido_delivery::transport::{Options, Transport, Wire};
-use ichido_delivery::{Batch, Cutter, Record};
+use ichido_delivery::transport::{HttpTransport, Options, Transport};
+use ichido_delivery::{Batch, Batcher, Record};
 use secrecy::SecretString;
 use tokio::sync::mpsc;
 
@@ -27,7 +27,7 @@ pub(crate) fn run(role: &[String]) {
     let options =
         Options { endpoint, timeout: Duration::from_secs(30), user_agent: "ichido-bench".to_owned() };
     let token = Token::open(Source::Value(SecretString::from("bench-token"))).unwrap();
-    let transport = Transport::new(options, &Trust::default(), token).unwrap();
+    let transport = HttpTransport::new(options, &TlsRoots::default(), token).unwrap();
     let (sender, mut batches) = mpsc::channel(AHEAD);
     let file = PathBuf::from(file);
     let reader = std::thread::spawn(move || read(&file, &sender));
@@ -43,14 +43,14 @@ pub(crate) fn run(role: &[String]) {
 }
 
 fn read(file: &std::path::Path, sender: &mpsc::Sender<Batch>) {
-    let mut cutter = Cutter::new(BATCH, 4 << 20);
+    let mut batcher = Batcher::new(BATCH, 4 << 20);
     for item in Input::open(file).unwrap() {
         let Item::Record(record) = item.unwrap() else { panic!("no record") };
-        if let Some(batch) = cutter.push(Record::new(record.raw).unwrap()) {
+        if let Some(batch) = batcher.push(Record::new(record.raw).unwrap()) {
             sender.blocking_send(batch).unwrap();
         }
     }
-    if let Some(batch) = cutter.finish() {
+    if let Some(batch) = batcher.finish() {
         sender.blocking_send(batch).unwrap();
     }
 }

@@ -8,15 +8,15 @@ fn record(text: &str) -> Record {
     Record::parse(text).unwrap()
 }
 
-fn stored() -> Stored {
+fn stored() -> StoredBatch {
     let batch = Batch::new(vec![record(r#"{"source_event_id":"a", "n":1.50}"#), record(r#"{"x":"é\/"}"#)]);
-    let mut stored = Stored::fresh(batch, THEN);
+    let mut stored = StoredBatch::fresh(batch, THEN);
     stored.note(THEN + 7_000, "HTTP 503 Service Unavailable");
     stored
 }
 
-fn decode(bytes: &[u8]) -> Result<Stored, Corrupt> {
-    Stored::decode(bytes, false, Timestamp(0))
+fn decode(bytes: &[u8]) -> Result<StoredBatch, Corrupt> {
+    StoredBatch::decode(bytes, false, Timestamp(0))
 }
 
 fn sealed(text: &str) -> String {
@@ -53,7 +53,7 @@ fn what_is_written_is_read_again_packed_or_not() {
     before.not_before = Some(THEN + 99_000);
     before.retry_count = 3;
     for gzip in [false, true] {
-        let after = Stored::decode(&before.encode(gzip), gzip, Timestamp(0)).unwrap();
+        let after = StoredBatch::decode(&before.encode(gzip), gzip, Timestamp(0)).unwrap();
         assert_eq!(after.encode(false), before.encode(false));
     }
 }
@@ -75,7 +75,7 @@ fn every_kind_of_damage_is_named() {
     assert!(reason(br#"{"records":[{}],"firstAttempt":"soon"}"#).contains("firstAttempt"));
     let of_later = sealed(r#"{"records":[{}],"format":2"#);
     assert!(reason(of_later.as_bytes()).contains("another version"));
-    assert!(Stored::decode(b"x", true, THEN).unwrap_err().to_string().contains("gzip"));
+    assert!(StoredBatch::decode(b"x", true, THEN).unwrap_err().to_string().contains("gzip"));
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn the_history_is_bounded() {
     for pass in 0..100 {
         stored.note(THEN, &format!("error {pass}"));
     }
-    assert_eq!(stored.attempts.len(), MOST_ATTEMPTS);
+    assert_eq!(stored.attempts.len(), ATTEMPTS_MAX);
     assert_eq!(stored.attempts.last().unwrap().error, "error 99");
 }
 
@@ -105,7 +105,7 @@ proptest! {
 
     #[test]
     fn no_bytes_make_it_panic(bytes: Vec<u8>, gzip: bool) {
-        let _ = Stored::decode(&bytes, gzip, Timestamp(0));
+        let _ = StoredBatch::decode(&bytes, gzip, Timestamp(0));
     }
 }
 
@@ -116,17 +116,17 @@ fn the_beginning_of_a_file_tells_of_its_batch() {
     batch.not_before = Some(THEN + 60_000);
     batch.note(THEN, "said: \",\"attempts\":\" \\ and \",\"format\":1");
     let (bytes, key) = (batch.encode(false), batch.batch.key().to_owned());
-    let head = Head {
+    let head = BatchHeader {
         key,
         first_attempt: THEN,
         retry_count: 3,
         not_before: Some(THEN + 60_000),
         last_error: batch.last_error.clone(),
     };
-    assert_eq!(peek_head(&bytes), Some(head.clone()));
-    assert_eq!(peek_head(&bytes[..bytes.len() / 2]), Some(head));
-    assert_eq!(peek_head(&bytes[..100]), None, "cut off");
-    assert_eq!(peek_head(br#"{"records":[{"a":1}],"format":1}"#), None, "not as we write");
-    let fresh = Stored::fresh(batch.batch, THEN);
-    assert_eq!(peek_head(&fresh.encode(false)).unwrap().last_error, None);
+    assert_eq!(peek_header(&bytes), Some(head.clone()));
+    assert_eq!(peek_header(&bytes[..bytes.len() / 2]), Some(head));
+    assert_eq!(peek_header(&bytes[..100]), None, "cut off");
+    assert_eq!(peek_header(br#"{"records":[{"a":1}],"format":1}"#), None, "not as we write");
+    let fresh = StoredBatch::fresh(batch.batch, THEN);
+    assert_eq!(peek_header(&fresh.encode(false)).unwrap().last_error, None);
 }

@@ -5,23 +5,23 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::{MutexGuard, PoisonError};
 
-use super::{Held, Store};
+use super::{OwnedFile, Store};
 use crate::store::error::Error;
-use crate::store::file_name::Name;
-use crate::store::format::Stored;
-use crate::store::layout::{Listed, Place};
+use crate::store::file_name::FileName;
+use crate::store::format::StoredBatch;
+use crate::store::layout::{BatchDir, ListedFile};
 
 /// How many files wait whose name has a key with this hash: twelve bytes for each, however many wait.
 pub(super) type Waiting = HashMap<u64, u32>;
 
 impl Store {
     /// Where the very same batch lies in the spool already.
-    pub(super) fn waits_already(&self, held: &Held) -> Result<Option<PathBuf>, Error> {
-        let key = hash(&held.name.key);
+    pub(super) fn waits_already(&self, owned: &OwnedFile) -> Result<Option<PathBuf>, Error> {
+        let key = hash(&owned.name.key);
         let mut waiting = self.waiting();
         if waiting.is_none() {
             let mut found = Waiting::new();
-            self.layout.each_listed(Place::Spool, |listed| {
+            self.layout.each_listed(BatchDir::Spool, |listed| {
                 *found.entry(hash(&listed.name.key)).or_default() += 1;
             })?;
             *waiting = Some(found);
@@ -32,22 +32,22 @@ impl Store {
             return Ok(None);
         }
         let mut alike = Vec::new();
-        self.layout.each_listed(Place::Spool, |listed| {
-            if listed.name.key == held.name.key {
+        self.layout.each_listed(BatchDir::Spool, |listed| {
+            if listed.name.key == owned.name.key {
                 alike.push(listed);
             }
         })?;
         if alike.is_empty() {
             return Ok(None);
         }
-        let Ok(ours) = self.read(held)? else { return Ok(None) };
+        let Ok(ours) = self.read(owned)? else { return Ok(None) };
         for listed in alike {
             // What is gone meanwhile is in the hands of another process, or has arrived.
-            if let Ok(Ok(theirs)) = self.layout.read(Place::Spool, &listed)
+            if let Ok(Ok(theirs)) = self.layout.read(BatchDir::Spool, &listed)
                 && theirs.batch.key() == ours.batch.key()
                 && same_records(&theirs, &ours)
             {
-                return Ok(Some(self.layout.dir(Place::Spool).join(&listed.file)));
+                return Ok(Some(self.layout.dir(BatchDir::Spool).join(&listed.file)));
             }
         }
         Ok(None)
@@ -60,15 +60,15 @@ impl Store {
     pub(super) fn remember(&self, path: &Path) {
         let file = path.file_name().map(|file| file.to_string_lossy().into_owned()).unwrap_or_default();
         if let Some(waiting) = self.waiting().as_mut()
-            && let Some(name) = Name::parse(Place::Spool.word(), &file)
+            && let Some(name) = FileName::parse(BatchDir::Spool.as_str(), &file)
         {
             *waiting.entry(hash(&name.key)).or_default() += 1;
         }
     }
 
-    pub(super) fn forget(&self, place: Place, listed: &Listed) {
+    pub(super) fn forget(&self, batch_dir: BatchDir, listed: &ListedFile) {
         let key = hash(&listed.name.key);
-        if place == Place::Spool
+        if batch_dir == BatchDir::Spool
             && let Some(waiting) = self.waiting().as_mut()
             && let Some(alike) = waiting.get_mut(&key)
         {
@@ -86,7 +86,7 @@ fn hash(key: &str) -> u64 {
     hasher.finish()
 }
 
-fn same_records(one: &Stored, other: &Stored) -> bool {
+fn same_records(one: &StoredBatch, other: &StoredBatch) -> bool {
     let (one, other) = (one.batch.records(), other.batch.records());
     one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one.json() == other.json())
 }

@@ -9,12 +9,12 @@ use std::path::Path;
 use ichido_core::Timestamp;
 
 use super::Store;
-use crate::history::Request;
-use crate::process_dir::{self, Dead};
+use crate::history::RequestState;
+use crate::process_dir::{self, AbandonedDir};
 use crate::store::error::Error;
-use crate::store::file_name::Name;
-use crate::store::format::Stored;
-use crate::store::layout::{Place, read_file};
+use crate::store::file_name::FileName;
+use crate::store::format::StoredBatch;
+use crate::store::layout::{BatchDir, read_file};
 use crate::store::request_log;
 
 /// What a dead process left.
@@ -31,26 +31,26 @@ impl Store {
         let dir = self.layout.inflight();
         let reading = |error| Error::io("reading", &dir, error);
         let mut adopted = 0;
-        for dead in process_dir::dead(&dir, self.own.path()).map_err(reading)? {
-            let files: Vec<(String, Name)> = dead
+        for abandoned in process_dir::abandoned(&dir, self.process_dir.path()).map_err(reading)? {
+            let files: Vec<(String, FileName)> = abandoned
                 .files()
                 .map_err(reading)?
                 .into_iter()
-                .filter_map(|file| Some((file.clone(), Name::parse(Place::Spool.word(), &file)?)))
+                .filter_map(|file| Some((file.clone(), FileName::parse(BatchDir::Spool.as_str(), &file)?)))
                 .collect();
-            let files = match self.without_parts(&dead, files) {
+            let files = match self.without_parts(&abandoned, files) {
                 Ok(files) => files,
                 Err(error) => {
                     tracing::error!(%error, "what a dead process held stays where it is for now");
                     continue;
                 }
             };
-            let requests = request_log::left(&self.disk, dead.path());
+            let requests = request_log::read_log(&self.disk, abandoned.path());
             for (file, name) in files {
                 let request = requests.get(&file).copied();
-                adopted += usize::from(self.adopt_file(&dead, &file, name, request)?);
+                adopted += usize::from(self.adopt_file(&abandoned, &file, name, request)?);
             }
-            dead.bury().map_err(reading)?;
+            abandoned.remove().map_err(reading)?;
         }
         Ok(adopted)
     }
@@ -58,12 +58,12 @@ impl Store {
     /// Gives one file back; says whether it is in the spool now.
     fn adopt_file(
         &self,
-        dead: &Dead,
+        abandoned: &AbandonedDir,
         file: &str,
-        mut name: Name,
-        request: Option<(Request, Timestamp)>,
+        mut name: FileName,
+        request: Option<(RequestState, Timestamp)>,
     ) -> Result<bool, Error> {
-        match self.settle(dead, file, &name, request) {
+        match self.settle(abandoned, file, &name, request) {
             Ok(Left::Open) => {}
             Ok(Left::Delivered) => return Ok(false),
             Err(error) => {
@@ -72,7 +72,7 @@ impl Store {
             }
         }
         name.copy = 1;
-        self.place(&dead.path().join(file), Place::Spool, name)?;
+        self.move_to(&abandoned.path().join(file), BatchDir::Spool, name)?;
         Ok(true)
     }
 
@@ -80,14 +80,14 @@ impl Store {
     /// its file goes.
     fn settle(
         &self,
-        dead: &Dead,
+        abandoned: &AbandonedDir,
         file: &str,
-        name: &Name,
-        request: Option<(Request, Timestamp)>,
+        name: &FileName,
+        request: Option<(RequestState, Timestamp)>,
     ) -> Result<Left, Error> {
-        let path = dead.path().join(file);
+        let path = abandoned.path().join(file);
         let Ok(mut stored) = read_file(&self.disk, &path, name)? else { return Ok(Left::Open) };
-        if self.is_delivered_by(dead, &stored) {
+        if self.is_delivered_by(abandoned, &stored) {
             self.disk.remove(&path).map_err(|error| Error::io("removing", &path, error))?;
             tracing::info!(
                 batchIdempotencyKey = stored.batch.key(),
@@ -101,14 +101,14 @@ impl Store {
         }
         if stored.history != before {
             let bytes = stored.encode(name.gzip);
-            let replaced = self.disk.replace(dead.path(), file, &bytes);
+            let replaced = self.disk.replace(abandoned.path(), file, &bytes);
             replaced.map_err(|error| Error::io("writing", &path, error))?;
         }
         Ok(Left::Open)
     }
 
-    fn is_delivered_by(&self, dead: &Dead, stored: &Stored) -> bool {
-        let found = self.receipts.has_delivered_by(&dead.name(), &stored.batch);
+    fn is_delivered_by(&self, abandoned: &AbandonedDir, stored: &StoredBatch) -> bool {
+        let found = self.receipts.has_delivered_by(&abandoned.name(), &stored.batch);
         found.unwrap_or_else(|error| {
             tracing::error!(%error, "cannot read receipts; a batch may be sent again");
             false
@@ -117,20 +117,24 @@ impl Store {
 
     /// Removes the parts of a batch that is there as well: its division did not come to its end, and nothing of the
     /// parts was sent. Sent by themselves they might be divided at other places than the whole.
-    fn without_parts(&self, dead: &Dead, files: Vec<(String, Name)>) -> Result<Vec<(String, Name)>, Error> {
+    fn without_parts(
+        &self,
+        abandoned: &AbandonedDir,
+        files: Vec<(String, FileName)>,
+    ) -> Result<Vec<(String, FileName)>, Error> {
         if files.len() < 2 {
             return Ok(files);
         }
         let (mut wholes, mut parts) = (HashSet::new(), Vec::new());
         for (file, name) in &files {
-            if let Ok(stored) = read_file(&self.disk, &dead.path().join(file), name)? {
+            if let Ok(stored) = read_file(&self.disk, &abandoned.path().join(file), name)? {
                 wholes.insert(stored.batch.key().to_owned());
                 parts.extend(stored.part_of.map(|whole| (whole, file.clone())));
             }
         }
         parts.retain(|(whole, _)| wholes.contains(whole));
         for (_, file) in &parts {
-            let path = dead.path().join(file);
+            let path = abandoned.path().join(file);
             self.disk.remove(&path).map_err(|error| Error::io("removing", &path, error))?;
         }
         Ok(files.into_iter().filter(|(file, _)| !parts.iter().any(|(_, part)| part == file)).collect())

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use ichido_core::{Clock, SystemClock, Timestamp};
 use ichido_delivery::cron::Cron;
-use ichido_delivery::sender::{Error, Pick, Sender};
+use ichido_delivery::sender::{Error, Selection, Sender};
 use ichido_delivery::settings::Settings as Delivery;
-use ichido_delivery::store::Place;
+use ichido_delivery::store::BatchDir;
 use tokio_util::sync::CancellationToken;
 
 use super::Part;
@@ -50,7 +50,7 @@ impl Plan {
         let (desk, mut inbox) = desk::open(sender.layout().clone());
         let health = Health::default();
         let probes = vec![("delivery", Audience::Ready, probe(&health))];
-        let says = format!("delivering to {}", settings.transport.endpoint.place());
+        let says = format!("delivering to {}", settings.transport.endpoint.origin());
         let stop = stop.clone();
         let work = Box::pin(async move {
             deliver(&mut sender, settings.cron.as_ref(), &mut export, &health, &mut inbox, stop).await
@@ -87,13 +87,13 @@ async fn deliver(
     stop: CancellationToken,
 ) -> Result<(), Failure> {
     let clock = SystemClock::default();
-    let alarm = sender.alarm();
+    let notifier = sender.notifier();
     let telling = {
         let stop = stop.clone();
-        tokio::spawn(async move { alarm.work(stop).await })
+        tokio::spawn(async move { notifier.work(stop).await })
     };
     let mut minute = clock.now().0 / MINUTE_MS;
-    pass(sender, health, &Pick::due(), By::Schedule, inbox).await;
+    pass(sender, health, &Selection::due(), By::Schedule, inbox).await;
     loop {
         let next = tokio::select! {
             next = wait_for(sender, &clock, cron, export, &mut minute, &stop) => next,
@@ -101,10 +101,10 @@ async fn deliver(
         };
         match next {
             Next::Pass => {
-                pass(sender, health, &Pick::due(), By::Schedule, inbox).await;
+                pass(sender, health, &Selection::due(), By::Schedule, inbox).await;
             }
             Next::Order(order) => {
-                let run = pass(sender, health, &order.pick, By::Operator, inbox).await;
+                let run = pass(sender, health, &order.selection, By::Operator, inbox).await;
                 order.over(run);
             }
             Next::Export => {
@@ -122,11 +122,11 @@ async fn deliver(
     delivery::report(&counters, true)
 }
 
-async fn pass(sender: &mut Sender, health: &Health, pick: &Pick, by: By, inbox: &Inbox) -> Run {
+async fn pass(sender: &mut Sender, health: &Health, selection: &Selection, by: By, inbox: &Inbox) -> Run {
     let clock = SystemClock::default();
     let before = (clock.now(), sender.counters());
-    let (taken, wrong, unfinished) = match sender.resend(pick).await {
-        Ok(passed) => (passed.taken, None, passed.shut.then_some("nothing may be sent for now")),
+    let (taken, wrong, unfinished) = match sender.resend(selection).await {
+        Ok(passed) => (passed.attempted, None, passed.lane_closed.then_some("nothing may be sent for now")),
         Err(Error::Stopped) => (0, None, Some("the process was asked to end")),
         Err(error) => {
             tracing::error!(error = one_line(&error), "the spool could not be worked on");
@@ -141,7 +141,7 @@ async fn pass(sender: &mut Sender, health: &Health, pick: &Pick, by: By, inbox: 
     let held = sender.held().map(|_| "the lane is held: someone must act".to_owned());
     *health.lock().unwrap_or_else(PoisonError::into_inner) = wrong.or(held);
     for (gauge, place) in
-        [("ichido_delivery_spool_files", Place::Spool), ("ichido_delivery_failed_files", Place::Failed)]
+        [("ichido_delivery_spool_files", BatchDir::Spool), ("ichido_delivery_failed_files", BatchDir::Failed)]
     {
         if let Ok(files) = sender.layout().count(place) {
             #[allow(clippy::cast_precision_loss, reason = "a gauge")]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ichido_delivery::settings::Settings as Delivery;
-use ichido_delivery::tls_roots::Trust;
+use ichido_delivery::tls_roots::TlsRoots;
 use ichido_delivery::token::Token;
 use jiff::civil::Date;
 use rust_decimal::Decimal;
@@ -49,7 +49,7 @@ impl Receiver {
     /// Prepares to ask. Nothing is sent.
     pub(crate) fn new(settings: &Delivery) -> Result<Self, Failure> {
         let options = &settings.transport;
-        let tls = Trust::read(settings.ca_file.as_deref())?
+        let tls = TlsRoots::read(settings.ca_file.as_deref())?
             .client()
             .map_err(|error| Failure::internal(format!("preparing TLS: {error}")))?;
         let client = reqwest::Client::builder()
