@@ -34,7 +34,7 @@ macro_rules! digest {
 
         impl std::fmt::Display for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str(&$crate::hex_of(&self.0))
+                f.write_str(&$crate::to_hex(&self.0))
             }
         }
 

@@ -5,24 +5,12 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
-use crate::Entropy;
+use crate::{Entropy, to_hex};
 
 /// The text of a nonce or token was not 32 hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("expected 32 hexadecimal digits")]
 pub struct ParseIdError;
-
-/// Bytes as hexadecimal digits. (`hex::encode` collects one character after the other, and takes several times as long.)
-pub fn hex_of(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut digits = vec![0; 2 * bytes.len()];
-    for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
-        pair[0] = DIGITS[usize::from(byte >> 4)];
-        pair[1] = DIGITS[usize::from(byte & 15)];
-    }
-    // Every one of them is ASCII.
-    String::from_utf8(digits).unwrap_or_default()
-}
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
@@ -49,7 +37,7 @@ macro_rules! id {
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&hex_of(&self.0))
+                f.write_str(&to_hex(&self.0))
             }
         }
 
@@ -96,12 +84,6 @@ impl fmt::Debug for Token {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn digits_are_those_of_hex() {
-        let bytes: Vec<u8> = (0..=255).collect();
-        assert_eq!(hex_of(&bytes), hex::encode(&bytes));
-    }
 
     #[test]
     fn text_and_back() {

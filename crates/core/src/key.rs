@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::digest::digest_of;
-use crate::{LimitError, Limits, ParseIdError, hex_of};
+use crate::{LimitError, Limits, ParseIdError, to_hex};
 
 /// Thirty-two bytes that stand for a key in every store.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,7 +35,7 @@ impl Index {
 
 impl fmt::Display for Index {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex_of(&self.0))
+        f.write_str(&to_hex(&self.0))
     }
 }
 

@@ -5,10 +5,12 @@
 //! calls these functions or is tested to agree with them, and the model check in `tests/model` drives the very
 //! same functions.
 
+mod batch_key;
 mod caller;
 mod claim;
 mod digest;
 mod entropy;
+mod error_chain;
 mod fingerprint;
 mod id;
 mod key;
@@ -19,14 +21,17 @@ mod outcome;
 mod record;
 mod settle;
 mod time;
+mod to_hex;
 
 pub mod rules;
 
+pub use batch_key::{batch_key, by_utf16};
 pub use caller::Caller;
 pub use claim::{Claim, ClaimRequest, Grant, InDoubtPolicy};
 pub use entropy::{Entropy, SeededEntropy, SystemEntropy};
+pub use error_chain::error_chain;
 pub use fingerprint::Fingerprint;
-pub use id::{Nonce, ParseIdError, Token, hex_of};
+pub use id::{Nonce, ParseIdError, Token};
 pub use key::{Index, Key, MarkKey, Scope};
 pub use limits::{LimitError, Limits};
 pub use metadata::Metadata;
@@ -34,3 +39,4 @@ pub use outcome::Outcome;
 pub use record::{Done, Doubt, DoubtReason, Holder, Phase, Record, State};
 pub use settle::{Adopted, Now, Resolution, Resolved, Settle, Settled};
 pub use time::{Clock, ManualClock, SteadyTime, SystemClock, Timestamp};
+pub use to_hex::to_hex;

@@ -1,10 +1,10 @@
 //! A batch: some records, and the key under which the receiver knows them.
 //!
-//! The same records give the same key in any order. The key is the ADR's: record keys sorted by UTF-16 code unit,
-//! joined with commas, SHA-256 in lower-case hex.
+//! The same records give the same key in any order.
 
 use std::ops::Range;
 
+use ichido_core::batch_key;
 use sha2::{Digest, Sha256};
 
 use crate::record::Record;
@@ -69,16 +69,6 @@ pub(crate) fn key_prefix(key: &str) -> &str {
     &key[..end]
 }
 
-/// The key of a batch with these record keys.
-pub fn batch_key<'a>(keys: impl IntoIterator<Item = &'a str>) -> String {
-    let mut keys: Vec<&str> = keys.into_iter().collect();
-    if keys.is_empty() {
-        return String::new();
-    }
-    keys.sort_by(|one, other| one.encode_utf16().cmp(other.encode_utf16()));
-    hex::encode(Sha256::digest(keys.join(",")))
-}
-
 /// Cuts a stream of records into batches: so many records, and no more bytes than a receiver can be asked to take.
 #[derive(Debug)]
 pub struct Batcher {
@@ -117,28 +107,6 @@ impl Batcher {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[derive(serde::Deserialize)]
-    struct Vectors {
-        batch_keys: Vec<Vector>,
-    }
-
-    #[derive(serde::Deserialize)]
-    struct Vector {
-        name: String,
-        input: Vec<String>,
-        output: String,
-    }
-
-    #[test]
-    fn batch_keys_are_those_of_the_vectors() {
-        let vectors: Vectors =
-            serde_json::from_str(include_str!("../tests/vectors/batch-keys.json")).unwrap();
-        assert_eq!(vectors.batch_keys.len(), 7);
-        for vector in vectors.batch_keys {
-            assert_eq!(batch_key(vector.input.iter().map(String::as_str)), vector.output, "{}", vector.name);
-        }
-    }
 
     fn record(id: usize) -> Record {
         Record::parse(&format!(r#"{{"source_event_id":"e{id}"}}"#)).unwrap()

@@ -38,6 +38,6 @@ pub mod token;
 pub mod transport;
 pub mod verdict;
 
-pub use batch::{Batch, Batcher, batch_key};
+pub use batch::{Batch, Batcher};
 pub use record::{NotARecord, Record};
 pub use record_results::RecordResult;

@@ -84,7 +84,9 @@ impl HttpTransport {
             .pool_max_idle_per_host(2)
             .default_headers([(USER_AGENT, agent)].into_iter().collect())
             .build()
-            .map_err(|error| format!("preparing the HTTP client: {}", chain(&error.without_url())))?;
+            .map_err(|error| {
+                format!("preparing the HTTP client: {}", ichido_core::error_chain(&error.without_url()))
+            })?;
         Ok(Self { client, token, options })
     }
 
@@ -197,7 +199,7 @@ fn to_transport_error(error: reqwest::Error, sent: BodySent) -> TransportError {
         TransportErrorKind::Timeout => "timeout",
         TransportErrorKind::Tls => "tls",
     };
-    TransportError { kind, message: format!("{word}: {}", chain(&error)), sent }
+    TransportError { kind, message: format!("{word}: {}", ichido_core::error_chain(&error)), sent }
 }
 
 /// Whether the other side could not be trusted or understood, as opposed to not being there.
@@ -211,18 +213,4 @@ fn is_tls(error: &(dyn StdError + 'static)) -> bool {
         return true;
     }
     error.source().is_some_and(is_tls)
-}
-
-/// The chain of causes on one line, without saying anything twice.
-pub(crate) fn chain(error: &(dyn StdError + 'static)) -> String {
-    let mut line = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let text = error.to_string();
-        if !line.contains(&text) {
-            line = format!("{line}: {text}");
-        }
-        cause = error.source();
-    }
-    line.replace('\n', " ")
 }

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use http::request::Parts;
 use http::{Method, StatusCode};
-use ichido_core::{Index, hex_of};
+use ichido_core::{Index, to_hex};
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
 use crate::events::Retry;
@@ -222,7 +222,7 @@ impl Trace {
         }
         tracing::info!(
             target: "ichido::request",
-            key = self.index.map(|index| hex_of(&index.as_bytes()[..8])),
+            key = self.index.map(|index| to_hex(&index.as_bytes()[..8])),
             method = self.method.as_str(),
             route = meters.names[self.route].as_str(),
             mode = route.mode.as_str(),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use http::header::COOKIE;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName};
-use ichido_core::{Caller, Index, hex_of};
+use ichido_core::{Caller, Index, to_hex};
 use sha2::{Digest, Sha256};
 
 /// Fields that tell callers apart for many services. Who sends one is somebody, and must not share keys with everybody.
@@ -156,7 +156,7 @@ fn hashed<'a>(name: &str, values: impl Iterator<Item = &'a [u8]>) -> Option<Stri
         hash.update((value.len() as u64).to_be_bytes());
         hash.update(value);
     }
-    any.then(|| [name, ":", &hex_of(&hash.finalize()[..16])].concat())
+    any.then(|| [name, ":", &to_hex(&hash.finalize()[..16])].concat())
 }
 
 #[cfg(test)]

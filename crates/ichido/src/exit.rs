@@ -6,6 +6,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use ichido_core::error_chain;
 use ichido_ledger::{Error, Kind};
 
 /// A command failed.
@@ -67,20 +68,6 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The whole chain of causes on one line, without saying anything twice.
-pub(crate) fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut line = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let text = error.to_string();
-        if !line.contains(&text) {
-            line = format!("{line}: {text}");
-        }
-        cause = error.source();
-    }
-    line.replace('\n', " ")
-}
-
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let code = match error.kind() {
@@ -97,7 +84,7 @@ impl From<Error> for Failure {
             | Kind::Unsupported(_) => Code::Usage,
             Kind::Contended | Kind::Corrupt(_) | Kind::Closed => Code::Internal,
         };
-        Self { message: one_line(&error), code }
+        Self { message: error_chain(&error), code }
     }
 }
 
@@ -116,7 +103,7 @@ impl From<ichido_delivery::tls_roots::Error> for Failure {
 /// A directory that cannot be worked in is a matter of settings.
 impl From<ichido_delivery::store::Error> for Failure {
     fn from(error: ichido_delivery::store::Error) -> Self {
-        Failure::usage(one_line(&error))
+        Failure::usage(error_chain(&error))
     }
 }
 

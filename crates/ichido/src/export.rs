@@ -32,8 +32,9 @@ use jiff::ToSpan;
 use jiff::civil::Date;
 use tokio_util::sync::CancellationToken;
 
-use crate::exit::{Failure, one_line};
+use crate::exit::Failure;
 use crate::settings::export::Dify;
+use ichido_core::error_chain;
 
 pub(crate) use self::collect::{Collected, Refused};
 pub(crate) use self::days::{Asked, Calendar, Days, Stretch};
@@ -224,7 +225,7 @@ async fn resend(sender: &mut Sender) -> Result<(), Failure> {
     match sender.resend(&Selection::due()).await {
         Ok(_) => Ok(()),
         Err(Error::Stopped) => Err(deliver::stopped()),
-        Err(error @ (Error::Store(_) | Error::Lost(_))) => Err(Failure::internal(one_line(&error))),
+        Err(error @ (Error::Store(_) | Error::Lost(_))) => Err(Failure::internal(error_chain(&error))),
     }
 }
 
@@ -258,7 +259,7 @@ pub(crate) async fn settle(
         if known.refused.insert(row.hash()) {
             sender
                 .reject_input(&row.text, &row.reason)
-                .map_err(|error| Failure::internal(one_line(&error)))?;
+                .map_err(|error| Failure::internal(error_chain(&error)))?;
         }
     }
     if known != sent || sent == Sent::default() {

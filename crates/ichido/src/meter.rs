@@ -18,9 +18,10 @@ use tower_service::Service as _;
 
 use crate::admin::{Gate, Probe};
 use crate::console::Usage;
-use crate::exit::{Failure, one_line};
+use crate::exit::Failure;
 use crate::front::{Front, Limits};
 use crate::settings::meter::Meter as Settings;
+use ichido_core::error_chain;
 
 /// Connections at once: its clients are senders, each with a few.
 const CONNECTIONS: usize = 256;
@@ -69,7 +70,7 @@ impl Bound {
         let Self { listener, settings } = self;
         let store = ichido_meter::open(settings.database.url(), Options { profile: settings.profile })
             .await
-            .map_err(|error| Failure::usage(one_line(&error)).at(&settings.database.place()))?;
+            .map_err(|error| Failure::usage(error_chain(&error)).at(&settings.database.place()))?;
         // Without tokens a page in a browser on this machine must be kept out, as at the admin port.
         let gate = match settings.access {
             Access::Open => Some(Gate::new(settings.listen, None)),

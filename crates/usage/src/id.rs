@@ -12,8 +12,7 @@
 //! tell apart (app and user swapped, two currencies, a day and the week that begins with it) is found when records are
 //! made ([`crate::transform`]), and under `v2` it is no problem at all.
 
-use std::cmp::Ordering;
-
+use ichido_core::by_utf16;
 use jiff::civil::Date;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
@@ -22,10 +21,6 @@ use crate::event::UserKind;
 use crate::period::Period;
 use crate::record::day;
 use crate::words::words;
-
-mod batch;
-
-pub use batch::batch_key;
 
 /// The longest id, in bytes.
 pub const LONGEST_ID: usize = 255;
@@ -253,20 +248,6 @@ fn date_text(date: Date) -> Option<[u8; 10]> {
         digit(day / 10),
         digit(day),
     ])
-}
-
-/// The order of JavaScript's `sort`. UTF-8 has the order of code points, which differs in one thing: in UTF-16 what needs two
-/// units (a first byte from F0 in UTF-8) comes before U+E000 to U+FFFF (EE and EF).
-pub(crate) fn by_utf16(one: &str, other: &str) -> Ordering {
-    let (one, other) = (one.as_bytes(), other.as_bytes());
-    let place = |byte: u8| match byte {
-        0xf0.. => (0xed, byte),
-        _ => (byte, 0),
-    };
-    match one.iter().zip(other).find(|(one, other)| one != other) {
-        Some((one, other)) => place(*one).cmp(&place(*other)),
-        None => one.len().cmp(&other.len()),
-    }
 }
 
 #[cfg(test)]

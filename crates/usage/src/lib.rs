@@ -25,7 +25,7 @@ mod zone;
 
 pub use aggregate::{Aggregate, Plan};
 pub use event::{App, CheckedEvent, UsageEvent, User, UserKind};
-pub use id::{Scheme, batch_key, event_id};
+pub use id::{Scheme, event_id};
 pub use mode::{Mode, WrongPeriod};
 pub use names::Names;
 pub use period::Period;

@@ -15,7 +15,6 @@ use super::settings::{EmailSettings, Encryption, wrong};
 use crate::redact::Redactor;
 use crate::settings::Error;
 use crate::tls_roots::TlsRoots;
-use crate::transport::chain;
 
 /// For one command of the conversation.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -71,7 +70,7 @@ impl Email {
     }
 
     fn failure(&self, error: &lettre::transport::smtp::Error) -> Failure {
-        let reason = self.redactor.text(&chain(error));
+        let reason = self.redactor.text(&ichido_core::error_chain(error));
         match error.is_permanent() || error.is_client() {
             true => Failure::Refused { reason },
             false => Failure::Retryable { reason, retry_after: None },

@@ -1,12 +1,11 @@
 //! Slack, by an incoming webhook. Its URL is a secret.
 
-use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
-use ichido_core::Clock;
+use ichido_core::{Clock, error_chain};
 use secrecy::{ExposeSecret, SecretString};
 
 use super::channel::{Channel, Failure, Message};
@@ -52,13 +51,7 @@ impl Slack {
 
     fn later(&self, error: reqwest::Error) -> Failure {
         let error = error.without_url();
-        let mut text = error.to_string();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            text = format!("{text}: {cause}");
-            source = cause.source();
-        }
-        Failure::Retryable { reason: self.redactor.text(&text), retry_after: None }
+        Failure::Retryable { reason: self.redactor.text(&error_chain(&error)), retry_after: None }
     }
 
     fn retry_after(&self, response: &reqwest::Response) -> Option<Duration> {

@@ -8,13 +8,14 @@ use serde::Serialize;
 use super::ledger::holder;
 use crate::args::{CheckArgs, DeliveryFlags};
 use crate::delivery::{NO_CHANNEL, Values, Ways};
-use crate::exit::{Failure, one_line};
+use crate::exit::Failure;
 use crate::export::Export;
 use crate::operator::Operator;
 use crate::output;
 use crate::settings::gateway::{Flags, reach, unchecked};
 use crate::settings::meter::Flags as MeterFlags;
 use crate::settings::{Settings, export};
+use ichido_core::error_chain;
 
 #[derive(Debug, Serialize)]
 struct Report {
@@ -118,7 +119,7 @@ async fn check(settings: &Settings) -> Report {
                 report.add("ledger", Verdict::Warning, warning);
             }
         }
-        Ok(Err(error)) => report.add("ledger", Verdict::Failed, one_line(&error)),
+        Ok(Err(error)) => report.add("ledger", Verdict::Failed, error_chain(&error)),
         Err(_) => report.add(
             "ledger",
             Verdict::Failed,
@@ -126,14 +127,14 @@ async fn check(settings: &Settings) -> Report {
         ),
     }
     if let Err(error) = backend.close().await {
-        report.add("ledger", Verdict::Failed, one_line(&error));
+        report.add("ledger", Verdict::Failed, error_chain(&error));
     }
     report
 }
 
 /// A store that another process holds is well if that process says so.
 async fn not_opened(settings: &Settings, error: &Error) -> (Verdict, String) {
-    let line = one_line(error);
+    let line = error_chain(error);
     let Some(dir) = settings.ledger.dir().filter(|_| matches!(error.kind(), Kind::InUse(_))) else {
         return (Verdict::Failed, line);
     };
@@ -196,7 +197,7 @@ async fn check_meter(settings: &mut Settings, report: &mut Report) {
                 format!("{} answers, {}", meter.database.place(), meter.profile),
             );
         }
-        Ok(Err(error)) => report.add("meter", Verdict::Failed, one_line(&error)),
+        Ok(Err(error)) => report.add("meter", Verdict::Failed, error_chain(&error)),
         Err(_) => {
             report.add("meter", Verdict::Failed, format!("no answer within {} ms", patience.as_millis()))
         }

@@ -1,6 +1,7 @@
 //! `ichido id`: the ids of usage records and the keys of batches, computed and printed alone; and how likely they are to meet.
 
-use ichido_usage::id::{Parts, Scheme, batch_key, event_id};
+use ichido_core::batch_key;
+use ichido_usage::id::{Parts, Scheme, event_id};
 use ichido_usage::record::day;
 use ichido_usage::{UserKind, odds};
 use serde::Serialize;
@@ -178,25 +179,5 @@ mod tests {
         assert_eq!([percent(0.0), percent(0.1626), percent(0.000_002)], ["0 %", "16.26 %", "0.0002 %"]);
         assert_eq!(percent(1.8e-17), "1.80e-15 %");
         assert_eq!([ids(23_728), ids(26_087_642_172_578_011)], ["23,728 ids", "2.609e16 ids"]);
-    }
-
-    /// Delivery computes the key of what it sends; this command must say the same.
-    #[test]
-    fn the_key_of_a_batch_is_the_one_that_delivery_sends() {
-        let sets: [&[&str]; 6] = [
-            &[],
-            &[""],
-            &["a"],
-            &["b", "a", "a"],
-            &["a,b", "c"],
-            &["\u{1f600}", "\u{ff5e}", "\u{d7ff}", "é", "z"],
-        ];
-        for keys in sets {
-            assert_eq!(
-                batch_key(keys.iter().copied()),
-                ichido_delivery::batch_key(keys.iter().copied()),
-                "{keys:?}"
-            );
-        }
     }
 }

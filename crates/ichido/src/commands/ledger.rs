@@ -12,10 +12,11 @@ use serde_json::{Value, json};
 
 use crate::admin::AdminToken;
 use crate::args::{End, KeyArgs, LedgerArgs, LedgerVerb, State};
-use crate::exit::{Failure, one_line};
+use crate::exit::Failure;
 use crate::operator::{Local, Operator, Remote, Said, Shown, Which, Word};
 use crate::output;
 use crate::settings::Settings;
+use ichido_core::error_chain;
 
 /// A sweep says how far it is after so many records.
 const SWEEP_NEWS: u64 = 100_000;
@@ -58,7 +59,7 @@ pub(crate) async fn run(args: &LedgerArgs) -> Result<(), Failure> {
 
 /// The way to the process that holds the store.
 pub(super) fn holder(settings: &Settings, dir: &Path, error: &Error) -> Result<Remote, Failure> {
-    Remote::new(one_line(error), HeldBy::of(dir), AdminToken::from_env()?, patience(settings))
+    Remote::new(error_chain(error), HeldBy::of(dir), AdminToken::from_env()?, patience(settings))
 }
 
 fn patience(settings: &Settings) -> std::time::Duration {

@@ -9,8 +9,9 @@ use serde::Serialize;
 
 use crate::args::SendArgs;
 use crate::delivery::{self, Fed, Progress, Values, feed};
-use crate::exit::{Failure, one_line};
+use crate::exit::Failure;
 use crate::{output, shutdown};
+use ichido_core::error_chain;
 
 /// How long what waits goes before what is new. A deep spool must not keep new records from being taken.
 const HEAD_START: Duration = Duration::from_secs(5);
@@ -66,7 +67,7 @@ async fn resend(sender: &mut Sender, selection: Selection) -> (Option<ListedFile
     match sender.resend(&selection).await {
         Ok(passed) => (passed.interrupted, None),
         Err(Error::Stopped) => (None, None),
-        Err(error) => (None, Some(Failure::internal(one_line(&error)))),
+        Err(error) => (None, Some(Failure::internal(error_chain(&error)))),
     }
 }
 
@@ -99,10 +100,10 @@ async fn take(sender: &mut Sender, fed: Fed, progress: &mut Progress) -> Result<
         Ok(()) => Ok(()),
         Err(Error::Stopped) => Err(Refused::Closed(None)),
         // The next one may have better luck.
-        Err(error @ Error::Lost(_)) => Err(Refused::Trouble(one_line(&error))),
+        Err(error @ Error::Lost(_)) => Err(Refused::Trouble(error_chain(&error))),
         Err(error) => Err(Refused::Closed(Some(Failure::internal(format!(
             "{}; the rest of the input was not taken",
-            one_line(&error)
+            error_chain(&error)
         ))))),
     }
 }

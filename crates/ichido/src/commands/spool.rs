@@ -5,8 +5,9 @@ use ichido_delivery::store::{BatchDir, Layout, fsck};
 
 use crate::args::{SpoolArgs, SpoolVerb};
 use crate::delivery::Values;
-use crate::exit::{Failure, one_line};
+use crate::exit::Failure;
 use crate::{delivery, output, shutdown};
+use ichido_core::error_chain;
 
 pub(crate) async fn run(args: &SpoolArgs) -> Result<(), Failure> {
     let values = Values::load(&args.delivery)?;
@@ -36,7 +37,7 @@ pub(super) async fn resend(values: &Values, selection: &Selection, json: bool) -
             selection.batch_dir.as_str()
         ))),
         Ok(_) | Err(Error::Stopped) => None,
-        Err(error) => Some(Failure::internal(one_line(&error))),
+        Err(error) => Some(Failure::internal(error_chain(&error))),
     };
     delivery::verdict(&sender, &counters, trouble)
 }

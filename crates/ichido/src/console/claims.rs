@@ -91,7 +91,7 @@ async fn find(console: &Console, search: &Search, state: Option<StateName>) -> R
 /// Why the ledger said no, in one line.
 pub(super) fn why(refusal: Refusal) -> String {
     match refusal {
-        Refusal::Ledger(error) => crate::exit::one_line(&error),
+        Refusal::Ledger(error) => crate::exit::error_chain(&error),
         Refusal::Failed(failure) => failure.to_string(),
         other @ (Refusal::NoSuchClaim | Refusal::Several { .. } | Refusal::Running | Refusal::Left(_)) => {
             other.word().to_owned()

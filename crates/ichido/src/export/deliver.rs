@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 
 use ichido_delivery::sender::{Error, Sender};
-use ichido_delivery::{Batch, Batcher, Record as Wire, batch_key};
+use ichido_delivery::{Batch, Batcher, Record as Wire};
 use ichido_usage::{Profile, Record};
 
 use super::plan::Plan;
-use crate::exit::{Failure, one_line};
+use crate::exit::Failure;
+use ichido_core::{batch_key, error_chain};
 
 /// No batch is larger, unless a single record is.
 const BATCH_BYTES: usize = 4 << 20;
@@ -58,7 +59,7 @@ async fn send(sender: &mut Sender, batch: Batch) -> Result<(), Failure> {
     sender.send(batch).await.map_err(|error| match error {
         Error::Stopped => stopped(),
         error @ (Error::Store(_) | Error::Lost(_)) => {
-            Failure::internal(format!("{}; the rest is exported next time", one_line(&error)))
+            Failure::internal(format!("{}; the rest is exported next time", error_chain(&error)))
         }
     })
 }

@@ -4,7 +4,6 @@
 //! for each connection, as hyper's own pool has it, a request takes two more wake-ups, and a third task that waits until
 //! the connection is free again.
 
-use std::error::Error as StdError;
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -19,6 +18,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
+use ichido_core::error_chain;
 use ichido_http::{Failure, RequestBody};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -129,7 +129,7 @@ impl Pool {
                 Some(Err(mut error)) => match error.take_message() {
                     // The service closed it before the request was written.
                     Some(given_back) if is_kept => request = given_back,
-                    Some(_) => return Err(Failure::NotSent(describe(&error.into_error()).into())),
+                    Some(_) => return Err(Failure::NotSent(error_chain(&error.into_error()).into())),
                     None => return Err(judge(&error.into_error())),
                 },
                 None => return Err(Failure::Lost("the connection ended".into())),
@@ -145,8 +145,8 @@ impl Pool {
     }
 
     async fn connect_anyhow(&self) -> Result<Box<Connection>, Failure> {
-        let not_sent = |error: &(dyn StdError + 'static)| {
-            Failure::NotSent(format!("connecting: {}", describe(error)).into())
+        let not_sent = |error: &(dyn std::error::Error + 'static)| {
+            Failure::NotSent(format!("connecting: {}", error_chain(error)).into())
         };
         let place = self.room.clone().acquire_owned().await.map_err(|error| not_sent(&error))?;
         let mut connector = self.connector.clone();
@@ -325,20 +325,9 @@ fn kept_for(headers: &HeaderMap) -> Option<Duration> {
 /// A request that hyper gave back reached nobody.
 fn judge(error: &hyper::Error) -> Failure {
     match error.is_canceled() {
-        true => Failure::NotSent(describe(error).into()),
-        false => Failure::Lost(describe(error).into()),
+        true => Failure::NotSent(error_chain(error).into()),
+        false => Failure::Lost(error_chain(error).into()),
     }
-}
-
-fn describe(error: &(dyn StdError + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text.push_str(": ");
-        text.push_str(&inner.to_string());
-        cause = inner.source();
-    }
-    text
 }
 
 #[cfg(test)]

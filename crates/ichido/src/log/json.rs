@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::fmt::{self, Debug, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ichido_core::hex_of;
+use ichido_core::to_hex;
 use jiff::Timestamp;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
@@ -179,7 +179,7 @@ impl Escaped<'_> {
                 "\n" => self.0.push_str("\\n"),
                 other => {
                     self.0.push_str("\\u00");
-                    self.0.push_str(&hex_of(other.as_bytes()));
+                    self.0.push_str(&to_hex(other.as_bytes()));
                 }
             }
             rest = after;

@@ -6,7 +6,8 @@ use ichido_core::{LimitError, Now};
 use ichido_ledger::{Effect, Error};
 
 use crate::admin::{Body, Facts, Problem};
-use crate::exit::{Code, Failure, one_line};
+use crate::exit::{Code, Failure};
+use ichido_core::error_chain;
 
 /// Why not.
 #[derive(Debug)]
@@ -146,7 +147,7 @@ impl From<Refusal> for Problem {
 
 /// The word goes by what the command line would end with, so that it ends alike from afar.
 fn of_ledger(error: Error) -> Problem {
-    let detail = one_line(&error);
+    let detail = error_chain(&error);
     let limit = matches!(error.kind(), ichido_ledger::Kind::Limit(_));
     let problem = match Failure::from(error).code() {
         Code::Usage if limit => {

@@ -17,7 +17,8 @@ use url::form_urlencoded;
 use super::wire::{ReleaseBody, ResolveBody};
 use super::{Operator, PAGE_MAX, Refusal, Said, Shown, Which, Word};
 use crate::admin::{AdminToken, Body, HOLDER, TOKEN_VARIABLE};
-use crate::exit::{Failure, one_line};
+use crate::exit::Failure;
+use ichido_core::error_chain;
 
 /// The largest answer that is read: an outcome of the largest size, escaped.
 const ANSWER_BYTES: usize = 128 * 1024 * 1024;
@@ -56,12 +57,12 @@ impl Remote {
     }
 
     async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Refusal> {
-        let body = serde_json::to_vec(body).map_err(|error| self.failed(&one_line(&error)))?;
+        let body = serde_json::to_vec(body).map_err(|error| self.failed(&error_chain(&error)))?;
         self.call(Method::POST, path, body.into()).await
     }
 
     async fn call<T: DeserializeOwned>(&self, method: Method, path: &str, body: Bytes) -> Result<T, Refusal> {
-        let request = self.request(method, path, body).map_err(|error| self.failed(&one_line(&error)))?;
+        let request = self.request(method, path, body).map_err(|error| self.failed(&error_chain(&error)))?;
         let (status, answer) = tokio::time::timeout(self.patience, self.exchange(request))
             .await
             .map_err(|_| self.failed("it did not answer in time; what was asked may have been done"))??;
@@ -92,14 +93,14 @@ impl Remote {
 
     async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), Refusal> {
         let response = self.client.request(request).await.map_err(|error| match error.is_connect() {
-            true => self.failed(&format!("it cannot be reached: {}", one_line(&error))),
-            false => self.failed(&format!("{}; what was asked may have been done", one_line(&error))),
+            true => self.failed(&format!("it cannot be reached: {}", error_chain(&error))),
+            false => self.failed(&format!("{}; what was asked may have been done", error_chain(&error))),
         })?;
         let (head, body) = response.into_parts();
         let body = Limited::new(body, ANSWER_BYTES).collect().await.map_err(|error| {
             self.failed(&format!(
                 "its answer broke off: {}; what was asked may have been done",
-                one_line(&*error)
+                error_chain(&*error)
             ))
         })?;
         Ok((head.status, body.to_bytes()))

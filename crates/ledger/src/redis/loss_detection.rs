@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ichido_core::{Entropy as _, SystemEntropy, hex_of};
+use ichido_core::{Entropy as _, SystemEntropy, to_hex};
 use metrics::{Counter, Gauge, counter, gauge};
 use redis::Cmd;
 use tokio::time::{sleep, timeout};
@@ -133,7 +133,7 @@ impl LossDetector {
     /// A script on the key, with an id for a new identity.
     fn script(&self, code: &str) -> Cmd {
         let mut command = redis::cmd("EVAL");
-        command.arg(code).arg(1).arg(&self.key).arg(hex_of(&SystemEntropy.draw()));
+        command.arg(code).arg(1).arg(&self.key).arg(to_hex(&SystemEntropy.draw()));
         command
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use ichido_core::{Index, hex_of};
+use ichido_core::{Index, to_hex};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::address::Address;
@@ -58,7 +58,7 @@ impl Redis {
     }
 
     fn name(&self, space: &str, index: Index) -> String {
-        [&self.prefix, space, &hex_of(index.as_bytes())].concat()
+        [&self.prefix, space, &to_hex(index.as_bytes())].concat()
     }
 
     /// The index in a claim's name.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use ichido_core::{DoubtReason, Outcome, Record, Settle, State, Timestamp, Token, hex_of, mark};
+use ichido_core::{DoubtReason, Outcome, Record, Settle, State, Timestamp, Token, mark, to_hex};
 use redis::Cmd;
 use serde::Serialize;
 
@@ -100,7 +100,7 @@ fn format(record: &Record) -> u8 {
 /// The value of a claim up to its times: format and token, then state and length of the tail.
 fn push_opening(value: &mut Vec<u8>, format: u8, token: Token, state: u8, tail: usize) {
     value.push(format);
-    value.extend_from_slice(hex_of(token.as_bytes()).as_bytes());
+    value.extend_from_slice(to_hex(token.as_bytes()).as_bytes());
     value.push(state);
     number(value, tail as u64, COUNT);
 }

@@ -96,12 +96,7 @@ impl Problem {
 /// The caller learns that it went wrong; the log learns why.
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
-        let mut line = error.to_string();
-        let mut cause = std::error::Error::source(&error);
-        while let Some(why) = cause {
-            line = format!("{line}: {why}");
-            cause = why.source();
-        }
+        let line = ichido_core::error_chain(&error);
         match error {
             Error::TooMuch(why) => Problem::wrong("group_by", why),
             Error::Unavailable { .. } | Error::Settings(_) => {

@@ -6,7 +6,6 @@ use super::*;
 #[derive(Deserialize)]
 struct Vectors {
     source_event_ids: Vec<EventVector>,
-    batch_keys: Vec<BatchVector>,
 }
 
 #[derive(Deserialize)]
@@ -26,13 +25,6 @@ struct Input {
     model: String,
     app_id: Option<String>,
     user_id: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct BatchVector {
-    name: String,
-    input: Vec<String>,
-    output: String,
 }
 
 fn vectors() -> Vectors {
@@ -76,15 +68,6 @@ fn ids_are_those_of_the_vectors_and_what_they_refuse_is_refused() {
             }
             assert!(scheme.matches(expected), "{name}");
         }
-    }
-}
-
-#[test]
-fn batch_keys_are_those_of_the_vectors() {
-    let vectors = vectors().batch_keys;
-    assert_eq!(vectors.len(), 7);
-    for vector in vectors {
-        assert_eq!(batch_key(vector.input.iter().map(String::as_str)), vector.output, "{}", vector.name);
     }
 }
 
@@ -177,19 +160,7 @@ fn patterns_tell_the_schemes_apart() {
     }
 }
 
-#[test]
-fn the_order_is_that_of_utf16_where_it_differs_from_utf8() {
-    assert_eq!(by_utf16("\u{1f600}", "\u{ff5e}"), Ordering::Less);
-    assert_eq!(by_utf16("\u{1f600}", "\u{d7ff}"), Ordering::Greater);
-    assert_eq!(by_utf16("a", "ab"), Ordering::Less);
-}
-
 proptest! {
-    #[test]
-    fn the_order_is_that_of_utf16(one in "[a-z\u{d7fe}-\u{1f601}]{0,4}", other in "[a-z\u{d7fe}-\u{1f601}]{0,4}") {
-        prop_assert_eq!(by_utf16(&one, &other), one.encode_utf16().cmp(other.encode_utf16()));
-    }
-
     #[test]
     fn ids_are_deterministic_and_of_their_pattern(
         provider in ".{1,20}", model in ".{1,40}", app in ".{0,40}", user in ".{0,40}", scheme in 0_usize..3,
@@ -214,12 +185,5 @@ proptest! {
         let first = parts("p", "m", &one, &other);
         let same = moved.app_id == first.app_id;
         prop_assert_eq!(event_id(Scheme::V2, &moved) == event_id(Scheme::V2, &first), same);
-    }
-
-    #[test]
-    fn a_batch_key_does_not_depend_on_the_order(mut keys in prop::collection::vec(".{0,8}", 0..6)) {
-        let key = batch_key(keys.iter().map(String::as_str));
-        keys.reverse();
-        prop_assert_eq!(key, batch_key(keys.iter().map(String::as_str)));
     }
 }

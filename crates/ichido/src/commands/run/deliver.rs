@@ -15,10 +15,11 @@ use super::Part;
 use crate::admin::{Audience, Probe};
 use crate::console::desk::{self, By, Desk, Inbox, Order, Run};
 use crate::delivery::{self, Values};
-use crate::exit::{Failure, one_line};
+use crate::exit::Failure;
 use crate::export::{self, Export, Scheduled};
 use crate::settings::Settings;
 use crate::settings::export::Flags;
+use ichido_core::error_chain;
 
 const MINUTE_MS: u64 = 60_000;
 /// A pass that was missed longer ago is not made up for: the clock was set, or the machine slept.
@@ -129,7 +130,7 @@ async fn pass(sender: &mut Sender, health: &Health, selection: &Selection, by: B
         Ok(passed) => (passed.attempted, None, passed.lane_closed.then_some("nothing may be sent for now")),
         Err(Error::Stopped) => (0, None, Some("the process was asked to end")),
         Err(error) => {
-            tracing::error!(error = one_line(&error), "the spool could not be worked on");
+            tracing::error!(error = error_chain(&error), "the spool could not be worked on");
             (0, Some("the spool cannot be worked on".to_owned()), None)
         }
     };

@@ -12,8 +12,9 @@ use secrecy::ExposeSecret;
 use serde::Deserialize;
 use url::Url;
 
-use crate::exit::{Failure, one_line};
+use crate::exit::Failure;
 use crate::export::state::{Content, content_hash};
+use ichido_core::error_chain;
 
 const PAGE: &str = "1000";
 /// Pages of one period; beyond it something is wrong with the other side.
@@ -59,7 +60,7 @@ impl Receiver {
             .timeout(options.timeout)
             .build()
             .map_err(|error| {
-                Failure::usage(format!("preparing the HTTP client: {}", one_line(&error.without_url())))
+                Failure::usage(format!("preparing the HTTP client: {}", error_chain(&error.without_url())))
             })?;
         let token = Token::open(settings.token.clone()).map_err(|error| Failure::usage(error.to_string()))?;
         let mut url = options.endpoint.url().clone();
@@ -101,8 +102,10 @@ impl Receiver {
             let why = match asked {
                 Ok(answer) => match answer.status().as_u16() {
                     200 => {
-                        let bytes =
-                            answer.bytes().await.map_err(|error| failed(one_line(&error.without_url())))?;
+                        let bytes = answer
+                            .bytes()
+                            .await
+                            .map_err(|error| failed(error_chain(&error.without_url())))?;
                         let page = serde_json::from_slice(&bytes);
                         return page
                             .map(Some)
@@ -112,7 +115,7 @@ impl Receiver {
                     status @ (408 | 425 | 429 | 500..=599) => format!("HTTP {status}"),
                     status => return Err(failed(format!("HTTP {status}"))),
                 },
-                Err(error) => one_line(&error.without_url()),
+                Err(error) => error_chain(&error.without_url()),
             };
             if tries == TRIES {
                 return Err(failed(why));

@@ -15,7 +15,7 @@ use url::Url;
 
 use super::options::{Auth, Options};
 use super::session::Session;
-use crate::dify::error::{Error, Kind, chain};
+use crate::dify::error::{Error, Kind};
 
 const API: &str = "/console/api";
 const LOGIN: &str = "/login";
@@ -183,7 +183,7 @@ impl Client {
                     return Ok(answered);
                 }
                 Ok(answered) => (answered.status.to_string(), retry_after(&answered.headers)),
-                Err(error) => (chain(&error.without_url()), None),
+                Err(error) => (ichido_core::error_chain(&error.without_url()), None),
             };
             let Some(pause) = pauses.next() else {
                 return Err(Error::new(Kind::Unavailable, format!("Dify's console: {path}: {why}")));

@@ -2,7 +2,7 @@
 
 use tokio_postgres::error::SqlState;
 
-use crate::dify::error::{Error, Kind, chain};
+use crate::dify::error::{Error, Kind};
 
 /// Why a page was not read to its end.
 pub(super) enum Stopped {
@@ -22,7 +22,7 @@ impl Stopped {
 
 /// What an error of the server or the connection means.
 pub(super) fn stopped(error: &tokio_postgres::Error) -> Stopped {
-    let Some(told) = error.as_db_error() else { return Stopped::Broken(chain(error)) };
+    let Some(told) = error.as_db_error() else { return Stopped::Broken(ichido_core::error_chain(error)) };
     let words = told.message().replace('\n', " ");
     let kind = match told.code() {
         code if *code == SqlState::UNDEFINED_COLUMN || *code == SqlState::UNDEFINED_TABLE => Kind::Shape,
