@@ -9,7 +9,6 @@ pub(crate) mod id;
 pub(crate) mod ledger;
 pub(crate) mod manual;
 pub(crate) mod meter;
-mod part;
 pub(crate) mod reconcile;
 pub(crate) mod run;
 pub(crate) mod send;

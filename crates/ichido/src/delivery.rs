@@ -19,8 +19,8 @@ use ichido_delivery::token::Token;
 use ichido_delivery::transport::HttpTransport;
 use tokio_util::sync::CancellationToken;
 
-use crate::exit::{Code, Failure};
 use crate::output::count;
+use ichido_serve::{Code, Failure};
 
 pub(crate) use feed::{Fed, feed};
 pub(crate) use list::{find, list, show};
@@ -57,13 +57,17 @@ impl Ways {
         let opened = || -> Result<Self, Failure> {
             let token =
                 Token::open(settings.token.clone()).map_err(|error| Failure::usage(error.to_string()))?;
-            let trust = TlsRoots::read(settings.ca_file.as_deref())?;
+            let trust = TlsRoots::read(settings.ca_file.as_deref()).map_err(Failure::usage_from)?;
             let transport =
                 HttpTransport::new(settings.transport.clone(), &trust, token).map_err(Failure::usage)?;
             let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
             let get = |name: &str| values.get(name);
-            let notice = notice::Settings::read(&get, settings.allow_http_loopback)?;
-            Ok(Self { transport, channels: notice::channels(&notice, &trust, &clock)? })
+            let notice =
+                notice::Settings::read(&get, settings.allow_http_loopback).map_err(Failure::usage_from)?;
+            Ok(Self {
+                transport,
+                channels: notice::channels(&notice, &trust, &clock).map_err(Failure::usage_from)?,
+            })
         };
         opened().map_err(|failure| values.named(failure))
     }
@@ -80,7 +84,7 @@ pub(crate) fn sender(
         tracing::warn!("{NO_CHANNEL}");
     }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-    let store = Store::open(&settings.data_dir, settings.store, clock.now())?;
+    let store = Store::open(&settings.data_dir, settings.store, clock.now()).map_err(Failure::usage_from)?;
     let notices = settings.data_dir.join("notices");
     let notices = Notices::open(&notices, channels, clock.clone())
         .map_err(|error| Failure::usage(format!("preparing {}: {error}", notices.display())))?;

@@ -31,8 +31,9 @@ use tempfile::TempDir;
 use self::house::House;
 use self::stage::Stage;
 use crate::args::DemoArgs;
-use crate::exit::Failure;
-use crate::{output, shutdown};
+use crate::output;
+use ichido_serve::Failure;
+use ichido_serve::shutdown;
 
 /// How often the removal of the directory is tried.
 const TRIES: u32 = 40;

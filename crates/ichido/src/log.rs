@@ -15,8 +15,8 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
 use self::json::JsonLine;
-use crate::exit::Failure;
 use crate::output;
+use ichido_serve::Failure;
 
 /// The target of what operators did: always written, unless `LOG_LEVEL` names it.
 pub(crate) const AUDIT: &str = "ichido::audit";
@@ -87,7 +87,7 @@ struct Beside(MultiProgress);
 impl Write for Beside {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(line);
-        let text = output::visible_log(&text);
+        let text = ichido_serve::visible_log(&text);
         self.0.suspend(|| io::stderr().lock().write_all(text.as_bytes())).map(|()| line.len())
     }
 

@@ -4,24 +4,13 @@
 #[macro_use]
 mod output;
 
-mod admin;
 mod args;
-mod client_io;
 mod commands;
-mod console;
 mod delivery;
 mod demo;
-mod descriptors;
-mod exit;
-mod export;
-mod front;
-mod gateway;
 mod log;
 mod meter;
-mod operator;
 mod settings;
-mod shutdown;
-mod upkeep;
 
 use std::io::IsTerminal;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,8 +20,8 @@ use std::time::Duration;
 use clap::Parser;
 
 use crate::args::{Args, Command, FailedArgs, FailedVerb, SpoolArgs, SpoolVerb};
-use crate::exit::Failure;
 use crate::log::Reader;
+use ichido_serve::Failure;
 
 /// A request makes some dozens of small allocations, and the writer of a ledger frees what other threads made.
 #[global_allocator]
@@ -47,7 +36,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(failure) => {
             errln!("ichido: {failure}");
-            failure.code().into()
+            ExitCode::from(failure.code())
         }
     }
 }
@@ -84,7 +73,7 @@ fn run(args: &Args) -> Result<ExitCode, Failure> {
     };
     let log = log::start(reader)?;
     if serves {
-        descriptors::raise();
+        ichido_serve::descriptors::raise();
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

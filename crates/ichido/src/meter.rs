@@ -16,12 +16,12 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower_service::Service as _;
 
-use crate::admin::{Gate, Probe};
-use crate::console::Usage;
-use crate::exit::Failure;
-use crate::front::{Front, Limits};
 use crate::settings::meter::Meter as Settings;
+use ichido_admin::Gate;
+use ichido_admin::console::Usage;
 use ichido_core::error_chain;
+use ichido_serve::listener::{Front, Limits};
+use ichido_serve::{Failure, Probe};
 
 /// Connections at once: its clients are senders, each with a few.
 const CONNECTIONS: usize = 256;

@@ -8,7 +8,6 @@
 //! scripts is left alone.
 
 use std::any::Any;
-use std::borrow::Cow;
 use std::fmt::{self, Arguments, Write as _};
 use std::io::{self, ErrorKind, Write};
 use std::panic::resume_unwind;
@@ -18,9 +17,8 @@ use comfy_table::ContentArrangement;
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use ichido_core::Timestamp;
 use serde::Serialize;
-use unicode_properties::{GeneralCategory, UnicodeGeneralCategory};
 
-use crate::exit::{Code, Failure};
+use ichido_serve::{Code, Failure, is_invisible, visible, visible_lines};
 
 /// What a shell calls the end by `SIGPIPE`.
 const CLOSED_PIPE: u8 = 128 + 13;
@@ -67,57 +65,6 @@ pub(crate) fn unread(panic: Box<dyn Any + Send>) -> ExitCode {
         }
         Err(panic) => resume_unwind(panic),
     }
-}
-
-/// A text as one line, with control and format characters escaped: `\n`, `\u{1b}`, `\u{202e}`.
-pub(crate) fn visible(text: &str) -> Cow<'_, str> {
-    escaped(text, |_| false)
-}
-
-/// The same for a text of several lines, whose line breaks and tabs are kept.
-pub(crate) fn visible_lines(text: &str) -> Cow<'_, str> {
-    escaped(text, |char| matches!(char, '\n' | '\t'))
-}
-
-/// The same for a line of the log, which may be coloured. Values are free of ESC before they get there.
-pub(crate) fn visible_log(text: &str) -> Cow<'_, str> {
-    escaped(text, |char| matches!(char, '\n' | '\t' | '\u{1b}'))
-}
-
-fn escaped(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
-    let is_meant = |char: char| is_invisible(char) && !keep(char);
-    if !text.contains(is_meant) {
-        return Cow::Borrowed(text);
-    }
-    let mut escaped = String::with_capacity(text.len() + 16);
-    for char in text.chars() {
-        match is_meant(char) {
-            true => escaped.extend(char.escape_default()),
-            false => escaped.push(char),
-        }
-    }
-    Cow::Owned(escaped)
-}
-
-/// Whether a character acts on its surroundings, or takes no room, instead of being seen.
-fn is_invisible(char: char) -> bool {
-    if char.is_ascii() {
-        return char.is_ascii_control();
-    }
-    let category = char.general_category();
-    let is_ignorable = matches!(
-        char,
-        '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{2800}'
-            | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}' | '\u{e0000}'..='\u{e0fff}'
-    );
-    is_ignorable
-        || matches!(
-            category,
-            GeneralCategory::Control
-                | GeneralCategory::Format
-                | GeneralCategory::LineSeparator
-                | GeneralCategory::ParagraphSeparator
-        )
 }
 
 /// A table for people. Each cell is one line.
@@ -196,22 +143,6 @@ pub(crate) fn time(at: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_cannot_be_seen_is_escaped() {
-        let seen = |text: &str| visible(text).into_owned();
-        assert_eq!(seen("a\u{1b}[2Jb\u{7f}\u{9b}c"), "a\\u{1b}[2Jb\\u{7f}\\u{9b}c");
-        assert_eq!(seen("a\nb\r\tc\0"), "a\\nb\\r\\tc\\u{0}");
-        assert_eq!(
-            seen("\u{202e}x\u{2066}\u{200b}\u{feff}\u{2028}"),
-            "\\u{202e}x\\u{2066}\\u{200b}\\u{feff}\\u{2028}"
-        );
-        assert_eq!(seen("\u{3164}\u{e0041}"), "\\u{3164}\\u{e0041}");
-        assert_eq!(visible_lines("a\n\tb\u{1b}"), "a\n\tb\\u{1b}");
-        for text in ["", "order-17", "注文 一度　é ß 👍 \\ │"] {
-            assert!(matches!(visible(text), Cow::Borrowed(same) if same == text), "{text:?}");
-        }
-    }
 
     #[test]
     fn a_cell_is_one_line() {

@@ -3,10 +3,7 @@
 //! An error names the setting and where it came from, and echoes no value that may be a secret.
 
 pub(crate) mod delivery;
-pub(crate) mod export;
-pub(crate) mod gateway;
 pub(crate) mod meter;
-mod tls;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,9 +11,14 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::args::{Common, DeliveryFlags};
-use crate::console::Bodies;
 use crate::delivery::Values;
-use crate::exit::Failure;
+use ichido_admin::LogKeys;
+use ichido_admin::console::Bodies;
+use ichido_export::settings as export;
+use ichido_gateway::settings as gateway;
+use ichido_serve::Failure;
+use ichido_serve::ledger::Settings as Ledger;
+use ichido_settings::{number, text, within};
 
 /// Checked settings, ready to use.
 #[derive(Debug)]
@@ -36,33 +38,6 @@ pub(crate) struct Settings {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claims {
     pub(crate) log_keys: LogKeys,
-}
-
-/// How the keys of events stand in the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LogKeys {
-    /// As what stores call them: a caller's key may be a secret of theirs.
-    Hashed,
-    /// As callers wrote them.
-    Verbatim,
-}
-
-impl LogKeys {
-    fn parse(text: &str) -> Result<Self, Failure> {
-        match text {
-            "hashed" => Ok(Self::Hashed),
-            "verbatim" => Ok(Self::Verbatim),
-            _ => Err(Failure::usage("claims.log_keys must be \"hashed\" or \"verbatim\"")),
-        }
-    }
-}
-
-#[derive(Debug)]
-pub(crate) struct Ledger {
-    pub(crate) url: String,
-    pub(crate) timeout: Duration,
-    pub(crate) fallback: String,
-    pub(crate) fallback_pause: Duration,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -179,56 +154,6 @@ impl Settings {
     }
 }
 
-impl Ledger {
-    /// The settings of a handle on this ledger.
-    pub(crate) fn handle(&self) -> ichido_ledger::Settings {
-        let defaults = ichido_ledger::Settings::default();
-        let try_timeout = defaults.try_timeout.min(self.timeout);
-        ichido_ledger::Settings { timeout: self.timeout, try_timeout, ..defaults }
-    }
-
-    /// Where the ledger is, for people.
-    pub(crate) fn place(&self) -> String {
-        if let Some(dir) = self.dir() {
-            return format!("file {}", dir.display());
-        }
-        place(&self.url)
-    }
-
-    /// Whether the ledger lives in this process: in its memory, or in a directory that it holds.
-    pub(crate) fn is_local(&self) -> bool {
-        self.url.starts_with("memory:") || self.url.starts_with("file:")
-    }
-
-    /// Whether the fallback remembers across a restart what it answered.
-    pub(crate) fn has_lasting_fallback(&self) -> bool {
-        self.fallback.starts_with("file:")
-    }
-
-    /// How a command ends that failed on this ledger.
-    pub(crate) fn failed(&self, error: ichido_ledger::Error) -> Failure {
-        // A URL that is not understood is not repeated: nobody knows what is in it.
-        let understood = !matches!(error.kind(), ichido_ledger::Kind::Settings(_));
-        let failure = Failure::from(error);
-        if understood { failure.at(&self.place()) } else { failure }
-    }
-
-    /// The directory of an embedded ledger.
-    pub(crate) fn dir(&self) -> Option<&Path> {
-        let dir = self.url.strip_prefix("file:")?;
-        Some(Path::new(dir.strip_prefix("//").unwrap_or(dir)))
-    }
-}
-
-/// Where a store is, for people: the URL without credentials and parameters.
-pub(crate) fn place(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once(':') else { return "?".to_owned() };
-    // Whatever stands before the last @ may be a password, whether or not it is well written.
-    let place = rest.rsplit('@').next().unwrap_or_default();
-    let place = if rest.starts_with("//") { place.trim_start_matches('/') } else { place };
-    format!("{scheme} {}", place.split('?').next().unwrap_or_default()).trim_end().to_owned()
-}
-
 fn settings_file(asked: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
     let default = Path::new("ichido.toml");
     match asked {
@@ -276,27 +201,6 @@ fn complaint(text: &str, error: &toml::de::Error) -> String {
 fn is_name(word: &str) -> bool {
     (1..=64).contains(&word.len())
         && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
-}
-
-fn text(name: &str) -> Result<Option<String>, Failure> {
-    match std::env::var(name) {
-        Ok(value) => Ok(Some(value)),
-        Err(std::env::VarError::NotPresent) => Ok(None),
-        Err(std::env::VarError::NotUnicode(_)) => Err(Failure::usage(format!("{name} is not valid UTF-8"))),
-    }
-}
-
-fn number(name: &str) -> Result<Option<u64>, Failure> {
-    let Some(value) = text(name)? else { return Ok(None) };
-    value.trim().parse().map(Some).map_err(|_| Failure::usage(format!("{name} is not a whole number")))
-}
-
-fn within(name: &str, value: u64, least: u64, most: u64) -> Result<u64, Failure> {
-    if (least..=most).contains(&value) {
-        Ok(value)
-    } else {
-        Err(Failure::usage(format!("{name} is {value}; it must be between {least} and {most}")))
-    }
 }
 
 /// A fallback must be local: one that can be out itself is no fallback.

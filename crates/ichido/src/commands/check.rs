@@ -8,14 +8,16 @@ use serde::Serialize;
 use super::ledger::holder;
 use crate::args::{CheckArgs, DeliveryFlags};
 use crate::delivery::{NO_CHANNEL, Values, Ways};
-use crate::exit::Failure;
-use crate::export::Export;
-use crate::operator::Operator;
 use crate::output;
-use crate::settings::gateway::{Flags, reach, unchecked};
+use crate::settings::Settings;
 use crate::settings::meter::Flags as MeterFlags;
-use crate::settings::{Settings, export};
+use ichido_admin::operator::Operator;
 use ichido_core::error_chain;
+use ichido_export::Export;
+use ichido_export::settings as export;
+use ichido_gateway::settings::{Flags, unchecked};
+use ichido_serve::Failure;
+use ichido_serve::reach;
 
 #[derive(Debug, Serialize)]
 struct Report {
@@ -161,7 +163,8 @@ async fn check_gateway(settings: &mut Settings, flags: &Flags, report: &mut Repo
             for route in &gateway.rules.routes {
                 check_signature(route, report);
             }
-            match gateway.upstream.reach().await {
+            let upstream = &gateway.upstream;
+            match reach(upstream.authority.as_str(), upstream.authority.host(), upstream.port()).await {
                 Ok(()) => {
                     report.add("upstream", Verdict::Ok, format!("{} answers", gateway.upstream.authority))
                 }
@@ -211,7 +214,10 @@ async fn check_delivery(values: &Values, report: &mut Report) -> Result<(), Fail
     let endpoint = &settings.transport.endpoint;
     let (batch_size, place) = (settings.batch_size, endpoint.origin());
     let layout = Layout::new(&settings.data_dir);
-    let (waiting, failed) = (layout.count(BatchDir::Spool)?, layout.count(BatchDir::Failed)?);
+    let (waiting, failed) = (
+        layout.count(BatchDir::Spool).map_err(Failure::usage_from)?,
+        layout.count(BatchDir::Failed).map_err(Failure::usage_from)?,
+    );
     let conflict = settings.conflict.describe();
     report.add("delivery", Verdict::Ok, format!("to {place}, {batch_size} records in a batch; {conflict}"));
     let detail = format!(

@@ -1,17 +1,16 @@
 //! `ichido claims`: a ledger with an admin port, and nothing else.
 
 use super::gateway::open;
-use crate::admin::{Admin, AdminToken, Api, Bound, Readiness, install_meters};
 use crate::args::ClaimsArgs;
-use crate::console::Parts;
-use crate::exit::Failure;
 use crate::settings::Settings;
-use crate::shutdown;
-use crate::upkeep::{Shared, sweep};
+use ichido_admin::console::Parts;
+use ichido_admin::{Admin, AdminToken, Api, Bound};
+use ichido_serve::ledger::{Shared, sweep};
+use ichido_serve::{Failure, Readiness, metrics, shutdown};
 
 pub(crate) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
     let settings = Settings::load(&args.common)?;
-    let meters = install_meters()?;
+    let meters = metrics::install()?;
     let bound = Bound::bind(args.listen, AdminToken::from_env()?).await?;
     let stop = shutdown::on_signals()?;
     let ledger = open(&settings.ledger, Some(bound.reach()), true).await?;

@@ -1,5 +1,7 @@
 //! `ichido export`: usage from its source to the receiver, each sum once.
 
+mod report;
+
 use std::collections::HashSet;
 
 use ichido_delivery::counters::Counters;
@@ -7,13 +9,14 @@ use ichido_usage::Record;
 use serde::Serialize;
 
 use crate::args::{DeliveryFlags, ExportArgs, ExportDifyArgs, ExportJsonlArgs, ExportSource, SumsArgs};
-use crate::exit::{Code, Failure};
-use crate::export::{
+use crate::settings::Settings;
+use crate::{delivery, output};
+use ichido_export::settings::Flags;
+use ichido_export::{
     Asked, Collected, Export, Outgoing, Refused, Report, Sent, State, check_delivery, jsonl, plan,
 };
-use crate::settings::Settings;
-use crate::settings::export::Flags;
-use crate::{delivery, output, shutdown};
+use ichido_serve::shutdown;
+use ichido_serve::{Code, Failure};
 
 pub(crate) async fn run(args: &ExportArgs) -> Result<(), Failure> {
     let settings = Settings::load(&args.common)?;
@@ -75,7 +78,7 @@ fn end(
     match json {
         true => output::json(&Whole { export: report, delivery: counters })?,
         false => {
-            report.print()?;
+            report::print(report);
             delivery::report(counters, false)?;
         }
     }

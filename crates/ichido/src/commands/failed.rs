@@ -9,9 +9,9 @@ use serde::Serialize;
 use super::spool::resend;
 use crate::args::{FailedArgs, FailedVerb};
 use crate::delivery::{self, Values};
-use crate::exit::Failure;
-use crate::export::superseded;
 use crate::output;
+use ichido_export::superseded;
+use ichido_serve::Failure;
 
 pub(crate) async fn run(args: &FailedArgs) -> Result<(), Failure> {
     let values = Values::load(&args.delivery)?;
@@ -53,23 +53,23 @@ fn accept(values: &Values, keys: &[String], json: bool) -> Result<(), Failure> {
     }
     let clock = SystemClock::default();
     let options = Options { receipt_retention, ..Options::default() };
-    let store = Store::open(&dir, options, clock.now())?;
+    let store = Store::open(&dir, options, clock.now()).map_err(Failure::usage_from)?;
     let mut accepted = Vec::new();
     for (listed, stored) in &found {
         let key = stored.batch.key();
-        let Some(owned) = store.take(BatchDir::Failed, listed)? else {
+        let Some(owned) = store.take(BatchDir::Failed, listed).map_err(Failure::usage_from)? else {
             return Err(Failure::usage(format!("{} is being sent by another process", listed.file)));
         };
         let entry =
             Entry { batch: &stored.batch, disposition: Disposition::Accepted, proof: None, attempts: &[] };
         let written = store.receipts().write(&entry, clock.now()).and_then(|()| store.receipts().sync());
         if let Err(error) = written {
-            store.fail(&owned, key, clock.now())?;
+            store.fail(&owned, key, clock.now()).map_err(Failure::usage_from)?;
             return Err(Failure::internal(format!(
                 "cannot write a receipt: {error}; the batch stays in failed"
             )));
         }
-        store.remove(&owned)?;
+        store.remove(&owned).map_err(Failure::usage_from)?;
         let records = stored.batch.records().len();
         tracing::warn!(batchIdempotencyKey = key, records, "batch accepted as delivered by an operator");
         accepted.push(Accepted { batch_idempotency_key: key.to_owned(), records });

@@ -5,16 +5,17 @@ use std::sync::Arc;
 use ichido_ledger::{Ledger, OpenOptions, open_backend, open_or_defer};
 use tokio_util::sync::CancellationToken;
 
-use super::part::Part;
-use crate::admin::{self, Admin, AdminToken, Api, Audience, Probe, Readiness, install_meters};
 use crate::args::{ADMIN_VARIABLE, GatewayArgs};
-use crate::console::Parts;
-use crate::exit::Failure;
-use crate::gateway::Bound;
-use crate::settings::gateway::{Flags, address};
-use crate::settings::{Ledger as LedgerSettings, Settings};
-use crate::shutdown;
-use crate::upkeep::Shared;
+use crate::settings::Settings;
+use ichido_admin::console::Parts;
+use ichido_admin::{self as admin, Admin, AdminToken, Api};
+use ichido_gateway::Bound;
+use ichido_gateway::settings::Flags;
+use ichido_serve::ledger::Settings as LedgerSettings;
+use ichido_serve::ledger::Shared;
+use ichido_serve::shutdown;
+use ichido_serve::{Audience, Component, Failure, Probe, Readiness, metrics, reach};
+use ichido_settings::address;
 
 pub(super) const ADMIN: &str = "127.0.0.1:9090";
 
@@ -28,7 +29,7 @@ pub(crate) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
     let gateway = settings.gateway(&flags)?;
     let admin_at = Some(args.admin.as_deref().unwrap_or(ADMIN)).filter(|text| *text != "off");
     // Where nobody can ask, nothing is counted: histograms that nobody folds would grow without end.
-    let meters = admin_at.map(|_| install_meters()).transpose()?;
+    let meters = admin_at.map(|_| metrics::install()).transpose()?;
     let bound = Bound::bind(gateway).await?;
     let admin = bind_admin(admin_at).await?;
     let stop = shutdown::on_signals()?;
@@ -104,7 +105,7 @@ pub(super) async fn part(
     shared: &Shared,
     of: &LedgerSettings,
     stop: CancellationToken,
-) -> Result<Part, Failure> {
+) -> Result<Component, Failure> {
     let says =
         format!("gateway listening on {}, {} → {}", bound.address_as_url(), bound.routes(), bound.upstream());
     let (upstream, is_needed) = bound.asked_upstream();
@@ -124,12 +125,14 @@ pub(super) async fn part(
     }
     let probe: Probe = Arc::new(move || {
         let upstream = upstream.clone();
-        Box::pin(async move { upstream.reach().await })
+        Box::pin(async move {
+            reach(upstream.authority.as_str(), upstream.authority.host(), upstream.port()).await
+        })
     });
     probes.push(("upstream", if is_needed { Audience::Ready } else { Audience::People }, probe));
     let work = Box::pin(async move {
         gateway.serve(stop).await;
         Ok(())
     });
-    Ok(Part { says, probes, work })
+    Ok(Component { says, probes, work })
 }

@@ -8,8 +8,8 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::args::{EventArgs, IdArgs, IdVerb};
-use crate::exit::Failure;
 use crate::output;
+use ichido_serve::Failure;
 
 pub(crate) fn run(args: &IdArgs) -> Result<(), Failure> {
     match &args.verb {

@@ -10,13 +10,13 @@ use ichido_ledger::{
 };
 use serde_json::{Value, json};
 
-use crate::admin::AdminToken;
 use crate::args::{End, KeyArgs, LedgerArgs, LedgerVerb, State};
-use crate::exit::Failure;
-use crate::operator::{Local, Operator, Remote, Said, Shown, Which, Word};
 use crate::output;
 use crate::settings::Settings;
+use ichido_admin::AdminToken;
+use ichido_admin::operator::{Local, Operator, Remote, Said, Shown, Which, Word};
 use ichido_core::error_chain;
+use ichido_serve::Failure;
 
 /// A sweep says how far it is after so many records.
 const SWEEP_NEWS: u64 = 100_000;

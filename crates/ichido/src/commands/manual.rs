@@ -7,8 +7,8 @@ use clap::CommandFactory;
 use clap_complete::Shell;
 
 use crate::args::Args;
-use crate::exit::Failure;
 use crate::output;
+use ichido_serve::Failure;
 
 pub(crate) fn completions(shell: Shell) -> Result<(), Failure> {
     let mut text = Vec::new();

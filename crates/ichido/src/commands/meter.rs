@@ -3,19 +3,19 @@
 use tokio_util::sync::CancellationToken;
 
 use super::gateway::{ADMIN, bind_admin};
-use crate::admin::{Audience, Health, Readiness, install_meters};
 use crate::args::MeterArgs;
-use crate::exit::Failure;
 use crate::meter::Bound;
 use crate::settings::Settings;
 use crate::settings::meter::Flags;
-use crate::shutdown;
+use ichido_admin::Health;
+use ichido_serve::shutdown;
+use ichido_serve::{Audience, Failure, Readiness, metrics};
 
 pub(crate) async fn run(args: &MeterArgs) -> Result<(), Failure> {
     let mut settings = Settings::load(&args.common)?;
     let meter = settings.meter(&Flags { listen: args.listen.clone(), db: args.db.clone() })?;
     let admin_at = Some(args.admin.as_deref().unwrap_or(ADMIN)).filter(|text| *text != "off");
-    let meters = admin_at.map(|_| install_meters()).transpose()?;
+    let meters = admin_at.map(|_| metrics::install()).transpose()?;
     let bound = Bound::bind(meter).await?;
     let admin = bind_admin(admin_at).await?;
     let stop = shutdown::on_signals()?;

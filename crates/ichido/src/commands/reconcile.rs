@@ -3,11 +3,11 @@
 use ichido_delivery::store::Layout;
 
 use crate::args::{DeliveryFlags, ReconcileArgs};
-use crate::exit::Failure;
-use crate::export::{Asked, Export, Receiver, reconcile};
 use crate::output;
 use crate::settings::Settings;
-use crate::settings::export::Flags;
+use ichido_export::settings::Flags;
+use ichido_export::{Asked, Difference, Export, Findings, Receiver, reconcile};
+use ichido_serve::Failure;
 
 pub(crate) async fn run(args: &ReconcileArgs) -> Result<(), Failure> {
     let mut settings = Settings::load(&args.common)?;
@@ -22,10 +22,55 @@ pub(crate) async fn run(args: &ReconcileArgs) -> Result<(), Failure> {
     let findings = reconcile(&mut export, days, &receiver, &layout).await?;
     match args.common.json {
         true => output::json(&findings)?,
-        false => findings.print(),
+        false => print(&findings),
     }
     match findings.differences.len() {
         0 => Ok(()),
         found => Err(Failure::internal(format!("{found} differences"))),
+    }
+}
+
+/// Tables.
+fn print(findings: &Findings) {
+    let mut table = output::table(&["period", "", "records", "calls", "tokens", "cost", "differences"]);
+    for compared in &findings.periods {
+        for (name, side) in
+            [("source", &compared.source), ("sent", &compared.sent), ("counted", &compared.counted)]
+        {
+            let first = name == "source";
+            let untold = name == "counted" && !findings.receiver_answers;
+            let number = |number: u64| if untold { "?".to_owned() } else { number.to_string() };
+            let cost: Vec<String> =
+                side.cost.iter().map(|(currency, cost)| format!("{cost} {currency}")).collect();
+            table.add_row([
+                if first { compared.period.clone() } else { String::new() },
+                name.to_owned(),
+                number(side.records),
+                number(side.requests),
+                number(side.tokens),
+                cost.join(", "),
+                if first { compared.differences.to_string() } else { String::new() },
+            ]);
+        }
+    }
+    outln!("{table}");
+    for difference in &findings.differences {
+        let Difference { id, what, source, sent, counted, .. } = difference;
+        let sides = [("source", source), ("sent", sent), ("counted", counted)];
+        let told: Vec<String> = sides
+            .into_iter()
+            .filter_map(|(name, sums)| {
+                let sums = sums.as_ref()?;
+                let tokens = sums.input_tokens + sums.output_tokens;
+                Some(format!(
+                    "{name} {} calls, {tokens} tokens, {} {}",
+                    sums.requests, sums.cost, sums.currency
+                ))
+            })
+            .collect();
+        outln!("{id}: {} ({})", what.words(), told.join("; "));
+    }
+    if !findings.receiver_answers {
+        outln!("the receiver does not tell what it counted: only the source and what was sent are compared");
     }
 }

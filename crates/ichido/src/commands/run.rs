@@ -9,18 +9,16 @@ use futures_util::future::join_all;
 use tokio_util::sync::CancellationToken;
 
 use super::gateway::{self, ADMIN, bind_admin, open};
-use super::part::Part;
-use crate::admin::{self, Admin, Api, Audience, Readiness, install_meters};
 use crate::args::RunArgs;
-use crate::exit::Failure;
-use crate::settings::gateway::Flags;
 use crate::settings::{Settings, meter};
-use crate::upkeep::{Shared, sweep};
-use crate::{console, shutdown};
+use ichido_admin::{self as admin, Admin, Api, console};
+use ichido_gateway::settings::Flags;
+use ichido_serve::ledger::{Shared, sweep};
+use ichido_serve::{Audience, Component, Failure, Readiness, metrics, shutdown};
 
 /// What is to be started. Checked, and its ports taken, before anything is.
 struct Plan {
-    gateway: Option<crate::gateway::Bound>,
+    gateway: Option<ichido_gateway::Bound>,
     meter: Option<crate::meter::Bound>,
     delivery: Option<deliver::Plan>,
 }
@@ -29,13 +27,13 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), Failure> {
     let mut settings = Settings::load(&args.common)?;
     let admin_at = Some(args.admin.as_deref().unwrap_or(ADMIN)).filter(|text| *text != "off");
     let plan = Plan::of(&mut settings, args).await?;
-    let meters = admin_at.map(|_| install_meters()).transpose()?;
+    let meters = admin_at.map(|_| metrics::install()).transpose()?;
     let admin = bind_admin(admin_at).await?;
     let stop = shutdown::on_signals()?;
     // A sender alone needs no ledger.
     let shared = match admin.is_some() || plan.gateway.is_some() {
         true => {
-            let is_wanted = plan.gateway.as_ref().is_some_and(crate::gateway::Bound::wants_fallback);
+            let is_wanted = plan.gateway.as_ref().is_some_and(ichido_gateway::Bound::wants_fallback);
             let reach = admin.as_ref().map(admin::Bound::reach);
             let ledger = open(&settings.ledger, reach, is_wanted || admin.is_some()).await?;
             Some(Shared::new(ledger, &settings.ledger, is_wanted, admin.is_some()).await?)
@@ -76,7 +74,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), Failure> {
 }
 
 /// A part that ends by itself takes the others with it: a process that does half of its work looks healthy and is not.
-async fn until_one_ends(part: Part, stop: CancellationToken) -> Result<(), Failure> {
+async fn until_one_ends(part: Component, stop: CancellationToken) -> Result<(), Failure> {
     let ended = tokio::spawn(part.into_work()).await;
     stop.cancel();
     ended.unwrap_or_else(|error| Err(Failure::internal(format!("a part of the process broke: {error}"))))
@@ -94,7 +92,7 @@ impl Plan {
         let delivery = wants_delivery.then(|| deliver::Plan::of(settings, values)).transpose()?;
         Ok(Self {
             gateway: match gateway {
-                Some(gateway) => Some(crate::gateway::Bound::bind(gateway).await?),
+                Some(gateway) => Some(ichido_gateway::Bound::bind(gateway).await?),
                 None => None,
             },
             meter: match meter {
@@ -110,7 +108,7 @@ impl Plan {
         shared: Option<&Shared>,
         settings: &Settings,
         stop: &CancellationToken,
-    ) -> Result<(Vec<Part>, console::Parts), Failure> {
+    ) -> Result<(Vec<Component>, console::Parts), Failure> {
         let mut parts = Vec::new();
         let mut console = console::Parts { bodies: settings.bodies, ..console::Parts::default() };
         if let Some((bound, shared)) = self.gateway.zip(shared) {
@@ -126,7 +124,7 @@ impl Plan {
                 meter.serve(stop).await;
                 Ok(())
             });
-            parts.push(Part { says, probes, work });
+            parts.push(Component { says, probes, work });
         }
         if let Some(plan) = self.delivery {
             let (part, desk) = plan.part(stop)?;

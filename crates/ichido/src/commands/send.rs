@@ -9,9 +9,10 @@ use serde::Serialize;
 
 use crate::args::SendArgs;
 use crate::delivery::{self, Fed, Progress, Values, feed};
-use crate::exit::Failure;
-use crate::{output, shutdown};
+use crate::output;
 use ichido_core::error_chain;
+use ichido_serve::Failure;
+use ichido_serve::shutdown;
 
 /// How long what waits goes before what is new. A deep spool must not keep new records from being taken.
 const HEAD_START: Duration = Duration::from_secs(5);

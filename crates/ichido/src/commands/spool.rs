@@ -5,9 +5,10 @@ use ichido_delivery::store::{BatchDir, Layout, fsck};
 
 use crate::args::{SpoolArgs, SpoolVerb};
 use crate::delivery::Values;
-use crate::exit::Failure;
-use crate::{delivery, output, shutdown};
+use crate::{delivery, output};
 use ichido_core::error_chain;
+use ichido_serve::Failure;
+use ichido_serve::shutdown;
 
 pub(crate) async fn run(args: &SpoolArgs) -> Result<(), Failure> {
     let values = Values::load(&args.delivery)?;
@@ -44,7 +45,7 @@ pub(super) async fn resend(values: &Values, selection: &Selection, json: bool) -
 
 fn check(layout: &Layout, json: bool) -> Result<(), Failure> {
     let mut findings = Vec::new();
-    let sound = fsck(layout, |finding| findings.push(finding))?;
+    let sound = fsck(layout, |finding| findings.push(finding)).map_err(Failure::usage_from)?;
     if json {
         output::json(&serde_json::json!({ "sound": sound, "findings": findings }))?;
     } else {

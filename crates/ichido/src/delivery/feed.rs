@@ -6,7 +6,7 @@ use ichido_delivery::input::{Input, Item};
 use ichido_delivery::{Batch, Batcher, Record};
 use tokio::sync::mpsc;
 
-use crate::exit::Failure;
+use ichido_serve::Failure;
 
 /// Batches that are read ahead.
 const AHEAD: usize = 2;

@@ -7,8 +7,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::args::ListArgs;
-use crate::exit::Failure;
 use crate::output;
+use ichido_serve::Failure;
 
 #[derive(Debug, Serialize)]
 struct Listing {
@@ -54,7 +54,8 @@ pub(crate) fn list(layout: &Layout, place: BatchDir, args: &ListArgs, json: bool
     let (mut batches, mut total) = (Vec::new(), None);
     let mut after: Option<ListedFile> = None;
     while batches.len() < most {
-        let (files, some) = layout.survey(place, after.as_ref(), AT_ONCE.max(most))?;
+        let (files, some) =
+            layout.survey(place, after.as_ref(), AT_ONCE.max(most)).map_err(Failure::usage_from)?;
         total.get_or_insert(files);
         let Some(last) = some.last().cloned() else { break };
         for some in some.chunks(step) {
@@ -149,7 +150,8 @@ pub(crate) fn find(
     key: &str,
 ) -> Result<(ListedFile, StoredBatch), Failure> {
     let found: Vec<ListedFile> = layout
-        .oldest(place, None, usize::MAX)?
+        .oldest(place, None, usize::MAX)
+        .map_err(Failure::usage_from)?
         .into_iter()
         .filter(|listed| key.starts_with(&listed.name.key) || listed.name.key.starts_with(key))
         .collect();

@@ -10,9 +10,9 @@ use std::time::Duration;
 use ichido_delivery::settings::{self, Settings};
 
 use crate::args::{Common, DeliveryArgs, DeliveryFlags};
-use crate::exit::Failure;
 use crate::settings::Settings as File;
 use crate::settings::delivery::RawDelivery;
+use ichido_serve::Failure;
 
 const ENDPOINT: &str = "EXTERNAL_API_ENDPOINT";
 const DATA_DIR: &str = "DATA_DIR";
@@ -51,17 +51,18 @@ impl Values {
 
     /// The settings of the sender.
     pub(crate) fn settings(&self) -> Result<Settings, Failure> {
-        Settings::read(&|name| self.get(name)).map_err(|error| self.named(error))
+        Settings::read(&|name| self.get(name)).map_err(|error| self.named(Failure::usage_from(error)))
     }
 
     /// Where batches lie: all that looking needs.
     pub(crate) fn data_dir(&self) -> Result<PathBuf, Failure> {
-        settings::data_dir(&|name| self.get(name)).map_err(|error| self.named(error))
+        settings::data_dir(&|name| self.get(name)).map_err(|error| self.named(Failure::usage_from(error)))
     }
 
     /// How long receipts are kept.
     pub(crate) fn receipt_retention(&self) -> Result<Duration, Failure> {
-        settings::receipt_retention(&|name| self.get(name)).map_err(|error| self.named(error))
+        settings::receipt_retention(&|name| self.get(name))
+            .map_err(|error| self.named(Failure::usage_from(error)))
     }
 
     /// The data directory, for a command that only looks: a name that leads nowhere is wrong rather than that of an empty spool. If
@@ -84,7 +85,8 @@ impl Values {
 
     /// Whether URLs may be plain HTTP on loopback, which holds for every outgoing one.
     pub(crate) fn allow_http_loopback(&self) -> Result<bool, Failure> {
-        settings::allow_http_loopback(&|name| self.get(name)).map_err(|error| self.named(error))
+        settings::allow_http_loopback(&|name| self.get(name))
+            .map_err(|error| self.named(Failure::usage_from(error)))
     }
 
     /// Whether it was said where batches go.
@@ -93,8 +95,8 @@ impl Values {
     }
 
     /// The same failure, with the names that were written.
-    pub(crate) fn named(&self, failure: impl Into<Failure>) -> Failure {
-        failure.into().reworded(|message| self.reword(message))
+    pub(crate) fn named(&self, failure: Failure) -> Failure {
+        failure.reworded(|message| self.reword(message))
     }
 
     /// A value that is set to nothing is not set.

@@ -14,8 +14,8 @@ use tokio::process::{Child, Command};
 use self::receiver::{LOSES, Receiver};
 use super::judge::Effects;
 use super::{Row, Stage};
-use crate::exit::Failure;
 use crate::output;
+use ichido_serve::Failure;
 
 /// Records in a batch, and batches for each operation that was asked for.
 pub(super) const BATCH: u32 = 10;

@@ -22,8 +22,8 @@ use tokio_util::sync::CancellationToken;
 use super::judge::Effects;
 use super::stage::Started;
 use super::{Row, Stage};
-use crate::exit::Failure;
 use crate::output;
+use ichido_serve::Failure;
 
 /// Instances of the bot. Every event reaches each of them.
 const INSTANCES: u32 = 3;

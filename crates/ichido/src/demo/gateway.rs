@@ -17,8 +17,8 @@ use self::caller::{Caller, Told};
 use super::judge::Effects;
 use super::stage::{Started, address_in};
 use super::{Row, Stage};
-use crate::exit::Failure;
 use crate::output;
+use ichido_serve::Failure;
 
 /// Callers at once, and how often each asks for its order before it gives up: long enough for the API to start again on
 /// a busy machine.

@@ -17,8 +17,8 @@ use super::gateway::{self, ORDERS};
 use super::judge::Effects;
 use super::stage::get;
 use super::{Row, Stage, usage};
-use crate::exit::Failure;
 use crate::output;
+use ichido_serve::Failure;
 
 /// Orders that are asked for again, at most; new ones, each twice; keys that are used for another order.
 const AGAIN: u32 = 1_000;

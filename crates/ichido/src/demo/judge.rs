@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use super::Row;
 use super::ledger::Round;
-use crate::exit::Failure;
 use crate::output;
+use ichido_serve::Failure;
 
 /// How often each effect happened.
 #[derive(Debug, Default)]

@@ -12,7 +12,7 @@ use tokio::process::Child;
 
 use super::judge::{self, Effects, Verdict};
 use super::{Stage, worker};
-use crate::exit::Failure;
+use ichido_serve::Failure;
 
 /// The longest that one round may take.
 const ROUND_LIMIT: Duration = Duration::from_secs(120);

@@ -17,7 +17,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 
 use crate::args::DemoOrdersArgs;
-use crate::exit::Failure;
+use ichido_serve::Failure;
 
 /// How long an order takes.
 const WORK: Duration = Duration::from_millis(3);

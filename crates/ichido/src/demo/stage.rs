@@ -15,7 +15,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
 
 use crate::args::DemoArgs;
-use crate::exit::Failure;
+use ichido_serve::Failure;
 
 /// No child may take longer to start.
 const START: Duration = Duration::from_secs(60);

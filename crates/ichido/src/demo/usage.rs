@@ -20,8 +20,8 @@ use serde::{Deserialize, Serialize};
 use self::way::{LOSES, Way};
 use super::stage::{Started, get};
 use super::{Row, Stage};
-use crate::exit::Failure;
 use crate::output;
+use ichido_serve::Failure;
 
 const DAYS: u32 = 30;
 /// Calls of models for each operation that was asked for.

@@ -11,7 +11,7 @@ use ichido_ledger::{Ledger, Settings};
 use tokio::task::JoinSet;
 
 use crate::args::WorkerArgs;
-use crate::exit::Failure;
+use ichido_serve::Failure;
 
 /// The log of effects, beside the ledger.
 pub(super) const EFFECTS: &str = "effects.log";

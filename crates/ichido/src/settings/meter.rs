@@ -10,9 +10,9 @@ use ichido_meter::access::Tokens;
 use ichido_usage::Profile;
 use serde::Deserialize;
 
-use super::gateway::address;
-use super::{number, place, text, tls, within};
-use crate::exit::Failure;
+use ichido_serve::Failure;
+use ichido_serve::tls;
+use ichido_settings::{address, location, number, text, within};
 
 /// The variables that hold the tokens, or the name of the file that does.
 const TOKENS: &str = "METER_TOKENS";
@@ -102,7 +102,7 @@ impl Database {
 
     /// Where it is, for people.
     pub(crate) fn place(&self) -> String {
-        place(&self.0)
+        location(&self.0)
     }
 
     /// The file, if it is one.

@@ -11,15 +11,13 @@ use ichido_delivery::settings::Settings as Delivery;
 use ichido_delivery::store::BatchDir;
 use tokio_util::sync::CancellationToken;
 
-use super::Part;
-use crate::admin::{Audience, Probe};
-use crate::console::desk::{self, By, Desk, Inbox, Order, Run};
 use crate::delivery::{self, Values};
-use crate::exit::Failure;
-use crate::export::{self, Export, Scheduled};
 use crate::settings::Settings;
-use crate::settings::export::Flags;
+use ichido_admin::console::desk::{self, By, Desk, Inbox, Order, Run};
 use ichido_core::error_chain;
+use ichido_export::settings::Flags;
+use ichido_export::{self as export, Export, Scheduled};
+use ichido_serve::{Audience, Component, Failure, Probe};
 
 const MINUTE_MS: u64 = 60_000;
 /// A pass that was missed longer ago is not made up for: the clock was set, or the machine slept.
@@ -45,7 +43,7 @@ impl Plan {
     }
 
     /// The sender, ready to start, and the way to order something from it.
-    pub(super) fn part(self, stop: &CancellationToken) -> Result<(Part, Desk), Failure> {
+    pub(super) fn part(self, stop: &CancellationToken) -> Result<(Component, Desk), Failure> {
         let Self { values, settings, mut export } = self;
         let mut sender = delivery::sender(&values, &settings, stop.clone())?;
         let (desk, mut inbox) = desk::open(sender.layout().clone());
@@ -56,7 +54,7 @@ impl Plan {
         let work = Box::pin(async move {
             deliver(&mut sender, settings.cron.as_ref(), &mut export, &health, &mut inbox, stop).await
         });
-        Ok((Part { says, probes, work }, desk))
+        Ok((Component { says, probes, work }, desk))
     }
 }
 

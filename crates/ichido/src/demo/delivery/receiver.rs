@@ -19,7 +19,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::exit::Failure;
+use ichido_serve::Failure;
 
 /// Of so many batches, one loses its answer.
 pub(super) const LOSES: u32 = 5;

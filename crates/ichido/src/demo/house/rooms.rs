@@ -10,7 +10,7 @@ use crate::demo::gateway::{Api, LEDGER};
 use crate::demo::stage::Started;
 use crate::demo::usage::DATABASE;
 use crate::demo::{Stage, delivery};
-use crate::exit::Failure;
+use ichido_serve::Failure;
 
 /// The settings of the daemon, in the demo's directory.
 const SETTINGS: &str = "house.toml";

@@ -18,7 +18,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use crate::exit::Failure;
+use ichido_serve::Failure;
 
 /// Of so many batches, one loses its first answer.
 pub(super) const LOSES: u32 = 3;

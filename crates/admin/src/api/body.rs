@@ -1,0 +1,133 @@
+//! What callers send: read whole, within its bounds, and understood or refused by the name of the field.
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::{HeaderMap, Request, StatusCode, header};
+use http_body::Body as _;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde::Deserialize;
+use serde_json::error::Category;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::Api;
+use crate::object::Object;
+use crate::{BODY_PATIENCE, Facts, Problem};
+
+/// The largest body.
+pub(super) const BODY_BYTES: usize = 32 * 1024 * 1024;
+/// A body beyond this waits for its turn.
+const LARGE_BYTES: u64 = 1024 * 1024;
+/// A body that arrived. Its turn, if it needed one, ends with it.
+pub(super) struct Sent {
+    pub(super) bytes: Bytes,
+    _turn: Option<OwnedSemaphorePermit>,
+}
+
+impl Sent {
+    /// What was sent, as what it must be.
+    pub(super) fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Problem> {
+        let read = serde_json::from_slice(&self.bytes).map(|Object(read)| read);
+        read.map_err(|error| match error.classify() {
+            Category::Data => self.wrong_field::<T>(&error),
+            Category::Syntax | Category::Eof | Category::Io => {
+                invalid(format!("The body is no JSON: {error}."))
+            }
+        })
+    }
+
+    /// Reads once more, slowly, to learn which field it is.
+    fn wrong_field<'a, T: Deserialize<'a>>(&'a self, first: &serde_json::Error) -> Problem {
+        let mut reader = serde_json::Deserializer::from_slice(&self.bytes);
+        match serde_path_to_error::deserialize::<_, Object<T>>(&mut reader) {
+            Ok(_) => invalid(format!("{first}.")),
+            Err(error) => {
+                let path = error.path().to_string();
+                complaint(&path, &error.into_inner().to_string())
+            }
+        }
+    }
+}
+
+/// Where it is wrong, and how.
+fn complaint(path: &str, message: &str) -> Problem {
+    let message = message.split(" at line ").next().unwrap_or_default();
+    let path = if path == "." { "" } else { path };
+    for (words, what) in [("missing field `", "is missing"), ("duplicate field `", "comes twice")] {
+        if let Some(name) = message.strip_prefix(words).and_then(|rest| rest.strip_suffix('`')) {
+            let dot = if path.is_empty() { "" } else { "." };
+            return refused(&format!("{path}{dot}{name}"), what);
+        }
+    }
+    match path {
+        "" => invalid(format!("The body: {message}.")),
+        path => refused(path, &format!(": {message}")),
+    }
+}
+
+impl Api {
+    pub(super) async fn receive(&self, request: Request<Body>) -> Result<Sent, Problem> {
+        if !is_json(request.headers()) {
+            let wrong = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+            return Err(Problem::new(wrong, "invalid", "The body must say that it is application/json"));
+        }
+        let body = request.into_body();
+        let size = body.size_hint();
+        if size.lower() > BODY_BYTES as u64 {
+            return Err(too_large());
+        }
+        let turn = match size.upper() {
+            Some(upper) if upper <= LARGE_BYTES => None,
+            // Nobody closes the semaphore.
+            Some(_) | None => self.large.clone().acquire_owned().await.ok(),
+        };
+        match tokio::time::timeout(BODY_PATIENCE, Limited::new(body, BODY_BYTES).collect()).await {
+            Ok(Ok(body)) => Ok(Sent { bytes: body.to_bytes(), _turn: turn }),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
+            Ok(Err(_)) => {
+                Err(Problem::new(StatusCode::BAD_REQUEST, "body-broken", "The body did not arrive whole"))
+            }
+            Err(_) => Err(Problem::body_late()),
+        }
+    }
+}
+
+/// No page from elsewhere can say this without being asked first.
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).map(|kind| kind.as_bytes()).unwrap_or_default();
+    let kind = kind.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+    kind.eq_ignore_ascii_case(b"application/json")
+}
+
+fn too_large() -> Problem {
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", "The body is too large")
+        .detail(format!("The body is larger than {BODY_BYTES} bytes."))
+}
+
+/// A call that makes no sense.
+pub(super) fn invalid(detail: String) -> Problem {
+    Problem::new(StatusCode::BAD_REQUEST, "invalid", "The request is not understood").detail(detail)
+}
+
+/// A field that is wrong, by its name. `what` follows it: `is missing`, or `: …`.
+pub(super) fn refused(field: &str, what: &str) -> Problem {
+    let space = if what.starts_with(':') { "" } else { " " };
+    let facts = Facts { field: Some(field.to_owned()), ..Facts::default() };
+    invalid(format!("{field}{space}{what}.")).facts(facts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_json_is_json() {
+        let of = |kind: &str| HeaderMap::from_iter([(header::CONTENT_TYPE, kind.parse().unwrap())]);
+        for good in ["application/json", "Application/JSON; charset=utf-8", "application/json ;x=y"] {
+            assert!(is_json(&of(good)), "{good}");
+        }
+        for bad in ["text/plain", "application/jsonp", "application/x-www-form-urlencoded", ""] {
+            assert!(!is_json(&of(bad)), "{bad}");
+        }
+        assert!(!is_json(&HeaderMap::new()));
+    }
+}

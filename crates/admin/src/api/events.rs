@@ -1,0 +1,201 @@
+//! `POST /v1/events/check`: for each event whether it is new, and from now on it is not.
+
+use std::fmt;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::Response;
+use http::{Request, StatusCode};
+use ichido_core::mark::{self, Mark};
+use ichido_core::{Limits, MarkKey, Nonce};
+use ichido_ledger::{Effect, Error, Ledger, Marked};
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
+
+use super::answers::{json, push_json, time};
+use super::body::refused;
+use super::fields::{Pairs, Place, Text, Whole, from_seconds};
+use crate::object::Object;
+use crate::operator::Refusal;
+use crate::{Problem, Served};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Batch<'a> {
+    #[serde(borrow)]
+    events: Events<'a>,
+    ttl_seconds: Option<Whole>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Event<'a> {
+    #[serde(borrow)]
+    key: Text<'a>,
+    metadata: Option<Pairs>,
+    #[serde(borrow)]
+    nonce: Option<Text<'a>>,
+}
+
+/// The events of a batch; those beyond the limit are counted and not kept.
+#[derive(Debug)]
+struct Events<'a> {
+    kept: Vec<Event<'a>>,
+    count: usize,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Events<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OfEvents;
+        impl<'de> Visitor<'de> for OfEvents {
+            type Value = Events<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an array of events")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut events: A) -> Result<Events<'de>, A::Error> {
+                let mut kept = Vec::new();
+                while kept.len() < Limits::STANDARD.batch {
+                    match events.next_element()? {
+                        Some(Object(event)) => kept.push(event),
+                        None => return Ok(Events { count: kept.len(), kept }),
+                    }
+                }
+                let mut count = kept.len();
+                while events.next_element::<IgnoredAny>()?.is_some() {
+                    count += 1;
+                }
+                Ok(Events { kept, count })
+            }
+        }
+        deserializer.deserialize_seq(OfEvents)
+    }
+}
+
+pub(crate) async fn check(State(served): State<Served>, request: Request<Body>) -> Result<Response, Problem> {
+    let api = &served.admin.api;
+    let sent = api.receive(request).await?;
+    let batch: Batch<'_> = sent.read()?;
+    let requests = requests(&api.ledger, batch)?;
+    let clock = &api.ledger.settings().clock;
+    let started = clock.steady();
+    let marking = mark(api.ledger.clone(), requests);
+    let (requests, marked) = match api.is_remote {
+        true => served.finish(marking).await?,
+        // What an embedded ledger was told, it does.
+        false => marking.await,
+    };
+    let marked = marked.map_err(|error| failed(error, requests.len()))?;
+    api.watch.checked(&requests, &marked, clock.steady().saturating_sub(started));
+    Ok(json(StatusCode::OK, results(&requests, &marked)))
+}
+
+async fn mark(
+    ledger: Ledger,
+    requests: Vec<mark::Request>,
+) -> (Vec<mark::Request>, ichido_ledger::Result<Vec<Marked>>) {
+    let marked = ledger.mark(&requests).await;
+    (requests, marked)
+}
+
+/// The whole batch, or what is wrong with it.
+fn requests(ledger: &Ledger, batch: Batch<'_>) -> Result<Vec<mark::Request>, Problem> {
+    let Events { kept, count } = batch.events;
+    let most = Limits::STANDARD.batch;
+    if count > most {
+        return Err(refused("events", &format!("has {count} entries; at most {most} are allowed")));
+    }
+    let settings = ledger.settings();
+    let retention_ms = from_seconds("ttl_seconds", batch.ttl_seconds, settings.mark_retention_ms)?;
+    let request = |(number, event): (usize, Event<'_>)| {
+        let place = Place(Some(number));
+        Ok(mark::Request {
+            key: MarkKey::new(&*event.key.0).map_err(|error| place.limit("key", &error))?,
+            nonce: match event.nonce {
+                Some(Text(text)) => place.nonce(&text)?,
+                None => Nonce::draw(&*settings.entropy),
+            },
+            retention_ms,
+            metadata: place.metadata(event.metadata)?,
+        })
+    };
+    kept.into_iter().enumerate().map(request).collect()
+}
+
+/// A large batch goes to the ledger in parts, and a reply may be lost: some events may be marked.
+fn failed(error: Error, events: usize) -> Problem {
+    let is_partial = error.effect() == Effect::Unknown || events > 1;
+    let problem = Problem::from(Refusal::from(error));
+    match is_partial {
+        true => {
+            problem.add("Some of the events may have been marked; with the same nonces they are new again.")
+        }
+        false => problem,
+    }
+}
+
+fn results(requests: &[mark::Request], marked: &[Marked]) -> Vec<u8> {
+    let keys: usize = requests.iter().map(|request| request.key.text().len()).sum();
+    let mut out = Vec::with_capacity(keys + 48 * requests.len() + 16);
+    out.extend_from_slice(b"{\"results\":[");
+    for (number, (request, marked)) in requests.iter().zip(marked).enumerate() {
+        out.extend_from_slice(if number == 0 { b"{\"key\":" } else { b",{\"key\":" });
+        push_json(&mut out, request.key.text());
+        match &marked.mark {
+            Mark::New => out.extend_from_slice(b",\"is_new\":true"),
+            Mark::Seen { first_seen, metadata } => {
+                out.extend_from_slice(
+                    b",\"is_new\":false,\"reason\":\"already processed\",\"first_seen\":\"",
+                );
+                out.extend_from_slice(time(*first_seen).as_bytes());
+                out.extend_from_slice(b"\",\"metadata\":");
+                push_json(&mut out, metadata);
+            }
+        }
+        out.extend_from_slice(if marked.degraded { b",\"degraded\":true}" } else { b",\"degraded\":false}" });
+    }
+    out.extend_from_slice(b"]}");
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use ichido_core::{Metadata, Timestamp};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn answers_are_in_order_and_escaped() {
+        let request = |key: &str| mark::Request {
+            key: MarkKey::new(key).unwrap(),
+            nonce: Nonce::from_bytes([0; 16]),
+            retention_ms: 1,
+            metadata: Metadata::default(),
+        };
+        let metadata = Metadata::new([("file\"".to_owned(), "F\n1".to_owned())]).unwrap();
+        let seen = Mark::Seen { first_seen: Timestamp(1_737_201_930_250), metadata };
+        let marked = [Marked { mark: Mark::New, degraded: false }, Marked { mark: seen, degraded: true }];
+        let answer: Value =
+            serde_json::from_slice(&results(&[request("a\"\u{1}"), request("キー")], &marked)).unwrap();
+        assert_eq!(
+            answer,
+            json!({"results": [
+                {"key": "a\"\u{1}", "is_new": true, "degraded": false},
+                {"key": "キー", "is_new": false, "reason": "already processed",
+                    "first_seen": "2025-01-18T12:05:30.25Z", "metadata": {"file\"": "F\n1"}, "degraded": true},
+            ]})
+        );
+        assert_eq!(results(&[], &[]), b"{\"results\":[]}");
+    }
+
+    #[test]
+    fn too_many_events_are_counted_and_not_kept() {
+        let body = |count: usize| format!("{{\"events\":[{}]}}", vec!["{\"key\":\"k\"}"; count].join(","));
+        let text = body(10_003);
+        let batch: Batch<'_> = serde_json::from_str(&text).unwrap();
+        assert_eq!((batch.events.kept.len(), batch.events.count), (10_000, 10_003));
+        let text = body(10_000);
+        let batch: Batch<'_> = serde_json::from_str(&text).unwrap();
+        assert_eq!((batch.events.kept.len(), batch.events.count), (10_000, 10_000));
+    }
+}

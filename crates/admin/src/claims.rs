@@ -1,0 +1,158 @@
+//! An operator's part of the claim API, and the ledger as a whole.
+
+use axum::extract::{FromRequest, FromRequestParts, Json, Query, State};
+use axum::{Extension, http};
+use http::{Request, StatusCode};
+use ichido_core::{Key, Scope};
+use ichido_ledger::{Capabilities, Kind, Page, Stats, Swept};
+use serde::de::DeserializeOwned;
+
+use super::listen::Peer;
+use super::object::Object;
+use super::{BODY_PATIENCE, Problem, Served};
+use crate::AUDIT;
+use crate::operator::wire::{ListQuery, ReleaseBody, ResolveBody};
+use crate::operator::{Found, Operator, PAGE_MAX, Refusal, Said, Shown, Which};
+
+type Answer<T> = Result<Json<T>, Problem>;
+
+pub(super) async fn list(State(served): State<Served>, Asked(query): Asked<ListQuery>) -> Answer<Page> {
+    let ListQuery { state, prefix, limit, cursor } = query;
+    if !(1..=PAGE_MAX).contains(&limit) {
+        return Err(invalid(StatusCode::BAD_REQUEST, format!("limit must be between 1 and {PAGE_MAX}.")));
+    }
+    let query = ichido_ledger::Query { state, prefix, limit, cursor };
+    match served.operator().list(&query).await {
+        Ok(page) => Ok(Json(page)),
+        // Of all that is asked here, only a cursor can be wrong in itself.
+        Err(Refusal::Ledger(error))
+            if matches!(error.kind(), Kind::Settings(_)) && query.cursor.is_some() =>
+        {
+            Err(invalid(StatusCode::BAD_REQUEST, "cursor is not one that this ledger gave.".to_owned()))
+        }
+        Err(refusal) => Err(refusal.into()),
+    }
+}
+
+pub(super) async fn one(State(served): State<Served>, Asked(which): Asked<Which>) -> Answer<Shown> {
+    Ok(Json(served.operator().show(&which).await?))
+}
+
+pub(super) async fn resolve(
+    State(served): State<Served>,
+    Extension(peer): Extension<Peer>,
+    Sent(body): Sent<ResolveBody>,
+) -> Answer<Said> {
+    let (which, word) =
+        body.read().map_err(|why| invalid(StatusCode::UNPROCESSABLE_ENTITY, format!("{why}.")))?;
+    Ok(Json(served.resolve(peer, which, word).await?))
+}
+
+pub(super) async fn release(
+    State(served): State<Served>,
+    Extension(peer): Extension<Peer>,
+    Sent(body): Sent<ReleaseBody>,
+) -> Answer<Said> {
+    let (which, force) = body.read();
+    Ok(Json(served.release(peer, which, force).await?))
+}
+
+/// One step: `more` says whether to ask again.
+pub(super) async fn sweep(State(served): State<Served>, Extension(peer): Extension<Peer>) -> Answer<Swept> {
+    let operator = served.operator();
+    let swept = served
+        .to_the_end(async move {
+            let swept = operator.sweep_step().await;
+            match &swept {
+                Ok(swept) => tracing::info!(
+                    target: AUDIT, who = %peer.0, action = "sweep", removed = swept.removed, result = "applied",
+                    "an operator's action"
+                ),
+                Err(refusal) => tracing::info!(
+                    target: AUDIT, who = %peer.0, action = "sweep", result = refusal.word(),
+                    "an operator's action"
+                ),
+            }
+            swept
+        })
+        .await?;
+    Ok(Json(swept))
+}
+
+pub(super) async fn stats(State(served): State<Served>) -> Answer<Stats> {
+    Ok(Json(served.operator().stats().await?))
+}
+
+pub(super) async fn capabilities(State(served): State<Served>) -> Json<Capabilities> {
+    Json(served.admin.ledger.capabilities())
+}
+
+/// One line for each action, done or refused. The key is named by its index: its text may be a secret.
+pub(super) fn audit(peer: Peer, action: &str, index: &str, said: &Result<Said, Refusal>) {
+    let result = match said {
+        Ok(_) => "applied",
+        Err(refusal) => refusal.word(),
+    };
+    tracing::info!(target: AUDIT, who = %peer.0, action, index, result, "an operator's action");
+}
+
+/// The index of the claim, or of the key as it was asked for; parts that were left out then count as empty.
+pub(super) fn index_of(which: &Which, found: &Result<Found, Refusal>) -> String {
+    if let Ok(found) = found {
+        return found.summary.index.clone();
+    }
+    let part = |part: &Option<String>| part.clone().unwrap_or_default();
+    let key = Key::new(Scope::new(part(&which.tenant), part(&which.route)), which.key.clone());
+    key.map_or_else(|_| "-".to_owned(), |key| key.index().to_string())
+}
+
+fn invalid(status: StatusCode, detail: String) -> Problem {
+    Problem::new(status, "invalid", "The request is not understood").detail(detail)
+}
+
+/// A query that is understood.
+pub(super) struct Asked<T>(T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut http::request::Parts, state: &S) -> Result<Self, Problem> {
+        match Query::from_request_parts(parts, state).await {
+            Ok(Query(query)) => Ok(Self(query)),
+            Err(rejection) => Err(invalid(rejection.status(), rejection.body_text())),
+        }
+    }
+}
+
+/// A body that is understood: it must say that it is JSON, which no page from elsewhere can without being asked first.
+pub(super) struct Sent<T>(T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Sent<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request<axum::body::Body>, state: &S) -> Result<Self, Problem> {
+        match tokio::time::timeout(BODY_PATIENCE, Json::from_request(request, state)).await {
+            Ok(Ok(Json(Object(body)))) => Ok(Self(body)),
+            Ok(Err(rejection)) => Err(invalid(rejection.status(), rejection.body_text())),
+            Err(_) => Err(Problem::body_late()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::{Body, Bytes};
+    use axum::response::IntoResponse;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_does_not_come_is_not_waited_for_for_ever() {
+        let begun = futures_util::stream::iter([Ok::<_, std::io::Error>(Bytes::from_static(b"{"))]);
+        let never = futures_util::StreamExt::chain(begun, futures_util::stream::pending());
+        let request =
+            Request::post("/v1/claims/release-by-operator").header("content-type", "application/json");
+        let sent = Sent::<ReleaseBody>::from_request(request.body(Body::from_stream(never)).unwrap(), &());
+        assert_eq!(sent.await.err().unwrap().into_response().status(), StatusCode::REQUEST_TIMEOUT);
+    }
+}

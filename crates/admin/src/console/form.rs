@@ -1,0 +1,68 @@
+//! What a form of ours sent: POST only, with the word that only our pages know.
+
+use std::collections::BTreeMap;
+
+use axum::extract::{Form, FromRef, FromRequest, FromRequestParts, Request};
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+
+use super::Frame;
+use super::page::{Section, View};
+use crate::BODY_PATIENCE;
+
+/// The fields of a form, from someone who may act.
+#[derive(Debug)]
+pub(super) struct Sent(BTreeMap<String, String>);
+
+/// The fields of a form that everyone may send: sign-in, sign-out, language.
+#[derive(Debug)]
+pub(super) struct SentByAnyone(pub(super) BTreeMap<String, String>);
+
+impl Sent {
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+}
+
+impl<S: Send + Sync> FromRequest<S> for SentByAnyone
+where
+    Frame: FromRef<S>,
+{
+    type Rejection = Response;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
+        let (mut parts, body) = request.into_parts();
+        let view = View::from_request_parts(&mut parts, state).await.map_err(IntoResponse::into_response)?;
+        let request = Request::from_parts(parts, body);
+        let reading = Form::<BTreeMap<String, String>>::from_request(request, state);
+        // Unfinished forms, which anyone may send, would take all the connections of this port.
+        let Ok(fields) = tokio::time::timeout(BODY_PATIENCE, reading).await else {
+            return Err(view.refusal(StatusCode::REQUEST_TIMEOUT, Section::None, view.w.not_understood));
+        };
+        let Ok(Form(fields)) = fields else {
+            return Err(view.refusal(StatusCode::BAD_REQUEST, Section::None, view.w.not_understood));
+        };
+        match view.visitor.is_own_form(fields.get("csrf").map_or("", String::as_str)) {
+            true => Ok(Self(fields)),
+            false => Err(view.refusal(StatusCode::FORBIDDEN, Section::None, view.w.form_is_old)),
+        }
+    }
+}
+
+impl<S: Send + Sync> FromRequest<S> for Sent
+where
+    Frame: FromRef<S>,
+{
+    type Rejection = Response;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
+        let (mut parts, body) = request.into_parts();
+        let view = View::from_request_parts(&mut parts, state).await.map_err(IntoResponse::into_response)?;
+        if !view.may_act() {
+            return Err(view.refusal(StatusCode::FORBIDDEN, Section::None, view.w.read_only));
+        }
+        let SentByAnyone(fields) =
+            SentByAnyone::from_request(Request::from_parts(parts, body), state).await?;
+        Ok(Self(fields))
+    }
+}

@@ -1,0 +1,287 @@
+//! The frame of every page, and the pieces that pages are made of.
+
+use axum::extract::{FromRef, FromRequestParts};
+use axum::response::{IntoResponse, Redirect, Response};
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, StatusCode, header};
+use ichido_core::Timestamp;
+use maud::{DOCTYPE, Markup, html};
+
+use super::lang::Lang;
+use super::session::Visitor;
+use super::words::Words;
+use super::{Frame, Sections, assets};
+use crate::{Access, Peer};
+use ichido_serve::visible;
+
+/// Nothing but our own files, and no page of ours inside another.
+const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; \
+                      form-action 'self'; base-uri 'none'; frame-ancestors 'none'; \
+                      require-trusted-types-for 'script'; trusted-types 'none'";
+
+/// A part of the console.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Section {
+    Overview,
+    Claims,
+    Delivery,
+    Usage,
+    /// Sign-in, and what is not found.
+    None,
+}
+
+/// Who reads a page, in which language, and where they are.
+#[derive(Debug)]
+pub(super) struct View {
+    pub(super) lang: Lang,
+    pub(super) w: &'static Words,
+    pub(super) visitor: Visitor,
+    pub(super) peer: Peer,
+    /// Path and query.
+    here: String,
+    sections: Sections,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for View
+where
+    Frame: FromRef<S>,
+{
+    type Rejection = StatusCode;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, StatusCode> {
+        let (visitor, peer) = (parts.extensions.get::<Visitor>(), parts.extensions.get::<Peer>());
+        let (Some(visitor), Some(peer)) = (visitor, peer) else { return Err(StatusCode::FORBIDDEN) };
+        let lang = Lang::of(&parts.headers);
+        let here = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str).to_owned();
+        let sections = Frame::from_ref(state).sections;
+        Ok(Self { lang, w: lang.words(), visitor: visitor.clone(), peer: *peer, here, sections })
+    }
+}
+
+impl View {
+    /// Whether this reader may change something.
+    pub(super) fn may_act(&self) -> bool {
+        self.visitor.access == Some(Access::Full)
+    }
+
+    /// A page.
+    pub(super) fn page(&self, section: Section, title: &str, body: Markup) -> Response {
+        self.page_as(StatusCode::OK, section, title, body)
+    }
+
+    pub(super) fn page_as(
+        &self,
+        status: StatusCode,
+        section: Section,
+        title: &str,
+        body: Markup,
+    ) -> Response {
+        let w = self.w;
+        let page = html! {
+            (DOCTYPE)
+            html lang=(self.lang.tag()) {
+                head {
+                    meta charset="utf-8";
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    meta name="color-scheme" content="light dark";
+                    title { (title) " · ichido" }
+                    link rel="stylesheet" href=(assets::STYLE.href());
+                    link rel="icon" type="image/svg+xml" href=(assets::ICON.href());
+                    script src=(assets::SCRIPT.href()) defer {}
+                }
+                body {
+                    a.skip href="#main" { (w.skip) }
+                    header.top {
+                        div.wide {
+                            a.brand href="/" { "ichido" span lang="ja" { "一度" } }
+                            @if self.visitor.access.is_some() { (self.navigation(section)) }
+                            div.tools {
+                                (self.switch())
+                                @if self.visitor.signed_in { (self.button("/sign-out", &[], w.sign_out, "quiet")) }
+                            }
+                        }
+                    }
+                    main #main .wide tabindex="-1" {
+                        h1 { (title) }
+                        @if self.visitor.access == Some(Access::Read) { p.hint { (w.read_only) } }
+                        (body)
+                    }
+                    footer.wide { p { "ichido " (env!("CARGO_PKG_VERSION")) " · " (w.times_are_utc) } }
+                }
+            }
+        };
+        secured(
+            (status, [(header::CONTENT_TYPE, "text/html; charset=utf-8")], page.into_string())
+                .into_response(),
+        )
+    }
+
+    fn navigation(&self, here: Section) -> Markup {
+        let w = self.w;
+        let Sections { ledger, delivery, usage } = self.sections;
+        let places = [
+            (ledger, Section::Overview, "/", w.overview),
+            (ledger, Section::Claims, "/claims", w.claims),
+            (delivery, Section::Delivery, "/delivery", w.delivery),
+            (usage, Section::Usage, "/usage", w.usage),
+        ];
+        let places = places.into_iter().filter(|(there, ..)| *there);
+        html! {
+            nav aria-label=(w.main_navigation) {
+                ul {
+                    @for (_, section, path, name) in places {
+                        li { a href=(path) aria-current=[(section == here).then_some("page")] { (name) } }
+                    }
+                }
+            }
+        }
+    }
+
+    fn switch(&self) -> Markup {
+        let other = self.lang.other();
+        html! {
+            form method="post" action="/language" {
+                (self.secret())
+                input type="hidden" name="to" value=(other.tag());
+                input type="hidden" name="back" value=(self.here);
+                button.quiet type="submit" lang=(other.tag()) { (other.name()) }
+            }
+        }
+    }
+
+    /// The field that shows that a form is ours.
+    pub(super) fn secret(&self) -> Markup {
+        html! { input type="hidden" name="csrf" value=(self.visitor.csrf()); }
+    }
+
+    /// A form that is a button.
+    pub(super) fn button(&self, action: &str, fields: &[(&str, &str)], label: &str, class: &str) -> Markup {
+        html! {
+            form method="post" action=(action) {
+                (self.secret())
+                @for (name, value) in fields { input type="hidden" name=(name) value=(value); }
+                button type="submit" class=(class) { (label) }
+            }
+        }
+    }
+
+    /// A page that says no.
+    pub(super) fn refusal(&self, status: StatusCode, section: Section, why: &str) -> Response {
+        let body =
+            html! { p.notice.bad role="alert" { (visible(why)) } p { a href="/" { (self.w.to_overview) } } };
+        self.page_as(status, section, self.w.refused, body)
+    }
+}
+
+/// The fields that every answer of the console carries.
+pub(super) fn secured(mut response: Response) -> Response {
+    let fields: [(HeaderName, &str); 8] = [
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        // With "no-referrer" browsers would not say either where a form comes from.
+        (header::REFERRER_POLICY, "same-origin"),
+        (header::CACHE_CONTROL, "no-store"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+        (HeaderName::from_static("permissions-policy"), "camera=(), geolocation=(), microphone=()"),
+    ];
+    for (name, value) in fields {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// Goes on to another page of ours with GET.
+pub(super) fn see(path: &str) -> Response {
+    secured(Redirect::to(path).into_response())
+}
+
+/// A table that narrow screens show as a list of cards, each value with the name of its column.
+pub(super) fn table(caption: &str, heads: &[&str], rows: &[Vec<Markup>]) -> Markup {
+    captioned(&html! { caption { (caption) } }, heads, rows)
+}
+
+/// The same under a heading that says what it is: the caption is only read aloud.
+pub(super) fn table_under_heading(caption: &str, heads: &[&str], rows: &[Vec<Markup>]) -> Markup {
+    captioned(&html! { caption.hidden { (caption) } }, heads, rows)
+}
+
+fn captioned(caption: &Markup, heads: &[&str], rows: &[Vec<Markup>]) -> Markup {
+    // The roles say again what the elements say: laid out as cards, browsers would forget it.
+    html! {
+        table.cards role="table" {
+            (caption)
+            thead role="rowgroup" {
+                tr role="row" { @for head in heads { th scope="col" role="columnheader" { (head) } } }
+            }
+            tbody role="rowgroup" {
+                @for row in rows {
+                    tr role="row" {
+                        @for (cell, head) in row.iter().zip(heads) { td role="cell" data-label=(head) { (cell) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Names and values.
+pub(super) fn facts(rows: &[(&str, Markup)]) -> Markup {
+    html! { dl.facts { @for (name, value) in rows { div { dt { (name) } dd { (value) } } } } }
+}
+
+/// A number with its thousands apart.
+pub(super) fn number(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A moment, to the second.
+pub(super) fn time(at: Timestamp) -> Markup {
+    let moment = moment(at.0);
+    html! {
+        time datetime=(moment.strftime("%Y-%m-%dT%H:%M:%SZ")) { (moment.strftime("%Y-%m-%d %H:%M:%S")) }
+    }
+}
+
+/// The time of day.
+pub(super) fn clock(ms: u64) -> String {
+    moment(ms).strftime("%H:%M:%S").to_string()
+}
+
+fn moment(ms: u64) -> jiff::Zoned {
+    let at = i64::try_from(ms).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    at.unwrap_or(jiff::Timestamp::UNIX_EPOCH).to_zoned(jiff::tz::TimeZone::UTC)
+}
+
+/// A path with a query.
+pub(super) fn link(path: &str, query: &[(&str, &str)]) -> String {
+    let mut text = url::form_urlencoded::Serializer::new(String::new());
+    for (name, value) in query {
+        text.append_pair(name, value);
+    }
+    let query = text.finish();
+    if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_links_are_well_formed() {
+        for (value, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(number(value), text);
+        }
+        assert_eq!(link("/claims", &[]), "/claims");
+        assert_eq!(link("/c", &[("key", "a&b=\"<é>")]), "/c?key=a%26b%3D%22%3C%C3%A9%3E");
+    }
+}

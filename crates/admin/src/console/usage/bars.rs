@@ -1,0 +1,143 @@
+//! Stacked bars: a bar for each day, a part for each model.
+
+use ichido_meter::report::Group;
+use jiff::ToSpan;
+use jiff::civil::Date;
+use maud::{Markup, html};
+
+use super::model_of;
+use crate::console::page::number;
+use crate::console::words::Words;
+use ichido_serve::visible;
+
+/// Models with a colour of their own; the rest is one part.
+const COLOURS: usize = 5;
+/// The drawing, in its own units.
+const WIDTH: f64 = 600.0;
+const HEIGHT: f64 = 160.0;
+
+/// Tokens by day and model.
+pub(super) struct Bars {
+    days: Vec<Date>,
+    /// The models with the most tokens first; then, with an empty name, all others.
+    models: Vec<(String, u64)>,
+    /// For each day, for each model.
+    tokens: Vec<Vec<u64>>,
+}
+
+impl Bars {
+    pub(super) fn new(from: Date, to: Date, groups: &[Group]) -> Self {
+        let days: Vec<Date> = from.series(1.day()).take_while(|day| *day <= to).collect();
+        let mut models: Vec<(String, u64)> = Vec::new();
+        for group in groups {
+            let (model, tokens) = (model_of(group), tokens_of(group));
+            match models.iter_mut().find(|(known, _)| *known == model) {
+                Some((_, total)) => *total += tokens,
+                None => models.push((model, tokens)),
+            }
+        }
+        models.sort_by(|one, other| other.1.cmp(&one.1).then(one.0.cmp(&other.0)));
+        let rest: u64 = models.iter().skip(COLOURS).map(|(_, tokens)| tokens).sum();
+        let has_rest = models.len() > COLOURS;
+        models.truncate(COLOURS);
+        if has_rest {
+            models.push((String::new(), rest));
+        }
+        let mut tokens = vec![vec![0; models.len()]; days.len()];
+        for group in groups {
+            let day = group.usage_date.as_deref().and_then(|day| day.parse::<Date>().ok());
+            let day = day.and_then(|day| days.binary_search(&day).ok());
+            let model = model_of(group);
+            let model = models.iter().position(|(known, _)| *known == model).unwrap_or(COLOURS);
+            if let Some(cell) = day.and_then(|day| tokens.get_mut(day)).and_then(|day| day.get_mut(model)) {
+                *cell += tokens_of(group);
+            }
+        }
+        Self { days, models, tokens }
+    }
+
+    fn top(&self) -> u64 {
+        self.tokens.iter().map(|day| day.iter().sum()).max().unwrap_or(0).max(1)
+    }
+
+    /// The bars, with the numbers under them.
+    pub(super) fn draw(&self, w: &Words, numbers: &Markup) -> Markup {
+        let name = |model: &str| if model.is_empty() { w.other_models.to_owned() } else { model.to_owned() };
+        let ends = (self.days.first(), self.days.last());
+        let view = format!("0 0 {WIDTH} {HEIGHT}");
+        html! {
+            figure.plot {
+                figcaption #bars-title { (w.tokens_by_day) }
+                ul.legend {
+                    @for (place, (model, tokens)) in self.models.iter().enumerate() {
+                        li { span class={ "block bar-" (place) } aria-hidden="true" {} span.key { (visible(&name(model))) } " " b { (number(*tokens)) } }
+                    }
+                }
+                div.drawing {
+                    span.top aria-hidden="true" { (number(self.top())) }
+                    svg.tall viewBox=(view) preserveAspectRatio="none" role="img" aria-labelledby="bars-title" {
+                        @for (place, x, y, width, height) in self.parts() {
+                            rect class={ "bar-" (place) } x=(x) y=(y) width=(width) height=(height) {}
+                        }
+                    }
+                    @if let (Some(first), Some(last)) = ends {
+                        span.left aria-hidden="true" { (first) }
+                        span.right aria-hidden="true" { (last) }
+                    }
+                }
+                details { summary { (w.values_as_table) } (numbers) }
+            }
+        }
+    }
+
+    /// The rectangles: model, left, upper end, width, height.
+    #[allow(clippy::cast_precision_loss, reason = "a drawing")]
+    fn parts(&self) -> Vec<(usize, String, String, String, String)> {
+        let (slot, top) = (WIDTH / self.days.len().max(1) as f64, self.top() as f64);
+        let mut parts = Vec::new();
+        for (day, tokens) in self.tokens.iter().enumerate() {
+            let mut foot = HEIGHT;
+            for (model, tokens) in tokens.iter().enumerate().filter(|(_, tokens)| **tokens > 0) {
+                let height = *tokens as f64 / top * (HEIGHT - 2.0);
+                foot -= height;
+                let text = |value: f64| format!("{value:.2}");
+                parts.push((
+                    model,
+                    text(day as f64 * slot + slot * 0.1),
+                    text(foot),
+                    text(slot * 0.8),
+                    text(height),
+                ));
+            }
+        }
+        parts
+    }
+}
+
+fn tokens_of(group: &Group) -> u64 {
+    u64::try_from(group.total_tokens).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(day: &str, model: &str, total_tokens: i64) -> Group {
+        let (usage_date, model) = (Some(day.to_owned()), Some(model.to_owned()));
+        Group { usage_date, model, total_tokens, ..Group::default() }
+    }
+
+    #[test]
+    fn models_beyond_the_colours_are_one_part() {
+        let mut groups: Vec<_> = (0..8).map(|n| group("2025-11-02", &format!("m{n}"), 100 - n)).collect();
+        groups.push(group("2025-11-01", "m0", 7));
+        groups.push(group("2025-10-31", "m0", 1_000));
+        let bars = Bars::new("2025-11-01".parse().unwrap(), "2025-11-03".parse().unwrap(), &groups);
+        assert_eq!((bars.days.len(), bars.models.len()), (3, 6));
+        assert_eq!(bars.models[5], (String::new(), 95 + 94 + 93));
+        assert_eq!(bars.tokens[0], [7, 0, 0, 0, 0, 0], "what lies outside is not drawn");
+        assert_eq!(bars.tokens[1][5], 282);
+        assert_eq!(bars.tokens[2].iter().sum::<u64>(), 0);
+        assert_eq!(bars.parts().len(), 7);
+    }
+}

@@ -1,0 +1,212 @@
+//! Who may come in.
+//!
+//! On loopback no token is needed, and every page in a browser on this machine can send requests here. Two things tell
+//! them apart: under a name of its own (DNS rebinding) a page's `Host` is neither an address nor `localhost`, and a
+//! page from elsewhere says so in `Origin` or `Sec-Fetch-Site`.
+//!
+//! Where a token is demanded, programs show it in each request. People show it once, to the console's sign-in page, and
+//! get a session; a session opens the console and the metrics, never the claim API.
+
+use std::net::{IpAddr, SocketAddr};
+
+use axum::response::{IntoResponse, Response};
+use http::uri::Authority;
+use http::{HeaderMap, HeaderName, Method, Request, StatusCode, header};
+
+use super::{Access, AdminToken, Problem};
+use crate::console::{self, Sessions, Visitor};
+
+/// A caller that found this port through a store says whom it expects: the process that signed there.
+pub const HOLDER: HeaderName = HeaderName::from_static("ichido-holder");
+
+/// Paths that need no token.
+const OPEN: [&str; 2] = ["/healthz", "/readyz"];
+/// The claim API, for programs.
+const API: &str = "/v1/";
+
+/// Who may come in to a port.
+#[derive(Debug)]
+pub struct Gate {
+    on_loopback: bool,
+    token: Option<AdminToken>,
+    sessions: Sessions,
+}
+
+impl Gate {
+    pub fn new(address: SocketAddr, token: Option<AdminToken>) -> Self {
+        let sessions = Sessions::new(address.port());
+        Self { on_loopback: address.ip().is_loopback(), token, sessions }
+    }
+
+    /// Who has signed in.
+    pub(super) fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    /// Who comes in, or the answer to who may not. For every path, before anything else is looked at.
+    pub fn admit<B>(&self, request: &Request<B>) -> Result<Visitor, Box<Response>> {
+        match self.is_stranger(request) {
+            Some(problem) => Err(Box::new(problem.into_response())),
+            None => self.visitor(request),
+        }
+    }
+
+    /// Who is here by mistake or by a trick.
+    fn is_stranger<B>(&self, request: &Request<B>) -> Option<Problem> {
+        let headers = request.headers();
+        if self.on_loopback && !is_local_name(headers) {
+            return Some(Problem::new(
+                StatusCode::MISDIRECTED_REQUEST,
+                "foreign-host",
+                "This port answers under an address or localhost",
+            ));
+        }
+        if !is_own_origin(headers) || !is_own_page(request.method(), headers) {
+            return Some(Problem::new(
+                StatusCode::FORBIDDEN,
+                "foreign-origin",
+                "A page from elsewhere may not call this port",
+            ));
+        }
+        let expected = headers.get(&HOLDER)?;
+        (expected.as_bytes() != std::process::id().to_string().as_bytes()).then(|| {
+            Problem::new(
+                StatusCode::MISDIRECTED_REQUEST,
+                "other-process",
+                "Here is another process than the one that holds the store",
+            )
+        })
+    }
+
+    /// A token is demanded, if there is one, but of those who ask after our health or want to sign in.
+    fn visitor<B>(&self, request: &Request<B>) -> Result<Visitor, Box<Response>> {
+        let Some(token) = &self.token else { return Ok(self.sessions.anyone()) };
+        let (path, headers) = (request.uri().path(), request.headers());
+        let visitor = match token.shown(headers) {
+            Some(access) => Some(self.sessions.program(access)),
+            None if path.starts_with(API) => None,
+            None => self.sessions.visitor(headers),
+        };
+        let refused = |problem: Problem| Err(Box::new(problem.into_response()));
+        match visitor {
+            Some(visitor) if visitor.access == Some(Access::Read) && path.starts_with(API) => {
+                refused(Problem::new(
+                    StatusCode::FORBIDDEN,
+                    "read-only",
+                    "This token opens the console, not the claim API",
+                ))
+            }
+            Some(visitor) => Ok(visitor),
+            None if is_open(path) || console::is_open(path) => Ok(self.sessions.nobody()),
+            None if console::wants_page(request) => Err(Box::new(console::to_sign_in())),
+            None => refused(Problem::new(
+                StatusCode::UNAUTHORIZED,
+                "token-refused",
+                "The operator's token is demanded",
+            )),
+        }
+    }
+}
+
+/// Whether a path is for those who ask after our health.
+pub(super) fn is_open(path: &str) -> bool {
+    OPEN.contains(&path)
+}
+
+/// Whether the request names this port by an address or as localhost. A request without a name is from no browser.
+fn is_local_name(headers: &HeaderMap) -> bool {
+    let mut names = headers.get_all(header::HOST).iter();
+    match (names.next(), names.next()) {
+        (None, _) => true,
+        (Some(name), None) => name.to_str().ok().and_then(host_of).is_some_and(|host| {
+            host.eq_ignore_ascii_case("localhost") || host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()
+        }),
+        (Some(_), Some(_)) => false,
+    }
+}
+
+fn host_of(text: &str) -> Option<String> {
+    let authority = text.parse::<Authority>().ok()?;
+    (!text.contains('@')).then(|| authority.host().to_owned())
+}
+
+/// Whether the page that asks, if it is a page, came from this port.
+fn is_own_origin(headers: &HeaderMap) -> bool {
+    let Some(origin) = headers.get(header::ORIGIN) else { return true };
+    // Behind something that speaks TLS for us, pages come from https.
+    let origin = origin.to_str().ok();
+    let origin =
+        origin.and_then(|origin| origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://")));
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    matches!((origin, host), (Some(origin), Some(host)) if origin.eq_ignore_ascii_case(host))
+}
+
+/// Whether a browser, if it is one, asks for a page of ours, or someone follows a link to it.
+fn is_own_page(method: &Method, headers: &HeaderMap) -> bool {
+    let said = |name: &str| headers.get(name).map(|value| value.as_bytes());
+    match said("sec-fetch-site") {
+        None | Some(b"same-origin" | b"none") => true,
+        Some(_) => {
+            *method == Method::GET
+                && said("sec-fetch-mode") == Some(b"navigate")
+                && said("sec-fetch-dest") == Some(b"document")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(pairs: &[(HeaderName, &str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (name.clone(), value.parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn a_name_of_its_own_is_refused() {
+        for local in ["localhost", "LOCALHOST:8070", "127.0.0.1", "127.0.0.1:8070", "[::1]:8070", "[::1]"] {
+            assert!(is_local_name(&with(&[(header::HOST, local)])), "{local}");
+        }
+        assert!(is_local_name(&HeaderMap::new()));
+        for foreign in [
+            "evil.example",
+            "evil.example:8070",
+            "localhost.evil.example",
+            "127.0.0.1.nip.io",
+            "",
+            "a@127.0.0.1",
+        ] {
+            assert!(!is_local_name(&with(&[(header::HOST, foreign)])), "{foreign}");
+        }
+        let mut two = with(&[(header::HOST, "localhost")]);
+        two.append(header::HOST, "evil.example".parse().unwrap());
+        assert!(!is_local_name(&two));
+    }
+
+    #[test]
+    fn a_page_from_elsewhere_is_refused() {
+        let from =
+            |origin| is_own_origin(&with(&[(header::HOST, "localhost:8070"), (header::ORIGIN, origin)]));
+        assert!(from("http://localhost:8070"));
+        for foreign in ["https://evil.example", "http://localhost:3000", "null", "http://127.0.0.1:8070"] {
+            assert!(!from(foreign), "{foreign}");
+        }
+    }
+
+    #[test]
+    fn a_browser_says_where_a_request_began() {
+        let fetch = |method, site: &'static str, mode: &'static str, dest: &'static str| {
+            let name = HeaderName::from_static;
+            let fields = [("sec-fetch-site", site), ("sec-fetch-mode", mode), ("sec-fetch-dest", dest)];
+            is_own_page(&method, &with(&fields.map(|(field, value)| (name(field), value))))
+        };
+        assert!(is_own_page(&Method::POST, &HeaderMap::new()), "no browser");
+        assert!(fetch(Method::POST, "same-origin", "navigate", "document"));
+        assert!(fetch(Method::GET, "none", "navigate", "document"), "typed by hand");
+        assert!(fetch(Method::GET, "cross-site", "navigate", "document"), "a link");
+        assert!(!fetch(Method::POST, "cross-site", "navigate", "document"), "a form elsewhere");
+        assert!(!fetch(Method::POST, "same-site", "navigate", "document"), "a form on another port");
+        assert!(!fetch(Method::GET, "cross-site", "navigate", "iframe"), "a frame elsewhere");
+        assert!(!fetch(Method::GET, "cross-site", "no-cors", "script"), "a script elsewhere");
+    }
+}

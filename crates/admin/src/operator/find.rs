@@ -1,0 +1,99 @@
+//! The one claim that an operator means.
+
+use ichido_core::{Key, Scope};
+use ichido_ledger::{Ledger, Query, StateName, Summary};
+
+use super::{PAGE_MAX, Refusal, Which};
+
+/// A claim as it was when it was found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    pub summary: Summary,
+    pub(super) key: Key,
+}
+
+/// The one claim with this text, in one of these states, or else in whatever state; tenant and route narrow the search.
+///
+/// With both given the key is known, and nothing is searched. Otherwise the states keep the search short where the
+/// ledger has an index on them, and of several claims of that name they choose the one that a word can be meant for. In
+/// the others it is looked for as well: what has ended must be refused because it has.
+pub(super) async fn find(ledger: &Ledger, which: &Which, states: &[StateName]) -> Result<Found, Refusal> {
+    let mut found: Vec<Summary> = Vec::new();
+    if let (Some(tenant), Some(route)) = (&which.tenant, &which.route) {
+        let key = Key::new(Scope::new(tenant, route), which.key.clone())?;
+        let now = ledger.settings().clock.now();
+        let local = ledger.is_pending_handover(&key);
+        let summary = ledger.get(&key).await?.and_then(|record| Summary::of(&record, now));
+        found.extend(summary.map(|summary| Summary { local, ..summary }));
+    } else {
+        for state in states {
+            search(ledger, which, Some(*state), &mut found).await?;
+        }
+        if found.is_empty() {
+            search(ledger, which, None, &mut found).await?;
+        }
+        // A claim that changed between two pages or two searches may be in both.
+        found.sort_by(|one, other| one.index.cmp(&other.index));
+        found.dedup_by(|one, other| one.index == other.index);
+    }
+    match found.len() {
+        0 => Err(Refusal::NoSuchClaim),
+        1 => {
+            let summary = found.remove(0);
+            let key = Key::new(Scope::new(&summary.tenant, &summary.route), summary.key.clone())?;
+            Ok(Found { summary, key })
+        }
+        count => Err(Refusal::Several { count }),
+    }
+}
+
+async fn search(
+    ledger: &Ledger,
+    which: &Which,
+    state: Option<StateName>,
+    found: &mut Vec<Summary>,
+) -> Result<(), Refusal> {
+    let mut query = Query { state, prefix: Some(which.key.clone()), limit: PAGE_MAX, cursor: None };
+    loop {
+        let page = ledger.list(&query).await?;
+        found.extend(page.claims.into_iter().filter(|claim| {
+            claim.key == which.key
+                && which.tenant.as_ref().is_none_or(|tenant| *tenant == claim.tenant)
+                && which.route.as_ref().is_none_or(|route| *route == claim.route)
+        }));
+        match page.cursor {
+            Some(cursor) => query.cursor = Some(cursor),
+            None => return Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ichido_core::{Claim, Outcome, Settled};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn of_several_claims_the_one_is_meant_of_which_something_can_be_said() {
+        let ledger = ichido_ledger::open("memory:", ichido_ledger::Settings::default()).await.unwrap();
+        for (tenant, ends) in [("a", true), ("b", false)] {
+            let request = ledger.request(Key::new(Scope::new(tenant, "r"), "k").unwrap());
+            let Claim::Granted(grant) = ledger.claim(&request).await.unwrap().claim else { panic!() };
+            let settled = match ends {
+                true => ledger.complete(&request.key, grant.token, Outcome::kept("x")).await,
+                false => ledger.declare_in_doubt(&request.key, grant.token, "who knows".to_owned()).await,
+            };
+            assert_eq!(settled.unwrap(), Settled::Applied);
+        }
+        let which = |key: &str| Which { key: key.to_owned(), tenant: None, route: None };
+        let in_doubt = find(&ledger, &which("k"), &[StateName::InDoubt]).await.unwrap();
+        assert_eq!(in_doubt.summary.tenant, "b");
+        for states in [&[][..], &[StateName::Running]] {
+            let several = find(&ledger, &which("k"), states).await.unwrap_err();
+            assert!(matches!(several, Refusal::Several { count: 2 }), "{several:?}");
+        }
+        let none = find(&ledger, &which("other"), &[StateName::InDoubt]).await.unwrap_err();
+        assert!(matches!(none, Refusal::NoSuchClaim), "{none:?}");
+    }
+}

@@ -1,0 +1,153 @@
+//! The verbs through the admin port of the process that holds the store.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, StatusCode, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use ichido_ledger::file::HeldBy;
+use ichido_ledger::{Page, Query, Stats, Swept};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use url::form_urlencoded;
+
+use super::wire::{ReleaseBody, ResolveBody};
+use super::{Operator, PAGE_MAX, Refusal, Said, Shown, Which, Word};
+use crate::{AdminToken, Body, HOLDER, TOKEN_VARIABLE};
+use ichido_core::error_chain;
+use ichido_serve::Failure;
+
+/// The largest answer that is read: an outcome of the largest size, escaped.
+const ANSWER_BYTES: usize = 128 * 1024 * 1024;
+
+/// The process that holds a store, reached through its admin port.
+#[derive(Debug)]
+pub struct Remote {
+    /// What the opening of the store was answered; every failure begins with it.
+    held: String,
+    address: String,
+    pid: Option<u32>,
+    token: Option<AdminToken>,
+    /// Longer than the holder's own deadlines.
+    patience: Duration,
+    client: Client<HttpConnector, Full<Bytes>>,
+}
+
+impl Remote {
+    /// The way to the holder, if it has an admin port.
+    pub fn new(
+        held: String,
+        holder: HeldBy,
+        token: Option<AdminToken>,
+        patience: Duration,
+    ) -> Result<Self, Failure> {
+        let Some(address) = holder.admin else {
+            return Err(Failure::usage(format!("{held}, which has no admin port to go through")));
+        };
+        let client = Client::builder(TokioExecutor::new()).build_http();
+        Ok(Self { held, address, pid: holder.pid, token, patience, client })
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str, query: &[(&str, &str)]) -> Result<T, Refusal> {
+        let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(query).finish();
+        self.call(Method::GET, &format!("{path}?{query}"), Bytes::new()).await
+    }
+
+    async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Refusal> {
+        let body = serde_json::to_vec(body).map_err(|error| self.failed(&error_chain(&error)))?;
+        self.call(Method::POST, path, body.into()).await
+    }
+
+    async fn call<T: DeserializeOwned>(&self, method: Method, path: &str, body: Bytes) -> Result<T, Refusal> {
+        let request = self.request(method, path, body).map_err(|error| self.failed(&error_chain(&error)))?;
+        let (status, answer) = tokio::time::timeout(self.patience, self.exchange(request))
+            .await
+            .map_err(|_| self.failed("it did not answer in time; what was asked may have been done"))??;
+        if status.is_success() {
+            return serde_json::from_slice(&answer)
+                .map_err(|error| self.failed(&format!("its answer cannot be read: {error}")));
+        }
+        match serde_json::from_slice::<Body>(&answer) {
+            Ok(_) if status == StatusCode::UNAUTHORIZED => Err(self.token_refused()),
+            Ok(body) => Err(Refusal::read(&body).unwrap_or_else(|| self.failed(body.detail()))),
+            Err(_) => Err(self.failed(&format!("what is there answered {status} and is no admin port"))),
+        }
+    }
+
+    fn request(&self, method: Method, path: &str, body: Bytes) -> http::Result<Request<Full<Bytes>>> {
+        let mut request = Request::builder().method(method).uri(format!("http://{}{path}", self.address));
+        if !body.is_empty() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        if let Some(pid) = self.pid {
+            request = request.header(HOLDER, pid);
+        }
+        if let Some(token) = self.token.as_ref().and_then(AdminToken::authorization) {
+            request = request.header(header::AUTHORIZATION, token);
+        }
+        request.body(Full::new(body))
+    }
+
+    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), Refusal> {
+        let response = self.client.request(request).await.map_err(|error| match error.is_connect() {
+            true => self.failed(&format!("it cannot be reached: {}", error_chain(&error))),
+            false => self.failed(&format!("{}; what was asked may have been done", error_chain(&error))),
+        })?;
+        let (head, body) = response.into_parts();
+        let body = Limited::new(body, ANSWER_BYTES).collect().await.map_err(|error| {
+            self.failed(&format!(
+                "its answer broke off: {}; what was asked may have been done",
+                error_chain(&*error)
+            ))
+        })?;
+        Ok((head.status, body.to_bytes()))
+    }
+
+    fn token_refused(&self) -> Refusal {
+        self.failed(&match self.token {
+            Some(_) => format!("it refuses the token of {TOKEN_VARIABLE}"),
+            None => format!("it demands a token: set {TOKEN_VARIABLE}"),
+        })
+    }
+
+    fn failed(&self, what: &str) -> Refusal {
+        Refusal::Failed(Failure::usage(format!("{}: {what}", self.held)))
+    }
+}
+
+impl Operator for Remote {
+    async fn list(&self, query: &Query) -> Result<Page, Refusal> {
+        let limit = query.limit.min(PAGE_MAX).to_string();
+        let mut pairs = vec![("limit", limit.as_str())];
+        pairs.extend(query.state.map(|state| ("state", state.as_str())));
+        pairs.extend(query.prefix.as_deref().map(|prefix| ("prefix", prefix)));
+        pairs.extend(query.cursor.as_deref().map(|cursor| ("cursor", cursor)));
+        self.get("/v1/claims", &pairs).await
+    }
+
+    async fn show(&self, which: &Which) -> Result<Shown, Refusal> {
+        let mut pairs = vec![("key", which.key.as_str())];
+        pairs.extend(which.tenant.as_deref().map(|tenant| ("tenant", tenant)));
+        pairs.extend(which.route.as_deref().map(|route| ("route", route)));
+        self.get("/v1/claims/one", &pairs).await
+    }
+
+    async fn resolve(&self, which: &Which, word: &Word) -> Result<Said, Refusal> {
+        self.post("/v1/claims/resolve", &ResolveBody::write(which.clone(), word)).await
+    }
+
+    async fn release(&self, which: &Which, force: bool) -> Result<Said, Refusal> {
+        self.post("/v1/claims/release-by-operator", &ReleaseBody::write(which.clone(), force)).await
+    }
+
+    async fn sweep_step(&self) -> Result<Swept, Refusal> {
+        self.call(Method::POST, "/v1/ledger/sweep", Bytes::new()).await
+    }
+
+    async fn stats(&self) -> Result<Stats, Refusal> {
+        self.get("/v1/ledger/stats", &[]).await
+    }
+}

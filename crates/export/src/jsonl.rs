@@ -1,0 +1,110 @@
+//! Usage events as JSON Lines, through the same pipeline as Dify's.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use ichido_core::{Clock, SystemClock};
+use ichido_delivery::sender::Sender;
+use ichido_delivery::settings::Settings as Delivery;
+use ichido_usage::dify::Tally;
+use ichido_usage::source::jsonl::Reader;
+use jiff::civil::Date;
+
+use super::collect::{Collected, Collector};
+use super::days::Stretch;
+use super::report::Report;
+use super::state::{State, Watermark};
+use super::{resend, settle, waiting_ids};
+use crate::settings::Dify;
+use ichido_serve::Failure;
+
+/// Sends what the files hold.
+pub async fn run(
+    report: &mut Report,
+    files: &[PathBuf],
+    settings: &Dify,
+    sender: &mut Sender,
+    delivery: &Delivery,
+) -> Result<(), Failure> {
+    let state = State::new(&delivery.data_dir);
+    let _lock = state.lock(SystemClock::default().now())?;
+    let rules = settings.rules();
+    match state.watermark()? {
+        Some(watermark) => watermark.must_be_under(&rules)?,
+        None => state.set_watermark(&Watermark::new(rules))?,
+    }
+    let periods = read(files, settings)?;
+    resend(sender).await?;
+    let waiting = waiting_ids(sender, settings.profile).await?;
+    for (stretch, collected) in periods {
+        let done =
+            settle(&state, &stretch, collected, sender, settings.profile, &waiting, delivery.batch_size);
+        let (period, plan) = done.await?;
+        report.add(period, &plan);
+    }
+    Ok(())
+}
+
+/// What the files hold, period by period.
+pub fn read(files: &[PathBuf], settings: &Dify) -> Result<Vec<(Stretch, Collected)>, Failure> {
+    let mut collector = Collector::new(settings);
+    let mut tally = Tally::default();
+    let stdin = [PathBuf::from("-")];
+    for file in if files.is_empty() { &stdin[..] } else { files } {
+        let mut reader = Reader::new(open(file)?);
+        loop {
+            let next = reader.next_event();
+            let next =
+                next.map_err(|error| Failure::usage(format!("reading {}: {error}", file.display())))?;
+            match next {
+                None => break,
+                Some(Ok(event)) => {
+                    tally.rows += 1;
+                    tally.debugger += u64::from(event.debugger);
+                    match event.debugger && !settings.include_debugger {
+                        true => collector.row_read(),
+                        false => collector.event(&event),
+                    }
+                }
+                Some(Err(broken)) => {
+                    tally.broken += 1;
+                    let reason = format!("{}, {broken}", file.display());
+                    collector.refuse(broken.text, reason);
+                }
+            }
+        }
+    }
+    Ok(divide(collector.finish(tally)?, settings))
+}
+
+fn open(file: &Path) -> Result<Box<dyn BufRead>, Failure> {
+    if file.as_os_str() == "-" {
+        return Ok(Box::new(BufReader::new(std::io::stdin())));
+    }
+    let opened = File::open(file);
+    let opened =
+        opened.map_err(|error| Failure::usage(format!("cannot open {}: {error}", file.display())))?;
+    Ok(Box::new(BufReader::new(opened)))
+}
+
+/// The records by period. What is of no period is told with the first one, and so are the rows.
+fn divide(collected: Collected, settings: &Dify) -> Vec<(Stretch, Collected)> {
+    let mut periods: BTreeMap<Date, Collected> = BTreeMap::new();
+    for record in collected.records {
+        periods.entry(record.usage_date).or_default().records.push(record);
+    }
+    if periods.is_empty() && !collected.refused.is_empty() {
+        periods.entry(settings.calendar.period.start(Date::constant(1970, 1, 1))).or_default();
+    }
+    if let Some(mut first) = periods.first_entry() {
+        first.get_mut().refused = collected.refused;
+        first.get_mut().tally = collected.tally;
+    }
+    let whole = |first: Date| {
+        let last = settings.calendar.period.end(first);
+        Stretch { first, last, span: settings.calendar.span(first, last) }
+    };
+    periods.into_iter().map(|(first, collected)| (whole(first), collected)).collect()
+}

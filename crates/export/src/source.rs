@@ -1,0 +1,52 @@
+//! The way to Dify, from the settings.
+
+use std::path::PathBuf;
+
+use ichido_delivery::tls_roots::TlsRoots;
+use ichido_postgres::{Address, connector};
+use ichido_usage::dify::{self, Http, Kind, Postgres, Scope, Source, http};
+use secrecy::ExposeSecret;
+
+use crate::settings::{Auth, Dify, From};
+use ichido_serve::Failure;
+
+/// Prepares to read. Nothing is connected yet.
+pub fn open(settings: &Dify) -> Result<Source, Failure> {
+    let scope = Scope { workspace: settings.workspace.clone(), debugger: settings.include_debugger };
+    match &settings.from {
+        None => Err(Failure::usage(
+            "export.dify: neither database nor console is set (nor DIFY_DATABASE_URL, nor DIFY_CONSOLE_URL)",
+        )),
+        Some(From::Database(url)) => {
+            let wrong = |error: ichido_postgres::Error| {
+                Failure::usage(format!("export.dify.database: {}", error.text))
+            };
+            let address = Address::parse(url.expose_secret(), "public").map_err(wrong)?;
+            let tls = connector(&address).map_err(wrong)?;
+            Ok(Source::Postgres(Box::new(Postgres::new(address.config, tls, scope))))
+        }
+        Some(From::Console { base, auth, rate_per_second }) => {
+            let ca_file = ichido_settings::text("DIFY_CA_FILE")?;
+            let ca_file = ca_file.filter(|path| !path.is_empty()).map(PathBuf::from);
+            let tls = TlsRoots::read_setting("DIFY_CA_FILE", ca_file.as_deref())
+                .map_err(Failure::usage_from)?
+                .client()
+                .map_err(|error| Failure::internal(format!("preparing TLS: {error}")))?;
+            let auth = match auth {
+                Auth::AdminKey(key) => http::Auth::AdminKey(key.clone()),
+                Auth::Login { email, password, base64 } => {
+                    http::Auth::Login { email: email.clone(), password: password.clone(), base64: *base64 }
+                }
+            };
+            let options = http::Options { base: base.clone(), auth, rate_per_second: *rate_per_second, tls };
+            Ok(Source::Http(Box::new(Http::new(options, scope).map_err(failed)?)))
+        }
+    }
+}
+
+/// How a command ends that could not read Dify.
+pub fn failed(error: dify::Error) -> Failure {
+    match error.kind() {
+        Kind::Settings | Kind::Login | Kind::Shape | Kind::Unavailable => Failure::usage(error.to_string()),
+    }
+}

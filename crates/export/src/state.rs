@@ -1,0 +1,384 @@
+//! What was sent: `data/export/`, one export at a time.
+//!
+//! ```text
+//! data/export/lock                     held by the export that runs; its pid and start are in it
+//! data/export/watermark.json           through which day everything was delivered or spooled, and under which rules
+//! data/export/sent/2025-11-29.jsonl    what was sent of this period: event id, content hash, sums
+//! ```
+//!
+//! Written like the spool: 0600 in 0700, synced, whole or not there. The file of a period is written when everything
+//! of that period was delivered or lies in the spool or in failed, and the watermark after it. A crash before that means
+//! that the period is sent again, and a receiver that counts each id once does not notice.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use ichido_core::Timestamp;
+use ichido_delivery::disk::{self, Disk};
+use ichido_usage::Record;
+use jiff::civil::Date;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::days::{Stretch, after};
+use ichido_serve::Failure;
+
+const FORMAT: u32 = 1;
+const LOCK: &str = "lock";
+const WATERMARK: &str = "watermark.json";
+/// No file of a period is larger.
+const MOST_BYTES: u64 = 4 << 30;
+
+/// The directory.
+#[derive(Clone, Debug)]
+pub struct State {
+    dir: PathBuf,
+}
+
+/// The right to export, until this is dropped.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+}
+
+/// How far everything was sent, and what must not change from one export to the next.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watermark {
+    format: u32,
+    /// The last day of which everything was delivered or spooled.
+    #[serde(with = "written")]
+    pub through: Option<Date>,
+    /// When the source was last read to the end.
+    #[serde(with = "written")]
+    pub read_at: Option<jiff::Timestamp>,
+    /// The rules that made the ids and sums.
+    pub rules: BTreeMap<String, String>,
+}
+
+/// What was sent of one period.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// By event id.
+    pub records: BTreeMap<String, Content>,
+    /// Rows and records that lie in failed, by a hash of them and the reason.
+    pub refused: BTreeSet<String>,
+}
+
+/// The sums of a record: what makes it another record than before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Content {
+    pub hash: String,
+    pub requests: u64,
+    pub input: u64,
+    pub output: u64,
+    pub cost: String,
+    pub currency: String,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Line {
+    Head {
+        format: u32,
+        period: String,
+    },
+    Sent {
+        id: String,
+        #[serde(flatten)]
+        content: Content,
+    },
+    Refused {
+        refused: String,
+    },
+    End {
+        lines: usize,
+    },
+}
+
+impl Content {
+    /// What a record holds. The app's name is no part of it: renaming an app changes no bill.
+    pub fn of(record: &Record) -> Self {
+        let cost = record.cost_actual.normalize().to_string();
+        let hash = content_hash(
+            &record.metadata.source_event_id,
+            record.request_count,
+            record.input_tokens,
+            record.output_tokens,
+            &cost,
+            &record.currency,
+        );
+        Self {
+            hash,
+            requests: record.request_count,
+            input: record.input_tokens,
+            output: record.output_tokens,
+            cost,
+            currency: record.currency.clone(),
+        }
+    }
+}
+
+/// The hash of what a record holds; the cost is written without zeros at its end.
+pub fn content_hash(id: &str, requests: u64, input: u64, output: u64, cost: &str, currency: &str) -> String {
+    short_hash(&format!("{id}\n{requests}\n{input}\n{output}\n{cost}\n{currency}"))
+}
+
+/// Sixteen digits of a SHA-256.
+pub fn short_hash(text: &str) -> String {
+    let digest = Sha256::digest(text);
+    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl State {
+    /// The state below `DATA_DIR`. Nothing is created.
+    pub fn new(data_dir: &Path) -> Self {
+        Self { dir: data_dir.join("export") }
+    }
+
+    fn sent_dir(&self) -> PathBuf {
+        self.dir.join("sent")
+    }
+
+    /// Whether anything was ever exported from here.
+    pub fn exists(&self) -> bool {
+        self.dir.is_dir()
+    }
+
+    /// Takes the right to export, or names who has it.
+    pub fn lock(&self, now: Timestamp) -> Result<Lock, Failure> {
+        let path = self.dir.join(LOCK);
+        let failed = |error: io::Error| Failure::usage(format!("preparing {}: {error}", path.display()));
+        disk::create_private_dir(&self.dir).map_err(failed)?;
+        disk::create_private_dir(&self.sent_dir()).map_err(failed)?;
+        let mut file = disk::open_lock(&path).map_err(failed)?;
+        if file.try_lock().is_err() {
+            let mut holder = String::new();
+            let _ = file.take(200).read_to_string(&mut holder);
+            let holder = if holder.trim().is_empty() { "another process" } else { holder.trim() };
+            return Err(Failure::usage(format!("an export is running already: {holder}")));
+        }
+        let words = format!("process {} since {}\n", std::process::id(), utc(now));
+        file.set_len(0)
+            .and_then(|()| file.rewind())
+            .and_then(|()| file.write_all(words.as_bytes()))
+            .map_err(failed)?;
+        Ok(Lock { _file: file })
+    }
+
+    /// The watermark, if there is one.
+    pub fn watermark(&self) -> Result<Option<Watermark>, Failure> {
+        let path = self.dir.join(WATERMARK);
+        let bytes = match disk::read_regular(&path, 1 << 20) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(unreadable(&path, &error.to_string())),
+        };
+        let watermark: Watermark =
+            serde_json::from_slice(&bytes).map_err(|_| unreadable(&path, "it is not what it should be"))?;
+        match watermark.format {
+            FORMAT => Ok(Some(watermark)),
+            _ => Err(unreadable(&path, "written by another version (format)")),
+        }
+    }
+
+    /// Remembers how far everything was sent.
+    pub fn set_watermark(&self, watermark: &Watermark) -> Result<(), Failure> {
+        let text = serde_json::to_string_pretty(watermark)
+            .map_err(|error| Failure::internal(format!("writing the watermark: {error}")))?;
+        self.write(&self.dir, WATERMARK, text.as_bytes())
+    }
+
+    /// What was sent of a period.
+    pub fn sent(&self, period: &str) -> Result<Sent, Failure> {
+        let path = self.sent_dir().join(format!("{period}.jsonl"));
+        let bytes = match disk::read_regular(&path, MOST_BYTES) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Sent::default()),
+            Err(error) => return Err(unreadable(&path, &error.to_string())),
+        };
+        let text = std::str::from_utf8(&bytes).map_err(|_| unreadable(&path, "not UTF-8"))?;
+        decode(text, period).map_err(|why| unreadable(&path, &why))
+    }
+
+    /// Remembers what was sent of a period.
+    pub fn set_sent(&self, period: &str, sent: &Sent) -> Result<(), Failure> {
+        self.write(&self.sent_dir(), &format!("{period}.jsonl"), encode(sent, period)?.as_bytes())
+    }
+
+    /// The periods of which something was sent, oldest first.
+    pub fn periods(&self) -> Result<Vec<Date>, Failure> {
+        let dir = self.sent_dir();
+        let names = disk::file_names(&dir).map_err(|error| unreadable(&dir, &error.to_string()))?;
+        let days = names.iter().filter_map(|name| name.strip_suffix(".jsonl")?.parse().ok());
+        let mut days: Vec<Date> = days.collect();
+        days.sort();
+        Ok(days)
+    }
+
+    fn write(&self, dir: &Path, name: &str, bytes: &[u8]) -> Result<(), Failure> {
+        Disk::default()
+            .replace(dir, name, bytes)
+            .map_err(|error| Failure::internal(format!("writing {}: {error}", dir.join(name).display())))
+    }
+}
+
+impl Watermark {
+    /// Nothing was sent yet under these rules.
+    pub fn new(rules: BTreeMap<String, String>) -> Self {
+        Self { format: FORMAT, through: None, read_at: None, rules }
+    }
+
+    /// With other rules the same usage would get other ids, and be counted again.
+    pub fn must_be_under(&self, rules: &BTreeMap<String, String>) -> Result<(), Failure> {
+        let Some((name, value)) = rules.iter().find(|(name, value)| self.rules.get(*name) != Some(value))
+        else {
+            return Ok(());
+        };
+        let before = self.rules.get(name).map_or("not set", String::as_str);
+        Err(Failure::usage(format!(
+            "export.dify.{name} is {value:?}, but what was sent so far was exported with {before:?}: the same usage would \
+             be counted twice. To begin anew, with another DATA_DIR, choose days that were not sent"
+        )))
+    }
+
+    /// Everything of this period was delivered or spooled. What lies behind a gap is not passed.
+    pub fn pass(&mut self, stretch: &Stretch) -> Result<(), Failure> {
+        let joins = match self.through {
+            Some(through) => stretch.first <= after(through)?,
+            None => true,
+        };
+        if joins {
+            self.through = self.through.max(Some(stretch.last));
+        }
+        Ok(())
+    }
+}
+
+/// Days and moments as text, or null.
+mod written {
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+    pub(super) fn serialize<T: Display, S: Serializer>(
+        value: &Option<T>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        value.as_ref().map(T::to_string).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, T: FromStr, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<T>, D::Error> {
+        let text = Option::<String>::deserialize(deserializer)?;
+        let wrong = |_| de::Error::custom("not what it should be");
+        text.map(|text| text.parse().map_err(wrong)).transpose()
+    }
+}
+
+fn unreadable(path: &Path, why: &str) -> Failure {
+    Failure::usage(format!("the state of the export cannot be read: {}: {why}", path.display()))
+}
+
+fn encode(sent: &Sent, period: &str) -> Result<String, Failure> {
+    let mut text = String::new();
+    let mut put = |line: &Line| {
+        let line = serde_json::to_string(line)
+            .map_err(|error| Failure::internal(format!("writing what was sent: {error}")))?;
+        text.push_str(&line);
+        text.push('\n');
+        Ok::<(), Failure>(())
+    };
+    put(&Line::Head { format: FORMAT, period: period.to_owned() })?;
+    for (id, content) in &sent.records {
+        put(&Line::Sent { id: id.clone(), content: content.clone() })?;
+    }
+    for refused in &sent.refused {
+        put(&Line::Refused { refused: refused.clone() })?;
+    }
+    put(&Line::End { lines: sent.records.len() + sent.refused.len() })?;
+    Ok(text)
+}
+
+fn decode(text: &str, period: &str) -> Result<Sent, String> {
+    let mut sent = Sent::default();
+    let (mut begun, mut ended) = (false, false);
+    for (place, line) in text.lines().enumerate() {
+        let line: Line =
+            serde_json::from_str(line).map_err(|_| format!("line {} is not what it should be", place + 1))?;
+        match line {
+            Line::Head { format: FORMAT, period: of } if of == period => begun = true,
+            Line::Head { .. } => return Err("written by another version, or for another period".to_owned()),
+            Line::Sent { id, content } => {
+                sent.records.insert(id, content);
+            }
+            Line::Refused { refused } => {
+                sent.refused.insert(refused);
+            }
+            Line::End { lines } => ended = lines == sent.records.len() + sent.refused.len(),
+        }
+    }
+    if begun && ended { Ok(sent) } else { Err("a part of it is missing".to_owned()) }
+}
+
+/// A moment in UTC, to the second.
+fn utc(at: Timestamp) -> String {
+    let at = i64::try_from(at.0).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    at.map_or_else(|| "?".to_owned(), |at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn content(input: u64) -> Content {
+        Content {
+            hash: "0123456789abcdef".to_owned(),
+            requests: 3,
+            input,
+            output: 7,
+            cost: "0.0012".to_owned(),
+            currency: "USD".to_owned(),
+        }
+    }
+
+    #[test]
+    fn what_was_sent_is_read_back_and_a_damaged_file_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = State::new(dir.path());
+        let _lock = state.lock(Timestamp(0)).unwrap();
+        let mut sent = Sent::default();
+        sent.records.insert("dify-a".to_owned(), content(1));
+        sent.records.insert("dify-b".to_owned(), content(2));
+        sent.refused.insert("x".to_owned());
+        state.set_sent("2025-11-29", &sent).unwrap();
+        assert_eq!(state.sent("2025-11-29").unwrap(), sent);
+        assert_eq!(state.sent("2025-11-30").unwrap(), Sent::default());
+        let path = dir.path().join("export/sent/2025-11-29.jsonl");
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(path.parent().unwrap().metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        let text = std::fs::read_to_string(&path).unwrap();
+        for damaged in [&text[..text.len() / 2], "", text.lines().next().unwrap()] {
+            std::fs::write(&path, damaged).unwrap();
+            let error = state.sent("2025-11-29").unwrap_err().to_string();
+            assert!(error.contains("2025-11-29.jsonl"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_second_export_is_refused_and_told_who_runs() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = State::new(dir.path());
+        let first = state.lock(Timestamp(1_764_374_400_000)).unwrap();
+        let refused = state.lock(Timestamp(0)).unwrap_err().to_string();
+        assert!(refused.contains(&format!("process {}", std::process::id())), "{refused}");
+        assert!(refused.contains("since 2025-11-29T00:00:00Z"), "{refused}");
+        drop(first);
+        state.lock(Timestamp(0)).unwrap();
+    }
+}

@@ -1,0 +1,275 @@
+//! `[[gateway.routes]]`: which requests are claimed, and how. What a route does not say its preset says, and what that
+//! does not say the defaults.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use ichido_core::Limits;
+use ichido_http::{FingerprintRule, InFlight, Mode, Pointer, Preset, Route, Tenant};
+use serde::de::{SeqAccess, Visitor, value::SeqAccessDeserializer};
+use serde::{Deserialize, Deserializer};
+
+use super::origins::Origins;
+use super::secrets::{RawSecrets, signature};
+use ichido_serve::Failure;
+use ichido_settings::within;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawRoute {
+    preset: Option<String>,
+    slack_signing_secret: Option<RawSecrets>,
+    github_webhook_secret: Option<RawSecrets>,
+    stripe_webhook_secret: Option<RawSecrets>,
+    r#match: Option<String>,
+    tenant: Option<String>,
+    key: Option<OneOrMany>,
+    required: Option<bool>,
+    mode: Option<String>,
+    in_flight: Option<String>,
+    wait_ms: Option<u64>,
+    in_doubt: Option<String>,
+    outage: Option<String>,
+    server_errors: Option<String>,
+    client_errors: Option<String>,
+    no_store: Option<String>,
+    set_cookie: Option<String>,
+    retention_seconds: Option<u64>,
+    lease_ms: Option<u64>,
+    upstream_timeout_ms: Option<u64>,
+    fingerprint: Option<String>,
+    fingerprint_ignore: Option<Vec<String>>,
+    cors: Option<OneOrMany>,
+}
+
+/// A text, or a list of texts.
+#[derive(Debug)]
+pub(super) struct OneOrMany(pub(super) Vec<String>);
+
+impl<'de> Deserialize<'de> for OneOrMany {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Texts;
+        impl<'de> Visitor<'de> for Texts {
+            type Value = OneOrMany;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text or a list of texts")
+            }
+            fn visit_str<E>(self, text: &str) -> Result<OneOrMany, E> {
+                Ok(OneOrMany(vec![text.to_owned()]))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, texts: A) -> Result<OneOrMany, A::Error> {
+                Deserialize::deserialize(SeqAccessDeserializer::new(texts)).map(OneOrMany)
+            }
+        }
+        deserializer.deserialize_any(Texts)
+    }
+}
+
+pub(super) fn routes(raw: Option<Vec<RawRoute>>, optional_key: bool) -> Result<Vec<Route>, Failure> {
+    let raw = raw.unwrap_or_else(|| vec![RawRoute::default()]);
+    if raw.is_empty() {
+        return Err(Failure::usage("gateway.routes is empty: nothing would be protected"));
+    }
+    let routes: Vec<Route> =
+        raw.into_iter().enumerate().map(|(at, route)| route.check(at)).collect::<Result<_, _>>()?;
+    Ok(routes.into_iter().map(|route| Route { required: route.required && !optional_key, ..route }).collect())
+}
+
+/// Who may read the answers of each route.
+pub(super) fn origins(raw: Option<&[RawRoute]>) -> Result<Vec<Option<Origins>>, Failure> {
+    let Some(raw) = raw else { return Ok(vec![None]) };
+    let of = |(at, route): (usize, &RawRoute)| {
+        let check = |list: &OneOrMany| Origins::check(&format!("gateway.routes[{at}].cors"), &list.0);
+        route.cors.as_ref().map(check).transpose()
+    };
+    raw.iter().enumerate().map(of).collect()
+}
+
+impl RawRoute {
+    fn check(self, at: usize) -> Result<Route, Failure> {
+        let name = |field: &str| format!("gateway.routes[{at}].{field}");
+        let preset: Option<Preset> =
+            self.preset.as_deref().map(|text| parse(&name("preset"), text)).transpose()?;
+        let base = preset.map_or_else(Route::default, Preset::route);
+        let ms = |field: &str, value: Option<u64>, default: u64, least: u64, most: u64| {
+            within(&name(field), value.unwrap_or(default), least, most).map(Duration::from_millis)
+        };
+        let timeout = ms("upstream_timeout_ms", self.upstream_timeout_ms, 30_000, 1, 3_600_000)?;
+        let lease = ms("lease_ms", self.lease_ms, 30_000, 100, Limits::STANDARD.lease_ms)?;
+        let most = Limits::STANDARD.retention_ms / 1000;
+        let retention = self.retention_seconds.unwrap_or(base.retention.as_secs());
+        let retention = Duration::from_secs(within(&name("retention_seconds"), retention, 1, most)?);
+        let wait = match base.in_flight {
+            InFlight::Wait(wait) => u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+            InFlight::Conflict => 5_000,
+        };
+        let wait = InFlight::Wait(ms("wait_ms", self.wait_ms, wait, 1, 600_000)?);
+        let in_flight = match (self.in_flight.as_deref(), base.in_flight) {
+            (None, InFlight::Conflict) | (Some("conflict"), _) => InFlight::Conflict,
+            (None, InFlight::Wait(_)) | (Some("wait"), _) => wait,
+            (Some(other), _) => {
+                let field = name("in_flight");
+                return Err(Failure::usage(format!("{field} is {other:?}; expected conflict or wait")));
+            }
+        };
+        let keys = match self.key {
+            None => base.keys,
+            Some(OneOrMany(keys)) if keys.is_empty() => {
+                return Err(Failure::usage(format!("{} is empty", name("key"))));
+            }
+            Some(OneOrMany(keys)) => {
+                keys.iter().map(|key| parse(&name("key"), key)).collect::<Result<_, _>>()?
+            }
+        };
+        let kind = self.fingerprint.as_deref();
+        let secrets = [self.slack_signing_secret, self.github_webhook_secret, self.stripe_webhook_secret];
+        Ok(Route {
+            preset,
+            signature: signature(&name, preset, secrets)?,
+            unclaimed: base.unclaimed,
+            metadata: base.metadata,
+            tenant: tenant(&name("tenant"), self.tenant.as_deref(), base.tenant)?,
+            matches: word(&name("match"), self.r#match.as_deref(), base.matches)?,
+            keys,
+            required: self.required.unwrap_or(base.required),
+            mode: word::<Mode>(&name("mode"), self.mode.as_deref(), base.mode)?,
+            in_flight,
+            in_doubt: word(&name("in_doubt"), self.in_doubt.as_deref(), base.in_doubt)?,
+            outage: word(&name("outage"), self.outage.as_deref(), base.outage)?,
+            server_errors: match self.server_errors.as_deref() {
+                Some(text) => Some(parse(&name("server_errors"), text)?),
+                None => base.server_errors,
+            },
+            client_errors: match self.client_errors.as_deref() {
+                Some(text) => Some(parse(&name("client_errors"), text)?),
+                None => base.client_errors,
+            },
+            no_store: word(&name("no_store"), self.no_store.as_deref(), base.no_store)?,
+            set_cookie: word(&name("set_cookie"), self.set_cookie.as_deref(), base.set_cookie)?,
+            retention,
+            lease,
+            timeout: Some(timeout),
+            fingerprint: fingerprint(&name, kind, self.fingerprint_ignore, base.fingerprint)?,
+        })
+    }
+}
+
+fn tenant(field: &str, text: Option<&str>, default: Option<Tenant>) -> Result<Option<Tenant>, Failure> {
+    match text {
+        None => Ok(default),
+        Some("none") => Ok(Some(Tenant::None)),
+        Some("gateway") => Ok(None),
+        Some(_) => {
+            Err(Failure::usage(format!("{field} is neither none nor gateway (as gateway.tenant says)")))
+        }
+    }
+}
+
+fn fingerprint(
+    name: &dyn Fn(&str) -> String,
+    kind: Option<&str>,
+    ignore: Option<Vec<String>>,
+    default: FingerprintRule,
+) -> Result<FingerprintRule, Failure> {
+    let ignore = ignore.unwrap_or_default();
+    let field = name("fingerprint_ignore");
+    let pointers: Vec<Pointer> =
+        ignore.iter().map(|pointer| parse(&field, pointer)).collect::<Result<_, _>>()?;
+    match kind {
+        Some("json") => Ok(FingerprintRule::Json(pointers)),
+        // Places can only be left out of JSON, so whoever names some means JSON.
+        None if !pointers.is_empty() => Ok(FingerprintRule::Json(pointers)),
+        Some("raw" | "none") if !pointers.is_empty() => {
+            Err(Failure::usage(format!("{field} goes with fingerprint = \"json\"")))
+        }
+        None => Ok(default),
+        Some("raw") => Ok(FingerprintRule::Raw),
+        Some("none") => Ok(FingerprintRule::None),
+        Some(other) => {
+            Err(Failure::usage(format!("{} is {other:?}; expected raw, json or none", name("fingerprint"))))
+        }
+    }
+}
+
+fn parse<T: FromStr<Err: fmt::Display>>(name: &str, text: &str) -> Result<T, Failure> {
+    text.parse().map_err(|error| Failure::usage(format!("{name}: {error}")))
+}
+
+fn word<T: FromStr<Err: fmt::Display>>(name: &str, text: Option<&str>, default: T) -> Result<T, Failure> {
+    text.map_or(Ok(default), |text| parse(name, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use ichido_http::{ClientErrors, InDoubt, Outage, Scheme, ServerErrors, Signature};
+
+    use super::*;
+
+    fn route(text: &str) -> Route {
+        let raw: RawRoute = toml::from_str(text).unwrap();
+        raw.check(0).unwrap()
+    }
+
+    #[test]
+    fn a_route_says_what_it_wants() {
+        let route = route(
+            "match = \"POST /orders/*\"\nkey = [\"json:/id\", \"body\"]\nrequired = false\nin_flight = \"wait\"\nwait_ms = 10\n\
+             in_doubt = \"retry\"\noutage = \"fallback\"\nserver_errors = \"release\"\nclient_errors = \"doubt\"\n\
+             fingerprint = \"json\"\nfingerprint_ignore = [\"/at\"]\n",
+        );
+        assert_eq!(route.in_flight, InFlight::Wait(Duration::from_millis(10)));
+        assert_eq!((route.in_doubt, route.server_errors), (InDoubt::Retry, Some(ServerErrors::Release)));
+        assert_eq!((route.client_errors, route.outage), (Some(ClientErrors::Doubt), Outage::Fallback));
+        assert_eq!(route.fingerprint, FingerprintRule::Json(vec!["/at".parse().unwrap()]));
+        assert!(!route.required && route.preset.is_none());
+    }
+
+    #[test]
+    fn a_preset_says_what_the_route_does_not() {
+        let slack = route("preset = \"slack-events\"\n");
+        assert_eq!(slack.describe(), "POST /** (slack-events)");
+        assert_eq!((slack.retention, slack.required), (Duration::from_secs(21_600), false));
+        assert_eq!(slack.in_flight, InFlight::Wait(Duration::from_millis(2500)));
+        assert_eq!((slack.outage, slack.server_errors), (Outage::Fallback, Some(ServerErrors::Doubt)));
+        assert_eq!(slack.fingerprint, FingerprintRule::None);
+        for (preset, days) in [("github", 4), ("stripe-events", 4), ("cloudevents", 1)] {
+            let route = route(&format!("preset = {preset:?}\n"));
+            assert_eq!(route.retention, Duration::from_secs(days * 86_400), "{preset}");
+            assert!(route.required && route.signature.is_none(), "{preset}");
+            assert_eq!(route.in_flight, InFlight::Wait(Duration::from_secs(5)));
+        }
+    }
+
+    #[test]
+    fn what_a_route_says_goes_before_its_preset() {
+        let route = route(
+            "preset = \"slack-events\"\nmatch = \"POST /slack/events\"\nkey = \"json:/event/ts\"\nrequired = true\n\
+             in_flight = \"conflict\"\noutage = \"closed\"\nserver_errors = \"release\"\nclient_errors = \"store\"\n\
+             retention_seconds = 60\nfingerprint = \"raw\"\ntenant = \"gateway\"\nslack_signing_secret = \"hunter2\"\n",
+        );
+        assert_eq!(route.describe(), "POST /slack/events (slack-events)");
+        assert_eq!(route.keys, ["json:/event/ts".parse().unwrap()]);
+        assert_eq!((route.in_flight, route.outage), (InFlight::Conflict, Outage::Closed));
+        assert_eq!((route.retention, route.required), (Duration::from_secs(60), true));
+        assert_eq!(route.fingerprint, FingerprintRule::Raw);
+        assert_eq!(route.server_errors, Some(ServerErrors::Release));
+        assert!(route.tenant.is_none() && route.unclaimed.is_some());
+        assert_eq!(route.signature.as_ref().map(Signature::scheme), Some(Scheme::Slack));
+        assert!(!format!("{route:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn a_wait_of_another_length_is_still_a_wait() {
+        let route = route("preset = \"slack-events\"\nwait_ms = 100\n");
+        assert_eq!(route.in_flight, InFlight::Wait(Duration::from_millis(100)));
+    }
+
+    #[test]
+    fn what_is_compared_is_left_to_the_key_unless_the_route_says_it() {
+        for key in ["key = \"fields:/a,/b\"\n", "key = \"json:/a\"\n", ""] {
+            assert_eq!(route(key).fingerprint, FingerprintRule::Standard, "{key}");
+        }
+        assert_eq!(route("key = [\"fields:/a\"]\nfingerprint = \"raw\"\n").fingerprint, FingerprintRule::Raw);
+    }
+}

@@ -1,0 +1,56 @@
+//! What an export did, for people.
+
+use ichido_export::{Report, Word};
+
+use crate::output;
+
+/// A table.
+pub(super) fn print(report: &Report) {
+    let mut table = output::table(&[
+        "period",
+        "rows",
+        "records",
+        "new",
+        "replaced",
+        "unchanged",
+        "kept",
+        "withheld",
+        "gone",
+        "refused",
+    ]);
+    for period in &report.periods {
+        let counts = [
+            period.records,
+            period.new,
+            period.replaced,
+            period.unchanged,
+            period.kept,
+            period.withheld,
+            period.gone,
+            period.refused,
+        ];
+        let head = [period.first.clone(), period.rows.to_string()];
+        table.add_row(head.into_iter().chain(counts.iter().map(usize::to_string)));
+    }
+    outln!("{table}");
+    for change in &report.changes {
+        let what = match change.what {
+            Word::Sent => "sent again",
+            Word::NotSent => "not sent: the receiver keeps the first",
+            Word::Withheld => "not sent yet: the older total is still on its way",
+        };
+        outln!(
+            "{}: {} {} for {} calls was sent, now it is {} {} for {} ({what})",
+            change.id,
+            change.before.cost,
+            change.before.currency,
+            change.before.requests,
+            change.now.cost,
+            change.now.currency,
+            change.now.requests
+        );
+    }
+    if let Some(left_out) = &report.left_out {
+        outln!("{left_out}");
+    }
+}
