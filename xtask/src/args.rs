@@ -5,7 +5,7 @@ use std::fmt;
 use anyhow::{Result, bail};
 
 /// What `--help` prints.
-pub(crate) const USAGE: &str = "\
+const USAGE: &str = "\
 Usage: cargo xtask COMMAND
 
   test [-- ARGS]           start the real servers, run every test with cargo (ARGS go to cargo test), stop them
@@ -13,6 +13,7 @@ Usage: cargo xtask COMMAND
   bench NAME [-- ARGS]     run a benchmark beside real servers; NAME: ledger, gateway, claims,
                            delivery, usage, console
   ci                       formatting, lints, tests
+  lint                     check the layering of the crates (`lint --help`)
   deny                     check licences, bans, sources and advisories with cargo-deny
 
 A server whose variable is set (ICHIDO_TEST_POSTGRES_URL, ICHIDO_TEST_REDIS_URL, ICHIDO_TEST_REDIS_CLUSTER_URL,
@@ -20,14 +21,25 @@ ICHIDO_TEST_REDIS_TLS_URL, ICHIDO_TEST_DYNAMODB_URL, ICHIDO_TEST_DYNAMODB_LOCAL_
 installed nor started.
 ";
 
+/// What `lint --help` prints.
+const LINT_USAGE: &str = "\
+Usage: cargo xtask lint
+
+Checks the structure of the workspace. Prints each problem and exits with 1 if there are any.
+
+Crates    A crate depends only on the crates that LAYERS in xtask/src/lint/layers.rs allows. Nothing depends on the
+          binary, not even for tests. Dev-dependencies may also use ichido-testkit.
+";
+
 /// One chore, checked and ready to run.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Invocation {
-    Help,
+    Help { text: &'static str },
     Test { extra: Vec<String> },
     Servers { command: Vec<String> },
     Bench { bench: Bench, extra: Vec<String> },
     Ci,
+    Lint,
     Deny,
 }
 
@@ -69,21 +81,23 @@ impl Invocation {
             None => Vec::new(),
         };
         if own.iter().any(|word| word == "--help" || word == "-h") {
-            return Ok(Self::Help);
+            let text = if own[0] == "lint" { LINT_USAGE } else { USAGE };
+            return Ok(Self::Help { text });
         }
         let own: Vec<&str> = own.iter().map(String::as_str).collect();
         match own.as_slice() {
-            [] | ["help"] => Ok(Self::Help),
+            [] | ["help"] => Ok(Self::Help { text: USAGE }),
             ["test"] => Ok(Self::Test { extra }),
             ["servers"] => Ok(Self::Servers { command: extra }),
             ["bench", name] => Ok(Self::Bench { bench: Bench::parse(name)?, extra }),
             ["bench"] => bail!(Refusal(format!("bench needs a name: {}", Bench::KNOWN))),
             ["ci"] if extra.is_empty() => Ok(Self::Ci),
+            ["lint"] if extra.is_empty() => Ok(Self::Lint),
             ["deny"] if extra.is_empty() => Ok(Self::Deny),
             ["test" | "servers" | "bench", ..] => {
                 bail!(Refusal(format!("arguments to pass on go after `--`\n\n{USAGE}")))
             }
-            ["ci" | "deny", ..] => bail!(Refusal(format!("`{}` takes no arguments", own[0]))),
+            ["ci" | "lint" | "deny", ..] => bail!(Refusal(format!("`{}` takes no arguments", own[0]))),
             [other, ..] => bail!(Refusal(format!("unknown command `{other}`\n\n{USAGE}"))),
         }
     }
@@ -121,7 +135,7 @@ mod tests {
 
     #[test]
     fn unknown_words_are_refused() {
-        for line in ["tset", "test ledger", "bench", "bench lodger", "ci -- fast", "deny now"] {
+        for line in ["tset", "test ledger", "bench", "bench lodger", "ci -- fast", "lint all", "deny now"] {
             assert!(parse(line).unwrap_err().is::<Refusal>(), "{line}");
         }
     }
@@ -129,7 +143,8 @@ mod tests {
     #[test]
     fn help_wins_over_everything_before_the_dashes() {
         for line in ["", "help", "--help", "test --help", "bench -h"] {
-            assert_eq!(parse(line).unwrap(), Invocation::Help, "{line}");
+            assert_eq!(parse(line).unwrap(), Invocation::Help { text: USAGE }, "{line}");
         }
+        assert_eq!(parse("lint --help").unwrap(), Invocation::Help { text: LINT_USAGE });
     }
 }

@@ -3,5 +3,6 @@
 pub(crate) mod bench;
 pub(crate) mod ci;
 pub(crate) mod deny;
+pub(crate) mod lint;
 pub(crate) mod servers;
 pub(crate) mod test;

@@ -13,6 +13,7 @@ mod certificates;
 mod commands;
 mod fetch;
 mod install;
+mod lint;
 mod node;
 mod phase;
 mod process;
@@ -25,7 +26,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use crate::args::{Invocation, Refusal, USAGE};
+use crate::args::{Invocation, Refusal};
 
 fn main() -> ExitCode {
     match Invocation::parse(std::env::args().skip(1)).and_then(run) {
@@ -39,14 +40,15 @@ fn main() -> ExitCode {
 
 fn run(invocation: Invocation) -> Result<u8> {
     match invocation {
-        Invocation::Help => {
-            print!("{USAGE}");
+        Invocation::Help { text } => {
+            print!("{text}");
             Ok(0)
         }
         Invocation::Test { extra } => commands::test::run(&extra),
         Invocation::Servers { command } => commands::servers::run(&command),
         Invocation::Bench { bench, extra } => commands::bench::run(bench, &extra),
         Invocation::Ci => commands::ci::run(),
+        Invocation::Lint => commands::lint::run(),
         Invocation::Deny => commands::deny::run(),
     }
 }
