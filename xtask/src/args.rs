@@ -13,7 +13,7 @@ Usage: cargo xtask COMMAND
   bench NAME [-- ARGS]     run a benchmark beside real servers; NAME: ledger, gateway, claims,
                            delivery, usage, console
   ci                       formatting, lints, tests
-  lint                     check the layering of the crates (`lint --help`)
+  lint                     check the layering of the crates and the cycles between modules (`lint --help`)
   deny                     check licences, bans, sources and advisories with cargo-deny
 
 A server whose variable is set (ICHIDO_TEST_POSTGRES_URL, ICHIDO_TEST_REDIS_URL, ICHIDO_TEST_REDIS_CLUSTER_URL,
@@ -29,6 +29,13 @@ Checks the structure of the workspace. Prints each problem and exits with 1 if t
 
 Crates    A crate depends only on the crates that LAYERS in xtask/src/lint/layers.rs allows. Nothing depends on the
           binary, not even for tests. Dev-dependencies may also use ichido-testkit.
+
+Modules   Sibling modules form no cycles. Module a depends on module b if code anywhere inside a names something
+          anywhere inside b, directly or through a re-export. Items of the parent's own file are shared by its
+          children. Test code is not checked.
+
+A cycle is printed with one source line for each of its steps. To break it, move the item that one of these lines
+names: down into a module that both sides use, or to the side that uses it.
 ";
 
 /// One chore, checked and ready to run.

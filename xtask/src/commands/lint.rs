@@ -1,4 +1,4 @@
-//! `cargo xtask lint`: the layering of the crates.
+//! `cargo xtask lint`: the layering of the crates and the cycles between modules.
 
 use anyhow::Result;
 

@@ -121,7 +121,7 @@ mod tests {
             .iter()
             .map(|(name, kind)| Dependency { name: (*name).into(), kind: *kind })
             .collect();
-        Package { name: name.into(), directory: name.into(), dependencies }
+        Package { name: name.into(), directory: name.into(), dependencies, roots: Vec::new() }
     }
 
     fn problems(name: &str, dependencies: &[(&str, Kind)]) -> Vec<String> {

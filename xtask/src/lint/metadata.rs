@@ -14,6 +14,8 @@ pub(crate) struct Package {
     pub(crate) name: String,
     pub(crate) directory: PathBuf,
     pub(crate) dependencies: Vec<Dependency>,
+    /// The root files of its libraries and binaries. Tests, benchmarks and examples are left out.
+    pub(crate) roots: Vec<PathBuf>,
 }
 
 /// A package named in a manifest, in the workspace or not.
@@ -52,10 +54,18 @@ pub(crate) fn packages() -> Result<Vec<Package>> {
 
 fn package(value: &Value) -> Result<Package> {
     let manifest = PathBuf::from(text(&value["manifest_path"])?);
+    let mut roots = Vec::new();
+    for target in list(&value["targets"])? {
+        let kinds = list(&target["kind"])?;
+        if kinds.iter().any(|kind| matches!(kind.as_str(), Some("lib" | "rlib" | "proc-macro" | "bin"))) {
+            roots.push(PathBuf::from(text(&target["src_path"])?));
+        }
+    }
     Ok(Package {
         name: text(&value["name"])?,
         directory: manifest.parent().map(Path::to_path_buf).unwrap_or_default(),
         dependencies: list(&value["dependencies"])?.iter().map(dependency).collect::<Result<_>>()?,
+        roots,
     })
 }
 
