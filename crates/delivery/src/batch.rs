@@ -1,6 +1,6 @@
-//! A batch: some records, and the key under which the receiver knows them.
+//! A batch: records that are sent together, and the idempotency key that the receiver knows them by.
 //!
-//! The same records give the same key in any order.
+//! The key does not depend on the order of the records ([`batch_key`]).
 
 use std::ops::Range;
 
@@ -17,12 +17,12 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// A batch of these records, under the key that they give.
+    /// Creates a batch whose key is derived from its records.
     pub fn new(records: Vec<Record>) -> Self {
         Self { key: batch_key(records.iter().map(Record::key)), records }
     }
 
-    /// A batch that was stored under a key, which it keeps.
+    /// Creates a batch that keeps the key it was stored under.
     pub fn stored(key: String, records: Vec<Record>) -> Self {
         Self { key, records }
     }
@@ -32,12 +32,12 @@ impl Batch {
         &self.key
     }
 
-    /// The first twelve characters of the key: its part of a file's name.
+    /// The first twelve characters of the key, as used in file names.
     pub fn key_prefix(&self) -> &str {
         key_prefix(&self.key)
     }
 
-    /// A digest of the content, to the byte: two batches of one key may still differ.
+    /// A digest of the exact content: batches with the same key may still differ.
     pub fn digest(&self) -> String {
         let mut hasher = Sha256::new();
         for record in &self.records {
@@ -52,24 +52,24 @@ impl Batch {
         &self.records
     }
 
-    /// Some of the records, under a key of their own.
+    /// A batch of some of the records, with a key of its own.
     pub fn slice(&self, range: Range<usize>) -> Self {
         Self::new(self.records[range].to_vec())
     }
 
-    /// The records at these places, under a key of their own.
+    /// A batch of the records at these indexes, with a key of its own.
     pub fn select(&self, indexes: &[usize]) -> Self {
         Self::new(indexes.iter().filter_map(|index| self.records.get(*index).cloned()).collect())
     }
 }
 
-/// The first twelve characters of a key that are fit for a file's name.
+/// The first twelve characters of a key that are safe in a file name.
 pub(crate) fn key_prefix(key: &str) -> &str {
     let end = key.bytes().position(|byte| !byte.is_ascii_alphanumeric()).unwrap_or(key.len()).min(12);
     &key[..end]
 }
 
-/// Cuts a stream of records into batches: so many records, and no more bytes than a receiver can be asked to take.
+/// Groups a stream of records into batches, limited by record count and by bytes.
 #[derive(Debug)]
 pub struct Batcher {
     records_max: usize,
@@ -79,12 +79,12 @@ pub struct Batcher {
 }
 
 impl Batcher {
-    /// Batches of at most so many records and bytes; a single record may be larger.
+    /// Limits batches to so many records and bytes. A single record may exceed the byte limit.
     pub fn new(records_max: usize, bytes_max: usize) -> Self {
         Self { records_max: records_max.max(1), bytes_max, bytes: 0, records: Vec::new() }
     }
 
-    /// Takes a record, and gives the batch that is full by it.
+    /// Adds a record, and returns a batch if one is full.
     pub fn push(&mut self, record: Record) -> Option<Batch> {
         let bytes = record.json().len();
         let full = match self.bytes + bytes > self.bytes_max {
@@ -96,7 +96,7 @@ impl Batcher {
         full.or_else(|| if self.records.len() >= self.records_max { self.finish() } else { None })
     }
 
-    /// What is left at the end.
+    /// The incomplete last batch.
     pub fn finish(&mut self) -> Option<Batch> {
         self.bytes = 0;
         let records = std::mem::take(&mut self.records);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_input_gives_the_same_batches() {
+    fn same_input_gives_the_same_batches() {
         let cut = || {
             let mut batcher = Batcher::new(3, 1 << 20);
             let mut batches: Vec<Batch> = (0..8).filter_map(|id| batcher.push(record(id))).collect();
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_cut_before_it_has_too_many_bytes() {
+    fn batch_is_closed_before_it_exceeds_the_byte_limit() {
         let size = record(0).json().len();
         let mut batcher = Batcher::new(100, 2 * size);
         assert!(batcher.push(record(0)).is_none() && batcher.push(record(1)).is_none());

@@ -1,53 +1,51 @@
-//! Finding the records that a receiver refuses, in as few requests as can be.
+//! Finds the records that a receiver rejects, with few requests.
 //!
-//! A refused batch is halved by index until each bad record stands alone: with one bad record among n that takes
-//! 2·log₂(n) requests. If both halves are refused alike, the first record of each is looked for next; if these are
-//! refused alike as well, nothing in the data is to blame, and the lane is held instead of moving every record to failed.
+//! A rejected batch is halved until each bad record is alone: one bad record among n takes 2·log₂(n) requests. If both
+//! halves are rejected with the same message, the search goes down to the first record of each half. If those two are
+//! rejected alike as well, the data is not to blame: the lane is held instead of moving every record to failed.
 //!
-//! A part is divided only after it was refused itself, and always in the middle. So the parts that arrive are the same
-//! whichever of them is sent again after a crash or an outage, and a receiver that knows them by their keys counts
-//! their records once.
+//! A part is split only after it was rejected itself, and always in the middle. So a retry after a crash or an outage
+//! sends the same parts under the same keys, and a receiver that deduplicates by key counts their records once.
 //!
-//! Pure: the caller sends what [`Bisect::next_part`] names, reports how it went, and does what it is told.
+//! Pure: the caller sends the part that [`Bisect::next_part`] returns, reports the result, and performs the actions.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Fewer records than this cannot show that all are refused alike.
+/// With fewer records, identical rejections prove nothing.
 const RECORDS_TO_SUSPECT: usize = 4;
 
 /// The search within one batch.
 #[derive(Clone, Debug)]
 pub struct Bisect {
     queue: VecDeque<Range<usize>>,
-    /// As long as everything was refused alike.
+    /// Set as long as everything was rejected alike.
     suspicion: Option<Suspicion>,
 }
 
-/// Perhaps nothing in the data is to blame.
+/// The data may not be to blame.
 #[derive(Clone, Debug)]
 struct Suspicion {
     message: Option<String>,
-    /// Halves of which nothing is known yet.
+    /// Halves whose result is not known yet.
     halves: u8,
-    /// What was refused, and is neither divided nor given up yet.
+    /// Parts that were rejected, and are neither split nor failed yet.
     rejected: Vec<Range<usize>>,
 }
 
-/// What the caller does.
+/// What the caller must do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Replace a part by two smaller ones, durably.
+    /// Replace a part by two smaller ones, durably. The number is the index to split at.
     Split(Range<usize>, usize),
-    /// This record is refused: to failed.
+    /// Move this record to failed.
     Reject(usize),
-    /// All are refused alike: hold the lane, keep every part that is left.
+    /// Hold the lane and keep all remaining parts: every record is rejected alike.
     Hold,
 }
 
 impl Bisect {
-    /// A batch of so many records (two or more) was refused: its halves come next. The caller has divided it at
-    /// [`middle`].
+    /// Starts the search in a rejected batch of two or more records, which the caller has split at [`middle`].
     pub fn new(records: usize) -> Self {
         let halves = middle(&(0..records));
         let suspicion = Suspicion { message: None, halves: 2, rejected: Vec::new() };
@@ -62,17 +60,17 @@ impl Bisect {
         self.queue.pop_front()
     }
 
-    /// The parts that were not sent.
+    /// The parts that have not been sent.
     pub fn rest(&self) -> impl Iterator<Item = &Range<usize>> {
         self.queue.iter()
     }
 
-    /// A part was not refused: it arrived, or waits for another time.
+    /// Reports that a part was not rejected: it was delivered, or is retried later.
     pub fn passed(&mut self) -> Vec<Action> {
         self.split_all()
     }
 
-    /// A part was refused with these words.
+    /// Reports that a part was rejected with this message.
     pub fn rejected(&mut self, part: Range<usize>, message: &str) -> Vec<Action> {
         let Some(suspicion) = &mut self.suspicion else { return self.split(part) };
         let message = normalize(message);
@@ -86,13 +84,13 @@ impl Bisect {
         }
     }
 
-    /// There are differences: each part stands for itself from now on.
+    /// The rejections differ, so each part is searched on its own from now on.
     fn split_all(&mut self) -> Vec<Action> {
         let rejected = self.suspicion.take().map(|suspicion| suspicion.rejected).unwrap_or_default();
         rejected.into_iter().flat_map(|part| self.split(part)).collect()
     }
 
-    /// Goes on with the first half of a part that was refused, down to a single record of each half of the whole.
+    /// Continues with the first half of a rejected part, down to a single record of each half of the batch.
     fn descend(&mut self) -> Vec<Action> {
         let Some(suspicion) = &mut self.suspicion else { return Vec::new() };
         let Some(index) = suspicion.rejected.iter().rposition(|part| part.len() > 1) else {
@@ -115,12 +113,12 @@ impl Bisect {
     }
 }
 
-/// Where a part is divided.
+/// The index at which a part is split.
 pub fn middle(part: &Range<usize>) -> usize {
     part.start + part.len() / 2
 }
 
-/// A refusal without what is different for each record: words that hold digits.
+/// A rejection message without the words that contain digits, which differ from record to record.
 fn normalize(message: &str) -> String {
     let message = message.split(|char: char| !char.is_alphanumeric());
     let kept = message.filter(|word| !word.is_empty() && !word.chars().any(|char| char.is_ascii_digit()));

@@ -1,41 +1,41 @@
-//! What a run did, in batches.
+//! What one run did, counted in batches.
 
 use serde::Serialize;
 
-/// Counted in batches; one line of JSON at the end of a run.
+/// The counters that a run reports as one line of JSON.
 ///
-/// A batch counts in `sendTotal` each time it was tried to an end: it arrived (`sendSuccess`), or it went to the spool
-/// or to failed (`sendFailed`). A batch that was divided is not counted; its parts are.
+/// A batch counts in `sendTotal` each time an attempt to send it ends: it was delivered (`sendSuccess`), or it went to
+/// the spool or to failed (`sendFailed`). A batch that was split is not counted, but its parts are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Counters {
-    /// Batches that were tried to an end.
+    /// Batches whose sending ended.
     pub send_total: u64,
-    /// Of these: arrived, now or before.
+    /// Of these, batches that the receiver has, including duplicates.
     pub send_success: u64,
-    /// Of these: had arrived before.
+    /// Of these, batches that the receiver already had.
     pub send_duplicate: u64,
-    /// Of these: did not arrive.
+    /// Of these, batches that were not delivered.
     pub send_failed: u64,
-    /// Requests that were repetitions.
+    /// Requests that were retries.
     pub retries: u64,
-    /// Batches that arrived by a repetition.
+    /// Batches that were delivered by a retry.
     pub retry_success: u64,
     /// Batches that were put into the spool.
     pub spool_saved: u64,
-    /// Passes over batches of the spool that came to an end.
+    /// Completed passes over spooled batches.
     pub spool_resend_attempts: u64,
-    /// Of these: arrived.
+    /// Of these, passes that delivered the batch.
     pub spool_resend_success: u64,
-    /// Batches of the spool that were tried, did not arrive, and went back there.
+    /// Spooled batches that were tried, not delivered, and put back.
     #[serde(skip)]
     pub spool_returned: u64,
     /// Batches that were moved to failed.
     pub failed_moved: u64,
-    /// Batches in the spool at the end.
+    /// Batches in the spool at the end of the run.
     pub spool_size: u64,
-    /// Records that arrived.
+    /// Records that were delivered.
     pub records_delivered: u64,
-    /// Batches that could neither be delivered nor be written down: a full disk.
+    /// Batches that were neither delivered nor written to disk, because the disk was full.
     pub lost: u64,
 }

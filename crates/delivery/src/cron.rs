@@ -1,8 +1,8 @@
-//! When what waits is sent again: `*/15 * * * *`, or `0 3 * * 1-5 Asia/Tokyo`.
+//! A schedule such as `*/15 * * * *` or `0 3 * * 1-5 Asia/Tokyo`.
 //!
-//! Minute, hour, day of the month, month, day of the week, and a time zone (UTC without one). Asked once a minute
-//! whether the clock on the wall shows such a time: an hour that comes twice in autumn counts twice, which costs a look
-//! at the spool; one that does not come in spring is the next day's.
+//! The fields are minute, hour, day of month, month and day of week, then an optional time zone (UTC by default). The
+//! schedule is compared with local time once a minute. An hour that occurs twice in autumn matches twice, which costs
+//! one extra pass over the spool. An hour that is skipped in spring does not match until the next day.
 
 use croner::parser::{CronParser, Seconds, Year};
 use ichido_core::Timestamp;
@@ -10,7 +10,7 @@ use jiff::tz::TimeZone;
 
 const MINUTE_MS: u64 = 60_000;
 
-/// Some minutes of the year.
+/// A set of minutes, given as a cron expression.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cron {
     minutes: croner::Cron,
@@ -18,7 +18,7 @@ pub struct Cron {
 }
 
 impl Cron {
-    /// Reads an expression.
+    /// Parses an expression.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = || "RESEND_CRON must look like */15 * * * * or 0 3 * * 1-5 Asia/Tokyo".to_owned();
         let words: Vec<&str> = text.split_whitespace().collect();
@@ -27,7 +27,7 @@ impl Cron {
             [minutes @ .., zone] if minutes.len() == 5 => (minutes, zone_of(zone)?),
             _ => return Err(wrong()),
         };
-        // The parser passes over what is missing in a list.
+        // The parser ignores empty list items.
         if minutes.iter().any(|field| field.split(',').any(str::is_empty)) {
             return Err(wrong());
         }
@@ -36,7 +36,7 @@ impl Cron {
         Ok(Self { minutes, zone })
     }
 
-    /// Whether the minute of this moment is one of those.
+    /// Whether the schedule contains the minute of this timestamp.
     pub fn matches(&self, at: Timestamp) -> bool {
         let minute = at.0 - at.0 % MINUTE_MS;
         let minute = i64::try_from(minute).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
@@ -47,7 +47,7 @@ impl Cron {
 }
 
 fn zone_of(name: &str) -> Result<TimeZone, String> {
-    TimeZone::get(name).map_err(|_| "RESEND_CRON names a time zone that is not known".to_owned())
+    TimeZone::get(name).map_err(|_| "RESEND_CRON contains an unknown time zone".to_owned())
 }
 
 #[cfg(test)]
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_field_is_understood() {
+    fn all_field_types_are_supported() {
         assert!(
             matches("*/15 * * * *", "2025-01-18T12:45:59Z")
                 && !matches("*/15 * * * *", "2025-01-18T12:46:00Z")
@@ -72,12 +72,12 @@ mod tests {
             matches("0 3 * * 6", "2025-01-18T03:00:00Z") && !matches("0 3 * * 1-5", "2025-01-18T03:00:00Z")
         );
         assert!(matches("0 3 * * 0", "2025-01-19T03:00:00Z") && matches("0 3 * * 7", "2025-01-19T03:00:00Z"));
-        assert!(matches("0 3 1 * 6", "2025-01-18T03:00:00Z"), "either kind of day");
+        assert!(matches("0 3 1 * 6", "2025-01-18T03:00:00Z"), "day of month or day of week");
         assert!(matches("0 3 * * * Asia/Tokyo", "2025-01-17T18:00:00Z"));
     }
 
     #[test]
-    fn what_is_no_expression_is_refused() {
+    fn invalid_expressions_are_rejected() {
         for bad in [
             "",
             "* * * *",

@@ -1,7 +1,9 @@
-//! Files that are whole or not there.
+//! Durable file operations: a file is either complete or absent.
 //!
-//! A file is written under a temporary name, synced, and only then gets its own; its directory is synced after that.
-//! Nothing that has a name of ours is ever overwritten by something else.
+//! A file is written under a temporary name, synced, and then renamed; after that its directory is synced. A file of
+//! ours is never overwritten by something else.
+//!
+//! Tests inject errors and crashes through [`Faults`].
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
@@ -12,42 +14,42 @@ use std::sync::Arc;
 use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
-/// How names of unfinished files begin. Such files are never read.
+/// Prefix of temporary files, which are never read.
 pub(crate) const TEMP_PREFIX: &str = ".half-";
 
-/// What is about to be done to a file.
+/// An operation that is about to happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// A new file is opened under its unfinished name.
+    /// Open a new file under its temporary name.
     Create,
-    /// Its bytes are written. Refused, some of them are written all the same.
+    /// Write its bytes. If a fault is injected here, half of them are written.
     Write,
-    /// Its bytes are made durable.
+    /// Sync its bytes.
     Sync,
-    /// A file gets another name.
+    /// Rename a file.
     Rename,
-    /// Names in a directory are made durable.
+    /// Sync the names in a directory.
     SyncDir,
-    /// A file is removed.
+    /// Remove a file.
     Remove,
-    /// A file is read.
+    /// Read a file.
     Read,
 }
 
-/// Stands between a process and its disk, for those who want to see what it does when the disk refuses, or when it dies.
+/// Injects disk errors and crashes in tests.
 pub trait Faults: std::fmt::Debug + Send + Sync {
-    /// Called before each operation. An error is what the disk says instead of doing it.
+    /// Called before each operation. An error is returned instead of performing the operation.
     fn before(&self, op: Op, path: &Path) -> io::Result<()>;
 }
 
-/// The files of a process.
+/// File operations of one process, with optional fault injection.
 #[derive(Clone, Debug, Default)]
 pub struct Disk {
     faults: Option<Arc<dyn Faults>>,
 }
 
 impl Disk {
-    /// The real disk, behind someone who may refuse.
+    /// The real disk, with faults injected before its operations.
     pub fn with_faults(faults: Arc<dyn Faults>) -> Self {
         Self { faults: Some(faults) }
     }
@@ -56,13 +58,13 @@ impl Disk {
         self.faults.as_ref().map_or(Ok(()), |faults| faults.before(op, path))
     }
 
-    /// Makes names in a directory durable.
+    /// Syncs the names in a directory.
     pub(crate) fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         self.before(Op::SyncDir, dir)?;
         File::open(dir)?.sync_all()
     }
 
-    /// Writes a new file, synced, under a name that must be free.
+    /// Writes and syncs a new file. The name must not exist yet.
     pub(crate) fn create(&self, dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
         let half = self.write_temp(dir, name, bytes)?;
         let path = dir.join(name);
@@ -70,11 +72,11 @@ impl Disk {
             let _ = fs::remove_file(&half);
             return Err(error);
         }
-        // A name that may not last is not there: whoever asked is told that nothing was written.
+        // If the name may not survive a power failure, the caller must be able to rely on the file being absent.
         self.sync_dir(dir).inspect_err(|_| drop(fs::remove_file(&path)))
     }
 
-    /// Replaces a file in one step: whoever reads sees the old one or the new one.
+    /// Replaces a file atomically, synced and with mode 0600: a reader sees the old content or the new.
     pub fn replace(&self, dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
         let half = self.write_temp(dir, name, bytes)?;
         if let Err(error) = self.rename(&half, &dir.join(name)) {
@@ -84,13 +86,13 @@ impl Disk {
         self.sync_dir(dir)
     }
 
-    /// Writes a file for the owner alone under an unfinished name, synced.
+    /// Writes and syncs a file with mode 0600 under its temporary name.
     pub(crate) fn write_temp(&self, dir: &Path, name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
         let half = dir.join(format!("{TEMP_PREFIX}{name}"));
         let written = self.before(Op::Create, &half).and_then(|()| {
             let mut file =
                 open_regular(OpenOptions::new().write(true).create(true).truncate(true).mode(0o600), &half)?;
-            // The umask may have taken even the owner's rights.
+            // The umask may have removed even the owner's permissions.
             file.set_permissions(Permissions::from_mode(0o600))?;
             if let Err(error) = self.before(Op::Write, &half) {
                 let _ = file.write_all(&bytes[..bytes.len() / 2]);
@@ -107,7 +109,7 @@ impl Disk {
         Ok(half)
     }
 
-    /// Replaces a file in one step without a sync: it survives the process, not the machine. Gives the file to append to.
+    /// Replaces a file atomically without a sync: it survives the process, not the machine. Returns it for appending.
     pub(crate) fn replace_unsynced(&self, dir: &Path, name: &str, bytes: &[u8]) -> io::Result<File> {
         let half = dir.join(format!("{TEMP_PREFIX}{name}"));
         let written = self.open_append(&half).and_then(|mut file| {
@@ -118,11 +120,11 @@ impl Disk {
         written.inspect_err(|_| drop(fs::remove_file(&half)))
     }
 
-    /// Opens a file for the owner alone, to append to it; creates it if it is not there.
+    /// Opens a file for appending, and creates it with mode 0600 if it does not exist.
     pub(crate) fn open_append(&self, path: &Path) -> io::Result<File> {
         self.before(Op::Create, path)?;
         let file = open_regular(OpenOptions::new().append(true).create(true).mode(0o600), path)?;
-        // The umask may have taken even the owner's rights.
+        // The umask may have removed even the owner's permissions.
         file.set_permissions(Permissions::from_mode(0o600))?;
         Ok(file)
     }
@@ -136,25 +138,25 @@ impl Disk {
         file.write_all(bytes)
     }
 
-    /// Makes what was appended durable.
+    /// Syncs what was appended.
     pub(crate) fn sync_data(&self, file: &File, path: &Path) -> io::Result<()> {
         self.before(Op::Sync, path)?;
         file.sync_data()
     }
 
-    /// Renames over whatever has the new name.
+    /// Renames a file, replacing an existing one.
     pub(crate) fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.before(Op::Rename, to)?;
         fs::rename(from, to)
     }
 
-    /// Renames, unless the new name is taken ([`already_exists`]).
+    /// Renames a file, or fails with [`already_exists`] if the new name exists.
     pub(crate) fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.before(Op::Rename, to)?;
         match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-            // Some file systems cannot. A directory has no second name, but it is not renamed over one that has files.
+            // Some file systems lack RENAME_NOREPLACE. Renaming a directory never replaces one that contains files.
             Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) if from.is_dir() => fs::rename(from, to),
-            // For a file a second name and the end of the first come to the same.
+            // For a file, a hard link followed by a removal has the same effect.
             Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
                 fs::hard_link(from, to)?;
                 fs::remove_file(from)
@@ -169,14 +171,14 @@ impl Disk {
         fs::remove_file(path)
     }
 
-    /// Reads a regular file of at most so many bytes, as [`read_regular`] does.
+    /// Reads a regular file of at most `limit` bytes, like [`read_regular`].
     pub(crate) fn read(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
         self.before(Op::Read, path)?;
         read_regular(path, limit)
     }
 }
 
-/// Reads a regular file of at most so many bytes.
+/// Reads a regular file of at most `limit` bytes. Symbolic links are not followed.
 pub fn read_regular(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let file = open_regular(OpenOptions::new().read(true), path)?;
     let length = file.metadata()?.len();
@@ -186,30 +188,30 @@ pub fn read_regular(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     take(file, length)
 }
 
-/// Reads at most so many bytes from the beginning of a regular file.
+/// Reads at most `limit` bytes from the start of a regular file.
 pub(crate) fn read_head(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let file = open_regular(OpenOptions::new().read(true), path)?;
     let length = file.metadata()?.len();
     take(file, length.min(limit))
 }
 
-/// Reads no more than a file is known to have: asking whether there is more would be one more call for each file.
+/// Reads the known length only: a read that just finds the end would cost one more system call per file.
 fn take(file: File, length: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
     file.take(length).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// Opens a file of ours; whatever is not a regular file is refused with [`is_irregular`].
+/// Opens one of our files, and fails with [`is_irregular`] if it is not a regular file.
 ///
-/// Anyone who can write to the directory can put a FIFO, a socket, a link or a directory under a name of ours. Opening
-/// must not wait for the other end of a FIFO, and must not follow a link to a file elsewhere.
+/// Anyone who can write to the directory can create a FIFO, a socket, a link or a directory under one of our names.
+/// Opening must not block on a FIFO, and must not follow a link.
 pub(crate) fn open_regular(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).unwrap_or_default();
     let irregular = || io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
     let file = options.custom_flags(flags).open(path).map_err(|error| {
         match error.raw_os_error().map(Errno::from_raw_os_error) {
-            // A link; a socket, or a FIFO that nobody reads; a directory opened for writing.
+            // A link; a socket, or a FIFO without a reader; a directory opened for writing.
             Some(Errno::LOOP | Errno::NXIO | Errno::ISDIR) => irregular(),
             Some(_) | None => error,
         }
@@ -217,17 +219,17 @@ pub(crate) fn open_regular(options: &mut OpenOptions, path: &Path) -> io::Result
     if file.metadata()?.is_file() { Ok(file) } else { Err(irregular()) }
 }
 
-/// Opens a lock file that is created if it is missing, for the owner alone.
+/// Opens a lock file, and creates it with mode 0600 if it does not exist. Symbolic links are not followed.
 pub fn open_lock(path: &Path) -> io::Result<File> {
     open_regular(OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o600), path)
 }
 
-/// Whether a file was refused because it is not a regular file.
+/// Whether opening failed because the file is not a regular file.
 pub(crate) fn is_irregular(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::InvalidInput
 }
 
-/// Creates a directory for the owner alone, or makes an existing one so. What is missing above it is made so as well.
+/// Creates a directory and its missing parents with mode 0700. An existing directory gets that mode too.
 pub fn create_private_dir(dir: &Path) -> io::Result<()> {
     let parents = dir.ancestors().skip(1).take_while(|parent| !parent.as_os_str().is_empty());
     let missing: Vec<&Path> = parents.take_while(|parent| !parent.exists()).collect();
@@ -236,7 +238,7 @@ pub fn create_private_dir(dir: &Path) -> io::Result<()> {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => {}
             other => other?,
         }
-        // The umask may have taken even the owner's rights.
+        // The umask may have removed even the owner's permissions.
         if fs::metadata(dir)?.permissions().mode() & 0o777 != 0o700 {
             fs::set_permissions(dir, Permissions::from_mode(0o700))?;
         }
@@ -244,7 +246,7 @@ pub fn create_private_dir(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The names in a directory; none if it is gone.
+/// The names of the files in a directory; none if the directory does not exist.
 pub fn file_names(dir: &Path) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

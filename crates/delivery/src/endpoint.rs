@@ -1,42 +1,42 @@
-//! Where batches go: an https URL without credentials in it.
+//! The URL that batches are sent to: https, without credentials.
 
 use url::Url;
 
-/// A checked address.
+/// A validated URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint(Url);
 
 impl Endpoint {
-    /// Checks the address that a setting holds. The error does not echo it: it may hold a secret.
+    /// Validates the URL in a setting. The error does not echo the URL, which may contain a secret.
     pub fn parse(setting: &str, text: &str, allow_http_loopback: bool) -> Result<Self, String> {
         let url = Url::parse(text.trim()).map_err(|_| format!("{setting} is not a URL"))?;
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(format!("{setting} must not hold a user name or password; use EXTERNAL_API_TOKEN"));
+            return Err(format!("{setting} must not contain a user name or password; use EXTERNAL_API_TOKEN"));
         }
         if url.host_str().is_none_or(str::is_empty) {
-            return Err(format!("{setting} names no host"));
+            return Err(format!("{setting} has no host"));
         }
         match url.scheme() {
             "https" => Ok(Self(url)),
             "http" if allow_http_loopback && is_loopback(&url) => Ok(Self(url)),
             "http" if allow_http_loopback => Err(format!(
-                "{setting} must begin with https://; http:// is allowed for loopback addresses only"
+                "{setting} must start with https:// (http:// is allowed for loopback addresses only)"
             )),
-            _ => Err(format!("{setting} must begin with https://")),
+            _ => Err(format!("{setting} must start with https://")),
         }
     }
 
-    /// The address.
+    /// The URL.
     pub fn url(&self) -> &Url {
         &self.0
     }
 
-    /// Whether it is plain HTTP.
+    /// Whether the URL is plain HTTP.
     pub fn is_plain_http(&self) -> bool {
         self.0.scheme() == "http"
     }
 
-    /// The address for people: without path and query, which may hold secrets.
+    /// Scheme, host and port, for logs: path and query may contain secrets.
     pub fn origin(&self) -> String {
         self.0.origin().ascii_serialization()
     }
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_https_and_no_credentials() {
+    fn only_https_without_credentials_is_accepted() {
         let parse = |text| Endpoint::parse("EXTERNAL_API_ENDPOINT", text, false);
         assert_eq!(parse("https://api.example/v1/usage?x=1").unwrap().origin(), "https://api.example");
         for bad in [
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_http_is_for_trying_out_on_loopback() {
+    fn plain_http_is_accepted_on_loopback_only() {
         let parse = |text| Endpoint::parse("E", text, true);
         for good in ["http://127.0.0.1:9/x", "http://localhost/x", "http://[::1]:8/"] {
             assert!(parse(good).unwrap().is_plain_http());

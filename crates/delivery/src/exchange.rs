@@ -1,72 +1,72 @@
-//! One exchange with the receiver: what came of a request.
+//! The result of one request to the receiver.
 
 use std::fmt;
 use std::time::Duration;
 
 use ichido_core::Timestamp;
 
-/// How an exchange ended.
+/// How a request ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Exchange {
-    /// The receiver answered.
+    /// The receiver sent a response.
     Responded(Response),
-    /// There was no answer.
+    /// No response arrived.
     Failed(TransportError),
 }
 
-/// The part of an answer that matters.
+/// The relevant parts of a response.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Response {
     /// The HTTP status.
     pub status: u16,
-    /// The field `Retry-After`, as it was sent.
+    /// The `Retry-After` header, as it was sent.
     pub retry_after: Option<String>,
-    /// The beginning of the body.
+    /// The start of the body.
     pub body: Vec<u8>,
-    /// Whether there was more of it.
+    /// Whether the body was longer than what was read.
     pub cut: bool,
 }
 
-/// Prints no content: a receiver may repeat what it was sent.
+/// Prints no content: a receiver may echo what it was sent.
 impl fmt::Debug for Response {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Response({}, {} bytes)", self.status, self.body.len())
     }
 }
 
-/// Why there was no answer.
+/// Why no response arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransportError {
-    /// What kind of trouble it is.
+    /// The kind of error.
     pub kind: TransportErrorKind,
-    /// What happened, in words that hold no secret.
+    /// What happened. Contains no secret.
     pub message: String,
-    /// How much of the request was sent.
+    /// How much of the request body was sent.
     pub sent: BodySent,
 }
 
-/// How much of a request was sent.
+/// How much of a request body was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodySent {
-    /// Not all of it: the receiver cannot have processed it.
+    /// Not all of it: the receiver cannot have processed the request.
     Partial,
-    /// All of it was handed to the connection: the receiver may have processed it.
+    /// All of it was passed to the connection: the receiver may have processed the request.
     Complete,
 }
 
-/// The kinds of trouble.
+/// The kinds of transport errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransportErrorKind {
-    /// No connection, or one that broke.
+    /// No connection could be established, or it broke.
     Network,
-    /// The deadline passed.
+    /// The request timed out.
     Timeout,
-    /// The other side could not prove who it is, or speaks no TLS that we do.
+    /// The server's certificate was not accepted, or the TLS handshake failed.
     Tls,
 }
 
 impl Exchange {
-    /// How the exchange is told in logs and files: `HTTP 503 Service Unavailable`, or the trouble. Without the body.
+    /// The result as one short text, without the response body: `HTTP 503 Service Unavailable`, or the error message.
     pub fn short(&self) -> String {
         match self {
             Exchange::Responded(response) => {
@@ -78,7 +78,7 @@ impl Exchange {
         }
     }
 
-    /// The HTTP status, if there was an answer.
+    /// The HTTP status, if there was a response.
     pub fn status(&self) -> Option<u16> {
         match self {
             Exchange::Responded(response) => Some(response.status),
@@ -86,7 +86,7 @@ impl Exchange {
         }
     }
 
-    /// The word for the kind of error in logs.
+    /// The value of `errorKind` in log lines.
     pub fn error_kind(&self) -> &'static str {
         match self {
             Exchange::Responded(_) => "http",
@@ -99,11 +99,11 @@ impl Exchange {
     }
 }
 
-/// The moment that `Retry-After` names: seconds from now, or a date. What is neither is ignored.
+/// The time that a `Retry-After` header names, in seconds or as a date. Anything else is ignored.
 pub fn retry_after(text: &str, now: Timestamp) -> Option<Timestamp> {
     let text = text.trim();
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        // More digits than fit mean a very long time.
+        // A number that overflows means a very long time.
         let seconds: u64 = text.parse().unwrap_or(u64::MAX);
         return Some(now + seconds.saturating_mul(1000));
     }
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exchange_is_told_as_in_the_seed() {
+    fn exchange_is_described_by_status_and_reason() {
         assert_eq!(responded(503, "x").short(), "HTTP 503 Service Unavailable");
         assert_eq!(responded(599, "x").short(), "HTTP 599");
     }

@@ -1,4 +1,4 @@
-//! Packing and unpacking with gzip, in memory.
+//! Gzip in memory.
 
 use std::io::{self, Read, Write};
 
@@ -6,17 +6,17 @@ use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 
-/// Packs bytes; the same bytes give the same.
-pub(crate) fn pack(bytes: &[u8]) -> Vec<u8> {
+/// Compresses bytes. The output is deterministic.
+pub(crate) fn compress(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 4), Compression::new(6));
-    // Writing to memory does not fail.
+    // Writing to a Vec does not fail.
     let _ = encoder.write_all(bytes);
     encoder.finish().unwrap_or_default()
 }
 
-/// Unpacks bytes; stops after so many.
-pub(crate) fn unpack(bytes: &[u8], most: u64) -> io::Result<Vec<u8>> {
-    let mut unpacked = Vec::new();
-    GzDecoder::new(bytes).take(most).read_to_end(&mut unpacked)?;
-    Ok(unpacked)
+/// Decompresses at most `limit` bytes.
+pub(crate) fn decompress(bytes: &[u8], limit: u64) -> io::Result<Vec<u8>> {
+    let mut decompressed = Vec::new();
+    GzDecoder::new(bytes).take(limit).read_to_end(&mut decompressed)?;
+    Ok(decompressed)
 }

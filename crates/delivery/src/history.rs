@@ -1,20 +1,20 @@
-//! What happened to earlier requests of a batch, as far as it tells what a 409 means.
+//! What happened to earlier requests of a batch, as far as it helps to interpret a 409.
 
 use ichido_core::Timestamp;
 
-/// What happened to earlier requests of a file.
+/// What happened to earlier requests of a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
-    /// When a request was last sent in full whose answer was lost: the connection closed, or the process died.
+    /// When a request was last sent completely and its response was lost: the connection closed, or the process crashed.
     pub response_lost: Option<Timestamp>,
-    /// When a request that was sent in full last timed out: the receiver may still be processing it.
+    /// When a completely sent request last timed out: the receiver may still be processing it.
     pub timed_out: Option<Timestamp>,
-    /// Another program put the file into the spool, and has tried to send it before.
+    /// Another program put the file into the spool after trying to send it.
     pub spooled_elsewhere: bool,
 }
 
 impl History {
-    /// Adds what became of a request.
+    /// Adds the state of one request.
     pub(crate) fn add(&mut self, request: RequestState, at: Timestamp) {
         match request {
             RequestState::Started | RequestState::ResponseLost => {
@@ -26,16 +26,16 @@ impl History {
     }
 }
 
-/// What became of a request.
+/// The last known state of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestState {
-    /// It may be under way.
+    /// It may have been sent.
     Started,
-    /// It was answered, or not sent in full: there is nothing more to know of it.
+    /// It was answered or not sent completely: it proves nothing.
     Settled,
-    /// It was sent in full, and its answer was lost.
+    /// It was sent completely, and its response was lost.
     ResponseLost,
-    /// It was sent in full, and there was no answer in time.
+    /// It was sent completely, and no response arrived in time.
     TimedOut,
 }
 
@@ -59,7 +59,7 @@ mod tests {
     const AT: Timestamp = Timestamp(1_700_000_000_000);
 
     #[test]
-    fn only_what_may_have_been_processed_is_evidence() {
+    fn only_requests_that_may_have_been_processed_are_evidence() {
         let mut history = History::default();
         history.add(RequestState::Settled, AT);
         assert_eq!(history, History::default());

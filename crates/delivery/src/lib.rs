@@ -1,10 +1,11 @@
-//! Batches that arrive, or lie where you can see them.
+//! Delivers batches of records to an HTTP receiver, or keeps them where an operator can see them.
 //!
-//! The core is pure: [`verdict::classify`] says what an exchange means ([`conflict::judge`] for a 409),
-//! [`next_action::decide`] what happens next, [`bisect::Bisect`] which part of a refused batch is sent, [`lane::Lane`] whether
-//! anything may go, [`rate_limiter::RateLimiter`] when. The [`store`] keeps
-//! batches on disk from before the first request until they have arrived; the transport makes one request; the sender
-//! joins them.
+//! The decisions are pure functions: [`verdict::classify`] interprets an exchange ([`conflict::judge`] a 409),
+//! [`next_action::decide`] chooses what to do next, [`bisect::Bisect`] picks the part of a rejected batch to send,
+//! [`lane::Lane`] says whether anything may be sent, and [`rate_limiter::RateLimiter`] says when.
+//!
+//! The [`store`] keeps a batch on disk from before the first request until the receiver has it. The [`transport`]
+//! makes one request. The [`sender`] combines them.
 
 pub mod batch;
 pub mod bisect;

@@ -1,7 +1,7 @@
-//! What happens next to a batch.
+//! Decides what happens next to a batch.
 //!
-//! Pure: a verdict, where the batch stands, the rules, the time and a chance go in; the next step comes out. The
-//! sender only does what is said here.
+//! Pure: the decision depends on a verdict, the state of the pass, the policy, the time and a random number. The sender
+//! only carries it out.
 
 use std::time::Duration;
 
@@ -11,21 +11,21 @@ use crate::conflict::Proof;
 use crate::record_results::RecordResult;
 use crate::verdict::Verdict;
 
-/// The longest that a process waits for a receiver that asked for it. Longer waits are kept in the spool.
+/// The longest that a process waits because the receiver asked for it. For longer waits, the batch is spooled.
 pub const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// The rules of trying again.
+/// When to retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Repetitions after the first try of a pass.
+    /// Retries after the first attempt of a pass.
     pub max_retries: u32,
-    /// The first pause; each further one is twice as long.
+    /// The pause before the first retry. Each further pause is twice as long.
     pub backoff: Duration,
-    /// Whether pauses are stretched by chance, so that many senders do not come back at once.
+    /// Whether pauses are extended at random, so that many senders do not retry at once.
     pub jitter: bool,
     /// Passes over a spooled batch before it moves to failed.
     pub max_spool_retries: u32,
-    /// The longest that a receiver may put a batch off.
+    /// The longest that a receiver may defer a batch.
     pub retry_after_max: Duration,
 }
 
@@ -42,17 +42,17 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// The pause before repetition `retries + 1`. `chance` is between 0 and 1.
+    /// The pause before retry number `retries + 1`. `chance` is between 0 and 1.
     pub fn pause(&self, retries: u32, chance: f64) -> Duration {
         let plain = self.backoff.saturating_mul(1u32.checked_shl(retries).unwrap_or(u32::MAX));
         match self.jitter {
-            // Never shorter than what is documented.
+            // Never shorter than the documented pause.
             true => plain.saturating_add(plain.mul_f64(chance.clamp(0.0, 1.0) / 2.0)),
             false => plain,
         }
     }
 
-    /// The last moment until which a receiver may put a batch off.
+    /// The latest time until which a receiver may defer a batch.
     pub fn latest(&self, now: Timestamp) -> Timestamp {
         now + u64::try_from(self.retry_after_max.as_millis()).unwrap_or(u64::MAX)
     }
@@ -63,15 +63,15 @@ impl Policy {
 pub enum Origin {
     /// It was just accepted.
     Fresh,
-    /// It lay in the spool, after so many passes that failed.
+    /// It was in the spool.
     Spool {
-        /// How many.
+        /// Passes that failed so far.
         retry_count: u32,
     },
 }
 
 impl Origin {
-    /// A word for logs and metrics.
+    /// The value used in logs and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Origin::Fresh => "fresh",
@@ -80,54 +80,54 @@ impl Origin {
     }
 }
 
-/// Where a batch stands in its pass.
+/// How far the current pass over a batch has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PassState {
-    /// Where it comes from.
+    /// Where the batch comes from.
     pub origin: Origin,
-    /// Repetitions made in this pass.
+    /// Retries made in this pass.
     pub retries: u32,
-    /// How many records it has.
+    /// Number of records in the batch.
     pub records: usize,
-    /// The lane sends this one batch to see whether the receiver is back: it is not charged for the answer.
+    /// Whether the request was a probe, which does not count against the batch.
     pub probe: bool,
 }
 
-/// What happens next.
+/// What happens next to a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NextAction {
-    /// It has arrived: forget it.
+    /// Finish: the receiver has it.
     Done {
-        /// It had arrived before, and this is how it is known.
+        /// The proof that the receiver already had it.
         duplicate: Option<Proof>,
     },
-    /// Try again after a pause.
+    /// Retry after a pause.
     Retry(Duration),
-    /// Keep it for the next pass.
+    /// Keep it in the spool for the next pass.
     Spool {
-        /// What the file says from now on.
+        /// The new count of failed passes.
         retry_count: u32,
-        /// Not before this moment.
+        /// The earliest time of the next attempt.
         not_before: Option<Timestamp>,
     },
-    /// No pass is left: an operator must look.
+    /// Move it to failed: all passes are used up.
     Exhausted {
-        /// What the file says from now on.
+        /// The new count of failed passes.
         retry_count: u32,
     },
-    /// The receiver refuses this very record.
+    /// Move it to failed: the receiver rejects this single record.
     Rejected,
-    /// Nobody can tell whether the receiver has all of it: an operator decides.
+    /// Move it to failed: an operator must decide whether the receiver has all of it.
     Ambiguous,
-    /// Pause the lane; keep the batch as it is.
+    /// Hold the lane, and keep the batch as it is.
     Hold,
-    /// Find the part that is refused.
+    /// Split it to find what is rejected.
     Split,
     /// Treat each record by its result.
     ByRecord(Vec<RecordResult>),
 }
 
-/// What happens next to a batch with this verdict.
+/// Decides what happens next to a batch with this verdict.
 pub fn decide(
     verdict: Verdict,
     state: &PassState,
@@ -143,7 +143,7 @@ pub fn decide(
         Verdict::Split => NextAction::Rejected,
         Verdict::Ambiguous => NextAction::Ambiguous,
         Verdict::Retry { not_before } => retry_or_spool(not_before, state, policy, now, chance),
-        // It may be settled sooner than at the latest: the usual pauses first, and the spool for the rest of the time.
+        // The request may be finished earlier: retry with the usual pauses first, then leave the batch in the spool.
         Verdict::Unsettled { until } => {
             let mut next = retry_or_spool(None, state, policy, now, chance);
             if let NextAction::Spool { not_before, .. } = &mut next {

@@ -1,4 +1,4 @@
-//! What a person is told of, and how it reaches the outbox.
+//! Tells operators what the sender cannot solve by itself, through the outbox of notices.
 
 use std::io;
 use std::path::Path;
@@ -10,20 +10,20 @@ use crate::notice::{Drained, Event, Failed, Notices};
 use crate::store::StoredBatch;
 use crate::time::iso;
 
-/// How long a command that ends waits for Slack or a mail server.
+/// How long a command waits for Slack or a mail server before it exits.
 const DRAIN_LIMIT: Duration = Duration::from_secs(20);
 const SPOOL_FULL_OUTAGE: &str = "spool full";
 
-/// Cause a batch moves to failed.
+/// Why a batch moves to failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// It was refused, damaged, or had all its passes.
+    /// It was rejected, was corrupt, or used up all its passes.
     Failed,
-    /// It waited longer than it may.
+    /// It was in the spool for longer than the retention.
     Expired,
 }
 
-/// The way to people.
+/// Queues notices about one destination.
 #[derive(Debug)]
 pub struct Notifier {
     notices: Notices,
@@ -31,13 +31,13 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// Notices about the way to this destination.
+    /// Creates a notifier for this destination.
     pub fn new(notices: Notices, destination: &str) -> Self {
         Self { notices, lane: destination.to_owned() }
     }
 
-    /// A batch is about to move to failed. On an error nobody would hear of it: it must not move yet. Returns the id of the
-    /// notice.
+    /// Queues a notice that a batch is about to move to failed, and returns its id. On an error the batch must not move,
+    /// because nobody would be notified.
     pub fn failed(&self, cause: Cause, path: &Path, stored: &StoredBatch) -> io::Result<String> {
         let failed = Failed {
             file_path: path.display().to_string(),
@@ -53,46 +53,46 @@ impl Notifier {
         })
     }
 
-    /// The lane is held: told once, however many batches meet it.
+    /// Queues a notice that the lane is held: once, however many batches are affected.
     pub fn held(&self, reason: &str) {
         let event = Event::Held { lane: self.lane.clone(), reason: reason.to_owned() };
         self.log_error(self.notices.begin_outage(&format!("lane {}", self.lane), event).map(drop));
     }
 
-    /// The receiver took something: what was told of is over.
+    /// The receiver accepted something. If the lane was reported as held, queues a notice of its recovery.
     pub fn lane_works(&self) {
         self.log_error(self.notices.end_outage(&format!("lane {}", self.lane)).map(drop));
     }
 
-    /// Everything that was to be written found room again.
+    /// Everything could be written again. If the spool was reported as full, queues a notice of its recovery.
     pub fn spool_has_space(&self) {
         self.log_error(self.notices.end_outage(SPOOL_FULL_OUTAGE).map(drop));
     }
 
-    /// Pieces of input are no records. On an error nobody would hear of them. Returns the id of the notice.
+    /// Queues a notice about invalid input items, and returns its id. On an error nobody would be notified.
     pub fn invalid_input(&self, count: u64, reason: &str) -> io::Result<String> {
         self.notices.queue(Event::InvalidInput { count, reason: reason.to_owned() })
     }
 
-    /// There is no room for new work.
+    /// Queues a notice that there is no space for new batches.
     pub fn spool_full(&self, reason: &str) {
         let event = Event::SpoolFull { reason: reason.to_owned() };
         self.log_error(self.notices.begin_outage(SPOOL_FULL_OUTAGE, event).map(drop));
     }
 
-    /// Sends what waits, before a command ends. What is not sent waits for the next one.
+    /// Sends queued notices before a command exits. The next process sends what is left.
     pub async fn drain(&self) -> Drained {
         self.notices.drain(DRAIN_LIMIT).await
     }
 
-    /// Sends what comes, until it is stopped.
+    /// Sends notices as they arrive, until it is stopped.
     pub async fn work(&self, stop: CancellationToken) {
         self.notices.work(stop).await;
     }
 
     fn log_error(&self, written: io::Result<()>) {
         if let Err(error) = written {
-            tracing::error!(%error, "a notice could not be written");
+            tracing::error!(%error, "cannot queue a notice");
         }
     }
 }

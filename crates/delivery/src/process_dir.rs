@@ -1,8 +1,8 @@
-//! A directory of a process's own, locked while it lives.
+//! The directory that a process works in, locked until the process ends.
 //!
-//! A file is *taken* by renaming it into that directory: of two takers one succeeds. The directory gets its name only
-//! after it is locked, so that nobody takes a process that begins for one that died. What the dead held, whose lock can
-//! be had, is given back by the next one that looks.
+//! A process takes a file by renaming it into its directory: of two processes that try, one succeeds. The directory
+//! gets its final name only after it is locked, so that a starting process is never mistaken for a crashed one. If a
+//! process crashes, its lock is released, and the next process that looks recovers its files.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
@@ -16,11 +16,11 @@ use crate::disk::{
 };
 
 const LOCK: &str = "lock";
-/// What the process notes of its requests. It goes with the directory.
+/// The log of requests that the process keeps. It is removed with the directory.
 pub(crate) const REQUESTS: &str = "requests";
 const NAME_ATTEMPTS_MAX: u32 = 1_000;
 
-/// The directory, until this is dropped.
+/// The locked directory of this process. Dropping it releases the lock.
 #[derive(Debug)]
 pub(crate) struct ProcessDir {
     path: PathBuf,
@@ -28,19 +28,19 @@ pub(crate) struct ProcessDir {
 }
 
 impl ProcessDir {
-    /// Makes one below `inflight`.
+    /// Creates and locks a directory below `inflight`.
     pub(crate) fn create(disk: &Disk, inflight: &Path, now: Timestamp) -> io::Result<Self> {
         let pid = std::process::id();
         for number in 0..NAME_ATTEMPTS_MAX {
             let name = format!("{pid}-{}", now.0 + u64::from(number));
             match Self::named(disk, inflight, &name) {
                 Ok(dir) => return Ok(dir),
-                // The name is taken, or another process took what is not locked yet for something left behind.
+                // The name exists, or another process removed the directory as abandoned before it was locked.
                 Err(error) if already_exists(&error) || error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
         }
-        Err(io::Error::other(format!("no free name in {}", inflight.display())))
+        Err(io::Error::other(format!("no free directory name in {}", inflight.display())))
     }
 
     fn named(disk: &Disk, inflight: &Path, name: &str) -> io::Result<Self> {
@@ -50,7 +50,7 @@ impl ProcessDir {
         lock.set_permissions(Permissions::from_mode(0o600))?;
         lock.try_lock().map_err(|_| io::Error::from(io::ErrorKind::AlreadyExists))?;
         disk.rename_new(&half, &path)?;
-        // Whoever took the unfinished directory for one of the dead has removed the lock.
+        // A process that mistook the unfinished directory for an abandoned one has removed the lock file.
         path.join(LOCK).metadata()?;
         disk.sync_dir(inflight)?;
         Ok(Self { path, _lock: lock })
@@ -60,7 +60,7 @@ impl ProcessDir {
         &self.path
     }
 
-    /// The name of the directory, which is the process's: `<pid>-<start>`.
+    /// The name of the directory, which identifies the process: `<pid>-<start>`.
     pub(crate) fn name(&self) -> String {
         name(&self.path)
     }
@@ -68,19 +68,19 @@ impl ProcessDir {
 
 impl Drop for ProcessDir {
     fn drop(&mut self) {
-        // What is still here is for whoever comes next.
+        // The next process recovers whatever is still here.
         remove_if_empty(&self.path);
     }
 }
 
-/// What a process left that is gone, until this is dropped: nobody else gives it back meanwhile.
+/// The directory of a crashed process. Holding its lock keeps other processes from recovering it too.
 #[derive(Debug)]
 pub(crate) struct AbandonedDir {
     path: PathBuf,
     _lock: File,
 }
 
-/// The dead below `inflight`. `own` is ours.
+/// The directories of crashed processes below `inflight`. `own_dir` is skipped.
 pub(crate) fn abandoned(inflight: &Path, own_dir: &Path) -> io::Result<impl Iterator<Item = AbandonedDir>> {
     let dirs: Vec<PathBuf> = file_names(inflight)?.into_iter().map(|name| inflight.join(name)).collect();
     let own_dir = own_dir.to_owned();
@@ -93,11 +93,11 @@ impl AbandonedDir {
         match open_regular(OpenOptions::new().write(true), &path.join(LOCK)) {
             Ok(lock) => lock.try_lock().ok().map(|()| Self { path, _lock: lock }),
             Err(error) if is_irregular(&error) => {
-                // No process of ours made it, so nobody knows whether one is at work here.
+                // None of our processes created this lock, so it is unknown whether one is working here.
                 tracing::error!(dir = %path.display(), "lock is not a regular file; leaving the directory alone");
                 None
             }
-            // It is empty, being made or going, or it is not ours.
+            // The directory is empty, is being created or removed, or is not ours.
             Err(_) => {
                 let _ = fs::remove_dir(&path);
                 None
@@ -109,22 +109,22 @@ impl AbandonedDir {
         &self.path
     }
 
-    /// The name of its directory, which is the process's.
+    /// The name of the directory, which identifies the process.
     pub(crate) fn name(&self) -> String {
         name(&self.path)
     }
 
-    /// The files that it held.
+    /// The files that the process had taken.
     pub(crate) fn files(&self) -> io::Result<Vec<String>> {
         let mut files = file_names(&self.path)?;
         files.retain(|file| !is_internal(file) && !file.starts_with(TEMP_PREFIX));
         Ok(files)
     }
 
-    /// Removes the directory and what was never finished. Anything else in it stays, and the directory with it.
+    /// Removes the directory and its temporary files. If anything else is left in it, the directory stays.
     pub(crate) fn remove(self) -> io::Result<()> {
         for half in file_names(&self.path)?.into_iter().filter(|file| file.starts_with(TEMP_PREFIX)) {
-            // Nobody was told that it was accepted.
+            // Its content was never acknowledged.
             let _ = fs::remove_file(self.path.join(half));
         }
         remove_if_empty(&self.path);
@@ -132,7 +132,7 @@ impl AbandonedDir {
     }
 }
 
-/// Whether a file is the directory's own, and goes with it.
+/// Whether a file belongs to the directory itself and is removed with it.
 fn is_internal(file: &str) -> bool {
     file == LOCK || file == REQUESTS
 }

@@ -1,45 +1,46 @@
-//! How fast requests may follow each other to one receiver.
+//! Adapts the request rate to what the receiver accepts.
 //!
-//! Nothing waits until the receiver says that it gets too many requests, or `SEND_RATE_PER_SECOND` says so. From then on
-//! requests are spread evenly, at a rate that adapts: each refusal pauses everything and lowers the rate by a factor, each
-//! accepted request raises it by a little (additive increase, multiplicative decrease).
+//! Requests are not spaced until the receiver signals that there are too many, or `SEND_RATE_PER_SECOND` is set. From
+//! then on they are spread evenly at an adaptive rate (additive increase, multiplicative decrease): each rejection
+//! pauses the lane and lowers the rate by a factor, each accepted request raises it a little.
 //!
-//! The first rate follows from what the receiver took before it refused. If that is unknown, or the receiver takes more than
-//! it used to, the rate grows by a factor until the next refusal, so a refusal that was a passing trouble is soon forgotten.
+//! The first rate is derived from what the receiver accepted before it rejected a request. If that is unknown, or the
+//! receiver accepts more than before, the rate grows by a factor until the next rejection. So a transient rejection has
+//! no lasting effect.
 //!
-//! Pure: times of the steady clock and a chance go in, the moment of the next request comes out.
+//! Pure: the time of the next request depends on times of the steady clock and on a random number.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// What is left of the rate after a refusal.
+/// Factor applied to the rate after a rejection.
 const DECREASE: f64 = 0.7;
-/// Share of the known limit by which the rate grows within a second, and with one request at most. The first keeps a fast
-/// lane from running into pauses all the time, the second a slow one: a cycle has at least twenty requests.
+/// Growth of the rate per second and per request, as a share of the known limit; the smaller one applies. The first
+/// keeps a fast lane from hitting the limit all the time, the second a slow one: at least twenty requests per cycle.
 const GROWTH_PER_SECOND: f64 = 0.05;
 const GROWTH_PER_REQUEST: f64 = 0.015;
-/// Beyond the known limit by this factor, another one is looked for.
+/// If the rate exceeds the known limit by this factor, the limit is searched again.
 const OUTGROWN: f64 = 1.3;
-/// Without a known limit each request adds this share of the rate, and no more than one request in a second.
+/// Growth per request while the limit is unknown, as a share of the rate, and at most one request per second.
 const SEARCH: f64 = 0.1;
-/// Share of the known limit below which the rate does not fall while the receiver takes nothing at all.
+/// While the receiver accepts nothing, the rate does not fall below this share of the known limit.
 const LEAST_UNTESTED: f64 = 0.25;
-/// Requests in a second: where the search begins, the least, and where no limit is needed any more.
+/// Requests per second: where the search starts, the minimum, and where limiting ends.
 const FIRST: f64 = 1.0;
 const SLOWEST: f64 = 1.0 / 60.0;
 const UNLIMITED: f64 = 2_000.0;
-/// The time over which it is counted what a receiver took.
+/// The period over which accepted requests are counted.
 const SHORTEST_WINDOW: Duration = Duration::from_secs(1);
 const LONGEST_WINDOW: Duration = Duration::from_secs(60);
-/// Accepted requests that are remembered.
+/// Number of accepted requests that are remembered.
 const REMEMBERED: usize = 4_096;
-/// The longest that the first request after a pause is put off by chance, so that several senders do not come back at once.
+/// The longest random delay of the first request after a pause, so that several senders do not resume at once.
 const SPREAD: Duration = Duration::from_secs(1);
 
-/// The pace of one lane.
+/// The rate limiter of one lane.
 #[derive(Clone, Debug, Default)]
 pub struct RateLimiter {
-    /// Requests in a second that are never exceeded.
+    /// Requests per second that are never exceeded.
     most: Option<f64>,
     limit: Option<Limit>,
     sent: Option<Duration>,
@@ -50,19 +51,19 @@ pub struct RateLimiter {
 #[derive(Clone, Copy, Debug)]
 struct Limit {
     rate: f64,
-    /// What the receiver took last, if that is known.
+    /// What the receiver last accepted per second, if known.
     known: Option<f64>,
-    /// Nothing goes before.
+    /// No request may be sent before this time.
     resume: Duration,
 }
 
 impl RateLimiter {
-    /// A pace of at most so many requests in a second, if there is a bound.
+    /// Creates a limiter with an optional maximum of requests per second.
     pub fn new(most: Option<u32>) -> Self {
         Self { most: most.map(f64::from), ..Self::default() }
     }
 
-    /// When the next request may go, by the steady clock; it may be over.
+    /// When the next request may be sent, by the steady clock. The time may be in the past.
     pub fn next_at(&self) -> Duration {
         let rate = match (self.limit.map(|limit| limit.rate), self.most) {
             (Some(rate), Some(most)) => Some(rate.min(most)),
@@ -73,22 +74,22 @@ impl RateLimiter {
         spaced.max(resume).unwrap_or_default()
     }
 
-    /// The present rate in requests per second, if the receiver has set a limit.
+    /// The current rate in requests per second, if the receiver has set a limit.
     pub fn rate(&self) -> Option<f64> {
         self.limit.map(|limit| limit.rate)
     }
 
-    /// Refusals since the last request that was accepted.
+    /// Rejections since the last accepted request.
     pub fn refused_in_row(&self) -> u32 {
         self.refused_in_row
     }
 
-    /// A request goes.
+    /// Records that a request is sent.
     pub fn sent(&mut self, now: Duration) {
         self.sent = Some(now);
     }
 
-    /// The receiver took a request, or at least did not find it one too many.
+    /// Records that the receiver accepted a request, or at least did not reject it for its rate.
     pub fn accepted(&mut self, now: Duration) {
         self.refused_in_row = 0;
         if self.accepted.len() == REMEMBERED {
@@ -106,19 +107,19 @@ impl RateLimiter {
         }
     }
 
-    /// The receiver refused a request as one too many, and asks for a pause. `chance` is between 0 and 1.
+    /// Records that the receiver rejected a request for its rate and asked for a pause. `chance` is between 0 and 1.
     pub fn refused(&mut self, now: Duration, pause: Duration, chance: f64) {
         self.refused_in_row += 1;
         let taken = self.taken(now, pause.clamp(SHORTEST_WINDOW, LONGEST_WINDOW));
         let (rate, known) = match (taken, self.limit) {
             (None, None) => (FIRST, None),
             (Some(taken), None) => (taken * DECREASE, Some(taken)),
-            // A pause within the window makes it look as if less was taken than could be.
+            // If the period includes a pause, fewer requests were accepted than could have been.
             (Some(taken), Some(limit)) => {
                 let known = taken.clamp(limit.rate / 2.0, limit.rate);
                 (known * DECREASE, Some(known))
             }
-            // Nothing was taken lately, which says nothing about how much will be.
+            // Nothing was accepted recently, so the limit is not known any better.
             (None, Some(limit)) => {
                 let least = limit.known.unwrap_or(FIRST) * LEAST_UNTESTED;
                 ((limit.rate * DECREASE).max(least), limit.known)
@@ -129,7 +130,7 @@ impl RateLimiter {
         self.limit = Some(Limit { rate, known, resume: now + pause + spread });
     }
 
-    /// Requests in a second that were accepted within a window that ends now.
+    /// Requests per second that were accepted within a period that ends now.
     #[allow(clippy::cast_precision_loss, reason = "a few thousand at most")]
     fn taken(&self, now: Duration, window: Duration) -> Option<f64> {
         let since = now.saturating_sub(window);

@@ -1,4 +1,4 @@
-//! A record: one JSON object, kept byte for byte as it was read, and the key it is known by.
+//! A record: one JSON object, kept byte for byte as it was read, and the key that identifies it.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -7,33 +7,33 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Vis
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
-/// Digits that a double holds whatever they are. A number with more may share its double with another number.
+/// A double represents any number of up to 15 digits exactly. Longer numbers may collide.
 const SAFE_DIGITS: usize = 15;
 
-/// One JSON object on its way.
+/// One JSON object to deliver.
 #[derive(Clone)]
 pub struct Record {
     json: Arc<RawValue>,
-    /// Found when it is first asked for: a batch that waited has a key already, and nobody asks its records.
+    /// Computed on first use: a batch from the spool already has a key, so its records are never asked for theirs.
     key: OnceLock<Arc<str>>,
 }
 
-/// What is no record: valid JSON, but no object.
+/// The value is valid JSON, but not an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a record must be a JSON object")]
 pub struct NotARecord;
 
 impl Record {
-    /// Takes a JSON value as a record.
+    /// Wraps a JSON value, which must be an object.
     pub fn new(json: Box<RawValue>) -> Result<Self, NotARecord> {
-        // It is valid JSON, without space around it: the first byte tells what it is.
+        // The value is valid JSON without surrounding whitespace, so its first byte shows its type.
         match json.get().starts_with('{') {
             true => Ok(Self { json: Arc::from(json), key: OnceLock::new() }),
             false => Err(NotARecord),
         }
     }
 
-    /// Reads a record from text.
+    /// Parses a record.
     pub fn parse(text: &str) -> Result<Self, NotARecord> {
         Self::new(RawValue::from_string(text.trim().to_owned()).map_err(|_| NotARecord)?)
     }
@@ -43,7 +43,7 @@ impl Record {
         self.json.get()
     }
 
-    /// The text as a JSON value that is written unchanged.
+    /// The record as a JSON value that serializes unchanged.
     pub fn raw(&self) -> &RawValue {
         &self.json
     }
@@ -56,13 +56,13 @@ impl Record {
         })
     }
 
-    /// A field of text at the top level.
+    /// A string field at the top level.
     pub(crate) fn text(&self, name: &str) -> Option<String> {
         let [value] = fields(self.json(), [name])?;
         text(value)
     }
 
-    /// A field of text in `metadata`.
+    /// A string field in `metadata`.
     pub(crate) fn metadata_text(&self, name: &str) -> Option<String> {
         let [metadata] = fields(self.json(), ["metadata"])?;
         let [value] = fields(metadata?.get(), [name])?;
@@ -70,7 +70,7 @@ impl Record {
     }
 }
 
-/// Prints the length only: a record may hold personal data.
+/// Prints only the length: a record may contain personal data.
 impl fmt::Debug for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Record({} bytes)", self.json().len())
@@ -92,7 +92,7 @@ fn text(value: Option<&RawValue>) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// The values of these fields of an object; of a field that is there twice, the last.
+/// The values of these fields of an object. If a field occurs twice, the last one counts.
 fn fields<'a, const N: usize>(json: &'a str, names: [&str; N]) -> Option<[Option<&'a RawValue>; N]> {
     Names(names).deserialize(&mut serde_json::Deserializer::from_str(json)).ok()
 }
@@ -128,7 +128,7 @@ impl<'de, const N: usize> Visitor<'de> for Names<'_, N> {
     }
 }
 
-/// Which of the names a field has.
+/// Maps a field name to its index among the wanted names.
 struct Which<'n>(&'n [&'n str]);
 
 impl<'de> DeserializeSeed<'de> for Which<'_> {
@@ -151,7 +151,7 @@ impl Visitor<'_> for Which<'_> {
     }
 }
 
-/// The canonical form (RFC 8785), or the text itself where that form would lose digits of a number.
+/// The canonical form (RFC 8785), or the text itself if that form would lose digits of a number.
 fn canonical(json: &str) -> Vec<u8> {
     if has_long_number(json) {
         return json.as_bytes().to_vec();
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_is_the_first_name_that_is_there() {
+    fn first_field_present_is_the_key() {
         assert_eq!(
             key(r#"{"metadata":{"source_event_id":"m"},"source_event_id":"s","idempotency_key":"i"}"#),
             "m"
@@ -203,22 +203,22 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_differ_in_a_late_digit_have_keys_of_their_own() {
+    fn long_numbers_that_differ_in_the_last_digit_have_different_keys() {
         assert_ne!(key(r#"{"n":9007199254740993}"#), key(r#"{"n":9007199254740992}"#));
         assert_eq!(key(r#"{"n":"9007199254740993","m":1}"#), key(r#"{"m":1,"n":"9007199254740993"}"#));
     }
 
     #[test]
-    fn of_a_name_that_is_there_twice_the_last_counts_however_it_is_spelt() {
+    fn last_of_two_equal_fields_counts_even_if_escaped() {
         assert_eq!(key(r#"{"source_event_id":"a","source_event_id":"b"}"#), "b");
         assert_eq!(key(r#"{"source\u005fevent_id":"\u0061"}"#), "a");
-        // Half a surrogate is a name that no text can have; the record is one all the same.
+        // A lone surrogate is not a valid field name, but the record is still accepted.
         let odd = r#"{"\ud800":1}"#;
         assert_eq!(key(odd), hex::encode(Sha256::digest(odd)));
     }
 
     #[test]
-    fn a_record_is_an_object_and_keeps_its_bytes() {
+    fn record_is_an_object_and_keeps_its_bytes() {
         let text = r#"{"n": 1.50, "\u0061":"\/é" , "n": 2}"#;
         assert_eq!(Record::parse(text).unwrap().json(), text);
         for other in ["[]", "1", "\"x\"", "null", "", "{", "{}{}"] {

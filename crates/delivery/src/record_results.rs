@@ -1,18 +1,18 @@
-//! What an answer says of single records.
+//! The results for individual records in a response.
 //!
-//! Some receivers answer with `"results": [{"status": …}, …]`, one for each record in the order of the request, where
-//! a status is an HTTP status or a word. Words that are not known leave the answer's own status to decide.
+//! Some receivers return `"results": [{"status": …}, …]`, one per record in request order. A status is an HTTP status
+//! or a word. If a word is unknown, the status of the response itself decides.
 
 use serde::Deserialize;
 
-/// What became of one record.
+/// The result for one record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordResult {
-    /// It is there, now or before.
+    /// The receiver has it, since now or before.
     Delivered,
-    /// It may go better later.
+    /// It may be accepted later.
     Retry,
-    /// It is refused, in the receiver's words.
+    /// The receiver rejects it, with this text.
     Rejected(String),
 }
 
@@ -21,7 +21,7 @@ struct Body {
     results: Vec<serde_json::Value>,
 }
 
-/// The result of each record, if the answer has exactly one that is understood for each.
+/// The result for each record, if the response contains exactly one known result per record.
 pub(crate) fn parse(body: &[u8], records: usize) -> Option<Vec<RecordResult>> {
     let body: Body = serde_json::from_slice(body).ok()?;
     if body.results.len() != records {
@@ -52,7 +52,7 @@ fn record_result(result: &serde_json::Value) -> Option<RecordResult> {
     }
 }
 
-/// How many records became what, where an answer leaves their results out because there are many.
+/// Totals by result, which some receivers send instead of the results of many records.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Counts {
@@ -65,7 +65,7 @@ struct Counts {
     invalid: u64,
 }
 
-/// Whether an answer counts every record among those that are there.
+/// Whether the totals say that the receiver has every record.
 pub(crate) fn counts_cover_all(body: &[u8], records: usize) -> bool {
     let Ok(counts) = serde_json::from_slice::<Counts>(body) else { return false };
     let Counts { inserted, updated, unchanged, duplicates, conflicts, stale, invalid } = counts;
@@ -74,7 +74,7 @@ pub(crate) fn counts_cover_all(body: &[u8], records: usize) -> bool {
     invalid == 0 && sum == Some(records as u64)
 }
 
-/// Whether an answer that was cut off has results for single records.
+/// Whether a truncated response contains results for individual records.
 pub(crate) fn may_contain(body: &[u8]) -> bool {
     String::from_utf8_lossy(body).contains("\"results\"")
 }

@@ -1,17 +1,17 @@
-//! Takes secrets out of text that others wrote.
+//! Removes secrets from text that comes from elsewhere.
 //!
-//! A server may echo the token in its answer, whole or cut off where we stopped reading, as it is or escaped. What is
-//! logged, stored or printed goes through here first.
+//! A server may echo the token: in full, cut off where we stopped reading, or escaped. Everything that is logged,
+//! stored or printed is redacted first.
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 const STARS: &str = "***";
-/// The longest text that is kept of an answer.
+/// The most that is kept of a text.
 const TEXT_BYTES_MAX: usize = 2_048;
-/// The beginning of a secret at the end of a text counts as the secret from so many bytes on.
-const TELLING: usize = 4;
+/// At the end of a text, a prefix of a secret of at least this many bytes is redacted too.
+const PREFIX_BYTES_MIN: usize = 4;
 
-/// The spellings of the secrets.
+/// The secrets to redact, in all their spellings.
 #[derive(Clone, Default)]
 pub struct Redactor {
     spellings: Vec<String>,
@@ -24,7 +24,7 @@ impl std::fmt::Debug for Redactor {
 }
 
 impl Redactor {
-    /// A mask for one more secret.
+    /// Adds a secret.
     pub fn add(&mut self, secret: &str) {
         if secret.is_empty() {
             return;
@@ -41,12 +41,12 @@ impl Redactor {
         self.spellings.sort_by_key(|spelling| std::cmp::Reverse(spelling.len()));
     }
 
-    /// Text without secrets, on one line, not too long.
+    /// The text without secrets, on one line, truncated.
     pub fn text(&self, text: &str) -> String {
         let mut clean =
             self.spellings.iter().fold(text.to_owned(), |text, secret| text.replace(secret, STARS));
         for secret in &self.spellings {
-            let cut = (TELLING..secret.len()).rev().filter(|at| secret.is_char_boundary(*at));
+            let cut = (PREFIX_BYTES_MIN..secret.len()).rev().filter(|at| secret.is_char_boundary(*at));
             for at in cut {
                 if let Some(before) = clean.strip_suffix(&secret[..at]) {
                     clean = format!("{before}{STARS}");
@@ -63,7 +63,7 @@ impl Redactor {
         line.trim().to_owned()
     }
 
-    /// The beginning of an answer's body.
+    /// The start of a response body, as text without secrets.
     pub fn bytes(&self, bytes: &[u8]) -> String {
         self.text(&String::from_utf8_lossy(bytes))
     }
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_masked_in_every_spelling() {
+    fn secret_is_redacted_in_every_spelling() {
         for text in [
             "a s3cr/et\"token b",
             "{\"auth\":\"s3cr/et\\\"token\"}",
@@ -93,13 +93,13 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_was_cut_off_is_masked() {
+    fn truncated_secret_is_redacted() {
         assert_eq!(redactor().text("Bearer s3cr/et"), "Bearer ***");
         assert_eq!(redactor().text("a cat"), "a cat");
     }
 
     #[test]
-    fn text_is_one_line_and_bounded() {
+    fn text_is_bounded_and_on_one_line() {
         assert_eq!(redactor().text("a\nb\u{1b}[31m"), "a b [31m");
         assert!(redactor().text(&"é".repeat(5_000)).len() <= TEXT_BYTES_MAX + 4);
         assert!(!format!("{:?}", redactor()).contains("s3cr"));

@@ -1,4 +1,4 @@
-//! The request of a batch: made once, and the same bytes on every repetition.
+//! The request for a batch. It is built once, and every retry sends the same bytes.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use bytes::Bytes;
 use ichido_core::Timestamp;
 
 use crate::batch::Batch;
-use crate::gzip::pack;
+use crate::gzip::compress;
 use crate::time::iso;
 
-/// How records are wrapped.
+/// How the records are wrapped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Envelope {
     /// `{"batchIdempotencyKey":"…","records":[…]}`
@@ -22,18 +22,18 @@ pub enum Envelope {
     },
 }
 
-/// A request that is ready to go.
+/// A request that is ready to be sent.
 #[derive(Clone)]
 pub struct Request {
     /// The batch key.
     pub key: String,
     /// The body.
     pub body: Bytes,
-    /// Whether the body is packed.
+    /// Whether the body is compressed.
     pub gzip: bool,
 }
 
-/// Prints no content: records may hold personal data.
+/// Prints no content: records may contain personal data.
 impl fmt::Debug for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Request({}, {} bytes)", self.key, self.body.len())
@@ -41,7 +41,7 @@ impl fmt::Debug for Request {
 }
 
 impl Request {
-    /// The request of a batch. `first_attempt` is the batch's, so that a repetition tells the same.
+    /// Builds the request. `first_attempt` is the batch's, so that a retry sends the same timestamp.
     pub fn new(batch: &Batch, envelope: &Envelope, first_attempt: Timestamp, gzip: bool) -> Self {
         let records: usize = batch.records().iter().map(|record| record.json().len() + 1).sum();
         let mut text = String::with_capacity(records + 256);
@@ -54,18 +54,18 @@ impl Request {
             text.push_str(record.json());
         }
         text.push_str("]}");
-        let body = if gzip { Bytes::from(pack(text.as_bytes())) } else { Bytes::from(text) };
+        let body = if gzip { Bytes::from(compress(text.as_bytes())) } else { Bytes::from(text) };
         Self { key: batch.key().to_owned(), body, gzip }
     }
 
-    /// The value of `Idempotency-Key`: a string as in RFC 9651.
+    /// The value of the `Idempotency-Key` header: an RFC 9651 string.
     pub fn idempotency_key(&self) -> String {
         let mut value = String::from("\"");
         for char in self.key.chars() {
             match char {
                 '"' | '\\' => value.extend(['\\', char]),
                 ' '..='~' => value.push(char),
-                // A key from a file of someone else: what a header cannot hold is written by its number.
+                // A key from a file of another program may contain characters that a header cannot: write their code points.
                 other => value.push_str(&format!("%{:x}", u32::from(other))),
             }
         }
@@ -100,7 +100,7 @@ fn head(batch: &Batch, envelope: &Envelope, first_attempt: Timestamp) -> String 
     }
 }
 
-/// What the records of a batch say that they sum up.
+/// The aggregation period that the records of a batch name.
 fn period(batch: &Batch) -> &'static str {
     let method = batch.records().first().and_then(|record| record.metadata_text("aggregation_method"));
     match method.as_deref() {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plain_envelope_has_the_key_and_the_records_as_they_were() {
+    fn plain_envelope_contains_the_key_and_the_unchanged_records() {
         let batch = batch();
         let request = Request::new(&batch, &Envelope::Plain, Timestamp(0), false);
         let text = String::from_utf8(request.body.to_vec()).unwrap();
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_envelope_of_api_meter_tells_the_days_and_the_same_time_on_each_repetition() {
+    fn api_meter_envelope_contains_the_date_range_and_is_the_same_on_every_retry() {
         let envelope = Envelope::ApiMeter { tenant: "t\"1".to_owned() };
         let body = |_: u8| Request::new(&batch(), &envelope, Timestamp(1_737_201_930_000), false).body;
         assert_eq!(body(1), body(2));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_someone_else_fits_a_header() {
+    fn foreign_key_is_escaped_for_the_header() {
         let batch = Batch::stored("a\"é\n".to_owned(), batch().records().to_vec());
         let request = Request::new(&batch, &Envelope::Plain, Timestamp(0), false);
         assert_eq!(request.idempotency_key(), "\"a\\\"%e9%a\"");

@@ -1,13 +1,12 @@
-//! The hours in which what waits may be sent again: `22:00-06:00 Asia/Tokyo`.
+//! The hours in which spooled batches may be resent: `22:00-06:00 Asia/Tokyo`.
 //!
-//! Hours of the clock on the wall there: a window across midnight, or across a change to summer time, is what people
-//! who live there mean by it.
+//! The hours are local time, so a window across midnight or a change to daylight saving time works as expected.
 
 use ichido_core::Timestamp;
 use jiff::civil::Time;
 use jiff::tz::TimeZone;
 
-/// Some hours of each day, in a time zone.
+/// Hours of each day, in a time zone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResendWindow {
     from: Time,
@@ -17,7 +16,7 @@ pub struct ResendWindow {
 }
 
 impl ResendWindow {
-    /// Reads `HH:MM-HH:MM ZONE`; without a zone, UTC.
+    /// Parses `HH:MM-HH:MM ZONE`. The zone defaults to UTC.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = || "RESEND_WINDOW must look like 22:00-06:00 Asia/Tokyo".to_owned();
         let mut words = text.split_whitespace();
@@ -28,17 +27,17 @@ impl ResendWindow {
         let (from, to) = hours.split_once(['-', '–']).ok_or_else(wrong)?;
         let (from, to) = (clock(from).ok_or_else(wrong)?, clock(to).ok_or_else(wrong)?);
         if from == to {
-            return Err("RESEND_WINDOW begins and ends at the same time".to_owned());
+            return Err("RESEND_WINDOW starts and ends at the same time".to_owned());
         }
         let zone = match zone {
             "UTC" => TimeZone::UTC,
             name => TimeZone::get(name)
-                .map_err(|_| "RESEND_WINDOW names a time zone that is not known".to_owned())?,
+                .map_err(|_| "RESEND_WINDOW contains an unknown time zone".to_owned())?,
         };
         Ok(Self { from, to, zone, text: text.trim().to_owned() })
     }
 
-    /// Whether a moment is within.
+    /// Whether a timestamp is within the window.
     pub fn contains(&self, at: Timestamp) -> bool {
         let ms = i64::try_from(at.0).unwrap_or(i64::MAX);
         let Ok(at) = jiff::Timestamp::from_millisecond(ms) else { return false };
@@ -49,7 +48,7 @@ impl ResendWindow {
         }
     }
 
-    /// As it was written.
+    /// The window as it was configured.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -75,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_goes_across_midnight() {
+    fn window_may_span_midnight() {
         let nights = "22:00-06:00 Asia/Tokyo";
         for inside in ["2025-01-18T22:00:00+09:00", "2025-01-19T00:00:00+09:00", "2025-01-19T05:59:59+09:00"]
         {
@@ -91,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_follows_the_clock_on_the_wall_through_summer_time() {
+    fn window_follows_local_time_through_daylight_saving_changes() {
         let window = "01:00-03:30 Europe/Berlin";
         // 30 March 2025: at 02:00 the clock goes to 03:00.
         assert!(within(window, "2025-03-30T00:59:00Z") && within(window, "2025-03-30T01:29:00Z"));
@@ -102,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_window_is_refused() {
+    fn invalid_windows_are_rejected() {
         for bad in [
             "",
             "22-6",

@@ -1,30 +1,30 @@
-//! Moments as text.
+//! Timestamps as text.
 
 use ichido_core::Timestamp;
 
-/// A moment as it stands in names of files: `20250118T120530Z`.
+/// Formats a timestamp for a file name: `20250118T120530Z`.
 pub(crate) fn compact(at: Timestamp) -> String {
     moment(at).strftime("%Y%m%dT%H%M%SZ").to_string()
 }
 
-/// A moment as it stands in files: ISO 8601 in UTC.
+/// Formats a timestamp as ISO 8601 in UTC, with milliseconds if there are any.
 pub fn iso(at: Timestamp) -> String {
     let format = if at.0.is_multiple_of(1000) { "%Y-%m-%dT%H:%M:%SZ" } else { "%Y-%m-%dT%H:%M:%S%.3fZ" };
     moment(at).strftime(format).to_string()
 }
 
-/// The same to the second.
+/// Formats a timestamp as ISO 8601 in UTC, to the second.
 pub(crate) fn iso_seconds(at: Timestamp) -> String {
     iso(Timestamp(at.0 - at.0 % 1000))
 }
 
-/// Reads a moment in ISO 8601, with any offset.
+/// Parses an ISO 8601 timestamp with any offset.
 pub fn parse_iso(text: &str) -> Option<Timestamp> {
     let at: jiff::Timestamp = text.parse().ok()?;
     u64::try_from(at.as_millisecond()).ok().map(Timestamp)
 }
 
-/// A moment that the calendar knows; beyond its end, its end.
+/// Converts a timestamp, clamped to the range of the calendar.
 fn moment(at: Timestamp) -> jiff::Timestamp {
     i64::try_from(at.0)
         .ok()
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_come_back() {
+    fn timestamps_round_trip() {
         for text in ["2025-01-18T12:05:30Z", "2025-01-18T12:05:30.125Z"] {
             assert_eq!(iso(parse_iso(text).unwrap()), text);
         }

@@ -1,7 +1,7 @@
-//! One request over TLS, and what came of it.
+//! Sends one request to the receiver.
 //!
-//! No redirects, no retries of its own, no proxy, no cookies. Connecting, sending and reading have one deadline
-//! together, and of the answer no more than 64 KB are read.
+//! No redirects, no built-in retries, no proxy, no cookies. One timeout covers connecting, sending and reading. At most
+//! 64 KiB of a response are read.
 
 use std::convert::Infallible;
 use std::error::Error as StdError;
@@ -24,41 +24,41 @@ use crate::request::Request;
 use crate::tls_roots::TlsRoots;
 use crate::token::Token;
 
-/// What is read of an answer.
+/// The most that is read of a response body.
 const RESPONSE_BYTES_MAX: usize = 64 << 10;
 /// The longest that connecting may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Many servers close idle connections after five seconds.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(3);
-/// How much of a body the connection is handed at once. What it has not asked for was not sent.
+/// How much of a body is passed to the connection at once. What the connection has not asked for was not sent.
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// How requests are made.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where to.
+    /// The URL.
     pub endpoint: Endpoint,
-    /// The deadline of an exchange.
+    /// The timeout of one request, from connecting to reading the response.
     pub timeout: Duration,
-    /// `User-Agent`
+    /// The `User-Agent` header.
     pub user_agent: String,
 }
 
-/// The way to a receiver.
+/// Sends requests to a receiver.
 #[async_trait::async_trait]
 pub trait Transport: std::fmt::Debug + Send + Sync {
-    /// Makes one request.
+    /// Sends one request.
     ///
     /// # Cancel safety
     ///
-    /// A dropped request may have arrived.
+    /// If the future is dropped, the request may have been processed.
     async fn post(&self, request: &Request) -> Exchange;
 
-    /// The token, for masks and for changes of it.
+    /// The token, to redact it and to notice when it changes.
     fn token(&self) -> &Token;
 }
 
-/// A client for one destination.
+/// An HTTP client for one destination.
 #[derive(Debug)]
 pub struct HttpTransport {
     client: Client,
@@ -67,11 +67,11 @@ pub struct HttpTransport {
 }
 
 impl HttpTransport {
-    /// Prepares a client. Nothing is sent. The error is one line that names the setting.
+    /// Prepares a client without connecting. The error is one line that names the setting.
     pub fn new(options: Options, roots: &TlsRoots, token: Token) -> Result<Self, String> {
         let agent = HeaderValue::from_str(&options.user_agent)
-            .map_err(|_| "EXTERNAL_API_USER_AGENT holds characters that a header cannot".to_owned())?;
-        let mut tls = roots.client().map_err(|error| format!("preparing TLS: {error}"))?;
+            .map_err(|_| "EXTERNAL_API_USER_AGENT contains characters that are not allowed in a header".to_owned())?;
+        let mut tls = roots.client().map_err(|error| format!("cannot set up TLS: {error}"))?;
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let client = Client::builder()
             .tls_backend_preconfigured(tls)
@@ -85,7 +85,7 @@ impl HttpTransport {
             .default_headers([(USER_AGENT, agent)].into_iter().collect())
             .build()
             .map_err(|error| {
-                format!("preparing the HTTP client: {}", ichido_core::error_chain(&error.without_url()))
+                format!("cannot set up the HTTP client: {}", ichido_core::error_chain(&error.without_url()))
             })?;
         Ok(Self { client, token, options })
     }
@@ -151,9 +151,9 @@ impl Transport for HttpTransport {
     }
 }
 
-/// A body that tells whether all of it was handed to the connection.
+/// A body that records whether all of it was passed to the connection.
 ///
-/// That is as much as a client can know: what the connection has taken may still be in a buffer when it breaks.
+/// A client cannot know more: what the connection has accepted may still be in a buffer when it breaks.
 struct TrackedBody {
     rest: Bytes,
     handed_over: Arc<AtomicBool>,
@@ -202,7 +202,7 @@ fn to_transport_error(error: reqwest::Error, sent: BodySent) -> TransportError {
     TransportError { kind, message: format!("{word}: {}", ichido_core::error_chain(&error)), sent }
 }
 
-/// Whether the other side could not be trusted or understood, as opposed to not being there.
+/// Whether the server is there but could not be trusted or understood.
 fn is_tls(error: &(dyn StdError + 'static)) -> bool {
     if error.is::<rustls::Error>() {
         return true;

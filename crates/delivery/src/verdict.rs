@@ -1,6 +1,6 @@
-//! What an exchange with the receiver means for a batch.
+//! Interprets an exchange with the receiver.
 //!
-//! Pure: an answer or a failure goes in, a verdict comes out. What is done about it is decided in [`crate::next_action`].
+//! Pure: a response or a transport error goes in, a verdict comes out. [`crate::next_action`] decides what to do about it.
 
 use std::time::Duration;
 
@@ -11,53 +11,53 @@ use crate::exchange::{Exchange, Response, TransportErrorKind, retry_after};
 use crate::history::History;
 use crate::record_results::{self, RecordResult};
 
-/// What is known of a batch apart from the exchange.
+/// What is known about a batch apart from the exchange.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchContext<'a> {
-    /// How many records it has.
+    /// Number of records in the batch.
     pub records: usize,
     /// `EXTERNAL_API_CONFLICT`
     pub conflict: Conflict,
-    /// Whether the receiver is known to tell single records apart.
+    /// Whether the receiver is known to track individual records.
     pub tracks_records: bool,
-    /// What happened to earlier requests of its file.
+    /// What happened to earlier requests of the batch.
     pub history: &'a History,
-    /// How long the sender waits for an answer.
+    /// How long the sender waits for a response.
     pub timeout: Duration,
-    /// The time.
+    /// The current time.
     pub now: Timestamp,
 }
 
 /// What an exchange means for the batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It has arrived, now or before.
+    /// The receiver has it.
     Delivered {
-        /// It had arrived before, and this is how it is known.
+        /// The proof that the receiver already had it.
         duplicate: Option<Proof>,
     },
-    /// The answer has a result for each record; not all have arrived.
+    /// The response contains a result for each record, and not all were delivered.
     Mixed(Vec<RecordResult>),
-    /// It may go better later.
+    /// A retry may succeed.
     Retry {
-        /// When the receiver asked to be left alone until.
+        /// The earliest time of a retry, as the receiver asked.
         not_before: Option<Timestamp>,
     },
-    /// An earlier request may still be processed: it must not count as arrived before this moment.
+    /// An earlier request may still be processed, so the batch must not count as delivered yet.
     Unsettled {
-        /// When it is settled.
+        /// When the earlier request is certainly finished.
         until: Timestamp,
     },
-    /// A 409 that does not tell whether the receiver has all of the batch: a person decides.
+    /// A 409 that does not say whether the receiver has the whole batch: an operator decides.
     Ambiguous,
-    /// Nothing would go better until someone changes something: the whole lane pauses.
+    /// No retry would succeed until an operator changes something: the lane is held.
     Hold,
-    /// Something in the batch is refused: smaller parts tell what.
+    /// Something in the batch is rejected: smaller parts show what.
     Split,
 }
 
-/// What an exchange means. `has_receipt` says whether the same batch is known to have arrived before; it is asked only
-/// where nothing stronger decides.
+/// Interprets an exchange. `has_receipt` tells whether a receipt proves that the same batch was delivered before; it is
+/// called only if nothing stronger decides.
 pub fn classify(
     exchange: &Exchange,
     context: &BatchContext<'_>,
@@ -76,7 +76,7 @@ pub fn classify(
         }
     };
     match response.status {
-        // Results for single records that were too long to be read: smaller requests have shorter ones.
+        // The results for individual records were too long to read: smaller requests have shorter results.
         200..=299 if response.cut && records > 1 && record_results::may_contain(&response.body) => {
             Verdict::Split
         }
@@ -85,7 +85,7 @@ pub fn classify(
         400 | 413 | 422 => Verdict::Split,
         408 | 425 | 429 => retry(response, now),
         500..=599 if !matches!(response.status, 501 | 505) => retry(response, now),
-        // 401, 403, 404, 407, redirects, and whatever else no repetition would change.
+        // 401, 403, 404, 407, redirects, and everything else that a retry would not change.
         _ => Verdict::Hold,
     }
 }

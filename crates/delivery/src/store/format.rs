@@ -175,7 +175,7 @@ impl StoredBatch {
         text.push_str(CHECKSUM);
         text.push_str(&sum);
         text.push_str("\"}\n");
-        if gzip { gzip::pack(text.as_bytes()) } else { text.into_bytes() }
+        if gzip { gzip::compress(text.as_bytes()) } else { text.into_bytes() }
     }
 
     /// Reads a file. `fallback` is the first attempt if the file names none.
@@ -330,7 +330,7 @@ fn field(text: &mut String, name: &str, value: &str) {
 }
 
 fn unpack(bytes: &[u8]) -> Result<Vec<u8>, Corrupt> {
-    let unpacked = gzip::unpack(bytes, FILE_BYTES_MAX + 1).map_err(|_| corrupt("no valid gzip"))?;
+    let unpacked = gzip::decompress(bytes, FILE_BYTES_MAX + 1).map_err(|_| corrupt("no valid gzip"))?;
     match unpacked.len() as u64 > FILE_BYTES_MAX {
         true => Err(corrupt(&format!("larger than {FILE_BYTES_MAX} bytes when unpacked"))),
         false => Ok(unpacked),
