@@ -1,23 +1,23 @@
-//! What a 409 means.
+//! Interprets a 409.
 //!
-//! Some receivers know batches: a 409 says that all of the batch is known. Others know records: a 409 says that one record
-//! is known, and that nothing of the batch was taken. A bare 409 fits both. Taking the second for the first loses records;
-//! dividing a batch that is known by its key counts its records again, because the parts have keys of their own. And
-//! a 409 may mean that the first request is still being processed, and may yet fail.
+//! Some receivers track batches: a 409 means that they have the whole batch. Others track records: a 409 means that they
+//! have one of the records, and took nothing of the batch. A bare 409 fits both. Mistaking the second for the first
+//! loses records. Splitting a batch that is known by its key counts its records again, because the parts have keys of
+//! their own. And a 409 may mean that the first request is still being processed, and may yet fail.
 //!
-//! So [`judge`] goes by evidence, in this order, and guesses nothing:
+//! So [`judge`] goes by evidence, in this order, and never guesses:
 //!
-//! 1. a result for each record, or counts that add up to all of them,
-//! 2. signs that the first request is still being processed: retry,
-//! 3. a problem that only a person can settle: hold the lane,
-//! 4. the answer says that the *batch* is known: delivered,
-//! 5. the receiver knows records (the envelope of API_Meter): narrow down by record. A single record that gets 409 is
-//!    known; all others must be accepted themselves,
-//! 6. a receipt of the same key and content: delivered,
-//! 7. an earlier request timed out a short while ago and may still be processed: retry,
-//! 8. an earlier request arrived whole and nobody read its answer, or another program wrote the file, or an earlier request timed
-//!    out long ago: delivered,
-//! 9. anything else is ambiguous, and a person decides.
+//! 1. a result for each record, or totals that add up to all of them;
+//! 2. hints that the first request is still being processed: retry;
+//! 3. a problem that only an operator can resolve: hold the lane;
+//! 4. the response says that the receiver has the *batch*: delivered;
+//! 5. the receiver tracks records (the API_Meter envelope): split. A single record that gets a 409 is a duplicate; every
+//!    other record must be accepted by itself;
+//! 6. a receipt for the same key and content: delivered;
+//! 7. an earlier request timed out recently and may still be processed: retry;
+//! 8. an earlier request was sent completely and its response was lost, or another program wrote the file, or an earlier
+//!    request timed out long ago: delivered;
+//! 9. anything else is ambiguous, and an operator decides.
 //!
 //! `EXTERNAL_API_CONFLICT=batch` skips all of this: every 409 is a success. `record` goes from 3 straight to 5.
 
@@ -31,20 +31,20 @@ use crate::exchange::Response;
 use crate::history::History;
 use crate::record_results::{self, RecordResult};
 
-/// A receiver that still says 409 so long after a timeout is done with the request that timed out.
+/// A request that timed out this long ago is certainly finished.
 const SETTLED: Duration = Duration::from_secs(300);
-/// The same, in timeouts of the sender.
+/// The same, as a multiple of the sender's timeout. The longer of the two applies.
 const SETTLED_TIMEOUTS: u32 = 10;
 
-/// `EXTERNAL_API_CONFLICT`: what a 409 is about.
+/// `EXTERNAL_API_CONFLICT`: how to interpret a 409.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Conflict {
-    /// Go by evidence.
+    /// Go by the evidence.
     #[default]
     Auto,
-    /// The whole batch was there before, whatever the answer says.
+    /// The receiver has the whole batch, whatever the response says.
     Batch,
-    /// At least one record was there before; which ones, only smaller requests tell.
+    /// The receiver has at least one record. Smaller requests show which ones.
     Record,
 }
 
@@ -54,7 +54,7 @@ impl Conflict {
         match self {
             Conflict::Auto => "a 409 is judged by evidence (auto)",
             Conflict::Batch => "every 409 is a success (batch)",
-            Conflict::Record => "a 409 is narrowed down by record (record)",
+            Conflict::Record => "a 409 is resolved record by record (record)",
         }
     }
 }
@@ -64,62 +64,62 @@ impl Conflict {
 pub struct Evidence<'a> {
     /// The setting.
     pub setting: Conflict,
-    /// The answer.
+    /// The response.
     pub response: &'a Response,
-    /// Records in the batch.
+    /// Number of records in the batch.
     pub records: usize,
-    /// Whether the receiver is known to tell single records apart.
+    /// Whether the receiver is known to track individual records.
     pub tracks_records: bool,
-    /// What happened to earlier requests of this file.
+    /// What happened to earlier requests of this batch.
     pub history: &'a History,
-    /// How long the sender waits for an answer.
+    /// How long the sender waits for a response.
     pub timeout: Duration,
-    /// The time.
+    /// The current time.
     pub now: Timestamp,
 }
 
 /// What a 409 means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ruling {
-    /// The answer has a result for each record, and not all of them arrived.
+    /// The response contains a result for each record, and not all were delivered.
     Results(Vec<RecordResult>),
     /// An earlier request of this batch is still being processed.
     InProgress,
-    /// Only a person can settle it.
+    /// Only an operator can resolve it.
     Hold,
     /// The receiver has the whole batch.
     Known(Proof),
-    /// Smaller parts tell which records the receiver has.
+    /// Smaller parts show which records the receiver has.
     Split,
-    /// An earlier request timed out and may still be processed until then.
+    /// An earlier request timed out, and may still be processed until this time.
     Unsettled(Timestamp),
-    /// There is no telling whether the receiver has all of the batch.
+    /// Nothing shows whether the receiver has the whole batch.
     Ambiguous,
 }
 
-/// How it is known that the receiver has all of a batch.
+/// How we know that the receiver has the whole batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
     /// `EXTERNAL_API_CONFLICT=batch`
     Setting,
-    /// The answer says so of each record.
+    /// The response says so for each record.
     Results,
-    /// The answer says so of the batch.
+    /// The response says so for the batch.
     Response,
     /// The batch is a single record.
     SingleRecord,
-    /// A receipt says that it arrived before.
+    /// A receipt says that it was delivered before.
     Receipt,
-    /// An earlier request arrived whole, and its answer was lost.
+    /// An earlier request was sent completely, and its response was lost.
     ResponseLost,
     /// Another program put the file into the spool after sending it.
     SpooledElsewhere,
-    /// The receiver still answers 409 long after a request timed out.
+    /// The receiver still responds with 409 long after a request timed out.
     StillConflicting,
 }
 
 impl Proof {
-    /// A word for logs and receipts.
+    /// The value used in logs and receipts.
     pub fn as_str(self) -> &'static str {
         match self {
             Proof::Setting => "setting",
@@ -134,7 +134,7 @@ impl Proof {
     }
 }
 
-/// Judges a 409. `has_receipt` is asked at most once, and only if nothing stronger decides.
+/// Interprets a 409. `has_receipt` is called at most once, and only if nothing stronger decides.
 pub fn judge(evidence: &Evidence<'_>, has_receipt: impl FnOnce() -> bool) -> Ruling {
     let Evidence { setting, response, records, history, now, .. } = *evidence;
     if setting == Conflict::Batch {
@@ -165,7 +165,7 @@ pub fn judge(evidence: &Evidence<'_>, has_receipt: impl FnOnce() -> bool) -> Rul
     if has_receipt() {
         return Ruling::Known(Proof::Receipt);
     }
-    // Before everything that an older request may prove: the receiver may yet refuse this one.
+    // This comes before everything that an older request may prove: the receiver may yet reject the pending one.
     let settled = history.timed_out.map(|at| settled_at(at, evidence.timeout));
     if let Some(settled) = settled.filter(|settled| now < *settled) {
         return Ruling::Unsettled(settled);
@@ -182,7 +182,7 @@ pub fn judge(evidence: &Evidence<'_>, has_receipt: impl FnOnce() -> bool) -> Rul
     }
 }
 
-/// When a request that timed out at this moment is no longer being processed.
+/// When a request that timed out at this time is certainly finished.
 fn settled_at(timed_out: Timestamp, timeout: Duration) -> Timestamp {
     let wait = SETTLED.max(timeout.saturating_mul(SETTLED_TIMEOUTS));
     timed_out + u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)

@@ -11,7 +11,9 @@ impl Endpoint {
     pub fn parse(setting: &str, text: &str, allow_http_loopback: bool) -> Result<Self, String> {
         let url = Url::parse(text.trim()).map_err(|_| format!("{setting} is not a URL"))?;
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(format!("{setting} must not contain a user name or password; use EXTERNAL_API_TOKEN"));
+            return Err(format!(
+                "{setting} must not contain a user name or password; use EXTERNAL_API_TOKEN"
+            ));
         }
         if url.host_str().is_none_or(str::is_empty) {
             return Err(format!("{setting} has no host"));
@@ -21,6 +23,9 @@ impl Endpoint {
             "http" if allow_http_loopback && is_loopback(&url) => Ok(Self(url)),
             "http" if allow_http_loopback => Err(format!(
                 "{setting} must start with https:// (http:// is allowed for loopback addresses only)"
+            )),
+            "http" if is_loopback(&url) => Err(format!(
+                "{setting} must start with https:// (for a loopback receiver, set EXTERNAL_API_ALLOW_HTTP_LOOPBACK=on)"
             )),
             _ => Err(format!("{setting} must start with https://")),
         }

@@ -1,17 +1,17 @@
-//! Receipts: how each batch ended.
+//! Receipts: what happened to each batch.
 //!
 //! ```text
 //! data/receipts/                                      0700
 //!   receipts_20250118_<pid>-<start>.jsonl             0600: one process, one day (UTC)
 //! ```
 //!
-//! Whenever a batch ends a pass, a line says so: its key, a digest of its content, the ids of its records, the requests that were
-//! made, and how it ended. Receipts are history, and evidence: a batch that a receipt calls delivered is known to
-//! the receiver ([`crate::conflict`]), and a file that such a batch left behind is removed instead of sent.
+//! Each pass over a batch ends with a line: its key, a digest of its content, the ids of its records, the requests that
+//! were made, and the disposition. Receipts are history and evidence. If a receipt says that a batch was delivered, the
+//! receiver has it ([`crate::conflict`]), and a leftover file of that batch is removed instead of sent.
 //!
-//! Lines are appended before the batch's file is removed, and synced in groups: what a process has written survives it,
-//! and a power failure costs the last group at most. Without its receipt a batch is sent again; nothing depends on one.
-//! The last line of a process that died may be torn, and is skipped.
+//! A line is appended before the batch's file is removed, and synced in groups. So it survives a crash of the process, and
+//! a power failure costs at most the last group. A batch without a receipt is sent again; nothing depends on a receipt.
+//! If a process crashes, its last line may be torn, and is skipped.
 
 mod lookup;
 
@@ -32,27 +32,27 @@ use crate::time::iso;
 
 const PREFIX: &str = "receipts_";
 const SUFFIX: &str = ".jsonl";
-/// Lines that are synced together.
+/// Number of lines that are synced together.
 const SYNC_GROUP: u32 = 64;
 /// The longest that a line waits for its sync while others follow.
 const SYNC_GROUP_MS: u64 = 1_000;
-/// How long receipts are kept unless it is set otherwise.
+/// How long receipts are kept by default.
 pub const RETENTION: Duration = Duration::from_secs(90 * DAY_MS / 1_000);
 const DAY_MS: u64 = 86_400_000;
 
-/// How a batch ended.
+/// What happened to a batch at the end of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Disposition {
     /// The receiver has it.
     Delivered,
-    /// It waits in the spool.
+    /// It is in the spool.
     Spooled,
     /// It was moved to failed.
     Failed,
-    /// It was divided; its parts have receipts of their own.
+    /// It was split. Its parts have receipts of their own.
     Split,
-    /// An operator said that the receiver has it.
+    /// An operator declared that the receiver has it.
     Accepted,
 }
 
@@ -60,32 +60,32 @@ pub enum Disposition {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Attempt {
-    /// When it began.
+    /// When it started.
     pub at: String,
-    /// The status of the answer.
+    /// The status of the response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// The kind of trouble, if there was no answer.
+    /// The kind of error, if there was no response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<&'static str>,
     /// How long it took.
     pub latency_ms: u64,
 }
 
-/// What is written of an ending.
+/// What a receipt records.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
     /// The batch.
     pub batch: &'a Batch,
-    /// How it ended.
+    /// What happened to it.
     pub disposition: Disposition,
-    /// How it is known that it had arrived before.
+    /// The proof that the receiver already had it.
     pub proof: Option<Proof>,
     /// The requests of this pass, oldest first.
     pub attempts: &'a [Attempt],
 }
 
-/// A line. The key and the digest come first and together: so they are found without reading the line.
+/// A line. The key and the digest come first, so that a lookup does not have to parse every line.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Line<'a> {
@@ -102,7 +102,7 @@ struct Line<'a> {
     records: Vec<&'a str>,
 }
 
-/// The receipts of a process, and those of all others to look into.
+/// Writes the receipts of this process, and looks into those of all processes.
 #[derive(Debug)]
 pub struct Receipts {
     disk: Disk,
@@ -117,18 +117,18 @@ struct Open {
     day: String,
     file: Option<(File, PathBuf)>,
     unsynced: u32,
-    /// When the first line of the group was written.
+    /// When the first unsynced line was written.
     since: Timestamp,
     is_torn: bool,
 }
 
 impl Receipts {
-    /// The receipts below a data directory. Nothing is created before the first line.
+    /// The receipts below a data directory. Nothing is created before the first line is written.
     pub(crate) fn new(disk: Disk, root: &Path, process: String, retention: Duration) -> Self {
         Self { disk, dir: root.join("receipts"), process, retention, open: Mutex::default() }
     }
 
-    /// Appends a line. Synced with others of its group, or by [`Receipts::sync`].
+    /// Appends a line. It is synced with its group, or by [`Receipts::sync`].
     pub fn write(&self, entry: &Entry<'_>, now: Timestamp) -> io::Result<()> {
         let mut line = line(entry, now);
         let mut open = self.open();
@@ -150,17 +150,17 @@ impl Receipts {
         }
     }
 
-    /// Makes all lines durable.
+    /// Syncs all lines.
     pub fn sync(&self) -> io::Result<()> {
         self.sync_open(&mut self.open())
     }
 
-    /// Whether a receipt says that the receiver has this very batch.
+    /// Whether a receipt says that the receiver has exactly this batch.
     pub fn has_delivered(&self, batch: &Batch) -> io::Result<bool> {
         lookup::is_delivered(&self.dir, batch, |_| true)
     }
 
-    /// The same, among the receipts of one process.
+    /// The same, limited to the receipts of one process.
     pub(crate) fn has_delivered_by(&self, process: &str, batch: &Batch) -> io::Result<bool> {
         let end = format!("_{process}{SUFFIX}");
         lookup::is_delivered(&self.dir, batch, |name| name.ends_with(&end))
@@ -180,7 +180,7 @@ impl Receipts {
         Ok(())
     }
 
-    /// A file for each day; with a new one, those that are too old go.
+    /// Opens the file of a new day, and removes expired files.
     fn roll_over(&self, open: &mut Open, now: Timestamp) -> io::Result<()> {
         let day = day(now);
         if open.file.is_some() && open.day == day {
@@ -223,7 +223,7 @@ fn line(entry: &Entry<'_>, now: Timestamp) -> String {
     serde_json::to_string(&line).map(|line| line + "\n").unwrap_or_default()
 }
 
-/// The day in the name of a file of ours: `20250118`.
+/// The day in the name of a receipt file: `20250118`.
 fn name_day(name: &str) -> Option<&str> {
     let rest = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
     let (day, _) = rest.split_once('_')?;

@@ -31,8 +31,9 @@ impl ResendWindow {
         }
         let zone = match zone {
             "UTC" => TimeZone::UTC,
-            name => TimeZone::get(name)
-                .map_err(|_| "RESEND_WINDOW contains an unknown time zone".to_owned())?,
+            name => {
+                TimeZone::get(name).map_err(|_| "RESEND_WINDOW contains an unknown time zone".to_owned())?
+            }
         };
         Ok(Self { from, to, zone, text: text.trim().to_owned() })
     }

@@ -1,11 +1,11 @@
-//! The spool and what failed, on disk.
+//! The spool and the failed batches, on disk.
 //!
-//! Constraints: a batch that was accepted is in exactly one place, and survives kill -9 and power loss there; two
-//! processes may work on one directory; a file is whole or not there; nothing is deleted but what has arrived.
+//! Guarantees: an accepted batch is in exactly one directory, and survives kill -9 and power loss; several processes may
+//! work on the same data directory; a file is either complete or absent; only delivered batches are deleted.
 //!
-//! A process works in a directory of its own below `.inflight`, whose file `lock` it holds while it lives. A batch is
-//! *taken* by renaming its file into that directory: of two takers one succeeds. What a dead process left there (its
-//! lock can be had) is renamed back. Owners hold no lock but their own, so nobody waits for anybody.
+//! Each process works in its own directory below `.inflight`, and holds a lock on the file `lock` in it. It takes a
+//! batch by renaming the file into that directory: of two processes that try, one succeeds. If a process crashes, its
+//! lock is released, and another process renames its files back. A process locks nothing else, so none waits for another.
 
 mod error;
 mod file_name;

@@ -69,8 +69,9 @@ pub struct HttpTransport {
 impl HttpTransport {
     /// Prepares a client without connecting. The error is one line that names the setting.
     pub fn new(options: Options, roots: &TlsRoots, token: Token) -> Result<Self, String> {
-        let agent = HeaderValue::from_str(&options.user_agent)
-            .map_err(|_| "EXTERNAL_API_USER_AGENT contains characters that are not allowed in a header".to_owned())?;
+        let agent = HeaderValue::from_str(&options.user_agent).map_err(|_| {
+            "EXTERNAL_API_USER_AGENT contains characters that are not allowed in a header".to_owned()
+        })?;
         let mut tls = roots.client().map_err(|error| format!("cannot set up TLS: {error}"))?;
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let client = Client::builder()

@@ -1,16 +1,16 @@
-//! What the body of a 409 says, as far as it is understood.
+//! What the body of a 409 says, as far as we understand it.
 //!
-//! Codes and problem types are matched whole; prose by phrases. A phrase counts for the batch only if nothing in the answer speaks of
-//! records or of a part: an answer that is not understood is no evidence, and loses nothing.
+//! Codes and problem types must match exactly; prose is searched for phrases. A phrase counts for the batch only if
+//! nothing in the response mentions records or a part. A response that we do not understand is not evidence.
 
 use serde_json::Value;
 
-/// Strings that are looked at; more than that is no error message.
+/// The most strings that are examined. An error message has fewer.
 const STRINGS_MAX: usize = 64;
-/// Objects inside objects that are looked into: `{"error": {"details": {…}}}`.
+/// How many levels of nested objects are examined: `{"error": {"details": {…}}}`.
 const DEPTH_MAX: usize = 3;
 
-/// Codes and last words of problem types that mean a request under way.
+/// Codes, or last segments of problem types, of a request in progress.
 const IN_PROGRESS_CODES: [&str; 11] = [
     "in flight",
     "in progress",
@@ -30,14 +30,14 @@ const IN_PROGRESS: [&str; 7] = [
     "currently processing",
     "in progress",
     "in flight",
-    // The title that the draft of the IETF gives it.
+    // The title in the IETF draft.
     "a request is outstanding",
     "still running",
 ];
-/// Codes and problem types of ichido's gateway that no repetition changes.
+/// Codes and problem types of ichido's gateway that a retry does not change.
 const NEEDS_OPERATOR: [&str; 4] =
     ["in doubt", "idempotency in doubt", "caller changed", "idempotency caller changed"];
-/// A gateway that did the request and has no answer to repeat.
+/// Codes of a gateway that executed the request but kept no response to replay.
 const DONE_CODES: [&str; 2] = ["answer not kept", "idempotency answer not kept"];
 const BATCH_IS_KNOWN: [&str; 12] = [
     "duplicate batch",
@@ -53,7 +53,7 @@ const BATCH_IS_KNOWN: [&str; 12] = [
     "batch idempotency key already",
     "already processed this batch",
 ];
-/// Words with which an answer may speak of less than the batch, or of something else.
+/// Words that show that a response is about less than the batch, or about something else.
 const NOT_THE_BATCH: [&str; 25] = [
     "record",
     "records",
@@ -82,12 +82,12 @@ const NOT_THE_BATCH: [&str; 25] = [
     "not a duplicate",
 ];
 
-/// What an answer says.
+/// What a response says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Hints {
     /// An earlier request is still being processed.
     pub(super) in_progress: bool,
-    /// No repetition changes it.
+    /// A retry does not change it.
     pub(super) needs_operator: bool,
     /// The receiver has the whole batch.
     pub(super) batch_is_known: bool,
@@ -96,7 +96,7 @@ pub(super) struct Hints {
 pub(super) fn read(body: &[u8]) -> Hints {
     let texts = texts(body);
     let codes: Vec<String> = texts.iter().map(|text| last_segment(text)).collect();
-    // A space on both sides, so that phrases are found by whole words.
+    // A space on both sides, so that only whole words match.
     let prose: Vec<String> = texts.iter().map(|text| format!(" {} ", words(text))).collect();
     let is_code = |known: &[&str]| codes.iter().any(|code| known.contains(&code.as_str()));
     let says = |phrases: &[&str]| {
@@ -109,7 +109,7 @@ pub(super) fn read(body: &[u8]) -> Hints {
     }
 }
 
-/// The strings of a JSON object outside its arrays, or the text as a whole.
+/// The strings of a JSON object outside its arrays, or the whole text.
 fn texts(body: &[u8]) -> Vec<String> {
     match serde_json::from_slice(body) {
         Ok(value) => {
@@ -136,12 +136,12 @@ fn collect(value: &Value, depth: usize, found: &mut Vec<String>) {
     }
 }
 
-/// The last word of a URL or URN, else the text, in plain words.
+/// The last segment of a URL or URN, else the whole text, as words.
 fn last_segment(text: &str) -> String {
     words(text.rsplit(['/', '#', ':']).next().unwrap_or_default())
 }
 
-/// Lower-case words with one space between them: `DuplicateBatch`, `duplicate_batch` and `Duplicate batch` are the same.
+/// Lower-case words separated by single spaces: `DuplicateBatch`, `duplicate_batch` and `Duplicate batch` are equal.
 fn words(text: &str) -> String {
     let mut words = String::with_capacity(text.len());
     let mut before = ' ';

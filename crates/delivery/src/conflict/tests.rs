@@ -9,7 +9,7 @@ const IN_FLIGHT: &str = r#"{"type":"/.well-known/idempotency/in-flight","status"
 const IN_DOUBT: &str = r#"{"type":"https://x/.well-known/idempotency/in-doubt"}"#;
 const BATCH: &str = r#"{"error": "duplicate batch detected"}"#;
 
-/// Everything that may be known at once. By default nothing is.
+/// The evidence of a test case. By default there is none.
 #[derive(Clone, Default)]
 struct Case {
     setting: Conflict,
@@ -47,8 +47,8 @@ fn all_evidence() -> Case {
 }
 
 #[test]
-fn evidence_counts_in_its_order() {
-    // Each line takes the evidence of the line before away; what is left decides.
+fn evidence_is_weighed_in_order() {
+    // Each step removes the evidence of the previous one; what is left decides.
     let mut case = Case { retry_after: Some("1"), ..all_evidence() };
     assert!(matches!(case.judge(RESULTS), Ruling::Results(results) if results.len() == 3), "1");
     assert_eq!(case.judge(BATCH), Ruling::InProgress, "2: Retry-After");
@@ -77,7 +77,7 @@ fn evidence_counts_in_its_order() {
 }
 
 #[test]
-fn batch_takes_every_409_for_success() {
+fn batch_setting_accepts_every_409_as_success() {
     let case = Case { setting: Conflict::Batch, retry_after: Some("1"), ..Case::default() };
     for body in [BARE, RESULTS, IN_FLIGHT, IN_DOUBT, BATCH] {
         assert_eq!(case.judge(body), Ruling::Known(Proof::Setting), "{body}");
@@ -85,7 +85,7 @@ fn batch_takes_every_409_for_success() {
 }
 
 #[test]
-fn record_narrows_down_whatever_is_known_of_the_batch() {
+fn record_setting_splits_whatever_is_known_about_the_batch() {
     let case = Case { setting: Conflict::Record, tracks_records: false, ..all_evidence() };
     assert_eq!(case.judge(IN_FLIGHT), Ruling::InProgress);
     assert_eq!(case.judge(IN_DOUBT), Ruling::Hold);
@@ -96,7 +96,7 @@ fn record_narrows_down_whatever_is_known_of_the_batch() {
 }
 
 #[test]
-fn results_that_are_all_there_are_a_known_batch() {
+fn results_that_cover_all_records_prove_delivery() {
     let all = r#"{"results":[{"status":"duplicate"},{"status":"conflict"},{"status":200}]}"#;
     assert_eq!(Case::default().judge(all), Ruling::Known(Proof::Results));
     let counted = r#"{"inserted":0,"duplicates":2,"conflicts":1,"invalid":0,"total":3}"#;
@@ -107,14 +107,14 @@ fn results_that_are_all_there_are_a_known_batch() {
 }
 
 #[test]
-fn a_slow_receiver_is_given_ten_timeouts() {
+fn slow_receiver_is_given_ten_timeouts() {
     assert_eq!(settled_at(NOW, Duration::from_secs(1)), NOW + MINUTES_5);
     assert_eq!(settled_at(NOW, Duration::from_secs(60)), NOW + 600_000);
     assert_eq!(settled_at(NOW, Duration::MAX), Timestamp(u64::MAX));
 }
 
 #[test]
-fn work_in_progress_is_recognised() {
+fn request_in_progress_is_recognised() {
     for body in [
         r#"{"type":"urn:ietf:params:idempotency-in-flight"}"#,
         r#"{"error":{"type":"idempotency_error","code":"idempotency_in_flight"}}"#,
@@ -129,7 +129,7 @@ fn work_in_progress_is_recognised() {
 }
 
 #[test]
-fn what_only_a_person_can_settle_is_recognised() {
+fn conflict_that_needs_an_operator_is_recognised() {
     for body in [
         r#"{"error":{"code":"idempotency_in_doubt"}}"#,
         r#"{"type":"/.well-known/idempotency/caller-changed"}"#,
@@ -139,7 +139,7 @@ fn what_only_a_person_can_settle_is_recognised() {
 }
 
 #[test]
-fn a_batch_that_is_known_is_recognised_and_a_record_is_not_taken_for_it() {
+fn duplicate_batch_is_recognised_and_not_confused_with_a_duplicate_record() {
     for body in [
         "duplicate batch detected",
         r#"{"code":"DUPLICATE_BATCH"}"#,
@@ -169,7 +169,7 @@ fn a_batch_that_is_known_is_recognised_and_a_record_is_not_taken_for_it() {
 
 proptest::proptest! {
     #[test]
-    fn no_body_is_too_odd_to_be_judged(body: Vec<u8>) {
+    fn no_body_makes_it_panic(body: Vec<u8>) {
         let _ = hints::read(&body);
     }
 }

@@ -24,7 +24,7 @@ fn files(root: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_receipt_says_what_became_of_a_batch() {
+fn receipt_records_what_happened_to_a_batch() {
     let dir = tempfile::tempdir().unwrap();
     let receipts = receipts(dir.path(), "7-1");
     let attempts = [
@@ -55,7 +55,7 @@ fn a_receipt_says_what_became_of_a_batch() {
 }
 
 #[test]
-fn only_the_same_key_and_content_is_delivered() {
+fn only_the_same_key_and_content_counts_as_delivered() {
     let dir = tempfile::tempdir().unwrap();
     let (ours, theirs) = (receipts(dir.path(), "7-1"), receipts(dir.path(), "8-1"));
     let (known, open) = (batch(&["a"]), batch(&["b"]));
@@ -69,7 +69,7 @@ fn only_the_same_key_and_content_is_delivered() {
     let other = Record::parse(r#"{"source_event_id":"a","tokens":2}"#).unwrap();
     let same_key = Batch::new(vec![other]);
     assert_eq!(same_key.key(), known.key());
-    assert!(!ours.has_delivered(&same_key).unwrap(), "the content is another");
+    assert!(!ours.has_delivered(&same_key).unwrap(), "the content differs");
     write(&theirs, &open, Disposition::Accepted, NOW);
     assert!(ours.has_delivered(&open).unwrap());
     assert!(ours.has_delivered_by("8-1", &open).unwrap() && !ours.has_delivered_by("7-1", &open).unwrap());
@@ -83,14 +83,14 @@ fn torn_lines_and_foreign_files_are_skipped() {
     write(&receipts, &one, Disposition::Delivered, NOW);
     let path = dir.path().join("receipts/receipts_20250118_7-1.jsonl");
     let whole = fs::read_to_string(&path).unwrap();
-    // The process died in the middle of a line.
+    // The process crashed in the middle of a line.
     fs::write(&path, format!("{whole}{}", &whole.replace(one.key(), two.key())[..whole.len() / 2])).unwrap();
     fs::write(dir.path().join("receipts/notes.txt"), &whole).unwrap();
     assert!(receipts.has_delivered(&one).unwrap() && !receipts.has_delivered(&two).unwrap());
 }
 
 #[test]
-fn each_day_has_a_file_and_old_ones_go() {
+fn each_day_has_a_file_and_expired_files_are_removed() {
     let dir = tempfile::tempdir().unwrap();
     let receipts = receipts(dir.path(), "7-1");
     let batch = batch(&["a"]);
@@ -132,7 +132,7 @@ fn syncs_are_grouped() {
     assert_eq!(count(), 2);
     write(&receipts, &batch, Disposition::Delivered, NOW);
     write(&receipts, &batch, Disposition::Delivered, NOW + SYNC_GROUP_MS);
-    assert_eq!(count(), 3, "a line does not wait for long");
+    assert_eq!(count(), 3, "a line is synced within a second");
     receipts.sync().unwrap();
     assert_eq!(count(), 3, "there is nothing left to sync");
 }

@@ -110,7 +110,7 @@ impl Sender {
         }
         let Some(mut owned) = self.owned_file(&mut job) else { return };
         let stored = &job.stored;
-        let parked = self.deps.store.park(&mut owned, stored).or_else(|error| {
+        let parked = self.deps.store.spool(&mut owned, stored).or_else(|error| {
             tracing::error!(%error, "the state of a batch could not be written; it waits in its old state");
             self.deps.store.put_back(&owned)
         });
@@ -188,7 +188,7 @@ impl Sender {
         stored: &StoredBatch,
         now: Timestamp,
     ) {
-        let path = self.deps.store.failed_name(stored.batch.key(), now, owned.is_packed());
+        let path = self.deps.store.failed_path(stored.batch.key(), now, owned.is_compressed());
         match self.deps.notifier.failed(cause, &path, stored) {
             Ok(notice) => self.move_file_to_failed(owned, origin, stored, now, Some(&notice)),
             // Nobody would hear of it: it stays in the spool, and the next pass tries to move it again.

@@ -69,8 +69,8 @@ impl Selection {
 impl Sender {
     /// Tries every batch that is meant and due, once with its retries.
     pub async fn resend(&mut self, selection: &Selection) -> Result<PassSummary, Error> {
-        let adopted = self.deps.store.adopt()?;
-        if adopted > 0 {
+        let recovered = self.deps.store.recover()?;
+        if recovered > 0 {
             tracing::warn!(adopted, "batches of a process that ended were taken back into the spool");
         }
         let now = self.deps.clock.now();

@@ -1,25 +1,25 @@
-//! What the disk refuses.
+//! Errors of the store.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Something the disk refused.
+/// A batch could not be stored, moved or read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An operation on a path failed.
-    #[error("{doing} {}: {source}", path.display())]
+    #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was being done.
-        doing: &'static str,
-        /// To what.
+        /// What failed, as a verb.
+        action: &'static str,
+        /// The file or directory.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
     /// `SPOOL_MAX_BYTES` is reached.
     #[error(
-        "the spool has {used} of {most} bytes (SPOOL_MAX_BYTES): new work is refused until some of it has arrived"
+        "the spool is full: it holds {used} of {most} bytes (SPOOL_MAX_BYTES); new batches are refused until others are delivered"
     )]
     Quota {
         /// Bytes in the spool.
@@ -30,8 +30,8 @@ pub enum Error {
 }
 
 impl Error {
-    pub(super) fn io(doing: &'static str, path: &Path, source: io::Error) -> Self {
-        Self::Io { doing, path: path.to_owned(), source }
+    pub(super) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::Io { action, path: path.to_owned(), source }
     }
 
     /// Whether the disk is full.

@@ -1,30 +1,30 @@
-//! Names of files: `spool_20250118T120530Z_a3f2e1b9c4d5.json`, with `_2` if that is taken, and `.gz` if it is packed.
+//! File names: `spool_20250118T120530Z_a3f2e1b9c4d5.json`, with `_2` if that name exists, and `.gz` if compressed.
 
 use ichido_core::Timestamp;
 
 use crate::time::compact;
 
-/// What a file's name says.
+/// The parts of a file name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileName {
-    /// The first attempt (spool), or the move (failed), to the second.
+    /// The first attempt (spool) or the move (failed), to the second.
     pub at: String,
-    /// The beginning of the batch key.
+    /// The start of the batch key.
     pub key: String,
-    /// Tells batches apart that have all else in common.
+    /// Distinguishes batches whose names would be equal otherwise.
     pub copy: u32,
-    /// Whether the file is packed.
+    /// Whether the file is compressed.
     pub gzip: bool,
 }
 
 impl FileName {
-    /// The name of a batch.
+    /// The name for a batch.
     pub fn new(at: Timestamp, key: &str, gzip: bool) -> Self {
         let key = crate::batch::key_prefix(key);
         Self { at: compact(at), key: if key.is_empty() { "none" } else { key }.to_owned(), copy: 1, gzip }
     }
 
-    /// Reads a name with this first word; `None` is a file of someone else.
+    /// Parses a name with this prefix. `None`: the file is not ours.
     pub fn parse(prefix: &str, name: &str) -> Option<Self> {
         let rest = name.strip_prefix(prefix)?.strip_prefix('_')?;
         let (rest, gzip) = match rest.strip_suffix(".json.gz") {
@@ -44,7 +44,7 @@ impl FileName {
         })
     }
 
-    /// The name as text, with this first word.
+    /// The name as text, with this prefix.
     pub fn text(&self, prefix: &str) -> String {
         let copy = if self.copy > 1 { format!("_{}", self.copy) } else { String::new() };
         let gz = if self.gzip { ".gz" } else { "" };
@@ -58,7 +58,7 @@ mod tests {
     use crate::time::parse_iso;
 
     #[test]
-    fn names_are_those_of_the_seed() {
+    fn names_contain_time_and_key() {
         let at = parse_iso("2025-01-18T12:05:30Z").unwrap();
         let name = FileName::new(at, "a3f2e1b9c4d5aaaaaaaa", false);
         assert_eq!(name.text("spool"), "spool_20250118T120530Z_a3f2e1b9c4d5.json");
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_belong_to_others() {
+    fn foreign_names_are_not_parsed() {
         for name in [
             "notes.txt",
             "spool_x_y.json",

@@ -1,4 +1,4 @@
-//! The file of a batch.
+//! The file format of a batch.
 //!
 //! ```json
 //! {"batchIdempotencyKey":"a3f2e1b9c4d5…","firstAttempt":"2025-01-18T12:05:30Z","retryCount":0,
@@ -7,10 +7,11 @@
 //!  "records":[…],"checksum":"sha256:…"}
 //! ```
 //!
-//! The seed's fields and ours. Fields that we do not know are kept as they are. Records are kept byte for byte. The
-//! checksum is the last field and covers every byte before the comma that precedes it. A file with neither `format` nor
-//! `checksum` (the seed's plain form, or one that a person has edited and taken both out of) is read all the same. The
-//! token is never here.
+//! Other programs write the plain form: the key, the records, `firstAttempt`, `retryCount` and `lastError`. A file with
+//! neither `format` nor `checksum` is accepted: it has the plain form, or an operator edited it and removed both.
+//!
+//! Unknown fields are kept as they are, and records byte for byte. The checksum is the last field, and covers every byte
+//! before the comma that precedes it. The file never contains the token.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -27,11 +28,11 @@ use crate::history::History;
 use crate::record::Record;
 use crate::time::{iso, parse_iso};
 
-/// The largest file that is read, packed or not.
+/// The largest file that is read, compressed or not.
 pub const FILE_BYTES_MAX: u64 = 64 << 20;
-/// The version that we write. Files of a later one are refused, not misread.
+/// The version that we write. Files of another version are rejected, never misread.
 const FORMAT: u64 = 1;
-/// Attempts that are remembered; the oldest go first.
+/// Number of attempts that are kept; the oldest are dropped.
 const ATTEMPTS_MAX: usize = 40;
 const CHECKSUM: &str = ",\"checksum\":\"sha256:";
 const SUM_DIGITS: usize = 64;
@@ -43,41 +44,41 @@ pub struct StoredBatch {
     pub batch: Batch,
     /// When it was first tried.
     pub first_attempt: Timestamp,
-    /// Passes over it that failed.
+    /// Number of failed passes.
     pub retry_count: u32,
-    /// The last error, masked.
+    /// The last error, redacted.
     pub last_error: Option<String>,
-    /// The receiver asked to be left alone until then.
+    /// The receiver asked not to be sent this batch before this time.
     pub not_before: Option<Timestamp>,
     /// What happened so far, oldest first.
     pub attempts: Vec<Attempt>,
-    /// The batch that this one is a part of, since that one was divided.
+    /// The key of the batch that was split into this one and others.
     pub part_of: Option<String>,
-    /// It is a piece of input that is no record: never sent, kept for a person.
+    /// It contains an invalid input item: never sent, kept for an operator.
     pub is_invalid_input: bool,
-    /// What happened to earlier requests, as far as it tells what a 409 means.
+    /// What happened to earlier requests, as far as it helps to interpret a 409.
     pub history: History,
-    /// An operator said that the receiver knows single records, whatever `EXTERNAL_API_CONFLICT` says.
+    /// An operator declared that the receiver tracks individual records, whatever `EXTERNAL_API_CONFLICT` says.
     pub by_record: bool,
-    /// Fields that we do not know, in their order.
+    /// Unknown fields, in their order.
     pub unknown: Vec<(String, Box<RawValue>)>,
 }
 
-/// One pass, or one event in the life of a batch.
+/// A pass over a batch, or another event in its history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
-    /// When.
+    /// When it happened.
     pub at: String,
-    /// What went wrong, in the receiver's words where it had any.
+    /// What went wrong, with the receiver's message if there was one.
     pub error: String,
 }
 
-/// Why a file cannot be read.
+/// Why the content of a file is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("corrupt: {0}")]
 pub struct Corrupt(pub String);
 
-/// Prints no content: records, errors and unknown fields may hold personal data.
+/// Prints no content: records, errors and unknown fields may contain personal data.
 impl fmt::Debug for StoredBatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StoredBatch")
@@ -106,18 +107,18 @@ impl StoredBatch {
         }
     }
 
-    /// A part of this batch, with what went wrong so far.
+    /// A part of this batch, with the same history of errors.
     pub fn with(&self, batch: Batch) -> Self {
-        // All of it under the same key is no part of it.
+        // All of the batch under the same key is not a part.
         if batch.key() == self.batch.key() {
             return Self { batch, ..self.clone() };
         }
-        // No request was made under its own key yet.
+        // No request has been made under its own key yet.
         let part_of = Some(self.batch.key().to_owned());
         Self { batch, part_of, history: History::default(), ..self.clone() }
     }
 
-    /// Remembers what went wrong.
+    /// Adds an error to the history.
     pub fn note(&mut self, now: Timestamp, error: &str) {
         self.last_error = Some(error.to_owned());
         self.attempts.push(Attempt { at: iso(now), error: error.to_owned() });
@@ -125,7 +126,7 @@ impl StoredBatch {
         self.attempts.drain(..excess);
     }
 
-    /// The bytes of the file.
+    /// Encodes the file.
     pub fn encode(&self, gzip: bool) -> Vec<u8> {
         let mut text = String::with_capacity(
             512 + self.batch.records().iter().map(|record| record.json().len() + 1).sum::<usize>(),
@@ -178,22 +179,22 @@ impl StoredBatch {
         if gzip { gzip::compress(text.as_bytes()) } else { text.into_bytes() }
     }
 
-    /// Reads a file. `fallback` is the first attempt if the file names none.
+    /// Decodes a file. `fallback` is the first attempt if the file does not name one.
     pub fn decode(bytes: &[u8], gzip: bool, fallback: Timestamp) -> Result<Self, Corrupt> {
         Self::decode_or(bytes, gzip, || fallback)
     }
 
-    /// The same, with a first attempt that is found only if it is wanted: there may be many files.
+    /// Like [`StoredBatch::decode`], but computes the fallback only if it is needed, because there may be many files.
     pub(super) fn decode_or(
         bytes: &[u8],
         gzip: bool,
         fallback: impl FnOnce() -> Timestamp,
     ) -> Result<Self, Corrupt> {
-        let unpacked = if gzip { Cow::Owned(unpack(bytes)?) } else { Cow::Borrowed(bytes) };
-        if unpacked.is_empty() {
+        let decompressed = if gzip { Cow::Owned(decompress(bytes)?) } else { Cow::Borrowed(bytes) };
+        if decompressed.is_empty() {
             return Err(corrupt("the file is empty"));
         }
-        let text = std::str::from_utf8(&unpacked).map_err(|_| corrupt("not UTF-8"))?;
+        let text = std::str::from_utf8(&decompressed).map_err(|_| corrupt("not UTF-8"))?;
         let Fields { fields, records } =
             serde_json::from_str::<Fields<'_, true>>(text).or_else(|_| without_records(text))?;
         check_sum(text, &fields)?;
@@ -207,11 +208,11 @@ impl StoredBatch {
     ) -> Result<Self, Corrupt> {
         let (mut key, mut first_attempt) = (None, None);
         let mut stored = Self::fresh(Batch::stored(String::new(), Vec::new()), Timestamp::default());
-        // One of ours that a person has edited has no format any more, but it has its attempts.
+        // A file of ours that an operator has edited no longer has `format`, but still has `attempts`.
         let is_ours = fields.iter().any(|(name, _)| name == "format" || name == "attempts");
         stored.history.spooled_elsewhere = !is_ours;
         for (name, value) in fields {
-            let wrong = || corrupt(&format!("{name} is not what it should be"));
+            let wrong = || corrupt(&format!("{name} has an invalid value"));
             let time = || parse_iso(&read::<String>(value).ok_or_else(wrong)?).ok_or_else(wrong);
             match name.as_str() {
                 "batchIdempotencyKey" => key = Some(read::<String>(value).ok_or_else(wrong)?),
@@ -230,7 +231,7 @@ impl StoredBatch {
                 "byRecord" => stored.by_record = read(value).ok_or_else(wrong)?,
                 "format" => match read::<u64>(value) {
                     Some(FORMAT) => {}
-                    _ => return Err(corrupt("written by another version (format)")),
+                    _ => return Err(corrupt("written by another version of ichido (format)")),
                 },
                 "checksum" => {}
                 _ => stored.unknown.push((name, value.to_owned())),
@@ -239,7 +240,7 @@ impl StoredBatch {
         stored.first_attempt = first_attempt.unwrap_or_else(fallback);
         let records = records.ok_or_else(|| corrupt("there are no records"))?;
         let records: Result<Vec<Record>, _> = records.into_iter().map(Record::new).collect();
-        let records = records.map_err(|_| corrupt("a record is no JSON object"))?;
+        let records = records.map_err(|_| corrupt("a record is not a JSON object"))?;
         if records.is_empty() {
             return Err(corrupt("there are no records"));
         }
@@ -251,7 +252,7 @@ impl StoredBatch {
     }
 }
 
-/// How long a file waits, from its beginning alone: a batch that is not due is not worth reading.
+/// Reads `notBefore` from the start of a file: a batch that is not due need not be read completely.
 pub(super) fn peek_not_before(head: &[u8]) -> Option<Timestamp> {
     let head = String::from_utf8_lossy(head);
     let before_records = head.split("\"records\"").next()?;
@@ -259,25 +260,25 @@ pub(super) fn peek_not_before(head: &[u8]) -> Option<Timestamp> {
     parse_iso(value.split_once('"')?.0)
 }
 
-/// What stands at the beginning of a file, before the attempts and the records: quick to read, however large it is.
+/// The fields at the start of a file, before the attempts and the records: fast to read, however large the file is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchHeader {
     /// The key of the batch.
     pub key: String,
     /// When it was first tried.
     pub first_attempt: Timestamp,
-    /// Passes over it that failed.
+    /// Number of failed passes.
     pub retry_count: u32,
-    /// The receiver asked to be left alone until then.
+    /// The receiver asked not to be sent this batch before this time.
     pub not_before: Option<Timestamp>,
-    /// The last error, masked.
+    /// The last error, redacted.
     pub last_error: Option<String>,
 }
 
-/// Reads the beginning of a file that we wrote. `None` if it was written otherwise, or is longer than what was read.
+/// Parses the start of a file that we wrote. `None` if another program wrote it, or if `head` is too short.
 pub(super) fn peek_header(head: &[u8]) -> Option<BatchHeader> {
     let text = String::from_utf8_lossy(head);
-    // Inside a string the quotes would be escaped, so this is the name of a field.
+    // Inside a string the quotes would be escaped, so this is a field name.
     let end = [",\"attempts\":", ",\"format\":"].iter().filter_map(|next| text.find(next)).min()?;
     let object = format!("{}}}", &text[..end]);
     let Fields { fields, .. } = serde_json::from_str::<Fields<'_, false>>(&object).ok()?;
@@ -297,7 +298,7 @@ fn check_sum(text: &str, fields: &[(String, &RawValue)]) -> Result<(), Corrupt> 
         return Ok(());
     }
     let wrong = || {
-        corrupt("the checksum does not match; take format and checksum out if the file was edited on purpose")
+        corrupt("the checksum does not match (if you edited the file, remove the fields format and checksum)")
     };
     let whole = text.trim_end().strip_suffix("\"}").ok_or_else(wrong)?;
     let (rest, sum) =
@@ -329,24 +330,24 @@ fn field(text: &mut String, name: &str, value: &str) {
     text.push_str(value);
 }
 
-fn unpack(bytes: &[u8]) -> Result<Vec<u8>, Corrupt> {
-    let unpacked = gzip::decompress(bytes, FILE_BYTES_MAX + 1).map_err(|_| corrupt("no valid gzip"))?;
-    match unpacked.len() as u64 > FILE_BYTES_MAX {
-        true => Err(corrupt(&format!("larger than {FILE_BYTES_MAX} bytes when unpacked"))),
-        false => Ok(unpacked),
+fn decompress(bytes: &[u8]) -> Result<Vec<u8>, Corrupt> {
+    let decompressed = gzip::decompress(bytes, FILE_BYTES_MAX + 1).map_err(|_| corrupt("not valid gzip"))?;
+    match decompressed.len() as u64 > FILE_BYTES_MAX {
+        true => Err(corrupt(&format!("larger than {FILE_BYTES_MAX} bytes when decompressed"))),
+        false => Ok(decompressed),
     }
 }
 
-/// The same without a look into `records`: tells whether these alone are not what they should be.
+/// Parses the fields without looking into `records`, to find out whether only the records are invalid.
 fn without_records(text: &str) -> Result<Fields<'_, true>, Corrupt> {
     let Fields { fields, records } = serde_json::from_str::<Fields<'_, false>>(text).map_err(|error| {
-        // The words of the parser, without the place: they quote nothing of the data.
-        corrupt(&format!("no valid JSON object (line {}, column {})", error.line(), error.column()))
+        // Only the position, because the parser's message may quote the data.
+        corrupt(&format!("not a valid JSON object (line {}, column {})", error.line(), error.column()))
     })?;
     Ok(Fields { fields, records })
 }
 
-/// The fields of an object, in their order. If `APART`, the elements of `records` are told apart in the same reading.
+/// The fields of an object, in their order. With `APART`, the elements of `records` are separated in the same pass.
 struct Fields<'a, const APART: bool> {
     fields: Vec<(String, &'a RawValue)>,
     records: Option<Vec<Box<RawValue>>>,

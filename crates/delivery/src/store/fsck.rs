@@ -1,4 +1,4 @@
-//! Looks at every file, and names what is not as it should be. Nothing is changed.
+//! Reads every file, and reports foreign and corrupt ones. Nothing is changed.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use super::error::Error;
 use super::layout::{BatchDir, Layout};
 use crate::disk;
 
-/// Something that is not as it should be.
+/// A file that should not be there, or is corrupt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// The file.
@@ -17,24 +17,24 @@ pub struct Finding {
     pub detail: String,
 }
 
-/// Names that are read at once.
-const AT_ONCE: usize = 10_000;
+/// Number of file names that are read at once.
+const NAMES_PER_READ: usize = 10_000;
 
 enum Looked {
-    Sound,
+    Valid,
     Gone,
     Bad(Finding),
 }
 
-/// Looks at every file of both places. `see` is called for each finding; the number of sound files is returned.
+/// Reads every file in the spool and in failed. Calls `see` for each finding, and returns the number of valid files.
 pub fn fsck(layout: &Layout, mut see: impl FnMut(Finding)) -> Result<u64, Error> {
-    let mut sound = 0;
+    let mut valid = 0;
     for batch_dir in [BatchDir::Spool, BatchDir::Failed] {
         let dir = layout.dir(batch_dir);
         for file in layout.foreign(batch_dir)? {
             let detail = match file.starts_with(disk::TEMP_PREFIX) {
-                true => "an unfinished file; nobody was told that it was accepted",
-                false => "not a file of the spool; it is left alone",
+                true => "a temporary file of an interrupted write; it was never acknowledged",
+                false => "not a batch file; ichido leaves it alone",
             };
             see(Finding {
                 path: dir.join(file).display().to_string(),
@@ -44,13 +44,13 @@ pub fn fsck(layout: &Layout, mut see: impl FnMut(Finding)) -> Result<u64, Error>
         }
         let mut after = None;
         loop {
-            let some = layout.oldest(batch_dir, after.as_ref(), AT_ONCE)?;
+            let some = layout.oldest(batch_dir, after.as_ref(), NAMES_PER_READ)?;
             let Some(last) = some.last().cloned() else { break };
-            let looked = layout.look(batch_dir, &some, |listed, read| {
+            let looked = layout.read_each(batch_dir, &some, |listed, read| {
                 let detail = match read {
-                    Ok(Ok(_)) => return Looked::Sound,
+                    Ok(Ok(_)) => return Looked::Valid,
                     Ok(Err(corrupt)) => corrupt.0,
-                    // Taken by a process that is sending it.
+                    // A process has taken it to send it.
                     Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
                         return Looked::Gone;
                     }
@@ -61,7 +61,7 @@ pub fn fsck(layout: &Layout, mut see: impl FnMut(Finding)) -> Result<u64, Error>
             });
             for looked in looked {
                 match looked {
-                    Looked::Sound => sound += 1,
+                    Looked::Valid => valid += 1,
                     Looked::Gone => {}
                     Looked::Bad(finding) => see(finding),
                 }
@@ -69,5 +69,5 @@ pub fn fsck(layout: &Layout, mut see: impl FnMut(Finding)) -> Result<u64, Error>
             after = Some(last);
         }
     }
-    Ok(sound)
+    Ok(valid)
 }

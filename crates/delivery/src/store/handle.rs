@@ -1,4 +1,4 @@
-//! A process at work on the store.
+//! One process's handle on the store.
 
 mod duplicates;
 mod recovery;
@@ -21,18 +21,18 @@ use crate::disk::{self, Disk, already_exists};
 use crate::history::RequestState;
 use crate::process_dir::ProcessDir;
 use crate::receipt::{self, Receipts};
-use duplicates::Waiting;
-use recovery::refused;
+use duplicates::WaitingKeys;
+use recovery::unusable_dir;
 
-/// Names with suffixes that are tried before giving up.
+/// How many suffixes are tried before giving up on a name.
 const COPIES_MAX: u32 = 10_000;
 
-/// How batches are kept.
+/// How batches are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Packs what is spooled.
+    /// Whether spooled batches are compressed.
     pub gzip: bool,
-    /// The most bytes that may wait.
+    /// The most bytes that the spool may hold.
     pub max_bytes: Option<u64>,
     /// How long receipts are kept.
     pub receipt_retention: Duration,
@@ -44,22 +44,22 @@ impl Default for Options {
     }
 }
 
-/// The store, opened to work on it.
+/// The store, opened by a process to work on it.
 #[derive(Debug)]
 pub struct Store {
     disk: Disk,
     layout: Layout,
     options: Options,
     process_dir: ProcessDir,
-    /// Bytes that wait, if there is a bound on them.
+    /// Bytes in the spool, if they are limited.
     used: AtomicU64,
-    /// What waits, by the keys in the names. Read once, when it is first needed.
-    waiting: Mutex<Option<Waiting>>,
+    /// The spooled batches by the keys in their names. Read when it is first needed.
+    waiting: Mutex<Option<WaitingKeys>>,
     requests: Mutex<RequestLog>,
     receipts: Receipts,
 }
 
-/// A file in this process's hands.
+/// A batch file that this process has taken.
 #[derive(Debug)]
 pub struct OwnedFile {
     file: String,
@@ -68,27 +68,27 @@ pub struct OwnedFile {
 }
 
 impl OwnedFile {
-    /// Whether the file is packed.
-    pub fn is_packed(&self) -> bool {
+    /// Whether the file is compressed.
+    pub fn is_compressed(&self) -> bool {
         self.name.gzip
     }
 }
 
 impl Store {
-    /// Creates what is missing, takes a directory of its own, and gives back what dead processes left.
+    /// Opens the store: creates missing directories, and recovers the batches of crashed processes.
     pub fn open(root: &Path, options: Options, now: Timestamp) -> Result<Self, Error> {
         Self::open_with_disk(Disk::default(), root, options, now)
     }
 
-    /// The same on a disk that may have someone before it.
+    /// Opens the store on a disk that may inject faults.
     pub fn open_with_disk(disk: Disk, root: &Path, options: Options, now: Timestamp) -> Result<Self, Error> {
         let layout = Layout::new(root);
         for dir in [layout.dir(BatchDir::Spool), layout.inflight(), layout.dir(BatchDir::Failed)] {
-            disk::create_private_dir(&dir).map_err(|error| refused(&dir, error))?;
+            disk::create_private_dir(&dir).map_err(|error| unusable_dir(&dir, error))?;
         }
         let inflight = layout.inflight();
         let process_dir =
-            ProcessDir::create(&disk, &inflight, now).map_err(|error| refused(&inflight, error))?;
+            ProcessDir::create(&disk, &inflight, now).map_err(|error| unusable_dir(&inflight, error))?;
         let receipts = Receipts::new(disk.clone(), root, process_dir.name(), options.receipt_retention);
         let store = Self {
             disk,
@@ -100,7 +100,7 @@ impl Store {
             options,
             process_dir,
         };
-        store.adopt()?;
+        store.recover()?;
         store.measure()?;
         Ok(store)
     }
@@ -110,38 +110,38 @@ impl Store {
         &self.layout
     }
 
-    /// How batches ended.
+    /// The receipts.
     pub fn receipts(&self) -> &Receipts {
         &self.receipts
     }
 
-    /// Notes what became of a request, for whoever finds the file after this process has died.
+    /// Logs the state of a request, for the process that recovers the file if this one crashes.
     pub(crate) fn note_request(&self, owned: &OwnedFile, request: RequestState, at: Timestamp) {
         let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = requests.note(&self.disk, self.process_dir.path(), &owned.file, request, at) {
-            // If this process dies as well, a 409 may become ambiguous, and a person decides.
-            tracing::warn!(%error, "cannot note a request");
+            // If this process crashes now, a 409 may be ambiguous, and an operator decides.
+            tracing::warn!(%error, "cannot log a request");
         }
     }
 
-    /// A file is no longer in this process's hands.
-    fn let_go(&self, owned: &OwnedFile) {
+    /// Forgets a file that this process no longer owns.
+    fn release(&self, owned: &OwnedFile) {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).forget(&owned.file);
     }
 
-    /// The path of a file in this process's hands.
+    /// The path of a file that this process has taken.
     pub fn path(&self, owned: &OwnedFile) -> PathBuf {
         self.process_dir.path().join(&owned.file)
     }
 
-    /// Write-ahead: the batch is on disk before anything is sent. Refused where there is no room for new work.
+    /// Writes a new batch to disk before anything is sent. Fails if the spool is full.
     pub fn accept(&self, stored: &StoredBatch) -> Result<OwnedFile, Error> {
         let bytes = stored.encode(false);
-        self.make_room(bytes.len() as u64)?;
+        self.check_quota(bytes.len() as u64)?;
         self.put(stored, &bytes)
     }
 
-    /// The same for a part of what was accepted before, which is no new work.
+    /// Writes a part of an accepted batch. The quota does not apply, because it is not new.
     pub fn write(&self, stored: &StoredBatch) -> Result<OwnedFile, Error> {
         self.put(stored, &stored.encode(false))
     }
@@ -156,67 +156,67 @@ impl Store {
                     return Ok(OwnedFile { file, name, bytes: bytes.len() as u64 });
                 }
                 Err(error) if already_exists(&error) && name.copy < COPIES_MAX => name.copy += 1,
-                Err(error) => return Err(Error::io("writing", &self.process_dir.path().join(&file), error)),
+                Err(error) => return Err(Error::io("write", &self.process_dir.path().join(&file), error)),
             }
         }
     }
 
-    /// Takes a file out of the spool or failed. `None`: another was quicker.
+    /// Takes a file from the spool or from failed. `None`: another process has taken it.
     pub fn take(&self, batch_dir: BatchDir, listed: &ListedFile) -> Result<Option<OwnedFile>, Error> {
         let from = self.layout.dir(batch_dir).join(&listed.file);
         let bytes = fs::symlink_metadata(&from).map_or(0, |metadata| metadata.len());
-        // A name of the spool, so that whoever adopts it knows it.
+        // Use a spool name, so that a process that recovers it recognises it.
         let mut name = listed.name.clone();
         loop {
             let file = name.text(BatchDir::Spool.as_str());
             match self.disk.rename_new(&from, &self.process_dir.path().join(&file)) {
                 Ok(()) => {
-                    self.forget(batch_dir, listed);
+                    self.remove_waiting(batch_dir, listed);
                     return Ok(Some(OwnedFile { file, name, bytes }));
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
                 Err(error) if already_exists(&error) && name.copy < COPIES_MAX => name.copy += 1,
-                Err(error) => return Err(Error::io("taking", &from, error)),
+                Err(error) => return Err(Error::io("take", &from, error)),
             }
         }
     }
 
-    /// Reads a file in this process's hands.
+    /// Reads a file that this process has taken.
     pub fn read(&self, owned: &OwnedFile) -> Result<Result<StoredBatch, Corrupt>, Error> {
         read_file(&self.disk, &self.path(owned), &owned.name)
     }
 
-    /// The batch has arrived. That the file is gone need not be durable: if it comes back, the receiver knows it.
+    /// Removes a delivered batch. No sync is needed: if the file comes back after a crash, the receiver has the batch.
     pub fn remove(&self, owned: &OwnedFile) -> Result<(), Error> {
         let path = self.path(owned);
-        self.disk.remove(&path).map_err(|error| Error::io("removing", &path, error))?;
-        self.let_go(owned);
+        self.disk.remove(&path).map_err(|error| Error::io("remove", &path, error))?;
+        self.release(owned);
         self.used.store(self.used.load(Relaxed).saturating_sub(owned.bytes), Relaxed);
         Ok(())
     }
 
-    /// Puts a batch into the spool with its new state. On an error the file is where it was, in its old state.
-    pub fn park(&self, owned: &mut OwnedFile, stored: &StoredBatch) -> Result<PathBuf, Error> {
+    /// Puts a batch into the spool with its new state. On an error the file stays in place, with its old state.
+    pub fn spool(&self, owned: &mut OwnedFile, stored: &StoredBatch) -> Result<PathBuf, Error> {
         self.rewrite(owned, stored, self.options.gzip)?;
         self.put_back(owned)
     }
 
-    /// Puts a file into the spool as it is.
+    /// Puts a file into the spool unchanged.
     pub fn put_back(&self, owned: &OwnedFile) -> Result<PathBuf, Error> {
         let mut name = owned.name.clone();
         name.copy = 1;
-        if let Some(there) = self.waits_already(owned)? {
+        if let Some(there) = self.find_duplicate(owned)? {
             self.remove(owned)?;
             return Ok(there);
         }
         let path = self.move_to(&self.path(owned), BatchDir::Spool, name)?;
-        self.let_go(owned);
-        self.remember(&path);
+        self.release(owned);
+        self.add_waiting(&path);
         Ok(path)
     }
 
-    /// Where [`Store::fail`] would put a batch.
-    pub fn failed_name(&self, key: &str, now: Timestamp, gzip: bool) -> PathBuf {
+    /// The path that [`Store::fail`] would move a batch to.
+    pub fn failed_path(&self, key: &str, now: Timestamp, gzip: bool) -> PathBuf {
         let mut name = FileName::new(now, key, gzip);
         let dir = self.layout.dir(BatchDir::Failed);
         while dir.join(name.text(BatchDir::Failed.as_str())).exists() && name.copy < COPIES_MAX {
@@ -225,26 +225,26 @@ impl Store {
         dir.join(name.text(BatchDir::Failed.as_str()))
     }
 
-    /// Writes the last state of a batch, before it moves to failed.
+    /// Writes the final state of a batch before it moves to failed.
     pub fn update(&self, owned: &mut OwnedFile, stored: &StoredBatch) -> Result<(), Error> {
         self.rewrite(owned, stored, owned.name.gzip)
     }
 
-    /// Moves a file to failed, as it is.
+    /// Moves a file to failed unchanged.
     pub fn fail(&self, owned: &OwnedFile, key: &str, now: Timestamp) -> Result<PathBuf, Error> {
         self.used.store(self.used.load(Relaxed).saturating_sub(owned.bytes), Relaxed);
         let path =
             self.move_to(&self.path(owned), BatchDir::Failed, FileName::new(now, key, owned.name.gzip))?;
-        self.let_go(owned);
+        self.release(owned);
         Ok(path)
     }
 
-    /// The key in a file's name, where its content cannot be read.
+    /// The key in the file name, for a file whose content cannot be read.
     pub fn name_key<'a>(&self, owned: &'a OwnedFile) -> &'a str {
         &owned.name.key
     }
 
-    /// The moment in a file's name.
+    /// The timestamp in the file name.
     pub fn name_time(&self, owned: &OwnedFile) -> Timestamp {
         name_time(&owned.name)
     }
@@ -256,25 +256,25 @@ impl Store {
             let to = dir.join(name.text(batch_dir.as_str()));
             match self.disk.rename_new(from, &to) {
                 Ok(()) => {
-                    self.disk.sync_dir(&dir).map_err(|error| Error::io("syncing", &dir, error))?;
+                    self.disk.sync_dir(&dir).map_err(|error| Error::io("sync", &dir, error))?;
                     return Ok(to);
                 }
                 Err(error) if already_exists(&error) && name.copy < COPIES_MAX => name.copy += 1,
-                Err(error) => return Err(Error::io("moving", from, error)),
+                Err(error) => return Err(Error::io("move", from, error)),
             }
         }
     }
 
     fn rewrite(&self, owned: &mut OwnedFile, stored: &StoredBatch, gzip: bool) -> Result<(), Error> {
         let bytes = stored.encode(gzip);
-        let failed = |error| Error::io("writing", &self.process_dir.path().join(&owned.file), error);
+        let failed = |error| Error::io("write", &self.process_dir.path().join(&owned.file), error);
         if gzip == owned.name.gzip {
             self.disk.replace(self.process_dir.path(), &owned.file, &bytes).map_err(failed)?;
         } else {
             let name = FileName { gzip, ..owned.name.clone() };
             let file = name.text(BatchDir::Spool.as_str());
             self.disk.replace(self.process_dir.path(), &file, &bytes).map_err(failed)?;
-            // Both are there for a moment: the same batch twice, which the receiver counts once.
+            // For a moment both exist: the same batch twice, which the receiver counts once.
             let _ = self.disk.remove(&self.process_dir.path().join(&owned.file));
             (owned.file, owned.name) = (file, name);
         }
@@ -284,10 +284,10 @@ impl Store {
         Ok(())
     }
 
-    fn make_room(&self, bytes: u64) -> Result<(), Error> {
+    fn check_quota(&self, bytes: u64) -> Result<(), Error> {
         let Some(most) = self.options.max_bytes else { return Ok(()) };
         if self.used.load(Relaxed) + bytes > most {
-            // Others may have made room.
+            // Other processes may have freed space.
             self.measure()?;
         }
         let used = self.used.load(Relaxed);

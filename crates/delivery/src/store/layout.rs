@@ -1,9 +1,9 @@
-//! Where batches lie, for whoever only looks.
+//! The directories of the store, for reading.
 //!
 //! ```text
-//! data/spool/spool_….json             waits
-//! data/spool/.inflight/<pid>-<start>/ is being sent by that process, which holds the file `lock` in it
-//! data/failed/failed_….json           needs a person
+//! data/spool/spool_….json             waiting to be sent
+//! data/spool/.inflight/<pid>-<start>/ being sent by that process, which locks the file `lock` in it
+//! data/failed/failed_….json           waiting for an operator
 //! ```
 
 use std::fs;
@@ -19,25 +19,25 @@ use super::format::{BatchHeader, Corrupt, FILE_BYTES_MAX, StoredBatch, peek_head
 use crate::disk::{Disk, is_irregular, read_head};
 use crate::time::parse_iso;
 
-/// The key, the first attempt, the count and `notBefore` are within this.
+/// The key, the first attempt, the retry count and `notBefore` are within this many bytes.
 const NOT_BEFORE_BYTES: u64 = 512;
-/// And the last error is within this, unless it is very long.
+/// The last error is within this many bytes, unless it is very long.
 const HEADER_BYTES: u64 = 16 << 10;
-/// Threads that read at once, and the number of files from which on they are worth it.
+/// The most threads that read at once, and the number of files that makes them worthwhile.
 const WORKERS_MAX: usize = 4;
-const WORTH_A_THREAD: usize = 64;
+const FILES_TO_PARALLELIZE: usize = 64;
 
-/// Which place a batch lies in.
+/// A directory that holds batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchDir {
-    /// It waits for the next pass.
+    /// Batches that wait for the next pass.
     Spool,
-    /// It needs a person.
+    /// Batches that need an operator.
     Failed,
 }
 
 impl BatchDir {
-    /// The first word of the files' names.
+    /// The name of the directory, which is also the prefix of its files.
     pub fn as_str(self) -> &'static str {
         match self {
             BatchDir::Spool => "spool",
@@ -52,17 +52,17 @@ pub struct Layout {
     root: PathBuf,
 }
 
-/// A file of ours, by its name alone.
+/// A batch file, known by its name only.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ListedFile {
-    /// What its name says; files are ordered by it, oldest first.
+    /// The parts of its name. Files are ordered by them, oldest first.
     pub name: FileName,
     /// Its name.
     pub file: String,
 }
 
 impl ListedFile {
-    /// The moment in its name: the first attempt, or the move to failed.
+    /// The timestamp in its name: the first attempt, or the move to failed.
     pub fn at(&self) -> Timestamp {
         name_time(&self.name)
     }
@@ -89,7 +89,7 @@ impl Layout {
         self.dir(BatchDir::Spool).join(".inflight")
     }
 
-    /// The oldest files after `after`, at most so many, oldest first. Memory is bounded by `most`, not by the directory.
+    /// The oldest files after `after`, at most `most`, oldest first. Memory is bounded by `most`, not by the directory.
     pub fn oldest(
         &self,
         batch_dir: BatchDir,
@@ -99,7 +99,7 @@ impl Layout {
         self.survey(batch_dir, after, most).map(|(_, oldest)| oldest)
     }
 
-    /// The same, and how many files of ours there are in all, in one reading of the directory.
+    /// Like [`Layout::oldest`], but also counts all batch files in the same pass over the directory.
     pub fn survey(
         &self,
         batch_dir: BatchDir,
@@ -114,7 +114,7 @@ impl Layout {
                 return;
             }
             found.push(listed);
-            // The newer half goes, each time as many have come as may stay.
+            // Drop the newer half whenever twice as many files were found as may be kept.
             if found.len() > most.saturating_mul(2) {
                 found.select_nth_unstable(most);
                 found.truncate(most);
@@ -125,7 +125,7 @@ impl Layout {
         Ok((files, found))
     }
 
-    /// Shows every file of ours, in no order.
+    /// Calls `see` for every batch file, in no particular order.
     pub(super) fn each_listed(
         &self,
         batch_dir: BatchDir,
@@ -138,7 +138,7 @@ impl Layout {
         })
     }
 
-    /// How many files of ours there are, and how many bytes they have. Foreign files do not count.
+    /// The number of batch files, and their total size in bytes. Foreign files do not count.
     pub fn size(&self, batch_dir: BatchDir) -> Result<(u64, u64), Error> {
         let (mut files, mut bytes) = (0, 0);
         let dir = self.dir(batch_dir);
@@ -151,14 +151,14 @@ impl Layout {
         Ok((files, bytes))
     }
 
-    /// How many files of ours there are.
+    /// The number of batch files.
     pub fn count(&self, batch_dir: BatchDir) -> Result<u64, Error> {
         let mut files = 0;
         self.each_listed(batch_dir, |_| files += 1)?;
         Ok(files)
     }
 
-    /// Files that are not ours.
+    /// The names of foreign files.
     pub fn foreign(&self, batch_dir: BatchDir) -> Result<Vec<String>, Error> {
         let mut foreign = Vec::new();
         self.each(batch_dir, |file| {
@@ -174,22 +174,22 @@ impl Layout {
         let dir = self.dir(batch_dir);
         let entries = match fs::read_dir(&dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            other => other.map_err(|error| Error::io("reading", &dir, error))?,
+            other => other.map_err(|error| Error::io("read", &dir, error))?,
         };
         for entry in entries {
-            let entry = entry.map_err(|error| Error::io("reading", &dir, error))?;
+            let entry = entry.map_err(|error| Error::io("read", &dir, error))?;
             see(entry.file_name().to_string_lossy().into_owned());
         }
         Ok(())
     }
 
-    /// How long a batch in the spool waits, if its file says so where it is quick to see.
+    /// The time until which a spooled batch is deferred, if the start of its file names one.
     pub fn not_before(&self, listed: &ListedFile) -> Option<Timestamp> {
         let head = read_head(&self.dir(BatchDir::Spool).join(&listed.file), NOT_BEFORE_BYTES).ok()?;
         peek_not_before(&head)
     }
 
-    /// What a file says of its batch where it is quick to see. `None` for packed files, and for those of others.
+    /// The fields at the start of a file. `None` for compressed files, and for files of other programs.
     pub fn header(&self, batch_dir: BatchDir, listed: &ListedFile) -> Option<BatchHeader> {
         if listed.name.gzip {
             return None;
@@ -198,8 +198,8 @@ impl Layout {
         peek_header(&head)
     }
 
-    /// Looks at files, several at once; what was seen of them comes in their order.
-    pub fn look<T: Send>(
+    /// Reads files in parallel, and returns the results of `see` in the order of the files.
+    pub fn read_each<T: Send>(
         &self,
         batch_dir: BatchDir,
         listed: &[ListedFile],
@@ -211,7 +211,7 @@ impl Layout {
             some.iter().map(|listed| see(listed, read(listed))).collect()
         };
         let workers = std::thread::available_parallelism().map_or(1, usize::from).min(WORKERS_MAX);
-        if workers == 1 || listed.len() < WORTH_A_THREAD {
+        if workers == 1 || listed.len() < FILES_TO_PARALLELIZE {
             return look(listed);
         }
         let (first, rest) = listed.split_at(listed.len() / workers);
@@ -222,7 +222,7 @@ impl Layout {
                 .collect();
             let mut seen = look(first);
             for (some, other) in others {
-                // A thread that was lost has seen nothing: once more, here.
+                // If a thread panicked, its files are read again here.
                 seen.extend(other.join().unwrap_or_else(|_| look(some)));
             }
             seen
@@ -239,7 +239,7 @@ impl Layout {
     }
 }
 
-/// Reads the file of a batch. What is wrong with its content is `Corrupt`; what is wrong with the disk is an error.
+/// Reads a batch file. Invalid content is `Corrupt`; a problem with the disk is an error.
 pub(super) fn read_file(
     disk: &Disk,
     path: &Path,
@@ -250,11 +250,11 @@ pub(super) fn read_file(
         Err(error) if error.kind() == io::ErrorKind::FileTooLarge || is_irregular(&error) => {
             Ok(Err(Corrupt(error.to_string())))
         }
-        Err(error) => Err(Error::io("reading", path, error)),
+        Err(error) => Err(Error::io("read", path, error)),
     }
 }
 
-/// The moment in a file's name.
+/// The timestamp in a file name.
 pub(super) fn name_time(name: &FileName) -> Timestamp {
     let at = &name.at;
     let cut = |range: std::ops::Range<usize>| at.get(range).unwrap_or_default();

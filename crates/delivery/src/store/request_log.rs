@@ -1,12 +1,12 @@
-//! What happened to earlier requests of a file, as far as it tells what a 409 means.
+//! A write-ahead log of requests, for the case that the process crashes.
 //!
-//! A request whose answer nobody read may have been processed. Three places know of it. While a process works on a batch, the batch
-//! in its memory does; when it lets go of the batch, the file does; and when it dies, the file `requests` in its directory does.
+//! A request whose response nobody read may have been processed. While a process works on a batch, it knows this from
+//! memory; when it lets go of the batch, the batch's file records it; if the process crashes, this log does.
 //!
-//! That file is a write-ahead of requests: a line before each request, and a line after it unless the batch is gone by then. It is
-//! appended without a sync, because it has to survive the process, not the machine: a sync for each batch would slow
-//! the sender down by as much as writing the batch does. After a power failure lines may be missing. Then there is no evidence that
-//! a request was sent, a 409 is ambiguous, and a person decides: nothing is lost, and nothing counts twice.
+//! The file `requests` in the process's directory gets a line before each request, and one after it unless the batch is
+//! gone by then. Lines are not synced, because the log must survive the process, not the machine: a sync per batch would
+//! cost as much as writing the batch. After a power failure lines may be missing. Then nothing shows that a request was
+//! sent, a 409 is ambiguous, and an operator decides: nothing is lost, and nothing is counted twice.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -19,15 +19,15 @@ use crate::disk::Disk;
 use crate::history::RequestState;
 use crate::process_dir::REQUESTS;
 
-/// The file is written anew when it has grown to this.
+/// The file is rewritten when it exceeds this size.
 const LOG_BYTES_MAX: u64 = 256 << 10;
-/// More than this is not read: it is not ours.
+/// A larger file is not ours, and is not read.
 const READ_BYTES_MAX: u64 = 4 * LOG_BYTES_MAX;
 
-/// The last request of each file in a process's hands.
+/// The last request of each file that the process has taken.
 type LastRequests = BTreeMap<String, (RequestState, Timestamp)>;
 
-/// The write-ahead of a process.
+/// The request log of this process.
 #[derive(Debug, Default)]
 pub(crate) struct RequestLog {
     file: Option<File>,
@@ -36,7 +36,7 @@ pub(crate) struct RequestLog {
 }
 
 impl RequestLog {
-    /// Notes what became of a request of a file.
+    /// Logs the state of a request.
     pub(crate) fn note(
         &mut self,
         disk: &Disk,
@@ -47,14 +47,14 @@ impl RequestLog {
     ) -> io::Result<()> {
         self.last.insert(file.to_owned(), (request, at));
         if self.bytes > LOG_BYTES_MAX {
-            // What has left is not needed any more.
+            // Rewriting drops the entries of files that the process no longer has.
             self.file = None;
         }
         let text = match &self.file {
             Some(_) => line(file, request, at),
             None => self.last.iter().map(|(file, (request, at))| line(file, *request, *at)).collect(),
         };
-        // On an error the file may end with half a line: the next note writes it anew.
+        // After an error the file may end with a torn line, so the next call rewrites it.
         self.file = Some(match self.file.take() {
             Some(mut open) => {
                 disk.append(&mut open, &dir.join(REQUESTS), text.as_bytes())?;
@@ -70,13 +70,13 @@ impl RequestLog {
         Ok(())
     }
 
-    /// A file has left the process's hands.
+    /// Drops the entry of a file that the process no longer has.
     pub(crate) fn forget(&mut self, file: &str) {
         self.last.remove(file);
     }
 }
 
-/// What a dead process noted of each file. Lines that cannot be read are skipped: the process died in the middle.
+/// Reads the log of a crashed process. Torn lines are skipped.
 pub(crate) fn read_log(disk: &Disk, dir: &Path) -> LastRequests {
     let bytes = disk.read(&dir.join(REQUESTS), READ_BYTES_MAX).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
@@ -101,7 +101,7 @@ mod tests {
     const AT: Timestamp = Timestamp(1_700_000_000_000);
 
     #[test]
-    fn the_last_line_of_a_file_counts_and_half_a_line_does_not() {
+    fn last_line_of_a_file_counts_and_torn_lines_are_skipped() {
         let dir = tempfile::tempdir().unwrap();
         let disk = Disk::default();
         let mut requests = RequestLog::default();
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn it_does_not_grow_for_ever_and_forgets_only_what_has_left() {
+    fn log_stays_bounded_and_keeps_the_entries_of_current_files() {
         let dir = tempfile::tempdir().unwrap();
         let disk = Disk::default();
         let mut requests = RequestLog::default();

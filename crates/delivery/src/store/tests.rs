@@ -1,4 +1,4 @@
-//! The store with real files.
+//! The store, on real files.
 
 mod recovery;
 
@@ -30,9 +30,9 @@ fn accept(store: &Store, id: usize, at: u64) -> (OwnedFile, StoredBatch) {
 }
 
 /// Puts a batch into the spool.
-fn park(store: &Store, id: usize, at: u64) -> std::path::PathBuf {
+fn spool(store: &Store, id: usize, at: u64) -> std::path::PathBuf {
     let (mut owned, stored) = accept(store, id, at);
-    store.park(&mut owned, &stored).unwrap()
+    store.spool(&mut owned, &stored).unwrap()
 }
 
 fn names(dir: &Path) -> BTreeSet<String> {
@@ -45,11 +45,11 @@ fn waiting(store: &Store) -> Vec<ListedFile> {
 }
 
 #[test]
-fn a_batch_is_on_disk_before_anything_is_sent_and_gone_when_it_has_arrived() {
+fn batch_is_on_disk_before_it_is_sent_and_removed_when_delivered() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let (owned, stored) = accept(&store, 1, 0);
-    assert!(waiting(&store).is_empty(), "it is in this process's hands, not in the spool");
+    assert!(waiting(&store).is_empty(), "this process has taken it, so it is not in the spool");
     let read = store.read(&owned).unwrap().unwrap();
     assert_eq!(read.batch.key(), stored.batch.key());
     store.remove(&owned).unwrap();
@@ -58,10 +58,10 @@ fn a_batch_is_on_disk_before_anything_is_sent_and_gone_when_it_has_arrived() {
 }
 
 #[test]
-fn the_spool_file_has_the_seeds_name_and_the_owners_rights() {
+fn spool_file_has_the_documented_name_and_is_private() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
-    let path = park(&store, 1, 0);
+    let path = spool(&store, 1, 0);
     let name = path.file_name().unwrap().to_str().unwrap();
     assert_eq!(name, format!("spool_20250118T120530Z_{}.json", batch(1).key_prefix()));
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
@@ -71,36 +71,36 @@ fn the_spool_file_has_the_seeds_name_and_the_owners_rights() {
 }
 
 #[test]
-fn what_a_dead_process_held_is_taken_back_and_what_it_had_not_finished_is_swept() {
+fn batches_of_a_crashed_process_are_recovered_and_temporary_files_removed() {
     let dir = tempfile::tempdir().unwrap();
-    let dead = dir.path().join("spool/.inflight/99999-1");
+    let abandoned = dir.path().join("spool/.inflight/99999-1");
     let left = {
         let store = open(dir.path());
         let (owned, _) = accept(&store, 1, 0);
         let path = store.path(&owned);
-        fs::create_dir(&dead).unwrap();
-        fs::write(dead.join("lock"), "").unwrap();
-        fs::copy(&path, dead.join(path.file_name().unwrap())).unwrap();
+        fs::create_dir(&abandoned).unwrap();
+        fs::write(abandoned.join("lock"), "").unwrap();
+        fs::copy(&path, abandoned.join(path.file_name().unwrap())).unwrap();
         store.remove(&owned).unwrap();
         path.file_name().unwrap().to_owned()
     };
-    fs::write(dead.join(".half-spool_20250118T120530Z_abc.json"), "{\"rec").unwrap();
+    fs::write(abandoned.join(".half-spool_20250118T120530Z_abc.json"), "{\"rec").unwrap();
     let store = open(dir.path());
     assert_eq!(
         names(&dir.path().join("spool")),
         BTreeSet::from([".inflight".to_owned(), left.to_str().unwrap().to_owned()])
     );
-    assert!(!dead.exists());
+    assert!(!abandoned.exists());
     drop(store);
 }
 
 #[test]
-fn a_division_that_did_not_come_to_its_end_leaves_the_whole() {
+fn interrupted_split_leaves_the_whole_batch() {
     let dir = tempfile::tempdir().unwrap();
-    let dead = dir.path().join("spool/.inflight/99999-1");
+    let abandoned = dir.path().join("spool/.inflight/99999-1");
     let store = open(dir.path());
-    fs::create_dir(&dead).unwrap();
-    fs::write(dead.join("lock"), "").unwrap();
+    fs::create_dir(&abandoned).unwrap();
+    fs::write(abandoned.join("lock"), "").unwrap();
     let records = [1, 2, 3].map(|id| batch(id).records()[0].clone());
     let whole = StoredBatch::fresh(Batch::new(records.to_vec()), NOW);
     let other = StoredBatch::fresh(batch(9), NOW);
@@ -108,59 +108,59 @@ fn a_division_that_did_not_come_to_its_end_leaves_the_whole() {
     {
         let owned = store.write(stored).unwrap();
         let path = store.path(&owned);
-        fs::rename(&path, dead.join(path.file_name().unwrap())).unwrap();
+        fs::rename(&path, abandoned.join(path.file_name().unwrap())).unwrap();
     }
-    assert_eq!(store.adopt().unwrap(), 2);
+    assert_eq!(store.recover().unwrap(), 2);
     let kept = waiting(&store).iter().map(|listed| listed.name.key.clone()).collect::<BTreeSet<_>>();
     assert_eq!(kept, [&whole, &other].map(|stored| stored.batch.key_prefix().to_owned()).into());
-    // All of a batch under its own key is the batch.
+    // All of a batch under its own key is the batch itself.
     assert_eq!(whole.with(whole.batch.slice(0..3)).part_of, None);
 }
 
 #[test]
-fn what_a_living_process_holds_is_left_to_it() {
+fn files_of_a_running_process_are_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let (one, other) = (open(dir.path()), open(dir.path()));
     let (owned, _) = accept(&one, 1, 0);
-    assert_eq!(other.adopt().unwrap(), 0);
+    assert_eq!(other.recover().unwrap(), 0);
     assert!(one.path(&owned).exists());
 }
 
 #[test]
-fn of_two_takers_one_gets_the_batch() {
+fn one_of_two_processes_gets_the_batch() {
     let dir = tempfile::tempdir().unwrap();
     let (one, other) = (open(dir.path()), open(dir.path()));
-    park(&one, 1, 0);
+    spool(&one, 1, 0);
     let listed = &waiting(&one)[0];
     assert!(one.take(BatchDir::Spool, listed).unwrap().is_some());
     assert!(other.take(BatchDir::Spool, listed).unwrap().is_none());
 }
 
 #[test]
-fn the_same_batch_twice_is_one_file() {
+fn identical_batches_are_one_file() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
-    let first = park(&store, 1, 0);
-    assert_eq!(park(&store, 1, 60_000), first);
+    let first = spool(&store, 1, 0);
+    assert_eq!(spool(&store, 1, 60_000), first);
     assert_eq!(waiting(&store).len(), 1);
-    // Also for a process that did not put the first one there.
+    // Also if another process put the first one there.
     let other = open(dir.path());
-    assert_eq!(park(&other, 1, 120_000), first);
+    assert_eq!(spool(&other, 1, 120_000), first);
     assert_eq!(waiting(&store).len(), 1);
 }
 
 #[test]
-fn another_batch_with_the_same_name_gets_a_suffix() {
+fn different_batch_with_the_same_name_gets_a_suffix() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
-    let twin = |n: u32| {
+    let batch_with = |n: u32| {
         let record = Record::parse(&format!(r#"{{"n":{n}}}"#)).unwrap();
         StoredBatch::fresh(Batch::stored("a3f2e1b9c4d5".to_owned(), vec![record]), NOW)
     };
     let paths: BTreeSet<_> = [1, 2]
         .map(|n| {
-            let mut owned = store.accept(&twin(n)).unwrap();
-            store.park(&mut owned, &twin(n)).unwrap()
+            let mut owned = store.accept(&batch_with(n)).unwrap();
+            store.spool(&mut owned, &batch_with(n)).unwrap()
         })
         .into();
     assert_eq!(paths.len(), 2, "nothing is overwritten: {paths:?}");
@@ -168,12 +168,12 @@ fn another_batch_with_the_same_name_gets_a_suffix() {
 }
 
 #[test]
-fn an_update_is_the_old_version_or_the_new_one() {
+fn update_is_atomic() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let (mut owned, mut stored) = accept(&store, 1, 0);
     stored.retry_count = 5;
-    // A file of the name that an unfinished write would have does not stand in the way.
+    // A leftover temporary file does not prevent the write.
     let half = store
         .path(&owned)
         .with_file_name(format!(".half-{}", store.path(&owned).file_name().unwrap().to_str().unwrap()));
@@ -184,11 +184,11 @@ fn an_update_is_the_old_version_or_the_new_one() {
 }
 
 #[test]
-fn gzip_is_a_setting_and_both_kinds_are_read() {
+fn compressed_and_plain_files_are_read_whatever_the_setting() {
     let dir = tempfile::tempdir().unwrap();
-    park(&open(dir.path()), 1, 0);
+    spool(&open(dir.path()), 1, 0);
     let packing = Store::open(dir.path(), Options { gzip: true, ..Options::default() }, NOW).unwrap();
-    let path = park(&packing, 2, 1_000);
+    let path = spool(&packing, 2, 1_000);
     assert!(path.to_str().unwrap().ends_with(".json.gz"));
     for listed in waiting(&packing) {
         assert!(packing.layout().read(BatchDir::Spool, &listed).unwrap().is_ok());
@@ -196,7 +196,7 @@ fn gzip_is_a_setting_and_both_kinds_are_read() {
 }
 
 #[test]
-fn a_full_quota_refuses_new_work_and_deletes_nothing() {
+fn full_quota_refuses_new_batches_and_deletes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options { max_bytes: Some(1_000), ..Options::default() };
     let store = Store::open(dir.path(), options, NOW).unwrap();
@@ -204,7 +204,7 @@ fn a_full_quota_refuses_new_work_and_deletes_nothing() {
     let refused = loop {
         let stored = StoredBatch::fresh(batch(parked), NOW);
         match store.accept(&stored) {
-            Ok(mut owned) => store.park(&mut owned, &stored).map(|_| parked += 1).unwrap(),
+            Ok(mut owned) => store.spool(&mut owned, &stored).map(|_| parked += 1).unwrap(),
             Err(error) => break error,
         }
     };
@@ -213,7 +213,7 @@ fn a_full_quota_refuses_new_work_and_deletes_nothing() {
         "{refused}"
     );
     assert_eq!(waiting(&store).len(), parked);
-    // Room that another process makes is seen.
+    // Space that another process frees is noticed.
     let other = open(dir.path());
     let owned = other.take(BatchDir::Spool, &waiting(&other)[0]).unwrap().unwrap();
     other.remove(&owned).unwrap();
@@ -221,10 +221,10 @@ fn a_full_quota_refuses_new_work_and_deletes_nothing() {
 }
 
 #[test]
-fn files_of_others_are_left_alone_and_named() {
+fn foreign_files_are_left_alone_and_reported() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
-    park(&store, 1, 0);
+    spool(&store, 1, 0);
     let spool = dir.path().join("spool");
     fs::write(spool.join("notes.txt"), "mine").unwrap();
     fs::write(spool.join("spool_20250118T120530Z_abcdef.json"), "{\"records\":[").unwrap();
@@ -237,7 +237,7 @@ fn files_of_others_are_left_alone_and_named() {
 }
 
 #[test]
-fn a_file_beyond_all_bounds_is_refused_by_its_size() {
+fn oversized_file_is_refused_before_it_is_read() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let path = dir.path().join("spool/spool_20250118T120530Z_abcdef.json");
@@ -247,7 +247,7 @@ fn a_file_beyond_all_bounds_is_refused_by_its_size() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_worked_in_is_named_with_its_rights() {
+fn unusable_directory_is_named_with_its_permissions() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("data"), "a file").unwrap();
     let error = Store::open(&dir.path().join("data"), Options::default(), NOW).unwrap_err().to_string();
@@ -255,11 +255,11 @@ fn a_directory_that_cannot_be_worked_in_is_named_with_its_rights() {
 }
 
 #[test]
-fn the_oldest_come_first_and_memory_is_bounded() {
+fn oldest_files_come_first_and_memory_is_bounded() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     for id in (0..25).rev() {
-        park(&store, id, id as u64 * 1_000);
+        spool(&store, id, id as u64 * 1_000);
     }
     let (mut after, mut seen) = (None, Vec::new());
     loop {
@@ -274,24 +274,24 @@ fn the_oldest_come_first_and_memory_is_bounded() {
 }
 
 #[derive(Clone, Debug)]
-enum Move {
+enum Action {
     Send(usize),
     Park(usize),
     Arrive(usize),
     Take,
     Fail(usize),
-    /// The process dies and another one starts.
+    /// The process crashes, and another one starts.
     Crash,
 }
 
-fn moves() -> impl Strategy<Value = Vec<Move>> {
+fn actions() -> impl Strategy<Value = Vec<Action>> {
     let one = prop_oneof![
-        4 => (0usize..6).prop_map(Move::Send),
-        3 => (0usize..4).prop_map(Move::Park),
-        2 => (0usize..4).prop_map(Move::Arrive),
-        3 => Just(Move::Take),
-        1 => (0usize..4).prop_map(Move::Fail),
-        1 => Just(Move::Crash),
+        4 => (0usize..6).prop_map(Action::Send),
+        3 => (0usize..4).prop_map(Action::Park),
+        2 => (0usize..4).prop_map(Action::Arrive),
+        3 => Just(Action::Take),
+        1 => (0usize..4).prop_map(Action::Fail),
+        1 => Just(Action::Crash),
     ];
     prop::collection::vec(one, 0..12)
 }
@@ -301,48 +301,48 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn what_was_accepted_has_arrived_or_can_be_seen(script in moves()) {
+    fn accepted_batch_is_delivered_or_on_disk(script in actions()) {
         let dir = tempfile::tempdir().unwrap();
         let mut store = open(dir.path());
-        let mut hands: Vec<(OwnedFile, StoredBatch)> = Vec::new();
+        let mut taken: Vec<(OwnedFile, StoredBatch)> = Vec::new();
         let (mut accepted, mut arrived) = (BTreeSet::new(), BTreeSet::new());
-        for (turn, act) in script.into_iter().enumerate() {
-            match act {
-                Move::Send(id) => {
+        for (turn, action) in script.into_iter().enumerate() {
+            match action {
+                Action::Send(id) => {
                     let (owned, stored) = accept(&store, id, turn as u64 * 1_000);
                     accepted.insert(stored.batch.key().to_owned());
                     arrived.remove(stored.batch.key());
-                    hands.push((owned, stored));
+                    taken.push((owned, stored));
                 }
-                Move::Park(at) if at < hands.len() => {
-                    let (mut owned, stored) = hands.remove(at);
-                    store.park(&mut owned, &stored).unwrap();
+                Action::Park(at) if at < taken.len() => {
+                    let (mut owned, stored) = taken.remove(at);
+                    store.spool(&mut owned, &stored).unwrap();
                 }
-                Move::Arrive(at) if at < hands.len() => {
-                    let (owned, stored) = hands.remove(at);
+                Action::Arrive(at) if at < taken.len() => {
+                    let (owned, stored) = taken.remove(at);
                     store.remove(&owned).unwrap();
                     arrived.insert(stored.batch.key().to_owned());
                 }
-                Move::Fail(at) if at < hands.len() => {
-                    let (owned, stored) = hands.remove(at);
+                Action::Fail(at) if at < taken.len() => {
+                    let (owned, stored) = taken.remove(at);
                     store.fail(&owned, stored.batch.key(), NOW).unwrap();
                 }
-                Move::Take => {
+                Action::Take => {
                     if let Some(listed) = waiting(&store).first() {
                         let owned = store.take(BatchDir::Spool, listed).unwrap().unwrap();
                         let stored = store.read(&owned).unwrap().unwrap();
-                        hands.push((owned, stored));
+                        taken.push((owned, stored));
                     }
                 }
-                Move::Crash => {
-                    hands.clear();
-                    // The lock goes with the process, the directory stays: what is in it is adopted.
+                Action::Crash => {
+                    taken.clear();
+                    // The lock is released but the directory stays, so its files are recovered.
                     drop(store);
                     store = open(dir.path());
                 }
-                Move::Park(_) | Move::Arrive(_) | Move::Fail(_) => {}
+                Action::Park(_) | Action::Arrive(_) | Action::Fail(_) => {}
             }
-            let mut seen: BTreeSet<String> = hands.iter().map(|(_, stored)| stored.batch.key().to_owned()).collect();
+            let mut seen: BTreeSet<String> = taken.iter().map(|(_, stored)| stored.batch.key().to_owned()).collect();
             for batch_dir in [BatchDir::Spool, BatchDir::Failed] {
                 for listed in store.layout().oldest(batch_dir, None, usize::MAX).unwrap() {
                     seen.insert(store.layout().read(batch_dir, &listed).unwrap().unwrap().batch.key().to_owned());

@@ -165,6 +165,6 @@ fn what_a_killed_process_held_is_adopted_by_one_that_lives() {
     let status = run(&Job { dir: dir.path(), port: receiver.port, dies_at: Some(at), fresh: false });
     assert_eq!(status.signal(), Some(9));
     assert_eq!(living.layout().count(BatchDir::Spool).unwrap(), 2, "one is in the hands of the dead");
-    assert_eq!(living.adopt().unwrap(), 1);
+    assert_eq!(living.recover().unwrap(), 1);
     assert_eq!(living.layout().count(BatchDir::Spool).unwrap(), 3);
 }

@@ -60,7 +60,8 @@ pub(crate) fn list(layout: &Layout, place: BatchDir, args: &ListArgs, json: bool
         let Some(last) = some.last().cloned() else { break };
         for some in some.chunks(step) {
             // Whatever was taken meanwhile by a process that sends it is not listed.
-            let seen = layout.look(place, some, |listed, read| read.ok().map(|read| entry(listed, read)));
+            let seen =
+                layout.read_each(place, some, |listed, read| read.ok().map(|read| entry(listed, read)));
             let meant = seen.into_iter().flatten().filter(|entry| is_meant(entry, args));
             batches.extend(meant.take(most - batches.len()));
             if batches.len() == most {

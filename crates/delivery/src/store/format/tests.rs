@@ -24,7 +24,7 @@ fn sealed(text: &str) -> String {
 }
 
 #[test]
-fn a_file_has_the_fields_of_the_seed() {
+fn file_has_the_documented_fields() {
     let value: serde_json::Value = serde_json::from_slice(&stored().encode(false)).unwrap();
     assert_eq!(value["batchIdempotencyKey"].as_str().unwrap().len(), 64);
     assert_eq!(value["firstAttempt"], "2025-01-18T12:05:30Z");
@@ -34,7 +34,7 @@ fn a_file_has_the_fields_of_the_seed() {
 }
 
 #[test]
-fn a_file_in_the_seeds_plain_form_is_read_and_keeps_its_key_and_its_unknown_fields() {
+fn plain_file_is_read_and_keeps_its_key_and_unknown_fields() {
     let plain = r#"{
         "batchIdempotencyKey": "a3f2e1b9c4d5", "records": [{"a": 1.0}],
         "firstAttempt": "2025-01-18T12:05:30Z", "retryCount": 4, "lastError": "HTTP 503 Service Unavailable",
@@ -48,7 +48,7 @@ fn a_file_in_the_seeds_plain_form_is_read_and_keeps_its_key_and_its_unknown_fiel
 }
 
 #[test]
-fn what_is_written_is_read_again_packed_or_not() {
+fn file_round_trips_compressed_or_not() {
     let mut before = stored();
     before.not_before = Some(THEN + 99_000);
     before.retry_count = 3;
@@ -59,18 +59,18 @@ fn what_is_written_is_read_again_packed_or_not() {
 }
 
 #[test]
-fn every_kind_of_damage_is_named() {
+fn every_kind_of_corruption_is_named() {
     let good = stored().encode(false);
     let reason = |bytes: &[u8]| decode(bytes).unwrap_err().to_string();
     assert_eq!(reason(b""), "corrupt: the file is empty");
     assert_eq!(reason(b"{\"records\":\xff[]}"), "corrupt: not UTF-8");
-    assert!(reason(&good[..good.len() / 2]).contains("no valid JSON object"));
+    assert!(reason(&good[..good.len() / 2]).contains("not a valid JSON object"));
     let flipped = String::from_utf8(good.clone()).unwrap().replace("1.50", "1.60");
     assert!(reason(flipped.as_bytes()).contains("checksum"));
     let other = String::from_utf8(good).unwrap().replace("\"retryCount\":0", "\"retryCount\":9");
     assert!(reason(other.as_bytes()).contains("checksum"));
     assert!(reason(br#"{"batchIdempotencyKey":"k"}"#).contains("no records"));
-    assert!(reason(br#"{"records":[1]}"#).contains("no JSON object"));
+    assert!(reason(br#"{"records":[1]}"#).contains("not a JSON object"));
     assert!(reason(br#"{"records":[{}],"retryCount":-1}"#).contains("retryCount"));
     assert!(reason(br#"{"records":[{}],"firstAttempt":"soon"}"#).contains("firstAttempt"));
     let of_later = sealed(r#"{"records":[{}],"format":2"#);
@@ -79,7 +79,7 @@ fn every_kind_of_damage_is_named() {
 }
 
 #[test]
-fn the_history_is_bounded() {
+fn attempts_are_bounded() {
     let mut stored = stored();
     for pass in 0..100 {
         stored.note(THEN, &format!("error {pass}"));
@@ -92,13 +92,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(3_000))]
 
     #[test]
-    fn no_damage_goes_unseen_and_none_makes_it_panic(at in 0usize..4_000, to: u8, cut: bool) {
+    fn damage_is_detected_and_does_not_panic(at in 0usize..4_000, to: u8, cut: bool) {
         let good = stored().encode(false);
         let at = at % good.len();
         let mut bad = good.clone();
         if cut { bad.truncate(at) } else { bad[at] = to }
         if let Ok(read) = decode(&bad) {
-            // What is read in spite of it means the same.
+            // Damage that goes unnoticed has not changed the meaning.
             prop_assert_eq!(read.encode(false), good);
         }
     }
@@ -110,7 +110,7 @@ proptest! {
 }
 
 #[test]
-fn the_beginning_of_a_file_tells_of_its_batch() {
+fn start_of_a_file_describes_its_batch() {
     let mut batch = stored();
     batch.retry_count = 3;
     batch.not_before = Some(THEN + 60_000);

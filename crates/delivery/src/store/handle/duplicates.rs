@@ -1,4 +1,4 @@
-//! The same batch twice is one file.
+//! Keeps identical batches in the spool as one file.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,16 +11,16 @@ use crate::store::file_name::FileName;
 use crate::store::format::StoredBatch;
 use crate::store::layout::{BatchDir, ListedFile};
 
-/// How many files wait whose name has a key with this hash: twelve bytes for each, however many wait.
-pub(super) type Waiting = HashMap<u64, u32>;
+/// Number of spooled files by the hash of the key in their names: twelve bytes per entry.
+pub(super) type WaitingKeys = HashMap<u64, u32>;
 
 impl Store {
-    /// Where the very same batch lies in the spool already.
-    pub(super) fn waits_already(&self, owned: &OwnedFile) -> Result<Option<PathBuf>, Error> {
+    /// The path of an identical batch in the spool, if there is one.
+    pub(super) fn find_duplicate(&self, owned: &OwnedFile) -> Result<Option<PathBuf>, Error> {
         let key = hash(&owned.name.key);
         let mut waiting = self.waiting();
         if waiting.is_none() {
-            let mut found = Waiting::new();
+            let mut found = WaitingKeys::new();
             self.layout.each_listed(BatchDir::Spool, |listed| {
                 *found.entry(hash(&listed.name.key)).or_default() += 1;
             })?;
@@ -42,7 +42,7 @@ impl Store {
         }
         let Ok(ours) = self.read(owned)? else { return Ok(None) };
         for listed in alike {
-            // What is gone meanwhile is in the hands of another process, or has arrived.
+            // A file that is gone by now was taken by another process, or delivered.
             if let Ok(Ok(theirs)) = self.layout.read(BatchDir::Spool, &listed)
                 && theirs.batch.key() == ours.batch.key()
                 && same_records(&theirs, &ours)
@@ -53,11 +53,11 @@ impl Store {
         Ok(None)
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Option<Waiting>> {
+    fn waiting(&self) -> MutexGuard<'_, Option<WaitingKeys>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn remember(&self, path: &Path) {
+    pub(super) fn add_waiting(&self, path: &Path) {
         let file = path.file_name().map(|file| file.to_string_lossy().into_owned()).unwrap_or_default();
         if let Some(waiting) = self.waiting().as_mut()
             && let Some(name) = FileName::parse(BatchDir::Spool.as_str(), &file)
@@ -66,7 +66,7 @@ impl Store {
         }
     }
 
-    pub(super) fn forget(&self, batch_dir: BatchDir, listed: &ListedFile) {
+    pub(super) fn remove_waiting(&self, batch_dir: BatchDir, listed: &ListedFile) {
         let key = hash(&listed.name.key);
         if batch_dir == BatchDir::Spool
             && let Some(waiting) = self.waiting().as_mut()

@@ -1,4 +1,4 @@
-//! What the dead held, and directories that cannot be worked in.
+//! Recovers the batches of crashed processes.
 
 use std::collections::HashSet;
 use std::fs;
@@ -17,20 +17,20 @@ use crate::store::format::StoredBatch;
 use crate::store::layout::{BatchDir, read_file};
 use crate::store::request_log;
 
-/// What a dead process left.
-enum Left {
-    /// A batch that is not known to have arrived.
-    Open,
-    /// A batch that has arrived; its file is gone.
+/// What a crashed process left behind.
+enum Leftover {
+    /// A batch that is not known to be delivered.
+    Pending,
+    /// A delivered batch, whose file is removed now.
     Delivered,
 }
 
 impl Store {
-    /// Gives back to the spool what dead processes held. Says how many batches.
-    pub fn adopt(&self) -> Result<usize, Error> {
+    /// Moves the batches of crashed processes back to the spool, and returns their number.
+    pub fn recover(&self) -> Result<usize, Error> {
         let dir = self.layout.inflight();
-        let reading = |error| Error::io("reading", &dir, error);
-        let mut adopted = 0;
+        let reading = |error| Error::io("read", &dir, error);
+        let mut recovered = 0;
         for abandoned in process_dir::abandoned(&dir, self.process_dir.path()).map_err(reading)? {
             let files: Vec<(String, FileName)> = abandoned
                 .files()
@@ -41,33 +41,33 @@ impl Store {
             let files = match self.without_parts(&abandoned, files) {
                 Ok(files) => files,
                 Err(error) => {
-                    tracing::error!(%error, "what a dead process held stays where it is for now");
+                    tracing::error!(%error, "cannot recover the batches of a crashed process yet");
                     continue;
                 }
             };
             let requests = request_log::read_log(&self.disk, abandoned.path());
             for (file, name) in files {
                 let request = requests.get(&file).copied();
-                adopted += usize::from(self.adopt_file(&abandoned, &file, name, request)?);
+                recovered += usize::from(self.recover_file(&abandoned, &file, name, request)?);
             }
             abandoned.remove().map_err(reading)?;
         }
-        Ok(adopted)
+        Ok(recovered)
     }
 
-    /// Gives one file back; says whether it is in the spool now.
-    fn adopt_file(
+    /// Moves one file back. Returns whether it is in the spool now.
+    fn recover_file(
         &self,
         abandoned: &AbandonedDir,
         file: &str,
         mut name: FileName,
         request: Option<(RequestState, Timestamp)>,
     ) -> Result<bool, Error> {
-        match self.settle(abandoned, file, &name, request) {
-            Ok(Left::Open) => {}
-            Ok(Left::Delivered) => return Ok(false),
+        match self.update_history(abandoned, file, &name, request) {
+            Ok(Leftover::Pending) => {}
+            Ok(Leftover::Delivered) => return Ok(false),
             Err(error) => {
-                tracing::error!(%error, "a batch of a dead process stays where it is for now");
+                tracing::error!(%error, "cannot recover a batch of a crashed process yet");
                 return Ok(false);
             }
         }
@@ -76,24 +76,24 @@ impl Store {
         Ok(true)
     }
 
-    /// Writes what a dead process knew of its last request into the file. A batch that it has a receipt for has arrived:
-    /// its file goes.
-    fn settle(
+    /// Adds the last logged request to the history in the file. If a receipt says that the batch was delivered, removes
+    /// the file.
+    fn update_history(
         &self,
         abandoned: &AbandonedDir,
         file: &str,
         name: &FileName,
         request: Option<(RequestState, Timestamp)>,
-    ) -> Result<Left, Error> {
+    ) -> Result<Leftover, Error> {
         let path = abandoned.path().join(file);
-        let Ok(mut stored) = read_file(&self.disk, &path, name)? else { return Ok(Left::Open) };
+        let Ok(mut stored) = read_file(&self.disk, &path, name)? else { return Ok(Leftover::Pending) };
         if self.is_delivered_by(abandoned, &stored) {
-            self.disk.remove(&path).map_err(|error| Error::io("removing", &path, error))?;
+            self.disk.remove(&path).map_err(|error| Error::io("remove", &path, error))?;
             tracing::info!(
                 batchIdempotencyKey = stored.batch.key(),
-                "removed the file of a batch that was delivered"
+                "removed the leftover file of a delivered batch"
             );
-            return Ok(Left::Delivered);
+            return Ok(Leftover::Delivered);
         }
         let before = stored.history.clone();
         if let Some((request, at)) = request {
@@ -102,21 +102,21 @@ impl Store {
         if stored.history != before {
             let bytes = stored.encode(name.gzip);
             let replaced = self.disk.replace(abandoned.path(), file, &bytes);
-            replaced.map_err(|error| Error::io("writing", &path, error))?;
+            replaced.map_err(|error| Error::io("write", &path, error))?;
         }
-        Ok(Left::Open)
+        Ok(Leftover::Pending)
     }
 
     fn is_delivered_by(&self, abandoned: &AbandonedDir, stored: &StoredBatch) -> bool {
         let found = self.receipts.has_delivered_by(&abandoned.name(), &stored.batch);
         found.unwrap_or_else(|error| {
-            tracing::error!(%error, "cannot read receipts; a batch may be sent again");
+            tracing::error!(%error, "cannot read receipts; a delivered batch may be sent again");
             false
         })
     }
 
-    /// Removes the parts of a batch that is there as well: its division did not come to its end, and nothing of the
-    /// parts was sent. Sent by themselves they might be divided at other places than the whole.
+    /// Removes the parts of a batch that is still there: it was being split, and no part was sent. Sent on their own, the
+    /// parts might be split at other positions than the whole batch.
     fn without_parts(
         &self,
         abandoned: &AbandonedDir,
@@ -135,14 +135,14 @@ impl Store {
         parts.retain(|(whole, _)| wholes.contains(whole));
         for (_, file) in &parts {
             let path = abandoned.path().join(file);
-            self.disk.remove(&path).map_err(|error| Error::io("removing", &path, error))?;
+            self.disk.remove(&path).map_err(|error| Error::io("remove", &path, error))?;
         }
         Ok(files.into_iter().filter(|(file, _)| !parts.iter().any(|(_, part)| part == file)).collect())
     }
 }
 
-/// A directory that cannot be worked in, with its rights.
-pub(super) fn refused(dir: &Path, error: io::Error) -> Error {
+/// The error for a directory that cannot be used, with the permissions of the nearest existing parent.
+pub(super) fn unusable_dir(dir: &Path, error: io::Error) -> Error {
     let there = dir.ancestors().find_map(|dir| fs::metadata(dir).ok().map(|metadata| (dir, metadata)));
     let source = match there {
         Some((there, metadata)) => {
@@ -151,5 +151,5 @@ pub(super) fn refused(dir: &Path, error: io::Error) -> Error {
         }
         None => error,
     };
-    Error::io("preparing", dir, source)
+    Error::io("prepare", dir, source)
 }

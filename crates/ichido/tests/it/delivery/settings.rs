@@ -89,14 +89,14 @@ fn a_bad_setting_is_named_as_it_was_written_in_the_same_words() {
             "\"a\\u0001\"",
             "EXTERNAL_API_USER_AGENT",
             "a\u{1}",
-            "holds characters that a header cannot",
+            "contains characters that are not allowed in a header",
         ),
     ] {
         assert_eq!(told(&format!("{endpoint}{key} = {value}"), &[]), format!("delivery.{key} {words}"));
         assert_eq!(told(&endpoint, &[(variable, same)]), format!("{variable} {words}"));
     }
     assert_eq!(told("endpoint = \"http://u:hunter2@h/\"", &[]), {
-        "delivery.endpoint must not hold a user name or password; use EXTERNAL_API_TOKEN"
+        "delivery.endpoint must not contain a user name or password; use EXTERNAL_API_TOKEN"
     });
     assert_eq!(told("", &[]), "EXTERNAL_API_ENDPOINT is not set");
     // What is no setting, and what is none of this kind, is named with its line.
@@ -112,7 +112,7 @@ fn a_bad_setting_is_named_as_it_was_written_in_the_same_words() {
     assert!(run.stderr.contains("`token`"), "a file that is wrong comes first: {}", run.stderr);
     stage.write("");
     let run = stage.told(&["send", "/dev/null", "--endpoint", "http://hunter2"], &[]);
-    assert_eq!(run.ends_with(2).stderr.trim_end(), "ichido: --endpoint must begin with https://");
+    assert_eq!(run.ends_with(2).stderr.trim_end(), "ichido: --endpoint must start with https://");
     assert!(!stage.path().join("data").exists());
 }
 
