@@ -1,7 +1,7 @@
-//! The sender: takes batches, and does not let go of one before it has arrived or lies where it can be seen.
+//! The sender: accepts batches, and keeps each one until the receiver has it or an operator can see it on disk.
 //!
-//! One request is under way at a time. A batch that waits for its next try stands in a queue by due time, and others
-//! go meanwhile: a poisoned batch holds nobody up. The number of such batches is bounded.
+//! It makes one request at a time. A batch that waits for its retry is queued by due time while others are sent, so a
+//! poisoned batch delays nobody. The length of that queue is bounded.
 
 mod attempt;
 mod dispositions;
@@ -35,39 +35,39 @@ use crate::transport::Transport;
 
 pub use resend::{PassSummary, Selection};
 
-/// Batches that may wait for their next try at once.
+/// The most batches that may wait for a retry at once.
 const RETRYING_MAX: usize = 16;
-/// How long a request that is under way may go on after the process was asked to end.
+/// How long a pending request may continue after the process was asked to stop.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Why a batch was not taken.
+/// Why a batch was not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The disk refused.
+    /// The batch could not be stored.
     #[error(transparent)]
     Store(#[from] store::Error),
-    /// The disk is full, and the receiver did not take the batch either.
-    #[error("{0}; the receiver did not take the batch either: send it again")]
+    /// The disk is full, and the receiver did not accept the batch either.
+    #[error("{0}; the receiver did not accept the batch either: send it again")]
     Lost(store::Error),
-    /// The process was asked to end.
-    #[error("stopped: what was accepted is in the spool")]
+    /// The process was asked to stop.
+    #[error("stopped; accepted batches are in the spool")]
     Stopped,
 }
 
 /// What the sender works with.
 #[derive(Debug)]
 pub struct Dependencies {
-    /// Where batches lie.
+    /// The batches on disk.
     pub store: Store,
-    /// The way to the receiver.
+    /// The connection to the receiver.
     pub transport: Box<dyn Transport>,
-    /// Where people are told.
+    /// Tells operators what needs their attention.
     pub notifier: Arc<Notifier>,
-    /// Time.
+    /// The source of time.
     pub clock: Arc<dyn Clock>,
-    /// Chance.
+    /// The source of randomness.
     pub entropy: Arc<dyn Entropy>,
-    /// Cancelled when the process is asked to end.
+    /// Cancelled when the process is asked to stop.
     pub stop: CancellationToken,
 }
 
@@ -76,7 +76,7 @@ pub struct Dependencies {
 pub struct Sender {
     deps: Dependencies,
     rules: Rules,
-    /// The receiver's address without secrets, for the log.
+    /// The receiver's URL without secrets, for logs.
     destination: String,
     lane: Lane,
     limiter: RateLimiter,
@@ -88,14 +88,14 @@ pub struct Sender {
     invalid_input: InvalidInput,
 }
 
-/// Whether what was to be written found room on the disk since the last time that nothing was in hand.
+/// Whether there was disk space for everything that was written since the last [`Sender::finish`].
 #[derive(Debug, Default)]
 struct DiskSpace {
     was_available: bool,
     ran_out: bool,
 }
 
-/// Pieces of input that are no records and that nobody was told of yet.
+/// Invalid input items that operators have not been notified of yet.
 #[derive(Debug, Default)]
 struct InvalidInput {
     is_reported: bool,
@@ -107,7 +107,7 @@ struct InvalidInput {
 struct Rules {
     policy: Policy,
     conflict: Conflict,
-    /// How long an answer is waited for.
+    /// How long to wait for a response.
     timeout: Duration,
     envelope: Envelope,
     gzip: bool,
@@ -115,21 +115,21 @@ struct Rules {
     window: Option<ResendWindow>,
 }
 
-/// A batch in this process's hands.
+/// A batch that this process is sending.
 #[derive(Debug)]
 struct Job {
-    /// Its file; none only if the disk was full.
+    /// Its file. `None` only if the disk was full.
     owned: Option<OwnedFile>,
     stored: StoredBatch,
     request: Request,
     origin: Origin,
     retries: u32,
-    /// Of these: only because the receiver had too many requests.
+    /// Of these, retries that are due only to the receiver's rate limit.
     rate_limited: u32,
     probe: bool,
     /// The requests of this pass.
     attempts: Vec<receipt::Attempt>,
-    /// Whether its history is newer than its file.
+    /// Whether its request history has changed since its file was written.
     history_changed: bool,
 }
 
@@ -141,7 +141,7 @@ struct ScheduledRetry {
 }
 
 impl Sender {
-    /// A sender with nothing in its hands.
+    /// Creates an idle sender.
     pub fn new(settings: &Settings, deps: Dependencies) -> Self {
         let token_changes = deps.transport.token().changes();
         Self {
@@ -173,12 +173,12 @@ impl Sender {
         Counters { spool_size, ..self.counters }
     }
 
-    /// Why nothing goes, if a person must act.
+    /// Why the lane is held, if an operator must act.
     pub fn held(&self) -> Option<&str> {
         self.lane.held()
     }
 
-    /// Whether a lane that is shut is worth a look before its time: there is another token.
+    /// Whether a closed lane should be probed early because the token has changed.
     pub fn has_new_token(&self) -> bool {
         self.lane.is_closed() && self.deps.transport.token().changes() != self.token_changes
     }
@@ -188,12 +188,12 @@ impl Sender {
         self.deps.store.layout()
     }
 
-    /// Where people are told.
+    /// Tells operators what needs their attention.
     pub fn notifier(&self) -> Arc<Notifier> {
         self.deps.notifier.clone()
     }
 
-    /// Accepts a batch: when this returns `Ok`, it is on disk or has arrived. Sends it as soon as its turn comes.
+    /// Accepts a batch and sends it in its turn. When this returns `Ok`, the batch is on disk or delivered.
     pub async fn send(&mut self, batch: Batch) -> Result<(), Error> {
         self.make_room().await;
         if self.deps.stop.is_cancelled() {
@@ -207,7 +207,7 @@ impl Sender {
                 Ok(())
             }
             Err(error) if error.is_full() => {
-                tracing::error!(%error, "the disk is full: sending without a copy on disk");
+                tracing::error!(%error, "disk is full; sending without a copy on disk");
                 let job = self.job(None, stored, Origin::Fresh);
                 self.send_without_copy(job, error).await
             }
@@ -215,7 +215,7 @@ impl Sender {
         }
     }
 
-    /// Writes a batch down, and tells of it if there is no room.
+    /// Writes a batch to disk. If there is no space, notifies operators.
     fn accept(&mut self, stored: &StoredBatch) -> Result<OwnedFile, store::Error> {
         let accepted = self.deps.store.accept(stored);
         match &accepted {
@@ -229,7 +229,7 @@ impl Sender {
         accepted
     }
 
-    /// Sends a batch of which there is no copy on disk. Its caller has the only other one, and waits for the end.
+    /// Sends a batch without a copy on disk. The caller has the only one, so this waits for the final result.
     async fn send_without_copy(&mut self, job: Job, error: store::Error) -> Result<(), Error> {
         let lost = self.counters.lost;
         self.attempt(job).await;
@@ -243,12 +243,12 @@ impl Sender {
         if self.counters.lost > lost { Err(Error::Lost(error)) } else { Ok(()) }
     }
 
-    /// Keeps something that is no record in failed, with the place where it stood.
+    /// Keeps an invalid input item in failed, with its position and the reason.
     pub fn reject_input(&mut self, text: &str, reason: &str) -> Result<(), Error> {
         self.store_invalid_input(text, reason)
     }
 
-    /// Waits until no batch is in this process's hands.
+    /// Waits until this process has no batch left to send.
     pub async fn finish(&mut self) {
         while !self.retry_queue.is_empty() && !self.deps.stop.is_cancelled() {
             self.run_due().await;
@@ -263,7 +263,7 @@ impl Sender {
         self.disk_space = DiskSpace::default();
     }
 
-    /// Before another batch is taken: what is due goes first, and not too many may wait.
+    /// Makes room for another batch: first sends what is due, then waits until the retry queue has a free slot.
     async fn make_room(&mut self) {
         loop {
             self.run_due().await;
@@ -274,7 +274,7 @@ impl Sender {
         }
     }
 
-    /// Tries every batch that is due.
+    /// Sends every batch that is due.
     async fn run_due(&mut self) {
         while !self.deps.stop.is_cancelled()
             && self.retry_queue.peek().is_some_and(|Reverse(next)| next.due <= self.deps.clock.steady())
@@ -285,7 +285,7 @@ impl Sender {
         }
     }
 
-    /// Sleeps until the next batch is due, or the process is asked to end.
+    /// Sleeps until the next batch is due, or the process is asked to stop.
     async fn sleep_until_due(&self) {
         if let Some(Reverse(next)) = self.retry_queue.peek() {
             let pause = next.due.saturating_sub(self.deps.clock.steady());

@@ -1,4 +1,4 @@
-//! One try of a batch, and what follows from it.
+//! One attempt to send a batch, and what follows from it.
 
 use std::time::Duration;
 
@@ -16,26 +16,26 @@ use crate::verdict::{BatchContext, Verdict, classify};
 use super::rate_limit::RateLimited;
 use super::{GRACE, Job, Sender};
 
-/// What one request brought.
+/// The result of an attempt.
 pub(super) enum Attempted {
-    /// An end to the exchange, and what it means.
-    Ended(Exchange, Verdict),
-    /// Nothing may go now.
+    /// The request ended, with this verdict.
+    Completed(Exchange, Verdict),
+    /// The lane is closed.
     Closed,
-    /// The process is asked to end.
+    /// The process was asked to stop.
     Stopped,
 }
 
 impl Sender {
-    /// Tries a batch once, and does what follows.
+    /// Sends a batch once, and acts on the result.
     pub(super) async fn attempt(&mut self, mut job: Job) {
         match self.request(&mut job).await {
-            Attempted::Ended(exchange, verdict) => self.proceed(job, &exchange, verdict).await,
+            Attempted::Completed(exchange, verdict) => self.proceed(job, &exchange, verdict).await,
             Attempted::Closed | Attempted::Stopped => self.return_to_spool(job),
         }
     }
 
-    /// Does what follows from an answer, or from none.
+    /// Acts on the result of a request.
     pub(super) async fn proceed(&mut self, mut job: Job, exchange: &Exchange, verdict: Verdict) {
         let retries = match self.adapt_rate(&job, exchange) {
             RateLimited::No => job.retries - job.rate_limited,
@@ -108,17 +108,17 @@ impl Sender {
             }
             NextAction::Split => {
                 self.lane_works();
-                // Boxed: the parts of a batch are sent by the same functions.
+                // Boxed, because the parts of a batch are sent by the same functions.
                 Box::pin(self.split(job, exchange)).await;
             }
             NextAction::ByRecord(results) => {
                 self.lane_works();
-                self.sort(job, exchange, &results);
+                self.handle_results(job, exchange, &results);
             }
         }
     }
 
-    /// Makes one request, if the lane lets it through.
+    /// Makes one request, if the lane allows it.
     pub(super) async fn request(&mut self, job: &mut Job) -> Attempted {
         self.notice_new_token();
         job.probe = match self.lane.gate(self.deps.clock.steady()) {
@@ -149,20 +149,20 @@ impl Sender {
             latency_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
         });
         let verdict = self.judge(job, &exchange);
-        self.observe(&verdict, took);
+        self.record_metrics(&verdict, took);
         if !matches!(verdict, Verdict::Delivered { .. }) {
             self.note_request(job, state_after(&exchange));
         }
-        Attempted::Ended(exchange, verdict)
+        Attempted::Completed(exchange, verdict)
     }
 
-    /// Makes the request itself. `None`: the process was asked to end, and the answer did not come within the grace.
+    /// Makes the request. `None`: the process was asked to stop, and no response arrived within the grace period.
     async fn exchange(&self, job: &Job) -> Option<Exchange> {
         let post = self.deps.transport.post(&job.request);
         tokio::pin!(post);
         tokio::select! {
             exchange = &mut post => Some(exchange),
-            // What is under way may still end well; beyond that it may have arrived, or may still be processed.
+            // The pending request may still succeed. After the grace period, it may have been processed or still be in progress.
             () = self.deps.stop.cancelled() => tokio::time::timeout(GRACE, post).await.ok(),
         }
     }
@@ -182,7 +182,7 @@ impl Sender {
         classify(exchange, &context, || self.has_receipt(&job.stored.batch))
     }
 
-    /// Remembers what state_after of a request, on disk for whoever comes after this process.
+    /// Records the state of a request, in memory and in the log on disk.
     fn note_request(&self, job: &mut Job, request: RequestState) {
         let now = self.deps.clock.now();
         if let Some(owned) = &job.owned {
@@ -195,13 +195,13 @@ impl Sender {
         }
     }
 
-    fn observe(&self, verdict: &Verdict, took: Duration) {
+    fn record_metrics(&self, verdict: &Verdict, took: Duration) {
         let outcome = if matches!(verdict, Verdict::Delivered { .. }) { "delivered" } else { "failed" };
         metrics::histogram!("ichido_delivery_request_seconds", "outcome" => outcome)
             .record(took.as_secs_f64());
     }
 
-    /// A lane that is held for a token is worth another look when there is a new one.
+    /// Probes the lane if the token has changed.
     pub(super) fn notice_new_token(&mut self) {
         let changes = self.deps.transport.token().changes();
         if changes != self.token_changes {
@@ -210,18 +210,18 @@ impl Sender {
         }
     }
 
-    /// A batch failed all its tries of this pass.
+    /// A batch used up the retries of this pass.
     fn note_exhausted(&mut self, job: &Job) {
         self.count_failed(job.origin);
         if self.lane.exhausted(self.deps.clock.steady()) {
             tracing::warn!(
                 origin = job.origin.as_str(),
-                "several batches in a row failed: the rest waits until the receiver answers again"
+                "several batches in a row failed; pausing until the receiver responds again"
             );
         }
     }
 
-    /// The receiver answered sensibly.
+    /// The receiver responded as expected.
     pub(super) fn lane_works(&mut self) {
         self.lane.succeeded();
         self.deps.notifier.lane_works();
@@ -235,13 +235,13 @@ impl Sender {
     pub(super) fn hold_with_reason(&mut self, reason: &str) {
         let steady = self.deps.clock.steady();
         if self.lane.hold(reason, steady) {
-            tracing::error!(reason, "the lane is owned: nothing is sent until someone acts");
+            tracing::error!(reason, "the lane is held; nothing is sent until an operator acts");
             self.deps.notifier.held(reason);
         }
     }
 }
 
-/// What state_after of a request that did not deliver its batch.
+/// The state of a request that did not deliver its batch.
 fn state_after(exchange: &Exchange) -> RequestState {
     match exchange {
         Exchange::Responded(_) => RequestState::Settled,
@@ -255,12 +255,12 @@ fn state_after(exchange: &Exchange) -> RequestState {
     }
 }
 
-/// The message for the operator who has to decide about a 409.
-fn ambiguous(batch: &Batch, words: &str) -> String {
+/// The message for the operator who must decide about a 409.
+fn ambiguous(batch: &Batch, response: &str) -> String {
     let key = Some(batch.key_prefix()).filter(|key| !key.is_empty()).unwrap_or(batch.key());
     format!(
-        "ambiguous conflict: the receiver answered 409 and did not say whether it has the whole batch. If it has: ichido \
-         failed accept {key}. If it knows single records: ichido failed resend --by-record {key}. Set \
-         EXTERNAL_API_CONFLICT to batch or record to decide it for all batches. Answer: {words}"
+        "ambiguous conflict: the receiver responded with 409 without saying whether it has the whole batch. If it does, run: ichido \
+         failed accept {key}. If it tracks individual records, run: ichido failed resend --by-record {key}. Set \
+         EXTERNAL_API_CONFLICT to batch or record to decide this for all batches. Response: {response}"
     )
 }

@@ -1,4 +1,4 @@
-//! Where a batch goes when a try is over: nowhere, because it has arrived; to the spool; to failed.
+//! What happens to a batch after an attempt: it is finished, goes to the spool, or goes to failed.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::time::iso;
 
 use super::{Error, InvalidInput, Job, Sender};
 
-/// A line of the log about a batch, with its context.
+/// Logs a line about a batch, with its context.
 macro_rules! log_batch {
     ($level:ident, $sender:expr, $origin:expr, $stored:expr, $($rest:tt)+) => {
         tracing::$level!(
@@ -60,13 +60,13 @@ impl Sender {
         }
         self.count_delivered(&job, duplicate.is_some());
         self.lane_works();
-        // Before the file goes: what is left behind by a crash in between is known to have arrived.
-        self.leave_receipt(&job, Disposition::Delivered, duplicate);
+        // Before the file is removed: if a crash leaves the file behind, the receipt shows that the batch was delivered.
+        self.write_receipt(&job, Disposition::Delivered, duplicate);
         if let Some(owned) = &job.owned
             && let Err(error) = self.deps.store.remove(owned)
         {
-            // It will be sent again, and the receiver will say that it knows it.
-            tracing::error!(%error, "a batch has arrived, but its file could not be removed");
+            // It will be sent again, and the receiver will report a duplicate.
+            tracing::error!(%error, "cannot remove the file of a delivered batch");
         }
     }
 
@@ -84,7 +84,7 @@ impl Sender {
             .record(Duration::from_millis(age).as_secs_f64());
     }
 
-    /// A batch was tried to an end, and arrived.
+    /// Counts a batch whose sending ended with its delivery.
     pub(super) fn count_success(&mut self, origin: Origin) {
         self.counters.send_total += 1;
         self.counters.send_success += 1;
@@ -94,7 +94,7 @@ impl Sender {
         }
     }
 
-    /// A batch was tried to an end, and did not arrive.
+    /// Counts a batch whose sending ended without delivery.
     pub(super) fn count_failed(&mut self, origin: Origin) {
         self.counters.send_total += 1;
         self.counters.send_failed += 1;
@@ -111,12 +111,12 @@ impl Sender {
         let Some(mut owned) = self.owned_file(&mut job) else { return };
         let stored = &job.stored;
         let parked = self.deps.store.spool(&mut owned, stored).or_else(|error| {
-            tracing::error!(%error, "the state of a batch could not be written; it waits in its old state");
+            tracing::error!(%error, "cannot write the new state of a batch; spooling it with its old state");
             self.deps.store.put_back(&owned)
         });
         match parked {
             Ok(path) => {
-                self.leave_receipt(&job, Disposition::Spooled, None);
+                self.write_receipt(&job, Disposition::Spooled, None);
                 log_batch!(
                     warn,
                     self,
@@ -136,12 +136,12 @@ impl Sender {
                     Origin::Spool { .. } => self.counters.spool_returned += 1,
                 }
             }
-            // It is in our own directory, from which the next process takes it.
-            Err(error) => tracing::error!(%error, "a batch could not be put into the spool"),
+            // It stays in this process's directory, from which the next process recovers it.
+            Err(error) => tracing::error!(%error, "cannot move a batch to the spool"),
         }
     }
 
-    /// Puts a batch into the spool without charging it for anything.
+    /// Puts a batch back into the spool without counting a failed pass.
     pub(super) fn return_to_spool(&mut self, job: Job) {
         match (job.origin, &job.owned) {
             (Origin::Spool { .. }, Some(owned))
@@ -155,13 +155,13 @@ impl Sender {
         }
     }
 
-    /// Moves a batch to failed that waited longer than it may.
+    /// Moves a batch to failed that exceeded its retention.
     pub(super) fn expire(&mut self, mut job: Job) {
         job.stored.note(self.deps.clock.now(), "kept longer than SPOOL_RETENTION_DAYS");
         self.fail_for(Cause::Expired, job);
     }
 
-    /// Moves a batch to failed. The notice is written first: after a crash in between, the next pass does it again.
+    /// Moves a batch to failed. The notice is queued first: after a crash in between, the next pass repeats both.
     pub(super) fn fail(&mut self, job: Job) {
         self.fail_for(Cause::Failed, job);
     }
@@ -171,12 +171,12 @@ impl Sender {
         let now = self.deps.clock.now();
         let stored = &job.stored;
         if let Err(error) = self.deps.store.update(&mut owned, stored) {
-            tracing::error!(%error, "the last state of a batch could not be written");
+            tracing::error!(%error, "cannot write the final state of a batch");
         }
         let moved_before = self.counters.failed_moved;
         self.move_to_failed(cause, &owned, job.origin, stored, now);
         if self.counters.failed_moved > moved_before {
-            self.leave_receipt(&job, Disposition::Failed, None);
+            self.write_receipt(&job, Disposition::Failed, None);
         }
     }
 
@@ -191,7 +191,7 @@ impl Sender {
         let path = self.deps.store.failed_path(stored.batch.key(), now, owned.is_compressed());
         match self.deps.notifier.failed(cause, &path, stored) {
             Ok(notice) => self.move_file_to_failed(owned, origin, stored, now, Some(&notice)),
-            // Nobody would hear of it: it stays in the spool, and the next pass tries to move it again.
+            // Nobody would be notified: the batch stays in the spool, and the next pass tries again.
             Err(_) => self.put_back(owned),
         }
     }
@@ -213,7 +213,7 @@ impl Sender {
                     origin,
                     stored,
                     movedToFailed = true,
-                    // Its notice is in the outbox. Whoever sends it logs `notificationSent` true with the same `noticeId`.
+                    // The notice is in the outbox. The process that sends it logs `notificationSent` = true with this `noticeId`.
                     notificationQueued = notice.is_some(),
                     notificationSent = false,
                     noticeId = notice,
@@ -227,11 +227,11 @@ impl Sender {
                 self.counters.failed_moved += 1;
                 metrics::counter!("ichido_delivery_failed_total").increment(1);
             }
-            Err(error) => tracing::error!(%error, "a batch could not be moved to failed"),
+            Err(error) => tracing::error!(%error, "cannot move a batch to failed"),
         }
     }
 
-    /// A file that cannot be read: to failed as it is, with the reason.
+    /// Moves a file that cannot be read to failed unchanged, with the reason.
     pub(super) fn fail_unreadable(&mut self, owned: &OwnedFile, reason: &str) {
         let record = Record::parse("{}").ok();
         let key = self.deps.store.name_key(owned).to_owned();
@@ -242,7 +242,7 @@ impl Sender {
         self.move_to_failed(Cause::Failed, owned, origin, &stored, self.deps.clock.now());
     }
 
-    /// Keeps what is no record in failed: as a record that holds its text.
+    /// Keeps an invalid input item in failed, wrapped into a record.
     pub(super) fn store_invalid_input(&mut self, text: &str, reason: &str) -> Result<(), Error> {
         let wrapped = serde_json::json!({ "unreadable": text, "reason": reason }).to_string();
         let Ok(record) = Record::parse(&wrapped) else { return Ok(()) };
@@ -251,7 +251,7 @@ impl Sender {
         stored.note(now, reason);
         stored.is_invalid_input = true;
         let owned = self.accept(&stored)?;
-        // The first is told before it is moved; the others are told together at the end.
+        // The first item is reported before it is moved; the others are reported together at the end.
         let notice = if self.invalid_input.is_reported {
             self.invalid_input.unreported += 1;
             reason.clone_into(&mut self.invalid_input.last);
@@ -260,7 +260,7 @@ impl Sender {
             self.invalid_input.is_reported = true;
             Some(notice)
         } else {
-            // Nobody would hear of it: the next pass moves it.
+            // Nobody would be notified: the next pass moves it.
             self.put_back(&owned);
             return Ok(());
         };
@@ -268,25 +268,25 @@ impl Sender {
         Ok(())
     }
 
-    /// Tells of the pieces of input that are no records, all at once.
+    /// Notifies operators of the remaining invalid input items, in one notice.
     pub(super) fn notify_invalid_input(&mut self) {
         let InvalidInput { unreported, last, .. } = std::mem::take(&mut self.invalid_input);
         if unreported > 0
             && let Err(error) = self.deps.notifier.invalid_input(unreported, &last)
         {
-            tracing::error!(%error, unreported, "notices for invalid input lines were not queued");
+            tracing::error!(%error, count = unreported, "cannot queue a notice of invalid input");
         }
     }
 
-    /// Puts a batch back into the spool as it is.
+    /// Puts a batch back into the spool unchanged.
     pub(super) fn put_back(&self, owned: &OwnedFile) {
         if let Err(error) = self.deps.store.put_back(owned) {
-            // It is in our own directory, from which the next process takes it.
-            tracing::error!(%error, "a batch could not be put back into the spool");
+            // It stays in this process's directory, from which the next process recovers it.
+            tracing::error!(%error, "cannot move a batch back to the spool");
         }
     }
 
-    /// The file of a batch; written now if the disk was full before.
+    /// The file of a batch. If the disk was full before, tries to write it now.
     fn owned_file(&mut self, job: &mut Job) -> Option<OwnedFile> {
         if let Some(owned) = job.owned.take() {
             return Some(owned);
@@ -298,7 +298,7 @@ impl Sender {
                     %error,
                     batchIdempotencyKey = job.stored.batch.key(),
                     records = job.stored.batch.records().len(),
-                    "a batch was neither delivered nor written down: send it again"
+                    "a batch was neither delivered nor written to disk; send it again"
                 );
                 self.counters.lost += 1;
                 None
@@ -306,13 +306,13 @@ impl Sender {
         }
     }
 
-    /// Whether a batch that was first tried then has waited longer than it may.
+    /// Whether a batch that was first tried at this time exceeds its retention.
     pub(super) fn is_past_retention(&self, first_attempt: Timestamp) -> bool {
         let age = self.deps.clock.now().ms_since(first_attempt);
         !self.deps.stop.is_cancelled() && Duration::from_millis(age) > self.rules.retention
     }
 
-    /// Gives everything back that waits for its next try.
+    /// Puts all batches that wait for a retry back into the spool.
     pub(super) fn return_all(&mut self) {
         while let Some(std::cmp::Reverse(waiting)) = self.retry_queue.pop() {
             self.return_to_spool(waiting.job);
@@ -350,7 +350,7 @@ impl Sender {
         }
     }
 
-    /// What went wrong, with the receiver's words, without secrets.
+    /// What went wrong, with the receiver's message, redacted.
     pub(super) fn describe(&self, exchange: &Exchange) -> String {
         let redactor = self.deps.transport.token().redactor();
         let short = redactor.text(&exchange.short());
@@ -364,8 +364,8 @@ impl Sender {
         }
     }
 
-    /// Writes the parts of a batch, and only then removes the whole. `None`: the disk refused, and the whole remains.
-    pub(super) fn divide(
+    /// Writes the parts of a batch, then removes the whole. `None`: an operation failed, and the whole batch remains.
+    pub(super) fn split_on_disk(
         &self,
         whole: &StoredBatch,
         owned: Option<&OwnedFile>,
@@ -376,24 +376,20 @@ impl Sender {
             let stored = whole.with(batch);
             match self.deps.store.write(&stored) {
                 Ok(part) => written.push((Some(part), stored)),
-                // Without a copy on disk from the beginning, none is owed to the parts.
+                // The whole batch had no copy on disk, so its parts need none.
                 Err(_) if owned.is_none() => written.push((None, stored)),
-                Err(error) => return self.undo_divide(&written, &error),
+                Err(error) => return self.undo_split(&written, &error),
             }
         }
         match owned.map(|owned| self.deps.store.remove(owned)) {
             None | Some(Ok(())) => Some(written),
-            // Beside its parts it would be divided once more, and perhaps otherwise.
-            Some(Err(error)) => self.undo_divide(&written, &error),
+            // If it stayed next to its parts, it would be split again, perhaps differently.
+            Some(Err(error)) => self.undo_split(&written, &error),
         }
     }
 
-    fn undo_divide<T>(
-        &self,
-        written: &[(Option<OwnedFile>, StoredBatch)],
-        error: &store::Error,
-    ) -> Option<T> {
-        tracing::error!(%error, "a batch could not be divided");
+    fn undo_split<T>(&self, written: &[(Option<OwnedFile>, StoredBatch)], error: &store::Error) -> Option<T> {
+        tracing::error!(%error, "cannot split a batch on disk");
         for part in written.iter().filter_map(|(part, _)| part.as_ref()) {
             drop(self.deps.store.remove(part));
         }
@@ -401,7 +397,7 @@ impl Sender {
     }
 }
 
-/// The number of a pass over the spool, for the log.
+/// The number of the pass over the spool, for log lines.
 fn spool_retry(origin: Origin, pass: u32) -> Option<u32> {
     match origin {
         Origin::Fresh => None,

@@ -1,4 +1,4 @@
-//! A receiver that has too many requests: the whole lane slows down, not only the batch that found out.
+//! Handles rate limiting by the receiver: the whole lane slows down, not only the batch that was rejected.
 
 use std::time::Duration;
 
@@ -7,36 +7,36 @@ use crate::next_action::WAIT_MAX;
 
 use super::{Job, Sender};
 
-/// Pauses of this kind that one batch goes through. More of them count as retries, so that no batch is tried for ever.
+/// Rate-limit pauses per batch that are free. Further ones count as retries, so that no batch is retried forever.
 const PAUSES_PER_BATCH_MAX: u32 = 20;
 
-/// What the lane makes of an answer.
+/// How a response affects the rate of the lane.
 pub(super) enum RateLimited {
-    /// The answer is not about the number of requests: the batch proceeds by its verdict.
+    /// It is not about the rate: the verdict decides.
     No,
-    /// The batch is sent again after this pause, and is not charged for it.
+    /// The batch is retried after this pause, which does not count as a retry.
     Wait(Duration),
-    /// ScheduledRetry does not help, or takes longer than a process should wait: the pass over this batch ends.
+    /// Waiting does not help, or takes longer than a process should wait: the pass over this batch ends.
     GiveUp,
 }
 
 impl Sender {
-    /// Waits until the next request may go.
+    /// Waits until the next request may be sent.
     pub(super) async fn wait_for_turn(&self) {
         loop {
             let wait = self.limiter.next_at().saturating_sub(self.deps.clock.steady());
             if wait.is_zero() {
                 return;
             }
-            // Timers go by milliseconds.
+            // Timers have a resolution of one millisecond.
             tokio::time::sleep(wait.max(Duration::from_millis(1))).await;
         }
     }
 
-    /// Adapts the pace of the lane to an answer. 429, or 503 with `Retry-After`, pauses it.
+    /// Adapts the rate of the lane to a response. A 429, or a 503 with `Retry-After`, pauses the lane.
     ///
-    /// Bound: a lane in which nothing was accepted in 1 + `MAX_RETRIES` requests (two at least) rests, and what is left goes
-    /// to the spool. Each pause before that is a minute at most if the receiver named it, and a backoff otherwise.
+    /// If nothing is accepted in 1 + `MAX_RETRIES` requests (at least two), the lane closes for the pause, and the remaining
+    /// batches go to the spool. Each pause before that lasts at most a minute if the receiver named it, else the backoff.
     pub(super) fn adapt_rate(&mut self, job: &Job, exchange: &Exchange) -> RateLimited {
         let (now, steady) = (self.deps.clock.now(), self.deps.clock.steady());
         let Exchange::Responded(response) = exchange else { return RateLimited::No };

@@ -1,4 +1,4 @@
-//! A pass over what waits: oldest first.
+//! A pass over the spool, oldest batch first.
 
 use std::io;
 use std::time::Duration;
@@ -11,34 +11,34 @@ use crate::store::{self, BatchDir, ListedFile};
 
 use super::{Error, Sender};
 
-/// Names that are looked at in one reading of the directory. Memory is bounded by it, not by the spool.
+/// Number of file names read at once. It bounds memory, however large the spool is.
 const NAMES_PER_READ: usize = 10_000;
 
-/// Which batches are tried.
+/// Selects the batches to resend.
 #[derive(Clone, Debug)]
 pub struct Selection {
-    /// Where they lie.
+    /// The directory to take them from.
     pub batch_dir: BatchDir,
-    /// Only batches whose key begins so.
+    /// Only batches whose key starts with one of these. Empty means all.
     pub keys: Vec<String>,
-    /// Whatever `notBefore` or the lane says.
+    /// Ignore `notBefore` and whether the lane is closed.
     pub force: bool,
-    /// The receiver knows single records: a 409 is narrowed down by record, whatever `EXTERNAL_API_CONFLICT` says.
+    /// The receiver tracks individual records: a 409 splits the batch, whatever `EXTERNAL_API_CONFLICT` says.
     pub by_record: bool,
-    /// Only what lies after this one: where an earlier pass was interrupted.
+    /// Only files after this one, where an earlier pass was interrupted.
     pub after: Option<ListedFile>,
-    /// After so long no other batch is begun.
+    /// Start no further batch after this time.
     pub time_limit: Option<Duration>,
 }
 
 /// What a pass did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PassSummary {
-    /// Batches that were tried.
+    /// Number of batches that were tried.
     pub attempted: u64,
-    /// Where it ended for want of time_limit.
+    /// The last file before the time limit ended the pass.
     pub interrupted: Option<ListedFile>,
-    /// It ended before everything was tried, because nothing may be sent for now.
+    /// Whether the pass ended early because the lane is closed.
     pub lane_closed: bool,
 }
 
@@ -48,36 +48,36 @@ impl Selection {
         Self::new(BatchDir::Spool, Vec::new(), false)
     }
 
-    /// Everything, or what has these keys, in one place.
+    /// All batches in a directory, or those with these keys.
     pub fn new(batch_dir: BatchDir, keys: Vec<String>, force: bool) -> Self {
         Self { batch_dir, keys, force, by_record: false, after: None, time_limit: None }
     }
 
-    /// Whether a file may be meant, by its name.
+    /// Whether a file may be selected, judging by its name.
     pub fn may_match(&self, listed: &ListedFile) -> bool {
         let name = listed.name.key.as_str();
         self.keys.is_empty()
             || self.keys.iter().any(|key| key.starts_with(name) || name.starts_with(key.as_str()))
     }
 
-    /// Whether a batch is meant, by its key.
+    /// Whether the batch with this key is selected.
     pub fn matches(&self, key: &str) -> bool {
         self.keys.is_empty() || self.keys.iter().any(|asked| key.starts_with(asked.as_str()))
     }
 }
 
 impl Sender {
-    /// Tries every batch that is meant and due, once with its retries.
+    /// Tries every selected batch that is due, once with its retries.
     pub async fn resend(&mut self, selection: &Selection) -> Result<PassSummary, Error> {
         let recovered = self.deps.store.recover()?;
         if recovered > 0 {
-            tracing::warn!(adopted, "batches of a process that ended were taken back into the spool");
+            tracing::warn!(batches = recovered, "recovered the batches of a crashed process");
         }
         let now = self.deps.clock.now();
         if let Some(window) =
             self.rules.window.as_ref().filter(|window| !selection.force && !window.contains(now))
         {
-            tracing::info!(window = window.text(), "outside the hours for sending again: what waits stays");
+            tracing::info!(window = window.text(), "outside RESEND_WINDOW; not resending");
             return Ok(PassSummary::default());
         }
         let started = self.deps.clock.steady();
@@ -116,21 +116,21 @@ impl Sender {
     fn is_selected_in_failed(&self, selection: &Selection, listed: &ListedFile) -> Result<bool, Error> {
         match self.layout().read(BatchDir::Failed, listed) {
             Ok(Ok(stored)) if stored.is_invalid_input => {
-                tracing::warn!(file = listed.file, "left in failed: it is no record");
+                tracing::warn!(file = listed.file, "not resent: the batch is invalid input");
                 Ok(false)
             }
             Ok(Ok(stored)) => Ok(selection.matches(stored.batch.key())),
             Ok(Err(corrupt)) => {
-                tracing::warn!(file = listed.file, %corrupt, "left in failed");
+                tracing::warn!(file = listed.file, %corrupt, "not resent: the file is corrupt");
                 Ok(false)
             }
-            // Another was quicker.
+            // Another process has taken it.
             Err(store::Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Whether a file has waited longer than it may, as far as that is quick to see.
+    /// Whether a batch exceeds its retention, judging by its file name and header.
     fn has_expired(&self, batch_dir: BatchDir, listed: &ListedFile) -> bool {
         let head = || self.layout().header(batch_dir, listed);
         self.is_past_retention(listed.at())
@@ -138,10 +138,10 @@ impl Sender {
     }
 
     fn log_closed(&self) {
-        tracing::warn!(held = self.lane.held(), "the pass over the spool ends here: nothing goes for now");
+        tracing::warn!(held = self.lane.held(), "the lane is closed; ending the pass over the spool");
     }
 
-    /// Tries a batch if it is due. If nothing may go, it only expires.
+    /// Tries a batch if it is due. If the lane is closed, the batch can only expire.
     async fn resend_one(
         &mut self,
         selection: &Selection,
@@ -149,7 +149,7 @@ impl Sender {
         is_closed: bool,
     ) -> Result<bool, Error> {
         let now = self.deps.clock.now();
-        // A moment beyond RETRY_AFTER_MAX was written before there was such a bound, or under a longer one.
+        // A time beyond RETRY_AFTER_MAX was written before that limit existed, or under a longer limit.
         let latest = self.rules.policy.latest(now);
         let early = |until: Option<Timestamp>| {
             !selection.force && (is_closed || until.is_some_and(|until| until > now && until <= latest))
@@ -157,7 +157,7 @@ impl Sender {
         if early(self.layout().not_before(listed)) && !self.has_expired(selection.batch_dir, listed) {
             return Ok(false);
         }
-        // What lies in failed is not moved before it is known to be meant.
+        // A file in failed is not moved before it is known to be selected.
         if selection.batch_dir == BatchDir::Failed && !self.is_selected_in_failed(selection, listed)? {
             return Ok(false);
         }
@@ -168,9 +168,9 @@ impl Sender {
                 self.fail_unreadable(&owned, &corrupt.to_string());
                 return Ok(false);
             }
-            // The disk refuses this one file: the others proceed.
+            // This file cannot be read; continue with the others.
             Err(error) => {
-                tracing::error!(%error, "a batch cannot be read now; it stays in the spool");
+                tracing::error!(%error, "cannot read a batch; leaving it in the spool");
                 self.put_back(&owned);
                 return Ok(false);
             }
@@ -182,8 +182,8 @@ impl Sender {
             return Ok(false);
         }
         if selection.batch_dir == BatchDir::Failed {
-            // An operator's word: it gets all its passes again, and keeps its history.
-            stored.note(now, "taken out of failed to be sent again");
+            // An operator asked for it: the batch gets all its passes again, and keeps its history.
+            stored.note(now, "taken out of failed to be resent");
             stored.retry_count = 0;
         }
         stored.not_before = None;
@@ -194,7 +194,7 @@ impl Sender {
             self.expire(job);
             return Ok(true);
         }
-        // A crash between the last count and the move to failed leaves it here; and one before what is no record moved.
+        // A crash after the last count but before the move to failed leaves a batch here; so does one with invalid input.
         let had_all_passes = job.stored.retry_count >= self.rules.policy.max_spool_retries;
         if job.stored.is_invalid_input
             || (selection.batch_dir == BatchDir::Spool && !selection.force && had_all_passes)

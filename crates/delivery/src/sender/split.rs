@@ -1,4 +1,4 @@
-//! A batch of which something is refused: smaller parts tell what.
+//! Splits a batch that the receiver rejects, to find out which records it rejects.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -13,11 +13,11 @@ use crate::verdict::Verdict;
 use super::attempt::Attempted;
 use super::{Job, Sender};
 
-/// The parts that exist, by their place in the whole.
+/// The existing parts, by their range in the whole batch.
 type Parts = HashMap<(usize, usize), (Option<OwnedFile>, StoredBatch)>;
 
 impl Sender {
-    /// Sends parts until each refused record stands alone.
+    /// Sends parts until each rejected record is alone.
     pub(super) async fn split(&mut self, job: Job, exchange: &Exchange) {
         let whole = job.stored.clone();
         let records = whole.batch.records().len();
@@ -26,19 +26,19 @@ impl Sender {
             batchIdempotencyKey = whole.batch.key(),
             records,
             error = self.describe(exchange),
-            "refused: trying smaller parts"
+            "batch rejected; sending smaller parts"
         );
         let mut parts = Parts::new();
-        if !self.cut(&mut parts, &whole, &(0..records), at, (job.owned.as_ref(), &whole)) {
+        if !self.split_part(&mut parts, &whole, &(0..records), at, (job.owned.as_ref(), &whole)) {
             return self.return_to_spool(job);
         }
-        self.leave_receipt(&job, Disposition::Split, None);
+        self.write_receipt(&job, Disposition::Split, None);
         let mut bisect = Bisect::new(records);
         while let Some(range) = bisect.next_part() {
             let Some((owned, stored)) = parts.remove(&(range.start, range.end)) else { continue };
             let mut part = self.job(owned, stored, job.origin);
             let (exchange, verdict) = match self.request(&mut part).await {
-                Attempted::Ended(exchange, verdict) => (exchange, verdict),
+                Attempted::Completed(exchange, verdict) => (exchange, verdict),
                 Attempted::Closed | Attempted::Stopped => {
                     self.return_to_spool(part);
                     break;
@@ -46,12 +46,12 @@ impl Sender {
             };
             let actions = if verdict == Verdict::Split {
                 self.lane_works();
-                let words = self.describe(&exchange);
-                part.stored.note(self.deps.clock.now(), &words);
+                let message = self.describe(&exchange);
+                part.stored.note(self.deps.clock.now(), &message);
                 parts.insert((range.start, range.end), (part.owned.take(), part.stored));
-                bisect.rejected(range, &words)
+                bisect.rejected(range, &message)
             } else {
-                // A part that was not refused goes on like any batch. Boxed: it is sent by the same functions.
+                // A part that was not rejected proceeds like any batch. Boxed, because it is sent by the same functions.
                 Box::pin(self.proceed(part, &exchange, verdict)).await;
                 bisect.passed()
             };
@@ -59,7 +59,7 @@ impl Sender {
                 self.apply(&mut parts, &whole, &job, action);
             }
         }
-        // OwnedFile, stopped, or the disk refused: what is left waits.
+        // The lane is held or closed, the process stops, or the disk failed: the remaining parts wait.
         for (owned, stored) in parts.into_values() {
             let part = self.job(owned, stored, job.origin);
             self.return_to_spool(part);
@@ -70,7 +70,7 @@ impl Sender {
         match action {
             Action::Split(range, at) => {
                 if let Some((owned, stored)) = parts.remove(&(range.start, range.end))
-                    && !self.cut(parts, whole, &range, at, (owned.as_ref(), &stored))
+                    && !self.split_part(parts, whole, &range, at, (owned.as_ref(), &stored))
                 {
                     parts.insert((range.start, range.end), (owned, stored));
                 }
@@ -85,15 +85,15 @@ impl Sender {
             Action::Hold => {
                 let last = parts.values().find_map(|(_, stored)| stored.last_error.clone());
                 self.hold_with_reason(&format!(
-                    "every record is refused alike: {}",
+                    "every record is rejected with the same message: {}",
                     last.unwrap_or_default()
                 ));
             }
         }
     }
 
-    /// Divides a part; says whether the disk let it.
-    fn cut(
+    /// Splits a part. Returns whether the parts could be written.
+    fn split_part(
         &mut self,
         parts: &mut Parts,
         whole: &StoredBatch,
@@ -102,44 +102,44 @@ impl Sender {
         (owned, stored): (Option<&OwnedFile>, &StoredBatch),
     ) -> bool {
         let batches = vec![whole.batch.slice(range.start..at), whole.batch.slice(at..range.end)];
-        let Some(written) = self.divide(stored, owned, batches) else { return false };
+        let Some(written) = self.split_on_disk(stored, owned, batches) else { return false };
         let indexes = [(range.start, at), (at, range.end)];
         parts.extend(indexes.into_iter().zip(written));
         true
     }
 
-    /// The receiver has said of each record what state_after of it.
-    pub(super) fn sort(&mut self, mut job: Job, exchange: &Exchange, results: &[RecordResult]) {
+    /// Handles a response with a result for each record.
+    pub(super) fn handle_results(&mut self, mut job: Job, exchange: &Exchange, results: &[RecordResult]) {
         let indexes = |wanted: fn(&RecordResult) -> bool| -> Vec<usize> {
             results.iter().enumerate().filter(|(_, result)| wanted(result)).map(|(index, _)| index).collect()
         };
-        let again = indexes(|result| matches!(result, RecordResult::Retry));
-        let refused = indexes(|result| matches!(result, RecordResult::Rejected(_)));
-        let arrived = results.len() - again.len() - refused.len();
-        self.counters.records_delivered += arrived as u64;
+        let retry = indexes(|result| matches!(result, RecordResult::Retry));
+        let rejected = indexes(|result| matches!(result, RecordResult::Rejected(_)));
+        let delivered = results.len() - retry.len() - rejected.len();
+        self.counters.records_delivered += delivered as u64;
         tracing::warn!(
             batchIdempotencyKey = job.stored.batch.key(),
-            arrived,
-            again = again.len(),
-            refused = refused.len(),
+            delivered,
+            retry = retry.len(),
+            rejected = rejected.len(),
             error = self.describe(exchange),
-            "a result for each record"
+            "response has a result for each record"
         );
-        let mut batches: Vec<_> = refused.iter().map(|index| job.stored.batch.select(&[*index])).collect();
-        if !again.is_empty() {
-            batches.push(job.stored.batch.select(&again));
+        let mut batches: Vec<_> = rejected.iter().map(|index| job.stored.batch.select(&[*index])).collect();
+        if !retry.is_empty() {
+            batches.push(job.stored.batch.select(&retry));
         }
         let whole = job.stored.clone();
-        let Some(mut parts) = self.divide(&whole, job.owned.as_ref(), batches) else {
+        let Some(mut parts) = self.split_on_disk(&whole, job.owned.as_ref(), batches) else {
             job.retries += 1;
             return self.return_to_spool(job);
         };
-        self.leave_receipt(&job, Disposition::Split, None);
-        let rest = if again.is_empty() { None } else { parts.pop() };
-        for (index, (owned, mut stored)) in refused.into_iter().zip(parts) {
-            if let RecordResult::Rejected(words) = &results[index] {
-                let words = self.deps.transport.token().redactor().text(words);
-                stored.note(self.deps.clock.now(), &words);
+        self.write_receipt(&job, Disposition::Split, None);
+        let rest = if retry.is_empty() { None } else { parts.pop() };
+        for (index, (owned, mut stored)) in rejected.into_iter().zip(parts) {
+            if let RecordResult::Rejected(message) = &results[index] {
+                let message = self.deps.transport.token().redactor().text(message);
+                stored.note(self.deps.clock.now(), &message);
             }
             self.count_failed(job.origin);
             let part = self.job(owned, stored, job.origin);
@@ -148,26 +148,26 @@ impl Sender {
         if let Some((owned, stored)) = rest {
             let mut part = self.job(owned, stored, job.origin);
             (part.retries, part.rate_limited) = (job.retries, job.rate_limited);
-            let charged = part.retries - part.rate_limited;
-            match charged < self.rules.policy.max_retries {
+            let counted_retries = part.retries - part.rate_limited;
+            match counted_retries < self.rules.policy.max_retries {
                 true => {
-                    let pause = self.rules.policy.pause(charged, self.random());
+                    let pause = self.rules.policy.pause(counted_retries, self.random());
                     part.retries += 1;
                     self.schedule_retry(part, pause);
                 }
                 false => {
                     self.count_failed(part.origin);
-                    part.stored.note(self.deps.clock.now(), "some records were to be sent again later");
-                    self.charge(part);
+                    part.stored.note(self.deps.clock.now(), "some records must be retried later");
+                    self.end_failed_pass(part);
                 }
             }
-        } else if arrived == results.len() {
+        } else if delivered == results.len() {
             self.count_success(job.origin);
         }
     }
 
-    /// The end of a pass that did not bring everything across.
-    fn charge(&mut self, mut part: Job) {
+    /// Counts a failed pass for a part that was not delivered.
+    fn end_failed_pass(&mut self, mut part: Job) {
         if let crate::next_action::Origin::Spool { retry_count } = part.origin {
             part.stored.retry_count = retry_count.saturating_add(1);
             if part.stored.retry_count >= self.rules.policy.max_spool_retries {

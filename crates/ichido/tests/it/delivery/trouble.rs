@@ -45,7 +45,7 @@ fn a_receiver_that_refuses_everything_alike_holds_the_lane() {
     stage.receiver.does(|seen| Reply::Say(400, format!("unknown tenant (request {})", seen.key)));
     let run = stage.send(300, &[]);
     run.ends_with(3);
-    assert!(run.stderr.contains("every record is refused alike"), "{}", run.stderr);
+    assert!(run.stderr.contains("every record is rejected with the same message"), "{}", run.stderr);
     assert_eq!(stage.receiver.seen().len(), 13, "down to the first record of each half");
     assert!(stage.files("failed").is_empty());
     let waiting: usize =

@@ -77,7 +77,7 @@ fn data_of_which_nothing_is_usage_holds_the_lane() {
     let file = lines(dir.path(), (0..200).map(|id| json!({"id": format!("order-{id}"), "qty": 1})));
     let run = send(dir.path(), &meter, &file, &[]);
     run.ends_with(3);
-    assert!(run.stderr.contains("every record is refused alike"), "{}", run.stderr);
+    assert!(run.stderr.contains("every record is rejected with the same message"), "{}", run.stderr);
     assert!(files(dir.path(), "failed").is_empty());
     let kept: usize =
         files(dir.path(), "spool").iter().map(|file| file["records"].as_array().unwrap().len()).sum();
