@@ -7,85 +7,59 @@
 //! bytes; metadata of 8 KiB; nonces of 1 to 255 bytes; fingerprints of 1 to 1,024 bytes; leases of up to an hour;
 //! retention of up to 3,660 days.
 
-mod answers;
-mod body;
 mod claims;
 mod events;
 mod fields;
-mod watch;
+mod health;
+mod openapi;
+mod operators;
+mod request_body;
+mod responses;
 
-use std::sync::Arc;
-use std::time::Duration;
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::middleware::map_response;
+use axum::routing::{get, post};
+use ichido_serve::{metrics, problem};
 
-use http::StatusCode;
-use ichido_ledger::{Ledger, StoreClock};
-use tokio::sync::Semaphore;
-
-pub(super) use self::claims::{claim, complete, doubt, release, renew};
-pub(super) use self::events::check;
-use self::watch::Watch;
-use super::{Problem, Served};
-use crate::LogKeys;
+use crate::limits::BODY_BYTES;
+use crate::state::{Health, Served};
 
 /// The scope of every claim that is made here. Routes of the gateway begin with a method, so no claim of theirs is meant.
-pub const ROUTE: &str = "/v1/claims";
-/// Calls with large bodies that are in memory at once; the next ones wait.
-const LARGE_AT_ONCE: usize = 8;
-/// How often a ledger that is out is looked after.
-const LOOK_AFTER: Duration = Duration::from_millis(500);
+const ROUTE: &str = "/v1/claims";
 
-/// What the claim API works with.
-#[derive(Clone, Debug)]
-pub struct Api {
-    ledger: Ledger,
-    /// Whether the ledger can be out while this process is well.
-    is_remote: bool,
-    watch: Arc<Watch>,
-    large: Arc<Semaphore>,
+/// The paths of a process that has no ledger.
+pub(crate) fn health_router(health: Health) -> Router {
+    Router::new()
+        .route("/healthz", get(health::alive))
+        .route("/readyz", get(health::ready))
+        .route("/metrics", get(health::metrics))
+        .fallback(problem::no_such_page)
+        .method_not_allowed_fallback(problem::no_such_method)
+        .with_state(health)
 }
 
-impl Api {
-    /// The API on a ledger, with its fallback around it if it has one.
-    pub fn new(ledger: Ledger, log_keys: LogKeys) -> Self {
-        let capabilities = ledger.capabilities();
-        Self {
-            is_remote: capabilities.clock != StoreClock::Own,
-            watch: Arc::new(Watch::new(capabilities.backend, log_keys)),
-            large: Arc::new(Semaphore::new(LARGE_AT_ONCE)),
-            ledger,
-        }
-    }
-
-    /// Notices that a ledger which was out is back, also if nobody asks anything.
-    pub(super) async fn look_after_ledger(&self) {
-        let mut turns = tokio::time::interval(LOOK_AFTER);
-        loop {
-            turns.tick().await;
-            self.ledger.maintain_fallback().await;
-        }
-    }
-
-    /// The last chance to tell the ledger what was answered in its place.
-    pub(super) async fn last_words(&self) {
-        let untold = self.ledger.hand_over_now().await;
-        if untold > 0 {
-            tracing::warn!(
-                untold,
-                "this process ends while the ledger is out; other instances will not know these events and claims"
-            );
-        }
-    }
-}
-
-impl Served {
-    /// Does something to its end, also if the caller hangs up.
-    async fn finish<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = T> + Send + 'static,
-    ) -> Result<T, Problem> {
-        self.actions.spawn(work).await.map_err(|error| {
-            tracing::error!(%error, "a call of the claim API broke off");
-            Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "ledger-failed", "The call broke off")
-        })
-    }
+pub(crate) fn router(served: Served) -> Router {
+    Router::new()
+        .route("/v1/events/check", post(events::check))
+        .route("/v1/claims", get(operators::list).post(claims::claim))
+        .route("/v1/claims/renew", post(claims::renew))
+        .route("/v1/claims/complete", post(claims::complete))
+        .route("/v1/claims/release", post(claims::release))
+        .route("/v1/claims/doubt", post(claims::doubt))
+        .route("/v1/claims/one", get(operators::one))
+        .route("/v1/claims/resolve", post(operators::resolve))
+        .route("/v1/claims/release-by-operator", post(operators::release))
+        .route("/v1/ledger/sweep", post(operators::sweep))
+        .route("/v1/ledger/stats", get(operators::stats))
+        .route("/v1/ledger/capabilities", get(operators::capabilities))
+        .layer(map_response(metrics::count_error))
+        .route("/healthz", get(health::alive))
+        .route("/readyz", get(health::ready))
+        .route("/metrics", get(health::metrics))
+        .route("/openapi.json", get(openapi::described))
+        .fallback(problem::no_such_page)
+        .method_not_allowed_fallback(problem::no_such_method)
+        .layer(DefaultBodyLimit::max(BODY_BYTES))
+        .with_state(served)
 }

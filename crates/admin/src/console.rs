@@ -1,67 +1,45 @@
 //! The console: pages on the admin port for people who look after a ledger and its deliveries.
 //!
 //! Pages are made on the server and work without a script; one small script keeps the overview live. Nothing is fetched
-//! from elsewhere. Who may come in is the gate's business ([`crate::admin`]); here every form brings back a word that
+//! from elsewhere. Who may come in is the gate's business ([`crate::auth`]); here every form brings back a word that
 //! only our pages know ([`form`]), and every page forbids what it does not need ([`page`]).
 //!
 //! A page asks for nothing that grows with the store: lists go by cursors, and what must be counted is counted beside
-//! the pages ([`sampler`], [`shelf`]).
+//! the pages ([`sampler`], [`directory_cache`]).
 
 mod assets;
 mod batch;
 mod claim;
 mod claims;
 mod delivery;
-pub mod desk;
-mod figures;
+mod directory_cache;
 mod form;
 mod health;
-mod lang;
-mod live;
+mod language;
+mod live_updates;
 mod overview;
 mod page;
 mod plot;
 mod sampler;
-mod session;
-mod shelf;
 mod sign_in;
+mod totals;
+mod translations;
 mod usage;
-mod words;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::FromRef;
-use axum::response::Response;
 use axum::routing::{get, post};
-use http::{Method, Request, header};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use self::desk::Desk;
 use self::sampler::Sampler;
-pub use self::session::{Sessions, Visitor};
-pub use self::usage::Usage;
-use crate::{AdminToken, Served};
-
-/// What the console shows besides the ledger.
-#[derive(Debug, Default)]
-pub struct Parts {
-    pub bodies: Bodies,
-    /// The way to the daemon that delivers, if this process is one.
-    pub desk: Option<Desk>,
-    /// What a meter counted, if this process has one.
-    pub usage: Option<Usage>,
-}
-
-/// Whether pages show what callers stored and sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Bodies {
-    #[default]
-    Masked,
-    Shown,
-}
+use crate::auth::{ASSETS, AdminToken, Sessions};
+use crate::browser::see;
+use crate::delivery_control::Desk;
+use crate::state::{Bodies, Served, Usage};
 
 /// What every page needs, whatever the process does.
 #[derive(Clone, Debug)]
@@ -90,7 +68,7 @@ impl Frame {
             .route("/sign-in", get(sign_in::page).post(sign_in::sign_in))
             .route("/sign-out", post(sign_in::sign_out))
             .route("/language", post(sign_in::language))
-            .route(&format!("{}{{name}}", assets::PATH), get(assets::asset))
+            .route(&format!("{}{{name}}", ASSETS), get(assets::asset))
             .with_state(self)
     }
 }
@@ -124,7 +102,7 @@ impl Console {
             Sections { ledger: true, delivery: parts.desk.is_some(), usage: parts.usage.is_some() };
         let frame = Frame::new(token, sessions, sections);
         let sampler = Sampler::start(served.admin.clone(), stop.clone());
-        Self { frame, served, sampler, watchers: Semaphore::new(live::MOST).into(), stop }
+        Self { frame, served, sampler, watchers: Semaphore::new(live_updates::MOST).into(), stop }
     }
 
     pub fn routes(self) -> Router {
@@ -134,7 +112,7 @@ impl Console {
         self.frame.clone().routes().merge(usage.unwrap_or_default()).merge(
             Router::new()
                 .route("/", get(overview::overview))
-                .route("/live", get(live::live))
+                .route("/live", get(live_updates::live))
                 .route("/claims", get(claims::claims))
                 .route("/claims/one", get(claim::claim))
                 .route("/claims/say", get(claim::confirm).post(claim::say))
@@ -162,23 +140,6 @@ pub fn of_meter(
     meters: PrometheusHandle,
 ) -> Router {
     let frame = Frame::new(token, sessions, Sections { usage: true, ..Sections::default() });
-    let first = get(async || page::see("/usage"));
+    let first = get(async || see("/usage"));
     frame.clone().routes().merge(usage::routes(frame, usage, meters)).route("/", first)
-}
-
-/// Whether a path is open to those who have not signed in.
-pub fn is_open(path: &str) -> bool {
-    matches!(path, "/sign-in" | "/language") || path.starts_with(assets::PATH)
-}
-
-/// Whether someone looks for a page, and not a program for an answer.
-pub fn wants_page<B>(request: &Request<B>) -> bool {
-    let accepted = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
-    let is_api = request.uri().path().starts_with("/v1/");
-    request.method() == Method::GET && !is_api && accepted.is_some_and(|kinds| kinds.contains("text/html"))
-}
-
-/// Sends someone to the sign-in page.
-pub fn to_sign_in() -> Response {
-    page::see("/sign-in")
 }

@@ -3,12 +3,12 @@
 //! The command line and the admin port both work through [`Local`]; [`Remote`] is the command line's way to an admin
 //! port. So a claim is found, shown and refused by the same rules wherever the operator stands.
 
+mod claim_view;
 mod find;
 mod local;
 mod refusal;
 mod remote;
-mod shown;
-pub mod wire;
+pub(crate) mod wire;
 
 use ichido_ledger::{Page, Query, Stats, Swept};
 

@@ -18,7 +18,7 @@ use tower_service::Service as _;
 
 use crate::settings::meter::Meter as Settings;
 use ichido_admin::Gate;
-use ichido_admin::console::Usage;
+use ichido_admin::Usage;
 use ichido_core::error_chain;
 use ichido_serve::listener::{Front, Limits};
 use ichido_serve::{Failure, Probe};

@@ -12,8 +12,7 @@ use serde::Deserialize;
 
 use crate::args::{Common, DeliveryFlags};
 use crate::delivery::Values;
-use ichido_admin::LogKeys;
-use ichido_admin::console::Bodies;
+use ichido_admin::{Bodies, LogKeys};
 use ichido_export::settings as export;
 use ichido_gateway::settings as gateway;
 use ichido_serve::Failure;

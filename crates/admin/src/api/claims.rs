@@ -11,11 +11,12 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::ROUTE;
-use super::answers::{Conflict, Standing};
-use super::body::{Sent, refused};
 use super::fields::{Pairs, Place, Text, Whole, from_seconds, lease_ms};
+use super::request_body::{Sent, receive, refused};
+use super::responses::{Conflict, Standing};
 use crate::operator::Refusal;
-use crate::{Problem, Served};
+use crate::state::Served;
+use ichido_serve::Problem;
 
 type Answer = Result<Response, Problem>;
 
@@ -35,8 +36,8 @@ struct ClaimBody<'a> {
     nonce: Option<Text<'a>>,
 }
 
-pub(crate) async fn claim(State(served): State<Served>, request: Request<Body>) -> Answer {
-    let sent = served.admin.api.receive(request).await?;
+pub(super) async fn claim(State(served): State<Served>, request: Request<Body>) -> Answer {
+    let sent = receive(&served.admin.api, request).await?;
     let request = request_of(&served.admin.api.ledger, sent.read()?)?;
     let ledger = served.admin.api.ledger.clone();
     let claimed = served.finish(async move { ledger.claim(&request).await }).await?;
@@ -74,8 +75,8 @@ struct RenewBody<'a> {
     lease_ms: Option<Whole>,
 }
 
-pub(crate) async fn renew(State(served): State<Served>, request: Request<Body>) -> Answer {
-    let sent = served.admin.api.receive(request).await?;
+pub(super) async fn renew(State(served): State<Served>, request: Request<Body>) -> Answer {
+    let sent = receive(&served.admin.api, request).await?;
     let body: RenewBody<'_> = sent.read()?;
     let (key, token) = whose(&body.key, &body.token)?;
     let ledger = served.admin.api.ledger.clone();
@@ -95,8 +96,8 @@ struct CompleteBody<'a> {
     outcome: &'a RawValue,
 }
 
-pub(crate) async fn complete(State(served): State<Served>, request: Request<Body>) -> Answer {
-    let sent = served.admin.api.receive(request).await?;
+pub(super) async fn complete(State(served): State<Served>, request: Request<Body>) -> Answer {
+    let sent = receive(&served.admin.api, request).await?;
     let body: CompleteBody<'_> = sent.read()?;
     let (key, token) = whose(&body.key, &body.token)?;
     let outcome = kept(&sent, body.outcome)?;
@@ -127,8 +128,8 @@ struct ReleaseBody<'a> {
     token: Text<'a>,
 }
 
-pub(crate) async fn release(State(served): State<Served>, request: Request<Body>) -> Answer {
-    let sent = served.admin.api.receive(request).await?;
+pub(super) async fn release(State(served): State<Served>, request: Request<Body>) -> Answer {
+    let sent = receive(&served.admin.api, request).await?;
     let body: ReleaseBody<'_> = sent.read()?;
     let (key, token) = whose(&body.key, &body.token)?;
     let ledger = served.admin.api.ledger.clone();
@@ -147,8 +148,8 @@ struct DoubtBody<'a> {
     reason: Text<'a>,
 }
 
-pub(crate) async fn doubt(State(served): State<Served>, request: Request<Body>) -> Answer {
-    let sent = served.admin.api.receive(request).await?;
+pub(super) async fn doubt(State(served): State<Served>, request: Request<Body>) -> Answer {
+    let sent = receive(&served.admin.api, request).await?;
     let body: DoubtBody<'_> = sent.read()?;
     let (key, token) = whose(&body.key, &body.token)?;
     HERE.within("reason", &body.reason.0, Limits::STANDARD.reason_bytes)?;

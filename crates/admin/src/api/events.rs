@@ -12,12 +12,13 @@ use ichido_ledger::{Effect, Error, Ledger, Marked};
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
 
-use super::answers::{json, push_json, time};
-use super::body::refused;
 use super::fields::{Pairs, Place, Text, Whole, from_seconds};
-use crate::object::Object;
+use super::request_body::{receive, refused};
+use super::responses::{json, push_json, time};
+use crate::json_object::Object;
 use crate::operator::Refusal;
-use crate::{Problem, Served};
+use crate::state::Served;
+use ichido_serve::Problem;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -71,9 +72,9 @@ impl<'de: 'a, 'a> Deserialize<'de> for Events<'a> {
     }
 }
 
-pub(crate) async fn check(State(served): State<Served>, request: Request<Body>) -> Result<Response, Problem> {
+pub(super) async fn check(State(served): State<Served>, request: Request<Body>) -> Result<Response, Problem> {
     let api = &served.admin.api;
-    let sent = api.receive(request).await?;
+    let sent = receive(api, request).await?;
     let batch: Batch<'_> = sent.read()?;
     let requests = requests(&api.ledger, batch)?;
     let clock = &api.ledger.settings().clock;

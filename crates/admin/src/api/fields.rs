@@ -6,8 +6,8 @@ use std::fmt;
 use ichido_core::{Fingerprint, LimitError, Limits, Metadata, Nonce};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Unexpected, Visitor};
 
-use super::body::refused;
-use crate::Problem;
+use super::request_body::refused;
+use ichido_serve::Problem;
 
 /// The longest name that a caller gives one of its calls.
 const NONCE_BYTES: usize = 255;

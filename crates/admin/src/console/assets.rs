@@ -3,15 +3,14 @@
 use axum::response::{IntoResponse, Response};
 use http::{HeaderName, StatusCode, header};
 
+use crate::auth::ASSETS;
+
 pub(super) const STYLE: Asset =
     Asset { name: "style.css", kind: "text/css; charset=utf-8", text: include_str!("style.css") };
 pub(super) const SCRIPT: Asset =
     Asset { name: "console.js", kind: "text/javascript; charset=utf-8", text: include_str!("console.js") };
 pub(super) const ICON: Asset =
     Asset { name: "icon.svg", kind: "image/svg+xml", text: include_str!("icon.svg") };
-
-/// Where they are.
-pub(super) const PATH: &str = "/assets/";
 
 /// A file of the console.
 pub(super) struct Asset {
@@ -23,7 +22,7 @@ pub(super) struct Asset {
 impl Asset {
     /// Where it is found, with a mark of what is in it: browsers keep it for as long as it is the same.
     pub(super) fn href(&self) -> String {
-        format!("{PATH}{}?{:016x}", self.name, mark(self.text.as_bytes()))
+        format!("{ASSETS}{}?{:016x}", self.name, mark(self.text.as_bytes()))
     }
 
     fn answer(&self) -> Response {

@@ -11,13 +11,15 @@ use ichido_delivery::time::parse_iso;
 use maud::{Markup, html};
 use serde::Deserialize;
 
+use super::Console;
 use super::delivery::place_of;
-use super::desk::{Desk, Ending};
 use super::form::Sent;
-use super::page::{Section, View, facts, link, number, see, table, time};
-use super::words::Words;
-use super::{Bodies, Console};
-use crate::AUDIT;
+use super::page::{Section, View, facts, link, number, table, time};
+use super::translations::Words;
+use crate::audit::AUDIT;
+use crate::browser::see;
+use crate::delivery_control::{Desk, Ending};
+use crate::state::Bodies;
 use ichido_serve::{visible, visible_lines};
 
 /// How long a page waits for what it ordered; what takes longer goes on without it.

@@ -8,12 +8,14 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::Console;
 use super::claims::{href, state_mark, why};
 use super::form::Sent;
-use super::page::{Section, View, facts, link, number, see, time};
-use super::words::Words;
-use super::{Bodies, Console};
+use super::page::{Section, View, facts, link, number, time};
+use super::translations::Words;
+use crate::browser::see;
 use crate::operator::{Operator, Refusal, Shown, Which, Word};
+use crate::state::Bodies;
 use ichido_serve::{visible, visible_lines};
 
 #[derive(Debug, Deserialize)]

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::Console;
 use super::page::{Section, View, link, table, table_under_heading, time};
-use super::words::Words;
+use super::translations::Words;
 use crate::operator::{Operator, Refusal};
 use ichido_serve::visible;
 

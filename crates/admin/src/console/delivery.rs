@@ -10,11 +10,11 @@ use maud::{Markup, html};
 use serde::Deserialize;
 
 use super::Console;
-use super::desk::Desk;
+use super::directory_cache::{KEPT, Survey};
 use super::overview::runs;
 use super::page::{Section, View, link, number, table, time};
-use super::shelf::{KEPT, Survey};
-use super::words::Words;
+use super::translations::Words;
+use crate::delivery_control::Desk;
 use ichido_serve::visible;
 
 /// Batches on a page.

@@ -8,7 +8,7 @@ use http::StatusCode;
 
 use super::Frame;
 use super::page::{Section, View};
-use crate::BODY_PATIENCE;
+use crate::limits::BODY_PATIENCE;
 
 /// The fields of a form, from someone who may act.
 #[derive(Debug)]

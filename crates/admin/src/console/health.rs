@@ -5,7 +5,7 @@
 use maud::{Markup, html};
 
 use super::sampler::Known;
-use super::words::Words;
+use super::translations::Words;
 use ichido_serve::visible;
 
 /// How a part is.
@@ -128,9 +128,9 @@ mod tests {
     use ichido_core::Timestamp;
 
     use super::super::sampler::Sample;
-    use super::super::words::EN;
+    use super::super::translations::EN;
     use super::*;
-    use crate::Verdict;
+    use ichido_serve::Verdict;
 
     fn verdict(name: &'static str, detail: Option<&str>) -> Verdict {
         Verdict { name, ok: detail.is_none(), detail: detail.map(ToOwned::to_owned) }

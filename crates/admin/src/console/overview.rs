@@ -6,12 +6,12 @@ use ichido_ledger::Capabilities;
 use maud::{Markup, html};
 
 use super::Console;
-use super::desk::{By, Run};
 use super::health::Health;
 use super::page::{Section, View, facts, link, number, table, time};
 use super::plot::Plot;
 use super::sampler::{Known, Sample};
-use super::words::Words;
+use super::translations::Words;
+use crate::delivery_control::{By, Run};
 use ichido_serve::visible;
 
 pub(super) async fn overview(view: View, State(console): State<Console>) -> Response {

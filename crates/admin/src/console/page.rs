@@ -1,23 +1,18 @@
 //! The frame of every page, and the pieces that pages are made of.
 
 use axum::extract::{FromRef, FromRequestParts};
-use axum::response::{IntoResponse, Redirect, Response};
+use axum::response::{IntoResponse, Response};
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, StatusCode, header};
+use http::{StatusCode, header};
 use ichido_core::Timestamp;
 use maud::{DOCTYPE, Markup, html};
 
-use super::lang::Lang;
-use super::session::Visitor;
-use super::words::Words;
+use super::language::Lang;
+use super::translations::Words;
 use super::{Frame, Sections, assets};
-use crate::{Access, Peer};
+use crate::auth::{Access, Peer, Visitor};
+use crate::browser::secured;
 use ichido_serve::visible;
-
-/// Nothing but our own files, and no page of ours inside another.
-const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; \
-                      form-action 'self'; base-uri 'none'; frame-ancestors 'none'; \
-                      require-trusted-types-for 'script'; trusted-types 'none'";
 
 /// A part of the console.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,30 +166,6 @@ impl View {
             html! { p.notice.bad role="alert" { (visible(why)) } p { a href="/" { (self.w.to_overview) } } };
         self.page_as(status, section, self.w.refused, body)
     }
-}
-
-/// The fields that every answer of the console carries.
-pub(super) fn secured(mut response: Response) -> Response {
-    let fields: [(HeaderName, &str); 8] = [
-        (header::CONTENT_SECURITY_POLICY, POLICY),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::X_FRAME_OPTIONS, "DENY"),
-        // With "no-referrer" browsers would not say either where a form comes from.
-        (header::REFERRER_POLICY, "same-origin"),
-        (header::CACHE_CONTROL, "no-store"),
-        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
-        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
-        (HeaderName::from_static("permissions-policy"), "camera=(), geolocation=(), microphone=()"),
-    ];
-    for (name, value) in fields {
-        response.headers_mut().insert(name, HeaderValue::from_static(value));
-    }
-    response
-}
-
-/// Goes on to another page of ours with GET.
-pub(super) fn see(path: &str) -> Response {
-    secured(Redirect::to(path).into_response())
 }
 
 /// A table that narrow screens show as a list of cards, each value with the name of its column.

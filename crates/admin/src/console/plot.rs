@@ -8,7 +8,7 @@ use maud::{Markup, html};
 
 use super::page::{clock, number};
 use super::sampler::{SPAN, Sample};
-use super::words::Words;
+use super::translations::Words;
 
 /// Points of a line.
 const POINTS: u64 = 90;

@@ -15,9 +15,10 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::figures::Figures;
-use super::shelf::Shelf;
-use crate::{Admin, Verdict};
+use super::directory_cache::Shelf;
+use super::totals::Figures;
+use crate::state::Admin;
+use ichido_serve::Verdict;
 
 /// What counts as lately, when it comes to errors.
 const LATELY_MS: u64 = 60_000;

@@ -9,10 +9,11 @@ use maud::html;
 
 use super::Frame;
 use super::form::SentByAnyone;
-use super::lang::{self, Lang};
-use super::page::{Section, View, see};
-use crate::AUDIT;
-use crate::Access;
+use super::language::{self, Lang};
+use super::page::{Section, View};
+use crate::audit::AUDIT;
+use crate::auth::Access;
+use crate::browser::see;
 
 /// Tokens that are tried at once, and how long a wrong one waits for its answer: guessing is slow.
 pub(super) const TRIES: usize = 4;
@@ -64,7 +65,7 @@ pub(super) async fn language(SentByAnyone(fields): SentByAnyone) -> Response {
     let mut response = see(back);
     if let Some(lang) = fields.get("to").and_then(|tag| Lang::parse(tag)) {
         let cookie =
-            format!("{}={}; Path=/; Max-Age={YEAR}; HttpOnly; SameSite=Strict", lang::COOKIE, lang.tag());
+            format!("{}={}; Path=/; Max-Age={YEAR}; HttpOnly; SameSite=Strict", language::COOKIE, lang.tag());
         response
             .headers_mut()
             .extend(HeaderValue::try_from(cookie).ok().map(|cookie| (header::SET_COOKIE, cookie)));

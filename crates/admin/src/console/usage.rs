@@ -1,8 +1,6 @@
 //! Usage: what a meter counted, by day and model, apps and users.
 
-mod bars;
-
-use std::sync::Arc;
+mod chart;
 
 use axum::Router;
 use axum::extract::{FromRef, Query, State};
@@ -18,11 +16,13 @@ use maud::{Markup, html};
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde::Deserialize;
 
-use self::bars::Bars;
+use self::chart::{Bars, model_of};
 use super::Frame;
-use super::figures::Figures;
-use super::page::{Section, View, link, number, secured, table, table_under_heading};
-use super::words::Words;
+use super::page::{Section, View, link, number, table, table_under_heading};
+use super::totals::Figures;
+use super::translations::Words;
+use crate::browser::secured;
+use crate::state::Usage;
 use ichido_serve::visible;
 
 /// Days that are shown unless someone says otherwise, and at most.
@@ -45,19 +45,6 @@ const CSV_COLUMNS: [&str; 10] = [
     "cost_actual",
     "currency",
 ];
-
-/// What a meter counted, and for whom.
-#[derive(Clone, Debug)]
-pub struct Usage {
-    store: Arc<dyn Store>,
-    tenants: Vec<String>,
-}
-
-impl Usage {
-    pub fn new(store: Arc<dyn Store>, tenants: Vec<String>) -> Self {
-        Self { store, tenants }
-    }
-}
 
 #[derive(Clone, Debug)]
 struct Counted {
@@ -234,11 +221,6 @@ fn figures(sums: &[Group], repeated: u64, w: &Words) -> Markup {
             @for (label, value, hint) in tiles { div { dt { (label) } dd { span.value.long { (value) } span.hint { (hint) } } } }
         }
     }
-}
-
-fn model_of(group: &Group) -> String {
-    let part = |part: &Option<String>| part.clone().unwrap_or_default();
-    format!("{} / {}", part(&group.provider), part(&group.model))
 }
 
 /// The numbers under the bars, the latest day first.

@@ -3,8 +3,8 @@
 use ichido_core::{Outcome, Resolution, Resolved};
 use ichido_ledger::{Ledger, Page, Query, StateName, Stats, Summary, Swept};
 
+use super::claim_view::shown;
 use super::find::{Found, find};
-use super::shown::shown;
 use super::{Operator, Refusal, Said, Shown, Which, Word};
 
 /// Records removed in one step of a sweep.

@@ -5,9 +5,9 @@ use http::StatusCode;
 use ichido_core::{LimitError, Now};
 use ichido_ledger::{Effect, Error};
 
-use crate::{Body, Facts, Problem};
 use ichido_core::error_chain;
-use ichido_serve::{Code, Failure};
+use ichido_serve::problem::{Body, Facts};
+use ichido_serve::{Code, Failure, Problem};
 
 /// Why not.
 #[derive(Debug)]

@@ -16,9 +16,10 @@ use url::form_urlencoded;
 
 use super::wire::{ReleaseBody, ResolveBody};
 use super::{Operator, PAGE_MAX, Refusal, Said, Shown, Which, Word};
-use crate::{AdminToken, Body, HOLDER, TOKEN_VARIABLE};
+use crate::auth::{AdminToken, HOLDER, TOKEN_VARIABLE};
 use ichido_core::error_chain;
 use ichido_serve::Failure;
+use ichido_serve::problem::Body;
 
 /// The largest answer that is read: an outcome of the largest size, escaped.
 const ANSWER_BYTES: usize = 128 * 1024 * 1024;

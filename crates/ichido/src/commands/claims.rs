@@ -3,8 +3,7 @@
 use super::gateway::open;
 use crate::args::ClaimsArgs;
 use crate::settings::Settings;
-use ichido_admin::console::Parts;
-use ichido_admin::{Admin, AdminToken, Api, Bound};
+use ichido_admin::{Admin, AdminToken, Api, Bound, Parts};
 use ichido_serve::ledger::{Shared, sweep};
 use ichido_serve::{Failure, Readiness, metrics, shutdown};
 

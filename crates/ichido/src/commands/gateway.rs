@@ -7,8 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::args::{ADMIN_VARIABLE, GatewayArgs};
 use crate::settings::Settings;
-use ichido_admin::console::Parts;
-use ichido_admin::{self as admin, Admin, AdminToken, Api};
+use ichido_admin::{self as admin, Admin, AdminToken, Api, Parts};
 use ichido_gateway::Bound;
 use ichido_gateway::settings::Flags;
 use ichido_serve::ledger::Settings as LedgerSettings;

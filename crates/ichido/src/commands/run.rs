@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::gateway::{self, ADMIN, bind_admin, open};
 use crate::args::RunArgs;
 use crate::settings::{Settings, meter};
-use ichido_admin::{self as admin, Admin, Api, console};
+use ichido_admin::{self as admin, Admin, Api, Parts};
 use ichido_gateway::settings::Flags;
 use ichido_serve::ledger::{Shared, sweep};
 use ichido_serve::{Audience, Component, Failure, Readiness, metrics, shutdown};
@@ -108,9 +108,9 @@ impl Plan {
         shared: Option<&Shared>,
         settings: &Settings,
         stop: &CancellationToken,
-    ) -> Result<(Vec<Component>, console::Parts), Failure> {
+    ) -> Result<(Vec<Component>, Parts), Failure> {
         let mut parts = Vec::new();
-        let mut console = console::Parts { bodies: settings.bodies, ..console::Parts::default() };
+        let mut console = Parts { bodies: settings.bodies, ..Parts::default() };
         if let Some((bound, shared)) = self.gateway.zip(shared) {
             parts.push(gateway::part(bound, shared, &settings.ledger, stop.clone()).await?);
         }

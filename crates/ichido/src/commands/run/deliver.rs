@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::delivery::{self, Values};
 use crate::settings::Settings;
-use ichido_admin::console::desk::{self, By, Desk, Inbox, Order, Run};
+use ichido_admin::delivery_control::{self, By, Desk, Inbox, Order, Run};
 use ichido_core::error_chain;
 use ichido_export::settings::Flags;
 use ichido_export::{self as export, Export, Scheduled};
@@ -46,7 +46,7 @@ impl Plan {
     pub(super) fn part(self, stop: &CancellationToken) -> Result<(Component, Desk), Failure> {
         let Self { values, settings, mut export } = self;
         let mut sender = delivery::sender(&values, &settings, stop.clone())?;
-        let (desk, mut inbox) = desk::open(sender.layout().clone());
+        let (desk, mut inbox) = delivery_control::open(sender.layout().clone());
         let health = Health::default();
         let probes = vec![("delivery", Audience::Ready, probe(&health))];
         let says = format!("delivering to {}", settings.transport.endpoint.origin());

@@ -29,7 +29,7 @@ mod tests {
 
     #[test]
     fn every_route_of_the_port_is_described() {
-        let routes = include_str!("lib.rs").split(".route(\"").skip(1).flat_map(|rest| {
+        let routes = include_str!("../api.rs").split(".route(\"").skip(1).flat_map(|rest| {
             let (path, handlers) = rest.split_once("\", ").unwrap();
             let handlers = handlers.split_once(")\n").unwrap().0;
             ["get", "post"]

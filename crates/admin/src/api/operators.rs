@@ -3,16 +3,17 @@
 use axum::extract::{FromRequest, FromRequestParts, Json, Query, State};
 use axum::{Extension, http};
 use http::{Request, StatusCode};
-use ichido_core::{Key, Scope};
 use ichido_ledger::{Capabilities, Kind, Page, Stats, Swept};
 use serde::de::DeserializeOwned;
 
-use super::listen::Peer;
-use super::object::Object;
-use super::{BODY_PATIENCE, Problem, Served};
-use crate::AUDIT;
+use crate::audit::AUDIT;
+use crate::auth::Peer;
+use crate::json_object::Object;
+use crate::limits::BODY_PATIENCE;
 use crate::operator::wire::{ListQuery, ReleaseBody, ResolveBody};
-use crate::operator::{Found, Operator, PAGE_MAX, Refusal, Said, Shown, Which};
+use crate::operator::{Operator, PAGE_MAX, Refusal, Said, Shown, Which};
+use crate::state::Served;
+use ichido_serve::Problem;
 
 type Answer<T> = Result<Json<T>, Problem>;
 
@@ -85,25 +86,6 @@ pub(super) async fn stats(State(served): State<Served>) -> Answer<Stats> {
 
 pub(super) async fn capabilities(State(served): State<Served>) -> Json<Capabilities> {
     Json(served.admin.ledger.capabilities())
-}
-
-/// One line for each action, done or refused. The key is named by its index: its text may be a secret.
-pub(super) fn audit(peer: Peer, action: &str, index: &str, said: &Result<Said, Refusal>) {
-    let result = match said {
-        Ok(_) => "applied",
-        Err(refusal) => refusal.word(),
-    };
-    tracing::info!(target: AUDIT, who = %peer.0, action, index, result, "an operator's action");
-}
-
-/// The index of the claim, or of the key as it was asked for; parts that were left out then count as empty.
-pub(super) fn index_of(which: &Which, found: &Result<Found, Refusal>) -> String {
-    if let Ok(found) = found {
-        return found.summary.index.clone();
-    }
-    let part = |part: &Option<String>| part.clone().unwrap_or_default();
-    let key = Key::new(Scope::new(part(&which.tenant), part(&which.route)), which.key.clone());
-    key.map_or_else(|_| "-".to_owned(), |key| key.index().to_string())
 }
 
 fn invalid(status: StatusCode, detail: String) -> Problem {

@@ -11,8 +11,9 @@ use futures_util::stream;
 use http::{HeaderValue, StatusCode, header};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-use super::page::{View, secured};
+use super::page::View;
 use super::{Console, overview};
+use crate::browser::secured;
 
 /// Pages that may be live at once; the next ones stay as they were loaded.
 pub(super) const MOST: usize = 32;

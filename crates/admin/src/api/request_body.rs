@@ -9,9 +9,11 @@ use serde::Deserialize;
 use serde_json::error::Category;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::Api;
-use crate::object::Object;
-use crate::{BODY_PATIENCE, Facts, Problem};
+use crate::json_object::Object;
+use crate::limits::BODY_PATIENCE;
+use crate::state::Api;
+use ichido_serve::Problem;
+use ichido_serve::problem::Facts;
 
 /// The largest body.
 pub(super) const BODY_BYTES: usize = 32 * 1024 * 1024;
@@ -64,30 +66,28 @@ fn complaint(path: &str, message: &str) -> Problem {
     }
 }
 
-impl Api {
-    pub(super) async fn receive(&self, request: Request<Body>) -> Result<Sent, Problem> {
-        if !is_json(request.headers()) {
-            let wrong = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-            return Err(Problem::new(wrong, "invalid", "The body must say that it is application/json"));
+pub(super) async fn receive(api: &Api, request: Request<Body>) -> Result<Sent, Problem> {
+    if !is_json(request.headers()) {
+        let wrong = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+        return Err(Problem::new(wrong, "invalid", "The body must say that it is application/json"));
+    }
+    let body = request.into_body();
+    let size = body.size_hint();
+    if size.lower() > BODY_BYTES as u64 {
+        return Err(too_large());
+    }
+    let turn = match size.upper() {
+        Some(upper) if upper <= LARGE_BYTES => None,
+        // Nobody closes the semaphore.
+        Some(_) | None => api.large.clone().acquire_owned().await.ok(),
+    };
+    match tokio::time::timeout(BODY_PATIENCE, Limited::new(body, BODY_BYTES).collect()).await {
+        Ok(Ok(body)) => Ok(Sent { bytes: body.to_bytes(), _turn: turn }),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
+        Ok(Err(_)) => {
+            Err(Problem::new(StatusCode::BAD_REQUEST, "body-broken", "The body did not arrive whole"))
         }
-        let body = request.into_body();
-        let size = body.size_hint();
-        if size.lower() > BODY_BYTES as u64 {
-            return Err(too_large());
-        }
-        let turn = match size.upper() {
-            Some(upper) if upper <= LARGE_BYTES => None,
-            // Nobody closes the semaphore.
-            Some(_) | None => self.large.clone().acquire_owned().await.ok(),
-        };
-        match tokio::time::timeout(BODY_PATIENCE, Limited::new(body, BODY_BYTES).collect()).await {
-            Ok(Ok(body)) => Ok(Sent { bytes: body.to_bytes(), _turn: turn }),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
-            Ok(Err(_)) => {
-                Err(Problem::new(StatusCode::BAD_REQUEST, "body-broken", "The body did not arrive whole"))
-            }
-            Err(_) => Err(Problem::body_late()),
-        }
+        Err(_) => Err(Problem::body_late()),
     }
 }
 

@@ -2,8 +2,8 @@
 
 use http::{HeaderMap, header};
 
-use super::session::cookie;
-use super::words::{EN, JA, Words};
+use super::translations::{EN, JA, Words};
+use crate::browser::cookie;
 
 /// The cookie that remembers the choice.
 pub(super) const COOKIE: &str = "ichido-lang";

@@ -5,9 +5,8 @@ use jiff::ToSpan;
 use jiff::civil::Date;
 use maud::{Markup, html};
 
-use super::model_of;
 use crate::console::page::number;
-use crate::console::words::Words;
+use crate::console::translations::Words;
 use ichido_serve::visible;
 
 /// Models with a colour of their own; the rest is one part.
@@ -112,6 +111,11 @@ impl Bars {
         }
         parts
     }
+}
+
+pub(super) fn model_of(group: &Group) -> String {
+    let part = |part: &Option<String>| part.clone().unwrap_or_default();
+    format!("{} / {}", part(&group.provider), part(&group.model))
 }
 
 fn tokens_of(group: &Group) -> u64 {

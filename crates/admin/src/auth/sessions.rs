@@ -7,12 +7,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue, header};
+use http::{HeaderMap, HeaderValue};
 use ichido_core::{Entropy, SystemEntropy};
-use subtle::ConstantTimeEq;
 use tokio::time::Instant;
 
-use crate::Access;
+use super::token::Access;
+use super::visitor::Visitor;
+use crate::browser::cookie;
 
 /// How long a session lasts, however busy it is.
 const LIFE: Duration = Duration::from_secs(12 * 3600);
@@ -20,27 +21,6 @@ const LIFE: Duration = Duration::from_secs(12 * 3600);
 const IDLE: Duration = Duration::from_secs(2 * 3600);
 /// Sessions at once; the one that was idle longest makes room.
 const MOST: usize = 1_000;
-
-/// Who makes a request, as the gate found.
-#[derive(Clone, Debug)]
-pub struct Visitor {
-    /// What they may do; nothing until they have signed in.
-    pub access: Option<Access>,
-    /// Whether there is a session to end.
-    pub(super) signed_in: bool,
-    csrf: Arc<str>,
-}
-
-impl Visitor {
-    /// The word that forms carry.
-    pub(super) fn csrf(&self) -> &str {
-        &self.csrf
-    }
-
-    pub(super) fn is_own_form(&self, word: &str) -> bool {
-        word.as_bytes().ct_eq(self.csrf.as_bytes()).into()
-    }
-}
 
 /// The sessions of one admin port.
 #[derive(Clone, Debug)]
@@ -102,7 +82,7 @@ impl Sessions {
     }
 
     /// Begins a session: the cookie to set.
-    pub(super) fn begin(&self, access: Access, over_tls: bool) -> Option<HeaderValue> {
+    pub(crate) fn begin(&self, access: Access, over_tls: bool) -> Option<HeaderValue> {
         let (id, now) = (secret(), Instant::now());
         let mut open = self.open();
         open.retain(|_, session| session.is_good(now));
@@ -115,7 +95,7 @@ impl Sessions {
     }
 
     /// Ends the session of a request: the cookie that takes it back.
-    pub(super) fn end(&self, headers: &HeaderMap) -> Option<HeaderValue> {
+    pub(crate) fn end(&self, headers: &HeaderMap) -> Option<HeaderValue> {
         if let Some(id) = cookie(headers, &self.0.cookie) {
             self.open().remove(id);
         }
@@ -151,17 +131,10 @@ fn secret() -> String {
     draws.iter().flatten().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The value of a cookie.
-pub(super) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    let lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
-    lines
-        .flat_map(|line| line.split(';'))
-        .filter_map(|pair| pair.trim().split_once('='))
-        .find_map(|(known, value)| (known == name).then_some(value))
-}
-
 #[cfg(test)]
 mod tests {
+    use http::header;
+
     use super::*;
 
     fn with(value: &str) -> HeaderMap {

@@ -21,9 +21,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower_service::Service;
 
-use super::gate::{Gate, is_open};
-use super::{Admin, AdminToken, Health, Served, TOKEN_VARIABLE};
-use crate::console::{self, Console, Usage};
+use crate::api;
+use crate::auth::{AdminToken, Gate, Peer, TOKEN_VARIABLE, is_open};
+use crate::console::{self, Console};
+use crate::state::{Admin, Health, Served, Usage};
 use ichido_serve::ClientIo;
 use ichido_serve::{Failure, Problem, metrics};
 
@@ -47,10 +48,6 @@ pub struct Bound {
     address: SocketAddr,
     token: Option<AdminToken>,
 }
-
-/// Who is on the other end of a connection.
-#[derive(Clone, Copy, Debug)]
-pub struct Peer(pub SocketAddr);
 
 impl Bound {
     /// Binds the port. Off loopback it demands a token.
@@ -95,7 +92,7 @@ impl Bound {
         let gate = Gate::new(self.address, self.token.clone());
         let console =
             Console::start(served.clone(), self.token.clone(), gate.sessions().clone(), stop.clone());
-        let router = super::router(served).merge(console.routes());
+        let router = api::router(served).merge(console.routes());
         self.take_calls(router, gate, actions, &stop).await;
         upkeep.abort();
         looking_after.abort();
@@ -110,7 +107,7 @@ impl Bound {
         let gate = Gate::new(self.address, self.token.clone());
         let console =
             console::of_meter(self.token.clone(), gate.sessions().clone(), usage, health.meters.clone());
-        let router = super::health_router(health).merge(console);
+        let router = api::health_router(health).merge(console);
         self.take_calls(router, gate, TaskTracker::new(), &stop).await;
         upkeep.abort();
     }

@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use http::{StatusCode, header};
 use serde_json::json;
 
-use super::Health;
+use crate::state::Health;
 
 /// The process lives: no part is asked.
 pub(super) async fn alive() -> Response {

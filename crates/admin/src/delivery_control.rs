@@ -19,7 +19,7 @@ const RUNS: usize = 20;
 /// The console's side.
 #[derive(Clone, Debug)]
 pub struct Desk {
-    pub(super) layout: Layout,
+    pub(crate) layout: Layout,
     orders: mpsc::Sender<Order>,
     log: Arc<Mutex<Log>>,
 }
@@ -69,7 +69,7 @@ pub struct Run {
 
 /// What a pass came to, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(crate) enum Ending {
     AllArrived,
     NotAllArrived,
     NothingSent,
@@ -84,18 +84,18 @@ pub fn open(layout: Layout) -> (Desk, Inbox) {
 
 impl Desk {
     /// Orders a pass. What it did comes when it is over; nothing if the daemon ends before, or has too many orders.
-    pub(super) fn order(&self, selection: Selection) -> Option<oneshot::Receiver<Run>> {
+    pub(crate) fn order(&self, selection: Selection) -> Option<oneshot::Receiver<Run>> {
         let (done, over) = oneshot::channel();
         self.orders.try_send(Order { selection, done }).ok().map(|()| over)
     }
 
     /// The last passes, the latest first.
-    pub(super) fn runs(&self) -> Vec<Run> {
+    pub(crate) fn runs(&self) -> Vec<Run> {
         lock(&self.log).runs.iter().rev().cloned().collect()
     }
 
     /// Why nothing goes, if a person must act.
-    pub(super) fn held(&self) -> Option<String> {
+    pub(crate) fn held(&self) -> Option<String> {
         lock(&self.log).held.clone()
     }
 }
@@ -134,7 +134,7 @@ impl Order {
 
 impl Ending {
     /// Its word in the audit and in the console.
-    pub(super) fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Ending::AllArrived => "arrived",
             Ending::NotAllArrived => "not-arrived",
@@ -164,7 +164,7 @@ impl Run {
     }
 
     /// What it came to. Only batches that arrived have arrived: whatever is uncertain is not success.
-    pub(super) fn ending(&self) -> Ending {
+    pub(crate) fn ending(&self) -> Ending {
         let Self { taken, arrived, to_spool, to_failed, trouble, .. } = self;
         match (taken, trouble) {
             (0, None) => Ending::NothingSent,

@@ -11,12 +11,12 @@ use ichido_core::mark::{self, Mark};
 use ichido_ledger::Marked;
 use metrics::{Counter, Histogram, counter, gauge, histogram};
 
-use crate::LogKeys;
+use super::log_keys::LogKeys;
 
 /// A call with more events than this is one line in the log.
 const LINES: usize = 16;
 
-pub(super) struct Watch {
+pub(crate) struct Watch {
     log_keys: LogKeys,
     is_dynamodb: bool,
     new: Counter,
@@ -26,7 +26,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(backend: &'static str, log_keys: LogKeys) -> Self {
+    pub(crate) fn new(backend: &'static str, log_keys: LogKeys) -> Self {
         let events = |result: &'static str| counter!("ichido_events_checked_total", "result" => result);
         // A ledger without a fallback is never degraded, and says so.
         gauge!("ichido_ledger_degraded").increment(0.0);
@@ -40,7 +40,7 @@ impl Watch {
         }
     }
 
-    pub(super) fn checked(&self, requests: &[mark::Request], marked: &[Marked], took: Duration) {
+    pub(crate) fn checked(&self, requests: &[mark::Request], marked: &[Marked], took: Duration) {
         let new = marked.iter().filter(|marked| is_new(marked)).count();
         let degraded = marked.iter().filter(|marked| marked.degraded).count();
         self.new.increment(new as u64);

@@ -13,8 +13,11 @@ use axum::response::{IntoResponse, Response};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, Method, Request, StatusCode, header};
 
-use super::{Access, AdminToken, Problem};
-use crate::console::{self, Sessions, Visitor};
+use super::sessions::Sessions;
+use super::token::{Access, AdminToken};
+use super::visitor::Visitor;
+use crate::browser::{see, wants_page};
+use ichido_serve::Problem;
 
 /// A caller that found this port through a store says whom it expects: the process that signed there.
 pub const HOLDER: HeaderName = HeaderName::from_static("ichido-holder");
@@ -23,6 +26,8 @@ pub const HOLDER: HeaderName = HeaderName::from_static("ichido-holder");
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 /// The claim API, for programs.
 const API: &str = "/v1/";
+/// The files of the console.
+pub(crate) const ASSETS: &str = "/assets/";
 
 /// Who may come in to a port.
 #[derive(Debug)]
@@ -39,7 +44,7 @@ impl Gate {
     }
 
     /// Who has signed in.
-    pub(super) fn sessions(&self) -> &Sessions {
+    pub(crate) fn sessions(&self) -> &Sessions {
         &self.sessions
     }
 
@@ -97,8 +102,8 @@ impl Gate {
                 ))
             }
             Some(visitor) => Ok(visitor),
-            None if is_open(path) || console::is_open(path) => Ok(self.sessions.nobody()),
-            None if console::wants_page(request) => Err(Box::new(console::to_sign_in())),
+            None if is_open(path) || is_open_page(path) => Ok(self.sessions.nobody()),
+            None if !path.starts_with(API) && wants_page(request) => Err(Box::new(see("/sign-in"))),
             None => refused(Problem::new(
                 StatusCode::UNAUTHORIZED,
                 "token-refused",
@@ -109,8 +114,13 @@ impl Gate {
 }
 
 /// Whether a path is for those who ask after our health.
-pub(super) fn is_open(path: &str) -> bool {
+pub(crate) fn is_open(path: &str) -> bool {
     OPEN.contains(&path)
+}
+
+/// Whether a page is open to those who have not signed in.
+fn is_open_page(path: &str) -> bool {
+    matches!(path, "/sign-in" | "/language") || path.starts_with(ASSETS)
 }
 
 /// Whether the request names this port by an address or as localhost. A request without a name is from no browser.

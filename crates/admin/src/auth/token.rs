@@ -50,7 +50,7 @@ impl AdminToken {
     }
 
     #[cfg(test)]
-    pub(super) fn from_text(token: &str) -> Result<Self, Failure> {
+    pub(crate) fn from_text(token: &str) -> Result<Self, Failure> {
         Ok(Self { full: checked(TOKEN_VARIABLE, token)?, read: None })
     }
 
@@ -69,7 +69,7 @@ impl AdminToken {
     }
 
     /// Refuses tokens that someone on the network could guess.
-    pub(super) fn off_loopback(&self, address: SocketAddr) -> Result<(), Failure> {
+    pub(crate) fn off_loopback(&self, address: SocketAddr) -> Result<(), Failure> {
         let short = |token: &str| token.len() < SHORTEST;
         let name = match (short(&self.full), self.read.as_deref().is_some_and(short)) {
             (true, _) => TOKEN_VARIABLE,

@@ -1,0 +1,13 @@
+//! Who may come in.
+
+mod gate;
+mod sessions;
+mod token;
+mod visitor;
+
+pub use self::gate::Gate;
+pub(crate) use self::gate::{ASSETS, HOLDER, is_open};
+pub(crate) use self::sessions::Sessions;
+pub use self::token::AdminToken;
+pub(crate) use self::token::{Access, TOKEN_VARIABLE};
+pub(crate) use self::visitor::{Peer, Visitor};

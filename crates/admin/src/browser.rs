@@ -1,0 +1,48 @@
+//! What answers to browsers have in common.
+
+use axum::response::{IntoResponse, Redirect, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, header};
+
+/// Nothing but our own files, and no page of ours inside another.
+const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; \
+                      form-action 'self'; base-uri 'none'; frame-ancestors 'none'; \
+                      require-trusted-types-for 'script'; trusted-types 'none'";
+
+/// The fields that every answer of the console carries.
+pub(crate) fn secured(mut response: Response) -> Response {
+    let fields: [(HeaderName, &str); 8] = [
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        // With "no-referrer" browsers would not say either where a form comes from.
+        (header::REFERRER_POLICY, "same-origin"),
+        (header::CACHE_CONTROL, "no-store"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+        (HeaderName::from_static("permissions-policy"), "camera=(), geolocation=(), microphone=()"),
+    ];
+    for (name, value) in fields {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// Goes on to another page of ours with GET.
+pub(crate) fn see(path: &str) -> Response {
+    secured(Redirect::to(path).into_response())
+}
+
+/// Whether someone looks for a page, and not a program for an answer.
+pub(crate) fn wants_page<B>(request: &Request<B>) -> bool {
+    let accepted = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    request.method() == Method::GET && accepted.is_some_and(|kinds| kinds.contains("text/html"))
+}
+
+/// The value of a cookie.
+pub(crate) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
+    lines
+        .flat_map(|line| line.split(';'))
+        .filter_map(|pair| pair.trim().split_once('='))
+        .find_map(|(known, value)| (known == name).then_some(value))
+}

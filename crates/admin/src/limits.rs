@@ -1,0 +1,8 @@
+//! Limits of request bodies.
+
+use std::time::Duration;
+
+/// The largest body that an operator sends.
+pub(crate) const BODY_BYTES: usize = 1024 * 1024;
+/// How long a body may take to arrive.
+pub(crate) const BODY_PATIENCE: Duration = Duration::from_secs(30);
