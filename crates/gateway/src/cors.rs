@@ -41,7 +41,7 @@ impl Cors {
 
     pub(super) fn of<B>(&self, request: &Request<B>) -> Option<CrossOrigin> {
         let path = request.uri().path();
-        let route = self.0.iter().find(|(matches, _)| matches.fits(request.method(), path));
+        let route = self.0.iter().find(|(matches, _)| matches.matches(request.method(), path));
         let origin = request.headers().get(ORIGIN);
         Some(match (route?.1.as_ref()?, origin) {
             (Origins::Any, _) => CrossOrigin::Any,

@@ -147,7 +147,7 @@ impl Service<Request<Body>> for Forward {
             // In its place from the beginning: it is too large to be moved about.
             let sending = pin!(forward.send(request));
             let answered = while_it_moves(patience, progress, sending).await;
-            answered.unwrap_or_else(|_| Err(Failure::TimedOut("no answer in time".into())))
+            answered.unwrap_or_else(|_| Err(Failure::TimedOut("the service timed out".into())))
         })
     }
 }

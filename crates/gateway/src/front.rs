@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::header::{CONTENT_TYPE, HOST, HeaderValue, TRANSFER_ENCODING};
 use http::{HeaderMap, Method, Request, Response};
 use hyper::body::Incoming;
-use ichido_http::{AnswerBody, Failure, Idempotent, Problem, ProblemKind};
+use ichido_http::{Failure, Idempotent, Problem, ProblemKind, ResponseBody};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -63,7 +63,7 @@ struct Door {
 }
 
 impl hyper::service::Service<Request<Incoming>> for Door {
-    type Response = Response<AnswerBody<Answer>>;
+    type Response = Response<ResponseBody<Answer>>;
     type Error = Infallible;
     type Future = Answered;
 
@@ -78,7 +78,7 @@ impl hyper::service::Service<Request<Incoming>> for Door {
 }
 
 impl Door {
-    fn refuse<B>(&self, request: &Request<B>, problem: Problem) -> Response<AnswerBody<Answer>> {
+    fn refuse<B>(&self, request: &Request<B>, problem: Problem) -> Response<ResponseBody<Answer>> {
         let mut response = self.service.refuse(request.method(), problem);
         if is_grpc(request.headers()) {
             // What a gRPC client shows its user: 12 is UNIMPLEMENTED.
@@ -90,7 +90,7 @@ impl Door {
 }
 
 /// Taken when it is given.
-type Refusal = Option<Box<Response<AnswerBody<Answer>>>>;
+type Refusal = Option<Box<Response<ResponseBody<Answer>>>>;
 
 /// The future of an answer that does not fail: what goes wrong is told to the client.
 struct Answered {
@@ -100,7 +100,7 @@ struct Answered {
 }
 
 impl Future for Answered {
-    type Output = Result<Response<AnswerBody<Answer>>, Infallible>;
+    type Output = Result<Response<ResponseBody<Answer>>, Infallible>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
@@ -161,12 +161,12 @@ fn is_grpc(headers: &HeaderMap) -> bool {
 }
 
 /// A request that passed unkeyed and got no answer.
-fn unanswered(failure: &Failure, policy_path: &str) -> Response<AnswerBody<Answer>> {
+fn unanswered(failure: &Failure, policy_path: &str) -> Response<ResponseBody<Answer>> {
     tracing::warn!(%failure, "the service gave no answer to an unkeyed request");
     let (kind, detail) = match failure {
         Failure::NotSent(_) => (ProblemKind::UpstreamUnreachable, "the service could not be reached"),
         Failure::TimedOut(_) => (ProblemKind::UpstreamTimeout, "the service did not answer in time"),
         Failure::Lost(_) => (ProblemKind::AnswerLost, "the answer of the service was lost"),
     };
-    Problem::new(kind, detail).into_response::<AnswerBody<Answer>>(policy_path)
+    Problem::new(kind, detail).into_response::<ResponseBody<Answer>>(policy_path)
 }

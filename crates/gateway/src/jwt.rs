@@ -5,7 +5,7 @@ use std::path::Path;
 
 use http::header::AUTHORIZATION;
 use http::request::Parts;
-use ichido_http::{TenantError, TenantOf};
+use ichido_http::{TenantError, TenantResolver};
 use jsonwebtoken::jwk::JwkSet;
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, Validation, decode, decode_header};
 use serde_json::{Map, Value};
@@ -72,7 +72,7 @@ impl JwtTenant {
     }
 }
 
-impl TenantOf for JwtTenant {
+impl TenantResolver for JwtTenant {
     fn tenant(&self, parts: &Parts) -> Result<Option<String>, TenantError> {
         let Some(value) = parts.headers.get(AUTHORIZATION) else { return Ok(None) };
         let token = value.to_str().ok().and_then(|text| {

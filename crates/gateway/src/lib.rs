@@ -141,7 +141,7 @@ impl Gateway {
         let background = stop.child_token();
         let sweeping = tokio::spawn(sweep(self.ledger.clone(), background.clone()));
         let draining =
-            self.journal.clone().map(|journal| tokio::spawn(journal.work(self.ledger.clone(), background)));
+            self.journal.clone().map(|journal| tokio::spawn(journal.run(self.ledger.clone(), background)));
         let asked = async {
             stop.cancelled().await;
             Instant::now()

@@ -1,8 +1,7 @@
-//! The name of a CloudEvent: its source and its id together, in both ways in which HTTP carries one.
+//! The key of a CloudEvent: its source and id, in both content modes of the HTTP binding.
 //!
-//! In binary mode they are the fields `ce-source` and `ce-id`, in structured mode members of the JSON body. The same
-//! event has the same name in both. The source is written with its length before it, so that no choice of characters
-//! makes two events meet.
+//! In binary mode they are the headers `ce-source` and `ce-id`, in structured mode members of the JSON body. An event has
+//! the same key in both modes. The length of the source precedes it, so that two different events never get the same key.
 
 use std::sync::LazyLock;
 
@@ -18,48 +17,48 @@ use crate::pointer::Pointer;
 const ID: HeaderName = HeaderName::from_static("ce-id");
 const SOURCE: HeaderName = HeaderName::from_static("ce-source");
 /// Source and id in a JSON body.
-static PLACES: LazyLock<[Pointer; 2]> = LazyLock::new(|| ["/source", "/id"].map(Pointer::known));
+static POINTERS: LazyLock<[Pointer; 2]> = LazyLock::new(|| ["/source", "/id"].map(Pointer::known));
 
-/// The name in the fields of a request in binary mode.
+/// The key in the headers of a request in binary mode.
 pub(crate) fn in_headers(headers: &HeaderMap) -> Result<Option<String>, KeyError> {
     if is_structured(headers) {
         return Ok(None);
     }
     match (attribute(headers, &SOURCE, "ce-source")?, attribute(headers, &ID, "ce-id")?) {
-        (Some(source), Some(id)) => name(&source, &id).map(Some),
+        (Some(source), Some(id)) => key(&source, &id).map(Some),
         _ => Ok(None),
     }
 }
 
-/// Where the name stands in the body of a request, which it does in structured mode only.
-pub(crate) fn places(headers: &HeaderMap) -> Vec<&'static Pointer> {
-    if is_structured(headers) { PLACES.iter().collect() } else { Vec::new() }
+/// The values of the body that make up the key, which is there in structured mode only.
+pub(crate) fn pointers(headers: &HeaderMap) -> Vec<&'static Pointer> {
+    if is_structured(headers) { POINTERS.iter().collect() } else { Vec::new() }
 }
 
-/// The name in the body of a request in structured mode.
+/// The key in the body of a request in structured mode.
 pub(crate) fn in_body(document: &Document<'_>) -> Result<Option<String>, KeyError> {
-    match PLACES.each_ref().map(|place| document.text(place)) {
-        [Some(source), Some(id)] => name(source, id).map(Some),
+    match POINTERS.each_ref().map(|pointer| document.text(pointer)) {
+        [Some(source), Some(id)] => key(source, id).map(Some),
         _ => Ok(None),
     }
 }
 
 fn is_structured(headers: &HeaderMap) -> bool {
-    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    let kind = kind.split(';').next().unwrap_or_default().trim();
-    kind.eq_ignore_ascii_case("application/cloudevents+json")
+    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let media_type = content_type.split(';').next().unwrap_or_default().trim();
+    media_type.eq_ignore_ascii_case("application/cloudevents+json")
 }
 
-/// An attribute as the binding for HTTP writes it: quotes are undone, then one round of percent signs.
+/// An attribute as the HTTP binding encodes it: first the quotes are removed, then percent-encoding is decoded once.
 fn attribute(
     headers: &HeaderMap,
     name: &HeaderName,
-    shown: &'static str,
+    display_name: &'static str,
 ) -> Result<Option<String>, KeyError> {
     let mut lines = headers.get_all(name).iter();
     let Some(line) = lines.next() else { return Ok(None) };
     if lines.next().is_some() {
-        return Err(KeyError::Several { name: shown });
+        return Err(KeyError::Several { name: display_name });
     }
     let line = std::str::from_utf8(line.as_bytes()).map_err(|_| KeyError::Malformed)?;
     let plain = unquoted(line.trim());
@@ -81,7 +80,7 @@ fn unquoted(text: &str) -> String {
     plain
 }
 
-fn name(source: &str, id: &str) -> Result<String, KeyError> {
+fn key(source: &str, id: &str) -> Result<String, KeyError> {
     if source.is_empty() || id.is_empty() {
         return Err(KeyError::Empty);
     }
@@ -112,26 +111,26 @@ mod tests {
 
     fn structured(kind: &str, body: &str) -> Result<Option<String>, KeyError> {
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, kind.parse().unwrap())]);
-        in_body(&Document::read(body.as_bytes(), true, &places(&headers)))
+        in_body(&Document::read(body.as_bytes(), true, &pointers(&headers)))
     }
 
     #[test]
-    fn an_event_has_one_name_in_both_modes() {
-        let name = Some("7:/sensor A 234-1".to_owned());
-        assert_eq!(binary(&[("ce-source", "/sensor"), ("ce-id", "A 234-1")]), Ok(name.clone()));
-        assert_eq!(binary(&[("ce-source", "/sensor"), ("ce-id", "A%20234-1")]), Ok(name.clone()));
-        assert_eq!(binary(&[("ce-source", "\"/sensor\""), ("ce-id", r#""A \234-1""#)]), Ok(name.clone()));
+    fn an_event_has_the_same_key_in_both_modes() {
+        let key = Some("7:/sensor A 234-1".to_owned());
+        assert_eq!(binary(&[("ce-source", "/sensor"), ("ce-id", "A 234-1")]), Ok(key.clone()));
+        assert_eq!(binary(&[("ce-source", "/sensor"), ("ce-id", "A%20234-1")]), Ok(key.clone()));
+        assert_eq!(binary(&[("ce-source", "\"/sensor\""), ("ce-id", r#""A \234-1""#)]), Ok(key.clone()));
         let body = r#"{"specversion":"1.0","id":"A 234-1","source":"/sensor","data":{"id":"x"}}"#;
         for kind in ["application/cloudevents+json", "Application/CloudEvents+JSON; charset=utf-8"] {
-            assert_eq!(structured(kind, body), Ok(name.clone()));
+            assert_eq!(structured(kind, body), Ok(key.clone()));
         }
         let euro = binary(&[("ce-source", "/s"), ("ce-id", "Euro%20%E2%82%AC%20%F0%9F%98%80")]);
         assert_eq!(euro, structured("application/cloudevents+json", r#"{"id":"Euro € 😀","source":"/s"}"#));
     }
 
     #[test]
-    fn no_separator_makes_two_events_meet() {
-        let names = [
+    fn separators_do_not_make_two_events_collide() {
+        let events = [
             ("/a", "b c"),
             ("/a b", "c"),
             ("/a%20b", "c"),
@@ -139,17 +138,17 @@ mod tests {
             ("/a b c", "d"),
             ("/a", "b c%20"),
         ];
-        let names: Vec<_> = names
+        let keys: Vec<_> = events
             .iter()
             .map(|(source, id)| binary(&[("ce-source", &source.replace('%', "%25")), ("ce-id", id)]).unwrap())
             .collect();
-        for (at, one) in names.iter().enumerate() {
-            assert!(one.is_some() && names.iter().skip(at + 1).all(|other| other != one), "{one:?}");
+        for (index, key) in keys.iter().enumerate() {
+            assert!(key.is_some() && keys.iter().skip(index + 1).all(|other| other != key), "{key:?}");
         }
     }
 
     #[test]
-    fn a_long_source_is_kept_by_its_hash() {
+    fn a_long_source_is_hashed() {
         let long =
             |end: &str| binary(&[("ce-source", &format!("/{}", "s".repeat(900))), ("ce-id", end)]).unwrap();
         assert_ne!(long("1"), long("2"));
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_has_no_name() {
+    fn a_request_that_is_not_an_event_has_no_key() {
         assert_eq!(binary(&[("ce-id", "1")]), Ok(None));
         assert_eq!(binary(&[("ce-source", "/s")]), Ok(None));
         assert_eq!(binary(&[("ce-source", "/s"), ("ce-id", "")]), Err(KeyError::Empty));

@@ -1,8 +1,8 @@
-//! How much keyed work may be under way at once: in all, for one tenant, and on one connection.
+//! Limits on the keyed requests that run at the same time: in total, per tenant, and per connection.
 //!
-//! A slot is taken before the body of a request is read, and given back when its work has ended. Work goes on after its
-//! client hangs up or resets its stream, and so does its slot: without a bound for each connection, one that opens and
-//! resets streams would take the slots of everybody.
+//! A slot is taken before the body of a request is read, and released when the request has finished. A request keeps
+//! running after its client disconnects or resets the stream, and keeps its slot. Without a limit per connection, a client
+//! that opens and resets streams could take everyone's slots.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,31 +13,31 @@ use crate::problem::{Kind, Problem};
 use crate::rules::Rules;
 
 /// `Retry-After` when there is no slot.
-const RETRY_SECONDS: u64 = 1;
-/// Requests that may be read without a slot, to see whether their answer is remembered.
-const LOOKS: usize = 64;
+const RETRY_AFTER_SECONDS: u64 = 1;
+/// Requests that may be read without a slot, to see whether they can be replayed.
+const REPLAY_ONLY_MAX: usize = 64;
 
-/// The slots of a layer.
+/// The limits of a layer.
 #[derive(Debug)]
-pub(crate) struct Slots {
+pub(crate) struct ConcurrencyLimits {
     all: Arc<Semaphore>,
-    looks: Arc<Semaphore>,
+    replay_only: Arc<Semaphore>,
     tenants: Arc<Tenants>,
-    most_per_connection: usize,
+    max_per_connection: usize,
 }
 
 #[derive(Debug)]
 struct Tenants {
-    most: usize,
-    /// Tenants with work under way, and how much.
+    max: usize,
+    /// The number of running requests of each tenant that has any.
     busy: Mutex<HashMap<String, usize>>,
 }
 
-/// The share of one connection.
+/// The limit of one connection.
 #[derive(Clone, Debug)]
-pub(crate) struct Connection(Arc<Semaphore>);
+pub(crate) struct ConnectionLimit(Arc<Semaphore>);
 
-/// Leave to do keyed work, until it is dropped.
+/// Permission to run a keyed request, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Slot {
     _of_all: OwnedSemaphorePermit,
@@ -51,56 +51,58 @@ struct TenantSlot {
     tenant: String,
 }
 
-/// What a request may do.
+/// How a request is admitted.
 #[derive(Debug)]
 pub(crate) enum Admitted {
-    /// Be claimed and run.
-    Work(Slot),
-    /// Be read and answered if its answer is remembered. The problem is its answer otherwise.
-    Look { _permit: OwnedSemaphorePermit, problem: Problem },
+    /// It may be claimed and run.
+    Run(Slot),
+    /// It may only be replayed. If there is nothing to replay, the problem is the response.
+    ReplayOnly { _permit: OwnedSemaphorePermit, problem: Problem },
 }
 
-impl Slots {
+impl ConcurrencyLimits {
     pub(crate) fn new(rules: &Rules) -> Self {
-        let semaphore = |most: usize| Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
+        let semaphore = |max: usize| Arc::new(Semaphore::new(max.min(Semaphore::MAX_PERMITS)));
         Self {
             all: semaphore(rules.inflight_max),
-            looks: semaphore(LOOKS),
-            tenants: Arc::new(Tenants { most: rules.inflight_max_per_tenant, busy: Mutex::default() }),
-            most_per_connection: rules.inflight_max_per_connection.min(Semaphore::MAX_PERMITS),
+            replay_only: semaphore(REPLAY_ONLY_MAX),
+            tenants: Arc::new(Tenants { max: rules.inflight_max_per_tenant, busy: Mutex::default() }),
+            max_per_connection: rules.inflight_max_per_connection.min(Semaphore::MAX_PERMITS),
         }
     }
 
-    /// The share of a new connection.
-    pub(crate) fn connection(&self) -> Connection {
-        Connection(Arc::new(Semaphore::new(self.most_per_connection)))
+    /// The limit of a new connection.
+    pub(crate) fn connection(&self) -> ConnectionLimit {
+        ConnectionLimit(Arc::new(Semaphore::new(self.max_per_connection)))
     }
 
-    /// Admits a request. A request without a tenant counts for its connection only.
-    pub(crate) fn admit(&self, connection: Option<&Connection>, tenant: &str) -> Result<Admitted, Problem> {
+    /// Admits a request. A request without a tenant counts towards the total and its connection only.
+    pub(crate) fn admit(
+        &self,
+        connection: Option<&ConnectionLimit>,
+        tenant: &str,
+    ) -> Result<Admitted, Problem> {
         let problem = match self.slot(connection, tenant) {
-            Ok(slot) => return Ok(Admitted::Work(slot)),
-            Err(why) => Problem::new(Kind::Overloaded, why).retry_after(RETRY_SECONDS),
+            Ok(slot) => return Ok(Admitted::Run(slot)),
+            Err(detail) => Problem::new(Kind::Overloaded, detail).retry_after(RETRY_AFTER_SECONDS),
         };
-        match self.looks.clone().try_acquire_owned() {
-            Ok(permit) => Ok(Admitted::Look { _permit: permit, problem }),
+        match self.replay_only.clone().try_acquire_owned() {
+            Ok(permit) => Ok(Admitted::ReplayOnly { _permit: permit, problem }),
             Err(_) => Err(problem),
         }
     }
 
-    fn slot(&self, connection: Option<&Connection>, tenant: &str) -> Result<Slot, &'static str> {
+    fn slot(&self, connection: Option<&ConnectionLimit>, tenant: &str) -> Result<Slot, &'static str> {
         let of_connection = connection.map(|connection| connection.0.clone().try_acquire_owned());
-        let of_connection = of_connection.transpose().map_err(
-            |_| "too many keyed requests of this connection are under way (inflight_max_per_connection)",
-        )?;
+        let of_connection = of_connection
+            .transpose()
+            .map_err(|_| "this connection has too many running requests (inflight_max_per_connection)")?;
         let of_tenant = (!tenant.is_empty()).then(|| self.tenants.slot(tenant));
         let of_tenant = of_tenant
-            .map(|slot| {
-                slot.ok_or("too many keyed requests of this tenant are under way (inflight_max_per_tenant)")
-            })
+            .map(|slot| slot.ok_or("this tenant has too many running requests (inflight_max_per_tenant)"))
             .transpose()?;
         let of_all = self.all.clone().try_acquire_owned();
-        let of_all = of_all.map_err(|_| "too many keyed requests are under way (inflight_max)")?;
+        let of_all = of_all.map_err(|_| "too many requests are running (inflight_max)")?;
         Ok(Slot { _of_all: of_all, _of_connection: of_connection, _of_tenant: of_tenant })
     }
 }
@@ -109,9 +111,9 @@ impl Tenants {
     fn slot(self: &Arc<Self>, tenant: &str) -> Option<TenantSlot> {
         let mut busy = self.lock();
         match busy.get_mut(tenant) {
-            Some(count) if *count >= self.most => return None,
+            Some(count) if *count >= self.max => return None,
             Some(count) => *count += 1,
-            None if self.most == 0 => return None,
+            None if self.max == 0 => return None,
             None => drop(busy.insert(tenant.to_owned(), 1)),
         }
         Some(TenantSlot { tenants: self.clone(), tenant: tenant.to_owned() })
@@ -138,8 +140,8 @@ impl Drop for TenantSlot {
 mod tests {
     use super::*;
 
-    fn slots(all: usize, tenant: usize, connection: usize) -> Slots {
-        Slots::new(&Rules {
+    fn limits(all: usize, tenant: usize, connection: usize) -> ConcurrencyLimits {
+        ConcurrencyLimits::new(&Rules {
             inflight_max: all,
             inflight_max_per_tenant: tenant,
             inflight_max_per_connection: connection,
@@ -148,38 +150,38 @@ mod tests {
     }
 
     #[test]
-    fn neither_a_tenant_nor_a_connection_takes_the_slots_of_others() {
-        let slots = slots(10, 3, 2);
-        let (one, other) = (slots.connection(), slots.connection());
-        let first = [slots.slot(Some(&one), "a").unwrap(), slots.slot(Some(&one), "a").unwrap()];
-        assert!(slots.slot(Some(&one), "b").unwrap_err().contains("inflight_max_per_connection"));
-        let third = slots.slot(Some(&other), "a").unwrap();
-        assert!(slots.slot(Some(&other), "a").unwrap_err().contains("inflight_max_per_tenant"));
-        assert!(slots.slot(Some(&other), "b").is_ok());
+    fn a_tenant_or_connection_cannot_take_the_slots_of_others() {
+        let limits = limits(10, 3, 2);
+        let (one, other) = (limits.connection(), limits.connection());
+        let first = [limits.slot(Some(&one), "a").unwrap(), limits.slot(Some(&one), "a").unwrap()];
+        assert!(limits.slot(Some(&one), "b").unwrap_err().contains("inflight_max_per_connection"));
+        let third = limits.slot(Some(&other), "a").unwrap();
+        assert!(limits.slot(Some(&other), "a").unwrap_err().contains("inflight_max_per_tenant"));
+        assert!(limits.slot(Some(&other), "b").is_ok());
         drop((first, third));
-        assert!(slots.tenants.lock().is_empty(), "nobody is busy");
-        assert!(slots.slot(Some(&one), "a").is_ok());
+        assert!(limits.tenants.lock().is_empty(), "nobody is busy");
+        assert!(limits.slot(Some(&one), "a").is_ok());
     }
 
     #[test]
-    fn a_refusal_keeps_no_part_of_a_slot() {
-        let slots = slots(1, 5, 5);
-        let connection = slots.connection();
-        let only = slots.slot(None, "").unwrap();
+    fn a_refused_request_holds_no_part_of_a_slot() {
+        let limits = limits(1, 5, 5);
+        let connection = limits.connection();
+        let only = limits.slot(None, "").unwrap();
         for _ in 0..10 {
-            assert!(slots.slot(Some(&connection), "a").unwrap_err().contains("inflight_max)"));
+            assert!(limits.slot(Some(&connection), "a").unwrap_err().contains("inflight_max)"));
         }
         drop(only);
-        assert!(slots.slot(Some(&connection), "a").is_ok());
+        assert!(limits.slot(Some(&connection), "a").is_ok());
     }
 
     #[test]
-    fn when_there_is_no_slot_some_may_still_look() {
-        let slots = slots(0, 1, 1);
-        let looks: Vec<_> = (0..LOOKS).map(|_| slots.admit(None, "").unwrap()).collect();
-        assert!(looks.iter().all(|look| matches!(look, Admitted::Look { .. })));
-        assert!(slots.admit(None, "").is_err());
-        drop(looks);
-        assert!(slots.admit(None, "").is_ok());
+    fn without_a_slot_some_requests_may_still_be_replayed() {
+        let limits = limits(0, 1, 1);
+        let replay_only: Vec<_> = (0..REPLAY_ONLY_MAX).map(|_| limits.admit(None, "").unwrap()).collect();
+        assert!(replay_only.iter().all(|admitted| matches!(admitted, Admitted::ReplayOnly { .. })));
+        assert!(limits.admit(None, "").is_err());
+        drop(replay_only);
+        assert!(limits.admit(None, "").is_ok());
     }
 }

@@ -1,18 +1,18 @@
-//! What a service's error says about its effect.
+//! What a failed call to the service means for its effect.
 
 use std::convert::Infallible;
 use std::fmt;
 
 use ichido_ledger::BoxError;
 
-/// A service behind the layer gave no answer.
+/// The inner service did not respond.
 #[derive(Debug)]
 pub enum Failure {
-    /// No byte of the request reached it: nothing can have happened.
+    /// No byte of the request reached the service: nothing can have happened.
     NotSent(BoxError),
-    /// It did not answer in time: nobody knows.
+    /// The service did not respond in time: the effect may have happened.
     TimedOut(BoxError),
-    /// Its answer was lost or cut: nobody knows.
+    /// The response was lost or cut off: the effect may have happened.
     Lost(BoxError),
 }
 
@@ -43,9 +43,9 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// An error that knows what it means for the effect.
+/// An error that tells whether the effect may have happened.
 pub trait IntoFailure {
-    /// What it means.
+    /// Converts the error.
     fn into_failure(self) -> Failure;
 }
 
@@ -61,7 +61,7 @@ impl IntoFailure for Infallible {
     }
 }
 
-/// The careful reading: it may have happened.
+/// Assumes the worst: the effect may have happened.
 impl IntoFailure for BoxError {
     fn into_failure(self) -> Failure {
         Failure::Lost(self)

@@ -1,4 +1,4 @@
-//! What tells a repeat from another request under the same key.
+//! Fingerprints: tell a retry from a different request with the same key.
 
 use ichido_core::Fingerprint;
 use sha2::{Digest, Sha256};
@@ -9,16 +9,16 @@ use crate::operation::Operation;
 use crate::pointer::Pointer;
 use crate::rules::FingerprintRule;
 
-/// The document as a whole, which a fingerprint by its content needs.
+/// The whole document, which a JSON fingerprint needs.
 pub(crate) static WHOLE: Pointer = Pointer::whole();
 
-/// The fingerprint of a request by its route's rule. A body that is no JSON is compared byte by byte.
+/// The fingerprint of a request by its route's rule. A body that is not JSON is compared byte by byte.
 pub(crate) fn of(
     rule: &FingerprintRule,
     source: &KeySource,
     operation: &Operation<'_>,
     document: Document<'_>,
-    raw: [u8; 32],
+    body_digest: [u8; 32],
 ) -> Fingerprint {
     let canonical = || {
         let FingerprintRule::Json(ignored) = rule else { return None };
@@ -28,9 +28,11 @@ pub(crate) fn of(
     };
     let (kind, digest) = match (rule, canonical()) {
         (FingerprintRule::None, _) => return Fingerprint::NONE,
-        (FingerprintRule::Standard, _) if source.is_content() => return Fingerprint::NONE,
+        (FingerprintRule::Standard, _) if source.hashes_fields() => return Fingerprint::NONE,
         (FingerprintRule::Json(_), Some(canonical)) => ("json", Sha256::digest(canonical).into()),
-        (FingerprintRule::Standard | FingerprintRule::Raw | FingerprintRule::Json(_), _) => ("raw", raw),
+        (FingerprintRule::Standard | FingerprintRule::Raw | FingerprintRule::Json(_), _) => {
+            ("raw", body_digest)
+        }
     };
     let [method, path_and_query] = operation.fingerprint_parts();
     Fingerprint::of([kind.as_bytes(), method, path_and_query, &digest])

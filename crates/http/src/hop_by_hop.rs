@@ -1,4 +1,4 @@
-//! Header fields that belong to one connection.
+//! Headers that belong to one connection.
 
 use http::HeaderMap;
 use http::header::{
@@ -9,7 +9,7 @@ use http::header::{
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
-static OF_THE_CONNECTION: [HeaderName; 9] = [
+static HOP_BY_HOP: [HeaderName; 9] = [
     CONNECTION,
     HTTP2_SETTINGS,
     KEEP_ALIVE,
@@ -21,10 +21,10 @@ static OF_THE_CONNECTION: [HeaderName; 9] = [
     UPGRADE,
 ];
 
-/// Takes away the fields that belong to one connection. `Trailer` is not one of them (RFC 9110, 7.6.1): without it a
-/// server of HTTP/1.1 sends no trailers.
+/// Removes the headers that belong to one connection. `Trailer` is not one of them (RFC 9110, 7.6.1): without it, an
+/// HTTP/1.1 server sends no trailers.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
-    // Beside another framing a length says nothing (RFC 9112, 6.3), and alone it would be believed.
+    // Transfer-Encoding overrides Content-Length (RFC 9112, 6.3). Once it is removed, the length would be believed.
     if headers.contains_key(TRANSFER_ENCODING) {
         headers.remove(CONTENT_LENGTH);
     }
@@ -40,9 +40,9 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
             headers.remove(name);
         }
     }
-    // Most messages have none of them, and to look is cheaper than to remove.
-    if headers.keys().any(|name| OF_THE_CONNECTION.contains(name)) {
-        OF_THE_CONNECTION.iter().for_each(|name| drop(headers.remove(name)));
+    // Most messages have none of these, and checking is cheaper than removing.
+    if headers.keys().any(|name| HOP_BY_HOP.contains(name)) {
+        HOP_BY_HOP.iter().for_each(|name| drop(headers.remove(name)));
     }
 }
 
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_of_the_connection_go_and_those_that_it_names() {
+    fn hop_by_hop_headers_and_those_named_by_connection_are_removed() {
         let mut headers = HeaderMap::new();
         for (name, value) in [
             ("connection", "close, X-Trace"),
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_beside_another_framing_goes_with_it() {
+    fn content_length_is_removed_with_transfer_encoding() {
         for more in [None, Some(("connection", "transfer-encoding"))] {
             let fields = [("content-length", "3"), ("transfer-encoding", "chunked"), ("etag", "x")];
             let mut headers = HeaderMap::new();

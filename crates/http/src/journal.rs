@@ -1,17 +1,17 @@
-//! The completion journal: words on claims that the ledger did not take when they were said.
+//! The completion journal: settlements of claims that the ledger could not accept at the time.
 //!
-//! The effect has happened, the ledger is out, and its record must not be lost with this process. So the word lies in
-//! a small file of its own until the ledger takes it:
+//! If the ledger is unavailable after an effect has happened, the outcome must not be lost with this process. So it is
+//! written to a small file of its own until the ledger accepts it:
 //!
 //! ```text
 //! DIR/                0700
 //!   lock              locked while a process has the journal open
 //!   <index>-<token>   "ichido completion 1\n" (2 with a caller), the SHA-256 of the rest in hex and "\n", one line of
-//!                     JSON, the answer
+//!                     JSON, the stored response
 //! ```
 //!
-//! A file gets its name only after it is whole and synced. Meanwhile repeats of a finished request are answered from
-//! here, and its lease is renewed, so that no one else takes the claim for abandoned.
+//! A file gets its final name only after it is complete and synced. Until the ledger accepts an entry, retries are
+//! replayed from the journal, and the lease is renewed so that nobody takes the claim over.
 
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -34,68 +34,70 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 const FIRST_LINE: &str = "ichido completion 1\n";
-/// Of a word on a claim that has a caller. A version that does not know of callers must not give its answer away.
+/// The first line for a claim that has a caller. Versions that do not know callers must not replay its response.
 const FIRST_LINE_CALLER: &str = "ichido completion 2\n";
 const LOCK: &str = "lock";
-const HALF: &str = ".half";
+const TEMPORARY: &str = ".half";
 const UNREADABLE: &str = ".unreadable";
-/// Words that are worth a place only as long as there is room: see [`Journal::has_room`].
-const ROOM: usize = 10_000;
-/// After so many words in a row that the ledger did not take, it is left alone for a while.
-const FAILURES: usize = 3;
-/// The pauses between two tries to hand in what waits.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
+/// The number of entries beyond which releases are no longer journaled: see [`Journal::has_room`].
+const ENTRIES_MAX: usize = 10_000;
+/// After this many failures in a row, the ledger is left alone for a while.
+const FAILURES_MAX: usize = 3;
+/// The shortest and longest pause between two attempts to settle the entries.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
 
-/// Words that wait for the ledger.
+/// A directory of settlements that wait for the ledger.
 #[derive(Debug)]
 pub struct Journal {
     dir: PathBuf,
-    entries: Mutex<HashMap<Index, Vec<Entry>>>,
+    entries: Mutex<HashMap<Index, Vec<StoredEntry>>>,
     count: AtomicUsize,
-    /// The word that was tried last.
-    tried: Mutex<Option<(Index, Token)>>,
+    /// The entry that was tried last.
+    last_tried: Mutex<Option<(Index, Token)>>,
     waiting: Gauge,
     wake: Notify,
     _lock: File,
 }
 
+/// An entry, its file, and the renewal of its lease.
 #[derive(Debug)]
-struct Entry {
-    word: Word,
+struct StoredEntry {
+    entry: Entry,
     path: PathBuf,
     _renewal: Option<Renewal>,
 }
 
-/// A holder's word on its claim.
+/// How the holder of a claim settles it.
 #[derive(Clone, Debug)]
-pub(crate) struct Word {
-    pub(crate) asked: Asked,
+pub(crate) struct Entry {
+    pub(crate) request: RequestIdentity,
     pub(crate) token: Token,
     pub(crate) settle: Settle,
 }
 
-/// What was asked, and by whom.
+/// What tells a retry from a different request with the same key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct RequestIdentity {
     pub(crate) key: Key,
     pub(crate) fingerprint: Fingerprint,
     pub(crate) caller: Option<Caller>,
 }
 
-impl Asked {
+impl RequestIdentity {
     pub(crate) fn of(claim: &ClaimRequest) -> Self {
         Self { key: claim.key.clone(), fingerprint: claim.fingerprint, caller: claim.caller }
     }
 }
 
-impl Word {
-    fn name(&self) -> (Index, Token) {
-        (self.asked.key.index(), self.token)
+impl Entry {
+    fn id(&self) -> (Index, Token) {
+        (self.request.key.index(), self.token)
     }
 }
 
+/// The JSON line of an entry's file.
 #[derive(Debug, Serialize, Deserialize)]
-struct Line {
+struct Header {
     tenant: String,
     route: String,
     key: String,
@@ -103,14 +105,15 @@ struct Line {
     fingerprint: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     caller: Option<String>,
-    word: Said,
+    #[serde(rename = "word")]
+    action: Action,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Said {
+enum Action {
     Complete,
     Tombstone,
     Release,
@@ -118,7 +121,7 @@ enum Said {
 }
 
 impl Journal {
-    /// Opens the journal in a directory, and reads what an earlier process left there.
+    /// Opens the journal in a directory and reads the entries that an earlier process left there.
     pub fn open(dir: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         let lock =
@@ -126,123 +129,131 @@ impl Journal {
         lock.try_lock().map_err(|_| {
             io::Error::new(
                 io::ErrorKind::ResourceBusy,
-                format!("{} is held by another process", dir.display()),
+                format!("completion journal {} is in use by another process", dir.display()),
             )
         })?;
         let journal = Self {
             dir: dir.to_owned(),
             entries: Mutex::default(),
             count: AtomicUsize::new(0),
-            tried: Mutex::default(),
+            last_tried: Mutex::default(),
             waiting: gauge!("ichido_journal_waiting"),
             wake: Notify::new(),
             _lock: lock,
         };
         for file in fs::read_dir(dir)? {
-            journal.adopt(&file?.path())?;
+            journal.load(&file?.path())?;
         }
-        let left = journal.lock().values().map(Vec::len).sum();
-        journal.count.store(left, Ordering::Release);
-        journal.waiting.set(left as f64);
+        let count = journal.lock().values().map(Vec::len).sum();
+        journal.count.store(count, Ordering::Release);
+        journal.waiting.set(count as f64);
         Ok(journal)
     }
 
-    fn adopt(&self, path: &Path) -> io::Result<()> {
+    fn load(&self, path: &Path) -> io::Result<()> {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if name.ends_with(HALF) {
-            // Its process died before the word was safe; the claim is in doubt, which is the truth.
+        if name.ends_with(TEMPORARY) {
+            // The process crashed before the entry was safe. The claim becomes in doubt, which is correct.
             return fs::remove_file(path);
         }
         if name == LOCK || name.ends_with(UNREADABLE) {
             return Ok(());
         }
         match decode(&fs::read(path)?) {
-            Some(word) => {
-                let entry = Entry { word, path: path.to_owned(), _renewal: None };
-                self.lock().entry(entry.word.asked.key.index()).or_default().push(entry);
+            Some(entry) => {
+                let index = entry.request.key.index();
+                let stored = StoredEntry { entry, path: path.to_owned(), _renewal: None };
+                self.lock().entry(index).or_default().push(stored);
                 Ok(())
             }
             None => {
-                let aside = path.with_file_name(format!("{name}{UNREADABLE}"));
-                tracing::error!(file = %aside.display(), "a word in the completion journal cannot be read; it was set aside, and its claim will be in doubt");
-                fs::rename(path, aside)
+                let renamed = path.with_file_name(format!("{name}{UNREADABLE}"));
+                tracing::error!(file = %renamed.display(), "cannot read completion journal entry; renamed the file, and the claim will become in doubt");
+                fs::rename(path, renamed)
             }
         }
     }
 
-    /// How many words wait.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Whether none waits.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Where it lies.
+    /// The directory of the journal.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Whether there is room for a word without which nothing is lost but time. Completions always find room: there
-    /// are no more of them than work was under way.
+    /// Whether a release may be journaled; without it, only time is lost. Completions are always journaled, and are bounded
+    /// by the number of running requests.
     pub(crate) fn has_room(&self) -> bool {
-        self.len() < ROOM
+        self.len() < ENTRIES_MAX
     }
 
-    /// Keeps a word until the ledger takes it. When this returns, the word is on disk.
-    pub(crate) async fn keep(&self, ledger: &Ledger, word: Word, grant: Option<&Grant>) -> io::Result<()> {
-        let name = format!("{}-{}", word.asked.key.index(), word.token);
-        let (dir, bytes) = (self.dir.clone(), encode(&word)?);
+    /// Stores an entry until the ledger accepts it, and renews the lease of its grant. The entry is on disk when this
+    /// returns.
+    pub(crate) async fn append(
+        &self,
+        ledger: &Ledger,
+        entry: Entry,
+        grant: Option<&Grant>,
+    ) -> io::Result<()> {
+        let name = format!("{}-{}", entry.request.key.index(), entry.token);
+        let (dir, bytes) = (self.dir.clone(), encode(&entry)?);
         let path = tokio::task::spawn_blocking(move || write(&dir, &name, &bytes))
             .await
             .map_err(io::Error::other)??;
-        let renewal = grant.map(|grant| ledger.start_renewal(&word.asked.key, grant));
-        let entry = Entry { word, path, _renewal: renewal };
+        let index = entry.request.key.index();
+        let renewal = grant.map(|grant| ledger.start_renewal(&entry.request.key, grant));
         let mut entries = self.lock();
-        entries.entry(entry.word.asked.key.index()).or_default().push(entry);
+        entries.entry(index).or_default().push(StoredEntry { entry, path, _renewal: renewal });
         self.recount(&entries, |count| count + 1);
         drop(entries);
         self.wake.notify_one();
         Ok(())
     }
 
-    /// The outcome of a finished request that the ledger does not know yet.
-    pub(crate) fn outcome(&self, key: &Key) -> Option<(Asked, Outcome)> {
+    /// The outcome of a completed request that the ledger does not have yet.
+    pub(crate) fn outcome(&self, key: &Key) -> Option<(RequestIdentity, Outcome)> {
         if self.is_empty() {
             return None;
         }
-        self.lock().get(&key.index())?.iter().find_map(|entry| match &entry.word.settle {
-            Settle::Complete(outcome) => Some((entry.word.asked.clone(), outcome.clone())),
+        self.lock().get(&key.index())?.iter().find_map(|stored| match &stored.entry.settle {
+            Settle::Complete(outcome) => Some((stored.entry.request.clone(), outcome.clone())),
             Settle::Release | Settle::Doubt(_) | Settle::Renew { .. } => None,
         })
     }
 
-    /// Hands in what waits, once. Returns how many still wait.
+    /// Tries once to settle every entry. Returns the number of entries that remain.
     pub async fn drain(&self, ledger: &Ledger) -> usize {
         let mut failures = 0;
-        for word in self.in_turn() {
-            *self.tried.lock().unwrap_or_else(PoisonError::into_inner) = Some(word.name());
-            match ledger.settle(&word.asked.key, word.token, &word.settle).await {
+        for entry in self.in_turn() {
+            *self.last_tried.lock().unwrap_or_else(PoisonError::into_inner) = Some(entry.id());
+            let index = entry.request.key.index();
+            match ledger.settle(&entry.request.key, entry.token, &entry.settle).await {
                 Ok(Settled::Applied) => {
                     failures = 0;
-                    self.forget(&word);
+                    self.remove(&entry);
                 }
                 Ok(Settled::Stale(now)) => {
-                    tracing::warn!(index = %word.asked.key.index(), state = now.name(), "claim already settled differently; discarding journal entry");
+                    tracing::warn!(%index, state = now.name(), "claim already settled differently; discarding journal entry");
                     failures = 0;
-                    self.forget(&word);
+                    self.remove(&entry);
                 }
                 Err(error) if error.is_transient() => {
-                    tracing::debug!(%error, "the ledger does not take what waits in the completion journal yet");
+                    tracing::debug!(%error, "ledger does not accept completion journal entries yet");
                     failures += 1;
-                    if failures == FAILURES {
+                    if failures == FAILURES_MAX {
                         break;
                     }
                 }
                 Err(error) => {
-                    tracing::error!(index = %word.asked.key.index(), %error, "the ledger refuses a word of the completion journal; it stays there");
+                    tracing::error!(%index, %error, "ledger refuses a completion journal entry; keeping it");
                     failures = 0;
                 }
             }
@@ -250,9 +261,9 @@ impl Journal {
         self.len()
     }
 
-    /// Hands in what waits, again and again, until it is stopped.
-    pub async fn work(self: Arc<Self>, ledger: Ledger, stop: CancellationToken) {
-        let mut pause = PAUSE.0;
+    /// Settles entries in the background until `stop` is cancelled.
+    pub async fn run(self: Arc<Self>, ledger: Ledger, stop: CancellationToken) {
+        let mut pause = BACKOFF.0;
         loop {
             let next = async {
                 if self.is_empty() {
@@ -264,109 +275,115 @@ impl Journal {
                 () = stop.cancelled() => return,
                 () = next => {}
             }
-            pause = if self.drain(&ledger).await == 0 { PAUSE.0 } else { (pause * 2).min(PAUSE.1) };
+            pause = if self.drain(&ledger).await == 0 { BACKOFF.0 } else { (pause * 2).min(BACKOFF.1) };
         }
     }
 
-    /// What waits, beginning behind the word that was tried last: some that never succeed must not keep the others waiting.
-    fn in_turn(&self) -> Vec<Word> {
-        let mut words: Vec<Word> = self.lock().values().flatten().map(|entry| entry.word.clone()).collect();
-        words.sort_unstable_by_key(Word::name);
-        let tried = *self.tried.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = words.partition_point(|word| Some(word.name()) <= tried);
-        words.rotate_left(first);
-        words
+    /// All entries, starting after the one that was tried last, so that entries that never succeed do not delay the others.
+    fn in_turn(&self) -> Vec<Entry> {
+        let mut entries: Vec<Entry> =
+            self.lock().values().flatten().map(|stored| stored.entry.clone()).collect();
+        entries.sort_unstable_by_key(Entry::id);
+        let last_tried = *self.last_tried.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = entries.partition_point(|entry| Some(entry.id()) <= last_tried);
+        entries.rotate_left(first);
+        entries
     }
 
-    fn forget(&self, word: &Word) {
-        let entry = {
+    fn remove(&self, entry: &Entry) {
+        let (index, token) = entry.id();
+        let removed = {
             let mut entries = self.lock();
-            let Some(of_key) = entries.get_mut(&word.asked.key.index()) else { return };
-            let Some(at) = of_key.iter().position(|entry| entry.word.token == word.token) else { return };
-            let entry = of_key.remove(at);
+            let Some(of_key) = entries.get_mut(&index) else { return };
+            let Some(at) = of_key.iter().position(|stored| stored.entry.token == token) else { return };
+            let removed = of_key.remove(at);
             if of_key.is_empty() {
-                entries.remove(&word.asked.key.index());
+                entries.remove(&index);
             }
             self.recount(&entries, |count| count - 1);
-            entry
+            removed
         };
-        if let Err(error) = fs::remove_file(&entry.path) {
-            // Handed in again after a restart, it changes nothing.
-            tracing::warn!(file = %entry.path.display(), %error, "a word that the ledger has taken could not be removed from the completion journal");
+        if let Err(error) = fs::remove_file(&removed.path) {
+            // After a restart, the entry is settled again, which changes nothing.
+            tracing::warn!(file = %removed.path.display(), %error, "cannot remove a settled completion journal entry");
         }
     }
 
-    /// Counts under the lock, so that one who adds and one who takes away agree on the number.
-    fn recount(&self, _entries: &MutexGuard<'_, HashMap<Index, Vec<Entry>>>, next: impl Fn(usize) -> usize) {
+    /// Updates the count under the lock, so that concurrent additions and removals agree on it.
+    fn recount(
+        &self,
+        _entries: &MutexGuard<'_, HashMap<Index, Vec<StoredEntry>>>,
+        next: impl Fn(usize) -> usize,
+    ) {
         let count = next(self.len());
         self.count.store(count, Ordering::Release);
         self.waiting.set(count as f64);
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Index, Vec<Entry>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Index, Vec<StoredEntry>>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 fn write(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
-    let (half, path) = (dir.join(format!("{name}{HALF}")), dir.join(name));
-    let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&half)?;
+    let (temporary, path) = (dir.join(format!("{name}{TEMPORARY}")), dir.join(name));
+    let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&temporary)?;
     file.write_all(bytes)?;
     file.sync_all()?;
-    fs::rename(&half, &path)?;
+    fs::rename(&temporary, &path)?;
     File::open(dir)?.sync_all()?;
     Ok(path)
 }
 
-fn encode(word: &Word) -> io::Result<Vec<u8>> {
+fn encode(entry: &Entry) -> io::Result<Vec<u8>> {
     let none = Bytes::new();
-    let (said, reason, answer) = match &word.settle {
-        Settle::Complete(Outcome::Kept(bytes)) => (Said::Complete, None, bytes),
-        Settle::Complete(Outcome::Tombstone(reason)) => (Said::Tombstone, Some(reason.clone()), &none),
-        Settle::Release => (Said::Release, None, &none),
-        Settle::Doubt(reason) => (Said::Doubt, Some(reason.clone()), &none),
-        Settle::Renew { .. } => return Err(io::Error::other("a renewal is not a last word")),
+    let (action, reason, response) = match &entry.settle {
+        Settle::Complete(Outcome::Kept(bytes)) => (Action::Complete, None, bytes),
+        Settle::Complete(Outcome::Tombstone(reason)) => (Action::Tombstone, Some(reason.clone()), &none),
+        Settle::Release => (Action::Release, None, &none),
+        Settle::Doubt(reason) => (Action::Doubt, Some(reason.clone()), &none),
+        Settle::Renew { .. } => return Err(io::Error::other("a renewal does not settle a claim")),
     };
-    let line = Line {
-        tenant: word.asked.key.scope().tenant.clone(),
-        route: word.asked.key.scope().route.clone(),
-        key: word.asked.key.text().to_owned(),
-        token: word.token.to_string(),
-        fingerprint: word.asked.fingerprint.to_string(),
-        caller: word.asked.caller.map(|caller| caller.to_string()),
-        word: said,
+    let header = Header {
+        tenant: entry.request.key.scope().tenant.clone(),
+        route: entry.request.key.scope().route.clone(),
+        key: entry.request.key.text().to_owned(),
+        token: entry.token.to_string(),
+        fingerprint: entry.request.fingerprint.to_string(),
+        caller: entry.request.caller.map(|caller| caller.to_string()),
+        action,
         reason,
     };
-    let mut rest = serde_json::to_vec(&line)?;
+    let mut rest = serde_json::to_vec(&header)?;
     rest.push(b'\n');
-    rest.extend_from_slice(answer);
-    let first = if word.asked.caller.is_some() { FIRST_LINE_CALLER } else { FIRST_LINE };
+    rest.extend_from_slice(response);
+    let first = if entry.request.caller.is_some() { FIRST_LINE_CALLER } else { FIRST_LINE };
     let mut bytes = format!("{first}{}\n", hex::encode(Sha256::digest(&rest))).into_bytes();
     bytes.append(&mut rest);
     Ok(bytes)
 }
 
-fn decode(bytes: &[u8]) -> Option<Word> {
+fn decode(bytes: &[u8]) -> Option<Entry> {
     let known = [FIRST_LINE, FIRST_LINE_CALLER];
     let rest = known.iter().find_map(|first| bytes.strip_prefix(first.as_bytes()))?;
-    let (sum, rest) = rest.split_at_checked(64)?;
+    let (checksum, rest) = rest.split_at_checked(64)?;
     let rest = rest.strip_prefix(b"\n")?;
-    if hex::encode(Sha256::digest(rest)).as_bytes() != sum {
+    if hex::encode(Sha256::digest(rest)).as_bytes() != checksum {
         return None;
     }
     let end = rest.iter().position(|byte| *byte == b'\n')?;
-    let line: Line = serde_json::from_slice(&rest[..end]).ok()?;
-    let answer = Bytes::copy_from_slice(&rest[end + 1..]);
-    let settle = match (line.word, line.reason) {
-        (Said::Complete, _) => Settle::Complete(Outcome::Kept(answer)),
-        (Said::Tombstone, reason) => Settle::Complete(Outcome::Tombstone(reason?)),
-        (Said::Release, _) => Settle::Release,
-        (Said::Doubt, reason) => Settle::Doubt(reason?),
+    let header: Header = serde_json::from_slice(&rest[..end]).ok()?;
+    let response = Bytes::copy_from_slice(&rest[end + 1..]);
+    let settle = match (header.action, header.reason) {
+        (Action::Complete, _) => Settle::Complete(Outcome::Kept(response)),
+        (Action::Tombstone, reason) => Settle::Complete(Outcome::Tombstone(reason?)),
+        (Action::Release, _) => Settle::Release,
+        (Action::Doubt, reason) => Settle::Doubt(reason?),
     };
-    let key = Key::new(Scope::new(line.tenant, line.route), line.key).ok()?;
-    let caller = line.caller.map(|caller| caller.parse()).transpose().ok()?;
-    let asked = Asked { key, fingerprint: line.fingerprint.parse().ok()?, caller };
-    Some(Word { asked, token: line.token.parse().ok()?, settle })
+    let key = Key::new(Scope::new(header.tenant, header.route), header.key).ok()?;
+    let caller = header.caller.map(|caller| caller.parse()).transpose().ok()?;
+    let request = RequestIdentity { key, fingerprint: header.fingerprint.parse().ok()?, caller };
+    Some(Entry { request, token: header.token.parse().ok()?, settle })
 }
 
 #[cfg(test)]

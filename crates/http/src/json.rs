@@ -1,16 +1,15 @@
-//! Reads the JSON values that a key or a fingerprint needs, with every digit of every number.
+//! Extracts the JSON values that a key or fingerprint needs, with every digit of every number.
 //!
-//! A double holds 53 bits. Read into one, `9007199254740993` and `9007199254740992` are the same number, and one
-//! request would be taken for a repeat of another. So numbers are kept as text here, in one spelling for each value:
-//! `1e2`, `100` and `100.0` are `100`. In a [`Value`] such a number is a text behind a mark that no text of the
-//! document has: a text that begins like the mark gets another one.
+//! A double has 53 bits of precision. As doubles, `9007199254740993` and `9007199254740992` are equal, and one request
+//! would be taken for a retry of another. So numbers are kept as text in a canonical form: `1e2`, `100` and `100.0` are
+//! all `100`. In a [`Value`], such a number is a string with a prefix that no string of the document has: strings that
+//! start like the prefix get a prefix of their own.
 //!
-//! A document that two readers may read differently counts as no JSON: one with a name that comes twice in an object, or
-//! with a number whose exponent is out of all proportion.
+//! A document that two parsers may read differently counts as not being JSON: one with a duplicate member name, or with a
+//! number whose exponent is out of range.
 //!
-//! Only the wanted values are built; everything else is checked and skipped. A body may be longer than what is read of
-//! it: the values that are complete within the part that was read are then found, and [`Document::is_cut`] tells that
-//! others may follow.
+//! Only the requested values are built; everything else is validated and skipped. If a body is longer than the part that is
+//! parsed, the values that are complete within that part are found, and [`Document::is_truncated`] is set.
 
 mod number;
 
@@ -19,79 +18,81 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-use self::number::spelled;
+use self::number::canonical;
 use crate::pointer::Pointer;
 
-/// As deep as `serde_json` goes.
-const DEPTH: usize = 128;
+/// The same limit as in `serde_json`.
+const DEPTH_MAX: usize = 128;
+/// The prefix of numbers.
 const NUMBER: &str = "\0n";
+/// The prefix of strings that start with a NUL.
 const TEXT: &str = "\0t";
 
-/// The wanted values of a JSON document.
+/// The requested values of a JSON document.
 #[derive(Default)]
 pub(crate) struct Document<'a> {
     found: Vec<(&'a Pointer, Value)>,
-    is_cut: bool,
+    is_truncated: bool,
 }
 
 impl<'a> Document<'a> {
-    /// Finds the values at these places. `is_whole` tells whether the document ends where the bytes end.
-    pub(crate) fn read(bytes: &[u8], is_whole: bool, wanted: &[&'a Pointer]) -> Self {
-        let steps: Vec<Vec<String>> = wanted.iter().map(|pointer| pointer.steps().collect()).collect();
+    /// Finds the values that the pointers name. `is_whole` tells whether the document ends where the bytes end.
+    pub(crate) fn read(bytes: &[u8], is_whole: bool, pointers: &[&'a Pointer]) -> Self {
+        let tokens: Vec<Vec<String>> = pointers.iter().map(|pointer| pointer.tokens().collect()).collect();
         let paths: Vec<Path<'_>> =
-            steps.iter().enumerate().map(|(place, steps)| Path { place, steps }).collect();
-        let mut found = vec![None; wanted.len()];
+            tokens.iter().enumerate().map(|(index, tokens)| Path { index, tokens }).collect();
+        let mut found = vec![None; pointers.len()];
         let mut reader = Reader { bytes, at: 0, is_whole, found: &mut found };
-        let ended = reader.value(0, false, &paths).and_then(|_| reader.end());
-        let is_cut = match ended {
+        let parsed = reader.value(0, false, &paths).and_then(|_| reader.end());
+        let is_truncated = match parsed {
             Ok(()) => false,
-            Err(Stop::Cut) => true,
+            Err(Stop::Truncated) => true,
             Err(Stop::NotJson) => return Self::default(),
         };
-        let pairs = wanted.iter().zip(found).filter_map(|(pointer, value)| Some((*pointer, value?)));
-        Self { found: pairs.collect(), is_cut }
+        let pairs = pointers.iter().zip(found).filter_map(|(pointer, value)| Some((*pointer, value?)));
+        Self { found: pairs.collect(), is_truncated }
     }
 
-    /// The value at a place that was wanted.
-    pub(crate) fn at(&self, pointer: &Pointer) -> Option<&Value> {
+    /// A requested value.
+    pub(crate) fn get(&self, pointer: &Pointer) -> Option<&Value> {
         self.found.iter().find_map(|(known, value)| (*known == pointer).then_some(value))
     }
 
-    /// The text of the string or number at a place that was wanted.
+    /// The text of a requested string or number.
     pub(crate) fn text(&self, pointer: &Pointer) -> Option<&str> {
-        self.at(pointer).and_then(scalar)
+        self.get(pointer).and_then(scalar)
     }
 
-    /// Takes the value at a place that was wanted.
+    /// Takes a requested value out of the document.
     pub(crate) fn take(mut self, pointer: &Pointer) -> Option<Value> {
-        let at = self.found.iter().position(|(known, _)| *known == pointer)?;
-        Some(self.found.swap_remove(at).1)
+        let index = self.found.iter().position(|(known, _)| *known == pointer)?;
+        Some(self.found.swap_remove(index).1)
     }
 
-    /// Whether there is more of the document than was read.
-    pub(crate) fn is_cut(&self) -> bool {
-        self.is_cut
+    /// Whether the document continues after the part that was parsed.
+    pub(crate) fn is_truncated(&self) -> bool {
+        self.is_truncated
     }
 }
 
-/// The text of a string or number of a document.
+/// The text of a string or number, without its prefix.
 pub(crate) fn scalar(value: &Value) -> Option<&str> {
     let Value::String(text) = value else { return None };
     Some(text.strip_prefix(NUMBER).or_else(|| text.strip_prefix(TEXT)).unwrap_or(text))
 }
 
-/// Why reading ended before the end of the document.
+/// Why parsing stopped before the end of the document.
 enum Stop {
     NotJson,
-    /// The bytes ended; the document goes on.
-    Cut,
+    /// The bytes ended, and the document continues.
+    Truncated,
 }
 
-/// What is left of the way to a wanted value.
+/// The remaining tokens of the pointer with this index.
 #[derive(Clone, Copy)]
 struct Path<'a> {
-    place: usize,
-    steps: &'a [String],
+    index: usize,
+    tokens: &'a [String],
 }
 
 struct Reader<'a> {
@@ -102,25 +103,25 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Reads a value. It is built if `keep` says so or if it is wanted; otherwise the result is null.
+    /// Parses a value. The result is null unless `keep` is set or the value was requested.
     fn value(&mut self, depth: usize, keep: bool, paths: &[Path<'_>]) -> Result<Value, Stop> {
         self.skip_space();
-        let keep = keep || paths.iter().any(|path| path.steps.is_empty());
+        let keep = keep || paths.iter().any(|path| path.tokens.is_empty());
         let value = match self.peek()? {
-            b'{' if depth < DEPTH => self.object(depth + 1, keep, paths)?,
-            b'[' if depth < DEPTH => self.array(depth + 1, keep, paths)?,
+            b'{' if depth < DEPTH_MAX => self.object(depth + 1, keep, paths)?,
+            b'[' if depth < DEPTH_MAX => self.array(depth + 1, keep, paths)?,
             b'"' => {
                 let text = self.text()?;
-                let mark = if text.starts_with('\0') { TEXT } else { "" };
-                if keep { Value::String([mark, &text].concat()) } else { Value::Null }
+                let prefix = if text.starts_with('\0') { TEXT } else { "" };
+                if keep { Value::String([prefix, &text].concat()) } else { Value::Null }
             }
-            b't' => self.word("true", Value::Bool(true))?,
-            b'f' => self.word("false", Value::Bool(false))?,
-            b'n' => self.word("null", Value::Null)?,
+            b't' => self.literal("true", Value::Bool(true))?,
+            b'f' => self.literal("false", Value::Bool(false))?,
+            b'n' => self.literal("null", Value::Null)?,
             _ => Value::String(self.number()?),
         };
-        for path in paths.iter().filter(|path| path.steps.is_empty()) {
-            self.found[path.place] = Some(value.clone());
+        for path in paths.iter().filter(|path| path.tokens.is_empty()) {
+            self.found[path.index] = Some(value.clone());
         }
         Ok(value)
     }
@@ -135,7 +136,7 @@ impl<'a> Reader<'a> {
             self.skip_space();
             let name = self.text()?;
             self.expect(b':')?;
-            let value = self.value(depth, keep, &inside(paths, |step| step == name))?;
+            let value = self.value(depth, keep, &inside(paths, |token| token == name))?;
             if keep {
                 fields.insert(name.clone().into_owned(), value);
             }
@@ -155,8 +156,8 @@ impl<'a> Reader<'a> {
         if self.takes(b']')? {
             return Ok(Value::Array(items));
         }
-        for number in 0_usize.. {
-            let value = self.value(depth, keep, &inside(paths, |step| is_index(step, number)))?;
+        for index in 0_usize.. {
+            let value = self.value(depth, keep, &inside(paths, |token| is_index(token, index)))?;
             if keep {
                 items.push(value);
             }
@@ -168,14 +169,14 @@ impl<'a> Reader<'a> {
         Ok(Value::Array(items))
     }
 
-    /// What a string is, `serde_json` knows; here only its end is looked for.
+    /// Parses a string. Only its end is searched for here; `serde_json` does the rest.
     fn text(&mut self) -> Result<Cow<'a, str>, Stop> {
         if self.peek()? != b'"' {
             return Err(Stop::NotJson);
         }
         let mut end = self.at + 1;
         loop {
-            match self.bytes.get(end).ok_or_else(|| self.ended())? {
+            match self.bytes.get(end).ok_or_else(|| self.end_of_bytes())? {
                 b'"' => break,
                 b'\\' => end += 2,
                 _ => end += 1,
@@ -189,37 +190,37 @@ impl<'a> Reader<'a> {
 
     fn number(&mut self) -> Result<String, Stop> {
         let rest = &self.bytes[self.at..];
-        let is_in = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E');
-        let token = &rest[..rest.iter().position(|byte| !is_in(byte)).unwrap_or(rest.len())];
+        let is_number = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E');
+        let token = &rest[..rest.iter().position(|byte| !is_number(byte)).unwrap_or(rest.len())];
         if token.len() == rest.len() && !self.is_whole {
-            return Err(Stop::Cut);
+            return Err(Stop::Truncated);
         }
-        // The grammar of numbers, without their values.
+        // Checks the grammar only.
         serde_json::from_slice::<serde::de::IgnoredAny>(token).map_err(|_| Stop::NotJson)?;
         self.at += token.len();
-        let spelled = std::str::from_utf8(token).ok().and_then(spelled);
-        spelled.map(|number| format!("{NUMBER}{number}")).ok_or(Stop::NotJson)
+        let number = std::str::from_utf8(token).ok().and_then(canonical);
+        number.map(|number| format!("{NUMBER}{number}")).ok_or(Stop::NotJson)
     }
 
-    fn word(&mut self, word: &str, value: Value) -> Result<Value, Stop> {
+    fn literal(&mut self, literal: &str, value: Value) -> Result<Value, Stop> {
         let rest = &self.bytes[self.at..];
-        if rest.len() < word.len() && word.as_bytes().starts_with(rest) {
-            return Err(self.ended());
+        if rest.len() < literal.len() && literal.as_bytes().starts_with(rest) {
+            return Err(self.end_of_bytes());
         }
-        if !rest.starts_with(word.as_bytes()) {
+        if !rest.starts_with(literal.as_bytes()) {
             return Err(Stop::NotJson);
         }
-        self.at += word.len();
+        self.at += literal.len();
         Ok(value)
     }
 
-    /// Nothing but space follows.
+    /// Checks that nothing but white space follows.
     fn end(&mut self) -> Result<(), Stop> {
         self.skip_space();
         match self.bytes.get(self.at) {
             Some(_) => Err(Stop::NotJson),
             None if self.is_whole => Ok(()),
-            None => Err(Stop::Cut),
+            None => Err(Stop::Truncated),
         }
     }
 
@@ -241,27 +242,27 @@ impl<'a> Reader<'a> {
     }
 
     fn peek(&self) -> Result<u8, Stop> {
-        self.bytes.get(self.at).copied().ok_or_else(|| self.ended())
+        self.bytes.get(self.at).copied().ok_or_else(|| self.end_of_bytes())
     }
 
-    /// What the end of the bytes means.
-    fn ended(&self) -> Stop {
-        if self.is_whole { Stop::NotJson } else { Stop::Cut }
+    /// Why parsing stops at the end of the bytes.
+    fn end_of_bytes(&self) -> Stop {
+        if self.is_whole { Stop::NotJson } else { Stop::Truncated }
     }
 }
 
-/// The paths that go on in a member or item.
-fn inside<'a>(paths: &[Path<'a>], fits: impl Fn(&str) -> bool) -> Vec<Path<'a>> {
+/// The paths that continue in a member or item.
+fn inside<'a>(paths: &[Path<'a>], matches: impl Fn(&str) -> bool) -> Vec<Path<'a>> {
     let next = |path: &Path<'a>| {
-        let (first, steps) = path.steps.split_first()?;
-        fits(first).then_some(Path { place: path.place, steps })
+        let (first, tokens) = path.tokens.split_first()?;
+        matches(first).then_some(Path { index: path.index, tokens })
     };
     paths.iter().filter_map(next).collect()
 }
 
-/// Whether a step of a pointer means this item of an array. RFC 6901 allows no leading zeros.
-fn is_index(step: &str, number: usize) -> bool {
-    (step == "0" || !step.starts_with(['0', '+'])) && step.parse() == Ok(number)
+/// Whether a token of a pointer names this array item. RFC 6901 does not allow leading zeros.
+fn is_index(token: &str, index: usize) -> bool {
+    (token == "0" || !token.starts_with(['0', '+'])) && token.parse() == Ok(index)
 }
 
 #[cfg(test)]
@@ -275,32 +276,32 @@ mod tests {
         Document::read(bytes, true, &[&whole]).take(&whole)
     }
 
-    fn pick(text: &str, is_whole: bool, places: &[&str]) -> (Vec<Option<String>>, bool) {
-        let places: Vec<Pointer> = places.iter().map(|place| place.parse().unwrap()).collect();
-        let document = Document::read(text.as_bytes(), is_whole, &places.iter().collect::<Vec<_>>());
-        let found = places.iter().map(|place| document.text(place).map(ToOwned::to_owned));
-        (found.collect(), document.is_cut())
+    fn pick(text: &str, is_whole: bool, pointers: &[&str]) -> (Vec<Option<String>>, bool) {
+        let pointers: Vec<Pointer> = pointers.iter().map(|pointer| pointer.parse().unwrap()).collect();
+        let document = Document::read(text.as_bytes(), is_whole, &pointers.iter().collect::<Vec<_>>());
+        let found = pointers.iter().map(|pointer| document.text(pointer).map(ToOwned::to_owned));
+        (found.collect(), document.is_truncated())
     }
 
     #[test]
-    fn only_the_wanted_values_are_found() {
+    fn only_the_requested_values_are_found() {
         let text = r#"{"x":[1,{"a/b":"c"},"d"],"y":{"x":5},"e":"\u0065"}"#;
-        let places = ["/x/1/a~1b", "/x/2", "/x/02", "/x/3", "/y/x", "/y", "/e", "/z"];
+        let pointers = ["/x/1/a~1b", "/x/2", "/x/02", "/x/3", "/y/x", "/y", "/e", "/z"];
         let found: Vec<_> = [Some("c"), Some("d"), None, None, Some("5"), None, Some("e"), None]
             .map(|text| text.map(ToOwned::to_owned))
             .into();
-        assert_eq!(pick(text, true, &places), (found, false));
+        assert_eq!(pick(text, true, &pointers), (found, false));
         let (one, whole): (Pointer, Pointer) = ("/y/x".parse().unwrap(), Pointer::whole());
         let both = Document::read(text.as_bytes(), true, &[&one, &whole]);
-        assert_eq!((both.text(&one), both.at(&whole).unwrap()["e"].as_str()), (Some("5"), Some("e")));
+        assert_eq!((both.text(&one), both.get(&whole).unwrap()["e"].as_str()), (Some("5"), Some("e")));
     }
 
     #[test]
-    fn of_a_cut_document_the_values_before_the_cut_are_found() {
+    fn a_truncated_document_yields_its_complete_values() {
         let text = r#"{"id":"E1","n":17,"ok":true,"rest":"long"}"#;
         for end in 0..text.len() {
-            let (found, is_cut) = pick(&text[..end], false, &["/id", "/n", "/rest"]);
-            assert!(is_cut, "{}", &text[..end]);
+            let (found, is_truncated) = pick(&text[..end], false, &["/id", "/n", "/rest"]);
+            assert!(is_truncated, "{}", &text[..end]);
             assert_eq!(found[0].as_deref(), (end >= 10).then_some("E1"), "{}", &text[..end]);
             // The next byte could be a digit.
             assert_eq!(found[1].as_deref(), (end >= 18).then_some("17"), "{}", &text[..end]);
@@ -311,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_before_the_cut_is_no_json() {
+    fn a_truncated_document_with_a_syntax_error_is_not_json() {
         for text in
             ["{\"id\":1,\"id\":2,", "{\"id\":1 x", "\u{1}", "{\"id\":1}x", "truly", "{\"id\":1,\"b\":tru,"]
         {
@@ -324,8 +325,8 @@ mod tests {
     }
 
     #[test]
-    fn a_number_has_one_spelling_and_all_its_digits() {
-        for (spelling, tokens) in [
+    fn a_number_has_one_canonical_form_with_all_its_digits() {
+        for (canonical, tokens) in [
             ("0", &["0", "-0", "0.0", "0e5", "-0.00E-9"][..]),
             ("100", &["100", "100.0", "1e2", "1E+2", "10.00e1"]),
             ("-20", &["-20", "-2.0e1"]),
@@ -338,21 +339,21 @@ mod tests {
             ("5e-400", &["5e-400", "0.5e-399"]),
         ] {
             for token in tokens {
-                assert_eq!(number(token), spelling, "{token}");
+                assert_eq!(number(token), canonical, "{token}");
             }
         }
         assert_eq!(parse(b"1e99999999999999999999"), None);
     }
 
     #[test]
-    fn what_two_readers_may_read_differently_is_not_read() {
+    fn a_document_with_duplicate_names_is_not_json() {
         for text in ["{\"a\":1,\"a\":1}", "{\"a\":1,\"\\u0061\":2}", "{\"b\":{\"a\":1,\"a\":1}}"] {
             assert_eq!(parse(text.as_bytes()), None, "{text}");
         }
     }
 
     #[test]
-    fn a_text_is_no_number_whatever_it_looks_like() {
+    fn a_string_never_equals_a_number() {
         let texts = [
             "1",
             "\"1\"",
@@ -363,24 +364,24 @@ mod tests {
             "\"n1\"",
         ];
         let values: Vec<_> = texts.iter().map(|text| parse(text.as_bytes()).unwrap()).collect();
-        for (at, one) in values.iter().enumerate() {
-            assert!(values.iter().skip(at + 1).all(|other| other != one), "{}", texts[at]);
+        for (index, value) in values.iter().enumerate() {
+            assert!(values.iter().skip(index + 1).all(|other| other != value), "{}", texts[index]);
         }
         assert_eq!(scalar(&values[2]), Some("\0n1"));
         assert_eq!(scalar(&values[0]), scalar(&values[1]));
     }
 
     #[test]
-    fn depth_has_a_bound() {
+    fn nesting_depth_is_limited() {
         let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         assert!(parse(nested(100).as_bytes()).is_some());
         assert!(parse(nested(200).as_bytes()).is_none());
         assert!(parse("[".repeat(1_000_000).as_bytes()).is_none());
     }
 
-    /// Documents, and bytes that are nearly documents.
+    /// JSON documents and texts that are almost JSON.
     fn nearly_json() -> impl Strategy<Value = String> {
-        let pieces = prop::sample::select(vec![
+        let tokens = prop::sample::select(vec![
             "{",
             "}",
             "[",
@@ -406,12 +407,12 @@ mod tests {
             "\n",
             "é",
         ]);
-        prop::collection::vec(pieces, 0..12).prop_map(|pieces| pieces.concat())
+        prop::collection::vec(tokens, 0..12).prop_map(|tokens| tokens.concat())
     }
 
     proptest! {
         #[test]
-        fn it_reads_what_serde_reads_but_for_names_given_twice(text in nearly_json()) {
+        fn it_accepts_what_serde_accepts_except_for_duplicate_names(text in nearly_json()) {
             let serde = serde_json::from_str::<serde::de::IgnoredAny>(&text);
             match parse(text.as_bytes()) {
                 Some(_) => prop_assert!(serde.is_ok(), "{text}"),
@@ -420,13 +421,13 @@ mod tests {
         }
 
         #[test]
-        fn whole_numbers_are_told_apart(one: i128, other: i128) {
+        fn integers_are_equal_only_if_their_values_are(one: i128, other: i128) {
             prop_assert_eq!(number(&one.to_string()), one.to_string());
             prop_assert_eq!(number(&one.to_string()) == number(&other.to_string()), one == other);
         }
 
         #[test]
-        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
             let _ = parse(&bytes);
         }
     }

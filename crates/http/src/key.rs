@@ -1,46 +1,46 @@
-//! The `Idempotency-Key` field: an RFC 9651 String of 1 to 255 characters.
+//! The `Idempotency-Key` header: an RFC 9651 String of 1 to 255 characters.
 //!
-//! Many clients send the key without quotes. Unless the rules are strict, a bare value is taken as well, as long as it
-//! could not be mistaken for a list, parameters or a broken string.
+//! Many clients send the key without quotes. Unless the rules are strict, an unquoted value is accepted too, provided that
+//! it cannot be mistaken for a list, parameters or a malformed string.
 
 use sfv::{GenericBareItem, Item, Parser};
 
 /// The longest key, in characters.
 pub const MAX_CHARS: usize = 255;
 
-/// Why a key was refused.
+/// Why a key is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// More than one field line.
-    #[error("there is more than one {name} field; send exactly one")]
+    /// The header occurs more than once.
+    #[error("there is more than one {name} header; send exactly one")]
     Several {
-        /// The field.
+        /// The header.
         name: &'static str,
     },
-    /// Nothing inside.
+    /// The key is empty.
     #[error("the key is empty")]
     Empty,
-    /// Longer than the limit.
+    /// The key is longer than the limit.
     #[error("the key is longer than {MAX_CHARS} characters")]
     TooLong,
-    /// Neither a String nor, where that is allowed, a bare key.
+    /// The value is neither a String nor, where that is allowed, an unquoted key.
     #[error(
-        "the key is not a structured-field String: write it in double quotes, with visible ASCII characters and spaces only"
+        "the key is not a structured-field String: put it in double quotes, and use only visible ASCII characters and spaces"
     )]
     Malformed,
 }
 
-/// The key in a field value.
+/// Parses the value of an `Idempotency-Key` header.
 pub fn parse(value: &[u8], strict: bool) -> Result<String, KeyError> {
     let text = match Parser::new(value).parse::<Item>() {
         Ok(Item { bare_item: GenericBareItem::String(text), .. }) => text.into(),
-        Ok(_) | Err(_) if !strict => bare(value)?,
+        Ok(_) | Err(_) if !strict => unquoted(value)?,
         Ok(_) | Err(_) => return Err(KeyError::Malformed),
     };
     check_length(text)
 }
 
-/// A key from elsewhere than the `Idempotency-Key` field: any visible text.
+/// Checks a key from any other source: text without control characters.
 pub(crate) fn plain(value: &[u8]) -> Result<String, KeyError> {
     let text = std::str::from_utf8(value).map_err(|_| KeyError::Malformed)?.trim();
     if text.chars().any(char::is_control) {
@@ -49,7 +49,7 @@ pub(crate) fn plain(value: &[u8]) -> Result<String, KeyError> {
     check_length(text.to_owned())
 }
 
-fn bare(value: &[u8]) -> Result<String, KeyError> {
+fn unquoted(value: &[u8]) -> Result<String, KeyError> {
     let value = value.trim_ascii();
     let fits = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b',' | b';' | b'(' | b')');
     if !value.iter().all(fits) {
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quoted_and_bare_are_the_same_key() {
+    fn quoted_and_unquoted_are_the_same_key() {
         assert_eq!(parse(b"\"k1\"", false).unwrap(), "k1");
         assert_eq!(parse(b"k1", false).unwrap(), "k1");
         assert_eq!(parse(b"\"k1\"", true).unwrap(), "k1");
@@ -81,14 +81,14 @@ mod tests {
     }
 
     #[test]
-    fn escapes_are_undone_and_parameters_ignored() {
+    fn escapes_are_decoded_and_parameters_ignored() {
         assert_eq!(parse(br#""a\"b\\c""#, true).unwrap(), r#"a"b\c"#);
         assert_eq!(parse(br#""k";v=1;w="x""#, true).unwrap(), "k");
         assert_eq!(parse(br#"  "k"  "#, true).unwrap(), "k");
     }
 
     #[test]
-    fn numbers_tokens_and_the_like_are_bare_keys_only_where_those_are_allowed() {
+    fn unquoted_numbers_and_tokens_are_keys_unless_the_rules_are_strict() {
         for value in
             ["17", "1.5", "abc:def/ghi", "?1", ":aGk=:", "@17", "8e03978e-40d5-43e8-bc93-6894a57f9324"]
         {
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_refused_in_both_modes() {
+    fn invalid_keys_are_refused_in_both_modes() {
         for strict in [false, true] {
             for value in [
                 &b"\"unterminated"[..],
@@ -133,13 +133,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_string_survives_its_quoting(text in "[ -~]{1,255}") {
+        fn any_quoted_string_round_trips(text in "[ -~]{1,255}") {
             let quoted = format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
             prop_assert_eq!(parse(quoted.as_bytes(), true).unwrap(), text);
         }
 
         #[test]
-        fn no_bytes_make_it_panic_or_give_an_unfit_key(value in prop::collection::vec(any::<u8>(), 0..300), strict: bool) {
+        fn arbitrary_bytes_neither_panic_nor_give_an_invalid_key(value in prop::collection::vec(any::<u8>(), 0..300), strict: bool) {
             if let Ok(key) = parse(&value, strict) {
                 prop_assert!((1..=MAX_CHARS).contains(&key.len()));
                 prop_assert!(key.bytes().all(|byte| (0x20..0x7f).contains(&byte)));
@@ -147,7 +147,7 @@ mod tests {
         }
 
         #[test]
-        fn strict_takes_nothing_that_lenient_reads_otherwise(value in "[ -~]{0,40}") {
+        fn strict_and_lenient_agree_on_strict_keys(value in "[ -~]{0,40}") {
             if let Ok(key) = parse(value.as_bytes(), true) {
                 prop_assert_eq!(parse(value.as_bytes(), false), Ok(key));
             }

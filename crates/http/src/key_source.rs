@@ -1,4 +1,4 @@
-//! Where a request's key comes from: a field, a place in its JSON body, several places, or the body itself.
+//! Sources of keys: a header, values in the JSON body, or the whole body.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,71 +10,71 @@ use sha2::{Digest, Sha256};
 use crate::cloudevents;
 use crate::json::Document;
 use crate::key::{self, KeyError};
-use crate::parse_error::SourceError;
+use crate::parse_error::ParseError;
 use crate::pointer::Pointer;
 
-/// The field of the draft.
+/// The header of the IETF draft.
 pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// A place where a key may stand.
+/// Where the key of a request comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeySource {
-    /// A header field. `Idempotency-Key` is read as a structured field, any other as plain text.
+    /// A header. `Idempotency-Key` is parsed as a structured field, any other header as plain text.
     Header(HeaderName),
-    /// A text or number in a JSON body.
+    /// A string or number in the JSON body.
     Json(Pointer),
-    /// Text with places in a JSON body between; absent unless all of them are there.
+    /// Text with values of the JSON body in between. There is no key unless all values exist.
     Template(Template),
-    /// The content of these places in a JSON body, hashed.
+    /// A hash of these values of the JSON body.
     Fields(Vec<Pointer>),
-    /// The whole body, hashed.
+    /// A hash of the whole body.
     Body,
-    /// Source and id of a CloudEvent, in its fields or its body.
+    /// The source and id of a CloudEvent, from its headers or body.
     CloudEvent,
 }
 
-/// Literal text and pointers in turn, as in `{/event/files/0/id}_{/event/ts}`.
+/// Literal text and pointers, as in `{/event/files/0/id}_{/event/ts}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template(Vec<Piece>);
+pub struct Template(Vec<Part>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
+enum Part {
     Text(String),
-    Place(Pointer),
+    Value(Pointer),
 }
 
 impl FromStr for Template {
-    type Err = SourceError;
-    fn from_str(text: &str) -> Result<Self, SourceError> {
-        let bad = || SourceError::new(format!("{text:?} is not a template such as {{/a}}_{{/b}}"));
-        let mut pieces = Vec::new();
+    type Err = ParseError;
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let invalid = || ParseError::new(format!("{text:?} is not a template such as {{/a}}_{{/b}}"));
+        let mut parts = Vec::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once('{') {
-            let (place, after) = after.split_once('}').ok_or_else(bad)?;
+            let (pointer, after) = after.split_once('}').ok_or_else(invalid)?;
             if !before.is_empty() {
-                pieces.push(Piece::Text(before.to_owned()));
+                parts.push(Part::Text(before.to_owned()));
             }
-            pieces.push(Piece::Place(place.parse()?));
+            parts.push(Part::Value(pointer.parse()?));
             rest = after;
         }
-        if rest.contains('}') || !pieces.iter().any(|piece| matches!(piece, Piece::Place(_))) {
-            return Err(bad());
+        if rest.contains('}') || !parts.iter().any(|part| matches!(part, Part::Value(_))) {
+            return Err(invalid());
         }
         if !rest.is_empty() {
-            pieces.push(Piece::Text(rest.to_owned()));
+            parts.push(Part::Text(rest.to_owned()));
         }
-        Ok(Self(pieces))
+        Ok(Self(parts))
     }
 }
 
 impl FromStr for KeySource {
-    type Err = SourceError;
-    fn from_str(text: &str) -> Result<Self, SourceError> {
+    type Err = ParseError;
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         match text.split_once(':') {
             Some(("header", name)) => {
                 let name = name.trim().parse();
                 name.map(Self::Header)
-                    .map_err(|_| SourceError::new(format!("{text:?} does not name a header field")))
+                    .map_err(|_| ParseError::new(format!("{text:?} does not name a header")))
             }
             Some(("json", pointer)) => Ok(Self::Json(pointer.parse()?)),
             Some(("template", template)) => Ok(Self::Template(template.parse()?)),
@@ -83,7 +83,7 @@ impl FromStr for KeySource {
             )),
             None if text == "body" => Ok(Self::Body),
             None if text == "cloudevents" => Ok(Self::CloudEvent),
-            _ => Err(SourceError::new(format!(
+            _ => Err(ParseError::new(format!(
                 "{text:?} is not header:NAME, json:/pointer, template:{{/pointer}}, fields:/a,/b, body or cloudevents"
             ))),
         }
@@ -95,11 +95,11 @@ impl fmt::Display for KeySource {
         match self {
             Self::Header(name) => write!(f, "header:{name}"),
             Self::Json(pointer) => write!(f, "json:{pointer}"),
-            Self::Template(Template(pieces)) => {
+            Self::Template(Template(parts)) => {
                 f.write_str("template:")?;
-                pieces.iter().try_for_each(|piece| match piece {
-                    Piece::Text(text) => f.write_str(text),
-                    Piece::Place(pointer) => write!(f, "{{{pointer}}}"),
+                parts.iter().try_for_each(|part| match part {
+                    Part::Text(text) => f.write_str(text),
+                    Part::Value(pointer) => write!(f, "{{{pointer}}}"),
                 })
             }
             Self::Fields(pointers) => {
@@ -113,17 +113,17 @@ impl fmt::Display for KeySource {
 }
 
 impl KeySource {
-    /// Whether the key may stand in the body.
-    pub(crate) fn is_in_body(&self) -> bool {
+    /// Whether the key may be in the body.
+    pub(crate) fn may_be_in_body(&self) -> bool {
         !matches!(self, Self::Header(_))
     }
 
-    /// Whether the key is what stands at some places, so that the rest of the body is no part of it.
-    pub(crate) fn is_content(&self) -> bool {
+    /// Whether the key is a hash of fields, so that the rest of the body may differ between retries.
+    pub(crate) fn hashes_fields(&self) -> bool {
         matches!(self, Self::Fields(_))
     }
 
-    /// The key in a field.
+    /// The key in the headers.
     pub(crate) fn in_headers(&self, headers: &HeaderMap, strict: bool) -> Result<Option<String>, KeyError> {
         let name = match self {
             Self::Header(name) => name,
@@ -139,52 +139,52 @@ impl KeySource {
         if is_draft { key::parse(line.as_bytes(), strict) } else { key::plain(line.as_bytes()) }.map(Some)
     }
 
-    /// The places of a JSON body that this key is made of.
-    pub(crate) fn places(&self, headers: &HeaderMap) -> Vec<&Pointer> {
+    /// The values of the JSON body that make up this key.
+    pub(crate) fn pointers(&self, headers: &HeaderMap) -> Vec<&Pointer> {
         match self {
             Self::Header(_) | Self::Body => Vec::new(),
             Self::Json(pointer) => vec![pointer],
-            Self::Template(Template(pieces)) => {
-                let places = pieces.iter().filter_map(|piece| match piece {
-                    Piece::Place(pointer) => Some(pointer),
-                    Piece::Text(_) => None,
+            Self::Template(Template(parts)) => {
+                let values = parts.iter().filter_map(|part| match part {
+                    Part::Value(pointer) => Some(pointer),
+                    Part::Text(_) => None,
                 });
-                places.collect()
+                values.collect()
             }
             Self::Fields(pointers) => pointers.iter().collect(),
-            Self::CloudEvent => cloudevents::places(headers),
+            Self::CloudEvent => cloudevents::pointers(headers),
         }
     }
 
-    /// The key in a body. A body that is no JSON is an empty document.
+    /// The key in the body. A body that is not JSON counts as an empty document.
     pub(crate) fn in_body(
         &self,
         document: &Document<'_>,
-        digest: [u8; 32],
+        body_digest: [u8; 32],
     ) -> Result<Option<String>, KeyError> {
         match self {
             Self::Header(_) => Ok(None),
             Self::Json(pointer) => document.text(pointer).map(|text| key::plain(text.as_bytes())).transpose(),
-            Self::Template(Template(pieces)) => {
-                let texts = pieces.iter().map(|piece| match piece {
-                    Piece::Text(text) => Some(text.as_str()),
-                    Piece::Place(pointer) => document.text(pointer),
+            Self::Template(Template(parts)) => {
+                let texts = parts.iter().map(|part| match part {
+                    Part::Text(text) => Some(text.as_str()),
+                    Part::Value(pointer) => document.text(pointer),
                 });
                 texts.collect::<Option<String>>().map(|text| key::plain(text.as_bytes())).transpose()
             }
             Self::Fields(pointers) => {
-                let found: Vec<_> = pointers.iter().map(|pointer| document.at(pointer)).collect();
+                let found: Vec<_> = pointers.iter().map(|pointer| document.get(pointer)).collect();
                 if found.iter().all(Option::is_none) {
                     return Ok(None);
                 }
-                // A place that is absent and one that is null are told apart: each is wrapped.
+                // Each value is wrapped in a list, so that an absent value differs from null.
                 let wrapped: Vec<Vec<&Value>> =
                     found.into_iter().map(|value| value.into_iter().collect()).collect();
                 let canonical =
                     serde_json_canonicalizer::to_vec(&wrapped).map_err(|_| KeyError::Malformed)?;
                 Ok(Some(format!("fields:{}", hex::encode(Sha256::digest(canonical)))))
             }
-            Self::Body => Ok(Some(format!("body:{}", hex::encode(digest)))),
+            Self::Body => Ok(Some(format!("body:{}", hex::encode(body_digest)))),
             Self::CloudEvent => cloudevents::in_body(document),
         }
     }
@@ -202,7 +202,7 @@ mod tests {
 
     fn key(text: &str, body: &str) -> Result<Option<String>, KeyError> {
         let source = source(text);
-        let document = Document::read(body.as_bytes(), true, &source.places(&HeaderMap::new()));
+        let document = Document::read(body.as_bytes(), true, &source.pointers(&HeaderMap::new()));
         source.in_body(&document, [7; 32])
     }
 
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_is_written_as_it_is_read() {
+    fn a_source_round_trips_through_text() {
         for text in [
             "header:idempotency-key",
             "json:/event_id",
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn places_in_a_body() {
+    fn values_in_a_body_make_keys() {
         let slack = json!({"event_id": "Ev1", "n": 17, "event": {"ts": "1.2", "files": [{"id": "F9"}]}});
         assert_eq!(found("json:/event_id", &slack).unwrap(), "Ev1");
         assert_eq!(found("json:/n", &slack).unwrap(), "17");
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_the_same_whatever_their_order_and_another_when_one_changes() {
+    fn the_hash_of_fields_ignores_order_and_changes_with_each_value() {
         let one = found("fields:/a,/b", &json!({"a": 1, "b": {"x": 1, "y": 2}, "id": 1})).unwrap();
         assert_eq!(one, found("fields:/a,/b", &json!({"id": 2, "b": {"y": 2, "x": 1}, "a": 1})).unwrap());
         assert_ne!(one, found("fields:/a,/b", &json!({"a": 1, "b": {"x": 1, "y": 3}})).unwrap());

@@ -1,11 +1,13 @@
-//! Keyed requests: claimed, run once even if the caller goes, answered.
+//! Handles requests on a matching route: prepares the claim, then replays, refuses, observes or runs the request.
+//!
+//! Once a claim may have been granted, the request is finished even if the client disconnects.
 
 mod claim;
 mod detached;
 mod execution;
 mod granted;
 mod observe;
-pub(crate) mod prepare;
+mod prepare;
 mod reply;
 mod request;
 mod streaming;
@@ -17,88 +19,95 @@ use http::{Request, Response, StatusCode};
 use tokio::sync::oneshot;
 
 use self::claim::claim;
-use self::detached::{Work, answered};
+use self::detached::Detached;
+pub(crate) use self::prepare::passes_without_key;
 use self::prepare::{Prepared, prepare};
-use self::reply::{conclude, remembered, replay};
-use self::request::Job;
-use crate::concurrency::Connection;
-use crate::content_encoding as coding;
-use crate::metrics::{End, Pass, Trace};
+use self::reply::{cached_outcome, finish, replay};
+use self::request::KeyedRequest;
+use crate::concurrency::ConnectionLimit;
+use crate::content_encoding;
+use crate::metrics::{Disposition, PassReason, Trace};
 use crate::options::Mode;
 use crate::problem::{Kind, Problem};
-use crate::response_body::AnswerBody;
+use crate::response_body::ResponseBody;
 use crate::shared::Shared;
-use crate::trait_aliases::{Carried, Inner};
+use crate::trait_aliases::{HttpBody, InnerService};
 
-/// Answers a request of a route.
-pub(crate) async fn keyed<S, B, A>(
+/// Responds to a request of a route.
+pub(crate) async fn handle<S, B, A>(
     shared: Arc<Shared>,
-    connection: Option<Connection>,
+    connection: Option<ConnectionLimit>,
     mut inner: S,
     mut trace: Trace,
     parts: Parts,
     body: B,
-) -> Result<Response<AnswerBody<A>>, S::Error>
+) -> Result<Response<ResponseBody<A>>, S::Error>
 where
-    S: Inner<B, A>,
-    B: Carried,
-    A: Carried,
+    S: InnerService<B, A>,
+    B: HttpBody,
+    A: HttpBody,
 {
     let route = &shared.rules.routes[trace.route];
-    let ready = match prepare(&shared, route, connection.as_ref(), parts, body).await {
-        Prepared::Ready(ready) => ready,
+    let claimable = match prepare(&shared, route, connection.as_ref(), parts, body).await {
+        Prepared::Claim(claimable) => claimable,
         Prepared::Pass(request) => {
             let (parts, body) = *request;
-            // An event without an id is unusual, and logged like a keyed request. A caller may choose to send no key.
+            // An event without an id is unusual, so it is logged like a keyed request. API callers may omit the key.
             let is_event = route.preset.is_some();
-            let passing =
-                if is_event { None } else { shared.meters.pass(Pass::Unkeyed(trace.route), &parts) };
-            let answer = Box::pin(inner.call(Request::from_parts(parts, body))).await;
-            let status = answer.as_ref().ok().map(Response::status);
+            let passed = match is_event {
+                true => None,
+                false => shared.metrics.pass(PassReason::Unkeyed(trace.route), &parts),
+            };
+            let response = Box::pin(inner.call(Request::from_parts(parts, body))).await;
+            let status = response.as_ref().ok().map(Response::status);
             if is_event {
                 let status = status.unwrap_or(StatusCode::BAD_GATEWAY);
-                trace.end(&shared.meters, &shared.rules, End::Unkeyed, status, None);
-            } else if let Some(passing) = passing {
-                passing.end(status);
+                trace.finish(&shared.metrics, &shared.rules, Disposition::Unkeyed, status, None);
+            } else if let Some(passed) = passed {
+                passed.finish(status);
             }
-            return Ok(answer?.map(AnswerBody::passed));
+            return Ok(response?.map(ResponseBody::passed));
         }
         Prepared::Refuse(refused) => {
             let (problem, parts, body) = *refused;
-            let end = if problem.kind == Kind::Overloaded { End::Overloaded } else { End::Refused };
-            trace.end(&shared.meters, &shared.rules, end, problem.status(), Some(problem.kind.word()));
+            let disposition = match problem.kind {
+                Kind::Overloaded => Disposition::Overloaded,
+                _ => Disposition::Refused,
+            };
+            let (status, code) = (problem.status(), problem.kind.code());
+            trace.finish(&shared.metrics, &shared.rules, disposition, status, Some(code));
             return match (route.mode, body) {
                 (Mode::Observe, Some(body)) => {
-                    let answer = Box::pin(inner.call(Request::from_parts(parts, body))).await;
-                    Ok(answer?.map(AnswerBody::passed))
+                    let response = Box::pin(inner.call(Request::from_parts(parts, body))).await;
+                    Ok(response?.map(ResponseBody::passed))
                 }
                 _ => Ok(problem.into_response(&shared.rules.policy_path)),
             };
         }
     };
-    trace.index = Some(ready.claim.key.index());
-    let observed = route.mode == Mode::Observe;
-    let takes_gzip = coding::takes_gzip(&ready.parts.headers);
-    let job = Job { shared: shared.clone(), trace, ready, takes_gzip };
-    if let Some(outcome) = remembered(&job) {
-        return Ok(conclude(&job, replay(&job, outcome)));
+    trace.index = Some(claimable.claim.key.index());
+    let is_observed = route.mode == Mode::Observe;
+    let accepts_gzip = content_encoding::accepts_gzip(&claimable.parts.headers);
+    let request = KeyedRequest { shared: shared.clone(), trace, claimable, accepts_gzip };
+    if let Some(outcome) = cached_outcome(&request) {
+        return Ok(finish(&request, replay(&request, outcome)));
     }
-    if let Err(problem) = &job.ready.slot {
+    if let Err(problem) = &request.claimable.slot {
         let problem = problem.clone();
-        return Ok(conclude(&job, (End::Overloaded, Err(problem))));
+        return Ok(finish(&request, (Disposition::Overloaded, Err(problem))));
     }
-    let (reply, answer) = oneshot::channel();
+    let (reply, response) = oneshot::channel();
     let work = Box::pin(shared.tasks.track_future(async move {
-        // Given back even if the service panics, and so is the slot, which is part of the job.
-        let _counted = job.shared.meters.begin();
-        if observed {
-            Box::pin(observe::observe(job, inner, reply)).await;
+        // Both this guard and the slot inside the request are released even if the service panics.
+        let _in_flight = request.shared.metrics.begin();
+        if is_observed {
+            Box::pin(observe::observe(request, inner, reply)).await;
         } else {
-            claim(job, inner, reply).await;
+            claim(request, inner, reply).await;
         }
     }));
-    answered(Work { left: Some(work), runtime: None }, answer).await.unwrap_or_else(|_| {
-        let problem = Problem::new(Kind::HandlerFailed, "the request was given up");
+    Detached::new(work).until(response).await.unwrap_or_else(|_| {
+        let problem = Problem::new(Kind::HandlerFailed, "the request handler stopped without a response");
         Ok(problem.into_response(&shared.rules.policy_path))
     })
 }

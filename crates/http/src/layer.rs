@@ -1,9 +1,8 @@
-//! The layer and its service: which requests are claimed, which pass.
+//! The tower layer and its service: decides which requests are claimed and which pass through.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use tokio::time::Instant;
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -11,25 +10,25 @@ use http::{Method, Request, Response};
 use http_body::Body;
 use ichido_ledger::{BoxError, Ledger};
 use pin_project_lite::pin_project;
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::concurrency::{Connection, Slots};
-use crate::events::Retry;
+use crate::concurrency::{ConcurrencyLimits, ConnectionLimit};
+use crate::event_retry::EventRetry;
 use crate::failure::IntoFailure;
 use crate::journal::Journal;
-use crate::keyed;
-use crate::keyed::prepare::passes;
-use crate::metrics::{Meters, Pass, Passing, Trace};
+use crate::keyed::{self, passes_without_key};
+use crate::metrics::{Metrics, PassReason, PassedRequest, Trace};
 use crate::policy::Policy;
 use crate::problem::{Kind, Problem};
 use crate::request_body::{Budgets, RequestBody};
-use crate::response_body::AnswerBody;
+use crate::response_body::ResponseBody;
 use crate::rules::Rules;
 use crate::shared::Shared;
 
-/// Makes the requests to a service happen once for each key.
+/// Runs each request to a service once per key.
 ///
 /// ```
 /// # use std::convert::Infallible;
@@ -61,31 +60,34 @@ use crate::shared::Shared;
 #[derive(Clone, Debug)]
 pub struct IdempotencyLayer {
     shared: Arc<Shared>,
-    connection: Option<Connection>,
+    connection: Option<ConnectionLimit>,
 }
 
 impl IdempotencyLayer {
-    /// A layer with these rules, on this ledger.
+    /// Creates a layer with these rules on this ledger.
     pub fn new(ledger: Ledger, rules: Rules) -> Self {
         Self::with(ledger, rules, None, None)
     }
 
-    /// The same, with a ledger for routes that go on during an outage, and a journal for what an outage would lose.
+    /// Creates a layer with a fallback ledger and a completion journal. Routes with [`Outage::Fallback`] use the fallback
+    /// ledger; the journal keeps the completions that an outage would lose.
+    ///
+    /// [`Outage::Fallback`]: crate::Outage::Fallback
     pub fn with(
         ledger: Ledger,
         rules: Rules,
         fallback: Option<Ledger>,
         journal: Option<Arc<Journal>>,
     ) -> Self {
-        let chance = ledger.settings().entropy.draw();
+        let random = ledger.settings().entropy.draw();
         let shared = Shared {
-            instance: format!("{}-{}", std::process::id(), hex::encode(&chance[..4])),
+            instance: format!("{}-{}", std::process::id(), hex::encode(&random[..4])),
             fallback,
             journal,
             tasks: TaskTracker::new(),
-            slots: Slots::new(&rules),
+            limits: ConcurrencyLimits::new(&rules),
             budgets: Budgets::new(&rules),
-            meters: Meters::new(&rules),
+            metrics: Metrics::new(&rules),
             lifetimes: rules.routes.iter().map(|route| route.retention.as_secs().into()).collect(),
             policy: Policy::new(&rules),
             ledger,
@@ -94,24 +96,25 @@ impl IdempotencyLayer {
         Self { shared: Arc::new(shared), connection: None }
     }
 
-    /// The same layer for the requests of one connection, which get a share of the work under way
-    /// ([`Rules::inflight_max_per_connection`]). A server that makes a service for each connection uses this.
+    /// Returns this layer for one connection, whose concurrent requests are limited by
+    /// [`Rules::inflight_max_per_connection`]. Use it in servers that create a service for each connection.
     pub fn for_connection(&self) -> Self {
-        Self { shared: self.shared.clone(), connection: Some(self.shared.slots.connection()) }
+        Self { shared: self.shared.clone(), connection: Some(self.shared.limits.connection()) }
     }
 
-    /// Waits for the keyed work under way. New requests are still taken: stop those first.
+    /// Waits until all keyed requests have finished. Stop accepting new requests first: the layer does not refuse them.
     pub async fn drain(&self) {
         self.shared.tasks.close();
         self.shared.tasks.wait().await;
     }
 
-    /// What notes of events call this instance: its process, and chance, for processes in containers are alike.
+    /// Identifies this instance in event metadata: the process id and random digits, because process ids in containers are
+    /// often the same.
     pub fn instance(&self) -> &str {
         &self.shared.instance
     }
 
-    /// How much keyed work is under way.
+    /// The number of keyed requests that are running.
     pub fn in_flight(&self) -> usize {
         self.shared.tasks.len()
     }
@@ -125,12 +128,12 @@ impl<S> Layer<S> for IdempotencyLayer {
     }
 }
 
-/// A service behind the layer.
+/// The service that the layer makes of an inner service.
 #[derive(Clone, Debug)]
 pub struct Idempotent<S> {
     inner: S,
     shared: Arc<Shared>,
-    connection: Option<Connection>,
+    connection: Option<ConnectionLimit>,
 }
 
 impl<S, B, A> Service<Request<B>> for Idempotent<S>
@@ -143,9 +146,9 @@ where
     A: Body<Data = Bytes> + Unpin + Send + 'static,
     A::Error: Into<BoxError> + Send,
 {
-    type Response = Response<AnswerBody<A>>;
+    type Response = Response<ResponseBody<A>>;
     type Error = S::Error;
-    type Future = Answering<S::Future, S::Error, A>;
+    type Future = ResponseFuture<S::Future, S::Error, A>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
@@ -156,23 +159,23 @@ where
         let rules = &self.shared.rules;
         let route = rules.route(&parts.method, parts.uri.path());
         if rules.evades_signature(&parts.method, parts.uri.path(), route) {
-            let why = "the path is another spelling of one whose requests must be signed";
-            let response = self.refuse(&parts.method, Problem::new(Kind::RequestRefused, why));
-            return Answering::Said { response: Some(response) };
+            let detail = "the path is a different spelling of a path whose requests must be signed";
+            let response = self.refuse(&parts.method, Problem::new(Kind::RequestRefused, detail));
+            return ResponseFuture::Ready { response: Some(response) };
         }
         let Some(route) = route else {
-            if let Some(policy) = self.shared.policy.answer(&parts) {
-                return Answering::Said { response: Some(policy) };
+            if let Some(policy) = self.shared.policy.respond(&parts) {
+                return ResponseFuture::Ready { response: Some(policy) };
             }
-            let why = if parts.method.is_safe() { Pass::Safe } else { Pass::Unmatched };
-            return self.pass(why, parts, body);
+            let reason = if parts.method.is_safe() { PassReason::Safe } else { PassReason::Unmatched };
+            return self.pass(reason, parts, body);
         };
-        if passes(&self.shared.rules.routes[route], &parts.headers) {
-            return self.pass(Pass::Unkeyed(route), parts, body);
+        if passes_without_key(&self.shared.rules.routes[route], &parts.headers) {
+            return self.pass(PassReason::Unkeyed(route), parts, body);
         }
-        // The service that was asked whether it is ready is the one that is called.
-        let next = self.inner.clone();
-        let inner = std::mem::replace(&mut self.inner, next);
+        // Call the service that was polled for readiness, not its clone.
+        let clone = self.inner.clone();
+        let inner = std::mem::replace(&mut self.inner, clone);
         let trace = Trace {
             started: Instant::now(),
             route,
@@ -180,66 +183,73 @@ where
             index: None,
             attempt: 0,
             degraded: false,
-            retry: Retry::of(self.shared.rules.routes[route].preset, &parts.headers),
+            retry: EventRetry::of(self.shared.rules.routes[route].preset, &parts.headers),
         };
         let (shared, connection) = (self.shared.clone(), self.connection.clone());
-        Answering::Keyed { future: Box::pin(keyed::keyed(shared, connection, inner, trace, parts, body)) }
+        ResponseFuture::Keyed {
+            future: Box::pin(keyed::handle(shared, connection, inner, trace, parts, body)),
+        }
     }
 }
 
 impl<S> Idempotent<S> {
-    /// Refuses a request that is not even matched against the routes: counts it, logs it, and makes the answer.
-    pub fn refuse<A>(&self, method: &Method, problem: Problem) -> Response<AnswerBody<A>> {
-        self.shared.meters.refuse(method, &problem);
+    /// Counts and logs a request that is refused before the routes are consulted, and builds the response.
+    pub fn refuse<A>(&self, method: &Method, problem: Problem) -> Response<ResponseBody<A>> {
+        self.shared.metrics.refuse(method, &problem);
         problem.into_response(&self.shared.rules.policy_path)
     }
 
-    fn pass<B, A>(&mut self, why: Pass, parts: Parts, body: B) -> Answering<S::Future, S::Error, A>
+    fn pass<B, A>(
+        &mut self,
+        reason: PassReason,
+        parts: Parts,
+        body: B,
+    ) -> ResponseFuture<S::Future, S::Error, A>
     where
         S: Service<Request<RequestBody<B>>, Response = Response<A>>,
     {
-        let passing = self.shared.meters.pass(why, &parts);
+        let passed = self.shared.metrics.pass(reason, &parts);
         let request = Request::from_parts(parts, RequestBody::passed(body));
-        Answering::Passed { future: self.inner.call(request), passing }
+        ResponseFuture::Passed { future: self.inner.call(request), passed }
     }
 }
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 pin_project! {
-    /// The future of an answer.
-    #[project = AnsweringProj]
+    /// The future of a response.
+    #[project = ResponseFutureProj]
     #[allow(missing_docs, reason = "opaque to callers")]
-    pub enum Answering<F, E, A> {
+    pub enum ResponseFuture<F, E, A> {
         #[doc(hidden)]
-        Passed { #[pin] future: F, passing: Option<Passing> },
+        Passed { #[pin] future: F, passed: Option<PassedRequest> },
         #[doc(hidden)]
-        Said { response: Option<Response<AnswerBody<A>>> },
+        Ready { response: Option<Response<ResponseBody<A>>> },
         #[doc(hidden)]
-        Keyed { future: Boxed<Result<Response<AnswerBody<A>>, E>> },
+        Keyed { future: Boxed<Result<Response<ResponseBody<A>>, E>> },
     }
 }
 
-impl<F, E, A> Future for Answering<F, E, A>
+impl<F, E, A> Future for ResponseFuture<F, E, A>
 where
     F: Future<Output = Result<Response<A>, E>>,
 {
-    type Output = Result<Response<AnswerBody<A>>, E>;
+    type Output = Result<Response<ResponseBody<A>>, E>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project() {
-            AnsweringProj::Passed { future, passing } => {
-                let answer = ready!(future.poll(cx));
-                if let Some(passing) = passing.take() {
-                    passing.end(answer.as_ref().ok().map(Response::status));
+            ResponseFutureProj::Passed { future, passed } => {
+                let response = ready!(future.poll(cx));
+                if let Some(passed) = passed.take() {
+                    passed.finish(response.as_ref().ok().map(Response::status));
                 }
-                Poll::Ready(Ok(answer?.map(AnswerBody::passed)))
+                Poll::Ready(Ok(response?.map(ResponseBody::passed)))
             }
-            AnsweringProj::Said { response } => match response.take() {
+            ResponseFutureProj::Ready { response } => match response.take() {
                 Some(response) => Poll::Ready(Ok(response)),
                 None => Poll::Pending,
             },
-            AnsweringProj::Keyed { future } => future.as_mut().poll(cx),
+            ResponseFutureProj::Keyed { future } => future.as_mut().poll(cx),
         }
     }
 }

@@ -1,12 +1,12 @@
-//! Claims around an HTTP service.
+//! Idempotency for HTTP services.
 //!
-//! [`IdempotencyLayer`] is a tower layer: a request that carries a key is claimed, run once, and
-//! its answer is kept before it is sent; repeats get the kept answer. Everything else passes as it came.
+//! [`IdempotencyLayer`] is a tower layer. It claims each request that carries a key, runs it once, and stores the response
+//! before sending it; retries get the stored response. All other requests pass through unchanged.
 
 mod cloudevents;
 mod concurrency;
 mod content_encoding;
-mod events;
+mod event_retry;
 mod failure;
 mod fingerprint;
 mod hop_by_hop;
@@ -16,6 +16,7 @@ pub mod key;
 mod key_source;
 mod keyed;
 mod layer;
+mod metadata;
 mod metrics;
 mod operation;
 mod options;
@@ -34,20 +35,20 @@ mod tenant;
 mod trait_aliases;
 mod verdict;
 
-pub use events::Note;
 pub use failure::{Failure, IntoFailure};
 pub use hop_by_hop::strip_hop_by_hop;
 pub use journal::Journal;
 pub use key_source::{IDEMPOTENCY_KEY, KeySource, Template};
-pub use layer::{Answering, IdempotencyLayer, Idempotent};
+pub use layer::{IdempotencyLayer, Idempotent, ResponseFuture};
+pub use metadata::MetadataSource;
 pub use options::{ClientErrors, InDoubt, Mode, NoStore, Outage, Preset, ServerErrors, SetCookie};
-pub use parse_error::SourceError;
+pub use parse_error::ParseError;
 pub use pointer::Pointer;
-pub use problem::{ErrorMember, Kind as ProblemKind, Problem, tell_should_retry};
+pub use problem::{ErrorMember, Kind as ProblemKind, Problem, set_should_retry};
 pub use request_body::{Progress, RequestBody};
-pub use response_body::AnswerBody;
+pub use response_body::ResponseBody;
 pub use rules::{FingerprintRule, InFlight, Match, Route, Rules};
 pub use signature::{Scheme, Secret, Signature};
-pub use stored_response::{Answer, Unreadable};
-pub use tenant::{Tenant, TenantError, TenantOf};
+pub use stored_response::{StoredResponse, UnreadableResponse};
+pub use tenant::{Tenant, TenantError, TenantResolver};
 pub use verdict::{Verdict, verdict};

@@ -1,23 +1,22 @@
-//! What is counted, and the one log line of each request: at info if it is keyed, at debug if it passes without a claim, at
-//! warn if it is refused before any route is looked at.
+//! Metrics, and the one log line of each request: at info level for a keyed request, at debug level for one that passes
+//! without a claim, and at warn level for one that is refused before the routes are consulted.
 
 use std::time::Duration;
-
-use tokio::time::Instant;
 
 use http::request::Parts;
 use http::{Method, StatusCode};
 use ichido_core::{Index, to_hex};
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+use tokio::time::Instant;
 
-use crate::events::Retry;
+use crate::event_retry::EventRetry;
 use crate::options::Mode;
 use crate::problem::Problem;
 use crate::rules::Rules;
 
 /// How a keyed request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum Disposition {
     First,
     Replayed,
     Conflict,
@@ -35,45 +34,45 @@ pub(crate) enum End {
     Unkeyed,
 }
 
-const ENDS: [(End, &str); 15] = [
-    (End::First, "first"),
-    (End::Replayed, "replayed"),
-    (End::Conflict, "conflict"),
-    (End::Mismatch, "mismatch"),
-    (End::CallerChanged, "caller-changed"),
-    (End::InDoubt, "in-doubt"),
-    (End::NotKept, "not-kept"),
-    (End::Released, "released"),
-    (End::Degraded, "degraded"),
-    (End::Unprotected, "unprotected"),
-    (End::Refused, "refused"),
-    (End::Unavailable, "unavailable"),
-    (End::Overloaded, "overloaded"),
-    (End::Superseded, "superseded"),
-    (End::Unkeyed, "unkeyed"),
+const DISPOSITIONS: [(Disposition, &str); 15] = [
+    (Disposition::First, "first"),
+    (Disposition::Replayed, "replayed"),
+    (Disposition::Conflict, "conflict"),
+    (Disposition::Mismatch, "mismatch"),
+    (Disposition::CallerChanged, "caller-changed"),
+    (Disposition::InDoubt, "in-doubt"),
+    (Disposition::NotKept, "not-kept"),
+    (Disposition::Released, "released"),
+    (Disposition::Degraded, "degraded"),
+    (Disposition::Unprotected, "unprotected"),
+    (Disposition::Refused, "refused"),
+    (Disposition::Unavailable, "unavailable"),
+    (Disposition::Overloaded, "overloaded"),
+    (Disposition::Superseded, "superseded"),
+    (Disposition::Unkeyed, "unkeyed"),
 ];
 
-impl End {
+impl Disposition {
     pub(crate) fn as_str(self) -> &'static str {
-        ENDS[self as usize].1
+        DISPOSITIONS[self as usize].1
     }
 }
 
 /// Why a request passes without a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pass {
-    /// This route requires no key, and the request has none.
+pub(crate) enum PassReason {
+    /// The route with this index requires no key, and the request has none.
     Unkeyed(usize),
     /// No route matches.
     Unmatched,
-    /// The method is safe, so there is no effect to protect.
+    /// The method is safe: there is no effect to protect.
     Safe,
 }
 
-pub(crate) struct Meters {
-    /// The routes as they are written in the log.
+pub(crate) struct Metrics {
+    /// The routes as they appear in the log.
     names: Vec<String>,
-    routes: Vec<[Counter; ENDS.len()]>,
+    routes: Vec<[Counter; DISPOSITIONS.len()]>,
     /// Requests that belong to no route.
     unmatched: Counter,
     safe: Counter,
@@ -83,7 +82,7 @@ pub(crate) struct Meters {
     pub(crate) unrecorded: Counter,
 }
 
-impl Meters {
+impl Metrics {
     pub(crate) fn new(rules: &Rules) -> Self {
         let counters = rules.routes.iter().map(|route| {
             let text = route.matches.to_string();
@@ -91,7 +90,7 @@ impl Meters {
                 Mode::Enforce => "ichido_requests_total",
                 Mode::Observe => "ichido_observed_requests_total",
             };
-            ENDS.map(|(_, end)| counter!(name, "route" => text.clone(), "outcome" => end))
+            DISPOSITIONS.map(|(_, outcome)| counter!(name, "route" => text.clone(), "outcome" => outcome))
         });
         let unrouted = |outcome: &'static str| counter!("ichido_requests_total", "outcome" => outcome);
         Self {
@@ -106,25 +105,25 @@ impl Meters {
         }
     }
 
-    /// Counts keyed work that is under way until the returned value is dropped.
-    pub(crate) fn begin(&self) -> Counted {
+    /// Counts a keyed request as running until the returned guard is dropped.
+    pub(crate) fn begin(&self) -> RunningGuard {
         self.inflight.increment(1);
-        Counted(self.inflight.clone())
+        RunningGuard(self.inflight.clone())
     }
-}
 
-impl Meters {
-    /// Counts a request that passes without a claim. The result writes its log line, if such lines are wanted.
-    pub(crate) fn pass(&self, why: Pass, request: &Parts) -> Option<Passing> {
-        let (counter, outcome, route) = match why {
-            Pass::Unkeyed(route) => {
-                (&self.routes[route][End::Unkeyed as usize], End::Unkeyed.as_str(), Some(route))
-            }
-            Pass::Unmatched => (&self.unmatched, "unmatched", None),
-            Pass::Safe => (&self.safe, "safe", None),
+    /// Counts a request that passes without a claim. The result writes its log line, if the level is enabled.
+    pub(crate) fn pass(&self, reason: PassReason, request: &Parts) -> Option<PassedRequest> {
+        let (counter, outcome, route) = match reason {
+            PassReason::Unkeyed(route) => (
+                &self.routes[route][Disposition::Unkeyed as usize],
+                Disposition::Unkeyed.as_str(),
+                Some(route),
+            ),
+            PassReason::Unmatched => (&self.unmatched, "unmatched", None),
+            PassReason::Safe => (&self.safe, "safe", None),
         };
         counter.increment(1);
-        tracing::enabled!(target: "ichido::request", tracing::Level::DEBUG).then(|| Passing {
+        tracing::enabled!(target: "ichido::request", tracing::Level::DEBUG).then(|| PassedRequest {
             started: Instant::now(),
             method: request.method.clone(),
             path: request.uri.path().to_owned(),
@@ -133,7 +132,7 @@ impl Meters {
         })
     }
 
-    /// Counts and logs a request that is refused before any route is looked at.
+    /// Counts and logs a request that is refused before the routes are consulted.
     pub(crate) fn refuse(&self, method: &Method, problem: &Problem) {
         self.refused.increment(1);
         tracing::warn!(
@@ -141,16 +140,16 @@ impl Meters {
             method = method.as_str(),
             outcome = "refused",
             status = problem.status().as_u16(),
-            detail = problem.kind.word(),
+            detail = problem.kind.code(),
             reason = problem.detail(),
             "request refused"
         );
     }
 }
 
-/// A request that passes without a claim, for its log line.
+/// The log line of a request that passes without a claim.
 #[derive(Debug)]
-pub struct Passing {
+pub struct PassedRequest {
     started: Instant,
     method: Method,
     path: String,
@@ -158,9 +157,8 @@ pub struct Passing {
     outcome: &'static str,
 }
 
-impl Passing {
-    /// Writes the line.
-    pub(crate) fn end(self, status: Option<StatusCode>) {
+impl PassedRequest {
+    pub(crate) fn finish(self, status: Option<StatusCode>) {
         tracing::debug!(
             target: "ichido::request",
             method = self.method.as_str(),
@@ -174,22 +172,22 @@ impl Passing {
     }
 }
 
-/// Keyed work that is under way.
-pub(crate) struct Counted(Gauge);
+/// Counts a keyed request as running until it is dropped.
+pub(crate) struct RunningGuard(Gauge);
 
-impl Drop for Counted {
+impl Drop for RunningGuard {
     fn drop(&mut self) {
         self.0.decrement(1);
     }
 }
 
-impl std::fmt::Debug for Meters {
+impl std::fmt::Debug for Metrics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Meters")
+        f.write_str("Metrics")
     }
 }
 
-/// What is known of a keyed request while it is under way.
+/// What the log line of a keyed request will say.
 #[derive(Clone, Debug)]
 pub(crate) struct Trace {
     pub(crate) started: Instant,
@@ -198,39 +196,39 @@ pub(crate) struct Trace {
     pub(crate) index: Option<Index>,
     pub(crate) attempt: u32,
     pub(crate) degraded: bool,
-    pub(crate) retry: Option<Retry>,
+    pub(crate) retry: Option<EventRetry>,
 }
 
 impl Trace {
-    /// Counts the request and writes its line.
-    pub(crate) fn end(
+    /// Counts the request and writes its log line.
+    pub(crate) fn finish(
         &self,
-        meters: &Meters,
+        metrics: &Metrics,
         rules: &Rules,
-        end: End,
+        disposition: Disposition,
         status: StatusCode,
         detail: Option<&str>,
     ) {
-        meters.routes[self.route][end as usize].increment(1);
-        let took: Duration = self.started.elapsed();
-        meters.seconds.record(took);
+        metrics.routes[self.route][disposition as usize].increment(1);
+        let elapsed: Duration = self.started.elapsed();
+        metrics.seconds.record(elapsed);
         let route = &rules.routes[self.route];
         if let Some(retry) = self.retry {
-            let (route, end) = (route.matches.to_string(), end.as_str());
-            counter!("ichido_event_retries_total", "route" => route, "reason" => retry.reason, "outcome" => end)
+            let (route, outcome) = (route.matches.to_string(), disposition.as_str());
+            counter!("ichido_event_retries_total", "route" => route, "reason" => retry.reason, "outcome" => outcome)
                 .increment(1);
         }
         tracing::info!(
             target: "ichido::request",
             key = self.index.map(|index| to_hex(&index.as_bytes()[..8])),
             method = self.method.as_str(),
-            route = meters.names[self.route].as_str(),
+            route = metrics.names[self.route].as_str(),
             mode = route.mode.as_str(),
-            outcome = end.as_str(),
+            outcome = disposition.as_str(),
             status = status.as_u16(),
             attempt = self.attempt,
             degraded = self.degraded,
-            ms = took.as_micros() as f64 / 1000.0,
+            ms = elapsed.as_micros() as f64 / 1000.0,
             retry_num = self.retry.map(|retry| retry.number),
             retry_reason = self.retry.map(|retry| retry.reason),
             detail,
@@ -244,9 +242,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_end_has_its_word() {
-        for (at, (end, _)) in ENDS.iter().enumerate() {
-            assert_eq!(*end as usize, at);
+    fn each_disposition_is_at_its_index() {
+        for (index, (disposition, _)) in DISPOSITIONS.iter().enumerate() {
+            assert_eq!(*disposition as usize, index);
         }
     }
 }

@@ -1,120 +1,120 @@
-//! Settings that are one word of several.
+//! Settings with a fixed set of values.
 
 use std::str::FromStr;
 
-use crate::parse_error::SourceError;
+use crate::parse_error::ParseError;
 
-macro_rules! words {
-    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)+ }) => {
+macro_rules! options {
+    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal,)+ }) => {
         $(#[$meta])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum $name { $($(#[$doc])* $variant,)+ }
 
         impl $name {
-            /// As it is written in settings.
+            /// The value as written in settings.
             pub fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $word,)+ }
+                match self { $(Self::$variant => $text,)+ }
             }
         }
 
         impl FromStr for $name {
-            type Err = SourceError;
-            fn from_str(text: &str) -> Result<Self, SourceError> {
+            type Err = ParseError;
+            fn from_str(text: &str) -> Result<Self, ParseError> {
                 match text {
-                    $($word => Ok(Self::$variant),)+
-                    _ => Err(SourceError::new(format!("{text:?} is not one of: {}", [$($word),+].join(", ")))),
+                    $($text => Ok(Self::$variant),)+
+                    _ => Err(ParseError::new(format!("{text:?} is not one of: {}", [$($text),+].join(", ")))),
                 }
             }
         }
     };
 }
 
-words! {
-    /// Whether the rules of a route bind.
+options! {
+    /// Whether the rules of a route are enforced.
     Mode {
-        /// They do.
+        /// Requests are claimed, replayed and refused.
         Enforce = "enforce",
-        /// They are counted, and everything passes.
+        /// Every request passes; what enforcement would have done is counted and logged.
         Observe = "observe",
     }
 }
 
-words! {
-    /// What a claim in doubt means for a repeat.
+options! {
+    /// What happens to a retry of a request in doubt.
     InDoubt {
-        /// 409 until someone knows.
+        /// It gets a 409 until the claim is resolved.
         Reject = "reject",
-        /// Run again.
+        /// It runs again.
         Retry = "retry",
     }
 }
 
-words! {
-    /// What to do while the ledger is out.
+options! {
+    /// What happens to keyed requests while the ledger is unavailable.
     Outage {
-        /// Refuse.
+        /// They are refused.
         Closed = "closed",
-        /// Go on with a local ledger.
+        /// They are claimed in a local ledger.
         Fallback = "fallback",
-        /// Run unprotected.
+        /// They run without a claim.
         Open = "open",
     }
 }
 
-words! {
-    /// What an answer of 5xx means.
+options! {
+    /// What a 5xx response means.
     ServerErrors {
-        /// An answer like any other.
+        /// It is stored and replayed like any other response.
         Store = "store",
-        /// The route's word that nothing happened.
+        /// Nothing happened: the key is free again.
         Release = "release",
-        /// Nobody knows.
+        /// The effect may have happened: the claim is in doubt.
         Doubt = "doubt",
     }
 }
 
-words! {
-    /// What an answer of 4xx means, but for those that refuse (401, 403, 408, 425 and 429).
+options! {
+    /// What a 4xx response means, except for 401, 403, 408, 425 and 429, which always release the key.
     ClientErrors {
-        /// An answer like any other.
+        /// It is stored and replayed like any other response.
         Store = "store",
-        /// The route's word that nothing happened.
+        /// Nothing happened: the key is free again.
         Release = "release",
-        /// Nobody knows.
+        /// The effect may have happened: the claim is in doubt.
         Doubt = "doubt",
     }
 }
 
-words! {
-    /// What `Cache-Control: no-store` in an answer means.
+options! {
+    /// What `Cache-Control: no-store` in a response means.
     NoStore {
-        /// Nothing: that is about caches.
+        /// The response is stored: the directive is about caches.
         Keep = "keep",
-        /// The answer is not kept; the key is.
+        /// Only the key is stored, not the response.
         Tombstone = "tombstone",
     }
 }
 
-words! {
-    /// Whether a repeat gets the cookies of the first answer.
+options! {
+    /// Whether a replay includes the cookies of the first response.
     SetCookie {
-        /// It does not.
+        /// `Set-Cookie` is not stored.
         Drop = "drop",
-        /// It does.
+        /// `Set-Cookie` is stored and replayed.
         Keep = "keep",
     }
 }
 
-words! {
-    /// Senders of events whose ways are known.
+options! {
+    /// A known sender of events.
     Preset {
         /// Slack's Events API.
         SlackEvents = "slack-events",
-        /// Webhooks of GitHub.
+        /// GitHub webhooks.
         GitHub = "github",
-        /// Webhooks of Stripe.
+        /// Stripe webhooks.
         StripeEvents = "stripe-events",
-        /// CloudEvents over HTTP, whoever sends them.
+        /// CloudEvents over HTTP, from any sender.
         CloudEvents = "cloudevents",
     }
 }

@@ -1,12 +1,12 @@
-//! Why a text in the rules could not be parsed.
+//! The error for texts in the rules.
 
-/// A text that is no key source, pointer or template.
+/// A text in the rules that is not what its setting expects; the message names the text and the expected form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct SourceError(String);
+pub struct ParseError(String);
 
-impl SourceError {
-    pub(crate) fn new(text: String) -> Self {
-        Self(text)
+impl ParseError {
+    pub(crate) fn new(message: String) -> Self {
+        Self(message)
     }
 }

@@ -1,18 +1,18 @@
-//! JSON pointers.
+//! JSON pointers (RFC 6901).
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde_json::Value;
 
-use crate::parse_error::SourceError;
+use crate::parse_error::ParseError;
 
 /// A JSON pointer (RFC 6901).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pointer(String);
 
 impl Pointer {
-    /// One that is written in this program.
+    /// A pointer that is known to be valid.
     pub(crate) fn known(text: &'static str) -> Self {
         Self(text.to_owned())
     }
@@ -22,22 +22,21 @@ impl Pointer {
         Self(String::new())
     }
 
-    /// The names and numbers on the way to this place.
-    pub(crate) fn steps(&self) -> impl Iterator<Item = String> {
-        self.0.split('/').skip(1).map(|step| step.replace("~1", "/").replace("~0", "~"))
+    /// The unescaped reference tokens.
+    pub(crate) fn tokens(&self) -> impl Iterator<Item = String> {
+        self.0.split('/').skip(1).map(unescape)
     }
 
-    /// Takes the value at this place away.
+    /// Removes the value that this points to. An array item becomes null, so that the items after it keep their index.
     pub fn remove(&self, value: &mut Value) {
         let Some((parent, last)) = self.0.rsplit_once('/') else { return };
-        let last = last.replace("~1", "/").replace("~0", "~");
+        let last = unescape(last);
         match value.pointer_mut(parent) {
             Some(Value::Object(fields)) => {
                 fields.remove(&last);
             }
             Some(Value::Array(items)) => {
-                // Its place is kept: the items behind it do not move.
-                if let Some(item) = last.parse::<usize>().ok().and_then(|at| items.get_mut(at)) {
+                if let Some(item) = last.parse::<usize>().ok().and_then(|index| items.get_mut(index)) {
                     *item = Value::Null;
                 }
             }
@@ -47,14 +46,18 @@ impl Pointer {
 }
 
 impl FromStr for Pointer {
-    type Err = SourceError;
-    fn from_str(text: &str) -> Result<Self, SourceError> {
-        let broken = text.split('~').skip(1).any(|rest| !rest.starts_with(['0', '1']));
-        if !text.starts_with('/') || broken {
-            return Err(SourceError::new(format!("{text:?} is not a JSON pointer such as /event/id")));
+    type Err = ParseError;
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let has_bad_escape = text.split('~').skip(1).any(|rest| !rest.starts_with(['0', '1']));
+        if !text.starts_with('/') || has_bad_escape {
+            return Err(ParseError::new(format!("{text:?} is not a JSON pointer such as /event/id")));
         }
         Ok(Self(text.to_owned()))
     }
+}
+
+fn unescape(token: &str) -> String {
+    token.replace("~1", "/").replace("~0", "~")
 }
 
 impl fmt::Display for Pointer {
@@ -70,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn removal_keeps_the_places_of_the_others() {
+    fn removal_does_not_move_other_values() {
         let mut value = json!({"a": [1, 2, 3], "b": {"c/d": 1, "e": 2}});
         pointer("/a/1").remove(&mut value);
         pointer("/b/c~1d").remove(&mut value);

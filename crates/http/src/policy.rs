@@ -1,4 +1,4 @@
-//! The rules as they are published: which operations need a key, its form, how long it is remembered.
+//! The published rules: which operations need a key, its format, and how long responses are stored.
 
 use std::fmt::Write as _;
 
@@ -20,7 +20,7 @@ table{border-collapse:collapse;width:100%;margin:1rem 0}th,td{text-align:left;ve
 code{background:#f2f2f2;padding:.1rem .25rem;border-radius:3px;overflow-wrap:anywhere}td code{white-space:nowrap}.scroll{overflow-x:auto}:target{background:#fff3c4}\
 @media(prefers-color-scheme:dark){body{color:#eee;background:#161616}code{background:#2a2a2a}th,td{border-color:#444}:target{background:#4a3d00}a{color:#8ab4f8}}";
 
-/// The published rules, written once.
+/// The published rules, rendered once.
 #[derive(Debug)]
 pub(crate) struct Policy {
     path: String,
@@ -38,15 +38,15 @@ impl Policy {
         }
     }
 
-    /// The answer, if the request asks for the rules.
-    pub(crate) fn answer<B: From<Bytes>>(&self, parts: &Parts) -> Option<Response<B>> {
+    /// The response, if the request asks for the rules.
+    pub(crate) fn respond<B: From<Bytes>>(&self, parts: &Parts) -> Option<Response<B>> {
         let rest = parts.uri.path().strip_prefix(self.path.as_str())?;
-        let is_word = rest.strip_prefix('/').is_some_and(|word| problem::ALL.iter().any(|row| row.1 == word));
-        if !(rest.is_empty() || is_word) || !(parts.method == Method::GET || parts.method == Method::HEAD) {
+        let is_code = rest.strip_prefix('/').is_some_and(|code| problem::ALL.iter().any(|row| row.1 == code));
+        if !(rest.is_empty() || is_code) || !(parts.method == Method::GET || parts.method == Method::HEAD) {
             return None;
         }
         let accept = parts.headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let (kind, body) = if accept.contains("text/html") {
+        let (content_type, body) = if accept.contains("text/html") {
             ("text/html; charset=utf-8", &self.html)
         } else {
             ("application/json", &self.json)
@@ -54,7 +54,7 @@ impl Policy {
         let mut response = Response::new(B::from(body.clone()));
         *response.status_mut() = StatusCode::OK;
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, max-age=300"));
         headers.insert(VARY, HeaderValue::from_static("accept"));
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -67,7 +67,7 @@ fn to_json(rules: &Rules) -> Value {
         json!({
             "match": route.matches.to_string(),
             "preset": route.preset.map(Preset::as_str),
-            "signature": route.signature.as_ref().map(Signature::field),
+            "signature": route.signature.as_ref().map(Signature::header),
             "key": route.keys.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "required": route.required && route.mode == Mode::Enforce,
             "mode": route.mode.as_str(),
@@ -77,16 +77,16 @@ fn to_json(rules: &Rules) -> Value {
             "in_doubt": in_doubt(route),
         })
     });
-    let problems = problem::ALL.iter().map(|(_, word, status, title, advice)| {
-        json!({"type": format!("{}/{word}", rules.policy_path), "status": status, "title": title, "advice": advice})
+    let problems = problem::ALL.iter().map(|(_, code, status, title, advice)| {
+        json!({"type": format!("{}/{code}", rules.policy_path), "status": status, "title": title, "advice": advice})
     });
     json!({
         "field": "Idempotency-Key",
         "key": {
-            "format": if rules.strict_keys { "RFC 9651 String" } else { "RFC 9651 String, or the same without quotes" },
+            "format": if rules.strict_keys { "RFC 9651 String" } else { "RFC 9651 String, with or without quotes" },
             "min_characters": 1,
             "max_characters": MAX_CHARS,
-            "recommended": "a UUID for each operation, and the same one on each retry",
+            "recommended": "a new UUID for each operation, and the same one for each retry",
         },
         "scope": rules.tenant.describe(),
         "max_body_bytes": rules.body_max_bytes,
@@ -96,29 +96,29 @@ fn to_json(rules: &Rules) -> Value {
 }
 
 fn compared(route: &Route) -> &'static str {
-    let by_content = |source: &KeySource| source.is_content();
+    let hashes_fields = |source: &KeySource| source.hashes_fields();
     match route.fingerprint {
-        FingerprintRule::Standard if route.keys.iter().all(by_content) => "not compared",
-        FingerprintRule::Standard if route.keys.iter().any(by_content) => {
-            "the body, byte by byte, unless the key is made of it"
+        FingerprintRule::Standard if route.keys.iter().all(hashes_fields) => "not compared",
+        FingerprintRule::Standard if route.keys.iter().any(hashes_fields) => {
+            "the body, byte by byte, unless the key is made of its fields"
         }
         FingerprintRule::Standard | FingerprintRule::Raw => "the body, byte by byte",
-        FingerprintRule::Json(_) => "the body as JSON, whatever its order and white space",
+        FingerprintRule::Json(_) => "the body as JSON, regardless of order and white space",
         FingerprintRule::None => "not compared",
     }
 }
 
 fn while_running(route: &Route) -> String {
     match route.in_flight {
-        InFlight::Conflict => "409 at once".to_owned(),
-        InFlight::Wait(time) => format!("waits for the first answer, at most {} ms", time.as_millis()),
+        InFlight::Conflict => "409 immediately".to_owned(),
+        InFlight::Wait(time) => format!("waits for the first response, at most {} ms", time.as_millis()),
     }
 }
 
 fn in_doubt(route: &Route) -> &'static str {
     match route.in_doubt {
         InDoubt::Reject => "409 until the outcome is known",
-        InDoubt::Retry => "run again, with the same key",
+        InDoubt::Retry => "runs again with the same key",
     }
 }
 
@@ -135,9 +135,9 @@ fn to_html(rules: &Rules) -> String {
             _ => "optional",
         };
         let sender = match (operation["preset"].as_str(), operation["signature"].as_str()) {
-            (Some(preset), Some(field)) => format!("<br>events: {preset}, signed in <code>{field}</code>"),
+            (Some(preset), Some(header)) => format!("<br>events: {preset}, signed in <code>{header}</code>"),
             (Some(preset), None) => format!("<br>events: {preset}"),
-            (None, Some(field)) => format!("<br>signed in <code>{field}</code>"),
+            (None, Some(header)) => format!("<br>signed in <code>{header}</code>"),
             (None, None) => String::new(),
         };
         let _ = write!(
@@ -152,10 +152,10 @@ fn to_html(rules: &Rules) -> String {
         );
     }
     let mut problems = String::new();
-    for (_, word, status, title, advice) in problem::ALL {
+    for (_, code, status, title, advice) in problem::ALL {
         let _ = write!(
             problems,
-            "<tr id=\"{word}\"><td><code>{word}</code></td><td>{status}</td><td>{}</td><td>{}</td></tr>",
+            "<tr id=\"{code}\"><td><code>{code}</code></td><td>{status}</td><td>{}</td><td>{}</td></tr>",
             escape(title),
             escape(advice)
         );
@@ -165,12 +165,12 @@ fn to_html(rules: &Rules) -> String {
     format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
 <title>Idempotency-Key rules</title><style>{STYLE}</style></head><body><main><h1>Idempotency-Key rules</h1>\
-<p>Requests to this API may be sent again safely: send the field <code>Idempotency-Key</code> with a value of its own for each \
-operation (a UUID is a good one), and <strong>the same value on each retry</strong> of that operation.</p>\
-<p>Format: {format}, 1 to {MAX_CHARS} characters. Scope: {scope}. Another path, query or method under the same key is another \
-operation. Events name themselves: their senders need no such field. A repeated answer carries <code>Idempotency-Replayed: true</code>.</p>\
-<h2>Operations</h2><div class=\"scroll\"><table><thead><tr><th>Operation</th><th>Key</th><th>Remembered for</th><th>Compared</th>\
-<th>While the first runs</th><th>In doubt</th></tr></thead><tbody>{rows}</tbody></table></div>\
+<p>Requests to this API are safe to retry. Send the header <code>Idempotency-Key</code> with a new value, such as a UUID, for \
+each operation, and <strong>the same value on each retry</strong> of that operation.</p>\
+<p>Format: {format}, 1 to {MAX_CHARS} characters. Scope: {scope}. The same key with a different path, query or method is a different \
+operation. Events carry their own ids, so their senders need no such header. A replayed response has the header <code>Idempotency-Replayed: true</code>.</p>\
+<h2>Operations</h2><div class=\"scroll\"><table><thead><tr><th>Operation</th><th>Key</th><th>Stored for</th><th>Compared</th>\
+<th>While the first request runs</th><th>In doubt</th></tr></thead><tbody>{rows}</tbody></table></div>\
 <h2>Problems</h2><div class=\"scroll\"><table><thead><tr><th>Type</th><th>Status</th><th>Meaning</th><th>What to do</th></tr></thead>\
 <tbody>{problems}</tbody></table></div></main></body></html>\n"
     )
@@ -192,11 +192,11 @@ mod tests {
             ..Rules::default()
         };
         let request = Request::get(path).header("accept", accept).body(()).unwrap();
-        Policy::new(&rules).answer(&request.into_parts().0)
+        Policy::new(&rules).respond(&request.into_parts().0)
     }
 
     #[test]
-    fn the_rules_are_there_for_programs_and_for_people() {
+    fn the_rules_are_published_as_json_and_html() {
         let json = get("/.well-known/idempotency", "*/*").unwrap();
         let json: Value = serde_json::from_slice(json.body()).unwrap();
         assert_eq!(json["operations"][0]["remembered_seconds"], 86_400);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn other_places_are_the_services_own() {
+    fn other_paths_belong_to_the_service() {
         assert!(get("/.well-known/idempotency2", "*/*").is_none());
         assert!(get("/.well-known/idempotency/unknown", "*/*").is_none());
         assert!(get("/", "*/*").is_none());

@@ -1,15 +1,15 @@
-//! Presets: how known senders of events name them, sign them and repeat them.
+//! Presets: how known senders of events identify, sign and retry them.
 //!
-//! An event is handled when the service has answered with success. An answer that refuses the request as it is (400,
-//! 404, 405, 413, 415, 422, and 401 or 503 as everywhere) releases the claim: a wrong secret at the service must not
-//! block the sender's retries after it was corrected. After any other answer the claim is in doubt, and neither run
-//! again nor forgotten, until someone knows. Events carry no credentials that name a tenant, and the ids of a sender are
-//! its own.
+//! An event is handled when the service has responded with success. A response that rejects the request as it is (400,
+//! 404, 405, 413, 415, 422, and 401 or 503 as on every route) releases the claim: a wrong secret at the service must not
+//! block the sender's retries once it has been corrected. Any other response leaves the claim in doubt: the event is
+//! neither run again nor forgotten until someone resolves the claim. Events carry no credentials that identify a tenant,
+//! and every sender has its own ids.
 
 use std::time::Duration;
 
-use crate::events::Note;
 use crate::key_source::KeySource;
+use crate::metadata::MetadataSource;
 use crate::options::{Outage, Preset, ServerErrors};
 use crate::pointer::Pointer;
 use crate::rules::{FingerprintRule, InFlight, Match, Route};
@@ -19,15 +19,15 @@ use crate::tenant::Tenant;
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Slack hangs up after three seconds: a repeat that waits is answered before that.
+/// Slack disconnects after three seconds, so a retry that waits gets its response before that.
 const SLACK_WAIT: Duration = Duration::from_millis(2500);
 const WAIT: Duration = Duration::from_secs(5);
 
 impl Preset {
-    /// A route for events of this sender: `POST` on every path, unless it is told otherwise.
+    /// A route for the events of this sender: `POST` on every path. Change the fields that differ.
     pub fn route(self) -> Route {
         let route = Route {
-            matches: Match::posts(),
+            matches: Match::any_post(),
             preset: Some(self),
             tenant: Some(Tenant::None),
             keys: self.keys(),
@@ -39,12 +39,12 @@ impl Preset {
             ..Route::default()
         };
         match self {
-            // Commands, clicks and the challenge come to the same address and have no id.
+            // Slash commands, interactions and the URL challenge arrive at the same path and have no id.
             Self::SlackEvents => Route {
                 required: false,
                 in_flight: InFlight::Wait(SLACK_WAIT),
                 unclaimed: Some((Pointer::known("/type"), "url_verification".to_owned())),
-                metadata: slack_notes(),
+                metadata: slack_metadata(),
                 ..route
             },
             Self::GitHub | Self::StripeEvents | Self::CloudEvents => route,
@@ -71,42 +71,45 @@ impl Preset {
         texts.iter().filter_map(|text| text.parse().ok()).collect()
     }
 
-    /// Longer than the sender may repeat an event.
+    /// Longer than the sender may retry an event.
     fn retention(self) -> Duration {
         match self {
-            // Three retries within six minutes; an hour later, where delayed events are switched on.
+            // Three retries within six minutes, and an hour later if delayed events are enabled.
             Self::SlackEvents => 6 * HOUR,
-            // Redelivered on request for three days; sent again by itself for three days.
+            // GitHub redelivers on request, and Stripe retries by itself, for three days.
             Self::GitHub | Self::StripeEvents => 4 * DAY,
-            // The specification does not say.
+            // The specification sets no limit.
             Self::CloudEvents => DAY,
         }
     }
 }
 
-/// The names are those of the DynamoDB table that consumers share.
-fn slack_notes() -> Vec<(String, Note)> {
-    let place = |name: &str, places: &[&'static str]| {
-        (name.to_owned(), Note::Place(places.iter().map(|place| Pointer::known(place)).collect()))
+/// The names are the attribute names of the DynamoDB table that other consumers share.
+fn slack_metadata() -> Vec<(String, MetadataSource)> {
+    let body = |name: &str, pointers: &[&'static str]| {
+        let pointers = pointers.iter().map(|pointer| Pointer::known(pointer)).collect();
+        (name.to_owned(), MetadataSource::Body(pointers))
     };
     vec![
-        place("file_id", &["/event/files/0/id", "/event/file_id", "/event/file/id"]),
-        place("channel_id", &["/event/channel", "/event/channel_id"]),
-        place("user_id", &["/event/user", "/event/user_id"]),
-        ("lambda_instance_id".to_owned(), Note::Instance),
+        body("file_id", &["/event/files/0/id", "/event/file_id", "/event/file/id"]),
+        body("channel_id", &["/event/channel", "/event/channel_id"]),
+        body("user_id", &["/event/user", "/event/user_id"]),
+        ("lambda_instance_id".to_owned(), MetadataSource::Instance),
     ]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::json::Document;
+    use crate::metadata;
 
     fn keys(preset: Preset) -> Vec<String> {
         preset.route().keys.iter().map(ToString::to_string).collect()
     }
 
     #[test]
-    fn each_preset_knows_where_the_key_stands() {
+    fn each_preset_knows_its_key_sources() {
         assert_eq!(keys(Preset::SlackEvents), ["json:/event_id", "template:{/event/files/0/id}_{/event/ts}"]);
         assert_eq!(keys(Preset::GitHub), ["header:x-github-delivery"]);
         assert_eq!(keys(Preset::StripeEvents), ["json:/id"]);
@@ -114,8 +117,34 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_preset_is_answered_with_the_known_ones() {
+    fn the_error_for_an_unknown_preset_lists_the_known_ones() {
         let message = "slack".parse::<Preset>().unwrap_err().to_string();
         assert_eq!(message, "\"slack\" is not one of: slack-events, github, stripe-events, cloudevents");
+    }
+
+    fn slack_event(body: &str) -> Vec<(String, String)> {
+        let route = Preset::SlackEvents.route();
+        let pointers: Vec<_> = route.metadata.iter().flat_map(|(_, source)| source.pointers()).collect();
+        let document = Document::read(body.as_bytes(), true, &pointers);
+        let metadata = metadata::of_request(&route.metadata, &document, "me");
+        metadata.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    }
+
+    fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn the_metadata_of_slack_events_is_that_of_the_shared_table() {
+        let share = r#"{"event":{"channel":"C1","user":"U1","files":[{"id":"F1"},{"id":"F2"}]}}"#;
+        let all = [("channel_id", "C1"), ("file_id", "F1"), ("lambda_instance_id", "me"), ("user_id", "U1")];
+        assert_eq!(slack_event(share), pairs(&all));
+        let shared = r#"{"event":{"channel_id":"C1","user_id":"U1","file_id":"F1","file":{"id":"F1"}}}"#;
+        assert_eq!(slack_event(shared), pairs(&all));
+        let instance_only = pairs(&[("lambda_instance_id", "me")]);
+        assert_eq!(slack_event("{\"event\":{\"channel\":{\"id\":\"C1\"}}}"), instance_only);
+        let long = format!("{{\"event\":{{\"user\":\"{}\"}}}}", "U".repeat(10_000));
+        assert_eq!(slack_event(&long), instance_only);
+        assert_eq!(slack_event("no json"), instance_only);
     }
 }

@@ -1,4 +1,4 @@
-//! The layer's own answers: `application/problem+json`, told from the application's by their `type`.
+//! Problem responses of the layer (`application/problem+json`). Their `type` tells them from those of the application.
 
 use std::borrow::Cow;
 
@@ -7,13 +7,13 @@ use http::header::{CONTENT_TYPE, HeaderValue, LINK, RETRY_AFTER, WWW_AUTHENTICAT
 use http::{HeaderMap, HeaderName, Response, StatusCode};
 use serde::Serialize;
 
-/// Stripe's SDKs, and those of OpenAI and Anthropic, ask these before their own rules about statuses.
+/// The SDKs of Stripe, OpenAI and Anthropic honour these headers before their own rules about statuses.
 const SHOULD_RETRY: [HeaderName; 2] =
     [HeaderName::from_static("stripe-should-retry"), HeaderName::from_static("x-should-retry")];
 
-/// What is wrong.
+/// The kind of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs, reason = "the words and titles below say it")]
+#[allow(missing_docs, reason = "see the titles below")]
 pub enum Kind {
     KeyMissing,
     KeyInvalid,
@@ -37,17 +37,17 @@ pub enum Kind {
     TimestampRefused,
 }
 
-/// Word, status, title, and what a caller should do.
+/// Kind, code, status, title, and advice for the caller.
 type Row = (Kind, &'static str, u16, &'static str, &'static str);
 
-/// Every problem, in the order of the published rules.
+/// All problems, in the order of the published rules.
 pub(crate) const ALL: [Row; 20] = [
     (
         Kind::KeyMissing,
         "key-missing",
         400,
         "Idempotency-Key is missing",
-        "Send the request again with a key of its own.",
+        "Send the request again with a new key.",
     ),
     (
         Kind::KeyInvalid,
@@ -60,116 +60,116 @@ pub(crate) const ALL: [Row; 20] = [
         Kind::TenantUnknown,
         "tenant-unknown",
         400,
-        "The caller is not known",
-        "Send what tells whose key it is. With 401: refresh the token, then send the same key again.",
+        "The tenant is unknown",
+        "Send what identifies the tenant. With 401: refresh the token, then send the same key again.",
     ),
     (
         Kind::InFlight,
         "in-flight",
         409,
         "A request is outstanding for this Idempotency-Key",
-        "Send the same request again after a moment; nothing needs to be corrected.",
+        "Send the same request again after a moment; nothing needs to be changed.",
     ),
     (
         Kind::InDoubt,
         "in-doubt",
         409,
-        "The outcome of this request is not known",
-        "It may have taken effect. Ask the operator of the API before you use another key.",
+        "The outcome of this request is unknown",
+        "It may have taken effect. Ask the operator of the API before you use a new key.",
     ),
     (
         Kind::AnswerNotKept,
         "answer-not-kept",
         409,
-        "The request was done, but its answer was not kept",
-        "Do not send it again; look up what it did.",
+        "The request took effect, but its response was not stored",
+        "Do not send it again; look up its result.",
     ),
     (
         Kind::CallerChanged,
         "caller-changed",
         409,
-        "The key was used with other credentials",
-        "Nothing was done by this request. Send it with the credentials of the first one. If they have expired, ask the \
-         operator of the API what became of it; do not use another key before you know.",
+        "The key was used with different credentials",
+        "This request was not run. Send it with the credentials of the first one. If they have expired, ask the operator of \
+         the API for the outcome of the first request; do not use a new key before you know.",
     ),
-    (Kind::BodyTooLarge, "body-too-large", 413, "The request body is too large", "Send less."),
+    (Kind::BodyTooLarge, "body-too-large", 413, "The request body is too large", "Send a smaller body."),
     (
         Kind::BodyBroken,
         "body-broken",
         400,
-        "The request body did not arrive whole",
-        "Nothing was done. Send the same request again.",
+        "The request body is incomplete",
+        "The request was not run. Send the same request again.",
     ),
     (
         Kind::BodyTooSlow,
         "body-too-slow",
         408,
         "The request body arrives too slowly",
-        "Nothing was done. Send the same request again.",
+        "The request was not run. Send the same request again.",
     ),
     (
         Kind::KeyReused,
         "key-reused",
         422,
         "Idempotency-Key is already used",
-        "Use a new key for a new request, and the same body for a repeat.",
+        "Use a new key for a new request, and the same body for a retry.",
     ),
     (
         Kind::UpstreamUnreachable,
         "upstream-unreachable",
         502,
         "The service could not be reached",
-        "Nothing was done. Send the same request again.",
+        "The request was not run. Send the same request again.",
     ),
     (
         Kind::AnswerLost,
         "answer-lost",
         502,
-        "The answer of the service was lost",
-        "It may have taken effect. A repeat with the same key is safe.",
+        "The response of the service was lost",
+        "It may have taken effect. A retry with the same key is safe.",
     ),
     (
         Kind::LedgerUnavailable,
         "ledger-unavailable",
         503,
-        "Keys cannot be checked just now",
-        "Nothing was done. Send the same request again later.",
+        "Keys cannot be checked at the moment",
+        "The request was not run. Send the same request again later.",
     ),
     (
         Kind::Overloaded,
         "overloaded",
         503,
-        "Too many requests are under way",
-        "Nothing was done. Send the same request again later.",
+        "Too many requests are running",
+        "The request was not run. Send the same request again later.",
     ),
     (
         Kind::UpstreamTimeout,
         "upstream-timeout",
         504,
-        "The service did not answer in time",
-        "It may have taken effect. A repeat with the same key is safe.",
+        "The service did not respond in time",
+        "It may have taken effect. A retry with the same key is safe.",
     ),
-    (Kind::HandlerFailed, "handler-failed", 500, "The service failed", "A repeat with the same key is safe."),
+    (Kind::HandlerFailed, "handler-failed", 500, "The service failed", "A retry with the same key is safe."),
     (
         Kind::RequestRefused,
         "request-refused",
         400,
-        "The request is not one that this gateway passes on",
-        "Ask the service directly, if it offers that.",
+        "This gateway does not forward such requests",
+        "Send the request to the service directly, if it allows that.",
     ),
     (
         Kind::SignatureRefused,
         "signature-refused",
         401,
-        "The signature is not the sender's",
-        "Nothing was done. Sign the body as it is sent, with the secret that is shared.",
+        "The signature is not valid",
+        "The request was not run. Sign the body exactly as it is sent, with the shared secret.",
     ),
     (
         Kind::TimestampRefused,
         "timestamp-refused",
         401,
-        "The request was not signed just now",
-        "Nothing was done. Set the clock, and sign the request anew.",
+        "The timestamp of the signature is not current",
+        "The request was not run. Set the clock, and sign the request again.",
     ),
 ];
 
@@ -178,17 +178,17 @@ impl Kind {
         &ALL[self as usize]
     }
 
-    /// The last segment of its `type`.
-    pub fn word(self) -> &'static str {
+    /// The code: the last segment of the problem's `type`.
+    pub fn code(self) -> &'static str {
         self.row().1
     }
 
-    /// Its status, unless the problem says otherwise.
+    /// The default status.
     pub fn status(self) -> StatusCode {
         StatusCode::from_u16(self.row().2).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
-    /// Whether the same request, sent again, may succeed without anyone correcting anything.
+    /// Whether the same request may succeed if it is sent again unchanged.
     fn should_retry(self) -> bool {
         match self {
             Self::InFlight
@@ -198,7 +198,7 @@ impl Kind {
             | Self::LedgerUnavailable
             | Self::Overloaded
             | Self::HandlerFailed => true,
-            // The retry learns what is known by then, and runs nothing.
+            // The retry gets what is known by then, and runs nothing.
             Self::AnswerLost | Self::UpstreamTimeout => true,
             Self::InDoubt
             | Self::CallerChanged
@@ -215,10 +215,10 @@ impl Kind {
     }
 }
 
-/// An answer of the layer's own.
+/// A problem response of the layer.
 #[derive(Clone, Debug)]
 pub struct Problem {
-    /// What is wrong.
+    /// The kind of the problem.
     pub kind: Kind,
     detail: Cow<'static, str>,
     retry_after: Option<u64>,
@@ -234,8 +234,8 @@ struct Body<'a> {
     error: ErrorMember<'a>,
 }
 
-/// The member `error` of a problem, in the form of Stripe's API. Its SDKs take any answer without it for a success,
-/// whatever the status.
+/// The member `error` of a problem, as in Stripe's API. Stripe's SDKs take any response without it for a success, whatever
+/// the status.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct ErrorMember<'a> {
     r#type: &'static str,
@@ -244,7 +244,7 @@ pub struct ErrorMember<'a> {
 }
 
 impl<'a> ErrorMember<'a> {
-    /// For an answer with this status; the code is the last segment of the problem's `type`.
+    /// The member for a response with this status; `code` is the last segment of the problem's `type`.
     pub fn new(status: StatusCode, code: &'a str, message: &'a str) -> Self {
         let r#type = match status.as_u16() {
             401 => "authentication_error",
@@ -256,14 +256,14 @@ impl<'a> ErrorMember<'a> {
     }
 }
 
-/// Tells SDKs whether to send the same request again.
-pub fn tell_should_retry(headers: &mut HeaderMap, should_retry: bool) {
+/// Sets the headers that tell SDKs whether to send the same request again.
+pub fn set_should_retry(headers: &mut HeaderMap, should_retry: bool) {
     let value = HeaderValue::from_static(if should_retry { "true" } else { "false" });
     SHOULD_RETRY.into_iter().for_each(|name| drop(headers.insert(name, value.clone())));
 }
 
 impl Problem {
-    /// A problem; the detail is for the caller.
+    /// Creates a problem; the detail is for the caller.
     pub fn new(kind: Kind, detail: impl Into<Cow<'static, str>>) -> Self {
         Self { kind, detail: detail.into(), retry_after: None, status: kind.status() }
     }
@@ -278,22 +278,22 @@ impl Problem {
         self
     }
 
-    /// What the caller is told.
+    /// The detail for the caller.
     pub(crate) fn detail(&self) -> &str {
         &self.detail
     }
 
-    /// The status of the answer.
+    /// The status of the response.
     pub fn status(&self) -> StatusCode {
         self.status
     }
 
-    /// As an answer of a layer whose rules are published at `policy_path`.
+    /// Builds the response of a layer whose rules are published at `policy_path`.
     pub fn into_response<B: From<Bytes>>(self, policy_path: &str) -> Response<B> {
-        let (_, word, _, title, _) = *self.kind.row();
-        let kind = format!("{policy_path}/{word}");
-        let error = ErrorMember::new(self.status, word, &self.detail);
-        let body = Body { r#type: &kind, title, status: self.status.as_u16(), detail: &self.detail, error };
+        let (_, code, _, title, _) = *self.kind.row();
+        let r#type = format!("{policy_path}/{code}");
+        let error = ErrorMember::new(self.status, code, &self.detail);
+        let body = Body { r#type: &r#type, title, status: self.status.as_u16(), detail: &self.detail, error };
         let body = serde_json::to_vec(&body).unwrap_or_default();
         let mut response = Response::new(B::from(Bytes::from(body)));
         *response.status_mut() = self.status;
@@ -302,15 +302,15 @@ impl Problem {
         if let Ok(link) = HeaderValue::try_from(format!("<{policy_path}>; rel=\"describedby\"")) {
             headers.insert(LINK, link);
         }
-        // A time to come back at is an invitation, whatever the problem.
-        tell_should_retry(headers, self.retry_after.is_some() || self.kind.should_retry());
+        // `Retry-After` invites a retry, whatever the problem.
+        set_should_retry(headers, self.retry_after.is_some() || self.kind.should_retry());
         if let Some(seconds) = self.retry_after {
             headers.insert(RETRY_AFTER, seconds.into());
         }
         if self.status == StatusCode::UNAUTHORIZED {
-            let by_signature = matches!(self.kind, Kind::SignatureRefused | Kind::TimestampRefused);
-            let wanted = if by_signature { "Signature" } else { "Bearer error=\"invalid_token\"" };
-            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(wanted));
+            let is_signature = matches!(self.kind, Kind::SignatureRefused | Kind::TimestampRefused);
+            let challenge = if is_signature { "Signature" } else { "Bearer error=\"invalid_token\"" };
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
         }
         response
     }
@@ -321,15 +321,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_has_its_row() {
-        for (at, row) in ALL.iter().enumerate() {
-            assert_eq!(row.0 as usize, at, "{}", row.1);
+    fn each_kind_is_at_its_index() {
+        for (index, row) in ALL.iter().enumerate() {
+            assert_eq!(row.0 as usize, index, "{}", row.1);
             assert_eq!(row.0.status().as_u16(), row.2);
         }
     }
 
     #[test]
-    fn a_problem_names_its_type_and_links_to_the_rules() {
+    fn a_problem_has_a_type_and_links_to_the_rules() {
         let response: Response<Bytes> =
             Problem::new(Kind::InFlight, "wait").retry_after(1).into_response("/rules");
         assert_eq!(response.status(), 409);
@@ -346,15 +346,15 @@ mod tests {
         let read = |problem: Problem| {
             let response: Response<Bytes> = problem.into_response("/rules");
             let body: serde_json::Value = serde_json::from_slice(response.body()).unwrap();
-            let told = |name| response.headers().get(name).unwrap().to_str().unwrap() == "true";
-            assert_eq!(told("stripe-should-retry"), told("x-should-retry"));
-            (body["error"].clone(), told("x-should-retry"))
+            let flag = |name| response.headers().get(name).unwrap().to_str().unwrap() == "true";
+            assert_eq!(flag("stripe-should-retry"), flag("x-should-retry"));
+            (body["error"].clone(), flag("x-should-retry"))
         };
         let (error, retry) = read(Problem::new(Kind::InDoubt, "nobody knows"));
         let expected =
             serde_json::json!({"type": "idempotency_error", "code": "in-doubt", "message": "nobody knows"});
         assert_eq!((error, retry), (expected, false));
-        // A route that runs such requests again says when.
+        // A route that runs such requests again sends Retry-After.
         assert!(read(Problem::new(Kind::InDoubt, "").retry_after(30)).1);
         for (kind, r#type, retry) in [
             (Kind::InFlight, "idempotency_error", true),
@@ -367,13 +367,13 @@ mod tests {
             (Kind::UpstreamUnreachable, "api_error", true),
             (Kind::AnswerLost, "api_error", true),
         ] {
-            let (error, told) = read(Problem::new(kind, ""));
-            assert_eq!((error["type"].as_str(), told), (Some(r#type), retry), "{}", kind.word());
+            let (error, should_retry) = read(Problem::new(kind, ""));
+            assert_eq!((error["type"].as_str(), should_retry), (Some(r#type), retry), "{}", kind.code());
         }
     }
 
     #[test]
-    fn titles_are_those_of_the_draft_where_it_has_one() {
+    fn titles_follow_the_draft_where_it_has_one() {
         for (kind, title) in [
             (Kind::KeyMissing, "Idempotency-Key is missing"),
             (Kind::KeyReused, "Idempotency-Key is already used"),

@@ -1,4 +1,4 @@
-//! The body that the service behind gets: as it came, or as it was collected.
+//! The request body that the inner service gets: passed through, or buffered by the layer.
 
 mod budget;
 mod buffered;
@@ -18,14 +18,14 @@ use pin_project_lite::pin_project;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 pub(crate) use self::budget::Budgets;
-pub(crate) use self::buffered::{Collected, Refused, Unread, collect};
-use self::buffered::{Place, Spill};
+pub(crate) use self::buffered::{BufferError, BufferedBody, PrefixError, buffer};
+use self::buffered::{SpillFile, Storage};
 
-/// How much of a spilled body is read at once.
-const PIECE: usize = 64 * 1024;
+/// How many bytes of a spilled body are read at a time.
+const CHUNK_BYTES: usize = 64 * 1024;
 
 pin_project! {
-    /// The body that the service behind gets: as it came, or as it was collected.
+    /// The request body that the inner service gets: passed through, or buffered by the layer.
     pub struct RequestBody<B> {
         read: Option<Reading>,
         #[pin]
@@ -35,17 +35,17 @@ pin_project! {
     }
 }
 
-/// Whether a body is still being taken, for whoever waits for the answer to it.
+/// Tells whoever waits for the response whether the service is still reading the request body.
 #[derive(Clone, Debug, Default)]
 pub struct Progress(Arc<AtomicBool>);
 
 impl Progress {
-    /// Notes that a piece was taken.
+    /// Records that the service has read some of the body.
     pub fn note(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a piece was taken since this was last asked.
+    /// Whether the service has read some of the body since the last call.
     pub fn moved(&self) -> bool {
         self.0.swap(false, Ordering::Relaxed)
     }
@@ -53,13 +53,13 @@ impl Progress {
 
 struct Reading {
     left: u64,
-    place: Reader,
+    source: Source,
 }
 
-enum Reader {
+enum Source {
     Memory(Bytes),
-    Disk(Spill),
-    Busy(JoinHandle<io::Result<(Spill, Bytes)>>),
+    Disk(SpillFile),
+    Busy(JoinHandle<io::Result<(SpillFile, Bytes)>>),
     Gone,
 }
 
@@ -68,35 +68,35 @@ impl<B> RequestBody<B> {
         Self { read: None, rest: Some(body), trailers: None, progress: None }
     }
 
-    pub(crate) fn collected(collected: Collected) -> Self {
-        Self::joined(collected, None)
+    pub(crate) fn buffered(body: BufferedBody) -> Self {
+        Self::joined(body, None)
     }
 
-    /// What was read of a body, and what was not.
-    pub(crate) fn rejoined(collected: Collected, rest: B) -> Self {
-        if collected.len == 0 { Self::passed(rest) } else { Self::joined(collected, Some(rest)) }
+    /// A body of which the layer has read a part.
+    pub(crate) fn rejoined(read: BufferedBody, rest: B) -> Self {
+        if read.len == 0 { Self::passed(rest) } else { Self::joined(read, Some(rest)) }
     }
 
-    fn joined(collected: Collected, rest: Option<B>) -> Self {
-        let place = match collected.place {
-            Place::Memory(bytes) => Reader::Memory(bytes),
-            Place::Disk(disk) => Reader::Disk(disk),
+    fn joined(body: BufferedBody, rest: Option<B>) -> Self {
+        let source = match body.storage {
+            Storage::Memory(bytes) => Source::Memory(bytes),
+            Storage::Disk(disk) => Source::Disk(disk),
         };
-        let read = Some(Reading { left: collected.len, place });
-        Self { read, rest, trailers: collected.trailers, progress: None }
+        let read = Some(Reading { left: body.len, source });
+        Self { read, rest, trailers: body.trailers, progress: None }
     }
 
-    /// Tells from now on how a body that still comes from its sender is taken. `None`: it is all here.
+    /// Tracks from now on how the body is read. `None` if the whole body has already arrived.
     pub fn progress(&mut self) -> Option<Progress> {
         self.rest.as_ref()?;
         Some(self.progress.get_or_insert_default().clone())
     }
 }
 
-/// A body that is all here: for requests that a service behind the layer gets directly.
+/// A whole body, for requests that are sent to the inner service without the layer.
 impl<B> From<Bytes> for RequestBody<B> {
     fn from(bytes: Bytes) -> Self {
-        let read = Reading { left: bytes.len() as u64, place: Reader::Memory(bytes) };
+        let read = Reading { left: bytes.len() as u64, source: Source::Memory(bytes) };
         Self { read: Some(read), rest: None, trailers: None, progress: None }
     }
 }
@@ -113,30 +113,30 @@ impl<B> fmt::Debug for RequestBody<B> {
 impl Reading {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         loop {
-            match std::mem::replace(&mut self.place, Reader::Gone) {
-                Reader::Gone => return Poll::Ready(None),
-                Reader::Memory(bytes) => {
+            match std::mem::replace(&mut self.source, Source::Gone) {
+                Source::Gone => return Poll::Ready(None),
+                Source::Memory(bytes) => {
                     self.left = 0;
                     return Poll::Ready((!bytes.is_empty()).then_some(Ok(bytes)));
                 }
-                Reader::Disk(_) if self.left == 0 => return Poll::Ready(None),
-                Reader::Disk(mut disk) => {
-                    let len = usize::try_from(self.left).unwrap_or(PIECE).min(PIECE);
-                    self.place = Reader::Busy(spawn_blocking(move || {
-                        let mut piece = vec![0; len];
-                        disk.file.read_exact(&mut piece)?;
-                        Ok((disk, piece.into()))
+                Source::Disk(_) if self.left == 0 => return Poll::Ready(None),
+                Source::Disk(mut disk) => {
+                    let len = usize::try_from(self.left).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
+                    self.source = Source::Busy(spawn_blocking(move || {
+                        let mut chunk = vec![0; len];
+                        disk.file.read_exact(&mut chunk)?;
+                        Ok((disk, chunk.into()))
                     }));
                 }
-                Reader::Busy(mut reading) => match pin!(&mut reading).poll(cx) {
+                Source::Busy(mut reading) => match pin!(&mut reading).poll(cx) {
                     Poll::Pending => {
-                        self.place = Reader::Busy(reading);
+                        self.source = Source::Busy(reading);
                         return Poll::Pending;
                     }
-                    Poll::Ready(Ok(Ok((disk, piece)))) => {
-                        self.left -= piece.len() as u64;
-                        self.place = Reader::Disk(disk);
-                        return Poll::Ready(Some(Ok(piece)));
+                    Poll::Ready(Ok(Ok((disk, chunk)))) => {
+                        self.left -= chunk.len() as u64;
+                        self.source = Source::Disk(disk);
+                        return Poll::Ready(Some(Ok(chunk)));
                     }
                     Poll::Ready(Ok(Err(error))) => return Poll::Ready(Some(Err(error))),
                     Poll::Ready(Err(error)) => return Poll::Ready(Some(Err(io::Error::other(error)))),
@@ -160,8 +160,8 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = self.project();
         if let Some(reading) = this.read {
-            if let Some(piece) = ready!(reading.poll(cx)) {
-                return Poll::Ready(Some(piece.map(Frame::data).map_err(Into::into)));
+            if let Some(chunk) = ready!(reading.poll(cx)) {
+                return Poll::Ready(Some(chunk.map(Frame::data).map_err(Into::into)));
             }
             *this.read = None;
         }
@@ -184,7 +184,7 @@ where
     }
 
     fn size_hint(&self) -> SizeHint {
-        // HTTP/1.1 sends trailers only after chunks, and chunks only where it does not know the length.
+        // HTTP/1.1 can send trailers only with chunked encoding, which hyper uses only for bodies of unknown length.
         if self.trailers.is_some() {
             return SizeHint::default();
         }

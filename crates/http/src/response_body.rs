@@ -1,4 +1,4 @@
-//! The body of an answer: as the service gave it, as it was kept, decoded, or as it comes.
+//! The body of a response: passed through, replayed, decompressed, or streamed.
 
 use std::fmt;
 use std::io::Read;
@@ -14,12 +14,12 @@ use ichido_ledger::BoxError;
 use pin_project_lite::pin_project;
 use tokio::sync::mpsc;
 
-/// How much of a stored answer is decoded at once.
-const PIECE: usize = 64 * 1024;
+/// How many bytes of a stored response are decompressed at a time.
+const CHUNK_BYTES: usize = 64 * 1024;
 
 pin_project! {
-    /// The body of an answer of the layer.
-    pub struct AnswerBody<A> {
+    /// The body of a response from the layer.
+    pub struct ResponseBody<A> {
         #[pin]
         inner: Inner<A>,
     }
@@ -30,54 +30,54 @@ pin_project! {
     enum Inner<A> {
         Passed { #[pin] body: A },
         Whole { data: Bytes, trailers: Option<HeaderMap> },
-        /// Decoded as it is sent: a small gzip may hold a lot.
-        Zipped { data: Box<MultiGzDecoder<Reader<Bytes>>>, trailers: Option<HeaderMap> },
-        Coming { frames: mpsc::Receiver<Result<Frame<Bytes>, BoxError>> },
+        /// Decompressed while it is sent, because a small gzip may expand to a large body.
+        Gzip { data: Box<MultiGzDecoder<Reader<Bytes>>>, trailers: Option<HeaderMap> },
+        Streaming { frames: mpsc::Receiver<Result<Frame<Bytes>, BoxError>> },
     }
 }
 
-impl<A> AnswerBody<A> {
+impl<A> ResponseBody<A> {
     pub(crate) fn passed(body: A) -> Self {
         Self { inner: Inner::Passed { body } }
     }
 
     pub(crate) fn whole(data: Bytes, trailers: HeaderMap) -> Self {
-        Self { inner: Inner::Whole { data, trailers: if_any(trailers) } }
+        Self { inner: Inner::Whole { data, trailers: non_empty(trailers) } }
     }
 
-    /// A body that was kept as gzip and is sent as what it holds.
-    pub(crate) fn unzipped(data: Bytes, trailers: HeaderMap) -> Self {
+    /// A body that was stored as gzip and is sent decompressed.
+    pub(crate) fn gunzip(data: Bytes, trailers: HeaderMap) -> Self {
         let data = Box::new(MultiGzDecoder::new(data.reader()));
-        Self { inner: Inner::Zipped { data, trailers: if_any(trailers) } }
+        Self { inner: Inner::Gzip { data, trailers: non_empty(trailers) } }
     }
 
-    pub(crate) fn coming(frames: mpsc::Receiver<Result<Frame<Bytes>, BoxError>>) -> Self {
-        Self { inner: Inner::Coming { frames } }
+    pub(crate) fn streaming(frames: mpsc::Receiver<Result<Frame<Bytes>, BoxError>>) -> Self {
+        Self { inner: Inner::Streaming { frames } }
     }
 }
 
-impl<A> fmt::Debug for AnswerBody<A> {
+impl<A> fmt::Debug for ResponseBody<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.inner {
-            Inner::Passed { .. } => f.write_str("AnswerBody(passed)"),
-            Inner::Whole { data, .. } => write!(f, "AnswerBody({} bytes)", data.len()),
-            Inner::Zipped { .. } => f.write_str("AnswerBody(decoding)"),
-            Inner::Coming { .. } => f.write_str("AnswerBody(streaming)"),
+            Inner::Passed { .. } => f.write_str("ResponseBody(passed through)"),
+            Inner::Whole { data, .. } => write!(f, "ResponseBody({} bytes)", data.len()),
+            Inner::Gzip { .. } => f.write_str("ResponseBody(decompressing)"),
+            Inner::Streaming { .. } => f.write_str("ResponseBody(streaming)"),
         }
     }
 }
 
-fn if_any(trailers: HeaderMap) -> Option<HeaderMap> {
+fn non_empty(trailers: HeaderMap) -> Option<HeaderMap> {
     Some(trailers).filter(|trailers| !trailers.is_empty())
 }
 
-impl<A> From<Bytes> for AnswerBody<A> {
+impl<A> From<Bytes> for ResponseBody<A> {
     fn from(data: Bytes) -> Self {
         Self::whole(data, HeaderMap::new())
     }
 }
 
-impl<A> Body for AnswerBody<A>
+impl<A> Body for ResponseBody<A>
 where
     A: Body<Data = Bytes>,
     A::Error: Into<BoxError>,
@@ -97,14 +97,14 @@ where
             InnerProj::Whole { trailers, .. } => {
                 Poll::Ready(trailers.take().map(|trailers| Ok(Frame::trailers(trailers))))
             }
-            InnerProj::Zipped { data, trailers } => Poll::Ready(match unzip(data) {
-                Ok(piece) if piece.is_empty() => {
+            InnerProj::Gzip { data, trailers } => Poll::Ready(match next_chunk(data) {
+                Ok(chunk) if chunk.is_empty() => {
                     trailers.take().map(|trailers| Ok(Frame::trailers(trailers)))
                 }
-                Ok(piece) => Some(Ok(Frame::data(piece))),
+                Ok(chunk) => Some(Ok(Frame::data(chunk))),
                 Err(error) => Some(Err(error.into())),
             }),
-            InnerProj::Coming { frames } => frames.poll_recv(cx),
+            InnerProj::Streaming { frames } => frames.poll_recv(cx),
         }
     }
 
@@ -112,7 +112,7 @@ where
         match &self.inner {
             Inner::Passed { body } => body.is_end_stream(),
             Inner::Whole { data, trailers } => data.is_empty() && trailers.is_none(),
-            Inner::Zipped { .. } | Inner::Coming { .. } => false,
+            Inner::Gzip { .. } | Inner::Streaming { .. } => false,
         }
     }
 
@@ -120,14 +120,14 @@ where
         match &self.inner {
             Inner::Passed { body } => body.size_hint(),
             Inner::Whole { data, trailers: None } => SizeHint::with_exact(data.len() as u64),
-            Inner::Whole { .. } | Inner::Zipped { .. } | Inner::Coming { .. } => SizeHint::default(),
+            Inner::Whole { .. } | Inner::Gzip { .. } | Inner::Streaming { .. } => SizeHint::default(),
         }
     }
 }
 
-/// The next piece; empty at the end.
-fn unzip(data: &mut impl Read) -> std::io::Result<Bytes> {
-    let mut piece = Vec::new();
-    data.take(PIECE as u64).read_to_end(&mut piece)?;
-    Ok(piece.into())
+/// The next chunk; empty at the end.
+fn next_chunk(data: &mut impl Read) -> std::io::Result<Bytes> {
+    let mut chunk = Vec::new();
+    data.take(CHUNK_BYTES as u64).read_to_end(&mut chunk)?;
+    Ok(chunk.into())
 }

@@ -7,116 +7,116 @@ use std::time::Duration;
 use http::Method;
 use percent_encoding::percent_decode_str;
 
-use crate::events::Note;
 use crate::key_source::{IDEMPOTENCY_KEY, KeySource};
+use crate::metadata::MetadataSource;
 use crate::options::{ClientErrors, InDoubt, Mode, NoStore, Outage, Preset, ServerErrors, SetCookie};
-use crate::parse_error::SourceError;
+use crate::parse_error::ParseError;
 use crate::pointer::Pointer;
 use crate::signature::Signature;
 use crate::tenant::Tenant;
 
-/// Everything that the layer is told.
+/// The rules of a layer.
 #[derive(Clone, Debug)]
 pub struct Rules {
-    /// The first route that fits a request counts; a request that fits none passes.
+    /// The first route that matches a request applies. A request that matches none passes through.
     pub routes: Vec<Route>,
-    /// Whose key it is.
+    /// How the tenant of a request is determined, unless its route says otherwise.
     pub tenant: Tenant,
-    /// Where the rules are published, and under which the problem types lie.
+    /// The path where the rules are published. Problem types are paths below it.
     pub policy_path: String,
-    /// Take quoted keys only.
+    /// Whether `Idempotency-Key` must be quoted.
     pub strict_keys: bool,
-    /// Larger request bodies go to disk while they are hashed.
+    /// Larger request bodies are buffered on disk.
     pub body_memory_bytes: u64,
     /// Larger request bodies are refused.
     pub body_max_bytes: u64,
-    /// How much of a body is read for keys and fingerprints that are made of its JSON.
+    /// How many bytes of a body are parsed as JSON for keys and fingerprints.
     pub body_parse_max_bytes: u64,
-    /// Slower request bodies are refused: in bytes per second, after the first 30 s.
+    /// Slower request bodies are refused. In bytes per second, after the first 30 s.
     pub body_min_rate_bytes: u64,
-    /// What the request bodies of all requests may take in memory.
+    /// How many bytes all request bodies together may use in memory.
     pub body_memory_total_bytes: u64,
-    /// What the request bodies of all requests may take on disk.
+    /// How many bytes all request bodies together may use on disk.
     pub body_disk_total_bytes: u64,
-    /// How many request bodies may be on disk at once, each in a file.
+    /// How many request bodies may be on disk at the same time, each in its own file.
     pub body_files_max: u64,
-    /// Larger answers are streamed and not kept.
+    /// Larger responses are streamed and not stored.
     pub answer_max_bytes: usize,
-    /// How much keyed work may be under way at once.
+    /// How many keyed requests may run at the same time.
     pub inflight_max: usize,
-    /// The same for one tenant.
+    /// How many keyed requests of one tenant may run at the same time.
     pub inflight_max_per_tenant: usize,
-    /// The same for one connection; see [`IdempotencyLayer::for_connection`](crate::IdempotencyLayer::for_connection).
+    /// How many keyed requests of one connection may run at the same time; see
+    /// [`IdempotencyLayer::for_connection`](crate::IdempotencyLayer::for_connection).
     pub inflight_max_per_connection: usize,
 }
 
-/// What happens to a keyed request.
+/// What happens to the requests that match.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// Which requests.
+    /// The requests that the route applies to.
     pub matches: Match,
-    /// The sender whose ways this route follows.
+    /// The sender of events whose conventions this route follows.
     pub preset: Option<Preset>,
-    /// What a request must be signed with.
+    /// How requests must be signed.
     pub signature: Option<Signature>,
-    /// Requests that are never claimed: those with this text at this place.
+    /// Requests whose JSON body has this text here are never claimed.
     pub unclaimed: Option<(Pointer, String)>,
-    /// Whose keys these are; `None`: as the rules say.
+    /// How the tenant is determined. `None`: as in [`Rules::tenant`].
     pub tenant: Option<Tenant>,
-    /// Where the key may stand, tried in order.
+    /// The sources of the key, in the order in which they are tried.
     pub keys: Vec<KeySource>,
-    /// Refuse a request without a key.
+    /// Whether a request without a key is refused.
     pub required: bool,
-    /// Enforce, or count and let pass.
+    /// Whether the route is enforced or only observed.
     pub mode: Mode,
-    /// A repeat while the first is under way.
+    /// What a retry gets while the first request is running.
     pub in_flight: InFlight,
-    /// A repeat of a request whose end nobody knows.
+    /// What a retry gets if the first request is in doubt.
     pub in_doubt: InDoubt,
-    /// The ledger cannot be asked.
+    /// What happens while the ledger is unavailable.
     pub outage: Outage,
-    /// What an answer of 5xx means; `None`: those that tell of a gateway's trouble (502, 504, 520 to 527) are doubt, the
-    /// others are kept.
+    /// What a 5xx response means. `None`: gateway errors (502, 504, 520 to 527) leave the claim in doubt, others are stored.
     pub server_errors: Option<ServerErrors>,
-    /// What an answer of 4xx means; `None`: it is kept, but on a route for events the key is free again after 400, 404,
-    /// 405, 413, 415 and 422, and the others are doubt.
+    /// What a 4xx response means. `None`: it is stored. On a route with a preset, 400, 404, 405, 413, 415 and 422 release the
+    /// key, and the others leave the claim in doubt.
     pub client_errors: Option<ClientErrors>,
-    /// What `Cache-Control: no-store` in an answer means.
+    /// What `Cache-Control: no-store` in a response means.
     pub no_store: NoStore,
-    /// Whether a repeat gets the cookies of the first answer.
+    /// Whether a replay includes the cookies of the first response.
     pub set_cookie: SetCookie,
-    /// How long an answer is kept.
+    /// How long a response is stored.
     pub retention: Duration,
-    /// How long a claim holds without renewal.
+    /// How long a claim lasts without renewal.
     pub lease: Duration,
-    /// How long the service behind may be silent. `None`: for ever.
+    /// How long to wait for the service. `None`: without limit.
     pub timeout: Option<Duration>,
-    /// What tells a repeat from another request with the same key.
+    /// How a retry is told from a different request with the same key.
     pub fingerprint: FingerprintRule,
-    /// What is noted beside the claim.
-    pub metadata: Vec<(String, Note)>,
+    /// The metadata that is stored with the claim.
+    pub metadata: Vec<(String, MetadataSource)>,
 }
 
-/// How a body is compared.
+/// How the bodies of requests with the same key are compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum FingerprintRule {
-    /// Byte by byte, but not at all where places in the body made the key: what lies elsewhere is then another matter.
+    /// Byte by byte; not at all if the key was made of fields of the body, because the other fields may then differ.
     #[default]
     Standard,
     /// Byte by byte.
     Raw,
-    /// As JSON: order of names and white space do not count, nor what lies at these places.
+    /// As JSON: member order and white space do not count, nor do the values that these pointers name.
     Json(Vec<Pointer>),
     /// Not at all.
     None,
 }
 
-/// What a repeat gets while the first is under way.
+/// What a retry gets while the first request is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InFlight {
-    /// 409 at once.
+    /// A 409, immediately.
     Conflict,
-    /// The first answer, or 409 after so long.
+    /// The first response, or a 409 after this time.
     Wait(Duration),
 }
 
@@ -174,24 +174,27 @@ impl Rules {
         if method.is_safe() {
             return None;
         }
-        self.routes.iter().position(|route| route.matches.fits(method, path))
+        self.routes.iter().position(|route| route.matches.matches(method, path))
     }
 
-    /// Whether a request is one of a signed route but for its spelling: many services read `/events/` or `/event%73` as
-    /// `/events`. `route` is the one that it fits; what stands behind it does not count.
+    /// Whether a request matches a signed route except for the spelling of its path: many services read `/events/` or
+    /// `/event%73` as `/events`. `route` is the one that the request matches; later routes do not count.
     pub(crate) fn evades_signature(&self, method: &Method, path: &str, route: Option<usize>) -> bool {
-        let first = &self.routes[..route.unwrap_or(self.routes.len())];
-        let checks = |route: &Route| route.signature.is_some() && route.mode == Mode::Enforce;
-        if method.is_safe() || !first.iter().any(checks) || route.is_some_and(|at| checks(&self.routes[at])) {
+        let earlier = &self.routes[..route.unwrap_or(self.routes.len())];
+        let is_signed = |route: &Route| route.signature.is_some() && route.mode == Mode::Enforce;
+        if method.is_safe()
+            || !earlier.iter().any(is_signed)
+            || route.is_some_and(|index| is_signed(&self.routes[index]))
+        {
             return false;
         }
-        let path = Spelled::new(path);
-        first.iter().any(|route| checks(route) && route.matches.resembles(method, &path))
+        let path = LenientPath::new(path);
+        earlier.iter().any(|route| is_signed(route) && route.matches.resembles(method, &path))
     }
 }
 
 impl Route {
-    /// The requests, and the sender if it is a known one.
+    /// The matching requests, and the preset if there is one.
     pub fn describe(&self) -> String {
         match self.preset {
             Some(preset) => format!("{} ({})", self.matches, preset.as_str()),
@@ -199,13 +202,13 @@ impl Route {
         }
     }
 
-    /// The tenant's rule that counts here.
+    /// The tenant rule for this route.
     pub(crate) fn tenant<'a>(&'a self, rules: &'a Rules) -> &'a Tenant {
         self.tenant.as_ref().unwrap_or(&rules.tenant)
     }
 }
 
-/// Methods and a path, as in `POST,PATCH /orders/*/items/**`.
+/// Methods and a path pattern, as in `POST,PATCH /orders/*/items/**`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Match {
     methods: Vec<Method>,
@@ -214,19 +217,19 @@ pub struct Match {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Segment {
-    Is(String),
+    Literal(String),
     Any,
     Rest,
 }
 
 impl Match {
     /// `POST` on every path.
-    pub(crate) fn posts() -> Self {
+    pub(crate) fn any_post() -> Self {
         Self { methods: vec![Method::POST], path: vec![Segment::Rest] }
     }
 
-    /// Whether a request with this method and path is meant.
-    pub fn fits(&self, method: &Method, path: &str) -> bool {
+    /// Whether a request with this method and path matches.
+    pub fn matches(&self, method: &Method, path: &str) -> bool {
         if !self.methods.contains(method) {
             return false;
         }
@@ -238,7 +241,7 @@ impl Match {
             match (segment, parts.next()) {
                 (Segment::Rest, _) => return true,
                 (Segment::Any, Some(part)) if !part.is_empty() => {}
-                (Segment::Is(text), Some(part)) if text == part => {}
+                (Segment::Literal(text), Some(part)) if text == part => {}
                 _ => return false,
             }
         }
@@ -246,15 +249,15 @@ impl Match {
     }
 }
 
-/// A path in the spelling that the most forgiving service would give it, but for capitals.
-struct Spelled(Vec<String>);
+/// A path as the most lenient service would read it, except for letter case.
+struct LenientPath(Vec<String>);
 
-impl Spelled {
+impl LenientPath {
     fn new(path: &str) -> Self {
         let path = percent_decode_str(path).decode_utf8_lossy();
         let mut parts = Vec::new();
         for part in path.split(['/', '\\']) {
-            // Parameters of a segment, which some services take away before they look.
+            // Some services strip the parameters of a segment before they route the request.
             match part.split(';').next().unwrap_or_default() {
                 "" | "." => {}
                 ".." => drop(parts.pop()),
@@ -266,8 +269,8 @@ impl Spelled {
 }
 
 impl Match {
-    /// Whether this is meant, whatever the spelling.
-    fn resembles(&self, method: &Method, path: &Spelled) -> bool {
+    /// Whether a lenient service could take the request for a matching one.
+    fn resembles(&self, method: &Method, path: &LenientPath) -> bool {
         if !self.methods.iter().any(|known| known.as_str().eq_ignore_ascii_case(method.as_str())) {
             return false;
         }
@@ -277,8 +280,8 @@ impl Match {
                 Segment::Rest => return true,
                 Segment::Any if parts.next().is_some() => {}
                 Segment::Any => return false,
-                Segment::Is(text) => {
-                    let mut texts = Spelled::new(text).0.into_iter();
+                Segment::Literal(text) => {
+                    let mut texts = LenientPath::new(text).0.into_iter();
                     if !texts.all(|text| parts.next().is_some_and(|part| part.eq_ignore_ascii_case(&text))) {
                         return false;
                     }
@@ -290,38 +293,43 @@ impl Match {
 }
 
 impl FromStr for Match {
-    type Err = SourceError;
-    fn from_str(text: &str) -> Result<Self, SourceError> {
-        let bad = |why: &str| {
-            SourceError::new(format!("{text:?} {why}; expected something like \"POST,PATCH /orders/**\""))
+    type Err = ParseError;
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let invalid = |reason: &str| {
+            ParseError::new(format!("{text:?} {reason}; expected something like \"POST,PATCH /orders/**\""))
         };
-        let (methods, path) = text.split_once(' ').ok_or_else(|| bad("has no path"))?;
+        let (methods, path) = text.split_once(' ').ok_or_else(|| invalid("has no path"))?;
         let methods = methods.split(',').map(|name| name.trim().parse::<Method>());
-        let methods: Vec<Method> = methods.collect::<Result<_, _>>().map_err(|_| bad("names no method"))?;
+        let methods: Vec<Method> =
+            methods.collect::<Result<_, _>>().map_err(|_| invalid("contains an invalid method"))?;
         if let Some(safe) = methods.iter().find(|method| method.is_safe() || **method == Method::CONNECT) {
-            return Err(bad(&format!("names {safe}, which needs no key")));
+            return Err(invalid(&format!("contains {safe}, which needs no key")));
         }
-        // An extension method that is a typing error of a known one would protect nothing.
-        if let Some(odd) =
+        // A misspelled method would be an extension method, and the route would protect nothing.
+        if let Some(method) =
             methods.iter().find(|method| method.as_str().bytes().any(|byte| !byte.is_ascii_uppercase()))
         {
-            return Err(bad(&format!("names the method {odd}; methods are written in capitals")));
+            return Err(invalid(&format!("contains the method {method}; methods are written in capitals")));
         }
         let path =
-            path.trim().strip_prefix('/').ok_or_else(|| bad("has a path that does not begin with /"))?;
+            path.trim().strip_prefix('/').ok_or_else(|| invalid("has a path that does not start with /"))?;
         let path: Vec<Segment> = path
             .split('/')
             .map(|segment| match segment {
                 "**" => Ok(Segment::Rest),
                 "*" => Ok(Segment::Any),
                 text if text.contains('*') || text.contains(['?', '#']) => {
-                    Err(bad("has a segment that is neither text nor * nor **"))
+                    Err(invalid("has a segment that is neither text nor * nor **"))
                 }
-                text => Ok(Segment::Is(text.to_owned())),
+                text => Ok(Segment::Literal(text.to_owned())),
             })
             .collect::<Result<_, _>>()?;
-        if path.iter().position(|segment| *segment == Segment::Rest).is_some_and(|at| at + 1 < path.len()) {
-            return Err(bad("has something behind **"));
+        if path
+            .iter()
+            .position(|segment| *segment == Segment::Rest)
+            .is_some_and(|index| index + 1 < path.len())
+        {
+            return Err(invalid("has a segment after **"));
         }
         Ok(Self { methods, path })
     }
@@ -332,7 +340,7 @@ impl fmt::Display for Match {
         let methods: Vec<_> = self.methods.iter().map(Method::as_str).collect();
         write!(f, "{} ", methods.join(","))?;
         self.path.iter().try_for_each(|segment| match segment {
-            Segment::Is(text) => write!(f, "/{text}"),
+            Segment::Literal(text) => write!(f, "/{text}"),
             Segment::Any => f.write_str("/*"),
             Segment::Rest => f.write_str("/**"),
         })
@@ -344,27 +352,27 @@ mod tests {
     use super::*;
     use crate::signature::{Scheme, Secret};
 
-    fn fits(text: &str, method: &str, path: &str) -> bool {
-        text.parse::<Match>().unwrap().fits(&method.parse().unwrap(), path)
+    fn matches(text: &str, method: &str, path: &str) -> bool {
+        text.parse::<Match>().unwrap().matches(&method.parse().unwrap(), path)
     }
 
     #[test]
-    fn a_route_fits_methods_and_segments() {
-        assert!(fits("POST,PATCH /**", "PATCH", "/"));
-        assert!(!fits("POST,PATCH /**", "PUT", "/orders"));
-        assert!(fits("POST /orders", "POST", "/orders"));
-        assert!(!fits("POST /orders", "POST", "/orders/"));
-        assert!(!fits("POST /orders", "POST", "/orders/1"));
-        assert!(fits("POST /orders/*/pay", "POST", "/orders/17/pay"));
-        assert!(!fits("POST /orders/*/pay", "POST", "/orders//pay"));
-        assert!(fits("POST /orders/**", "POST", "/orders/1/2/3"));
-        assert!(fits("POST /orders/**", "POST", "/orders"));
-        assert!(!fits("POST /orders/**", "POST", "/ordersx"));
-        assert!(fits("POST /", "POST", "/"));
+    fn a_route_matches_methods_and_segments() {
+        assert!(matches("POST,PATCH /**", "PATCH", "/"));
+        assert!(!matches("POST,PATCH /**", "PUT", "/orders"));
+        assert!(matches("POST /orders", "POST", "/orders"));
+        assert!(!matches("POST /orders", "POST", "/orders/"));
+        assert!(!matches("POST /orders", "POST", "/orders/1"));
+        assert!(matches("POST /orders/*/pay", "POST", "/orders/17/pay"));
+        assert!(!matches("POST /orders/*/pay", "POST", "/orders//pay"));
+        assert!(matches("POST /orders/**", "POST", "/orders/1/2/3"));
+        assert!(matches("POST /orders/**", "POST", "/orders"));
+        assert!(!matches("POST /orders/**", "POST", "/ordersx"));
+        assert!(matches("POST /", "POST", "/"));
     }
 
     #[test]
-    fn a_match_is_written_as_it_is_read_and_nonsense_is_refused() {
+    fn a_match_round_trips_and_invalid_text_is_refused() {
         for text in ["POST,PATCH /**", "DELETE /a/*/b", "POST /"] {
             assert_eq!(text.parse::<Match>().unwrap().to_string(), text);
         }
@@ -386,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn another_spelling_of_a_signed_route_is_seen_through() {
+    fn a_different_spelling_of_a_signed_path_is_detected() {
         let signature = Signature::new(Scheme::GitHub, Secret::new("s").into_iter().collect());
         let signed = |text: &str| Route {
             matches: text.parse().unwrap(),
@@ -427,7 +435,7 @@ mod tests {
         ] {
             assert!(!evades(&routes, method, path), "{method} {path}");
         }
-        // A route for all the rest takes no other spelling of a signed one; a route that stands before it does.
+        // A catch-all route after a signed one does not accept other spellings of it; one before it does.
         let all = Route::default();
         assert!(evades(&[routes[0].clone(), all.clone()], "POST", "/slack/events/"));
         assert!(!evades(&[all, routes[0].clone()], "POST", "/slack/events/"));
@@ -436,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn safe_methods_need_no_key_whatever_the_routes_say() {
+    fn safe_methods_match_no_route() {
         let rules = Rules::default();
         for method in [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE] {
             assert_eq!(rules.route(&method, "/orders"), None);

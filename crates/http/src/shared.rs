@@ -1,4 +1,4 @@
-//! What all requests of a layer share.
+//! The state that all requests of a layer share.
 
 use std::sync::Arc;
 
@@ -6,9 +6,9 @@ use http::HeaderValue;
 use ichido_ledger::Ledger;
 use tokio_util::task::TaskTracker;
 
-use crate::concurrency::Slots;
+use crate::concurrency::ConcurrencyLimits;
 use crate::journal::Journal;
-use crate::metrics::Meters;
+use crate::metrics::Metrics;
 use crate::options::Outage;
 use crate::policy::Policy;
 use crate::request_body::Budgets;
@@ -21,18 +21,18 @@ pub(crate) struct Shared {
     pub(crate) fallback: Option<Ledger>,
     pub(crate) journal: Option<Arc<Journal>>,
     pub(crate) tasks: TaskTracker,
-    pub(crate) slots: Slots,
+    pub(crate) limits: ConcurrencyLimits,
     pub(crate) budgets: Budgets,
-    pub(crate) meters: Meters,
-    /// How long each route's answers are kept, in seconds.
+    pub(crate) metrics: Metrics,
+    /// How long the responses of each route are stored, in seconds.
     pub(crate) lifetimes: Vec<HeaderValue>,
-    /// Names this instance to people.
+    /// Identifies this instance in event metadata.
     pub(crate) instance: String,
     pub(crate) policy: Policy,
 }
 
 impl Shared {
-    /// The ledger that a route asks.
+    /// The ledger for a route.
     pub(crate) fn ledger_of(&self, route: &Route) -> &Ledger {
         match (route.outage, &self.fallback) {
             (Outage::Fallback, Some(ledger)) => ledger,

@@ -1,9 +1,9 @@
-//! Webhook signatures: checks that a request comes from the sender that shares a secret with us.
+//! Webhook signatures: verifies that a request comes from the sender that shares a secret with us.
 //!
-//! Every scheme is the same check with other details: an HMAC-SHA256, with one of several secrets, over some text from
-//! the header fields and then the body as it came. A scheme says where signatures and time stand and what is signed
-//! before the body. The rest happens once: the tolerance, the choice of secrets, and a comparison in constant time.
-//! All of it precedes the claim, so a request with a wrong signature claims nothing.
+//! All schemes work alike: an HMAC-SHA256, with one of several secrets, over some text from the headers followed by the
+//! raw body. A scheme defines where the signatures and the timestamp are, and what is signed before the body. Tolerance,
+//! the choice of secrets and the constant-time comparison are shared. Verification precedes the claim, so a request with a
+//! wrong signature claims nothing.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,17 +19,17 @@ const SLACK_SIGNATURE: HeaderName = HeaderName::from_static("x-slack-signature")
 const SLACK_TIMESTAMP: HeaderName = HeaderName::from_static("x-slack-request-timestamp");
 const GITHUB_SIGNATURE: HeaderName = HeaderName::from_static("x-hub-signature-256");
 const STRIPE_SIGNATURE: HeaderName = HeaderName::from_static("stripe-signature");
-/// How far a signed time may be from ours, in either direction.
+/// How far a signed timestamp may be from our clock, in either direction.
 const TOLERANCE: Duration = Duration::from_secs(300);
-/// More signatures than any rotation needs. Each is compared with each secret.
+/// More signatures than any rotation needs. Each is compared with every secret.
 const SIGNATURES_MAX: usize = 16;
 
-/// What a sender shares with us. It is never printed.
+/// A secret that a sender shares with us. It is never printed.
 #[derive(Clone)]
 pub struct Secret(Box<[u8]>);
 
 impl Secret {
-    /// A secret of at least one byte.
+    /// Creates a secret. `None` if it is empty.
     pub fn new(secret: impl Into<Vec<u8>>) -> Option<Self> {
         let secret: Vec<u8> = secret.into();
         (!secret.is_empty()).then(|| Self(secret.into_boxed_slice()))
@@ -53,19 +53,19 @@ pub enum Scheme {
     Stripe,
 }
 
-/// What the header fields of a request say about its signature.
-struct Signed {
-    /// Any of these may be the signature: a sender that rotates its secret signs with both.
+/// What the headers of a request say about its signature.
+struct SignedParts {
+    /// One of these must match. A sender that rotates its secret signs with both.
     signatures: Vec<Vec<u8>>,
-    /// When it was signed, in seconds, if the scheme has a time, and the field that says so.
-    at: Option<(u64, &'static str)>,
+    /// The timestamp in seconds and its header, if the scheme has one.
+    signed_at: Option<(u64, &'static str)>,
     /// What is signed before the body.
-    before: String,
+    prefix: String,
 }
 
 impl Scheme {
-    /// The field that carries the signature, for people.
-    pub fn field(self) -> &'static str {
+    /// The header that carries the signature.
+    pub fn header(self) -> &'static str {
         match self {
             Self::Slack => "X-Slack-Signature",
             Self::GitHub => "X-Hub-Signature-256",
@@ -73,20 +73,20 @@ impl Scheme {
         }
     }
 
-    fn read(self, headers: &HeaderMap) -> Result<Signed, Problem> {
+    fn read(self, headers: &HeaderMap) -> Result<SignedParts, Problem> {
         match self {
             Self::Slack => {
                 let (text, seconds) = slack_time(headers)?;
-                Ok(Signed {
+                Ok(SignedParts {
                     signatures: vec![self.only_signature(headers, &SLACK_SIGNATURE, "v0=")?],
-                    at: Some((seconds, "X-Slack-Request-Timestamp")),
-                    before: format!("v0:{text}:"),
+                    signed_at: Some((seconds, "X-Slack-Request-Timestamp")),
+                    prefix: format!("v0:{text}:"),
                 })
             }
-            Self::GitHub => Ok(Signed {
+            Self::GitHub => Ok(SignedParts {
                 signatures: vec![self.only_signature(headers, &GITHUB_SIGNATURE, "sha256=")?],
-                at: None,
-                before: String::new(),
+                signed_at: None,
+                prefix: String::new(),
             }),
             Self::Stripe => self.stripe(headers),
         }
@@ -100,17 +100,17 @@ impl Scheme {
     ) -> Result<Vec<u8>, Problem> {
         let digits = self.line(headers, name)?.and_then(|line| line.strip_prefix(version));
         let bytes = digits.and_then(|digits| hex::decode(digits).ok());
-        bytes.ok_or_else(|| self.refused(&format!("is not of the form {version}<hexadecimal digits>")))
+        bytes.ok_or_else(|| self.refused(&format!("does not have the form {version}<hexadecimal digits>")))
     }
 
-    fn stripe(self, headers: &HeaderMap) -> Result<Signed, Problem> {
+    fn stripe(self, headers: &HeaderMap) -> Result<SignedParts, Problem> {
         let line = self.line(headers, &STRIPE_SIGNATURE)?.unwrap_or_default();
         let pairs = || line.split(',').filter_map(|pair| pair.trim().split_once('='));
         let mut times = pairs().filter(|(name, _)| *name == "t").map(|(_, value)| value);
         let (Some((text, seconds)), None) = (times.next().and_then(unix_seconds), times.next()) else {
-            return Err(self.refused("has no time t=<seconds>"));
+            return Err(self.refused("has no timestamp t=<seconds>"));
         };
-        // Other versions, such as v0 of test events, are not signatures.
+        // Other versions, such as v0 of test events, do not count.
         let signatures: Vec<_> = pairs()
             .filter_map(|(name, digits)| hex::decode(digits).ok().filter(|_| name == "v1"))
             .take(SIGNATURES_MAX)
@@ -118,10 +118,10 @@ impl Scheme {
         if signatures.is_empty() {
             return Err(self.refused("has no signature v1=<hexadecimal digits>"));
         }
-        Ok(Signed { signatures, at: Some((seconds, self.field())), before: format!("{text}.") })
+        Ok(SignedParts { signatures, signed_at: Some((seconds, self.header())), prefix: format!("{text}.") })
     }
 
-    /// The one line of the signature's field. `None`: it is there, but not as one line of text.
+    /// The signature header. `None` if it is not a single line of text.
     fn line<'a>(self, headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Problem> {
         match headers.contains_key(name) {
             true => Ok(only(headers, name)),
@@ -129,12 +129,12 @@ impl Scheme {
         }
     }
 
-    fn refused(self, why: &str) -> Problem {
-        Problem::new(Kind::SignatureRefused, format!("{} {why}; nothing was done", self.field()))
+    fn refused(self, reason: &str) -> Problem {
+        Problem::new(Kind::SignatureRefused, format!("{} {reason}; the request was not run", self.header()))
     }
 }
 
-/// What the requests of a route must be signed with.
+/// How the requests of a route must be signed.
 #[derive(Clone, Debug)]
 pub struct Signature {
     scheme: Scheme,
@@ -142,66 +142,72 @@ pub struct Signature {
 }
 
 impl Signature {
-    /// A signature with any one of these secrets. `None`: there are none.
+    /// A signature with any one of these secrets. `None` if there are none.
     pub fn new(scheme: Scheme, secrets: Vec<Secret>) -> Option<Self> {
         (!secrets.is_empty()).then_some(Self { scheme, secrets })
     }
 
-    /// How it is made.
+    /// The scheme.
     pub fn scheme(&self) -> Scheme {
         self.scheme
     }
 
-    /// The field that carries it, for people.
-    pub fn field(&self) -> &'static str {
-        self.scheme.field()
+    /// The header that carries the signature.
+    pub fn header(&self) -> &'static str {
+        self.scheme.header()
     }
 
-    /// What can be said before the body is there. The rest is said by [`Checking::finish`].
-    pub(crate) fn begin(&self, headers: &HeaderMap, now: Timestamp) -> Result<Checking, Problem> {
+    /// Checks the headers, before the body is read. [`Verification::finish`] checks the signature itself.
+    pub(crate) fn begin_verification(
+        &self,
+        headers: &HeaderMap,
+        now: Timestamp,
+    ) -> Result<Verification, Problem> {
         let signed = self.scheme.read(headers)?;
-        if let Some((seconds, field)) = signed.at {
-            // To the second, as senders count.
+        if let Some((seconds, header)) = signed.signed_at {
+            // In whole seconds, as senders count.
             if seconds.abs_diff(now.0 / 1000) > TOLERANCE.as_secs() {
-                return Err(late(&format!("the time in {field} is more than 5 minutes from the time here")));
+                return Err(timestamp_refused(&format!(
+                    "the timestamp in {header} is more than 5 minutes from our clock"
+                )));
             }
         }
         let start = |secret: &Secret| {
             let mut mac = Hmac::<Sha256>::new_from_slice(&secret.0)
-                .map_err(|_| self.scheme.refused("cannot be checked"))?;
-            mac.update(signed.before.as_bytes());
+                .map_err(|_| self.scheme.refused("cannot be verified"))?;
+            mac.update(signed.prefix.as_bytes());
             Ok(mac)
         };
         let macs = self.secrets.iter().map(start).collect::<Result<_, Problem>>()?;
-        Ok(Checking { scheme: self.scheme, macs, signatures: signed.signatures })
+        Ok(Verification { scheme: self.scheme, macs, signatures: signed.signatures })
     }
 }
 
-/// A signature whose body is on its way.
-pub(crate) struct Checking {
+/// A verification that waits for the body.
+pub(crate) struct Verification {
     scheme: Scheme,
-    /// One for each secret.
+    /// One per secret.
     macs: Vec<Hmac<Sha256>>,
     signatures: Vec<Vec<u8>>,
 }
 
-impl Checking {
-    pub(crate) fn update(&mut self, piece: &[u8]) {
-        self.macs.iter_mut().for_each(|mac| mac.update(piece));
+impl Verification {
+    pub(crate) fn update(&mut self, chunk: &[u8]) {
+        self.macs.iter_mut().for_each(|mac| mac.update(chunk));
     }
 
     pub(crate) fn finish(self) -> Result<(), Problem> {
-        let fits = |mac: &Hmac<Sha256>| {
+        let matches = |mac: &Hmac<Sha256>| {
             self.signatures.iter().any(|signature| mac.clone().verify_slice(signature).is_ok())
         };
-        match self.macs.iter().any(fits) {
+        match self.macs.iter().any(matches) {
             true => Ok(()),
-            false => Err(self.scheme.refused("does not fit the body and the secret")),
+            false => Err(self.scheme.refused("does not match the body and the secret")),
         }
     }
 }
 
-/// The one line of a field, as text.
+/// The value of a header that must occur once.
 fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     let mut lines = headers.get_all(name).iter();
     let line = lines.next()?.to_str().ok()?;
@@ -215,21 +221,21 @@ fn unix_seconds(text: &str) -> Option<(&str, u64)> {
 
 fn slack_time(headers: &HeaderMap) -> Result<(&str, u64), Problem> {
     if !headers.contains_key(&SLACK_TIMESTAMP) {
-        return Err(late("X-Slack-Request-Timestamp is missing"));
+        return Err(timestamp_refused("X-Slack-Request-Timestamp is missing"));
     }
     let time = only(headers, &SLACK_TIMESTAMP).and_then(unix_seconds);
-    time.ok_or_else(|| late("X-Slack-Request-Timestamp is not a time in seconds"))
+    time.ok_or_else(|| timestamp_refused("X-Slack-Request-Timestamp is not a time in seconds"))
 }
 
-fn late(why: &str) -> Problem {
-    Problem::new(Kind::TimestampRefused, format!("{why}; nothing was done"))
+fn timestamp_refused(reason: &str) -> Problem {
+    Problem::new(Kind::TimestampRefused, format!("{reason}; the request was not run"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The example of Slack's documentation.
+    /// The example in Slack's documentation.
     const SECRET: &str = "8f742231b10e8888abcd99yyyzzz85a5";
     const TIME: u64 = 1_531_420_618;
     const BODY: &str = "token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V&channel_name=foobar&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text=&response_url=https%3A%2F%2Fhooks.slack.com%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN&trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c";
@@ -243,68 +249,69 @@ mod tests {
         signature(Scheme::Slack, &[SECRET])
     }
 
-    fn fields(pairs: &[(&HeaderName, &str)]) -> HeaderMap {
+    fn header_map(pairs: &[(&HeaderName, &str)]) -> HeaderMap {
         pairs.iter().map(|(name, value)| ((*name).clone(), value.parse().unwrap())).collect()
     }
 
-    fn verdict(signature: &Signature, headers: &HeaderMap, body: &str, seconds: u64) -> Result<(), Kind> {
-        let mut checking =
-            signature.begin(headers, Timestamp(seconds * 1000)).map_err(|problem| problem.kind)?;
-        // A body may come in pieces.
-        let (one, two) = body.split_at(body.len() / 2);
-        checking.update(one.as_bytes());
-        checking.update(two.as_bytes());
-        checking.finish().map_err(|problem| problem.kind)
+    fn verify(signature: &Signature, headers: &HeaderMap, body: &str, seconds: u64) -> Result<(), Kind> {
+        let mut verification = signature
+            .begin_verification(headers, Timestamp(seconds * 1000))
+            .map_err(|problem| problem.kind)?;
+        // A body may arrive in chunks.
+        let (first, second) = body.split_at(body.len() / 2);
+        verification.update(first.as_bytes());
+        verification.update(second.as_bytes());
+        verification.finish().map_err(|problem| problem.kind)
     }
 
     #[test]
-    fn the_example_of_slacks_documentation_is_believed_for_five_minutes_either_way() {
-        let headers = fields(&[(&SLACK_TIMESTAMP, &TIME.to_string()), (&SLACK_SIGNATURE, SIGNED)]);
+    fn the_example_of_slacks_documentation_is_accepted_within_five_minutes() {
+        let headers = header_map(&[(&SLACK_TIMESTAMP, &TIME.to_string()), (&SLACK_SIGNATURE, SIGNED)]);
         for now in [TIME, TIME + 300, TIME - 300] {
-            assert_eq!(verdict(&slack(), &headers, BODY, now), Ok(()));
+            assert_eq!(verify(&slack(), &headers, BODY, now), Ok(()));
         }
         for now in [TIME + 301, TIME - 301, 0] {
-            assert_eq!(verdict(&slack(), &headers, BODY, now), Err(Kind::TimestampRefused));
+            assert_eq!(verify(&slack(), &headers, BODY, now), Err(Kind::TimestampRefused));
         }
     }
 
     #[test]
-    fn another_body_time_secret_or_signature_is_refused() {
+    fn a_different_body_timestamp_secret_or_signature_is_refused() {
         let time = TIME.to_string();
-        let headers = fields(&[(&SLACK_TIMESTAMP, &time), (&SLACK_SIGNATURE, SIGNED)]);
-        assert_eq!(verdict(&slack(), &headers, &BODY[1..], TIME), Err(Kind::SignatureRefused));
+        let headers = header_map(&[(&SLACK_TIMESTAMP, &time), (&SLACK_SIGNATURE, SIGNED)]);
+        assert_eq!(verify(&slack(), &headers, &BODY[1..], TIME), Err(Kind::SignatureRefused));
         let other = signature(Scheme::Slack, &["other"]);
-        assert_eq!(verdict(&other, &headers, BODY, TIME), Err(Kind::SignatureRefused));
-        let later = fields(&[(&SLACK_TIMESTAMP, "1531420619"), (&SLACK_SIGNATURE, SIGNED)]);
-        assert_eq!(verdict(&slack(), &later, BODY, TIME), Err(Kind::SignatureRefused));
+        assert_eq!(verify(&other, &headers, BODY, TIME), Err(Kind::SignatureRefused));
+        let later = header_map(&[(&SLACK_TIMESTAMP, "1531420619"), (&SLACK_SIGNATURE, SIGNED)]);
+        assert_eq!(verify(&slack(), &later, BODY, TIME), Err(Kind::SignatureRefused));
         for wrong in
             ["", "v0=", "v1=a2", SIGNED.trim_start_matches("v0="), &SIGNED[..SIGNED.len() - 2], "v0=zz"]
         {
-            let headers = fields(&[(&SLACK_TIMESTAMP, &time), (&SLACK_SIGNATURE, wrong)]);
-            assert_eq!(verdict(&slack(), &headers, BODY, TIME), Err(Kind::SignatureRefused), "{wrong}");
+            let headers = header_map(&[(&SLACK_TIMESTAMP, &time), (&SLACK_SIGNATURE, wrong)]);
+            assert_eq!(verify(&slack(), &headers, BODY, TIME), Err(Kind::SignatureRefused), "{wrong}");
         }
         let mut twice = headers;
         twice.append(&SLACK_SIGNATURE, SIGNED.parse().unwrap());
-        assert_eq!(verdict(&slack(), &twice, BODY, TIME), Err(Kind::SignatureRefused));
-        let unsigned = fields(&[(&SLACK_TIMESTAMP, &time)]);
-        assert_eq!(verdict(&slack(), &unsigned, BODY, TIME), Err(Kind::SignatureRefused));
+        assert_eq!(verify(&slack(), &twice, BODY, TIME), Err(Kind::SignatureRefused));
+        let unsigned = header_map(&[(&SLACK_TIMESTAMP, &time)]);
+        assert_eq!(verify(&slack(), &unsigned, BODY, TIME), Err(Kind::SignatureRefused));
         for wrong in [None, Some(""), Some("+5"), Some("now"), Some("1531420618.0")] {
-            let mut headers = fields(&[(&SLACK_SIGNATURE, SIGNED)]);
+            let mut headers = header_map(&[(&SLACK_SIGNATURE, SIGNED)]);
             wrong.into_iter().for_each(|time| {
                 headers.insert(&SLACK_TIMESTAMP, time.parse().unwrap());
             });
-            assert_eq!(verdict(&slack(), &headers, BODY, TIME), Err(Kind::TimestampRefused), "{wrong:?}");
+            assert_eq!(verify(&slack(), &headers, BODY, TIME), Err(Kind::TimestampRefused), "{wrong:?}");
         }
     }
 
     #[test]
-    fn the_example_of_githubs_documentation_is_believed() {
+    fn the_example_of_githubs_documentation_is_accepted() {
         let signature = signature(Scheme::GitHub, &["It's a Secret to Everybody"]);
         let signed = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
-        let headers = fields(&[(&GITHUB_SIGNATURE, signed)]);
-        assert_eq!(verdict(&signature, &headers, "Hello, World!", 0), Ok(()));
-        assert_eq!(verdict(&signature, &headers, "Hello, World?", 0), Err(Kind::SignatureRefused));
-        assert_eq!(verdict(&signature, &HeaderMap::new(), "Hello, World!", 0), Err(Kind::SignatureRefused));
+        let headers = header_map(&[(&GITHUB_SIGNATURE, signed)]);
+        assert_eq!(verify(&signature, &headers, "Hello, World!", 0), Ok(()));
+        assert_eq!(verify(&signature, &headers, "Hello, World?", 0), Err(Kind::SignatureRefused));
+        assert_eq!(verify(&signature, &HeaderMap::new(), "Hello, World!", 0), Err(Kind::SignatureRefused));
     }
 
     #[test]
@@ -315,7 +322,7 @@ mod tests {
 
     const STRIPE_BODY: &str = r#"{"id":"evt_1","object":"event"}"#;
 
-    /// Made as Stripe's libraries make it.
+    /// Signs as Stripe's libraries do.
     fn stripe_v1(secret: &str, time: u64, body: &str) -> String {
         let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).unwrap();
         mac.update(format!("{time}.{body}").as_bytes());
@@ -323,11 +330,11 @@ mod tests {
     }
 
     fn stripe(secrets: &[&str], line: &str, body: &str, now: u64) -> Result<(), Kind> {
-        verdict(&signature(Scheme::Stripe, secrets), &fields(&[(&STRIPE_SIGNATURE, line)]), body, now)
+        verify(&signature(Scheme::Stripe, secrets), &header_map(&[(&STRIPE_SIGNATURE, line)]), body, now)
     }
 
     #[test]
-    fn any_of_stripes_signatures_and_any_of_our_secrets_will_do() {
+    fn one_of_stripes_signatures_must_match_one_of_our_secrets() {
         let (old, new) =
             (stripe_v1("whsec_old", TIME, STRIPE_BODY), stripe_v1("whsec_new", TIME, STRIPE_BODY));
         let line = |signatures: &str| format!("t={TIME},{signatures}");
@@ -348,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stripe_signature_without_time_or_v1_is_refused() {
+    fn a_stripe_signature_without_timestamp_or_v1_is_refused() {
         let good = stripe_v1("s", TIME, STRIPE_BODY);
         for line in [
             String::new(),
@@ -361,7 +368,7 @@ mod tests {
         ] {
             assert_eq!(stripe(&["s"], &line, STRIPE_BODY, TIME), Err(Kind::SignatureRefused), "{line}");
         }
-        let unsigned = verdict(&signature(Scheme::Stripe, &["s"]), &HeaderMap::new(), STRIPE_BODY, TIME);
+        let unsigned = verify(&signature(Scheme::Stripe, &["s"]), &HeaderMap::new(), STRIPE_BODY, TIME);
         assert_eq!(unsigned, Err(Kind::SignatureRefused));
     }
 }

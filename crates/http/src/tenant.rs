@@ -1,8 +1,8 @@
-//! Whose key it is. Two callers may draw the same key; neither may see the other's answer.
+//! Tenants and callers. Two callers may choose the same key; neither may see the response of the other.
 //!
-//! A rule either names the tenant, which then is a part of the scope: the same key of another tenant is another key. Or
-//! it does not ([`Tenant::Auto`]): then the claim remembers its caller by the credentials, and refuses all others. What
-//! a header or cookie says is hashed before it is kept: it is often a secret.
+//! Most rules name the tenant, which becomes part of the scope: the same key of a different tenant is a different key.
+//! [`Tenant::Auto`] does not: the claim records the credentials of its caller instead, and refuses all others. The value of
+//! a header or cookie is hashed before it is stored, because it is often a secret.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,57 +13,58 @@ use http::{HeaderMap, HeaderName};
 use ichido_core::{Caller, Index, to_hex};
 use sha2::{Digest, Sha256};
 
-/// Fields that tell callers apart for many services. Who sends one is somebody, and must not share keys with everybody.
+/// Headers that identify callers in many services. A caller that sends one must not share keys with everyone.
 const CREDENTIALS: [&str; 6] =
     ["authorization", "x-api-key", "api-key", "x-auth-token", "x-access-token", "cookie"];
 
-/// Where the tenant comes from.
+/// How the tenant of a request is determined.
 #[derive(Clone, Debug)]
 pub enum Tenant {
-    /// All callers share one space of keys, and a key belongs to the credentials that used it first: a request with
-    /// others is refused, and neither runs nor gets the answer.
+    /// All callers share one key space, and a key belongs to the credentials that used it first. A request with different
+    /// credentials is refused: it neither runs nor gets the response.
     Auto,
-    /// All callers share one space of keys, and each gets the answer of any other.
+    /// All callers share one key space, and each gets the stored responses of the others.
     None,
-    /// A header field, hashed.
+    /// The hash of a header.
     Header(HeaderName),
-    /// A cookie, hashed.
+    /// The hash of a cookie.
     Cookie(String),
-    /// Something of the program's own, such as a claim of a verified token.
-    Custom(Arc<dyn TenantOf>),
+    /// Custom code, for example one that reads a verified token.
+    Custom(Arc<dyn TenantResolver>),
 }
 
-/// Tells the tenant of a request.
-pub trait TenantOf: Send + Sync + fmt::Debug {
-    /// The tenant; `None` if the request does not say.
+/// Determines the tenant of a request.
+pub trait TenantResolver: Send + Sync + fmt::Debug {
+    /// The tenant. `None` if the request does not identify one.
     fn tenant(&self, parts: &Parts) -> Result<Option<String>, TenantError>;
 
-    /// For the published rules.
+    /// A description for the published rules.
     fn describe(&self) -> String;
 
-    /// What an operator should know of the rule.
+    /// A warning for operators about this rule.
     fn caution(&self) -> Option<&'static str> {
         None
     }
 }
 
-/// The request does not say who it is from, or not in a way that can be believed.
+/// Why the tenant of a request is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TenantError {
-    /// It carries credentials in this field, but not what names the tenant: one user could be given another's answer.
+    /// The request carries credentials in this header, but nothing that identifies the tenant. One user could get the
+    /// response of another.
     #[error(
-        "the request carries the field {0}, and nothing tells whose key this is: the setting `tenant` must name what does"
+        "the request has the header {0}, but nothing that identifies the tenant; the setting `tenant` must name what does"
     )]
     Unknown(HeaderName),
-    /// What it carries was not believed; the text says why.
+    /// The credentials could not be verified; the text says why.
     #[error("{0}")]
     Unverified(String),
 }
 
 impl Tenant {
-    /// The tenant of a request; empty if nobody says.
+    /// The tenant of a request; empty if it has none.
     pub(crate) fn of(&self, parts: &Parts) -> Result<String, TenantError> {
-        let said = match self {
+        let tenant = match self {
             Self::Auto | Self::None => return Ok(String::new()),
             Self::Header(name) => {
                 hashed(name.as_str(), parts.headers.get_all(name).iter().map(|value| value.as_bytes()))
@@ -71,7 +72,7 @@ impl Tenant {
             Self::Cookie(name) => hashed(name, cookies(&parts.headers, name)),
             Self::Custom(custom) => custom.tenant(parts)?,
         };
-        if let Some(tenant) = said {
+        if let Some(tenant) = tenant {
             return Ok(tenant);
         }
         match CREDENTIALS.into_iter().find(|name| parts.headers.contains_key(*name)) {
@@ -80,7 +81,7 @@ impl Tenant {
         }
     }
 
-    /// The caller that a claim remembers, where it does.
+    /// The caller to record in the claim, if the rule compares callers.
     pub(crate) fn caller(&self, index: Index, headers: &HeaderMap) -> Option<Caller> {
         match self {
             Self::Auto => Some(Caller::of(index, credentials(headers))),
@@ -88,7 +89,7 @@ impl Tenant {
         }
     }
 
-    /// Who counts as one tenant when work is shared out; empty if nobody says.
+    /// What counts as one tenant for the concurrency limits; empty if the request has none.
     pub(crate) fn share(&self, tenant: &str, headers: &HeaderMap) -> String {
         match self {
             Self::Auto => match credentials(headers) {
@@ -99,33 +100,33 @@ impl Tenant {
         }
     }
 
-    /// For the published rules.
+    /// A description for the published rules.
     pub fn describe(&self) -> String {
         match self {
             Self::Auto => "a key belongs to the credentials that used it first".to_owned(),
             Self::None => "keys are shared by all callers".to_owned(),
-            Self::Header(name) => format!("keys are separate for each value of the field {name}"),
+            Self::Header(name) => format!("keys are separate for each value of the header {name}"),
             Self::Cookie(name) => format!("keys are separate for each value of the cookie {name}"),
             Self::Custom(custom) => custom.describe(),
         }
     }
 
-    /// What an operator should know of the rule.
+    /// A warning for operators about this rule.
     pub fn caution(&self) -> Option<&'static str> {
         match self {
             Self::Auto => Some(
                 "callers who can guess each other's keys can block each other, and a caller whose credentials change is \
-                 refused; set `tenant` to what tells callers apart",
+                 refused; set `tenant` to what identifies a caller",
             ),
-            Self::None => Some("every caller is given the answers to the keys of all others"),
+            Self::None => Some("every caller can get the stored responses of all others"),
             Self::Header(_) | Self::Cookie(_) => None,
             Self::Custom(custom) => custom.caution(),
         }
     }
 }
 
-/// Names and values of the credentials that a request carries. Cookies count as a set: their order says nothing, and
-/// HTTP/2 may split them over several lines.
+/// Names and values of the credentials of a request. Cookies count as a set: their order has no meaning, and HTTP/2 may
+/// split them over several lines.
 fn credentials(headers: &HeaderMap) -> Vec<&[u8]> {
     let mut parts = Vec::new();
     for name in CREDENTIALS {
@@ -150,13 +151,13 @@ fn cookies<'a>(headers: &'a HeaderMap, name: &'a str) -> impl Iterator<Item = &'
 
 fn hashed<'a>(name: &str, values: impl Iterator<Item = &'a [u8]>) -> Option<String> {
     let mut hash = Sha256::new();
-    let mut any = false;
+    let mut has_value = false;
     for value in values {
-        any = true;
+        has_value = true;
         hash.update((value.len() as u64).to_be_bytes());
         hash.update(value);
     }
-    any.then(|| [name, ":", &to_hex(&hash.finalize()[..16])].concat())
+    has_value.then(|| [name, ":", &to_hex(&hash.finalize()[..16])].concat())
 }
 
 #[cfg(test)]
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_kept_as_its_hash() {
+    fn a_secret_is_stored_as_its_hash() {
         let tenant = Tenant::Header(HeaderName::from_static("authorization"));
         let one = of(&tenant, &[("authorization", "Bearer hunter2")]).unwrap();
         assert!(one.starts_with("authorization:") && !one.contains("hunter2"), "{one}");
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn cookies_without_a_tenant_are_refused_until_the_rules_say_that_there_is_none() {
+    fn cookies_without_a_tenant_are_refused_unless_the_rules_have_no_tenant() {
         let header = Tenant::Header(HeaderName::from_static("authorization"));
         assert_eq!(of(&header, &[("cookie", "sid=1")]), Err(TenantError::Unknown(COOKIE)));
         assert_eq!(of(&Tenant::None, &[("cookie", "sid=1")]).unwrap(), "");
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn callers_are_told_apart_by_their_credentials_alone() {
+    fn callers_are_identified_by_their_credentials_only() {
         let caller = |headers: &[(&'static str, &str)]| {
             let map = headers.iter().map(|(name, value)| {
                 (HeaderName::from_static(name), http::HeaderValue::from_str(value).unwrap())
@@ -205,7 +206,7 @@ mod tests {
             Tenant::Auto.caller(Index::from_bytes([7; 32]), &map.collect())
         };
         let (nobody, alice) = (caller(&[]), caller(&[("authorization", "Bearer a")]));
-        assert!(nobody.is_some(), "no credentials are a caller too");
+        assert!(nobody.is_some(), "a request without credentials has a caller too");
         assert_eq!(nobody, caller(&[("user-agent", "x"), ("cookie", "")]));
         assert_eq!(alice, caller(&[("x-request-id", "2"), ("authorization", "Bearer a")]));
         assert_ne!(alice, caller(&[("authorization", "Bearer a"), ("cookie", "sid=1")]));
@@ -215,13 +216,13 @@ mod tests {
         }
         assert_ne!(caller(&[("x-api-key", "1")]), caller(&[("api-key", "1")]));
         let split = caller(&[("cookie", "b=2"), ("cookie", "a=1")]);
-        assert_eq!(split, caller(&[("cookie", "a=1; b=2")]), "the order of cookies says nothing");
+        assert_eq!(split, caller(&[("cookie", "a=1; b=2")]), "the order of cookies has no meaning");
         let other = Tenant::Header(HeaderName::from_static("x-account"));
         assert_eq!(other.caller(Index::from_bytes([7; 32]), &HeaderMap::new()), None);
     }
 
     #[test]
-    fn a_missing_field_is_refused_even_with_other_credentials() {
+    fn a_missing_header_is_refused_even_with_other_credentials() {
         let account = Tenant::Header(HeaderName::from_static("x-account"));
         let refused = of(&account, &[("authorization", "Bearer a")]);
         assert_eq!(refused, Err(TenantError::Unknown(AUTHORIZATION)));
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_of_other_fields_are_refused_like_cookies_unless_they_name_the_tenant() {
+    fn credentials_in_other_headers_are_refused_unless_they_identify_the_tenant() {
         let header = Tenant::Header(HeaderName::from_static("authorization"));
         for name in ["x-api-key", "api-key", "x-auth-token"] {
             let refused = of(&header, &[(name, "hunter2")]).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! What the layer asks of the services and bodies around it, under two names.
+//! Short names for the trait bounds that the layer puts on services and bodies.
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -9,16 +9,16 @@ use tower_service::Service;
 use crate::failure::IntoFailure;
 use crate::request_body::RequestBody;
 
-/// A body that the layer can read and hand on.
-pub(crate) trait Carried:
+/// A body that the layer can read and pass on.
+pub(crate) trait HttpBody:
     Body<Data = Bytes, Error: Into<BoxError> + Send> + Unpin + Send + 'static
 {
 }
 
-impl<T> Carried for T where T: Body<Data = Bytes, Error: Into<BoxError> + Send> + Unpin + Send + 'static {}
+impl<T> HttpBody for T where T: Body<Data = Bytes, Error: Into<BoxError> + Send> + Unpin + Send + 'static {}
 
-/// A service that the layer can stand before: it takes requests with a body `B`, and answers with a body `A`.
-pub(crate) trait Inner<B, A>:
+/// A service that the layer can wrap: it takes requests with body `B` and returns responses with body `A`.
+pub(crate) trait InnerService<B, A>:
     Service<
         Request<RequestBody<B>>,
         Response = Response<A>,
@@ -29,7 +29,7 @@ pub(crate) trait Inner<B, A>:
 {
 }
 
-impl<T, B, A> Inner<B, A> for T where
+impl<T, B, A> InnerService<B, A> for T where
     T: Service<
             Request<RequestBody<B>>,
             Response = Response<A>,

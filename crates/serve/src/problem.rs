@@ -2,7 +2,7 @@
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, Uri, header};
-use ichido_http::{ErrorMember, tell_should_retry};
+use ichido_http::{ErrorMember, set_should_retry};
 use serde::{Deserialize, Serialize};
 
 /// An answer that says no.
@@ -104,7 +104,7 @@ impl IntoResponse for Problem {
         let error = ErrorMember::new(self.status, self.word, &body.detail);
         let mut response = respond(self.status, &Sent { body: &body, error });
         let passing = [StatusCode::REQUEST_TIMEOUT, StatusCode::SERVICE_UNAVAILABLE];
-        tell_should_retry(response.headers_mut(), passing.contains(&self.status));
+        set_should_retry(response.headers_mut(), passing.contains(&self.status));
         response
     }
 }

@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use ichido_core::{Doubt, Grant, Now, Outcome, Timestamp};
-use ichido_http::{ErrorMember, tell_should_retry};
+use ichido_http::{ErrorMember, set_should_retry};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -199,7 +199,7 @@ impl IntoResponse for Conflict {
         push_json(&mut body, &Sent { conflict: &self, error });
         let mut response = json(status, body);
         let headers = response.headers_mut();
-        tell_should_retry(headers, self.retry_after_ms.is_some());
+        set_should_retry(headers, self.retry_after_ms.is_some());
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(ms) = self.retry_after_ms {
             // The work may end long before its lease does.

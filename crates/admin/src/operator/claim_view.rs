@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::HeaderMap;
 use ichido_core::{Outcome, Record, State};
-use ichido_http::Answer;
+use ichido_http::StoredResponse;
 use ichido_ledger::Summary;
 use serde_json::{Map, Value, json};
 
@@ -44,7 +44,7 @@ fn unpacked(bytes: &Bytes) -> Option<Value> {
     if bytes.first() != Some(&PACKED) {
         return None;
     }
-    let answer = Answer::read(bytes).ok()?;
+    let answer = StoredResponse::read(bytes).ok()?;
     let mut shown = json!({
         "status": answer.status.as_u16(),
         "headers": fields(&answer.headers),

@@ -14,32 +14,35 @@ async fn granted(ledger: &Ledger, key: &str) -> (Key, Grant) {
     (request.key, grant)
 }
 
-fn asked(key: &Key) -> Asked {
+fn identity(key: &Key) -> RequestIdentity {
     let caller = Some(Caller::from_bytes([1; 32]));
-    Asked { key: key.clone(), fingerprint: Fingerprint::of(["x"]), caller }
+    RequestIdentity { key: key.clone(), fingerprint: Fingerprint::of(["x"]), caller }
 }
 
-fn word(key: &Key, grant: &Grant, settle: Settle) -> Word {
-    Word { asked: asked(key), token: grant.token, settle }
+fn entry(key: &Key, grant: &Grant, settle: Settle) -> Entry {
+    Entry { request: identity(key), token: grant.token, settle }
 }
 
 #[tokio::test]
-async fn a_word_survives_its_process_and_reaches_the_ledger() {
+async fn an_entry_survives_a_restart_and_reaches_the_ledger() {
     let (dir, ledger) = (tempfile::tempdir().unwrap(), ledger());
     let (key, grant) = granted(&ledger, "k").await;
     let (other, other_grant) = granted(&ledger, "other").await;
     let outcome = Outcome::kept(&b"line\nanother\0"[..]);
     let journal = Journal::open(dir.path()).unwrap();
-    journal.keep(&ledger, word(&key, &grant, Settle::Complete(outcome.clone())), Some(&grant)).await.unwrap();
-    journal.keep(&ledger, word(&other, &other_grant, Settle::Release), None).await.unwrap();
-    assert_eq!(journal.outcome(&key), Some((asked(&key), outcome.clone())));
+    journal
+        .append(&ledger, entry(&key, &grant, Settle::Complete(outcome.clone())), Some(&grant))
+        .await
+        .unwrap();
+    journal.append(&ledger, entry(&other, &other_grant, Settle::Release), None).await.unwrap();
+    assert_eq!(journal.outcome(&key), Some((identity(&key), outcome.clone())));
     assert_eq!(journal.outcome(&other), None);
-    assert!(Journal::open(dir.path()).unwrap_err().to_string().contains("held by another process"));
+    assert!(Journal::open(dir.path()).unwrap_err().to_string().contains("in use by another process"));
     drop(journal);
 
     let journal = Journal::open(dir.path()).unwrap();
     assert_eq!(journal.len(), 2);
-    assert_eq!(journal.outcome(&key), Some((asked(&key), outcome.clone())));
+    assert_eq!(journal.outcome(&key), Some((identity(&key), outcome.clone())));
     assert_eq!(journal.drain(&ledger).await, 0);
     assert_eq!(ledger.claim(&ledger.request(key)).await.unwrap().claim, Claim::Done(outcome));
     assert!(matches!(ledger.claim(&ledger.request(other)).await.unwrap().claim, Claim::Granted(_)));
@@ -48,12 +51,12 @@ async fn a_word_survives_its_process_and_reaches_the_ledger() {
 }
 
 #[tokio::test]
-async fn a_damaged_word_is_set_aside_and_a_half_one_forgotten() {
+async fn a_damaged_entry_is_renamed_and_a_partial_one_removed() {
     let (dir, ledger) = (tempfile::tempdir().unwrap(), ledger());
     let (key, grant) = granted(&ledger, "k").await;
     let journal = Journal::open(dir.path()).unwrap();
-    let said = word(&key, &grant, Settle::Complete(Outcome::Tombstone("large".to_owned())));
-    journal.keep(&ledger, said, None).await.unwrap();
+    let entry = entry(&key, &grant, Settle::Complete(Outcome::Tombstone("large".to_owned())));
+    journal.append(&ledger, entry, None).await.unwrap();
     let path = journal.lock().values().flatten().next().unwrap().path.clone();
     drop(journal);
     let mut bytes = fs::read(&path).unwrap();
@@ -67,22 +70,22 @@ async fn a_damaged_word_is_set_aside_and_a_half_one_forgotten() {
         .map(|file| file.unwrap().file_name().into_string().unwrap())
         .collect();
     assert!(names.iter().any(|name| name.ends_with(UNREADABLE)), "{names:?}");
-    assert!(!names.iter().any(|name| name.ends_with(HALF)), "{names:?}");
+    assert!(!names.iter().any(|name| name.ends_with(TEMPORARY)), "{names:?}");
 }
 
 #[tokio::test]
-async fn the_log_does_not_show_the_stored_answer() {
+async fn the_log_does_not_show_the_stored_response() {
     let (dir, ledger) = (tempfile::tempdir().unwrap(), ledger());
     let (key, grant) = granted(&ledger, "k").await;
     let journal = Journal::open(dir.path()).unwrap();
-    // Another token: the claim was taken over and completed by its new holder while this entry waited.
-    let late = Word {
+    // A different token: the claim was taken over and completed by its new holder while this entry waited.
+    let late = Entry {
         token: Token::from_bytes([7; 16]),
-        ..word(&key, &grant, Settle::Complete(Outcome::kept("late")))
+        ..entry(&key, &grant, Settle::Complete(Outcome::kept("late")))
     };
-    journal.keep(&ledger, late, None).await.unwrap();
+    journal.append(&ledger, late, None).await.unwrap();
     assert_eq!(
-        ledger.complete(&key, grant.token, Outcome::kept("secret-answer")).await.unwrap(),
+        ledger.complete(&key, grant.token, Outcome::kept("secret-response")).await.unwrap(),
         Settled::Applied
     );
     let log = Log::default();
@@ -95,7 +98,7 @@ async fn the_log_does_not_show_the_stored_answer() {
     drop(guard);
     let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     assert!(text.contains("claim already settled differently"), "{text}");
-    // As text, and as the numbers of its bytes.
+    // Neither as text nor as a list of bytes.
     assert!(!text.contains("secret") && !text.contains("115, 101, 99"), "{text}");
     assert!(!format!("{journal:?}").contains("secret"));
 }

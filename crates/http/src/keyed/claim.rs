@@ -1,130 +1,133 @@
-//! Claims a keyed request.
+//! Claims a keyed request and acts on the result.
 
 use http::{HeaderName, Request, Response, StatusCode};
 use ichido_core::{Claim, ClaimRequest, Settle};
 use ichido_ledger::{Effect, Error, Kind as LedgerKind};
 
-use super::granted::Run;
-use super::prepare::Ready;
+use super::granted::GrantedClaim;
+use super::prepare::Claimable;
 use super::reply::{
-    ATTEMPT, RETRY_SECONDS, Reply, TRUE, caller_changed, in_doubt, in_flight, mismatch, of_journal, replay,
-    send,
+    ATTEMPT, ReplySender, TRUE, caller_changed, in_doubt, in_flight, journaled_reply, ledger_unavailable,
+    mismatch, replay, send,
 };
-use super::request::Job;
-use crate::journal::{Asked, Word};
-use crate::metrics::End;
+use super::request::KeyedRequest;
+use crate::journal::{Entry, RequestIdentity};
+use crate::metrics::Disposition;
 use crate::options::Outage;
 use crate::problem::{Kind, Problem};
 use crate::request_body::RequestBody;
-use crate::response_body::AnswerBody;
+use crate::response_body::ResponseBody;
 use crate::rules::InFlight;
-use crate::trait_aliases::{Carried, Inner};
+use crate::trait_aliases::{HttpBody, InnerService};
 
 const UNPROTECTED: HeaderName = HeaderName::from_static("idempotency-unprotected");
 
-/// Asks the ledger, and does what it says.
-pub(crate) async fn claim<S, B, A>(mut job: Job, inner: S, reply: Reply<A, S::Error>)
+pub(super) async fn claim<S, B, A>(mut request: KeyedRequest, inner: S, sender: ReplySender<A, S::Error>)
 where
-    S: Inner<B, A>,
-    B: Carried,
-    A: Carried,
+    S: InnerService<B, A>,
+    B: HttpBody,
+    A: HttpBody,
 {
-    if let Some(answer) = of_journal(&job) {
-        return send(&job, reply, answer);
+    if let Some(reply) = journaled_reply(&request) {
+        return send(&request, sender, reply);
     }
-    let request = &job.ready.claim;
-    let claimed = match job.route().in_flight {
-        InFlight::Conflict => job.ledger().claim(request).await,
-        InFlight::Wait(time) => Box::pin(job.ledger().claim_or_wait(request, time)).await,
+    let claim = &request.claimable.claim;
+    let claimed = match request.route().in_flight {
+        InFlight::Conflict => request.ledger().claim(claim).await,
+        InFlight::Wait(time) => Box::pin(request.ledger().claim_or_wait(claim, time)).await,
     };
     let claimed = match claimed {
         Ok(claimed) => claimed,
-        Err(error) => return Box::pin(unclaimed(job, inner, reply, error)).await,
+        Err(error) => return Box::pin(claim_failed(request, inner, sender, error)).await,
     };
-    job.trace.degraded = claimed.degraded;
-    let answer = match claimed.claim {
+    request.trace.degraded = claimed.degraded;
+    let reply = match claimed.claim {
         Claim::Granted(grant) => {
-            job.trace.attempt = grant.attempt;
-            return Run { job, grant }.run(inner, reply).await;
+            request.trace.attempt = grant.attempt;
+            return GrantedClaim { request, grant }.run(inner, sender).await;
         }
-        Claim::Done(outcome) => replay(&job, outcome),
-        // What the ledger takes for unfinished may have ended here while it was asked.
-        Claim::Held { .. } => of_journal(&job).unwrap_or_else(in_flight),
-        Claim::InDoubt(_) => of_journal(&job).unwrap_or_else(|| in_doubt(job.route())),
+        Claim::Done(outcome) => replay(&request, outcome),
+        // The first request may have completed into the journal while the ledger was asked.
+        Claim::Held { .. } => journaled_reply(&request).unwrap_or_else(in_flight),
+        Claim::InDoubt(_) => journaled_reply(&request).unwrap_or_else(|| in_doubt(request.route())),
         Claim::Mismatch => mismatch(),
         Claim::CallerChanged => caller_changed(),
     };
-    send(&job, reply, answer);
+    send(&request, sender, reply);
 }
 
-/// The ledger gave no answer.
-async fn unclaimed<S, B, A>(job: Job, inner: S, reply: Reply<A, S::Error>, error: Error)
-where
-    S: Inner<B, A>,
-    B: Carried,
-    A: Carried,
+async fn claim_failed<S, B, A>(
+    request: KeyedRequest,
+    inner: S,
+    sender: ReplySender<A, S::Error>,
+    error: Error,
+) where
+    S: InnerService<B, A>,
+    B: HttpBody,
+    A: HttpBody,
 {
     if let LedgerKind::Limit(limit) = error.kind() {
         let problem = Problem::new(Kind::KeyInvalid, limit.to_string());
-        return send(&job, reply, (End::Refused, Err(problem)));
+        return send(&request, sender, (Disposition::Refused, Err(problem)));
     }
-    // The first request may have ended while this one asked.
-    if let Some(answer) = of_journal(&job) {
-        take_back(&job, &error).await;
-        return send(&job, reply, answer);
+    // The first request may have completed into the journal while the ledger was asked.
+    if let Some(reply) = journaled_reply(&request) {
+        journal_release(&request, &error).await;
+        return send(&request, sender, reply);
     }
-    if job.route().outage == Outage::Open && error.is_outage() {
-        tracing::warn!(%error, "the ledger is out; a keyed request runs unprotected");
-        return unprotected(job, inner, reply).await;
+    if request.route().outage == Outage::Open && error.is_outage() {
+        tracing::warn!(%error, "ledger unavailable; running keyed request unprotected");
+        return run_unprotected(request, inner, sender).await;
     }
-    tracing::warn!(%error, "a keyed request could not be claimed");
-    take_back(&job, &error).await;
-    let problem = Problem::new(Kind::LedgerUnavailable, "the key could not be checked; nothing was done");
-    send(&job, reply, (End::Unavailable, Err(problem.retry_after(RETRY_SECONDS))));
-    give_back(&job, &error).await;
+    tracing::warn!(%error, "cannot claim keyed request");
+    journal_release(&request, &error).await;
+    send(&request, sender, ledger_unavailable());
+    release(&request, &error).await;
 }
 
-/// A claim whose answer never came may have been granted, and nothing ran: the ledger hears of it when it is back.
-async fn take_back(job: &Job, error: &Error) {
-    // In a long outage every request comes here; beyond some number their claims are left to lapse.
-    let perhaps_granted = error.effect() == Effect::Unknown;
-    let Some(journal) = job.shared.journal.as_ref().filter(|journal| perhaps_granted && journal.has_room())
+/// Journals the release of a claim whose result was lost: it may have been granted, but nothing ran. The ledger receives
+/// the release after the outage.
+async fn journal_release(request: &KeyedRequest, error: &Error) {
+    // In a long outage every request gets here. When the journal is full, the remaining claims are left to lapse.
+    let may_be_granted = error.effect() == Effect::Unknown;
+    let Some(journal) =
+        request.shared.journal.as_ref().filter(|journal| may_be_granted && journal.has_room())
     else {
         return;
     };
-    let claim = &job.ready.claim;
-    let word = Word { asked: Asked::of(claim), token: claim.token, settle: Settle::Release };
-    if let Err(error) = journal.keep(job.ledger(), word, None).await {
-        tracing::warn!(%error, "the completion journal could not be written");
+    let claim = &request.claimable.claim;
+    let entry = Entry { request: RequestIdentity::of(claim), token: claim.token, settle: Settle::Release };
+    if let Err(error) = journal.append(request.ledger(), entry, None).await {
+        tracing::warn!(%error, "cannot write completion journal");
     }
 }
 
-/// The same without a journal. An embedded ledger decides a claim even if its caller went, and what it is told later
-/// it hears later: so the release is said behind the claim, when the caller has its answer.
-async fn give_back(job: &Job, error: &Error) {
-    if job.shared.journal.is_some() || error.effect() == Effect::None {
+/// Releases such a claim directly if there is no journal. An embedded ledger decides a claim even if its caller has gone,
+/// and handles calls in order. So the release is sent after the claim, once the caller has its response.
+async fn release(request: &KeyedRequest, error: &Error) {
+    if request.shared.journal.is_some() || error.effect() == Effect::None {
         return;
     }
-    let ClaimRequest { key, token, .. } = &job.ready.claim;
-    if let Err(error) = job.ledger().release(key, *token).await {
-        tracing::warn!(index = %key.index(), %error, "a claim that may have been granted to nobody was not given back; it may be in doubt");
+    let ClaimRequest { key, token, .. } = &request.claimable.claim;
+    if let Err(error) = request.ledger().release(key, *token).await {
+        tracing::warn!(index = %key.index(), %error, "cannot release a claim that may have been granted; it may become in doubt");
     }
 }
 
-async fn unprotected<S, B, A>(job: Job, mut inner: S, reply: Reply<A, S::Error>)
+async fn run_unprotected<S, B, A>(request: KeyedRequest, mut inner: S, sender: ReplySender<A, S::Error>)
 where
-    S: Inner<B, A>,
+    S: InnerService<B, A>,
 {
-    let Job { shared, trace, ready, .. } = job;
-    let Ready { parts, body, .. } = *ready;
-    let mut request = Request::from_parts(parts, RequestBody::collected(body));
+    let KeyedRequest { shared, trace, claimable, .. } = request;
+    let Claimable { parts, body, .. } = *claimable;
+    let mut request = Request::from_parts(parts, RequestBody::buffered(body));
     request.headers_mut().remove(ATTEMPT);
-    let answer = inner.call(request).await.map(|response| {
-        let mut response = response.map(AnswerBody::passed);
+    let response = inner.call(request).await.map(|response| {
+        let mut response = response.map(ResponseBody::passed);
         response.headers_mut().insert(UNPROTECTED, TRUE);
         response
     });
-    let status = answer.as_ref().map_or(StatusCode::BAD_GATEWAY, Response::status);
-    trace.end(&shared.meters, &shared.rules, End::Unprotected, status, None);
-    let _ = reply.send(answer);
+    let status = response.as_ref().map_or(StatusCode::BAD_GATEWAY, Response::status);
+    trace.finish(&shared.metrics, &shared.rules, Disposition::Unprotected, status, None);
+    let _ = sender.send(response);
 }

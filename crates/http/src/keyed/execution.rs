@@ -1,4 +1,4 @@
-//! A granted claim: run the service, keep its answer, then send it.
+//! Runs the service for a granted claim: the response is stored before it is sent.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
@@ -12,269 +12,272 @@ use ichido_core::{Caller, Grant, Now, Settle};
 use ichido_ledger::lazy_timeout;
 use tokio::time::Instant;
 
-use super::granted::{Run, reason};
-use super::reply::{ATTEMPT, LIFETIME, Reply, Said, in_doubt, in_flight, replay, send};
-use super::streaming::{declared, next_within};
-use crate::content_encoding as coding;
+use super::granted::{GrantedClaim, doubt_reason};
+use super::reply::{
+    ATTEMPT, LIFETIME, Reply, ReplySender, in_doubt, in_flight, ledger_unavailable, replay, send,
+};
+use super::streaming::{content_length, next_frame_within};
+use crate::content_encoding;
 use crate::failure::{Failure, IntoFailure};
 use crate::hop_by_hop::strip_hop_by_hop;
-use crate::metrics::End;
+use crate::metrics::Disposition;
 use crate::problem::{Kind, Problem};
 use crate::request_body::RequestBody;
-use crate::response_body::AnswerBody;
-use crate::trait_aliases::{Carried, Inner};
+use crate::response_body::ResponseBody;
+use crate::trait_aliases::{HttpBody, InnerService};
 use crate::verdict::{Verdict, verdict};
 
-/// How long the end of an answer of unknown length is waited for before its beginning is sent.
+/// A response of unknown length that has not ended after this time is streamed.
 const STREAM_AFTER: Duration = Duration::from_secs(2);
 
-/// What the service did.
-enum Ran<A> {
-    Answered(Response<A>),
+/// The result of calling the service.
+enum CallResult<A> {
+    Response(Response<A>),
     Failed(Failure),
     Panicked,
 }
 
-/// What was read of an answer before the first byte of it is sent.
-enum Read {
+/// What was read of a response body before any of it is sent.
+enum ReadResult {
+    /// The whole body; these are its trailers.
     Whole(HeaderMap),
-    Large,
+    /// The body is too large to store or may be endless.
+    Stream,
     Failed(Failure),
 }
 
-impl Run {
-    pub(crate) async fn run<S, B, A>(self, inner: S, reply: Reply<A, S::Error>)
+impl GrantedClaim {
+    /// Confirms the grant, then calls the service while the lease is renewed.
+    pub(super) async fn run<S, B, A>(self, inner: S, sender: ReplySender<A, S::Error>)
     where
-        S: Inner<B, A>,
-        B: Carried,
-        A: Carried,
+        S: InnerService<B, A>,
+        B: HttpBody,
+        A: HttpBody,
     {
-        let (shared, key, grant) = (self.job.shared.clone(), self.job.ready.claim.key.clone(), self.grant);
-        let ledger = shared.ledger_of(&shared.rules.routes[self.job.trace.route]);
+        let shared = self.request.shared.clone();
+        let (key, grant) = (self.request.claimable.claim.key.clone(), self.grant);
+        let ledger = shared.ledger_of(&shared.rules.routes[self.request.trace.route]);
         match ledger.confirm(&key, &grant).await {
             Ok(true) => {}
-            Ok(false) => return send(&self.job, reply, in_flight()),
+            Ok(false) => return send(&self.request, sender, in_flight()),
             Err(error) => {
-                tracing::warn!(%error, "a claim could not be confirmed");
-                // Nothing ran: without this word the claim would lapse into doubt.
-                Box::pin(self.say(Settle::Release)).await;
-                let problem =
-                    Problem::new(Kind::LedgerUnavailable, "the key could not be checked; nothing was done");
-                return send(&self.job, reply, (End::Unavailable, Err(problem.retry_after(1))));
+                tracing::warn!(%error, "cannot confirm claim");
+                // Nothing ran. Without a release, the claim would lapse and become in doubt.
+                Box::pin(self.settle(Settle::Release)).await;
+                return send(&self.request, sender, ledger_unavailable());
             }
         }
-        // Most requests end long before a renewal is due, and need no renewing task. The first one is due after a third
-        // of what is left, as if the task had been there from the beginning: half of that has passed when it starts.
+        // Most requests end long before a renewal is due, so the renewing task starts late. The first renewal is due after a
+        // third of the remaining lease, as if the task had run from the start: half of that has passed when it starts.
         let left_ms = grant.left_ms.max(grant.lease_ms / 2);
-        let renewing = async {
+        let renewal = async {
             tokio::time::sleep(Duration::from_millis(left_ms / 6)).await;
             let _renewal = ledger.start_renewal(&key, &Grant { left_ms: left_ms / 2, ..grant });
             std::future::pending::<()>().await;
         };
         tokio::select! {
             biased;
-            () = self.work(inner, reply) => {}
-            () = renewing => {}
+            () = self.call_and_settle(inner, sender) => {}
+            () = renewal => {}
         }
     }
 
-    async fn work<S, B, A>(mut self, inner: S, reply: Reply<A, S::Error>)
+    async fn call_and_settle<S, B, A>(mut self, inner: S, sender: ReplySender<A, S::Error>)
     where
-        S: Inner<B, A>,
-        B: Carried,
-        A: Carried,
+        S: InnerService<B, A>,
+        B: HttpBody,
+        A: HttpBody,
     {
-        let limit = self.job.route().timeout;
-        let said = match call(inner, self.request(), limit).await {
-            // In boxes what is seldom: the future of a request has room for all that may become of it.
-            Ran::Failed(failure) => Box::pin(self.failed(failure)).await,
-            Ran::Panicked => Box::pin(self.panicked()).await,
-            Ran::Answered(response) => {
+        let timeout = self.request.route().timeout;
+        let reply = match call(inner, self.service_request(), timeout).await {
+            // Rare cases are boxed: the future of every request reserves space for its largest branch.
+            CallResult::Failed(failure) => Box::pin(self.failed(failure)).await,
+            CallResult::Panicked => Box::pin(self.panicked()).await,
+            CallResult::Response(response) => {
                 let (mut head, mut body) = response.into_parts();
                 strip_hop_by_hop(&mut head.headers);
-                let mut pieces = Vec::new();
-                match self.read(&head, &mut body, &mut pieces).await {
-                    Read::Whole(trailers) => self.whole(head, pieces, trailers).await,
-                    Read::Failed(failure) => Box::pin(self.failed(failure)).await,
-                    Read::Large => return Box::pin(self.stream(head, pieces, body, reply)).await,
+                let mut chunks = Vec::new();
+                match self.read(&head, &mut body, &mut chunks).await {
+                    ReadResult::Whole(trailers) => self.respond(head, chunks, trailers).await,
+                    ReadResult::Failed(failure) => Box::pin(self.failed(failure)).await,
+                    ReadResult::Stream => return Box::pin(self.stream(head, chunks, body, sender)).await,
                 }
             }
         };
-        send(&self.job, reply, said);
+        send(&self.request, sender, reply);
     }
 
-    fn request<B>(&mut self) -> Request<RequestBody<B>> {
-        let ready = &mut self.job.ready;
+    /// The request for the service.
+    fn service_request<B>(&mut self) -> Request<RequestBody<B>> {
+        let claimable = &mut self.request.claimable;
         let mut parts = Request::new(()).into_parts().0;
-        std::mem::swap(&mut parts, &mut ready.parts);
+        std::mem::swap(&mut parts, &mut claimable.parts);
         parts.headers.remove(ATTEMPT);
-        // A connection cannot be kept or given again.
+        // An upgraded connection can be neither stored nor replayed.
         parts.headers.remove(UPGRADE);
-        coding::restrict(&mut parts.headers);
+        content_encoding::restrict(&mut parts.headers);
         if self.grant.attempt > 1 {
             parts.headers.insert(ATTEMPT, self.grant.attempt.into());
         }
-        Request::from_parts(parts, RequestBody::collected(ready.body.take()))
+        Request::from_parts(parts, RequestBody::buffered(claimable.body.take()))
     }
 
-    /// Reads an answer up to the cap.
-    async fn read<A>(&self, head: &Parts, body: &mut A, pieces: &mut Vec<Bytes>) -> Read
+    /// Reads a response body of at most `answer_max_bytes`.
+    async fn read<A>(&self, head: &Parts, body: &mut A, chunks: &mut Vec<Bytes>) -> ReadResult
     where
-        A: Carried,
+        A: HttpBody,
     {
-        let most = self.job.shared.rules.answer_max_bytes;
-        let known = body.size_hint().exact().or_else(|| declared(head));
-        if is_event_stream(&head.headers) || known.is_some_and(|len| len > most as u64) {
-            return Read::Large;
+        let max_bytes = self.request.shared.rules.answer_max_bytes;
+        let known_len = body.size_hint().exact().or_else(|| content_length(head));
+        if is_event_stream(&head.headers) || known_len.is_some_and(|len| len > max_bytes as u64) {
+            return ReadResult::Stream;
         }
-        // Of an answer whose length is known every byte is worth waiting for; another one may be endless.
-        let until = known.is_none().then(|| Instant::now() + STREAM_AFTER);
+        // A response of known length is waited for. One of unknown length may be endless.
+        let stream_at = known_len.is_none().then(|| Instant::now() + STREAM_AFTER);
         let mut len = 0;
         loop {
-            let limit = match until {
-                Some(until) => Some(until.saturating_duration_since(Instant::now())),
-                None => self.job.route().timeout,
+            let limit = match stream_at {
+                Some(stream_at) => Some(stream_at.saturating_duration_since(Instant::now())),
+                None => self.request.route().timeout,
             };
-            match next_within(limit, body).await {
-                Err(_) if known.is_none() => return Read::Large,
-                Err(_) => return Read::Failed(Failure::TimedOut("the answer stopped coming".into())),
-                Ok(None) => return Read::Whole(HeaderMap::new()),
-                Ok(Some(Err(error))) => return Read::Failed(Failure::Lost(error)),
+            match next_frame_within(limit, body).await {
+                Err(_) if known_len.is_none() => return ReadResult::Stream,
+                Err(_) => return ReadResult::Failed(Failure::TimedOut("the response body stalled".into())),
+                Ok(None) => return ReadResult::Whole(HeaderMap::new()),
+                Ok(Some(Err(error))) => return ReadResult::Failed(Failure::Lost(error)),
                 Ok(Some(Ok(frame))) => match frame.into_data() {
                     Ok(data) if data.is_empty() => {}
                     Ok(data) => {
                         len += data.len();
-                        pieces.push(data);
-                        if len > most {
-                            return Read::Large;
+                        chunks.push(data);
+                        if len > max_bytes {
+                            return ReadResult::Stream;
                         }
                     }
-                    Err(frame) => return Read::Whole(frame.into_trailers().unwrap_or_default()),
+                    Err(frame) => return ReadResult::Whole(frame.into_trailers().unwrap_or_default()),
                 },
             }
         }
     }
 
-    async fn whole<A>(&self, head: Parts, pieces: Vec<Bytes>, trailers: HeaderMap) -> Said<A> {
-        let route = self.job.route();
-        match verdict(head.status, &head.headers, route) {
+    /// Settles the claim by the verdict on a response that has been read whole.
+    async fn respond<A>(&self, head: Parts, chunks: Vec<Bytes>, trailers: HeaderMap) -> Reply<A> {
+        match verdict(head.status, &head.headers, self.request.route()) {
             Verdict::Release => {
-                Box::pin(self.say(Settle::Release)).await;
-                (End::Released, Ok(answer(head, pieces, trailers)))
+                Box::pin(self.settle(Settle::Release)).await;
+                (Disposition::Released, Ok(response(head, chunks, trailers)))
             }
-            Verdict::Doubt => {
-                let reason = format!("the service answered {}", head.status.as_u16());
-                Box::pin(self.say(Settle::Doubt(reason))).await;
-                (End::InDoubt, Ok(answer(head, pieces, trailers)))
+            Verdict::InDoubt => {
+                let reason = format!("the service responded with {}", head.status.as_u16());
+                Box::pin(self.settle(Settle::Doubt(reason))).await;
+                (Disposition::InDoubt, Ok(response(head, chunks, trailers)))
             }
-            Verdict::Store => self.store(head, pieces, trailers).await,
+            Verdict::Store => self.store(head, chunks, trailers).await,
         }
     }
 
-    async fn store<A>(&self, mut head: Parts, pieces: Vec<Bytes>, trailers: HeaderMap) -> Said<A> {
-        let (outcome, body) = self.outcome(&head, &pieces, &trailers);
+    async fn store<A>(&self, mut head: Parts, chunks: Vec<Bytes>, trailers: HeaderMap) -> Reply<A> {
+        let (outcome, body) = self.outcome(&head, &chunks, &trailers);
         match self.complete(outcome).await {
             Ok(()) => {
-                head.headers.insert(LIFETIME, self.job.lifetime());
+                head.headers.insert(LIFETIME, self.request.lifetime());
                 let response = match body {
-                    Some(body) => Response::from_parts(head, AnswerBody::whole(body, trailers)),
-                    None => answer(head, pieces, trailers),
+                    Some(body) => Response::from_parts(head, ResponseBody::whole(body, trailers)),
+                    None => response(head, chunks, trailers),
                 };
-                (if self.job.trace.degraded { End::Degraded } else { End::First }, Ok(response))
+                let disposition = match self.request.trace.degraded {
+                    true => Disposition::Degraded,
+                    false => Disposition::First,
+                };
+                (disposition, Ok(response))
             }
-            Err(Now::Done(winner)) if self.may_read_the_winner().await => {
-                let (_, answer) = replay(&self.job, winner);
-                (End::Superseded, answer)
+            Err(Now::Done(winner)) if self.may_replay_winner().await => {
+                let (_, response) = replay(&self.request, winner);
+                (Disposition::Superseded, response)
             }
             Err(Now::Running) => in_flight(),
-            Err(Now::InDoubt) => in_doubt(self.job.route()),
-            Err(Now::Done(_) | Now::Absent) => (End::Superseded, Ok(answer(head, pieces, trailers))),
+            Err(Now::InDoubt) => in_doubt(self.request.route()),
+            Err(Now::Done(_) | Now::Absent) => {
+                (Disposition::Superseded, Ok(response(head, chunks, trailers)))
+            }
         }
     }
 
-    /// Whether the outcome that stands in our place is for our caller. An operator may have freed the key, and another
-    /// caller may have used it since.
-    async fn may_read_the_winner(&self) -> bool {
-        let claim = &self.job.ready.claim;
+    /// Whether the outcome that was recorded instead of ours belongs to our caller. An operator may have released the
+    /// claim, and a different caller may have used the key since.
+    async fn may_replay_winner(&self) -> bool {
+        let claim = &self.request.claimable.claim;
         claim.caller.is_none()
-            || self.job.ledger().get(&claim.key).await.is_ok_and(|record| {
+            || self.request.ledger().get(&claim.key).await.is_ok_and(|record| {
                 record.is_some_and(|record| !Caller::is_other(claim.caller, record.caller))
             })
     }
 
-    async fn failed<A>(&self, failure: Failure) -> Said<A> {
+    async fn failed<A>(&self, failure: Failure) -> Reply<A> {
         let cause = failure.cause().to_string();
         match failure {
             Failure::NotSent(_) => {
-                self.say(Settle::Release).await;
-                let problem = Problem::new(
-                    Kind::UpstreamUnreachable,
-                    "the service could not be reached; nothing was done",
-                );
-                tracing::warn!(cause, "the service could not be reached");
-                (End::Released, Err(problem))
+                self.settle(Settle::Release).await;
+                tracing::warn!(cause, "cannot reach service");
+                let detail = "the service could not be reached; the request was not run";
+                (Disposition::Released, Err(Problem::new(Kind::UpstreamUnreachable, detail)))
             }
             Failure::TimedOut(_) => {
-                self.say(Settle::Doubt(reason("no answer in time", &cause))).await;
-                (
-                    End::InDoubt,
-                    Err(Problem::new(
-                        Kind::UpstreamTimeout,
-                        "the service did not answer in time; it may have acted",
-                    )),
-                )
+                self.settle(Settle::Doubt(doubt_reason("the service timed out", &cause))).await;
+                let detail = "the service did not respond in time; the request may have taken effect";
+                (Disposition::InDoubt, Err(Problem::new(Kind::UpstreamTimeout, detail)))
             }
             Failure::Lost(_) => {
-                self.say(Settle::Doubt(reason("the answer was lost", &cause))).await;
-                (
-                    End::InDoubt,
-                    Err(Problem::new(
-                        Kind::AnswerLost,
-                        "the answer of the service was lost; it may have acted",
-                    )),
-                )
+                self.settle(Settle::Doubt(doubt_reason("the response was lost", &cause))).await;
+                let detail = "the response of the service was lost; the request may have taken effect";
+                (Disposition::InDoubt, Err(Problem::new(Kind::AnswerLost, detail)))
             }
         }
     }
 
-    /// A panic is an answer of 500 without a body, and the route says what that means.
-    async fn panicked<A>(&self) -> Said<A> {
-        tracing::error!(index = %self.job.ready.claim.key.index(), "the service panicked");
+    /// Treats a panic as a response of 500 without a body. The route's rules say what that means.
+    async fn panicked<A>(&self) -> Reply<A> {
+        tracing::error!(index = %self.request.claimable.claim.key.index(), "service panicked");
         let mut response = Response::new(());
         *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
-        self.whole(response.into_parts().0, Vec::new(), HeaderMap::new()).await
+        self.respond(response.into_parts().0, Vec::new(), HeaderMap::new()).await
     }
 }
 
-async fn call<S, B, A>(mut inner: S, request: Request<RequestBody<B>>, limit: Option<Duration>) -> Ran<A>
+async fn call<S, B, A>(
+    mut inner: S,
+    request: Request<RequestBody<B>>,
+    timeout: Option<Duration>,
+) -> CallResult<A>
 where
-    S: Inner<B, A>,
+    S: InnerService<B, A>,
 {
-    let run = AssertUnwindSafe(async { inner.call(request).await }).catch_unwind();
-    let ended = match limit {
-        Some(limit) => lazy_timeout(limit, run).await,
-        None => Ok(run.await),
+    let calling = AssertUnwindSafe(async { inner.call(request).await }).catch_unwind();
+    let called = match timeout {
+        Some(timeout) => lazy_timeout(timeout, calling).await,
+        None => Ok(calling.await),
     };
-    match ended {
+    match called {
         Ok(Ok(Ok(response))) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-            Ran::Failed(Failure::unrequested_upgrade())
+            CallResult::Failed(Failure::unrequested_upgrade())
         }
-        Ok(Ok(Ok(response))) => Ran::Answered(response),
-        Ok(Ok(Err(error))) => Ran::Failed(error.into_failure()),
-        Ok(Err(_)) => Ran::Panicked,
-        Err(_) => Ran::Failed(Failure::TimedOut("no answer in time".into())),
+        Ok(Ok(Ok(response))) => CallResult::Response(response),
+        Ok(Ok(Err(error))) => CallResult::Failed(error.into_failure()),
+        Ok(Err(_)) => CallResult::Panicked,
+        Err(_) => CallResult::Failed(Failure::TimedOut("the service timed out".into())),
     }
 }
 
-fn answer<A>(head: Parts, pieces: Vec<Bytes>, trailers: HeaderMap) -> Response<AnswerBody<A>> {
-    let body = match <[Bytes; 1]>::try_from(pieces) {
-        Ok([piece]) => piece,
-        Err(pieces) => pieces.concat().into(),
+fn response<A>(head: Parts, chunks: Vec<Bytes>, trailers: HeaderMap) -> Response<ResponseBody<A>> {
+    let body = match <[Bytes; 1]>::try_from(chunks) {
+        Ok([chunk]) => chunk,
+        Err(chunks) => chunks.concat().into(),
     };
-    Response::from_parts(head, AnswerBody::whole(body, trailers))
+    Response::from_parts(head, ResponseBody::whole(body, trailers))
 }
 
 fn is_event_stream(headers: &HeaderMap) -> bool {
-    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    kind.trim_start().get(..17).is_some_and(|kind| kind.eq_ignore_ascii_case("text/event-stream"))
+    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let media_type = content_type.trim_start().get(..17);
+    media_type.is_some_and(|media_type| media_type.eq_ignore_ascii_case("text/event-stream"))
 }

@@ -1,91 +1,92 @@
-//! A granted claim.
+//! A granted claim: what is stored of the response, and how the claim is settled.
 
 use bytes::Bytes;
 use http::HeaderMap;
 use http::response::Parts;
 use ichido_core::{Grant, Limits, Now, Outcome, Settle, Settled};
 
-use super::request::Job;
-use crate::journal::{Asked, Word};
+use super::request::KeyedRequest;
+use crate::journal::{Entry, RequestIdentity};
 use crate::options::{NoStore, SetCookie};
-use crate::stored_response::{self as answer, body_of, is_no_store};
+use crate::stored_response::{body_of, is_no_store, pack};
 
-/// Leave to run the service.
-pub(crate) struct Run {
-    pub(crate) job: Job,
-    pub(crate) grant: Grant,
+/// A keyed request that may call the service.
+pub(super) struct GrantedClaim {
+    pub(super) request: KeyedRequest,
+    pub(super) grant: Grant,
 }
 
-impl Run {
-    /// What is kept of an answer, and the body inside it.
+impl GrantedClaim {
+    /// The outcome to store for a response, and the response body as a slice of it.
     pub(super) fn outcome(
         &self,
         head: &Parts,
-        pieces: &[Bytes],
+        chunks: &[Bytes],
         trailers: &HeaderMap,
     ) -> (Outcome, Option<Bytes>) {
-        let route = self.job.route();
+        let route = self.request.route();
         if route.no_store == NoStore::Tombstone && is_no_store(&head.headers) {
-            return (Outcome::Tombstone("the service asked that its answer be not stored".to_owned()), None);
+            return (Outcome::Tombstone("the response has Cache-Control: no-store".to_owned()), None);
         }
-        let packed = answer::pack(head, trailers, route.set_cookie == SetCookie::Keep, pieces);
+        let packed = pack(head, trailers, route.set_cookie == SetCookie::Keep, chunks);
         match packed.filter(|packed| packed.len() <= Limits::STANDARD.outcome_bytes) {
             Some(packed) => {
-                let body = body_of(&packed, pieces.iter().map(Bytes::len).sum());
+                let body = body_of(&packed, chunks.iter().map(Bytes::len).sum());
                 (Outcome::Kept(packed), Some(body))
             }
-            None => (Outcome::Tombstone("the answer was too large to be kept".to_owned()), None),
+            None => (Outcome::Tombstone("the response was too large to store".to_owned()), None),
         }
     }
 
-    /// Records the outcome. An error is what holds instead: the claim was taken over.
+    /// Records the outcome. The error is the current state of a claim that was taken over.
     pub(super) async fn complete(&self, outcome: Outcome) -> Result<(), Now> {
         let settle = Settle::Complete(outcome);
-        match self.job.ledger().settle(&self.job.ready.claim.key, self.grant.token, &settle).await {
+        match self.request.ledger().settle(&self.request.claimable.claim.key, self.grant.token, &settle).await
+        {
             Ok(Settled::Applied) => Ok(()),
             Ok(Settled::Stale(now)) => Err(now),
             Err(error) => {
-                // The effect has happened: its answer goes to the caller, its record to a place that lasts.
-                self.job.shared.meters.unrecorded.increment(1);
-                Box::pin(self.keep(settle, &error)).await;
+                // The effect has happened: the caller gets the response, and the outcome goes to durable storage.
+                self.request.shared.metrics.unrecorded.increment(1);
+                Box::pin(self.journal(settle, &error)).await;
                 Ok(())
             }
         }
     }
 
-    /// A last word other than completion. What the ledger does not take now it hears later.
-    pub(super) async fn say(&self, word: Settle) {
-        let key = &self.job.ready.claim.key;
-        match self.job.ledger().settle(key, self.grant.token, &word).await {
+    /// Releases the claim or declares it in doubt. If the ledger is unavailable, it receives this later.
+    pub(super) async fn settle(&self, settle: Settle) {
+        let key = &self.request.claimable.claim.key;
+        match self.request.ledger().settle(key, self.grant.token, &settle).await {
             Ok(Settled::Applied) => {}
             Ok(Settled::Stale(_)) => {
-                tracing::warn!(index = %key.index(), "the claim was taken over before it was settled");
+                tracing::warn!(index = %key.index(), "claim was taken over before it was settled");
             }
-            Err(error) => self.keep(word, &error).await,
+            Err(error) => self.journal(settle, &error).await,
         }
     }
 
-    async fn keep(&self, settle: Settle, error: &ichido_ledger::Error) {
-        let claim = &self.job.ready.claim;
+    async fn journal(&self, settle: Settle, error: &ichido_ledger::Error) {
+        let claim = &self.request.claimable.claim;
         let index = claim.key.index();
-        let Some(journal) = &self.job.shared.journal else {
-            tracing::error!(%index, %error, "the outcome of a request was not recorded; its claim will be in doubt");
+        let Some(journal) = &self.request.shared.journal else {
+            tracing::error!(%index, %error, "cannot settle claim; it will become in doubt");
             return;
         };
-        let word = Word { asked: Asked::of(claim), token: self.grant.token, settle };
-        match journal.keep(self.job.ledger(), word, Some(&self.grant)).await {
+        let entry = Entry { request: RequestIdentity::of(claim), token: self.grant.token, settle };
+        match journal.append(self.request.ledger(), entry, Some(&self.grant)).await {
             Ok(()) => {
-                tracing::warn!(%index, %error, "the ledger did not take the end of a request; it waits in the completion journal")
+                tracing::warn!(%index, %error, "cannot settle claim; wrote it to the completion journal")
             }
-            Err(disk) => {
-                tracing::error!(%index, %error, %disk, "neither the ledger nor the completion journal took the end of a request; its claim will be in doubt");
+            Err(journal_error) => {
+                tracing::error!(%index, %error, %journal_error, "cannot settle claim or write the completion journal; the claim will become in doubt");
             }
         }
     }
 }
 
-/// A reason that fits the ledger's limit. A cause that says no more than what it caused is said once.
-pub(super) fn reason(what: &str, cause: &str) -> String {
+/// A reason for doubt, cut to the ledger's limit.
+pub(super) fn doubt_reason(what: &str, cause: &str) -> String {
     let mut text = if what == cause { what.to_owned() } else { format!("{what}: {cause}") };
     let mut end = text.len().min(Limits::STANDARD.reason_bytes);
     while !text.is_char_boundary(end) {

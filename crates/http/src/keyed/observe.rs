@@ -1,77 +1,79 @@
-//! Observed routes: everything passes; what would have happened is counted and logged.
+//! Observe mode: every request passes through, and what enforcement would have done is counted and logged.
 
 use http::{Request, StatusCode};
 use ichido_core::{Claim, ClaimRequest, Grant, Outcome};
 use ichido_ledger::Ledger;
 
-use super::prepare::Ready;
-use super::reply::Reply;
-use super::request::Job;
-use crate::metrics::End;
+use super::prepare::Claimable;
+use super::reply::ReplySender;
+use super::request::KeyedRequest;
+use crate::metrics::Disposition;
 use crate::request_body::RequestBody;
-use crate::response_body::AnswerBody;
-use crate::trait_aliases::{Carried, Inner};
+use crate::response_body::ResponseBody;
+use crate::trait_aliases::{HttpBody, InnerService};
 use crate::verdict::{Verdict, verdict};
 
-/// The ledger is asked beside the service, which does not wait for it.
-pub(crate) async fn observe<S, B, A>(job: Job, mut inner: S, reply: Reply<A, S::Error>)
+/// Calls the service and claims the request concurrently; the service does not wait for the ledger.
+pub(super) async fn observe<S, B, A>(request: KeyedRequest, mut inner: S, sender: ReplySender<A, S::Error>)
 where
-    S: Inner<B, A>,
-    A: Carried,
+    S: InnerService<B, A>,
+    A: HttpBody,
 {
-    let ledger = job.ledger().clone();
-    let Job { shared, mut trace, ready, .. } = job;
-    let Ready { parts, body, claim, slot: _slot } = *ready;
-    let request = Request::from_parts(parts, RequestBody::collected(body));
+    let ledger = request.ledger().clone();
+    let KeyedRequest { shared, mut trace, claimable, .. } = request;
+    let Claimable { parts, body, claim, slot: _slot } = *claimable;
+    let request = Request::from_parts(parts, RequestBody::buffered(body));
     let route = &shared.rules.routes[trace.route];
     let claiming = async {
-        let (end, grant) = ask(&ledger, &claim).await;
-        (end, grant, grant.map(|grant| ledger.start_renewal(&claim.key, &grant)))
+        let (disposition, grant) = try_claim(&ledger, &claim).await;
+        (disposition, grant, grant.map(|grant| ledger.start_renewal(&claim.key, &grant)))
     };
-    let answering = async {
-        let answer = inner.call(request).await;
-        let (status, verdict) = match &answer {
+    let calling = async {
+        let response = inner.call(request).await;
+        let (status, verdict) = match &response {
             Ok(response) => (response.status(), verdict(response.status(), response.headers(), route)),
-            Err(_) => (StatusCode::BAD_GATEWAY, Verdict::Doubt),
+            Err(_) => (StatusCode::BAD_GATEWAY, Verdict::InDoubt),
         };
-        let _ = reply.send(answer.map(|response| response.map(AnswerBody::passed)));
+        let _ = sender.send(response.map(|response| response.map(ResponseBody::passed)));
         (status, verdict)
     };
-    let ((end, grant, renewal), (status, verdict)) = tokio::join!(claiming, answering);
+    let ((disposition, grant, renewal), (status, verdict)) = tokio::join!(claiming, calling);
     trace.attempt = grant.map_or(0, |grant| grant.attempt);
-    trace.end(&shared.meters, &shared.rules, end, status, None);
+    trace.finish(&shared.metrics, &shared.rules, disposition, status, None);
     if let Some(grant) = grant {
         let settled = match verdict {
             Verdict::Store => {
-                let outcome = Outcome::Tombstone("the route was only observed".to_owned());
+                let outcome = Outcome::Tombstone("the route was in observe mode".to_owned());
                 ledger.complete(&claim.key, grant.token, outcome).await
             }
             Verdict::Release => ledger.release(&claim.key, grant.token).await,
-            Verdict::Doubt => {
-                ledger.declare_in_doubt(&claim.key, grant.token, "observed without an answer").await
+            Verdict::InDoubt => {
+                ledger
+                    .declare_in_doubt(&claim.key, grant.token, "observed without a conclusive response")
+                    .await
             }
         };
         if let Err(error) = settled {
-            tracing::warn!(%error, "the end of an observed request was not recorded");
+            tracing::warn!(%error, "cannot settle the claim of an observed request");
         }
     }
     drop(renewal);
 }
 
-/// What would have become of the request.
-async fn ask(ledger: &Ledger, claim: &ClaimRequest) -> (End, Option<Grant>) {
+/// Claims an observed request, and tells what enforcement would have done.
+async fn try_claim(ledger: &Ledger, claim: &ClaimRequest) -> (Disposition, Option<Grant>) {
     match ledger.claim(claim).await {
         Ok(claimed) => match claimed.claim {
-            Claim::Granted(grant) => (End::First, Some(grant)),
-            Claim::Done(_) => (End::Replayed, None),
-            Claim::Held { .. } => (End::Conflict, None),
-            Claim::InDoubt(_) => (End::InDoubt, None),
-            Claim::Mismatch => (End::Mismatch, None),
-            Claim::CallerChanged => (End::CallerChanged, None),
+            Claim::Granted(grant) => (Disposition::First, Some(grant)),
+            Claim::Done(_) => (Disposition::Replayed, None),
+            Claim::Held { .. } => (Disposition::Conflict, None),
+            Claim::InDoubt(_) => (Disposition::InDoubt, None),
+            Claim::Mismatch => (Disposition::Mismatch, None),
+            Claim::CallerChanged => (Disposition::CallerChanged, None),
         },
         Err(error) => {
-            tracing::warn!(%error, "an observed request could not be claimed");
-            (End::Unavailable, None)
+            tracing::warn!(%error, "cannot claim observed request");
+            (Disposition::Unavailable, None)
         }
     }
 }

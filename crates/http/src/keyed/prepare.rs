@@ -1,37 +1,37 @@
-//! From a request to a claim: its key, its tenant, its body, its fingerprint.
+//! Prepares the claim for a request: checks the signature, finds the key and tenant, buffers the body, and computes the
+//! fingerprint.
 
 use http::HeaderMap;
 use http::request::Parts;
 use ichido_core::{ClaimRequest, InDoubtPolicy, Key, Scope};
 
-use crate::concurrency::{Admitted, Connection, Slot};
-use crate::events::notes;
+use crate::concurrency::{Admitted, ConnectionLimit, Slot};
 use crate::fingerprint::{self, WHOLE};
 use crate::json::Document;
 use crate::key::KeyError;
 use crate::key_source::KeySource;
+use crate::metadata;
 use crate::operation::Operation;
 use crate::options::{InDoubt, Mode};
 use crate::pointer::Pointer;
 use crate::problem::{Kind, Problem};
-use crate::request_body::{Collected, Refused, RequestBody, Unread, collect};
+use crate::request_body::{BufferError, BufferedBody, PrefixError, RequestBody, buffer};
 use crate::rules::{FingerprintRule, Route, Rules};
 use crate::shared::Shared;
-use crate::signature::Checking;
+use crate::signature::Verification;
 use crate::tenant::TenantError;
-use crate::trait_aliases::Carried;
+use crate::trait_aliases::HttpBody;
 
-/// `Retry-After` when there is no room for the body.
-const RETRY_SECONDS: u64 = 5;
+/// `Retry-After` when the budgets for request bodies are used up.
+const RETRY_AFTER_SECONDS: u64 = 5;
 
-/// What to do with a request. In boxes: it is handed from future to future, and each of them has room for it.
-pub(crate) enum Prepared<B> {
-    /// It needs no key and has none.
+/// What to do with a request. The contents are boxed, because every future that they pass through reserves space for them.
+pub(super) enum Prepared<B> {
+    /// Call the service without a claim: the request needs no key and has none.
     Pass(Box<(Parts, RequestBody<B>)>),
-    /// It cannot be claimed. The body, if it can still be passed on.
+    /// Refuse the request. The body is present if it can still be passed on.
     Refuse(Box<(Problem, Parts, Option<RequestBody<B>>)>),
-    /// It can be claimed.
-    Ready(Box<Ready>),
+    Claim(Box<Claimable>),
 }
 
 impl<B> Prepared<B> {
@@ -44,101 +44,111 @@ impl<B> Prepared<B> {
     }
 }
 
-/// A key, and what supplied it.
-type Found<'a> = (String, &'a KeySource);
-
 /// A request that can be claimed.
-pub(crate) struct Ready {
-    pub(crate) parts: Parts,
-    pub(crate) body: Collected,
-    pub(crate) claim: ClaimRequest,
-    /// Leave to claim it, or the answer if it is not remembered.
-    pub(crate) slot: Result<Slot, Problem>,
+pub(super) struct Claimable {
+    pub(super) parts: Parts,
+    pub(super) body: BufferedBody,
+    pub(super) claim: ClaimRequest,
+    /// The slot for running the request, or the problem to respond with if no outcome can be replayed.
+    pub(super) slot: Result<Slot, Problem>,
 }
 
-/// Reads what is needed for a claim. A slot is taken before the body is read.
-pub(crate) async fn prepare<B>(
+/// Whether the headers alone show that a request needs no key and has none.
+pub(crate) fn passes_without_key(route: &Route, headers: &HeaderMap) -> bool {
+    let is_absent =
+        |source: &KeySource| matches!(source, KeySource::Header(name) if !headers.contains_key(name));
+    let is_plain = route.preset.is_none() && route.signature.is_none() && route.unclaimed.is_none();
+    !route.required && is_plain && route.keys.iter().all(is_absent)
+}
+
+/// Prepares a claim. The slot is taken before the body is read.
+pub(super) async fn prepare<B>(
     shared: &Shared,
     route: &Route,
-    connection: Option<&Connection>,
+    connection: Option<&ConnectionLimit>,
     mut parts: Parts,
     body: B,
 ) -> Prepared<B>
 where
-    B: Carried,
+    B: HttpBody,
 {
     let rules = &shared.rules;
     let refuse = |problem, parts, body| Prepared::refuse(problem, parts, Some(RequestBody::passed(body)));
-    let checking = route.signature.as_ref().map(|signature| {
+    let verification = route.signature.as_ref().map(|signature| {
         let now = shared.ledger.settings().clock.now();
-        signature.begin(&parts.headers, now)
+        signature.begin_verification(&parts.headers, now)
     });
-    let mut checking = match checking.transpose() {
-        Ok(checking) => checking,
+    let mut verification = match verification.transpose() {
+        Ok(verification) => verification,
         Err(problem) => return refuse(problem, parts, body),
     };
     let search = match KeySearch::in_headers(route, &parts, rules.strict_keys) {
         Ok(search) => search,
-        Err(error) => return refuse(invalid(&error), parts, body),
+        Err(error) => return refuse(key_invalid(&error), parts, body),
     };
-    if matches!(search, KeySearch::Absent) && checking.is_none() && route.unclaimed.is_none() {
+    if matches!(search, KeySearch::Absent) && verification.is_none() && route.unclaimed.is_none() {
         return match route.required {
-            true => refuse(missing(route), parts, body),
+            true => refuse(key_missing(route), parts, body),
             false => Prepared::pass(parts, RequestBody::passed(body)),
         };
     }
     let tenant = match route.tenant(rules).of(&parts) {
-        Err(error) if matches!(search, KeySearch::Found(_)) => return refuse(unknown(&error), parts, body),
-        // Whether there is a key at all the body will tell.
+        Err(error) if matches!(search, KeySearch::Found(_)) => {
+            return refuse(tenant_unknown(&error), parts, body);
+        }
+        // An error counts only if the body turns out to contain a key.
         tenant => tenant,
     };
     let share = route.tenant(rules).share(tenant.as_deref().unwrap_or_default(), &parts.headers);
-    let admitted = match shared.slots.admit(connection, &share) {
-        Ok(Admitted::Look { problem, .. }) if route.mode == Mode::Observe => {
+    let admitted = match shared.limits.admit(connection, &share) {
+        Ok(Admitted::ReplayOnly { problem, .. }) if route.mode == Mode::Observe => {
             return refuse(problem, parts, body);
         }
         Ok(admitted) => admitted,
         Err(problem) => return refuse(problem, parts, body),
     };
-    let mut body = match collect(body, rules, &shared.budgets, checking.as_mut()).await {
+    let mut body = match buffer(body, rules, &shared.budgets, verification.as_mut()).await {
         Ok(body) => body,
-        Err(refused) => return not_collected(refused, rules, parts),
+        Err(error) => return not_buffered(error, rules, parts),
     };
     body.announce_trailers(&mut parts.headers);
-    if let Some(Err(problem)) = checking.map(Checking::finish) {
-        return Prepared::refuse(problem, parts, Some(RequestBody::collected(body)));
+    if let Some(Err(problem)) = verification.map(Verification::finish) {
+        return Prepared::refuse(problem, parts, Some(RequestBody::buffered(body)));
     }
-    match name(shared, route, &parts, &mut body, search, tenant).await {
+    match claim_request(shared, route, &parts, &mut body, search, tenant).await {
         Ok(Some(claim)) => {
             let slot = match admitted {
-                Admitted::Work(slot) => Ok(slot),
-                Admitted::Look { problem, .. } => Err(problem),
+                Admitted::Run(slot) => Ok(slot),
+                Admitted::ReplayOnly { problem, .. } => Err(problem),
             };
-            Prepared::Ready(Box::new(Ready { parts, body, claim, slot }))
+            Prepared::Claim(Box::new(Claimable { parts, body, claim, slot }))
         }
-        Ok(None) => Prepared::pass(parts, RequestBody::collected(body)),
-        Err(problem) => Prepared::refuse(problem, parts, Some(RequestBody::collected(body))),
+        Ok(None) => Prepared::pass(parts, RequestBody::buffered(body)),
+        Err(problem) => Prepared::refuse(problem, parts, Some(RequestBody::buffered(body))),
     }
 }
 
-/// How far the search for the key has come when only the headers are there.
+/// A key and the source that supplied it.
+type FoundKey<'a> = (String, &'a KeySource);
+
+/// The search for the key, as far as the headers allow.
 enum KeySearch<'a> {
-    Found(Found<'a>),
+    Found(FoundKey<'a>),
     /// No source has a key in the headers, and none reads the body.
     Absent,
-    /// The body may hold the key of the first of these sources, whose headers hold none.
+    /// The first source has no key in the headers but may have one in the body. The later sources are not searched yet.
     InBody(&'a KeySource, &'a [KeySource]),
 }
 
 impl<'a> KeySearch<'a> {
-    /// Searches the sources in order, up to the first that may have its key in the body.
+    /// Searches the sources in order, up to the first one that may have its key in the body.
     fn in_headers(route: &'a Route, parts: &Parts, strict: bool) -> Result<Self, KeyError> {
         let mut sources = route.keys.as_slice();
         while let Some((source, later)) = sources.split_first() {
             if let Some(text) = source.in_headers(&parts.headers, strict)? {
                 return Ok(Self::Found((text, source)));
             }
-            if source.is_in_body() {
+            if source.may_be_in_body() {
                 return Ok(Self::InBody(source, later));
             }
             sources = later;
@@ -146,75 +156,99 @@ impl<'a> KeySearch<'a> {
         Ok(Self::Absent)
     }
 
-    /// The places in the body that the rest of the search needs.
-    fn places(&self, headers: &HeaderMap) -> Vec<&'a Pointer> {
+    /// The values of the body that the rest of the search needs.
+    fn pointers(&self, headers: &HeaderMap) -> Vec<&'a Pointer> {
         match *self {
             Self::Found(_) | Self::Absent => Vec::new(),
             Self::InBody(source, later) => {
-                std::iter::once(source).chain(later).flat_map(|source| source.places(headers)).collect()
+                std::iter::once(source).chain(later).flat_map(|source| source.pointers(headers)).collect()
+            }
+        }
+    }
+
+    /// Continues the search in the body, and in the headers for the later sources.
+    fn finish(
+        self,
+        rules: &Rules,
+        headers: &HeaderMap,
+        document: &Document<'_>,
+        body_digest: [u8; 32],
+    ) -> Result<Option<FoundKey<'a>>, Problem> {
+        let (mut source, mut later) = match self {
+            Self::Found(found) => return Ok(Some(found)),
+            Self::Absent => return Ok(None),
+            Self::InBody(source, later) => (source, later.iter()),
+        };
+        loop {
+            let is_missing = |pointer: &&Pointer| document.get(pointer).is_none();
+            // The value may follow in the part that was not read. With a later source, the same request would get a
+            // different key.
+            if document.is_truncated() && source.pointers(headers).iter().any(is_missing) {
+                let max = rules.body_parse_max_bytes;
+                let detail = format!(
+                    "{source} is not within the first {max} bytes of the body (body_parse_max_bytes)"
+                );
+                return Err(Problem::new(Kind::BodyTooLarge, detail));
+            }
+            let in_body = source.in_body(document, body_digest);
+            if let Some(text) = in_body.map_err(|error| key_invalid(&error))? {
+                return Ok(Some((text, source)));
+            }
+            source = match later.next() {
+                Some(source) => source,
+                None => return Ok(None),
+            };
+            let in_headers = source.in_headers(headers, rules.strict_keys);
+            if let Some(text) = in_headers.map_err(|error| key_invalid(&error))? {
+                return Ok(Some((text, source)));
             }
         }
     }
 }
 
-/// Whether a look at the head shows that a request needs no key and has none.
-pub(crate) fn passes(route: &Route, headers: &HeaderMap) -> bool {
-    let absent =
-        |source: &KeySource| matches!(source, KeySource::Header(name) if !headers.contains_key(name));
-    let plain = route.preset.is_none() && route.signature.is_none() && route.unclaimed.is_none();
-    !route.required && plain && route.keys.iter().all(absent)
-}
-
-async fn name(
+/// Builds the claim. `None` if the request passes without one.
+async fn claim_request(
     shared: &Shared,
     route: &Route,
     parts: &Parts,
-    body: &mut Collected,
+    body: &mut BufferedBody,
     search: KeySearch<'_>,
     tenant: Result<String, TenantError>,
 ) -> Result<Option<ClaimRequest>, Problem> {
-    let places = places(route, search.places(&parts.headers));
-    let most = shared.rules.body_parse_max_bytes;
-    let document = match places.is_empty() {
+    let pointers = needed_pointers(route, search.pointers(&parts.headers));
+    let max = shared.rules.body_parse_max_bytes;
+    let document = match pointers.is_empty() {
         true => Document::default(),
         false => {
-            let beginning = body.beginning(most, &shared.budgets).await.map_err(|unread| match unread {
-                Unread::NoRoom => no_room(),
-                Unread::Disk(error) => not_kept(&error),
+            let prefix = body.prefix(max, &shared.budgets).await.map_err(|error| match error {
+                PrefixError::OverBudget => over_budget(),
+                PrefixError::Disk(error) => disk_failed(&error),
             })?;
-            Document::read(&beginning.bytes, beginning.is_whole, &places)
+            Document::read(&prefix.bytes, prefix.is_whole, &pointers)
         }
     };
-    if let Some((place, text)) = &route.unclaimed
-        && document.text(place) == Some(text)
+    if let Some((pointer, text)) = &route.unclaimed
+        && document.text(pointer) == Some(text)
     {
         return Ok(None);
     }
-    if document.is_cut() && matches!(route.fingerprint, FingerprintRule::Json(_)) {
-        let why = "a body that is compared as JSON may have";
-        return Err(Problem::new(
-            Kind::BodyTooLarge,
-            format!("{why} at most {most} bytes (body_parse_max_bytes)"),
-        ));
+    if document.is_truncated() && matches!(route.fingerprint, FingerprintRule::Json(_)) {
+        let detail =
+            format!("a body that is compared as JSON may have at most {max} bytes (body_parse_max_bytes)");
+        return Err(Problem::new(Kind::BodyTooLarge, detail));
     }
-    let found = match search {
-        KeySearch::Found(found) => Some(found),
-        KeySearch::Absent => None,
-        KeySearch::InBody(source, later) => {
-            in_body(shared, source, later, &parts.headers, &document, body.digest)?
-        }
-    };
+    let found = search.finish(&shared.rules, &parts.headers, &document, body.digest)?;
     let (text, source) = match found {
         Some(found) => found,
-        None if route.required => return Err(missing(route)),
+        None if route.required => return Err(key_missing(route)),
         None => return Ok(None),
     };
-    let tenant = tenant.map_err(|error| unknown(&error))?;
-    let metadata = notes(&route.metadata, &document, &shared.instance);
+    let tenant = tenant.map_err(|error| tenant_unknown(&error))?;
+    let metadata = metadata::of_request(&route.metadata, &document, &shared.instance);
     let operation = Operation::of(parts);
     let fingerprint = fingerprint::of(&route.fingerprint, source, &operation, document, body.digest);
-    let key =
-        Key::new(Scope::new(tenant, operation.scope(route.mode)), text).map_err(|error| invalid(&error))?;
+    let scope = Scope::new(tenant, operation.scope(route.mode));
+    let key = Key::new(scope, text).map_err(|error| key_invalid(&error))?;
     let caller = route.tenant(&shared.rules).caller(key.index(), &parts.headers);
     let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let in_doubt = match route.in_doubt {
@@ -232,58 +266,25 @@ async fn name(
     }))
 }
 
-/// The places in the body that a claim needs.
-fn places<'a>(route: &'a Route, of_key: Vec<&'a Pointer>) -> Vec<&'a Pointer> {
-    let unclaimed = route.unclaimed.iter().map(|(place, _)| place);
-    let notes = route.metadata.iter().flat_map(|(_, note)| note.places());
+/// The values of the body that the claim needs.
+fn needed_pointers<'a>(route: &'a Route, for_key: Vec<&'a Pointer>) -> Vec<&'a Pointer> {
+    let unclaimed = route.unclaimed.iter().map(|(pointer, _)| pointer);
+    let metadata = route.metadata.iter().flat_map(|(_, source)| source.pointers());
     let whole = matches!(route.fingerprint, FingerprintRule::Json(_)).then_some(&WHOLE);
-    of_key.into_iter().chain(unclaimed).chain(notes).chain(whole).collect()
+    for_key.into_iter().chain(unclaimed).chain(metadata).chain(whole).collect()
 }
 
-/// Goes on with the search in the body, and in the headers for the sources after the first.
-fn in_body<'a>(
-    shared: &Shared,
-    first: &'a KeySource,
-    later: &'a [KeySource],
-    headers: &HeaderMap,
-    document: &Document<'_>,
-    digest: [u8; 32],
-) -> Result<Option<Found<'a>>, Problem> {
-    let (mut source, mut later) = (first, later.iter());
-    loop {
-        let is_missing = |place: &&Pointer| document.at(place).is_none();
-        // What was not found may follow: by another source the same request would have another key.
-        if document.is_cut() && source.places(headers).iter().any(is_missing) {
-            let most = shared.rules.body_parse_max_bytes;
-            let detail =
-                format!("{source} is not within the first {most} bytes of the body (body_parse_max_bytes)");
-            return Err(Problem::new(Kind::BodyTooLarge, detail));
-        }
-        if let Some(text) = source.in_body(document, digest).map_err(|error| invalid(&error))? {
-            return Ok(Some((text, source)));
-        }
-        source = match later.next() {
-            Some(source) => source,
-            None => return Ok(None),
-        };
-        let in_headers = source.in_headers(headers, shared.rules.strict_keys);
-        if let Some(text) = in_headers.map_err(|error| invalid(&error))? {
-            return Ok(Some((text, source)));
-        }
-    }
-}
-
-fn invalid(error: &dyn std::error::Error) -> Problem {
+fn key_invalid(error: &dyn std::error::Error) -> Problem {
     Problem::new(Kind::KeyInvalid, error.to_string())
 }
 
-fn missing(route: &Route) -> Problem {
-    let places: Vec<_> = route.keys.iter().map(ToString::to_string).collect();
-    let detail = format!("this operation requires a key, and none was found in: {}", places.join(", "));
+fn key_missing(route: &Route) -> Problem {
+    let sources: Vec<_> = route.keys.iter().map(ToString::to_string).collect();
+    let detail = format!("this operation requires a key, and none was found in: {}", sources.join(", "));
     Problem::new(Kind::KeyMissing, detail)
 }
 
-fn unknown(error: &TenantError) -> Problem {
+fn tenant_unknown(error: &TenantError) -> Problem {
     let problem = Problem::new(Kind::TenantUnknown, error.to_string());
     match error {
         TenantError::Unknown(_) => problem,
@@ -291,35 +292,35 @@ fn unknown(error: &TenantError) -> Problem {
     }
 }
 
-fn not_collected<B>(refused: Refused<B>, rules: &Rules, parts: Parts) -> Prepared<B> {
-    let (problem, body) = match refused {
-        Refused::TooLarge(read, rest) => {
-            let most = rules.body_max_bytes;
-            let detail = format!("keyed requests may carry at most {most} bytes (body_max_bytes)");
+fn not_buffered<B>(error: BufferError<B>, rules: &Rules, parts: Parts) -> Prepared<B> {
+    let (problem, body) = match error {
+        BufferError::TooLarge(read, rest) => {
+            let max = rules.body_max_bytes;
+            let detail = format!("the body of a keyed request may have at most {max} bytes (body_max_bytes)");
             (Problem::new(Kind::BodyTooLarge, detail), Some(RequestBody::rejoined(read, rest)))
         }
-        Refused::NoRoom(read, rest) => (no_room(), Some(RequestBody::rejoined(read, rest))),
-        Refused::TooSlow(read, rest) => {
+        BufferError::OverBudget(read, rest) => (over_budget(), Some(RequestBody::rejoined(read, rest))),
+        BufferError::TooSlow(read, rest) => {
             let rate = rules.body_min_rate_bytes;
             let detail =
-                format!("a body must arrive at {rate} bytes per second or more (body_min_rate_bytes)");
+                format!("the body must arrive at {rate} bytes per second or faster (body_min_rate_bytes)");
             (Problem::new(Kind::BodyTooSlow, detail), Some(RequestBody::rejoined(read, rest)))
         }
-        Refused::Broken(cause) => {
-            let detail = format!("the body did not arrive whole: {cause}");
+        BufferError::Broken(cause) => {
+            let detail = format!("the request body is incomplete: {cause}");
             (Problem::new(Kind::BodyBroken, detail), None)
         }
-        Refused::Disk(error) => (not_kept(&error), None),
+        BufferError::Disk(error) => (disk_failed(&error), None),
     };
     Prepared::refuse(problem, parts, body)
 }
 
-fn no_room() -> Problem {
-    let detail = "request bodies take all the room they may (body_memory_total_bytes, body_disk_total_bytes, open files)";
-    Problem::new(Kind::Overloaded, detail).retry_after(RETRY_SECONDS)
+fn over_budget() -> Problem {
+    let detail = "request bodies have reached their limit (body_memory_total_bytes, body_disk_total_bytes, open files)";
+    Problem::new(Kind::Overloaded, detail).retry_after(RETRY_AFTER_SECONDS)
 }
 
-fn not_kept(error: &std::io::Error) -> Problem {
-    tracing::error!(%error, "cannot write a request body to disk");
-    Problem::new(Kind::Overloaded, "the request body could not be kept").retry_after(RETRY_SECONDS)
+fn disk_failed(error: &std::io::Error) -> Problem {
+    tracing::error!(%error, "cannot write request body to disk");
+    Problem::new(Kind::Overloaded, "the request body could not be buffered").retry_after(RETRY_AFTER_SECONDS)
 }

@@ -1,37 +1,36 @@
-//! A keyed request while it is handled.
+//! A keyed request while the layer handles it.
 
 use std::sync::Arc;
 
 use http::HeaderValue;
 use ichido_ledger::Ledger;
 
-use super::prepare::Ready;
+use super::prepare::Claimable;
 use crate::metrics::Trace;
 use crate::rules::Route;
 use crate::shared::Shared;
 
-/// Everything about one keyed request but the service and the reply.
-pub(crate) struct Job {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) trace: Trace,
-    /// Boxed: a job is handed from future to future, and each of them has room for it.
-    pub(crate) ready: Box<Ready>,
-    /// Whether the caller takes answers in gzip.
-    pub(crate) takes_gzip: bool,
+/// Everything about a keyed request except the service and the channel for the reply.
+pub(super) struct KeyedRequest {
+    pub(super) shared: Arc<Shared>,
+    pub(super) trace: Trace,
+    /// Boxed, because every future that the request passes through reserves space for it.
+    pub(super) claimable: Box<Claimable>,
+    pub(super) accepts_gzip: bool,
 }
 
-impl Job {
-    pub(crate) fn route(&self) -> &Route {
+impl KeyedRequest {
+    pub(super) fn route(&self) -> &Route {
         &self.shared.rules.routes[self.trace.route]
     }
 
-    /// How long an answer of this route is kept, for callers.
-    pub(crate) fn lifetime(&self) -> HeaderValue {
+    /// How long responses of this route are stored, in seconds, for the response header.
+    pub(super) fn lifetime(&self) -> HeaderValue {
         self.shared.lifetimes[self.trace.route].clone()
     }
 
-    /// The ledger that this route asks.
-    pub(crate) fn ledger(&self) -> &Ledger {
+    /// The ledger for this route.
+    pub(super) fn ledger(&self) -> &Ledger {
         self.shared.ledger_of(self.route())
     }
 }

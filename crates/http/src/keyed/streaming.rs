@@ -1,4 +1,4 @@
-//! An answer that is sent as it comes.
+//! Streams a response to the client while it is produced.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
@@ -16,59 +16,60 @@ use ichido_ledger::{BoxError, Elapsed, lazy_timeout};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::granted::{Run, reason};
-use super::reply::{DEGRADED, LIFETIME, Reply, TRUE};
-use crate::metrics::End;
-use crate::response_body::AnswerBody;
-use crate::trait_aliases::Carried;
+use super::granted::{GrantedClaim, doubt_reason};
+use super::reply::{DEGRADED, LIFETIME, ReplySender, TRUE};
+use crate::metrics::Disposition;
+use crate::response_body::ResponseBody;
+use crate::trait_aliases::HttpBody;
 use crate::verdict::{Verdict, verdict};
 
-/// Pieces of a streamed answer that wait for the client.
-const STREAM_AHEAD: usize = 16;
-/// A client that takes nothing for so long counts as gone.
-const STALLED: Duration = Duration::from_secs(300);
+/// Frames of a streamed response that are buffered for the client.
+const STREAM_AHEAD_MAX: usize = 16;
+/// A client that accepts nothing for this long counts as disconnected.
+const CLIENT_STALL_MAX: Duration = Duration::from_secs(300);
 
-impl Run {
-    /// An answer that is too large, or may be endless: sent as it comes, and kept only if it turns out to fit.
+impl GrantedClaim {
+    /// Streams a response that is too large or may be endless. It is stored only if it turns out to fit.
     pub(super) async fn stream<A, E>(
         self,
         mut head: Parts,
-        pieces: Vec<Bytes>,
+        chunks: Vec<Bytes>,
         mut body: A,
-        reply: Reply<A, E>,
+        sender: ReplySender<A, E>,
     ) where
-        A: Carried,
+        A: HttpBody,
     {
-        let (mut client, coming) = Client::new();
-        let verdict = verdict(head.status, &head.headers, self.job.route());
-        let mut kept = Kept::new(&pieces, self.job.shared.rules.answer_max_bytes);
+        let (mut client, frames) = Client::new();
+        let request = &self.request;
+        let verdict = verdict(head.status, &head.headers, request.route());
+        let mut copy = StoredCopy::new(&chunks, request.shared.rules.answer_max_bytes);
         let stored_head = head.clone();
-        if self.job.trace.degraded {
+        if request.trace.degraded {
             head.headers.insert(DEGRADED, TRUE);
         }
         if verdict == Verdict::Store {
-            head.headers.insert(LIFETIME, self.job.lifetime());
+            head.headers.insert(LIFETIME, request.lifetime());
         }
-        let (status, declared) = (head.status, declared(&head));
-        // An answer of known length has an end to come to; another one may be silent for as long as it likes.
-        let known = body.size_hint().exact().or(declared);
-        let limit = self.job.route().timeout.filter(|_| known.is_some());
-        if reply.send(Ok(Response::from_parts(head, AnswerBody::coming(coming)))).is_err() {
+        let (status, declared_len) = (head.status, content_length(&head));
+        // A response of known length must make progress. One of unknown length may be silent as long as it likes.
+        let known_len = body.size_hint().exact().or(declared_len);
+        let limit = request.route().timeout.filter(|_| known_len.is_some());
+        if sender.send(Ok(Response::from_parts(head, ResponseBody::streaming(frames)))).is_err() {
             client.gone.cancel();
         }
-        for piece in pieces {
-            client.send(Ok(Frame::data(piece))).await;
+        for chunk in chunks {
+            client.send(Ok(Frame::data(chunk))).await;
         }
-        // A client that knows the length would take the last piece for the end, before the end is recorded.
-        // So what completes it is held back, and the trailers behind it.
-        let mut held = Vec::new();
+        // A client that knows the length would take the last chunk for the end, before the outcome is recorded. So the chunk
+        // that completes the body is held back, and the trailers after it.
+        let mut held_back = Vec::new();
         let mut trailers = HeaderMap::new();
-        // While a client reads, an answer may go on for as long as it likes; for nobody it is read for a while only.
-        let ceiling = self.job.ledger().settings().lease_ceiling;
-        let (frames, gone) = (client.frames.clone(), client.gone.clone());
-        let mut given_up = pin!(async {
+        // While a client reads, a response may go on for any time. Without a client, it is read up to the lease ceiling.
+        let ceiling = request.ledger().settings().lease_ceiling;
+        let (sending, gone) = (client.frames.clone(), client.gone.clone());
+        let mut abandoned = pin!(async {
             tokio::select! {
-                () = frames.closed() => {}
+                () = sending.closed() => {}
                 () = gone.cancelled() => {}
             }
             tokio::time::sleep(ceiling).await;
@@ -76,140 +77,152 @@ impl Run {
         let mut cut = loop {
             let next = tokio::select! {
                 biased;
-                () = &mut given_up => break Some(BoxError::from("its client has gone, and it did not end")),
-                next = next_within(limit, &mut body) => next,
+                () = &mut abandoned => break Some(BoxError::from("the client disconnected, and the response did not end")),
+                next = next_frame_within(limit, &mut body) => next,
             };
             match next {
-                Err(_) => break Some("the answer stopped coming".into()),
+                Err(_) => break Some("the response body stalled".into()),
                 Ok(None) => break None,
                 Ok(Some(Err(error))) => break Some(error),
                 Ok(Some(Ok(frame))) => {
                     match (frame.data_ref(), frame.trailers_ref()) {
-                        (Some(data), _) => kept.push(data),
+                        (Some(data), _) => copy.push(data),
                         (None, Some(found)) => trailers = found.clone(),
                         (None, None) => {}
                     }
                     if frame.data_ref().is_some_and(Bytes::is_empty) {
                         continue;
                     }
-                    if declared == Some(kept.len as u64) {
-                        held.push(frame);
+                    if declared_len == Some(copy.len as u64) {
+                        held_back.push(frame);
                     } else {
-                        for frame in held.drain(..).chain([frame]) {
+                        for frame in held_back.drain(..).chain([frame]) {
                             client.send(Ok(frame)).await;
                         }
                     }
                 }
             }
             if client.gone.is_cancelled() {
-                // A body that is always ready must not keep the clock from being looked at.
+                // A body that is always ready must not keep the timer from being polled.
                 tokio::task::yield_now().await;
             }
         };
         let cause = cut.as_ref().map(ToString::to_string);
-        let end = match (&cause, verdict) {
+        let disposition = match (&cause, verdict) {
             (Some(cause), _) => {
-                self.say(Settle::Doubt(reason("the answer was cut", cause))).await;
-                End::InDoubt
+                self.settle(Settle::Doubt(doubt_reason("the response was cut off", cause))).await;
+                Disposition::InDoubt
             }
             (None, Verdict::Release) => {
-                self.say(Settle::Release).await;
-                End::Released
+                self.settle(Settle::Release).await;
+                Disposition::Released
             }
-            (None, Verdict::Doubt) => {
-                self.say(Settle::Doubt(format!("the service answered {}", status.as_u16()))).await;
-                End::InDoubt
+            (None, Verdict::InDoubt) => {
+                let reason = format!("the service responded with {}", status.as_u16());
+                self.settle(Settle::Doubt(reason)).await;
+                Disposition::InDoubt
             }
             (None, Verdict::Store) => {
-                let outcome = match kept.pieces {
-                    Some(pieces) => self.outcome(&stored_head, &pieces, &trailers).0,
-                    None => Outcome::Tombstone(format!("the answer was larger than {} bytes", kept.most)),
+                let outcome = match copy.chunks {
+                    Some(chunks) => self.outcome(&stored_head, &chunks, &trailers).0,
+                    None => {
+                        Outcome::Tombstone(format!("the response was larger than {} bytes", copy.max_bytes))
+                    }
                 };
                 match self.complete(outcome).await {
-                    Ok(()) | Err(Now::Absent) if self.job.trace.degraded => End::Degraded,
-                    Ok(()) | Err(Now::Absent) => End::First,
+                    Ok(()) | Err(Now::Absent) if request.trace.degraded => Disposition::Degraded,
+                    Ok(()) | Err(Now::Absent) => Disposition::First,
                     Err(Now::Done(_) | Now::Running | Now::InDoubt) => {
-                        // Its beginning is with the client already; a cut end says that it is not the answer.
-                        cut = Some("the request was taken over".into());
-                        End::Superseded
+                        // The client already has the beginning. Cutting the response off shows that it does not count.
+                        cut = Some("the claim was taken over".into());
+                        Disposition::Superseded
                     }
                 }
             }
         };
         let rest = match cut {
             Some(error) => vec![Err(error)],
-            None => held.into_iter().map(Ok).collect(),
+            None => held_back.into_iter().map(Ok).collect(),
         };
         for frame in rest {
             client.send(frame).await;
         }
-        self.job.trace.end(&self.job.shared.meters, &self.job.shared.rules, end, status, cause.as_deref());
+        request.trace.finish(
+            &request.shared.metrics,
+            &request.shared.rules,
+            disposition,
+            status,
+            cause.as_deref(),
+        );
     }
 }
 
-type Piece = Result<Frame<Bytes>, BoxError>;
+type FrameResult = Result<Frame<Bytes>, BoxError>;
 
-/// The client of a streamed answer.
+/// The client of a streamed response.
 struct Client {
-    frames: mpsc::Sender<Piece>,
-    /// A place in the queue, however full it is: an answer that nobody took must not seem to end well.
-    last: Option<mpsc::OwnedPermit<Piece>>,
+    frames: mpsc::Sender<FrameResult>,
+    /// Reserved so that a client that stalls always gets the error: its response must not seem complete.
+    last: Option<mpsc::OwnedPermit<FrameResult>>,
     gone: CancellationToken,
 }
 
 impl Client {
-    fn new() -> (Self, mpsc::Receiver<Piece>) {
-        let (frames, coming) = mpsc::channel(STREAM_AHEAD + 1);
+    fn new() -> (Self, mpsc::Receiver<FrameResult>) {
+        let (frames, receiver) = mpsc::channel(STREAM_AHEAD_MAX + 1);
         let last = frames.clone().try_reserve_owned().ok();
-        (Self { frames, last, gone: CancellationToken::new() }, coming)
+        (Self { frames, last, gone: CancellationToken::new() }, receiver)
     }
 
-    async fn send(&mut self, piece: Piece) {
+    async fn send(&mut self, frame: FrameResult) {
         if self.gone.is_cancelled() {
             return;
         }
-        match lazy_timeout(STALLED, self.frames.send(piece)).await {
+        match lazy_timeout(CLIENT_STALL_MAX, self.frames.send(frame)).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => self.gone.cancel(),
             Err(_) => {
                 self.gone.cancel();
                 if let Some(last) = self.last.take() {
-                    last.send(Err("nothing of the answer was taken for too long".into()));
+                    last.send(Err("the client stopped reading the response".into()));
                 }
             }
         }
     }
 }
 
-/// What may still be kept of a streamed answer.
-struct Kept {
-    pieces: Option<Vec<Bytes>>,
+/// The part of a streamed response that may still be stored.
+struct StoredCopy {
+    /// `None` if the response has grown too large.
+    chunks: Option<Vec<Bytes>>,
     len: usize,
-    most: usize,
+    max_bytes: usize,
 }
 
-impl Kept {
-    fn new(pieces: &[Bytes], most: usize) -> Self {
-        let mut kept = Self { pieces: Some(Vec::new()), len: 0, most };
-        pieces.iter().for_each(|piece| kept.push(piece));
-        kept
+impl StoredCopy {
+    fn new(chunks: &[Bytes], max_bytes: usize) -> Self {
+        let mut copy = Self { chunks: Some(Vec::new()), len: 0, max_bytes };
+        chunks.iter().for_each(|chunk| copy.push(chunk));
+        copy
     }
 
-    fn push(&mut self, piece: &Bytes) {
-        self.len = self.len.saturating_add(piece.len());
-        if self.len > self.most {
-            self.pieces = None;
+    fn push(&mut self, chunk: &Bytes) {
+        self.len = self.len.saturating_add(chunk.len());
+        if self.len > self.max_bytes {
+            self.chunks = None;
         }
-        if let Some(pieces) = self.pieces.as_mut().filter(|_| !piece.is_empty()) {
-            pieces.push(piece.clone());
+        if let Some(chunks) = self.chunks.as_mut().filter(|_| !chunk.is_empty()) {
+            chunks.push(chunk.clone());
         }
     }
 }
 
-/// The next piece of an answer, if it comes in time.
-pub(super) async fn next_within<A>(limit: Option<Duration>, body: &mut A) -> Result<Option<Piece>, Elapsed>
+pub(super) async fn next_frame_within<A>(
+    limit: Option<Duration>,
+    body: &mut A,
+) -> Result<Option<FrameResult>, Elapsed>
 where
-    A: Carried,
+    A: HttpBody,
 {
     match limit {
         Some(limit) => lazy_timeout(limit, next_frame(body)).await,
@@ -217,10 +230,10 @@ where
     }
 }
 
-/// The next piece of an answer. A service that panics while it writes one has cut it.
-async fn next_frame<A>(body: &mut A) -> Option<Piece>
+/// The next frame of a response body. A panic in the service cuts the body off.
+async fn next_frame<A>(body: &mut A) -> Option<FrameResult>
 where
-    A: Carried,
+    A: HttpBody,
 {
     match AssertUnwindSafe(body.frame()).catch_unwind().await {
         Ok(next) => next.map(|frame| frame.map_err(Into::into)),
@@ -228,6 +241,6 @@ where
     }
 }
 
-pub(super) fn declared(head: &Parts) -> Option<u64> {
+pub(super) fn content_length(head: &Parts) -> Option<u64> {
     head.headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }

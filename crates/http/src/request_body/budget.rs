@@ -1,11 +1,11 @@
-//! What the bodies of all requests of a layer may take together.
+//! Budgets for the request bodies of all requests of a layer together.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::rules::Rules;
 
-/// Room for request bodies.
+/// The budgets of a layer.
 #[derive(Debug)]
 pub(crate) struct Budgets {
     /// Bytes in memory.
@@ -26,7 +26,7 @@ impl Budgets {
     }
 }
 
-/// So much of something, shared by many.
+/// A number of units that many reservations share.
 #[derive(Debug)]
 pub(crate) struct Budget(AtomicU64);
 
@@ -35,14 +35,14 @@ impl Budget {
         Arc::new(Self(AtomicU64::new(total)))
     }
 
-    /// A share that holds nothing yet.
-    pub(crate) fn share(self: &Arc<Self>) -> Share {
-        Share { of: self.clone(), units: 0 }
+    /// An empty reservation.
+    pub(crate) fn reservation(self: &Arc<Self>) -> Reservation {
+        Reservation { budget: self.clone(), units: 0 }
     }
 
     fn take(&self, units: u64) -> bool {
-        let less = |left: u64| left.checked_sub(units);
-        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok()
+        let subtract = |left: u64| left.checked_sub(units);
+        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, subtract).is_ok()
     }
 
     #[cfg(test)]
@@ -51,18 +51,19 @@ impl Budget {
     }
 }
 
-/// What one holder has of a budget. It is given back when this is dropped.
+/// Reserved units of a budget, returned when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Share {
-    of: Arc<Budget>,
+pub(crate) struct Reservation {
+    budget: Arc<Budget>,
     units: u64,
 }
 
-impl Share {
-    /// Grows to this size, by whole steps as far as there is room for them; `false` if there is not enough left.
-    pub(crate) fn reach(&mut self, size: u64, step: u64) -> bool {
+impl Reservation {
+    /// Grows to `size` units, rounded up to whole steps if the budget allows it. Returns `false` if too few units are left.
+    pub(crate) fn grow_to(&mut self, size: u64, step: u64) -> bool {
         let Some(missing) = size.checked_sub(self.units).filter(|missing| *missing > 0) else { return true };
-        let taken = [missing.next_multiple_of(step), missing].into_iter().find(|units| self.of.take(*units));
+        let taken =
+            [missing.next_multiple_of(step), missing].into_iter().find(|units| self.budget.take(*units));
         self.units += taken.unwrap_or_default();
         taken.is_some()
     }
@@ -71,14 +72,14 @@ impl Share {
         self.units == 0
     }
 
-    /// Gives everything back.
-    pub(crate) fn clear(&mut self) {
-        self.of.0.fetch_add(std::mem::take(&mut self.units), Ordering::AcqRel);
+    /// Returns all units.
+    pub(crate) fn release(&mut self) {
+        self.budget.0.fetch_add(std::mem::take(&mut self.units), Ordering::AcqRel);
     }
 }
 
-impl Drop for Share {
+impl Drop for Reservation {
     fn drop(&mut self) {
-        self.clear();
+        self.release();
     }
 }

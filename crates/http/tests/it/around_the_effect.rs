@@ -155,7 +155,7 @@ async fn a_service_slower_than_its_limit_is_in_doubt(store: Store) {
     let instance = Instance::new(&store, Route { timeout, ..route() }, &upstream).await;
     instance.send(order("k")).await.is_problem(504, "upstream-timeout");
     let State::InDoubt(doubt) = instance.record("k").await.unwrap().state else { panic!("in doubt") };
-    assert_eq!(doubt.reason.to_string(), "no answer in time");
+    assert_eq!(doubt.reason.to_string(), "the service timed out");
     gate.open();
     instance.send(order("k")).await.is_problem(409, "in-doubt");
     assert_eq!(upstream.runs(), 1);

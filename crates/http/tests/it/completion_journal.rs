@@ -161,7 +161,7 @@ async fn a_server_that_is_cut_off_hears_of_it_later(store: Store) {
     let ledger = store.ledger_through(&proxy, settings).await;
     let journal = Arc::new(Journal::open(dir.path()).unwrap());
     let stop = CancellationToken::new();
-    let draining = tokio::spawn(journal.clone().work(ledger.clone(), stop.clone()));
+    let draining = tokio::spawn(journal.clone().run(ledger.clone(), stop.clone()));
     let instance = Instance::with(ledger, rules(route()), None, Some(journal.clone()), &upstream);
     let other = Instance::new(&store, route(), &upstream).await;
     let first = instance.spawn(order("k"));

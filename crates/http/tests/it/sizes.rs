@@ -185,7 +185,7 @@ async fn an_answer_of_known_length_that_stops_coming_is_in_doubt(store: Store) {
         }
         instance.layer.drain().await;
         let State::InDoubt(doubt) = instance.record(&key).await.unwrap().state else { panic!("in doubt") };
-        assert!(doubt.reason.to_string().contains("the answer stopped coming"), "{doubt:?}");
+        assert!(doubt.reason.to_string().contains("the response body stalled"), "{doubt:?}");
         instance.send(order(&key)).await.is_problem(409, "in-doubt");
         assert_eq!(upstream.runs(), 1);
     }

@@ -1,7 +1,7 @@
 //! Whose key it is.
 
 use http::request::Parts;
-use ichido_http::{Rules, Tenant, TenantError, TenantOf};
+use ichido_http::{Rules, Tenant, TenantError, TenantResolver};
 use std::sync::Arc;
 
 use crate::support::{AnyBody, Instance, Store, Upstream, on_embedded_ledgers, order, route, rules};
@@ -81,7 +81,7 @@ async fn all_callers_can_share_their_keys(store: Store) {
 #[derive(Debug)]
 struct Subject;
 
-impl TenantOf for Subject {
+impl TenantResolver for Subject {
     fn tenant(&self, parts: &Parts) -> Result<Option<String>, TenantError> {
         match parts.headers.get("x-subject").map(|subject| subject.to_str().unwrap()) {
             Some("forged") => Err(TenantError::Unverified("the token is forged".to_owned())),

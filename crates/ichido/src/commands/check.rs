@@ -263,7 +263,7 @@ async fn check_export(settings: &mut Settings, values: &Values, report: &mut Rep
 /// Whether the gateway checks who sends the events of a route.
 fn check_signature(route: &Route, report: &mut Report) {
     if let Some(signature) = &route.signature {
-        let detail = format!("{}: {} is checked", route.describe(), signature.field());
+        let detail = format!("{}: {} is checked", route.describe(), signature.header());
         report.add("signature", Verdict::Ok, detail);
     }
     if let Some(warning) = unchecked(route) {

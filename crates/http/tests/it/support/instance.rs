@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::{Request, Response};
 use ichido_core::{Key, Record, Scope};
-use ichido_http::{AnswerBody, Failure, IdempotencyLayer, Idempotent, Journal, Route, Rules};
+use ichido_http::{Failure, IdempotencyLayer, Idempotent, Journal, ResponseBody, Route, Rules};
 use ichido_ledger::{Backend, Ledger, Query, Settings, Summary};
 use tokio::runtime::Runtime;
 use tower_layer::Layer;
@@ -56,7 +56,7 @@ impl Instance {
     pub(crate) fn begin(
         &self,
         request: Request<AnyBody>,
-    ) -> Boxed<Result<Response<AnswerBody<AnyBody>>, Failure>> {
+    ) -> Boxed<Result<Response<ResponseBody<AnyBody>>, Failure>> {
         in_time(self.service.clone().call(request))
     }
 

@@ -1,0 +1,45 @@
+//! Metadata that is stored with a claim.
+
+use ichido_core::Metadata;
+
+use crate::json::Document;
+use crate::pointer::Pointer;
+
+/// Longer values are not stored: they are not ids.
+const VALUE_BYTES_MAX: usize = 256;
+
+/// Where a metadata value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MetadataSource {
+    /// The first string or number that these pointers find in a JSON body.
+    Body(Vec<Pointer>),
+    /// The id of the instance that received the request.
+    Instance,
+}
+
+impl MetadataSource {
+    /// The values of a JSON body that it may use.
+    pub(crate) fn pointers(&self) -> &[Pointer] {
+        match self {
+            Self::Body(pointers) => pointers,
+            Self::Instance => &[],
+        }
+    }
+}
+
+/// The metadata of a request.
+pub(crate) fn of_request(
+    sources: &[(String, MetadataSource)],
+    document: &Document<'_>,
+    instance: &str,
+) -> Metadata {
+    let value = |source: &MetadataSource| match source {
+        MetadataSource::Instance => Some(instance.to_owned()),
+        MetadataSource::Body(pointers) => {
+            let found = pointers.iter().find_map(|pointer| document.text(pointer));
+            found.filter(|text| text.len() <= VALUE_BYTES_MAX).map(ToOwned::to_owned)
+        }
+    };
+    let pairs = sources.iter().filter_map(|(name, source)| Some((name.clone(), value(source)?)));
+    Metadata::new(pairs).unwrap_or_default()
+}
