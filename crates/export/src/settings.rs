@@ -285,10 +285,10 @@ fn secret(name: &str) -> Result<Option<SecretString>, Failure> {
 
 fn word<T>(name: &str, given: Option<&str>) -> Result<T, Failure>
 where
-    T: Default + std::str::FromStr<Err = ichido_usage::words::UnknownWord>,
+    T: Default + std::str::FromStr<Err = ichido_usage::named_enum::UnknownWord>,
 {
     let Some(given) = given else { return Ok(T::default()) };
-    given.parse().map_err(|error: ichido_usage::words::UnknownWord| {
+    given.parse().map_err(|error: ichido_usage::named_enum::UnknownWord| {
         wrong(name, &format!("must be one of {}", error.known.join(", ")))
     })
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use ichido_delivery::tls_roots::TlsRoots;
 use ichido_postgres::{Address, connector};
-use ichido_usage::dify::{self, Http, Kind, Postgres, Scope, Source, http};
+use ichido_usage::dify::{self, Http, Kind, Postgres, Scope, Source, console as http};
 use secrecy::ExposeSecret;
 
 use crate::settings::{Auth, Dify, From};

@@ -7,12 +7,12 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use crate::event::{CheckedEvent, Error, UserKind};
+use crate::interner::Strings;
 use crate::mode::Mode;
 use crate::money;
-use crate::names::Names;
+use crate::name_rules::Names;
 use crate::period::Period;
-use crate::strings::Strings;
-use crate::sums::{Key, Sums, Total};
+use crate::totals::{Key, Sums, Total};
 use crate::zone::{Calendar, Zone};
 use foldhash::fast::RandomState;
 

@@ -6,16 +6,16 @@
 //! Apps of the modes chat, completion and agent-chat are counted by message; apps of the modes workflow and advanced-chat
 //! by the nodes of their runs that called a model. Never by both: their messages hold the same usage again.
 
+pub mod console;
 mod error;
-pub mod http;
 mod node;
 pub mod postgres;
 mod rows;
 
 use jiff::Timestamp;
 
+pub use self::console::Http;
 pub use self::error::{Error, Kind};
-pub use self::http::Http;
 pub use self::postgres::Postgres;
 pub use self::rows::{Broken, Item, Scope, See, Span, Tally};
 

@@ -10,7 +10,7 @@ use rust_decimal::Decimal;
 use thiserror::Error;
 
 use crate::money;
-use crate::words::words;
+use crate::named_enum::words;
 
 /// The longest text in any field, in bytes.
 pub const LONGEST_TEXT: usize = 512;

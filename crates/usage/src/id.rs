@@ -18,9 +18,9 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use crate::event::UserKind;
+use crate::named_enum::words;
 use crate::period::Period;
 use crate::record::day;
-use crate::words::words;
 
 /// The longest id, in bytes.
 pub const LONGEST_ID: usize = 255;

@@ -5,32 +5,32 @@
 //! a sum of. Money is decimal from end to end.
 
 mod aggregate;
+pub mod collisions;
 #[cfg(feature = "dify")]
 pub mod dify;
 pub mod event;
 pub mod id;
+mod interner;
 mod mode;
 pub mod money;
-pub mod names;
-pub mod odds;
+pub mod name_rules;
+pub mod named_enum;
 mod period;
 mod profile;
 pub mod record;
 pub mod source;
-mod strings;
-mod sums;
+mod totals;
 pub mod transform;
-pub mod words;
 mod zone;
 
 pub use aggregate::{Aggregate, Plan};
 pub use event::{App, CheckedEvent, UsageEvent, User, UserKind};
 pub use id::{Scheme, event_id};
 pub use mode::{Mode, WrongPeriod};
-pub use names::Names;
+pub use name_rules::Names;
 pub use period::Period;
 pub use profile::Profile;
 pub use record::{Metadata, Record};
-pub use sums::{Sum, Sums};
+pub use totals::{Sum, Sums};
 pub use transform::{Outgoing, Refused, Transform};
 pub use zone::{UnknownZone, Zone};

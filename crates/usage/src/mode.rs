@@ -2,9 +2,9 @@
 
 use thiserror::Error;
 
+use crate::named_enum::words;
 use crate::period::Period;
 use crate::profile::Profile;
-use crate::words::words;
 
 /// What a record is of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -1,6 +1,6 @@
 //! What a receiver does with a record that it knows already. Both kinds of receiver exist, so a destination says which it is.
 
-use crate::words::words;
+use crate::named_enum::words;
 
 /// The habits of a receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -11,7 +11,7 @@ use crate::money;
 use crate::period::Period;
 use crate::profile::Profile;
 use crate::record::{self, Metadata, Record, SOURCE_SYSTEM};
-use crate::sums::{Sum, Sums};
+use crate::totals::{Sum, Sums};
 
 mod duplicates;
 

@@ -3,7 +3,7 @@
 use ichido_core::batch_key;
 use ichido_usage::id::{Parts, Scheme, event_id};
 use ichido_usage::record::day;
-use ichido_usage::{UserKind, odds};
+use ichido_usage::{UserKind, collisions as odds};
 use serde::Serialize;
 use serde_json::json;
 

@@ -7,9 +7,9 @@
 //! Dify may share a pooler in transaction mode with us. So nothing is set for a session, which would turn Dify's own
 //! connections read-only, and no statement is prepared.
 
+mod failure;
 mod schema;
 mod sql;
-mod stopped;
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -20,7 +20,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use self::stopped::{Stopped, stopped};
+use self::failure::{Stopped, stopped};
 use super::error::{Error, Kind};
 use super::node::{self, Said, Texts, WITHOUT_MODEL};
 use super::rows::{Scope, See, Span, Tally, user};

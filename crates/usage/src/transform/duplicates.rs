@@ -7,7 +7,7 @@ use foldhash::fast::RandomState;
 
 use crate::id;
 use crate::profile::Profile;
-use crate::sums::Sums;
+use crate::totals::Sums;
 
 /// Another record, by its index, and what the two have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
+use super::failure::{Stopped, stopped};
 use super::sql;
-use super::stopped::{Stopped, stopped};
 use crate::dify::error::{Error, Kind};
 
 const TABLES: [(&str, &[&str]); 6] = [

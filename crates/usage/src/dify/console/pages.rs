@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde::de::DeserializeOwned;
 
 use super::client::Client;
-use super::shapes::Page;
+use super::responses::Page;
 use crate::dify::error::{Error, Kind};
 
 /// The most that the console gives at once.

@@ -6,9 +6,9 @@ use rust_decimal::Decimal;
 
 use crate::event::{Error, Reason, UserKind};
 use crate::id::Parts;
+use crate::interner::Strings;
 use crate::money;
 use crate::period::Period;
-use crate::strings::Strings;
 
 /// All sums, in the order of tenant, day, provider, model, app, user and currency.
 #[derive(Debug)]

@@ -38,12 +38,12 @@ macro_rules! words {
         }
 
         impl std::str::FromStr for $name {
-            type Err = $crate::words::UnknownWord;
+            type Err = $crate::named_enum::UnknownWord;
 
             fn from_str(word: &str) -> Result<Self, Self::Err> {
                 match word {
                     $($word => Ok(Self::$variant),)+
-                    _ => Err($crate::words::UnknownWord {
+                    _ => Err($crate::named_enum::UnknownWord {
                         what: $what,
                         word: word.chars().take(64).collect(),
                         known: Self::WORDS,

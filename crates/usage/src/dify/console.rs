@@ -11,8 +11,8 @@
 mod client;
 mod options;
 mod pages;
+mod responses;
 mod session;
-mod shapes;
 
 use std::collections::HashSet;
 
@@ -21,7 +21,7 @@ use jiff::Timestamp;
 use self::client::Client;
 pub use self::options::{Auth, Options};
 use self::pages::{Listed, endless, pages};
-use self::shapes::{
+use self::responses::{
     AppItem, Conversation, Detail, LogItem, MessageItem, Messages, Metadata, NodeExecution, Nodes,
 };
 use super::error::Error;
