@@ -2,8 +2,9 @@
 
 use std::io::{IsTerminal, Write as _};
 
-use ichido_usage::dify::{Item, Source, Tally};
-use ichido_usage::{Aggregate, CheckedEvent, Plan, Record, Transform};
+use ichido_usage::aggregate::Options;
+use ichido_usage::dify::{Item, RowCounts, Source};
+use ichido_usage::{Aggregator, CheckedEvent, Record, Transform};
 use serde::Serialize;
 
 use super::days::Stretch;
@@ -22,7 +23,7 @@ const MOST_REFUSED: usize = 10_000;
 pub struct Collected {
     pub records: Vec<Record>,
     pub refused: Vec<Refused>,
-    pub tally: Tally,
+    pub rows: RowCounts,
 }
 
 /// A row or a sum that is no record.
@@ -41,7 +42,7 @@ impl Refused {
 
 /// Sums that grow, and what does not fit into them.
 pub struct Collector {
-    sums: Aggregate,
+    totals: Aggregator,
     transform: Transform,
     refused: Vec<Refused>,
     seen: u64,
@@ -50,21 +51,21 @@ pub struct Collector {
 
 impl Collector {
     pub fn new(settings: &Dify) -> Self {
-        let plan = Plan {
+        let options = Options {
             mode: settings.mode,
             period: settings.calendar.period,
             zone: settings.calendar.zone.clone(),
             names: settings.names.clone(),
-            ..Plan::default()
+            ..Options::default()
         };
         let transform =
             Transform { scheme: settings.scheme, profile: settings.profile, ..Transform::default() };
-        Self { sums: Aggregate::new(plan), transform, refused: Vec::new(), seen: 0, too_many: false }
+        Self { totals: Aggregator::new(options), transform, refused: Vec::new(), seen: 0, too_many: false }
     }
 
     pub fn event(&mut self, event: &CheckedEvent<'_>) {
         self.row_read();
-        if let Err(error) = self.sums.add(event) {
+        if let Err(error) = self.totals.add(event) {
             let text = serde_json::json!({ "id": event.id, "time": event.time.to_string() }).to_string();
             self.refuse(text, format!("{}: {error}", event.id));
         }
@@ -86,10 +87,10 @@ impl Collector {
     }
 
     /// The records, sorted as they always are.
-    pub fn finish(mut self, tally: Tally) -> Result<Collected, Failure> {
-        let sums = std::mem::replace(&mut self.sums, Aggregate::new(Plan::default())).finish();
+    pub fn finish(mut self, rows: RowCounts) -> Result<Collected, Failure> {
+        let totals = std::mem::replace(&mut self.totals, Aggregator::new(Options::default())).finish();
         let (mut records, mut tenant) = (Vec::new(), None::<String>);
-        for made in self.transform.records(&sums) {
+        for made in self.transform.records(&totals) {
             match made {
                 Ok(outgoing) => {
                     let known = tenant.get_or_insert_with(|| outgoing.tenant.clone());
@@ -113,7 +114,7 @@ impl Collector {
                 "more than {MOST_REFUSED} rows of one period cannot be counted; nothing of it is sent; the first: {first}"
             )));
         }
-        Ok(Collected { records, refused: self.refused, tally })
+        Ok(Collected { records, refused: self.refused, rows })
     }
 }
 
@@ -126,16 +127,16 @@ pub async fn from_dify(
     let mut collector = Collector::new(settings);
     let mut see = |item: Item<'_>| match item {
         Item::Event(event) => collector.event(event),
-        Item::Broken(broken) => collector.refuse(broken.row, broken.reason),
+        Item::Invalid(invalid) => collector.refuse(invalid.row, invalid.reason),
     };
-    let tally = source.read(stretch.span, &mut see).await.map_err(failed)?;
-    if tally.undivided > 0 {
+    let rows = source.read(stretch.span, &mut see).await.map_err(failed)?;
+    if rows.total_only > 0 {
         tracing::warn!(
-            rows = tally.undivided,
+            rows = rows.total_only,
             "rows tell only a sum of tokens; it counts as tokens of the prompt"
         );
     }
-    collector.finish(tally)
+    collector.finish(rows)
 }
 
 /// How far the reading is: in the log, and for whoever sits before it.

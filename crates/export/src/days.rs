@@ -3,7 +3,7 @@
 //! Every day of the export is a day of the declared zone; UTC appears only as the moments at which such a day begins and ends.
 
 use ichido_core::Timestamp;
-use ichido_usage::dify::Span;
+use ichido_usage::dify::TimeRange;
 use ichido_usage::{Period, Zone, record};
 use jiff::ToSpan;
 use jiff::civil::Date;
@@ -40,7 +40,7 @@ pub struct Days {
 pub struct Stretch {
     pub first: Date,
     pub last: Date,
-    pub span: Span,
+    pub span: TimeRange,
 }
 
 impl Asked {
@@ -123,9 +123,9 @@ impl Calendar {
     }
 
     /// The moments between which these days lie.
-    pub fn span(&self, first: Date, last: Date) -> Span {
+    pub fn span(&self, first: Date, last: Date) -> TimeRange {
         let (from, until) = self.zone.span(first, last);
-        Span { from, until }
+        TimeRange { from, until }
     }
 }
 

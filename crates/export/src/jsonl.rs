@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use ichido_core::{Clock, SystemClock};
 use ichido_delivery::sender::Sender;
 use ichido_delivery::settings::Settings as Delivery;
-use ichido_usage::dify::Tally;
+use ichido_usage::dify::RowCounts;
 use ichido_usage::source::jsonl::Reader;
 use jiff::civil::Date;
 
@@ -50,7 +50,7 @@ pub async fn run(
 /// What the files hold, period by period.
 pub fn read(files: &[PathBuf], settings: &Dify) -> Result<Vec<(Stretch, Collected)>, Failure> {
     let mut collector = Collector::new(settings);
-    let mut tally = Tally::default();
+    let mut rows = RowCounts::default();
     let stdin = [PathBuf::from("-")];
     for file in if files.is_empty() { &stdin[..] } else { files } {
         let mut reader = Reader::new(open(file)?);
@@ -61,22 +61,22 @@ pub fn read(files: &[PathBuf], settings: &Dify) -> Result<Vec<(Stretch, Collecte
             match next {
                 None => break,
                 Some(Ok(event)) => {
-                    tally.rows += 1;
-                    tally.debugger += u64::from(event.debugger);
+                    rows.rows += 1;
+                    rows.debugger += u64::from(event.debugger);
                     match event.debugger && !settings.include_debugger {
                         true => collector.row_read(),
                         false => collector.event(&event),
                     }
                 }
-                Some(Err(broken)) => {
-                    tally.broken += 1;
-                    let reason = format!("{}, {broken}", file.display());
-                    collector.refuse(broken.text, reason);
+                Some(Err(invalid)) => {
+                    rows.invalid += 1;
+                    let reason = format!("{}, {invalid}", file.display());
+                    collector.refuse(invalid.text, reason);
                 }
             }
         }
     }
-    Ok(divide(collector.finish(tally)?, settings))
+    Ok(divide(collector.finish(rows)?, settings))
 }
 
 fn open(file: &Path) -> Result<Box<dyn BufRead>, Failure> {
@@ -100,7 +100,7 @@ fn divide(collected: Collected, settings: &Dify) -> Vec<(Stretch, Collected)> {
     }
     if let Some(mut first) = periods.first_entry() {
         first.get_mut().refused = collected.refused;
-        first.get_mut().tally = collected.tally;
+        first.get_mut().rows = collected.rows;
     }
     let whole = |first: Date| {
         let last = settings.calendar.period.end(first);

@@ -252,7 +252,7 @@ pub async fn settle(
     let name = stretch.name();
     let sent = state.sent(&name)?;
     let refused = collected.refused.len();
-    let (rows, debugger) = (collected.tally.rows, collected.tally.debugger);
+    let (rows, debugger) = (collected.rows.rows, collected.rows.debugger);
     let plan = plan(collected.records, &sent, profile, waiting);
     deliver::deliver(sender, &plan, profile, batch_size).await?;
     let mut known = plan.carried_out(sent.clone());

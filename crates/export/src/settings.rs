@@ -29,7 +29,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use ichido_delivery::cron::Cron;
-use ichido_usage::{Mode, Names, Period, Profile, Scheme, Zone};
+use ichido_usage::{Mode, NameRules, Period, Profile, Scheme, Zone};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use url::Url;
@@ -89,7 +89,7 @@ pub struct Dify {
     pub overlap_days: u32,
     pub late_days: u32,
     pub cron: Option<Cron>,
-    pub names: Names,
+    pub names: NameRules,
 }
 
 /// Where usage is read.
@@ -174,14 +174,14 @@ impl Dify {
     }
 }
 
-/// Names that are made alike.
-fn names(raw: &RawDify) -> Result<Names, Failure> {
+/// The rules for names.
+fn names(raw: &RawDify) -> Result<NameRules, Failure> {
     fn pairs(map: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
         map.iter().map(|(name, becomes)| (name.as_str(), becomes.as_str()))
     }
     let fail = |section: &str, error| wrong(section, &format!("has a rule that is none: {error}"));
-    Names::new(pairs(&raw.providers), []).map_err(|error| fail("providers", error))?;
-    Names::new(pairs(&raw.providers), pairs(&raw.models)).map_err(|error| fail("models", error))
+    NameRules::new(pairs(&raw.providers), []).map_err(|error| fail("providers", error))?;
+    NameRules::new(pairs(&raw.providers), pairs(&raw.models)).map_err(|error| fail("models", error))
 }
 
 fn from(
@@ -285,10 +285,10 @@ fn secret(name: &str) -> Result<Option<SecretString>, Failure> {
 
 fn word<T>(name: &str, given: Option<&str>) -> Result<T, Failure>
 where
-    T: Default + std::str::FromStr<Err = ichido_usage::named_enum::UnknownWord>,
+    T: Default + std::str::FromStr<Err = ichido_usage::named_enum::UnknownName>,
 {
     let Some(given) = given else { return Ok(T::default()) };
-    given.parse().map_err(|error: ichido_usage::named_enum::UnknownWord| {
+    given.parse().map_err(|error: ichido_usage::named_enum::UnknownName| {
         wrong(name, &format!("must be one of {}", error.known.join(", ")))
     })
 }

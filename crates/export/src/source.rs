@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use ichido_delivery::tls_roots::TlsRoots;
 use ichido_postgres::{Address, connector};
-use ichido_usage::dify::{self, Http, Kind, Postgres, Scope, Source, console as http};
+use ichido_usage::dify::{self, Console, Filter, Kind, Postgres, Source, console};
 use secrecy::ExposeSecret;
 
 use crate::settings::{Auth, Dify, From};
@@ -12,7 +12,7 @@ use ichido_serve::Failure;
 
 /// Prepares to read. Nothing is connected yet.
 pub fn open(settings: &Dify) -> Result<Source, Failure> {
-    let scope = Scope { workspace: settings.workspace.clone(), debugger: settings.include_debugger };
+    let filter = Filter { workspace: settings.workspace.clone(), debugger: settings.include_debugger };
     match &settings.from {
         None => Err(Failure::usage(
             "export.dify: neither database nor console is set (nor DIFY_DATABASE_URL, nor DIFY_CONSOLE_URL)",
@@ -23,7 +23,7 @@ pub fn open(settings: &Dify) -> Result<Source, Failure> {
             };
             let address = Address::parse(url.expose_secret(), "public").map_err(wrong)?;
             let tls = connector(&address).map_err(wrong)?;
-            Ok(Source::Postgres(Box::new(Postgres::new(address.config, tls, scope))))
+            Ok(Source::Postgres(Box::new(Postgres::new(address.config, tls, filter))))
         }
         Some(From::Console { base, auth, rate_per_second }) => {
             let ca_file = ichido_settings::text("DIFY_CA_FILE")?;
@@ -33,13 +33,14 @@ pub fn open(settings: &Dify) -> Result<Source, Failure> {
                 .client()
                 .map_err(|error| Failure::internal(format!("preparing TLS: {error}")))?;
             let auth = match auth {
-                Auth::AdminKey(key) => http::Auth::AdminKey(key.clone()),
+                Auth::AdminKey(key) => console::Auth::AdminKey(key.clone()),
                 Auth::Login { email, password, base64 } => {
-                    http::Auth::Login { email: email.clone(), password: password.clone(), base64: *base64 }
+                    console::Auth::Login { email: email.clone(), password: password.clone(), base64: *base64 }
                 }
             };
-            let options = http::Options { base: base.clone(), auth, rate_per_second: *rate_per_second, tls };
-            Ok(Source::Http(Box::new(Http::new(options, scope).map_err(failed)?)))
+            let options =
+                console::Options { base: base.clone(), auth, rate_per_second: *rate_per_second, tls };
+            Ok(Source::Console(Box::new(Console::new(options, filter).map_err(failed)?)))
         }
     }
 }
@@ -47,6 +48,8 @@ pub fn open(settings: &Dify) -> Result<Source, Failure> {
 /// How a command ends that could not read Dify.
 pub fn failed(error: dify::Error) -> Failure {
     match error.kind() {
-        Kind::Settings | Kind::Login | Kind::Shape | Kind::Unavailable => Failure::usage(error.to_string()),
+        Kind::Settings | Kind::Login | Kind::Incompatible | Kind::Unavailable => {
+            Failure::usage(error.to_string())
+        }
     }
 }

@@ -152,7 +152,7 @@ impl Batch {
 fn moment(text: &str) -> Result<i64, Refusal> {
     let moment = text.parse::<jiff::Timestamp>();
     moment.map(jiff::Timestamp::as_millisecond).map_err(|_| {
-        not_understood("export_metadata.export_timestamp", "must be a moment as 2025-11-29T12:00:00Z")
+        not_understood("export_metadata.export_timestamp", "must be a timestamp such as 2025-11-29T12:00:00Z")
     })
 }
 
@@ -233,7 +233,7 @@ fn check(record: &Record) -> Result<(), Fault> {
         if text.contains('\0') {
             return Err(fault(field, "must not hold the character zero"));
         }
-        if text.len() > ichido_usage::record::LONGEST_TEXT {
+        if text.len() > ichido_usage::record::TEXT_MAX_BYTES {
             return Err(fault(field, "is too long"));
         }
     }

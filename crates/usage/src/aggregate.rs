@@ -1,161 +1,167 @@
-//! Events summed as they come. Memory grows with the sums, and not with the events.
+//! Adds up events as they arrive. Memory grows with the number of totals, not with the number of events.
 //!
-//! Sums do not depend on the order of the events. Currencies are never mixed: each has a sum of its own. An event that cost nothing is of no
-//! currency in particular (Dify writes USD where a model has no price), and joins the sum that its day, model, app and user have anyway.
+//! Totals do not depend on the order of events. Currencies are never mixed: each has its own total. An event that cost nothing
+//! belongs to no particular currency (Dify writes USD if a model has no price), and joins the total that its day, model, app and
+//! user already have.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use crate::event::{CheckedEvent, Error, UserKind};
-use crate::interner::Strings;
-use crate::mode::Mode;
-use crate::money;
-use crate::name_rules::Names;
-use crate::period::Period;
-use crate::totals::{Key, Sums, Total};
-use crate::zone::{Calendar, Zone};
 use foldhash::fast::RandomState;
 
-/// How events are summed.
+use crate::event::{CheckedEvent, Error, UserKind};
+use crate::interner::{Interner, Symbol};
+use crate::mode::Mode;
+use crate::money;
+use crate::name_rules::NameRules;
+use crate::period::Period;
+use crate::totals::{Accumulator, Key, Totals};
+use crate::zone::{Calendar, Zone};
+
+/// How events are aggregated.
 #[derive(Clone, Debug)]
-pub struct Plan {
-    /// What is summed together.
+pub struct Options {
+    /// Which events share a total.
     pub mode: Mode,
-    /// For how long.
+    /// The period that a total covers.
     pub period: Period,
-    /// Where a day begins and ends.
+    /// The time zone of days.
     pub zone: Zone,
-    /// How names are made alike.
-    pub names: Names,
-    /// The currency of sums in which nothing cost anything, and no event named one.
+    /// How names are normalized.
+    pub names: NameRules,
+    /// The currency of totals that cost nothing and whose events name no currency.
     pub currency: String,
 }
 
-impl Default for Plan {
+impl Default for Options {
     fn default() -> Self {
         Self {
             mode: Mode::default(),
             period: Period::default(),
             zone: Zone::default(),
-            names: Names::default(),
+            names: NameRules::default(),
             currency: "USD".to_owned(),
         }
     }
 }
 
-/// Sums that grow.
+/// Adds up events.
 #[derive(Debug)]
-pub struct Aggregate {
-    plan: Plan,
+pub struct Aggregator {
+    options: Options,
     calendar: Calendar,
-    strings: Strings,
-    providers: Spelling,
-    models: Spelling,
-    sums: HashMap<Key, Total, RandomState>,
+    interner: Interner,
+    providers: NameCache,
+    models: NameCache,
+    totals: HashMap<Key, Accumulator, RandomState>,
 }
 
-impl Aggregate {
-    /// Nothing yet.
-    pub fn new(plan: Plan) -> Self {
+impl Aggregator {
+    /// Creates an aggregator without events.
+    pub fn new(options: Options) -> Self {
         Self {
-            calendar: Calendar::new(plan.zone.clone(), plan.period),
-            plan,
-            strings: Strings::default(),
-            providers: Spelling::default(),
-            models: Spelling::default(),
-            sums: HashMap::default(),
+            calendar: Calendar::new(options.zone.clone(), options.period),
+            options,
+            interner: Interner::default(),
+            providers: NameCache::default(),
+            models: NameCache::default(),
+            totals: HashMap::default(),
         }
     }
 
-    /// Adds an event, or says why it cannot be counted; then it has changed nothing.
+    /// Adds an event. After an error, which means that a total would overflow, no total has changed.
     pub fn add(&mut self, event: &CheckedEvent<'_>) -> Result<(), Error> {
-        let (names, strings) = (&self.plan.names, &mut self.strings);
-        let (keeps_app, keeps_user) = (self.plan.mode.keeps_app(), self.plan.mode.keeps_user());
-        let currency = currency_number(strings, &event.currency);
+        let (names, interner) = (&self.options.names, &mut self.interner);
+        let (keeps_app, keeps_user) = (self.options.mode.keeps_app(), self.options.mode.keeps_user());
+        let currency = intern_currency(interner, &event.currency);
         let key = Key {
             usage_date: self.calendar.usage_date(event.time),
-            tenant: strings.number(&event.tenant),
-            provider: self.providers.number(&event.provider, strings, |raw| names.provider(raw)),
-            model: self.models.number(&event.model, strings, |raw| names.model(raw)),
-            app: if keeps_app { strings.number(&event.app.id) } else { 0 },
-            user: if keeps_user { strings.number(&event.user.id) } else { 0 },
+            tenant: interner.intern(&event.tenant),
+            provider: self.providers.intern(&event.provider, interner, |raw| names.provider(raw)),
+            model: self.models.intern(&event.model, interner, |raw| names.model(raw)),
+            app: if keeps_app { interner.intern(&event.app.id) } else { 0 },
+            user: if keeps_user { interner.intern(&event.user.id) } else { 0 },
             user_kind: if keeps_user { event.user.kind } else { UserKind::None },
             currency: if event.price.is_zero() { 0 } else { currency },
         };
         let mut cost = money::Sum::default();
         cost.add(event.price).map_err(|error| Error::new("price", error))?;
-        let new = Total {
+        let new = Accumulator {
             input_tokens: event.input_tokens,
             output_tokens: event.output_tokens,
             requests: event.requests,
             debugger_requests: if event.debugger { event.requests } else { 0 },
             cost,
-            app_name: if keeps_app { strings.number(&event.app.name) } else { 0 },
+            app_name: if keeps_app { interner.intern(&event.app.name) } else { 0 },
             named_at: event.time,
             named_currency: currency,
         };
-        match self.sums.entry(key) {
-            Entry::Vacant(place) => {
-                place.insert(new);
+        match self.totals.entry(key) {
+            Entry::Vacant(entry) => {
+                entry.insert(new);
             }
-            Entry::Occupied(mut place) => {
-                let sum = place.get().joined(&new, strings)?;
-                place.insert(sum);
+            Entry::Occupied(mut entry) => {
+                let joined = entry.get().join(&new, interner)?;
+                entry.insert(joined);
             }
         }
         Ok(())
     }
 
-    /// How many sums there are, before those of no currency have found theirs.
+    /// The number of totals, before those without a currency have joined others.
     pub fn len(&self) -> usize {
-        self.sums.len()
+        self.totals.len()
     }
 
-    /// Whether nothing was added.
+    /// Whether no event was added.
     pub fn is_empty(&self) -> bool {
-        self.sums.is_empty()
+        self.totals.is_empty()
     }
 
-    /// The sums, in an order that depends on nothing but what they are.
-    pub fn finish(self) -> Sums {
-        Sums::new(self.plan.period, self.plan.currency, self.strings, self.sums.into_iter().collect())
+    /// Returns the totals, in an order that depends only on what they cover.
+    pub fn finish(self) -> Totals {
+        let totals = self.totals.into_iter().collect();
+        Totals::new(self.options.period, self.options.currency, self.interner, totals)
     }
 }
 
-fn currency_number(strings: &mut Strings, currency: &str) -> u32 {
+fn intern_currency(interner: &mut Interner, currency: &str) -> Symbol {
     match currency.bytes().all(|byte| byte.is_ascii_uppercase()) {
-        true => strings.number(currency),
-        false => strings.number(&currency.to_ascii_uppercase()),
+        true => interner.intern(currency),
+        false => interner.intern(&currency.to_ascii_uppercase()),
     }
 }
 
-/// Spellings of names that were met, so that each is normalised once.
+/// Caches normalized names, so that each spelling is normalized once.
 #[derive(Debug, Default)]
-struct Spelling {
-    raw: Strings,
-    normal: Vec<u32>,
+struct NameCache {
+    spellings: Interner,
+    /// The normalized name of each spelling; [`NOT_NORMALIZED`] until it is needed.
+    normalized: Vec<Symbol>,
 }
 
-/// More spellings than this are forgotten, and normalised again.
-const MOST_SPELLINGS: usize = 1 << 16;
+const NOT_NORMALIZED: Symbol = Symbol::MAX;
 
-impl Spelling {
-    fn number(&mut self, raw: &str, strings: &mut Strings, normal: impl Fn(&str) -> String) -> u32 {
-        if self.raw.len() > MOST_SPELLINGS {
+/// A cache with more spellings than this is cleared.
+const SPELLINGS_MAX: usize = 1 << 16;
+
+impl NameCache {
+    fn intern(&mut self, raw: &str, interner: &mut Interner, normalize: impl Fn(&str) -> String) -> Symbol {
+        if self.spellings.len() > SPELLINGS_MAX {
             *self = Self::default();
         }
-        let place = self.raw.number(raw) as usize;
-        if place >= self.normal.len() {
-            // The empty text has the first place, and may come after others.
-            self.normal.resize(place + 1, u32::MAX);
+        let spelling = self.spellings.intern(raw) as usize;
+        if spelling >= self.normalized.len() {
+            // The empty spelling is always number 0, although others may come before it.
+            self.normalized.resize(spelling + 1, NOT_NORMALIZED);
         }
-        match self.normal[place] {
-            u32::MAX => {
-                let number = strings.number(&normal(raw));
-                self.normal[place] = number;
-                number
+        match self.normalized[spelling] {
+            NOT_NORMALIZED => {
+                let symbol = interner.intern(&normalize(raw));
+                self.normalized[spelling] = symbol;
+                symbol
             }
-            number => number,
+            symbol => symbol,
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Dify as a source of usage: its PostgreSQL, read-only, or its console's HTTP API.
+//! Reads usage from Dify: from its PostgreSQL database, or from its console API.
 //!
-//! What a source reads is handed on row by row, so memory does not grow with what there is. A row that cannot be counted
-//! is handed on as well, with the reason: nothing is passed over in silence.
+//! A source passes on each row as it is read, so memory does not grow with the number of rows. It also passes on rows that cannot
+//! be counted, with the reason: nothing is skipped silently.
 //!
-//! Apps of the modes chat, completion and agent-chat are counted by message; apps of the modes workflow and advanced-chat
-//! by the nodes of their runs that called a model. Never by both: their messages hold the same usage again.
+//! Apps with mode chat, completion and agent-chat are counted by message. Apps with mode workflow and advanced-chat are counted
+//! by the nodes of their runs that called a model. Never by both: their messages contain the same usage again.
 
 pub mod console;
 mod error;
@@ -14,42 +14,47 @@ mod rows;
 
 use jiff::Timestamp;
 
-pub use self::console::Http;
+pub use self::console::Console;
 pub use self::error::{Error, Kind};
 pub use self::postgres::Postgres;
-pub use self::rows::{Broken, Item, Scope, See, Span, Tally};
+pub use self::rows::{Filter, InvalidRow, Item, RowCounts, TimeRange, Visitor};
 
-/// Either way to Dify.
+/// One of the two sources.
 #[derive(Debug)]
 pub enum Source {
-    /// Its database.
+    /// Dify's database.
     Postgres(Box<Postgres>),
-    /// Its console.
-    Http(Box<Http>),
+    /// Dify's console API.
+    Console(Box<Console>),
 }
 
 impl Source {
-    /// Hands on every row of a span.
-    pub async fn read(&mut self, span: Span, see: &mut See<'_>) -> Result<Tally, Error> {
+    /// Passes on every row in a range.
+    pub async fn read(&mut self, range: TimeRange, visit: &mut Visitor<'_>) -> Result<RowCounts, Error> {
         match self {
-            Self::Postgres(postgres) => postgres.read(span, see).await,
-            Self::Http(http) => http.read(span, see).await,
+            Self::Postgres(postgres) => postgres.read(range, visit).await,
+            Self::Console(console) => console.read(range, visit).await,
         }
     }
 
-    /// The earliest row of a span that was changed since then. `None`: there is none, or the source cannot tell.
-    pub async fn changed_since(&mut self, since: Timestamp, span: Span) -> Result<Option<Timestamp>, Error> {
+    /// Finds the earliest row in a range that has changed since a given time. Returns `None` if there is none, or if the source
+    /// cannot tell.
+    pub async fn changed_since(
+        &mut self,
+        since: Timestamp,
+        range: TimeRange,
+    ) -> Result<Option<Timestamp>, Error> {
         match self {
-            Self::Postgres(postgres) => postgres.changed_since(since, span).await,
-            Self::Http(_) => Ok(None),
+            Self::Postgres(postgres) => postgres.changed_since(since, range).await,
+            Self::Console(_) => Ok(None),
         }
     }
 
-    /// Whether it can be read. Says in a few words what it is.
+    /// Checks that the source can be read, and describes it in a few words.
     pub async fn check(&mut self) -> Result<String, Error> {
         match self {
             Self::Postgres(postgres) => postgres.check().await,
-            Self::Http(http) => http.check().await,
+            Self::Console(console) => console.check().await,
         }
     }
 }

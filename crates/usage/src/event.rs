@@ -1,6 +1,6 @@
-//! A usage event: one fact of a source, before anything is summed or renamed.
+//! A usage event: one fact from a source, before anything is added up or renamed.
 //!
-//! Texts may be borrowed from the row they were read from, so that a source can hand on millions of them without a copy.
+//! Text can be borrowed from the row it was read from, so that a source can pass on millions of events without copying.
 
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -10,142 +10,142 @@ use rust_decimal::Decimal;
 use thiserror::Error;
 
 use crate::money;
-use crate::named_enum::words;
+use crate::named_enum::named_enum;
 
-/// The longest text in any field, in bytes.
-pub const LONGEST_TEXT: usize = 512;
+/// The most bytes a text field may have.
+pub const TEXT_MAX_BYTES: usize = 512;
 
 /// One use of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageEvent<'a> {
-    /// Which row of the source it was; empty if the source has no such thing.
+    /// The id of the source's row; empty if the source has none.
     pub id: Cow<'a, str>,
-    /// When.
+    /// When the model was used.
     pub time: Timestamp,
-    /// Whose workspace.
+    /// The workspace.
     pub tenant: Cow<'a, str>,
-    /// The provider of the model, as the source writes it.
+    /// The provider of the model, as the source spells it.
     pub provider: Cow<'a, str>,
-    /// The model, as the source writes it.
+    /// The model, as the source spells it.
     pub model: Cow<'a, str>,
-    /// The app in which it was used.
+    /// The app that used the model.
     pub app: App<'a>,
-    /// Who used it.
+    /// The user of the app.
     pub user: User<'a>,
-    /// Tokens of the prompt.
+    /// Prompt tokens.
     pub input_tokens: u64,
-    /// Tokens of the answer.
+    /// Completion tokens.
     pub output_tokens: u64,
     /// Both together.
     pub total_tokens: u64,
-    /// What it cost.
+    /// The cost.
     pub price: Decimal,
-    /// In which money: three or more letters. May be empty only where the price is zero.
+    /// The currency of the price, in letters. May be empty only if the price is zero.
     pub currency: Cow<'a, str>,
-    /// How many calls this was.
+    /// The number of model calls.
     pub requests: u64,
-    /// Whether someone only tried the app out. It costs money all the same.
+    /// Whether the usage comes from the debugger, where members try out an app. It costs money all the same.
     pub debugger: bool,
 }
 
 /// The app of an event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct App<'a> {
-    /// Its id; empty if there is none.
+    /// The id; empty if there is none.
     pub id: Cow<'a, str>,
-    /// Its name.
+    /// The name.
     pub name: Cow<'a, str>,
-    /// What kind it is: chat, workflow …
+    /// The kind of app: chat, workflow …
     pub mode: Cow<'a, str>,
 }
 
 /// The user of an event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct User<'a> {
-    /// Which kind of id it is.
+    /// The kind of user.
     pub kind: UserKind,
-    /// The id; empty if nobody is known.
+    /// The id; empty if the user is unknown.
     pub id: Cow<'a, str>,
 }
 
-/// What kind of user it was.
+/// The kind of a user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum UserKind {
-    /// Nobody is known.
+    /// The user is unknown.
     #[default]
     None,
-    /// A user of an app.
+    /// An end user of an app.
     EndUser,
     /// A member of the workspace.
     Account,
 }
 
-words!(UserKind, "a kind of user", { None = "none", EndUser = "end_user", Account = "account" });
+named_enum!(UserKind, "a kind of user", { None = "none", EndUser = "end_user", Account = "account" });
 
-/// Why an event cannot be counted: the field, and what is wrong with it.
+/// Why an event cannot be counted.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{field}: {reason}")]
 pub struct Error {
-    /// The field's name.
+    /// The invalid field.
     pub field: &'static str,
-    /// What is wrong.
+    /// What is wrong with it.
     pub reason: Reason,
 }
 
 /// What is wrong with a field.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Reason {
-    /// Not there.
+    /// The field is missing.
     #[error("is missing")]
     Missing,
-    /// Less than nothing.
+    /// A count is negative.
     #[error("must not be negative, but is {0}")]
     Negative(i64),
-    /// Too many to count.
+    /// A count does not fit.
     #[error("is too large")]
     TooLarge,
-    /// The parts give another sum.
+    /// The total differs from the sum of its parts.
     #[error("is {given}, but input_tokens + output_tokens is {sum}")]
     NotTheSum {
-        /// What the field says.
+        /// The value of the field.
         given: u64,
-        /// What the parts give.
+        /// The sum of the parts.
         sum: u64,
     },
-    /// No amount of money.
+    /// The price is invalid.
     #[error("{0}")]
     Money(#[from] money::Error),
-    /// Too long.
-    #[error("is longer than {LONGEST_TEXT} bytes")]
+    /// A text is too long.
+    #[error("is longer than {TEXT_MAX_BYTES} bytes")]
     TooLong,
-    /// Something else.
+    /// Any other reason.
     #[error("{0}")]
     Other(String),
 }
 
 impl Error {
-    /// Something is wrong with a field.
+    /// Creates an error for a field.
     pub fn new(field: &'static str, reason: impl Into<Reason>) -> Self {
         Self { field, reason: reason.into() }
     }
 
-    /// The same in one's own words.
+    /// Creates an error whose reason is free text.
     pub fn other(field: &'static str, reason: impl Into<String>) -> Self {
         Self { field, reason: Reason::Other(reason.into()) }
     }
 }
 
-/// A count that a source gives with a sign.
+/// Converts a count that the source stores as a signed number.
 pub fn count(field: &'static str, number: i64) -> Result<u64, Error> {
     u64::try_from(number).map_err(|_| Error::new(field, Reason::Negative(number)))
 }
 
-/// The sum of both kinds of tokens.
+/// Adds both kinds of tokens.
 pub fn total(input_tokens: u64, output_tokens: u64) -> Result<u64, Error> {
     input_tokens.checked_add(output_tokens).ok_or_else(|| Error::new("total_tokens", Reason::TooLarge))
 }
 
-/// A price that a source gives as text.
+/// Parses a price that the source stores as text.
 pub fn price(field: &'static str, text: &str) -> Result<Decimal, Error> {
     money::parse(text.trim()).and_then(money::price).map_err(|error| Error::new(field, error))
 }
@@ -170,7 +170,7 @@ impl CheckedEvent<'_> {
 }
 
 impl<'a> UsageEvent<'a> {
-    /// Checks that the event can be counted. Sources check each event once; everything downstream takes the proof.
+    /// Checks that the event can be counted. Sources check each event once; everything downstream relies on it.
     pub fn check(self) -> Result<CheckedEvent<'a>, Error> {
         self.validate()?;
         Ok(CheckedEvent(self))
@@ -189,7 +189,7 @@ impl<'a> UsageEvent<'a> {
             return Err(Error::other("currency", "must be letters, as in USD"));
         }
         if self.user.kind == UserKind::None && !self.user.id.is_empty() {
-            return Err(Error::other("user.kind", "must be end_user or account where there is a user.id"));
+            return Err(Error::other("user.kind", "must be end_user or account if there is a user.id"));
         }
         let texts = [
             ("tenant", &self.tenant),
@@ -200,13 +200,13 @@ impl<'a> UsageEvent<'a> {
             ("user.id", &self.user.id),
             ("currency", &self.currency),
         ];
-        match texts.into_iter().find(|(_, text)| text.len() > LONGEST_TEXT) {
+        match texts.into_iter().find(|(_, text)| text.len() > TEXT_MAX_BYTES) {
             Some((field, _)) => Err(Error::new(field, Reason::TooLong)),
             None => Ok(()),
         }
     }
 
-    /// The same event with texts of its own.
+    /// Copies borrowed text, so that the event outlives the row it was read from.
     pub fn into_owned(self) -> UsageEvent<'static> {
         let own = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
         UsageEvent {
@@ -228,7 +228,7 @@ impl<'a> UsageEvent<'a> {
     }
 }
 
-/// An event for tests to change.
+/// An event for tests to modify.
 #[cfg(test)]
 pub(crate) fn sample<'a>(app: &'a str, user: &'a str) -> UsageEvent<'a> {
     let kind = if user.is_empty() { UserKind::None } else { UserKind::EndUser };

@@ -1,16 +1,16 @@
-//! The id under which a record is counted once: `dify-{usage_date}-{provider}-{model}-{hash}`.
+//! The id that a record is deduplicated by: `dify-{usage_date}-{provider}-{model}-{hash}`.
 //!
-//! It depends on what a record is a sum of, and on nothing that the record says about it: the same usage sent again has the same id.
+//! It depends on what a record covers, and on none of its figures: the same usage sent again has the same id.
 //!
 //! | scheme | hashed | digits |
 //! |---|---|---|
 //! | `sorted` | date, provider, model, app and user, sorted by UTF-16 code unit and joined with `\|` | 12 |
-//! | `fixed-order` | the same in this order | 12 |
-//! | `v2` | `ichido-usage-2`, then each of tenant, date, provider, model, app, kind of user, user, currency and aggregation method with its length (32 bits, big-endian) before it | 32 |
+//! | `fixed-order` | the same values in this order | 12 |
+//! | `v2` | `ichido-usage-2`, then tenant, date, provider, model, app, kind of user, user, currency and aggregation method, each preceded by its length (32 bits, big-endian) | 32 |
 //!
-//! The first two are what receivers know. A `|` inside a value would make them ambiguous, so such a value is refused. What they cannot
-//! tell apart (app and user swapped, two currencies, a day and the week that begins with it) is found when records are
-//! made ([`crate::transform`]), and under `v2` it is no problem at all.
+//! The first two are what existing receivers know. A `|` inside a value would make them ambiguous, so such a value is refused. They
+//! cannot tell apart swapped app and user, two currencies, or a day and the week that begins with it. Such duplicates are found when
+//! records are made ([`crate::transform`]); under `v2` they do not arise.
 
 use ichido_core::by_utf16;
 use jiff::civil::Date;
@@ -18,32 +18,31 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use crate::event::UserKind;
-use crate::named_enum::words;
+use crate::named_enum::named_enum;
 use crate::period::Period;
 use crate::record::day;
 
-/// The longest id, in bytes.
-pub const LONGEST_ID: usize = 255;
+/// The most bytes an id may have.
+pub const ID_MAX_BYTES: usize = 255;
 
 const PREFIX: &str = "dify-";
-const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
-/// What is hashed, and how.
+/// How the hash of an id is computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Scheme {
-    /// The values sorted: as the decision record prescribes.
+    /// Hashes the values in sorted order.
     #[default]
     Sorted,
-    /// The values in one order: as the first exporter shipped it.
+    /// Hashes the values in a fixed order, as some receivers know them.
     FixedOrder,
-    /// Nothing ambiguous, and enough digits.
+    /// Hashes everything that tells records apart, without ambiguity, and keeps more digits.
     V2,
 }
 
-words!(Scheme, "an id scheme", { Sorted = "sorted", FixedOrder = "fixed-order", V2 = "v2" });
+named_enum!(Scheme, "an id scheme", { Sorted = "sorted", FixedOrder = "fixed-order", V2 = "v2" });
 
 impl Scheme {
-    /// How many hexadecimal digits of the hash an id has.
+    /// The number of hexadecimal digits of the hash.
     pub fn digits(self) -> usize {
         match self {
             Self::Sorted | Self::FixedOrder => 12,
@@ -51,7 +50,7 @@ impl Scheme {
         }
     }
 
-    /// The pattern of an id, as a regular expression.
+    /// The pattern of ids, as a regular expression.
     pub fn pattern(self) -> &'static str {
         match self {
             Self::Sorted | Self::FixedOrder => r"^dify-\d{4}-\d{2}-\d{2}-.+-[a-f0-9]{12}$",
@@ -59,77 +58,79 @@ impl Scheme {
         }
     }
 
-    /// Whether a text has the shape of an id.
+    /// Whether a text matches the pattern.
     pub fn matches(self, text: &str) -> bool {
         let Some(rest) = text.strip_prefix(PREFIX) else { return false };
-        let Some(rest) = shaped_date(rest).and_then(|rest| rest.strip_prefix('-')) else { return false };
+        let Some(rest) = strip_date(rest).and_then(|rest| rest.strip_prefix('-')) else { return false };
         let Some((names, hash)) = rest.rsplit_once('-') else { return false };
         !names.is_empty()
             && !names.contains(['\n', '\r', '\u{2028}', '\u{2029}'])
             && hash.len() == self.digits()
-            && hash.bytes().all(|byte| DIGITS.contains(&byte))
+            && hash.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
     }
 }
 
-fn shaped_date(text: &str) -> Option<&str> {
+fn strip_date(text: &str) -> Option<&str> {
     let (date, rest) = text.split_at_checked(10)?;
     day::has_shape(date).then_some(rest)
 }
 
-/// What a record is a sum of.
+/// What a record covers.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts<'a> {
-    /// The first day.
+    /// The first day of the period.
     pub usage_date: Date,
-    /// The provider, normalised.
+    /// The normalized name of the provider.
     pub provider: &'a str,
-    /// The model, normalised.
+    /// The normalized name of the model.
     pub model: &'a str,
-    /// The app; empty for all of them.
+    /// The app; empty if the record covers all apps.
     pub app_id: &'a str,
-    /// The user; empty for all of them.
+    /// The user; empty if the record covers all users.
     pub user_id: &'a str,
-    /// Whose workspace. Only `v2` holds it, and what follows.
+    /// The workspace. Only `v2` hashes this and the following fields.
     pub tenant: &'a str,
-    /// What kind of user.
+    /// The kind of user.
     pub user_kind: UserKind,
-    /// In which money.
+    /// The currency of the cost.
     pub currency: &'a str,
-    /// How long.
+    /// The period.
     pub period: Period,
 }
 
-/// Why something gets no id.
+/// Why a record gets no id.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Error {
-    /// Two different records could get one id.
-    #[error("{field}: must not hold '|', or ids of the scheme {scheme} are ambiguous (v2 can take it)")]
+    /// Two different records could get the same id.
+    #[error(
+        "{field}: must not contain '|', because ids of the scheme {scheme} would be ambiguous (v2 allows it)"
+    )]
     Ambiguous {
         /// The field.
         field: &'static str,
         /// The scheme.
         scheme: Scheme,
     },
-    /// An id needs it.
+    /// A value that the id needs is empty.
     #[error("{0}: must not be empty")]
     Empty(&'static str),
-    /// Something that cannot be seen.
-    #[error("{0}: must not hold control characters or line separators")]
+    /// A value contains invisible characters.
+    #[error("{0}: must not contain control characters or line separators")]
     Unprintable(&'static str),
-    /// Too long.
-    #[error("source_event_id: would have {0} bytes, and {LONGEST_ID} are the most")]
+    /// The id is too long.
+    #[error("source_event_id: would have {0} bytes, but the limit is {ID_MAX_BYTES}")]
     TooLong(usize),
-    /// The pattern has four digits for the year.
+    /// The pattern has room for a four-digit year only.
     #[error("usage_date: the year must have four digits")]
     Year,
 }
 
-/// The id of one record.
+/// Returns the id of one record.
 pub fn event_id(scheme: Scheme, parts: &Parts<'_>) -> Result<String, Error> {
     Ok(Writer::new(scheme).write(parts)?.to_owned())
 }
 
-/// Writes ids, one after the other, into the same memory.
+/// Writes ids one after another, reusing its buffers.
 #[derive(Clone, Debug)]
 pub struct Writer {
     scheme: Scheme,
@@ -138,12 +139,12 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Ids of one scheme.
+    /// Creates a writer for ids of one scheme.
     pub fn new(scheme: Scheme) -> Self {
-        Self { scheme, hashed: Vec::with_capacity(512), id: String::with_capacity(LONGEST_ID) }
+        Self { scheme, hashed: Vec::with_capacity(512), id: String::with_capacity(ID_MAX_BYTES) }
     }
 
-    /// The id of a record. It is always of the scheme's pattern.
+    /// Returns the id of a record. It always matches the scheme's pattern.
     pub fn write(&mut self, parts: &Parts<'_>) -> Result<&str, Error> {
         let bytes = PREFIX.len() + 12 + parts.provider.len() + parts.model.len() + 1 + self.scheme.digits();
         check(self.scheme, parts, bytes)?;
@@ -159,31 +160,30 @@ impl Writer {
             Scheme::FixedOrder => {
                 self.join([date, parts.provider, parts.model, parts.app_id, parts.user_id]);
             }
-            Scheme::V2 => self.prefix_each(date, parts),
+            Scheme::V2 => self.join_with_lengths(date, parts),
         }
         let hash = Sha256::digest(&self.hashed);
         self.id.clear();
         for text in [PREFIX, date, "-", parts.provider, "-", parts.model, "-"] {
             self.id.push_str(text);
         }
-        let mut digits = [0; 32];
-        for (pair, byte) in digits.chunks_exact_mut(2).zip(hash).take(self.scheme.digits() / 2) {
-            pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
-        }
+        let mut digits = [0; 64];
+        // Cannot fail: there is room for two digits per byte.
+        let _ = hex::encode_to_slice(hash, &mut digits);
         self.id.push_str(std::str::from_utf8(&digits[..self.scheme.digits()]).unwrap_or_default());
         Ok(&self.id)
     }
 
     fn join(&mut self, values: [&str; 5]) {
-        for (place, value) in values.into_iter().enumerate() {
-            if place > 0 {
+        for (index, value) in values.into_iter().enumerate() {
+            if index > 0 {
                 self.hashed.push(b'|');
             }
             self.hashed.extend_from_slice(value.as_bytes());
         }
     }
 
-    fn prefix_each(&mut self, date: &str, parts: &Parts<'_>) {
+    fn join_with_lengths(&mut self, date: &str, parts: &Parts<'_>) {
         self.hashed.extend_from_slice(b"ichido-usage-2");
         for value in [
             parts.tenant,
@@ -196,7 +196,7 @@ impl Writer {
             parts.currency,
             parts.period.method(),
         ] {
-            // No value of a record is longer than 32 bits can say; if one were, its end would still be told by the next length.
+            // No value is longer than 32 bits can express. If one were, the length of the next value would still mark its end.
             let length = u32::try_from(value.len()).unwrap_or(u32::MAX);
             self.hashed.extend_from_slice(&length.to_be_bytes());
             self.hashed.extend_from_slice(value.as_bytes());
@@ -210,14 +210,14 @@ fn check(scheme: Scheme, parts: &Parts<'_>, bytes: usize) -> Result<(), Error> {
             return Err(Error::Empty(field));
         }
     }
-    let barred = scheme != Scheme::V2;
+    let bar_is_separator = scheme != Scheme::V2;
     for (field, value) in [
         ("provider", parts.provider),
         ("model", parts.model),
         ("app_id", parts.app_id),
         ("user_id", parts.user_id),
     ] {
-        // Nearly every value is plain, and without a way out of the loop the compiler looks at many bytes at once.
+        // Nearly every value is plain ASCII. Without an early exit, the compiler can check many bytes at once.
         let plain = |byte: u8| (b' '..0x7f).contains(&byte) & (byte != b'|');
         if value.bytes().fold(true, |all, byte| all & plain(byte)) {
             continue;
@@ -225,17 +225,17 @@ fn check(scheme: Scheme, parts: &Parts<'_>, bytes: usize) -> Result<(), Error> {
         if value.contains(|char: char| char.is_control() || matches!(char, '\u{2028}' | '\u{2029}')) {
             return Err(Error::Unprintable(field));
         }
-        if barred && value.contains('|') {
+        if bar_is_separator && value.contains('|') {
             return Err(Error::Ambiguous { field, scheme });
         }
     }
-    if bytes > LONGEST_ID { Err(Error::TooLong(bytes)) } else { Ok(()) }
+    if bytes > ID_MAX_BYTES { Err(Error::TooLong(bytes)) } else { Ok(()) }
 }
 
 fn date_text(date: Date) -> Option<[u8; 10]> {
     let year = u16::try_from(date.year()).ok()?;
     let (month, day) = (u16::from(date.month().unsigned_abs()), u16::from(date.day().unsigned_abs()));
-    let digit = |number: u16| DIGITS[usize::from(number % 10)];
+    let digit = |number: u16| b"0123456789"[usize::from(number % 10)];
     Some([
         digit(year / 1000),
         digit(year / 100),

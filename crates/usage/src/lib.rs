@@ -1,10 +1,10 @@
-//! Usage records: what was used, by whom, when, and at what price; counted once.
+//! Turns usage events into usage records that a receiver counts once.
 //!
-//! A source gives [`UsageEvent`]s; a receiver takes [`Record`]s. This crate is the way between them, without a runtime,
-//! sockets or files: names are made alike, events are summed by day, and each sum gets an id that depends on nothing but what it is
-//! a sum of. Money is decimal from end to end.
+//! A source yields [`UsageEvent`]s; a receiver accepts [`Record`]s. This crate does what lies between, and except for the `dify`
+//! feature it needs no runtime, sockets or files. It normalizes names, adds up events by period, and gives each total
+//! an id that depends only on what the total covers. Money is decimal throughout.
 
-mod aggregate;
+pub mod aggregate;
 pub mod collisions;
 #[cfg(feature = "dify")]
 pub mod dify;
@@ -23,14 +23,14 @@ mod totals;
 pub mod transform;
 mod zone;
 
-pub use aggregate::{Aggregate, Plan};
-pub use event::{App, CheckedEvent, UsageEvent, User, UserKind};
-pub use id::{Scheme, event_id};
-pub use mode::{Mode, WrongPeriod};
-pub use name_rules::Names;
-pub use period::Period;
-pub use profile::Profile;
-pub use record::{Metadata, Record};
-pub use totals::{Sum, Sums};
-pub use transform::{Outgoing, Refused, Transform};
-pub use zone::{UnknownZone, Zone};
+pub use self::aggregate::Aggregator;
+pub use self::event::{App, CheckedEvent, UsageEvent, User, UserKind};
+pub use self::id::{Scheme, event_id};
+pub use self::mode::{Mode, UnsupportedPeriod};
+pub use self::name_rules::NameRules;
+pub use self::period::Period;
+pub use self::profile::Profile;
+pub use self::record::{Metadata, Record};
+pub use self::totals::{Total, Totals};
+pub use self::transform::{Outgoing, Refused, Transform};
+pub use self::zone::{UnknownZone, Zone};

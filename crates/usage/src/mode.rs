@@ -1,29 +1,29 @@
-//! What is summed together: how much of "where" and "who" a record keeps. Day, provider, model and currency are always kept.
+//! Which events share a total: how much a record keeps of app and user. Day, provider, model and currency are always kept.
 
 use thiserror::Error;
 
-use crate::named_enum::words;
+use crate::named_enum::named_enum;
 use crate::period::Period;
 use crate::profile::Profile;
 
-/// What a record is of.
+/// How finely usage is aggregated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// Each model by app and user: the grain that the ids were made for.
+    /// By model, app and user: the granularity that ids are designed for.
     #[default]
     PerModel,
-    /// Each user over all apps; the app is empty.
+    /// By model and user, over all apps; the app is empty.
     PerUser,
-    /// Each app over all users; the user is empty.
+    /// By model and app, over all users; the user is empty.
     PerApp,
-    /// The whole workspace; app and user are empty.
+    /// By model, for the whole workspace; app and user are empty.
     Workspace,
-    /// Everything that is known is kept, which is what [`Mode::PerModel`] keeps today. The first exporter summed in four ways at once under this word,
-    /// and a receiver that added them up would have counted each token four times.
+    /// Everything that is known, which today is the same as [`Mode::PerModel`]. It does not mean all other modes at once: a receiver that
+    /// added those up would count each token several times.
     All,
 }
 
-words!(Mode, "an aggregation mode", {
+named_enum!(Mode, "an aggregation mode", {
     PerModel = "per_model",
     PerUser = "per_user",
     PerApp = "per_app",
@@ -32,7 +32,7 @@ words!(Mode, "an aggregation mode", {
 });
 
 impl Mode {
-    /// Whether records tell apps apart.
+    /// Whether records are kept apart by app.
     pub fn keeps_app(self) -> bool {
         match self {
             Self::PerModel | Self::PerApp | Self::All => true,
@@ -40,7 +40,7 @@ impl Mode {
         }
     }
 
-    /// Whether records tell users apart.
+    /// Whether records are kept apart by user.
     pub fn keeps_user(self) -> bool {
         match self {
             Self::PerModel | Self::PerUser | Self::All => true,
@@ -49,18 +49,18 @@ impl Mode {
     }
 }
 
-/// A grain that a receiver would lose usage with.
+/// A period with which the receiver would lose usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
-    "a receiver of the profile {profile} knows days only: with the period {period} the first day of each would be overwritten"
+    "a receiver with the profile {profile} keeps one record per day: with the period {period}, the first day of each period would be overwritten"
 )]
-pub struct WrongPeriod {
+pub struct UnsupportedPeriod {
     profile: Profile,
     period: Period,
 }
 
 impl Profile {
-    /// The mode in which records are made for this receiver: never finer than it can keep apart.
+    /// Returns the mode for this receiver: never finer than the receiver can keep apart.
     pub fn mode(self, wanted: Mode) -> Mode {
         match self {
             Self::FirstWins | Self::UpsertByEventId => wanted,
@@ -68,11 +68,11 @@ impl Profile {
         }
     }
 
-    /// Whether this receiver can keep records of this period.
-    pub fn period(self, wanted: Period) -> Result<Period, WrongPeriod> {
+    /// Returns the period, or an error if this receiver cannot keep its records apart.
+    pub fn period(self, wanted: Period) -> Result<Period, UnsupportedPeriod> {
         match (self, wanted) {
             (Self::UpsertByModelDay, Period::Weekly | Period::Monthly) => {
-                Err(WrongPeriod { profile: self, period: wanted })
+                Err(UnsupportedPeriod { profile: self, period: wanted })
             }
             (Self::FirstWins | Self::UpsertByEventId, _) | (Self::UpsertByModelDay, Period::Daily) => {
                 Ok(wanted)
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mode_is_read_by_its_word_and_an_unknown_one_is_told_which_there_are() {
+    fn unknown_mode_lists_the_known_ones() {
         for mode in Mode::ALL {
             assert_eq!(mode.as_str().parse::<Mode>().unwrap(), *mode);
         }
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_by_model_and_day_gets_records_of_that_grain() {
+    fn receiver_by_model_and_day_gets_records_of_that_granularity() {
         for mode in Mode::ALL {
             assert_eq!(Profile::UpsertByModelDay.mode(*mode), Mode::Workspace);
             assert_eq!(Profile::FirstWins.mode(*mode), *mode);

@@ -1,4 +1,4 @@
-//! Money: decimals read and written with their own digits, and never a float in between.
+//! Amounts of money: decimals that are read, added and written with all their digits, never as floats.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,31 +8,31 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 use thiserror::Error;
 
-/// The most decimal places that a price may have. Dify writes seven; old rows were floats and have more.
-pub const MOST_PLACES: u32 = 18;
-/// The most decimal places that a sum keeps.
+/// The most decimal places a price may have. Dify writes seven; prices that old versions stored as floats have more.
+pub const PRICE_PLACES_MAX: u32 = 18;
+/// The decimal places that a sum keeps.
 pub const SUM_PLACES: u32 = 20;
-/// No single price reaches this: with [`MOST_PLACES`] it still fits a decimal.
+/// Every price is below this limit; with [`PRICE_PLACES_MAX`] decimal places it still fits a [`Decimal`].
 pub const PRICE_LIMIT: Decimal = Decimal::from_parts(1_000_000_000, 0, 0, false, 0);
 
-/// Why a text is no amount of money.
+/// Why a text is not a valid amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Error {
-    /// No number at all.
+    /// Not a number.
     #[error("not a number")]
     NotANumber,
-    /// Less than nothing.
+    /// Negative.
     #[error("must not be negative")]
     Negative,
     /// More digits than can be kept.
     #[error("has more digits than can be kept exactly")]
     TooPrecise,
-    /// More than any price.
+    /// Too large.
     #[error("must be less than 1,000,000,000")]
     TooLarge,
 }
 
-/// Reads a decimal number, with or without an exponent, and loses no digit of it.
+/// Parses a decimal number, with or without an exponent, without losing a digit.
 pub fn parse(text: &str) -> Result<Decimal, Error> {
     let (digits, exponent) = match text.split_once(['e', 'E']) {
         Some((digits, exponent)) => (digits, exponent.parse::<i32>().map_err(|_| Error::NotANumber)?),
@@ -70,7 +70,7 @@ fn shift(mut number: Decimal, exponent: i32) -> Result<Decimal, Error> {
     Decimal::try_from_i128_with_scale(mantissa, 0).map_err(|_| Error::TooLarge)
 }
 
-/// A price as a source gives it: not negative, and small enough that sums stay exact.
+/// Checks a price: not negative, and small enough that sums stay exact.
 pub fn price(number: Decimal) -> Result<Decimal, Error> {
     if number.is_zero() {
         return Ok(number.abs());
@@ -81,17 +81,17 @@ pub fn price(number: Decimal) -> Result<Decimal, Error> {
     if number >= PRICE_LIMIT {
         return Err(Error::TooLarge);
     }
-    if number.scale() <= MOST_PLACES {
+    if number.scale() <= PRICE_PLACES_MAX {
         return Ok(number);
     }
     let shorter = number.normalize();
-    if shorter.scale() > MOST_PLACES { Err(Error::TooPrecise) } else { Ok(shorter) }
+    if shorter.scale() > PRICE_PLACES_MAX { Err(Error::TooPrecise) } else { Ok(shorter) }
 }
 
 /// A sum of amounts, exact in any order.
 ///
-/// It counts multiples of 10⁻²⁰ in 128 bits. A floating decimal would silently round a sum whose parts have many places; here a sum that
-/// does not fit is an error, which a million records of the largest amount do not reach.
+/// It counts multiples of 10⁻²⁰ in 128 bits. A floating-point decimal would silently round a sum whose parts have many
+/// places. Here, a sum that does not fit is an error; a million records of the largest amount do fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
     /// Multiples of 10⁻²⁰.
@@ -101,7 +101,7 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// Reads an amount as [`Decimal`] and PostgreSQL write it, without an exponent. It may have more digits than a [`Decimal`] holds.
+    /// Parses an amount without an exponent, as [`Decimal`] and PostgreSQL write it. It may have more digits than a [`Decimal`] holds.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let (sign, digits) = text.strip_prefix('-').map_or((1, text), |digits| (-1, digits));
         let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
@@ -140,14 +140,14 @@ impl Sum {
         Ok(())
     }
 
-    /// The sum as a decimal.
+    /// Returns the sum as a decimal with as many places as its most precise amount.
     pub fn total(self) -> Result<Decimal, Error> {
         let unused = 10_i128.pow(SUM_PLACES - self.places);
         Decimal::try_from_i128_with_scale(self.units / unused, self.places).map_err(|_| Error::TooLarge)
     }
 }
 
-/// All digits, without zeros at the end.
+/// Writes all digits, without trailing zeros.
 impl fmt::Display for Sum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unit = 10_u128.pow(SUM_PLACES);
@@ -159,18 +159,18 @@ impl fmt::Display for Sum {
     }
 }
 
-/// Writes a decimal as a JSON number with its own digits. Only for serde_json.
+/// Serializes a decimal as a JSON number with all its digits. Works with serde_json only.
 pub fn serialize<S: Serializer>(number: &Decimal, serializer: S) -> Result<S::Ok, S::Error> {
     RawValue::from_string(number.to_string()).map_err(serde::ser::Error::custom)?.serialize(serializer)
 }
 
-/// Reads a decimal from a JSON number, or from a string that holds one.
+/// Deserializes a decimal from a JSON number, or from a string that contains one.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Decimal, D::Error> {
     let raw = Box::<RawValue>::deserialize(deserializer)?;
     from_json(&raw).map_err(serde::de::Error::custom)
 }
 
-/// The same of a value that was kept as text.
+/// Reads a decimal from a raw JSON value.
 pub fn from_json(raw: &RawValue) -> Result<Decimal, Error> {
     let text = raw.get();
     match text.as_bytes().first() {
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_read_with_every_digit_or_refused() {
+    fn numbers_keep_every_digit_or_are_refused() {
         for (text, number) in [
             ("0.0197304", "0.0197304"),
             ("1.50", "1.50"),
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_price_is_bounded_on_every_side() {
+    fn price_has_limits() {
         let price = |text| price(parse(text).unwrap()).map(|number| number.to_string());
         assert_eq!(price("-0").as_deref(), Ok("0"));
         assert_eq!(price("-0.0000001"), Err(Error::Negative));
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_the_decimal_s_own_digits_in_both_directions() {
+    fn json_keeps_all_digits_in_both_directions() {
         for digits in ["0.1", "1.50", "0.0197304", "12345678901234567.8901234567", "9007199254740993"] {
             let json = format!("{{\"cost\":{digits}}}");
             let bill: Bill = serde_json::from_str(&json).unwrap();
@@ -245,9 +245,9 @@ mod tests {
         assert_eq!(serde_json::from_value::<Bill>(value).unwrap().cost.to_string(), "0.25");
     }
 
-    /// The old exporter summed floats: ten times 0.1 were 0.9999999999999999.
+    /// In floats, ten times 0.1 is 0.9999999999999999.
     #[test]
-    fn old_mistake_5_ten_dimes_are_one() {
+    fn ten_dimes_are_one() {
         let mut sum = Sum::default();
         for _ in 0..10 {
             sum.add(parse("0.1").unwrap()).unwrap();
@@ -286,7 +286,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against whole numbers of the smallest unit, which need no decimals at all.
+        /// Compares with whole numbers of the smallest unit, which need no decimals.
         #[test]
         fn sums_are_exact_in_any_order(mut prices in prop::collection::vec((0_u64..1_000_000_000_000, 0_u32..13), 0..50)) {
             let expected: u128 = prices.iter().map(|(mantissa, scale)| u128::from(*mantissa) * 10_u128.pow(12 - scale)).sum();

@@ -1,15 +1,15 @@
-//! Names made alike, before anything is summed: two spellings of one model must not become two records with one id.
+//! Normalizes names before anything is added up: two spellings of one model must not become two records with the same id.
 //!
-//! First the general rule: no blanks around it, lower case, of a provider the part after the last `/` (Dify writes
-//! `langgenius/openai/openai`), `unknown` if nothing is left. Then a table of other names of the same provider. Then the rules of the
-//! settings, of which the first that fits decides.
+//! First the general rule: trim, lower-case, and keep only what follows the last `/` of a provider (Dify writes
+//! `langgenius/openai/openai`); an empty name becomes `unknown`. Then a table of aliases for providers. Then the rules from the
+//! settings; the first that matches applies.
 
 use thiserror::Error;
 
 /// What an empty name becomes.
 pub const UNKNOWN: &str = "unknown";
 
-/// Other names of the same provider.
+/// Aliases of providers.
 const PROVIDERS: [(&str, &str); 5] = [
     ("aws-bedrock", "aws"),
     ("claude", "anthropic"),
@@ -18,9 +18,9 @@ const PROVIDERS: [(&str, &str); 5] = [
     ("openai", "openai"),
 ];
 
-/// How names are made alike.
+/// How names are normalized.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Names {
+pub struct NameRules {
     providers: Vec<Rule>,
     models: Vec<Rule>,
 }
@@ -32,28 +32,29 @@ struct Rule {
     becomes: String,
 }
 
-/// Why a rule is none.
+/// Why a rule is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Error {
-    /// It fits nothing, or everything.
+    /// The rule matches nothing, or everything.
     #[error("the name {0:?} to replace is empty")]
     NoName(String),
-    /// What it gives is no name.
-    #[error("{name:?} must become a name in lower case without blanks around it or a bar, not {becomes:?}")]
+    /// The replacement is not a normalized name.
+    #[error(
+        "the replacement for {name:?} must be in lower case, without surrounding spaces and without '|', not {becomes:?}"
+    )]
     NotNormal {
         /// The name to replace.
         name: String,
-        /// What it was to become.
+        /// The invalid replacement.
         becomes: String,
     },
-    /// Two rules for one name.
-    #[error("{0:?} has two rules")]
+    /// Two rules match the same name.
+    #[error("there are two rules for {0:?}")]
     Twice(String),
 }
 
-impl Names {
-    /// The general rule and the table, then rules of one's own: a name, or the beginning of names with a `*` after it, and what it
-    /// becomes.
+impl NameRules {
+    /// Adds rules to the general rule and the table. A rule is a pair of a name, or a prefix followed by `*`, and its replacement.
     pub fn new<'a>(
         providers: impl IntoIterator<Item = (&'a str, &'a str)>,
         models: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -61,7 +62,7 @@ impl Names {
         Ok(Self { providers: rules(providers)?, models: rules(models)? })
     }
 
-    /// A provider's name.
+    /// Normalizes the name of a provider.
     pub fn provider(&self, raw: &str) -> String {
         let last = raw.rsplit('/').next().unwrap_or_default();
         let plain = plain(last);
@@ -70,7 +71,7 @@ impl Names {
         replaced(&self.providers, tabled.unwrap_or(plain))
     }
 
-    /// A model's name.
+    /// Normalizes the name of a model.
     pub fn model(&self, raw: &str) -> String {
         replaced(&self.models, plain(raw))
     }
@@ -121,8 +122,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_provider_is_its_last_part_in_lower_case_then_the_table() {
-        let names = Names::default();
+    fn provider_is_its_last_segment_in_lower_case_without_aliases() {
+        let names = NameRules::default();
         for (raw, name) in [
             ("langgenius/openai/openai", "openai"),
             (" OpenAI ", "openai"),
@@ -141,15 +142,15 @@ mod tests {
     }
 
     #[test]
-    fn a_model_keeps_its_slashes() {
-        let names = Names::default();
+    fn model_keeps_its_slashes() {
+        let names = NameRules::default();
         assert_eq!(names.model(" Meta-Llama/Llama-3 "), "meta-llama/llama-3");
         assert_eq!(names.model("\t"), UNKNOWN);
     }
 
     #[test]
-    fn own_rules_come_last_and_the_first_that_fits_decides() {
-        let names = Names::new(
+    fn rules_apply_last_and_the_first_match_wins() {
+        let names = NameRules::new(
             [("AWS", "amazon"), ("azure*", "microsoft")],
             [("gpt-4o-2024-05-13", "gpt-4o-first"), ("gpt-4o-*", "gpt-4o")],
         )
@@ -162,18 +163,18 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_is_none_is_named() {
-        let error = |name, becomes| Names::new([(name, becomes)], []).unwrap_err().to_string();
+    fn invalid_rule_is_named() {
+        let error = |name, becomes| NameRules::new([(name, becomes)], []).unwrap_err().to_string();
         assert!(error("*", "x").contains("empty"));
         for becomes in ["", "X", " x", "a|b"] {
             assert!(error("y", becomes).contains("\"y\""), "{becomes}");
         }
-        assert_eq!(Names::new([], [("a", "b"), ("A ", "c")]).unwrap_err(), Error::Twice("A ".to_owned()));
+        assert_eq!(NameRules::new([], [("a", "b"), ("A ", "c")]).unwrap_err(), Error::Twice("A ".to_owned()));
     }
 
     #[test]
-    fn normalising_twice_changes_nothing() {
-        let names = Names::default();
+    fn normalizing_twice_changes_nothing() {
+        let names = NameRules::default();
         for raw in ["langgenius/claude/claude", "AWS-Bedrock", "a/ b", ""] {
             let once = names.provider(raw);
             assert_eq!(names.provider(&once), once);

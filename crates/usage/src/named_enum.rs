@@ -1,69 +1,69 @@
-//! Words of the settings and of the wire: an enum, its words, and an error that names them all.
+//! Enums whose variants have fixed names, in settings and on the wire.
 
 use thiserror::Error;
 
-/// A word that is none of those that are known.
+/// A name that no variant has.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{what} must be one of {}, not {word:?}", known.join(", "))]
-pub struct UnknownWord {
-    /// What the word was to say.
+#[error("{what} must be one of {}, not {name:?}", known.join(", "))]
+pub struct UnknownName {
+    /// What the name was meant for.
     pub what: &'static str,
-    /// The word.
-    pub word: String,
-    /// The words that are known.
+    /// The name.
+    pub name: String,
+    /// The names of all variants.
     pub known: &'static [&'static str],
 }
 
-/// Gives an enum its words: `ALL`, `as_str`, `Display`, `FromStr` and serde in both directions.
-macro_rules! words {
-    ($name:ident, $what:literal, { $($variant:ident = $word:literal),+ $(,)? }) => {
-        impl $name {
-            /// Every one of them.
+/// Implements `ALL`, `NAMES`, `as_str`, `Display`, `FromStr`, `Serialize` and `Deserialize`.
+macro_rules! named_enum {
+    ($type:ident, $what:literal, { $($variant:ident = $name:literal),+ $(,)? }) => {
+        impl $type {
+            /// All variants.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
-            /// Their words, in the same order.
-            pub const WORDS: &'static [&'static str] = &[$($word),+];
+            /// The names of all variants, in the same order.
+            pub const NAMES: &'static [&'static str] = &[$($name),+];
 
-            /// Its word.
+            /// The name of the variant.
             pub fn as_str(self) -> &'static str {
                 match self {
-                    $(Self::$variant => $word),+
+                    $(Self::$variant => $name),+
                 }
             }
         }
 
-        impl std::fmt::Display for $name {
+        impl std::fmt::Display for $type {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.pad(self.as_str())
             }
         }
 
-        impl std::str::FromStr for $name {
-            type Err = $crate::named_enum::UnknownWord;
+        impl std::str::FromStr for $type {
+            type Err = $crate::named_enum::UnknownName;
 
-            fn from_str(word: &str) -> Result<Self, Self::Err> {
-                match word {
-                    $($word => Ok(Self::$variant),)+
-                    _ => Err($crate::named_enum::UnknownWord {
+            fn from_str(name: &str) -> Result<Self, Self::Err> {
+                match name {
+                    $($name => Ok(Self::$variant),)+
+                    _ => Err($crate::named_enum::UnknownName {
                         what: $what,
-                        word: word.chars().take(64).collect(),
-                        known: Self::WORDS,
+                        name: name.chars().take(64).collect(),
+                        known: Self::NAMES,
                     }),
                 }
             }
         }
 
-        impl serde::Serialize for $name {
+        impl serde::Serialize for $type {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 serializer.serialize_str(self.as_str())
             }
         }
 
-        impl<'de> serde::Deserialize<'de> for $name {
+        impl<'de> serde::Deserialize<'de> for $type {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let word = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
-                word.parse().map_err(serde::de::Error::custom)
+                let name = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+                name.parse().map_err(serde::de::Error::custom)
             }
         }
     };
 }
-pub(crate) use words;
+pub(crate) use named_enum;

@@ -1,26 +1,26 @@
-//! How long a sum is summed: a day, an ISO week, a month.
+//! The period that a record covers: a day, an ISO week or a month.
 
 use jiff::ToSpan;
 use jiff::civil::Date;
 
-use crate::named_enum::words;
+use crate::named_enum::named_enum;
 
-/// The stretch of time that one record tells of.
+/// The period that a record covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Period {
     /// A day.
     #[default]
     Daily,
-    /// An ISO week: Monday to Sunday.
+    /// An ISO week, from Monday to Sunday.
     Weekly,
     /// A calendar month.
     Monthly,
 }
 
-words!(Period, "a period", { Daily = "daily", Weekly = "weekly", Monthly = "monthly" });
+named_enum!(Period, "a period", { Daily = "daily", Weekly = "weekly", Monthly = "monthly" });
 
 impl Period {
-    /// The first day of the period in which a day lies: the `usage_date` of its record.
+    /// Returns the first day of the period that contains a day: the `usage_date` of its record.
     pub fn start(self, day: Date) -> Date {
         match self {
             Self::Daily => day,
@@ -32,7 +32,7 @@ impl Period {
         }
     }
 
-    /// The last day of the period in which a day lies.
+    /// Returns the last day of the period that contains a day.
     pub fn end(self, day: Date) -> Date {
         match self {
             Self::Daily => day,
@@ -41,7 +41,7 @@ impl Period {
         }
     }
 
-    /// What people call the period in which a day lies: `2024-12-30`, `2025-W01`, `2024-12`.
+    /// Returns the common name of the period that contains a day: `2024-12-30`, `2025-W01`, `2024-12`.
     pub fn label(self, day: Date) -> String {
         match self {
             Self::Daily => day.to_string(),
@@ -53,7 +53,7 @@ impl Period {
         }
     }
 
-    /// `aggregation_method` of a record.
+    /// Returns the `aggregation_method` of records.
     pub fn method(self) -> &'static str {
         match self {
             Self::Daily => "daily_sum",
@@ -70,9 +70,9 @@ mod tests {
 
     use super::*;
 
-    /// The old exporter said 2024-W01.
+    /// 2024-12-30 is in the first week of 2025, not of 2024.
     #[test]
-    fn old_mistake_4_the_week_of_a_new_year_has_the_year_of_its_thursday() {
+    fn week_belongs_to_the_year_of_its_thursday() {
         for (day, label, monday) in [
             (date(2024, 12, 30), "2025-W01", date(2024, 12, 30)),
             (date(2025, 1, 1), "2025-W01", date(2024, 12, 30)),
@@ -89,14 +89,14 @@ mod tests {
     }
 
     #[test]
-    fn months_end_where_they_end() {
+    fn months_have_their_own_last_day() {
         assert_eq!(Period::Monthly.end(date(2024, 2, 3)), date(2024, 2, 29));
         assert_eq!(Period::Monthly.start(date(2024, 12, 31)), date(2024, 12, 1));
         assert_eq!(Period::Monthly.label(date(2024, 12, 31)), "2024-12");
         assert_eq!(Period::Daily.label(date(2024, 12, 31)), "2024-12-31");
     }
 
-    /// Days since 1970-01-01, by the civil calendar's own arithmetic and no library.
+    /// Days since 1970-01-01, computed without a library.
     fn days(year: i64, month: i64, day: i64) -> i64 {
         let shifted = if month > 2 { year } else { year - 1 };
         let era = shifted.div_euclid(400);
@@ -106,9 +106,9 @@ mod tests {
     }
 
     proptest! {
-        /// The week of the year is that of its Thursday, which is counted from the Thursday's own first of January.
+        /// A week belongs to the year of its Thursday and is counted from 1 January of that year.
         #[test]
-        fn weeks_agree_with_a_calendar_of_our_own(year in 1970_i16..2200, month in 1_i8..13, day in 1_i8..29) {
+        fn weeks_agree_with_independent_arithmetic(year in 1970_i16..2200, month in 1_i8..13, day in 1_i8..29) {
             let date = date(year, month, day);
             let number = days(year.into(), month.into(), day.into());
             // 1970-01-01 was a Thursday.

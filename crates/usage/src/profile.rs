@@ -1,21 +1,21 @@
-//! What a receiver does with a record that it knows already. Both kinds of receiver exist, so a destination says which it is.
+//! What a receiver does with a record it already has. Receivers differ, so a destination declares its profile.
 
-use crate::named_enum::words;
+use crate::named_enum::named_enum;
 
-/// The habits of a receiver.
+/// How a receiver treats a record it already has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Profile {
-    /// The first record of an id stays; another is answered 409, whatever it holds.
+    /// The first record with an id stays. Any other record with that id gets a 409, whatever its content.
     #[default]
     FirstWins,
     /// A record replaces the one with the same id.
     UpsertByEventId,
-    /// A record replaces the one of the same tenant, provider, model and day. What is finer than that must be summed before it is
+    /// A record replaces the one with the same tenant, provider, model and day. Finer records must be added up before they are
     /// sent, or the records of a day overwrite each other.
     UpsertByModelDay,
 }
 
-words!(Profile, "a receiver's profile", {
+named_enum!(Profile, "a receiver's profile", {
     FirstWins = "first_wins",
     UpsertByEventId = "upsert_by_event_id",
     UpsertByModelDay = "upsert_by_model_day",

@@ -1,6 +1,6 @@
-//! What a receiver takes: the record of API_Meter, field for field.
+//! The record that a receiver accepts: API_Meter's, field by field.
 //!
-//! `cost_actual` is a JSON number with the decimal's own digits. Fields that are not known here are passed over when a record is read.
+//! `cost_actual` is a JSON number with all digits of the decimal. Unknown fields are ignored when a record is read.
 
 use jiff::civil::Date;
 use rust_decimal::Decimal;
@@ -10,48 +10,48 @@ use thiserror::Error;
 use crate::event::UserKind;
 use crate::money;
 
-/// `source_system` of everything that comes from Dify.
+/// The `source_system` of all usage from Dify.
 pub const SOURCE_SYSTEM: &str = "dify";
-/// The longest text in any field, in bytes.
-pub const LONGEST_TEXT: usize = 2048;
-/// The largest count: what every reader of JSON keeps exactly.
-pub const LARGEST_COUNT: u64 = (1 << 53) - 1;
+/// The most bytes a text field may have.
+pub const TEXT_MAX_BYTES: usize = 2048;
+/// The largest count that every JSON reader keeps exactly.
+pub const COUNT_MAX: u64 = (1 << 53) - 1;
 
-/// A sum of usage.
+/// The usage of one period.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// The day, or the first day of the week or month.
     #[serde(with = "day")]
     pub usage_date: Date,
-    /// The provider, normalised.
+    /// The normalized name of the provider.
     pub provider: String,
-    /// The model, normalised.
+    /// The normalized name of the model.
     pub model: String,
-    /// Tokens of prompts.
+    /// Prompt tokens.
     pub input_tokens: u64,
-    /// Tokens of answers.
+    /// Completion tokens.
     pub output_tokens: u64,
     /// Both together.
     pub total_tokens: u64,
-    /// How many calls.
+    /// The number of model calls.
     pub request_count: u64,
-    /// What it cost.
+    /// The cost.
     #[serde(with = "money")]
     pub cost_actual: Decimal,
-    /// In which money.
+    /// The currency of the cost.
     pub currency: String,
-    /// Where it comes from.
+    /// The origin of the record.
     pub metadata: Metadata,
 }
 
-/// Where a record comes from.
+/// The origin of a record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Metadata {
     /// `dify`
     pub source_system: String,
-    /// The id under which it is counted once.
+    /// The id that the record is deduplicated by.
     pub source_event_id: String,
-    /// The app; empty if the record is of all apps.
+    /// The app; empty if the record covers all apps.
     #[serde(default)]
     pub source_app_id: String,
     /// The app's name.
@@ -60,29 +60,29 @@ pub struct Metadata {
     /// `daily_sum`, `weekly_sum` or `monthly_sum`.
     #[serde(default)]
     pub aggregation_method: String,
-    /// The user. Not in API_Meter's schema: without it nobody could count by user.
+    /// The user. Not in API_Meter's schema, but needed to count by user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_user_id: Option<String>,
-    /// What kind of user it is.
+    /// The kind of user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_user_type: Option<UserKind>,
-    /// How many of the calls only tried an app out; not there if none did.
+    /// The number of calls that came from the debugger; absent if zero.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub debugger_request_count: Option<u64>,
 }
 
-/// Why a record is refused: the field, and what is wrong with it.
+/// Why a record is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{field}: {reason}")]
 pub struct Error {
-    /// The field's name.
+    /// The invalid field.
     pub field: &'static str,
-    /// What is wrong.
+    /// What is wrong with it.
     pub reason: String,
 }
 
 impl Record {
-    /// Whether the record makes sense in itself.
+    /// Checks that the record is consistent in itself.
     pub fn check(&self) -> Result<(), Error> {
         let refuse = |field, reason: &str| Err(Error { field, reason: reason.to_owned() });
         for (field, text) in [
@@ -95,15 +95,15 @@ impl Record {
                 return refuse(field, "must not be empty");
             }
         }
-        if let Some((field, _)) = self.texts().into_iter().find(|(_, text)| text.len() > LONGEST_TEXT) {
+        if let Some((field, _)) = self.texts().into_iter().find(|(_, text)| text.len() > TEXT_MAX_BYTES) {
             return refuse(field, "is too long");
         }
         if self.input_tokens.checked_add(self.output_tokens) != Some(self.total_tokens) {
             return refuse("total_tokens", "must be input_tokens + output_tokens");
         }
         for (field, count) in [("total_tokens", self.total_tokens), ("request_count", self.request_count)] {
-            if count > LARGEST_COUNT {
-                return refuse(field, "is larger than JSON numbers are kept exactly");
+            if count > COUNT_MAX {
+                return refuse(field, "is larger than JSON readers keep exactly");
             }
         }
         if self.cost_actual.is_sign_negative() && !self.cost_actual.is_zero() {
@@ -127,35 +127,35 @@ impl Record {
     }
 }
 
-/// A day as `YYYY-MM-DD`, and in no other form.
+/// A day in the form `YYYY-MM-DD`, and no other.
 pub mod day {
     use std::borrow::Cow;
 
     use jiff::civil::Date;
     use serde::{Deserialize, Deserializer, Serializer, de};
 
-    /// Reads a day.
+    /// Parses a day.
     pub fn parse(text: &str) -> Option<Date> {
         if has_shape(text) { text.parse().ok() } else { None }
     }
 
     pub(crate) fn has_shape(text: &str) -> bool {
-        let digits = |(place, byte): (usize, u8)| match place {
+        let digits = |(index, byte): (usize, u8)| match index {
             4 | 7 => byte == b'-',
             _ => byte.is_ascii_digit(),
         };
         text.len() == 10 && text.bytes().enumerate().all(digits)
     }
 
-    /// Writes a day.
+    /// Serializes a day.
     pub fn serialize<S: Serializer>(day: &Date, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(day)
     }
 
-    /// Reads a day from a string.
+    /// Deserializes a day from a string.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Date, D::Error> {
         let text = Cow::<'de, str>::deserialize(deserializer)?;
-        parse(&text).ok_or_else(|| de::Error::custom("must be a day as YYYY-MM-DD"))
+        parse(&text).ok_or_else(|| de::Error::custom("must be a day in the form YYYY-MM-DD"))
     }
 }
 
@@ -166,21 +166,21 @@ mod tests {
     const TEXT: &str = r#"{"usage_date":"2025-11-29","provider":"anthropic","model":"claude","input_tokens":12,"output_tokens":30,"total_tokens":42,"request_count":1,"cost_actual":1.50,"currency":"USD","metadata":{"source_system":"dify","source_event_id":"dify-2025-11-29-anthropic-claude-01785a60786c","source_app_id":"a","source_app_name":"n","aggregation_method":"daily_sum"}}"#;
 
     #[test]
-    fn a_record_is_written_as_it_was_read() {
+    fn record_is_written_as_it_was_read() {
         let record: Record = serde_json::from_str(TEXT).unwrap();
         record.check().unwrap();
         assert_eq!(serde_json::to_string(&record).unwrap(), TEXT);
     }
 
     #[test]
-    fn fields_that_are_not_known_are_passed_over() {
+    fn unknown_fields_are_ignored() {
         let text = TEXT.replace("\"currency\"", "\"colour\":{\"a\":[1]},\"currency\"");
         let text = text.replace("\"source_app_id\"", "\"time_range\":{},\"source_app_id\"");
         assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), serde_json::from_str(TEXT).unwrap());
     }
 
     #[test]
-    fn what_makes_no_sense_is_named() {
+    fn inconsistent_field_is_named() {
         for (old, new, field) in [
             ("\"provider\":\"anthropic\"", "\"provider\":\" \"", "provider"),
             ("\"model\":\"claude\"", "\"model\":\"\"", "model"),

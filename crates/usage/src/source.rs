@@ -1,3 +1,3 @@
-//! Where usage events come from.
+//! Sources of usage events.
 
 pub mod jsonl;

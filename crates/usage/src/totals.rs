@@ -1,4 +1,6 @@
-//! Sums that are complete: in order, each currency by itself.
+//! Finished totals, in order, each in one currency.
+
+use std::cmp::Ordering;
 
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -6,102 +8,102 @@ use rust_decimal::Decimal;
 
 use crate::event::{Error, Reason, UserKind};
 use crate::id::Parts;
-use crate::interner::Strings;
+use crate::interner::{Interner, Symbol};
 use crate::money;
 use crate::period::Period;
 
-/// All sums, in the order of tenant, day, provider, model, app, user and currency.
+/// All totals, ordered by tenant, day, provider, model, app, user and currency.
 #[derive(Debug)]
-pub struct Sums {
+pub struct Totals {
     period: Period,
-    /// The currency of sums in which nothing cost anything, and no event named one.
+    /// The currency of totals that cost nothing and whose events name no currency.
     currency: String,
-    strings: Strings,
-    sums: Vec<(Key, Total)>,
+    interner: Interner,
+    totals: Vec<(Key, Accumulator)>,
 }
 
-/// What a sum is of. Texts are numbers of [`Strings`].
+/// What a total covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub(crate) usage_date: Date,
-    pub(crate) tenant: u32,
-    pub(crate) provider: u32,
-    pub(crate) model: u32,
-    pub(crate) app: u32,
-    pub(crate) user: u32,
+    pub(crate) tenant: Symbol,
+    pub(crate) provider: Symbol,
+    pub(crate) model: Symbol,
+    pub(crate) app: Symbol,
+    pub(crate) user: Symbol,
     pub(crate) user_kind: UserKind,
-    /// Empty for what cost nothing.
-    pub(crate) currency: u32,
+    /// Empty if nothing was paid.
+    pub(crate) currency: Symbol,
 }
 
-/// What was summed.
+/// What has been added up so far.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Total {
+pub(crate) struct Accumulator {
     pub(crate) input_tokens: u64,
     pub(crate) output_tokens: u64,
     pub(crate) requests: u64,
     pub(crate) debugger_requests: u64,
     pub(crate) cost: money::Sum,
-    /// The app's last name: apps are renamed.
-    pub(crate) app_name: u32,
+    /// The latest name of the app: apps are renamed.
+    pub(crate) app_name: Symbol,
     pub(crate) named_at: Timestamp,
-    /// A currency that was named although nothing was paid; the first in the alphabet.
-    pub(crate) named_currency: u32,
+    /// A currency that events name, whether or not anything was paid: the first in alphabetical order.
+    pub(crate) named_currency: Symbol,
 }
 
-/// One sum.
+/// One total.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sum<'a> {
-    /// Whose workspace.
+pub struct Total<'a> {
+    /// The workspace.
     pub tenant: &'a str,
-    /// The first day.
+    /// The first day of the period.
     pub usage_date: Date,
-    /// The provider, normalised.
+    /// The normalized name of the provider.
     pub provider: &'a str,
-    /// The model, normalised.
+    /// The normalized name of the model.
     pub model: &'a str,
-    /// The app; empty for all of them.
+    /// The app; empty if the total covers all apps.
     pub app_id: &'a str,
-    /// The name that the app had last.
+    /// The latest name of the app.
     pub app_name: &'a str,
-    /// The user; empty for all of them.
+    /// The user; empty if the total covers all users.
     pub user_id: &'a str,
-    /// What kind of user.
+    /// The kind of user.
     pub user_kind: UserKind,
-    /// In which money.
+    /// The currency of the cost.
     pub currency: &'a str,
-    /// Tokens of prompts.
+    /// Prompt tokens.
     pub input_tokens: u64,
-    /// Tokens of answers.
+    /// Completion tokens.
     pub output_tokens: u64,
-    /// How many calls.
+    /// The number of model calls.
     pub requests: u64,
-    /// How many of them only tried an app out.
+    /// The number of these calls that came from the debugger.
     pub debugger_requests: u64,
-    /// What it cost, unless that is more than can be written.
+    /// The cost, or an error if it is too large for a decimal.
     pub cost: Result<Decimal, money::Error>,
 }
 
-impl Sums {
+impl Totals {
     pub(crate) fn new(
         period: Period,
         currency: String,
-        strings: Strings,
-        mut sums: Vec<(Key, Total)>,
+        interner: Interner,
+        mut totals: Vec<(Key, Accumulator)>,
     ) -> Self {
-        let ranks = strings.ranks();
-        let rank = |number: u32| ranks.get(number as usize).copied().unwrap_or_default();
-        sums.sort_unstable_by_key(|(key, _)| {
+        let ranks = interner.ranks();
+        let rank = |symbol: Symbol| ranks.get(symbol as usize).copied().unwrap_or_default();
+        totals.sort_unstable_by_key(|(key, _)| {
             let Key { usage_date, tenant, provider, model, app, user, user_kind, currency } = *key;
             let who = (rank(app), rank(user), user_kind);
             (rank(tenant), usage_date, rank(provider), rank(model), who, rank(currency))
         });
-        let mut merged: Vec<(Key, Total)> = Vec::with_capacity(sums.len());
-        for (key, total) in sums {
-            // What cost nothing comes first among its kin, and joins the first that cost something.
+        let mut merged: Vec<(Key, Accumulator)> = Vec::with_capacity(totals.len());
+        for (key, total) in totals {
+            // A total without a currency sorts before the others that it could join, and joins the first of them.
             let free =
                 merged.last().filter(|(last, _)| last.currency == 0 && Key { currency: 0, ..key } == *last);
-            match free.map(|(_, free)| total.joined(free, &strings)) {
+            match free.map(|(_, free)| total.join(free, &interner)) {
                 Some(Ok(joined)) => {
                     merged.pop();
                     merged.push((key, joined));
@@ -109,104 +111,61 @@ impl Sums {
                 Some(Err(_)) | None => merged.push((key, total)),
             }
         }
-        Self { period, currency, strings, sums: merged }
+        Self { period, currency, interner, totals: merged }
     }
 
-    /// How many.
+    /// The number of totals.
     pub fn len(&self) -> usize {
-        self.sums.len()
+        self.totals.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no totals.
     pub fn is_empty(&self) -> bool {
-        self.sums.is_empty()
+        self.totals.is_empty()
     }
 
-    /// How long each is summed.
+    /// The period that each total covers.
     pub fn period(&self) -> Period {
         self.period
     }
 
-    /// One of them.
-    pub fn get(&self, place: usize) -> Option<Sum<'_>> {
-        self.sums.get(place).map(|(key, total)| self.sum(key, total))
+    /// The total at an index.
+    pub fn get(&self, index: usize) -> Option<Total<'_>> {
+        self.totals.get(index).map(|(key, accumulator)| self.total(key, accumulator))
     }
 
-    /// Each of them, in order.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = Sum<'_>> {
-        self.sums.iter().map(|(key, total)| self.sum(key, total))
+    /// All totals, in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Total<'_>> {
+        self.totals.iter().map(|(key, accumulator)| self.total(key, accumulator))
     }
 
-    fn sum(&self, key: &Key, total: &Total) -> Sum<'_> {
-        let text = |number| self.strings.get(number);
-        let currency = match (key.currency, total.named_currency) {
+    fn total(&self, key: &Key, accumulator: &Accumulator) -> Total<'_> {
+        let text = |symbol| self.interner.get(symbol);
+        let currency = match (key.currency, accumulator.named_currency) {
             (0, 0) => &self.currency,
             (0, named) | (named, _) => text(named),
         };
-        Sum {
+        Total {
             tenant: text(key.tenant),
             usage_date: key.usage_date,
             provider: text(key.provider),
             model: text(key.model),
             app_id: text(key.app),
-            app_name: text(total.app_name),
+            app_name: text(accumulator.app_name),
             user_id: text(key.user),
             user_kind: key.user_kind,
             currency,
-            input_tokens: total.input_tokens,
-            output_tokens: total.output_tokens,
-            requests: total.requests,
-            debugger_requests: total.debugger_requests,
-            cost: total.cost.total(),
+            input_tokens: accumulator.input_tokens,
+            output_tokens: accumulator.output_tokens,
+            requests: accumulator.requests,
+            debugger_requests: accumulator.debugger_requests,
+            cost: accumulator.cost.total(),
         }
     }
 }
 
-impl Total {
-    /// Both together, or why not; the name is the later one.
-    pub(crate) fn joined(&self, other: &Self, strings: &Strings) -> Result<Self, Error> {
-        let add = |field, one: u64, two: u64| {
-            one.checked_add(two).ok_or_else(|| Error::new(field, Reason::TooLarge))
-        };
-        let mut cost = self.cost;
-        cost.join(other.cost).map_err(|error| Error::new("price", error))?;
-        let input_tokens = add("input_tokens", self.input_tokens, other.input_tokens)?;
-        let output_tokens = add("output_tokens", self.output_tokens, other.output_tokens)?;
-        add("total_tokens", input_tokens, output_tokens)?;
-        let name = |sum: &Self| (sum.named_at, sum.app_name);
-        let later = match self.named_at.cmp(&other.named_at) {
-            std::cmp::Ordering::Less => name(other),
-            std::cmp::Ordering::Greater => name(self),
-            std::cmp::Ordering::Equal if self.app_name == other.app_name => name(self),
-            std::cmp::Ordering::Equal => {
-                let greater = strings.get(self.app_name) > strings.get(other.app_name);
-                if greater { name(self) } else { name(other) }
-            }
-        };
-        Ok(Self {
-            input_tokens,
-            output_tokens,
-            requests: add("requests", self.requests, other.requests)?,
-            debugger_requests: add("requests", self.debugger_requests, other.debugger_requests)?,
-            cost,
-            named_at: later.0,
-            app_name: later.1,
-            named_currency: first_named(self.named_currency, other.named_currency, strings),
-        })
-    }
-}
-
-fn first_named(one: u32, other: u32, strings: &Strings) -> u32 {
-    match (one, other) {
-        (0, named) | (named, 0) => named,
-        (one, other) if one == other => one,
-        (one, other) if strings.get(one) < strings.get(other) => one,
-        (_, other) => other,
-    }
-}
-
-impl<'a> Sum<'a> {
-    /// What its id is made of.
+impl<'a> Total<'a> {
+    /// The parts of its id.
     pub fn id_parts(&self, period: Period) -> Parts<'a> {
         Parts {
             usage_date: self.usage_date,
@@ -219,5 +178,48 @@ impl<'a> Sum<'a> {
             currency: self.currency,
             period,
         }
+    }
+}
+
+impl Accumulator {
+    /// Adds up two accumulators, or fails if a count overflows. The app keeps the later of both names.
+    pub(crate) fn join(&self, other: &Self, interner: &Interner) -> Result<Self, Error> {
+        let add = |field, one: u64, two: u64| {
+            one.checked_add(two).ok_or_else(|| Error::new(field, Reason::TooLarge))
+        };
+        let mut cost = self.cost;
+        cost.join(other.cost).map_err(|error| Error::new("price", error))?;
+        let input_tokens = add("input_tokens", self.input_tokens, other.input_tokens)?;
+        let output_tokens = add("output_tokens", self.output_tokens, other.output_tokens)?;
+        add("total_tokens", input_tokens, output_tokens)?;
+        let name = |accumulator: &Self| (accumulator.named_at, accumulator.app_name);
+        let later = match self.named_at.cmp(&other.named_at) {
+            Ordering::Less => name(other),
+            Ordering::Greater => name(self),
+            Ordering::Equal if self.app_name == other.app_name => name(self),
+            Ordering::Equal => {
+                let greater = interner.get(self.app_name) > interner.get(other.app_name);
+                if greater { name(self) } else { name(other) }
+            }
+        };
+        Ok(Self {
+            input_tokens,
+            output_tokens,
+            requests: add("requests", self.requests, other.requests)?,
+            debugger_requests: add("requests", self.debugger_requests, other.debugger_requests)?,
+            cost,
+            named_at: later.0,
+            app_name: later.1,
+            named_currency: first_named(self.named_currency, other.named_currency, interner),
+        })
+    }
+}
+
+fn first_named(one: Symbol, other: Symbol, interner: &Interner) -> Symbol {
+    match (one, other) {
+        (0, named) | (named, 0) => named,
+        (one, other) if one == other => one,
+        (one, other) if interner.get(one) < interner.get(other) => one,
+        (_, other) => other,
     }
 }

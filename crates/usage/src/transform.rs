@@ -1,7 +1,7 @@
-//! From sums to records with ids. A sum that can be no record is kept with its reason, and the others go on.
+//! Turns totals into records with ids. A total that cannot become a record is reported with the reason; the others go on.
 //!
-//! Two different records with one id are found here, and neither is sent: a receiver would keep one of them and lose the other's usage in
-//! silence.
+//! Different records with the same id are found here, and none of them is sent: a receiver would keep one and silently lose the usage of
+//! the others.
 
 use thiserror::Error;
 
@@ -11,7 +11,7 @@ use crate::money;
 use crate::period::Period;
 use crate::profile::Profile;
 use crate::record::{self, Metadata, Record, SOURCE_SYSTEM};
-use crate::totals::{Sum, Sums};
+use crate::totals::{Total, Totals};
 
 mod duplicates;
 
@@ -22,19 +22,19 @@ use duplicates::{Duplicate, Duplicates};
 pub struct Transform {
     /// The scheme of their ids.
     pub scheme: Scheme,
-    /// What their receiver can keep apart.
+    /// What the receiver can keep apart.
     pub profile: Profile,
-    /// Whether they name the user, which API_Meter's schema has no field for.
-    pub users: bool,
+    /// Whether records name the user, for whom API_Meter's schema has no field.
+    pub include_users: bool,
 }
 
 impl Default for Transform {
     fn default() -> Self {
-        Self { scheme: Scheme::default(), profile: Profile::default(), users: true }
+        Self { scheme: Scheme::default(), profile: Profile::default(), include_users: true }
     }
 }
 
-/// A record, and whose it is.
+/// A record and its tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outgoing {
     /// The tenant.
@@ -43,7 +43,7 @@ pub struct Outgoing {
     pub record: Record,
 }
 
-/// A record that cannot be sent, and why.
+/// A record that cannot be sent.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{reason}")]
 pub struct Refused {
@@ -51,62 +51,64 @@ pub struct Refused {
     pub tenant: String,
     /// The record as far as it could be made, for those who look into failed. Its id is empty if it has none.
     pub record: Box<Record>,
-    /// Why.
+    /// Why it cannot be sent.
     pub reason: Reason,
 }
 
-/// Why a sum is no record.
+/// Why a total cannot become a record.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Reason {
     /// It gets no id.
     #[error(transparent)]
     Id(#[from] id::Error),
-    /// Its cost cannot be written.
+    /// Its cost is too large for a decimal.
     #[error("cost_actual: {0}")]
     Cost(money::Error),
-    /// It makes no sense in itself.
+    /// The record is inconsistent in itself.
     #[error(transparent)]
     Record(#[from] record::Error),
     /// Another record has the same id.
-    #[error("source_event_id: another record has the id {id} too: {difference}")]
+    #[error("source_event_id: another record has the same id {id}: {difference}")]
     SameId {
         /// The id.
         id: String,
-        /// What tells the two apart.
+        /// How the two records differ.
         difference: String,
     },
-    /// Another record would overwrite it at the receiver, or be overwritten.
+    /// The receiver would overwrite one record with the other.
     #[error(
-        "usage_date, provider, model: another record has the same, and a receiver of the profile {profile} keeps one: {difference}"
+        "usage_date, provider, model: another record has the same values, and a receiver with the profile {profile} keeps only one: {difference}"
     )]
     SameModelDay {
         /// The receiver's profile.
         profile: Profile,
-        /// What tells the two apart.
+        /// How the two records differ.
         difference: String,
     },
 }
 
 impl Transform {
-    /// Makes a record of each sum, in the order of the sums.
+    /// Makes a record of each total, in the order of the totals.
     ///
     /// All ids are computed up front, because a duplicate is known only when every id is. Each record then takes its own.
-    pub fn records<'a>(self, sums: &'a Sums) -> impl Iterator<Item = Result<Outgoing, Refused>> + 'a {
+    pub fn records<'a>(self, totals: &'a Totals) -> impl Iterator<Item = Result<Outgoing, Refused>> + 'a {
         let mut writer = Writer::new(self.scheme);
-        let ids: Vec<Result<String, id::Error>> =
-            sums.iter().map(|sum| writer.write(&sum.id_parts(sums.period())).map(str::to_owned)).collect();
-        let duplicates = Duplicates::find(self.profile, sums, &ids);
-        sums.iter().zip(ids).enumerate().map(move |(index, (sum, id))| {
+        let ids: Vec<Result<String, id::Error>> = totals
+            .iter()
+            .map(|total| writer.write(&total.id_parts(totals.period())).map(str::to_owned))
+            .collect();
+        let duplicates = Duplicates::find(self.profile, totals, &ids);
+        totals.iter().zip(ids).enumerate().map(move |(index, (total, id))| {
             let (id, id_error) = match id {
                 Ok(id) => (id, None),
                 Err(error) => (String::new(), Some(error)),
             };
-            let record = self.record(sums.period(), &sum, id);
+            let record = self.record(totals.period(), &total, id);
             let refusal = match duplicates.of(index) {
-                Some(duplicate) => Some(self.duplicate(sums, &sum, &record, duplicate)),
-                None => refusal(&sum, id_error, &record),
+                Some(duplicate) => Some(self.duplicate(totals, &total, &record, duplicate)),
+                None => refusal(&total, id_error, &record),
             };
-            let tenant = sum.tenant.to_owned();
+            let tenant = total.tenant.to_owned();
             match refusal {
                 None => Ok(Outgoing { tenant, record }),
                 Some(reason) => Err(Refused { tenant, record: Box::new(record), reason }),
@@ -114,35 +116,35 @@ impl Transform {
         })
     }
 
-    fn record(self, period: Period, sum: &Sum<'_>, id: String) -> Record {
-        let user = Some(sum.user_id).filter(|user| self.users && !user.is_empty());
-        let kind = Some(sum.user_kind).filter(|kind| self.users && *kind != UserKind::None);
+    fn record(self, period: Period, total: &Total<'_>, id: String) -> Record {
+        let user = Some(total.user_id).filter(|user| self.include_users && !user.is_empty());
+        let kind = Some(total.user_kind).filter(|kind| self.include_users && *kind != UserKind::None);
         Record {
-            usage_date: sum.usage_date,
-            provider: sum.provider.to_owned(),
-            model: sum.model.to_owned(),
-            input_tokens: sum.input_tokens,
-            output_tokens: sum.output_tokens,
-            total_tokens: sum.input_tokens.saturating_add(sum.output_tokens),
-            request_count: sum.requests,
-            cost_actual: sum.cost.unwrap_or_default(),
-            currency: sum.currency.to_owned(),
+            usage_date: total.usage_date,
+            provider: total.provider.to_owned(),
+            model: total.model.to_owned(),
+            input_tokens: total.input_tokens,
+            output_tokens: total.output_tokens,
+            total_tokens: total.input_tokens.saturating_add(total.output_tokens),
+            request_count: total.requests,
+            cost_actual: total.cost.unwrap_or_default(),
+            currency: total.currency.to_owned(),
             metadata: Metadata {
                 source_system: SOURCE_SYSTEM.to_owned(),
                 source_event_id: id,
-                source_app_id: sum.app_id.to_owned(),
-                source_app_name: sum.app_name.to_owned(),
+                source_app_id: total.app_id.to_owned(),
+                source_app_name: total.app_name.to_owned(),
                 aggregation_method: period.method().to_owned(),
                 source_user_id: user.map(str::to_owned),
                 source_user_type: kind,
-                debugger_request_count: Some(sum.debugger_requests).filter(|count| *count > 0),
+                debugger_request_count: Some(total.debugger_requests).filter(|count| *count > 0),
             },
         }
     }
 
-    fn duplicate(self, sums: &Sums, sum: &Sum<'_>, record: &Record, duplicate: Duplicate) -> Reason {
+    fn duplicate(self, totals: &Totals, total: &Total<'_>, record: &Record, duplicate: Duplicate) -> Reason {
         let (Duplicate::SameId(other) | Duplicate::SameModelDay(other)) = duplicate;
-        let difference = sums.get(other).map(|other| difference(sum, &other)).unwrap_or_default();
+        let difference = totals.get(other).map(|other| difference(total, &other)).unwrap_or_default();
         match duplicate {
             Duplicate::SameId(_) => {
                 Reason::SameId { id: record.metadata.source_event_id.clone(), difference }
@@ -153,19 +155,19 @@ impl Transform {
 }
 
 /// Why a record without a duplicate cannot be sent, if it cannot.
-fn refusal(sum: &Sum<'_>, id_error: Option<id::Error>, record: &Record) -> Option<Reason> {
-    match (sum.cost, id_error) {
+fn refusal(total: &Total<'_>, id_error: Option<id::Error>, record: &Record) -> Option<Reason> {
+    match (total.cost, id_error) {
         (Err(error), _) => Some(Reason::Cost(error)),
         (Ok(_), Some(error)) => Some(Reason::Id(error)),
         (Ok(_), None) => record.check().err().map(Reason::Record),
     }
 }
 
-/// What tells two sums apart, in words for people.
-fn difference(one: &Sum<'_>, other: &Sum<'_>) -> String {
+/// Describes how two totals differ.
+fn difference(one: &Total<'_>, other: &Total<'_>) -> String {
     if (one.app_id, one.user_id) == (other.user_id, other.app_id) && one.app_id != one.user_id {
         return format!(
-            "its app and user are this one's user and app ({:?}, {:?})",
+            "app and user are swapped in the other record (app {:?}, user {:?})",
             other.app_id, other.user_id
         );
     }
@@ -176,9 +178,9 @@ fn difference(one: &Sum<'_>, other: &Sum<'_>) -> String {
         ("currency", one.currency, other.currency),
     ];
     let differ = fields.iter().filter(|(_, one, other)| one != other);
-    let words: Vec<String> =
+    let differences: Vec<String> =
         differ.map(|(name, one, other)| format!("{name} {one:?} here, {other:?} there")).collect();
-    words.join("; ")
+    differences.join("; ")
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! The one time zone in which days are counted.
+//! The time zone that defines days.
 //!
-//! A day begins at its first moment in that zone and ends where the next begins. So each moment lies in one day, also where clocks were set
-//! back over midnight, and the days of an export are spans of time that touch and do not overlap.
+//! A day begins at its first instant in the zone and ends where the next day begins. So each instant belongs to exactly one day, even if clocks
+//! are set back over midnight, and the days of an export are adjacent ranges that do not overlap.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,16 +13,16 @@ use thiserror::Error;
 
 use crate::period::Period;
 
-/// A time zone by its name, as `Asia/Tokyo`.
+/// A time zone with its name, such as `Asia/Tokyo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Zone {
     zone: TimeZone,
     name: String,
 }
 
-/// A name that no time zone has.
+/// A time zone that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("unknown time zone {0:?}; a name such as UTC or Asia/Tokyo is needed")]
+#[error("unknown time zone {0:?}: use a name such as UTC or Asia/Tokyo")]
 pub struct UnknownZone(String);
 
 impl Default for Zone {
@@ -47,21 +47,21 @@ impl fmt::Display for Zone {
 }
 
 impl Zone {
-    /// The first moment of a day. The ends of time begin and end where time does.
+    /// Returns the first instant of a day, clamped to the range of timestamps.
     pub fn start(&self, day: Date) -> Timestamp {
-        match day.to_zoned(self.zone.clone()).and_then(|somewhen| somewhen.start_of_day()) {
+        match day.to_zoned(self.zone.clone()).and_then(|zoned| zoned.start_of_day()) {
             Ok(start) => start.timestamp(),
             Err(_) if day.year() < 0 => Timestamp::MIN,
             Err(_) => Timestamp::MAX,
         }
     }
 
-    /// From the first moment of one day to the end of another, which is the first moment that is not part of it.
+    /// Returns the range from the first instant of one day to the end of another, exclusive.
     pub fn span(&self, first: Date, last: Date) -> (Timestamp, Timestamp) {
         (self.start(first), self.start(next(last)))
     }
 
-    /// The day in which a moment lies.
+    /// Returns the day that an instant belongs to.
     pub fn day(&self, at: Timestamp) -> Date {
         let day = at.to_zoned(self.zone.clone()).date();
         if at < self.start(day) {
@@ -75,47 +75,47 @@ fn next(day: Date) -> Date {
     day.checked_add(1.day()).unwrap_or(day)
 }
 
-/// The periods of moments. Days that were met are remembered, so that a moment costs a comparison.
+/// Maps instants to periods. It remembers days, so that looking up an instant usually takes one comparison.
 #[derive(Debug)]
 pub(crate) struct Calendar {
     zone: Zone,
     period: Period,
-    days: Vec<Known>,
+    days: Vec<Day>,
     last: usize,
 }
 
 #[derive(Debug)]
-struct Known {
+struct Day {
     start: Timestamp,
     end: Timestamp,
     usage_date: Date,
 }
 
-/// More days than this are not remembered: some three centuries.
-const MOST_DAYS: usize = 1 << 17;
+/// The most days that are remembered: more than three centuries.
+const DAYS_MAX: usize = 1 << 17;
 
 impl Calendar {
     pub(crate) fn new(zone: Zone, period: Period) -> Self {
         Self { zone, period, days: Vec::new(), last: 0 }
     }
 
-    /// The first day of the period in which a moment lies.
+    /// Returns the first day of the period that contains an instant.
     pub(crate) fn usage_date(&mut self, at: Timestamp) -> Date {
-        let holds = |known: &Known| known.start <= at && at < known.end;
-        if let Some(known) = self.days.get(self.last).filter(|known| holds(known)) {
-            return known.usage_date;
+        let contains = |day: &Day| day.start <= at && at < day.end;
+        if let Some(day) = self.days.get(self.last).filter(|day| contains(day)) {
+            return day.usage_date;
         }
-        let place = self.days.partition_point(|known| known.end <= at);
-        if let Some(known) = self.days.get(place).filter(|known| holds(known)) {
-            self.last = place;
-            return known.usage_date;
+        let index = self.days.partition_point(|day| day.end <= at);
+        if let Some(day) = self.days.get(index).filter(|day| contains(day)) {
+            self.last = index;
+            return day.usage_date;
         }
         let day = self.zone.day(at);
         let usage_date = self.period.start(day);
         let (start, end) = self.zone.span(day, day);
-        if self.days.len() < MOST_DAYS {
-            self.days.insert(place, Known { start, end, usage_date });
-            self.last = place;
+        if self.days.len() < DAYS_MAX {
+            self.days.insert(index, Day { start, end, usage_date });
+            self.last = index;
         }
         usage_date
     }
@@ -136,18 +136,18 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// The old exporter mixed the machine's calendar, UTC and the account's.
+    /// Not the day of the machine's calendar, nor of UTC.
     #[test]
-    fn old_mistake_4_a_moment_has_one_day_and_it_is_that_of_the_declared_zone() {
+    fn instant_belongs_to_the_day_of_the_declared_zone() {
         let moment = at("2025-11-29T15:00:00Z");
         assert_eq!(zone("UTC").day(moment), date(2025, 11, 29));
         assert_eq!(zone("Asia/Tokyo").day(moment), date(2025, 11, 30));
         assert_eq!(zone("America/Los_Angeles").day(at("2025-11-29T07:59:59Z")), date(2025, 11, 28));
     }
 
-    /// Yesterday and today were windows of 0 seconds in the old exporter.
+    /// A single day is not an empty range.
     #[test]
-    fn old_mistake_4_one_day_is_a_span_from_its_first_moment_to_the_next_day() {
+    fn day_ranges_from_its_first_instant_to_the_next_day() {
         let tokyo = zone("Asia/Tokyo");
         let day = date(2025, 11, 29);
         assert_eq!(tokyo.span(day, day), (at("2025-11-28T15:00:00Z"), at("2025-11-29T15:00:00Z")));
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn days_of_23_and_25_hours_are_whole() {
+    fn days_of_23_and_25_hours_are_complete() {
         let berlin = zone("Europe/Berlin");
         let hours = |day| {
             let (start, end) = berlin.span(day, day);
@@ -168,24 +168,24 @@ mod tests {
     }
 
     #[test]
-    fn a_day_whose_midnight_was_skipped_begins_at_its_first_moment() {
+    fn day_without_midnight_begins_at_its_first_instant() {
         let paulo = zone("America/Sao_Paulo");
         assert_eq!(paulo.start(date(2018, 11, 4)), at("2018-11-04T03:00:00Z"));
-        // Set back from 00:01 to 23:01: each moment is in one of the two days, and the days touch.
+        // Clocks go back from 00:01 to 23:01: each instant belongs to one of the two days, and the days are adjacent.
         let bay = zone("America/Goose_Bay");
         assert_eq!(bay.span(date(2010, 11, 6), date(2010, 11, 6)).1, bay.start(date(2010, 11, 7)));
         assert_eq!(bay.day(bay.start(date(2010, 11, 7))), date(2010, 11, 7));
     }
 
     #[test]
-    fn an_unknown_zone_is_named() {
+    fn unknown_zone_is_named() {
         let error = "Asia/Tokio".parse::<Zone>().unwrap_err().to_string();
         assert!(error.contains("\"Asia/Tokio\""), "{error}");
     }
 
     proptest! {
         #[test]
-        fn the_calendar_remembers_what_the_zone_says(
+        fn calendar_agrees_with_the_zone(
             seconds in prop::collection::vec(0_i64..4_000_000_000, 1..60), name in 0_usize..4, period in 0_usize..3,
         ) {
             let zone = zone(["UTC", "Asia/Kathmandu", "America/Goose_Bay", "Pacific/Apia"][name]);

@@ -3,7 +3,7 @@
 use ichido_core::batch_key;
 use ichido_usage::id::{Parts, Scheme, event_id};
 use ichido_usage::record::day;
-use ichido_usage::{UserKind, collisions as odds};
+use ichido_usage::{UserKind, collisions};
 use serde::Serialize;
 use serde_json::json;
 
@@ -90,12 +90,12 @@ impl Report {
         let odds = |schemes: &[Scheme], digits| Odds {
             schemes: schemes.to_vec(),
             bits: digits * 4,
-            collision_in_a_group: odds::collision(per_group, digits),
-            collision_in_any_group: odds::collision_in_any(groups, per_group, digits),
-            expected_pairs_in_a_group: odds::expected_pairs(per_group, digits),
-            ids_for_one_in_a_million: odds::ids_for(1e-6, digits),
-            ids_for_one_percent: odds::ids_for(0.01, digits),
-            ids_for_one_half: odds::ids_for(0.5, digits),
+            collision_in_a_group: collisions::probability(per_group, digits),
+            collision_in_any_group: collisions::probability_in_any(groups, per_group, digits),
+            expected_pairs_in_a_group: collisions::expected_pairs(per_group, digits),
+            ids_for_one_in_a_million: collisions::ids_for(1e-6, digits),
+            ids_for_one_percent: collisions::ids_for(0.01, digits),
+            ids_for_one_half: collisions::ids_for(0.5, digits),
         };
         Self {
             per_group,

@@ -63,7 +63,7 @@ impl Meter {
         let db = flags.db.clone().or(text("METER_DB")?).or(raw.db);
         let profile = match text("METER_PROFILE")?.or(raw.profile) {
             Some(word) => word.parse().map_err(|_| {
-                Failure::usage(format!("meter.profile must be one of {}", Profile::WORDS.join(", ")))
+                Failure::usage(format!("meter.profile must be one of {}", Profile::NAMES.join(", ")))
             })?,
             None => Profile::default(),
         };

@@ -33,7 +33,7 @@ fn ids_and_keys_are_those_of_the_vectors() {
             let words = words(&vector["input"], scheme);
             if vector["refused"] == true {
                 let line = refused(dir.path(), &words, 2);
-                assert!(line.contains("must not hold '|'"), "{line}");
+                assert!(line.contains("must not contain '|'"), "{line}");
             } else {
                 assert_eq!(ok(dir.path(), &words), format!("{}\n", vector[field].as_str().unwrap()));
             }
@@ -63,9 +63,9 @@ fn what_is_no_id_is_one_clear_line_and_exit_code_2() {
     assert!(event("--date", "2025-02-30").contains("--date: must be a day as YYYY-MM-DD"));
     assert!(event("--date", "20251201").contains("--date"));
     assert!(event("--provider", "").contains("provider: must not be empty"));
-    assert!(event("--model", "a\nb").contains("model: must not hold control characters"));
+    assert!(event("--model", "a\nb").contains("model: must not contain control characters"));
     assert!(event("--model", &"m".repeat(300)).contains("source_event_id: would have"));
-    assert!(event("--user", "a|b").contains("user_id: must not hold '|'"));
+    assert!(event("--user", "a|b").contains("user_id: must not contain '|'"));
     assert!(
         event("--scheme", "v3").contains("--scheme: an id scheme must be one of sorted, fixed-order, v2")
     );

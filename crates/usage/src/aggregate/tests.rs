@@ -13,55 +13,54 @@ fn event<'a>(provider: &'a str, model: &'a str, app: &'a str, user: &'a str, pri
     UsageEvent { provider: provider.into(), model: model.into(), price, ..sample(app, user) }
 }
 
-fn add(aggregate: &mut Aggregate, event: &UsageEvent<'_>) -> Result<(), Error> {
-    aggregate.add(&event.clone().check()?)
+fn add(aggregator: &mut Aggregator, event: &UsageEvent<'_>) -> Result<(), Error> {
+    aggregator.add(&event.clone().check()?)
 }
 
-fn summed(plan: Plan, events: &[UsageEvent<'_>]) -> Sums {
-    let mut aggregate = Aggregate::new(plan);
+fn aggregate(options: Options, events: &[UsageEvent<'_>]) -> Totals {
+    let mut aggregator = Aggregator::new(options);
     for event in events {
-        add(&mut aggregate, event).unwrap();
+        add(&mut aggregator, event).unwrap();
     }
-    aggregate.finish()
+    aggregator.finish()
 }
 
 #[test]
-fn spellings_of_one_name_are_one_sum() {
+fn spellings_of_one_name_share_a_total() {
     let spellings = [
         event("langgenius/openai/openai", "GPT-4o", "a", "u", "0.1"),
         event("OpenAI", "gpt-4o ", "a", "u", "0.2"),
         event("openai", " gpt-4O", "a", "u", "0.3"),
     ];
-    let sums = summed(Plan::default(), &spellings);
-    assert_eq!(sums.len(), 1);
-    let sum = sums.get(0).unwrap();
+    let totals = aggregate(Options::default(), &spellings);
+    assert_eq!(totals.len(), 1);
+    let total = totals.get(0).unwrap();
     assert_eq!(
-        (sum.provider, sum.model, sum.cost.unwrap().to_string().as_str()),
+        (total.provider, total.model, total.cost.unwrap().to_string().as_str()),
         ("openai", "gpt-4o", "0.6")
     );
 }
 
-/// The old exporter always said 1.
 #[test]
-fn old_mistake_5_requests_are_counted() {
+fn requests_are_counted() {
     let mut many = event("p", "m", "a", "u", "1");
     many.requests = 40;
-    let sums = summed(Plan::default(), &[event("p", "m", "a", "u", "1"), many]);
-    assert_eq!(sums.get(0).unwrap().requests, 41);
+    let totals = aggregate(Options::default(), &[event("p", "m", "a", "u", "1"), many]);
+    assert_eq!(totals.get(0).unwrap().requests, 41);
 }
 
-/// The old exporter called everything USD.
 #[test]
-fn old_mistake_5_currencies_are_kept_apart() {
+fn currencies_are_kept_apart() {
     let mut yen = event("p", "m", "a", "u", "150");
     yen.currency = "jpy".into();
-    let sums = summed(Plan::default(), &[event("p", "m", "a", "u", "1.5"), yen]);
-    let found: Vec<_> = sums.iter().map(|sum| (sum.currency, sum.cost.unwrap().to_string())).collect();
+    let totals = aggregate(Options::default(), &[event("p", "m", "a", "u", "1.5"), yen]);
+    let found: Vec<_> =
+        totals.iter().map(|total| (total.currency, total.cost.unwrap().to_string())).collect();
     assert_eq!(found, [("JPY", "150".to_owned()), ("USD", "1.5".to_owned())]);
 }
 
 #[test]
-fn what_cost_nothing_joins_the_sum_that_is_there_and_has_its_own_where_there_is_none() {
+fn free_usage_joins_an_existing_total_or_gets_its_own() {
     let mut free = event("p", "m", "a", "u", "0");
     let mut nameless = event("p", "m", "a", "u", "0.0000000");
     nameless.currency = "".into();
@@ -71,20 +70,20 @@ fn what_cost_nothing_joins_the_sum_that_is_there_and_has_its_own_where_there_is_
     other_app.currency = "".into();
     for order in [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]] {
         let events = [&free, &nameless, &yuan, &other_app];
-        let mut aggregate = Aggregate::new(Plan { currency: "EUR".to_owned(), ..Plan::default() });
-        for place in order {
-            add(&mut aggregate, events[place]).unwrap();
+        let mut aggregator = Aggregator::new(Options { currency: "EUR".to_owned(), ..Options::default() });
+        for index in order {
+            add(&mut aggregator, events[index]).unwrap();
         }
-        let sums = aggregate.finish();
-        let found: Vec<_> = sums
+        let totals = aggregator.finish();
+        let found: Vec<_> = totals
             .iter()
-            .map(|sum| (sum.app_id, sum.currency, sum.requests, sum.cost.unwrap().to_string()))
+            .map(|total| (total.app_id, total.currency, total.requests, total.cost.unwrap().to_string()))
             .collect();
         assert_eq!(found, [("a", "RMB", 3, "2.5000000".to_owned()), ("b", "EUR", 1, "0".to_owned())]);
     }
     free.currency = "GBP".into();
-    let sums = summed(Plan::default(), &[nameless, free]);
-    assert_eq!((sums.len(), sums.get(0).unwrap().currency), (1, "GBP"));
+    let totals = aggregate(Options::default(), &[nameless, free]);
+    assert_eq!((totals.len(), totals.get(0).unwrap().currency), (1, "GBP"));
 }
 
 #[test]
@@ -96,9 +95,10 @@ fn each_mode_keeps_what_it_names() {
         event("p", "n", "b", "u", "1"),
     ];
     let found = |mode| {
-        let sums = summed(Plan { mode, ..Plan::default() }, &events);
-        sums.iter()
-            .map(|sum| format!("{} {}/{} {}", sum.model, sum.app_id, sum.user_id, sum.requests))
+        let totals = aggregate(Options { mode, ..Options::default() }, &events);
+        totals
+            .iter()
+            .map(|total| format!("{} {}/{} {}", total.model, total.app_id, total.user_id, total.requests))
             .collect::<Vec<_>>()
     };
     assert_eq!(found(Mode::PerModel), ["m a/u 1", "m a/v 1", "m b/u 1", "n b/u 1"]);
@@ -114,8 +114,8 @@ fn periods_begin_on_mondays_and_firsts_in_the_declared_zone() {
     // Sunday evening in UTC, Monday morning in Tokyo.
     late.time = "2024-12-29T23:30:00Z".parse().unwrap();
     let start = |zone: &str, period| {
-        let plan = Plan { zone: zone.parse().unwrap(), period, ..Plan::default() };
-        summed(plan, std::slice::from_ref(&late)).get(0).unwrap().usage_date
+        let options = Options { zone: zone.parse().unwrap(), period, ..Options::default() };
+        aggregate(options, std::slice::from_ref(&late)).get(0).unwrap().usage_date
     };
     assert_eq!(start("UTC", Period::Daily), date(2024, 12, 29));
     assert_eq!(start("UTC", Period::Weekly), date(2024, 12, 23));
@@ -127,36 +127,36 @@ fn periods_begin_on_mondays_and_firsts_in_the_declared_zone() {
 fn debugger_requests_are_counted_separately() {
     let mut tried = event("p", "m", "a", "u", "1");
     tried.debugger = true;
-    let sums = summed(Plan::default(), &[tried, event("p", "m", "a", "u", "1")]);
-    let sum = sums.get(0).unwrap();
-    assert_eq!((sum.requests, sum.debugger_requests), (2, 1));
+    let totals = aggregate(Options::default(), &[tried, event("p", "m", "a", "u", "1")]);
+    let total = totals.get(0).unwrap();
+    assert_eq!((total.requests, total.debugger_requests), (2, 1));
 }
 
 #[test]
-fn an_event_that_cannot_be_counted_changes_nothing() {
-    let mut aggregate = Aggregate::new(Plan::default());
+fn event_that_overflows_changes_nothing() {
+    let mut aggregator = Aggregator::new(Options::default());
     let good = event("p", "m", "a", "u", "1");
-    add(&mut aggregate, &good).unwrap();
+    add(&mut aggregator, &good).unwrap();
     let many = UsageEvent { requests: u64::MAX, ..good.clone() };
-    assert_eq!(add(&mut aggregate, &many).unwrap_err().field, "requests");
+    assert_eq!(add(&mut aggregator, &many).unwrap_err().field, "requests");
     let huge = UsageEvent { input_tokens: u64::MAX, output_tokens: 0, total_tokens: u64::MAX, ..good };
-    assert_eq!(add(&mut aggregate, &huge).unwrap_err().field, "input_tokens");
-    let sums = aggregate.finish();
-    assert_eq!((sums.len(), sums.get(0).unwrap().requests), (1, 1));
+    assert_eq!(add(&mut aggregator, &huge).unwrap_err().field, "input_tokens");
+    let totals = aggregator.finish();
+    assert_eq!((totals.len(), totals.get(0).unwrap().requests), (1, 1));
 }
 
 #[test]
-fn an_app_has_its_last_name() {
+fn app_has_its_latest_name() {
     let mut renamed = event("p", "m", "a", "u", "1");
     renamed.time = "2025-11-29T13:00:00Z".parse().unwrap();
     renamed.app.name = "new".into();
     let old = event("p", "m", "a", "u", "1");
     for events in [[renamed.clone(), old.clone()], [old, renamed]] {
-        assert_eq!(summed(Plan::default(), &events).get(0).unwrap().app_name, "new");
+        assert_eq!(aggregate(Options::default(), &events).get(0).unwrap().app_name, "new");
     }
 }
 
-/// An event that is easy to make at random.
+/// A random event.
 #[derive(Clone, Debug)]
 struct Drawn {
     hour: i64,
@@ -202,9 +202,9 @@ type Oracle = BTreeMap<
     (u64, u64, u64, BTreeMap<&'static str, i128>),
 >;
 
-/// The same by hand: no interning, no decimals, days by division.
+/// Computes the same without interning, decimals or a calendar.
 fn oracle(events: &[Drawn]) -> Oracle {
-    let mut sums = Oracle::new();
+    let mut totals = Oracle::new();
     for drawn in events {
         let (provider, model, app, user) = drawn.names;
         let days = (1_735_000_000 + drawn.hour * 3600 + 9 * 3600) / 86_400;
@@ -216,36 +216,36 @@ fn oracle(events: &[Drawn]) -> Oracle {
             ["", "a", "b"][usize::from(app)],
             ["", "u", "v"][usize::from(user)],
         );
-        let sum = sums.entry(key).or_default();
-        sum.0 += u64::from(drawn.tokens.0);
-        sum.1 += u64::from(drawn.tokens.1);
-        sum.2 += u64::from(drawn.requests);
+        let total = totals.entry(key).or_default();
+        total.0 += u64::from(drawn.tokens.0);
+        total.1 += u64::from(drawn.tokens.1);
+        total.2 += u64::from(drawn.requests);
         if drawn.price.0 > 0 {
             let units = i128::from(drawn.price.0) * 10_i128.pow(7 - drawn.price.1);
-            *sum.3.entry(["USD", "JPY"][usize::from(drawn.currency)]).or_default() += units;
+            *total.3.entry(["USD", "JPY"][usize::from(drawn.currency)]).or_default() += units;
         }
     }
-    sums
+    totals
 }
 
 proptest! {
     #[test]
-    fn sums_are_those_of_a_naive_oracle_to_the_last_digit(events in drawn()) {
-        let plan = || Plan { zone: "Asia/Tokyo".parse().unwrap(), ..Plan::default() };
+    fn totals_equal_a_naive_oracle_to_the_last_digit(events in drawn()) {
+        let options = || Options { zone: "Asia/Tokyo".parse().unwrap(), ..Options::default() };
         let made: Vec<UsageEvent<'_>> = events.iter().map(Drawn::event).collect();
-        let sums = summed(plan(), &made);
+        let totals = aggregate(options(), &made);
         let mut found = Oracle::new();
-        for sum in sums.iter() {
-            let user = ["", "u", "v"].into_iter().find(|user| *user == sum.user_id).unwrap();
-            let app = ["", "a", "b"].into_iter().find(|app| *app == sum.app_id).unwrap();
-            let key = (sum.usage_date, sum.provider.to_owned(), sum.model.to_owned(), app, user);
+        for total in totals.iter() {
+            let user = ["", "u", "v"].into_iter().find(|user| *user == total.user_id).unwrap();
+            let app = ["", "a", "b"].into_iter().find(|app| *app == total.app_id).unwrap();
+            let key = (total.usage_date, total.provider.to_owned(), total.model.to_owned(), app, user);
             let entry = found.entry(key).or_default();
-            entry.0 += sum.input_tokens;
-            entry.1 += sum.output_tokens;
-            entry.2 += sum.requests;
-            let cost = sum.cost.unwrap();
+            entry.0 += total.input_tokens;
+            entry.1 += total.output_tokens;
+            entry.2 += total.requests;
+            let cost = total.cost.unwrap();
             if !cost.is_zero() {
-                let currency = ["USD", "JPY"].into_iter().find(|currency| *currency == sum.currency).unwrap();
+                let currency = ["USD", "JPY"].into_iter().find(|currency| *currency == total.currency).unwrap();
                 let units = cost.mantissa() * 10_i128.pow(7 - cost.scale());
                 prop_assert!(entry.3.insert(currency, units).is_none());
             }
@@ -254,14 +254,14 @@ proptest! {
     }
 
     #[test]
-    fn the_order_of_events_changes_nothing(events in drawn(), mode in 0_usize..5, period in 0_usize..3, cut in 0_usize..80) {
-        let plan = || Plan { mode: Mode::ALL[mode], period: Period::ALL[period], ..Plan::default() };
+    fn order_of_events_does_not_matter(events in drawn(), mode in 0_usize..5, period in 0_usize..3, cut in 0_usize..80) {
+        let options = || Options { mode: Mode::ALL[mode], period: Period::ALL[period], ..Options::default() };
         let mut made: Vec<UsageEvent<'_>> = events.iter().map(Drawn::event).collect();
-        let first = summed(plan(), &made);
+        let first = aggregate(options(), &made);
         let cut = cut.min(made.len());
         made.rotate_left(cut);
         made[..cut].reverse();
-        let second = summed(plan(), &made);
+        let second = aggregate(options(), &made);
         prop_assert_eq!(first.iter().collect::<Vec<_>>(), second.iter().collect::<Vec<_>>());
     }
 }

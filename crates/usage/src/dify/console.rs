@@ -1,12 +1,11 @@
-//! Dify's console over HTTP (`/console/api`), where its database is out of reach.
+//! Dify's console API (`/console/api`), for installations whose database cannot be reached.
 //!
-//! With an admin key and a workspace, or with a login. Requests are limited in number and tried again when that may
-//! help; a login is tried once. Pages drift while they are read, because the lists are numbered by page: what comes twice
-//! counts once, and a list that moved is read again until it holds still. Every list ends: a page without anything new is
-//! the last one.
+//! It needs an admin key and a workspace, or a login. Requests are rate-limited and retried if that may help; a login is tried
+//! once. Lists are numbered by page and shift while they are read: an item that appears twice counts once, and a list
+//! that shifted is read again until it is stable. Every list ends: a page without new items is the last one.
 //!
-//! What the console cannot tell: runs that someone started to try a workflow out, and the model of a message where it was
-//! changed after the conversation began.
+//! The console does not reveal which workflow runs come from the debugger, nor the model of a message if it was changed after the
+//! conversation began.
 
 mod client;
 mod options;
@@ -25,77 +24,77 @@ use self::responses::{
     AppItem, Conversation, Detail, LogItem, MessageItem, Messages, Metadata, NodeExecution, Nodes,
 };
 use super::error::Error;
-use super::node::{self, Said, Texts, amount};
-use super::rows::{Scope, See, Span, Tally, user};
+use super::node::{self, NodeTexts, NodeUsage, amount};
+use super::rows::{Filter, RowCounts, TimeRange, Visitor, user};
 use crate::event::{self, App, UsageEvent, count, total};
 
-/// Messages of one conversation in one answer.
-const MESSAGES: &str = "100";
-/// Answers about one conversation; beyond it something is wrong with the other side.
-const MOST_PAGES: usize = 10_000;
-/// A run is listed when it has begun or ended; it counts on the day on which it began.
-const LISTED_LATE: jiff::SignedDuration = jiff::SignedDuration::from_hours(24);
+/// Messages per response.
+const MESSAGES_PER_PAGE: &str = "100";
+/// The most pages of messages in one conversation; more mean that the server repeats itself.
+const PAGES_MAX: usize = 10_000;
+/// A run is listed by its start or its end, but counts on the day it started.
+const RUN_LISTING_DELAY: jiff::SignedDuration = jiff::SignedDuration::from_hours(24);
 
-/// The console.
+/// Dify's console API.
 #[derive(Debug)]
-pub struct Http {
+pub struct Console {
     client: Client,
-    scope: Scope,
+    filter: Filter,
 }
 
-impl Http {
-    /// Prepares to read. Nothing is sent yet.
-    pub fn new(options: Options, scope: Scope) -> Result<Self, Error> {
-        Ok(Self { client: Client::new(options, scope.workspace.clone())?, scope })
+impl Console {
+    /// Prepares to read. Sends nothing yet.
+    pub fn new(options: Options, filter: Filter) -> Result<Self, Error> {
+        Ok(Self { client: Client::new(options, filter.workspace.clone())?, filter })
     }
 
-    /// Hands on every row of a span.
-    pub async fn read(&mut self, span: Span, see: &mut See<'_>) -> Result<Tally, Error> {
-        let mut tally = Tally::default();
+    /// Passes on every row in a range.
+    pub async fn read(&mut self, range: TimeRange, visit: &mut Visitor<'_>) -> Result<RowCounts, Error> {
+        let mut counts = RowCounts::default();
         let mut seen = HashSet::new();
         for app in pages::<AppItem>(&mut self.client, "/apps", &[]).await? {
-            let (client, scope) = (&mut self.client, &self.scope);
-            let mut reading = Reading {
+            let (client, filter) = (&mut self.client, &self.filter);
+            let mut reader = AppReader {
                 client,
-                scope,
-                span,
+                filter,
+                range,
                 app: &app,
-                see: &mut *see,
-                tally: &mut tally,
+                visit: &mut *visit,
+                counts: &mut counts,
                 seen: &mut seen,
             };
             match app.mode.as_str() {
-                "chat" | "agent-chat" => reading.conversations(List::Chat).await?,
-                "completion" => reading.conversations(List::Completion).await?,
-                "advanced-chat" => reading.chat_runs().await?,
-                "workflow" => reading.runs().await?,
-                // Kinds of apps that have no usage of their own.
+                "chat" | "agent-chat" => reader.conversations(List::Chat).await?,
+                "completion" => reader.conversations(List::Completion).await?,
+                "advanced-chat" => reader.chat_runs().await?,
+                "workflow" => reader.runs().await?,
+                // Other kinds of apps have no usage of their own.
                 _ => {}
             }
         }
-        Ok(tally)
+        Ok(counts)
     }
 
-    /// Whether the console lets us in.
+    /// Checks that the console grants access.
     pub async fn check(&mut self) -> Result<String, Error> {
         let apps = pages::<AppItem>(&mut self.client, "/apps", &[]).await?;
-        Ok(format!("Dify's console answers: {} apps", apps.len()))
+        Ok(format!("Dify's console is readable: {} apps", apps.len()))
     }
 }
 
-/// One app, while it is read.
-struct Reading<'r, 's> {
+/// Reads one app.
+struct AppReader<'r, 's> {
     client: &'r mut Client,
-    scope: &'r Scope,
-    span: Span,
+    filter: &'r Filter,
+    range: TimeRange,
     app: &'r AppItem,
-    see: &'r mut See<'s>,
-    tally: &'r mut Tally,
-    /// What was handed on: lists move while they are read.
+    visit: &'r mut Visitor<'s>,
+    counts: &'r mut RowCounts,
+    /// Ids that were passed on: lists shift while they are read.
     seen: &'r mut HashSet<String>,
 }
 
-/// Where an app's conversations are listed.
+/// A list of conversations.
 #[derive(Clone, Copy)]
 enum List {
     Chat,
@@ -103,7 +102,7 @@ enum List {
 }
 
 impl List {
-    fn word(self) -> &'static str {
+    fn path_segment(self) -> &'static str {
         match self {
             Self::Chat => "chat-conversations",
             Self::Completion => "completion-conversations",
@@ -111,7 +110,7 @@ impl List {
     }
 }
 
-impl<'r> Reading<'r, '_> {
+impl<'r> AppReader<'r, '_> {
     fn path(&self, rest: &str) -> String {
         format!("/apps/{}/{rest}", self.app.id)
     }
@@ -122,51 +121,51 @@ impl<'r> Reading<'r, '_> {
     }
 
     fn tenant(&self) -> &'r str {
-        self.scope.workspace.as_deref().unwrap_or_default()
+        self.filter.workspace.as_deref().unwrap_or_default()
     }
 
-    /// Conversations in which something may have been said in the span.
-    async fn listed(&mut self, list: List) -> Result<Vec<Conversation>, Error> {
-        let path = self.path(list.word());
-        // In the order of their creation new ones come last, and nothing moves while it is read.
+    /// Lists conversations that may have messages in the range.
+    async fn list(&mut self, list: List) -> Result<Vec<Conversation>, Error> {
+        let path = self.path(list.path_segment());
+        // Sorted by creation, new conversations come last and nothing shifts.
         let mut all: Vec<Conversation> = pages(self.client, &path, &[("sort_by", "created_at")]).await?;
-        let span = self.span;
+        let range = self.range;
         all.retain(|conversation| {
-            conversation.created_at.is_none_or(|at| moment(at).is_none_or(|at| at < span.until))
-                && conversation.updated_at.is_none_or(|at| moment(at).is_none_or(|at| at >= span.from))
+            conversation.created_at.is_none_or(|at| timestamp(at).is_none_or(|at| at < range.until))
+                && conversation.updated_at.is_none_or(|at| timestamp(at).is_none_or(|at| at >= range.from))
         });
         Ok(all)
     }
 
     async fn conversations(&mut self, list: List) -> Result<(), Error> {
-        for conversation in self.listed(list).await? {
-            for message in self.said(list, &conversation.id).await? {
+        for conversation in self.list(list).await? {
+            for message in self.messages_of(list, &conversation.id).await? {
                 self.message(&conversation, &message);
             }
         }
         Ok(())
     }
 
-    /// The messages of a conversation. One that completes a text has one.
-    async fn said(&mut self, list: List, conversation: &str) -> Result<Vec<MessageItem>, Error> {
+    /// Reads the messages of a conversation. A completion has exactly one.
+    async fn messages_of(&mut self, list: List, conversation: &str) -> Result<Vec<MessageItem>, Error> {
         match list {
             List::Chat => self.messages(conversation).await,
             List::Completion => {
-                let path = self.path(&format!("{}/{conversation}", list.word()));
+                let path = self.path(&format!("{}/{conversation}", list.path_segment()));
                 let detail: Detail = self.client.get(&path, &[]).await?;
                 Ok(detail.message.into_iter().collect())
             }
         }
     }
 
-    /// Runs of a chat with a workflow behind it: its messages name them.
+    /// Reads the runs of an advanced chat, which its messages name.
     async fn chat_runs(&mut self) -> Result<(), Error> {
-        for conversation in self.listed(List::Chat).await? {
+        for conversation in self.list(List::Chat).await? {
             for message in self.messages(&conversation.id).await? {
-                let (Some(run), Some(at)) = (&message.workflow_run_id, moment(message.created_at)) else {
+                let (Some(run), Some(at)) = (&message.workflow_run_id, timestamp(message.created_at)) else {
                     continue;
                 };
-                if self.span.holds(at) {
+                if self.range.contains(at) {
                     let user = user(conversation.end_user(), conversation.account());
                     self.nodes(run, at, user).await?;
                 }
@@ -176,15 +175,15 @@ impl<'r> Reading<'r, '_> {
     }
 
     async fn runs(&mut self) -> Result<(), Error> {
-        let until = self.span.until.checked_add(LISTED_LATE).unwrap_or(Timestamp::MAX);
-        let (after, before) = (self.span.from.to_string(), until.to_string());
+        let until = self.range.until.checked_add(RUN_LISTING_DELAY).unwrap_or(Timestamp::MAX);
+        let (after, before) = (self.range.from.to_string(), until.to_string());
         let path = self.path("workflow-app-logs");
         let logs: Vec<LogItem> =
             pages(self.client, &path, &[("created_at__after", &after), ("created_at__before", &before)])
                 .await?;
         for log in logs {
-            let at = log.workflow_run.created_at.or(log.created_at).and_then(moment);
-            let Some(at) = at.filter(|at| self.span.holds(*at)) else { continue };
+            let at = log.workflow_run.created_at.or(log.created_at).and_then(timestamp);
+            let Some(at) = at.filter(|at| self.range.contains(*at)) else { continue };
             let end_user = log.created_by_end_user.as_ref();
             let account = log.created_by_account.as_ref();
             let user = user(
@@ -196,13 +195,13 @@ impl<'r> Reading<'r, '_> {
         Ok(())
     }
 
-    /// Every message of a conversation; a page is asked for by the first message of the page before.
+    /// Reads every message of a conversation. A page is requested by the first message of the page before.
     async fn messages(&mut self, conversation: &str) -> Result<Vec<MessageItem>, Error> {
         let path = self.path("chat-messages");
         let (mut all, mut first): (Vec<MessageItem>, Option<String>) = (Vec::new(), None);
         let mut known = HashSet::new();
-        for _ in 0..MOST_PAGES {
-            let mut query = vec![("conversation_id", conversation), ("limit", MESSAGES)];
+        for _ in 0..PAGES_MAX {
+            let mut query = vec![("conversation_id", conversation), ("limit", MESSAGES_PER_PAGE)];
             query.extend(first.as_deref().map(|id| ("first_id", id)));
             let page: Messages = self.client.get(&path, &query).await?;
             let before = known.len();
@@ -210,8 +209,8 @@ impl<'r> Reading<'r, '_> {
             let oldest = oldest.map(|message| (message.id.clone(), message.created_at));
             all.extend(page.data.into_iter().filter(|message| known.insert(message.id.clone())));
             let Some((id, at)) = oldest else { return Ok(all) };
-            // A page without anything new, or one that reaches back far enough, is the last one.
-            let reached = moment(at).is_some_and(|at| at < self.span.from);
+            // A page without new messages, or one that reaches back before the range, is the last one.
+            let reached = timestamp(at).is_some_and(|at| at < self.range.from);
             if !page.has_more || known.len() == before || reached {
                 return Ok(all);
             }
@@ -221,14 +220,14 @@ impl<'r> Reading<'r, '_> {
     }
 
     fn message(&mut self, conversation: &Conversation, message: &MessageItem) {
-        let Some(at) = moment(message.created_at).filter(|at| self.span.holds(*at)) else { return };
+        let Some(at) = timestamp(message.created_at).filter(|at| self.range.contains(*at)) else { return };
         let debugger = message.is_debugger(conversation);
-        if (debugger && !self.scope.debugger) || !self.seen.insert(message.id.clone()) {
+        if (debugger && !self.filter.debugger) || !self.seen.insert(message.id.clone()) {
             return;
         }
         let (tenant, app, model) = (self.tenant(), self.app(), conversation.model());
         let event = || -> Result<_, event::Error> {
-            let metadata = Metadata::of(message.metadata.as_deref());
+            let metadata = Metadata::parse(message.metadata.as_deref());
             let usage = metadata.usage.unwrap_or_default();
             let input_tokens = count("message_tokens", message.message_tokens.unwrap_or_default())?;
             let output_tokens = count("answer_tokens", message.answer_tokens.unwrap_or_default())?;
@@ -249,7 +248,7 @@ impl<'r> Reading<'r, '_> {
                 debugger,
             })
         };
-        self.tally.hand_on(self.see, event(), &format!("messages {}", message.id), || {
+        self.counts.visit_row(self.visit, event(), &format!("messages {}", message.id), || {
             serde_json::json!({"table": "messages", "id": message.id, "conversation_id": conversation.id,
                 "message_tokens": message.message_tokens, "answer_tokens": message.answer_tokens})
             .to_string()
@@ -268,20 +267,20 @@ impl<'r> Reading<'r, '_> {
     }
 
     fn node(&mut self, run: &str, node: &NodeExecution, at: Timestamp, user: event::User<'_>) {
-        let texts = Texts {
+        let texts = NodeTexts {
             process_data: node.process_data.as_deref().map(|raw| raw.get()),
             outputs: node.outputs.as_deref().map(|raw| raw.get()),
             execution_metadata: node.execution_metadata.as_deref().map(|raw| raw.get()),
         };
-        let used = match node::used(texts) {
-            Ok(Said::Nothing | Said::Cut) => return,
-            Ok(Said::Used(used)) => Ok(used),
+        let used = match node::node_usage(texts) {
+            Ok(NodeUsage::None | NodeUsage::Truncated) => return,
+            Ok(NodeUsage::Used(used)) => Ok(used),
             Err(error) => Err(error),
         };
-        self.tally.undivided += u64::from(used.as_ref().is_ok_and(|used| used.undivided));
+        self.counts.total_only += u64::from(used.as_ref().is_ok_and(|used| used.total_only));
         let id = &node.id;
         let event = used.map(|used| used.into_event(id, at, self.tenant(), self.app(), user, false));
-        self.tally.hand_on(self.see, event, &format!("workflow_node_executions {id}"), || {
+        self.counts.visit_row(self.visit, event, &format!("workflow_node_executions {id}"), || {
             serde_json::json!({"table": "workflow_node_executions", "id": id, "workflow_run_id": run})
                 .to_string()
         });
@@ -306,6 +305,6 @@ impl Listed for LogItem {
     }
 }
 
-fn moment(seconds: i64) -> Option<Timestamp> {
+fn timestamp(seconds: i64) -> Option<Timestamp> {
     Timestamp::from_second(seconds).ok()
 }

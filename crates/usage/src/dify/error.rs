@@ -2,20 +2,20 @@
 
 use std::fmt;
 
-/// What kind of trouble it is.
+/// The kind of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Something must be set otherwise, or granted.
+    /// A setting or a permission must be changed.
     Settings,
-    /// The login was refused. Not tried again: five bad ones lock the account for a day.
+    /// The login was refused. It is not retried: five failed logins lock the account for a day.
     Login,
-    /// Dify's tables or answers are not as we know them.
-    Shape,
-    /// It cannot be reached, also not after several tries.
+    /// Dify's tables or responses are not as expected.
+    Incompatible,
+    /// Dify cannot be reached, even after several attempts.
     Unavailable,
 }
 
-/// One line that says what was wrong, without a secret in it.
+/// One line that says what failed, without secrets.
 #[derive(Debug)]
 pub struct Error {
     kind: Kind,
@@ -23,12 +23,12 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error of a kind.
+    /// Creates an error.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }
 
-    /// What kind of trouble it is.
+    /// The kind of the error.
     pub fn kind(&self) -> Kind {
         self.kind
     }

@@ -1,8 +1,8 @@
-//! The usage of one node of a workflow run: where it is written, and in which order that is looked at.
+//! Reads the usage of one node of a workflow run.
 //!
-//! `process_data.{model_provider, model_name, usage}`, else `outputs.usage`, else
-//! `execution_metadata.{total_tokens, total_price, currency}`. A text that Dify has cut is no JSON any more and counts as
-//! not there; the next one is looked at.
+//! It is in `process_data.{model_provider, model_name, usage}`, or else in `outputs.usage`, or else in
+//! `execution_metadata.{total_tokens, total_price, currency}`. A column that Dify has truncated is not valid JSON; it is treated as
+//! missing, and the next one is read.
 
 use std::borrow::Cow;
 
@@ -14,12 +14,12 @@ use serde_json::value::RawValue;
 use crate::event::{App, Error, UsageEvent, User, count, price, total};
 use crate::money;
 
-/// Old rows hold prices as floats. What is beyond this many places is noise: Dify computes with seven.
+/// Old rows store prices as floats. Digits beyond this many places are noise: Dify computes with seven.
 const FLOAT_PLACES: u32 = 12;
 
-/// Kinds of nodes that call no model themselves. What an iteration, a loop or a tool tells is the sum of what stands in rows
-/// of its own, and what code puts out under the name of usage is anything.
-pub(super) const WITHOUT_MODEL: [&str; 18] = [
+/// Types of nodes that call no model themselves. An iteration, a loop or a tool reports the sum of nodes that have rows of their own,
+/// and code may output anything under the name of usage.
+pub(super) const NODE_TYPES_WITHOUT_MODEL: [&str; 18] = [
     "start",
     "end",
     "answer",
@@ -40,15 +40,15 @@ pub(super) const WITHOUT_MODEL: [&str; 18] = [
     "tool",
 ];
 
-/// The three texts of a node.
+/// The columns of a node that may contain usage.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Texts<'a> {
+pub(super) struct NodeTexts<'a> {
     pub(super) process_data: Option<&'a str>,
     pub(super) outputs: Option<&'a str>,
     pub(super) execution_metadata: Option<&'a str>,
 }
 
-/// What a node used.
+/// The usage of a node that called a model.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Used<'a> {
     pub(super) provider: Cow<'a, str>,
@@ -58,12 +58,12 @@ pub(super) struct Used<'a> {
     pub(super) total_tokens: u64,
     pub(super) price: Decimal,
     pub(super) currency: String,
-    /// There was only a sum of tokens.
-    pub(super) undivided: bool,
+    /// Only a total of tokens was given.
+    pub(super) total_only: bool,
 }
 
 impl<'a> Used<'a> {
-    /// The event of this.
+    /// Makes an event of the usage.
     pub(super) fn into_event(
         self,
         id: &'a str,
@@ -92,19 +92,19 @@ impl<'a> Used<'a> {
     }
 }
 
-/// What the texts of a node say.
+/// What the columns of a node say.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Said<'a> {
-    /// It used a model.
+pub(super) enum NodeUsage<'a> {
+    /// The node called a model.
     Used(Used<'a>),
-    /// It used none.
-    Nothing,
-    /// Nothing can be read of it, because it was cut.
-    Cut,
+    /// The node called no model.
+    None,
+    /// Dify has truncated the columns, and nothing can be read from them.
+    Truncated,
 }
 
 #[derive(Deserialize)]
-struct Head<'a> {
+struct ProcessData<'a> {
     #[serde(borrow, default)]
     model_provider: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
@@ -114,12 +114,12 @@ struct Head<'a> {
 }
 
 #[derive(Deserialize)]
-struct Tail<'a> {
+struct Outputs<'a> {
     #[serde(borrow, default)]
     usage: Option<&'a RawValue>,
 }
 
-/// A `usage`, and also the part of `execution_metadata` that is like it.
+/// A `usage` object, or the similar part of `execution_metadata`.
 #[derive(Default, Deserialize)]
 struct Usage<'a> {
     #[serde(default)]
@@ -139,27 +139,29 @@ struct Usage<'a> {
 }
 
 /// Reads the usage of a node.
-pub(super) fn used(texts: Texts<'_>) -> Result<Said<'_>, Error> {
-    let mut cut = false;
-    let head: Option<Head<'_>> = parse(texts.process_data, &mut cut);
-    let tail: Option<Tail<'_>> = parse(texts.outputs, &mut cut);
-    let (provider, model, first) = match head {
-        Some(head) => (head.model_provider, head.model_name, head.usage),
+pub(super) fn node_usage(texts: NodeTexts<'_>) -> Result<NodeUsage<'_>, Error> {
+    let mut truncated = false;
+    let process_data: Option<ProcessData<'_>> = parse(texts.process_data, &mut truncated);
+    let outputs: Option<Outputs<'_>> = parse(texts.outputs, &mut truncated);
+    let (provider, model, first) = match process_data {
+        Some(data) => (data.model_provider, data.model_name, data.usage),
         None => (None, None, None),
     };
-    let written = [first, tail.and_then(|tail| tail.usage)].into_iter().flatten();
-    let usage = match written.map(RawValue::get).find(|text| text.starts_with('{')) {
+    let candidates = [first, outputs.and_then(|outputs| outputs.usage)].into_iter().flatten();
+    let usage = match candidates.map(RawValue::get).find(|text| text.starts_with('{')) {
         Some(text) => Some(
             serde_json::from_str::<Usage<'_>>(text)
-                .map_err(|_| Error::other("usage", "is not what it should be"))?,
+                .map_err(|_| Error::other("usage", "is not a usage object"))?,
         ),
-        None => parse::<Usage<'_>>(texts.execution_metadata, &mut cut)
+        None => parse::<Usage<'_>>(texts.execution_metadata, &mut truncated)
             .filter(|usage| usage.total_tokens.is_some_and(|tokens| tokens != 0)),
     };
-    let Some(usage) = usage else { return Ok(if cut { Said::Cut } else { Said::Nothing }) };
+    let Some(usage) = usage else {
+        return Ok(if truncated { NodeUsage::Truncated } else { NodeUsage::None });
+    };
     let price = usage.price()?;
-    let (input_tokens, output_tokens, total_tokens, undivided) = usage.tokens()?;
-    Ok(Said::Used(Used {
+    let (input_tokens, output_tokens, total_tokens, total_only) = usage.tokens()?;
+    Ok(NodeUsage::Used(Used {
         provider: provider.unwrap_or_default(),
         model: model.unwrap_or_default(),
         input_tokens,
@@ -167,7 +169,7 @@ pub(super) fn used(texts: Texts<'_>) -> Result<Said<'_>, Error> {
         total_tokens,
         price,
         currency: usage.currency.unwrap_or_default().into_owned(),
-        undivided,
+        total_only,
     }))
 }
 
@@ -197,7 +199,7 @@ impl Usage<'_> {
     }
 }
 
-/// A price: a decimal in a string, in old rows a number.
+/// Reads a price: a decimal in a string, or a number in old rows.
 pub(super) fn amount(field: &'static str, raw: Option<&RawValue>) -> Result<Option<Decimal>, Error> {
     let Some(raw) = raw.filter(|raw| raw.get() != "null") else { return Ok(None) };
     if raw.get().starts_with('"') {
@@ -215,11 +217,11 @@ pub(super) fn amount(field: &'static str, raw: Option<&RawValue>) -> Result<Opti
     }
 }
 
-fn parse<'a, T: Deserialize<'a>>(text: Option<&'a str>, cut: &mut bool) -> Option<T> {
+fn parse<'a, T: Deserialize<'a>>(text: Option<&'a str>, truncated: &mut bool) -> Option<T> {
     let text = text.map(str::trim).filter(|text| !text.is_empty() && *text != "null")?;
     let read = serde_json::from_str(text);
-    // What is JSON to its end, but of another shape, was not cut.
-    *cut |= read.as_ref().is_err_and(serde_json::Error::is_eof);
+    // Complete JSON of another shape was not truncated.
+    *truncated |= read.as_ref().is_err_and(serde_json::Error::is_eof);
     read.ok()
 }
 
@@ -227,14 +229,14 @@ fn parse<'a, T: Deserialize<'a>>(text: Option<&'a str>, cut: &mut bool) -> Optio
 mod tests {
     use super::*;
 
-    fn texts<'a>(process: &'a str, outputs: &'a str, metadata: &'a str) -> Texts<'a> {
-        Texts { process_data: Some(process), outputs: Some(outputs), execution_metadata: Some(metadata) }
+    fn texts<'a>(process: &'a str, outputs: &'a str, metadata: &'a str) -> NodeTexts<'a> {
+        NodeTexts { process_data: Some(process), outputs: Some(outputs), execution_metadata: Some(metadata) }
     }
 
-    fn read(process: &'static str, outputs: &'static str, metadata: &'static str) -> Used<'static> {
-        match used(texts(process, outputs, metadata)).unwrap() {
-            Said::Used(used) => used,
-            other @ (Said::Nothing | Said::Cut) => panic!("{other:?}"),
+    fn used(process: &'static str, outputs: &'static str, metadata: &'static str) -> Used<'static> {
+        match node_usage(texts(process, outputs, metadata)).unwrap() {
+            NodeUsage::Used(used) => used,
+            other @ (NodeUsage::None | NodeUsage::Truncated) => panic!("{other:?}"),
         }
     }
 
@@ -245,32 +247,35 @@ mod tests {
     fn process_data_comes_first_then_outputs_then_execution_metadata() {
         let other = r#"{"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3,"total_price":"9","currency":"JPY"}}"#;
         let sum = r#"{"total_tokens":7,"total_price":"0.5","currency":"EUR"}"#;
-        let first = read(FULL, other, sum);
+        let first = used(FULL, other, sum);
         assert_eq!((first.input_tokens, first.output_tokens, first.currency.as_str()), (10, 5, "USD"));
         assert_eq!((first.provider.as_ref(), first.model.as_ref()), ("langgenius/openai/openai", "gpt-4o"));
         assert_eq!(first.price.to_string(), "0.0001250");
-        let second = read(r#"{"model_provider":"p","model_name":"m"}"#, other, sum);
+        let second = used(r#"{"model_provider":"p","model_name":"m"}"#, other, sum);
         assert_eq!((second.total_tokens, second.model.as_ref(), second.currency.as_str()), (3, "m", "JPY"));
-        let third = read("null", "", sum);
-        assert_eq!((third.input_tokens, third.output_tokens, third.undivided), (7, 0, true));
+        let third = used("null", "", sum);
+        assert_eq!((third.input_tokens, third.output_tokens, third.total_only), (7, 0, true));
         assert_eq!(third.currency, "EUR");
     }
 
     #[test]
-    fn a_text_that_was_cut_gives_way_to_the_next() {
+    fn truncated_column_is_skipped() {
         let whole = r#"{"usage":{"prompt_tokens":1,"completion_tokens":2}}"#;
-        assert_eq!(read(&FULL[..60], whole, "{}").total_tokens, 3);
-        assert_eq!(used(texts(&FULL[..60], "{}", "{}")).unwrap(), Said::Cut);
-        assert_eq!(used(texts("{}", r#"{"usage":null}"#, r#"{"total_tokens":0}"#)).unwrap(), Said::Nothing);
+        assert_eq!(used(&FULL[..60], whole, "{}").total_tokens, 3);
+        assert_eq!(node_usage(texts(&FULL[..60], "{}", "{}")).unwrap(), NodeUsage::Truncated);
+        assert_eq!(
+            node_usage(texts("{}", r#"{"usage":null}"#, r#"{"total_tokens":0}"#)).unwrap(),
+            NodeUsage::None
+        );
     }
 
     #[test]
-    fn prices_are_strings_numbers_or_sums_of_parts_and_never_floats() {
+    fn prices_are_strings_numbers_or_sums_and_never_floats() {
         let price = |text: &str| {
             let process = format!(r#"{{"usage":{{"prompt_tokens":1,{text}}}}}"#);
-            match used(texts(&process, "", "")) {
-                Ok(Said::Used(used)) => Ok(used.price.normalize().to_string()),
-                Ok(other @ (Said::Nothing | Said::Cut)) => panic!("{other:?}"),
+            match node_usage(texts(&process, "", "")) {
+                Ok(NodeUsage::Used(used)) => Ok(used.price.normalize().to_string()),
+                Ok(other @ (NodeUsage::None | NodeUsage::Truncated)) => panic!("{other:?}"),
                 Err(error) => Err(error.to_string()),
             }
         };
@@ -282,7 +287,7 @@ mod tests {
         {
             assert!(price(bad).unwrap_err().contains(word), "{bad}");
         }
-        let negative = used(texts(r#"{"usage":{"prompt_tokens":-1,"completion_tokens":0}}"#, "", ""));
+        let negative = node_usage(texts(r#"{"usage":{"prompt_tokens":-1,"completion_tokens":0}}"#, "", ""));
         assert_eq!(negative.unwrap_err().to_string(), "prompt_tokens: must not be negative, but is -1");
     }
 }

@@ -1,10 +1,10 @@
-//! Dify's own PostgreSQL, read-only.
+//! Reads Dify's PostgreSQL database, without writing to it.
 //!
-//! Rows are read in pages by keyset, `(created_at, id)`, and streamed within a page. One span is read in one read-only
-//! transaction, so that it sees one moment. When the connection breaks, the reading goes on behind the last row that was
-//! handed on: no row is seen twice. Timestamps in Dify's tables are UTC without saying so.
+//! Rows are read in pages by keyset, `(created_at, id)`, and streamed within a page. A range is read in one read-only
+//! transaction, so that it sees a single snapshot. If the connection breaks, reading resumes after the last row that was passed on, so
+//! no row is seen twice. Timestamps in Dify's tables are in UTC, although their type does not say so.
 //!
-//! Dify may share a pooler in transaction mode with us. So nothing is set for a session, which would turn Dify's own
+//! We may share a pooler in transaction mode with Dify. So no session settings are changed, which would turn Dify's own
 //! connections read-only, and no statement is prepared.
 
 mod failure;
@@ -20,30 +20,30 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use self::failure::{Stopped, stopped};
+use self::failure::{Failure, classify};
 use super::error::{Error, Kind};
-use super::node::{self, Said, Texts, WITHOUT_MODEL};
-use super::rows::{Scope, See, Span, Tally, user};
+use super::node::{self, NODE_TYPES_WITHOUT_MODEL, NodeTexts, NodeUsage};
+use super::rows::{Filter, RowCounts, TimeRange, Visitor, user};
 use crate::event::{self, App, UsageEvent, UserKind, count, price, total};
 
-/// Rows in a page.
-const PAGE: i64 = 5_000;
-/// Pauses before another try of a page.
+/// Rows per page.
+const PAGE_ROWS: i64 = 5_000;
+/// Pauses before each retry of a page.
 const PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
-const NIL: &str = "00000000-0000-0000-0000-000000000000";
+const NIL_UUID: &str = "00000000-0000-0000-0000-000000000000";
 
-/// The database.
+/// Dify's database.
 pub struct Postgres {
     config: Config,
     tls: MakeRustlsConnect,
-    scope: Scope,
+    filter: Filter,
     connection: Option<Connection>,
 }
 
-/// Nothing of the address: it may hold a password.
+/// Leaves out the address, which may contain a password.
 impl fmt::Debug for Postgres {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Postgres").field("scope", &self.scope).finish_non_exhaustive()
+        f.debug_struct("Postgres").field("filter", &self.filter).finish_non_exhaustive()
     }
 }
 
@@ -52,7 +52,7 @@ struct Connection {
     in_transaction: bool,
 }
 
-/// The last row that was handed on.
+/// The last row that was passed on.
 struct Cursor {
     at: SystemTime,
     id: String,
@@ -60,91 +60,98 @@ struct Cursor {
 }
 
 impl Postgres {
-    /// Prepares to read. Nothing is connected yet.
-    pub fn new(config: Config, tls: MakeRustlsConnect, scope: Scope) -> Self {
-        Self { config, tls, scope, connection: None }
+    /// Prepares to read. Does not connect yet.
+    pub fn new(config: Config, tls: MakeRustlsConnect, filter: Filter) -> Self {
+        Self { config, tls, filter, connection: None }
     }
 
-    /// Hands on every row of a span.
-    pub async fn read(&mut self, span: Span, see: &mut See<'_>) -> Result<Tally, Error> {
-        let mut tally = Tally::default();
+    /// Passes on every row in a range.
+    pub async fn read(&mut self, range: TimeRange, visit: &mut Visitor<'_>) -> Result<RowCounts, Error> {
+        let mut counts = RowCounts::default();
         for table in [Table::Messages, Table::Nodes] {
-            let mut cursor =
-                Cursor { at: SystemTime::from(span.from), id: NIL.to_owned(), node: NIL.to_owned() };
-            let mut tried = 0;
+            let mut cursor = Cursor {
+                at: SystemTime::from(range.from),
+                id: NIL_UUID.to_owned(),
+                node: NIL_UUID.to_owned(),
+            };
+            let mut retries = 0;
             loop {
                 let before = (cursor.at, cursor.id.clone(), cursor.node.clone());
-                match self.page(table, span, &mut cursor, see, &mut tally).await {
-                    Ok(rows) if rows < PAGE => break,
-                    Ok(_) => tried = 0,
-                    Err(Stopped::Failed(error)) => {
+                match self.page(table, range, &mut cursor, visit, &mut counts).await {
+                    Ok(rows) if rows < PAGE_ROWS => break,
+                    Ok(_) => retries = 0,
+                    Err(Failure::Fatal(error)) => {
                         self.connection = None;
                         return Err(error);
                     }
-                    Err(Stopped::Broken(why)) => {
+                    Err(Failure::Retryable(why)) => {
                         self.connection = None;
                         if before != (cursor.at, cursor.id.clone(), cursor.node.clone()) {
-                            tried = 0;
+                            retries = 0;
                         }
-                        let Some(pause) = PAUSES.get(tried) else {
+                        let Some(pause) = PAUSES.get(retries) else {
                             return Err(Error::new(Kind::Unavailable, format!("Dify's database: {why}")));
                         };
-                        tried += 1;
-                        tracing::warn!(why, "Dify's database: reading is tried again");
+                        retries += 1;
+                        tracing::warn!(why, "cannot read from Dify's database; retrying");
                         tokio::time::sleep(*pause).await;
                     }
                 }
             }
         }
         if let Some(connection) = &mut self.connection {
-            // The snapshot is let go; whether that succeeds is of no matter to what was read.
+            // Release the snapshot. Whether that succeeds does not matter to what was read.
             let _ = connection.client.batch_execute("COMMIT").await;
             connection.in_transaction = false;
         }
-        Ok(tally)
+        Ok(counts)
     }
 
-    /// The earliest message of a span that was changed since then.
-    pub async fn changed_since(&mut self, since: Timestamp, span: Span) -> Result<Option<Timestamp>, Error> {
-        let connection = self.connected().await.map_err(Stopped::into_error)?;
-        let [since, from, until] = [since, span.from, span.until].map(SystemTime::from);
-        let moments: [(&(dyn ToSql + Sync), Type); 3] =
-            [&since, &from, &until].map(|moment| (moment as _, Type::TIMESTAMP));
-        let row = connection.client.query_typed_one(sql::CHANGED, &moments).await;
+    /// Finds the earliest message in a range that has changed since a given time.
+    pub async fn changed_since(
+        &mut self,
+        since: Timestamp,
+        range: TimeRange,
+    ) -> Result<Option<Timestamp>, Error> {
+        let connection = self.connected().await.map_err(Failure::into_error)?;
+        let [since, from, until] = [since, range.from, range.until].map(SystemTime::from);
+        let times: [(&(dyn ToSql + Sync), Type); 3] =
+            [&since, &from, &until].map(|time| (time as _, Type::TIMESTAMP));
+        let row = connection.client.query_typed_one(sql::CHANGED, &times).await;
         let found: Option<SystemTime> = row.and_then(|row| row.try_get(0)).map_err(|error| {
             self.connection = None;
-            stopped(&error).into_error()
+            classify(&error).into_error()
         })?;
         Ok(found.and_then(|at| Timestamp::try_from(at).ok()))
     }
 
-    /// Whether everything that is read is there.
+    /// Checks that all tables and columns exist.
     pub async fn check(&mut self) -> Result<String, Error> {
-        let connection = self.connected().await.map_err(Stopped::into_error)?;
+        let connection = self.connected().await.map_err(Failure::into_error)?;
         let row = connection.client.query_typed_one("SELECT count(*) FROM apps", &[]).await;
-        let apps: i64 = row.and_then(|row| row.try_get(0)).map_err(|error| stopped(&error).into_error())?;
-        Ok(format!("Dify's database answers: {apps} apps"))
+        let apps: i64 = row.and_then(|row| row.try_get(0)).map_err(|error| classify(&error).into_error())?;
+        Ok(format!("Dify's database is readable: {apps} apps"))
     }
 
     async fn page(
         &mut self,
         table: Table,
-        span: Span,
+        range: TimeRange,
         cursor: &mut Cursor,
-        see: &mut See<'_>,
-        tally: &mut Tally,
-    ) -> Result<i64, Stopped> {
-        let scope = self.scope.clone();
-        let connection = self.reading().await?;
-        let until = SystemTime::from(span.until);
-        let without_model = &WITHOUT_MODEL[..];
+        visit: &mut Visitor<'_>,
+        counts: &mut RowCounts,
+    ) -> Result<i64, Failure> {
+        let filter = self.filter.clone();
+        let connection = self.transaction().await?;
+        let until = SystemTime::from(range.until);
+        let without_model = &NODE_TYPES_WITHOUT_MODEL[..];
         let (at, id, node) = (cursor.at, cursor.id.clone(), cursor.node.clone());
         let mut params: Vec<(&(dyn ToSql + Sync), Type)> = vec![
             (&until, Type::TIMESTAMP),
             (&at, Type::TIMESTAMP),
             (&id, Type::TEXT),
-            (&scope.workspace, Type::TEXT),
-            (&PAGE, Type::INT8),
+            (&filter.workspace, Type::TEXT),
+            (&PAGE_ROWS, Type::INT8),
         ];
         let sql = match table {
             Table::Messages => sql::MESSAGES,
@@ -153,33 +160,33 @@ impl Postgres {
                 sql::NODES
             }
         };
-        let rows = connection.client.query_typed_raw(sql, params).await.map_err(|error| stopped(&error))?;
+        let rows = connection.client.query_typed_raw(sql, params).await.map_err(|error| classify(&error))?;
         pin_mut!(rows);
         let mut seen = 0;
         while let Some(row) = rows.next().await {
-            let row = row.map_err(|error| stopped(&error))?;
+            let row = row.map_err(|error| classify(&error))?;
             let fields = Fields(&row);
             match table {
-                Table::Messages => fields.message(&scope, cursor, see, tally)?,
-                Table::Nodes => fields.node(&scope, cursor, see, tally)?,
+                Table::Messages => fields.message(&filter, cursor, visit, counts)?,
+                Table::Nodes => fields.node(&filter, cursor, visit, counts)?,
             }
             seen += 1;
         }
         Ok(seen)
     }
 
-    /// A connection inside of a transaction that can only read.
-    async fn reading(&mut self) -> Result<&Connection, Stopped> {
+    /// Returns a connection inside a read-only transaction.
+    async fn transaction(&mut self) -> Result<&Connection, Failure> {
         let connection = self.connected().await?;
         if !connection.in_transaction {
             let begin = "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY";
-            connection.client.batch_execute(begin).await.map_err(|error| stopped(&error))?;
+            connection.client.batch_execute(begin).await.map_err(|error| classify(&error))?;
             connection.in_transaction = true;
         }
         Ok(connection)
     }
 
-    async fn connected(&mut self) -> Result<&mut Connection, Stopped> {
+    async fn connected(&mut self) -> Result<&mut Connection, Failure> {
         let connection = match self.connection.take() {
             Some(connection) if !connection.client.is_closed() => connection,
             _ => self.connect().await?,
@@ -187,12 +194,12 @@ impl Postgres {
         Ok(self.connection.insert(connection))
     }
 
-    async fn connect(&self) -> Result<Connection, Stopped> {
+    async fn connect(&self) -> Result<Connection, Failure> {
         let (client, connection) =
-            self.config.connect(self.tls.clone()).await.map_err(|error| stopped(&error))?;
+            self.config.connect(self.tls.clone()).await.map_err(|error| classify(&error))?;
         tokio::spawn(async move {
             if let Err(error) = connection.await {
-                tracing::debug!(%error, "the connection to Dify's database ended");
+                tracing::debug!(%error, "connection to Dify's database closed");
             }
         });
         schema::check(&client).await?;
@@ -206,39 +213,39 @@ enum Table {
     Nodes,
 }
 
-/// A row, by the names of its columns.
+/// A row whose columns are read by name.
 struct Fields<'r>(&'r Row);
 
 impl<'r> Fields<'r> {
-    fn get<T: tokio_postgres::types::FromSql<'r>>(&self, column: &str) -> Result<T, Stopped> {
+    fn get<T: tokio_postgres::types::FromSql<'r>>(&self, column: &str) -> Result<T, Failure> {
         self.0.try_get(column).map_err(|error| {
-            Stopped::Failed(Error::new(
-                Kind::Shape,
-                format!("Dify's database: {column} has another type than we know ({error})"),
+            Failure::Fatal(Error::new(
+                Kind::Incompatible,
+                format!("Dify's database: column {column} has an unexpected type ({error})"),
             ))
         })
     }
 
-    fn text(&self, column: &str) -> Result<&'r str, Stopped> {
+    fn text(&self, column: &str) -> Result<&'r str, Failure> {
         Ok(self.get::<Option<&str>>(column)?.unwrap_or_default())
     }
 
-    fn app(&self) -> Result<App<'r>, Stopped> {
+    fn app(&self) -> Result<App<'r>, Failure> {
         let (id, name, mode) = (self.text("app_id")?, self.text("name")?, self.text("mode")?);
         Ok(App { id: id.into(), name: name.into(), mode: mode.into() })
     }
 
     fn message(
         &self,
-        scope: &Scope,
+        filter: &Filter,
         cursor: &mut Cursor,
-        see: &mut See<'_>,
-        tally: &mut Tally,
-    ) -> Result<(), Stopped> {
+        visit: &mut Visitor<'_>,
+        counts: &mut RowCounts,
+    ) -> Result<(), Failure> {
         let (id, at): (&str, SystemTime) = (self.get("id")?, self.get("created_at")?);
         (cursor.at, cursor.id) = (at, id.to_owned());
         let debugger = self.text("invoke_from")? == "debugger";
-        if debugger && !scope.debugger {
+        if debugger && !filter.debugger {
             return Ok(());
         }
         let end_user = self.get::<Option<&str>>("from_end_user_id")?;
@@ -255,7 +262,7 @@ impl<'r> Fields<'r> {
             let output_tokens = count("answer_tokens", answer_tokens)?;
             Ok(UsageEvent {
                 id: id.into(),
-                time: moment(at)?,
+                time: timestamp(at)?,
                 tenant: tenant.into(),
                 provider: provider.into(),
                 model: model.into(),
@@ -270,7 +277,7 @@ impl<'r> Fields<'r> {
                 debugger,
             })
         };
-        tally.hand_on(see, event(), &format!("messages {id}"), || {
+        counts.visit_row(visit, event(), &format!("messages {id}"), || {
             serde_json::json!({
                 "table": "messages", "id": id, "message_tokens": message_tokens, "answer_tokens": answer_tokens,
                 "total_price": total_price, "currency": currency, "model_provider": provider, "model_id": model,
@@ -282,16 +289,16 @@ impl<'r> Fields<'r> {
 
     fn node(
         &self,
-        scope: &Scope,
+        filter: &Filter,
         cursor: &mut Cursor,
-        see: &mut See<'_>,
-        tally: &mut Tally,
-    ) -> Result<(), Stopped> {
+        visit: &mut Visitor<'_>,
+        counts: &mut RowCounts,
+    ) -> Result<(), Failure> {
         let (run, id, at): (&str, &str, SystemTime) =
             (self.get("run_id")?, self.get("id")?, self.get("created_at")?);
         (cursor.at, cursor.id, cursor.node) = (at, run.to_owned(), id.to_owned());
         let debugger = self.text("triggered_from")? == "debugging";
-        if debugger && !scope.debugger {
+        if debugger && !filter.debugger {
             return Ok(());
         }
         let by = self.get::<Option<&str>>("created_by")?;
@@ -301,29 +308,30 @@ impl<'r> Fields<'r> {
             _ => UserKind::None,
         };
         let (session, email) = (self.get("session_id")?, self.get("email")?);
-        let of = |meant, name| by.filter(|_| kind == meant).map(|id| (id, name));
+        let of = |expected, name| by.filter(|_| kind == expected).map(|id| (id, name));
         let user = user(of(UserKind::EndUser, session), of(UserKind::Account, email));
-        let texts = Texts {
+        let texts = NodeTexts {
             process_data: self.get("process_data")?,
             outputs: self.get("outputs")?,
             execution_metadata: self.get("execution_metadata")?,
         };
         let (tenant, app) = (self.text("tenant_id")?, self.app()?);
-        let used = match node::used(texts) {
-            Ok(Said::Nothing) => return Ok(()),
-            Ok(Said::Cut) => {
-                tally.cut += 1;
+        let used = match node::node_usage(texts) {
+            Ok(NodeUsage::None) => return Ok(()),
+            Ok(NodeUsage::Truncated) => {
+                counts.truncated += 1;
                 Err(event::Error::other(
                     "process_data",
-                    "was cut by Dify, and no other place tells the usage",
+                    "was truncated by Dify, and no other column contains the usage",
                 ))
             }
-            Ok(Said::Used(used)) => Ok(used),
+            Ok(NodeUsage::Used(used)) => Ok(used),
             Err(error) => Err(error),
         };
-        tally.undivided += u64::from(used.as_ref().is_ok_and(|used| used.undivided));
-        let event = used.and_then(|used| Ok(used.into_event(id, moment(at)?, tenant, app, user, debugger)));
-        tally.hand_on(see, event, &format!("workflow_node_executions {id}"), || {
+        counts.total_only += u64::from(used.as_ref().is_ok_and(|used| used.total_only));
+        let event =
+            used.and_then(|used| Ok(used.into_event(id, timestamp(at)?, tenant, app, user, debugger)));
+        counts.visit_row(visit, event, &format!("workflow_node_executions {id}"), || {
             serde_json::json!({"table": "workflow_node_executions", "id": id, "workflow_run_id": run})
                 .to_string()
         });
@@ -331,6 +339,6 @@ impl<'r> Fields<'r> {
     }
 }
 
-fn moment(at: SystemTime) -> Result<Timestamp, event::Error> {
+fn timestamp(at: SystemTime) -> Result<Timestamp, event::Error> {
     Timestamp::try_from(at).map_err(|_| event::Error::other("created_at", "is out of range"))
 }

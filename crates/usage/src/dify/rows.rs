@@ -1,4 +1,4 @@
-//! What is read of Dify, and what is handed on.
+//! What both sources read from Dify, and how they report it.
 
 use std::borrow::Cow;
 
@@ -6,72 +6,73 @@ use jiff::Timestamp;
 
 use crate::event::{self, CheckedEvent, UsageEvent, User, UserKind};
 
-/// From this moment until just before that one.
+/// A half-open range of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
-    /// The first moment.
+pub struct TimeRange {
+    /// The start, inclusive.
     pub from: Timestamp,
-    /// The first moment that is not meant.
+    /// The end, exclusive.
     pub until: Timestamp,
 }
 
-impl Span {
-    pub(super) fn holds(self, at: Timestamp) -> bool {
+impl TimeRange {
+    pub(super) fn contains(self, at: Timestamp) -> bool {
         self.from <= at && at < self.until
     }
 }
 
-/// What is read.
+/// Which rows are read.
 #[derive(Clone, Debug)]
-pub struct Scope {
+pub struct Filter {
     /// Only this workspace (Dify's tenant).
     pub workspace: Option<String>,
-    /// Also what people used while they tried an app out.
+    /// Include usage from Dify's debugger, where members try out an app.
     pub debugger: bool,
 }
 
-/// What a source hands on.
+/// A row, as a source reports it.
 #[derive(Debug)]
 pub enum Item<'a> {
-    /// Usage.
+    /// A row with usage.
     Event(&'a CheckedEvent<'a>),
     /// A row that cannot be counted.
-    Broken(Broken),
+    Invalid(InvalidRow),
 }
 
 /// A row that cannot be counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Broken {
-    /// Which row.
+pub struct InvalidRow {
+    /// The table and id of the row.
     pub id: String,
-    /// The row, as far as it matters.
+    /// The relevant columns, as JSON.
     pub row: String,
-    /// What is wrong with it.
+    /// Why the row cannot be counted.
     pub reason: String,
 }
 
-/// Who sees what is read.
-pub type See<'s> = dyn FnMut(Item<'_>) + Send + 's;
+/// Receives each row as it is read.
+pub type Visitor<'s> = dyn FnMut(Item<'_>) + Send + 's;
 
-/// What was read.
+/// How many rows were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Rows that held usage.
+pub struct RowCounts {
+    /// Rows with usage.
     pub rows: u64,
-    /// Of these: of someone who tried an app out.
+    /// Rows with usage from Dify's debugger.
     pub debugger: u64,
-    /// Of these: with a sum of tokens only; they count as tokens of the prompt.
-    pub undivided: u64,
-    /// Rows that could not be counted.
-    pub broken: u64,
-    /// Rows that name neither model nor usage, because Dify cut them.
-    pub cut: u64,
+    /// Rows that give only a total of tokens, which is counted as prompt tokens.
+    pub total_only: u64,
+    /// Rows that cannot be counted.
+    pub invalid: u64,
+    /// Rows that Dify truncated so that neither model nor usage is left.
+    pub truncated: u64,
 }
 
-impl Tally {
-    pub(super) fn hand_on(
+impl RowCounts {
+    /// Checks, counts and reports a row. `row` is called only if the row is invalid.
+    pub(super) fn visit_row(
         &mut self,
-        see: &mut See<'_>,
+        visit: &mut Visitor<'_>,
         event: Result<UsageEvent<'_>, event::Error>,
         id: &str,
         row: impl FnOnce() -> String,
@@ -80,17 +81,18 @@ impl Tally {
             Ok(event) => {
                 self.rows += 1;
                 self.debugger += u64::from(event.debugger);
-                see(Item::Event(&event));
+                visit(Item::Event(&event));
             }
             Err(error) => {
-                self.broken += 1;
-                see(Item::Broken(Broken { id: id.to_owned(), row: row(), reason: format!("{id}: {error}") }));
+                self.invalid += 1;
+                let reason = format!("{id}: {error}");
+                visit(Item::Invalid(InvalidRow { id: id.to_owned(), row: row(), reason }));
             }
         }
     }
 }
 
-/// The user of a row: the name that people know, else the row's own id.
+/// The user of a row: the name that operators know (session id or e-mail address), or else Dify's own id.
 pub(super) fn user<'a>(
     end_user: Option<(&'a str, Option<&'a str>)>,
     account: Option<(&'a str, Option<&'a str>)>,

@@ -46,7 +46,7 @@ fn parts<'a>(provider: &'a str, model: &'a str, app_id: &'a str, user_id: &'a st
 }
 
 #[test]
-fn ids_are_those_of_the_vectors_and_what_they_refuse_is_refused() {
+fn ids_match_the_vectors() {
     let vectors = vectors().source_event_ids;
     assert_eq!(vectors.len(), 10);
     assert_eq!(vectors.iter().filter(|vector| vector.refused).count(), 2);
@@ -71,9 +71,9 @@ fn ids_are_those_of_the_vectors_and_what_they_refuse_is_refused() {
     }
 }
 
-/// The old exporter: `a|b` + `c` and `a` + `b|c` had one id.
+/// Joined with `|`, the pairs (`a|b`, `c`) and (`a`, `b|c`) are the same text.
 #[test]
-fn old_mistake_1_a_bar_inside_a_value_is_refused_where_it_is_ambiguous_and_told_apart_by_v2() {
+fn bar_in_a_value_is_refused_unless_the_scheme_is_v2() {
     let (one, other) = (parts("openai", "gpt-4.1", "a|b", "c"), parts("openai", "gpt-4.1", "a", "b|c"));
     for scheme in [Scheme::Sorted, Scheme::FixedOrder] {
         let refusal = event_id(scheme, &one).unwrap_err().to_string();
@@ -83,9 +83,9 @@ fn old_mistake_1_a_bar_inside_a_value_is_refused_where_it_is_ambiguous_and_told_
     assert_ne!(event_id(Scheme::V2, &one), event_id(Scheme::V2, &other));
 }
 
-/// Every part of a record's identity changes the id of v2; the older schemes do not know all of them.
+/// Each of these parts changes the id under v2, but not under the older schemes.
 #[test]
-fn v2_tells_tenants_kinds_of_users_currencies_and_periods_apart() {
+fn v2_distinguishes_every_part() {
     let first = parts("openai", "gpt-4.1", "a", "u");
     let others = [
         Parts { tenant: "t2", ..first },
@@ -104,9 +104,9 @@ fn v2_tells_tenants_kinds_of_users_currencies_and_periods_apart() {
     }
 }
 
-/// Fixed for good: receivers remember these ids.
+/// Receivers remember these ids, so they must never change.
 #[test]
-fn the_id_of_v2_stays_what_it_is() {
+fn id_of_v2_never_changes() {
     let mut text = b"ichido-usage-2".to_vec();
     let values = ["t", "2025-12-01", "openai", "gpt-4.1", "a", "end_user", "u", "USD", "daily_sum"];
     for value in values {
@@ -119,7 +119,7 @@ fn the_id_of_v2_stays_what_it_is() {
 }
 
 #[test]
-fn what_the_pattern_does_not_allow_gets_no_id() {
+fn values_that_the_pattern_forbids_are_refused() {
     for scheme in Scheme::ALL {
         let id = |parts: &Parts<'_>| event_id(*scheme, parts);
         assert_eq!(id(&parts("", "m", "a", "u")), Err(Error::Empty("provider")));
@@ -133,16 +133,16 @@ fn what_the_pattern_does_not_allow_gets_no_id() {
 }
 
 #[test]
-fn an_id_has_a_bound() {
-    let room = LONGEST_ID - "dify-2025-12-01-p--".len() - 12;
-    let fits = "m".repeat(room);
-    assert_eq!(event_id(Scheme::Sorted, &parts("p", &fits, "a", "u")).unwrap().len(), LONGEST_ID);
-    let long = "m".repeat(room + 1);
-    assert_eq!(event_id(Scheme::Sorted, &parts("p", &long, "a", "u")), Err(Error::TooLong(LONGEST_ID + 1)));
+fn id_has_a_limit() {
+    let free = ID_MAX_BYTES - "dify-2025-12-01-p--".len() - 12;
+    let fits = "m".repeat(free);
+    assert_eq!(event_id(Scheme::Sorted, &parts("p", &fits, "a", "u")).unwrap().len(), ID_MAX_BYTES);
+    let long = "m".repeat(free + 1);
+    assert_eq!(event_id(Scheme::Sorted, &parts("p", &long, "a", "u")), Err(Error::TooLong(ID_MAX_BYTES + 1)));
 }
 
 #[test]
-fn patterns_tell_the_schemes_apart() {
+fn patterns_distinguish_schemes() {
     let hash = "0123456789abcdef0123456789abcdef";
     let id = |digits: usize| format!("dify-2025-12-01-openai-gpt-4-{}", &hash[..digits]);
     assert!(Scheme::Sorted.matches(&id(12)) && !Scheme::V2.matches(&id(12)));
@@ -162,7 +162,7 @@ fn patterns_tell_the_schemes_apart() {
 
 proptest! {
     #[test]
-    fn ids_are_deterministic_and_of_their_pattern(
+    fn ids_are_deterministic_and_match_their_pattern(
         provider in ".{1,20}", model in ".{1,40}", app in ".{0,40}", user in ".{0,40}", scheme in 0_usize..3,
     ) {
         let scheme = Scheme::ALL[scheme];
@@ -172,13 +172,13 @@ proptest! {
         prop_assert_eq!(&first, &writer.write(&parts).map(str::to_owned));
         prop_assert_eq!(&first, &event_id(scheme, &parts));
         if let Ok(id) = first {
-            prop_assert!(scheme.matches(&id) && id.len() <= LONGEST_ID, "{}", id);
+            prop_assert!(scheme.matches(&id) && id.len() <= ID_MAX_BYTES, "{}", id);
         }
     }
 
-    /// Different values never meet in what v2 hashes, wherever their borders are.
+    /// Moving text from one value to the next always changes what v2 hashes.
     #[test]
-    fn v2_hashes_no_two_identities_alike(one in "[ab|]{0,6}", other in "[ab|]{0,6}", cut in 0_usize..7) {
+    fn v2_never_hashes_different_values_to_the_same_text(one in "[ab|]{0,6}", other in "[ab|]{0,6}", cut in 0_usize..7) {
         let text = format!("{one}{other}");
         let cut = cut.min(text.len());
         let moved = parts("p", "m", &text[..cut], &text[cut..]);

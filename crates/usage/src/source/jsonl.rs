@@ -1,12 +1,12 @@
-//! JSON Lines: a usage event per line. A line that is none is handed out with its number, and the next is read.
+//! Reads usage events from JSON Lines. An invalid line is reported with its number, and reading goes on.
 //!
 //! ```json
 //! {"id":"m1","time":"2025-11-29T01:02:03Z","tenant":"t","provider":"openai","model":"gpt-4o","app_id":"a","app_name":"Help desk",
 //!  "user_id":"u","user_type":"end_user","input_tokens":12,"output_tokens":30,"price":"0.0004200","currency":"USD"}
 //! ```
 //!
-//! `time`, `provider`, `model`, `input_tokens`, `output_tokens` and `price` must be there. `total_tokens` is checked if it is. Without
-//! `requests` an event is one call; a user without `user_type` is an `end_user`.
+//! `time`, `provider`, `model`, `input_tokens`, `output_tokens` and `price` are required. `total_tokens` is checked if it is present.
+//! An event without `requests` is one call, and a user without `user_type` is an `end_user`.
 
 use std::io::{self, BufRead, Read};
 
@@ -21,24 +21,24 @@ mod text;
 
 use text::Text;
 
-/// The longest line, in bytes.
-pub const LONGEST_LINE: usize = 1 << 20;
-/// How much of a broken line is shown.
-const SHOWN: usize = 200;
+/// The most bytes a line may have.
+pub const LINE_MAX_BYTES: usize = 1 << 20;
+/// How much of an invalid line is shown.
+const EXCERPT_MAX_BYTES: usize = 200;
 
-/// A line that is no usage event.
+/// A line that is not a usage event.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("line {line}: {reason}")]
-pub struct Broken {
-    /// Which line, counted from 1.
+pub struct InvalidLine {
+    /// The line number, from 1.
     pub line: u64,
-    /// What is wrong with it.
+    /// Why the line is invalid.
     pub reason: String,
-    /// How it begins.
+    /// The beginning of the line.
     pub text: String,
 }
 
-/// Reads events from lines, one at a time.
+/// Reads events line by line.
 #[derive(Debug)]
 pub struct Reader<R> {
     input: R,
@@ -47,24 +47,24 @@ pub struct Reader<R> {
 }
 
 impl<R: BufRead> Reader<R> {
-    /// Reads from here on.
+    /// Creates a reader.
     pub fn new(input: R) -> Self {
         Self { input, line: Vec::new(), number: 0 }
     }
 
-    /// The next event, or the next line that is none; nothing at the end.
-    pub fn next_event(&mut self) -> io::Result<Option<Result<CheckedEvent<'_>, Broken>>> {
+    /// Returns the next event or invalid line, or `None` at the end.
+    pub fn next_event(&mut self) -> io::Result<Option<Result<CheckedEvent<'_>, InvalidLine>>> {
         loop {
             self.line.clear();
-            let limit = LONGEST_LINE as u64 + 1;
+            let limit = LINE_MAX_BYTES as u64 + 1;
             if self.input.by_ref().take(limit).read_until(b'\n', &mut self.line)? == 0 {
                 return Ok(None);
             }
             self.number += 1;
-            if self.line.len() > LONGEST_LINE && self.line.last() != Some(&b'\n') {
+            if self.line.len() > LINE_MAX_BYTES && self.line.last() != Some(&b'\n') {
                 self.skip_line()?;
-                let reason = format!("is longer than {LONGEST_LINE} bytes");
-                return Ok(Some(Err(broken(self.number, &self.line, reason))));
+                let reason = format!("is longer than {LINE_MAX_BYTES} bytes");
+                return Ok(Some(Err(invalid(self.number, &self.line, reason))));
             }
             if self.number == 1 && self.line.starts_with("\u{feff}".as_bytes()) {
                 self.line.drain(..3);
@@ -74,7 +74,7 @@ impl<R: BufRead> Reader<R> {
             }
         }
         let line = self.line.trim_ascii();
-        Ok(Some(read(line).map_err(|reason| broken(self.number, line, reason))))
+        Ok(Some(read(line).map_err(|reason| invalid(self.number, line, reason))))
     }
 
     fn skip_line(&mut self) -> io::Result<()> {
@@ -82,7 +82,7 @@ impl<R: BufRead> Reader<R> {
             let (used, ended) = match self.input.fill_buf()? {
                 [] => return Ok(()),
                 bytes => match bytes.iter().position(|byte| *byte == b'\n') {
-                    Some(place) => (place + 1, true),
+                    Some(newline) => (newline + 1, true),
                     None => (bytes.len(), false),
                 },
             };
@@ -94,38 +94,44 @@ impl<R: BufRead> Reader<R> {
     }
 }
 
-fn broken(line: u64, text: &[u8], reason: String) -> Broken {
-    Broken { line, reason, text: String::from_utf8_lossy(&text[..text.len().min(SHOWN)]).into_owned() }
+fn invalid(line: u64, text: &[u8], reason: String) -> InvalidLine {
+    InvalidLine {
+        line,
+        reason,
+        text: String::from_utf8_lossy(&text[..text.len().min(EXCERPT_MAX_BYTES)]).into_owned(),
+    }
 }
 
 fn read(line: &[u8]) -> Result<CheckedEvent<'_>, String> {
-    // A list would be taken for the fields in their order.
+    // serde would read an array as the fields in order.
     if !line.starts_with(b"{") {
         return Err("must be a JSON object".to_owned());
     }
     let line: Line<'_> = match serde_json::from_slice(line) {
         Ok(line) => line,
-        Err(error) => return Err(why(line, &error)),
+        Err(error) => return Err(describe(line, &error)),
     };
     line.event().map_err(|error| error.to_string())
 }
 
-/// The name of a wrong field is looked for only when there is one.
-fn why(line: &[u8], error: &serde_json::Error) -> String {
-    let said = |error: &serde_json::Error| {
+/// Describes a parse error. The invalid field is searched for only here, because doing so is slow.
+fn describe(line: &[u8], error: &serde_json::Error) -> String {
+    let message = |error: &serde_json::Error| {
         let text = error.to_string();
         match text.rfind(" at line ") {
-            Some(place) => text[..place].to_owned(),
+            Some(end) => text[..end].to_owned(),
             None => text,
         }
     };
     if !error.is_data() {
-        return format!("not JSON: {}", said(error));
+        return format!("not JSON: {}", message(error));
     }
     let mut reader = serde_json::Deserializer::from_slice(line);
     match serde_path_to_error::deserialize::<_, Line<'_>>(&mut reader) {
-        Err(found) if found.path().to_string() != "." => format!("{}: {}", found.path(), said(found.inner())),
-        Err(_) | Ok(_) => said(error),
+        Err(found) if found.path().to_string() != "." => {
+            format!("{}: {}", found.path(), message(found.inner()))
+        }
+        Err(_) | Ok(_) => message(error),
     }
 }
 
@@ -168,7 +174,7 @@ impl<'a> Line<'a> {
             .time
             .0
             .parse()
-            .map_err(|_| Error::other("time", "must be a moment as 2025-11-29T12:00:00Z"))?;
+            .map_err(|_| Error::other("time", "must be a timestamp such as 2025-11-29T12:00:00Z"))?;
         let input_tokens = count("input_tokens", self.input_tokens)?;
         let output_tokens = count("output_tokens", self.output_tokens)?;
         let total_tokens = match self.total_tokens {

@@ -7,7 +7,7 @@ use foldhash::fast::RandomState;
 
 use crate::id;
 use crate::profile::Profile;
-use crate::totals::Sums;
+use crate::totals::Totals;
 
 /// Another record, by its index, and what the two have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,12 +23,12 @@ pub(super) struct Duplicates {
 }
 
 impl Duplicates {
-    /// Compares every record with every other. `ids` are those of `sums`, in the same order.
-    pub(super) fn find(profile: Profile, sums: &Sums, ids: &[Result<String, id::Error>]) -> Self {
+    /// Compares every record with every other. `ids` are those of `totals`, in the same order.
+    pub(super) fn find(profile: Profile, totals: &Totals, ids: &[Result<String, id::Error>]) -> Self {
         let mut found = Self::default();
-        found.same_id(sums, ids);
+        found.same_id(totals, ids);
         if profile == Profile::UpsertByModelDay {
-            found.same_model_day(sums);
+            found.same_model_day(totals);
         }
         found
     }
@@ -38,17 +38,17 @@ impl Duplicates {
     }
 
     /// Sorts hashes of the ids, which is faster than comparing ids that begin alike.
-    fn same_id(&mut self, sums: &Sums, ids: &[Result<String, id::Error>]) {
+    fn same_id(&mut self, totals: &Totals, ids: &[Result<String, id::Error>]) {
         let hasher = RandomState::default();
         let mut hashes: Vec<(u64, usize)> = Vec::with_capacity(ids.len());
-        for (index, (sum, id)) in sums.iter().zip(ids).enumerate() {
+        for (index, (total, id)) in totals.iter().zip(ids).enumerate() {
             if let Ok(id) = id {
                 // Receivers keep the ids of each tenant apart.
-                hashes.push((hasher.hash_one((sum.tenant, id)), index));
+                hashes.push((hasher.hash_one((total.tenant, id)), index));
             }
         }
         hashes.sort_unstable();
-        let tenant = |index| sums.get(index).map(|sum| sum.tenant);
+        let tenant = |index| totals.get(index).map(|total| total.tenant);
         for pair in hashes.windows(2) {
             if let [(one_hash, one), (other_hash, other)] = *pair
                 && one_hash == other_hash
@@ -59,11 +59,12 @@ impl Duplicates {
         }
     }
 
-    /// Sums of the same day and model are adjacent.
-    fn same_model_day(&mut self, sums: &Sums) {
-        let model_day =
-            |index| sums.get(index).map(|sum| (sum.tenant, sum.usage_date, sum.provider, sum.model));
-        for index in 1..sums.len() {
+    /// Totals of the same day and model are adjacent.
+    fn same_model_day(&mut self, totals: &Totals) {
+        let model_day = |index| {
+            totals.get(index).map(|total| (total.tenant, total.usage_date, total.provider, total.model))
+        };
+        for index in 1..totals.len() {
             if model_day(index - 1) == model_day(index) {
                 self.insert(index - 1, index, Duplicate::SameModelDay);
             }

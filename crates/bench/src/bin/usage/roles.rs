@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Write};
 
+use ichido_usage::aggregate::Options;
 use ichido_usage::id::{Parts, Scheme, Writer};
 use ichido_usage::source::jsonl;
-use ichido_usage::{Aggregate, Period, Plan, UsageEvent};
+use ichido_usage::{Aggregator, Period, UsageEvent};
 use rust_decimal::Decimal;
 use tokio::time::Instant;
 
@@ -20,7 +21,7 @@ pub(crate) fn run(role: &[String]) {
         ["aggregate", count, spread] => {
             let rows = Rows::new(count.parse().unwrap(), read_spread(spread));
             let started = Instant::now();
-            let mut sums = Aggregate::new(Plan::default());
+            let mut sums = Aggregator::new(Options::default());
             for row in rows.iter() {
                 sums.add(&row.check().unwrap()).unwrap();
             }
@@ -30,7 +31,7 @@ pub(crate) fn run(role: &[String]) {
         ["lines", file] => {
             let started = Instant::now();
             let mut reader = jsonl::Reader::new(BufReader::with_capacity(1 << 16, File::open(file).unwrap()));
-            let mut sums = Aggregate::new(Plan::default());
+            let mut sums = Aggregator::new(Options::default());
             while let Some(row) = reader.next_event().unwrap() {
                 sums.add(&row.unwrap()).unwrap();
             }
@@ -56,7 +57,7 @@ fn report(started: Instant, computed: &str) {
     println!("{seconds} {} {computed}", peak / 1024.0);
 }
 
-fn report_sums(started: Instant, sums: Aggregate) {
+fn report_sums(started: Instant, sums: Aggregator) {
     let sums = sums.finish();
     let tokens: u64 = sums.iter().map(|sum| sum.input_tokens + sum.output_tokens).sum();
     let cost: Decimal = sums.iter().map(|sum| sum.cost.unwrap()).sum();

@@ -95,7 +95,7 @@ fn rows_that_cannot_be_counted_lie_in_failed_and_the_others_go_on() {
         negative.as_str(),
         "message_tokens: must not be negative",
         "total_price: not a number",
-        "must not hold '|'",
+        "must not contain '|'",
     ] {
         assert!(failed.contains(word), "{word}: {failed}");
     }

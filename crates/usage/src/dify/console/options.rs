@@ -6,18 +6,18 @@ use rustls::ClientConfig;
 use secrecy::SecretString;
 use url::Url;
 
-/// How we are known to the console.
+/// How we authenticate.
 #[derive(Debug)]
 pub enum Auth {
-    /// `ADMIN_API_KEY` of the installation.
+    /// The `ADMIN_API_KEY` of the installation.
     AdminKey(SecretString),
     /// A member of the workspace.
     Login {
-        /// Who.
+        /// The e-mail address of the member.
         email: String,
-        /// Their password.
+        /// The password of the member.
         password: SecretString,
-        /// From 1.11.2 on Dify wants it as Base64.
+        /// Whether the password is sent as Base64, as Dify expects from 1.11.2.
         base64: bool,
     },
 }
@@ -27,10 +27,10 @@ pub enum Auth {
 pub struct Options {
     /// `https://dify.example`
     pub base: Url,
-    /// How we are known.
+    /// How we authenticate.
     pub auth: Auth,
-    /// Requests in a second.
+    /// The most requests per second.
     pub rate_per_second: NonZeroU32,
-    /// What is trusted.
+    /// The TLS settings, with the trusted certificates.
     pub tls: ClientConfig,
 }

@@ -1,4 +1,4 @@
-//! The console's answers, as far as they matter. Texts may be missing; times are seconds since 1970.
+//! The console's responses, as far as they matter. Strings may be missing; times are in seconds since 1970.
 
 use std::borrow::Cow;
 
@@ -45,8 +45,8 @@ struct Model {
     name: Option<String>,
 }
 
-/// Which model a conversation uses.
-pub(super) struct ModelOf<'a> {
+/// The model of a conversation.
+pub(super) struct ModelName<'a> {
     pub(super) provider: &'a str,
     pub(super) name: &'a str,
 }
@@ -56,14 +56,14 @@ impl Conversation {
         self.from_end_user_id.as_deref().map(|id| (id, self.from_end_user_session_id.as_deref()))
     }
 
-    /// A list of conversations has no e-mail addresses, and the names of members need not be unique.
+    /// The list of conversations has no e-mail addresses, and the names of members need not be unique.
     pub(super) fn account(&self) -> Option<(&str, Option<&str>)> {
         self.from_account_id.as_deref().map(|id| (id, None))
     }
 
-    pub(super) fn model(&self) -> ModelOf<'_> {
+    pub(super) fn model(&self) -> ModelName<'_> {
         let model = self.model_config.as_ref().and_then(|config| config.model.as_ref());
-        ModelOf {
+        ModelName {
             provider: model.and_then(|model| model.provider.as_deref()).unwrap_or_default(),
             name: model.and_then(|model| model.name.as_deref()).unwrap_or_default(),
         }
@@ -95,7 +95,7 @@ pub(super) struct MessageItem {
 }
 
 impl MessageItem {
-    /// Whether someone tried the app out: a member of the workspace, in the console.
+    /// Whether the message comes from the debugger: a member of the workspace wrote it in the console.
     pub(super) fn is_debugger(&self, conversation: &Conversation) -> bool {
         self.from_source.as_deref().or(conversation.from_source.as_deref()) == Some("console")
     }
@@ -116,7 +116,7 @@ pub(super) struct MessageUsage<'a> {
 }
 
 impl<'a> Metadata<'a> {
-    pub(super) fn of(raw: Option<&'a RawValue>) -> Self {
+    pub(super) fn parse(raw: Option<&'a RawValue>) -> Self {
         raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
     }
 }
@@ -124,26 +124,26 @@ impl<'a> Metadata<'a> {
 #[derive(Deserialize)]
 pub(super) struct LogItem {
     pub(super) id: String,
-    pub(super) workflow_run: RunOf,
-    pub(super) created_by_account: Option<AccountOf>,
-    pub(super) created_by_end_user: Option<EndUserOf>,
+    pub(super) workflow_run: RunRef,
+    pub(super) created_by_account: Option<AccountRef>,
+    pub(super) created_by_end_user: Option<EndUserRef>,
     pub(super) created_at: Option<i64>,
 }
 
 #[derive(Deserialize)]
-pub(super) struct RunOf {
+pub(super) struct RunRef {
     pub(super) id: String,
     pub(super) created_at: Option<i64>,
 }
 
 #[derive(Deserialize)]
-pub(super) struct AccountOf {
+pub(super) struct AccountRef {
     pub(super) id: String,
     pub(super) email: Option<String>,
 }
 
 #[derive(Deserialize)]
-pub(super) struct EndUserOf {
+pub(super) struct EndUserRef {
     pub(super) id: String,
     pub(super) session_id: Option<String>,
 }
@@ -165,6 +165,6 @@ pub(super) struct NodeExecution {
 
 impl NodeExecution {
     pub(super) fn may_call_models(&self) -> bool {
-        !crate::dify::node::WITHOUT_MODEL.contains(&self.node_type.as_str())
+        !crate::dify::node::NODE_TYPES_WITHOUT_MODEL.contains(&self.node_type.as_str())
     }
 }

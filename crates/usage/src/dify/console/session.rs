@@ -1,7 +1,7 @@
-//! How the console knows us: an admin key, tokens of the older login, or cookies of the newer one.
+//! How we authenticate: with an admin key, with the tokens of the older login, or with the cookies of the newer one.
 //!
-//! Cookies go back under exactly the names under which they came: over https they begin with `__Host-`. The CSRF token goes
-//! with every request, reading ones included. Nothing of this is ever printed.
+//! Cookies are returned under exactly the names they came with: over https these begin with `__Host-`. Every request carries
+//! the CSRF token, including those that only read. None of this is ever printed.
 
 use std::fmt;
 
@@ -9,13 +9,13 @@ use http::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderValue, SET_COOKIE};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
-/// What proves who we are.
+/// The credentials of a session.
 pub(super) enum Session {
-    /// The installation's key.
+    /// The admin key of the installation.
     AdminKey(SecretString),
-    /// Up to 1.9.1.
+    /// Dify up to 1.9.1.
     Tokens { access: SecretString, refresh: SecretString },
-    /// From 1.9.2 on.
+    /// Dify from 1.9.2.
     Cookies(Vec<(String, SecretString)>),
 }
 
@@ -30,7 +30,7 @@ impl fmt::Debug for Session {
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct LoginResponse {
     data: Option<Tokens>,
 }
 
@@ -41,20 +41,20 @@ struct Tokens {
 }
 
 impl Session {
-    /// What a login or a refresh brought. `None`: nothing that proves anything.
-    pub(super) fn of(headers: &HeaderMap, body: &[u8]) -> Option<Self> {
+    /// Takes the credentials from the response to a login or refresh, if it has any.
+    pub(super) fn from_response(headers: &HeaderMap, body: &[u8]) -> Option<Self> {
         let cookies: Vec<(String, SecretString)> =
             headers.get_all(SET_COOKIE).iter().filter_map(cookie).collect();
-        if cookies.iter().any(|(name, _)| is(name, "access_token")) {
+        if cookies.iter().any(|(name, _)| is_named(name, "access_token")) {
             return Some(Self::Cookies(cookies));
         }
-        let tokens = serde_json::from_slice::<Answer>(body).ok()?.data?;
+        let tokens = serde_json::from_slice::<LoginResponse>(body).ok()?.data?;
         Some(Self::Tokens { access: tokens.access_token.into(), refresh: tokens.refresh_token.into() })
     }
 
-    /// The same session with what a refresh brought anew.
-    pub(super) fn renewed(self, by: Self) -> Self {
-        match (self, by) {
+    /// Merges in the credentials from a refresh.
+    pub(super) fn merge(self, new: Self) -> Self {
+        match (self, new) {
             (Self::Cookies(mut old), Self::Cookies(new)) => {
                 old.retain(|(name, _)| !new.iter().any(|(other, _)| other == name));
                 old.extend(new);
@@ -81,7 +81,7 @@ impl Session {
                 let pairs: Vec<String> =
                     cookies.iter().map(|(name, value)| format!("{name}={}", value.expose_secret())).collect();
                 put(COOKIE, pairs.join("; "));
-                if let Some((_, csrf)) = cookies.iter().find(|(name, _)| is(name, "csrf_token")) {
+                if let Some((_, csrf)) = cookies.iter().find(|(name, _)| is_named(name, "csrf_token")) {
                     put(http::HeaderName::from_static("x-csrf-token"), csrf.expose_secret().to_owned());
                 }
             }
@@ -89,7 +89,7 @@ impl Session {
         headers
     }
 
-    /// The body of a refresh. `None`: this cannot be refreshed.
+    /// The body of a refresh request, or `None` if the session cannot be refreshed.
     pub(super) fn refresh_body(&self) -> Option<String> {
         match self {
             Self::AdminKey(_) => None,
@@ -97,21 +97,21 @@ impl Session {
                 Some(serde_json::json!({ "refresh_token": refresh.expose_secret() }).to_string())
             }
             Self::Cookies(cookies) => {
-                cookies.iter().any(|(name, _)| is(name, "refresh_token")).then(|| "{}".to_owned())
+                cookies.iter().any(|(name, _)| is_named(name, "refresh_token")).then(|| "{}".to_owned())
             }
         }
     }
 }
 
-/// Whether a cookie is the one of this name, with or without the prefix of https.
-fn is(cookie: &str, name: &str) -> bool {
+/// Whether a cookie has this name, with or without the https prefix.
+fn is_named(cookie: &str, name: &str) -> bool {
     cookie.strip_prefix("__Host-").unwrap_or(cookie) == name
 }
 
 fn cookie(value: &HeaderValue) -> Option<(String, SecretString)> {
     let pair = value.to_str().ok()?.split(';').next()?;
     let (name, value) = pair.split_once('=')?;
-    // A cookie that is taken away has no value.
+    // A cookie that is being deleted has no value.
     (!value.is_empty()).then(|| (name.trim().to_owned(), SecretString::from(value.trim().to_owned())))
 }
 
@@ -119,17 +119,17 @@ fn cookie(value: &HeaderValue) -> Option<(String, SecretString)> {
 mod tests {
     use super::*;
 
-    fn answer(cookies: &[&str]) -> HeaderMap {
+    fn set_cookies(cookies: &[&str]) -> HeaderMap {
         cookies.iter().map(|cookie| (SET_COOKIE, HeaderValue::from_str(cookie).unwrap())).collect()
     }
 
     #[test]
-    fn cookies_go_back_under_the_names_under_which_they_came() {
+    fn cookies_keep_their_names() {
         for prefix in ["", "__Host-"] {
             let set = ["access_token=a; Path=/; HttpOnly", "csrf_token=c; Path=/", "refresh_token=r; Path=/"];
             let set: Vec<String> = set.iter().map(|cookie| format!("{prefix}{cookie}")).collect();
             let set: Vec<&str> = set.iter().map(String::as_str).collect();
-            let session = Session::of(&answer(&set), b"{\"result\":\"success\"}").unwrap();
+            let session = Session::from_response(&set_cookies(&set), b"{\"result\":\"success\"}").unwrap();
             let headers = session.headers();
             assert_eq!(headers["x-csrf-token"], "c");
             assert_eq!(
@@ -142,20 +142,22 @@ mod tests {
     }
 
     #[test]
-    fn the_older_login_gives_tokens_and_a_refusal_gives_nothing() {
+    fn older_login_returns_tokens_and_refusal_returns_nothing() {
         let body = br#"{"result":"success","data":{"access_token":"a","refresh_token":"r"}}"#;
-        let session = Session::of(&HeaderMap::new(), body).unwrap();
+        let session = Session::from_response(&HeaderMap::new(), body).unwrap();
         assert_eq!(session.headers()[AUTHORIZATION], "Bearer a");
         assert!(session.refresh_body().unwrap().contains("\"r\""));
-        assert!(Session::of(&HeaderMap::new(), br#"{"result":"fail","data":"no"}"#).is_none());
-        assert!(Session::of(&answer(&["access_token=; Max-Age=0"]), b"{}").is_none());
+        assert!(Session::from_response(&HeaderMap::new(), br#"{"result":"fail","data":"no"}"#).is_none());
+        assert!(Session::from_response(&set_cookies(&["access_token=; Max-Age=0"]), b"{}").is_none());
     }
 
     #[test]
-    fn a_refresh_replaces_what_it_brings() {
-        let old = Session::of(&answer(&["access_token=a", "csrf_token=c", "refresh_token=r"]), b"").unwrap();
-        let new = Session::of(&answer(&["access_token=b", "csrf_token=d"]), b"").unwrap();
-        let headers = old.renewed(new).headers();
+    fn refresh_replaces_only_what_it_returns() {
+        let old =
+            Session::from_response(&set_cookies(&["access_token=a", "csrf_token=c", "refresh_token=r"]), b"")
+                .unwrap();
+        let new = Session::from_response(&set_cookies(&["access_token=b", "csrf_token=d"]), b"").unwrap();
+        let headers = old.merge(new).headers();
         assert_eq!(headers[COOKIE], "refresh_token=r; access_token=b; csrf_token=d");
         assert_eq!(headers["x-csrf-token"], "d");
     }

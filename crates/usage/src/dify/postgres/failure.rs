@@ -1,37 +1,42 @@
-//! What an error of the database means for the reading.
+//! Classifies database errors.
 
 use tokio_postgres::error::SqlState;
 
 use crate::dify::error::{Error, Kind};
 
 /// Why a page was not read to its end.
-pub(super) enum Stopped {
-    /// Perhaps it works on another connection.
-    Broken(String),
-    Failed(Error),
+pub(super) enum Failure {
+    /// A new connection may succeed.
+    Retryable(String),
+    /// A retry would fail as well.
+    Fatal(Error),
 }
 
-impl Stopped {
+impl Failure {
     pub(super) fn into_error(self) -> Error {
         match self {
-            Self::Failed(error) => error,
-            Self::Broken(why) => Error::new(Kind::Unavailable, format!("Dify's database: {why}")),
+            Self::Fatal(error) => error,
+            Self::Retryable(why) => Error::new(Kind::Unavailable, format!("Dify's database: {why}")),
         }
     }
 }
 
-/// What an error of the server or the connection means.
-pub(super) fn stopped(error: &tokio_postgres::Error) -> Stopped {
-    let Some(told) = error.as_db_error() else { return Stopped::Broken(ichido_core::error_chain(error)) };
-    let words = told.message().replace('\n', " ");
-    let kind = match told.code() {
-        code if *code == SqlState::UNDEFINED_COLUMN || *code == SqlState::UNDEFINED_TABLE => Kind::Shape,
+/// Decides whether an error is worth a retry.
+pub(super) fn classify(error: &tokio_postgres::Error) -> Failure {
+    let Some(db_error) = error.as_db_error() else {
+        return Failure::Retryable(ichido_core::error_chain(error));
+    };
+    let message = db_error.message().replace('\n', " ");
+    let kind = match db_error.code() {
+        code if *code == SqlState::UNDEFINED_COLUMN || *code == SqlState::UNDEFINED_TABLE => {
+            Kind::Incompatible
+        }
         code if *code == SqlState::INSUFFICIENT_PRIVILEGE || code.code().starts_with("28") => Kind::Settings,
         code if ["08", "40", "53", "57"].iter().any(|class| code.code().starts_with(class)) => {
-            return Stopped::Broken(words);
+            return Failure::Retryable(message);
         }
         code if code.code().starts_with("3D") => Kind::Settings,
-        _ => Kind::Shape,
+        _ => Kind::Incompatible,
     };
-    Stopped::Failed(Error::new(kind, format!("Dify's database: {words}")))
+    Failure::Fatal(Error::new(kind, format!("Dify's database: {message}")))
 }

@@ -1,11 +1,11 @@
-//! The tables and columns that are read. What is missing is named before anything is read.
+//! The tables and columns that are read. A missing one is reported before anything is read.
 
 use std::collections::HashSet;
 
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use super::failure::{Stopped, stopped};
+use super::failure::{Failure, classify};
 use super::sql;
 use crate::dify::error::{Error, Kind};
 
@@ -38,19 +38,21 @@ const TABLES: [(&str, &[&str]); 6] = [
     ("accounts", &["id", "email"]),
 ];
 
-/// Names the first table or column that is not there.
-pub(super) async fn check(client: &Client) -> Result<(), Stopped> {
+/// Reports the first table or column that does not exist.
+pub(super) async fn check(client: &Client) -> Result<(), Failure> {
     let names: Vec<&str> = TABLES.iter().map(|(table, _)| *table).collect();
     let rows = client.query_typed(sql::COLUMNS, &[(&names, Type::TEXT_ARRAY)]).await;
-    let rows = rows.map_err(|error| stopped(&error))?;
-    let there: HashSet<(String, String)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
-    let missing = |what: String| Stopped::Failed(Error::new(Kind::Shape, format!("Dify's database: {what}")));
+    let rows = rows.map_err(|error| classify(&error))?;
+    let existing: HashSet<(String, String)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    let missing = |message: String| {
+        Failure::Fatal(Error::new(Kind::Incompatible, format!("Dify's database: {message}")))
+    };
     for (table, columns) in TABLES {
-        if !there.iter().any(|(name, _)| name == table) {
+        if !existing.iter().any(|(name, _)| name == table) {
             return Err(missing(format!("there is no table {table}")));
         }
         for column in columns {
-            if !there.contains(&(table.to_owned(), (*column).to_owned())) {
+            if !existing.contains(&(table.to_owned(), (*column).to_owned())) {
                 return Err(missing(format!("the table {table} has no column {column}")));
             }
         }

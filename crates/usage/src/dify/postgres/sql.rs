@@ -1,6 +1,6 @@
-//! The statements. They only read.
+//! The SQL statements. They only read.
 //!
-//! A page begins behind the last row of the one before, and the first one at the start of the span. A second lower bound
+//! A page begins after the last row of the page before, and the first page begins at the start of the range. A second lower bound
 //! would only mislead the planner: it then expects few rows, and PostgreSQL 15 looks up the user of each row anew (twenty
 //! times the buffers).
 
@@ -20,7 +20,7 @@ SELECT m.id::text, m.created_at, m.app_id::text, a.tenant_id::text, a.name::text
  ORDER BY m.created_at, m.id
  LIMIT $5";
 
-/// Nodes of runs of the other apps that may have called a model.
+/// Nodes that may have called a model, from runs of the other apps.
 pub(super) const NODES: &str = "\
 SELECT r.id::text AS run_id, r.created_at, n.id::text AS id, r.app_id::text, a.tenant_id::text, a.name::text, a.mode::text,
        r.triggered_from::text, r.created_by_role::text, r.created_by::text, e.session_id::text, c.email::text,
@@ -39,11 +39,11 @@ SELECT r.id::text AS run_id, r.created_at, n.id::text AS id, r.app_id::text, a.t
  ORDER BY r.created_at, r.id, n.id
  LIMIT $5";
 
-/// The earliest message that was changed lately.
+/// The earliest message that has changed since a given time.
 pub(super) const CHANGED: &str = "\
 SELECT min(created_at) FROM messages WHERE updated_at >= $1 AND created_at >= $2 AND created_at < $3";
 
-/// Columns that there are, of tables that we read.
+/// The columns that exist in the tables we read.
 pub(super) const COLUMNS: &str = "\
 SELECT c.relname::text, a.attname::text
   FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid = a.attrelid

@@ -1,4 +1,4 @@
-//! A text that is borrowed where that is possible, and empty where there is none.
+//! A string that is borrowed if possible, and empty if it is null.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,17 +10,17 @@ pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Texts).map(Text)
+        deserializer.deserialize_any(TextVisitor).map(Text)
     }
 }
 
-struct Texts;
+struct TextVisitor;
 
-impl<'de> Visitor<'de> for Texts {
+impl<'de> Visitor<'de> for TextVisitor {
     type Value = Cow<'de, str>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a text")
+        f.write_str("a string")
     }
 
     fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Self::Value, E> {
