@@ -1,14 +1,14 @@
-//! Records from a file or standard input, one at a time.
+//! Reads records from a file or standard input, one at a time.
 //!
-//! Three shapes are told apart by their first bytes: JSON Lines, a JSON array, and an object with a list under
-//! `"records"`. Each may be compressed with gzip, and may begin with a byte order mark. Whatever the size of the input,
-//! no more than one record is held in memory, and a record is handed on byte for byte as it was written.
+//! Three formats are recognised by their first bytes: JSON Lines, a JSON array, and an object with a list under
+//! `"records"`. Each may be compressed with gzip, and may start with a byte order mark. Whatever the size of the input,
+//! at most one record is in memory, and it is passed on byte for byte.
 //!
-//! Nothing is dropped in silence. What is no record comes out as [`Item::Invalid`] with its place and its text, so that
-//! the caller can keep it, and reading goes on: at the next line, or, in a list, at the next element as long as the
-//! list itself can be followed. A list that cannot be followed ends with an [`Error`], after the records before it.
+//! Nothing is dropped silently. An item that is not a record is returned as [`Item::Invalid`] with its position and text,
+//! so that the caller can keep it. Reading continues at the next line, or at the next element as long as the structure
+//! of the list is intact. If it is not, reading ends with an [`Error`], after the records before it.
 //!
-//! Reading blocks. An async caller runs the iterator in a blocking task and takes the records from a bounded channel:
+//! Reading blocks. An async caller runs the iterator in a blocking task and receives the records from a bounded channel:
 //!
 //! ```no_run
 //! # use ichido_delivery::input::{Input, Item};
@@ -18,7 +18,7 @@
 //! for item in Input::open("usage.jsonl".as_ref())? {
 //!     match item? {
 //!         Item::Record(record) => deliver(record.raw),
-//!         Item::Invalid(broken) => keep(format!("{}: {}", broken.position, broken.reason), &broken.text()),
+//!         Item::Invalid(invalid) => keep(format!("{}: {}", invalid.position, invalid.reason), &invalid.text()),
 //!     }
 //! }
 //! # Ok(())
@@ -46,47 +46,47 @@ pub use source::Progress;
 /// Why an input cannot be read, or not to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It could not be opened.
+    /// The input cannot be opened.
     #[error("cannot open {name}: {source}")]
     Open {
-        /// The input.
+        /// The name of the input.
         name: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// Reading failed on the way.
-    #[error("cannot read {name} beyond byte {offset}: {source}")]
+    /// Reading failed.
+    #[error("cannot read {name} after byte {offset}: {source}")]
     Read {
-        /// The input.
+        /// The name of the input.
         name: String,
-        /// How far reading came (after decompression).
+        /// How many bytes were read, after decompression.
         offset: u64,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A list of records that cannot be followed any further. The records before were handed out.
-    #[error("{name} is invalid near byte {offset}, after {complete} complete elements: {reason}")]
+    /// The structure of the list is invalid. The records before that were returned.
+    #[error("{name} is not a valid list near byte {offset}, after {complete} elements: {reason}")]
     List {
-        /// The input.
+        /// The name of the input.
         name: String,
-        /// How far the list could be followed (after decompression).
+        /// How many bytes of the list could be followed, after decompression.
         offset: u64,
-        /// How many elements were handed out.
+        /// How many elements were returned.
         complete: u64,
-        /// Why.
+        /// What is wrong.
         reason: String,
     },
-    /// A file of a kind that is not read.
+    /// The input cannot be read because of what it is.
     #[error("{name} is {what}")]
     Kind {
-        /// The input.
+        /// The name of the input.
         name: String,
         /// What it is.
         what: &'static str,
     },
 }
 
-/// An input, open and known in its shape.
+/// An open input whose format is known.
 pub struct Input {
     name: String,
     format: Format,
@@ -103,7 +103,7 @@ enum Items {
 }
 
 impl Input {
-    /// Opens a file; `-` is standard input.
+    /// Opens a file, or standard input for `-`.
     pub fn open(path: &Path) -> Result<Self, Error> {
         if path.as_os_str() == "-" {
             return Self::stdin();
@@ -117,16 +117,16 @@ impl Input {
         if metadata.is_dir() {
             return Err(Error::Kind { name, what: "a directory" });
         }
-        // A pipe or device has no length that means anything.
+        // Pipes and devices have no meaningful length.
         Self::begin(name, file, metadata.is_file().then_some(metadata.len()))
     }
 
-    /// Reads standard input.
+    /// Opens standard input.
     pub fn stdin() -> Result<Self, Error> {
         Self::begin("standard input".to_owned(), io::stdin(), None)
     }
 
-    /// Reads anything that can be read; `name` is for messages.
+    /// Reads from any reader. `name` is used in messages.
     pub fn from_reader(name: impl Into<String>, reader: impl Read + Send + 'static) -> Result<Self, Error> {
         Self::begin(name.into(), reader, None)
     }
@@ -151,17 +151,17 @@ impl Input {
         Ok(Self { name, format, progress, items, ended: false })
     }
 
-    /// What messages call it.
+    /// The name used in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How its records are written down.
+    /// The format of the input.
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// How much of it was read; can be kept and asked while another thread reads.
+    /// How much was read. The value can be kept, and read while another thread uses the input.
     pub fn progress(&self) -> Progress {
         self.progress.clone()
     }

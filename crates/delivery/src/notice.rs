@@ -1,32 +1,31 @@
-//! Notices: what a person must hear of.
+//! Notices: what operators must be told.
 //!
-//! A batch that was moved to failed, a lane that is held, a spool that is full: each is written to an **outbox** on
-//! disk first, and sent from there. So a notice is sent at least once, whoever dies in between, and nothing that is
-//! being delivered waits for Slack.
+//! A batch that moves to failed, a held lane, a full spool: each notice is written to an **outbox** on disk first, and
+//! sent from there. So every notice is sent at least once, whichever process crashes, and delivery never waits for Slack.
 //!
 //! ```text
 //! data/notices/                               0700
-//!   notice_20250118T120530Z_<16 hex>.json     0600: waits
-//!   .inflight/<pid>-<start>/                  what one process is sending; it holds the file `lock` in it
+//!   notice_20250118T120530Z_<16 hex>.json     0600: waiting to be sent
+//!   .inflight/<pid>-<start>/                  being sent by that process, which locks the file `lock` in it
 //!   .outages/outage_<16 hex>.json             an outage that was announced and is not over
 //! ```
 //!
-//! What waits is sent as one message (a *digest*), through the first channel that takes it, in the order they were
-//! given: Slack, then e-mail; the log if there is neither. What no channel took waits for the next process that looks.
+//! Waiting notices are sent as one message (a *digest*) through the first channel that accepts it: Slack, then e-mail,
+//! or the log if neither is configured. If no channel accepts it, the next process tries again.
 //!
-//! # For the sender
+//! # Usage
 //!
 //! ```text
 //! let settings = notice::Settings::read(get, allow_http_loopback)?;        // before anything starts
-//! let channels = notice::channels(&settings, &trust, &clock)?;
-//! let notices = Notices::open(&data.join("notices"), channels, clock)?;   // once per process
+//! let channels = notice::channels(&settings, &roots, &clock)?;
+//! let notices = Notices::open(&data.join("notices"), channels, clock)?;    // once per process
 //!
-//! notices.announce(Event::Failed(…))?;        // before the move to failed; an error means: do not move yet
-//! notices.begin_outage("lane https://…", Event::Held { … })?;                    // once, however many batches meet it
-//! notices.end_outage("lane https://…")?;             // after a success: one look at the disk; "recovered" once
+//! notices.announce(Event::Failed(…))?;                                     // before the move; on an error, do not move
+//! notices.begin_outage("lane https://…", Event::Held { … })?;              // once, however many batches are affected
+//! notices.end_outage("lane https://…")?;                                   // after a success; announces the recovery once
 //!
-//! notices.drain(Duration::from_secs(20)).await;                           // a command, before it exits
-//! notices.work(stop).await;                                               // a daemon, in a task of its own
+//! notices.drain(Duration::from_secs(20)).await;                            // in a command, before it exits
+//! notices.work(stop).await;                                                // in a daemon, as a task of its own
 //! ```
 
 mod channel;
@@ -62,18 +61,18 @@ use crate::time::iso_seconds;
 use crate::tls_roots::TlsRoots;
 use outbox::Outbox;
 
-/// Notices that could not be written are kept in memory, so many at most.
+/// The most notices that are kept in memory because they could not be written.
 const IN_MEMORY_MAX: usize = 1_000;
 
-/// The outbox of this process, and the channels it is sent through.
+/// The outbox of this process, and the channels that it is sent through.
 #[derive(Debug)]
 pub struct Notices {
     outbox: Arc<Outbox>,
     channels: Vec<channel::ChannelState>,
     clock: Arc<dyn Clock>,
-    /// What the disk did not take. Lost with this process, so it is sent first.
+    /// Notices that could not be written. They are lost with this process, so they are sent first.
     in_memory: Mutex<Vec<Notice>>,
-    /// Outages that the disk has no mark of, and since when.
+    /// Outages without a mark on disk, and when they began.
     unmarked: Mutex<HashMap<String, String>>,
     wake: Notify,
     turn: tokio::sync::Mutex<()>,
@@ -81,14 +80,14 @@ pub struct Notices {
 }
 
 impl Notices {
-    /// Opens the outbox, creates what is missing, and gives back what dead processes were sending.
+    /// Opens the outbox: creates missing directories, and recovers what crashed processes were sending.
     ///
     /// Without channels, notices go to the log.
     pub fn open(dir: &Path, channels: Vec<Box<dyn Channel>>, clock: Arc<dyn Clock>) -> io::Result<Self> {
         Self::open_with_disk(Disk::default(), dir, channels, clock)
     }
 
-    /// The same on a disk that may have someone before it.
+    /// Opens the outbox on a disk that may inject faults.
     pub fn open_with_disk(
         disk: Disk,
         dir: &Path,
@@ -112,7 +111,7 @@ impl Notices {
         })
     }
 
-    /// Sets how fast notices are gathered and sent.
+    /// Sets how notices are collected and sent.
     #[must_use]
     pub fn with_timing(mut self, timing: Timing) -> Self {
         self.timing = timing;
@@ -121,18 +120,18 @@ impl Notices {
 
     /// Queues a notice. When this returns `Ok`, it is on disk.
     ///
-    /// On an error it is kept in memory and this process still tries to send it, so that a full disk can be told of;
-    /// but it is not safe, and a move that must not go unheard has to wait. Blocks for two syncs of the disk.
+    /// On an error the notice is kept in memory, and this process still tries to send it, so that operators hear of a full
+    /// disk. But it is not durable: a move that must be announced has to wait. Blocks for two syncs.
     pub fn announce(&self, event: Event) -> io::Result<()> {
         self.queue(event).map(drop)
     }
 
-    /// The same; returns the id of the notice, under which the log tells that it was sent.
+    /// Queues a notice like [`Notices::announce`], and returns its id, which the log repeats when it is sent.
     pub fn queue(&self, event: Event) -> io::Result<String> {
         let notice = Notice { at: iso_seconds(self.clock.now()), event };
         let written = self.outbox.put(&notice);
         if let Err(error) = &written {
-            tracing::error!(%error, dir = %self.outbox.dir().display(), "a notice could not be written to the outbox");
+            tracing::error!(%error, dir = %self.outbox.dir().display(), "cannot write a notice to the outbox");
             let mut in_memory = self.in_memory();
             if in_memory.len() < IN_MEMORY_MAX {
                 in_memory.push(notice);
@@ -142,7 +141,7 @@ impl Notices {
         written
     }
 
-    /// How many notices wait on disk, also in the hands of other processes.
+    /// The number of notices that wait on disk, including those that other processes are sending.
     pub fn waiting(&self) -> io::Result<u64> {
         self.outbox.waiting()
     }
@@ -152,7 +151,7 @@ impl Notices {
     }
 }
 
-/// The channels in their order: Slack, then e-mail.
+/// The configured channels in their order: Slack, then e-mail.
 pub fn channels(
     settings: &Settings,
     roots: &TlsRoots,

@@ -1,25 +1,25 @@
-//! How an input writes its records down, told from its first bytes.
+//! Detects the format of an input from its first bytes.
 //!
-//! An input that begins with `[` is an array. One that begins with `{` is an envelope if that object has a list under
-//! `"records"` and nothing follows the object; else it is JSON Lines, and so is everything that begins otherwise: its
-//! lines are then named one by one. No more is read ahead than is needed to tell, and never more than [`DETECTION_BYTES_MAX`].
+//! An input that starts with `[` is an array. One that starts with `{` is an envelope if that object has a list under
+//! `"records"` and nothing follows the object. Everything else is JSON Lines, so that invalid lines are reported one by
+//! one. No more is read ahead than needed, and never more than [`DETECTION_BYTES_MAX`].
 
 use std::io::{self, BufRead};
 
-/// How far the first `"records"` of an envelope may stand from the beginning.
+/// The largest offset of the first `"records"` in an envelope.
 const DETECTION_BYTES_MAX: usize = 64 * 1024;
 const BOM: [u8; 3] = [0xef, 0xbb, 0xbf];
 
-/// How an input writes its records down.
+/// The format of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// A record per line.
+    /// One record per line.
     Lines,
     /// `[…]`
     Array,
     /// `{"records":[…]}`
     Envelope {
-        /// Where the list begins.
+        /// The offset of the list.
         list_at: usize,
     },
 }
@@ -29,7 +29,7 @@ pub(super) enum Refused {
     Kind(&'static str),
 }
 
-/// The shape, what was read to tell it (without a byte order mark), and the rest.
+/// Returns the format, the bytes that were read to detect it (without a byte order mark), and the reader.
 pub(super) fn detect<R: BufRead>(mut reader: R) -> Result<(Format, Vec<u8>, R), Refused> {
     let mut head = Vec::new();
     let mut ended = false;
@@ -44,7 +44,7 @@ pub(super) fn detect<R: BufRead>(mut reader: R) -> Result<(Format, Vec<u8>, R), 
     }
 }
 
-/// Takes what is there without waiting for more.
+/// Reads what is available without waiting for more.
 fn more(reader: &mut impl BufRead, head: &mut Vec<u8>) -> io::Result<usize> {
     let mut part = [0; 4096];
     loop {
@@ -59,11 +59,11 @@ fn more(reader: &mut impl BufRead, head: &mut Vec<u8>) -> io::Result<usize> {
     }
 }
 
-/// The shape, or `None` if more must be read to tell it.
+/// The format, or `None` if more bytes are needed.
 fn detect_in(head: &[u8], ended: bool) -> Result<Option<Format>, Refused> {
     let all = ended || head.len() >= DETECTION_BYTES_MAX;
     if head.starts_with(&[0xff, 0xfe]) || head.starts_with(&[0xfe, 0xff]) {
-        return Err(Refused::Kind("UTF-16: convert it to UTF-8 first"));
+        return Err(Refused::Kind("encoded as UTF-16; convert it to UTF-8 first"));
     }
     if head.len() < BOM.len() && BOM.starts_with(head) && !all {
         return Ok(None);
@@ -87,17 +87,17 @@ fn detect_in(head: &[u8], ended: bool) -> Result<Option<Format>, Refused> {
 enum Scan {
     /// An object without a list under `"records"`.
     Plain,
-    /// A list under `"records"` begins at this offset, and nothing was seen after the object.
+    /// An object with a list under `"records"` at this offset. Nothing was found after the object so far.
     Envelope(usize),
-    /// An object with such a list, and more after it.
+    /// An object with such a list, and more data after the object.
     EnvelopeAndMore,
-    /// No end of the object, and no such list yet.
+    /// An object that does not end yet, without such a list so far.
     Open,
 }
 
 fn scan_object(object: &[u8]) -> Scan {
     let (mut depth, mut list_at) = (0_usize, None);
-    // What was last seen on the top level: a key is a string that comes after `{` or `,`.
+    // The last token on the top level: a key is a string after `{` or `,`.
     let (mut before_key, mut is_records) = (false, false);
     let mut at = 0;
     while at < object.len() {

@@ -1,4 +1,4 @@
-//! What comes out of an input.
+//! The items that an input yields.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,14 +6,14 @@ use std::io;
 
 use serde_json::value::RawValue;
 
-/// No record may be longer. The longest one is what the reader holds in memory.
+/// The longest record. It bounds the memory of the reader.
 pub const RECORD_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// What is kept of a record that is longer.
+/// How much of a longer record is kept.
 pub const KEPT_BYTES_MAX: usize = 64 * 1024;
-/// How deep a record may be nested: what reads it later gives up at 128.
+/// The deepest nesting of a record: parsers that read it later give up at 128.
 pub const DEPTH_MAX: usize = 127;
 
-/// A record, or what stands where one should be.
+/// A record, or something else in its position.
 #[derive(Debug)]
 pub enum Item {
     /// A JSON object.
@@ -24,22 +24,22 @@ pub enum Item {
 
 /// A JSON object as it was written.
 pub struct Record {
-    /// Where it stood.
+    /// Its position in the input.
     pub position: Position,
-    /// Its bytes, without the space around it.
+    /// Its bytes, without surrounding whitespace.
     pub raw: Box<RawValue>,
 }
 
-/// What stands where a record should be.
+/// An item that is not a record.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Invalid {
-    /// Where it stood.
+    /// Its position in the input.
     pub position: Position,
-    /// Why it is no record. Names no content.
+    /// Why it is not a record. Quotes no content.
     pub reason: String,
     /// Its bytes, or the first [`KEPT_BYTES_MAX`] of them if it is longer than [`RECORD_BYTES_MAX`].
     pub bytes: Vec<u8>,
-    /// How long it is.
+    /// Its length.
     pub length: u64,
 }
 
@@ -57,21 +57,21 @@ impl fmt::Debug for Invalid {
 }
 
 impl Invalid {
-    /// Its bytes as text. What is not UTF-8 is replaced.
+    /// Its bytes as text. Invalid UTF-8 is replaced.
     pub fn text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.bytes)
     }
 
-    /// Whether [`Invalid::bytes`] is only its beginning.
+    /// Whether [`Invalid::bytes`] is truncated.
     pub fn is_cut(&self) -> bool {
         self.length > self.bytes.len() as u64
     }
 }
 
-/// The place of a record in its input.
+/// The position of a record in its input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Position {
-    /// The number of a line, from 1.
+    /// The line number, from 1.
     Line(u64),
     /// The index in a list, from 0.
     Index(u64),
@@ -86,7 +86,7 @@ impl fmt::Display for Position {
     }
 }
 
-/// Why a reader of one shape stops before the end.
+/// Why a reader stops before the end of the input.
 pub(super) enum StopReason {
     Read(io::Error),
     List { complete: u64, reason: String },

@@ -1,4 +1,4 @@
-//! JSON Lines: a record per line. A line that is none is handed out as broken, and the next is read.
+//! JSON Lines: one record per line. An invalid line is returned as such, and reading continues with the next.
 
 use std::io::{BufRead, Read};
 
@@ -24,7 +24,7 @@ impl<R: BufRead> Lines<R> {
     pub(super) fn next_item(&mut self) -> Result<Option<Item>, StopReason> {
         loop {
             self.line.clear();
-            // Room for the line break, so that what fills it all is too long.
+            // Includes the line break, so a line that fills the limit without one is too long.
             let limit = RECORD_BYTES_MAX as u64 + 2;
             if self.reader.by_ref().take(limit).read_until(b'\n', &mut self.line)? == 0 {
                 return Ok(None);
@@ -49,7 +49,7 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// Leaves out the rest of a line; how much that was.
+    /// Skips the rest of a line, and returns its length.
     fn skip_line(&mut self) -> Result<u64, StopReason> {
         let mut skipped = 0;
         loop {

@@ -1,8 +1,8 @@
 //! A list of records: a JSON array, or the list in an envelope.
 //!
-//! The list is followed byte by byte, strings and brackets only, to find where each element ends; the element is then
-//! parsed by itself. So an element that is no record does not end the list, and one that is not JSON does: after it no
-//! bracket can be trusted.
+//! Only strings and brackets are scanned to find the end of each element, which is then parsed by itself. So an element
+//! that is not a record does not end the list. An element that is not JSON does, because the brackets after it cannot
+//! be trusted.
 
 use std::io::BufRead;
 use std::mem;
@@ -11,7 +11,7 @@ use super::item::{Item, Position, RECORD_BYTES_MAX, StopReason};
 use super::parse::{Parsed, parse, too_long};
 use super::source::OffsetReader;
 
-/// What may stand beside the list in an envelope.
+/// The most bytes that may follow the list in an envelope.
 const TRAILER_BYTES_MAX: usize = 1024 * 1024;
 
 pub(super) struct List<R> {
@@ -23,11 +23,11 @@ pub(super) struct List<R> {
 }
 
 enum State {
-    /// So many bytes stand before the bracket.
+    /// Before the opening bracket, after this many bytes of other fields.
     Start {
         skip: usize,
     },
-    /// After the bracket, where the list may end at once.
+    /// After the opening bracket, where the list may end.
     First,
     /// After a comma.
     NextAction,
@@ -77,7 +77,7 @@ impl<R: BufRead> List<R> {
         if element.is_empty() {
             return match end {
                 End::Bracket if first => self.after(),
-                End::Bracket | End::Comma => Err(self.invalid("a comma without an element")),
+                End::Bracket | End::Comma => Err(self.invalid("an element is missing")),
             };
         }
         let at = Position::Index(self.complete);
@@ -93,7 +93,7 @@ impl<R: BufRead> List<R> {
         Ok(Some(item))
     }
 
-    /// What stands before the list: space, and in an envelope other fields.
+    /// Reads what precedes the list: whitespace, and in an envelope other fields.
     fn before(&mut self, skip: usize) -> Result<(), StopReason> {
         let mut head = vec![0; skip];
         std::io::Read::read_exact(&mut self.reader, &mut head)?;
@@ -101,12 +101,12 @@ impl<R: BufRead> List<R> {
         if self.envelope {
             head.extend_from_slice(b"[]}");
             serde_json::from_slice::<serde::de::IgnoredAny>(&head)
-                .map_err(|_| self.invalid("what stands before \"records\" is not JSON"))?;
+                .map_err(|_| self.invalid("invalid JSON before \"records\""))?;
         }
         Ok(())
     }
 
-    /// What stands after the list. Nothing comes after it, so this has no item.
+    /// Checks what follows the list. It contains no item.
     fn after(&mut self) -> Result<Option<Item>, StopReason> {
         self.state = State::Done;
         let mut tail = mem::take(&mut self.element);
@@ -120,7 +120,7 @@ impl<R: BufRead> List<R> {
             tail.extend_from_slice(if self.envelope { buffer } else { buffer.trim_ascii() });
             self.reader.consume(count);
             if tail.len() > if self.envelope { TRAILER_BYTES_MAX } else { 0 } {
-                return Err(self.invalid("something follows the list"));
+                return Err(self.invalid("unexpected data after the list"));
             }
         }
         if self.envelope {
@@ -131,22 +131,22 @@ impl<R: BufRead> List<R> {
 
     fn check_tail(&self, tail: &[u8]) -> Result<(), StopReason> {
         let rest = [b"{\"\":[]".as_slice(), tail].concat();
-        let fields: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&rest)
-            .map_err(|_| self.invalid("what stands after the records is not the end of an object"))?;
+        let fields: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_slice(&rest).map_err(|_| self.invalid("invalid JSON after the records"))?;
         if fields.contains_key("records") {
-            return Err(self.invalid("there are two lists of records"));
+            return Err(self.invalid("\"records\" occurs twice"));
         }
         Ok(())
     }
 
-    /// Reads the next element into `self.element`; its length, which may be more than was kept.
+    /// Reads the next element into `self.element`. Returns its length, which may exceed what is kept.
     fn element(&mut self) -> Result<(End, u64), StopReason> {
         self.element.clear();
         let (mut scan, mut length) = (Scan::default(), 0);
         loop {
             let buffer = self.reader.fill_buf()?;
             if buffer.is_empty() {
-                return Err(self.invalid("it ends in the middle of the list"));
+                return Err(self.invalid("the input ends within the list"));
             }
             let found = scan.find_end(buffer);
             let count = found.as_ref().map_or(buffer.len(), |(at, _)| *at);
@@ -161,7 +161,9 @@ impl<R: BufRead> List<R> {
                 None => self.reader.consume(count),
                 Some((_, end)) => {
                     self.reader.consume(count + 1);
-                    return end.map(|end| (end, length)).ok_or_else(|| self.invalid("a bracket too many"));
+                    return end
+                        .map(|end| (end, length))
+                        .ok_or_else(|| self.invalid("unexpected closing brace"));
                 }
             }
         }
@@ -169,7 +171,7 @@ impl<R: BufRead> List<R> {
 
     fn byte(&mut self) -> Result<u8, StopReason> {
         let Some(byte) = self.reader.fill_buf()?.first().copied() else {
-            return Err(self.invalid("the list does not begin"));
+            return Err(self.invalid("the list is missing"));
         };
         self.reader.consume(1);
         Ok(byte)
@@ -180,7 +182,7 @@ impl<R: BufRead> List<R> {
     }
 }
 
-/// Follows strings and brackets from one piece of the input to the next.
+/// Tracks strings and brackets across chunks of the input.
 #[derive(Default)]
 struct Scan {
     depth: usize,
@@ -189,7 +191,7 @@ struct Scan {
 }
 
 impl Scan {
-    /// Where the element ends in this piece, and with what; `None` as an end is a bracket that was never opened.
+    /// The end of the element in this chunk. `None` as its kind means a brace that was never opened.
     fn find_end(&mut self, piece: &[u8]) -> Option<(usize, Option<End>)> {
         for (at, byte) in piece.iter().enumerate() {
             if self.in_string {

@@ -1,23 +1,23 @@
-//! Whether bytes are a record.
+//! Parses a record.
 
 use serde_json::value::RawValue;
 
 use super::item::{DEPTH_MAX, Invalid, Item, KEPT_BYTES_MAX, Position, RECORD_BYTES_MAX, Record};
 
-/// Bytes that are valid JSON and more, or why not.
+/// The result of parsing.
 pub(super) enum Parsed {
     Item(Item),
-    /// No JSON at all: inside a list that means that the list cannot be trusted any more.
+    /// Not JSON: within a list, the rest of the list cannot be trusted.
     NotJson(String),
 }
 
-/// Takes `bytes` (without the space around them) as the record at `at`.
+/// Parses `bytes` (without surrounding whitespace) as the record at `at`.
 pub(super) fn parse(bytes: &[u8], at: Position) -> Parsed {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return Parsed::NotJson("not UTF-8".to_owned());
     };
     if depth(bytes) > DEPTH_MAX {
-        // Parsed before parsing: nothing is to be built from it.
+        // Checked before parsing, which would recurse.
         return Parsed::Item(invalid(bytes, at, format!("nested deeper than {DEPTH_MAX}")));
     }
     match RawValue::from_string(text.to_owned()) {
@@ -27,12 +27,12 @@ pub(super) fn parse(bytes: &[u8], at: Position) -> Parsed {
     }
 }
 
-/// The item for bytes that are no record.
+/// The item for bytes that are not a record.
 pub(super) fn invalid(bytes: &[u8], at: Position, reason: String) -> Item {
     Item::Invalid(Invalid { position: at, reason, bytes: bytes.to_vec(), length: bytes.len() as u64 })
 }
 
-/// The item for a record of `length` bytes that begins with `bytes`.
+/// The item for a record of `length` bytes that starts with `bytes`.
 pub(super) fn too_long(bytes: &[u8], length: u64, at: Position) -> Item {
     let reason = format!("longer than {RECORD_BYTES_MAX} bytes");
     Item::Invalid(Invalid {
@@ -43,7 +43,7 @@ pub(super) fn too_long(bytes: &[u8], length: u64, at: Position) -> Item {
     })
 }
 
-/// The parser's words without its own line number, which is always 1.
+/// The parser's message without its line number, which is always 1.
 fn not_json(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let what = text.split(" at line ").next().unwrap_or(&text);

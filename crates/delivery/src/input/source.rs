@@ -1,4 +1,4 @@
-//! The bytes of an input: counted where they are read, decompressed if they are gzip.
+//! The bytes of an input: counted as they are read, and decompressed if they are gzip.
 
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Bytes read so far, as they lie in the file.
+    /// Bytes read so far, before decompression.
     pub fn read(&self) -> u64 {
         self.read.load(Ordering::Relaxed)
     }
@@ -27,7 +27,7 @@ impl Progress {
     }
 }
 
-/// The bytes without compression, and the count of what was read to get them.
+/// The decompressed bytes, and the progress of reading them.
 pub(super) fn decompressed(
     reader: impl Read + Send + 'static,
     total: Option<u64>,
@@ -38,7 +38,7 @@ pub(super) fn decompressed(
     reader.by_ref().take(GZIP.len() as u64).read_to_end(&mut first)?;
     let is_gzip = first == GZIP;
     let complete = buffered(Cursor::new(first).chain(reader));
-    // A file may be several compressed ones, one after the other.
+    // A gzip file may have several members.
     let bytes = if is_gzip { buffered(MultiGzDecoder::new(complete)) } else { complete };
     Ok((bytes, progress))
 }
@@ -56,7 +56,7 @@ impl<R: Read> Read for CountingReader<R> {
     }
 }
 
-/// A reader that knows how many of its bytes were used.
+/// A reader that tracks its offset.
 pub(super) struct OffsetReader<R> {
     reader: R,
     offset: u64,

@@ -13,7 +13,7 @@ fn read(bytes: impl Into<Vec<u8>>) -> (Format, Vec<Item>, Option<Error>) {
 fn drain(input: Input) -> (Format, Vec<Item>, Option<Error>) {
     let (format, mut items, mut error) = (input.format(), Vec::new(), None);
     for item in input {
-        assert!(error.is_none(), "an error is the end");
+        assert!(error.is_none(), "nothing follows an error");
         match item {
             Ok(item) => items.push(item),
             Err(stop) => error = Some(stop),
@@ -22,24 +22,24 @@ fn drain(input: Input) -> (Format, Vec<Item>, Option<Error>) {
     (format, items, error)
 }
 
-/// Each item as its place and its text, broken ones with their reason.
-fn told(items: &[Item]) -> Vec<String> {
-    let told = |item: &Item| match item {
+/// Describes each item by its position and text, and invalid ones also by their reason.
+fn described(items: &[Item]) -> Vec<String> {
+    let description = |item: &Item| match item {
         Item::Record(record) => format!("{} {}", record.position, record.raw.get()),
         Item::Invalid(invalid) => format!("{} ! {} ! {}", invalid.position, invalid.reason, invalid.text()),
     };
-    items.iter().map(told).collect()
+    items.iter().map(description).collect()
 }
 
 #[test]
-fn lines_keep_their_numbers_and_their_bytes() {
+fn lines_keep_their_numbers_and_bytes() {
     let text =
         "\u{feff}{\"a\": 1.0}\r\n\n  {\"b\":[1, 2],\"b\":\"\\u00e9\"} \n\r\n{\"c\":12345678901234567890.10}";
     let (format, items, error) = read(text);
     assert_eq!(format, Format::Lines);
     assert!(error.is_none());
     assert_eq!(
-        told(&items),
+        described(&items),
         [
             r#"line 1 {"a": 1.0}"#,
             r#"line 3 {"b":[1, 2],"b":"\u00e9"}"#,
@@ -49,13 +49,13 @@ fn lines_keep_their_numbers_and_their_bytes() {
 }
 
 #[test]
-fn a_broken_line_is_named_and_kept_and_the_rest_goes_on() {
+fn invalid_line_is_reported_and_reading_continues() {
     let (_, items, error) = read(
         b"{\"a\":1}\n{\"a\":\n{\"b\":\"\xff\"}\n42\n{\"c\":1}{\"d\":2}\nnot json\n{\"z\":1}\n".as_slice(),
     );
     assert!(error.is_none());
     assert_eq!(
-        told(&items),
+        described(&items),
         [
             "line 1 {\"a\":1}",
             "line 2 ! not JSON: EOF while parsing a value at column 5 ! {\"a\":",
@@ -72,7 +72,7 @@ fn a_broken_line_is_named_and_kept_and_the_rest_goes_on() {
 }
 
 #[test]
-fn a_list_is_read_from_an_array_or_an_envelope() {
+fn list_is_read_from_an_array_or_an_envelope() {
     let records = "{\"a\":\"],}\\\"\"} ,\n {\"b\":[{}]}";
     let envelopes = [
         format!("{{\"records\":[{records}]}}"),
@@ -85,19 +85,22 @@ fn a_list_is_read_from_an_array_or_an_envelope() {
     let expected = [r#"index 0 {"a":"],}\""}"#, r#"index 1 {"b":[{}]}"#];
     for text in &arrays {
         let (format, items, error) = read(text.as_str());
-        assert_eq!((format, told(&items).as_slice()), (Format::Array, expected.map(String::from).as_slice()));
+        assert_eq!(
+            (format, described(&items).as_slice()),
+            (Format::Array, expected.map(String::from).as_slice())
+        );
         assert!(error.is_none(), "{text}: {error:?}");
     }
     for text in &envelopes {
         let (format, items, error) = read(text.as_str());
         assert!(matches!(format, Format::Envelope { .. }), "{text}");
-        assert_eq!(told(&items), expected);
+        assert_eq!(described(&items), expected);
         assert!(error.is_none(), "{text}: {error:?}");
     }
 }
 
 #[test]
-fn an_object_that_is_no_envelope_is_a_line() {
+fn object_that_is_not_an_envelope_is_a_line() {
     for text in [
         "{\"a\":1}",
         "{\"records\":3}",
@@ -113,7 +116,7 @@ fn an_object_that_is_no_envelope_is_a_line() {
 }
 
 #[test]
-fn an_empty_input_has_no_records() {
+fn empty_input_has_no_records() {
     for text in [
         "",
         "\n",
@@ -130,11 +133,11 @@ fn an_empty_input_has_no_records() {
 }
 
 #[test]
-fn an_element_that_is_no_record_does_not_end_the_list() {
+fn invalid_element_does_not_end_the_list() {
     let (_, items, error) = read("[{\"a\":1}, 42, \"x,]\", null, [{}], {\"b\":2}]");
     assert!(error.is_none());
     assert_eq!(
-        told(&items),
+        described(&items),
         [
             "index 0 {\"a\":1}",
             "index 1 ! not an object ! 42",
@@ -147,19 +150,19 @@ fn an_element_that_is_no_record_does_not_end_the_list() {
 }
 
 #[test]
-fn a_broken_list_stops_after_the_good_records_and_says_where() {
+fn invalid_list_ends_after_its_valid_records_with_the_reason() {
     for (text, complete, reason) in [
-        ("[{\"a\":1},{\"b\":", 1, "it ends in the middle of the list"),
+        ("[{\"a\":1},{\"b\":", 1, "the input ends within the list"),
         ("[{\"a\":1},{\"b\":tru}]", 1, "index 1 is not JSON: expected ident at column 9"),
-        ("[{\"a\":1},,{\"b\":2}]", 1, "a comma without an element"),
-        ("[{\"a\":1},]", 1, "a comma without an element"),
-        ("[,]", 0, "a comma without an element"),
-        ("[{\"a\":1}}", 0, "a bracket too many"),
-        ("[{\"a\":1}] {\"b\":2}", 1, "something follows the list"),
-        ("[{\"a\":1}][{\"b\":2}]", 1, "something follows the list"),
-        ("{\"records\":[{\"a\":1}]", 1, "what stands after the records is not the end of an object"),
-        ("{\"records\":[{\"a\":1}],\"records\":[{\"b\":1}]}", 1, "there are two lists of records"),
-        ("{\"x\" 1,\"records\":[{\"a\":1}]}", 0, "what stands before \"records\" is not JSON"),
+        ("[{\"a\":1},,{\"b\":2}]", 1, "an element is missing"),
+        ("[{\"a\":1},]", 1, "an element is missing"),
+        ("[,]", 0, "an element is missing"),
+        ("[{\"a\":1}}", 0, "unexpected closing brace"),
+        ("[{\"a\":1}] {\"b\":2}", 1, "unexpected data after the list"),
+        ("[{\"a\":1}][{\"b\":2}]", 1, "unexpected data after the list"),
+        ("{\"records\":[{\"a\":1}]", 1, "invalid JSON after the records"),
+        ("{\"records\":[{\"a\":1}],\"records\":[{\"b\":1}]}", 1, "\"records\" occurs twice"),
+        ("{\"x\" 1,\"records\":[{\"a\":1}]}", 0, "invalid JSON before \"records\""),
     ] {
         let (_, items, error) = read(text);
         assert_eq!(items.len(), complete, "{text}: {items:?}");
@@ -171,7 +174,7 @@ fn a_broken_list_stops_after_the_good_records_and_says_where() {
 }
 
 #[test]
-fn a_record_that_is_too_long_is_cut_and_the_rest_goes_on() {
+fn oversized_record_is_truncated_and_reading_continues() {
     let long = format!("{{\"a\":\"{}\"}}", "x".repeat(RECORD_BYTES_MAX));
     let fits = format!("{{\"a\":\"{}\"}}", "x".repeat(RECORD_BYTES_MAX - 8));
     assert_eq!(fits.len(), RECORD_BYTES_MAX);
@@ -193,18 +196,18 @@ fn a_record_that_is_too_long_is_cut_and_the_rest_goes_on() {
 }
 
 #[test]
-fn a_record_that_is_nested_too_deep_is_broken() {
+fn deeply_nested_record_is_invalid() {
     let nested = |depth: usize| format!("{{\"a\":{}1{}}}", "[".repeat(depth - 1), "]".repeat(depth - 1));
     let flat = format!("{{\"a\":\"{}\",\"b\":[{}[]]}}", "[{".repeat(500), "{},".repeat(500));
     let (_, items, _) = read(format!("{}\n{}\n{flat}\n", nested(DEPTH_MAX), nested(DEPTH_MAX + 1)));
     assert!(matches!(&items[0], Item::Record(_)) && matches!(&items[2], Item::Record(_)));
     assert!(matches!(&items[1], Item::Invalid(invalid) if invalid.reason == "nested deeper than 127"));
     let Item::Record(record) = &items[0] else { panic!("a record") };
-    serde_json::from_str::<Value>(record.raw.get()).expect("what reads it later can read it");
+    serde_json::from_str::<Value>(record.raw.get()).expect("a later parser accepts it");
 }
 
 #[test]
-fn gzip_is_read_in_one_piece_or_several() {
+fn gzip_with_one_or_several_members_is_read() {
     let mut bytes = Vec::new();
     for part in ["{\"a\":1}\n{\"b\"", ":2}\n"] {
         let mut encoder = GzEncoder::new(Vec::new(), flate2::Compression::fast());
@@ -215,30 +218,30 @@ fn gzip_is_read_in_one_piece_or_several() {
     let progress = input.progress();
     let (_, items, error) = drain(input);
     assert!(error.is_none());
-    assert_eq!(told(&items), ["line 1 {\"a\":1}", "line 2 {\"b\":2}"]);
+    assert_eq!(described(&items), ["line 1 {\"a\":1}", "line 2 {\"b\":2}"]);
     assert_eq!(progress.read(), bytes.len() as u64);
 
-    // A compressed input that was cut is an error, after what could be read.
+    // A truncated gzip file is an error, after the records that could be read.
     bytes.truncate(bytes.len() - 4);
     let (_, items, error) = read(bytes);
-    assert_eq!(told(&items)[0], "line 1 {\"a\":1}");
+    assert_eq!(described(&items)[0], "line 1 {\"a\":1}");
     assert!(matches!(error, Some(Error::Read { .. })), "{error:?}");
 }
 
 #[test]
-fn other_kinds_of_files_are_refused_by_name() {
+fn unsupported_files_are_refused_with_the_reason() {
     let refused =
         |bytes: &[u8]| Input::from_reader("test", Cursor::new(bytes.to_vec())).unwrap_err().to_string();
-    assert_eq!(refused(b"\xff\xfe{\0"), "test is UTF-16: convert it to UTF-8 first");
+    assert_eq!(refused(b"\xff\xfe{\0"), "test is encoded as UTF-16; convert it to UTF-8 first");
     let dir = tempfile::tempdir().unwrap();
-    let told = Input::open(dir.path()).unwrap_err().to_string();
-    assert_eq!(told, format!("{} is a directory", dir.path().display()));
+    let error = Input::open(dir.path()).unwrap_err().to_string();
+    assert_eq!(error, format!("{} is a directory", dir.path().display()));
     let missing = Input::open(&dir.path().join("none")).unwrap_err().to_string();
     assert!(missing.starts_with("cannot open ") && missing.contains("No such file"), "{missing}");
 }
 
 #[test]
-fn a_file_says_how_far_it_was_read() {
+fn progress_covers_the_whole_file() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(b"{\"a\":1}\n{\"b\":2}\n").unwrap();
     let input = Input::open(file.path()).unwrap();
@@ -249,8 +252,8 @@ fn a_file_says_how_far_it_was_read() {
 }
 
 #[test]
-fn the_first_record_does_not_wait_for_the_second() {
-    // A pipe that stays open: a reader that wanted more than it needs would block for ever.
+fn first_record_does_not_wait_for_the_second() {
+    // The pipe stays open: a reader that wanted more than it needs would block forever.
     let (reader, mut writer) = std::io::pipe().unwrap();
     writer.write_all(b"{\"a\":1}\n").unwrap();
     let mut input = Input::from_reader("pipe", reader).unwrap();
@@ -261,7 +264,7 @@ fn the_first_record_does_not_wait_for_the_second() {
     assert!(input.next().is_none());
 }
 
-/// Hands out pieces of a few bytes, as a slow pipe would.
+/// Returns a few bytes at a time, like a slow pipe.
 struct Pieces {
     bytes: Cursor<Vec<u8>>,
     sizes: std::iter::Cycle<std::vec::IntoIter<usize>>,
@@ -313,7 +316,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_same_records_come_out_of_every_shape(
+    fn every_format_yields_the_same_records(
         records in prop::collection::vec(any_record(), 0..12),
         (sizes, space) in (any_sizes(), space()),
         (bom, crlf) in any::<(bool, bool)>(),
@@ -339,7 +342,7 @@ proptest! {
     }
 
     #[test]
-    fn a_list_that_is_cut_gives_its_first_records_and_an_error(
+    fn truncated_list_yields_its_first_records_and_an_error(
         records in prop::collection::vec(any_record(), 1..8),
         sizes in any_sizes(),
         (at, envelope) in (any::<prop::sample::Index>(), any::<bool>()),
@@ -358,11 +361,11 @@ proptest! {
     }
 
     #[test]
-    fn lines_that_are_no_records_harm_no_others(
+    fn invalid_lines_do_not_affect_other_lines(
         lines in prop::collection::vec(prop_oneof![any_record(), "[^\n]{0,20}".prop_map(String::from)], 0..12),
         sizes in any_sizes(),
     ) {
-        // The first line settles the shape.
+        // The first line determines the format.
         let text = format!("{{}}\n{}", lines.join("\n"));
         let (_, items, error) = drain(in_pieces(text.into_bytes(), sizes));
         prop_assert!(error.is_none(), "{:?}", error);
@@ -386,7 +389,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic_or_run_for_ever(
+    fn no_bytes_make_it_panic_or_loop(
         start in prop::sample::select(vec!["", "[", "{", "{\"records\":[", "\u{feff}", "\n"]),
         bytes in prop::collection::vec(prop_oneof![any::<u8>(), prop::sample::select(b"{}[]\",:\\\n 1".to_vec())], 0..200),
         sizes in any_sizes(),

@@ -1,4 +1,4 @@
-//! The way a message takes to a person.
+//! The channels that notices are sent through.
 
 use std::fmt::Debug;
 use std::sync::{Mutex, PoisonError};
@@ -6,27 +6,27 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What is sent: the same for every channel.
+/// A message, the same for every channel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
     /// One line.
     pub subject: String,
-    /// Some lines.
+    /// Several lines.
     pub text: String,
 }
 
-/// Why a channel did not take a message. The reason has no secret in it.
+/// Why a channel did not accept a message. The reason contains no secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// It may take it later.
+    /// A retry may succeed.
     #[error("{reason}")]
     Retryable {
         /// What happened.
         reason: String,
-        /// How long it asks to be left alone.
+        /// How long the channel asks to wait.
         retry_after: Option<Duration>,
     },
-    /// It will not, until someone changes something.
+    /// No retry succeeds until an operator changes something.
     #[error("{reason}")]
     Refused {
         /// What happened.
@@ -34,24 +34,24 @@ pub enum Failure {
     },
 }
 
-/// A way to a person.
+/// A channel to operators.
 ///
-/// `send` may be dropped at any await; then nobody knows whether the message arrived, and it is sent again.
+/// The future of `send` may be dropped at any await. It is unknown then whether the message arrived, and it is sent again.
 #[async_trait::async_trait]
 pub trait Channel: Send + Sync + Debug {
-    /// A word for logs.
+    /// The name used in logs and metrics.
     fn name(&self) -> &'static str;
 
-    /// Whether someone reads it who does not look for it.
+    /// Whether operators see the message without looking for it.
     fn reaches_operators(&self) -> bool {
         true
     }
 
-    /// Sends a message once, without trying again.
+    /// Sends a message once, without retries.
     async fn send(&self, message: &Message) -> Result<(), Failure>;
 }
 
-/// The log: for those who watch it, and where nothing else was set.
+/// The log, used if no other channel is configured.
 #[derive(Debug, Clone, Copy)]
 pub struct Log;
 
@@ -71,7 +71,7 @@ impl Channel for Log {
     }
 }
 
-/// A channel, and until when it asked to be left alone.
+/// A channel, and the time before which it must not be used.
 #[derive(Debug)]
 pub(super) struct ChannelState {
     channel: Box<dyn Channel>,
@@ -91,7 +91,7 @@ impl ChannelState {
         self.channel.reaches_operators()
     }
 
-    /// Tries until it is taken, refused, or the deadline leaves no room for another try.
+    /// Retries until the message is accepted or refused, or the deadline leaves no time for another attempt.
     pub(super) async fn send(
         &self,
         message: &Message,
@@ -103,7 +103,7 @@ impl ChannelState {
         loop {
             let start = self.not_before().unwrap_or_else(Instant::now);
             if start > deadline {
-                let reason = "it asked to be left alone for longer".to_owned();
+                let reason = "the channel asked for a longer pause".to_owned();
                 return Err(last.unwrap_or(Failure::Retryable { reason, retry_after: None }));
             }
             tokio::time::sleep_until(start).await;
@@ -112,7 +112,7 @@ impl ChannelState {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(refused @ Failure::Refused { .. })) => return Err(refused),
                 Ok(Err(later @ Failure::Retryable { .. })) => later,
-                Err(_) => Failure::Retryable { reason: "no answer in time".to_owned(), retry_after: None },
+                Err(_) => Failure::Retryable { reason: "no response in time".to_owned(), retry_after: None },
             };
             let wait = match &failure {
                 Failure::Retryable { retry_after: Some(asked), .. } => (*asked).max(pause),
@@ -125,7 +125,7 @@ impl ChannelState {
             if next >= deadline {
                 return Err(failure);
             }
-            tracing::debug!(channel = self.name(), error = %failure, "a message is tried again");
+            tracing::debug!(channel = self.name(), error = %failure, "retrying a message");
             tokio::time::sleep_until(next).await;
             last = Some(failure);
             pause *= 2;

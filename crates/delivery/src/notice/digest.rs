@@ -1,18 +1,18 @@
-//! Many notices as one message.
+//! Combines many notices into one message.
 //!
-//! Every notice is counted; of each kind the first few are told in full.
+//! Every notice is counted; the first few of each kind are described in detail.
 
 use std::fmt::Write;
 
 use super::channel::Message;
 use super::event::{Event, Failed, Notice};
 
-/// How many notices of a kind are told in full.
+/// How many notices of each kind are described in detail.
 const DETAILED_MAX: usize = 5;
-/// The longest word of a server that is repeated.
+/// The most characters of a text from elsewhere.
 const TEXT_CHARS_MAX: usize = 400;
 
-/// What a message speaks of.
+/// The notices in a message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Digest {
     parts: [Part; KINDS],
@@ -27,13 +27,13 @@ struct Part {
 }
 
 const KINDS: usize = 7;
-/// In the order in which they are told: one of it, several of it, and where the others are found.
+/// In the order of the message: singular, plural, and where to find the rest.
 const LABELS: [(&str, &str, &str); KINDS] = [
     ("lane held", "lanes held", "see the log"),
-    ("full spool", "reports of a full spool", "see the log"),
-    ("batch failed", "batches failed", "see: ichido failed list"),
-    ("batch waited too long and failed", "batches waited too long and failed", "see: ichido failed list"),
-    ("piece of input is no record", "pieces of input are no records", "see: ichido failed list"),
+    ("full spool", "full spools", "see the log"),
+    ("batch failed", "batches failed", "run `ichido failed list`"),
+    ("batch expired and failed", "batches expired and failed", "run `ichido failed list`"),
+    ("invalid input item", "invalid input items", "run `ichido failed list`"),
     ("recovery", "recoveries", "see the log"),
     ("unreadable notice", "unreadable notices", "see data/notices/*.unreadable"),
 ];
@@ -58,17 +58,17 @@ impl Digest {
         self.count_and_show(kind, count, || line(notice));
     }
 
-    /// Adds a file that could not be read.
+    /// Adds a notice file that could not be read.
     pub fn add_unreadable(&mut self, file: &str) {
         self.count_and_show(6, 1, || file.to_owned());
     }
 
-    /// How many notices it speaks of.
+    /// The number of notices.
     pub fn count(&self) -> u64 {
         self.parts.iter().map(|part| part.count).sum()
     }
 
-    /// The message.
+    /// Builds the message.
     pub fn message(&self) -> Message {
         let present = || self.parts.iter().zip(&LABELS).filter(|(part, _)| part.count > 0);
         let counts: Vec<String> = present().map(|(part, labels)| counted(part.count, labels)).collect();
@@ -111,7 +111,7 @@ fn line(notice: &Notice) -> String {
         Event::InvalidInput { reason, .. } => format!("{} ({})", plain(reason), notice.at),
         Event::SpoolFull { reason } => format!("{} ({})", plain(reason), notice.at),
         Event::Recovered { outage, since } => {
-            format!("{}: works again at {} (since {since})", plain(outage), notice.at)
+            format!("{}: recovered at {} (outage since {since})", plain(outage), notice.at)
         }
     }
 }
@@ -128,7 +128,7 @@ fn failed_line(failed: &Failed) -> String {
     )
 }
 
-/// Words of others on one line, not too long.
+/// Text from elsewhere on one line, truncated.
 fn plain(text: &str) -> String {
     let mut line: String =
         text.chars().take(TEXT_CHARS_MAX).map(|char| if char.is_control() { ' ' } else { char }).collect();

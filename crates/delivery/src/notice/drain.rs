@@ -1,4 +1,4 @@
-//! Sending what waits.
+//! Sends waiting notices.
 
 use std::io;
 use std::sync::Arc;
@@ -14,23 +14,23 @@ use super::digest::Digest;
 use super::event::{Event, Notice};
 use super::outbox::{Found, id};
 
-/// A daemon that is stopped while it sends waits so long for the answer.
+/// How long a stopped daemon waits for the response to a message that is being sent.
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
-/// How fast notices are gathered and sent.
+/// How notices are collected and sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
-    /// A daemon waits so long after a notice for others, before it sends.
+    /// How long a daemon waits for further notices before it sends.
     pub gather: Duration,
-    /// A daemon sends one message in so long.
+    /// A daemon sends at most one message per this interval.
     pub window: Duration,
-    /// The first pause after a failure; each next one is twice as long.
+    /// The pause after the first failure. Each further pause is twice as long.
     pub pause: Duration,
     /// The longest pause of a daemon.
     pub pause_max: Duration,
-    /// How long a daemon tries each time.
+    /// How long a daemon tries to send a message each time.
     pub time_limit: Duration,
-    /// How often a daemon looks for what others left.
+    /// How often a daemon looks for notices of other processes.
     pub look: Duration,
 }
 
@@ -50,11 +50,11 @@ impl Default for Timing {
 /// What a drain did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Drained {
-    /// Notices that a channel took.
+    /// Notices that a channel accepted.
     pub sent: u64,
-    /// Notices that wait for the next one.
+    /// Notices that are still waiting.
     pub waiting: u64,
-    /// Whether this drain tried to send and no channel took it.
+    /// Whether this drain tried to send, and no channel accepted the message.
     pub failed: bool,
 }
 
@@ -65,7 +65,7 @@ struct Taken {
     batches: Vec<BatchNotice>,
 }
 
-/// A notice about a batch in failed: the log tells of each when it was sent, as it told of each move.
+/// A notice about a failed batch. The log reports when each of them is sent.
 struct BatchNotice {
     id: String,
     key: String,
@@ -87,12 +87,12 @@ impl Taken {
 }
 
 impl Notices {
-    /// Sends what waits as one message, within `patience`. Never an error: what was not sent waits.
+    /// Sends waiting notices as one message, within `time_limit`. Never fails: what was not sent waits.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it leaves what it took in this process's hands; the next drain, or another process once this one is
-    /// gone, sends it.
+    /// If the future is dropped, the notices stay in this process's directory. The next drain sends them, or another
+    /// process after this one has ended.
     pub async fn drain(&self, time_limit: Duration) -> Drained {
         let deadline = Instant::now() + time_limit;
         let drained = match tokio::time::timeout_at(deadline, self.turn.lock()).await {
@@ -105,7 +105,7 @@ impl Notices {
         Drained { waiting, ..drained }
     }
 
-    /// Sends what comes, again and again, until it is stopped. Then the caller drains what is left.
+    /// Sends notices as they arrive, until it is stopped. The caller then drains what is left.
     ///
     /// Returns within two seconds of being stopped.
     pub async fn work(&self, stop: CancellationToken) {
@@ -116,7 +116,7 @@ impl Notices {
             let drained = tokio::select! {
                 drained = &mut draining => drained,
                 () = stop.cancelled() => {
-                    // A message whose answer is on its way is not sent twice.
+                    // Wait for the response, so that the message is not sent twice.
                     let _ = tokio::time::timeout(STOP_GRACE, draining).await;
                     return;
                 }
@@ -129,7 +129,7 @@ impl Notices {
                 if drained.sent > 0 {
                     tokio::time::sleep(self.timing.window).await;
                 }
-                // Others that work on this directory wake nobody here: look now and then.
+                // Other processes that use this directory cannot wake us, so look now and then.
                 let _ = tokio::time::timeout(self.timing.look, self.wake.notified()).await;
                 tokio::time::sleep(self.timing.gather).await;
             };
@@ -142,13 +142,13 @@ impl Notices {
     }
 
     async fn drain_once(&self, deadline: Instant) -> Drained {
-        // They stay in memory until they are sent: a drain may be dropped at any await.
+        // They stay in memory until they are sent, because a drain may be dropped at any await.
         let in_memory = self.in_memory().clone();
         match self.take(&in_memory).await {
             Ok(taken) if taken.digest.count() == 0 => Drained::default(),
             Ok(taken) => self.send_taken(taken, in_memory.len(), deadline).await,
             Err(error) => {
-                tracing::error!(%error, dir = %self.outbox.dir().display(), "the outbox of notices cannot be read");
+                tracing::error!(%error, dir = %self.outbox.dir().display(), "cannot read the outbox of notices");
                 Drained { failed: true, ..Drained::default() }
             }
         }
@@ -178,14 +178,14 @@ impl Notices {
             Some(line) => {
                 let (sent, channel) = (line.reaches_operators(), line.name());
                 let subject = message.subject;
-                tracing::info!(notificationSent = sent, channel, count, subject, "notices were sent");
+                tracing::info!(notificationSent = sent, channel, count, subject, "notices sent");
                 for BatchNotice { id, key } in &taken.batches {
                     tracing::info!(
                         notificationSent = sent,
                         noticeId = id,
                         batchIdempotencyKey = key,
                         channel,
-                        "notice of a failed batch was sent"
+                        "notice of a failed batch sent"
                     );
                 }
                 counter!("ichido_notices_sent_total", "channel" => channel).increment(count);
@@ -197,14 +197,14 @@ impl Notices {
                     notificationSent = false,
                     count,
                     subject = message.subject,
-                    "no channel took the notices; they wait"
+                    "no channel accepted the notices; they stay in the outbox"
                 );
-                self.outbox.give_back(&taken.files)
+                self.outbox.put_back(&taken.files)
             }
         };
         if let Err(error) = settled {
-            // They stay in this process's hands, and are taken again.
-            tracing::warn!(%error, "notices could not be removed from the outbox or given back");
+            // They stay in this process's directory, and are taken again.
+            tracing::warn!(%error, "cannot remove notices from the outbox or put them back");
         }
         match sent {
             Some(_) => Drained { sent: count, waiting: 0, failed: false },
@@ -212,7 +212,7 @@ impl Notices {
         }
     }
 
-    /// Tries the channels in their order, each for its share of the time that is left. The one that took it.
+    /// Tries the channels in order, each for its share of the remaining time. Returns the one that accepted the message.
     async fn send(&self, message: &Message, deadline: Instant) -> Option<&ChannelState> {
         for (index, channel) in self.channels.iter().enumerate() {
             let left = u32::try_from(self.channels.len() - index).unwrap_or(1);
@@ -221,7 +221,7 @@ impl Notices {
             match channel.send(message, share, self.timing.pause).await {
                 Ok(()) => return Some(channel),
                 Err(failure) => {
-                    tracing::warn!(channel = channel.name(), error = %failure, "a channel did not take the notices");
+                    tracing::warn!(channel = channel.name(), error = %failure, "a channel did not accept the notices");
                 }
             }
         }

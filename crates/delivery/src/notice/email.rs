@@ -16,10 +16,10 @@ use crate::redact::Redactor;
 use crate::settings::Error;
 use crate::tls_roots::TlsRoots;
 
-/// For one command of the conversation.
+/// The timeout of one SMTP command.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A mail server, and who is written to.
+/// A mail server, and the mailboxes to write to.
 #[derive(Debug)]
 pub struct Email {
     transport: AsyncSmtpTransport<Tokio1Executor>,
@@ -29,9 +29,9 @@ pub struct Email {
 }
 
 impl Email {
-    /// A channel through the server of the settings.
+    /// Creates a channel through the configured server.
     pub fn new(settings: &EmailSettings, roots: &TlsRoots) -> Result<Self, Error> {
-        let refused = |_| wrong("SMTP_URL", "has a server whose TLS cannot be set up");
+        let refused = |_| wrong("SMTP_URL", "has a host for which TLS cannot be set up");
         let mut tls = TlsParameters::builder(settings.host.clone());
         for certificate in roots.extra() {
             tls = tls.add_root_certificate(Certificate::from_der(certificate.to_vec()).map_err(refused)?);
@@ -89,14 +89,14 @@ impl Channel for Email {
             Err(Failure::Refused { reason }) if self.to.len() > 1 => reason,
             other => return other,
         };
-        // One address that is gone must not keep the others from hearing of it.
+        // One invalid address must not keep the others from being notified.
         let mut last = Failure::Refused { reason: refused };
         let mut arrived = false;
         for to in &self.to {
             match self.send_to(std::slice::from_ref(to), message).await {
                 Ok(()) => arrived = true,
                 Err(failure) => {
-                    tracing::warn!(error = %failure, "one of NOTIFY_EMAIL_TO was not reached");
+                    tracing::warn!(error = %failure, "cannot reach an address in NOTIFY_EMAIL_TO");
                     last = failure;
                 }
             }

@@ -1,8 +1,8 @@
-//! What notices say.
+//! The content of notices.
 
 use serde::{Deserialize, Serialize};
 
-/// Something that happened, and when.
+/// An event, and when it happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
     /// When it happened, as in `2025-01-18T12:05:30Z`.
@@ -12,57 +12,57 @@ pub struct Notice {
     pub event: Event,
 }
 
-/// What a person must hear of.
+/// What operators must be told.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 pub enum Event {
     /// A batch was moved to failed.
     Failed(Failed),
-    /// A batch waited longer than it may, and was moved to failed.
+    /// A batch exceeded its retention, and was moved to failed.
     Expired(Failed),
-    /// A lane is held: nothing goes to its destination until someone acts.
+    /// A lane is held: nothing is sent to its destination until an operator acts.
     Held {
         /// The destination, without secrets.
         lane: String,
-        /// What the destination or the connection said.
+        /// The response of the destination, or the transport error.
         reason: String,
     },
-    /// The spool has no room: new work is refused.
+    /// The spool is full: new batches are refused.
     SpoolFull {
-        /// What it needs or what the disk said.
+        /// The quota, or the error of the disk.
         reason: String,
     },
-    /// Pieces of input are no records; they lie in failed.
+    /// Input items are not records; they are in failed.
     #[serde(rename = "broken")]
     InvalidInput {
         /// How many.
         count: u64,
-        /// Where the last of them stood, and what is wrong with it.
+        /// The position of the last one, and what is wrong with it.
         reason: String,
     },
-    /// An outage that was announced is over.
+    /// An announced outage is over.
     Recovered {
         /// The outage.
         outage: String,
-        /// When it was announced first.
+        /// When it was first announced.
         since: String,
     },
 }
 
-/// A batch in failed: the fields that its notice must have.
+/// A failed batch: the fields that its notice must contain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Failed {
-    /// Where its file lies.
+    /// The path of its file.
     pub file_path: String,
     /// The last error.
     pub last_error: String,
     /// When it was first tried, as in `2025-01-18T12:05:30Z`.
     pub first_attempt: String,
-    /// How many passes it had.
+    /// The number of failed passes.
     pub retry_count: u64,
     /// Its key.
     pub batch_idempotency_key: String,
-    /// How many records it has.
+    /// The number of its records.
     pub records: u64,
 }

@@ -1,8 +1,8 @@
-//! Outages: what lasts, is announced once, and whose end is told once.
+//! Outages: conditions that last. Their start and their end are announced once each.
 //!
-//! A file marks an outage that was announced. It is written after the notice, and removed after the notice of its end:
-//! a crash in between tells one of them twice, never not at all. The marks are seen by every process, so ten commands
-//! that meet the same held lane make one notice.
+//! A mark on disk records that an outage was announced. It is written after the notice, and removed after the notice of
+//! the recovery, so a crash in between repeats a notice but never loses one. All processes see the marks: ten commands
+//! that meet the same held lane cause one notice.
 
 use std::collections::HashMap;
 use std::fs;
@@ -20,7 +20,7 @@ use super::outbox::{NOTICE_BYTES_MAX, OUTAGE_PREFIX};
 use crate::disk::{ignore_missing, read_regular};
 use crate::time::iso_seconds;
 
-/// An outage that lasts is announced again after so long.
+/// An outage that lasts this long is announced again.
 const REMINDER_INTERVAL_MS: u64 = 24 * 60 * 60 * 1000;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -31,9 +31,9 @@ struct Mark {
 }
 
 impl Notices {
-    /// An outage was met. Announces it unless that was done already; whether it was announced now.
+    /// Announces an outage, unless that was done already. Returns whether it was announced now.
     ///
-    /// On an error the outage is remembered by this process alone: it is told of from memory, once.
+    /// On an error only this process remembers the outage, and sends the notice from memory, once.
     pub fn begin_outage(&self, outage: &str, event: Event) -> io::Result<bool> {
         let now = self.clock.now();
         let known = read(&self.mark(outage));
@@ -51,11 +51,11 @@ impl Notices {
         marked.map(|()| true)
     }
 
-    /// Something went well again. If an outage had been announced, its end is: once. Whether it was now.
+    /// Announces the recovery from an outage, if the outage was announced. Returns whether it was announced now.
     pub fn end_outage(&self, outage: &str) -> io::Result<bool> {
         let remembered = self.unmarked().remove(outage);
         let (path, taken) = (self.mark(outage), self.outbox.process_dir().join(file_name(outage)));
-        // The usual case, for every batch that arrives, is one failed look; and of two processes one takes the mark.
+        // Usually there is no outage, which costs one failed lookup per delivered batch. Of two processes, one takes the mark.
         let marked = path.try_exists()?
             && self.outbox.disk().rename(&path, &taken).map(|()| true).or_else(missing_is_false)?;
         let since = match (marked, remembered) {
@@ -95,7 +95,7 @@ fn file_name(outage: &str) -> String {
     format!("{OUTAGE_PREFIX}{}.json", &hex::encode(Sha256::digest(outage))[..16])
 }
 
-/// A mark that cannot be read is as good as none: the outage is announced again.
+/// An unreadable mark counts as none: the outage is announced again.
 fn read(path: &Path) -> Option<Mark> {
     serde_json::from_slice(&read_regular(path, NOTICE_BYTES_MAX).ok()?).ok()
 }

@@ -1,8 +1,8 @@
-//! Notices on disk: a file each, whole or not there.
+//! Notices on disk: one file each, complete or absent.
 //!
-//! A file is written and synced in the process's own directory, and then named in the outbox; its name is made from
-//! its time and content, so the same notice twice is one file. Taking and giving back are renames. Removing is not
-//! synced: if a sent notice comes back after a power failure, it is sent twice, and never not at all.
+//! A file is written and synced in the process's directory, and then renamed into the outbox. Its name is derived from
+//! its time and content, so identical notices are one file. Taking and putting back are renames. A removal is not synced:
+//! if a sent notice comes back after a power failure, it is sent twice, which is better than not at all.
 
 use std::fs;
 use std::io;
@@ -16,13 +16,13 @@ use crate::disk::{self, Disk, already_exists, ignore_missing};
 use crate::process_dir::{self, ProcessDir};
 
 const PREFIX: &str = "notice_";
-/// How names of marks begin.
+/// Prefix of the marks of outages.
 pub(super) const OUTAGE_PREFIX: &str = "outage_";
 const SUFFIX: &str = ".json";
 const UNREADABLE: &str = ".unreadable";
-/// Larger files are none of ours.
+/// Larger files are not ours.
 pub(super) const NOTICE_BYTES_MAX: u64 = 256 * 1024;
-/// How many notices one message speaks of.
+/// The most notices in one message.
 const TAKEN_MAX: usize = 100_000;
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(super) struct Outbox {
     process_dir: ProcessDir,
 }
 
-/// What was found in a file.
+/// The content of a file.
 pub(super) enum Found {
     /// A notice, and its id.
     Notice(String, Notice),
@@ -50,7 +50,7 @@ impl Outbox {
         let process_dir =
             ProcessDir::create(&disk, &inflight, now).map_err(|error| named(&inflight, &error))?;
         let outbox = Self { disk, dir: dir.to_owned(), inflight, outages, process_dir };
-        outbox.adopt()?;
+        outbox.recover()?;
         Ok(outbox)
     }
 
@@ -70,7 +70,7 @@ impl Outbox {
         self.process_dir.path()
     }
 
-    /// Writes a notice, and returns its id. The same one again changes nothing.
+    /// Writes a notice, and returns its id. Writing it again changes nothing.
     pub(super) fn put(&self, notice: &Notice) -> io::Result<String> {
         let bytes = serde_json::to_vec(notice)?;
         let time: String = notice.at.chars().filter(|char| char.is_ascii_alphanumeric()).collect();
@@ -89,10 +89,10 @@ impl Outbox {
         Ok(id)
     }
 
-    /// Takes what waits, oldest first, and shows each notice. Returns the files that are now in this process's hands.
+    /// Takes waiting notices, oldest first, and passes each to `see`. Returns the files that this process has now.
     pub(super) fn take(&self, mut see: impl FnMut(Found)) -> io::Result<Vec<String>> {
-        self.adopt()?;
-        // What an earlier drain of this process left when it was cancelled is here already.
+        self.recover()?;
+        // An earlier drain of this process that was cancelled has left its files here.
         let mut taken: Vec<String> =
             disk::file_names(self.process_dir())?.into_iter().filter(|name| is_notice(name)).collect();
         let mut waiting: Vec<String> =
@@ -104,7 +104,7 @@ impl Outbox {
             }
             match self.disk.rename(&self.dir.join(&name), &self.process_dir().join(&name)) {
                 Ok(()) => taken.push(name),
-                // Another process was quicker.
+                // Another process has taken it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
@@ -118,11 +118,11 @@ impl Outbox {
                     see(Found::Notice(id, notice));
                     readable.push(name);
                 }
-                // Another drain of this process, which was dropped while it took them, has finished.
+                // Another drain of this process, which was cancelled while it took files, has finished.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => {
                     let aside = self.dir.join(format!("{name}{UNREADABLE}"));
-                    tracing::error!(file = %aside.display(), %error, "a notice cannot be read; it was set aside");
+                    tracing::error!(file = %aside.display(), %error, "cannot read a notice; it is set aside");
                     fs::rename(self.process_dir().join(&name), aside)?;
                     see(Found::Unreadable(name));
                 }
@@ -138,29 +138,29 @@ impl Outbox {
             .try_for_each(|name| self.disk.remove(&self.process_dir().join(name)).or_else(ignore_missing))
     }
 
-    /// Gives files back that were taken.
-    pub(super) fn give_back(&self, taken: &[String]) -> io::Result<()> {
-        taken.iter().try_for_each(|name| self.back(&self.process_dir().join(name), name))
+    /// Puts files back that were taken.
+    pub(super) fn put_back(&self, taken: &[String]) -> io::Result<()> {
+        taken.iter().try_for_each(|name| self.rename_back(&self.process_dir().join(name), name))
     }
 
     pub(super) fn waiting(&self) -> io::Result<u64> {
         Ok(files(&self.dir)?.len() as u64)
     }
 
-    /// Gives back what dead processes held.
-    fn adopt(&self) -> io::Result<()> {
+    /// Puts back what crashed processes had taken.
+    fn recover(&self) -> io::Result<()> {
         for abandoned in process_dir::abandoned(&self.inflight, self.process_dir())? {
             for name in abandoned.files()? {
-                self.back(&abandoned.path().join(&name), &name)?;
+                self.rename_back(&abandoned.path().join(&name), &name)?;
             }
             abandoned.remove()?;
         }
         Ok(())
     }
 
-    fn back(&self, path: &Path, name: &str) -> io::Result<()> {
-        let home = if name.starts_with(OUTAGE_PREFIX) { &self.outages } else { &self.dir };
-        match self.disk.rename_new(path, &home.join(name)) {
+    fn rename_back(&self, path: &Path, name: &str) -> io::Result<()> {
+        let target = if name.starts_with(OUTAGE_PREFIX) { &self.outages } else { &self.dir };
+        match self.disk.rename_new(path, &target.join(name)) {
             Err(error) if already_exists(&error) => fs::remove_file(path).or_else(ignore_missing),
             Err(error) => ignore_missing(error),
             Ok(()) => Ok(()),
@@ -168,21 +168,21 @@ impl Outbox {
     }
 }
 
-/// What waits in an outbox, oldest first, for whoever only looks: how many, and the first ones. Nothing is created.
+/// The number of waiting notices, and the oldest ones, for reading only. Nothing is created.
 pub fn waiting(dir: &Path, most: usize) -> io::Result<(u64, Vec<Notice>)> {
     let mut files = files(dir)?;
     files.sort_unstable_by(|one, other| one.file_name().cmp(&other.file_name()));
-    // Whatever was sent meanwhile is not shown.
+    // A notice that was sent meanwhile is not shown.
     let first = files.iter().filter_map(|path| Some(read_with_id(path).ok()?.1)).take(most).collect();
     Ok((files.len() as u64, first))
 }
 
-/// Every notice that waits, also in the hands of a process.
+/// Every waiting notice, including those that a process has taken.
 fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let inflight = dir.join(".inflight");
-    let hands = disk::file_names(&inflight)?.into_iter().map(|name| inflight.join(name));
+    let process_dirs = disk::file_names(&inflight)?.into_iter().map(|name| inflight.join(name));
     let mut files = Vec::new();
-    for place in std::iter::once(dir.to_owned()).chain(hands) {
+    for place in std::iter::once(dir.to_owned()).chain(process_dirs) {
         files.extend(
             disk::file_names(&place)?.into_iter().filter(|name| is_notice(name)).map(|name| place.join(name)),
         );
@@ -199,11 +199,11 @@ fn read_with_id(path: &Path) -> io::Result<(String, Notice)> {
     Ok((id(&bytes), serde_json::from_slice(&bytes)?))
 }
 
-/// What a notice is known by: a digest of its bytes.
+/// The id of a notice: a digest of its bytes.
 pub(super) fn id(bytes: &[u8]) -> String {
     hex::encode(Sha256::digest(bytes))[..16].to_owned()
 }
 
 fn named(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("cannot work in {}: {error}", path.display()))
+    io::Error::new(error.kind(), format!("cannot use {}: {error}", path.display()))
 }

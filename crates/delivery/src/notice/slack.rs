@@ -1,4 +1,4 @@
-//! Slack, by an incoming webhook. Its URL is a secret.
+//! Slack, through an incoming webhook. Its URL is a secret.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use crate::redact::Redactor;
 use crate::settings::Error;
 use crate::tls_roots::TlsRoots;
 
-/// Slack shows no more than some 40,000 characters; people read less.
+/// Slack shows about 40,000 characters; nobody reads that many.
 const TEXT_CHARS_MAX: usize = 12_000;
 const ERROR_BODY_BYTES_MAX: usize = 1_024;
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// No notice waits longer because a server says so.
+/// The longest that a server may delay a notice.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(3_600);
 
 /// An incoming webhook.
@@ -31,13 +31,13 @@ pub struct Slack {
 }
 
 impl Slack {
-    /// A channel to the webhook at `url`, which [`super::Settings`] has checked.
+    /// Creates a channel to the webhook at `url`, which [`super::Settings`] has validated.
     pub fn new(url: SecretString, roots: &TlsRoots, clock: Arc<dyn Clock>) -> Result<Self, Error> {
         let client = client(roots, url.expose_secret().starts_with("http:"))?;
         let mut redactor = Redactor::default();
         redactor.add(url.expose_secret());
         if let Ok(parsed) = url::Url::parse(url.expose_secret()) {
-            // An error may name the path alone, or a piece of it.
+            // An error may contain only the path, or a segment of it.
             redactor.add(parsed.path());
             parsed
                 .path_segments()
@@ -49,7 +49,7 @@ impl Slack {
         Ok(Self { client, url, redactor, clock })
     }
 
-    fn later(&self, error: reqwest::Error) -> Failure {
+    fn retryable(&self, error: reqwest::Error) -> Failure {
         let error = error.without_url();
         Failure::Retryable { reason: self.redactor.text(&error_chain(&error)), retry_after: None }
     }
@@ -79,7 +79,7 @@ impl Channel for Slack {
             .header(CONTENT_TYPE, "application/json")
             .timeout(TIMEOUT)
             .body(body);
-        let mut response = request.send().await.map_err(|error| self.later(error))?;
+        let mut response = request.send().await.map_err(|error| self.retryable(error))?;
         let status = response.status();
         if status.is_success() {
             return Ok(());
@@ -104,7 +104,7 @@ impl Channel for Slack {
     }
 }
 
-/// The subject in bold, then the text. Slack reads three characters as markup, and they are escaped.
+/// The subject in bold, then the text. Slack's three markup characters are escaped.
 fn slack_text(message: &Message) -> String {
     let mut text: String = message.text.chars().take(TEXT_CHARS_MAX).collect();
     if text.len() < message.text.len() {
@@ -114,7 +114,7 @@ fn slack_text(message: &Message) -> String {
     format!("*{}*\n{}", escape(&message.subject), escape(text.trim_end()))
 }
 
-/// As strict as the client of batches: TLS 1.2 or later, no redirects, no retries of its own.
+/// Like the client that sends batches: TLS 1.2 or later, no redirects, no built-in retries.
 fn client(roots: &TlsRoots, plain: bool) -> Result<reqwest::Client, Error> {
     let tls =
         roots.client().map_err(|_| wrong("SLACK_WEBHOOK_URL", "cannot be used: TLS cannot be set up"))?;

@@ -40,7 +40,7 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Takes what waits, as a drain does.
+/// Takes waiting notices, as a drain does.
 fn taken(notices: &Notices) -> (Digest, Vec<String>) {
     let mut digest = Digest::default();
     let files = notices.outbox.take(|found| match found {
@@ -51,7 +51,7 @@ fn taken(notices: &Notices) -> (Digest, Vec<String>) {
 }
 
 #[test]
-fn a_notice_is_a_file_with_the_fields_of_the_requirement() {
+fn notice_is_a_file_with_the_documented_fields() {
     let dir = tempfile::tempdir().unwrap();
     let notices = open(dir.path());
     notices.announce(failed(7)).unwrap();
@@ -67,7 +67,7 @@ fn a_notice_is_a_file_with_the_fields_of_the_requirement() {
 }
 
 #[test]
-fn only_the_owner_can_read_what_is_kept() {
+fn files_are_private() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("data/notices");
     let notices = open(&root);
@@ -84,25 +84,29 @@ fn only_the_owner_can_read_what_is_kept() {
 }
 
 #[test]
-fn the_same_notice_twice_is_one_file() {
+fn identical_notices_are_one_file() {
     let dir = tempfile::tempdir().unwrap();
     let notices = open(dir.path());
     notices.announce(failed(1)).unwrap();
     notices.announce(failed(1)).unwrap();
     notices.announce(failed(2)).unwrap();
     assert_eq!(notices.waiting().unwrap(), 2);
-    assert_eq!(disk::file_names(notices.outbox.process_dir()).unwrap(), ["lock"], "nothing unfinished stays");
+    assert_eq!(
+        disk::file_names(notices.outbox.process_dir()).unwrap(),
+        ["lock"],
+        "no temporary file is left"
+    );
 }
 
 #[test]
-fn what_one_process_took_another_does_not_get_until_the_first_is_gone() {
+fn notices_taken_by_a_process_are_recovered_only_after_it_has_ended() {
     let dir = tempfile::tempdir().unwrap();
     let (first, second) = (open(dir.path()), open(dir.path()));
     (0..3).for_each(|number| first.announce(failed(number)).unwrap());
     assert_eq!(taken(&first).0.count(), 3);
     assert_eq!(taken(&second).0.count(), 0);
     assert_eq!(second.waiting().unwrap(), 3, "they still count as waiting");
-    // A second look of the same process, as after a drain that was cancelled, finds them.
+    // The same process finds them again, as after a cancelled drain.
     assert_eq!(taken(&first).0.count(), 3);
     drop(first);
     let (digest, files) = taken(&second);
@@ -112,12 +116,12 @@ fn what_one_process_took_another_does_not_get_until_the_first_is_gone() {
     assert_eq!(
         disk::file_names(&dir.path().join(".inflight")).unwrap().len(),
         1,
-        "the dead leave nothing behind"
+        "the directory of the ended process is removed"
     );
 }
 
 #[test]
-fn an_unfinished_file_of_a_dead_process_is_never_read() {
+fn temporary_file_of_a_crashed_process_is_never_read() {
     let dir = tempfile::tempdir().unwrap();
     let abandoned = dir.path().join(".inflight/4000000-1");
     fs::create_dir_all(&abandoned).unwrap();
@@ -129,7 +133,7 @@ fn an_unfinished_file_of_a_dead_process_is_never_read() {
 }
 
 #[test]
-fn a_notice_that_cannot_be_read_is_told_of_and_set_aside() {
+fn unreadable_notice_is_reported_and_set_aside() {
     let dir = tempfile::tempdir().unwrap();
     let notices = open(dir.path());
     notices.announce(failed(1)).unwrap();
@@ -149,7 +153,7 @@ fn foreign_files_are_left_alone() {
 }
 
 #[test]
-fn thousands_of_notices_are_one_message_that_counts_them_all() {
+fn thousands_of_notices_are_counted_in_one_message() {
     let mut digest = Digest::default();
     for number in 0..5_000 {
         let at = format!("2025-01-25T09:30:{:02}Z", number % 60);
@@ -163,7 +167,7 @@ fn thousands_of_notices_are_one_message_that_counts_them_all() {
         "{}",
         message.text
     );
-    assert!(message.text.contains("- and 4995 more: see: ichido failed list"), "{}", message.text);
+    assert!(message.text.contains("- and 4995 more: run `ichido failed list`"), "{}", message.text);
     for word in [
         "filePath data/failed/failed_",
         "lastError HTTP 503",
@@ -176,7 +180,7 @@ fn thousands_of_notices_are_one_message_that_counts_them_all() {
 }
 
 #[test]
-fn words_of_a_server_stay_on_their_line() {
+fn text_from_a_server_stays_on_one_line() {
     let mut digest = Digest::default();
     let reason = format!("a\r\nSubject: b\n{}", "x".repeat(10_000));
     digest.add(&Notice { at: String::new(), event: Event::Held { lane: "l".to_owned(), reason } });
@@ -185,7 +189,7 @@ fn words_of_a_server_stay_on_their_line() {
 }
 
 #[test]
-fn an_outage_is_announced_once_and_its_end_once_by_whichever_process() {
+fn outage_and_recovery_are_announced_once_across_processes() {
     let dir = tempfile::tempdir().unwrap();
     let (first, second) = (open(dir.path()), open(dir.path()));
     assert!(!first.end_outage("lane").unwrap(), "no outage, no recovery");
@@ -201,13 +205,13 @@ fn an_outage_is_announced_once_and_its_end_once_by_whichever_process() {
         digest
             .message()
             .text
-            .contains("lane: works again at 2025-01-25T09:30:00Z (since 2025-01-25T09:30:00Z)")
+            .contains("lane: recovered at 2025-01-25T09:30:00Z (outage since 2025-01-25T09:30:00Z)")
     );
     assert!(first.begin_outage("lane", held()).unwrap(), "the next outage is a new one");
 }
 
 #[test]
-fn an_outage_that_lasts_is_announced_again_after_a_day() {
+fn lasting_outage_is_announced_again_after_a_day() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), clock());
     let notices = Notices::open(dir.path(), Vec::new(), clock.clone()).unwrap();
     assert!(notices.begin_outage("lane", held()).unwrap());
@@ -216,11 +220,14 @@ fn an_outage_that_lasts_is_announced_again_after_a_day() {
     clock.advance(2 * 3_600_000);
     assert!(notices.begin_outage("lane", held()).unwrap());
     notices.end_outage("lane").unwrap();
-    assert!(taken(&notices).0.message().text.contains("(since 2025-01-25T09:30:00Z)"), "since the first");
+    assert!(
+        taken(&notices).0.message().text.contains("(outage since 2025-01-25T09:30:00Z)"),
+        "since the first"
+    );
 }
 
 #[test]
-fn a_process_that_dies_while_it_tells_of_a_recovery_leaves_it_to_the_next() {
+fn recovery_that_a_crashed_process_did_not_announce_is_announced_by_the_next() {
     let dir = tempfile::tempdir().unwrap();
     let notices = open(dir.path());
     notices.begin_outage("lane", held()).unwrap();
@@ -231,7 +238,7 @@ fn a_process_that_dies_while_it_tells_of_a_recovery_leaves_it_to_the_next() {
 }
 
 #[tokio::test]
-async fn what_the_disk_does_not_take_is_sent_from_memory() {
+async fn notice_that_cannot_be_written_is_sent_from_memory() {
     let dir = tempfile::tempdir().unwrap();
     let notices = open(dir.path());
     fs::remove_dir_all(notices.outbox.process_dir()).unwrap();
@@ -243,7 +250,7 @@ async fn what_the_disk_does_not_take_is_sent_from_memory() {
 }
 
 #[tokio::test]
-async fn an_outage_that_the_disk_does_not_take_is_told_of_once_and_so_is_its_end() {
+async fn outage_that_cannot_be_written_is_announced_once_and_so_is_its_end() {
     let dir = tempfile::tempdir().unwrap();
     let notices = open(dir.path());
     fs::remove_dir_all(notices.outbox.process_dir()).unwrap();
@@ -257,10 +264,10 @@ async fn an_outage_that_the_disk_does_not_take_is_told_of_once_and_so_is_its_end
 }
 
 #[test]
-fn an_outbox_that_cannot_be_made_is_named() {
+fn unusable_outbox_is_named() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let error = Notices::open(&file.path().join("notices"), Vec::new(), clock()).unwrap_err().to_string();
-    assert!(error.contains("cannot work in ") && error.contains("notices"), "{error}");
+    assert!(error.contains("cannot use ") && error.contains("notices"), "{error}");
 }
 
 fn read(values: &[(&str, &str)], loopback: bool) -> Result<Settings, String> {
@@ -271,7 +278,7 @@ fn read(values: &[(&str, &str)], loopback: bool) -> Result<Settings, String> {
 }
 
 #[test]
-fn a_wrong_setting_is_named_and_not_repeated() {
+fn invalid_setting_is_named_and_not_echoed() {
     let mail = |url| [("SMTP_URL", url), ("NOTIFY_EMAIL_TO", "a@b.c"), ("NOTIFY_EMAIL_FROM", "d@e.f")];
     let slack = |url| [("SLACK_WEBHOOK_URL", url)];
     for (values, setting) in [
@@ -302,25 +309,25 @@ fn a_wrong_setting_is_named_and_not_repeated() {
 }
 
 #[test]
-fn settings_say_how_the_mail_server_is_reached() {
+fn settings_determine_how_the_mail_server_is_reached() {
     use settings::Encryption;
     let email = |url, loopback| {
         let values =
             [("SMTP_URL", url), ("NOTIFY_EMAIL_TO", "Ops <a@b.c>, g@h.i"), ("NOTIFY_EMAIL_FROM", "d@e.f")];
         read(&values, loopback).unwrap().email.unwrap()
     };
-    let present = |url, loopback| {
+    let server = |url, loopback| {
         let email = email(url, loopback);
         (email.host, email.port, email.encryption)
     };
-    assert_eq!(present("smtps://mail.example", false), ("mail.example".to_owned(), 465, Encryption::Tls));
+    assert_eq!(server("smtps://mail.example", false), ("mail.example".to_owned(), 465, Encryption::Tls));
     assert_eq!(
-        present("smtp://mail.example:2525?tls=required", false),
+        server("smtp://mail.example:2525?tls=required", false),
         ("mail.example".to_owned(), 2525, Encryption::StartTls)
     );
-    assert_eq!(present("smtp://127.0.0.1", false), ("127.0.0.1".to_owned(), 587, Encryption::StartTls));
-    assert_eq!(present("smtp://127.0.0.1", true), ("127.0.0.1".to_owned(), 587, Encryption::IfOffered));
-    assert_eq!(present("smtp://mail.example", true).2, Encryption::StartTls);
+    assert_eq!(server("smtp://127.0.0.1", false), ("127.0.0.1".to_owned(), 587, Encryption::StartTls));
+    assert_eq!(server("smtp://127.0.0.1", true), ("127.0.0.1".to_owned(), 587, Encryption::IfOffered));
+    assert_eq!(server("smtp://mail.example", true).2, Encryption::StartTls);
     let login = email("smtps://ops%40example.com:p%40ss%2Fw%3Ard@mail.example", false);
     assert!(!format!("{login:?}").contains("p@ss"), "{login:?}");
     let (user, password) = login.login.unwrap();
@@ -332,7 +339,7 @@ fn settings_say_how_the_mail_server_is_reached() {
 }
 
 #[test]
-fn plain_http_to_slack_is_for_loopback_when_it_is_allowed() {
+fn plain_http_to_slack_is_allowed_on_loopback_only() {
     let slack = |url, loopback| read(&[("SLACK_WEBHOOK_URL", url)], loopback);
     assert!(slack("http://127.0.0.1:1/x", false).is_err());
     assert!(slack("http://127.0.0.1:1/x", true).unwrap().slack.is_some());
@@ -341,11 +348,11 @@ fn plain_http_to_slack_is_for_loopback_when_it_is_allowed() {
 }
 
 #[test]
-fn whoever_only_looks_sees_what_waits_also_in_the_hands_of_a_process() {
+fn waiting_notices_can_be_read_while_a_process_has_taken_them() {
     let dir = tempfile::tempdir().unwrap();
     let nowhere = dir.path().join("nowhere");
     assert_eq!(waiting(&nowhere, 10).unwrap(), (0, Vec::new()));
-    assert!(!nowhere.exists(), "looking creates nothing");
+    assert!(!nowhere.exists(), "reading creates nothing");
     let notices = open(dir.path());
     notices.announce(failed(1)).unwrap();
     taken(&notices);

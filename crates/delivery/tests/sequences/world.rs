@@ -92,7 +92,7 @@ impl Channel for Ear {
             let count: u64 = count.parse().unwrap();
             match words {
                 words if words.ends_with("failed") => self.0.failed.fetch_add(count, Relaxed),
-                words if words.contains("no record") => self.0.broken.fetch_add(count, Relaxed),
+                words if words.starts_with("invalid input") => self.0.broken.fetch_add(count, Relaxed),
                 _ => 0,
             };
         }

@@ -48,7 +48,7 @@ fn the_log_says_of_each_failed_batch_whether_its_notice_was_sent() {
     stage.send(2, &settings).ends_with(3);
     let run = stage.run(&["spool", "resend"], &settings);
     run.ends_with(4);
-    let (moved, sent) = (run.log("moved to failed"), run.log("notice of a failed batch was sent"));
+    let (moved, sent) = (run.log("moved to failed"), run.log("notice of a failed batch sent"));
     let ([moved], [sent]) = (&moved[..], &sent[..]) else { panic!("{}", run.stderr) };
     assert_eq!(
         (&moved["notificationQueued"], &moved["notificationSent"]),
@@ -75,7 +75,7 @@ fn without_a_channel_there_is_a_warning_and_nothing_is_said_to_be_sent() {
     let run = stage.send(1, &[]);
     run.ends_with(4);
     assert!(run.stderr.contains("no notification channel is configured"), "{}", run.stderr);
-    let sent = &run.log("notice of a failed batch was sent")[0];
+    let sent = &run.log("notice of a failed batch sent")[0];
     assert_eq!((&sent["notificationSent"], &sent["channel"]), (&json!(false), &json!("log")), "{sent}");
     let check = stage.run(&["check"], &[]);
     let line = check.stdout.lines().find(|line| line.contains("notices")).unwrap_or_default().to_owned();
@@ -148,7 +148,7 @@ fn many_broken_lines_are_one_notice() {
     let run = stage.run(&["send", "/dev/null"], &[]);
     let told = run.log("notice");
     assert_eq!(told.len(), 1, "{}", run.stderr);
-    assert_eq!(told[0]["subject"], "ichido: 200 pieces of input are no records");
+    assert_eq!(told[0]["subject"], "ichido: 200 invalid input items");
     let text = told[0]["text"].as_str().unwrap();
     assert!(text.contains("line 2:") && text.contains("line 201:"), "{text}");
 }
