@@ -1,4 +1,4 @@
-//! A large input goes through a pipe into a process of its own, which says how much memory it took.
+//! Sends a large input through a pipe to a child process, which reports its peak memory.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what is unexpected fails the test")]
 
@@ -7,13 +7,13 @@ use std::process::{Command, Stdio};
 
 use ichido_delivery::input::{Input, Item};
 
-/// Set for the process that reads.
+/// Set in the child process.
 const CHILD: &str = "ICHIDO_TEST_READS_STDIN";
 const TOTAL_BYTES: usize = 200 * 1024 * 1024;
-/// What the design allows, less what a sender needs beside its input.
+/// The most resident memory of the child process.
 const RESIDENT_KB_MAX: u64 = 40 * 1024;
 
-/// The other side: reads standard input and tells what it saw.
+/// The child process: reads standard input and reports what it found.
 #[test]
 #[allow(clippy::print_stdout, reason = "the parent reads it")]
 fn child_reads_standard_input() {
@@ -33,21 +33,21 @@ fn child_reads_standard_input() {
     println!("\nread {records} {invalid} {bytes} {}", peak_kb());
 }
 
-/// The most memory that this process ever had.
+/// The peak memory of this process.
 fn peak_kb() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-struct Seen {
+struct Report {
     records: u64,
     invalid: u64,
     bytes: u64,
     peak_kb: u64,
 }
 
-fn through_a_pipe(write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Seen {
+fn through_a_pipe(write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Report {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child_reads_standard_input", "--nocapture"])
         .env(CHILD, "1")
@@ -59,15 +59,16 @@ fn through_a_pipe(write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> 
     write(&mut pipe).unwrap();
     pipe.flush().unwrap();
     drop(pipe);
-    let mut told = String::new();
-    child.stdout.take().unwrap().read_to_string(&mut told).unwrap();
-    assert!(child.wait().unwrap().success(), "{told}");
-    let line = told.lines().find_map(|line| line.strip_prefix("read ")).expect("the child told what it read");
+    let mut output = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut output).unwrap();
+    assert!(child.wait().unwrap().success(), "{output}");
+    let line =
+        output.lines().find_map(|line| line.strip_prefix("read ")).expect("the child reports what it read");
     let figures: Vec<u64> = line.split(' ').map(|figure| figure.parse().unwrap()).collect();
-    Seen { records: figures[0], invalid: figures[1], bytes: figures[2], peak_kb: figures[3] }
+    Report { records: figures[0], invalid: figures[1], bytes: figures[2], peak_kb: figures[3] }
 }
 
-/// Records of some 550 bytes, as an exporter writes them, between `start` and `end`.
+/// Writes records of about 550 bytes between `start` and `end`.
 fn many(out: &mut dyn Write, start: &str, between: &str, end: &str) -> std::io::Result<()> {
     let padding = "m".repeat(450);
     let (mut written, mut number) = (0, 0_u64);
@@ -85,22 +86,22 @@ fn many(out: &mut dyn Write, start: &str, between: &str, end: &str) -> std::io::
 }
 
 #[test]
-fn a_large_input_takes_little_memory_in_every_shape() {
+fn large_input_needs_little_memory_in_every_format() {
     for (start, between, end) in [("", "\n", "\n"), ("[", ",", "]"), ("{\"records\":[\n", ",\n", "\n]}\n")] {
-        let seen = through_a_pipe(|out| many(out, start, between, end));
-        assert_eq!(seen.invalid, 0);
+        let report = through_a_pipe(|out| many(out, start, between, end));
+        assert_eq!(report.invalid, 0);
         assert!(
-            seen.records > 390_000 && seen.bytes > (TOTAL_BYTES - 1_000_000) as u64,
+            report.records > 390_000 && report.bytes > (TOTAL_BYTES - 1_000_000) as u64,
             "{start}: {}",
-            seen.records
+            report.records
         );
-        assert!(seen.peak_kb < RESIDENT_KB_MAX, "{start}: {} kB", seen.peak_kb);
+        assert!(report.peak_kb < RESIDENT_KB_MAX, "{start}: {} kB", report.peak_kb);
     }
 }
 
 #[test]
-fn a_line_without_an_end_takes_little_memory() {
-    let seen = through_a_pipe(|out| {
+fn endless_line_needs_little_memory() {
+    let report = through_a_pipe(|out| {
         out.write_all(b"{\"a\":1}\n{\"long\":\"")?;
         let piece = vec![b'x'; 1 << 20];
         for _ in 0..200 {
@@ -108,6 +109,6 @@ fn a_line_without_an_end_takes_little_memory() {
         }
         out.write_all(b"\"}\n{\"z\":1}\n")
     });
-    assert_eq!((seen.records, seen.invalid), (2, 1));
-    assert!(seen.peak_kb < RESIDENT_KB_MAX, "{} kB", seen.peak_kb);
+    assert_eq!((report.records, report.invalid), (2, 1));
+    assert!(report.peak_kb < RESIDENT_KB_MAX, "{} kB", report.peak_kb);
 }

@@ -13,11 +13,11 @@ struct Outcome {
     left: Vec<usize>,
 }
 
-/// A receiver that refuses a request with any bad record in it, in the words of the first.
+/// Simulates a receiver that rejects a request with any bad record, with the message for the first one.
 fn run(records: usize, bad: impl Fn(usize) -> Option<String>) -> Outcome {
     let mut outcome = Outcome { requests: 1, ..Outcome::default() };
     let mut bisect = Bisect::new(records);
-    // What exists: parts are replaced as told, and only existing parts are sent.
+    // The existing parts: they are replaced as requested, and only existing parts are sent.
     let at = middle(&(0..records));
     let mut parts: Vec<Range<usize>> = vec![0..at, at..records];
     let mut sent = Vec::new();
@@ -58,7 +58,7 @@ fn run(records: usize, bad: impl Fn(usize) -> Option<String>) -> Outcome {
 }
 
 #[test]
-fn one_bad_record_is_found_in_twice_the_logarithm() {
+fn one_bad_record_is_found_within_twice_the_logarithm() {
     for bad in 0..128 {
         let outcome = run(128, |record| (record == bad).then(|| "no date".to_owned()));
         assert!(outcome.requests <= 2 * 7 + 1, "{}", outcome.requests);
@@ -68,7 +68,7 @@ fn one_bad_record_is_found_in_twice_the_logarithm() {
 }
 
 #[test]
-fn records_that_are_all_refused_alike_hold_the_lane() {
+fn identical_rejections_of_all_records_hold_the_lane() {
     let outcome = run(100, |record| Some(format!("record {record}: unknown tenant")));
     assert!(outcome.held && outcome.rejected.is_empty());
     assert!(outcome.requests <= 2 * 7 + 1, "{}", outcome.requests);
@@ -76,7 +76,7 @@ fn records_that_are_all_refused_alike_hold_the_lane() {
 }
 
 #[test]
-fn records_that_are_refused_for_different_reasons_are_all_failed() {
+fn records_rejected_for_different_reasons_all_fail() {
     let words = ["no date", "no model", "no cost"];
     let outcome = run(9, |record| Some(words[record % 3].to_owned()));
     assert!(!outcome.held, "{outcome:?}");
@@ -84,7 +84,7 @@ fn records_that_are_refused_for_different_reasons_are_all_failed() {
 }
 
 #[test]
-fn a_few_records_are_too_few_to_doubt() {
+fn a_few_records_are_too_few_to_hold_the_lane() {
     let outcome = run(3, |_| Some("no".to_owned()));
     assert_eq!((outcome.held, outcome.rejected.len()), (false, 3));
 }
@@ -93,7 +93,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(10_000))]
 
     #[test]
-    fn each_record_ends_in_one_place(records in 2usize..80, bad in prop::collection::btree_set(0usize..80, 0..20), alike: bool) {
+    fn each_record_is_delivered_rejected_or_kept_once(records in 2usize..80, bad in prop::collection::btree_set(0usize..80, 0..20), alike: bool) {
         let bad: BTreeSet<usize> = bad.into_iter().filter(|record| *record < records).collect();
         let words = |record: usize| if alike { "no".to_owned() } else { "x".repeat(record + 1) };
         let outcome = run(records, |record| bad.contains(&record).then(|| words(record)));

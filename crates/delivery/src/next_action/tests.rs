@@ -22,7 +22,7 @@ fn asked(ms: u64) -> Verdict {
 }
 
 #[test]
-fn pauses_are_one_two_and_four_seconds_and_then_comes_the_spool() {
+fn batch_is_retried_after_one_two_and_four_seconds_and_then_spooled() {
     for (retries, seconds) in [(0, 1), (1, 2), (2, 4)] {
         assert_eq!(next(RETRY, fresh(retries)), NextAction::Retry(Duration::from_secs(seconds)));
     }
@@ -30,14 +30,14 @@ fn pauses_are_one_two_and_four_seconds_and_then_comes_the_spool() {
 }
 
 #[test]
-fn a_pass_over_a_spooled_batch_is_charged_once() {
+fn pass_over_a_spooled_batch_counts_once() {
     assert_eq!(next(RETRY, spooled(4, 0)), NextAction::Retry(Duration::from_secs(1)));
     assert_eq!(next(RETRY, spooled(4, 3)), NextAction::Spool { retry_count: 5, not_before: None });
     assert_eq!(next(RETRY, spooled(9, 3)), NextAction::Exhausted { retry_count: 10 });
 }
 
 #[test]
-fn a_probe_is_one_request_and_is_not_charged() {
+fn probe_is_one_request_and_does_not_count() {
     let probe = |origin| PassState { origin, probe: true, ..fresh(0) };
     let kept = |retry_count| NextAction::Spool { retry_count, not_before: None };
     assert_eq!(next(RETRY, probe(Origin::Fresh)), kept(0));
@@ -45,21 +45,21 @@ fn a_probe_is_one_request_and_is_not_charged() {
 }
 
 #[test]
-fn a_receiver_that_names_a_time_is_obeyed() {
+fn retry_after_is_respected() {
     assert_eq!(next(asked(7_000), fresh(0)), NextAction::Retry(Duration::from_secs(7)));
     assert_eq!(next(asked(0), fresh(0)), NextAction::Retry(Duration::ZERO));
     assert_eq!(next(asked(60_000), fresh(0)), NextAction::Retry(WAIT_MAX));
-    // Longer than a process should wait: the spool remembers.
+    // Longer than a process should wait: the batch is spooled.
     let kept = |retry_count| NextAction::Spool { retry_count, not_before: Some(NOW + 3_600_000) };
     assert_eq!(next(asked(3_600_000), fresh(0)), kept(0));
     assert_eq!(next(asked(3_600_000), spooled(2, 0)), kept(3));
 }
 
 #[test]
-fn no_receiver_puts_a_batch_off_for_longer_than_the_cap() {
+fn no_receiver_defers_a_batch_beyond_the_limit() {
     let day = 24 * 60 * 60 * 1_000;
     let capped = NextAction::Spool { retry_count: 0, not_before: Some(NOW + day) };
-    // The year 9999 as a date, and more seconds than there are.
+    // The year 9999 as a date, and a number of seconds that overflows.
     for until in [Timestamp(253_402_300_799_000), Timestamp(u64::MAX), NOW + day + 1] {
         assert_eq!(next(Verdict::Retry { not_before: Some(until) }, fresh(0)), capped);
     }
@@ -69,19 +69,19 @@ fn no_receiver_puts_a_batch_off_for_longer_than_the_cap() {
 }
 
 #[test]
-fn a_moment_that_is_over_is_now() {
+fn retry_after_in_the_past_means_now() {
     let verdict = Verdict::Retry { not_before: Some(Timestamp(5)) };
     assert_eq!(next(verdict, fresh(0)), NextAction::Retry(Duration::ZERO));
 }
 
 #[test]
-fn a_refused_record_stands_alone_before_it_is_given_up() {
+fn rejected_record_is_isolated_before_it_fails() {
     assert_eq!(next(Verdict::Split, fresh(0)), NextAction::Split);
     assert_eq!(next(Verdict::Split, PassState { records: 1, ..fresh(0) }), NextAction::Rejected);
 }
 
 #[test]
-fn what_may_still_be_processed_is_tried_soon_and_then_when_it_is_settled() {
+fn request_that_may_be_in_progress_is_retried_soon_and_again_when_it_is_finished() {
     let unsettled = || Verdict::Unsettled { until: NOW + 300_000 };
     assert_eq!(next(unsettled(), fresh(0)), NextAction::Retry(Duration::from_secs(1)));
     let kept = |retry_count| NextAction::Spool { retry_count, not_before: Some(NOW + 300_000) };
@@ -98,7 +98,7 @@ fn jitter_only_lengthens() {
     assert_eq!(Policy { backoff: Duration::MAX, ..policy }.pause(40, 1.0), Duration::MAX);
 }
 
-/// A whole life of a batch, as plain as the seed tells it.
+/// How a batch ends, in a simple model.
 #[derive(Debug, PartialEq)]
 enum End {
     Done,
@@ -114,7 +114,7 @@ enum Says {
     No,
 }
 
-/// The model: count requests and passes by hand.
+/// The model: counts requests and passes.
 fn model(script: &[Says], max_retries: u32, max_spool_retries: u32) -> (End, usize) {
     let mut said = script.iter();
     let (mut passes, mut requests) = (0u32, 0);
@@ -174,7 +174,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(10_000))]
 
     #[test]
-    fn the_life_of_a_batch_is_that_of_the_model(
+    fn decisions_match_the_model(
         script in prop::collection::vec(prop_oneof![1 => Just(Says::Ok), 12 => Just(Says::Again), 1 => Just(Says::No)], 0..60),
         max_retries in 0u32..5,
         max_spool_retries in 1u32..6,
@@ -185,7 +185,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_is_charged_twice_and_counts_never_go_down(retry_count in 0u32..20, retries in 0u32..6, probe: bool, wait in prop::option::of(0u64..200_000)) {
+    fn pass_counts_once_and_counts_never_decrease(retry_count in 0u32..20, retries in 0u32..6, probe: bool, wait in prop::option::of(0u64..200_000)) {
         let state = PassState { probe, ..spooled(retry_count, retries) };
         let verdict = Verdict::Retry { not_before: wait.map(|ms| NOW + ms) };
         match decide(verdict, &state, &Policy::default(), NOW, 0.3) {

@@ -1,17 +1,17 @@
 use super::*;
 
-/// How a receiver counts.
+/// How a receiver limits requests.
 #[derive(Clone, Copy, Debug)]
 enum Counts {
-    /// So many in each second, minute or other period of the clock; asks to wait for the next period.
+    /// A number per second, minute or other fixed window. It asks to wait for the next window.
     Window(Duration),
-    /// Tokens that come back evenly; asks to wait for one second.
+    /// A token bucket that refills evenly. It asks to wait for one second.
     Bucket,
-    /// So many within any period of that length; asks to wait until the oldest is over.
+    /// A number within any period of this length. It asks to wait until the oldest request leaves the period.
     Sliding(Duration),
 }
 
-/// A receiver that allows so many requests in a period.
+/// A receiver that allows a number of requests per period.
 struct Receiver {
     counts: Counts,
     most: usize,
@@ -34,7 +34,7 @@ impl Receiver {
         }
     }
 
-    /// Takes a request, or says for how long it wants to be left alone, in whole seconds.
+    /// Accepts a request, or returns how long to wait, in whole seconds.
     fn ask(&mut self, now: Duration) -> Result<(), Duration> {
         let is_within =
             |taken: &[Duration], since: Duration| taken.iter().rev().take_while(|at| **at >= since).count();
@@ -72,7 +72,7 @@ struct Run {
     most_in_row: u32,
 }
 
-/// Sends so many batches, one request at a time, each repeated until it is taken.
+/// Sends batches one at a time, and retries each until it is accepted.
 fn run(limiter: &mut RateLimiter, receiver: &mut Receiver, batches: u32, trip: Duration) -> Run {
     let (mut now, mut refused, mut most_in_row, mut accepted) = (Duration::from_secs(1), 0, 0, 0);
     let start = now;
@@ -101,7 +101,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 const TRIP: Duration = Duration::from_millis(2);
 
 #[test]
-fn three_hundred_batches_reach_a_receiver_that_takes_five_in_a_second() {
+fn three_hundred_batches_reach_a_receiver_with_a_limit_of_five_per_second() {
     for counts in [Counts::Window(SECOND), Counts::Bucket, Counts::Sliding(SECOND)] {
         let run = run(&mut RateLimiter::default(), &mut Receiver::new(counts, 5), 300, TRIP);
         let share = f64::from(run.refused) / f64::from(300 + run.refused);
@@ -112,7 +112,7 @@ fn three_hundred_batches_reach_a_receiver_that_takes_five_in_a_second() {
 }
 
 #[test]
-fn other_limits_are_found_as_well() {
+fn other_limits_are_found_too() {
     for (counts, most, per_second) in [
         (Counts::Window(SECOND), 1, 1),
         (Counts::Window(MINUTE), 60, 1),
@@ -131,7 +131,7 @@ fn other_limits_are_found_as_well() {
 }
 
 #[test]
-fn nothing_waits_before_the_first_refusal() {
+fn requests_are_not_spaced_before_the_first_rejection() {
     let mut limiter = RateLimiter::default();
     for ms in 0..10_000 {
         let now = Duration::from_millis(ms);
@@ -142,12 +142,12 @@ fn nothing_waits_before_the_first_refusal() {
 }
 
 #[test]
-fn a_setting_spaces_requests_from_the_beginning() {
+fn configured_rate_applies_from_the_start() {
     let mut limiter = RateLimiter::new(Some(4));
     assert_eq!(limiter.next_at(), Duration::ZERO);
     limiter.sent(SECOND);
     assert_eq!(limiter.next_at(), SECOND + Duration::from_millis(250));
-    // And stays the bound when the receiver would take more.
+    // It stays the maximum even if the receiver would accept more.
     limiter.refused(SECOND, Duration::ZERO, 0.0);
     for number in 0..1_000 {
         limiter.accepted(SECOND * number);
@@ -157,13 +157,13 @@ fn a_setting_spaces_requests_from_the_beginning() {
 }
 
 #[test]
-fn after_a_pause_requests_are_spread() {
+fn requests_are_spread_after_a_pause() {
     let mut limiter = RateLimiter::default();
     for number in 0..5 {
         limiter.accepted(SECOND + TRIP * number);
     }
     limiter.refused(SECOND * 2, SECOND * 3, 0.5);
-    // Five were taken within the three seconds that the receiver spoke of: 5/3 × 0.7 in a second from now on.
+    // Five were accepted within the three seconds that the receiver named: 5/3 × 0.7 per second from now on.
     let rate = limiter.rate().unwrap();
     assert!((rate - 5.0 / 3.0 * 0.7).abs() < 1e-9, "{rate}");
     let resume = limiter.next_at();
@@ -173,8 +173,8 @@ fn after_a_pause_requests_are_spread() {
 }
 
 #[test]
-fn a_passing_refusal_is_forgotten_within_seconds() {
-    // The very first answer is a refusal, and nothing is limited after that.
+fn transient_rejection_is_forgotten_within_seconds() {
+    // The first response is a rejection, and nothing is limited after that.
     let mut limiter = RateLimiter::default();
     limiter.refused(Duration::ZERO, SECOND, 0.0);
     let (mut now, mut requests) = (SECOND, 0);
@@ -189,7 +189,7 @@ fn a_passing_refusal_is_forgotten_within_seconds() {
 }
 
 #[test]
-fn a_receiver_that_refuses_everything_is_asked_less_often_and_not_forgotten() {
+fn receiver_that_rejects_everything_is_tried_less_often_but_not_given_up() {
     let mut limiter = RateLimiter::default();
     let mut now = SECOND;
     let mut pauses = Vec::new();

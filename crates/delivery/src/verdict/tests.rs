@@ -26,7 +26,7 @@ fn verdict(status: u16) -> Verdict {
 }
 
 #[test]
-fn each_status_has_the_verdict_of_the_table() {
+fn each_status_has_its_documented_verdict() {
     let retry = Verdict::Retry { not_before: None };
     for status in [200, 201, 202, 204, 207] {
         assert_eq!(verdict(status), Verdict::Delivered { duplicate: None }, "{status}");
@@ -44,7 +44,7 @@ fn each_status_has_the_verdict_of_the_table() {
 }
 
 #[test]
-fn trouble_on_the_way_is_retried_and_trouble_with_certificates_holds() {
+fn network_errors_are_retried_and_tls_errors_hold_the_lane() {
     let transport_error = |kind| {
         let transport_error = TransportError { kind, message: String::new(), sent: BodySent::Complete };
         of(&Exchange::Failed(transport_error), 1, Conflict::Auto)
@@ -55,7 +55,7 @@ fn trouble_on_the_way_is_retried_and_trouble_with_certificates_holds() {
 }
 
 #[test]
-fn a_conflict_is_judged_by_its_evidence() {
+fn conflict_is_judged_by_its_evidence() {
     let of = |body: &str, conflict| of(&responded(409, body), 3, conflict);
     let duplicate = |proof| Verdict::Delivered { duplicate: Some(proof) };
     assert_eq!(of(r#"{"error":"duplicate batch detected"}"#, Conflict::Auto), duplicate(Proof::Response));
@@ -69,21 +69,21 @@ fn a_conflict_is_judged_by_its_evidence() {
 }
 
 #[test]
-fn a_result_for_each_record_decides_for_each() {
+fn each_record_is_treated_by_its_result() {
     let body = r#"{"results":[{"status":"inserted"},{"status":503},{"status":422,"error":"no date"},{"status":409}]}"#;
     let Verdict::Mixed(results) = of(&responded(207, body), 4, Conflict::Batch) else { panic!() };
     assert_eq!(results[0], RecordResult::Delivered);
     assert_eq!(results[1], RecordResult::Retry);
     assert!(matches!(&results[2], RecordResult::Rejected(words) if words.contains("no date")));
     assert_eq!(results[3], RecordResult::Delivered);
-    // Results that do not fit the request say nothing.
+    // Results that do not match the request are ignored.
     let delivered = Verdict::Delivered { duplicate: None };
     assert_eq!(of(&responded(200, body), 3, Conflict::Batch), delivered);
     assert_eq!(of(&responded(200, r#"{"results":[{"status":"?"}]}"#), 1, Conflict::Batch), delivered);
 }
 
 #[test]
-fn results_that_were_too_long_to_read_are_asked_for_in_parts() {
+fn truncated_results_split_the_batch() {
     let body = br#"{"results":[{"status":"inserted"},"#.to_vec();
     let cut = Exchange::Responded(Response { status: 200, body, cut: true, ..Response::default() });
     assert_eq!(of(&cut, 2, Conflict::Batch), Verdict::Split);
@@ -96,11 +96,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(10_000))]
 
     #[test]
-    fn no_answer_is_too_odd_to_be_classified(status: u16, retry_after: Option<String>, body: Vec<u8>, records in 1usize..5) {
+    fn no_response_makes_it_panic(status: u16, retry_after: Option<String>, body: Vec<u8>, records in 1usize..5) {
         let exchange = Exchange::Responded(Response { status, retry_after, body, cut: false });
         for conflict in [Conflict::Auto, Conflict::Batch, Conflict::Record] {
             let verdict = of(&exchange, records, conflict);
-            // Only an answer that says so ends a batch.
+            // Only these responses end a batch.
             if matches!(verdict, Verdict::Delivered { .. }) {
                 prop_assert!(matches!(status, 200..=299 | 409));
             }

@@ -1,4 +1,4 @@
-//! The process that is killed: a whole sender, with a real client and real files.
+//! The process that is killed: a complete sender, with a real HTTP client and real files.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -22,24 +22,24 @@ use tokio_util::sync::CancellationToken;
 
 const DIR: &str = "ICHIDO_TEST_CRASH_DIR";
 const PORT: &str = "ICHIDO_TEST_CRASH_PORT";
-const DIES_AT: &str = "ICHIDO_TEST_CRASH_AT";
+const CRASH_AT: &str = "ICHIDO_TEST_CRASH_AT";
 const FRESH: &str = "ICHIDO_TEST_CRASH_FRESH";
 
-/// What a child is to do.
+/// What the child process does.
 pub(crate) struct Job<'a> {
     pub(crate) dir: &'a Path,
     pub(crate) port: u16,
-    pub(crate) dies_at: Option<usize>,
-    /// Whether it gets new batches after what waits.
+    pub(crate) crash_at: Option<usize>,
+    /// Whether it gets new batches after the spooled ones.
     pub(crate) fresh: bool,
 }
 
 pub(crate) fn run(job: &Job<'_>) -> ExitStatus {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child::child_sends_until_it_dies"])
+        .args(["--exact", "child::child_sends_until_it_is_killed"])
         .env(DIR, job.dir)
         .env(PORT, job.port.to_string())
-        .env(DIES_AT, job.dies_at.map(|at| at.to_string()).unwrap_or_default())
+        .env(CRASH_AT, job.crash_at.map(|at| at.to_string()).unwrap_or_default())
         .env(FRESH, if job.fresh { "yes" } else { "" })
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -47,25 +47,25 @@ pub(crate) fn run(job: &Job<'_>) -> ExitStatus {
         .unwrap()
 }
 
-/// Writes down what is done to the disk, and dies at one of the operations.
+/// Logs disk operations, and kills the process before one of them.
 #[derive(Debug)]
-struct Killer {
+struct CrashingDisk {
     dir: PathBuf,
-    dies_at: Option<usize>,
+    crash_at: Option<usize>,
     count: AtomicUsize,
 }
 
-impl Faults for Killer {
+impl Faults for CrashingDisk {
     fn before(&self, op: Op, path: &Path) -> io::Result<()> {
-        let place = match path.to_string_lossy() {
+        let area = match path.to_string_lossy() {
             text if text.contains("notices") => "notices",
             text if text.contains("receipts") => "receipts",
             text if text.contains(".inflight") => "inflight",
             text if text.contains("failed") => "failed",
             _ => "spool",
         };
-        append(&self.dir.join("ops"), &format!("{op:?} {place}"));
-        if Some(self.count.fetch_add(1, Relaxed)) == self.dies_at {
+        append(&self.dir.join("ops"), &format!("{op:?} {area}"));
+        if Some(self.count.fetch_add(1, Relaxed)) == self.crash_at {
             rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
             loop {
                 std::thread::park();
@@ -75,14 +75,14 @@ impl Faults for Killer {
     }
 }
 
-/// A person who writes down what they were told.
+/// A channel that appends messages to a file.
 #[derive(Debug)]
-struct Diary(PathBuf);
+struct FileChannel(PathBuf);
 
 #[async_trait::async_trait]
-impl Channel for Diary {
+impl Channel for FileChannel {
     fn name(&self) -> &'static str {
-        "diary"
+        "file"
     }
 
     async fn send(&self, message: &Message) -> Result<(), Failure> {
@@ -96,12 +96,12 @@ fn append(path: &Path, line: &str) {
     file.write_all(format!("{line}\n").as_bytes()).unwrap();
 }
 
-/// Not a test by itself: the other side of [`run`].
+/// Not a test by itself: the child process of [`run`].
 #[tokio::test]
-async fn child_sends_until_it_dies() {
+async fn child_sends_until_it_is_killed() {
     let Some(dir) = std::env::var_os(DIR).map(PathBuf::from) else { return };
     let url = format!("http://127.0.0.1:{}/", std::env::var(PORT).unwrap());
-    let dies_at = std::env::var(DIES_AT).unwrap().parse().ok();
+    let crash_at = std::env::var(CRASH_AT).unwrap().parse().ok();
     let data = dir.join("data");
     let settings = Settings::read(&|name| {
         Ok(match name {
@@ -114,11 +114,12 @@ async fn child_sends_until_it_dies() {
         })
     })
     .unwrap();
-    let disk = Disk::with_faults(Arc::new(Killer { dir: dir.clone(), dies_at, count: AtomicUsize::new(0) }));
+    let disk =
+        Disk::with_faults(Arc::new(CrashingDisk { dir: dir.clone(), crash_at, count: AtomicUsize::new(0) }));
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let store = Store::open_with_disk(disk.clone(), &data, settings.store, clock.now()).unwrap();
-    let diary: Vec<Box<dyn Channel>> = vec![Box::new(Diary(dir.join("told")))];
-    let notices = Notices::open_with_disk(disk, &data.join("notices"), diary, clock.clone()).unwrap();
+    let channels: Vec<Box<dyn Channel>> = vec![Box::new(FileChannel(dir.join("notified")))];
+    let notices = Notices::open_with_disk(disk, &data.join("notices"), channels, clock.clone()).unwrap();
     let token = Token::open(settings.token.clone()).unwrap();
     let deps = Dependencies {
         store,

@@ -1,4 +1,4 @@
-//! kill -9 at every single thing that a sender does to its disk, one process each. The receiver's books are the oracle.
+//! Kills a sender with SIGKILL before each of its disk operations, one process each. The receiver's records are the oracle.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what is unexpected fails the test")]
 
@@ -19,7 +19,7 @@ use receiver::Receiver;
 
 const LAST_PASS: u32 = 2;
 
-/// A spool with a batch that has one pass left, one that has more, and one that will arrive.
+/// A spool with a batch that has one pass left, one that has more, and one that will be delivered.
 fn prepare(data: &Path) {
     let dir = data.join("spool");
     fs::create_dir_all(&dir).unwrap();
@@ -34,7 +34,7 @@ fn prepare(data: &Path) {
     }
 }
 
-/// Every batch below the directory, by the records in it; a file that cannot be read fails the test.
+/// Every batch below the directory, by its records. A file that cannot be read fails the test.
 fn batches(data: &Path) -> BTreeMap<String, Vec<(PathBuf, u32)>> {
     let layout = Layout::new(data);
     let mut found: BTreeMap<String, Vec<(PathBuf, u32)>> = BTreeMap::new();
@@ -47,10 +47,10 @@ fn batches(data: &Path) -> BTreeMap<String, Vec<(PathBuf, u32)>> {
             found.entry(id).or_default().push((path.clone(), count));
         }
     };
-    for place in [BatchDir::Spool, BatchDir::Failed] {
-        for listed in layout.oldest(place, None, usize::MAX).unwrap() {
-            assert!(layout.read(place, &listed).unwrap().is_ok(), "{listed:?}");
-            see(layout.dir(place).join(listed.file));
+    for batch_dir in [BatchDir::Spool, BatchDir::Failed] {
+        for listed in layout.oldest(batch_dir, None, usize::MAX).unwrap() {
+            assert!(layout.read(batch_dir, &listed).unwrap().is_ok(), "{listed:?}");
+            see(layout.dir(batch_dir).join(listed.file));
         }
     }
     for dir in fs::read_dir(layout.inflight()).into_iter().flatten().flatten() {
@@ -64,7 +64,7 @@ fn batches(data: &Path) -> BTreeMap<String, Vec<(PathBuf, u32)>> {
     found
 }
 
-/// In memory where there is a place for it: a process that is killed leaves the same there.
+/// In memory if possible: a killed process leaves the same files there.
 fn scratch() -> tempfile::TempDir {
     let shared = Path::new("/dev/shm");
     if shared.is_dir() { tempfile::tempdir_in(shared) } else { tempfile::tempdir() }.unwrap()
@@ -74,13 +74,13 @@ fn lines(path: &Path) -> Vec<String> {
     fs::read_to_string(path).unwrap_or_default().lines().map(str::to_owned).collect()
 }
 
-/// Dies before operation number `at`, and the next process goes on. Says what the operation was.
-fn dies_at(at: usize) -> Option<String> {
+/// Kills a process before operation number `at`, and lets the next process finish. Returns the operation.
+fn crash_at(at: usize) -> Option<String> {
     let dir = scratch();
     let data = dir.path().join("data");
     prepare(&data);
     let receiver = Receiver::start();
-    let status = run(&Job { dir: dir.path(), port: receiver.port, dies_at: Some(at), fresh: true });
+    let status = run(&Job { dir: dir.path(), port: receiver.port, crash_at: Some(at), fresh: true });
     let point = lines(&dir.path().join("ops")).get(at).cloned()?;
     assert_eq!(status.signal(), Some(9), "{point}");
 
@@ -94,34 +94,34 @@ fn dies_at(at: usize) -> Option<String> {
     let charged = |id: &str| kept.get(id).into_iter().flatten().map(|(_, count)| *count).min();
     assert!(charged("down-last").is_some_and(|count| count >= LAST_PASS - 1), "{point}: a count went down");
 
-    let status = run(&Job { dir: dir.path(), port: receiver.port, dies_at: None, fresh: false });
+    let status = run(&Job { dir: dir.path(), port: receiver.port, crash_at: None, fresh: false });
     assert!(status.success(), "{point}");
     let (counts, kept) = (receiver.counts(), batches(&data));
     assert!(counts.values().all(|count| *count == 1), "{point}: {counts:?}");
     assert_eq!(counts.get("good-old"), Some(&1), "{point}");
     for id in &accepted {
-        let arrives = id.starts_with("good");
-        assert_eq!(counts.contains_key(id), arrives, "{point}: {id}");
-        assert!(arrives || kept.contains_key(id), "{point}: {id} is nowhere");
+        let is_delivered = id.starts_with("good");
+        assert_eq!(counts.contains_key(id), is_delivered, "{point}: {id}");
+        assert!(is_delivered || kept.contains_key(id), "{point}: {id} is nowhere");
     }
-    // In failed once, and told of.
+    // The batch is in failed once, and operators were notified.
     let failed: Vec<_> = kept["down-last"].iter().map(|(path, _)| path).collect();
     assert!(failed.len() == 1 && failed[0].starts_with(data.join("failed")), "{point}: {failed:?}");
-    let told = fs::read_to_string(dir.path().join("told")).unwrap_or_default();
-    assert!(told.contains("down-last-key"), "{point}: nobody was told: {told}");
-    // Nothing unfinished, and nothing in hands that are gone.
+    let notified = fs::read_to_string(dir.path().join("notified")).unwrap_or_default();
+    assert!(notified.contains("down-last-key"), "{point}: operators were not notified: {notified}");
+    // No temporary files, and no directories of ended processes.
     assert_eq!(fs::read_dir(data.join("spool/.inflight")).unwrap().count(), 0, "{point}");
     assert_eq!(fs::read_dir(data.join("notices/.inflight")).unwrap().count(), 0, "{point}");
     Some(point)
 }
 
 #[test]
-fn wherever_the_sender_is_killed_the_next_one_finishes_its_work() {
+fn wherever_the_sender_is_killed_the_next_process_finishes_its_work() {
     let next = AtomicUsize::new(0);
     let points: BTreeSet<String> = std::thread::scope(|scope| {
         let worker = || {
             let mut points = BTreeSet::new();
-            while let Some(point) = dies_at(next.fetch_add(1, Relaxed)) {
+            while let Some(point) = crash_at(next.fetch_add(1, Relaxed)) {
                 points.insert(point);
             }
             points
@@ -129,7 +129,7 @@ fn wherever_the_sender_is_killed_the_next_one_finishes_its_work() {
         let workers = [(); 2].map(|()| scope.spawn(worker));
         workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
     });
-    // The points that have names in the list of behaviours.
+    // Operations that must be among the crash points.
     for point in [
         "Create inflight",
         "Write inflight",
@@ -150,21 +150,21 @@ fn wherever_the_sender_is_killed_the_next_one_finishes_its_work() {
 }
 
 #[test]
-fn what_a_killed_process_held_is_adopted_by_one_that_lives() {
+fn running_process_recovers_the_files_of_a_killed_one() {
     let dir = scratch();
     let data = dir.path().join("data");
-    let living = Store::open(&data, Options::default(), Timestamp(1_737_201_930_000)).unwrap();
+    let running = Store::open(&data, Options::default(), Timestamp(1_737_201_930_000)).unwrap();
     prepare(&data);
     let receiver = Receiver::start();
-    // It has taken the first file out of the spool, and is about to write its next state.
+    // The process has taken the first file out of the spool, and is about to write its new state.
     let first = "Create inflight";
     let all = scratch();
     prepare(&all.path().join("data"));
-    run(&Job { dir: all.path(), port: receiver.port, dies_at: None, fresh: false });
+    run(&Job { dir: all.path(), port: receiver.port, crash_at: None, fresh: false });
     let at = lines(&all.path().join("ops")).iter().position(|point| point == first).unwrap();
-    let status = run(&Job { dir: dir.path(), port: receiver.port, dies_at: Some(at), fresh: false });
+    let status = run(&Job { dir: dir.path(), port: receiver.port, crash_at: Some(at), fresh: false });
     assert_eq!(status.signal(), Some(9));
-    assert_eq!(living.layout().count(BatchDir::Spool).unwrap(), 2, "one is in the hands of the dead");
-    assert_eq!(living.recover().unwrap(), 1);
-    assert_eq!(living.layout().count(BatchDir::Spool).unwrap(), 3);
+    assert_eq!(running.layout().count(BatchDir::Spool).unwrap(), 2, "the killed process had taken one");
+    assert_eq!(running.recover().unwrap(), 1);
+    assert_eq!(running.layout().count(BatchDir::Spool).unwrap(), 3);
 }

@@ -1,4 +1,4 @@
-//! A receiver over plain HTTP: it knows batches by their keys, refuses what begins with `bad`, and is out for `down`.
+//! A receiver over plain HTTP. It deduplicates by batch key, rejects ids that start with `bad`, and fails for `down`.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::Value;
 
 #[derive(Default)]
-struct Books {
+struct State {
     keys: HashSet<String>,
     counts: BTreeMap<String, u32>,
 }
@@ -16,32 +16,32 @@ struct Books {
 /// Serves until the test ends.
 pub(crate) struct Receiver {
     pub(crate) port: u16,
-    books: Arc<Mutex<Books>>,
+    state: Arc<Mutex<State>>,
 }
 
 impl Receiver {
     pub(crate) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let books = Arc::new(Mutex::new(Books::default()));
-        let kept = books.clone();
+        let state = Arc::new(Mutex::new(State::default()));
+        let kept = state.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let books = kept.clone();
-                std::thread::spawn(move || serve(&stream, &books));
+                let state = kept.clone();
+                std::thread::spawn(move || serve(&stream, &state));
             }
         });
-        Self { port, books }
+        Self { port, state }
     }
 
     /// How often each record was counted.
     pub(crate) fn counts(&self) -> BTreeMap<String, u32> {
-        self.books.lock().unwrap().counts.clone()
+        self.state.lock().unwrap().counts.clone()
     }
 }
 
-/// Requests on one connection, until the other side is gone. `None` is its end.
-fn serve(stream: &TcpStream, books: &Mutex<Books>) -> Option<()> {
+/// Serves requests on one connection. `None`: the client has closed it.
+fn serve(stream: &TcpStream, state: &Mutex<State>) -> Option<()> {
     let mut reader = BufReader::new(stream);
     let mut writer = stream;
     loop {
@@ -60,19 +60,19 @@ fn serve(stream: &TcpStream, books: &Mutex<Books>) -> Option<()> {
         }
         let mut body = vec![0; length];
         reader.read_exact(&mut body).ok()?;
-        let status = take(&serde_json::from_slice(&body).ok()?, &mut *books.lock().ok()?);
+        let status = take(&serde_json::from_slice(&body).ok()?, &mut *state.lock().ok()?);
         write!(writer, "HTTP/1.1 {status} x\r\nContent-Length: 0\r\n\r\n").ok()?;
     }
 }
 
-fn take(body: &Value, books: &mut Books) -> u16 {
+fn take(body: &Value, state: &mut State) -> u16 {
     let ids: Vec<&str> = body["records"]
         .as_array()
         .into_iter()
         .flatten()
         .filter_map(|it| it["source_event_id"].as_str())
         .collect();
-    if books.keys.contains(body["batchIdempotencyKey"].as_str().unwrap_or_default()) {
+    if state.keys.contains(body["batchIdempotencyKey"].as_str().unwrap_or_default()) {
         return 409;
     }
     if ids.iter().any(|id| id.starts_with("down")) {
@@ -81,7 +81,7 @@ fn take(body: &Value, books: &mut Books) -> u16 {
     if ids.iter().any(|id| id.starts_with("bad")) {
         return 422;
     }
-    books.keys.insert(body["batchIdempotencyKey"].as_str().unwrap_or_default().to_owned());
-    ids.iter().for_each(|id| *books.counts.entry((*id).to_owned()).or_default() += 1);
+    state.keys.insert(body["batchIdempotencyKey"].as_str().unwrap_or_default().to_owned());
+    ids.iter().for_each(|id| *state.counts.entry((*id).to_owned()).or_default() += 1);
     201
 }

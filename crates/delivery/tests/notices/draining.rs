@@ -1,4 +1,4 @@
-//! Several channels, many notices, and a daemon's pace.
+//! Several channels, many notices, and the timing of a daemon.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,16 +6,16 @@ use std::time::Duration;
 use ichido_delivery::notice::{Drained, Event};
 use tokio_util::sync::CancellationToken;
 
-use crate::mail::{Dislikes, Encryption, Server};
+use crate::mail::{Encryption, Rejects, Server};
 use crate::webhook::{OK, Response, Webhook};
 use crate::{PATIENCE, failed, mail_at, notices, slack_at, tls};
 
-const DOWN: Response = Response::Says("503 Service Unavailable", "", "");
+const DOWN: Response = Response::Status("503 Service Unavailable", "", "");
 
 #[tokio::test]
-async fn when_slack_is_down_it_is_tried_again_and_then_the_mail_goes_out() {
+async fn slack_that_is_down_is_retried_before_mail_is_sent() {
     let webhook = Webhook::start(tls::trusted(), &[DOWN]).await;
-    let server = Server::start(Encryption::Tls(tls::trusted()), Dislikes::default()).await;
+    let server = Server::start(Encryption::Tls(tls::trusted()), Rejects::default()).await;
     let dir = tempfile::tempdir().unwrap();
     let [url, to, from] = mail_at("smtps", server.port);
     let notices = notices(dir.path(), &[slack_at(webhook.port), url, to, from]);
@@ -27,9 +27,9 @@ async fn when_slack_is_down_it_is_tried_again_and_then_the_mail_goes_out() {
 }
 
 #[tokio::test]
-async fn when_slack_never_answers_the_mail_still_has_its_share_of_the_time() {
-    let webhook = Webhook::start(tls::trusted(), &[Response::Waits]).await;
-    let server = Server::start(Encryption::Tls(tls::trusted()), Dislikes::default()).await;
+async fn slack_that_never_responds_leaves_time_for_mail() {
+    let webhook = Webhook::start(tls::trusted(), &[Response::Hangs]).await;
+    let server = Server::start(Encryption::Tls(tls::trusted()), Rejects::default()).await;
     let dir = tempfile::tempdir().unwrap();
     let [url, to, from] = mail_at("smtps", server.port);
     let notices = notices(dir.path(), &[slack_at(webhook.port), url, to, from]);
@@ -38,7 +38,7 @@ async fn when_slack_never_answers_the_mail_still_has_its_share_of_the_time() {
 }
 
 #[tokio::test]
-async fn what_nobody_took_waits_for_the_next_process() {
+async fn notices_that_no_channel_accepted_wait_for_the_next_process() {
     let webhook = Webhook::start(tls::trusted(), &[DOWN]).await;
     let dir = tempfile::tempdir().unwrap();
     let command = notices(dir.path(), &[slack_at(webhook.port)]);
@@ -47,16 +47,16 @@ async fn what_nobody_took_waits_for_the_next_process() {
     assert_eq!(drained, Drained { sent: 0, waiting: 5, failed: true });
     drop(command);
 
-    let mended = Webhook::start(tls::trusted(), &[OK]).await;
-    let next = notices(dir.path(), &[slack_at(mended.port)]);
+    let repaired = Webhook::start(tls::trusted(), &[OK]).await;
+    let next = notices(dir.path(), &[slack_at(repaired.port)]);
     assert_eq!(next.waiting().unwrap(), 5);
     assert_eq!(next.drain(PATIENCE).await, Drained { sent: 5, waiting: 0, failed: false });
-    assert!(mended.texts()[0].starts_with("*ichido: 5 batches failed*"), "{:?}", mended.texts());
+    assert!(repaired.texts()[0].starts_with("*ichido: 5 batches failed*"), "{:?}", repaired.texts());
 }
 
 #[tokio::test]
-async fn a_drain_that_is_dropped_loses_nothing() {
-    let webhook = Webhook::start(tls::trusted(), &[Response::Waits, OK]).await;
+async fn dropped_drain_loses_nothing() {
+    let webhook = Webhook::start(tls::trusted(), &[Response::Hangs, OK]).await;
     let dir = tempfile::tempdir().unwrap();
     let notices = notices(dir.path(), &[slack_at(webhook.port)]);
     notices.announce(failed(1)).unwrap();
@@ -69,7 +69,7 @@ async fn a_drain_that_is_dropped_loses_nothing() {
 }
 
 #[tokio::test]
-async fn without_a_channel_notices_go_to_the_log_and_are_gone() {
+async fn without_channels_notices_go_to_the_log() {
     let dir = tempfile::tempdir().unwrap();
     let notices = notices(dir.path(), &[]);
     notices.announce(failed(1)).unwrap();
@@ -77,7 +77,7 @@ async fn without_a_channel_notices_go_to_the_log_and_are_gone() {
 }
 
 #[tokio::test]
-async fn a_daemon_makes_one_message_of_what_comes_within_its_window() {
+async fn daemon_sends_one_message_per_interval() {
     let webhook = Webhook::start(tls::trusted(), &[OK]).await;
     let dir = tempfile::tempdir().unwrap();
     let notices = Arc::new(notices(dir.path(), &[slack_at(webhook.port)]));
@@ -96,12 +96,12 @@ async fn a_daemon_makes_one_message_of_what_comes_within_its_window() {
     assert_eq!(left.waiting, 0);
     let texts = webhook.texts();
     assert!(texts.len() <= 3, "{} messages for two bursts", texts.len());
-    assert_eq!(texts.iter().map(|text| present(text)).sum::<u64>(), 61, "{texts:?}");
+    assert_eq!(texts.iter().map(|text| failed_count(text)).sum::<u64>(), 61, "{texts:?}");
 }
 
 #[tokio::test]
-async fn a_daemon_goes_on_after_an_outage_of_its_channel_and_tells_of_a_recovery() {
-    let webhook = Webhook::start(tls::trusted(), &[DOWN, Response::HangsUp, DOWN, OK]).await;
+async fn daemon_recovers_from_an_outage_of_its_channel() {
+    let webhook = Webhook::start(tls::trusted(), &[DOWN, Response::Closes, DOWN, OK]).await;
     let dir = tempfile::tempdir().unwrap();
     let notices = Arc::new(notices(dir.path(), &[slack_at(webhook.port)]));
     let stop = CancellationToken::new();
@@ -124,8 +124,8 @@ async fn a_daemon_goes_on_after_an_outage_of_its_channel_and_tells_of_a_recovery
 }
 
 #[tokio::test]
-async fn a_daemon_that_is_stopped_while_its_channel_hangs_ends_soon_and_loses_nothing() {
-    let webhook = Webhook::start(tls::trusted(), &[Response::Waits]).await;
+async fn daemon_stops_soon_while_its_channel_hangs_and_loses_nothing() {
+    let webhook = Webhook::start(tls::trusted(), &[Response::Hangs]).await;
     let dir = tempfile::tempdir().unwrap();
     let notices = notices(dir.path(), &[slack_at(webhook.port)]);
     notices.announce(failed(1)).unwrap();
@@ -139,8 +139,8 @@ async fn a_daemon_that_is_stopped_while_its_channel_hangs_ends_soon_and_loses_no
     assert_eq!(notices.waiting().unwrap(), 1);
 }
 
-/// How many failed batches a message speaks of.
-pub(crate) fn present(text: &str) -> u64 {
+/// The number of failed batches in a message.
+pub(crate) fn failed_count(text: &str) -> u64 {
     let subject = text.lines().next().unwrap_or_default();
     subject.trim_start_matches("*ichido: ").split(' ').next().unwrap().parse().unwrap()
 }

@@ -1,22 +1,22 @@
-//! E-mail: what arrives, and that nothing goes to a server that cannot be trusted.
+//! E-mail: what arrives, and that an untrusted server gets nothing.
 
 use std::time::Duration;
 
 use ichido_delivery::notice::Drained;
 
-use crate::mail::{Dislikes, Encryption, Mail, Server};
+use crate::mail::{Encryption, Mail, Rejects, Server};
 use crate::{facts, failed, mail_at, notices, tls};
 
 const WITHIN: Duration = Duration::from_secs(8);
 
-/// Undoes quoted-printable and base64 bodies well enough to look for ASCII.
+/// Decodes quoted-printable well enough to search for ASCII.
 fn body(mail: &Mail) -> String {
     let (_, body) = mail.data.split_once("\n\n").unwrap();
     body.replace("=\n", "").replace("=3D", "=")
 }
 
 async fn arrives(encryption: Encryption, scheme: &str) {
-    let (dir, server) = (tempfile::tempdir().unwrap(), Server::start(encryption, Dislikes::default()).await);
+    let (dir, server) = (tempfile::tempdir().unwrap(), Server::start(encryption, Rejects::default()).await);
     let notices = notices(dir.path(), &mail_at(scheme, server.port));
     notices.announce(failed(1)).unwrap();
     assert_eq!(notices.drain(WITHIN).await, Drained { sent: 1, waiting: 0, failed: false });
@@ -32,24 +32,24 @@ async fn arrives(encryption: Encryption, scheme: &str) {
 }
 
 #[tokio::test]
-async fn a_mail_arrives_over_tls() {
+async fn mail_is_sent_over_tls() {
     arrives(Encryption::Tls(tls::trusted()), "smtps").await;
 }
 
 #[tokio::test]
-async fn a_mail_arrives_after_starttls() {
+async fn mail_is_sent_after_starttls() {
     arrives(Encryption::StartTls(tls::trusted()), "smtp").await;
 }
 
 #[tokio::test]
-async fn a_server_without_tls_or_without_trust_gets_nothing() {
+async fn server_without_tls_or_trust_gets_nothing() {
     for (encryption, scheme) in [
         (Encryption::None, "smtp"),
         (Encryption::StartTls(tls::untrusted()), "smtp"),
         (Encryption::Tls(tls::untrusted()), "smtps"),
     ] {
         let (dir, server) =
-            (tempfile::tempdir().unwrap(), Server::start(encryption, Dislikes::default()).await);
+            (tempfile::tempdir().unwrap(), Server::start(encryption, Rejects::default()).await);
         let notices = notices(dir.path(), &mail_at(scheme, server.port));
         notices.announce(failed(1)).unwrap();
         let drained = notices.drain(Duration::from_secs(1)).await;
@@ -61,10 +61,10 @@ async fn a_server_without_tls_or_without_trust_gets_nothing() {
 }
 
 #[tokio::test]
-async fn a_busy_server_is_tried_again() {
-    let dislikes = Dislikes { first: 2, ..Dislikes::default() };
+async fn busy_server_is_retried() {
+    let rejects = Rejects { first: 2, ..Rejects::default() };
     let (dir, server) =
-        (tempfile::tempdir().unwrap(), Server::start(Encryption::Tls(tls::trusted()), dislikes).await);
+        (tempfile::tempdir().unwrap(), Server::start(Encryption::Tls(tls::trusted()), rejects).await);
     let notices = notices(dir.path(), &mail_at("smtps", server.port));
     notices.announce(failed(1)).unwrap();
     assert_eq!(notices.drain(WITHIN).await.sent, 1);
@@ -72,10 +72,10 @@ async fn a_busy_server_is_tried_again() {
 }
 
 #[tokio::test]
-async fn an_address_that_is_gone_does_not_keep_the_other_from_hearing() {
-    let dislikes = Dislikes { recipient: Some("first@"), ..Dislikes::default() };
+async fn invalid_address_does_not_keep_mail_from_the_others() {
+    let rejects = Rejects { recipient: Some("first@"), ..Rejects::default() };
     let (dir, server) =
-        (tempfile::tempdir().unwrap(), Server::start(Encryption::Tls(tls::trusted()), dislikes).await);
+        (tempfile::tempdir().unwrap(), Server::start(Encryption::Tls(tls::trusted()), rejects).await);
     let notices = notices(dir.path(), &mail_at("smtps", server.port));
     notices.announce(failed(1)).unwrap();
     assert_eq!(notices.drain(WITHIN).await.sent, 1);

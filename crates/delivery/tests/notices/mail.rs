@@ -1,4 +1,4 @@
-//! A mail server that keeps what it was given: TLS from the first byte, or after STARTTLS, or none.
+//! A mail server that records what it receives, with TLS from the first byte, with STARTTLS, or without TLS.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,18 +16,18 @@ pub(crate) enum Encryption {
     None,
 }
 
-/// What it does not like.
+/// What the server rejects.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Dislikes {
-    /// Refuses each login, and repeats the password as no server should.
+pub(crate) struct Rejects {
+    /// Rejects every login, and echoes the password as no server should.
     pub(crate) logins: bool,
-    /// Refuses this recipient.
+    /// Rejects this recipient.
     pub(crate) recipient: Option<&'static str>,
-    /// Is busy with so many first messages.
+    /// Is busy for this many first messages.
     pub(crate) first: usize,
 }
 
-/// A mail that was taken.
+/// An accepted mail.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Mail {
     pub(crate) to: Vec<String>,
@@ -43,18 +43,18 @@ pub(crate) struct Server {
 
 struct State {
     encryption: Encryption,
-    dislikes: Dislikes,
+    rejects: Rejects,
     mails: Mutex<Vec<Mail>>,
     said: Mutex<Vec<String>>,
     busy: Mutex<usize>,
 }
 
 impl Server {
-    pub(crate) async fn start(encryption: Encryption, dislikes: Dislikes) -> Self {
+    pub(crate) async fn start(encryption: Encryption, rejects: Rejects) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let (mails, said, busy) = (Mutex::default(), Mutex::default(), Mutex::new(dislikes.first));
-        let state = Arc::new(State { encryption, dislikes, mails, said, busy });
+        let (mails, said, busy) = (Mutex::default(), Mutex::default(), Mutex::new(rejects.first));
+        let state = Arc::new(State { encryption, rejects, mails, said, busy });
         let serving = state.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -68,7 +68,7 @@ impl Server {
         self.state.mails.lock().unwrap().clone()
     }
 
-    /// Every line that it was told.
+    /// Every line that the client sent.
     pub(crate) fn said(&self) -> String {
         self.state.said.lock().unwrap().join("\n")
     }
@@ -93,7 +93,7 @@ enum Hello {
     Again,
 }
 
-/// Talks until the end, or until STARTTLS gives the stream back.
+/// Serves until the end of the session, or until STARTTLS returns the stream.
 async fn talk<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
     state: &State,
@@ -117,14 +117,14 @@ async fn talk<S: AsyncRead + AsyncWrite + Unpin>(
                 stream.write_all(b"220 go ahead\r\n").await.ok()?;
                 return Some(stream.into_inner());
             }
-            "AUTH" if state.dislikes.logins => "535 p@ss/w:rd is wrong for ops@example.com".to_owned(),
+            "AUTH" if state.rejects.logins => "535 p@ss/w:rd is wrong for ops@example.com".to_owned(),
             "AUTH" if line.ends_with(LOGIN) => {
                 mail.logged_in = true;
                 "235 welcome".to_owned()
             }
             "AUTH" => "535 no".to_owned(),
             "MAIL" if is_busy(state) => "451 busy".to_owned(),
-            "RCPT" if state.dislikes.recipient.is_some_and(|bad| line.contains(bad)) => {
+            "RCPT" if state.rejects.recipient.is_some_and(|bad| line.contains(bad)) => {
                 "550 nobody".to_owned()
             }
             "RCPT" => {

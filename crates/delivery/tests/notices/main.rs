@@ -1,5 +1,5 @@
-//! Notices, from the outbox to a person: a webhook and a mail server on real sockets with real TLS, processes that are
-//! killed, and processes side by side.
+//! Notices from the outbox to operators: a webhook and a mail server on real sockets with real TLS, killed processes, and
+//! processes that share an outbox.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what is unexpected fails the test")]
 
@@ -19,10 +19,10 @@ use std::time::Duration;
 use ichido_core::{Clock, SystemClock};
 use ichido_delivery::notice::{self, Event, Failed, Notices, Settings, Timing};
 
-/// No test waits longer.
+/// The longest that a test waits.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A pace at which a test does not have to wait.
+/// Short intervals, so that tests do not have to wait.
 fn quick() -> Timing {
     Timing {
         gather: Duration::from_millis(50),
@@ -45,7 +45,7 @@ fn failed(number: u64) -> Event {
     })
 }
 
-/// What each channel must tell of `failed(number)`.
+/// What each channel must say about `failed(number)`.
 fn facts(number: u64) -> [String; 4] {
     [
         format!("filePath data/failed/failed_20250125T093000Z_{number:012}.json"),
@@ -55,7 +55,7 @@ fn facts(number: u64) -> [String; 4] {
     ]
 }
 
-/// The outbox in `dir` with the channels that these settings say, which trust the tests' authority.
+/// The outbox in `dir` with the channels in these settings, which trust the test authority.
 fn notices(dir: &Path, values: &[(&str, String)]) -> Notices {
     let get =
         |name: &str| Ok(values.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone()));

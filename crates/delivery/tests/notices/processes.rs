@@ -1,24 +1,24 @@
-//! Processes side by side on one outbox, and processes that are killed.
+//! Several processes that share an outbox, and processes that are killed.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use crate::draining::present;
+use crate::draining::failed_count;
 use crate::webhook::{OK, Response, Webhook};
 use crate::{PATIENCE, failed, notices, slack_at, tls};
 
-/// Set for the process that is a child: where the outbox is, and the port it sends to.
+/// Set in the child process: the path of the outbox, and the port to send to.
 const CHILD_DIR: &str = "ICHIDO_TEST_NOTICES_DIR";
 const CHILD_PORT: &str = "ICHIDO_TEST_NOTICES_PORT";
 
-/// The other side: announces three notices, and drains.
+/// The child process: announces three notices, and drains.
 #[tokio::test]
 async fn child_announces_and_drains() {
     let Some(dir) = std::env::var_os(CHILD_DIR).map(PathBuf::from) else { return };
     let port = std::env::var(CHILD_PORT).unwrap();
-    // The parent's authority is not this process's: the webhook is spoken to in the clear.
+    // The child does not trust the parent's authority, so it uses plain HTTP.
     let url = format!("http://127.0.0.1:{port}/x");
     let get = |name: &str| Ok((name == "SLACK_WEBHOOK_URL").then(|| url.clone()));
     let clock: std::sync::Arc<dyn ichido_core::Clock> =
@@ -50,9 +50,9 @@ fn child(dir: &std::path::Path, port: u16) -> Child {
 }
 
 #[tokio::test]
-async fn notices_of_a_process_that_was_killed_while_it_sent_them_are_sent_by_the_next() {
+async fn notices_of_a_killed_process_are_sent_by_the_next() {
     let dir = tempfile::tempdir().unwrap();
-    // A server that takes connections and says nothing: the child hangs in the middle of its drain.
+    // The server accepts connections but never responds, so the child hangs during its drain.
     let silent = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let mut child = child(dir.path(), silent.local_addr().unwrap().port());
     let connected = tokio::time::timeout(PATIENCE, silent.accept()).await.expect("the child sends").unwrap();
@@ -64,11 +64,11 @@ async fn notices_of_a_process_that_was_killed_while_it_sent_them_are_sent_by_the
     let next = notices(dir.path(), &[slack_at(webhook.port)]);
     let drained = next.drain(PATIENCE).await;
     assert_eq!((drained.sent, drained.waiting), (3, 0));
-    assert_eq!(webhook.texts().iter().map(|text| present(text)).sum::<u64>(), 3);
+    assert_eq!(webhook.texts().iter().map(|text| failed_count(text)).sum::<u64>(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn notices_of_several_drains_side_by_side_are_each_sent_once() {
+async fn concurrent_drains_send_each_notice_once() {
     let webhook = Webhook::start(tls::trusted(), &[OK]).await;
     let dir = tempfile::tempdir().unwrap();
     let mut working = tokio::task::JoinSet::new();
@@ -87,7 +87,7 @@ async fn notices_of_several_drains_side_by_side_are_each_sent_once() {
     let last = notices(dir.path(), &[slack_at(webhook.port)]).drain(PATIENCE).await;
     assert_eq!((sent + last.sent, last.waiting), (100, 0));
     let texts = webhook.texts();
-    assert_eq!(texts.iter().map(|text| present(text)).sum::<u64>(), 100);
+    assert_eq!(texts.iter().map(|text| failed_count(text)).sum::<u64>(), 100);
     let keys =
         texts.iter().flat_map(|text| text.split("batchIdempotencyKey ").skip(1)).map(|rest| &rest[..64]);
     let keys: Vec<&str> = keys.collect();
@@ -95,8 +95,8 @@ async fn notices_of_several_drains_side_by_side_are_each_sent_once() {
 }
 
 #[tokio::test]
-async fn a_process_that_is_alive_keeps_what_it_is_sending() {
-    let webhook = Webhook::start(tls::trusted(), &[Response::Waits]).await;
+async fn running_process_keeps_what_it_is_sending() {
+    let webhook = Webhook::start(tls::trusted(), &[Response::Hangs]).await;
     let dir = tempfile::tempdir().unwrap();
     let slow = notices(dir.path(), &[slack_at(webhook.port)]);
     slow.announce(failed(1)).unwrap();

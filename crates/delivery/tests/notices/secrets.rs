@@ -1,11 +1,11 @@
-//! No secret is in a log, whatever the servers answer.
+//! No secret is logged, whatever the servers respond.
 
 use std::io::Write;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::mail::{Dislikes, Encryption, Server};
+use crate::mail::{Encryption, Rejects, Server};
 use crate::webhook::{Response, Webhook};
 use crate::{failed, mail_at, notices, slack_at, tls};
 
@@ -22,12 +22,12 @@ impl Write for Kept {
     }
 }
 
-/// Set for the process that is a child.
+/// Set in the child process.
 const CHILD: &str = "ICHIDO_TEST_NOTICES_SECRETS";
 
-/// In a process of its own: whether a line is logged is remembered per process, and other tests log nothing.
+/// Runs in a child process, because the log level of each line is cached per process.
 #[test]
-fn servers_that_repeat_our_secrets_do_not_get_them_into_the_log() {
+fn secrets_echoed_by_servers_are_not_logged() {
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "secrets::child_looks_for_secrets_in_its_log"])
         .env(CHILD, "1")
@@ -47,11 +47,14 @@ async fn child_looks_for_secrets_in_its_log() {
     let _log = tracing::subscriber::set_default(log.with_writer(move || writer.clone()).finish());
 
     let echo = "no service at /services/T0/B0/hunter2hunter2 (hunter2hunter2)";
-    let script =
-        [Response::HangsUp, Response::Says("503 Nope", "", echo), Response::Says("404 Not Found", "", echo)];
+    let script = [
+        Response::Closes,
+        Response::Status("503 Nope", "", echo),
+        Response::Status("404 Not Found", "", echo),
+    ];
     let webhook = Webhook::start(tls::trusted(), &script).await;
-    let dislikes = Dislikes { logins: true, ..Dislikes::default() };
-    let server = Server::start(Encryption::Tls(tls::trusted()), dislikes).await;
+    let rejects = Rejects { logins: true, ..Rejects::default() };
+    let server = Server::start(Encryption::Tls(tls::trusted()), rejects).await;
     let dir = tempfile::tempdir().unwrap();
     let [url, to, from] = mail_at("smtps", server.port);
     let notices = notices(dir.path(), &[slack_at(webhook.port), url, to, from]);

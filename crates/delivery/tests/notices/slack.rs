@@ -1,4 +1,4 @@
-//! Slack: what arrives, what is tried again, and who is not trusted.
+//! Slack: what arrives, what is retried, and which servers are not trusted.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -12,7 +12,7 @@ use crate::{facts, failed, notices, slack_at, tls};
 const WITHIN: Duration = Duration::from_secs(8);
 
 #[tokio::test]
-async fn slack_gets_one_message_with_the_fields_of_the_requirement() {
+async fn slack_gets_one_message_with_the_documented_fields() {
     let (dir, webhook) = (tempfile::tempdir().unwrap(), Webhook::start(tls::trusted(), &[OK]).await);
     let notices = notices(dir.path(), &[slack_at(webhook.port)]);
     (0..3).for_each(|number| notices.announce(failed(number)).unwrap());
@@ -22,18 +22,18 @@ async fn slack_gets_one_message_with_the_fields_of_the_requirement() {
     for fact in (0..3).flat_map(facts) {
         assert!(text.contains(&fact), "{fact}: {text}");
     }
-    // What Slack would read as markup is escaped; other scripts stay as they are.
+    // Slack's markup characters are escaped; other scripts are unchanged.
     assert!(text.contains("&lt;Service &amp; Unavailable&gt; 停止中"), "{text}");
     assert_eq!(notices.drain(WITHIN).await, Drained::default());
     assert_eq!(webhook.texts().len(), 1, "what was sent is not sent again");
 }
 
 #[tokio::test]
-async fn slack_is_tried_again_after_each_kind_of_failure() {
+async fn slack_is_retried_after_each_kind_of_failure() {
     let script = [
-        Response::Says("503 Service Unavailable", "", "down"),
-        Response::HangsUp,
-        Response::Says("429 Too Many Requests", "Retry-After: 1\r\n", "rate_limited"),
+        Response::Status("503 Service Unavailable", "", "down"),
+        Response::Closes,
+        Response::Status("429 Too Many Requests", "Retry-After: 1\r\n", "rate_limited"),
         OK,
     ];
     let (dir, webhook) = (tempfile::tempdir().unwrap(), Webhook::start(tls::trusted(), &script).await);
@@ -46,12 +46,12 @@ async fn slack_is_tried_again_after_each_kind_of_failure() {
 }
 
 #[tokio::test]
-async fn a_long_retry_after_is_kept_by_the_next_drain_of_the_process() {
+async fn long_retry_after_is_respected_by_the_next_drain() {
     let now = UNIX_EPOCH + Duration::from_millis(SystemClock::default().now().0);
     let date = httpdate::fmt_http_date(now + Duration::from_secs(3_600));
     for asked in ["3600", "18446744073709551615", &date] {
         let field: &'static str = Box::leak(format!("Retry-After: {asked}\r\n").into_boxed_str());
-        let script = [Response::Says("429 Too Many Requests", field, ""), OK];
+        let script = [Response::Status("429 Too Many Requests", field, ""), OK];
         let (dir, webhook) = (tempfile::tempdir().unwrap(), Webhook::start(tls::trusted(), &script).await);
         let notices = notices(dir.path(), &[slack_at(webhook.port)]);
         notices.announce(failed(1)).unwrap();
@@ -66,23 +66,23 @@ async fn a_long_retry_after_is_kept_by_the_next_drain_of_the_process() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_not_tried_again_and_the_notice_waits() {
-    let script = [Response::Says("404 Not Found", "", "no_service"), OK];
+async fn refusal_is_not_retried_and_the_notice_waits() {
+    let script = [Response::Status("404 Not Found", "", "no_service"), OK];
     let (dir, webhook) = (tempfile::tempdir().unwrap(), Webhook::start(tls::trusted(), &script).await);
     let notices = notices(dir.path(), &[slack_at(webhook.port)]);
     notices.announce(failed(1)).unwrap();
     assert_eq!(notices.drain(WITHIN).await, Drained { sent: 0, waiting: 1, failed: true });
     assert_eq!(webhook.texts().len(), 1);
-    // Someone mended the webhook.
+    // The webhook was repaired.
     assert_eq!(notices.drain(WITHIN).await.sent, 1);
 }
 
 #[tokio::test]
-async fn a_redirect_is_not_followed() {
+async fn redirect_is_not_followed() {
     let elsewhere = Webhook::start(tls::trusted(), &[OK]).await;
     let location: &'static str =
         Box::leak(format!("Location: https://localhost:{}/\r\n", elsewhere.port).into_boxed_str());
-    let script = [Response::Says("307 Temporary Redirect", location, "")];
+    let script = [Response::Status("307 Temporary Redirect", location, "")];
     let (dir, webhook) = (tempfile::tempdir().unwrap(), Webhook::start(tls::trusted(), &script).await);
     let notices = notices(dir.path(), &[slack_at(webhook.port)]);
     notices.announce(failed(1)).unwrap();
@@ -91,7 +91,7 @@ async fn a_redirect_is_not_followed() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_trusted_gets_nothing() {
+async fn untrusted_server_gets_nothing() {
     let (dir, webhook) = (tempfile::tempdir().unwrap(), Webhook::start(tls::untrusted(), &[OK]).await);
     let notices = notices(dir.path(), &[slack_at(webhook.port)]);
     notices.announce(failed(1)).unwrap();

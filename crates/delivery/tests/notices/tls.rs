@@ -1,4 +1,4 @@
-//! One authority for all tests, and servers that it vouches for.
+//! A certificate authority for all tests, and servers with its certificates.
 
 use std::sync::{Arc, OnceLock};
 
@@ -25,7 +25,7 @@ fn new_authority() -> Authority {
     Authority { pem: issuer.pem(), issuer }
 }
 
-/// The certificate that clients trust.
+/// The authority that clients trust.
 pub(crate) fn roots() -> TlsRoots {
     TlsRoots::from_pem(the_authority().pem.as_bytes()).unwrap()
 }
@@ -35,7 +35,7 @@ pub(crate) fn trusted() -> TlsAcceptor {
     acceptor(the_authority())
 }
 
-/// A server for `localhost` that an authority vouches for which nobody knows.
+/// A server for `localhost` with a certificate of an unknown authority.
 pub(crate) fn untrusted() -> TlsAcceptor {
     acceptor(&new_authority())
 }

@@ -1,4 +1,4 @@
-//! A webhook over TLS that answers by a script and keeps what it was told.
+//! A webhook over TLS that responds according to a script, and records the messages.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -11,17 +11,17 @@ use tokio_rustls::TlsAcceptor;
 /// What it does with a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Response {
-    /// Answers with a status line, fields and a body.
-    Says(&'static str, &'static str, &'static str),
-    /// Hangs up without an answer.
-    HangsUp,
-    /// Never answers.
-    Waits,
+    /// Responds with a status line, headers and a body.
+    Status(&'static str, &'static str, &'static str),
+    /// Closes the connection without a response.
+    Closes,
+    /// Never responds.
+    Hangs,
 }
 
-pub(crate) const OK: Response = Response::Says("200 OK", "", "ok");
+pub(crate) const OK: Response = Response::Status("200 OK", "", "ok");
 
-/// A running webhook. It ends with the runtime of its test.
+/// A running webhook. It stops with the runtime of its test.
 pub(crate) struct Webhook {
     pub(crate) port: u16,
     state: Arc<State>,
@@ -35,7 +35,7 @@ struct State {
 }
 
 impl Webhook {
-    /// Starts one. After the script it answers as its last line says.
+    /// Starts a webhook. After the end of the script, its last entry is repeated.
     pub(crate) async fn start(tls: TlsAcceptor, script: &[Response]) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -51,12 +51,12 @@ impl Webhook {
         Self { port, state, seen }
     }
 
-    /// The texts of the messages that came, answered or not.
+    /// The texts of all messages received, whatever the response.
     pub(crate) fn texts(&self) -> Vec<String> {
         self.state.texts.lock().unwrap().clone()
     }
 
-    /// Waits until so many messages have come.
+    /// Hangs until this many messages were received.
     pub(crate) async fn wait_for(&self, count: usize) {
         let mut seen = self.seen.clone();
         let enough = seen.wait_for(|seen| *seen >= count);
@@ -64,7 +64,7 @@ impl Webhook {
     }
 }
 
-/// One request per connection, and the end of the connection: a client that keeps them finds out.
+/// Serves one request per connection, then closes it, so that reused connections are noticed.
 async fn serve(stream: TcpStream, tls: TlsAcceptor, state: Arc<State>) -> Option<()> {
     let mut stream = tls.accept(stream).await.ok()?;
     let mut bytes = Vec::new();
@@ -82,22 +82,22 @@ async fn serve(stream: TcpStream, tls: TlsAcceptor, state: Arc<State>) -> Option
         stream.read_buf(&mut bytes).await.ok()?;
     }
     let body: serde_json::Value = serde_json::from_slice(&bytes[head..]).ok()?;
-    let answer = {
+    let response = {
         let mut script = state.script.lock().unwrap();
         if script.len() > 1 { script.pop_front()? } else { script.front()?.clone() }
     };
     state.texts.lock().unwrap().push(body["text"].as_str()?.to_owned());
     state.count.send_modify(|count| *count += 1);
-    match answer {
-        Response::Says(status, fields, body) => {
-            let answer = format!(
+    match response {
+        Response::Status(status, fields, body) => {
+            let text = format!(
                 "HTTP/1.1 {status}\r\n{fields}Connection: close\r\nContent-Length: {}\r\n\r\n{body}",
                 body.len()
             );
-            stream.write_all(answer.as_bytes()).await.ok()?;
+            stream.write_all(text.as_bytes()).await.ok()?;
             stream.shutdown().await.ok()
         }
-        Response::HangsUp => None,
-        Response::Waits => std::future::pending().await,
+        Response::Closes => None,
+        Response::Hangs => std::future::pending().await,
     }
 }

@@ -1,48 +1,48 @@
-//! What may happen, in any order.
+//! The actions that may happen, in any order.
 
 use std::io::ErrorKind;
 
 use ichido_delivery::disk::Op;
 use proptest::prelude::*;
 
-use crate::faults::{End, Plan};
-use crate::receiver::{Knows, Says};
+use crate::faults::{Fault, FaultKind};
+use crate::receiver::{Behavior, Dedup};
 
-/// Batches that are there to be sent, and how many records each has.
+/// The batches to send: the number of records of each.
 pub(crate) const BATCHES: [usize; 6] = [1, 2, 3, 5, 8, 1];
 
-/// What stays the same in a case.
+/// What stays the same during a test case.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules {
-    /// A bit for each batch: whether one of its records is refused.
+pub(crate) struct Scenario {
+    /// A bit per batch: whether one of its records is rejected.
     pub(crate) bad: u8,
-    /// A bit for each batch: whether the receiver has one of its records already.
+    /// A bit per batch: whether the receiver already has one of its records.
     pub(crate) known: u8,
-    /// What the receiver recognises.
-    pub(crate) knows: Knows,
-    /// The receiver speaks of each record.
+    /// What the receiver deduplicates.
+    pub(crate) dedup: Dedup,
+    /// The receiver returns a result for each record.
     pub(crate) by_record: bool,
-    /// Files are packed.
+    /// Files are compressed.
     pub(crate) gzip: bool,
-    /// The receiver takes no more at once.
-    pub(crate) most_records: usize,
+    /// The most records that the receiver accepts in one request.
+    pub(crate) records_max: usize,
     /// `SPOOL_MAX_BYTES`
     pub(crate) max_bytes: u32,
-    /// There are hours for sending again.
+    /// `RESEND_WINDOW` is set.
     pub(crate) window: bool,
-    /// Requests in a second.
+    /// Requests per second.
     pub(crate) rate: u32,
 }
 
-impl Default for Rules {
+impl Default for Scenario {
     fn default() -> Self {
         Self {
             bad: 0,
             known: 0,
-            knows: Knows::default(),
+            dedup: Dedup::default(),
             by_record: false,
             gzip: false,
-            most_records: 100,
+            records_max: 100,
             max_bytes: 0,
             window: false,
             rate: 0,
@@ -51,65 +51,65 @@ impl Default for Rules {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Move {
-    /// A caller gives a batch.
+pub(crate) enum Action {
+    /// A caller sends a batch.
     Send(usize),
-    /// A caller gives what is no record.
-    Broken(u8),
-    /// The process goes over what waits.
+    /// A caller sends an invalid input item.
+    Invalid(u8),
+    /// The process makes a pass over the spool.
     Pass,
-    /// The process is asked to end, and another one begins when it is needed.
+    /// The process is asked to stop. Another one starts when it is needed.
     Stop,
-    /// The process dies between two operations.
+    /// The process crashes between two operations.
     Kill,
-    /// The coming operations go otherwise.
-    Plan(Plan),
-    /// The receiver does these things next.
-    Script(Vec<Says>),
-    /// The receiver knows the token, or no longer.
+    /// A fault is injected into a later operation.
+    Fault(Fault),
+    /// The receiver behaves like this next.
+    Script(Vec<Behavior>),
+    /// The receiver accepts the token, or no longer.
     Token(bool),
     /// Time passes.
     Wait(u32),
-    /// The wall clock is set by so many seconds.
-    Jump(i32),
-    /// An operator, beside the process: tries what waits now.
+    /// The wall clock is set forward or back by this many seconds.
+    SetClock(i32),
+    /// An operator resends spooled batches while the process is running.
     Resend { force: bool, only: Option<usize> },
-    /// An operator takes batches out of failed.
+    /// An operator resends failed batches.
     FailedResend { only: Option<usize> },
-    /// An operator looks: list, show, fsck.
+    /// An operator reads: list, show, fsck.
     Look,
     /// A file in the spool is damaged.
     Damage(usize),
-    /// A file of someone else is put there.
-    Stray,
+    /// A foreign file is put into the spool.
+    ForeignFile,
     /// The channel for notices works, or does not.
     Channel(bool),
 }
 
-pub(crate) fn moves() -> impl Strategy<Value = Vec<Move>> {
+pub(crate) fn actions() -> impl Strategy<Value = Vec<Action>> {
     let one = prop_oneof![
-        12 => (0..BATCHES.len()).prop_map(Move::Send),
-        1 => (0u8..3).prop_map(Move::Broken),
-        8 => Just(Move::Pass),
-        2 => Just(Move::Stop),
-        2 => Just(Move::Kill),
-        8 => plan().prop_map(Move::Plan),
-        10 => prop::collection::vec(says(), 1..7).prop_map(Move::Script),
-        2 => any::<bool>().prop_map(Move::Token),
-        4 => (0u32..200_000).prop_map(Move::Wait),
-        2 => (-1_000_000i32..1_000_000).prop_map(Move::Jump),
+        12 => (0..BATCHES.len()).prop_map(Action::Send),
+        1 => (0u8..3).prop_map(Action::Invalid),
+        8 => Just(Action::Pass),
+        2 => Just(Action::Stop),
+        2 => Just(Action::Kill),
+        8 => fault().prop_map(Action::Fault),
+        10 => prop::collection::vec(behavior(), 1..7).prop_map(Action::Script),
+        2 => any::<bool>().prop_map(Action::Token),
+        4 => (0u32..200_000).prop_map(Action::Wait),
+        2 => (-1_000_000i32..1_000_000).prop_map(Action::SetClock),
         3 => (any::<bool>(), prop::option::of(0..BATCHES.len()))
-            .prop_map(|(force, only)| Move::Resend { force, only }),
-        2 => prop::option::of(0..BATCHES.len()).prop_map(|only| Move::FailedResend { only }),
-        1 => Just(Move::Look),
-        1 => (0usize..4).prop_map(Move::Damage),
-        1 => Just(Move::Stray),
-        1 => any::<bool>().prop_map(Move::Channel),
+            .prop_map(|(force, only)| Action::Resend { force, only }),
+        2 => prop::option::of(0..BATCHES.len()).prop_map(|only| Action::FailedResend { only }),
+        1 => Just(Action::Look),
+        1 => (0usize..4).prop_map(Action::Damage),
+        1 => Just(Action::ForeignFile),
+        1 => any::<bool>().prop_map(Action::Channel),
     ];
     prop::collection::vec(one, 1..14)
 }
 
-fn plan() -> impl Strategy<Value = Plan> {
+fn fault() -> impl Strategy<Value = Fault> {
     let op = prop::sample::select(vec![
         Op::Create,
         Op::Write,
@@ -119,39 +119,39 @@ fn plan() -> impl Strategy<Value = Plan> {
         Op::Remove,
         Op::Read,
     ]);
-    let kind = prop::sample::select(vec![
+    let error = prop::sample::select(vec![
         ErrorKind::StorageFull,
         ErrorKind::StorageFull,
         ErrorKind::PermissionDenied,
         ErrorKind::ReadOnlyFilesystem,
         ErrorKind::Other,
     ]);
-    let end = prop_oneof![2 => Just(End::Death), 1 => (kind, 1u32..4).prop_map(|(kind, times)| End::Error(kind, times))];
-    // At a point that has a name, or anywhere.
+    let kinds = prop_oneof![2 => Just(FaultKind::Crash), 1 => (error, 1u32..4).prop_map(|(kind, times)| FaultKind::Error(kind, times))];
+    // At a specific kind of operation, or anywhere.
     prop_oneof![
-        (prop::option::weighted(0.7, op), 0u32..4, end.clone()).prop_map(|(op, after, end)| Plan {
+        (prop::option::weighted(0.7, op), 0u32..4, kinds.clone()).prop_map(|(op, after, kind)| Fault {
             op,
             after,
-            end
+            kind
         }),
-        (0u32..40, end).prop_map(|(after, end)| Plan { op: None, after, end }),
+        (0u32..40, kinds).prop_map(|(after, kind)| Fault { op: None, after, kind }),
     ]
 }
 
-fn says() -> impl Strategy<Value = Says> {
+fn behavior() -> impl Strategy<Value = Behavior> {
     prop_oneof![
-        4 => Just(Says::Take),
-        3 => Just(Says::TakeAndHangUp),
-        2 => Just(Says::TakeAndDie),
-        1 => Just(Says::Die),
-        6 => prop::sample::select(vec![500u16, 502, 503, 504, 408, 429]).prop_map(Says::Status),
-        1 => prop::sample::select(vec![401u16, 403, 404, 302, 501]).prop_map(Says::Status),
+        4 => Just(Behavior::Accept),
+        3 => Just(Behavior::AcceptAndDisconnect),
+        2 => Just(Behavior::AcceptAndCrash),
+        1 => Just(Behavior::Crash),
+        6 => prop::sample::select(vec![500u16, 502, 503, 504, 408, 429]).prop_map(Behavior::Status),
+        1 => prop::sample::select(vec![401u16, 403, 404, 302, 501]).prop_map(Behavior::Status),
         2 => (prop::sample::select(vec![429u16, 503]), 0u32..200_000)
-            .prop_map(|(status, seconds)| Says::RetryAfter(status, seconds)),
-        2 => Just(Says::Timeout),
-        2 => any::<bool>().prop_map(|fails| Says::Slow { fails }),
-        3 => Just(Says::HangUp),
-        1 => Just(Says::Tls),
-        2 => Just(Says::Half),
+            .prop_map(|(status, seconds)| Behavior::RetryAfter(status, seconds)),
+        2 => Just(Behavior::Timeout),
+        2 => any::<bool>().prop_map(|fails| Behavior::Slow { fails }),
+        3 => Just(Behavior::Disconnect),
+        1 => Just(Behavior::Tls),
+        2 => Just(Behavior::Half),
     ]
 }

@@ -1,4 +1,4 @@
-//! The life of a process: its disk refuses when it is told to, and it dies when it is told to.
+//! Injects disk errors and crashes into a process.
 
 use std::io;
 use std::path::Path;
@@ -6,65 +6,65 @@ use std::sync::{Mutex, PoisonError};
 
 use ichido_delivery::disk::{Faults, Op};
 
-/// What happens at a coming operation.
+/// A fault in a later operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Plan {
-    /// Which operations count; all of them without it.
+pub(crate) struct Fault {
+    /// Which operations count. `None`: all of them.
     pub(crate) op: Option<Op>,
-    /// How many of them go well before.
+    /// How many of them succeed before.
     pub(crate) after: u32,
-    pub(crate) end: End,
+    pub(crate) kind: FaultKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum End {
+pub(crate) enum FaultKind {
     /// kill -9.
-    Death,
-    /// The disk says this, so many times.
+    Crash,
+    /// The disk returns this error, this many times.
     Error(io::ErrorKind, u32),
 }
 
-/// How a process that dies unwinds.
-pub(crate) struct Died;
+/// The panic payload of a crash.
+pub(crate) struct Crashed;
 
 #[derive(Debug, Default)]
-pub(crate) struct Life(Mutex<State>);
+pub(crate) struct FaultInjector(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    is_over: bool,
-    plans: Vec<Plan>,
+    has_crashed: bool,
+    faults: Vec<Fault>,
 }
 
-impl Life {
-    pub(crate) fn plan(&self, plan: Plan) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).plans.push(plan);
+impl FaultInjector {
+    pub(crate) fn add(&self, fault: Fault) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).faults.push(fault);
     }
 
-    pub(crate) fn is_over(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_over
+    pub(crate) fn has_crashed(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).has_crashed
     }
 
-    /// The process dies here: nothing of it is done any more.
-    pub(crate) fn end(&self) -> ! {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_over = true;
-        std::panic::resume_unwind(Box::new(Died))
+    /// Crashes the process: nothing is done any more.
+    pub(crate) fn crash(&self) -> ! {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).has_crashed = true;
+        std::panic::resume_unwind(Box::new(Crashed))
     }
 
-    fn meets(&self, op: Op) -> Option<End> {
+    fn next_fault(&self, op: Op) -> Option<FaultKind> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.is_over {
-            return Some(End::Death);
+        if state.has_crashed {
+            return Some(FaultKind::Crash);
         }
         let mut met = None;
-        for plan in state.plans.iter_mut().filter(|plan| plan.op.is_none_or(|meant| meant == op)) {
-            match (plan.after, &mut plan.end) {
-                (1.., _) => plan.after -= 1,
-                (0, End::Death) => met = Some(End::Death),
-                (0, End::Error(_, 0)) => {}
-                (0, End::Error(kind, left)) => {
+        for fault in state.faults.iter_mut().filter(|fault| fault.op.is_none_or(|meant| meant == op)) {
+            match (fault.after, &mut fault.kind) {
+                (1.., _) => fault.after -= 1,
+                (0, FaultKind::Crash) => met = Some(FaultKind::Crash),
+                (0, FaultKind::Error(_, 0)) => {}
+                (0, FaultKind::Error(kind, left)) => {
                     *left -= 1;
-                    met = met.or(Some(End::Error(*kind, 1)));
+                    met = met.or(Some(FaultKind::Error(*kind, 1)));
                 }
             }
         }
@@ -72,12 +72,12 @@ impl Life {
     }
 }
 
-impl Faults for Life {
+impl Faults for FaultInjector {
     fn before(&self, op: Op, _path: &Path) -> io::Result<()> {
-        match self.meets(op) {
+        match self.next_fault(op) {
             None => Ok(()),
-            Some(End::Error(kind, _)) => Err(kind.into()),
-            Some(End::Death) => self.end(),
+            Some(FaultKind::Error(kind, _)) => Err(kind.into()),
+            Some(FaultKind::Crash) => self.crash(),
         }
     }
 }

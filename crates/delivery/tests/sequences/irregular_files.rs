@@ -1,4 +1,4 @@
-//! Things under names of ours that are not regular files.
+//! Files with our names that are not regular files.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, symlink};
@@ -10,14 +10,14 @@ use std::time::Duration;
 use ichido_delivery::store::{BatchDir, Layout};
 use rustix::fs::{CWD, Mode, mkfifoat};
 
-use crate::actions::{Move, Rules};
+use crate::actions::{Action, Scenario};
 use crate::world::{World, id};
 
-/// Far more than the test takes; without the fix it never ends.
+/// Far longer than the test takes. If a FIFO blocks the process, the test would never end.
 const FOR_EVER: Duration = Duration::from_secs(120);
 
 #[test]
-fn whatever_is_not_a_regular_file_is_set_aside_and_blocks_nobody() {
+fn irregular_file_is_set_aside_and_blocks_nothing() {
     let (done, waited) = mpsc::channel();
     std::thread::spawn(move || {
         play();
@@ -27,11 +27,11 @@ fn whatever_is_not_a_regular_file_is_set_aside_and_blocks_nobody() {
 }
 
 fn play() {
-    let mut world = World::new(Rules::default());
-    // Prepares the directories.
-    world.play(&Move::Look);
-    world.play(&Move::Send(0));
-    world.play(&Move::Kill);
+    let mut world = World::new(Scenario::default());
+    // Creates the directories.
+    world.play(&Action::Look);
+    world.play(&Action::Send(0));
+    world.play(&Action::Kill);
     let data = world.data();
     let (spool, notices) = (data.join("spool"), data.join("notices"));
     plant(&spool, 1);
@@ -39,9 +39,9 @@ fn play() {
     fs::create_dir(&dead).unwrap();
     fs::write(dead.join("lock"), "").unwrap();
     plant(&dead, 2);
-    // Nobody knows whether someone works in these; they are left alone.
-    for place in [&spool, &notices] {
-        let foreign = place.join(".inflight/99998-1");
+    // It is unknown whether a process works in these, so they are left alone.
+    for dir in [&spool, &notices] {
+        let foreign = dir.join(".inflight/99998-1");
         fs::create_dir(&foreign).unwrap();
         fifo(&foreign.join("lock"));
     }
@@ -53,17 +53,17 @@ fn play() {
     let lane = sha256_of("lane https://receiver.example");
     fifo(&notices.join(format!(".outages/outage_{lane}.json")));
 
-    world.play(&Move::Send(1));
-    world.play(&Move::Pass);
-    world.play(&Move::Look);
-    world.play(&Move::FailedResend { only: None });
-    world.play(&Move::Look);
+    world.play(&Action::Send(1));
+    world.play(&Action::Pass);
+    world.play(&Action::Look);
+    world.play(&Action::FailedResend { only: None });
+    world.play(&Action::Look);
 
-    assert_eq!(world.receiver.books().counts.get(&id(1, 0)), Some(&1), "batches go on");
+    assert_eq!(world.receiver.state().counts.get(&id(1, 0)), Some(&1), "batches go on");
     let layout = Layout::new(&data);
     assert_eq!(layout.count(BatchDir::Spool).unwrap(), 0);
     assert_eq!(layout.count(BatchDir::Failed).unwrap(), 8, "each is kept where a person looks");
-    assert!(world.failed_told() >= 8, "and a person is told");
+    assert!(world.failed_reported() >= 8, "and a person is told");
     let kept = fs::read_dir(layout.dir(BatchDir::Failed)).unwrap().map(|entry| entry.unwrap());
     assert_eq!(kept.filter(|entry| entry.file_type().unwrap().is_fifo()).count(), 2);
     assert!(notices.join("notice_20250118T120530Z_0123456789abcdef.json.unreadable").exists());
@@ -74,7 +74,7 @@ fn play() {
     );
 }
 
-/// One of each kind, under names of batches.
+/// Creates one file of each kind, with names of batches.
 fn plant(dir: &Path, minute: u32) {
     let path = |kind: &str| dir.join(format!("spool_20250118T12{minute:02}30Z_{kind}.json"));
     fifo(&path("fifo"));

@@ -1,9 +1,8 @@
-//! The whole sender against a model: random sequences of sends, crashes, errors of the disk, odd answers, jumps of the
-//! clock and commands of an operator. Files are real; time, the disk's refusals, the receiver and the process's death
-//! are told to happen.
+//! The complete sender against a model: random sequences of sends, crashes, disk errors, unusual responses, clock changes
+//! and operator commands. Files are real; time, disk errors, the receiver and crashes are simulated.
 //!
-//! What was accepted has been counted by the receiver, once, or lies in the spool or in failed; always. In the end,
-//! when everything works again, all of it has arrived but what the receiver refuses and what was damaged on purpose.
+//! At any time, every accepted record was counted once by the receiver, or is in the spool or in failed. In the end, when
+//! everything works again, all records are delivered, except those that the receiver rejects and those that were damaged.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,52 +22,52 @@ mod world;
 
 use proptest::prelude::*;
 
-use actions::{Move, Rules, moves};
-use receiver::Knows;
+use actions::{Action, Scenario, actions};
+use receiver::Dedup;
 use world::World;
 
-/// The six of them are 12,000 cases.
+/// Per property; the six of them make 12,000 cases.
 const CASES: u32 = 2_000;
 
-fn play(rules: Rules, script: Vec<Move>) {
-    let mut world = World::new(rules);
-    for step in script {
-        world.play(&step);
-        world.check(&step);
+fn play(scenario: Scenario, script: Vec<Action>) {
+    let mut world = World::new(scenario);
+    for action in script {
+        world.play(&action);
+        world.check(&action);
     }
-    world.heal();
+    world.recover();
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_is_lost_or_counted_twice(bad in 0u8..64, script in moves()) {
-        play(Rules { bad, ..Rules::default() }, script);
+    fn nothing_is_lost_or_counted_twice(bad in 0u8..64, script in actions()) {
+        play(Scenario { bad, ..Scenario::default() }, script);
     }
 
     #[test]
-    fn nor_where_the_receiver_speaks_of_each_record(bad in 0u8..64, script in moves()) {
-        play(Rules { bad, by_record: true, ..Rules::default() }, script);
+    fn nor_if_the_receiver_returns_a_result_for_each_record(bad in 0u8..64, script in actions()) {
+        play(Scenario { bad, by_record: true, ..Scenario::default() }, script);
     }
 
     #[test]
-    fn nor_where_files_are_packed_and_bodies_are_too_large(bad in 0u8..64, script in moves()) {
-        play(Rules { bad, gzip: true, most_records: 2, ..Rules::default() }, script);
+    fn nor_if_files_are_compressed_and_bodies_too_large(bad in 0u8..64, script in actions()) {
+        play(Scenario { bad, gzip: true, records_max: 2, ..Scenario::default() }, script);
     }
 
     #[test]
-    fn nor_where_room_is_scarce_and_hours_are_few(bad in 0u8..64, script in moves()) {
-        play(Rules { bad, max_bytes: 1_500, window: true, ..Rules::default() }, script);
+    fn nor_if_the_spool_is_small_and_the_resend_window_short(bad in 0u8..64, script in actions()) {
+        play(Scenario { bad, max_bytes: 1_500, window: true, ..Scenario::default() }, script);
     }
 
     #[test]
-    fn nor_where_a_409_does_not_say_that_it_means_the_batch(bad in 0u8..64, script in moves()) {
-        play(Rules { bad, knows: Knows::BatchesBare, ..Rules::default() }, script);
+    fn nor_if_a_409_does_not_mention_the_batch(bad in 0u8..64, script in actions()) {
+        play(Scenario { bad, dedup: Dedup::BatchesBare, ..Scenario::default() }, script);
     }
 
     #[test]
-    fn nor_where_one_known_record_refuses_the_batch(bad in 0u8..64, known in 0u8..64, script in moves()) {
-        play(Rules { bad, known, knows: Knows::RecordsBare, ..Rules::default() }, script);
+    fn nor_if_a_duplicate_record_rejects_the_batch(bad in 0u8..64, known in 0u8..64, script in actions()) {
+        play(Scenario { bad, known, dedup: Dedup::RecordsBare, ..Scenario::default() }, script);
     }
 }
