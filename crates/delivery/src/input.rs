@@ -38,6 +38,7 @@ use std::io::{self, BufRead, Read};
 use std::path::Path;
 
 use item::StopReason;
+use rustix::fs::{Access, access};
 
 pub use format::Format;
 pub use item::{DEPTH_MAX, Invalid, Item, KEPT_BYTES_MAX, Position, RECORD_BYTES_MAX, Record};
@@ -84,6 +85,19 @@ pub enum Error {
         /// What it is.
         what: &'static str,
     },
+}
+
+/// Checks whether an input can be opened, without opening it: a FIFO must be opened only once.
+pub fn check(path: &Path) -> Result<(), Error> {
+    if path.as_os_str() == "-" {
+        return Ok(());
+    }
+    let name = path.display().to_string();
+    match access(path, Access::READ_OK).map_err(io::Error::from).and_then(|()| path.metadata()) {
+        Ok(metadata) if metadata.is_dir() => Err(Error::Kind { name, what: "a directory" }),
+        Ok(_) => Ok(()),
+        Err(source) => Err(Error::Open { name, source }),
+    }
 }
 
 /// An open input whose format is known.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ichido_delivery::input::{Input, Item};
+use ichido_delivery::input::{self, Input, Item};
 use ichido_delivery::{Batch, Batcher, Record};
 use tokio::sync::mpsc;
 
@@ -31,15 +31,8 @@ pub(crate) fn feed(files: &[PathBuf], batch_size: usize) -> Result<mpsc::Receive
         false => files.to_vec(),
     };
     // A name that was mistyped is found before anything is sent.
-    for file in files.iter().filter(|file| file.as_os_str() != "-") {
-        let opened = std::fs::File::open(file).and_then(|file| file.metadata());
-        match opened {
-            Ok(metadata) if metadata.is_dir() => {
-                return Err(Failure::usage(format!("{} is a directory", file.display())));
-            }
-            Ok(_) => {}
-            Err(error) => return Err(Failure::usage(format!("cannot open {}: {error}", file.display()))),
-        }
+    for file in &files {
+        input::check(file).map_err(|error| Failure::usage(error.to_string()))?;
     }
     let (sender, receiver) = mpsc::channel(AHEAD);
     std::thread::Builder::new()
