@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use ichido_core::batch_key;
+use ichido_core::{batch_key, to_hex};
 use sha2::{Digest, Sha256};
 
 use crate::record::Record;
@@ -44,7 +44,7 @@ impl Batch {
             hasher.update(record.json());
             hasher.update("\n");
         }
-        format!("sha256:{}", hex::encode(hasher.finalize()))
+        format!("sha256:{}", to_hex(&hasher.finalize()))
     }
 
     /// The records, in the order in which they were read.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use ichido_core::to_hex;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
@@ -52,7 +53,7 @@ impl Record {
     pub fn key(&self) -> &str {
         self.key.get_or_init(|| {
             let named = named(self.json());
-            Arc::from(named.unwrap_or_else(|| hex::encode(Sha256::digest(canonical(self.json())))))
+            Arc::from(named.unwrap_or_else(|| to_hex(&Sha256::digest(canonical(self.json())))))
         })
     }
 
@@ -199,7 +200,7 @@ mod tests {
         assert_eq!(key(r#"{"metadata":{},"source_event_id":"s","idempotency_key":"i"}"#), "s");
         assert_eq!(key(r#"{"metadata":7,"source_event_id":"","idempotency_key":"i"}"#), "i");
         assert_eq!(key(r#"{"b":1,"a":2}"#), key(r#"{ "a": 2, "b": 1.0 }"#));
-        assert_eq!(key("{}"), hex::encode(Sha256::digest("{}")));
+        assert_eq!(key("{}"), to_hex(&Sha256::digest("{}")));
     }
 
     #[test]
@@ -214,7 +215,7 @@ mod tests {
         assert_eq!(key(r#"{"source\u005fevent_id":"\u0061"}"#), "a");
         // A lone surrogate is not a valid field name, but the record is still accepted.
         let odd = r#"{"\ud800":1}"#;
-        assert_eq!(key(odd), hex::encode(Sha256::digest(odd)));
+        assert_eq!(key(odd), to_hex(&Sha256::digest(odd)));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{MutexGuard, PoisonError};
 
-use ichido_core::Timestamp;
+use ichido_core::{Timestamp, to_hex};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -92,7 +92,7 @@ impl Notices {
 }
 
 fn file_name(outage: &str) -> String {
-    format!("{OUTAGE_PREFIX}{}.json", &hex::encode(Sha256::digest(outage))[..16])
+    format!("{OUTAGE_PREFIX}{}.json", &to_hex(&Sha256::digest(outage))[..16])
 }
 
 /// An unreadable mark counts as none: the outage is announced again.

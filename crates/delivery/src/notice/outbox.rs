@@ -8,7 +8,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use ichido_core::Timestamp;
+use ichido_core::{Timestamp, to_hex};
 use sha2::{Digest as _, Sha256};
 
 use super::event::Notice;
@@ -201,7 +201,7 @@ fn read_with_id(path: &Path) -> io::Result<(String, Notice)> {
 
 /// The id of a notice: a digest of its bytes.
 pub(super) fn id(bytes: &[u8]) -> String {
-    hex::encode(Sha256::digest(bytes))[..16].to_owned()
+    to_hex(&Sha256::digest(bytes))[..16].to_owned()
 }
 
 fn named(path: &Path, error: &io::Error) -> io::Error {

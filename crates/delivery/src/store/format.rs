@@ -16,7 +16,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use ichido_core::Timestamp;
+use ichido_core::{Timestamp, to_hex};
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
@@ -172,7 +172,7 @@ impl StoredBatch {
             text.push_str(record.json());
         }
         text.push(']');
-        let sum = hex::encode(Sha256::digest(&text));
+        let sum = to_hex(&Sha256::digest(&text));
         text.push_str(CHECKSUM);
         text.push_str(&sum);
         text.push_str("\"}\n");
@@ -304,9 +304,7 @@ fn check_sum(text: &str, fields: &[(String, &RawValue)]) -> Result<(), Corrupt> 
     let (rest, sum) =
         whole.len().checked_sub(SUM_DIGITS).and_then(|at| whole.split_at_checked(at)).ok_or_else(wrong)?;
     let covered = rest.strip_suffix(CHECKSUM).ok_or_else(wrong)?;
-    let mut right = [0; SUM_DIGITS];
-    hex::encode_to_slice(Sha256::digest(covered), &mut right).map_err(|_| wrong())?;
-    (right == *sum.as_bytes()).then_some(()).ok_or_else(wrong)
+    (to_hex(&Sha256::digest(covered)) == sum).then_some(()).ok_or_else(wrong)
 }
 
 fn corrupt(why: &str) -> Corrupt {

@@ -90,5 +90,5 @@ fn fifo(path: &Path) {
 
 fn sha256_of(outage: &str) -> String {
     use sha2::Digest as _;
-    hex::encode(sha2::Sha256::digest(outage))[..16].to_owned()
+    ichido_core::to_hex(&sha2::Sha256::digest(outage))[..16].to_owned()
 }

@@ -20,7 +20,7 @@ fn decode(bytes: &[u8]) -> Result<StoredBatch, Corrupt> {
 }
 
 fn sealed(text: &str) -> String {
-    format!("{text}{CHECKSUM}{}\"}}\n", hex::encode(Sha256::digest(text)))
+    format!("{text}{CHECKSUM}{}\"}}\n", to_hex(&Sha256::digest(text)))
 }
 
 #[test]
