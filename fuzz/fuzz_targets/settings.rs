@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use ichido_delivery::notice;
-use ichido_delivery::settings::Settings;
+use ichido_delivery::settings::{Identity, Settings};
 use libfuzzer_sys::fuzz_target;
 
 /// Every variable that is read, in an order that a byte can name.
@@ -49,7 +49,7 @@ fuzz_target!(|text: &str| {
         .collect();
     let get = |name: &str| Ok(values.get(name).cloned());
     let complaints = [
-        Settings::read(&get).err().map(|error| error.to_string()),
+        Settings::read(&get, &Identity::default()).err().map(|error| error.to_string()),
         notice::Settings::read(&get, text.len() % 2 == 0).err().map(|error| error.to_string()),
     ];
     for complaint in complaints.into_iter().flatten() {

@@ -19,6 +19,8 @@ pub enum Envelope {
     ApiMeter {
         /// `tenant_id`
         tenant: String,
+        /// `source_system`
+        source_system: String,
     },
 }
 
@@ -78,7 +80,7 @@ fn head(batch: &Batch, envelope: &Envelope, first_attempt: Timestamp) -> String 
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     match envelope {
         Envelope::Plain => format!("{{\"batchIdempotencyKey\":{},", quoted(batch.key())),
-        Envelope::ApiMeter { tenant } => {
+        Envelope::ApiMeter { tenant, source_system } => {
             let mut dates: Vec<String> =
                 batch.records().iter().filter_map(|record| record.text("usage_date")).collect();
             dates.sort();
@@ -90,11 +92,12 @@ fn head(batch: &Batch, envelope: &Envelope, first_attempt: Timestamp) -> String 
             };
             format!(
                 "{{\"tenant_id\":{},\"export_metadata\":{{\"exporter_version\":{},\"export_timestamp\":{},\
-                 \"aggregation_period\":\"{}\",\"source_system\":\"dify\"{range}}},",
+                 \"aggregation_period\":\"{}\",\"source_system\":{}{range}}},",
                 quoted(tenant),
                 quoted(env!("CARGO_PKG_VERSION")),
                 quoted(&iso(first_attempt)),
                 period(batch),
+                quoted(source_system),
             )
         }
     }
@@ -139,7 +142,7 @@ mod tests {
 
     #[test]
     fn api_meter_envelope_contains_the_date_range_and_is_the_same_on_every_retry() {
-        let envelope = Envelope::ApiMeter { tenant: "t\"1".to_owned() };
+        let envelope = Envelope::ApiMeter { tenant: "t\"1".to_owned(), source_system: "s".to_owned() };
         let body = |_: u8| Request::new(&batch(), &envelope, Timestamp(1_737_201_930_000), false).body;
         assert_eq!(body(1), body(2));
         let value: serde_json::Value = serde_json::from_slice(&body(1)).unwrap();
@@ -147,7 +150,10 @@ mod tests {
         let metadata = &value["export_metadata"];
         assert_eq!(metadata["date_range"], serde_json::json!({"start": "2025-11-28", "end": "2025-11-29"}));
         assert_eq!(metadata["export_timestamp"], "2025-01-18T12:05:30Z");
-        assert_eq!(metadata["aggregation_period"], "daily");
+        assert_eq!(
+            (&metadata["aggregation_period"], &metadata["source_system"]),
+            (&"daily".into(), &"s".into())
+        );
         assert_eq!(value["records"].as_array().unwrap().len(), 2);
     }
 

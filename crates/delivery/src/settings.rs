@@ -55,6 +55,15 @@ pub struct Settings {
     pub allow_http_loopback: bool,
 }
 
+/// How the sender presents itself to the receiver. The program that sends decides it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// The `User-Agent` header, unless `EXTERNAL_API_USER_AGENT` is set.
+    pub user_agent: String,
+    /// The system that the records come from, for envelopes that name it.
+    pub source_system: String,
+}
+
 /// A setting that is missing or wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -80,7 +89,7 @@ pub fn allow_http_loopback(get: Get<'_>) -> Result<bool, Error> {
 
 impl Settings {
     /// Reads and checks all settings.
-    pub fn read(get: Get<'_>) -> Result<Self, Error> {
+    pub fn read(get: Get<'_>, identity: &Identity) -> Result<Self, Error> {
         let allow_http_loopback = allow_http_loopback(get)?;
         let endpoint = text(get, "EXTERNAL_API_ENDPOINT")?
             .ok_or_else(|| Error("EXTERNAL_API_ENDPOINT is not set".to_owned()))?;
@@ -91,9 +100,8 @@ impl Settings {
             transport: transport::Options {
                 endpoint,
                 timeout: Duration::from_millis(number(get, "EXTERNAL_API_TIMEOUT_MS", 30_000, 1, 3_600_000)?),
-                user_agent: text(get, "EXTERNAL_API_USER_AGENT")?.unwrap_or_else(|| {
-                    format!("dify-usage-exporter/1.0.0 ichido/{}", env!("CARGO_PKG_VERSION"))
-                }),
+                user_agent: text(get, "EXTERNAL_API_USER_AGENT")?
+                    .unwrap_or_else(|| identity.user_agent.clone()),
             },
             ca_file: text(get, "EXTERNAL_API_CA_FILE")?.map(PathBuf::from),
             token: token(get)?,
@@ -118,7 +126,7 @@ impl Settings {
                 .transpose()
                 .map_err(Error)?,
             conflict: conflict(get)?,
-            envelope: envelope(get)?,
+            envelope: envelope(get, identity)?,
             gzip: flag(get, "EXTERNAL_API_GZIP")?,
             allow_http_loopback,
         })
@@ -145,14 +153,14 @@ fn conflict(get: Get<'_>) -> Result<Conflict, Error> {
     }
 }
 
-fn envelope(get: Get<'_>) -> Result<Envelope, Error> {
+fn envelope(get: Get<'_>, identity: &Identity) -> Result<Envelope, Error> {
     match text(get, "EXTERNAL_API_ENVELOPE")?.as_deref() {
         None | Some("plain") => Ok(Envelope::Plain),
         Some("api_meter") => {
             let tenant = text(get, "EXTERNAL_API_TENANT_ID")?.ok_or_else(|| {
                 Error("EXTERNAL_API_TENANT_ID is not set; the envelope api_meter needs it".to_owned())
             })?;
-            Ok(Envelope::ApiMeter { tenant })
+            Ok(Envelope::ApiMeter { tenant, source_system: identity.source_system.clone() })
         }
         Some(_) => Err(Error("EXTERNAL_API_ENVELOPE must be plain or api_meter".to_owned())),
     }
@@ -213,7 +221,8 @@ mod tests {
             ("EXTERNAL_API_TOKEN", "hunter2"),
         ]);
         values.extend(changes.iter().copied());
-        Settings::read(&|name| Ok(values.get(name).map(|value| (*value).to_owned())))
+        let identity = Identity { user_agent: "sender/1".to_owned(), source_system: "source".to_owned() };
+        Settings::read(&|name| Ok(values.get(name).map(|value| (*value).to_owned())), &identity)
             .map_err(|error| error.to_string())
     }
 
@@ -222,7 +231,7 @@ mod tests {
         let settings = read(&[]).unwrap();
         assert_eq!(settings.data_dir, PathBuf::from("data"));
         assert_eq!(settings.transport.timeout, Duration::from_secs(30));
-        assert!(settings.transport.user_agent.starts_with("dify-usage-exporter/1.0.0 ichido/"));
+        assert_eq!(settings.transport.user_agent, "sender/1");
         assert_eq!(settings.policy, Policy::default());
         assert_eq!((settings.batch_size, settings.rate), (100, None));
         assert_eq!(settings.store, store::Options::default());

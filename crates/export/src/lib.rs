@@ -26,7 +26,7 @@ use ichido_core::{Clock, SystemClock};
 use ichido_delivery::conflict::Conflict;
 use ichido_delivery::request::Envelope;
 use ichido_delivery::sender::{Error, Selection, Sender};
-use ichido_delivery::settings::Settings as Delivery;
+use ichido_delivery::settings::{Identity, Settings as Delivery};
 use ichido_usage::Profile;
 use ichido_usage::dify::Source;
 use jiff::ToSpan;
@@ -267,6 +267,14 @@ pub async fn settle(
         state.set_sent(&name, &known)?;
     }
     Ok((Period::new(stretch, rows, debugger, refused, &plan), plan))
+}
+
+/// How the sender presents itself to the receiver of usage records.
+pub fn sender_identity() -> Identity {
+    Identity {
+        user_agent: format!("dify-usage-exporter/1.0.0 ichido/{}", env!("CARGO_PKG_VERSION")),
+        source_system: ichido_usage::record::SOURCE_SYSTEM.to_owned(),
+    }
 }
 
 /// Settings of the delivery that do not go with an export. What waits is sent again by other commands with the same

@@ -14,7 +14,7 @@ use ichido_delivery::disk::Disk;
 use ichido_delivery::notice::{Channel, Failure, Message, Notices};
 use ichido_delivery::notifier::Notifier;
 use ichido_delivery::sender::{Dependencies, Selection, Sender};
-use ichido_delivery::settings::Settings;
+use ichido_delivery::settings::{Identity, Settings};
 use ichido_delivery::store::{BatchDir, Layout, Store, fsck};
 use ichido_delivery::{Batch, Record};
 use tokio_util::sync::CancellationToken;
@@ -399,7 +399,7 @@ fn settings(scenario: Scenario) -> Settings {
         ("EXTERNAL_API_TENANT_ID", "t".to_owned()),
         ("RESEND_WINDOW", if scenario.window { "08:00-20:00 Asia/Tokyo" } else { "" }.to_owned()),
     ]);
-    Settings::read(&|name| Ok(values.get(name).cloned())).unwrap()
+    Settings::read(&|name| Ok(values.get(name).cloned()), &Identity::default()).unwrap()
 }
 
 pub(crate) fn id(batch: usize, index: usize) -> String {

@@ -51,7 +51,8 @@ impl Values {
 
     /// The settings of the sender.
     pub(crate) fn settings(&self) -> Result<Settings, Failure> {
-        Settings::read(&|name| self.get(name)).map_err(|error| self.named(Failure::usage_from(error)))
+        Settings::read(&|name| self.get(name), &ichido_export::sender_identity())
+            .map_err(|error| self.named(Failure::usage_from(error)))
     }
 
     /// Where batches lie: all that looking needs.

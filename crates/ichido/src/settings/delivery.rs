@@ -115,7 +115,8 @@ mod tests {
                     _ => raw.get(name).map(|(_, value)| value),
                 })
             };
-            format!("{:?}", ichido_delivery::settings::Settings::read(&get).unwrap())
+            let identity = ichido_export::sender_identity();
+            format!("{:?}", ichido_delivery::settings::Settings::read(&get, &identity).unwrap())
         };
         assert_eq!(read(&shown), read(&RawDelivery::default()));
     }
