@@ -1,6 +1,6 @@
-//! Settings of the sender, from the environment, checked before anything starts.
+//! The settings of the sender, read from the environment and validated before anything starts.
 //!
-//! An error names the setting and echoes no value: it may be a secret.
+//! An error names the setting and never echoes its value, which may be a secret.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -20,38 +20,38 @@ use crate::transport;
 
 const DAY_SECONDS: u64 = 86_400;
 
-/// Everything the sender must know.
+/// The settings of the sender.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where batches lie.
+    /// The directory for batches, receipts and notices.
     pub data_dir: PathBuf,
     /// How requests are made.
     pub transport: transport::Options,
-    /// Authorities that outgoing connections trust beside the system's.
+    /// A file of certificate authorities to trust in addition to the system's.
     pub ca_file: Option<PathBuf>,
     /// Where the token comes from.
     pub token: Source,
-    /// When to try again.
+    /// When to retry.
     pub policy: Policy,
-    /// Records in a batch.
+    /// The most records in a batch.
     pub batch_size: usize,
-    /// Requests in a second.
+    /// The most requests per second.
     pub rate: Option<NonZeroU32>,
-    /// How batches are kept.
+    /// How batches are stored.
     pub store: store::Options,
-    /// Days after which a batch in the spool moves to failed.
+    /// How long a batch may stay in the spool before it moves to failed.
     pub retention: Duration,
-    /// When a process that stays sends again what waits; each minute without it.
+    /// When a daemon resends spooled batches. Every minute if not set.
     pub cron: Option<Cron>,
-    /// The hours in which what waits is sent again.
+    /// The hours in which spooled batches are resent.
     pub window: Option<ResendWindow>,
-    /// What a 409 means.
+    /// How to interpret a 409.
     pub conflict: Conflict,
-    /// How records are wrapped.
+    /// How the records are wrapped.
     pub envelope: Envelope,
-    /// Whether bodies are packed.
+    /// Whether request bodies are compressed.
     pub gzip: bool,
-    /// Whether URLs may be plain HTTP on loopback.
+    /// Whether plain HTTP is allowed on loopback.
     pub allow_http_loopback: bool,
 }
 
@@ -64,31 +64,31 @@ pub struct Identity {
     pub source_system: String,
 }
 
-/// A setting that is missing or wrong.
+/// A setting that is missing or invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Error(pub String);
 
-/// Where settings come from: `Err` if a value is there and is not text.
+/// Looks up a setting by its variable name. `Err`: the value is not valid UTF-8.
 pub type Get<'a> = &'a dyn Fn(&str) -> Result<Option<String>, String>;
 
-/// `DATA_DIR`, which is all that looking needs.
+/// `DATA_DIR`, which is all that a command needs to read the store.
 pub fn data_dir(get: Get<'_>) -> Result<PathBuf, Error> {
     Ok(PathBuf::from(text(get, "DATA_DIR")?.unwrap_or_else(|| "data".to_owned())))
 }
 
-/// `RECEIPT_RETENTION_DAYS`, which accepting a batch needs besides.
+/// `RECEIPT_RETENTION_DAYS`, which `ichido failed accept` needs too.
 pub fn receipt_retention(get: Get<'_>) -> Result<Duration, Error> {
     Ok(Duration::from_secs(number(get, "RECEIPT_RETENTION_DAYS", 90, 1, 36_500)? * DAY_SECONDS))
 }
 
-/// `EXTERNAL_API_ALLOW_HTTP_LOOPBACK`, which holds for every outgoing URL.
+/// `EXTERNAL_API_ALLOW_HTTP_LOOPBACK`, which applies to every outgoing URL.
 pub fn allow_http_loopback(get: Get<'_>) -> Result<bool, Error> {
     flag(get, "EXTERNAL_API_ALLOW_HTTP_LOOPBACK")
 }
 
 impl Settings {
-    /// Reads and checks all settings.
+    /// Reads and validates all settings.
     pub fn read(get: Get<'_>, identity: &Identity) -> Result<Self, Error> {
         let allow_http_loopback = allow_http_loopback(get)?;
         let endpoint = text(get, "EXTERNAL_API_ENDPOINT")?
@@ -158,7 +158,9 @@ fn envelope(get: Get<'_>, identity: &Identity) -> Result<Envelope, Error> {
         None | Some("plain") => Ok(Envelope::Plain),
         Some("api_meter") => {
             let tenant = text(get, "EXTERNAL_API_TENANT_ID")?.ok_or_else(|| {
-                Error("EXTERNAL_API_TENANT_ID is not set; the envelope api_meter needs it".to_owned())
+                Error(
+                    "EXTERNAL_API_TENANT_ID is not set; EXTERNAL_API_ENVELOPE=api_meter needs it".to_owned(),
+                )
             })?;
             Ok(Envelope::ApiMeter { tenant, source_system: identity.source_system.clone() })
         }
@@ -166,7 +168,7 @@ fn envelope(get: Get<'_>, identity: &Identity) -> Result<Envelope, Error> {
     }
 }
 
-/// A value that is set; one that is set to nothing is not.
+/// The value of a setting. An empty value counts as not set.
 fn text(get: Get<'_>, name: &str) -> Result<Option<String>, Error> {
     Ok(get(name).map_err(Error)?.filter(|value| !value.trim().is_empty()))
 }
@@ -188,7 +190,7 @@ fn number(get: Get<'_>, name: &str, default: u64, least: u64, most: u64) -> Resu
     }
 }
 
-/// A duration of a second to 30 days: `24h`, `90m`, or a number of seconds.
+/// A duration between a second and 30 days: `24h`, `90m`, or a number of seconds.
 fn duration(get: Get<'_>, name: &str, default: Duration) -> Result<Duration, Error> {
     let Some(value) = text(get, name)? else { return Ok(default) };
     let value = value.trim();
@@ -227,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_those_of_the_documentation() {
+    fn defaults_match_the_documentation() {
         let settings = read(&[]).unwrap();
         assert_eq!(settings.data_dir, PathBuf::from("data"));
         assert_eq!(settings.transport.timeout, Duration::from_secs(30));
@@ -243,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn each_wrong_setting_is_named_and_not_echoed() {
+    fn invalid_setting_is_named_and_not_echoed() {
         for (name, value) in [
             ("EXTERNAL_API_ENDPOINT", "http://hunter2"),
             ("EXTERNAL_API_ENDPOINT", ""),
@@ -280,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_duration_has_a_unit_or_is_in_seconds() {
+    fn duration_has_a_unit_or_is_in_seconds() {
         for (text, seconds) in [("24h", 86_400), ("90m", 5_400), ("1h 30m", 5_400), ("45", 45), (" 45s ", 45)]
         {
             let settings = read(&[("RETRY_AFTER_MAX", text)]).unwrap();
@@ -308,7 +310,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
 
         #[test]
-        fn no_value_makes_it_panic_or_is_repeated(
+        fn no_value_makes_it_panic_or_is_echoed(
             values in prop::collection::vec((prop::sample::select(&NAMES[..]), "hunter2[ -~あ]{0,30}|[0-9:/* -]{0,30}"), 0..4),
         ) {
             let values: Vec<(&str, &str)> = values.iter().map(|(name, value)| (*name, value.as_str())).collect();

@@ -1,4 +1,4 @@
-//! The bearer token: from the environment, or from a file that is read again when it changes.
+//! The bearer token, from the environment or from a file that is reread when it changes.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,18 +12,18 @@ use crate::redact::Redactor;
 /// Where the token comes from.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// A value that stays the same.
+    /// A fixed value.
     Value(SecretString),
-    /// A file whose first line is the token.
+    /// A file that contains only the token.
     File(PathBuf),
 }
 
-/// A token that cannot be had.
+/// A token that cannot be read or used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Error(String);
 
-/// The token of today.
+/// The current token.
 #[derive(Debug)]
 pub struct Token {
     source: Source,
@@ -32,38 +32,38 @@ pub struct Token {
 
 #[derive(Debug)]
 struct State {
-    seen: Seen,
+    version: Version,
     secret: SecretString,
     redactor: Redactor,
     changes: u64,
 }
 
-/// What tells whether a file is another one.
+/// Identifies a version of the file: inode, size, and modification time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Seen(u64, u64, i64, i64);
+struct Version(u64, u64, i64, i64);
 
 impl Token {
     /// Reads the token for the first time.
     pub fn open(source: Source) -> Result<Self, Error> {
-        let (seen, secret) = read(&source)?;
+        let (version, secret) = read(&source)?;
         let mut redactor = Redactor::default();
         redactor.add(secret.expose_secret());
-        Ok(Self { source, state: Mutex::new(State { seen, secret, redactor, changes: 0 }) })
+        Ok(Self { source, state: Mutex::new(State { version, secret, redactor, changes: 0 }) })
     }
 
-    /// The token, read again if its file has changed. A file that is being replaced leaves the last one in force.
+    /// The token, reread if its file has changed. While the file is being replaced, the last token stays in use.
     pub fn current(&self) -> SecretString {
         self.refresh();
         self.state().secret.clone()
     }
 
-    /// How often it has changed. Says, without sending anything, whether a held lane is worth another look.
+    /// How often the token has changed. Without sending anything, it shows whether to probe a held lane.
     pub fn changes(&self) -> u64 {
         self.refresh();
         self.state().changes
     }
 
-    /// What hides every token that was ever in use.
+    /// Redacts every token that was ever in use.
     pub fn redactor(&self) -> Redactor {
         self.state().redactor.clone()
     }
@@ -71,19 +71,19 @@ impl Token {
     fn refresh(&self) {
         let Source::File(path) = &self.source else { return };
         let mut state = self.state();
-        if fs::metadata(path).is_ok_and(|metadata| seen(&metadata) == state.seen) {
+        if fs::metadata(path).is_ok_and(|metadata| version(&metadata) == state.version) {
             return;
         }
         match read(&self.source) {
-            Ok((seen, secret)) => {
-                state.seen = seen;
+            Ok((version, secret)) => {
+                state.version = version;
                 if secret.expose_secret() != state.secret.expose_secret() {
                     state.redactor.add(secret.expose_secret());
                     state.secret = secret;
                     state.changes += 1;
                 }
             }
-            Err(error) => tracing::warn!(%error, "the token stays the last one that could be read"),
+            Err(error) => tracing::warn!(%error, "cannot reread the token; using the last one"),
         }
     }
 
@@ -92,36 +92,36 @@ impl Token {
     }
 }
 
-fn read(source: &Source) -> Result<(Seen, SecretString), Error> {
+fn read(source: &Source) -> Result<(Version, SecretString), Error> {
     match source {
         Source::Value(secret) => {
             check(secret.expose_secret(), "EXTERNAL_API_TOKEN")?;
-            Ok((Seen(0, 0, 0, 0), secret.clone()))
+            Ok((Version(0, 0, 0, 0), secret.clone()))
         }
         Source::File(path) => {
             let fail = |error: std::io::Error| {
-                Error(format!("EXTERNAL_API_TOKEN_FILE: reading {}: {error}", path.display()))
+                Error(format!("EXTERNAL_API_TOKEN_FILE: cannot read {}: {error}", path.display()))
             };
-            // The state before the content: a change in between is seen next time.
-            let seen = seen(&fs::metadata(path).map_err(fail)?);
+            // Read the metadata before the content, so that a change in between is noticed next time.
+            let version = version(&fs::metadata(path).map_err(fail)?);
             let text = SecretString::from(fs::read_to_string(path).map_err(fail)?);
             let token = text.expose_secret().trim();
             check(token, "the file in EXTERNAL_API_TOKEN_FILE")?;
-            Ok((seen, SecretString::from(token)))
+            Ok((version, SecretString::from(token)))
         }
     }
 }
 
-fn seen(metadata: &fs::Metadata) -> Seen {
-    Seen(metadata.ino(), metadata.size(), metadata.mtime(), metadata.mtime_nsec())
+fn version(metadata: &fs::Metadata) -> Version {
+    Version(metadata.ino(), metadata.size(), metadata.mtime(), metadata.mtime_nsec())
 }
 
-/// What may stand in a header after `Bearer `.
+/// Checks that the token can follow `Bearer ` in a header.
 fn check(token: &str, what: &str) -> Result<(), Error> {
     match token {
         "" => Err(Error(format!("{what} is empty"))),
         _ if !token.bytes().all(|byte| byte.is_ascii_graphic()) => {
-            Err(Error(format!("{what} must be one word of visible ASCII characters")))
+            Err(Error(format!("{what} must consist of visible ASCII characters, without spaces")))
         }
         _ => Ok(()),
     }
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_file_is_read_again_when_it_changes() {
+    fn token_file_is_reread_when_it_changes() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("token");
         fs::write(&path, "old-token\n").unwrap();
@@ -143,14 +143,14 @@ mod tests {
         fs::rename(dir.path().join("next"), &path).unwrap();
         assert_eq!(token.current().expose_secret(), "new-token-9");
         assert_eq!(token.changes(), 1);
-        // The old one stays masked as well.
+        // The old token is still redacted.
         assert_eq!(token.redactor().text("old-token new-token-9"), "*** ***");
         fs::remove_file(&path).unwrap();
         assert_eq!(token.current().expose_secret(), "new-token-9");
     }
 
     #[test]
-    fn a_token_that_cannot_be_sent_is_refused_without_being_told() {
+    fn invalid_token_is_refused_and_not_echoed() {
         for bad in ["", "two words", "ümlaut", "line\nbreak"] {
             let error = Token::open(Source::Value(SecretString::from(bad))).unwrap_err().to_string();
             assert!(error.contains("EXTERNAL_API_TOKEN"), "{error}");

@@ -282,18 +282,18 @@ fn invalid_setting_is_named_and_not_echoed() {
     let mail = |url| [("SMTP_URL", url), ("NOTIFY_EMAIL_TO", "a@b.c"), ("NOTIFY_EMAIL_FROM", "d@e.f")];
     let slack = |url| [("SLACK_WEBHOOK_URL", url)];
     for (values, setting) in [
-        (&slack("http://hunter2.example/x")[..], "SLACK_WEBHOOK_URL must begin with https://"),
-        (&slack("https://u:hunter2@x/y"), "SLACK_WEBHOOK_URL must name a host, and no user"),
+        (&slack("http://hunter2.example/x")[..], "SLACK_WEBHOOK_URL must start with https://"),
+        (&slack("https://u:hunter2@x/y"), "SLACK_WEBHOOK_URL must have a host and no user"),
         (&slack("hunter2"), "SLACK_WEBHOOK_URL is not a URL"),
         (&mail("hunter2"), "SMTP_URL is not a URL"),
-        (&mail("http://u:hunter2@mail.example"), "SMTP_URL must begin with smtps://"),
+        (&mail("http://u:hunter2@mail.example"), "SMTP_URL must start with smtps://"),
         (&mail("smtps://:hunter2@mail.example"), "SMTP_URL must have both a user and a password"),
-        (&mail("smtps://u:hunter2@mail.example?tls=opportunistic"), "SMTP_URL has more than"),
+        (&mail("smtps://u:hunter2@mail.example?tls=opportunistic"), "SMTP_URL may only have"),
         (&mail("smtps://u:%FFhunter2@mail.example"), "SMTP_URL has a password that is not UTF-8"),
-        (&mail("smtps:"), "SMTP_URL must name a host"),
-        (&mail("smtps://mail.example")[..2], "NOTIFY_EMAIL_FROM is missing"),
-        (&mail("smtps://mail.example")[..1], "NOTIFY_EMAIL_TO is missing"),
-        (&mail("smtps://mail.example")[1..], "SMTP_URL is missing"),
+        (&mail("smtps:"), "SMTP_URL must have a host"),
+        (&mail("smtps://mail.example")[..2], "NOTIFY_EMAIL_FROM is not set"),
+        (&mail("smtps://mail.example")[..1], "NOTIFY_EMAIL_TO is not set"),
+        (&mail("smtps://mail.example")[1..], "SMTP_URL is not set"),
         (
             &[
                 ("SMTP_URL", "smtps://m"),

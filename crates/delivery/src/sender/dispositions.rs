@@ -110,11 +110,11 @@ impl Sender {
         }
         let Some(mut owned) = self.owned_file(&mut job) else { return };
         let stored = &job.stored;
-        let parked = self.deps.store.spool(&mut owned, stored).or_else(|error| {
+        let spooled = self.deps.store.spool(&mut owned, stored).or_else(|error| {
             tracing::error!(%error, "cannot write the new state of a batch; spooling it with its old state");
             self.deps.store.put_back(&owned)
         });
-        match parked {
+        match spooled {
             Ok(path) => {
                 self.write_receipt(&job, Disposition::Spooled, None);
                 log_batch!(

@@ -200,11 +200,11 @@ fn full_quota_refuses_new_batches_and_deletes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options { max_bytes: Some(1_000), ..Options::default() };
     let store = Store::open(dir.path(), options, NOW).unwrap();
-    let mut parked = 0;
+    let mut spooled = 0;
     let refused = loop {
-        let stored = StoredBatch::fresh(batch(parked), NOW);
+        let stored = StoredBatch::fresh(batch(spooled), NOW);
         match store.accept(&stored) {
-            Ok(mut owned) => store.spool(&mut owned, &stored).map(|_| parked += 1).unwrap(),
+            Ok(mut owned) => store.spool(&mut owned, &stored).map(|_| spooled += 1).unwrap(),
             Err(error) => break error,
         }
     };
@@ -212,7 +212,7 @@ fn full_quota_refuses_new_batches_and_deletes_nothing() {
         matches!(refused, Error::Quota { .. }) && refused.to_string().contains("SPOOL_MAX_BYTES"),
         "{refused}"
     );
-    assert_eq!(waiting(&store).len(), parked);
+    assert_eq!(waiting(&store).len(), spooled);
     // Space that another process frees is noticed.
     let other = open(dir.path());
     let owned = other.take(BatchDir::Spool, &waiting(&other)[0]).unwrap().unwrap();

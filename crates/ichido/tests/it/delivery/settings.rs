@@ -125,7 +125,7 @@ fn a_token_of_the_environment_wins_over_a_file_with_one() {
     stage.told(&send, &[]).ends_with(0);
     let no_token = [("EXTERNAL_API_TOKEN", "")];
     let run = stage.told(&send, &no_token);
-    assert!(run.ends_with(2).stderr.contains("delivery.token_file: reading token: "), "{}", run.stderr);
+    assert!(run.ends_with(2).stderr.contains("delivery.token_file: cannot read token: "), "{}", run.stderr);
     std::fs::write(stage.path().join("token"), "of-the-file\n").unwrap();
     stage.told(&send, &no_token).ends_with(0);
     assert_eq!(stage.receiver.seen().last().unwrap().headers["authorization"], "Bearer of-the-file");
