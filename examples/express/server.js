@@ -1,4 +1,4 @@
-// An orders API as anyone might have it: it knows nothing of keys, and each call makes an order.
+// An ordinary orders API: it knows nothing about keys, and every POST creates an order.
 //
 //   npm install express
 //   node server.js

@@ -1,7 +1,7 @@
-"""A small client of ichido's claim API. It needs nothing but Python's standard library.
+"""A small client for ichido's claim API. It needs only Python's standard library.
 
-Two forms. `check` asks whether events are new, in one step; a crash after it loses the event. `once` runs a piece of
-work under a claim; a crash leaves the claim in doubt, where a person finds it.
+`check` asks whether events are new, in one step; a crash after it loses the event. `once` runs work under a claim; a
+crash leaves the claim in doubt, where an operator finds it.
 """
 
 import http.client
@@ -14,31 +14,31 @@ import urllib.request
 
 
 class NothingHappened(Exception):
-    """Raised by your work when it is certain that nothing happened. The key is free again."""
+    """Raised by your work if it is certain that nothing happened. The key is released."""
 
 
 class InDoubt(Exception):
-    """Nobody knows whether it happened. Do not do it again: tell a person, who looks and resolves the claim."""
+    """Nobody knows whether it happened. Do not retry: tell an operator, who resolves the claim."""
 
 
 class KeyReused(Exception):
-    """The key was used for something else before: a bug in how keys are made."""
+    """The key was used for something else before: a bug in how keys are generated."""
 
 
 class StillRunning(Exception):
-    """Another holder runs it, and did not finish while we waited. Ask again later."""
+    """Another holder is running it and did not finish while we waited. Try again later."""
 
 
 class Superseded(Exception):
-    """The claim was taken from us while we worked. What we did may have been done by another as well."""
+    """Another holder took over the claim while we worked. The work may have been done twice."""
 
 
 class Unavailable(Exception):
-    """No answer for as long as we had patience. Ask again later, with the same key."""
+    """The API did not respond within the patience. Try again later, with the same key."""
 
 
 class Refused(Exception):
-    """The request is wrong; asking again will not help."""
+    """The request is wrong; a retry will not help."""
 
 
 class Ichido:
@@ -50,43 +50,43 @@ class Ichido:
             self.headers["Authorization"] = f"Bearer {token}"
 
     def check(self, events):
-        """Asks about events, each {"key": …, "metadata": {…}}: a result for each, in order.
+        """Checks events, each {"key": …, "metadata": {…}}, and returns a result for each, in order.
 
-        `is_new`: handle it. Not `is_new`: it was handled before. `degraded`: the ledger is out, and this instance
-        answered from its own memory; another may call the same event new.
+        `is_new`: handle it. Not `is_new`: it was handled before. `degraded`: the ledger is unavailable and the instance
+        answered from its own memory; another instance may call the same event new.
         """
         events = [{"nonce": _nonce(), **event} for event in events]
-        status, answer, _ = self._ask("/v1/events/check", {"events": events})
+        status, body, _ = self._call("/v1/events/check", {"events": events})
         if status != 200:
-            raise Refused(answer.get("detail"))
-        return answer["results"]
+            raise Refused(body.get("detail"))
+        return body["results"]
 
     def once(self, key, work, fingerprint=None, lease_ms=30_000, wait=60.0):
-        """Runs `work` unless it was done before, and returns its outcome, the first one in either case.
+        """Runs `work` unless it was done before, and returns the first outcome in either case.
 
-        While another holder runs it, we wait up to `wait` seconds for that one's outcome. The fingerprint says what
-        was asked for, so that a key which is used for something else is noticed.
+        Waits up to `wait` seconds for the outcome of another holder. The fingerprint identifies the request, so that a
+        key used for something else is detected.
         """
         claim = {"key": key, "nonce": _nonce(), "lease_ms": lease_ms}
         if fingerprint is not None:
             claim["fingerprint"] = fingerprint
         deadline = time.monotonic() + wait
         while True:
-            status, answer, retry_after = self._ask("/v1/claims", claim)
-            word = _word(answer)
+            status, body, retry_after = self._call("/v1/claims", claim)
+            problem = _problem(body)
             if status == 201:
-                # The first answer got lost, and part of the lease with it: make sure that we still hold the claim.
-                if "left_ms" in answer:
-                    self._settle("renew", key, answer["token"], lease_ms=lease_ms)
-                return self._run(key, answer["token"], lease_ms, work)
+                # The first response was lost, and part of the lease with it: make sure that we still hold the claim.
+                if "left_ms" in body:
+                    self._settle("renew", key, body["token"], lease_ms=lease_ms)
+                return self._run(key, body["token"], lease_ms, work)
             if status == 200:
-                return answer.get("outcome")
-            if word == "in-doubt":
+                return body.get("outcome")
+            if problem == "in-doubt":
                 raise InDoubt(key)
-            if word == "key-reused":
+            if problem == "key-reused":
                 raise KeyReused(key)
-            if word != "in-flight":
-                raise Refused(answer.get("detail"))
+            if problem != "in-flight":
+                raise Refused(body.get("detail"))
             if time.monotonic() + retry_after > deadline:
                 raise StillRunning(key)
             time.sleep(retry_after)
@@ -99,29 +99,29 @@ class Ichido:
                 self._settle("release", key, token)
                 raise
             except Exception as error:
-                # A timeout, a cut connection, a bug: it may have happened. Whoever knows better says so.
+                # A timeout, a lost connection, a bug: it may have happened.
                 self._settle("doubt", key, token, reason=f"{type(error).__name__}: {error}"[:500])
                 raise InDoubt(key) from error
             self._settle("complete", key, token, outcome=outcome)
             return outcome
 
-    def _settle(self, word, key, token, **more):
-        status, answer, _ = self._ask(f"/v1/claims/{word}", {"key": key, "token": token, **more})
-        # A release that is asked again after a lost reply finds nothing, and that is what was wanted.
-        if status == 409 and not (word == "release" and answer.get("state") == "absent"):
+    def _settle(self, action, key, token, **more):
+        status, body, _ = self._call(f"/v1/claims/{action}", {"key": key, "token": token, **more})
+        # A release that is retried after a lost reply finds the key absent, as intended.
+        if status == 409 and not (action == "release" and body.get("state") == "absent"):
             raise Superseded(key)
         if status not in (200, 409):
-            raise Refused(answer.get("detail"))
+            raise Refused(body.get("detail"))
 
-    def _ask(self, path, body):
-        """Asks until there is an answer. Nonce and token are in the body, so asking again is safe."""
+    def _call(self, path, body):
+        """Calls until there is a response. The body has a nonce or a token, so a retry is safe."""
         data = json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, self.headers)
         deadline, pause = time.monotonic() + self.patience, 0.1
         while True:
-            status, answer, retry_after = self._try(request)
+            status, reply, retry_after = self._try(request)
             if status not in (None, 429, 503):
-                return status, answer, retry_after or 1.0
+                return status, reply, retry_after or 1.0
             pause = max(pause, retry_after or 0.0)
             if time.monotonic() + pause > deadline:
                 raise Unavailable(path)
@@ -144,7 +144,7 @@ class Ichido:
 
 
 class _Renewal:
-    """Says every third of the lease that we are still at work. If we die, nobody says so, and the claim is in doubt."""
+    """Renews the claim every third of its lease. If the process crashes, the lease lapses and the claim is in doubt."""
 
     def __init__(self, ichido, key, token, lease_ms):
         self.ended = threading.Event()
@@ -169,6 +169,6 @@ def _nonce():
     return secrets.token_hex(16)
 
 
-def _word(answer):
+def _problem(body):
     """The last segment of a problem's type."""
-    return answer.get("type", "").rsplit("/", 1)[-1]
+    return body.get("type", "").rsplit("/", 1)[-1]

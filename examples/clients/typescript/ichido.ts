@@ -1,24 +1,24 @@
-// A small client of ichido's claim API. It needs nothing but the fetch of Node 20 or later.
+// A small client for ichido's claim API. It needs only the fetch of Node 20 or later.
 //
-// Two forms. `check` asks whether events are new, in one step; a crash after it loses the event. `once` runs a piece
-// of work under a claim; a crash leaves the claim in doubt, where a person finds it.
+// `check` asks whether events are new, in one step; a crash after it loses the event. `once` runs work under a claim; a
+// crash leaves the claim in doubt, where an operator finds it.
 
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-/** Thrown by your work when it is certain that nothing happened. The key is free again. */
+/** Thrown by your work if it is certain that nothing happened. The key is released. */
 export class NothingHappened extends Error {}
-/** Nobody knows whether it happened. Do not do it again: tell a person, who looks and resolves the claim. */
+/** Nobody knows whether it happened. Do not retry: tell an operator, who resolves the claim. */
 export class InDoubt extends Error {}
-/** The key was used for something else before: a bug in how keys are made. */
+/** The key was used for something else before: a bug in how keys are generated. */
 export class KeyReused extends Error {}
-/** Another holder runs it, and did not finish while we waited. Ask again later. */
+/** Another holder is running it and did not finish while we waited. Try again later. */
 export class StillRunning extends Error {}
-/** The claim was taken from us while we worked. What we did may have been done by another as well. */
+/** Another holder took over the claim while we worked. The work may have been done twice. */
 export class Superseded extends Error {}
-/** No answer for as long as we had patience. Ask again later, with the same key. */
+/** The API did not respond within the patience. Try again later, with the same key. */
 export class Unavailable extends Error {}
-/** The request is wrong; asking again will not help. */
+/** The request is wrong; a retry will not help. */
 export class Refused extends Error {}
 
 export type Json = null | boolean | number | string | Json[] | { [name: string]: Json };
@@ -30,9 +30,9 @@ export interface Event {
 
 export interface Result {
   key: string;
-  /** Handle it; else it was handled before. */
+  /** If true, handle it; otherwise it was handled before. */
   is_new: boolean;
-  /** The ledger is out, and this instance answered from its own memory; another may call the same event new. */
+  /** The ledger is unavailable and the instance answered from its own memory; another may call the same event new. */
   degraded: boolean;
   reason?: string;
   first_seen?: string;
@@ -40,14 +40,14 @@ export interface Result {
 }
 
 export interface Options {
-  /** Says what was asked for, so that a key which is used for something else is noticed. */
+  /** Identifies the request, so that a key used for something else is detected. */
   fingerprint?: string;
   leaseMs?: number;
-  /** How long to wait for another holder's outcome. */
+  /** How long to wait for the outcome of another holder. */
   waitMs?: number;
 }
 
-interface Answer {
+interface Reply {
   status: number;
   body: any;
   retryAfterMs: number | undefined;
@@ -64,28 +64,28 @@ export class Ichido {
     if (token) this.headers['authorization'] = `Bearer ${token}`;
   }
 
-  /** Asks about events: a result for each, in order. */
+  /** Checks events and returns a result for each, in order. */
   async check(events: Event[]): Promise<Result[]> {
-    const named = events.map((event) => ({ nonce: nonce(), ...event }));
-    const { status, body } = await this.ask('/v1/events/check', { events: named });
+    const withNonces = events.map((event) => ({ nonce: nonce(), ...event }));
+    const { status, body } = await this.call('/v1/events/check', { events: withNonces });
     if (status !== 200) throw new Refused(body.detail);
     return body.results;
   }
 
-  /** Runs `work` unless it was done before, and returns its outcome, the first one in either case. */
+  /** Runs `work` unless it was done before, and returns the first outcome in either case. */
   async once(key: string, work: () => Promise<Json>, options: Options = {}): Promise<Json> {
     const { fingerprint, leaseMs = 30_000, waitMs = 60_000 } = options;
     const claim = { key, nonce: nonce(), lease_ms: leaseMs, ...(fingerprint === undefined ? {} : { fingerprint }) };
     const deadline = Date.now() + waitMs;
     for (;;) {
-      const { status, body, retryAfterMs = 1_000 } = await this.ask('/v1/claims', claim);
+      const { status, body, retryAfterMs = 1_000 } = await this.call('/v1/claims', claim);
       if (status === 201) {
-        // The first answer got lost, and part of the lease with it: make sure that we still hold the claim.
+        // The first response was lost, and part of the lease with it: make sure that we still hold the claim.
         if (body.left_ms !== undefined) await this.settle('renew', key, body.token, { lease_ms: leaseMs });
         return this.run(key, body.token, leaseMs, work);
       }
       if (status === 200) return body.outcome ?? null;
-      switch (word(body)) {
+      switch (problem(body)) {
         case 'in-flight':
           break;
         case 'in-doubt':
@@ -101,7 +101,7 @@ export class Ichido {
   }
 
   private async run(key: string, token: string, leaseMs: number, work: () => Promise<Json>): Promise<Json> {
-    // We say every third of the lease that we are still at work. If we die, nobody does, and the claim is in doubt.
+    // Renew every third of the lease. If the process crashes, the lease lapses and the claim is in doubt.
     const renew = () => this.try('/v1/claims/renew', JSON.stringify({ key, token, lease_ms: leaseMs }));
     const renewal = setInterval(renew, leaseMs / 3);
     try {
@@ -113,7 +113,7 @@ export class Ichido {
           await this.settle('release', key, token);
           throw error;
         }
-        // A timeout, a cut connection, a bug: it may have happened. Whoever knows better says so.
+        // A timeout, a lost connection, a bug: it may have happened.
         await this.settle('doubt', key, token, { reason: String(error).slice(0, 500) });
         throw new InDoubt(key, { cause: error });
       }
@@ -124,28 +124,28 @@ export class Ichido {
     }
   }
 
-  private async settle(word: string, key: string, token: string, more: Record<string, Json> = {}): Promise<void> {
-    const { status, body } = await this.ask(`/v1/claims/${word}`, { key, token, ...more });
-    // A release that is asked again after a lost reply finds nothing, and that is what was wanted.
-    const released = word === 'release' && body.state === 'absent';
+  private async settle(action: string, key: string, token: string, more: Record<string, Json> = {}): Promise<void> {
+    const { status, body } = await this.call(`/v1/claims/${action}`, { key, token, ...more });
+    // A release that is retried after a lost reply finds the key absent, as intended.
+    const released = action === 'release' && body.state === 'absent';
     if (status === 409 && !released) throw new Superseded(key);
     if (status !== 200 && status !== 409) throw new Refused(body.detail);
   }
 
-  /** Asks until there is an answer. Nonce and token are in the body, so asking again is safe. */
-  private async ask(path: string, body: unknown): Promise<Answer> {
+  /** Calls until there is a response. The body has a nonce or a token, so a retry is safe. */
+  private async call(path: string, body: unknown): Promise<Reply> {
     const text = JSON.stringify(body);
     const deadline = Date.now() + this.patienceMs;
     for (let pause = 100; ; pause = Math.min(pause * 2, 5_000)) {
-      const answer = await this.try(path, text);
-      if (answer && answer.status !== 429 && answer.status !== 503) return answer;
-      pause = Math.max(pause, answer?.retryAfterMs ?? 0);
+      const reply = await this.try(path, text);
+      if (reply && reply.status !== 429 && reply.status !== 503) return reply;
+      pause = Math.max(pause, reply?.retryAfterMs ?? 0);
       if (Date.now() + pause > deadline) throw new Unavailable(path);
       await sleep(pause);
     }
   }
 
-  private async try(path: string, body: string): Promise<Answer | undefined> {
+  private async try(path: string, body: string): Promise<Reply | undefined> {
     try {
       const signal = AbortSignal.timeout(10_000);
       const response = await fetch(this.url + path, { method: 'POST', headers: this.headers, body, signal });
@@ -163,6 +163,6 @@ function nonce(): string {
 }
 
 /** The last segment of a problem's type. */
-function word(problem: { type?: string }): string {
-  return problem.type?.split('/').pop() ?? '';
+function problem(body: { type?: string }): string {
+  return body.type?.split('/').pop() ?? '';
 }

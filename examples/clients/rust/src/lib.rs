@@ -1,9 +1,9 @@
-//! A small client of ichido's claim API.
+//! A small client for ichido's claim API.
 //!
-//! Two forms. [`Ichido::check`] asks whether events are new, in one step; a crash after it loses the event.
-//! [`Ichido::once`] runs a piece of work under a claim; a crash leaves the claim in doubt, where a person finds it.
+//! [`Ichido::check`] asks whether events are new, in one step; a crash after it loses the event. [`Ichido::once`] runs
+//! work under a claim; a crash leaves the claim in doubt, where an operator finds it.
 
-mod wire;
+mod transport;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -13,40 +13,40 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::wire::Wire;
+use crate::transport::Transport;
 
-/// A claim API, and the way to it.
+/// A claim API.
 #[derive(Clone, Debug)]
-pub struct Ichido(Wire);
+pub struct Ichido(Transport);
 
-/// An event to ask about.
+/// An event to check.
 #[derive(Clone, Debug, Serialize)]
 pub struct Event {
-    /// What names it.
+    /// Identifies the event.
     pub key: String,
-    /// Kept beside the mark, for people and for other consumers.
+    /// Stored with the mark, for operators and other consumers.
     pub metadata: BTreeMap<String, String>,
 }
 
-/// What is known of an event.
+/// The result of a check.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Checked {
-    /// What names it.
+    /// Identifies the event.
     pub key: String,
-    /// Handle it; else it was handled before.
+    /// If true, handle it; otherwise it was handled before.
     pub is_new: bool,
-    /// The ledger is out, and this instance answered from its own memory; another may call the same event new.
+    /// The ledger is unavailable and the instance answered from its own memory; another may call the same event new.
     pub degraded: bool,
 }
 
-/// How a piece of work is claimed.
+/// How work is claimed.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Says what was asked for, so that a key which is used for something else is noticed.
+    /// Identifies the request, so that a key used for something else is detected.
     pub fingerprint: Option<String>,
     /// How long the claim holds without renewal.
     pub lease: Duration,
-    /// How long to wait for another holder's outcome.
+    /// How long to wait for the outcome of another holder.
     pub wait: Duration,
 }
 
@@ -59,59 +59,60 @@ impl Default for Options {
 /// How your work can fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// It is certain that nothing happened. The key is free again.
+    /// It is certain that nothing happened. The key is released.
     NothingHappened(String),
-    /// It may have happened: a timeout, a cut connection.
+    /// It may have happened: a timeout, a lost connection.
     Unknown(String),
 }
 
 /// Why there is no outcome.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Your work said so; ask again when it may go better.
+    /// The work reported it. A later retry may succeed.
     #[error("nothing happened: {0}")]
     NothingHappened(String),
-    /// Do not do it again: tell a person, who looks and resolves the claim.
+    /// Do not retry: tell an operator, who resolves the claim.
     #[error("nobody knows whether it happened")]
     InDoubt,
-    /// A bug in how keys are made.
+    /// A bug in how keys are generated.
     #[error("the key was used for something else before")]
     KeyReused,
-    /// Ask again later.
-    #[error("another holder runs it, and did not finish while we waited")]
+    /// Try again later.
+    #[error("another holder is running it and did not finish in time")]
     StillRunning,
-    /// What we did may have been done by another as well.
-    #[error("the claim was taken from us while we worked")]
+    /// The work may have been done twice.
+    #[error("another holder took over the claim during the work")]
     Superseded,
-    /// Ask again later, with the same key.
-    #[error("no answer for as long as we had patience")]
+    /// Try again later, with the same key.
+    #[error("the claim API did not respond in time")]
     Unavailable,
-    /// Asking again will not help.
+    /// A retry will not help.
     #[error("the request is wrong: {0}")]
     Refused(String),
 }
 
 impl Ichido {
-    /// The API at this address, like `http://127.0.0.1:8070`; the token, if it demands one.
+    /// The API at this address, such as `http://127.0.0.1:8070`, and its token if it requires one.
     pub fn new(url: &str, token: Option<&str>) -> Self {
-        Self(Wire::new(url, token))
+        Self(Transport::new(url, token))
     }
 
-    /// Asks about events: what is known of each, in order.
+    /// Checks events and returns a result for each, in order.
     pub async fn check(&self, events: &[Event]) -> Result<Vec<Checked>, Error> {
-        let named = |event: &Event| json!({ "key": event.key, "metadata": event.metadata, "nonce": nonce() });
-        let events: Vec<Value> = events.iter().map(named).collect();
-        let answer = self.0.ask("/v1/events/check", &json!({ "events": events })).await?;
-        match answer.status {
-            200 => serde_json::from_value(answer.body["results"].clone()).map_err(|_| Error::Unavailable),
-            _ => Err(answer.refusal()),
+        let with_nonce =
+            |event: &Event| json!({ "key": event.key, "metadata": event.metadata, "nonce": nonce() });
+        let events: Vec<Value> = events.iter().map(with_nonce).collect();
+        let reply = self.0.call("/v1/events/check", &json!({ "events": events })).await?;
+        match reply.status {
+            200 => serde_json::from_value(reply.body["results"].clone()).map_err(|_| Error::Unavailable),
+            _ => Err(reply.refusal()),
         }
     }
 
-    /// Runs `work` unless it was done before, and returns its outcome, the first one in either case.
+    /// Runs `work` unless it was done before, and returns the first outcome in either case.
     ///
     /// # Cancel safety
-    /// Dropping the future ends the renewal: the lease lapses, and the claim is in doubt.
+    /// Dropping the future stops the renewal: the lease lapses, and the claim is in doubt.
     pub async fn once(
         &self,
         key: &str,
@@ -125,23 +126,23 @@ impl Ichido {
         }
         let deadline = Instant::now() + options.wait;
         loop {
-            let answer = self.0.ask("/v1/claims", &claim).await?;
-            match (answer.status, answer.word()) {
+            let reply = self.0.call("/v1/claims", &claim).await?;
+            match (reply.status, reply.problem()) {
                 (201, _) => {
-                    let held = Held { wire: &self.0, key, token: &answer.body["token"], lease_ms };
-                    // The first answer got lost, and part of the lease with it: make sure that we still hold the claim.
-                    if answer.body.get("left_ms").is_some() {
+                    let held = Held { transport: &self.0, key, token: &reply.body["token"], lease_ms };
+                    // The first response was lost, and part of the lease with it: make sure that we still hold the claim.
+                    if reply.body.get("left_ms").is_some() {
                         held.settle("renew", json!({ "lease_ms": lease_ms })).await?;
                     }
                     return held.run(work).await;
                 }
-                (200, _) => return Ok(answer.body["outcome"].clone()),
+                (200, _) => return Ok(reply.body["outcome"].clone()),
                 (_, "in-doubt") => return Err(Error::InDoubt),
                 (_, "key-reused") => return Err(Error::KeyReused),
                 (_, "in-flight") => {}
-                _ => return Err(answer.refusal()),
+                _ => return Err(reply.refusal()),
             }
-            let pause = answer.retry_after.unwrap_or(Duration::from_secs(1));
+            let pause = reply.retry_after.unwrap_or(Duration::from_secs(1));
             if Instant::now() + pause > deadline {
                 return Err(Error::StillRunning);
             }
@@ -150,9 +151,9 @@ impl Ichido {
     }
 }
 
-/// A claim that was granted to us.
+/// A claim that we hold.
 struct Held<'a> {
-    wire: &'a Wire,
+    transport: &'a Transport,
     key: &'a str,
     token: &'a Value,
     lease_ms: u64,
@@ -160,7 +161,7 @@ struct Held<'a> {
 
 impl Held<'_> {
     async fn run(self, work: impl AsyncFnOnce() -> Result<Value, Failure>) -> Result<Value, Error> {
-        let to_the_end = async {
+        let work_and_settle = async {
             match work().await {
                 Ok(outcome) => {
                     self.settle("complete", json!({ "outcome": outcome })).await?;
@@ -177,35 +178,35 @@ impl Held<'_> {
             }
         };
         tokio::select! {
-            end = to_the_end => end,
+            result = work_and_settle => result,
             never = self.renew() => match never {},
         }
     }
 
-    /// Says every third of the lease that we are still at work. If we die, nobody does, and the claim is in doubt.
+    /// Renews every third of the lease. If the process crashes, the lease lapses and the claim is in doubt.
     async fn renew(&self) -> Infallible {
         let body = json!({ "key": self.key, "token": self.token, "lease_ms": self.lease_ms });
         loop {
             sleep(Duration::from_millis(self.lease_ms / 3)).await;
-            let _ = self.wire.try_once("/v1/claims/renew", &body).await;
+            let _ = self.transport.try_once("/v1/claims/renew", &body).await;
         }
     }
 
-    async fn settle(&self, word: &str, mut body: Value) -> Result<(), Error> {
+    async fn settle(&self, action: &str, mut body: Value) -> Result<(), Error> {
         body["key"] = json!(self.key);
         body["token"] = self.token.clone();
-        let answer = self.wire.ask(&format!("/v1/claims/{word}"), &body).await?;
-        match answer.status {
+        let reply = self.transport.call(&format!("/v1/claims/{action}"), &body).await?;
+        match reply.status {
             200 => Ok(()),
-            // A release that is asked again after a lost reply finds nothing, and that is what was wanted.
-            409 if word == "release" && answer.body["state"] == "absent" => Ok(()),
+            // A release that is retried after a lost reply finds the key absent, as intended.
+            409 if action == "release" && reply.body["state"] == "absent" => Ok(()),
             409 => Err(Error::Superseded),
-            _ => Err(answer.refusal()),
+            _ => Err(reply.refusal()),
         }
     }
 }
 
-/// Names one call, so that a repeat after a lost reply gets the first answer.
+/// Identifies one call, so that a retry after a lost reply gets the first result.
 fn nonce() -> String {
     format!("{:032x}", rand::random::<u128>())
 }

@@ -1,7 +1,7 @@
-//! Handles each event of standard input once: a line of JSON for each, with an "id".
+//! Handles each event from standard input once: one JSON object per line, with an "id".
 //!
 //! `ICHIDO_URL=http://127.0.0.1:8070 cargo run -p ichido-client-example < events.jsonl`
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example speaks to its terminal")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example prints to its terminal")]
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,7 +9,7 @@ use std::io;
 use ichido_client_example::{Error, Event, Failure, Ichido, Options};
 use serde_json::{Value, json};
 
-/// Your work. Its result is what repeats are answered.
+/// Your work. Duplicates get its result.
 async fn handle(event: &Value) -> Result<Value, Failure> {
     Ok(json!({ "handled": event["id"] }))
 }
@@ -23,22 +23,22 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         events.push(serde_json::from_str(&line?)?);
     }
 
-    // Cheap events: one question for all of them.
+    // Cheap events: one call for all of them.
     let id = |event: &Value| event["id"].as_str().unwrap_or_default().to_owned();
     let seen = events.iter().map(|event| format!("seen:{}", id(event)));
-    let asked: Vec<Event> = seen.map(|key| Event { key, metadata: BTreeMap::new() }).collect();
-    for result in ichido.check(&asked).await? {
+    let checks: Vec<Event> = seen.map(|key| Event { key, metadata: BTreeMap::new() }).collect();
+    for result in ichido.check(&checks).await? {
         if result.degraded {
-            eprintln!("{}: the ledger is out; another instance may handle it too", result.key);
+            eprintln!("{}: the ledger is unavailable; another instance may handle it too", result.key);
         }
         println!("{} {}", result.key, if result.is_new { "new" } else { "duplicate" });
     }
 
-    // Work that must not be lost, and must not be done twice.
+    // Work that must be neither lost nor done twice.
     for event in &events {
         match ichido.once(&id(event), &Options::default(), async || handle(event).await).await {
             Ok(outcome) => println!("{} {outcome}", id(event)),
-            Err(Error::InDoubt) => println!("{} in doubt: a person must look", id(event)),
+            Err(Error::InDoubt) => println!("{} in doubt: an operator must look", id(event)),
             Err(error) => return Err(error.into()),
         }
     }
