@@ -12,7 +12,7 @@ RUN apt-get update \
  && chmod 0700 /var/lib/ichido
 COPY --from=build /src/target/dist/ichido /usr/local/bin/ichido
 USER 10001
-# data/ledger, data/spool and the rest lie here; without a volume they end with the container.
+# Holds data/ledger, data/spool and the rest. Without a volume they are lost with the container.
 WORKDIR /var/lib/ichido
 VOLUME /var/lib/ichido
 STOPSIGNAL SIGTERM
