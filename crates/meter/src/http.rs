@@ -6,7 +6,7 @@
 mod body;
 mod ingest;
 pub mod problem;
-mod reading;
+mod queries;
 mod state;
 
 use std::sync::Arc;
@@ -41,9 +41,9 @@ pub fn service(parts: Parts) -> Service {
         room: Arc::new(Semaphore::new(IN_HAND)),
     };
     let router = Router::new()
-        .route("/v1/usage", get(reading::usage).post(ingest::usage))
-        .route("/v1/records", get(reading::records))
-        .route("/v1/receipts", get(reading::receipts))
+        .route("/v1/usage", get(queries::usage).post(ingest::usage))
+        .route("/v1/records", get(queries::records))
+        .route("/v1/receipts", get(queries::receipts))
         .fallback(problem::no_such_page)
         .method_not_allowed_fallback(problem::no_such_method)
         .with_state(served);

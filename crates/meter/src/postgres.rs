@@ -9,7 +9,7 @@
 
 mod count;
 mod error;
-mod reading;
+mod queries;
 mod schema;
 
 use std::fmt;
@@ -116,15 +116,15 @@ impl Store for Postgres {
     }
 
     async fn report(&self, query: &Query) -> Result<Vec<Group>> {
-        reading::report(&self.connection(reading::DOING).await?, &self.schema, query).await
+        queries::report(&self.connection(queries::DOING).await?, &self.schema, query).await
     }
 
     async fn page(&self, query: &PageQuery) -> Result<Page> {
-        reading::page(&self.connection(reading::DOING).await?, &self.schema, query).await
+        queries::page(&self.connection(queries::DOING).await?, &self.schema, query).await
     }
 
     async fn receipt(&self, tenant: &str, batch: &str) -> Result<Option<Receipt>> {
-        reading::receipt(&self.connection(reading::DOING).await?, &self.schema, tenant, batch).await
+        queries::receipt(&self.connection(queries::DOING).await?, &self.schema, tenant, batch).await
     }
 
     async fn check(&self) -> Result<()> {

@@ -7,7 +7,7 @@
 mod blocking;
 mod count;
 mod error;
-mod reading;
+mod queries;
 mod schema;
 mod sum_of_money;
 mod writer;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use self::blocking::blocking;
-use self::reading::Readers;
+use self::queries::Readers;
 use self::writer::Writer;
 use crate::batch::Batch;
 use crate::outcome::Outcome;
@@ -59,17 +59,17 @@ impl Store for Sqlite {
 
     async fn report(&self, query: &Query) -> Result<Vec<Group>> {
         let query = query.clone();
-        self.readers.read(move |connection| reading::report(connection, &query)).await
+        self.readers.read(move |connection| queries::report(connection, &query)).await
     }
 
     async fn page(&self, query: &PageQuery) -> Result<Page> {
         let query = query.clone();
-        self.readers.read(move |connection| reading::page(connection, &query)).await
+        self.readers.read(move |connection| queries::page(connection, &query)).await
     }
 
     async fn receipt(&self, tenant: &str, batch: &str) -> Result<Option<Receipt>> {
         let (tenant, batch) = (tenant.to_owned(), batch.to_owned());
-        self.readers.read(move |connection| reading::receipt(connection, &tenant, &batch)).await
+        self.readers.read(move |connection| queries::receipt(connection, &tenant, &batch)).await
     }
 
     async fn check(&self) -> Result<()> {
