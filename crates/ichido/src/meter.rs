@@ -8,7 +8,7 @@ use http::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use ichido_core::SystemClock;
-use ichido_meter::http::Parts;
+use ichido_meter::http::ServiceOptions;
 use ichido_meter::{Access, Options, Service, Store};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
@@ -77,7 +77,7 @@ impl Bound {
             Access::Tokens(_) => None,
         };
         let tenants = settings.access.tenants();
-        let service = ichido_meter::service(Parts {
+        let service = ichido_meter::service(ServiceOptions {
             store: store.clone(),
             access: settings.access,
             profile: settings.profile,

@@ -1,76 +1,76 @@
-//! Who may count, and for which tenant.
+//! Who may use the meter, and as which tenant.
 
 use std::fmt;
 
 use http::{HeaderMap, header};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 
-/// The tenant of callers that show no token, on loopback.
+/// The tenant of callers without a token, on loopback.
 pub const DEFAULT_TENANT: &str = "default";
-/// The longest name of a tenant, in bytes.
-const LONGEST_TENANT: usize = 255;
+/// The most bytes of a tenant's name.
+const TENANT_MAX_BYTES: usize = 255;
 /// A shorter token is a mistake.
-const SHORTEST_TOKEN: usize = 4;
+const TOKEN_MIN_BYTES: usize = 4;
 
-/// Who may come in.
+/// Who may use the meter.
 #[derive(Clone)]
 pub enum Access {
     /// Everyone on this machine, as one tenant.
     Open,
-    /// Those who show a token.
+    /// Callers with a token.
     Tokens(Tokens),
 }
 
-/// The tokens and their tenants.
+/// Tokens and their tenants.
 #[derive(Clone)]
 pub struct Tokens(Vec<(Box<str>, Box<str>)>);
 
-/// Why tokens are refused. No token is repeated.
+/// Why a list of tokens is invalid. Never contains a token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Error(String);
 
 impl Tokens {
-    /// Reads `tenant=token`, separated by commas or lines. A tenant may have several tokens, so that they can be changed.
+    /// Parses `tenant=token` entries, separated by commas or newlines. A tenant may have several tokens, so that they can be rotated.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let pairs =
             text.split([',', '\n']).map(str::trim).filter(|pair| !pair.is_empty() && !pair.starts_with('#'));
         let mut tokens: Vec<(Box<str>, Box<str>)> = Vec::new();
-        for (place, pair) in pairs.enumerate() {
-            let wrong = |what: &str| Error(format!("entry {} {what}", place + 1));
+        for (index, pair) in pairs.enumerate() {
+            let invalid = |reason: &str| Error(format!("entry {} {reason}", index + 1));
             let (tenant, token) =
-                pair.split_once('=').ok_or_else(|| wrong("is not of the form tenant=token"))?;
+                pair.split_once('=').ok_or_else(|| invalid("is not of the form tenant=token"))?;
             let (tenant, token) = (tenant.trim(), token.trim());
-            if tenant.is_empty() || tenant.len() > LONGEST_TENANT || tenant.contains(char::is_control) {
-                return Err(wrong("has no name of a tenant before the ="));
+            if tenant.is_empty() || tenant.len() > TENANT_MAX_BYTES || tenant.contains(char::is_control) {
+                return Err(invalid("has no valid tenant name before the ="));
             }
-            if token.len() < SHORTEST_TOKEN {
-                return Err(wrong("has a token of fewer than 4 characters"));
+            if token.len() < TOKEN_MIN_BYTES {
+                return Err(invalid("has a token with fewer than 4 characters"));
             }
             if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-                return Err(wrong("has a token with something else than visible ASCII in it"));
+                return Err(invalid("has a token that is not visible ASCII"));
             }
             if tokens.iter().any(|(_, known)| **known == *token) {
-                return Err(wrong("has a token that is there already: whose would it be?"));
+                return Err(invalid("has the same token as another entry"));
             }
             tokens.push((tenant.into(), token.into()));
         }
-        if tokens.is_empty() { Err(Error("there is no token in it".to_owned())) } else { Ok(Self(tokens)) }
+        if tokens.is_empty() { Err(Error("contains no token".to_owned())) } else { Ok(Self(tokens)) }
     }
 
-    /// The tenant whose token is shown. Every token is compared, whichever fits.
-    fn tenant(&self, shown: &[u8]) -> Option<&str> {
-        let (mut place, mut found) = (0_u64, Choice::from(0));
+    /// Returns the tenant of a token. Compares every token, whichever matches, so that timing reveals nothing.
+    fn tenant(&self, presented: &[u8]) -> Option<&str> {
+        let (mut index, mut found) = (0_u64, Choice::from(0));
         for (at, (_, token)) in (0_u64..).zip(&self.0) {
-            let fits = token.as_bytes().ct_eq(shown);
-            place.conditional_assign(&at, fits);
-            found |= fits;
+            let matches = token.as_bytes().ct_eq(presented);
+            index.conditional_assign(&at, matches);
+            found |= matches;
         }
-        let place = usize::try_from(place).ok()?;
-        if bool::from(found) { self.0.get(place).map(|(tenant, _)| &**tenant) } else { None }
+        let index = usize::try_from(index).ok()?;
+        if bool::from(found) { self.0.get(index).map(|(tenant, _)| &**tenant) } else { None }
     }
 
-    /// How many tenants there are.
+    /// The number of tenants.
     pub fn tenants(&self) -> usize {
         self.names().len()
     }
@@ -92,7 +92,7 @@ impl Access {
         }
     }
 
-    /// The tenant of a request, if it may come in.
+    /// Returns the tenant of a request, or `None` if access is denied.
     pub fn tenant(&self, headers: &HeaderMap) -> Option<&str> {
         match self {
             Self::Open => Some(DEFAULT_TENANT),
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_opens_for_its_tenant_and_no_other() {
+    fn token_grants_access_to_its_tenant_only() {
         let access = Access::Tokens(Tokens::parse("a=s3cret, b=other-1,a=n3wer\n# comment\n").unwrap());
         let tenant = |value: &str| {
             let headers = HeaderMap::from_iter([(header::AUTHORIZATION, value.parse().unwrap())]);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_tokens_are_named_by_their_place_and_not_repeated() {
+    fn invalid_entry_is_numbered_and_never_quoted() {
         for text in ["", " , ", "hunter2", "=hunter2", "a=hun", "a=hunter 2", "a=hunter2,b=hunter2"] {
             let error = Tokens::parse(text).unwrap_err().to_string();
             assert!(!error.contains("hun"), "{error}");

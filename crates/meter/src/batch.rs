@@ -1,6 +1,6 @@
-//! A request's body, read: plain, or in the envelope of API_Meter.
+//! Parses a request body: plain, or in the envelope of API_Meter.
 //!
-//! The body must be understood as a whole. A record that is not is kept as what it is: the others are counted.
+//! The body as a whole must be well-formed. A single invalid record is kept as such, and the others are counted.
 
 use std::borrow::Cow;
 
@@ -11,32 +11,32 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use crate::fault::Fault;
-use crate::rules::Kept;
+use crate::rules::Revision;
 
-/// Records in a batch at most.
-pub const MOST_RECORDS: usize = 10_000;
-/// The longest key of a batch, in bytes.
-pub const LONGEST_KEY: usize = 255;
-/// The longest id, in bytes: it must fit an index of PostgreSQL.
-pub const LONGEST_ID: usize = 1024;
-/// The longest name of a provider or model, for the same reason.
-const LONGEST_NAME: usize = 512;
-/// No record tells of so many tokens or calls: sums must fit 64 bits.
-const MOST_COUNTED: u64 = 10_000_000_000_000;
+/// The most records in a batch.
+pub const RECORDS_MAX: usize = 10_000;
+/// The most bytes of a batch key.
+pub const KEY_MAX_BYTES: usize = 255;
+/// The most bytes of an id: it must fit into a PostgreSQL index.
+pub const ID_MAX_BYTES: usize = 1024;
+/// The most bytes of a provider's or model's name, for the same reason.
+const NAME_MAX_BYTES: usize = 512;
+/// The most tokens or calls of a record: sums must fit into 64 bits.
+const COUNT_MAX: u64 = 10_000_000_000_000;
 
-/// No record costs this much: 1,000,000,000,000.
+/// Every record costs less than this: 1,000,000,000,000.
 const COST_LIMIT: Decimal = Decimal::from_parts(0xD4A5_1000, 0xE8, 0, false, 0);
 
-/// Records that came together.
+/// Records that were sent together.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    /// Whose they are.
+    /// The tenant.
     pub tenant: String,
-    /// What the sender calls the batch.
+    /// The idempotency key of the batch.
     pub key: Option<String>,
-    /// When it was exported, in milliseconds since the epoch.
+    /// When the batch was exported, in milliseconds since the epoch.
     pub exported_at: Option<i64>,
-    /// When it came.
+    /// When the batch was received, in milliseconds since the epoch.
     pub received_at: i64,
     /// The records, in the order of the request.
     pub entries: Vec<Entry>,
@@ -45,36 +45,36 @@ pub struct Batch {
 /// One record of a batch.
 #[derive(Clone, Debug)]
 pub enum Entry {
-    /// It can be counted.
-    Good(Box<Item>),
-    /// It cannot.
-    Bad {
-        /// Its id, as far as it can be read.
+    /// A record that can be counted.
+    Valid(Box<ValidRecord>),
+    /// A record that cannot.
+    Invalid {
+        /// Its id, if it can be read.
         event_id: Option<String>,
-        /// What is wrong.
+        /// Why it is invalid.
         fault: Fault,
     },
 }
 
 /// A record that can be counted.
 #[derive(Clone, Debug)]
-pub struct Item {
-    /// Its place: of two records with the same place only one is counted.
+pub struct ValidRecord {
+    /// The slot that the record takes: each slot counts once.
     pub slot: String,
-    /// What it says.
+    /// The record itself.
     pub record: Record,
-    /// What is known of it when it meets another.
-    pub kept: Kept,
+    /// What is compared with the stored record in the same slot.
+    pub revision: Revision,
 }
 
-/// Why a body as a whole is refused.
+/// Why a whole body is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It is not understood: the field, and why.
-    NotUnderstood(Fault),
-    /// Too many records in one batch.
-    TooMany,
-    /// It is for another tenant than its sender.
+    /// It is malformed.
+    Malformed(Fault),
+    /// It has too many records.
+    TooManyRecords,
+    /// It names another tenant than that of the token.
     OtherTenant,
 }
 
@@ -96,82 +96,83 @@ struct Export<'a> {
     export_timestamp: Cow<'a, str>,
 }
 
-/// What the caller knows beside the body.
+/// What is known about a request besides its body.
 #[derive(Clone, Copy, Debug)]
-pub struct About<'a> {
-    /// Who sends it.
+pub struct Context<'a> {
+    /// The sender's tenant.
     pub tenant: &'a str,
-    /// The key in the request's head, for bodies that have none.
+    /// The key from the request's header, for bodies without one.
     pub key: Option<&'a str>,
-    /// When it came, in milliseconds since the epoch.
+    /// When the request was received, in milliseconds since the epoch.
     pub received_at: i64,
-    /// What makes two records the same.
+    /// Decides which records share a slot.
     pub profile: Profile,
 }
 
 impl Batch {
-    /// Reads a body.
-    pub fn read(bytes: &[u8], about: &About<'_>) -> Result<Self, Refusal> {
+    /// Parses a body.
+    pub fn read(bytes: &[u8], context: &Context<'_>) -> Result<Self, Refusal> {
         let mut deserializer = serde_json::Deserializer::from_slice(bytes);
         let body: Body<'_> = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
-            not_understood(&error.path().to_string(), &plain(&error.into_inner().to_string()))
+            malformed(&error.path().to_string(), &short_message(&error.into_inner().to_string()))
         })?;
-        deserializer.end().map_err(|_| not_understood(".", "something follows the object"))?;
-        if body.tenant_id.as_ref().is_some_and(|tenant| tenant != about.tenant) {
+        deserializer.end().map_err(|_| malformed(".", "unexpected data after the object"))?;
+        if body.tenant_id.as_ref().is_some_and(|tenant| tenant != context.tenant) {
             return Err(Refusal::OtherTenant);
         }
         if body.tenant_id.is_some() && body.export_metadata.is_none() {
-            return Err(not_understood("export_metadata", "is missing"));
+            return Err(malformed("export_metadata", "is missing"));
         }
         if body.export_metadata.is_some() && body.tenant_id.is_none() {
-            return Err(not_understood("tenant_id", "is missing"));
+            return Err(malformed("tenant_id", "is missing"));
         }
         if body.records.is_empty() {
-            return Err(not_understood("records", "must have at least one record"));
+            return Err(malformed("records", "must contain at least one record"));
         }
-        if body.records.len() > MOST_RECORDS {
-            return Err(Refusal::TooMany);
+        if body.records.len() > RECORDS_MAX {
+            return Err(Refusal::TooManyRecords);
         }
-        let key = body.key.as_deref().or(about.key).filter(|key| !key.is_empty());
-        if key.is_some_and(|key| key.len() > LONGEST_KEY || key.contains('\0')) {
-            return Err(not_understood("batchIdempotencyKey", "must be 1 to 255 characters"));
+        let key = body.key.as_deref().or(context.key).filter(|key| !key.is_empty());
+        if key.is_some_and(|key| key.len() > KEY_MAX_BYTES || key.contains('\0')) {
+            return Err(malformed("batchIdempotencyKey", "must be 1 to 255 characters"));
         }
-        let exported_at = body.export_metadata.map(|export| moment(&export.export_timestamp)).transpose()?;
+        let exported_at =
+            body.export_metadata.map(|export| timestamp_ms(&export.export_timestamp)).transpose()?;
         let entries =
-            body.records.iter().map(|record| Entry::read(record, about.profile, exported_at)).collect();
+            body.records.iter().map(|record| Entry::read(record, context.profile, exported_at)).collect();
         Ok(Self {
-            tenant: about.tenant.to_owned(),
+            tenant: context.tenant.to_owned(),
             key: key.map(str::to_owned),
             exported_at,
-            received_at: about.received_at,
+            received_at: context.received_at,
             entries,
         })
     }
 }
 
-fn moment(text: &str) -> Result<i64, Refusal> {
-    let moment = text.parse::<jiff::Timestamp>();
-    moment.map(jiff::Timestamp::as_millisecond).map_err(|_| {
-        not_understood("export_metadata.export_timestamp", "must be a timestamp such as 2025-11-29T12:00:00Z")
+fn timestamp_ms(text: &str) -> Result<i64, Refusal> {
+    let timestamp = text.parse::<jiff::Timestamp>();
+    timestamp.map(jiff::Timestamp::as_millisecond).map_err(|_| {
+        malformed("export_metadata.export_timestamp", "must be a timestamp such as 2025-11-29T12:00:00Z")
     })
 }
 
-fn not_understood(field: &str, reason: &str) -> Refusal {
-    Refusal::NotUnderstood(Fault { field: field.to_owned(), reason: reason.to_owned() })
+fn malformed(field: &str, reason: &str) -> Refusal {
+    Refusal::Malformed(Fault { field: field.to_owned(), reason: reason.to_owned() })
 }
 
-/// An error of the parser without the place in the text, on one line and not without end.
-fn plain(message: &str) -> String {
+/// A parser's message without its position, on one line and of limited length.
+fn short_message(message: &str) -> String {
     let message = message.split(" at line ").next().unwrap_or(message);
     message.chars().map(|char| if char.is_control() { ' ' } else { char }).take(200).collect()
 }
 
 impl Entry {
-    /// Its id, as far as it can be read.
+    /// The id of the record, if it can be read.
     pub fn event_id(&self) -> Option<&str> {
         match self {
-            Self::Good(item) => Some(&item.kept.event_id),
-            Self::Bad { event_id, .. } => event_id.as_deref(),
+            Self::Valid(item) => Some(&item.revision.event_id),
+            Self::Invalid { event_id, .. } => event_id.as_deref(),
         }
     }
 
@@ -181,29 +182,29 @@ impl Entry {
             Ok(record) => record,
             Err(error) => {
                 let field = error.path().to_string();
-                let reason = plain(&error.into_inner().to_string());
-                return Self::Bad { event_id: id_of(raw), fault: Fault { field, reason } };
+                let reason = short_message(&error.into_inner().to_string());
+                return Self::Invalid { event_id: find_id(raw), fault: Fault { field, reason } };
             }
         };
         match check(&record) {
-            Ok(()) => Self::Good(Box::new(Item::new(record, profile, exported_at))),
-            Err(fault) => Self::Bad { event_id: Some(record.metadata.source_event_id), fault },
+            Ok(()) => Self::Valid(Box::new(ValidRecord::new(record, profile, exported_at))),
+            Err(fault) => Self::Invalid { event_id: Some(record.metadata.source_event_id), fault },
         }
     }
 }
 
-/// The id of a record that is wrong in something else.
-fn id_of(raw: &RawValue) -> Option<String> {
+/// Finds the id of a record that is otherwise invalid.
+fn find_id(raw: &RawValue) -> Option<String> {
     #[derive(Deserialize)]
     struct Named {
-        metadata: Meta,
+        metadata: Metadata,
     }
     #[derive(Deserialize)]
-    struct Meta {
+    struct Metadata {
         source_event_id: String,
     }
     let named: Named = serde_json::from_str(raw.get()).ok()?;
-    (named.metadata.source_event_id.len() <= LONGEST_ID).then_some(named.metadata.source_event_id)
+    (named.metadata.source_event_id.len() <= ID_MAX_BYTES).then_some(named.metadata.source_event_id)
 }
 
 fn check(record: &Record) -> Result<(), Fault> {
@@ -212,11 +213,11 @@ fn check(record: &Record) -> Result<(), Fault> {
         return Err(fault("usage_date", "must be 1970 or later"));
     }
     let meta = &record.metadata;
-    if meta.source_event_id.len() > LONGEST_ID {
+    if meta.source_event_id.len() > ID_MAX_BYTES {
         return Err(fault("metadata.source_event_id", "is longer than 1,024 bytes"));
     }
     for (field, text) in [("provider", &record.provider), ("model", &record.model)] {
-        if text.len() > LONGEST_NAME {
+        if text.len() > NAME_MAX_BYTES {
             return Err(fault(field, "is longer than 512 bytes"));
         }
     }
@@ -231,7 +232,7 @@ fn check(record: &Record) -> Result<(), Fault> {
         ("metadata.source_user_id", meta.source_user_id.as_deref().unwrap_or_default()),
     ] {
         if text.contains('\0') {
-            return Err(fault(field, "must not hold the character zero"));
+            return Err(fault(field, "must not contain a NUL character"));
         }
         if text.len() > ichido_usage::record::TEXT_MAX_BYTES {
             return Err(fault(field, "is too long"));
@@ -239,7 +240,7 @@ fn check(record: &Record) -> Result<(), Fault> {
     }
     // The total is the sum of both kinds of tokens, so neither is larger.
     for (field, number) in [("total_tokens", record.total_tokens), ("request_count", record.request_count)] {
-        if number > MOST_COUNTED {
+        if number > COUNT_MAX {
             return Err(fault(field, "is too large"));
         }
     }
@@ -256,44 +257,44 @@ fn fault(field: &str, reason: &str) -> Fault {
     Fault { field: field.to_owned(), reason: reason.to_owned() }
 }
 
-impl Item {
+impl ValidRecord {
     fn new(mut record: Record, profile: Profile, exported_at: Option<i64>) -> Self {
-        // 1.50 and 1.5, -0 and 0 are the same amount.
+        // 1.50 and 1.5 are the same amount, and so are -0 and 0.
         record.cost_actual = record.cost_actual.normalize();
         if record.cost_actual.is_zero() {
             record.cost_actual = Decimal::ZERO;
         }
-        let kept = Kept {
+        let revision = Revision {
             event_id: record.metadata.source_event_id.clone(),
             digest: digest(&record),
             exported_at,
-            request_count: counted(record.request_count),
-            total_tokens: counted(record.total_tokens),
+            request_count: to_i64(record.request_count),
+            total_tokens: to_i64(record.total_tokens),
             cost: record.cost_actual,
         };
-        Self { slot: slot(&record, profile), record, kept }
+        Self { slot: slot(&record, profile), record, revision }
     }
 }
 
-/// A count as it is stored; larger ones were refused.
-pub(crate) fn counted(number: u64) -> i64 {
+/// Converts a count to the type it is stored as. Larger counts were refused.
+pub(crate) fn to_i64(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// What is counted once. Currencies have places of their own: one must not overwrite another.
+/// The slot of a record. Each currency has its own slot, so that none overwrites another.
 fn slot(record: &Record, profile: Profile) -> String {
     match profile {
         Profile::FirstWins | Profile::UpsertByEventId => record.metadata.source_event_id.clone(),
         Profile::UpsertByModelDay => {
             let Record { usage_date, provider, model, currency, .. } = record;
             let method = &record.metadata.aggregation_method;
-            // The lengths keep `a/b` + `c` and `a` + `b/c` apart.
+            // The lengths distinguish (`a/b`, `c`) from (`a`, `b/c`).
             format!("{usage_date}/{}:{provider}/{}:{model}/{currency}/{method}", provider.len(), model.len())
         }
     }
 }
 
-/// A hash of everything that is counted. An app's name is only its label: it may change.
+/// Hashes everything that is counted. The name of an app is only a label, and may change.
 fn digest(record: &Record) -> [u8; 32] {
     let mut hash = Sha256::new();
     let mut part = |text: &str| {

@@ -1,6 +1,6 @@
 //! Why a record or a request is refused.
 
-/// What is wrong with a record.
+/// An invalid field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The field.

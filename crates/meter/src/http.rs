@@ -1,7 +1,7 @@
-//! The meter over HTTP: `POST /v1/usage`, `GET /v1/usage`, `GET /v1/records`, `GET /v1/receipts`.
+//! The HTTP interface: `POST /v1/usage`, `GET /v1/usage`, `GET /v1/records`, `GET /v1/receipts`.
 //!
-//! A batch is counted in a task of its own: a sender that hangs up does not undo it, and will be told "duplicate" when it asks
-//! again. Bodies have a bound, packed and unpacked, and so has the number of batches that are in hand at once.
+//! Each batch is counted in its own task, so a sender that disconnects does not interrupt it; when it retries, its records are
+//! duplicates. The size of bodies is limited, compressed and decompressed, and so is the number of concurrent batches.
 
 mod body;
 mod ingest;
@@ -17,28 +17,28 @@ use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 pub use self::problem::Problem;
-pub use self::state::Parts;
-use self::state::Served;
+use self::state::AppState;
+pub use self::state::ServiceOptions;
 use crate::store::Store;
 
-/// Batches in hand at once; others wait.
-const IN_HAND: usize = 64;
+/// The most concurrent batches. Others wait.
+const CONCURRENT_BATCHES_MAX: usize = 64;
 
 /// A meter that is ready to serve.
 pub struct Service {
-    /// Its paths.
+    /// The routes.
     pub router: Router,
-    under_way: TaskTracker,
+    tasks: TaskTracker,
     store: Arc<dyn Store>,
 }
 
-/// Puts the parts together.
-pub fn service(parts: Parts) -> Service {
-    let (under_way, store) = (TaskTracker::new(), parts.store.clone());
-    let served = Served {
-        parts: Arc::new(parts),
-        under_way: under_way.clone(),
-        room: Arc::new(Semaphore::new(IN_HAND)),
+/// Creates a meter.
+pub fn service(options: ServiceOptions) -> Service {
+    let (tasks, store) = (TaskTracker::new(), options.store.clone());
+    let state = AppState {
+        options: Arc::new(options),
+        tasks: tasks.clone(),
+        permits: Arc::new(Semaphore::new(CONCURRENT_BATCHES_MAX)),
     };
     let router = Router::new()
         .route("/v1/usage", get(queries::usage).post(ingest::usage))
@@ -46,16 +46,16 @@ pub fn service(parts: Parts) -> Service {
         .route("/v1/receipts", get(queries::receipts))
         .fallback(problem::no_such_page)
         .method_not_allowed_fallback(problem::no_such_method)
-        .with_state(served);
-    Service { router, under_way, store }
+        .with_state(state);
+    Service { router, tasks, store }
 }
 
 impl Service {
-    /// Waits for what is under way, and closes the store. No request may come after this.
+    /// Waits for running tasks, and closes the store. No request may arrive after this.
     pub async fn close(self) {
         drop(self.router);
-        self.under_way.close();
-        self.under_way.wait().await;
+        self.tasks.close();
+        self.tasks.wait().await;
         self.store.close().await;
     }
 }

@@ -1,11 +1,11 @@
-//! A receiver of usage records that counts each one once.
+//! A receiver of usage records that counts each record once.
 //!
-//! Records come in batches over HTTP ([`http`]), are read and judged one by one ([`batch`], [`rules`]), and are counted in one
-//! transaction per batch ([`store`]): in SQLite, or in PostgreSQL. Ids are remembered for ever: a record that comes again after a
-//! year is still a duplicate.
+//! Records arrive in batches over HTTP ([`http`]), are parsed and checked one by one ([`batch`]), compared with what is stored
+//! ([`rules`]), and counted in one transaction per batch ([`store`]), in SQLite or PostgreSQL. Ids are remembered for ever: a record that
+//! arrives again after a year is still a duplicate.
 //!
-//! What must stay true: an answer is given only after what it tells of is durable; the same batch may come any number of
-//! times, at once and in any order, and the totals are those of one; sums are exact, and no two currencies are added.
+//! Invariants: a response is sent only after what it reports is durable. The same batch may arrive any number of times,
+//! concurrently and in any order, and counts once. Sums are exact, and currencies are never added together.
 
 pub mod access;
 pub mod batch;

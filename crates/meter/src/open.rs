@@ -7,7 +7,7 @@ use crate::postgres::Postgres;
 use crate::sqlite::Sqlite;
 use crate::store::{Error, Options, Result, Store};
 
-/// Opens `sqlite:FILE` or `postgres://…`, and creates what is not there.
+/// Opens `sqlite:FILE` or `postgres://…`, and creates what does not exist.
 pub async fn open(url: &str, options: Options) -> Result<Arc<dyn Store>> {
     if let Some(file) = url.strip_prefix("sqlite:") {
         let file = PathBuf::from(file.strip_prefix("//").unwrap_or(file));
@@ -16,6 +16,6 @@ pub async fn open(url: &str, options: Options) -> Result<Arc<dyn Store>> {
     if url.starts_with("postgres://") || url.starts_with("postgresql://") {
         return Ok(Arc::new(Postgres::connect(url, options).await?));
     }
-    // What is not understood is not repeated: nobody knows what is in it.
+    // The URL is not quoted: it may contain a password.
     Err(Error::Settings("the meter's database must be sqlite:FILE or postgres://…".to_owned()))
 }

@@ -1,4 +1,4 @@
-//! What became of the records of a batch, and the answer that tells it.
+//! What happened to the records of a batch, and how the response reports it.
 
 use ichido_usage::Profile;
 use serde::{Serialize, Serializer};
@@ -6,29 +6,29 @@ use serde::{Serialize, Serializer};
 use crate::batch::Batch;
 use crate::fault::Fault;
 
-/// Records that a receipt names.
-const MOST_NOTED: usize = 100;
+/// The most records that a receipt lists.
+const NOTED_MAX: usize = 100;
 
-/// What became of one record.
+/// What happened to one record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is counted now.
+    /// It was counted for the first time.
     Inserted,
-    /// It replaced an older one.
+    /// It replaced an older revision.
     Updated,
-    /// It was counted before, with the same content.
+    /// It was already counted, with the same content.
     Duplicate,
-    /// Its id was counted before with other content, which stays.
+    /// Its id was already counted with different content, which stays.
     Conflict,
-    /// What is counted is newer, and stays.
+    /// A newer revision was already counted, and stays.
     Stale,
-    /// It cannot be counted: the field, and why.
+    /// It cannot be counted.
     Invalid(Fault),
 }
 
 impl Outcome {
-    /// Its word on the wire.
-    pub fn word(&self) -> &'static str {
+    /// The name of the outcome on the wire.
+    pub fn as_str(&self) -> &'static str {
         match self {
             Self::Inserted => "inserted",
             Self::Updated => "updated",
@@ -39,33 +39,35 @@ impl Outcome {
         }
     }
 
-    /// What a person must know beside the word.
+    /// An explanation for operators.
     fn reason(&self) -> Option<String> {
         match self {
             Self::Inserted | Self::Updated | Self::Duplicate => None,
-            Self::Conflict => Some("this id was counted before with other content, which stays".to_owned()),
-            Self::Stale => Some("what is counted under this id is newer, and stays".to_owned()),
+            Self::Conflict => {
+                Some("this id was already counted with different content, which is kept".to_owned())
+            }
+            Self::Stale => Some("a newer revision of this id was already counted, and is kept".to_owned()),
             Self::Invalid(fault) => Some(format!("{}: {}", fault.field, fault.reason)),
         }
     }
 }
 
-/// How many records had which outcome.
+/// How many records had each outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// Counted now.
+    /// Counted for the first time.
     pub inserted: u64,
-    /// Replaced an older one.
+    /// Replaced an older revision.
     pub updated: u64,
-    /// Counted before.
+    /// Already counted.
     pub duplicates: u64,
-    /// Counted before with other content.
+    /// Already counted with different content.
     pub conflicts: u64,
     /// Older than what is counted.
     pub stale: u64,
-    /// Not to be counted.
+    /// Cannot be counted.
     pub invalid: u64,
-    /// All of them.
+    /// All records.
     pub total: u64,
 }
 
@@ -87,12 +89,12 @@ impl Counts {
         counts
     }
 
-    /// The status of the answer.
+    /// The status of the response.
     ///
-    /// A receiver that upserts says 200. Otherwise 201 if something is new, and 409 if every record was there. If some records
-    /// are invalid and the others are not, it is 207 under every profile: a client that looks at nothing but the status must not
-    /// take it for success. Only a batch of which nothing can be counted is refused as a whole: senders search such a batch for
-    /// what is wrong in it, and stop if everything is.
+    /// A receiver that upserts responds 200. Otherwise the status is 201 if any record is new, and 409 if all were already counted. If only some
+    /// records are invalid, the status is 207 under every profile: a client that looks only at the status must not take it for success.
+    /// Only a batch without any valid record is refused as a whole: senders bisect such a batch to find what is wrong, and stop
+    /// if everything is.
     pub fn status(&self, upserts: bool) -> u16 {
         match () {
             () if self.invalid == self.total => 422,
@@ -104,52 +106,54 @@ impl Counts {
     }
 }
 
-/// One record's part of an answer.
+/// The result of one record, in a response.
 #[derive(Clone, Debug, Serialize)]
-pub struct Told<'a> {
-    /// Its id, as far as it could be read.
+pub struct RecordResult<'a> {
+    /// The id of the record, if it can be read.
     pub source_event_id: Option<&'a str>,
-    /// The outcome's word.
-    #[serde(serialize_with = "word")]
+    /// The name of the outcome.
+    #[serde(serialize_with = "serialize_name")]
     pub status: &'a Outcome,
-    /// Why, where it is not plain.
+    /// An explanation, if the outcome needs one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-impl<'a> Told<'a> {
-    /// What is told of one record.
+impl<'a> RecordResult<'a> {
+    /// Creates the result of one record.
     pub fn new(source_event_id: Option<&'a str>, outcome: &'a Outcome) -> Self {
         Self { source_event_id, status: outcome, reason: outcome.reason() }
     }
 }
 
-/// What a receipt keeps of an answer: its status, its counts, and the records that were not plainly counted.
+/// What a receipt keeps of a response: its status, its counts, and the records whose outcome needs an explanation.
 #[derive(Debug, Serialize)]
-pub(crate) struct Summary<'a> {
+pub(crate) struct ReceiptSummary<'a> {
     status: u16,
     #[serde(flatten)]
     counts: Counts,
     /// The first hundred of them.
-    noted: Vec<Told<'a>>,
+    noted: Vec<RecordResult<'a>>,
 }
 
-impl<'a> Summary<'a> {
+impl<'a> ReceiptSummary<'a> {
     pub(crate) fn new(batch: &'a Batch, outcomes: &'a [Outcome], profile: Profile) -> Self {
         let counts = Counts::of(outcomes);
-        let told = batch.entries.iter().zip(outcomes).filter(|(_, outcome)| outcome.reason().is_some());
-        let noted =
-            told.map(|(entry, outcome)| Told::new(entry.event_id(), outcome)).take(MOST_NOTED).collect();
+        let explained = batch.entries.iter().zip(outcomes).filter(|(_, outcome)| outcome.reason().is_some());
+        let noted = explained
+            .map(|(entry, outcome)| RecordResult::new(entry.event_id(), outcome))
+            .take(NOTED_MAX)
+            .collect();
         Self { status: counts.status(profile.upserts()), counts, noted }
     }
 
-    pub(crate) fn text(&self) -> String {
+    pub(crate) fn to_json(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
 }
 
-fn word<S: Serializer>(outcome: &&Outcome, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(outcome.word())
+fn serialize_name<S: Serializer>(outcome: &&Outcome, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(outcome.as_str())
 }
 
 #[cfg(test)]
@@ -161,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_tells_the_batch_and_the_words_tell_the_records() {
+    fn status_summarizes_the_outcomes() {
         let bad = || Outcome::Invalid(Fault { field: "model".to_owned(), reason: "is missing".to_owned() });
         assert_eq!(status(&[Outcome::Inserted, Outcome::Duplicate], false), 201);
         assert_eq!(status(&[Outcome::Duplicate, Outcome::Conflict], false), 409);

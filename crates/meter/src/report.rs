@@ -1,18 +1,18 @@
-//! What was counted, summed.
+//! Queries over what was counted.
 //!
-//! Sums never mix currencies, nor days with weeks or months: both always tell groups apart.
+//! Sums never mix currencies, nor days with weeks or months: groups are always kept apart by both.
 
 use jiff::civil::Date;
 use serde::Serialize;
 
-/// Groups in one report at most.
-pub const MOST_GROUPS: usize = 100_000;
-/// Records on one page at most.
-pub const MOST_RECORDS: usize = 10_000;
+/// The most groups in a report.
+pub const GROUPS_MAX: usize = 100_000;
+/// The most records on a page.
+pub const PAGE_RECORDS_MAX: usize = 10_000;
 
 /// What records are grouped by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum By {
+pub enum GroupBy {
     /// The day, or the first day of the week or month.
     Day,
     /// Provider and model.
@@ -23,12 +23,12 @@ pub enum By {
     User,
 }
 
-impl By {
-    /// Its word.
-    pub const WORDS: [(&'static str, Self); 4] =
+impl GroupBy {
+    /// The names on the wire.
+    pub const NAMES: [(&'static str, Self); 4] =
         [("day", Self::Day), ("model", Self::Model), ("app", Self::App), ("user", Self::User)];
 
-    /// The columns that tell groups apart; the name of an app is the last one that was told.
+    /// The columns that define groups. The name of an app is not one of them: it may change.
     pub(crate) fn columns(self) -> &'static [&'static str] {
         match self {
             Self::Day => &["usage_date"],
@@ -39,37 +39,37 @@ impl By {
     }
 }
 
-/// What is asked.
+/// A query for a report.
 #[derive(Clone, Debug)]
-pub struct Query {
-    /// Whose usage.
+pub struct ReportQuery {
+    /// The tenant.
     pub tenant: String,
     /// The first day.
     pub from: Option<Date>,
     /// The last day.
     pub to: Option<Date>,
-    /// What is told apart; nothing gives one sum.
-    pub by: Vec<By>,
+    /// What to group by; if empty, the report is one sum per currency and aggregation method.
+    pub group_by: Vec<GroupBy>,
 }
 
-/// Days as texts that compare like days.
+/// Days as text that sorts like the days.
 fn days(from: Option<Date>, to: Option<Date>) -> (String, String) {
     let text = |day: Option<Date>, open: &str| day.map_or_else(|| open.to_owned(), |day| day.to_string());
     (text(from, "0001-01-01"), text(to, "9999-12-31"))
 }
 
-impl Query {
+impl ReportQuery {
     pub(crate) fn days(&self) -> (String, String) {
         days(self.from, self.to)
     }
 
-    /// The columns of the groups.
+    /// The columns that define groups.
     pub(crate) fn columns(&self) -> Vec<&'static str> {
-        self.by.iter().flat_map(|by| by.columns()).copied().collect()
+        self.group_by.iter().flat_map(|by| by.columns()).copied().collect()
     }
 }
 
-/// One group's sums.
+/// The sums of one group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Group {
     /// The day.
@@ -81,7 +81,7 @@ pub struct Group {
     /// The model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// The app; empty for records of all apps.
+    /// The app; empty for records that cover all apps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub app_id: Option<String>,
     /// The name of the app.
@@ -90,30 +90,30 @@ pub struct Group {
     /// The kind of user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_type: Option<String>,
-    /// The user; empty for records of all users.
+    /// The user; empty for records that cover all users.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_id: Option<String>,
-    /// What each record is a sum of.
+    /// What each record covers.
     pub aggregation_method: String,
-    /// The money.
+    /// The currency.
     pub currency: String,
-    /// Records.
+    /// The number of records.
     pub records: i64,
-    /// Calls.
+    /// The number of model calls.
     pub request_count: i64,
-    /// Tokens of prompts.
+    /// Prompt tokens.
     pub input_tokens: i64,
-    /// Tokens of answers.
+    /// Completion tokens.
     pub output_tokens: i64,
     /// Both together.
     pub total_tokens: i64,
-    /// What it cost: all digits, as text, so that no reader makes a float of it.
+    /// The cost, as text with all its digits, so that no reader turns it into a float.
     pub cost_actual: String,
 }
 
 impl Group {
     /// The field of a column.
-    pub(crate) fn field(&mut self, column: &str) -> Option<&mut Option<String>> {
+    pub(crate) fn column_mut(&mut self, column: &str) -> Option<&mut Option<String>> {
         match column {
             "usage_date" => Some(&mut self.usage_date),
             "provider" => Some(&mut self.provider),
@@ -127,18 +127,18 @@ impl Group {
     }
 }
 
-/// Records one by one, in the order of their places: what is asked.
+/// A query for single records, in the order of their slots.
 #[derive(Clone, Debug)]
 pub struct PageQuery {
-    /// Whose records.
+    /// The tenant.
     pub tenant: String,
     /// The first day.
     pub from: Option<Date>,
     /// The last day.
     pub to: Option<Date>,
-    /// After this record: the `next` of the page before.
+    /// Start after this record: the `next` of the page before.
     pub after: Option<String>,
-    /// How many.
+    /// The most records to return.
     pub limit: usize,
 }
 
@@ -152,41 +152,41 @@ impl PageQuery {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Page {
     /// The records.
-    pub records: Vec<Line>,
-    /// What to ask for next; nothing at the end.
+    pub records: Vec<CountedRecord>,
+    /// The `after` of the next page; `None` on the last page.
     pub next: Option<String>,
 }
 
 impl Page {
-    /// The page of one line more than was asked for, each with its place.
-    pub(crate) fn cut(mut lines: Vec<(String, Line)>, limit: usize) -> Self {
-        let more = lines.len() > limit;
-        lines.truncate(limit);
-        let next = lines.last().filter(|_| more).map(|(place, _)| place.clone());
-        Self { records: lines.into_iter().map(|(_, line)| line).collect(), next }
+    /// Creates a page from one record more than was asked for, each with its slot.
+    pub(crate) fn new(mut records: Vec<(String, CountedRecord)>, limit: usize) -> Self {
+        let more = records.len() > limit;
+        records.truncate(limit);
+        let next = records.last().filter(|_| more).map(|(slot, _)| slot.clone());
+        Self { records: records.into_iter().map(|(_, record)| record).collect(), next }
     }
 }
 
-/// A record as it is counted.
+/// A record as it was counted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Line {
+pub struct CountedRecord {
     /// The day.
     pub usage_date: String,
     /// The provider.
     pub provider: String,
     /// The model.
     pub model: String,
-    /// Tokens of prompts.
+    /// Prompt tokens.
     pub input_tokens: i64,
-    /// Tokens of answers.
+    /// Completion tokens.
     pub output_tokens: i64,
     /// Both together.
     pub total_tokens: i64,
-    /// Calls.
+    /// The number of model calls.
     pub request_count: i64,
-    /// What it cost: all digits, as text.
+    /// The cost, as text with all its digits.
     pub cost_actual: String,
-    /// The money.
+    /// The currency.
     pub currency: String,
     /// The id.
     pub source_event_id: String,
@@ -194,6 +194,6 @@ pub struct Line {
     pub app_id: String,
     /// The user.
     pub user_id: String,
-    /// What the record is a sum of.
+    /// What the record covers.
     pub aggregation_method: String,
 }

@@ -1,75 +1,75 @@
-//! What happens when a record meets one that is counted already.
+//! Decides what happens when a record arrives that is already counted.
 //!
-//! Pure: what is kept and what comes go in, the meeting's end comes out. Stores make reading, deciding and writing one step.
+//! The decision is pure: it compares the stored and the incoming revision. Stores make reading, deciding and writing atomic.
 //!
-//! Under a profile that upserts, records have an order that does not depend on when they arrive: the later export is the newer one;
-//! of two exports that tell the same time, or none, the one that counted more. So a batch that lay in a spool for a week cannot
-//! overwrite newer totals, and whatever order batches arrive in, the same one stays.
+//! Under a profile that upserts, revisions have an order that does not depend on when they arrive: the later export is newer; of
+//! two exports with the same time, or none, the one that counted more. So a batch that was in a spool for a week cannot
+//! overwrite newer totals, and the same revision stays whatever order batches arrive in.
 
 use ichido_usage::Profile;
 use rust_decimal::Decimal;
 
-/// What is known of a record when it meets another.
+/// What is compared of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
-    /// Its id.
+pub struct Revision {
+    /// The id of the record.
     pub event_id: String,
-    /// A hash of what it says.
+    /// A hash of its content.
     pub digest: [u8; 32],
     /// When it was exported, in milliseconds since the epoch, if its batch says so.
     pub exported_at: Option<i64>,
-    /// How many calls.
+    /// The number of model calls.
     pub request_count: i64,
-    /// How many tokens.
+    /// The number of tokens.
     pub total_tokens: i64,
-    /// What it cost.
+    /// The cost.
     pub cost: Decimal,
 }
 
-/// How a meeting ends.
+/// How an incoming revision compares with the stored one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Meeting {
-    /// The same again.
+pub enum Comparison {
+    /// Same content.
     Same,
-    /// The same again, from a later export: what lies between the two is older than what is kept.
+    /// Same content from a later export: any export between the two is older than what is stored.
     SameLater,
-    /// Other content, and the first stays.
+    /// Different content; the first one stays.
     Conflict,
-    /// Other content, and what is kept is newer.
+    /// Different content, and the stored revision is newer.
     Stale,
-    /// Other content, and newer than what is kept.
+    /// Different content, and the incoming revision is newer.
     Newer,
-    /// Another record of the same model and day, which would be overwritten.
-    Foreign,
+    /// A different record of the same model and day, which would be overwritten.
+    OtherRecord,
 }
 
-/// What happens when `comes` meets `kept`, which has its place.
-pub fn meet(profile: Profile, kept: &Kept, comes: &Kept) -> Meeting {
-    if kept.event_id != comes.event_id {
-        return Meeting::Foreign;
+/// Compares an incoming revision with the stored one in the same slot.
+pub fn compare(profile: Profile, stored: &Revision, incoming: &Revision) -> Comparison {
+    if stored.event_id != incoming.event_id {
+        return Comparison::OtherRecord;
     }
-    match (kept.digest == comes.digest, profile.upserts()) {
-        (true, true) if comes.exported_at > kept.exported_at => Meeting::SameLater,
-        (true, _) => Meeting::Same,
-        (false, false) => Meeting::Conflict,
-        (false, true) if rank(comes) > rank(kept) => Meeting::Newer,
-        (false, true) => Meeting::Stale,
+    match (stored.digest == incoming.digest, profile.upserts()) {
+        (true, true) if incoming.exported_at > stored.exported_at => Comparison::SameLater,
+        (true, _) => Comparison::Same,
+        (false, false) => Comparison::Conflict,
+        (false, true) if rank(incoming) > rank(stored) => Comparison::Newer,
+        (false, true) => Comparison::Stale,
     }
 }
 
-/// What is greater is newer. No time at all is before every time.
-fn rank(record: &Kept) -> (Option<i64>, i64, i64, Decimal, [u8; 32]) {
-    (record.exported_at, record.request_count, record.total_tokens, record.cost, record.digest)
+/// The greater rank is newer. No export time sorts before any time.
+fn rank(revision: &Revision) -> (Option<i64>, i64, i64, Decimal, [u8; 32]) {
+    (revision.exported_at, revision.request_count, revision.total_tokens, revision.cost, revision.digest)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn record(exported_at: Option<i64>, requests: i64) -> Kept {
+    fn revision(exported_at: Option<i64>, requests: i64) -> Revision {
         let digest = [u8::try_from(requests).unwrap(); 32];
         let cost = Decimal::from(requests);
-        Kept {
+        Revision {
             event_id: "e".to_owned(),
             digest,
             exported_at,
@@ -80,41 +80,46 @@ mod tests {
     }
 
     #[test]
-    fn the_first_wins_whatever_comes() {
-        let meets = |kept, comes| meet(Profile::FirstWins, &kept, &comes);
-        assert_eq!(meets(record(Some(1), 1), record(Some(2), 1)), Meeting::Same);
-        assert_eq!(meets(record(Some(1), 1), record(Some(2), 2)), Meeting::Conflict);
+    fn first_revision_wins() {
+        let compared = |stored, incoming| compare(Profile::FirstWins, &stored, &incoming);
+        assert_eq!(compared(revision(Some(1), 1), revision(Some(2), 1)), Comparison::Same);
+        assert_eq!(compared(revision(Some(1), 1), revision(Some(2), 2)), Comparison::Conflict);
     }
 
     #[test]
-    fn the_later_export_is_newer_and_without_a_time_the_larger_count() {
-        let meets = |kept, comes| meet(Profile::UpsertByEventId, &kept, &comes);
-        assert_eq!(meets(record(Some(1), 9), record(Some(2), 1)), Meeting::Newer);
-        assert_eq!(meets(record(Some(2), 1), record(Some(1), 9)), Meeting::Stale);
-        assert_eq!(meets(record(Some(1), 1), record(Some(1), 2)), Meeting::Newer);
-        assert_eq!(meets(record(None, 1), record(None, 2)), Meeting::Newer);
-        assert_eq!(meets(record(None, 2), record(None, 1)), Meeting::Stale);
-        assert_eq!(meets(record(Some(1), 1), record(None, 9)), Meeting::Stale);
-        assert_eq!(meets(record(None, 9), record(Some(1), 1)), Meeting::Newer);
-        assert_eq!(meets(record(Some(1), 1), record(Some(2), 1)), Meeting::SameLater);
-        assert_eq!(meets(record(Some(2), 1), record(Some(1), 1)), Meeting::Same);
+    fn later_export_is_newer_and_without_a_time_the_larger_count() {
+        let compared = |stored, incoming| compare(Profile::UpsertByEventId, &stored, &incoming);
+        assert_eq!(compared(revision(Some(1), 9), revision(Some(2), 1)), Comparison::Newer);
+        assert_eq!(compared(revision(Some(2), 1), revision(Some(1), 9)), Comparison::Stale);
+        assert_eq!(compared(revision(Some(1), 1), revision(Some(1), 2)), Comparison::Newer);
+        assert_eq!(compared(revision(None, 1), revision(None, 2)), Comparison::Newer);
+        assert_eq!(compared(revision(None, 2), revision(None, 1)), Comparison::Stale);
+        assert_eq!(compared(revision(Some(1), 1), revision(None, 9)), Comparison::Stale);
+        assert_eq!(compared(revision(None, 9), revision(Some(1), 1)), Comparison::Newer);
+        assert_eq!(compared(revision(Some(1), 1), revision(Some(2), 1)), Comparison::SameLater);
+        assert_eq!(compared(revision(Some(2), 1), revision(Some(1), 1)), Comparison::Same);
     }
 
     #[test]
-    fn whatever_order_exports_arrive_in_the_same_one_stays() {
-        let exports =
-            [record(None, 3), record(Some(5), 1), record(Some(5), 2), record(Some(7), 1), record(Some(6), 9)];
+    fn same_revision_stays_in_any_order_of_arrival() {
+        let exports = [
+            revision(None, 3),
+            revision(Some(5), 1),
+            revision(Some(5), 2),
+            revision(Some(7), 1),
+            revision(Some(6), 9),
+        ];
         let stays = |order: &[usize]| {
-            let mut kept = exports[order[0]].clone();
-            for place in &order[1..] {
-                match meet(Profile::UpsertByEventId, &kept, &exports[*place]) {
-                    Meeting::Newer => kept = exports[*place].clone(),
-                    Meeting::SameLater => kept.exported_at = exports[*place].exported_at,
-                    Meeting::Same | Meeting::Stale => {}
-                    other @ (Meeting::Conflict | Meeting::Foreign) => panic!("{other:?}"),
+            let mut stored = exports[order[0]].clone();
+            for index in &order[1..] {
+                match compare(Profile::UpsertByEventId, &stored, &exports[*index]) {
+                    Comparison::Newer => stored = exports[*index].clone(),
+                    Comparison::SameLater => stored.exported_at = exports[*index].exported_at,
+                    Comparison::Same | Comparison::Stale => {}
+                    other @ (Comparison::Conflict | Comparison::OtherRecord) => panic!("{other:?}"),
                 }
             }
-            kept
+            stored
         };
         let mut order = [0, 1, 2, 3, 4];
         permute(&mut order, 0, &mut |order| assert_eq!(stays(order), exports[3], "{order:?}"));
@@ -124,16 +129,19 @@ mod tests {
         if from == order.len() {
             return visit(order);
         }
-        for place in from..order.len() {
-            order.swap(from, place);
+        for index in from..order.len() {
+            order.swap(from, index);
             permute(order, from + 1, visit);
-            order.swap(from, place);
+            order.swap(from, index);
         }
     }
 
     #[test]
-    fn another_record_of_the_same_model_and_day_is_not_overwritten() {
-        let other = Kept { event_id: "other".to_owned(), ..record(Some(9), 9) };
-        assert_eq!(meet(Profile::UpsertByModelDay, &record(Some(1), 1), &other), Meeting::Foreign);
+    fn other_record_of_the_same_model_and_day_is_not_overwritten() {
+        let other = Revision { event_id: "other".to_owned(), ..revision(Some(9), 9) };
+        assert_eq!(
+            compare(Profile::UpsertByModelDay, &revision(Some(1), 1), &other),
+            Comparison::OtherRecord
+        );
     }
 }

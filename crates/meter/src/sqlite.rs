@@ -1,8 +1,8 @@
-//! `sqlite:FILE`: records in one file, for one machine.
+//! `sqlite:FILE`: stores records in one file, for one machine.
 //!
-//! One thread writes, with a group commit: batches that come while a commit waits for the disk make up the next one. Each batch
-//! is a savepoint of its own, and is answered after the commit. Readers have connections of their own and see what is committed.
-//! Other processes may have the file open as well.
+//! One thread writes, with group commit: batches that arrive while a commit waits for the disk share the next commit. Each batch
+//! has its own savepoint, and its response is sent after the commit. Readers have their own connections and see only what is committed.
+//! Other processes may open the file as well.
 
 mod blocking;
 mod count;
@@ -23,7 +23,7 @@ use self::queries::Readers;
 use self::writer::Writer;
 use crate::batch::Batch;
 use crate::outcome::Outcome;
-use crate::report::{Group, Page, PageQuery, Query};
+use crate::report::{Group, Page, PageQuery, ReportQuery};
 use crate::store::{Error, Options, Receipt, Result, Store};
 
 /// Records in a file.
@@ -34,10 +34,10 @@ pub(crate) struct Sqlite {
 }
 
 impl Sqlite {
-    /// Opens the file, and creates it if it is not there.
+    /// Opens the file, and creates it if it does not exist.
     pub(crate) async fn open(file: PathBuf, options: Options) -> Result<Self> {
         if file.as_os_str().is_empty() {
-            return Err(Error::Settings("the meter's database sqlite: names no file".to_owned()));
+            return Err(Error::Settings("the meter's database sqlite: needs a file name".to_owned()));
         }
         let (path, profile) = (file.clone(), options.profile);
         let writer = blocking(move || Writer::start(schema::open(&path, profile)?, profile)).await??;
@@ -57,7 +57,7 @@ impl Store for Sqlite {
         self.writer.count(batch).await
     }
 
-    async fn report(&self, query: &Query) -> Result<Vec<Group>> {
+    async fn report(&self, query: &ReportQuery) -> Result<Vec<Group>> {
         let query = query.clone();
         self.readers.read(move |connection| queries::report(connection, &query)).await
     }
@@ -74,7 +74,7 @@ impl Store for Sqlite {
 
     async fn check(&self) -> Result<()> {
         self.writer.check()?;
-        self.readers.read(schema::look).await
+        self.readers.read(schema::check).await
     }
 
     async fn close(&self) {

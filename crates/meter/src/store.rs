@@ -1,4 +1,4 @@
-//! Where records are counted: the seam between what is asked and a database.
+//! The interface to a database that counts records.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,8 +12,8 @@ use serde_json::value::RawValue;
 use crate::batch::Batch;
 use crate::fault::Fault;
 use crate::outcome::Outcome;
-use crate::report::{Group, MOST_GROUPS, Page, PageQuery, Query};
-use crate::rules::Kept;
+use crate::report::{GROUPS_MAX, Group, Page, PageQuery, ReportQuery};
+use crate::rules::Revision;
 
 /// A boxed cause.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -21,92 +21,92 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// The result of a call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Where records are counted.
+/// Counts records.
 ///
-/// A batch is one transaction: all of it is counted, or none. Any number of callers may send the same records at once.
+/// A batch is one transaction: all of it is counted, or nothing. Any number of callers may send the same records concurrently.
 #[async_trait]
 pub trait Store: fmt::Debug + Send + Sync {
-    /// Counts a batch, and keeps its receipt. The outcomes are those of the records, in their order.
+    /// Counts a batch, and stores its receipt. Returns the outcomes of the records, in their order.
     ///
     /// # Cancel safety
     ///
-    /// A dropped call may have been carried out. Asking again is safe.
+    /// A dropped call may or may not take effect. Repeating it is safe.
     async fn count(&self, batch: Arc<Batch>) -> Result<Vec<Outcome>>;
 
-    /// Sums what was counted. More than [`crate::report::MOST_GROUPS`] groups are an error.
-    async fn report(&self, query: &Query) -> Result<Vec<Group>>;
+    /// Returns the sums of what was counted. More than [`crate::report::GROUPS_MAX`] groups are an error.
+    async fn report(&self, query: &ReportQuery) -> Result<Vec<Group>>;
 
-    /// Records one by one.
+    /// Returns a page of single records.
     async fn page(&self, query: &PageQuery) -> Result<Page>;
 
-    /// What was answered to a batch.
+    /// Returns the receipt of a batch.
     async fn receipt(&self, tenant: &str, batch: &str) -> Result<Option<Receipt>>;
 
-    /// Whether it works.
+    /// Checks that the database works.
     async fn check(&self) -> Result<()>;
 
-    /// Finishes what is under way.
+    /// Finishes running work and closes.
     async fn close(&self);
 }
 
-/// What was answered to a batch: the first time, and the last.
+/// How the meter responded to a batch, the first and the last time.
 #[derive(Clone, Debug, Serialize)]
 pub struct Receipt {
     /// The key of the batch.
     #[serde(rename = "batchIdempotencyKey")]
     pub batch: String,
-    /// How often it came.
+    /// How often the batch was received.
     pub times: i64,
-    /// The first time.
-    pub first: Answered,
-    /// The last time.
-    pub last: Answered,
+    /// The first response.
+    pub first: ReceiptEntry,
+    /// The last response.
+    pub last: ReceiptEntry,
 }
 
-/// One answer.
+/// One response.
 #[derive(Clone, Debug, Serialize)]
-pub struct Answered {
-    /// When, as in RFC 3339.
+pub struct ReceiptEntry {
+    /// When it was sent, in RFC 3339.
     pub at: String,
-    /// Its status, its counts, and the records that were not plainly counted.
+    /// Its status, its counts, and the records whose outcome needs an explanation.
     pub answer: Box<RawValue>,
 }
 
-impl Answered {
-    pub(crate) fn new(doing: &'static str, at: i64, answer: String) -> Result<Self> {
-        let broken = |error: BoxError| Error::broken(doing, error);
-        let at = jiff::Timestamp::from_millisecond(at).map_err(|error| broken(error.into()))?.to_string();
-        let answer = RawValue::from_string(answer).map_err(|error| broken(error.into()))?;
+impl ReceiptEntry {
+    pub(crate) fn new(operation: &'static str, at: i64, answer: String) -> Result<Self> {
+        let corrupt = |error: BoxError| Error::corrupt(operation, error);
+        let at = jiff::Timestamp::from_millisecond(at).map_err(|error| corrupt(error.into()))?.to_string();
+        let answer = RawValue::from_string(answer).map_err(|error| corrupt(error.into()))?;
         Ok(Self { at, answer })
     }
 }
 
-/// A call failed.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The database cannot be reached, is busy or full: later may be better.
-    #[error("{doing}: {what}")]
+    /// The database cannot be reached, is busy or full. A retry may succeed.
+    #[error("{operation}: {problem}")]
     Unavailable {
         /// What was being done.
-        doing: &'static str,
-        /// What is wrong, in words that hold no secret.
-        what: Cow<'static, str>,
-        /// Why.
+        operation: &'static str,
+        /// What is wrong, without secrets.
+        problem: Cow<'static, str>,
+        /// The cause.
         #[source]
         source: Option<BoxError>,
     },
-    /// A setting is wrong, or the database is not ours, or of another version.
+    /// A setting is wrong, or the database belongs to someone else or to another version.
     #[error("{0}")]
     Settings(String),
-    /// Too much was asked for.
+    /// The result would be too large.
     #[error("{0}")]
-    TooMuch(&'static str),
-    /// Something that must not be.
-    #[error("{doing}: the database gave what was not written by a meter")]
-    Broken {
+    TooLarge(&'static str),
+    /// The database contains what no meter wrote.
+    #[error("{operation}: the database contains data that no meter wrote")]
+    Corrupt {
         /// What was being done.
-        doing: &'static str,
-        /// Why.
+        operation: &'static str,
+        /// The cause.
         #[source]
         source: Option<BoxError>,
     },
@@ -114,26 +114,26 @@ pub enum Error {
 
 impl Error {
     pub(crate) fn unavailable(
-        doing: &'static str,
-        what: impl Into<Cow<'static, str>>,
+        operation: &'static str,
+        problem: impl Into<Cow<'static, str>>,
         source: impl Into<BoxError>,
     ) -> Self {
-        Self::Unavailable { doing, what: what.into(), source: Some(source.into()) }
+        Self::Unavailable { operation, problem: problem.into(), source: Some(source.into()) }
     }
 
-    pub(crate) fn broken(doing: &'static str, source: impl Into<BoxError>) -> Self {
-        Self::Broken { doing, source: Some(source.into()) }
+    pub(crate) fn corrupt(operation: &'static str, source: impl Into<BoxError>) -> Self {
+        Self::Corrupt { operation, source: Some(source.into()) }
     }
 }
 
 /// How a store is opened.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// What happens to a record that is there already.
+    /// What happens to a record that is already counted.
     pub profile: Profile,
 }
 
-/// What makes two records the same. A database is made for one of them and keeps to it.
+/// What a slot is. A database is created for one of these and keeps to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Grain {
     Event,
@@ -148,41 +148,43 @@ impl Grain {
         }
     }
 
-    pub(crate) fn word(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Event => "event",
             Self::ModelDay => "model_day",
         }
     }
 
-    /// Refuses a database that was made for another.
-    pub(crate) fn must_be(self, found: &str) -> Result<()> {
-        if found == self.word() {
+    /// Refuses a database that was created for another grain.
+    pub(crate) fn require(self, found: &str) -> Result<()> {
+        if found == self.as_str() {
             return Ok(());
         }
         Err(Error::Settings(format!(
-            "the meter's database counts by {found}, and the profile by {}: use the profile it was made with, or another \
-             database",
-            self.word()
+            "the meter's database counts by {found}, but the profile counts by {}: use the profile it was created with, or \
+             another database",
+            self.as_str()
         )))
     }
 }
 
-/// What becomes of a record whose place another one has.
-pub(crate) fn foreign(kept: &Kept) -> Outcome {
+/// The outcome of a record whose slot belongs to another record.
+pub(crate) fn other_record(stored: &Revision) -> Outcome {
     Outcome::Invalid(Fault {
         field: "metadata.source_event_id".to_owned(),
         reason: format!(
-            "the usage of this provider, model and day is counted under {}: sum records by model and day before sending",
-            kept.event_id
+            "usage of this provider, model and day is already counted under {}: add up records by model and day before sending",
+            stored.event_id
         ),
     })
 }
 
-/// Refuses a report that nobody could read.
-pub(crate) fn too_many_groups(groups: Vec<Group>) -> Result<Vec<Group>> {
-    match groups.len() > MOST_GROUPS {
-        true => Err(Error::TooMuch("more than 100,000 groups: ask for fewer days, or group by less")),
+/// Refuses a report with too many groups.
+pub(crate) fn check_group_count(groups: Vec<Group>) -> Result<Vec<Group>> {
+    match groups.len() > GROUPS_MAX {
+        true => {
+            Err(Error::TooLarge("more than 100,000 groups: request fewer days, or group by fewer fields"))
+        }
         false => Ok(groups),
     }
 }

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::{StatusCode, header};
 use ichido_core::{Clock, SystemClock};
-use ichido_meter::report::{self, By, Group};
+use ichido_meter::report::{self, Group, GroupBy};
 use ichido_meter::{Store, csv};
 use jiff::ToSpan;
 use jiff::civil::Date;
@@ -102,12 +102,12 @@ impl Asked {
 }
 
 impl Chosen<'_> {
-    async fn report(&self, by: &[By]) -> Result<Vec<Group>, String> {
-        let query = report::Query {
+    async fn report(&self, by: &[GroupBy]) -> Result<Vec<Group>, String> {
+        let query = report::ReportQuery {
             tenant: self.tenant.clone(),
             from: Some(self.from),
             to: Some(self.to),
-            by: by.to_vec(),
+            group_by: by.to_vec(),
         };
         self.store.report(&query).await.map_err(|error| error.to_string())
     }
@@ -118,9 +118,9 @@ async fn page(view: View, State(counted): State<Counted>, Query(asked): Query<As
     let chosen = asked.check(&counted.usage);
     let reports = tokio::try_join!(
         chosen.report(&[]),
-        chosen.report(&[By::Day, By::Model]),
-        chosen.report(&[By::App]),
-        chosen.report(&[By::User]),
+        chosen.report(&[GroupBy::Day, GroupBy::Model]),
+        chosen.report(&[GroupBy::App]),
+        chosen.report(&[GroupBy::User]),
     );
     let (sums, models, apps, users) = match reports {
         Ok(reports) => reports,
@@ -151,7 +151,7 @@ async fn page(view: View, State(counted): State<Counted>, Query(asked): Query<As
 
 async fn download(view: View, State(counted): State<Counted>, Query(asked): Query<Asked>) -> Response {
     let chosen = asked.check(&counted.usage);
-    let groups = match chosen.report(&[By::Day, By::Model]).await {
+    let groups = match chosen.report(&[GroupBy::Day, GroupBy::Model]).await {
         Ok(groups) => groups,
         Err(why) => return view.refusal(StatusCode::SERVICE_UNAVAILABLE, Section::Usage, &why),
     };

@@ -12,23 +12,23 @@ fn record(id: &str) -> Value {
 }
 
 fn read(body: &Value) -> Result<Batch, Refusal> {
-    let about = About { tenant: "t", key: Some("head"), received_at: 1, profile: Profile::FirstWins };
-    Batch::read(body.to_string().as_bytes(), &about)
+    let context = Context { tenant: "t", key: Some("head"), received_at: 1, profile: Profile::FirstWins };
+    Batch::read(body.to_string().as_bytes(), &context)
 }
 
 fn only(record: Value) -> Entry {
     read(&json!({ "records": [record] })).unwrap().entries.remove(0)
 }
 
-fn item(record: Value) -> Item {
+fn item(record: Value) -> ValidRecord {
     match only(record) {
-        Entry::Good(item) => *item,
-        Entry::Bad { fault, .. } => panic!("{fault:?}"),
+        Entry::Valid(item) => *item,
+        Entry::Invalid { fault, .. } => panic!("{fault:?}"),
     }
 }
 
 #[test]
-fn both_envelopes_are_understood() {
+fn both_envelopes_are_read() {
     let plain = read(&json!({"batchIdempotencyKey": "k", "records": [record("e")]})).unwrap();
     assert_eq!((plain.key.as_deref(), plain.exported_at), (Some("k"), None));
     let export = json!({"export_timestamp": "1970-01-01T00:00:01.5Z", "exporter_version": "1"});
@@ -40,7 +40,7 @@ fn both_envelopes_are_understood() {
 }
 
 #[test]
-fn a_body_that_is_not_understood_names_the_field() {
+fn malformed_body_names_the_field() {
     let export = json!({"export_timestamp": "yesterday"});
     for (body, field) in [
         (json!([]), "."),
@@ -57,14 +57,14 @@ fn a_body_that_is_not_understood_names_the_field() {
         ),
     ] {
         match read(&body).unwrap_err() {
-            Refusal::NotUnderstood(fault) => assert_eq!(fault.field, field, "{body}: {}", fault.reason),
-            other @ (Refusal::TooMany | Refusal::OtherTenant) => panic!("{body}: {other:?}"),
+            Refusal::Malformed(fault) => assert_eq!(fault.field, field, "{body}: {}", fault.reason),
+            other @ (Refusal::TooManyRecords | Refusal::OtherTenant) => panic!("{body}: {other:?}"),
         }
     }
 }
 
 #[test]
-fn a_bad_record_is_named_and_does_not_hide_the_others() {
+fn invalid_record_is_reported_and_the_others_are_valid() {
     let change = |pointer: &str, value: Value| {
         let mut record = record("e");
         *record.pointer_mut(pointer).unwrap() = value;
@@ -88,20 +88,20 @@ fn a_bad_record_is_named_and_does_not_hide_the_others() {
     ];
     for (bad, field) in cases {
         let batch = read(&json!({"records": [bad, record("good")]})).unwrap();
-        let Entry::Bad { fault, .. } = &batch.entries[0] else { panic!("{field} was taken") };
+        let Entry::Invalid { fault, .. } = &batch.entries[0] else { panic!("{field} was taken") };
         assert_eq!(fault.field, field, "{}", fault.reason);
-        assert!(matches!(batch.entries[1], Entry::Good(_)));
+        assert!(matches!(batch.entries[1], Entry::Valid(_)));
     }
 }
 
 #[test]
-fn what_is_counted_makes_the_digest_and_labels_do_not() {
+fn digest_covers_what_is_counted_but_no_labels() {
     let digest = |pointer: &str, value: Value| {
         let mut record = record("e");
         *record.pointer_mut(pointer).unwrap() = value;
-        item(record).kept.digest
+        item(record).revision.digest
     };
-    let same = item(record("e")).kept.digest;
+    let same = item(record("e")).revision.digest;
     assert_eq!(digest("/cost_actual", json!("1.50")), same);
     assert_eq!(digest("/metadata/source_app_name", json!("renamed")), same);
     for (pointer, value) in [
@@ -116,8 +116,8 @@ fn what_is_counted_makes_the_digest_and_labels_do_not() {
 }
 
 #[test]
-fn places_by_model_and_day_are_told_apart() {
-    let place = |provider: &str, model: &str, currency: &str| {
+fn slots_by_model_and_day_differ() {
+    let slot_of = |provider: &str, model: &str, currency: &str| {
         let mut record = record("e");
         record["provider"] = json!(provider);
         record["model"] = json!(model);
@@ -125,9 +125,9 @@ fn places_by_model_and_day_are_told_apart() {
         let item = item(record);
         slot(&item.record, Profile::UpsertByModelDay)
     };
-    assert_eq!(place("a", "b", "USD"), place("a", "b", "USD"));
-    assert_ne!(place("a/1:b", "c", "USD"), place("a", "b/1:c", "USD"));
-    assert_ne!(place("a", "b", "USD"), place("a", "b", "EUR"));
+    assert_eq!(slot_of("a", "b", "USD"), slot_of("a", "b", "USD"));
+    assert_ne!(slot_of("a/1:b", "c", "USD"), slot_of("a", "b/1:c", "USD"));
+    assert_ne!(slot_of("a", "b", "USD"), slot_of("a", "b", "EUR"));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The body of a request: read whole, unpacked, and never longer than it may be.
+//! Reads and decompresses request bodies within limits.
 
 use std::io::Read;
 use std::time::Duration;
@@ -11,34 +11,35 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 
 use super::problem::Problem;
 
-/// How long a body may take to arrive: it has a place that others wait for.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a body may take to arrive: it holds a permit that others wait for.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Reads a body of at most `most` bytes, packed and unpacked.
-pub(super) async fn read(headers: &HeaderMap, body: Body, most: usize) -> Result<Bytes, Problem> {
-    must_be_json(headers)?;
-    let packed = is_packed(headers)?;
-    let body = tokio::time::timeout(PATIENCE, Limited::new(body, most).collect()).await;
+/// Reads a body of at most `max_bytes`, both compressed and decompressed.
+pub(super) async fn read(headers: &HeaderMap, body: Body, max_bytes: usize) -> Result<Bytes, Problem> {
+    require_json(headers)?;
+    let compressed = is_compressed(headers)?;
+    let body = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, max_bytes).collect()).await;
     let body =
         body.map_err(|_| Problem::too_slow())?.map_err(|error| match error.is::<LengthLimitError>() {
-            true => too_large(most),
-            false => Problem::wrong(".", "the body was cut off"),
+            true => too_large(max_bytes),
+            false => Problem::invalid_field(".", "the body ended early"),
         })?;
     let bytes = body.to_bytes();
-    if packed { unpack(&bytes, most) } else { Ok(bytes) }
+    if compressed { decompress(&bytes, max_bytes) } else { Ok(bytes) }
 }
 
-/// No page in a browser can say so without being asked first.
-fn must_be_json(headers: &HeaderMap) -> Result<(), Problem> {
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    let kind = kind.split(';').next().unwrap_or_default().trim();
-    match kind.eq_ignore_ascii_case("application/json") {
+/// Requires JSON. A page in a browser cannot send this content type to another origin without a preflight request.
+fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
+    let content_type =
+        headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let content_type = content_type.split(';').next().unwrap_or_default().trim();
+    match content_type.eq_ignore_ascii_case("application/json") {
         true => Ok(()),
-        false => Err(Problem::unknown_form("Content-Type must be application/json.")),
+        false => Err(Problem::unsupported_format("Content-Type must be application/json.")),
     }
 }
 
-fn is_packed(headers: &HeaderMap) -> Result<bool, Problem> {
+fn is_compressed(headers: &HeaderMap) -> Result<bool, Problem> {
     let mut fields = headers.get_all(header::CONTENT_ENCODING).iter();
     let coding = match (fields.next(), fields.next()) {
         (None, _) => return Ok(false),
@@ -48,18 +49,18 @@ fn is_packed(headers: &HeaderMap) -> Result<bool, Problem> {
     match () {
         () if coding.eq_ignore_ascii_case("gzip") || coding.eq_ignore_ascii_case("x-gzip") => Ok(true),
         () if coding.eq_ignore_ascii_case("identity") => Ok(false),
-        () => Err(Problem::unknown_form("Content-Encoding must be gzip, or not be there.")),
+        () => Err(Problem::unsupported_format("Content-Encoding must be gzip or absent.")),
     }
 }
 
-fn unpack(bytes: &[u8], most: usize) -> Result<Bytes, Problem> {
-    let mut unpacked = Vec::with_capacity(bytes.len().saturating_mul(4).min(most));
-    let room = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
-    let read = MultiGzDecoder::new(bytes).take(room).read_to_end(&mut unpacked);
-    read.map_err(|_| Problem::wrong(".", "the body is not gzip, or was cut off"))?;
-    if unpacked.len() > most { Err(too_large(most)) } else { Ok(unpacked.into()) }
+fn decompress(bytes: &[u8], max_bytes: usize) -> Result<Bytes, Problem> {
+    let mut decompressed = Vec::with_capacity(bytes.len().saturating_mul(4).min(max_bytes));
+    let limit = u64::try_from(max_bytes).unwrap_or(u64::MAX).saturating_add(1);
+    let read = MultiGzDecoder::new(bytes).take(limit).read_to_end(&mut decompressed);
+    read.map_err(|_| Problem::invalid_field(".", "the body is not valid gzip"))?;
+    if decompressed.len() > max_bytes { Err(too_large(max_bytes)) } else { Ok(decompressed.into()) }
 }
 
-fn too_large(most: usize) -> Problem {
-    Problem::too_large(format!("A body must not have more than {most} bytes; send smaller batches."))
+fn too_large(max_bytes: usize) -> Problem {
+    Problem::too_large(format!("A body must not exceed {max_bytes} bytes; send smaller batches."))
 }

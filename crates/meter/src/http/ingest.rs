@@ -1,4 +1,4 @@
-//! `POST /v1/usage`
+//! `POST /v1/usage`: counts a batch.
 
 use std::sync::Arc;
 
@@ -10,63 +10,63 @@ use serde::Serialize;
 
 use super::body;
 use super::problem::Problem;
-use super::state::Served;
-use crate::batch::{About, Batch, MOST_RECORDS, Refusal};
-use crate::outcome::{Counts, Outcome, Told};
+use super::state::AppState;
+use crate::batch::{Batch, Context, RECORDS_MAX, Refusal};
+use crate::outcome::{Counts, Outcome, RecordResult};
 
-/// Answers for batches of more records say of single ones only what senders must know: some read no more than 64 KiB of an answer.
-const ALL_TOLD: usize = 300;
+/// Responses to larger batches leave out single results unless senders need them: some senders read only 64 KiB of a response.
+const RESULTS_MAX: usize = 300;
 
 #[derive(Serialize)]
-struct Answer<'a> {
+struct BatchResponse<'a> {
     #[serde(rename = "batchIdempotencyKey", skip_serializing_if = "Option::is_none")]
     key: Option<&'a str>,
     #[serde(flatten)]
     counts: Counts,
-    /// What a person must know of a batch that was counted in part.
+    /// An explanation for operators, if the batch was counted in part.
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    results: Option<Vec<Told<'a>>>,
+    results: Option<Vec<RecordResult<'a>>>,
 }
 
-pub(super) async fn usage(State(served): State<Served>, request: Request<Body>) -> Response {
-    let started = served.parts.clock.steady();
-    let answer = count(&served, request).await.unwrap_or_else(Problem::into_response);
-    let took = served.parts.clock.steady().saturating_sub(started);
+pub(super) async fn usage(State(state): State<AppState>, request: Request<Body>) -> Response {
+    let started = state.options.clock.steady();
+    let response = count(&state, request).await.unwrap_or_else(Problem::into_response);
+    let took = state.options.clock.steady().saturating_sub(started);
     metrics::histogram!("ichido_meter_request_seconds").record(took.as_secs_f64());
-    metrics::counter!("ichido_meter_batches_total", "status" => answer.status().as_str().to_owned())
+    metrics::counter!("ichido_meter_batches_total", "status" => response.status().as_str().to_owned())
         .increment(1);
-    answer
+    response
 }
 
-async fn count(served: &Served, request: Request<Body>) -> Result<Response, Problem> {
+async fn count(state: &AppState, request: Request<Body>) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
-    let tenant = served.tenant(&head.headers)?;
-    let Ok(room) = served.room.clone().acquire_owned().await else { return Err(Problem::broken_off()) };
-    let bytes = body::read(&head.headers, body, served.parts.body_max_bytes).await?;
-    let about = About {
+    let tenant = state.tenant(&head.headers)?;
+    let Ok(permit) = state.permits.clone().acquire_owned().await else { return Err(Problem::failed()) };
+    let bytes = body::read(&head.headers, body, state.options.body_max_bytes).await?;
+    let context = Context {
         tenant: &tenant,
         key: key(&head.headers),
-        received_at: i64::try_from(served.parts.clock.now().0).unwrap_or(i64::MAX),
-        profile: served.parts.profile,
+        received_at: i64::try_from(state.options.clock.now().0).unwrap_or(i64::MAX),
+        profile: state.options.profile,
     };
-    let batch = Arc::new(Batch::read(&bytes, &about).map_err(refused)?);
+    let batch = Arc::new(Batch::read(&bytes, &context).map_err(refused)?);
     drop(bytes);
-    // In a task of its own: who hangs up stops nothing, and leaves its place only when it is done.
-    let (store, counted) = (served.parts.store.clone(), batch.clone());
-    let counting = served.under_way.spawn(async move {
-        let _room = room;
-        store.count(counted).await
+    // A separate task: it finishes even if the sender disconnects, and holds its permit until then.
+    let (store, counted_batch) = (state.options.store.clone(), batch.clone());
+    let task = state.tasks.spawn(async move {
+        let _permit = permit;
+        store.count(counted_batch).await
     });
-    let outcomes = counting.await.map_err(|error| {
-        tracing::error!(%error, "counting a batch broke off");
-        Problem::broken_off()
+    let outcomes = task.await.map_err(|error| {
+        tracing::error!(%error, "task that counts a batch failed");
+        Problem::failed()
     })??;
-    Ok(answer(&batch, &outcomes, served.parts.profile.upserts()))
+    Ok(respond(&batch, &outcomes, state.options.profile.upserts()))
 }
 
-/// The key in the head: a string as in RFC 9651, or its bare characters.
+/// The key from the header: a string as in RFC 9651, or its bare characters.
 fn key(headers: &HeaderMap) -> Option<&str> {
     let text = headers.get("idempotency-key")?.to_str().ok()?.trim();
     Some(text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text))
@@ -74,51 +74,56 @@ fn key(headers: &HeaderMap) -> Option<&str> {
 
 fn refused(refusal: Refusal) -> Problem {
     match refusal {
-        Refusal::NotUnderstood(fault) => Problem::invalid(fault),
-        Refusal::TooMany => Problem::too_large(format!(
-            "A batch must not have more than {MOST_RECORDS} records; send smaller batches."
+        Refusal::Malformed(fault) => Problem::invalid(fault),
+        Refusal::TooManyRecords => Problem::too_large(format!(
+            "A batch must not have more than {RECORDS_MAX} records; send smaller batches."
         )),
         Refusal::OtherTenant => Problem::other_tenant(),
     }
 }
 
-fn answer(batch: &Batch, outcomes: &[Outcome], upserts: bool) -> Response {
+fn respond(batch: &Batch, outcomes: &[Outcome], upserts: bool) -> Response {
     let counts = Counts::of(outcomes);
-    note(batch, outcomes, &counts);
+    record_metrics(batch, outcomes, &counts);
     let status = counts.status(upserts);
     if status == StatusCode::UNPROCESSABLE_ENTITY.as_u16() {
         return nothing_counted(outcomes).into_response();
     }
-    // With a record that is refused, everyone must know which: then all are told, however many.
-    let all = outcomes.len() <= ALL_TOLD || counts.invalid > 0;
-    let told =
-        || batch.entries.iter().zip(outcomes).map(|(entry, outcome)| Told::new(entry.event_id(), outcome));
+    // If a record is refused, senders must know which: the response lists all results, however many.
+    let all = outcomes.len() <= RESULTS_MAX || counts.invalid > 0;
+    let results = || {
+        batch
+            .entries
+            .iter()
+            .zip(outcomes)
+            .map(|(entry, outcome)| RecordResult::new(entry.event_id(), outcome))
+    };
     let detail = (counts.invalid > 0).then(|| {
         let Counts { invalid, total, .. } = counts;
         format!(
             "{invalid} of {total} records are invalid and were not counted; results gives the reason for each"
         )
     });
-    let results = all.then(|| told().collect());
-    let answer = Answer { key: batch.key.as_deref(), counts, detail, results };
-    let body = serde_json::to_vec(&answer).unwrap_or_default();
+    let results = all.then(|| results().collect());
+    let response = BatchResponse { key: batch.key.as_deref(), counts, detail, results };
+    let body = serde_json::to_vec(&response).unwrap_or_default();
     let mut response = (StatusCode::from_u16(status).unwrap_or_default(), body).into_response();
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 
-/// What is wrong with the first record.
+/// Reports what is wrong with the first record.
 fn nothing_counted(outcomes: &[Outcome]) -> Problem {
     match outcomes.first() {
         Some(Outcome::Invalid(fault)) => Problem::no_record(
             format!("records[0]: {}: {}", fault.field, fault.reason),
             format!("records[0].{}", fault.field.trim_start_matches('.')),
         ),
-        _ => Problem::broken_off(),
+        _ => Problem::failed(),
     }
 }
 
-fn note(batch: &Batch, outcomes: &[Outcome], counts: &Counts) {
+fn record_metrics(batch: &Batch, outcomes: &[Outcome], counts: &Counts) {
     for (result, number) in [
         ("inserted", counts.inserted),
         ("updated", counts.updated),
@@ -143,7 +148,7 @@ fn note(batch: &Batch, outcomes: &[Outcome], counts: &Counts) {
             stale = counts.stale,
             invalid = counts.invalid,
             first = first.and_then(|(entry, _)| entry.event_id()),
-            "some records of a batch were not counted as they came"
+            "some records of a batch were not counted as sent"
         );
     }
 }

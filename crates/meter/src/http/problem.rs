@@ -1,4 +1,4 @@
-//! Answers that say no: `application/problem+json`, told apart by the last segment of their `type`.
+//! Error responses: `application/problem+json`, distinguished by the last segment of their `type`.
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, Uri, header};
@@ -7,11 +7,11 @@ use serde::Serialize;
 use crate::fault::Fault;
 use crate::store::Error;
 
-/// An answer that says no.
+/// An error response.
 #[derive(Clone, Debug)]
 pub struct Problem {
     status: StatusCode,
-    word: &'static str,
+    code: &'static str,
     title: &'static str,
     detail: String,
     field: Option<String>,
@@ -28,31 +28,31 @@ struct Body<'a> {
 }
 
 impl Problem {
-    fn new(status: StatusCode, word: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
-        Self { status, word, title, detail: detail.into(), field: None }
+    fn new(status: StatusCode, code: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
+        Self { status, code, title, detail: detail.into(), field: None }
     }
 
     pub(super) fn token_refused() -> Self {
-        let detail = "Show the token of a tenant: Authorization: Bearer …";
-        Self::new(StatusCode::UNAUTHORIZED, "token-refused", "A tenant's token is demanded", detail)
+        let detail = "Send the token of a tenant: Authorization: Bearer …";
+        Self::new(StatusCode::UNAUTHORIZED, "token-refused", "A tenant's token is required", detail)
     }
 
     pub(super) fn other_tenant() -> Self {
-        let detail = "tenant_id is not the tenant whose token is shown.";
+        let detail = "tenant_id does not match the tenant of the token.";
         let problem =
             Self::new(StatusCode::FORBIDDEN, "other-tenant", "The batch is for another tenant", detail);
         Self { field: Some("tenant_id".to_owned()), ..problem }
     }
 
-    /// Something in the request is not understood.
+    /// The request is malformed.
     pub(super) fn invalid(fault: Fault) -> Self {
         let detail = format!("{}: {}", fault.field, fault.reason);
-        let problem = Self::new(StatusCode::BAD_REQUEST, "invalid", "The request is not understood", detail);
+        let problem = Self::new(StatusCode::BAD_REQUEST, "invalid", "The request is invalid", detail);
         Self { field: Some(fault.field), ..problem }
     }
 
-    /// A field of the request is wrong.
-    pub(super) fn wrong(field: &str, reason: impl Into<String>) -> Self {
+    /// A field of the request is invalid.
+    pub(super) fn invalid_field(field: &str, reason: impl Into<String>) -> Self {
         Self::invalid(Fault { field: field.to_owned(), reason: reason.into() })
     }
 
@@ -65,12 +65,12 @@ impl Problem {
         Self::new(StatusCode::REQUEST_TIMEOUT, "too-slow", "The body took too long", detail)
     }
 
-    pub(super) fn unknown_form(detail: &str) -> Self {
-        let title = "The body is in a form that is not understood";
+    pub(super) fn unsupported_format(detail: &str) -> Self {
+        let title = "The body has an unsupported format";
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unknown-form", title, detail)
     }
 
-    /// Nothing in a batch can be counted.
+    /// No record of a batch can be counted.
     pub(super) fn no_record(detail: String, field: String) -> Self {
         let status = StatusCode::UNPROCESSABLE_ENTITY;
         let problem = Self::new(status, "no-valid-record", "No record of the batch can be counted", detail);
@@ -79,36 +79,41 @@ impl Problem {
 
     pub(super) fn no_receipt() -> Self {
         let detail = "No batch with this key was counted for this tenant.";
-        Self::new(StatusCode::NOT_FOUND, "no-receipt", "There is no receipt", detail)
+        Self::new(StatusCode::NOT_FOUND, "no-receipt", "No receipt", detail)
     }
 
-    pub(super) fn broken_off() -> Self {
+    pub(super) fn failed() -> Self {
         let status = StatusCode::INTERNAL_SERVER_ERROR;
         Self::new(
             status,
             "meter-failed",
-            "The work broke off",
+            "The batch could not be counted",
             "Send the batch again: nothing is counted twice.",
         )
     }
 }
 
-/// The caller learns that it went wrong; the log learns why.
+/// The caller learns that the request failed; the log learns why.
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         let line = ichido_core::error_chain(&error);
         match error {
-            Error::TooMuch(why) => Problem::wrong("group_by", why),
+            Error::TooLarge(reason) => Problem::invalid_field("group_by", reason),
             Error::Unavailable { .. } | Error::Settings(_) => {
-                tracing::error!(error = line, "the meter's database does not work");
+                tracing::error!(error = line, "meter database unavailable");
                 let detail = "Nothing is lost: send the batch again.";
                 let title = "The meter's database is unavailable";
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "database-unavailable", title, detail)
             }
-            Error::Broken { .. } => {
-                tracing::error!(error = line, "the meter's database is not as it should be");
-                let title = "The meter's database is not as it should be";
-                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "meter-failed", title, "An operator must look.")
+            Error::Corrupt { .. } => {
+                tracing::error!(error = line, "meter database contains unexpected data");
+                let title = "The meter's database contains unexpected data";
+                Self::new(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    "meter-failed",
+                    title,
+                    "An operator must inspect the database.",
+                )
             }
         }
     }
@@ -117,7 +122,7 @@ impl From<Error> for Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let body = Body {
-            r#type: format!("/problems/{}", self.word),
+            r#type: format!("/problems/{}", self.code),
             title: self.title,
             status: self.status.as_u16(),
             detail: &self.detail,
@@ -127,7 +132,7 @@ impl IntoResponse for Problem {
     }
 }
 
-/// The body of a problem as an answer, with the fields that its status demands.
+/// Builds an error response, with the headers that its status requires.
 pub fn respond(status: StatusCode, body: &impl Serialize) -> Response {
     let mut response = (status, serde_json::to_vec(body).unwrap_or_default()).into_response();
     let headers = response.headers_mut();
@@ -143,10 +148,10 @@ pub fn respond(status: StatusCode, body: &impl Serialize) -> Response {
 
 pub(super) async fn no_such_page(uri: Uri) -> Problem {
     let detail = format!("There is nothing at {}.", uri.path());
-    Problem::new(StatusCode::NOT_FOUND, "no-such-page", "There is nothing here", detail)
+    Problem::new(StatusCode::NOT_FOUND, "no-such-page", "Not found", detail)
 }
 
 pub(super) async fn no_such_method() -> Problem {
-    let title = "This path has other methods";
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "no-such-method", title, "This path has other methods.")
+    let title = "Method not allowed";
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "no-such-method", title, "This path supports other methods.")
 }

@@ -1,4 +1,4 @@
-//! What was counted, asked for: `GET /v1/usage`, `GET /v1/records`, `GET /v1/receipts`.
+//! Queries: `GET /v1/usage`, `GET /v1/records`, `GET /v1/receipts`.
 
 use axum::Json;
 use axum::extract::{Query as Params, State};
@@ -9,12 +9,12 @@ use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
 use super::problem::Problem;
-use super::state::Served;
+use super::state::AppState;
 use crate::csv;
-use crate::report::{By, Group, MOST_RECORDS, Page, PageQuery, Query};
+use crate::report::{Group, GroupBy, PAGE_RECORDS_MAX, Page, PageQuery, ReportQuery};
 use crate::store::Receipt;
 
-const PAGE: usize = 1_000;
+const DEFAULT_PAGE_RECORDS: usize = 1_000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -33,32 +33,32 @@ struct Report {
     rows: Vec<Group>,
 }
 
-type Asked<T> = Result<Params<T>, axum::extract::rejection::QueryRejection>;
+type QueryParams<T> = Result<Params<T>, axum::extract::rejection::QueryRejection>;
 
 pub(super) async fn usage(
-    State(served): State<Served>,
+    State(state): State<AppState>,
     headers: HeaderMap,
-    params: Asked<UsageParams>,
+    params: QueryParams<UsageParams>,
 ) -> Result<Response, Problem> {
-    let tenant = served.tenant(&headers)?;
-    let params = understood(params)?;
-    let (from, to) = days(params.from.as_deref(), params.to.as_deref())?;
-    let by = group_by(params.group_by.as_deref())?;
+    let tenant = state.tenant(&headers)?;
+    let params = parsed(params)?;
+    let (from, to) = parse_days(params.from.as_deref(), params.to.as_deref())?;
+    let group_by = parse_group_by(params.group_by.as_deref())?;
     let as_csv = match params.format.as_deref() {
         None | Some("json") => false,
         Some("csv") => true,
-        Some(_) => return Err(Problem::wrong("format", "must be json or csv")),
+        Some(_) => return Err(Problem::invalid_field("format", "must be json or csv")),
     };
-    let query = Query { tenant, from, to, by };
-    let rows = served.parts.store.report(&query).await?;
+    let query = ReportQuery { tenant, from, to, group_by };
+    let rows = state.options.store.report(&query).await?;
     if as_csv {
         let mut response = csv::table(&csv_columns(&query), &rows).into_response();
         let kind = HeaderValue::from_static("text/csv; charset=utf-8");
         response.headers_mut().insert(header::CONTENT_TYPE, kind);
         return Ok(response);
     }
-    let words = query.by.iter().filter_map(|by| By::WORDS.iter().find(|(_, known)| known == by));
-    let group_by = words.map(|(word, _)| *word).collect();
+    let names = query.group_by.iter().filter_map(|by| GroupBy::NAMES.iter().find(|(_, known)| known == by));
+    let group_by = names.map(|(name, _)| *name).collect();
     let text = |day: Option<Date>| day.map(|day| day.to_string());
     Ok(Json(Report { from: text(from), to: text(to), group_by, rows }).into_response())
 }
@@ -73,22 +73,22 @@ pub(super) struct RecordsParams {
 }
 
 pub(super) async fn records(
-    State(served): State<Served>,
+    State(state): State<AppState>,
     headers: HeaderMap,
-    params: Asked<RecordsParams>,
+    params: QueryParams<RecordsParams>,
 ) -> Result<Json<Page>, Problem> {
-    let tenant = served.tenant(&headers)?;
-    let params = understood(params)?;
-    let (from, to) = days(params.from.as_deref(), params.to.as_deref())?;
-    let limit = params.limit.unwrap_or(PAGE);
-    if !(1..=MOST_RECORDS).contains(&limit) {
-        return Err(Problem::wrong("limit", format!("must be between 1 and {MOST_RECORDS}")));
+    let tenant = state.tenant(&headers)?;
+    let params = parsed(params)?;
+    let (from, to) = parse_days(params.from.as_deref(), params.to.as_deref())?;
+    let limit = params.limit.unwrap_or(DEFAULT_PAGE_RECORDS);
+    if !(1..=PAGE_RECORDS_MAX).contains(&limit) {
+        return Err(Problem::invalid_field("limit", format!("must be between 1 and {PAGE_RECORDS_MAX}")));
     }
     if params.after.as_ref().is_some_and(|after| after.contains('\0')) {
-        return Err(Problem::wrong("after", "must be the next of the page before"));
+        return Err(Problem::invalid_field("after", "must be the `next` of the page before"));
     }
     let query = PageQuery { tenant, from, to, after: params.after, limit };
-    Ok(Json(served.parts.store.page(&query).await?))
+    Ok(Json(state.options.store.page(&query).await?))
 }
 
 #[derive(Deserialize)]
@@ -98,20 +98,20 @@ pub(super) struct ReceiptParams {
 }
 
 pub(super) async fn receipts(
-    State(served): State<Served>,
+    State(state): State<AppState>,
     headers: HeaderMap,
-    params: Asked<ReceiptParams>,
+    params: QueryParams<ReceiptParams>,
 ) -> Result<Json<Receipt>, Problem> {
-    let tenant = served.tenant(&headers)?;
-    let batch = understood(params)?.batch.filter(|batch| !batch.is_empty() && !batch.contains('\0'));
-    let batch = batch.ok_or_else(|| Problem::wrong("batch", "must be the key of a batch"))?;
-    let receipt = served.parts.store.receipt(&tenant, &batch).await?;
+    let tenant = state.tenant(&headers)?;
+    let batch = parsed(params)?.batch.filter(|batch| !batch.is_empty() && !batch.contains('\0'));
+    let batch = batch.ok_or_else(|| Problem::invalid_field("batch", "must be the key of a batch"))?;
+    let receipt = state.options.store.receipt(&tenant, &batch).await?;
     receipt.map(Json).ok_or_else(Problem::no_receipt)
 }
 
-fn csv_columns(query: &Query) -> Vec<&'static str> {
+fn csv_columns(query: &ReportQuery) -> Vec<&'static str> {
     let mut columns = query.columns();
-    if query.by.contains(&By::App) {
+    if query.group_by.contains(&GroupBy::App) {
         columns.push("app_name");
     }
     columns.extend([
@@ -127,34 +127,36 @@ fn csv_columns(query: &Query) -> Vec<&'static str> {
     columns
 }
 
-fn understood<T>(params: Asked<T>) -> Result<T, Problem> {
+fn parsed<T>(params: QueryParams<T>) -> Result<T, Problem> {
     match params {
         Ok(Params(params)) => Ok(params),
-        Err(rejection) => Err(Problem::wrong("query", rejection.body_text())),
+        Err(rejection) => Err(Problem::invalid_field("query", rejection.body_text())),
     }
 }
 
-fn days(from: Option<&str>, to: Option<&str>) -> Result<(Option<Date>, Option<Date>), Problem> {
+fn parse_days(from: Option<&str>, to: Option<&str>) -> Result<(Option<Date>, Option<Date>), Problem> {
     let read = |field: &str, text: Option<&str>| match text {
         None => Ok(None),
         Some(text) => {
             let read = day::parse(text).filter(|day| day.year() > 0).map(Some);
-            read.ok_or_else(|| Problem::wrong(field, "must be a day as YYYY-MM-DD"))
+            read.ok_or_else(|| Problem::invalid_field(field, "must be a day in the form YYYY-MM-DD"))
         }
     };
     let (from, to) = (read("from", from)?, read("to", to)?);
     match (from, to) {
-        (Some(first), Some(last)) if first > last => Err(Problem::wrong("to", "must not be before from")),
+        (Some(first), Some(last)) if first > last => {
+            Err(Problem::invalid_field("to", "must not be before from"))
+        }
         _ => Ok((from, to)),
     }
 }
 
-fn group_by(text: Option<&str>) -> Result<Vec<By>, Problem> {
+fn parse_group_by(text: Option<&str>) -> Result<Vec<GroupBy>, Problem> {
     let mut groups = Vec::new();
-    for word in text.unwrap_or("day").split(',').map(str::trim).filter(|word| !word.is_empty()) {
-        let known = By::WORDS.iter().find(|(known, _)| *known == word);
+    for name in text.unwrap_or("day").split(',').map(str::trim).filter(|name| !name.is_empty()) {
+        let known = GroupBy::NAMES.iter().find(|(known, _)| *known == name);
         let (_, by) = known.ok_or_else(|| {
-            Problem::wrong("group_by", "must be some of day, model, app and user, separated by commas")
+            Problem::invalid_field("group_by", "must be a comma-separated list of day, model, app and user")
         })?;
         if !groups.contains(by) {
             groups.push(*by);

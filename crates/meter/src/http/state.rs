@@ -1,4 +1,4 @@
-//! What the handlers share.
+//! The state that all handlers share.
 
 use std::sync::Arc;
 
@@ -12,32 +12,34 @@ use super::problem::Problem;
 use crate::access::Access;
 use crate::store::Store;
 
-/// What the meter is made of.
+/// What a meter needs to serve requests.
 #[derive(Clone)]
-pub struct Parts {
+pub struct ServiceOptions {
     /// Where records are counted.
     pub store: Arc<dyn Store>,
-    /// Who may count.
+    /// Who may send and query usage.
     pub access: Access,
-    /// What happens to a record that is there already; the store was opened with the same.
+    /// What happens to a record that is already counted. The store must have been opened with the same profile.
     pub profile: Profile,
-    /// The largest body, packed and unpacked.
+    /// The most bytes of a body, compressed and decompressed.
     pub body_max_bytes: usize,
-    /// What time it is.
+    /// The source of time.
     pub clock: Arc<dyn Clock>,
 }
 
-/// What the handlers share.
+/// The state that all handlers share.
 #[derive(Clone)]
-pub(super) struct Served {
-    pub(super) parts: Arc<Parts>,
-    pub(super) under_way: TaskTracker,
-    pub(super) room: Arc<Semaphore>,
+pub(super) struct AppState {
+    pub(super) options: Arc<ServiceOptions>,
+    /// Batches that are being counted.
+    pub(super) tasks: TaskTracker,
+    /// Limits the number of concurrent batches.
+    pub(super) permits: Arc<Semaphore>,
 }
 
-impl Served {
-    /// Whose request it is.
+impl AppState {
+    /// Returns the tenant of a request.
     pub(super) fn tenant(&self, headers: &HeaderMap) -> Result<String, Problem> {
-        self.parts.access.tenant(headers).map(str::to_owned).ok_or_else(Problem::token_refused)
+        self.options.access.tenant(headers).map(str::to_owned).ok_or_else(Problem::token_refused)
     }
 }

@@ -1,6 +1,6 @@
-//! One batch, in a transaction of its own.
+//! Counts one batch in its own transaction.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use deadpool_postgres::{Client, Transaction};
 use ichido_postgres::{StatementMode, typed_params};
@@ -9,27 +9,27 @@ use rust_decimal::Decimal;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::error::failed;
+use super::error::classify;
 use super::schema::in_schema;
-use crate::batch::{Batch, Entry, Item, counted};
-use crate::outcome::{Outcome, Summary};
-use crate::rules::{Kept, Meeting, meet};
-use crate::store::{Error, Result, foreign};
+use crate::batch::{Batch, Entry, ValidRecord, to_i64};
+use crate::outcome::{Outcome, ReceiptSummary};
+use crate::rules::{Comparison, Revision, compare};
+use crate::store::{Error, Result, other_record};
 
-const DOING: &str = "counting a batch";
+const OPERATION: &str = "counting a batch";
 
 const COLUMNS: &str = "slot, event_id, usage_date, provider, model, app_id, app_name, user_id, user_type, source_system,
     aggregation_method, input_tokens, output_tokens, total_tokens, request_count, cost, currency, digest, exported_at";
 
-/// The records of a batch as a table.
+/// The records of a batch, as a table.
 const GIVEN: &str = "unnest($4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[],
     $12::text[], $13::text[], $14::text[], $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[], $19::text[],
     $20::text[], $21::bytea[], $22::bigint[])";
 
-/// The statements for a schema.
+/// The SQL statements for a schema.
 pub(super) struct Statements {
     insert: String,
-    kept: String,
+    stored: String,
     replace: String,
     touch: String,
     receipt: String,
@@ -58,12 +58,12 @@ impl Statements {
              WHERE r.tenant = $1::text AND r.slot = given.slot",
             set.join(", ")
         );
-        // What is never replaced need not be locked.
+        // Records that are never replaced need no lock.
         let lock = if profile.upserts() { "FOR UPDATE" } else { "" };
         let of = |sql: &str| in_schema(sql, schema);
         Self {
             insert: of(&insert),
-            kept: of(&format!(
+            stored: of(&format!(
                 "SELECT slot, coalesce(event_id, slot) AS event_id, digest, exported_at, request_count, total_tokens,
                         cost::text AS cost
                  FROM ichido.records WHERE tenant = $1::text AND slot = ANY($2::text[]) ORDER BY slot {lock}"
@@ -84,40 +84,40 @@ pub(super) async fn count(
     profile: Profile,
     batch: &Batch,
 ) -> Result<Vec<Outcome>> {
-    let fail = |error| failed(DOING, error);
+    let fail = |error| classify(OPERATION, error);
     let transaction = connection.transaction().await.map_err(fail)?;
-    let asking = Asking { transaction: &transaction, statement_mode };
-    let mut plan = Plan::new(profile, batch);
-    if !plan.firsts.is_empty() {
-        let fresh = rows(&asking, &statements.insert, batch, &plan.firsts).await?;
-        plan.inserted(&fresh)?;
+    let executor = Executor { transaction: &transaction, statement_mode };
+    let mut slots = BatchSlots::new(profile, batch);
+    if !slots.first_records.is_empty() {
+        let inserted = run_for(&executor, &statements.insert, batch, &slots.first_records).await?;
+        slots.note_inserted(&inserted)?;
     }
-    if !plan.unknown.is_empty() {
-        let found = asking.query(&statements.kept, &[&batch.tenant, &plan.unknown]).await?;
-        plan.found(&found)?;
+    if !slots.taken.is_empty() {
+        let found = executor.query(&statements.stored, &[&batch.tenant, &slots.taken]).await?;
+        slots.note_stored(&found)?;
     }
-    let (outcomes, changes) = plan.judge()?;
+    let (outcomes, changes) = slots.compare_all()?;
     if !changes.replaced.is_empty() {
-        rows(&asking, &statements.replace, batch, &changes.replaced).await?;
+        run_for(&executor, &statements.replace, batch, &changes.replaced).await?;
     }
     if !changes.touched.is_empty() {
-        asking.query(&statements.touch, &[&batch.tenant, &changes.touched, &batch.exported_at]).await?;
+        executor.query(&statements.touch, &[&batch.tenant, &changes.touched, &batch.exported_at]).await?;
     }
     if let Some(key) = &batch.key {
-        let answer = Summary::new(batch, &outcomes, profile).text();
-        asking.query(&statements.receipt, &[&batch.tenant, key, &batch.received_at, &answer]).await?;
+        let answer = ReceiptSummary::new(batch, &outcomes, profile).to_json();
+        executor.query(&statements.receipt, &[&batch.tenant, key, &batch.received_at, &answer]).await?;
     }
     transaction.commit().await.map_err(fail)?;
     Ok(outcomes)
 }
 
 /// A transaction, and how statements are sent in it.
-struct Asking<'a> {
+struct Executor<'a> {
     transaction: &'a Transaction<'a>,
     statement_mode: &'a StatementMode,
 }
 
-impl Asking<'_> {
+impl Executor<'_> {
     async fn query(&self, sql: &str, values: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
         let transaction = self.transaction;
         let rows = match self.statement_mode.is_unnamed() {
@@ -127,80 +127,81 @@ impl Asking<'_> {
                 Err(error) => Err(error),
             },
         };
-        rows.map_err(|error| failed(DOING, error))
+        rows.map_err(|error| classify(OPERATION, error))
     }
 }
 
-/// What is known of the places of a batch.
-struct Plan<'a> {
+/// What is known about the slots of a batch.
+struct BatchSlots<'a> {
     profile: Profile,
     batch: &'a Batch,
-    /// The first record of each place.
-    firsts: Vec<&'a Item>,
-    /// What has each place now.
-    kept: HashMap<&'a str, Kept>,
-    /// Places that were taken before.
-    unknown: Vec<&'a str>,
+    /// The first record of each slot.
+    first_records: Vec<&'a ValidRecord>,
+    /// The revision now stored in each slot.
+    stored: HashMap<&'a str, Revision>,
+    /// Slots that were already taken.
+    taken: Vec<&'a str>,
 }
 
 #[derive(Default)]
 struct Changes<'a> {
-    replaced: Vec<&'a Item>,
+    replaced: Vec<&'a ValidRecord>,
     touched: Vec<&'a str>,
 }
 
-impl<'a> Plan<'a> {
+impl<'a> BatchSlots<'a> {
     fn new(profile: Profile, batch: &'a Batch) -> Self {
-        let mut places: HashMap<&str, &Item> = HashMap::new();
-        for item in batch.entries.iter().filter_map(good) {
-            places.entry(&item.slot).or_insert(item);
+        let mut slots: HashMap<&str, &ValidRecord> = HashMap::new();
+        for item in batch.entries.iter().filter_map(valid) {
+            slots.entry(&item.slot).or_insert(item);
         }
         Self {
             profile,
             batch,
-            firsts: places.into_values().collect(),
-            kept: HashMap::new(),
-            unknown: Vec::new(),
+            first_records: slots.into_values().collect(),
+            stored: HashMap::new(),
+            taken: Vec::new(),
         }
     }
 
-    /// These were inserted; the others were there.
-    fn inserted(&mut self, fresh: &[Row]) -> Result<()> {
-        let mut new: std::collections::HashSet<&str> = std::collections::HashSet::new();
-        for row in fresh {
-            new.insert(row.try_get(0).map_err(|error| failed(DOING, error))?);
+    /// Notes which records were inserted; the slots of the others were taken.
+    fn note_inserted(&mut self, inserted: &[Row]) -> Result<()> {
+        let mut new: HashSet<&str> = HashSet::new();
+        for row in inserted {
+            new.insert(row.try_get(0).map_err(|error| classify(OPERATION, error))?);
         }
-        for item in &self.firsts {
+        for item in &self.first_records {
             match new.contains(&*item.slot) {
-                true => drop(self.kept.insert(&item.slot, item.kept.clone())),
-                false => self.unknown.push(&item.slot),
+                true => drop(self.stored.insert(&item.slot, item.revision.clone())),
+                false => self.taken.push(&item.slot),
             }
         }
-        self.firsts.retain(|item| new.contains(&*item.slot));
+        self.first_records.retain(|item| new.contains(&*item.slot));
         Ok(())
     }
 
-    fn found(&mut self, rows: &[Row]) -> Result<()> {
-        let places: HashMap<&str, &'a str> = self.unknown.iter().map(|place| (*place, *place)).collect();
+    fn note_stored(&mut self, rows: &[Row]) -> Result<()> {
+        let slots: HashMap<&str, &'a str> = self.taken.iter().map(|slot| (*slot, *slot)).collect();
         for row in rows {
-            let slot: &str = row.try_get("slot").map_err(|error| failed(DOING, error))?;
-            if let Some(place) = places.get(slot) {
-                self.kept.insert(place, kept(row)?);
+            let slot: &str = row.try_get("slot").map_err(|error| classify(OPERATION, error))?;
+            if let Some(slot) = slots.get(slot) {
+                self.stored.insert(slot, stored(row)?);
             }
         }
         Ok(())
     }
 
-    /// Each record meets what has its place, in the order of the batch.
-    fn judge(mut self) -> Result<(Vec<Outcome>, Changes<'a>)> {
-        let mut first: HashMap<&str, &Item> = self.firsts.iter().map(|item| (&*item.slot, *item)).collect();
-        let mut newest: HashMap<&str, &'a Item> = HashMap::new();
-        let mut touched = std::collections::HashSet::new();
+    /// Compares each record with the revision in its slot, in the order of the batch.
+    fn compare_all(mut self) -> Result<(Vec<Outcome>, Changes<'a>)> {
+        let mut first: HashMap<&str, &ValidRecord> =
+            self.first_records.iter().map(|item| (&*item.slot, *item)).collect();
+        let mut newest: HashMap<&str, &'a ValidRecord> = HashMap::new();
+        let mut touched = HashSet::new();
         let mut outcomes = Vec::with_capacity(self.batch.entries.len());
         for entry in &self.batch.entries {
             let item = match entry {
-                Entry::Good(item) => item,
-                Entry::Bad { fault, .. } => {
+                Entry::Valid(item) => item,
+                Entry::Invalid { fault, .. } => {
                     outcomes.push(Outcome::Invalid(fault.clone()));
                     continue;
                 }
@@ -209,22 +210,25 @@ impl<'a> Plan<'a> {
                 outcomes.push(Outcome::Inserted);
                 continue;
             }
-            let kept = self.kept.get_mut(&*item.slot).ok_or(Error::Broken { doing: DOING, source: None })?;
-            outcomes.push(match meet(self.profile, kept, &item.kept) {
-                Meeting::Same => Outcome::Duplicate,
-                Meeting::SameLater => {
-                    kept.exported_at = item.kept.exported_at;
+            let stored = self
+                .stored
+                .get_mut(&*item.slot)
+                .ok_or(Error::Corrupt { operation: OPERATION, source: None })?;
+            outcomes.push(match compare(self.profile, stored, &item.revision) {
+                Comparison::Same => Outcome::Duplicate,
+                Comparison::SameLater => {
+                    stored.exported_at = item.revision.exported_at;
                     touched.insert(&*item.slot);
                     Outcome::Duplicate
                 }
-                Meeting::Conflict => Outcome::Conflict,
-                Meeting::Stale => Outcome::Stale,
-                Meeting::Newer => {
-                    *kept = item.kept.clone();
+                Comparison::Conflict => Outcome::Conflict,
+                Comparison::Stale => Outcome::Stale,
+                Comparison::Newer => {
+                    *stored = item.revision.clone();
                     newest.insert(&item.slot, item);
                     Outcome::Updated
                 }
-                Meeting::Foreign => foreign(kept),
+                Comparison::OtherRecord => other_record(stored),
             });
         }
         let changes = Changes {
@@ -235,42 +239,47 @@ impl<'a> Plan<'a> {
     }
 }
 
-fn good(entry: &Entry) -> Option<&Item> {
+fn valid(entry: &Entry) -> Option<&ValidRecord> {
     match entry {
-        Entry::Good(item) => Some(item),
-        Entry::Bad { .. } => None,
+        Entry::Valid(item) => Some(item),
+        Entry::Invalid { .. } => None,
     }
 }
 
-fn kept(row: &Row) -> Result<Kept> {
-    let fail = |error| failed(DOING, error);
-    let broken = |error: Box<dyn std::error::Error + Send + Sync>| Error::broken(DOING, error);
+fn stored(row: &Row) -> Result<Revision> {
+    let fail = |error| classify(OPERATION, error);
+    let corrupt = |error: Box<dyn std::error::Error + Send + Sync>| Error::corrupt(OPERATION, error);
     let digest: &[u8] = row.try_get("digest").map_err(fail)?;
     let cost: &str = row.try_get("cost").map_err(fail)?;
-    Ok(Kept {
+    Ok(Revision {
         event_id: row.try_get("event_id").map_err(fail)?,
-        digest: digest.try_into().map_err(|_| Error::Broken { doing: DOING, source: None })?,
+        digest: digest.try_into().map_err(|_| Error::Corrupt { operation: OPERATION, source: None })?,
         exported_at: row.try_get("exported_at").map_err(fail)?,
         request_count: row.try_get("request_count").map_err(fail)?,
         total_tokens: row.try_get("total_tokens").map_err(fail)?,
-        cost: cost.parse::<Decimal>().map_err(|error| broken(error.into()))?,
+        cost: cost.parse::<Decimal>().map_err(|error| corrupt(error.into()))?,
     })
 }
 
-/// Runs a statement over records.
-async fn rows(asking: &Asking<'_>, sql: &str, batch: &Batch, items: &[&Item]) -> Result<Vec<Row>> {
-    fn column<'a, T>(items: &[&'a Item], of: impl Fn(&'a Item) -> T) -> Vec<T> {
+/// Runs a statement for some records.
+async fn run_for(
+    executor: &Executor<'_>,
+    sql: &str,
+    batch: &Batch,
+    items: &[&ValidRecord],
+) -> Result<Vec<Row>> {
+    fn column<'a, T>(items: &[&'a ValidRecord], of: impl Fn(&'a ValidRecord) -> T) -> Vec<T> {
         items.iter().map(|item| of(item)).collect()
     }
-    let text = |of: fn(&Item) -> &str| column(items, of);
-    let number = |of: fn(&Item) -> u64| column(items, |item| counted(of(item)));
+    let text = |of: fn(&ValidRecord) -> &str| column(items, of);
+    let number = |of: fn(&ValidRecord) -> u64| column(items, |item| to_i64(of(item)));
     let slots = text(|item| &item.slot);
-    let ids = column(items, |item| Some(item.kept.event_id.as_str()).filter(|id| *id != item.slot));
+    let ids = column(items, |item| Some(item.revision.event_id.as_str()).filter(|id| *id != item.slot));
     let days = column(items, |item| item.record.usage_date.to_string());
     let kinds = text(|item| item.record.metadata.source_user_type.map_or("", |kind| kind.as_str()));
     let costs = column(items, |item| item.record.cost_actual.to_string());
-    let digests = column(items, |item| item.kept.digest.as_slice());
-    let exported = column(items, |item| item.kept.exported_at);
+    let digests = column(items, |item| item.revision.digest.as_slice());
+    let exported = column(items, |item| item.revision.exported_at);
     let texts = [
         text(|item| &item.record.provider),
         text(|item| &item.record.model),
@@ -311,5 +320,5 @@ async fn rows(asking: &Asking<'_>, sql: &str, batch: &Batch, items: &[&Item]) ->
         &digests,
         &exported,
     ];
-    asking.query(sql, &values).await
+    executor.query(sql, &values).await
 }

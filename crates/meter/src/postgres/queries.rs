@@ -1,4 +1,4 @@
-//! What was counted, read.
+//! Queries.
 
 use deadpool_postgres::Client;
 use ichido_postgres::typed_params;
@@ -6,28 +6,28 @@ use ichido_usage::money::Sum;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, ToSql};
 
-use super::error::failed;
+use super::error::classify;
 use super::schema::in_schema;
-use crate::report::{Group, Line, MOST_GROUPS, Page, PageQuery, Query};
-use crate::store::{Answered, Error, Receipt, Result, too_many_groups};
+use crate::report::{CountedRecord, GROUPS_MAX, Group, Page, PageQuery, ReportQuery};
+use crate::store::{Error, Receipt, ReceiptEntry, Result, check_group_count};
 
-pub(super) const DOING: &str = "reading what was counted";
+pub(super) const OPERATION: &str = "querying what was counted";
 
-/// Nothing is prepared here: reports are rare, and the server plans each one for its days.
-async fn ask(client: &Client, sql: &str, values: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
-    client.query_typed(sql, &typed_params(sql, values)).await.map_err(|error| failed(DOING, error))
+/// Runs a query without preparing it: reports are rare, and the server plans each for its own days.
+async fn query_rows(client: &Client, sql: &str, values: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
+    client.query_typed(sql, &typed_params(sql, values)).await.map_err(|error| classify(OPERATION, error))
 }
 
-fn get<'a, T: FromSql<'a>>(row: &'a Row, place: usize) -> Result<T> {
-    row.try_get(place).map_err(|error| failed(DOING, error))
+fn get<'a, T: FromSql<'a>>(row: &'a Row, index: usize) -> Result<T> {
+    row.try_get(index).map_err(|error| classify(OPERATION, error))
 }
 
-/// A sum in the same form as everywhere.
+/// Formats a sum like every other amount.
 fn money(text: &str) -> Result<String> {
-    Sum::parse(text).map(|sum| sum.to_string()).map_err(|error| Error::broken(DOING, error))
+    Sum::parse(text).map(|sum| sum.to_string()).map_err(|error| Error::corrupt(OPERATION, error))
 }
 
-pub(super) async fn report(client: &Client, schema: &str, query: &Query) -> Result<Vec<Group>> {
+pub(super) async fn report(client: &Client, schema: &str, query: &ReportQuery) -> Result<Vec<Group>> {
     let columns = query.columns();
     let list: String = columns.iter().map(|column| format!("{column}, ")).collect();
     let shown = list.replace("usage_date", "usage_date::text");
@@ -39,13 +39,13 @@ pub(super) async fn report(client: &Client, schema: &str, query: &Query) -> Resu
          GROUP BY {list}aggregation_method, currency ORDER BY {list}aggregation_method, currency LIMIT $4::bigint"
     );
     let (from, to) = query.days();
-    let limit = i64::try_from(MOST_GROUPS + 1).unwrap_or(i64::MAX);
-    let rows = ask(client, &in_schema(&sql, schema), &[&query.tenant, &from, &to, &limit]).await?;
+    let limit = i64::try_from(GROUPS_MAX + 1).unwrap_or(i64::MAX);
+    let rows = query_rows(client, &in_schema(&sql, schema), &[&query.tenant, &from, &to, &limit]).await?;
     let groups = rows.iter().map(|row| {
         let mut group = Group::default();
-        for (place, column) in columns.iter().enumerate() {
-            if let Some(field) = group.field(column) {
-                *field = get(row, place)?;
+        for (index, column) in columns.iter().enumerate() {
+            if let Some(field) = group.column_mut(column) {
+                *field = get(row, index)?;
             }
         }
         let at = columns.len();
@@ -60,7 +60,7 @@ pub(super) async fn report(client: &Client, schema: &str, query: &Query) -> Resu
         group.cost_actual = money(get(row, at + 8)?)?;
         Ok(group)
     });
-    too_many_groups(groups.collect::<Result<_>>()?)
+    check_group_count(groups.collect::<Result<_>>()?)
 }
 
 pub(super) async fn page(client: &Client, schema: &str, query: &PageQuery) -> Result<Page> {
@@ -73,9 +73,10 @@ pub(super) async fn page(client: &Client, schema: &str, query: &PageQuery) -> Re
     let (from, to) = query.days();
     let after = query.after.as_deref().unwrap_or_default();
     let limit = i64::try_from(query.limit + 1).unwrap_or(i64::MAX);
-    let rows = ask(client, &in_schema(sql, schema), &[&query.tenant, &after, &from, &to, &limit]).await?;
-    let lines = rows.iter().map(|row| {
-        let line = Line {
+    let rows =
+        query_rows(client, &in_schema(sql, schema), &[&query.tenant, &after, &from, &to, &limit]).await?;
+    let records = rows.iter().map(|row| {
+        let record = CountedRecord {
             usage_date: get(row, 1)?,
             provider: get(row, 2)?,
             model: get(row, 3)?,
@@ -90,9 +91,9 @@ pub(super) async fn page(client: &Client, schema: &str, query: &PageQuery) -> Re
             user_id: get(row, 12)?,
             aggregation_method: get(row, 13)?,
         };
-        Ok((get(row, 0)?, line))
+        Ok((get(row, 0)?, record))
     });
-    Ok(Page::cut(lines.collect::<Result<_>>()?, query.limit))
+    Ok(Page::new(records.collect::<Result<_>>()?, query.limit))
 }
 
 pub(super) async fn receipt(
@@ -103,12 +104,12 @@ pub(super) async fn receipt(
 ) -> Result<Option<Receipt>> {
     let sql = "SELECT times, first_at, first, last_at, last FROM ichido.receipts
          WHERE tenant = $1::text AND batch = $2::text";
-    let rows = ask(client, &in_schema(sql, schema), &[&tenant, &batch]).await?;
+    let rows = query_rows(client, &in_schema(sql, schema), &[&tenant, &batch]).await?;
     let Some(row) = rows.first() else { return Ok(None) };
     Ok(Some(Receipt {
         batch: batch.to_owned(),
         times: get(row, 0)?,
-        first: Answered::new(DOING, get(row, 1)?, get(row, 2)?)?,
-        last: Answered::new(DOING, get(row, 3)?, get(row, 4)?)?,
+        first: ReceiptEntry::new(OPERATION, get(row, 1)?, get(row, 2)?)?,
+        last: ReceiptEntry::new(OPERATION, get(row, 3)?, get(row, 4)?)?,
     }))
 }

@@ -1,20 +1,20 @@
-//! Tables: made, versioned and recognised by us, in one transaction under a lock, so any number of meters may start at once.
+//! Creates, versions and recognizes the tables, in one transaction under a lock, so that any number of meters may start concurrently.
 
 use deadpool_postgres::Client;
 use ichido_usage::Profile;
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
-use super::error::failed;
+use super::error::classify;
 use crate::store::{Error, Grain, Result};
 
 /// The version of the tables below.
 const VERSION: i32 = 1;
-/// Any number will do, as long as every meter takes the same.
+/// An arbitrary number, the same for every meter.
 const LOCK: i64 = 0x6963_686d;
-const DOING: &str = "preparing the meter's tables in PostgreSQL";
+const OPERATION: &str = "preparing the meter's tables in PostgreSQL";
 
-/// Places are unique for ever: nothing in `records` is removed. Texts compare by their bytes, as everywhere.
+/// Slots are unique for ever: no row of `records` is ever deleted. Text compares by bytes, as everywhere.
 const TABLES: &str = r#"
     CREATE TABLE ichido.meter_layout (
         single boolean PRIMARY KEY DEFAULT true CHECK (single),
@@ -60,20 +60,20 @@ const TABLES: &str = r#"
     );
 "#;
 
-/// Makes sure that our tables are there.
+/// Creates the tables if they do not exist.
 pub(super) async fn ensure(connection: &mut Client, schema: &str, profile: Profile) -> Result<()> {
     let grain = Grain::of(profile);
-    if recognise(&***connection, schema, grain).await? {
+    if recognize(&***connection, schema, grain).await? {
         return Ok(());
     }
-    let fail = |error| failed(DOING, error);
+    let fail = |error| classify(OPERATION, error);
     let transaction = connection.transaction().await.map_err(fail)?;
     transaction
         .query_typed("SELECT pg_advisory_xact_lock($1)", &[(&LOCK, Type::INT8)])
         .await
         .map_err(fail)?;
-    // Someone else may have made them while we waited.
-    if recognise(&*transaction, schema, grain).await? {
+    // Another meter may have created them while we waited.
+    if recognize(&*transaction, schema, grain).await? {
         return Ok(());
     }
     let sql = "SELECT FROM pg_namespace WHERE nspname = $1";
@@ -83,40 +83,40 @@ pub(super) async fn ensure(connection: &mut Client, schema: &str, profile: Profi
     }
     transaction.batch_execute(&in_schema(TABLES, schema)).await.map_err(|error| match error.code() {
         Some(code) if code.code() == "42P07" => Error::Settings(format!(
-            "the schema {schema} has tables of somebody else: choose another one with ?schema=, they are left as they are"
+            "the schema {schema} contains tables that no meter created: choose another schema with ?schema= (these tables are left unchanged)"
         )),
-        _ => failed(DOING, error),
+        _ => classify(OPERATION, error),
     })?;
     let sql = in_schema("INSERT INTO ichido.meter_layout (version, grain) VALUES ($1, $2)", schema);
     transaction
-        .query_typed(&sql, &[(&VERSION, Type::INT4), (&grain.word(), Type::TEXT)])
+        .query_typed(&sql, &[(&VERSION, Type::INT4), (&grain.as_str(), Type::TEXT)])
         .await
         .map_err(fail)?;
     transaction.commit().await.map_err(fail)
 }
 
-/// SQL with the tables in a schema, whose name is plain: see `ichido_postgres::Address`.
+/// Puts the tables of a statement into a schema, whose name needs no escaping: see `ichido_postgres::Address`.
 pub(super) fn in_schema(sql: &str, schema: &str) -> String {
     sql.replace("ichido.", &format!("\"{schema}\"."))
 }
 
-/// Whether our tables are there; an error if they are of another version, or made for another profile.
-async fn recognise(client: &impl GenericClient, schema: &str, grain: Grain) -> Result<bool> {
-    let fail = |error| failed(DOING, error);
+/// Whether our tables exist. Fails if they have another version, or were created for another profile.
+async fn recognize(client: &impl GenericClient, schema: &str, grain: Grain) -> Result<bool> {
+    let fail = |error| classify(OPERATION, error);
     let known = "SELECT FROM pg_tables WHERE schemaname = $1 AND tablename = 'meter_layout'";
     if client.query_typed_opt(known, &[(&schema, Type::TEXT)]).await.map_err(fail)?.is_none() {
         return Ok(false);
     }
     let sql = in_schema("SELECT version, grain FROM ichido.meter_layout", schema);
     let row = client.query_typed_opt(&sql, &[]).await.map_err(fail)?;
-    let row = row.ok_or(Error::Broken { doing: DOING, source: None })?;
+    let row = row.ok_or(Error::Corrupt { operation: OPERATION, source: None })?;
     let version: i32 = row.try_get(0).map_err(fail)?;
     match version {
-        VERSION => grain.must_be(row.try_get(1).map_err(fail)?).map(|()| true),
+        VERSION => grain.require(row.try_get(1).map_err(fail)?).map(|()| true),
         version if version > VERSION => Err(Error::Settings(format!(
-            "the meter's tables in schema {schema} were made by a newer ichido (version {version}; this one knows \
-             {VERSION}): update this one, or choose another schema with ?schema="
+            "the meter's tables in schema {schema} were created by a newer ichido (version {version}; this one supports \
+             {VERSION}): upgrade this one, or choose another schema with ?schema="
         ))),
-        _ => Err(Error::Broken { doing: DOING, source: None }),
+        _ => Err(Error::Corrupt { operation: OPERATION, source: None }),
     }
 }

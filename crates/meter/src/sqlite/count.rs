@@ -1,22 +1,22 @@
-//! One batch, in an open transaction.
+//! Counts one batch in an open transaction.
 
 use ichido_usage::Profile;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use rust_decimal::Decimal;
 
-use super::error::failed;
-use crate::batch::{Batch, Entry, Item, counted};
-use crate::outcome::{Outcome, Summary};
-use crate::rules::{Kept, Meeting, meet};
-use crate::store::{Error, Result, foreign};
+use super::error::classify;
+use crate::batch::{Batch, Entry, ValidRecord, to_i64};
+use crate::outcome::{Outcome, ReceiptSummary};
+use crate::rules::{Comparison, Revision, compare};
+use crate::store::{Error, Result, other_record};
 
-const DOING: &str = "counting a batch";
+const OPERATION: &str = "counting a batch";
 
 const INSERT: &str = "
     INSERT INTO records VALUES (
         ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22
     ) ON CONFLICT DO NOTHING";
-const KEPT: &str = "
+const STORED: &str = "
     SELECT coalesce(event_id, slot), digest, exported_at, request_count, total_tokens, cost
     FROM records WHERE tenant = ?1 AND slot = ?2";
 const REPLACE: &str = "REPLACE INTO records VALUES (
@@ -29,56 +29,61 @@ const RECEIPT: &str = "
 
 pub(super) fn count(connection: &Connection, profile: Profile, batch: &Batch) -> Result<Vec<Outcome>> {
     let outcomes = batch.entries.iter().map(|entry| match entry {
-        Entry::Good(item) => one(connection, profile, batch, item),
-        Entry::Bad { fault, .. } => Ok(Outcome::Invalid(fault.clone())),
+        Entry::Valid(item) => count_record(connection, profile, batch, item),
+        Entry::Invalid { fault, .. } => Ok(Outcome::Invalid(fault.clone())),
     });
     let outcomes: Vec<Outcome> = outcomes.collect::<Result<_>>()?;
     if let Some(key) = &batch.key {
-        let answer = Summary::new(batch, &outcomes, profile).text();
+        let answer = ReceiptSummary::new(batch, &outcomes, profile).to_json();
         connection
             .prepare_cached(RECEIPT)
             .and_then(|mut statement| {
                 statement.execute(params![batch.tenant, key, batch.received_at, answer])
             })
-            .map_err(|error| failed(DOING, error))?;
+            .map_err(|error| classify(OPERATION, error))?;
     }
     Ok(outcomes)
 }
 
-fn one(connection: &Connection, profile: Profile, batch: &Batch, item: &Item) -> Result<Outcome> {
+fn count_record(
+    connection: &Connection,
+    profile: Profile,
+    batch: &Batch,
+    item: &ValidRecord,
+) -> Result<Outcome> {
     if write(connection, INSERT, batch, item)? {
         return Ok(Outcome::Inserted);
     }
-    let kept = connection
-        .prepare_cached(KEPT)
-        .and_then(|mut statement| statement.query_row(params![batch.tenant, item.slot], kept).optional())
-        .map_err(|error| failed(DOING, error))?;
-    let kept = kept.ok_or(Error::Broken { doing: DOING, source: None })?;
-    Ok(match meet(profile, &kept, &item.kept) {
-        Meeting::Same => Outcome::Duplicate,
-        Meeting::SameLater => {
+    let stored = connection
+        .prepare_cached(STORED)
+        .and_then(|mut statement| statement.query_row(params![batch.tenant, item.slot], revision).optional())
+        .map_err(|error| classify(OPERATION, error))?;
+    let stored = stored.ok_or(Error::Corrupt { operation: OPERATION, source: None })?;
+    Ok(match compare(profile, &stored, &item.revision) {
+        Comparison::Same => Outcome::Duplicate,
+        Comparison::SameLater => {
             connection
                 .prepare_cached(TOUCH)
                 .and_then(|mut statement| {
-                    statement.execute(params![batch.tenant, item.slot, item.kept.exported_at])
+                    statement.execute(params![batch.tenant, item.slot, item.revision.exported_at])
                 })
-                .map_err(|error| failed(DOING, error))?;
+                .map_err(|error| classify(OPERATION, error))?;
             Outcome::Duplicate
         }
-        Meeting::Conflict => Outcome::Conflict,
-        Meeting::Stale => Outcome::Stale,
-        Meeting::Newer => {
+        Comparison::Conflict => Outcome::Conflict,
+        Comparison::Stale => Outcome::Stale,
+        Comparison::Newer => {
             write(connection, REPLACE, batch, item)?;
             Outcome::Updated
         }
-        Meeting::Foreign => foreign(&kept),
+        Comparison::OtherRecord => other_record(&stored),
     })
 }
 
-/// Whether a row was written.
-fn write(connection: &Connection, sql: &str, batch: &Batch, item: &Item) -> Result<bool> {
+/// Writes a record. Returns whether a row changed.
+fn write(connection: &Connection, sql: &str, batch: &Batch, item: &ValidRecord) -> Result<bool> {
     let (record, meta) = (&item.record, &item.record.metadata);
-    let own_id = Some(&item.kept.event_id).filter(|id| **id != item.slot);
+    let own_id = Some(&item.revision.event_id).filter(|id| **id != item.slot);
     let written = connection.prepare_cached(sql).and_then(|mut statement| {
         statement.execute(params![
             batch.tenant,
@@ -93,27 +98,27 @@ fn write(connection: &Connection, sql: &str, batch: &Batch, item: &Item) -> Resu
             meta.source_user_type.map_or("", |kind| kind.as_str()),
             meta.source_system,
             meta.aggregation_method,
-            counted(record.input_tokens),
-            counted(record.output_tokens),
-            counted(record.total_tokens),
-            counted(record.request_count),
+            to_i64(record.input_tokens),
+            to_i64(record.output_tokens),
+            to_i64(record.total_tokens),
+            to_i64(record.request_count),
             record.cost_actual.to_string(),
             record.currency,
-            item.kept.digest,
-            item.kept.exported_at,
+            item.revision.digest,
+            item.revision.exported_at,
             batch.received_at,
             batch.key,
         ])
     });
-    written.map(|rows| rows > 0).map_err(|error| failed(DOING, error))
+    written.map(|rows| rows > 0).map_err(|error| classify(OPERATION, error))
 }
 
-fn kept(row: &Row<'_>) -> rusqlite::Result<Kept> {
+fn revision(row: &Row<'_>) -> rusqlite::Result<Revision> {
     let cost: String = row.get(5)?;
     let cost = cost.parse::<Decimal>().map_err(|error| {
         rusqlite::Error::FromSqlConversionFailure(5, rusqlite::types::Type::Text, Box::new(error))
     })?;
-    Ok(Kept {
+    Ok(Revision {
         event_id: row.get(0)?,
         digest: row.get(1)?,
         exported_at: row.get(2)?,

@@ -1,4 +1,4 @@
-//! Those that read.
+//! Queries, on a pool of read-only connections.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,43 +7,43 @@ use rusqlite::{Connection, OptionalExtension, params};
 use tokio::sync::Semaphore;
 
 use super::blocking::blocking;
-use super::error::failed;
+use super::error::classify;
 use super::schema;
-use crate::report::{Group, Line, MOST_GROUPS, Page, PageQuery, Query};
-use crate::store::{Answered, Error, Receipt, Result, too_many_groups};
+use crate::report::{CountedRecord, GROUPS_MAX, Group, Page, PageQuery, ReportQuery};
+use crate::store::{Error, Receipt, ReceiptEntry, Result, check_group_count};
 
-const DOING: &str = "reading what was counted";
-/// Readers at once; others wait.
-const READERS: usize = 4;
+const OPERATION: &str = "querying what was counted";
+/// The most concurrent readers. Others wait.
+const READERS_MAX: usize = 4;
 
-/// Connections that read, made when they are needed.
+/// Read-only connections, opened on demand.
 pub(super) struct Readers {
     file: PathBuf,
     idle: Arc<Mutex<Vec<Connection>>>,
-    room: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 impl Readers {
     pub(super) fn new(file: PathBuf) -> Self {
-        Self { file, idle: Arc::default(), room: Arc::new(Semaphore::new(READERS)) }
+        Self { file, idle: Arc::default(), permits: Arc::new(Semaphore::new(READERS_MAX)) }
     }
 
     pub(super) async fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let permit = self.room.clone().acquire_owned().await;
-        let permit = permit.map_err(|error| Error::unavailable(DOING, "the meter is closed", error))?;
+        let permit = self.permits.clone().acquire_owned().await;
+        let permit = permit.map_err(|error| Error::unavailable(OPERATION, "the meter is closed", error))?;
         let (file, idle) = (self.file.clone(), self.idle.clone());
         blocking(move || {
             let _permit = permit;
             let connection = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let connection = match connection {
                 Some(connection) => connection,
-                None => schema::open_to_read(&file)?,
+                None => schema::open_read_only(&file)?,
             };
             let done = work(&connection);
-            // One that failed may be in any state.
+            // A connection whose query classify may be in any state, so it is dropped.
             if done.is_ok() {
                 idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
             }
@@ -53,12 +53,12 @@ impl Readers {
     }
 
     pub(super) fn close(&self) {
-        self.room.close();
+        self.permits.close();
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
-pub(super) fn report(connection: &Connection, query: &Query) -> Result<Vec<Group>> {
+pub(super) fn report(connection: &Connection, query: &ReportQuery) -> Result<Vec<Group>> {
     let columns = query.columns();
     let list: String = columns.iter().map(|column| format!("{column}, ")).collect();
     let name = if columns.contains(&"app_id") { "max(app_name)" } else { "NULL" };
@@ -69,13 +69,13 @@ pub(super) fn report(connection: &Connection, query: &Query) -> Result<Vec<Group
          GROUP BY {list}aggregation_method, currency ORDER BY {list}aggregation_method, currency LIMIT ?4"
     );
     let (from, to) = query.days();
-    let limit = i64::try_from(MOST_GROUPS + 1).unwrap_or(i64::MAX);
-    let mut statement = connection.prepare_cached(&sql).map_err(|error| failed(DOING, error))?;
+    let limit = i64::try_from(GROUPS_MAX + 1).unwrap_or(i64::MAX);
+    let mut statement = connection.prepare_cached(&sql).map_err(|error| classify(OPERATION, error))?;
     let rows = statement.query_map(params![query.tenant, from, to, limit], |row| {
         let mut group = Group::default();
-        for (place, column) in columns.iter().enumerate() {
-            if let Some(field) = group.field(column) {
-                *field = row.get(place)?;
+        for (index, column) in columns.iter().enumerate() {
+            if let Some(field) = group.column_mut(column) {
+                *field = row.get(index)?;
             }
         }
         let at = columns.len();
@@ -90,8 +90,8 @@ pub(super) fn report(connection: &Connection, query: &Query) -> Result<Vec<Group
         group.cost_actual = row.get(at + 8)?;
         Ok(group)
     });
-    let groups = rows.and_then(Iterator::collect).map_err(|error| failed(DOING, error))?;
-    too_many_groups(groups)
+    let groups = rows.and_then(Iterator::collect).map_err(|error| classify(OPERATION, error))?;
+    check_group_count(groups)
 }
 
 pub(super) fn page(connection: &Connection, query: &PageQuery) -> Result<Page> {
@@ -102,9 +102,9 @@ pub(super) fn page(connection: &Connection, query: &PageQuery) -> Result<Page> {
     let (from, to) = query.days();
     let after = query.after.as_deref().unwrap_or_default();
     let limit = i64::try_from(query.limit + 1).unwrap_or(i64::MAX);
-    let mut statement = connection.prepare_cached(sql).map_err(|error| failed(DOING, error))?;
+    let mut statement = connection.prepare_cached(sql).map_err(|error| classify(OPERATION, error))?;
     let rows = statement.query_map(params![query.tenant, after, from, to, limit], |row| {
-        let line = Line {
+        let record = CountedRecord {
             usage_date: row.get(1)?,
             provider: row.get(2)?,
             model: row.get(3)?,
@@ -119,11 +119,11 @@ pub(super) fn page(connection: &Connection, query: &PageQuery) -> Result<Page> {
             user_id: row.get(12)?,
             aggregation_method: row.get(13)?,
         };
-        Ok((row.get(0)?, line))
+        Ok((row.get(0)?, record))
     });
-    let lines: Vec<(String, Line)> =
-        rows.and_then(Iterator::collect).map_err(|error| failed(DOING, error))?;
-    Ok(Page::cut(lines, query.limit))
+    let records: Vec<(String, CountedRecord)> =
+        rows.and_then(Iterator::collect).map_err(|error| classify(OPERATION, error))?;
+    Ok(Page::new(records, query.limit))
 }
 
 pub(super) fn receipt(connection: &Connection, tenant: &str, batch: &str) -> Result<Option<Receipt>> {
@@ -136,12 +136,12 @@ pub(super) fn receipt(connection: &Connection, tenant: &str, batch: &str) -> Res
             };
             statement.query_row(params![tenant, batch], read).optional()
         })
-        .map_err(|error| failed(DOING, error))?;
+        .map_err(|error| classify(OPERATION, error))?;
     let Some((times, first_at, first, last_at, last)) = row else { return Ok(None) };
     Ok(Some(Receipt {
         batch: batch.to_owned(),
         times,
-        first: Answered::new(DOING, first_at, first)?,
-        last: Answered::new(DOING, last_at, last)?,
+        first: ReceiptEntry::new(OPERATION, first_at, first)?,
+        last: ReceiptEntry::new(OPERATION, last_at, last)?,
     }))
 }

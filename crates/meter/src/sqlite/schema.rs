@@ -1,4 +1,4 @@
-//! The file: made, versioned and recognised by us.
+//! Creates, versions and recognizes the file.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -8,19 +8,19 @@ use std::time::Duration;
 use ichido_usage::Profile;
 use rusqlite::{Connection, OpenFlags};
 
-use super::error::failed;
+use super::error::classify;
 use super::sum_of_money::SumOfMoney;
 use crate::store::{Error, Grain, Result};
 
 /// The version of the tables below.
 const VERSION: i32 = 1;
-/// `ichm`: how a file says that it is ours.
-const APPLICATION: i32 = 0x6963_686d;
-const DOING: &str = "opening the meter's file";
-/// How long another process may hold the file.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// `ichm`, which marks a file as a meter's.
+const APPLICATION_ID: i32 = 0x6963_686d;
+const OPERATION: &str = "opening the meter's file";
+/// How long to wait for another process that has locked the file.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Places are unique for ever: nothing in `records` is removed. `event_id` is empty where the place is the id.
+/// Slots are unique for ever: no row of `records` is ever deleted. `event_id` is NULL if the slot is the id.
 const TABLES: &str = "
     CREATE TABLE layout (single INTEGER PRIMARY KEY CHECK (single = 1), grain TEXT NOT NULL) STRICT;
     CREATE TABLE records (
@@ -61,33 +61,33 @@ const TABLES: &str = "
     ) STRICT, WITHOUT ROWID;
 ";
 
-/// Opens the file for writing, and makes it if it is not there: readable by its owner alone.
+/// Opens the file for writing. Creates it if it does not exist, readable only by its owner.
 pub(super) fn open(file: &Path, profile: Profile) -> Result<Connection> {
-    prepare(file).map_err(|error| {
-        Error::Settings(format!("the meter's file {} cannot be made: {error}", file.display()))
+    create_file(file).map_err(|error| {
+        Error::Settings(format!("the meter's file {} cannot be created: {error}", file.display()))
     })?;
     let grain = Grain::of(profile);
     let mut connection = connect(file, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    // At one moment: between two looks another process might make the tables.
-    let moment = connection.transaction().map_err(|error| failed(DOING, error))?;
-    let ours = recognise(&moment, file)?;
-    drop(moment);
+    // In one transaction: otherwise another process might create the tables between two reads.
+    let transaction = connection.transaction().map_err(|error| classify(OPERATION, error))?;
+    let ours = recognize(&transaction, file)?;
+    drop(transaction);
     connection
         .pragma_update(None, "journal_mode", "WAL")
         .and_then(|()| connection.pragma_update(None, "synchronous", "FULL"))
-        .map_err(|error| failed(DOING, error))?;
+        .map_err(|error| classify(OPERATION, error))?;
     if !ours {
-        create(&mut connection, file, grain)?;
+        create_tables(&mut connection, file, grain)?;
     }
     let found: String = connection
         .query_row("SELECT grain FROM layout", [], |row| row.get(0))
-        .map_err(|error| failed(DOING, error))?;
-    grain.must_be(&found)?;
+        .map_err(|error| classify(OPERATION, error))?;
+    grain.require(&found)?;
     Ok(connection)
 }
 
-/// A connection that only reads.
-pub(super) fn open_to_read(file: &Path) -> Result<Connection> {
+/// Opens a read-only connection.
+pub(super) fn open_read_only(file: &Path) -> Result<Connection> {
     let connection = connect(file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     connection
         .create_aggregate_function(
@@ -97,19 +97,21 @@ pub(super) fn open_to_read(file: &Path) -> Result<Connection> {
                 | rusqlite::functions::FunctionFlags::SQLITE_DETERMINISTIC,
             SumOfMoney,
         )
-        .map_err(|error| failed(DOING, error))?;
+        .map_err(|error| classify(OPERATION, error))?;
     Ok(connection)
 }
 
-/// Whether the tables answer.
-pub(super) fn look(connection: &Connection) -> Result<()> {
-    let doing = "looking at the meter's file";
-    connection.query_row("SELECT grain FROM layout", [], |_| Ok(())).map_err(|error| failed(doing, error))
+/// Checks that the tables can be read.
+pub(super) fn check(connection: &Connection) -> Result<()> {
+    let operation = "checking the meter's file";
+    connection
+        .query_row("SELECT grain FROM layout", [], |_| Ok(()))
+        .map_err(|error| classify(operation, error))
 }
 
 fn connect(file: &Path, access: OpenFlags) -> Result<Connection> {
     let connection = Connection::open_with_flags(file, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)
-        .and_then(|connection| connection.busy_timeout(PATIENCE).map(|()| connection));
+        .and_then(|connection| connection.busy_timeout(BUSY_TIMEOUT).map(|()| connection));
     let connection = connection.map_err(|error| {
         Error::Settings(format!("the meter's file {} cannot be opened: {error}", file.display()))
     })?;
@@ -117,31 +119,31 @@ fn connect(file: &Path, access: OpenFlags) -> Result<Connection> {
     Ok(connection)
 }
 
-/// SQLite would make the file readable for everyone.
-fn prepare(file: &Path) -> std::io::Result<()> {
+/// Creates the file, because SQLite would make it readable for everyone.
+fn create_file(file: &Path) -> std::io::Result<()> {
     if let Some(dir) = file.parent().filter(|dir| !dir.as_os_str().is_empty() && !dir.exists()) {
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     }
     OpenOptions::new().create(true).append(true).mode(0o600).open(file).map(drop)
 }
 
-/// Whether the file has our tables; an error if it has something else.
-fn recognise(connection: &Connection, file: &Path) -> Result<bool> {
-    let place = file.display();
+/// Whether the file has our tables. Fails if it has others.
+fn recognize(connection: &Connection, file: &Path) -> Result<bool> {
+    let path = file.display();
     let number = |name: &str| connection.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, i32>(0));
     let known = number("application_id").and_then(|application| Ok((application, number("user_version")?)));
     let is_empty =
         || connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0));
     let (application, version) = known.map_err(|error| unreadable(file, &error))?;
     match (application, version) {
-        (APPLICATION, VERSION) => Ok(true),
-        (APPLICATION, version) if version > VERSION => Err(Error::Settings(format!(
-            "the meter's file {place} was made by a newer ichido (version {version}; this one knows {VERSION}): update \
+        (APPLICATION_ID, VERSION) => Ok(true),
+        (APPLICATION_ID, version) if version > VERSION => Err(Error::Settings(format!(
+            "the meter's file {path} was created by a newer ichido (version {version}; this one supports {VERSION}): upgrade \
              this one, or use another file"
         ))),
         (0, 0) if is_empty().map_err(|error| unreadable(file, &error))? == 0 => Ok(false),
         (_, _) => Err(Error::Settings(format!(
-            "the file {place} is not a meter's: use another one, it is left as it is"
+            "the file {path} was not created by a meter: use another file (this one is left unchanged)"
         ))),
     }
 }
@@ -149,26 +151,26 @@ fn recognise(connection: &Connection, file: &Path) -> Result<bool> {
 fn unreadable(file: &Path, error: &rusqlite::Error) -> Error {
     match error.sqlite_error_code() {
         Some(rusqlite::ErrorCode::NotADatabase) => Error::Settings(format!(
-            "the file {} is not a meter's: use another one, it is left as it is",
+            "the file {} was not created by a meter: use another file (this one is left unchanged)",
             file.display()
         )),
         _ => Error::Settings(format!("the meter's file {} cannot be read: {error}", file.display())),
     }
 }
 
-fn create(connection: &mut Connection, file: &Path, grain: Grain) -> Result<()> {
+fn create_tables(connection: &mut Connection, file: &Path, grain: Grain) -> Result<()> {
     let transaction = connection
         .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
-        .map_err(|error| failed(DOING, error))?;
-    // Another process may have made them while we waited.
-    if recognise(&transaction, file)? {
+        .map_err(|error| classify(OPERATION, error))?;
+    // Another process may have created them while we waited.
+    if recognize(&transaction, file)? {
         return Ok(());
     }
     transaction
         .execute_batch(TABLES)
-        .and_then(|()| transaction.execute("INSERT INTO layout VALUES (1, ?1)", [grain.word()]))
-        .and_then(|_| transaction.pragma_update(None, "application_id", APPLICATION))
+        .and_then(|()| transaction.execute("INSERT INTO layout VALUES (1, ?1)", [grain.as_str()]))
+        .and_then(|_| transaction.pragma_update(None, "application_id", APPLICATION_ID))
         .and_then(|()| transaction.pragma_update(None, "user_version", VERSION))
         .and_then(|()| transaction.commit())
-        .map_err(|error| failed(DOING, error))
+        .map_err(|error| classify(OPERATION, error))
 }

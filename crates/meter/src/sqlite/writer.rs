@@ -1,4 +1,4 @@
-//! The one that writes.
+//! The thread that writes.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -9,17 +9,17 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::blocking::blocking;
 use super::count;
-use super::error::failed;
+use super::error::classify;
 use crate::batch::Batch;
 use crate::outcome::Outcome;
 use crate::store::{Error, Result};
 
-const DOING: &str = "counting a batch";
-/// Batches that wait for their turn; more wait outside.
-const QUEUE: usize = 256;
-/// Batches and records in one commit at most: nobody waits long for others.
-const BATCHES: usize = 64;
-const RECORDS: usize = 20_000;
+const OPERATION: &str = "counting a batch";
+/// The most batches in the queue. Others wait to be queued.
+const QUEUE_MAX: usize = 256;
+/// The most batches and records per commit, so that no batch waits long for others.
+const COMMIT_BATCHES_MAX: usize = 64;
+const COMMIT_RECORDS_MAX: usize = 20_000;
 
 type Reply = oneshot::Sender<Result<Vec<Outcome>>>;
 
@@ -35,27 +35,29 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn start(connection: Connection, profile: Profile) -> Result<Self> {
-        let (queue, jobs) = mpsc::channel(QUEUE);
+        let (queue, jobs) = mpsc::channel(QUEUE_MAX);
         let thread = std::thread::Builder::new()
             .name("meter-writer".to_owned())
             .spawn(move || work(&connection, profile, jobs))
-            .map_err(|error| Error::unavailable("starting the meter's writer", "no thread", error))?;
+            .map_err(|error| {
+                Error::unavailable("starting the meter's writer", "cannot start a thread", error)
+            })?;
         Ok(Self { queue: Mutex::new(Some(queue)), thread: Mutex::new(Some(thread)) })
     }
 
     pub(super) async fn count(&self, batch: Arc<Batch>) -> Result<Vec<Outcome>> {
         let queue = self.queue()?;
-        let (reply, answer) = oneshot::channel();
-        queue.send(Job { batch, reply }).await.map_err(|_| gone())?;
+        let (reply, outcomes) = oneshot::channel();
+        queue.send(Job { batch, reply }).await.map_err(|_| closed())?;
         drop(queue);
-        answer.await.map_err(|_| gone())?
+        outcomes.await.map_err(|_| closed())?
     }
 
     pub(super) fn check(&self) -> Result<()> {
-        if self.queue()?.is_closed() { Err(gone()) } else { Ok(()) }
+        if self.queue()?.is_closed() { Err(closed()) } else { Ok(()) }
     }
 
-    /// Ends after what is in the queue.
+    /// Stops after everything in the queue is written.
     pub(super) async fn close(&self) {
         drop(self.queue.lock().unwrap_or_else(PoisonError::into_inner).take());
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -65,19 +67,19 @@ impl Writer {
     }
 
     fn queue(&self) -> Result<mpsc::Sender<Job>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).clone().ok_or_else(gone)
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner).clone().ok_or_else(closed)
     }
 }
 
-fn gone() -> Error {
-    Error::Unavailable { doing: DOING, what: "the meter is closed".into(), source: None }
+fn closed() -> Error {
+    Error::Unavailable { operation: OPERATION, problem: "the meter is closed".into(), source: None }
 }
 
 fn work(connection: &Connection, profile: Profile, mut jobs: mpsc::Receiver<Job>) {
     while let Some(first) = jobs.blocking_recv() {
         let mut records = first.batch.entries.len();
         let mut group = vec![first];
-        while group.len() < BATCHES && records < RECORDS {
+        while group.len() < COMMIT_BATCHES_MAX && records < COMMIT_RECORDS_MAX {
             let Ok(job) = jobs.try_recv() else { break };
             records += job.batch.entries.len();
             group.push(job);
@@ -86,38 +88,38 @@ fn work(connection: &Connection, profile: Profile, mut jobs: mpsc::Receiver<Job>
     }
 }
 
-/// Counts some batches in one transaction, and tells their senders when it is durable.
+/// Counts a group of batches in one transaction, and replies when it is durable.
 fn commit(connection: &Connection, profile: Profile, group: Vec<Job>) {
     let began = connection.execute_batch("BEGIN IMMEDIATE");
     if let Err(error) = began {
-        return refuse(group, &error);
+        return fail_all(group, &error);
     }
     let mut done: Vec<(Reply, Result<Vec<Outcome>>)> = Vec::with_capacity(group.len());
     for Job { batch, reply } in group {
-        let counted = one(connection, profile, &batch);
-        done.push((reply, counted));
+        let outcomes = count_batch(connection, profile, &batch);
+        done.push((reply, outcomes));
     }
     let committed = connection.execute_batch("COMMIT");
     if committed.is_err() && !connection.is_autocommit() {
         let _ = connection.execute_batch("ROLLBACK");
     }
     metrics::histogram!("ichido_meter_group_batches").record(u32::try_from(done.len()).unwrap_or(u32::MAX));
-    for (reply, counted) in done {
-        let counted = match &committed {
-            Ok(()) => counted,
-            Err(error) => Err(again(error)),
+    for (reply, outcomes) in done {
+        let outcomes = match &committed {
+            Ok(()) => outcomes,
+            Err(error) => Err(copy_of(error)),
         };
-        // Whoever hung up will ask again.
-        let _ = reply.send(counted);
+        // A sender that disconnected will retry.
+        let _ = reply.send(outcomes);
     }
 }
 
-/// One batch, whole or not at all.
-fn one(connection: &Connection, profile: Profile, batch: &Batch) -> Result<Vec<Outcome>> {
-    let step = |sql: &str| connection.execute_batch(sql).map_err(|error| failed(DOING, error));
-    step("SAVEPOINT batch")?;
+/// Counts one batch, completely or not at all.
+fn count_batch(connection: &Connection, profile: Profile, batch: &Batch) -> Result<Vec<Outcome>> {
+    let execute = |sql: &str| connection.execute_batch(sql).map_err(|error| classify(OPERATION, error));
+    execute("SAVEPOINT batch")?;
     match count::count(connection, profile, batch) {
-        Ok(outcomes) => step("RELEASE batch").map(|()| outcomes),
+        Ok(outcomes) => execute("RELEASE batch").map(|()| outcomes),
         Err(error) => {
             let _ = connection.execute_batch("ROLLBACK TO batch; RELEASE batch");
             Err(error)
@@ -125,16 +127,16 @@ fn one(connection: &Connection, profile: Profile, batch: &Batch) -> Result<Vec<O
     }
 }
 
-fn refuse(group: Vec<Job>, error: &rusqlite::Error) {
+fn fail_all(group: Vec<Job>, error: &rusqlite::Error) {
     for job in group {
-        let _ = job.reply.send(Err(again(error)));
+        let _ = job.reply.send(Err(copy_of(error)));
     }
 }
 
-/// The same error for everyone in the group.
-fn again(error: &rusqlite::Error) -> Error {
+/// Copies an error for each batch of a group.
+fn copy_of(error: &rusqlite::Error) -> Error {
     if let rusqlite::Error::SqliteFailure(code, text) = error {
-        return failed(DOING, rusqlite::Error::SqliteFailure(*code, text.clone()));
+        return classify(OPERATION, rusqlite::Error::SqliteFailure(*code, text.clone()));
     }
-    Error::unavailable(DOING, "the file cannot be worked on", error.to_string())
+    Error::unavailable(OPERATION, "the file cannot be accessed", error.to_string())
 }

@@ -1,6 +1,6 @@
 //! What every store must do.
 
-use ichido_meter::report::{By, PageQuery, Query};
+use ichido_meter::report::{GroupBy, PageQuery, ReportQuery};
 use ichido_meter::{Error, Options, open};
 use ichido_usage::Profile;
 use serde_json::json;
@@ -116,17 +116,21 @@ pub(crate) async fn usage_is_grouped_by_what_was_asked(place: Place) {
             })
             .collect()
     };
-    assert_eq!(shown(meter.sums(&[By::Day]).await), ["2025-11-01 1", "2025-11-02 2", "2025-11-03 1"]);
-    assert_eq!(shown(meter.sums(&[By::Model]).await), ["claude 3", "gpt 1"]);
-    assert_eq!(shown(meter.sums(&[By::App]).await), ["app-1 3", "app-2 1"]);
-    assert_eq!(shown(meter.sums(&[By::User]).await), [" 1", "u1 2", "u2 1"]);
+    assert_eq!(shown(meter.sums(&[GroupBy::Day]).await), ["2025-11-01 1", "2025-11-02 2", "2025-11-03 1"]);
+    assert_eq!(shown(meter.sums(&[GroupBy::Model]).await), ["claude 3", "gpt 1"]);
+    assert_eq!(shown(meter.sums(&[GroupBy::App]).await), ["app-1 3", "app-2 1"]);
+    assert_eq!(shown(meter.sums(&[GroupBy::User]).await), [" 1", "u1 2", "u2 1"]);
     let both = ["2025-11-01 claude 1", "2025-11-02 claude 1", "2025-11-02 gpt 1", "2025-11-03 claude 1"];
-    assert_eq!(shown(meter.sums(&[By::Day, By::Model]).await), both);
+    assert_eq!(shown(meter.sums(&[GroupBy::Day, GroupBy::Model]).await), both);
     let day = |text: &str| Some(text.parse().unwrap());
-    let query =
-        Query { tenant: "t".to_owned(), from: day("2025-11-02"), to: day("2025-11-02"), by: vec![By::Day] };
+    let query = ReportQuery {
+        tenant: "t".to_owned(),
+        from: day("2025-11-02"),
+        to: day("2025-11-02"),
+        group_by: vec![GroupBy::Day],
+    };
     assert_eq!(shown(meter.store.report(&query).await.unwrap()), ["2025-11-02 2"]);
-    assert_eq!(meter.sums(&[By::App]).await[0].app_name.as_deref(), Some("Support"));
+    assert_eq!(meter.sums(&[GroupBy::App]).await[0].app_name.as_deref(), Some("Support"));
 }
 
 pub(crate) async fn records_come_in_pages(place: Place) {
@@ -182,7 +186,7 @@ pub(crate) async fn a_later_export_replaces_and_an_older_one_does_not(place: Pla
     assert_eq!(meter.export(30, &[record("e", 2, 6, "6.0")]).await, ["updated"]);
     assert_eq!(meter.export(30, &[record("e", 2, 6, "6")]).await, ["duplicate"]);
     assert_eq!(meter.sum().await, (6, 90, "6".to_owned()));
-    assert_eq!(meter.sums(&[By::Day]).await[0].usage_date.as_deref(), Some("2025-11-02"));
+    assert_eq!(meter.sums(&[GroupBy::Day]).await[0].usage_date.as_deref(), Some("2025-11-02"));
 }
 
 pub(crate) async fn an_unchanged_record_moves_its_time_forward(place: Place) {

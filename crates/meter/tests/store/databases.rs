@@ -42,7 +42,7 @@ async fn a_file_of_a_newer_version_is_refused_and_left_alone() {
     };
     change("PRAGMA user_version = 2");
     let line = refusal(&place.url).await;
-    assert!(line.contains("newer ichido (version 2; this one knows 1)"), "{line}");
+    assert!(line.contains("newer ichido (version 2; this one supports 1)"), "{line}");
     change("PRAGMA user_version = 1");
     place.open(Profile::FirstWins).await;
 }
@@ -54,14 +54,14 @@ async fn a_file_of_somebody_else_is_refused_and_left_alone() {
     rusqlite::Connection::open(&path).unwrap().execute_batch("CREATE TABLE orders (id INTEGER)").unwrap();
     let before = std::fs::read(&path).unwrap();
     let line = refusal(&format!("sqlite:{}", path.display())).await;
-    assert!(line.contains("is not a meter's"), "{line}");
+    assert!(line.contains("was not created by a meter"), "{line}");
     assert_eq!(std::fs::read(&path).unwrap(), before);
     let text = dir.path().join("notes.txt");
     std::fs::write(&text, "buy milk\n".repeat(200)).unwrap();
     let line = refusal(&format!("sqlite:{}", text.display())).await;
-    assert!(line.contains("is not a meter's"), "{line}");
-    assert!(refusal(&format!("sqlite:{}", dir.path().display())).await.contains("cannot be made"));
-    assert!(refusal("sqlite:").await.contains("names no file"));
+    assert!(line.contains("was not created by a meter"), "{line}");
+    assert!(refusal(&format!("sqlite:{}", dir.path().display())).await.contains("cannot be created"));
+    assert!(refusal("sqlite:").await.contains("needs a file name"));
 }
 
 #[tokio::test]
@@ -71,14 +71,14 @@ async fn tables_of_a_newer_version_or_of_somebody_else_are_refused() {
     let (schema, client) = place.client().await;
     client.batch_execute(&format!("UPDATE {schema}.meter_layout SET version = 2")).await.unwrap();
     let line = refusal(&place.url).await;
-    assert!(line.contains("newer ichido (version 2; this one knows 1)"), "{line}");
+    assert!(line.contains("newer ichido (version 2; this one supports 1)"), "{line}");
     let other = format!("m_{}", Nonce::draw(&SystemEntropy));
     client
         .batch_execute(&format!("CREATE SCHEMA {other}; CREATE TABLE {other}.records (id int)"))
         .await
         .unwrap();
     let line = refusal(&place.url.replace(&schema, &other)).await;
-    assert!(line.contains("tables of somebody else"), "{line}");
+    assert!(line.contains("tables that no meter created"), "{line}");
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::{Request, StatusCode};
 use ichido_core::SystemClock;
 use ichido_meter::access::Tokens;
-use ichido_meter::http::Parts;
+use ichido_meter::http::ServiceOptions;
 use ichido_meter::{Access, service};
 use ichido_usage::Profile;
 use serde_json::json;
@@ -25,7 +25,7 @@ fn post(body: &serde_json::Value) -> Request<axum::body::Body> {
 async fn what_was_begun_is_counted_although_its_sender_is_gone() {
     let place = Place::postgres();
     let meter = place.open(Profile::FirstWins).await;
-    let mut service = service(Parts {
+    let mut service = service(ServiceOptions {
         store: meter.store.clone(),
         access: Access::Tokens(Tokens::parse("t=tok-1").unwrap()),
         profile: Profile::FirstWins,

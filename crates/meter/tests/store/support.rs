@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use ichido_core::{Nonce, SystemEntropy};
-use ichido_meter::batch::{About, Batch};
+use ichido_meter::batch::{Batch, Context};
 use ichido_meter::outcome::Outcome;
-use ichido_meter::report::{By, Group, Query};
+use ichido_meter::report::{Group, GroupBy, ReportQuery};
 use ichido_meter::{Options, Store, open};
 use ichido_usage::Profile;
 use serde_json::{Value, json};
@@ -81,12 +81,12 @@ impl Meter {
     pub(crate) async fn count_for(&self, tenant: &str, body: Value) -> Words {
         let batch = batch(tenant, &body, self.profile);
         let outcomes = self.store.count(Arc::new(batch)).await.unwrap();
-        outcomes.iter().map(Outcome::word).collect()
+        outcomes.iter().map(Outcome::as_str).collect()
     }
 
     /// The sums of the tenant `t`.
-    pub(crate) async fn sums(&self, by: &[By]) -> Vec<Group> {
-        let query = Query { tenant: "t".to_owned(), from: None, to: None, by: by.to_vec() };
+    pub(crate) async fn sums(&self, by: &[GroupBy]) -> Vec<Group> {
+        let query = ReportQuery { tenant: "t".to_owned(), from: None, to: None, group_by: by.to_vec() };
         self.store.report(&query).await.unwrap()
     }
 
@@ -100,8 +100,8 @@ impl Meter {
 }
 
 pub(crate) fn batch(tenant: &str, body: &Value, profile: Profile) -> Batch {
-    let about = About { tenant, key: None, received_at: 1_000, profile };
-    Batch::read(body.to_string().as_bytes(), &about).unwrap()
+    let context = Context { tenant, key: None, received_at: 1_000, profile };
+    Batch::read(body.to_string().as_bytes(), &context).unwrap()
 }
 
 /// A record of a day in November 2025.

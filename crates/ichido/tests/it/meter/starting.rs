@@ -30,7 +30,7 @@ fn a_start_that_cannot_be_right_is_refused_with_one_line() {
         (&["--listen", "8090"], &[], "meter.listen"),
         (&["--listen", &address], &[], "meter.listen"),
         (&["--db", "mysql://u:hunter2@h/d"], &[], "meter.db"),
-        (&["--listen", "127.0.0.1:0", "--db", "sqlite:notes.txt"], &[], "is not a meter's"),
+        (&["--listen", "127.0.0.1:0", "--db", "sqlite:notes.txt"], &[], "was not created by a meter"),
         (&[], &[("METER_PROFILE", "last_wins")], "first_wins, upsert_by_event_id, upsert_by_model_day"),
         (&[], &[("METER_TOKENS", "hunter2")], "METER_TOKENS: entry 1 is not of the form tenant=token"),
         (&[], &[("METER_TOKENS", "")], "METER_TOKENS: there is no token in it"),
