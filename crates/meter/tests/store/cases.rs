@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::support::{Place, record, with};
 
-pub(crate) use crate::racing::{the_same_batches_at_once_are_counted_once, upserts_at_once_end_alike};
+pub(crate) use crate::concurrency::{the_same_batches_at_once_are_counted_once, upserts_at_once_end_alike};
 
 pub(crate) async fn the_same_data_twice_is_counted_once(place: Place) {
     let meter = place.open(Profile::FirstWins).await;

@@ -2,11 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what is unexpected fails the test")]
 
 mod cases;
+mod concurrency;
 mod databases;
-mod hanging_up;
+mod disconnects;
 #[path = "../../../ledger/tests/support/pgbouncer.rs"]
 mod pgbouncer;
-mod racing;
 mod support;
 
 /// Every case on every database.
