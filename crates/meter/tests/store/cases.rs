@@ -1,43 +1,48 @@
-//! What every store must do.
+//! What every store must guarantee.
 
 use ichido_meter::report::{GroupBy, PageQuery, ReportQuery};
 use ichido_meter::{Error, Options, open};
 use ichido_usage::Profile;
 use serde_json::json;
 
-use crate::support::{Place, record, with};
+use crate::support::{Database, record, with};
 
-pub(crate) use crate::concurrency::{the_same_batches_at_once_are_counted_once, upserts_at_once_end_alike};
+pub(crate) use crate::concurrency::{concurrent_batches_are_counted_once, concurrent_upserts_converge};
 
-pub(crate) async fn the_same_data_twice_is_counted_once(place: Place) {
-    let meter = place.open(Profile::FirstWins).await;
+pub(crate) async fn repeated_batch_is_counted_once(database: Database) {
+    let meter = database.open(Profile::FirstWins).await;
     let records: Vec<_> = (0..100).map(|id| record(&format!("e{id}"), 1, 2, "0.0000001")).collect();
     assert_eq!(meter.count("k", &records).await, vec!["inserted"; 100]);
     let before = meter.sum().await;
     assert_eq!(before, (200, 3000, "0.00001".to_owned()));
     assert_eq!(meter.count("k", &records).await, vec!["duplicate"; 100]);
-    // Under another key, in another order, with others: still the same records.
+    // The same records under another key, in another order, with a new one.
     let mut mixed: Vec<_> = records.iter().rev().take(50).cloned().collect();
     mixed.push(record("new", 1, 1, "0"));
-    assert_eq!(meter.count("other", &mixed).await.iter().filter(|word| **word == "inserted").count(), 1);
+    assert_eq!(
+        meter.count("other", &mixed).await.iter().filter(|outcome| **outcome == "inserted").count(),
+        1
+    );
     assert_eq!(meter.sum().await, (201, 3015, before.2));
 }
 
-pub(crate) async fn a_record_twice_in_one_batch_is_counted_once(place: Place) {
-    let meter = place.open(Profile::FirstWins).await;
+pub(crate) async fn repeated_record_within_a_batch_is_counted_once(database: Database) {
+    let meter = database.open(Profile::FirstWins).await;
     let one = record("e", 1, 1, "1");
-    let words = meter.count("k", &[one.clone(), one.clone(), record("e", 1, 2, "1")]).await;
-    assert_eq!(words, ["inserted", "duplicate", "conflict"]);
+    let outcomes = meter.count("k", &[one.clone(), one.clone(), record("e", 1, 2, "1")]).await;
+    assert_eq!(outcomes, ["inserted", "duplicate", "conflict"]);
     assert_eq!(meter.sum().await, (1, 15, "1".to_owned()));
-    let upserting = place.open(Profile::UpsertByEventId).await;
-    let words =
+    let upserting = database.open(Profile::UpsertByEventId).await;
+    let outcomes =
         upserting.count("k", &[record("f", 1, 1, "1"), record("f", 1, 3, "1"), record("f", 1, 2, "1")]).await;
-    assert_eq!(words, ["inserted", "updated", "stale"]);
+    assert_eq!(outcomes, ["inserted", "updated", "stale"]);
     assert_eq!(meter.sum().await, (4, 60, "2".to_owned()));
 }
 
-pub(crate) async fn other_content_under_the_same_id_is_a_conflict_and_the_first_stays(place: Place) {
-    let meter = place.open(Profile::FirstWins).await;
+pub(crate) async fn different_content_under_the_same_id_is_a_conflict_and_the_first_stays(
+    database: Database,
+) {
+    let meter = database.open(Profile::FirstWins).await;
     meter.count("k", &[record("e", 1, 1, "1.50")]).await;
     assert_eq!(meter.count("k", &[record("e", 1, 1, "1.51")]).await, ["conflict"]);
     assert_eq!(meter.count("k", &[with(record("e", 1, 1, "1.5"), "/currency", "EUR")]).await, ["conflict"]);
@@ -48,16 +53,16 @@ pub(crate) async fn other_content_under_the_same_id_is_a_conflict_and_the_first_
     assert_eq!(meter.sum().await, (1, 15, "1.5".to_owned()));
 }
 
-pub(crate) async fn an_invalid_record_does_not_hide_the_others(place: Place) {
-    let meter = place.open(Profile::FirstWins).await;
-    let words = meter.count("k", &[record("a", 1, 1, "1"), json!({"x": 1}), record("b", 1, 1, "1")]).await;
-    assert_eq!(words, ["inserted", "invalid", "inserted"]);
+pub(crate) async fn invalid_record_does_not_affect_the_others(database: Database) {
+    let meter = database.open(Profile::FirstWins).await;
+    let outcomes = meter.count("k", &[record("a", 1, 1, "1"), json!({"x": 1}), record("b", 1, 1, "1")]).await;
+    assert_eq!(outcomes, ["inserted", "invalid", "inserted"]);
     assert_eq!(meter.count("k", &[json!({})]).await, ["invalid"]);
     assert_eq!(meter.sum().await, (2, 30, "2".to_owned()));
 }
 
-pub(crate) async fn tenants_do_not_see_each_other(place: Place) {
-    let meter = place.open(Profile::FirstWins).await;
+pub(crate) async fn tenants_are_isolated(database: Database) {
+    let meter = database.open(Profile::FirstWins).await;
     let body = json!({"batchIdempotencyKey": "k", "records": [record("e", 1, 1, "1")]});
     assert_eq!(meter.count_for("t", body.clone()).await, ["inserted"]);
     assert_eq!(meter.count_for("u", body).await, ["inserted"]);
@@ -65,8 +70,8 @@ pub(crate) async fn tenants_do_not_see_each_other(place: Place) {
     assert!(meter.store.receipt("v", "k").await.unwrap().is_none());
 }
 
-pub(crate) async fn sums_are_exact_and_currencies_are_not_mixed(place: Place) {
-    let meter = place.open(Profile::FirstWins).await;
+pub(crate) async fn sums_are_exact_and_currencies_are_not_mixed(database: Database) {
+    let meter = database.open(Profile::FirstWins).await;
     let records = [
         record("a", 1, 1, "0.1"),
         record("b", 1, 1, "0.2"),
@@ -93,8 +98,8 @@ pub(crate) async fn sums_are_exact_and_currencies_are_not_mixed(place: Place) {
     );
 }
 
-pub(crate) async fn usage_is_grouped_by_what_was_asked(place: Place) {
-    let meter = place.open(Profile::FirstWins).await;
+pub(crate) async fn usage_is_grouped_as_requested(database: Database) {
+    let meter = database.open(Profile::FirstWins).await;
     let user = |id: &str, day, user: &str| {
         let record = with(record(id, day, 1, "1"), "/metadata/source_user_id", user);
         with(record, "/metadata/source_user_type", "end_user")
@@ -133,9 +138,9 @@ pub(crate) async fn usage_is_grouped_by_what_was_asked(place: Place) {
     assert_eq!(meter.sums(&[GroupBy::App]).await[0].app_name.as_deref(), Some("Support"));
 }
 
-pub(crate) async fn records_come_in_pages(place: Place) {
-    let meter = place.open(Profile::FirstWins).await;
-    // Letters whose order depends on the language, where it is asked for.
+pub(crate) async fn records_are_paged_in_byte_order(database: Database) {
+    let meter = database.open(Profile::FirstWins).await;
+    // The order of these letters depends on the collation.
     let ids = ["Z", "a", "ä", "b", "é", "e-1", "e_1"];
     let records: Vec<_> = ids.iter().map(|id| record(id, 1, 1, "1.50")).collect();
     meter.count("k", &records).await;
@@ -155,8 +160,8 @@ pub(crate) async fn records_come_in_pages(place: Place) {
     assert_eq!(seen, sorted);
 }
 
-pub(crate) async fn receipts_tell_the_first_and_the_last_answer(place: Place) {
-    let meter = place.open(Profile::FirstWins).await;
+pub(crate) async fn receipt_has_the_first_and_the_last_response(database: Database) {
+    let meter = database.open(Profile::FirstWins).await;
     meter.count("k", &[record("a", 1, 1, "1"), json!({})]).await;
     meter.count("k", &[record("a", 1, 1, "1"), json!({})]).await;
     meter.count("k", &[record("a", 1, 1, "1")]).await;
@@ -174,32 +179,32 @@ pub(crate) async fn receipts_tell_the_first_and_the_last_answer(place: Place) {
     assert!(meter.store.receipt("t", "other").await.unwrap().is_none());
 }
 
-pub(crate) async fn a_later_export_replaces_and_an_older_one_does_not(place: Place) {
-    let meter = place.open(Profile::UpsertByEventId).await;
+pub(crate) async fn later_export_replaces_and_older_one_does_not(database: Database) {
+    let meter = database.open(Profile::UpsertByEventId).await;
     assert_eq!(meter.export(10, &[record("e", 1, 5, "5")]).await, ["inserted"]);
     assert_eq!(meter.export(20, &[record("e", 1, 7, "7")]).await, ["updated"]);
-    // A batch that lay in a spool.
+    // A batch that was in a spool.
     assert_eq!(meter.export(10, &[record("e", 1, 5, "5")]).await, ["stale"]);
     assert_eq!(meter.export(15, &[record("e", 1, 99, "99")]).await, ["stale"]);
     assert_eq!(meter.sum().await, (7, 105, "7".to_owned()));
-    // A correction downwards.
+    // A correction to a lower count.
     assert_eq!(meter.export(30, &[record("e", 2, 6, "6.0")]).await, ["updated"]);
     assert_eq!(meter.export(30, &[record("e", 2, 6, "6")]).await, ["duplicate"]);
     assert_eq!(meter.sum().await, (6, 90, "6".to_owned()));
     assert_eq!(meter.sums(&[GroupBy::Day]).await[0].usage_date.as_deref(), Some("2025-11-02"));
 }
 
-pub(crate) async fn an_unchanged_record_moves_its_time_forward(place: Place) {
-    let meter = place.open(Profile::UpsertByEventId).await;
+pub(crate) async fn unchanged_record_moves_its_export_time_forward(database: Database) {
+    let meter = database.open(Profile::UpsertByEventId).await;
     meter.export(10, &[record("e", 1, 5, "5")]).await;
-    // The export of 20 is still in a spool when the one of 30 finds what 10 found.
+    // The export of second 20 is still in a spool when that of second 30 finds the same as that of second 10.
     assert_eq!(meter.export(30, &[record("e", 1, 5, "5")]).await, ["duplicate"]);
     assert_eq!(meter.export(20, &[record("e", 1, 7, "7")]).await, ["stale"]);
     assert_eq!(meter.sum().await, (5, 75, "5".to_owned()));
 }
 
-pub(crate) async fn without_a_time_the_larger_count_stays(place: Place) {
-    let meter = place.open(Profile::UpsertByEventId).await;
+pub(crate) async fn without_an_export_time_the_larger_count_stays(database: Database) {
+    let meter = database.open(Profile::UpsertByEventId).await;
     assert_eq!(meter.count("a", &[record("e", 1, 5, "5")]).await, ["inserted"]);
     assert_eq!(meter.count("b", &[record("e", 1, 7, "7")]).await, ["updated"]);
     assert_eq!(meter.count("a", &[record("e", 1, 5, "5")]).await, ["stale"]);
@@ -208,40 +213,40 @@ pub(crate) async fn without_a_time_the_larger_count_stays(place: Place) {
     assert_eq!(meter.sum().await, (6, 90, "6".to_owned()));
 }
 
-pub(crate) async fn the_first_wins_also_after_upserts(place: Place) {
-    let meter = place.open(Profile::UpsertByEventId).await;
+pub(crate) async fn first_wins_even_after_upserts(database: Database) {
+    let meter = database.open(Profile::UpsertByEventId).await;
     meter.export(1, &[record("e", 1, 5, "5")]).await;
-    let meter = place.open(Profile::FirstWins).await;
+    let meter = database.open(Profile::FirstWins).await;
     assert_eq!(meter.export(2, &[record("e", 1, 7, "7")]).await, ["conflict"]);
     assert_eq!(meter.sum().await, (5, 75, "5".to_owned()));
 }
 
-pub(crate) async fn one_record_for_each_model_and_day(place: Place) {
-    let meter = place.open(Profile::UpsertByModelDay).await;
+pub(crate) async fn model_and_day_have_one_record(database: Database) {
+    let meter = database.open(Profile::UpsertByModelDay).await;
     let first =
         [record("a", 1, 5, "5"), record("b", 2, 1, "1"), with(record("c", 1, 1, "1"), "/model", "gpt")];
     assert_eq!(meter.export(10, &first).await, ["inserted", "inserted", "inserted"]);
     assert_eq!(meter.export(20, &[record("a", 1, 6, "6")]).await, ["updated"]);
-    // Usage that was not summed would overwrite other usage.
+    // Usage that was not added up would overwrite other usage.
     assert_eq!(meter.export(30, &[record("other-app", 1, 9, "9")]).await, ["invalid"]);
     assert_eq!(meter.export(30, &[with(record("eur", 1, 1, "1"), "/currency", "EUR")]).await, ["inserted"]);
     let mut sums = meter.sums(&[]).await;
     assert_eq!((sums.len(), sums.remove(1).request_count), (2, 8));
 }
 
-pub(crate) async fn what_was_counted_is_there_after_opening_again(place: Place) {
-    let meter = place.open(Profile::FirstWins).await;
+pub(crate) async fn counts_survive_reopening(database: Database) {
+    let meter = database.open(Profile::FirstWins).await;
     meter.count("k", &[record("e", 1, 1, "1")]).await;
     meter.store.close().await;
     assert!(meter.store.check().await.is_err());
-    let meter = place.open(Profile::FirstWins).await;
+    let meter = database.open(Profile::FirstWins).await;
     meter.store.check().await.unwrap();
     assert_eq!(meter.count("k", &[record("e", 1, 1, "1")]).await, ["duplicate"]);
 }
 
-pub(crate) async fn a_database_keeps_to_its_grain(place: Place) {
-    place.open(Profile::FirstWins).await;
-    let opened = open(&place.url, Options { profile: Profile::UpsertByModelDay }).await;
+pub(crate) async fn database_keeps_its_grain(database: Database) {
+    database.open(Profile::FirstWins).await;
+    let opened = open(&database.url, Options { profile: Profile::UpsertByModelDay }).await;
     let Err(Error::Settings(line)) = opened else { panic!("{opened:?}") };
     assert!(line.contains("counts by event") && line.contains("model_day"), "{line}");
 }

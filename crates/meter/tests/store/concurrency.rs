@@ -1,4 +1,4 @@
-//! Many at once.
+//! Concurrent senders.
 
 use std::sync::Arc;
 
@@ -6,11 +6,11 @@ use ichido_meter::outcome::Outcome;
 use ichido_usage::Profile;
 use serde_json::json;
 
-use crate::support::{Place, batch, record};
+use crate::support::{Database, batch, record};
 
-pub(crate) async fn the_same_batches_at_once_are_counted_once(place: Place) {
-    // Two processes, sixteen senders, records that overlap and come in different orders.
-    let meters = [place.open(Profile::FirstWins).await, place.open(Profile::FirstWins).await];
+pub(crate) async fn concurrent_batches_are_counted_once(database: Database) {
+    // Two meters, sixteen senders, and overlapping records in different orders.
+    let meters = [database.open(Profile::FirstWins).await, database.open(Profile::FirstWins).await];
     let senders = (0..16_usize).map(|sender| {
         let store = meters[sender % 2].store.clone();
         tokio::spawn(async move {
@@ -40,14 +40,15 @@ pub(crate) async fn the_same_batches_at_once_are_counted_once(place: Place) {
     for sender in senders {
         inserted += sender.await.unwrap();
     }
-    assert_eq!(inserted, 60, "each is new for one sender alone");
+    assert_eq!(inserted, 60, "each record is new to exactly one sender");
     assert_eq!(meters[0].sum().await, (60, 900, "6".to_owned()));
     let receipt = meters[0].store.receipt("t", "b0").await.unwrap().unwrap();
     assert_eq!(receipt.times, 16);
 }
 
-pub(crate) async fn upserts_at_once_end_alike(place: Place) {
-    let meters = [place.open(Profile::UpsertByEventId).await, place.open(Profile::UpsertByEventId).await];
+pub(crate) async fn concurrent_upserts_converge(database: Database) {
+    let meters =
+        [database.open(Profile::UpsertByEventId).await, database.open(Profile::UpsertByEventId).await];
     let senders = (1..=12_usize).map(|export| {
         let meter = meters[export % 2].clone();
         tokio::spawn(async move {
@@ -64,6 +65,6 @@ pub(crate) async fn upserts_at_once_end_alike(place: Place) {
     for sender in senders {
         sender.await.unwrap();
     }
-    // Whatever came first, the last export stays.
+    // The last export stays, whatever the order of arrival.
     assert_eq!(meters[0].sum().await, (30 * 12, 30 * 12 * 15, (30 * 12).to_string()));
 }

@@ -1,4 +1,4 @@
-//! What is special about each database.
+//! What is specific to one database.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -6,7 +6,7 @@ use ichido_core::{Nonce, SystemEntropy};
 use ichido_meter::{Error, Options, open};
 use ichido_usage::Profile;
 
-use crate::support::{Place, record};
+use crate::support::{Database, record};
 
 async fn refusal(url: &str) -> String {
     match open(url, Options::default()).await {
@@ -15,40 +15,40 @@ async fn refusal(url: &str) -> String {
     }
 }
 
-fn file(place: &Place) -> std::path::PathBuf {
-    place.dir.as_ref().unwrap().path().join("data/meter.db")
+fn file(database: &Database) -> std::path::PathBuf {
+    database.dir.as_ref().unwrap().path().join("data/meter.db")
 }
 
 #[tokio::test]
-async fn a_file_is_its_owners_alone() {
-    let place = Place::sqlite();
-    let meter = place.open(Profile::FirstWins).await;
+async fn file_is_readable_by_its_owner_only() {
+    let database = Database::sqlite();
+    let meter = database.open(Profile::FirstWins).await;
     meter.count("k", &[record("e", 1, 1, "1")]).await;
     for name in ["meter.db", "meter.db-wal", "meter.db-shm"] {
-        let file = file(&place).with_file_name(name);
+        let file = file(&database).with_file_name(name);
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600, "{name}");
     }
-    let dir = file(&place).parent().unwrap().to_owned();
+    let dir = file(&database).parent().unwrap().to_owned();
     assert_eq!(std::fs::metadata(dir).unwrap().permissions().mode() & 0o777, 0o700);
 }
 
 #[tokio::test]
-async fn a_file_of_a_newer_version_is_refused_and_left_alone() {
-    let place = Place::sqlite();
-    place.open(Profile::FirstWins).await.store.close().await;
+async fn file_of_a_newer_version_is_refused_and_left_unchanged() {
+    let database = Database::sqlite();
+    database.open(Profile::FirstWins).await.store.close().await;
     let change = |sql: &str| {
-        let connection = rusqlite::Connection::open(file(&place)).unwrap();
+        let connection = rusqlite::Connection::open(file(&database)).unwrap();
         connection.execute_batch(sql).unwrap();
     };
     change("PRAGMA user_version = 2");
-    let line = refusal(&place.url).await;
+    let line = refusal(&database.url).await;
     assert!(line.contains("newer ichido (version 2; this one supports 1)"), "{line}");
     change("PRAGMA user_version = 1");
-    place.open(Profile::FirstWins).await;
+    database.open(Profile::FirstWins).await;
 }
 
 #[tokio::test]
-async fn a_file_of_somebody_else_is_refused_and_left_alone() {
+async fn foreign_file_is_refused_and_left_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("other.db");
     rusqlite::Connection::open(&path).unwrap().execute_batch("CREATE TABLE orders (id INTEGER)").unwrap();
@@ -65,28 +65,28 @@ async fn a_file_of_somebody_else_is_refused_and_left_alone() {
 }
 
 #[tokio::test]
-async fn tables_of_a_newer_version_or_of_somebody_else_are_refused() {
-    let place = Place::postgres();
-    place.open(Profile::FirstWins).await;
-    let (schema, client) = place.client().await;
+async fn foreign_tables_and_tables_of_a_newer_version_are_refused() {
+    let database = Database::postgres();
+    database.open(Profile::FirstWins).await;
+    let (schema, client) = database.client().await;
     client.batch_execute(&format!("UPDATE {schema}.meter_layout SET version = 2")).await.unwrap();
-    let line = refusal(&place.url).await;
+    let line = refusal(&database.url).await;
     assert!(line.contains("newer ichido (version 2; this one supports 1)"), "{line}");
     let other = format!("m_{}", Nonce::draw(&SystemEntropy));
     client
         .batch_execute(&format!("CREATE SCHEMA {other}; CREATE TABLE {other}.records (id int)"))
         .await
         .unwrap();
-    let line = refusal(&place.url.replace(&schema, &other)).await;
+    let line = refusal(&database.url.replace(&schema, &other)).await;
     assert!(line.contains("tables that no meter created"), "{line}");
 }
 
 #[tokio::test]
-async fn twenty_meters_may_start_at_once() {
-    for place in [Place::sqlite(), Place::postgres()] {
+async fn twenty_meters_can_start_concurrently() {
+    for database in [Database::sqlite(), Database::postgres()] {
         let starts: Vec<_> = (0..20)
             .map(|_| {
-                let url = place.url.clone();
+                let url = database.url.clone();
                 tokio::spawn(async move { open(&url, Options::default()).await })
             })
             .collect();
@@ -97,7 +97,7 @@ async fn twenty_meters_may_start_at_once() {
 }
 
 #[tokio::test]
-async fn no_error_repeats_a_password() {
+async fn no_error_contains_a_password() {
     for url in
         ["mysql://u:hunter2@h/d", "postgres://u:hunter2@h:x/d", "postgres://u:hunter2@h/d?pool=hunter2"]
     {

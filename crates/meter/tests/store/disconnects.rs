@@ -1,4 +1,4 @@
-//! A sender that hangs up while its batch is being counted.
+//! A sender that disconnects while its batch is being counted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use ichido_usage::Profile;
 use serde_json::json;
 use tower_service::Service as _;
 
-use crate::support::{Place, record};
+use crate::support::{Database, record};
 
 fn post(body: &serde_json::Value) -> Request<axum::body::Body> {
     let request = Request::post("/v1/usage")
@@ -22,9 +22,9 @@ fn post(body: &serde_json::Value) -> Request<axum::body::Body> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_begun_is_counted_although_its_sender_is_gone() {
-    let place = Place::postgres();
-    let meter = place.open(Profile::FirstWins).await;
+async fn batch_is_counted_even_if_its_sender_disconnects() {
+    let database = Database::postgres();
+    let meter = database.open(Profile::FirstWins).await;
     let mut service = service(ServiceOptions {
         store: meter.store.clone(),
         access: Access::Tokens(Tokens::parse("t=tok-1").unwrap()),
@@ -32,7 +32,7 @@ async fn what_was_begun_is_counted_although_its_sender_is_gone() {
         body_max_bytes: 1 << 20,
         clock: Arc::new(SystemClock::default()),
     });
-    let (schema, mut client) = place.client().await;
+    let (schema, mut client) = database.client().await;
     let lock = client.transaction().await.unwrap();
     lock.batch_execute(&format!("LOCK TABLE {schema}.records IN EXCLUSIVE MODE")).await.unwrap();
     let body = json!({"batchIdempotencyKey": "k", "records": [record("e", 1, 1, "1")]});
@@ -46,7 +46,7 @@ async fn what_was_begun_is_counted_although_its_sender_is_gone() {
     sending.abort();
     assert!(sending.await.unwrap_err().is_cancelled());
     lock.rollback().await.unwrap();
-    // A repeat waits for it, or comes after it.
+    // A retry waits for the first attempt, or comes after it.
     let again = service.router.call(post(&body)).await.unwrap();
     let is_first = again.status() == StatusCode::CREATED;
     assert!(is_first || again.status() == StatusCode::CONFLICT, "{again:?}");

@@ -1,4 +1,4 @@
-//! The contract of a store: the same cases on every database, real ones.
+//! The contract of a store: the same cases on every supported database, each a real server or file.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what is unexpected fails the test")]
 
 mod cases;
@@ -9,14 +9,14 @@ mod disconnects;
 mod pgbouncer;
 mod support;
 
-/// Every case on every database.
+/// Runs every case on every database.
 macro_rules! on_every_database {
     ($($case:ident),+ $(,)?) => {
         mod sqlite {
             $(
                 #[tokio::test(flavor = "multi_thread")]
                 async fn $case() {
-                    crate::cases::$case(crate::support::Place::sqlite()).await;
+                    crate::cases::$case(crate::support::Database::sqlite()).await;
                 }
             )+
         }
@@ -24,7 +24,7 @@ macro_rules! on_every_database {
             $(
                 #[tokio::test(flavor = "multi_thread")]
                 async fn $case() {
-                    crate::cases::$case(crate::support::Place::postgres()).await;
+                    crate::cases::$case(crate::support::Database::postgres()).await;
                 }
             )+
         }
@@ -32,7 +32,7 @@ macro_rules! on_every_database {
             $(
                 #[tokio::test(flavor = "multi_thread")]
                 async fn $case() {
-                    crate::cases::$case(crate::support::Place::pooled()).await;
+                    crate::cases::$case(crate::support::Database::pooled()).await;
                 }
             )+
         }
@@ -40,22 +40,22 @@ macro_rules! on_every_database {
 }
 
 on_every_database!(
-    the_same_data_twice_is_counted_once,
-    a_record_twice_in_one_batch_is_counted_once,
-    other_content_under_the_same_id_is_a_conflict_and_the_first_stays,
-    an_invalid_record_does_not_hide_the_others,
-    tenants_do_not_see_each_other,
+    repeated_batch_is_counted_once,
+    repeated_record_within_a_batch_is_counted_once,
+    different_content_under_the_same_id_is_a_conflict_and_the_first_stays,
+    invalid_record_does_not_affect_the_others,
+    tenants_are_isolated,
     sums_are_exact_and_currencies_are_not_mixed,
-    usage_is_grouped_by_what_was_asked,
-    records_come_in_pages,
-    receipts_tell_the_first_and_the_last_answer,
-    a_later_export_replaces_and_an_older_one_does_not,
-    an_unchanged_record_moves_its_time_forward,
-    without_a_time_the_larger_count_stays,
-    the_first_wins_also_after_upserts,
-    one_record_for_each_model_and_day,
-    what_was_counted_is_there_after_opening_again,
-    a_database_keeps_to_its_grain,
-    the_same_batches_at_once_are_counted_once,
-    upserts_at_once_end_alike,
+    usage_is_grouped_as_requested,
+    records_are_paged_in_byte_order,
+    receipt_has_the_first_and_the_last_response,
+    later_export_replaces_and_older_one_does_not,
+    unchanged_record_moves_its_export_time_forward,
+    without_an_export_time_the_larger_count_stays,
+    first_wins_even_after_upserts,
+    model_and_day_have_one_record,
+    counts_survive_reopening,
+    database_keeps_its_grain,
+    concurrent_batches_are_counted_once,
+    concurrent_upserts_converge,
 );

@@ -1,4 +1,4 @@
-//! Databases of a test's own, and batches to fill them.
+//! Databases for single tests, and batches to fill them.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 
 use crate::pgbouncer::PgBouncer;
 
-/// A database of the test's own.
-pub(crate) struct Place {
+/// A database for one test.
+pub(crate) struct Database {
     pub(crate) url: String,
     pub(crate) dir: Option<tempfile::TempDir>,
     _pooler: Option<PgBouncer>,
 }
 
-impl Place {
+impl Database {
     pub(crate) fn sqlite() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", dir.path().join("data/meter.db").display());
@@ -40,7 +40,7 @@ impl Place {
         Self { url: format!("{url}&pool=8"), dir: None, _pooler: Some(pooler) }
     }
 
-    /// The schema in PostgreSQL, and a connection of the test's own.
+    /// The schema in PostgreSQL, and a direct connection.
     pub(crate) async fn client(&self) -> (String, tokio_postgres::Client) {
         let schema = self.url.split_once("schema=").unwrap().1.split('&').next().unwrap().to_owned();
         let server = self.url.split('?').next().unwrap();
@@ -62,23 +62,23 @@ pub(crate) struct Meter {
     pub(crate) profile: Profile,
 }
 
-/// The words of outcomes.
-pub(crate) type Words = Vec<&'static str>;
+/// The names of outcomes.
+pub(crate) type Outcomes = Vec<&'static str>;
 
 impl Meter {
     /// Counts a plain batch of the tenant `t`.
-    pub(crate) async fn count(&self, key: &str, records: &[Value]) -> Words {
+    pub(crate) async fn count(&self, key: &str, records: &[Value]) -> Outcomes {
         self.count_for("t", json!({"batchIdempotencyKey": key, "records": records})).await
     }
 
-    /// Counts an export of this second of the epoch.
-    pub(crate) async fn export(&self, second: i64, records: &[Value]) -> Words {
+    /// Counts an export with this time, in seconds since the epoch.
+    pub(crate) async fn export(&self, second: i64, records: &[Value]) -> Outcomes {
         let at = format!("1970-01-01T00:00:{second:02}Z");
         let body = json!({"tenant_id": "t", "export_metadata": {"export_timestamp": at}, "records": records});
         self.count_for("t", body).await
     }
 
-    pub(crate) async fn count_for(&self, tenant: &str, body: Value) -> Words {
+    pub(crate) async fn count_for(&self, tenant: &str, body: Value) -> Outcomes {
         let batch = batch(tenant, &body, self.profile);
         let outcomes = self.store.count(Arc::new(batch)).await.unwrap();
         outcomes.iter().map(Outcome::as_str).collect()
@@ -90,7 +90,7 @@ impl Meter {
         self.store.report(&query).await.unwrap()
     }
 
-    /// The one sum of the tenant `t`: requests, tokens, money.
+    /// The only sum of the tenant `t`: requests, tokens, cost.
     pub(crate) async fn sum(&self) -> (i64, i64, String) {
         let mut sums = self.sums(&[]).await;
         assert_eq!(sums.len(), 1, "{sums:?}");
@@ -115,7 +115,7 @@ pub(crate) fn record(id: &str, day: u32, requests: u64, cost: &str) -> Value {
     })
 }
 
-/// The same with another value somewhere.
+/// Sets a value in a record.
 pub(crate) fn with(mut record: Value, pointer: &str, value: impl Into<Value>) -> Value {
     let (parent, field) = pointer.rsplit_once('/').unwrap();
     record.pointer_mut(parent).unwrap()[field] = value.into();
