@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::parts::processor_time;
+use crate::processes::processor_time;
 use crate::receiver::Receiver;
 
 /// What a process took, from its start to its end.

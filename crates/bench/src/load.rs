@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::parts::Part;
+use crate::processes::Part;
 use crate::rounds::Sends;
 use crate::wrk::{Wrk, fresh_name, wrk};
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::parts::Part;
-use crate::plan::Plan;
+use crate::options::Plan;
+use crate::processes::Part;
 use crate::wrk::Wrk;
 
 /// What is sent to a part.

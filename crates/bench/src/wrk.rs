@@ -22,7 +22,7 @@ pub fn fresh_name() -> String {
 /// Runs a script for so long, over so many connections. Every answer must be a good one.
 pub fn wrk(script: &str, words: &[&str], url: &str, connections: u32, time: Duration) -> Wrk {
     let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), [script, include_str!("done.lua")].concat()).unwrap();
+    std::fs::write(file.path(), [script, include_str!("summary.lua")].concat()).unwrap();
     let output = Command::new("wrk")
         .args(["--threads", "1", "--connections", &connections.to_string()])
         .args(["--duration", &format!("{}s", time.as_secs()), "--timeout", "10s", "--script"])

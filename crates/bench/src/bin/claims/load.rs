@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ichido_bench::parts::Part;
+use ichido_bench::processes::Part;
 use ichido_bench::rounds::Sends;
 use ichido_bench::wrk::{Wrk, fresh_name, wrk};
 

@@ -17,19 +17,19 @@
     reason = "a program for people"
 )]
 
-mod figures;
 mod load;
+mod measurements;
 mod servers;
 
-use ichido_bench::plan::{self, Figure};
+use ichido_bench::options::{self, Figure};
 
 const FIGURES: [(&str, Figure); 4] = [
-    ("new", figures::new),
-    ("repeat", figures::repeat),
-    ("batch", figures::batch),
-    ("memory", figures::memory),
+    ("new", measurements::new),
+    ("repeat", measurements::repeat),
+    ("batch", measurements::batch),
+    ("memory", measurements::memory),
 ];
 
 fn main() {
-    plan::run(&FIGURES, servers::run);
+    options::run(&FIGURES, servers::run);
 }

@@ -16,20 +16,20 @@
     reason = "a program for people"
 )]
 
-mod figures;
-mod filled;
+mod fixtures;
+mod measurements;
 mod viewers;
 
-use ichido_bench::plan::{self, Figure};
+use ichido_bench::options::{self, Figure};
 use ichido_bench::servers;
 
 const FIGURES: [(&str, Figure); 4] = [
-    ("pages", figures::pages),
-    ("ready", figures::ready),
-    ("watched", figures::watched),
-    ("demo", figures::demo),
+    ("pages", measurements::pages),
+    ("ready", measurements::ready),
+    ("watched", measurements::watched),
+    ("demo", measurements::demo),
 ];
 
 fn main() {
-    plan::run(&FIGURES, servers::run);
+    options::run(&FIGURES, servers::run);
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ichido_bench::parts::ask;
+use ichido_bench::processes::ask;
 
 /// Pages that are open and live.
 const LIVE: usize = 8;

@@ -18,14 +18,18 @@
     reason = "a program for people"
 )]
 
-mod bare;
-mod figures;
+mod baseline;
+mod measurements;
 
-use ichido_bench::plan::{self, Figure};
+use ichido_bench::options::{self, Figure};
 
-const FIGURES: [(&str, Figure); 4] =
-    [("scan", figures::scan), ("resend", figures::resend), ("many", figures::many), ("send", figures::send)];
+const FIGURES: [(&str, Figure); 4] = [
+    ("scan", measurements::scan),
+    ("resend", measurements::resend),
+    ("many", measurements::many),
+    ("send", measurements::send),
+];
 
 fn main() {
-    plan::run(&FIGURES, bare::run);
+    options::run(&FIGURES, baseline::run);
 }

@@ -17,22 +17,22 @@
     reason = "a program for people"
 )]
 
-mod figures;
+mod measurements;
 
-use ichido_bench::plan::{self, Figure};
+use ichido_bench::options::{self, Figure};
 use ichido_bench::servers;
 
 const FIGURES: [(&str, Figure); 8] = [
-    ("first", figures::first),
-    ("one", figures::one),
-    ("redis", figures::redis),
-    ("replay", figures::replay),
-    ("pass", figures::pass),
-    ("layer", figures::layer),
-    ("start", figures::start),
-    ("memory", figures::memory),
+    ("first", measurements::first),
+    ("one", measurements::one),
+    ("redis", measurements::redis),
+    ("replay", measurements::replay),
+    ("pass", measurements::pass),
+    ("layer", measurements::layer),
+    ("start", measurements::start),
+    ("memory", measurements::memory),
 ];
 
 fn main() {
-    plan::run(&FIGURES, servers::run);
+    options::run(&FIGURES, servers::run);
 }

@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use ichido_bench::command::{Took, watch};
 use ichido_bench::median::median;
-use ichido_bench::parts::scratch;
-use ichido_bench::plan::Plan;
+use ichido_bench::options::Plan;
+use ichido_bench::processes::scratch;
 use ichido_bench::receiver::Receiver;
 use ichido_bench::table::Table;
 use serde_json::Value;

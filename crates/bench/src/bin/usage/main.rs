@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Each measurement is a process of its own, so that its memory is its own; one thread works. What is compared is measured in turn, round by
-//! round, and a figure is the median over the rounds. Both sides make the same rows by the same formula (`rows.rs`, `peer.mjs`), and
+//! round, and a figure is the median over the rounds. Both sides make the same rows by the same formula (`rows.rs`, `reference.mjs`), and
 //! their results are compared before their times. The export is a process of the real command, from a PostgreSQL with Dify's
 //! tables to a receiver that only counts. The meter gets new records from wrk over 64 connections, and shares the
 //! machine with it; its stores lie in the current directory or in `ICHIDO_BENCH_DIR`. A target that is missed is said so, and is no error.
@@ -19,24 +19,24 @@
 )]
 
 mod export;
-mod figures;
+mod measurements;
 mod meter;
 mod roles;
 mod rows;
 
-use ichido_bench::plan::{self, Figure};
+use ichido_bench::options::{self, Figure};
 
 /// The allocator of the command.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const FIGURES: [(&str, Figure); 4] = [
-    ("ids", figures::ids),
-    ("aggregate", figures::aggregate),
+    ("ids", measurements::ids),
+    ("aggregate", measurements::aggregate),
     ("export", export::export),
     ("meter", meter::ingest),
 ];
 
 fn main() {
-    plan::run(&FIGURES, roles::run);
+    options::run(&FIGURES, roles::run);
 }

@@ -1,8 +1,8 @@
 //! How fast the meter counts.
 
 use ichido_bench::median::median;
-use ichido_bench::parts::{Part, scratch};
-use ichido_bench::plan::Plan;
+use ichido_bench::options::Plan;
+use ichido_bench::processes::{Part, scratch};
 use ichido_bench::table::Table;
 use ichido_bench::wrk::{fresh_name, wrk};
 

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use ichido_bench::load::Load;
 use ichido_bench::median::{median, ratio};
-use ichido_bench::parts::{Part, Settings, ask, scratch, time_to_ready};
-use ichido_bench::plan::Plan;
+use ichido_bench::options::Plan;
+use ichido_bench::processes::{Part, Settings, ask, scratch, time_to_ready};
 use ichido_bench::rounds::Sends;
 use ichido_bench::table::Table;
 use tokio::time::Instant;
 
-use crate::filled::{self, ENVIRONMENT};
+use crate::fixtures::{self, ENVIRONMENT};
 use crate::viewers::Viewers;
 
 const CLAIMS: usize = 1_000_000;
@@ -33,9 +33,9 @@ const TIMES: usize = 40;
 /// Each page, over a million claims and a hundred thousand files: the slowest of many answers.
 pub(crate) fn pages(_: &Plan, table: &mut Table) {
     let dir = scratch();
-    filled::settings(dir.path());
-    filled::ledger(dir.path(), CLAIMS);
-    filled::spool(dir.path(), FILES);
+    fixtures::settings(dir.path());
+    fixtures::ledger(dir.path(), CLAIMS);
+    fixtures::spool(dir.path(), FILES);
     let daemon = Part::daemon(dir.path(), &ENVIRONMENT);
     for (name, path) in PAGES {
         let took = (0..TIMES).map(|_| {
@@ -57,7 +57,7 @@ pub(crate) fn pages(_: &Plan, table: &mut Table) {
 /// From the start of the process to a 200 at /readyz.
 pub(crate) fn ready(plan: &Plan, table: &mut Table) {
     let dir = scratch();
-    filled::settings(dir.path());
+    fixtures::settings(dir.path());
     let first = time_to_ready(dir.path(), &ENVIRONMENT).as_secs_f64() * 1000.0;
     table.at_most("start to ready, everything to be made", first, " ms", 100.0);
     let took = (0..plan.rounds * 3).map(|_| time_to_ready(dir.path(), &ENVIRONMENT));

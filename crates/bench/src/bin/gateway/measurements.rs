@@ -2,8 +2,8 @@
 
 use ichido_bench::load::{Load, Run};
 use ichido_bench::median::{median, ratio};
-use ichido_bench::parts::{Part, Settings, scratch, sync_ms, time_to_first_answer};
-use ichido_bench::plan::Plan;
+use ichido_bench::options::Plan;
+use ichido_bench::processes::{Part, Settings, scratch, sync_ms, time_to_first_answer};
 use ichido_bench::rounds::{Contender, Sends, Series, in_turn};
 use ichido_bench::table::Table;
 use ichido_bench::wrk::fresh_name;

@@ -5,8 +5,8 @@ use std::process::Command;
 
 use ichido_bench::command::{Took, ichido, run, until_first};
 use ichido_bench::median::{median, ratio};
-use ichido_bench::parts::{scratch, sync_ms};
-use ichido_bench::plan::{Plan, ROLE};
+use ichido_bench::options::{Plan, ROLE};
+use ichido_bench::processes::{scratch, sync_ms};
 use ichido_bench::receiver::Receiver;
 use ichido_bench::records::{fill, lines};
 use ichido_bench::table::Table;

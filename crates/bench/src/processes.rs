@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::plan::ROLE;
+use crate::options::ROLE;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

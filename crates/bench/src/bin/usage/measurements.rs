@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use ichido_bench::median::{median, ratio};
-use ichido_bench::plan::{Plan, ROLE};
+use ichido_bench::options::{Plan, ROLE};
 use ichido_bench::table::Table;
 
 const IDS: u32 = 2_000_000;
@@ -53,7 +53,7 @@ fn ours(words: &[&str]) -> Said {
 /// The same in Node, if there is one.
 fn node(words: &[&str]) -> Option<Said> {
     let program = std::env::var_os("ICHIDO_BENCH_NODE").filter(|program| !program.is_empty())?;
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/bin/usage/peer.mjs");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/bin/usage/reference.mjs");
     Some(said(Command::new(program).arg(script).args(words)))
 }
 

@@ -1,8 +1,8 @@
 //! The figures.
 
 use ichido_bench::median::{median, ratio};
-use ichido_bench::parts::{Part, scratch};
-use ichido_bench::plan::Plan;
+use ichido_bench::options::Plan;
+use ichido_bench::processes::{Part, scratch};
 use ichido_bench::rounds::{Contender, Sends, Series, in_turn};
 use ichido_bench::table::Table;
 
