@@ -93,6 +93,6 @@ pub(crate) fn warn_doubt_ended(record: &Record) {
         index = %record.key.index(),
         attempt = record.attempt,
         claimed_at = record.claimed_at.0,
-        "a claim in doubt was never resolved; its 30 days are over and the key is free again"
+        "claim in doubt expired unresolved after 30 days; its key is free again"
     );
 }

@@ -1,8 +1,8 @@
 //! The contract of a ledger, as named cases that every backend runs.
 //!
-//! A test file implements [`Subject`] for its backend and calls [`crate::conformance!`]: each case becomes a test of
-//! that name. A case is added here once, and every backend gets it. Cases use keys of their own, so they may share a
-//! store and run side by side. They run in real time against real stores: whatever waits, waits with a bound.
+//! A test file implements [`Subject`] for its backend and calls [`crate::conformance!`], which turns each case into
+//! a test of the same name. A case that is added here runs on every backend. Cases use unique keys, so they can
+//! share a store and run concurrently. They run in real time against real stores, so every wait has a bound.
 
 #![allow(
     clippy::unwrap_used,
@@ -36,17 +36,17 @@ use crate::Ledger;
 /// A backend under test.
 #[async_trait]
 pub trait Subject: Send + Sync {
-    /// A ledger handle with connections of its own, as another instance of a service would have it. Stores that one
-    /// process holds give another handle on the same store.
+    /// A handle with connections of its own, as another instance of a service would have. For a store that only one
+    /// process can open, another handle on the same store.
     async fn instance(&self, clock: Arc<dyn Clock>) -> Ledger;
 
-    /// The unit of time in which marks expire, in milliseconds.
+    /// The granularity of marks' expiry, in milliseconds.
     fn mark_granularity_ms(&self) -> u64 {
         1
     }
 }
 
-/// Makes each case of the suite a test. The argument is an async function that returns the [`Subject`].
+/// Turns each case of the suite into a test. The argument is an async function that returns the [`Subject`].
 #[macro_export]
 macro_rules! conformance {
     ($subject:path) => {
@@ -100,20 +100,21 @@ macro_rules! conformance {
     };
 }
 
-/// Runs one case on a runtime of its own. Not generic, so that hundreds of tests do not compile a runtime each.
+/// Runs one case on a runtime of its own. Not generic, so that a runtime is not compiled for each of hundreds of
+/// tests.
 pub fn run(case: Pin<Box<dyn Future<Output = ()>>>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime").block_on(case);
 }
 
-/// A lease that is meant to lapse.
+/// A lease that lapses during a test.
 pub(crate) const SHORT_MS: u64 = 150;
-/// A lease that is not.
+/// A lease that does not.
 pub(crate) const LONG_MS: u64 = 60_000;
-/// The end of every wait: a loaded machine is slow, a broken ledger never gets there.
+/// The bound of every wait: a loaded machine is slow, a broken ledger never finishes.
 pub(crate) const BOUND: Duration = Duration::from_secs(30);
 
-/// A key that no other case and no other run has.
+/// A key that no other case and no other run uses.
 pub(crate) fn key(name: &str) -> Key {
     scoped("", "", name)
 }
@@ -131,7 +132,7 @@ pub(crate) fn unique() -> String {
     format!("{}-{}", hex::encode(&SystemEntropy.draw()[..8]), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// An instance on the true clock.
+/// An instance with the system's clock.
 pub(crate) async fn instance(subject: &dyn Subject) -> Ledger {
     subject.instance(Arc::new(SystemClock::default())).await
 }
@@ -144,7 +145,7 @@ pub(crate) async fn claim(ledger: &Ledger, request: &ClaimRequest) -> Claim {
     ledger.claim(request).await.expect("the claim is answered").claim
 }
 
-/// A claim that must be granted.
+/// Makes a claim that must be granted.
 pub(crate) async fn granted(ledger: &Ledger, key: &Key, lease_ms: u64) -> Grant {
     grant_of(claim(ledger, &request(ledger, key, lease_ms)).await)
 }
@@ -156,7 +157,7 @@ pub(crate) fn grant_of(claim: Claim) -> Grant {
     }
 }
 
-/// Asks until the claim is no longer held. A ledger without a clock of its own has to watch for a lease first.
+/// Claims until the key is no longer held. A ledger without a clock must watch for a lease first.
 pub(crate) async fn claim_past_lease(ledger: &Ledger, request: &ClaimRequest) -> Claim {
     let asking = async {
         loop {
@@ -169,7 +170,7 @@ pub(crate) async fn claim_past_lease(ledger: &Ledger, request: &ClaimRequest) ->
     tokio::time::timeout(BOUND, asking).await.expect("a lapsed lease is noticed")
 }
 
-/// Waits until a claim with a short lease is seen to be in doubt.
+/// Waits until a claim with a short lease is in doubt.
 pub(crate) async fn lapse(ledger: &Ledger, key: &Key) {
     match claim_past_lease(ledger, &request(ledger, key, LONG_MS)).await {
         Claim::InDoubt(_) => {}
@@ -177,7 +178,7 @@ pub(crate) async fn lapse(ledger: &Ledger, key: &Key) {
     }
 }
 
-/// Takes a lapsed claim over.
+/// Takes over a lapsed claim.
 pub(crate) async fn take_over(ledger: &Ledger, key: &Key) -> Grant {
     let request =
         ClaimRequest { in_doubt: InDoubtPolicy::Retry { silent_ms: 0 }, ..request(ledger, key, LONG_MS) };
@@ -188,7 +189,7 @@ pub(crate) fn outcome(text: &str) -> Outcome {
     Outcome::kept(text.as_bytes().to_vec())
 }
 
-/// The system's clocks, with the wall clock off by some milliseconds.
+/// The system's clocks, with a wall clock that is off by `ahead_ms`.
 #[derive(Debug)]
 pub(crate) struct WrongClock {
     pub(crate) system: SystemClock,

@@ -39,7 +39,7 @@ impl Deferred {
     }
 }
 
-/// Not what opens it: that knows the URL, which may hold a password.
+/// Does not show `open`, which knows the URL: it may contain a password.
 impl fmt::Debug for Deferred {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Deferred").field("opened", &self.opened.get()).finish_non_exhaustive()

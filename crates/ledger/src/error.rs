@@ -1,4 +1,4 @@
-//! What can go wrong, and whether it may have happened all the same.
+//! Errors of a ledger, and whether a failed call may have been applied.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
@@ -12,7 +12,7 @@ pub type BoxError = Box<dyn StdError + Send + Sync + 'static>;
 /// The result of a ledger call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A ledger call failed.
+/// A failed call of a ledger.
 #[derive(Debug)]
 pub struct Error {
     kind: Kind,
@@ -21,65 +21,65 @@ pub struct Error {
     source: Option<BoxError>,
 }
 
-/// Whether a failed call may have been carried out.
+/// Whether a failed call may have been applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// It certainly was not; trying again is safe.
+    /// It certainly was not: a retry is safe.
     None,
-    /// It may have been: a timeout, a cut connection, a crash.
+    /// It may have been: a timeout, a broken connection, a crash.
     Unknown,
 }
 
 /// What went wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The store cannot be reached, or broke off.
+    /// The store cannot be reached, or the connection to it broke.
     Unavailable,
-    /// The store asks for less.
+    /// The store asks to slow down.
     Throttled,
-    /// A concurrent change came between: ask again.
+    /// A concurrent change interfered: retry.
     Contended,
-    /// No answer within the deadline.
+    /// There was no reply within the deadline.
     Timeout,
-    /// The ledger is at its bound and forgets no live key to make room.
+    /// The ledger is full, and never drops a live record to make room.
     Full {
-        /// The bound.
+        /// The most records it can hold.
         bound: usize,
     },
-    /// A value is outside its limits.
+    /// A value exceeds a limit.
     Limit(LimitError),
-    /// What is stored cannot be read as it should; the text says where, and what to do.
+    /// A stored record cannot be read. The text names it and says what to do.
     Corrupt(String),
-    /// The store lost data, and is not used until an operator says so; the text says what to do.
+    /// The store lost data, and is not used until an operator accepts that. The text says what to do.
     DataLost(String),
-    /// Another process holds the store; the text names it.
+    /// Another process has the store open. The text names it.
     InUse(String),
-    /// The store's layout is not ours, or of another version; the text says what to do.
+    /// The store's layout is unknown or of another version. The text says what to do.
     Schema(String),
-    /// A setting is wrong; the text names it.
+    /// A setting is invalid. The text names it.
     Settings(String),
-    /// The store refuses us: credentials or rights.
+    /// The store rejects our credentials or lacks permissions for us.
     Denied(String),
-    /// This backend cannot do that.
+    /// The backend does not support this.
     Unsupported(String),
     /// The ledger was closed.
     Closed,
 }
 
 impl Error {
-    /// An error while `doing` something that certainly had no effect.
+    /// An error while `doing` something. The call certainly had no effect.
     pub fn new(kind: Kind, doing: impl Into<Cow<'static, str>>) -> Self {
         Self { kind, doing: doing.into(), effect: Effect::None, source: None }
     }
 
-    /// The same, with its cause.
+    /// Adds the cause.
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<BoxError>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// The same, but it may have happened.
+    /// Marks the call as possibly applied.
     #[must_use]
     pub fn with_unknown_effect(mut self) -> Self {
         self.effect = Effect::Unknown;
@@ -91,12 +91,12 @@ impl Error {
         &self.kind
     }
 
-    /// Whether it may have happened all the same.
+    /// Whether the call may have been applied.
     pub fn effect(&self) -> Effect {
         self.effect
     }
 
-    /// Whether the same call may succeed if it is tried again soon.
+    /// Whether the same call may succeed if it is retried soon.
     pub fn is_transient(&self) -> bool {
         match self.kind {
             Kind::Unavailable | Kind::Throttled | Kind::Contended | Kind::Timeout => true,
@@ -113,7 +113,7 @@ impl Error {
         }
     }
 
-    /// Whether the ledger is out, so that a fallback may step in.
+    /// Whether the ledger is unavailable, so that a fallback may answer.
     pub fn is_outage(&self) -> bool {
         self.is_transient() || matches!(self.kind, Kind::DataLost(_))
     }
@@ -124,10 +124,13 @@ impl fmt::Display for Error {
         write!(f, "{}: ", self.doing)?;
         match &self.kind {
             Kind::Unavailable => f.write_str("the ledger is unavailable"),
-            Kind::Throttled => f.write_str("the ledger is throttling"),
-            Kind::Contended => f.write_str("too many concurrent changes"),
-            Kind::Timeout => f.write_str("no answer within the deadline"),
-            Kind::Full { bound } => write!(f, "the ledger is full ({bound} live records)"),
+            Kind::Throttled => f.write_str("the ledger is throttling requests; retry more slowly"),
+            Kind::Contended => f.write_str("a concurrent change interfered; retry"),
+            Kind::Timeout => f.write_str("no reply within the deadline"),
+            Kind::Full { bound } => write!(
+                f,
+                "the ledger is full ({bound} live records); raise its bound or wait until records expire"
+            ),
             Kind::Limit(limit) => limit.fmt(f),
             Kind::Corrupt(text)
             | Kind::DataLost(text)
@@ -136,7 +139,7 @@ impl fmt::Display for Error {
             | Kind::Settings(text)
             | Kind::Denied(text)
             | Kind::Unsupported(text) => f.write_str(text),
-            Kind::Closed => f.write_str("the ledger was closed"),
+            Kind::Closed => f.write_str("the ledger is closed"),
         }
     }
 }
@@ -149,6 +152,6 @@ impl StdError for Error {
 
 impl From<LimitError> for Error {
     fn from(limit: LimitError) -> Self {
-        Error::new(Kind::Limit(limit), "checking the call")
+        Error::new(Kind::Limit(limit), "checking the request")
     }
 }

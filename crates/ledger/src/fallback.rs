@@ -1,17 +1,19 @@
-//! Fallback: any primary ledger, and a local one for while it is out.
+//! Fallback: a local ledger answers while the primary is unreachable.
 //!
-//! In healthy times the primary answers, and what it answered is mirrored in memory, so that a repeat is known during
-//! an outage too. After an outage error the local ledger answers for a while (60 s), then one probe is made.
+//! While the primary is healthy, it answers, and its answers are mirrored in memory, so that retries are recognised
+//! during an outage too. After an outage error, the local ledger answers for a pause (60 s by default), then the
+//! primary is probed once.
 //!
-//! The local ledger holds what is *owed*: marks and claims that the primary does not know yet. Whatever is handed over
-//! is removed from it. So the debt is exactly as durable as the local ledger, and is found again at the next start.
-//! A claim is settled where it is held; on recovery it is handed over as it is, running, in doubt or completed, and its
-//! holder goes on with the primary. The primary wins, and conflicts are counted and kept for operators.
+//! The local ledger holds what is *pending handover*: marks and claims that the primary does not know yet. They are
+//! removed once they are handed over. So whatever is pending is exactly as durable as the local ledger, and is
+//! found again at the next start. A claim is settled where it is held. On recovery it is handed over in its current
+//! state, running, in doubt or completed, and its holder continues with the primary. If both ledgers have a record,
+//! the primary's wins, and the conflict is counted and kept for operators.
 //!
-//! What must stay true: one instance never answers "new" or "granted" twice for one key. So a key whose question is on
-//! its way to the primary is not answered locally until that question is settled ([`asking`]), and the step from
-//! degraded to healthy waits for local answers that are under way (the `mode` lock). Two instances may both answer
-//! "new" while degraded: that is the price, and it is counted afterwards.
+//! What must stay true: one instance never answers "new" or "granted" twice for one key. So while a call for a key
+//! is in flight to the primary, the local ledger does not answer for that key ([`in_flight`]), and the switch from
+//! degraded to healthy waits for local calls in progress (the `mode` lock). Two instances may both answer "new"
+//! while degraded. That is the price of answering at all, and it is counted afterwards.
 
 mod abandoned_grants;
 mod claims;
@@ -35,8 +37,8 @@ use crate::retry::RetryingBackend;
 use crate::{LocalBackend, Result};
 
 impl Fallback {
-    /// Finds what an earlier run still owes, and hands it over if the primary can be reached. If it cannot, the local
-    /// ledger answers from the start.
+    /// Loads what an earlier run left pending, and hands it over if the primary can be reached. If it cannot, the
+    /// local ledger answers from the start.
     pub(crate) async fn open(
         primary: RetryingBackend,
         store: Arc<dyn LocalBackend>,
@@ -48,11 +50,7 @@ impl Fallback {
         if has_pending {
             fallback.metrics.degraded.set(1.0);
             let (claims, marks) = fallback.count_pending();
-            tracing::warn!(
-                claims,
-                marks,
-                "an earlier run did not hand over all of its claims and marks to the ledger"
-            );
+            tracing::warn!(claims, marks, "claims and marks of an earlier run are still pending handover");
             fallback.probe_once().await;
         }
         Ok(fallback)

@@ -219,7 +219,7 @@ impl Ledger {
     /// The record of a key, including its outcome.
     pub async fn get(&self, key: &Key) -> Result<Option<Record>> {
         match &self.fallback {
-            None => self.backend.call_once("looking at a claim", self.backend.inner.get(key)).await,
+            None => self.backend.call_once("reading a claim", self.backend.inner.get(key)).await,
             Some(fallback) => fallback.get(key).await,
         }
     }
@@ -267,7 +267,7 @@ impl Ledger {
 
     /// Removes at most `limit` records whose retention is over.
     pub async fn sweep(&self, limit: usize) -> Result<Swept> {
-        self.backend.call_once_long("sweeping", self.backend.inner.sweep(limit)).await
+        self.backend.call_once_long("sweeping the ledger", self.backend.inner.sweep(limit)).await
     }
 
     /// How many records the ledger holds.
@@ -280,7 +280,7 @@ impl Ledger {
 
     /// Creates whatever the ledger needs, or checks that it exists.
     pub async fn init(&self) -> Result<()> {
-        self.backend.call_once_long("preparing the ledger", self.backend.inner.init()).await
+        self.backend.call_once_long("initializing the ledger", self.backend.inner.init()).await
     }
 
     /// Connects to the store and checks its settings. Returns warnings for the operator.

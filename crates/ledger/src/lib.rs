@@ -1,7 +1,8 @@
-//! Where claims live.
+//! Ledgers: stores of claims and marks.
 //!
-//! [`Ledger`] is the handle that programs use; [`Backend`] is the seam that stores implement. [`open()`] turns a URL into
-//! a ledger. The handle holds what must be the same for all: retry, deadline, metrics, renewal, waiting, fallback.
+//! [`Ledger`] is the handle that programs use, and [`Backend`] is the interface that stores implement. [`open()`]
+//! opens a ledger by its URL. The handle implements what is the same for all stores: deadlines, retries, metrics,
+//! lease renewal, waiting and the fallback.
 //!
 //! ```
 //! # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {

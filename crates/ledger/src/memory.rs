@@ -37,7 +37,7 @@ const SWEEP_VISITS: usize = 4 * SWEEP_CHUNK;
 /// The default bound, in records.
 pub const DEFAULT_BOUND: usize = 1_000_000;
 
-/// Claims in memory.
+/// A ledger in memory.
 #[derive(Debug)]
 pub struct Memory {
     time: SteadyTime,
@@ -50,13 +50,13 @@ pub struct Memory {
 struct Shard {
     claims: IndexMap<StoredClaim>,
     marks: IndexMap<mark::Record>,
-    /// When the sweep looks at what. `true`: a mark, whose turn is its end.
+    /// When the sweep visits which record. `true` for a mark, which is visited when it expires.
     sweep_queue: BinaryHeap<Reverse<(Timestamp, Index, bool)>>,
 }
 
 #[derive(Debug)]
 struct StoredClaim {
-    /// In a box: a map that grows need not move it.
+    /// Boxed, so that a growing map need not move it.
     record: Box<Record>,
     sweep_at: Timestamp,
 }
@@ -70,11 +70,12 @@ impl Memory {
     }
 
     fn shard(&self, index: Index) -> MutexGuard<'_, Shard> {
-        // Not a byte that the maps hash by.
+        // Not a byte that the maps use as hash.
         self.lock(usize::from(index.as_bytes()[31]) % SHARDS)
     }
 
-    /// A panic cannot leave a shard half-written: every step writes at its end. So a poisoned lock is a lock.
+    /// A panic cannot leave a shard half-written, because every step writes at its end. So a poisoned lock can be
+    /// used.
     fn lock(&self, number: usize) -> MutexGuard<'_, Shard> {
         self.shards[number].lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -114,7 +115,7 @@ impl Memory {
         Ok(step.answer)
     }
 
-    /// What a claim would be answered, if that needs no write.
+    /// The answer to a claim, if it needs no write.
     pub(crate) fn peek_claim(&self, request: &ClaimRequest) -> Option<Claim> {
         let shard = self.shard(request.key.index());
         let current = shard.claims.get(&request.key.index()).map(StoredClaim::record);
@@ -122,14 +123,14 @@ impl Memory {
         (step.change == Change::Keep).then_some(step.answer)
     }
 
-    /// What a mark would be answered, if that needs no write.
+    /// The answer to a mark, if it needs no write.
     pub(crate) fn peek_mark(&self, request: &mark::Request) -> Option<Mark> {
         let shard = self.shard(request.key.index());
         let step = rules::mark(shard.marks.get(&request.key.index()), request, self.time.now());
         (step.change == Change::Keep).then_some(step.answer)
     }
 
-    /// Puts what another ledger granted in the place of whatever is here.
+    /// Stores what another ledger granted, replacing whatever is here.
     pub(crate) fn put_grant(&self, request: &ClaimRequest, grant: &Grant) -> Result<()> {
         self.apply_to_claim(request.key.index(), |_, now| {
             let Step { change, .. } = rules::claim(None, request, now);
@@ -143,12 +144,12 @@ impl Memory {
         })
     }
 
-    /// Puts a record of another ledger in the place of whatever is here.
+    /// Stores a record of another ledger, replacing whatever is here.
     pub(crate) fn put_record(&self, record: Record) -> Result<()> {
         self.apply_to_claim(record.key.index(), |_, _| Step { answer: (), change: Change::Put(record) })
     }
 
-    /// Puts what another ledger called new in the place of whatever is here.
+    /// Stores what another ledger reported as new, replacing whatever is here.
     pub(crate) fn put_mark(&self, request: &mark::Request) -> Result<()> {
         let index = request.key.index();
         let (now, mut shard) = (self.time.now(), self.shard(index));
@@ -160,7 +161,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Counts one more record in, unless it replaces one. At the bound, what is over in this shard goes first.
+    /// Reserves room for one more record, unless it replaces one. If the ledger is full, removes expired records of
+    /// this shard.
     fn make_room(&self, shard: &mut Shard, replaces: bool, now: Timestamp) -> Result<()> {
         if replaces || self.live.fetch_add(1, Ordering::Relaxed) < self.bound {
             return Ok(());
@@ -220,7 +222,7 @@ impl Shard {
     }
 
     fn schedule_sweep(&mut self, sweep_at: Timestamp, index: Index, is_mark: bool) {
-        // Claims that come and are released leave their turns behind.
+        // Claims that are made and released leave their entries behind.
         if self.sweep_queue.len() >= 2 * (self.claims.len() + self.marks.len()) + SWEEP_CHUNK {
             let (claims, marks) = (&self.claims, &self.marks);
             self.sweep_queue.retain(|Reverse((sweep_at, index, is_mark))| match is_mark {
@@ -231,7 +233,7 @@ impl Shard {
         self.sweep_queue.push(Reverse((sweep_at, index, is_mark)));
     }
 
-    /// Removes at most `limit` of what is over; `more` if there may be more of it here.
+    /// Removes at most `limit` expired records. `more` is set if there may be others.
     fn sweep(&mut self, now: Timestamp, limit: usize) -> Swept {
         let mut swept = Swept::default();
         for visited in 0.. {
@@ -312,7 +314,7 @@ impl Maintain for Memory {
     }
 
     async fn check(&self) -> Result<Vec<String>> {
-        Ok(vec!["memory: forgets everything when the process ends; use it for trying out".to_owned()])
+        Ok(vec!["memory: loses everything when the process ends; use it for tests and demos only".to_owned()])
     }
 
     async fn get(&self, key: &Key) -> Result<Option<Record>> {

@@ -87,20 +87,22 @@ impl<T, E: fmt::Display> fmt::Display for OnceError<T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             OnceError::Held { retry_after_ms } => {
-                write!(f, "another holder runs it; ask again in {retry_after_ms} ms")
+                write!(f, "another holder is running it; retry in {retry_after_ms} ms")
             }
             OnceError::InDoubt(doubt) => write!(f, "in doubt: {}", doubt.reason),
-            OnceError::NotKept(reason) => write!(f, "it was done, but its answer was not kept: {reason}"),
-            OnceError::Mismatch => f.write_str("the key was used for another request"),
+            OnceError::NotKept(reason) => write!(f, "it ran before, but its result was not kept: {reason}"),
+            OnceError::Mismatch => f.write_str("the key was used with another fingerprint"),
             OnceError::CallerChanged => f.write_str("the key was used by another caller"),
             OnceError::NotDone(error) => write!(f, "not done: {error}"),
             OnceError::Unknown(error) => write!(f, "in doubt: {error}"),
             OnceError::Panicked => f.write_str("in doubt: the effect panicked"),
-            OnceError::TakenOver { .. } => f.write_str("it ran, but its claim had been taken over"),
-            OnceError::Unrecorded { source, .. } => {
-                write!(f, "it ran, but its outcome was not recorded: {source}")
+            OnceError::TakenOver { .. } => {
+                f.write_str("it ran, but its claim had been taken over meanwhile; it may have run twice")
             }
-            OnceError::Decode(error) => write!(f, "the stored answer cannot be read: {error}"),
+            OnceError::Unrecorded { source, .. } => {
+                write!(f, "it ran, but its outcome could not be recorded: {source}")
+            }
+            OnceError::Decode(error) => write!(f, "the stored result is not of the expected type: {error}"),
             OnceError::Ledger(error) => error.fmt(f),
         }
     }
@@ -207,7 +209,7 @@ impl Ledger {
     async fn record<T: Serialize, E>(&self, key: &Key, grant: Grant, value: T) -> Result<T, OnceError<T, E>> {
         let outcome = match serde_json::to_vec(&value) {
             Ok(bytes) => Outcome::kept(bytes),
-            Err(error) => Outcome::Tombstone(format!("the answer cannot be written as JSON: {error}")),
+            Err(error) => Outcome::Tombstone(format!("the result cannot be serialized as JSON: {error}")),
         };
         match self.complete(key, grant.token, outcome).await {
             Ok(Settled::Applied) => Ok(value),
@@ -222,10 +224,10 @@ impl Ledger {
         match settled {
             Ok(Settled::Applied) => {}
             Ok(Settled::Stale(_)) => {
-                tracing::warn!(index = %key.index(), "the claim was taken over before it was settled")
+                tracing::warn!(index = %key.index(), "claim was taken over before it was settled")
             }
             Err(error) => {
-                tracing::warn!(index = %key.index(), %error, "the claim could not be settled; it will be in doubt")
+                tracing::warn!(index = %key.index(), %error, "cannot settle claim; it becomes in doubt when its lease lapses")
             }
         }
     }

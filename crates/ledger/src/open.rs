@@ -1,6 +1,6 @@
-//! From a URL to a ledger.
+//! Opens ledgers by their URLs.
 //!
-//! Errors name the setting and the scheme, never the URL itself: it may hold a password.
+//! Errors name the setting and the scheme, never the URL itself: it may contain a password.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use crate::deferred::Deferred;
 use crate::memory::{DEFAULT_BOUND, Memory};
 use crate::{Backend, Error, Kind, Ledger, LocalBackend, Result, Settings};
 
-/// What a backend is told besides its URL.
+/// Options of a backend that are not part of its URL.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
-    /// Where time comes from.
+    /// The source of time.
     pub clock: Arc<dyn Clock>,
-    /// The address of this process's admin port, for others who find the store held.
+    /// The address of this process's admin port, shown to other processes that find the store in use.
     pub admin: Option<String>,
 }
 
@@ -31,7 +31,7 @@ pub async fn open(url: &str, settings: Settings) -> Result<Ledger> {
 /// Opens a backend without a handle around it.
 pub async fn open_backend(url: &str, options: &OpenOptions) -> Result<Arc<dyn Backend>> {
     let Some((scheme, rest)) = url.split_once(':') else {
-        return Err(settings_error("it has no scheme"));
+        return Err(settings_error("the URL has no scheme"));
     };
     match scheme {
         "memory" => Ok(Arc::new(Memory::new(options.clock.clone(), memory_bound(rest)?))),
@@ -39,11 +39,11 @@ pub async fn open_backend(url: &str, options: &OpenOptions) -> Result<Arc<dyn Ba
         "postgres" | "postgresql" => open_postgres(url).await,
         "redis" | "rediss" => open_redis(url).await,
         "dynamodb" => open_dynamodb(url, options).await,
-        other => Err(settings_error(&format!("{other:?} is not a known kind of ledger"))),
+        other => Err(settings_error(&format!("unknown scheme {other:?}"))),
     }
 }
 
-/// Opens a backend; one that is out is opened later, by the first call that reaches it.
+/// Opens a backend. If it is unreachable, the first call that reaches it opens it later.
 pub async fn open_or_defer(url: &str, options: &OpenOptions) -> Result<Arc<dyn Backend>> {
     match open_backend(url, options).await {
         Err(error) if error.is_outage() => {
@@ -59,14 +59,14 @@ pub async fn open_or_defer(url: &str, options: &OpenOptions) -> Result<Arc<dyn B
     }
 }
 
-/// Opens a ledger that can stand in for another one: `memory:` or `file:DIR`.
+/// Opens a ledger that can serve as a fallback: `memory:` or `file:DIR`.
 pub fn open_local(url: &str, options: &OpenOptions) -> Result<Arc<dyn LocalBackend>> {
     match url.split_once(':') {
         Some(("memory", rest)) => Ok(Arc::new(Memory::new(options.clock.clone(), memory_bound(rest)?))),
         Some(("file", dir)) => open_file(dir, options),
         Some(_) | None => {
-            let text = "a fallback is local: expected memory: or file:DIR".to_owned();
-            Err(Error::new(Kind::Settings(text), "reading the fallback's URL"))
+            let text = "a fallback must be local; expected memory: or file:DIR".to_owned();
+            Err(Error::new(Kind::Settings(text), "parsing the fallback's URL"))
         }
     }
 }
@@ -75,7 +75,7 @@ fn settings_error(what: &str) -> Error {
     let text = format!(
         "{what}; expected memory:, file:DIR, postgres://…, redis://…, rediss://… or dynamodb://TABLE"
     );
-    Error::new(Kind::Settings(text), "reading the ledger's URL")
+    Error::new(Kind::Settings(text), "parsing the ledger's URL")
 }
 
 fn memory_bound(rest: &str) -> Result<usize> {
@@ -84,7 +84,7 @@ fn memory_bound(rest: &str) -> Result<usize> {
         query => {
             let bound =
                 query.strip_prefix("?bound=").and_then(|bound| bound.parse().ok()).filter(|bound| *bound > 0);
-            bound.ok_or_else(|| settings_error("memory: takes nothing but ?bound=N"))
+            bound.ok_or_else(|| settings_error("memory: accepts only ?bound=N, with N greater than 0"))
         }
     }
 }
@@ -137,5 +137,10 @@ async fn open_dynamodb(_: &str, _: &OpenOptions) -> Result<Arc<dyn Backend>> {
 
 #[cfg(not(all(feature = "file", feature = "postgres", feature = "redis", feature = "dynamodb")))]
 fn not_built(feature: &str) -> Error {
-    Error::new(Kind::Unsupported(format!("this build lacks the feature {feature:?}")), "opening the ledger")
+    Error::new(
+        Kind::Unsupported(format!(
+            "this build does not include {feature:?} ledgers; enable that cargo feature"
+        )),
+        "opening the ledger",
+    )
 }

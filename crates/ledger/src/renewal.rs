@@ -48,7 +48,7 @@ async fn renew_until_lost(ledger: &Ledger, key: &Key, grant: Grant) {
     loop {
         sleep_until(next).await;
         if started.elapsed() >= ledger.settings().lease_ceiling {
-            tracing::warn!(index = %key.index(), "the lease ceiling is reached; the claim is renewed no more and will be in doubt");
+            tracing::warn!(index = %key.index(), "lease ceiling reached; renewal stops and the claim becomes in doubt");
             return;
         }
         next = Instant::now() + third;
@@ -56,16 +56,16 @@ async fn renew_until_lost(ledger: &Ledger, key: &Key, grant: Grant) {
         match tokio::time::timeout_at(next, ledger.renew(key, grant.token, grant.lease_ms)).await {
             Ok(Ok(Settled::Applied)) => {}
             Ok(Ok(Settled::Stale(_))) => {
-                tracing::warn!(index = %key.index(), "the claim was taken over while its holder was at work");
+                tracing::warn!(index = %key.index(), "claim was taken over while its holder was working");
                 return;
             }
             Ok(Err(error)) => {
                 ledger.renewal_failed();
-                tracing::warn!(index = %key.index(), %error, "a lease could not be renewed; trying again");
+                tracing::warn!(index = %key.index(), %error, "cannot renew lease; retrying");
             }
             Err(_) => {
                 ledger.renewal_failed();
-                tracing::warn!(index = %key.index(), "a lease renewal got no answer; trying again");
+                tracing::warn!(index = %key.index(), "lease renewal timed out; retrying");
             }
         }
     }

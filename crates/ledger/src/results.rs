@@ -1,4 +1,4 @@
-//! What the handle returns for a claim or a mark.
+//! Results of the handle's claims and marks.
 
 use ichido_core::Claim;
 use ichido_core::mark::Mark;

@@ -157,7 +157,7 @@ impl RetryingBackend {
                 });
             }
             self.metrics.retried();
-            tracing::debug!(verb = verb.as_str(), %error, "the ledger did not answer; asking again");
+            tracing::debug!(verb = verb.as_str(), %error, "ledger call failed; retrying");
             Box::pin(sleep_until(next)).await;
             pause = (pause * 2).min(self.settings.backoff_max);
             limit = self.settings.try_timeout.min(deadline.saturating_duration_since(next));

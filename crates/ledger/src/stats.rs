@@ -1,4 +1,4 @@
-//! Figures for operators: how much is stored, what a sweep removed, how the fallback stands.
+//! Figures for operators: how much is stored, what a sweep removed, the state of the fallback.
 
 use ichido_core::Timestamp;
 use serde::{Deserialize, Serialize};

@@ -31,7 +31,7 @@ fn it_lives_is_ready_and_counts() {
         assert!(metrics.body.contains(name), "{name} is not in {}", metrics.body);
     }
     assert_eq!(claims.get("/v1/ledger/capabilities").json()["backend"], "memory");
-    claims.says("forgets everything");
+    claims.says("loses everything");
     let said = claims.said();
     for words in [&claims.address, "memory", "survives nothing"] {
         assert!(said.contains(words), "{words:?} is not in {said}");

@@ -25,7 +25,7 @@ fn the_embedded_ledger_tells_what_it_promises() {
 fn a_memory_ledger_is_warned_about() {
     let dir = tempfile::tempdir().unwrap();
     let text = ok(dir.path(), &["check", "--ledger", "memory:"]);
-    assert!(text.contains("warning") && text.contains("forgets everything"), "{text}");
+    assert!(text.contains("warning") && text.contains("loses everything"), "{text}");
 }
 
 #[test]

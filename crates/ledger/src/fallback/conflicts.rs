@@ -1,4 +1,4 @@
-//! The last keys in conflict, for operators.
+//! The last conflicting keys, for operators.
 
 use std::collections::VecDeque;
 

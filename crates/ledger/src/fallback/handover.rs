@@ -106,7 +106,7 @@ impl Fallback {
                 if let State::InDoubt(_) = handed_over.state {
                     report.in_doubt += 1;
                     self.metrics.doubts_handed_over.increment(1);
-                    tracing::warn!(index = %key.index(), "a claim of the outage is in doubt; resolve it in the ledger");
+                    tracing::warn!(index = %key.index(), "claim of the outage is in doubt; resolve it");
                 }
             }
             Ok(Adopted::Conflict) => {
@@ -181,7 +181,7 @@ impl Fallback {
         let kept = async { self.local.adopt(&grant.record(self.store.now())?).await };
         if let Err(error) = kept.await {
             // If this process crashes, the grant is forgotten and its lease lapses into doubt.
-            tracing::warn!(index = %key.index(), %error, "a release that the ledger must hear of is kept in memory only");
+            tracing::warn!(index = %key.index(), %error, "cannot store pending release; it is kept in memory only");
         }
         self.pending().add_abandoned_grant(grant);
     }
@@ -219,10 +219,10 @@ impl Fallback {
         match conflict.kind {
             ConflictKind::Claim { .. } => tracing::warn!(
                 index = conflict.index,
-                "another instance had the same claim during the outage; the ledger's record stays"
+                "another instance claimed the same key during the outage; the primary's record wins"
             ),
             ConflictKind::Mark => {
-                tracing::debug!(index = conflict.index, "another instance saw the same event")
+                tracing::debug!(index = conflict.index, "another instance marked the same event")
             }
         }
         self.conflicts.lock().unwrap_or_else(std::sync::PoisonError::into_inner).add(conflict);
@@ -232,7 +232,7 @@ impl Fallback {
         if is_first {
             report.refused += 1;
             self.metrics.refused.increment(1);
-            tracing::error!(index, %error, "the ledger does not take this key over; it stays in the fallback");
+            tracing::error!(index, %error, "primary ledger refused a key; it stays in the fallback");
         }
     }
 }

@@ -24,7 +24,7 @@ impl Fallback {
         {
             return Ok(Some(self.as_of_now(record)));
         }
-        self.primary.call_once("looking at a claim", self.primary.inner.get(key)).await
+        self.primary.call_once("reading a claim", self.primary.inner.get(key)).await
     }
 
     /// Lists local claims first. During an outage there are no others.

@@ -58,10 +58,10 @@ impl Fallback {
                 in_doubt = report.in_doubt,
                 conflicts = report.conflicts,
                 refused = report.refused,
-                "the ledger is back; conflicts are keys that another instance had as well"
+                "primary ledger available again"
             ),
             Err(error) => {
-                tracing::debug!(%error, "the ledger is still out");
+                tracing::debug!(%error, "primary ledger still unavailable");
                 let until = self.now() + self.pause;
                 *self.mode.write().await = Mode::Degraded { until, probing: false };
             }

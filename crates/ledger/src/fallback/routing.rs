@@ -1,4 +1,4 @@
-//! Who answers: the primary in healthy times, otherwise the local ledger.
+//! Decides who answers: the primary while it is healthy, otherwise the local ledger.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::in_flight::InFlightCall;
 use super::state::{Fallback, Mode};
 
 impl Fallback {
-    /// In healthy times: leave to ask the primary, known to all others until it is dropped.
+    /// If the primary is healthy, registers a call to it, which others can see until the returned value is dropped.
     pub(super) async fn begin_primary_call(self: &Arc<Self>, keys: &[Index]) -> Option<InFlightCall<'_>> {
         let mode = self.mode.read().await;
         match *mode {
@@ -24,8 +24,8 @@ impl Fallback {
         }
     }
 
-    /// Waits until nobody asks the primary for these keys, then keeps the mode from changing. None if the primary is
-    /// back: what is answered here from then on, it would never be told.
+    /// Waits until no call to the primary is in flight for these keys, then keeps the mode from changing. `None` if
+    /// the primary is back: it would never learn what the local ledger answers from then on.
     pub(super) async fn wait_for_local_turn(&self, keys: &[Index]) -> Option<RwLockReadGuard<'_, Mode>> {
         loop {
             let completed = self.in_flight.completed();

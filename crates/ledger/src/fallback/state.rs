@@ -1,4 +1,4 @@
-//! What a fallback knows, and its mode.
+//! The state of a fallback, and its mode.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,12 +14,12 @@ use crate::memory::Memory;
 use crate::retry::RetryingBackend;
 use crate::{Error, LocalBackend};
 
-/// How a fallback behaves.
+/// Settings of a fallback.
 #[derive(Clone, Debug)]
 pub struct FallbackSettings {
-    /// How long the local ledger answers before the primary is tried again.
+    /// How long the local ledger answers before the primary is probed.
     pub pause: Duration,
-    /// The most marks and claims that are mirrored in healthy times.
+    /// The most marks and claims that are mirrored while the primary is healthy.
     pub mirror_bound: usize,
 }
 
@@ -33,17 +33,17 @@ impl Default for FallbackSettings {
 pub(crate) struct Fallback {
     pub(super) primary: RetryingBackend,
     pub(super) local: RetryingBackend,
-    /// The local ledger again, without deadline and retry.
+    /// The local ledger without deadlines and retries.
     pub(super) store: Arc<dyn LocalBackend>,
-    /// What the primary answered to this instance; best effort, bounded.
+    /// What the primary answered to this instance: best effort, and bounded.
     pub(super) mirror: Memory,
-    /// Stands in the mirror for whoever marked an event that the primary had seen.
+    /// The nonce in the mirror for events that the primary had already seen from other callers.
     pub(super) foreign_nonce: Nonce,
     pub(super) pause: Duration,
     pub(super) mode: RwLock<Mode>,
     pub(super) in_flight: InFlight,
     pub(super) pending: Mutex<PendingHandover>,
-    /// Held while a claim that is owed is asked for or settled, so that none is granted here as its key is given up.
+    /// Held while a pending claim is claimed or settled, so that it is not granted here just as it is handed over.
     pub(super) pending_lock: tokio::sync::Mutex<()>,
     pub(super) conflicts: Mutex<Conflicts>,
     pub(super) metrics: Metrics,
@@ -52,7 +52,7 @@ pub(crate) struct Fallback {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     Healthy,
-    /// The local ledger answers; from `until` on (steady clock) one probe is made.
+    /// The local ledger answers. From `until` on (steady clock), one probe is made.
     Degraded {
         until: Duration,
         probing: bool,
@@ -100,7 +100,7 @@ impl Fallback {
     pub(super) async fn degrade(&self, error: &Error) {
         let mut mode = self.mode.write().await;
         if *mode == Mode::Healthy {
-            tracing::error!(%error, pause_seconds = self.pause.as_secs(), "the ledger is out; answering from the local one");
+            tracing::error!(%error, pause_seconds = self.pause.as_secs(), "primary ledger unavailable; the fallback answers");
             self.metrics.outages.increment(1);
             self.metrics.degraded.set(1.0);
             *mode = Mode::Degraded { until: self.now() + self.pause, probing: false };
@@ -111,7 +111,7 @@ impl Fallback {
         *self.mode.read().await != Mode::Healthy
     }
 
-    /// How many claims and marks the primary does not know, for the gauge as well.
+    /// Counts pending claims and marks, and updates the gauge.
     pub(super) fn count_pending(&self) -> (usize, usize) {
         let (claims, marks) = self.pending().counts();
         self.metrics.pending.set((claims + marks) as f64);

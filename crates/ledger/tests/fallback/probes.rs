@@ -60,10 +60,13 @@ async fn an_outage_and_its_end_are_logged_once() {
         sleep(SHORT).await;
         stampede(&scene).await;
     }
-    assert_eq!(log.count("the ledger is out"), 1);
-    assert_eq!(log.count("the ledger is back"), 0);
+    assert_eq!(log.count("primary ledger unavailable"), 1);
+    assert_eq!(log.count("primary ledger available again"), 0);
     assert_eq!(scene.counts.of("ichido_ledger_outages_total"), 1);
     scene.recovery().await;
     stampede(&scene).await;
-    assert_eq!((log.count("the ledger is out"), log.count("the ledger is back")), (1, 1));
+    assert_eq!(
+        (log.count("primary ledger unavailable"), log.count("primary ledger available again")),
+        (1, 1)
+    );
 }

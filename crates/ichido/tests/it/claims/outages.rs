@@ -72,7 +72,7 @@ impl Instance {
     }
 
     fn recovered(&self) {
-        self.claims.says("the ledger is back");
+        self.claims.says("primary ledger available again");
     }
 
     fn count(&self, name: &str) -> f64 {
@@ -107,14 +107,16 @@ fn while_the_table_is_gone_answers_are_degraded_and_afterwards_it_is_told() {
     assert_eq!(one.count("ichido_events_degraded_total"), 4.0);
     assert!(metric(&one.claims, "ichido_ledger_errors_total", "dynamodb") >= 1.0);
     assert_eq!(one.claims.get("/readyz").status, 503);
-    one.claims.says("the ledger is out");
+    one.claims.says("primary ledger unavailable");
 
     // Nobody asks anything, and it is told all the same.
     one.proxy.set(Fault::None);
     one.recovered();
     let said = one.claims.said();
-    let back: Value =
-        serde_json::from_str(said.lines().find(|line| line.contains("the ledger is back")).unwrap()).unwrap();
+    let back: Value = serde_json::from_str(
+        said.lines().find(|line| line.contains("primary ledger available again")).unwrap(),
+    )
+    .unwrap();
     assert_eq!(
         (&back["level"], &back["written_back"], &back["conflicts"]),
         (&json!("WARN"), &json!(1), &json!(1)),
@@ -250,7 +252,7 @@ fn what_was_answered_in_an_outage_is_told_before_the_process_ends() {
         instance.claims.signal();
         assert_eq!(instance.claims.ended(), 0, "{}", instance.claims.said());
     }
-    assert!(one.claims.said().contains("the ledger is back"), "{}", one.claims.said());
+    assert!(one.claims.said().contains("primary ledger available again"), "{}", one.claims.said());
     let said = other.claims.said();
     assert!(said.contains("\"untold\":1"), "it could not be told, and that is said: {said}");
     let third = table.instance("1500", "1");
