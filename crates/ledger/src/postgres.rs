@@ -1,14 +1,15 @@
-//! `postgres://` — claims of everyone who reaches one PostgreSQL server.
+//! `postgres://`: claims shared by everyone who can reach one PostgreSQL server.
 //!
 //! `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, with the parameters of tokio-postgres and five of our own:
-//! `schema` (default `ichido`), `pool` (connections at most, default 16), `sslrootcert` (a file of authorities to
-//! trust), `sslmode` also as `verify-ca` or `verify-full`, and `prepared` (`auto`, `on` or `off`; by default a pooler in
-//! transaction mode is recognised, and gets statements that are not prepared).
+//! `schema` (default `ichido`), `pool` (most connections, default 16), `sslrootcert` (a file with certificate
+//! authorities to trust), `sslmode` also as `verify-ca` or `verify-full`, and `prepared` (`auto`, `on` or `off`).
+//! By default, a pooler in transaction mode is detected, and statements are not prepared there.
 //!
-//! The server's clock judges leases and retention. Every verb is one statement, or two that are fenced by what the
-//! first one read, so it holds under READ COMMITTED with any number of processes. What must stay true: a statement
-//! that wrote nothing never counts as a win; every write to a claim moves its version; and the rules are applied to
-//! rows as they were read, so that only the conditions of writes are said again in SQL.
+//! The server's clock decides leases and retention. Every call is one statement, or two of which the second only
+//! writes if the record is still the one that the first read. So it is correct under READ COMMITTED with any number
+//! of processes. What must stay true: a statement that wrote nothing never counts as a grant; every write to a
+//! claim changes its version; and the rules are applied to rows as they were read, so that only the conditions of
+//! writes are repeated in SQL.
 
 mod claims;
 mod connections;

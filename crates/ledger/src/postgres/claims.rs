@@ -1,9 +1,9 @@
-//! Claims: read, judge by the rules, write what was judged.
+//! Claims: read, decide by the rules, write the decision.
 //!
-//! A fresh grant, and every answer that changes nothing, is one round trip. What would change a record that is there
-//! (a takeover, an operator's word) is a second one, which writes only over the very record that was judged; if that
-//! has changed, the answer is [`Kind::Contended`]. The same goes for a call that neither wrote nor saw anything: a
-//! concurrent change hid from its snapshot, and nobody may conclude from it that they won.
+//! A first grant, and every call that changes nothing, is one round trip. A change to an existing record (a
+//! takeover, an operator's resolution) takes a second one, which only writes if the record is still the one that
+//! was read; otherwise the call fails with [`Kind::Contended`]. So does a call that neither wrote nor saw anything:
+//! a concurrent change was hidden from its snapshot, and nobody may conclude that it was granted.
 
 use ichido_core::rules::{self, Change, Step};
 use ichido_core::{
@@ -64,11 +64,11 @@ impl Postgres {
     }
 
     pub(super) async fn get_claim(&self, key: &Key) -> Result<Option<Record>> {
-        let (found, now) = self.read("looking at a claim in PostgreSQL", key).await?;
+        let (found, now) = self.read("reading a claim from PostgreSQL", key).await?;
         Ok(found.map(|found| found.record).filter(|record| now < record.over_at()))
     }
 
-    /// One statement writes if the token is current and the claim open, and reads what is there if not.
+    /// One statement: writes if the token is current and the claim is open, and otherwise reads what is there.
     pub(super) async fn settle_claim(&self, key: &Key, token: Token, action: &Settle) -> Result<Settled> {
         const DOING: &str = "settling a claim in PostgreSQL";
         let (index, fence) = (key.index(), token.as_bytes().as_slice());
@@ -104,7 +104,7 @@ impl Postgres {
         }
     }
 
-    /// Makes a change to the very record that was found, and only then gives the answer.
+    /// Writes a change if the record is still the one that was found, and then returns the answer.
     async fn write<A>(
         &self,
         doing: &'static str,
@@ -143,7 +143,7 @@ enum Inserted {
     No { found: Box<Found>, now: Timestamp },
 }
 
-/// The answer to a settling statement's row.
+/// The result of a settlement, from the statement's row.
 pub(super) fn settled(row: &Row, token: Token, action: &Settle, doing: &'static str) -> Result<Settled> {
     if column(row, "written")? {
         return Ok(Settled::Applied);
@@ -152,12 +152,12 @@ pub(super) fn settled(row: &Row, token: Token, action: &Settle, doing: &'static 
     let step = rules::settle(found.as_ref().map(|found| &found.record), token, action, row::now(row)?);
     match step.change {
         Change::Keep => Ok(step.answer),
-        // By the snapshot the word should have been taken; it was not, so the snapshot is out of date.
+        // According to the snapshot it should have been written. It was not, so the snapshot is out of date.
         Change::Put(_) | Change::Remove => Err(Error::new(Kind::Contended, doing)),
     }
 }
 
-/// Every statement that reads the clock returns one row.
+/// Every statement that reads the clock returns exactly one row.
 pub(super) fn single_row(mut rows: Vec<Row>, doing: &'static str) -> Result<Row> {
     rows.pop().ok_or_else(|| Error::new(Kind::Contended, doing))
 }

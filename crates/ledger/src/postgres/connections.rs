@@ -1,7 +1,7 @@
 //! Connections, and calls on them.
 //!
-//! A call that is dropped half-way (a deadline, a caller that left) takes its connection with it: an answer that nobody
-//! waited for must not be in the way of the next call, and a connection into a void must not be used again.
+//! A call that is dropped (by a deadline, or because its caller left) discards its connection. A reply that nobody
+//! waits for must not disturb the next call, and a connection that no longer answers must not be used again.
 
 use deadpool_postgres::{Client, Object, Pool};
 use ichido_postgres::{Address, ProbeError, StatementMode, typed_params};
@@ -20,7 +20,7 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    /// Finds out how statements must be sent, by connections of its own.
+    /// Detects how statements must be sent, using separate connections.
     pub(super) async fn connect(address: &Address) -> Result<Self> {
         let pool = ichido_postgres::pool(address)?;
         let statement_mode = StatementMode::detect(address).await.map_err(|error| match error {
@@ -66,7 +66,7 @@ impl Connections {
                 call.end();
                 Ok(Execution::Rows(rows))
             }
-            // What it has prepared is worth nothing: the connection goes as well.
+            // Its prepared statements are worthless, so the connection is discarded as well.
             Err(error) if self.statement_mode.fall_back_to_unnamed(&error) => Ok(Execution::UnknownStatement),
             Err(error) => {
                 if sent == Sent::Yes {
@@ -77,7 +77,7 @@ impl Connections {
         }
     }
 
-    /// The same, for statements that return at most one row.
+    /// Like `query`, for statements that return at most one row.
     pub(super) async fn query_one(
         &self,
         doing: &'static str,
@@ -87,12 +87,12 @@ impl Connections {
         Ok(self.query(doing, sql, params).await?.pop())
     }
 
-    /// A connection of one's own.
+    /// A connection for the caller's exclusive use.
     pub(super) async fn connection(&self, doing: &'static str) -> Result<Client> {
         self.pool.get().await.map_err(|error| connection_failed(error, doing))
     }
 
-    /// What an operator should know of the connection.
+    /// A warning about the connection, for operators.
     pub(super) fn warning(&self) -> Option<String> {
         self.statement_mode.warning().map(ToOwned::to_owned)
     }
@@ -102,14 +102,14 @@ impl Connections {
     }
 }
 
-/// What became of a statement that was called by its name.
+/// The result of running a prepared statement.
 enum Execution {
     Rows(Vec<Row>),
-    /// Nothing was run.
+    /// Nothing was executed.
     UnknownStatement,
 }
 
-/// A connection during a call. It goes back to the pool at the end, or out of it if there is none.
+/// A connection during a call. It returns to the pool if the call ends, and is discarded if the call is dropped.
 struct Call(Option<Client>);
 
 impl Call {

@@ -1,7 +1,7 @@
-//! What an error of the server or the connection means to a ledger.
+//! What an error of the server or of the connection means for a ledger.
 //!
-//! An error that the server reports for a statement undid that statement. A connection that breaks, or a server that
-//! goes away, says nothing of the statement that was under way: it may have been committed.
+//! If the server reports an error for a statement, the statement was rolled back. If the connection breaks or the
+//! server goes away, nothing is known about the statement in progress: it may have been committed.
 
 use std::borrow::Cow;
 use std::error::Error as _;
@@ -19,7 +19,7 @@ pub(super) enum Sent {
     Yes,
 }
 
-/// A server cannot be reached as it was asked for.
+/// The server cannot be used as the URL says.
 impl From<ichido_postgres::Error> for Error {
     fn from(error: ichido_postgres::Error) -> Self {
         let failure = Error::new(Kind::Settings(error.text), error.doing);
@@ -30,7 +30,7 @@ impl From<ichido_postgres::Error> for Error {
     }
 }
 
-/// No connection to be had.
+/// No connection was available.
 pub(super) fn connection_failed(error: PoolError, doing: impl Into<Cow<'static, str>>) -> Error {
     match error {
         PoolError::Backend(error) => failed(error, doing, Sent::No),
@@ -41,7 +41,7 @@ pub(super) fn connection_failed(error: PoolError, doing: impl Into<Cow<'static, 
     }
 }
 
-/// A statement, or the connecting for it, failed.
+/// A statement failed, or connecting for it.
 pub(super) fn failed(error: tokio_postgres::Error, doing: impl Into<Cow<'static, str>>, sent: Sent) -> Error {
     let (kind, session_ended) = match error.as_db_error() {
         Some(error) => (server_error_kind(error), session_ended(error.code())),
@@ -51,64 +51,68 @@ pub(super) fn failed(error: tokio_postgres::Error, doing: impl Into<Cow<'static,
     if session_ended && sent == Sent::Yes { failure.with_unknown_effect() } else { failure }
 }
 
-/// A commit may be complete when the server's end is announced.
+/// A commit may have been completed when the server announces that the session ends.
 fn session_ended(code: &SqlState) -> bool {
     code.code().starts_with("57P") || code.code().starts_with("08")
 }
 
 fn server_error_kind(error: &DbError) -> Kind {
     match error.code().code() {
-        // Serialization, deadlock, a lock not available.
+        // Serialization failure, deadlock, lock not available.
         "40001" | "40P01" | "55P03" => Kind::Contended,
         "57014" => Kind::Timeout,
         "53300" => Kind::Throttled,
         code if code.starts_with("28") || code == "42501" => Kind::Denied(denied(error)),
-        "3D000" => {
-            Kind::Settings(format!("PostgreSQL: {}; create it, or name another in the URL", error.message()))
-        }
-        // A prepared statement that is not there, or is there already.
-        "26000" | "42P05" => Kind::Settings(
-            "PostgreSQL is behind a pooler in transaction mode, where prepared statements do not work: remove \
-             prepared=on from the URL"
-                .to_owned(),
-        ),
-        // No such schema, table or column; or one of another type.
-        "3F000" | "42P01" | "42703" | "42804" => Kind::Schema(format!(
-            "PostgreSQL: {}; `ichido ledger init` creates what is missing, and says what is wrong",
+        "3D000" => Kind::Settings(format!(
+            "PostgreSQL: {}; create the database, or name another one in the URL",
             error.message()
         )),
-        // Data, constraints, syntax, features: asking again will not help. The cause may repeat a value; this does not.
+        // A prepared statement does not exist, or exists already.
+        "26000" | "42P05" => Kind::Settings(
+            "PostgreSQL is behind a pooler in transaction mode, which does not support prepared statements; \
+             remove prepared=on from the URL"
+                .to_owned(),
+        ),
+        // No such schema, table or column, or one of another type.
+        "3F000" | "42P01" | "42703" | "42804" => Kind::Schema(format!(
+            "PostgreSQL: {}; run `ichido ledger init`, which creates missing tables and reports what is wrong with others",
+            error.message()
+        )),
+        // Data, constraints, syntax, unsupported features: a retry does not help. The cause may contain a value;
+        // this text must not.
         code if ["0A", "22", "23", "42"].iter().any(|class| code.starts_with(class)) => {
-            Kind::Unsupported(format!("PostgreSQL does not take what it was asked (SQLSTATE {code})"))
+            Kind::Unsupported(format!("PostgreSQL rejected the statement (SQLSTATE {code})"))
         }
         _ => Kind::Unavailable,
     }
 }
 
-/// Names of roles and things are for the operator; the server never repeats a password.
+/// Names of roles and objects are meant for the operator; the server never repeats a password.
 fn denied(error: &DbError) -> String {
     match error.hint() {
-        Some(hint) => format!("PostgreSQL refuses: {} ({hint})", error.message()),
-        None => format!("PostgreSQL refuses: {}", error.message()),
+        Some(hint) => format!("PostgreSQL denied access: {} ({hint})", error.message()),
+        None => format!("PostgreSQL denied access: {}", error.message()),
     }
 }
 
-/// An error from this side of the wire. Those of TLS and of missing passwords do not mend themselves.
+/// An error on this side of the connection. TLS errors and missing passwords do not go away by themselves.
 fn client_error_kind(error: &tokio_postgres::Error) -> Kind {
-    // The crate tells its kinds of error apart in words alone.
+    // The crate's kinds of error differ in their text only.
     let text = format!("{error}: {}", error.source().map(ToString::to_string).unwrap_or_default());
     let io = error.source().and_then(|source| source.downcast_ref::<io::Error>());
     let tls = io.and_then(io::Error::get_ref).and_then(|inner| inner.downcast_ref::<rustls::Error>());
     if let Some(tls) = tls {
         return Kind::Settings(format!(
-            "TLS to PostgreSQL failed: {tls}; sslrootcert= names an authority to trust"
+            "TLS handshake with PostgreSQL failed: {tls}; to trust another certificate authority, set sslrootcert= in the URL"
         ));
     }
     if text.contains("password missing") {
-        return Kind::Denied("PostgreSQL wants a password, and the URL has none".to_owned());
+        return Kind::Denied("PostgreSQL requires a password, but the URL has none".to_owned());
     }
     if io.is_none() && text.contains("TLS") {
-        return Kind::Settings("sslmode=require, but the PostgreSQL server speaks no TLS".to_owned());
+        return Kind::Settings(
+            "the URL has sslmode=require, but the PostgreSQL server does not support TLS".to_owned(),
+        );
     }
     Kind::Unavailable
 }

@@ -1,4 +1,4 @@
-//! Settings of the server that decide what a claim survives.
+//! Server settings that decide what a claim survives.
 
 use crate::{Error, Kind, Result, Survives};
 
@@ -18,10 +18,10 @@ const SETTINGS: &str = "
 ";
 
 const DOING: &str = "checking PostgreSQL";
-/// `MATERIALIZED` came with 12.
+/// `MATERIALIZED` needs version 12.
 const OLDEST: i64 = 120_000;
 
-/// What the server says of itself.
+/// What the server reports about itself.
 pub(super) struct Health {
     version: String,
     too_old: bool,
@@ -48,14 +48,15 @@ impl Health {
         })
     }
 
-    /// Refuses a server that cannot be a ledger.
+    /// Fails if the server cannot serve as a ledger.
     pub(super) fn require_usable(&self) -> Result<()> {
         if self.too_old {
-            let text = format!("PostgreSQL {} is too old: ichido needs 12 or newer", self.version);
+            let text =
+                format!("PostgreSQL {} is not supported; ichido needs version 12 or newer", self.version);
             return Err(Error::new(Kind::Unsupported(text), DOING));
         }
         if !self.writable {
-            let text = "the PostgreSQL server is a standby or read-only: name the primary in the URL, or add \
+            let text = "the PostgreSQL server is a standby or read-only; name the primary in the URL, or add \
                         target_session_attrs=read-write";
             return Err(Error::new(Kind::Settings(text.to_owned()), DOING));
         }
@@ -66,22 +67,22 @@ impl Health {
         let mut warnings = Vec::new();
         if !self.unicode {
             warnings.push(
-                "the PostgreSQL database is not in UTF8: metadata with letters that it lacks is refused",
+                "the encoding of the PostgreSQL database is not UTF8: metadata with unsupported characters is refused",
             );
         }
         if !self.fsync {
             warnings.push(
-                "PostgreSQL runs with fsync = off: after a crash of its host claims may be lost or wrong",
+                "PostgreSQL runs with fsync = off: claims may be lost or corrupted if its host crashes",
             );
         }
         if !self.full_page_writes {
             warnings.push(
-                "PostgreSQL runs with full_page_writes = off: after a crash of its host claims may be wrong",
+                "PostgreSQL runs with full_page_writes = off: claims may be corrupted if its host crashes",
             );
         }
         if !self.synchronous_commit {
             warnings.push(
-                "PostgreSQL runs with synchronous_commit = off: its last claims are lost if it crashes",
+                "PostgreSQL runs with synchronous_commit = off: the last claims are lost if it crashes",
             );
         }
         warnings.into_iter().map(str::to_owned).collect()

@@ -1,4 +1,4 @@
-//! What operators see and sweep.
+//! Listing, counting and sweeping.
 
 use ichido_core::{Index, Phase};
 
@@ -7,7 +7,7 @@ use super::row::{self, Found, column};
 use super::store::Postgres;
 use crate::{Error, Kind, Page, Query, Result, StateName, Stats, Summary, Swept};
 
-/// Rows that a sweep removes in one statement, so that none holds locks for long.
+/// Rows that a sweep removes per statement, so that none holds locks for long.
 const SWEEP_CHUNK: usize = 1_000;
 
 impl Postgres {
@@ -16,7 +16,7 @@ impl Postgres {
         let after = after(query.cursor.as_deref())?;
         let prefix = query.prefix.as_deref().filter(|prefix| !prefix.is_empty()).map(prefix_range);
         let (from, to) = prefix.unzip();
-        // One more than asked for, to know whether there is more.
+        // One more than requested, to find out whether there are more.
         let limit = i64::try_from(query.limit).unwrap_or(i64::MAX).saturating_add(1);
         let sql = format!("{}{} ORDER BY c.index LIMIT $4::bigint", self.sql.list, condition(query.state));
         let params: [Param<'_>; 4] = [&after, &from, &to, &limit];
@@ -93,9 +93,9 @@ impl Postgres {
     }
 }
 
-const SWEEPING: &str = "sweeping in PostgreSQL";
+const SWEEPING: &str = "sweeping PostgreSQL";
 
-/// In words that the index of open claims understands.
+/// Phrased so that the index on open claims applies.
 fn condition(state: Option<StateName>) -> &'static str {
     match state {
         None => "",
@@ -109,17 +109,17 @@ fn condition(state: Option<StateName>) -> &'static str {
     }
 }
 
-/// Every index is longer than the empty one, and so comes after it.
+/// The empty index sorts before every other.
 fn after(cursor: Option<&str>) -> Result<Vec<u8>> {
     let Some(cursor) = cursor else { return Ok(Vec::new()) };
     let index: Result<Index, _> = cursor.parse();
     index.map(|index| index.as_bytes().to_vec()).map_err(|cause| {
-        let text = "the cursor is not one of this ledger's".to_owned();
+        let text = "invalid cursor: it is not from this ledger".to_owned();
         Error::new(Kind::Unsupported(text), "listing claims in PostgreSQL").caused_by(cause)
     })
 }
 
-/// The texts that start so, as a range: no byte of UTF-8 is 255.
+/// The range of texts with this prefix: no byte of UTF-8 is 255.
 fn prefix_range(prefix: &str) -> (Vec<u8>, Vec<u8>) {
     let from = prefix.as_bytes().to_vec();
     let mut to = from.clone();

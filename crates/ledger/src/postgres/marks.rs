@@ -1,7 +1,7 @@
 //! Marks: a batch is one round trip.
 //!
-//! Keys that another batch marked between our snapshot and our insert are neither put nor read; they alone are asked
-//! for again, with the same nonces.
+//! If another batch marks a key between our snapshot and our insert, that key is neither written nor read. Only
+//! such keys are sent again, with the same nonces.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ use super::values::number;
 use crate::{Error, Kind, Result};
 
 const DOING: &str = "marking events in PostgreSQL";
-/// Rounds for keys that are neither put nor read; one more has always been enough.
+/// Rounds for keys that were neither written nor read. One more has always been enough.
 const ROUNDS: usize = 5;
 
 impl Postgres {
@@ -27,15 +27,15 @@ impl Postgres {
             if open.is_empty() {
                 break;
             }
-            // What an earlier round answered stays marked, whatever becomes of this one.
+            // Events that an earlier round marked stay marked, even if this round fails.
             let is_first = answers.is_empty();
             let rows = self.query_marks(&open).await;
             let rows = rows.map_err(|error| if is_first { error } else { error.with_unknown_effect() })?;
-            // An unreadable row says nothing of the others, which are marked.
+            // If one row is unreadable, the others are marked all the same.
             read_answers(&rows, &open, &mut answers).map_err(Error::with_unknown_effect)?;
         }
         let in_order = requests.iter().map(|request| answers.remove(&request.key.index()));
-        // Some of the others are marked by now.
+        // Some of the other events are marked by now.
         in_order
             .collect::<Option<_>>()
             .ok_or_else(|| Error::new(Kind::Contended, DOING).with_unknown_effect())
@@ -56,7 +56,7 @@ impl Postgres {
     }
 }
 
-/// Reads what the rows of a round tell.
+/// Reads the results from the rows of one round.
 fn read_answers(rows: &[Row], asked: &[&mark::Request], answers: &mut HashMap<Index, Mark>) -> Result<()> {
     let by_index: HashMap<_, _> = asked.iter().map(|request| (request.key.index(), *request)).collect();
     for row in rows {
@@ -71,7 +71,7 @@ fn read_answers(rows: &[Row], asked: &[&mark::Request], answers: &mut HashMap<In
     Ok(())
 }
 
-/// The answer in a row, or nothing if the row tells nothing.
+/// The result in a row. `None` if the row shows none.
 fn answer(row: &Row, request: &mark::Request) -> Result<Option<Mark>> {
     if column(row, "written")? {
         return Ok(Some(Mark::New));

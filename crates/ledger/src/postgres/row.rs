@@ -1,9 +1,9 @@
-//! Rows, read as records.
+//! Reads rows as records.
 //!
-//! Texts lie in `bytea`, because a caller's key may hold any character, and PostgreSQL's `text` none that is zero.
-//! Times are milliseconds since the epoch. `doubt_at` says when doubt began or will begin (the end of the lease), and
-//! `over_at` when the record is forgotten: with the two, statements can move a claim without knowing how long doubt
-//! is kept, which only the rules know.
+//! Texts are stored as `bytea`, because a caller's key may contain any character, and PostgreSQL's `text` cannot
+//! hold NUL. Times are milliseconds since the epoch. `doubt_at` is when the claim became or will become in doubt
+//! (the end of the lease), and `over_at` is when the record expires. With these two, statements can change a claim
+//! without knowing how long a claim stays in doubt, which only the rules know.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use tokio_postgres::types::{FromSql, Json};
 
 use crate::{BoxError, Error, Kind, Result};
 
-/// A record as it was read, and what to compare when it is replaced.
+/// A record as it was read, and the version to compare when it is replaced.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) record: Record,
@@ -30,21 +30,23 @@ impl Found {
         let index: Option<&[u8]> = column(row, "index")?;
         let Some(index) = index else { return Ok(None) };
         let found = read(row).map_err(|cause| {
-            let text =
-                format!("the claim {} cannot be read; it was not written by ichido", hex::encode(index));
+            let text = format!(
+                "claim {} is unreadable: it was not written by ichido, or is damaged",
+                hex::encode(index)
+            );
             Error::new(Kind::Corrupt(text), "reading a claim from PostgreSQL").caused_by(cause)
         })?;
         Ok(Some(found))
     }
 }
 
-/// The store's clock, as it stood when the row was made.
+/// The server's clock when the row was produced.
 pub(super) fn now(row: &Row) -> Result<Timestamp> {
     let now: i64 = column(row, "now")?;
     u64::try_from(now).map(Timestamp).map_err(|cause| corrupt_column("now", cause))
 }
 
-/// A value of a row.
+/// A column's value.
 pub(super) fn column<'a, T: FromSql<'a>>(row: &'a Row, name: &'static str) -> Result<T> {
     row.try_get(name).map_err(|cause| corrupt_column(name, cause))
 }
@@ -54,9 +56,9 @@ pub(super) fn metadata(pairs: Json<BTreeMap<String, String>>) -> Result<Metadata
     Ok(Metadata::new(pairs.0)?)
 }
 
-/// A column that is not as it should be.
+/// A column that does not hold what it should.
 pub(super) fn corrupt_column(name: &'static str, cause: impl Into<BoxError>) -> Error {
-    let text = format!("the column {name} of a row cannot be read; it was not written by ichido");
+    let text = format!("column {name} of a row is unreadable: it was not written by ichido, or is damaged");
     Error::new(Kind::Corrupt(text), "reading from PostgreSQL").caused_by(cause)
 }
 
@@ -65,7 +67,7 @@ fn read(row: &Row) -> Result<Found, BoxError> {
     let number = |name| -> Result<u64, BoxError> { Ok(u64::try_from(row.try_get::<_, i64>(name)?)?) };
     let key = Key::new(Scope::new(text("tenant")?, text("route")?), text("key")?)?;
     if key.index() != Index::from_bytes(fixed(row, "index")?) {
-        return Err("the key does not belong to its index".into());
+        return Err("the key does not match its index".into());
     }
     let record = Record {
         key,
@@ -118,7 +120,7 @@ fn state(row: &Row) -> Result<State, BoxError> {
         }
         "done" => {
             let completed_at = Timestamp(u64::try_from(row.try_get::<_, i64>("completed_at")?)?);
-            // Listings leave the outcome where it is.
+            // Listings do not read the outcome.
             let bytes = row.try_get::<_, Option<&[u8]>>("outcome")?.unwrap_or_default();
             let outcome = match row.try_get("outcome_kept")? {
                 true => Outcome::Kept(Bytes::copy_from_slice(bytes)),

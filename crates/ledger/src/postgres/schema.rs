@@ -1,8 +1,8 @@
-//! Tables: created, versioned and recognised by us.
+//! Tables: creates them, upgrades them, and recognises them by their version and columns.
 //!
-//! What is there is looked at before anything is written. Tables that are not as this version made them are refused
-//! with a word on what to do, and left alone. Creation is one transaction under an advisory lock, so any number of
-//! processes may start at once.
+//! Existing tables are inspected before anything is written. Tables with an unexpected layout are left alone, and
+//! the error says what to do. Creation is one transaction under an advisory lock, so any number of processes may
+//! start at once.
 
 use std::fmt::Write as _;
 
@@ -14,15 +14,15 @@ use super::error::{Sent, failed};
 use super::row::column;
 use crate::{Error, Kind, Result};
 
-/// The version of the tables below.
+/// The version of the layout below.
 const VERSION: i32 = 2;
-/// From the version before to this one. Claims that were made before have no caller.
+/// Upgrades version 1. Claims made by that version have no caller.
 const UPGRADE_FROM_1: &str = "
     SET LOCAL lock_timeout = '5s';
     ALTER TABLE ichido.claims ADD COLUMN caller bytea;
     UPDATE ichido.layout SET version = 2;
 ";
-/// Any number will do, as long as every ichido takes the same.
+/// Any number would do, as long as every ichido uses the same.
 const LOCK: i64 = 0x6963_6869_646f;
 const DOING: &str = "preparing the tables in PostgreSQL";
 
@@ -86,7 +86,7 @@ const MARKS: Table = Table {
 
 const TABLES: [&Table; 3] = [&LAYOUT, &CLAIMS, &MARKS];
 
-/// Open claims in the order in which they are listed, and what is over in the order in which it is swept.
+/// Open claims in listing order, and expired records in sweep order.
 const INDEXES: &str = "
     CREATE INDEX claims_open ON ichido.claims (index) WHERE state <> 'done';
     CREATE INDEX claims_over ON ichido.claims (over_at);
@@ -101,25 +101,26 @@ const COLUMNS: &str = "
     WHERE n.nspname = $1 AND c.relname IN ('layout', 'claims', 'marks')
 ";
 
-/// What is there.
+/// Which tables exist.
 enum Tables {
     Missing,
-    /// Of version 1.
+    /// Version 1.
     Older,
     Current,
 }
 
-/// Makes sure that our tables are there, and of this version.
+/// Makes sure that our tables exist in this version.
 pub(super) async fn ensure(connections: &Connections, schema: &str) -> Result<()> {
     let mut connection = connections.connection(DOING).await?;
-    // Another process may be raising them between two of our reads. So what looks wrong is judged again under the lock.
+    // Another process may be upgrading them between two of our reads, so what looks wrong is inspected again under
+    // the lock.
     if let Ok(Tables::Current) = inspect(&**connection, schema).await {
         return Ok(());
     }
     let transaction = connection.transaction().await.map_err(|error| failed(error, DOING, Sent::No))?;
     let lock = transaction.query_typed("SELECT pg_advisory_xact_lock($1)", &[(&LOCK, Type::INT8)]).await;
     lock.map_err(|error| failed(error, DOING, Sent::No))?;
-    // Someone else may have made them while we waited.
+    // Another process may have created them while we waited for the lock.
     match inspect(&*transaction, schema).await? {
         Tables::Current => return Ok(()),
         Tables::Missing => create(&*transaction, schema).await?,
@@ -128,13 +129,13 @@ pub(super) async fn ensure(connections: &Connections, schema: &str) -> Result<()
             let changed = transaction.batch_execute(&sql).await;
             changed.map_err(|error| denied(error, not_the_owner(schema)))?;
             inspect(&*transaction, schema).await?;
-            tracing::info!(schema, version = VERSION, "raised the ledger's tables to this version");
+            tracing::info!(schema, version = VERSION, "ledger tables upgraded");
         }
     }
     transaction.commit().await.map_err(|error| failed(error, DOING, Sent::Yes))
 }
 
-/// Whether our tables are there; an error if something else is.
+/// Which of our tables exist. Fails if other tables have their names.
 async fn inspect(client: &impl GenericClient, schema: &str) -> Result<Tables> {
     let columns = client.query_typed(COLUMNS, &[(&schema, Type::TEXT)]).await;
     let columns = columns.map_err(|error| failed(error, DOING, Sent::No))?;
@@ -150,14 +151,12 @@ async fn inspect(client: &impl GenericClient, schema: &str) -> Result<Tables> {
         Some(1) => return Ok(Tables::Older),
         Some(version) if version > VERSION => {
             return Err(refused(format!(
-                "the tables in schema {schema} were made by a newer ichido (version {version}; this one knows \
-                 {VERSION}): update this one, or choose another schema with ?schema="
+                "the tables in schema {schema} were created by a newer ichido (version {version}; this one supports \
+                 {VERSION}); update this ichido, or choose another schema with ?schema="
             )));
         }
         Some(_) | None => {
-            return Err(refused(format!(
-                "the table {schema}.layout names no version that ever was: {ADVICE}"
-            )));
+            return Err(refused(format!("table {schema}.layout contains an unknown version; {ADVICE}")));
         }
     }
     check_shape(&CLAIMS, &columns, schema)?;
@@ -166,7 +165,7 @@ async fn inspect(client: &impl GenericClient, schema: &str) -> Result<Tables> {
 }
 
 const ADVICE: &str =
-    "restore it, remove it if nothing in it is needed, or choose another schema with ?schema=";
+    "restore it, drop it if its contents are not needed, or choose another schema with ?schema=";
 
 fn check_shape(table: &Table, columns: &[Row], schema: &str) -> Result<()> {
     for (name, kind, _) in table.columns {
@@ -179,7 +178,7 @@ fn check_shape(table: &Table, columns: &[Row], schema: &str) -> Result<()> {
         if !known {
             let table = table.name;
             return Err(refused(format!(
-                "the table {schema}.{table} is not ours: it has no column {name} of type {kind}; {ADVICE}"
+                "table {schema}.{table} is not an ichido table: it has no column {name} of type {kind}; {ADVICE}"
             )));
         }
     }
@@ -216,7 +215,7 @@ fn definition(schema: &str) -> String {
     sql.replace("ichido.", &format!("\"{schema}\"."))
 }
 
-/// Names the right that is missing.
+/// Names the missing privilege.
 fn denied(error: tokio_postgres::Error, text: String) -> Error {
     if error.code() != Some(&tokio_postgres::error::SqlState::INSUFFICIENT_PRIVILEGE) {
         return failed(error, DOING, Sent::No);
@@ -226,15 +225,15 @@ fn denied(error: tokio_postgres::Error, text: String) -> Error {
 
 fn may_not_create(schema: &str) -> String {
     format!(
-        "the tables of schema {schema} are missing and this role may not create them: run `ichido ledger init` once \
-         with a role that has CREATE on the database (or on the schema, if it exists), then grant this one USAGE on \
+        "the tables of schema {schema} are missing, and this role may not create them; run `ichido ledger init` once \
+         with a role that has CREATE on the database (or on the schema, if it exists), then grant this role USAGE on \
          the schema and SELECT, INSERT, UPDATE, DELETE on its tables"
     )
 }
 
 fn not_the_owner(schema: &str) -> String {
     format!(
-        "the tables of schema {schema} were made by an older ichido and must be raised to version {VERSION}, which only \
-         their owner may do: run `ichido ledger init` once with the role that owns them"
+        "the tables of schema {schema} were created by an older ichido and must be upgraded to version {VERSION}, which \
+         only their owner may do; run `ichido ledger init` once with the role that owns them"
     )
 }

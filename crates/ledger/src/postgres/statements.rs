@@ -1,8 +1,8 @@
-//! The statements, as they lie in `sql/`, for one schema.
+//! The statements in `sql/`, for one schema.
 //!
-//! Each is one round trip and one atomic step. Those that write compare what was read (token and version) or the
-//! token, never a snapshot; those that also read do so with the statement's snapshot, so a change that came in
-//! between shows as "not written, and nothing that explains it": the caller is to ask again.
+//! Each is one round trip and one atomic step. Statements that write compare the token, or token and version of the
+//! record that was read, never a snapshot. Statements that also read do so in the statement's snapshot. A
+//! concurrent change then shows as "not written, and nothing that explains it", and the call must be retried.
 
 /// The statements for a schema.
 pub(super) struct Statements {
@@ -23,7 +23,7 @@ pub(super) struct Statements {
 
 impl Statements {
     pub(super) fn of(schema: &str) -> Self {
-        // The name is plain: see `ichido_postgres::Address`.
+        // The schema's name needs no escaping: see `ichido_postgres::Address`.
         let of = |sql: &str| sql.replace("ichido.", &format!("\"{schema}\"."));
         Self {
             insert: of(include_str!("sql/insert.sql")),
@@ -49,7 +49,7 @@ mod tests {
 
     use super::*;
 
-    /// Behind a pooler statements are sent with the types that their casts name, so each parameter needs one.
+    /// Behind a pooler, the types of parameters are taken from their casts, so each parameter needs one.
     #[test]
     fn every_parameter_has_a_cast() {
         let Statements {

@@ -10,10 +10,10 @@ use super::schema;
 use super::statements::Statements;
 use crate::{Result, Survives};
 
-/// Where the tables are unless the URL says otherwise.
+/// The schema of the tables, unless the URL names another.
 const SCHEMA: &str = "ichido";
 
-/// Claims in PostgreSQL.
+/// A ledger in PostgreSQL.
 pub struct Postgres {
     pub(super) connections: Connections,
     pub(super) sql: Statements,
@@ -22,7 +22,7 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Connects, and creates the tables if they are not there.
+    /// Connects, and creates the tables if they are missing.
     pub async fn connect(url: &str) -> Result<Self> {
         let address = Address::parse(url, SCHEMA)?;
         let connections = Connections::connect(&address).await?;
@@ -34,7 +34,7 @@ impl Postgres {
     }
 }
 
-/// Nothing of the URL but the schema: it may hold a password.
+/// Shows only the schema of the URL: the rest may contain a password.
 impl fmt::Debug for Postgres {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Postgres").field("schema", &self.schema).finish_non_exhaustive()

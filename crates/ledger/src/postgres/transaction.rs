@@ -1,7 +1,7 @@
 //! Completion inside the application's own transaction.
 //!
-//! Where the effect is a change in the same database, effect and record can be one commit: there is no moment at which
-//! one is there without the other, and nothing is ever in doubt.
+//! If the effect is a change in the same database, effect and outcome can be one commit. There is no moment at
+//! which one exists without the other, and the claim is never in doubt.
 
 use ichido_core::rules;
 use ichido_core::{Key, Now, Outcome, Settle, Settled, Token};
@@ -17,11 +17,12 @@ use crate::Error;
 
 const DOING: &str = "completing a claim in the caller's transaction";
 
-/// The outcome was not recorded: roll the transaction back.
+/// The outcome was not recorded: roll back the transaction.
 #[derive(Debug, thiserror::Error)]
 pub enum NotRecorded {
-    /// The claim is not the caller's to complete: its token is stale, or it is completed already. What holds is here.
-    #[error("the claim cannot be completed with this token: roll back")]
+    /// The claim cannot be completed with this token: the token is stale, or the claim is completed already.
+    /// Contains the current state.
+    #[error("the claim cannot be completed with this token; roll back the transaction")]
     Stale(Now),
     /// The ledger failed.
     #[error(transparent)]
@@ -29,11 +30,11 @@ pub enum NotRecorded {
 }
 
 impl Postgres {
-    /// Records the outcome in the application's transaction, so that the effect and its record commit together.
+    /// Records the outcome in the application's transaction, so that effect and outcome are committed together.
     ///
-    /// Unlike a settled [`Settle::Complete`], completing twice with the same token is refused: the effect was
-    /// committed with the first completion, and this transaction would be a second one. Until the transaction ends,
-    /// other claims on the key are answered from what was there before, and other words on it wait.
+    /// Unlike [`Settle::Complete`], completing twice with the same token is refused: the effect was committed with
+    /// the first completion, and this transaction would be a second one. Until the transaction ends, claims on the
+    /// key are answered from the state before it, and other settlements of the claim wait.
     ///
     /// ```no_run
     /// # use ichido_core::{Key, Outcome, Token};
@@ -74,7 +75,7 @@ impl Postgres {
                 ],
             )
             .await
-            // What a broken connection leaves of a transaction is nothing.
+            // If the connection breaks, nothing of the transaction remains.
             .map_err(|error| failed(error, DOING, Sent::No))?;
         let row = single_row(rows, DOING)?;
         if column(&row, "written")? {
@@ -82,7 +83,7 @@ impl Postgres {
         }
         match settled(&row, token, &Settle::Complete(outcome.clone()), DOING)? {
             Settled::Stale(now) => Err(NotRecorded::Stale(now)),
-            // Not written, and yet it holds: it was completed before.
+            // Not written although it is current: it was completed before.
             Settled::Applied => Err(NotRecorded::Stale(current_state(&row)?)),
         }
     }

@@ -1,4 +1,4 @@
-//! Records, written as values of `insert.sql` and `replace.sql`.
+//! Records as the parameters of `insert.sql` and `replace.sql`.
 
 use ichido_core::{DoubtReason, Holder, Metadata, Outcome, Record, State, Timestamp};
 use tokio_postgres::types::Json;
@@ -8,9 +8,9 @@ use super::connections::Param;
 /// How the times of a record are written.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Times {
-    /// As they are.
+    /// Unchanged.
     AsGiven,
-    /// As far from the store's clock at the moment of writing as they are from this moment.
+    /// Relative to the server's clock when the row is written, by their distance from this moment.
     CountedFrom(Timestamp),
 }
 
@@ -23,7 +23,7 @@ impl Times {
     }
 }
 
-/// The values of a record.
+/// The parameters of a record.
 pub(super) struct Values<'a> {
     index: Vec<u8>,
     tenant: &'a [u8],
@@ -46,7 +46,7 @@ pub(super) struct Values<'a> {
     caller: Option<&'a [u8]>,
 }
 
-/// What depends on the state; the rest is null.
+/// The parameters that depend on the state; the others are null.
 #[derive(Default)]
 struct StateValues<'a> {
     name: &'static str,
@@ -87,7 +87,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// In the order of the statements.
+    /// In the order of the statements' parameters.
     pub(super) fn params(&self) -> [Param<'_>; 25] {
         let state = &self.state;
         [
@@ -154,7 +154,7 @@ impl<'a> StateValues<'a> {
     }
 }
 
-/// An outcome as it is stored: whether it was kept, and its bytes or the reason why not.
+/// An outcome as stored: whether it was kept, and its bytes or the reason why not.
 pub(super) fn outcome(outcome: &Outcome) -> (bool, &[u8]) {
     match outcome {
         Outcome::Kept(bytes) => (true, bytes),
@@ -162,7 +162,7 @@ pub(super) fn outcome(outcome: &Outcome) -> (bool, &[u8]) {
     }
 }
 
-/// Limits keep every number far below this bound.
+/// Limits keep all numbers far below the maximum.
 pub(super) fn number(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }

@@ -47,7 +47,7 @@ async fn a_wrong_password_is_denied_and_not_repeated() {
 async fn a_missing_password_is_denied() {
     let url = says(message(b'R', &3_u32.to_be_bytes())).await.replace(":hunter2", "");
     let error = failure(&url).await;
-    assert!(matches!(error.kind(), Kind::Denied(text) if text.contains("wants a password")), "{error:?}");
+    assert!(matches!(error.kind(), Kind::Denied(text) if text.contains("requires a password")), "{error:?}");
 }
 
 #[tokio::test]

@@ -83,7 +83,7 @@ async fn a_table_of_somebody_else_is_refused_and_left_alone() {
     let place = Place::new();
     place.execute(&format!("CREATE SCHEMA {0}; CREATE TABLE {0}.claims (id bigint)", place.schema)).await;
     let text = refusal(&place.url()).await;
-    assert!(text.contains("is not ours"), "{text}");
+    assert!(text.contains("is not an ichido table"), "{text}");
     let tables = format!("SELECT count(*) FROM pg_tables WHERE schemaname = '{}'", place.schema);
     assert_eq!(place.count(&tables).await, 1);
 }

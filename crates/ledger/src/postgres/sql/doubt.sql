@@ -1,7 +1,7 @@
 WITH clock AS MATERIALIZED (
     SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now
 ), applied AS (
-    -- Doubt that had begun keeps its beginning; and the end of doubt moves with its beginning.
+    -- If doubt had already begun, it keeps its beginning. The end of doubt moves with its beginning.
     UPDATE ichido.claims AS c SET
         version = c.version + 1, state = 'in-doubt', doubt_kind = 'declared', doubt_reason = $3::bytea,
         doubt_at = CASE c.state WHEN 'running' THEN least(c.doubt_at, clock.now) ELSE c.doubt_at END,

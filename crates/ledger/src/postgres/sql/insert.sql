@@ -1,5 +1,5 @@
--- Puts a record if the key is absent; else reads what is there. Times are counted from the store's clock if $24.
--- A row that is seen is not run into: an insert would wait for the transaction that is completing it.
+-- Inserts a record if the key is absent, and otherwise reads the existing one. If $24, times are relative to the server's
+-- clock. No insert is tried on an existing row: it would wait for a transaction that is completing the claim.
 WITH clock AS MATERIALIZED (
     SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now
 ), origin AS MATERIALIZED (

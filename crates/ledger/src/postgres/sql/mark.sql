@@ -1,5 +1,5 @@
--- Marks that are there and good are only read. The others are put in the order of their keys, so that two batches
--- never wait for each other; and a mark that another batch put after our snapshot is neither put nor read.
+-- Existing marks that have not expired are only read. The others are written in the order of their keys, so that two
+-- batches never deadlock. A mark that another batch wrote after our snapshot is neither written nor read.
 WITH clock AS MATERIALIZED (
     SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now
 ), asked AS MATERIALIZED (

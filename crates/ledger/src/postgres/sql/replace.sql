@@ -1,4 +1,4 @@
--- Puts a record over the very one that was read: token $26 at version $27.
+-- Replaces a record if it is still the one that was read: token $26 at version $27.
 WITH clock AS MATERIALIZED (
     SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now
 ), origin AS MATERIALIZED (
