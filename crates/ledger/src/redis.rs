@@ -1,16 +1,17 @@
-//! `redis://` and `rediss://` — claims of everyone who reaches one Redis server, or one cluster.
+//! `redis://` and `rediss://`: claims shared by everyone who can reach one Redis server or cluster.
 //!
 //! `redis://USER:PASSWORD@HOST:PORT/DATABASE`, with the parameters `prefix` (of key names, default `ichido:`),
-//! `cluster=true`, `ca_file` (an authority to trust, for `rediss://`) and `protocol=resp3`. Redis 5 or newer.
+//! `cluster=true`, `ca_file` (a certificate authority to trust, for `rediss://`) and `protocol=resp3`. Needs Redis
+//! 5 or newer.
 //!
-//! Each step is one Lua script on one key, so it is atomic, also in a cluster, and the server's clock judges leases
-//! and retention. Claims and marks are strings under the hash of their keys. What runs or is in doubt has no time to
-//! live; what is done, and marks, expire at the end of their retention.
+//! Each step is one Lua script on one key, so it is atomic, even in a cluster. The server's clock decides leases
+//! and retention. Claims and marks are strings under the hash of their keys. Claims that are running or in doubt
+//! have no time to live; completed claims and marks expire at the end of their retention.
 //!
-//! What must stay true: the rules are applied to records as they were read, and only the conditions of writes are said
-//! again in Lua; each script writes once, so that a full server refuses all of it or nothing; and no command is sent
-//! twice unless the server said that it did not run it. A failover to a replica may lose the last claims: see the
-//! warnings of [`Maintain::check`]. A server that was flushed or restored is noticed (`redis/identity.rs`).
+//! What must stay true: the rules are applied to records as they were read, and only the conditions of writes are
+//! repeated in Lua; each script writes once, so that a full server refuses all of it or nothing; and no command is
+//! sent twice unless the server said that it did not run it. A failover to a replica may lose the last claims: see
+//! the warnings of [`Maintain::check`]. A flush or a restored backup is detected (`redis/loss_detection.rs`).
 
 mod address;
 mod claims;
@@ -50,7 +51,7 @@ impl Backend for Redis {
         Capabilities {
             backend: "redis",
             reach: Reach::SinglePrimary,
-            // More depends on settings that the server does not tell.
+            // More depends on settings that the server does not reveal.
             survives: vec![Survives::ProcessKill],
             expiry: Expiry::Exact,
             fencing: Fencing::Unique,
@@ -108,7 +109,7 @@ impl Maintain for Redis {
         self.sweep_expired(limit).await
     }
 
-    /// Counting would mean to read everything.
+    /// Counting would mean reading everything.
     async fn stats(&self) -> Result<Stats> {
         Ok(Stats::default())
     }

@@ -1,7 +1,7 @@
-//! Where the server is, from the ledger's URL.
+//! The server's address and our parameters, from the ledger's URL.
 //!
-//! The redis crate reads the rest; our own parameters are taken out before it looks. No error repeats any part of the
-//! URL, which may hold a password.
+//! Our parameters are removed before the redis crate parses the rest. No error repeats any part of the URL, which
+//! may contain a password.
 
 use std::fs;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const DEFAULT_PREFIX: &str = "ichido:";
 const PREFIX_BYTES_MAX: usize = 200;
 
-/// A server or a cluster, and how it is used.
+/// A server or a cluster, and how to use it.
 pub(super) struct Address {
     pub(super) info: ConnectionInfo,
     pub(super) certificates: Option<TlsCertificates>,
@@ -27,16 +27,18 @@ pub(super) struct Address {
 }
 
 impl Address {
-    /// Reads a URL.
+    /// Parses a URL.
     pub(super) fn parse(url: &str) -> Result<Self> {
         let mut url =
             Url::parse(url).map_err(|_| invalid("expected redis://USER:PASSWORD@HOST:PORT/DATABASE"))?;
         if !matches!(url.scheme(), "redis" | "rediss") {
-            return Err(invalid("it starts with neither redis:// nor rediss://"));
+            return Err(invalid("it must start with redis:// or rediss://"));
         }
-        // The redis crate would take this for leave to trust anyone.
+        // The redis crate would take a fragment as permission to trust any certificate.
         if url.fragment().is_some() {
-            return Err(invalid("it has a fragment (#); name an authority with ca_file= instead"));
+            return Err(invalid(
+                "fragments (#) are not supported; to trust another certificate authority, use ca_file=",
+            ));
         }
         let (mut prefix, mut cluster, mut certificates) = (DEFAULT_PREFIX.to_owned(), false, None);
         let pairs: Vec<_> = url.query_pairs().into_owned().collect();
@@ -54,7 +56,7 @@ impl Address {
                 ("ca_file", file) => certificates = Some(read_certificates(file)?),
                 ("protocol", _) => drop(url.query_pairs_mut().append_pair(&name, &value)),
                 _ => {
-                    let why = "is none of prefix, cluster, ca_file and protocol";
+                    let why = "is unknown; the parameters are prefix, cluster, ca_file and protocol";
                     return Err(invalid(&format!("parameter {} after the ? {why}", at + 1)));
                 }
             }
@@ -65,7 +67,7 @@ impl Address {
             )
         })?;
         if certificates.is_some() && !matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
-            return Err(invalid("ca_file is for rediss://"));
+            return Err(invalid("ca_file needs rediss://"));
         }
         Ok(Self { info: info.set_tcp_settings(tcp_settings()), certificates, cluster, prefix })
     }
@@ -75,14 +77,14 @@ impl Address {
     }
 }
 
-/// The authorities in a file, in addition to those that the system trusts.
+/// The certificate authorities in a file, in addition to those that the system trusts.
 fn read_certificates(file: &str) -> Result<TlsCertificates> {
     let mut root = fs::read(file).map_err(|error| {
-        let text = format!("ca_file cannot be read: {file}");
-        Error::new(Kind::Settings(text), "reading the ledger's URL").caused_by(error)
+        let text = format!("cannot read ca_file {file}");
+        Error::new(Kind::Settings(text), "parsing the ledger's URL").caused_by(error)
     })?;
     for certificate in rustls_native_certs::load_native_certs().certs {
-        // The redis crate takes PEM, and refuses all of it for one that it cannot use.
+        // The redis crate takes PEM, and rejects all certificates if one of them is unusable.
         if rustls::RootCertStore::empty().add(certificate.clone()).is_ok() {
             let body = STANDARD.encode(&certificate);
             root.extend(
@@ -93,7 +95,7 @@ fn read_certificates(file: &str) -> Result<TlsCertificates> {
     Ok(TlsCertificates { client_tls: None, root_cert: Some(root) })
 }
 
-/// A server that vanishes without a word is noticed in seconds, not in hours.
+/// A server that disappears silently is noticed within seconds, not hours.
 pub(super) fn tcp_settings() -> TcpSettings {
     let keepalive = socket2::TcpKeepalive::new().with_time(Duration::from_secs(30));
     let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
@@ -103,7 +105,7 @@ pub(super) fn tcp_settings() -> TcpSettings {
 }
 
 fn invalid(why: &str) -> Error {
-    Error::new(Kind::Settings(format!("the Redis URL is wrong: {why}")), "reading the ledger's URL")
+    Error::new(Kind::Settings(format!("invalid Redis URL: {why}")), "parsing the ledger's URL")
 }
 
 #[cfg(test)]
@@ -111,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn our_parameters_are_ours_and_the_rest_is_theirs() {
+    fn own_parameters_are_removed_and_the_others_passed_on() {
         let address = Address::parse("redis://u:p@h:6380/2?prefix=t%3A&cluster=true&protocol=resp3").unwrap();
         assert_eq!((address.prefix.as_str(), address.cluster, address.is_tls()), ("t:", true, false));
         assert_eq!(address.info.redis_settings().db(), 2);
@@ -121,13 +123,13 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_parameter_is_told_by_its_place() {
+    fn unknown_parameter_is_identified_by_its_position() {
         let Err(error) = Address::parse("redis://h/0?prefix=t&hunter2=1") else { panic!("it was accepted") };
-        assert!(error.to_string().contains("parameter 2 after the ? is none of prefix"), "{error}");
+        assert!(error.to_string().contains("parameter 2 after the ? is unknown"), "{error}");
     }
 
     #[test]
-    fn no_error_repeats_a_part_of_the_url() {
+    fn errors_repeat_no_part_of_the_url() {
         for url in [
             "redis://:hunter2@h:port/0",
             "redis://:hunter2@h/zero",

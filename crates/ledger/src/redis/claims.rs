@@ -1,8 +1,8 @@
-//! Claims: read, judge by the rules, write what was judged.
+//! Claims: read, decide by the rules, write the decision.
 //!
-//! A fresh grant, every answer that changes nothing and every word of a holder is one script, and so one round trip.
-//! What would change a record that is there (a takeover, an operator's word) is a second one, which writes only over
-//! the very record that was judged; if that has changed, the answer is [`Kind::Contended`].
+//! A first grant, every call that changes nothing, and every settlement is one script and so one round trip. A
+//! change to an existing record (a takeover, an operator's resolution) takes a second one, which only writes if the
+//! record is still the one that was read; otherwise the call fails with [`Kind::Contended`].
 
 use ichido_core::rules::{self, Change, Step};
 use ichido_core::{
@@ -15,17 +15,17 @@ use super::store::Redis;
 use super::values;
 use crate::{Error, Kind, Result};
 
-/// What the values of a grant take, with texts of ordinary length.
+/// Size of a grant's arguments, for texts of ordinary length.
 const GRANT_BYTES: usize = 512;
-/// What those of a holder's word take beside the outcome.
+/// Size of a settlement's arguments, without the outcome.
 const SETTLE_BYTES: usize = 64;
 
 /// How the times of a record are written.
 #[derive(Clone, Copy, Debug)]
 enum Times {
-    /// As they are.
+    /// Unchanged.
     AsGiven,
-    /// Those of a grant: counted from the server's clock at the moment of writing.
+    /// Those of a grant: relative to the server's clock when it is written.
     FromNow,
 }
 
@@ -76,12 +76,12 @@ impl Redis {
     }
 
     pub(super) async fn get_claim(&self, key: &Key) -> Result<Option<Record>> {
-        let reply = self.read("looking at a claim in Redis", key).await?;
+        let reply = self.read("reading a claim from Redis", key).await?;
         let record = found(&reply, key)?.map(|found| found.record);
         Ok(record.filter(|record| reply.now < record.over_at()))
     }
 
-    /// One script writes if the token is current and the claim open, and reads what is there if not.
+    /// One script: writes if the token is current and the claim is open, and otherwise reads what is there.
     pub(super) async fn settle_claim(&self, key: &Key, token: Token, action: &Settle) -> Result<Settled> {
         const DOING: &str = "settling a claim in Redis";
         let bytes = match action {
@@ -98,7 +98,7 @@ impl Redis {
         let step = rules::settle(found.as_ref().map(|found| &found.record), token, action, reply.now);
         match step.change {
             Change::Keep => Ok(step.answer),
-            // The script is one step with the reading, so this cannot be; asking again cannot hurt.
+            // Cannot happen, because the script reads and writes in one step. A retry does no harm.
             Change::Put(_) | Change::Remove => Err(Error::new(Kind::Contended, DOING)),
         }
     }
@@ -133,7 +133,7 @@ impl Redis {
         }
     }
 
-    /// Makes a change to the very record that was found, and only then gives the answer.
+    /// Writes a change if the record is still the one that was found, and then returns the answer.
     async fn write<A>(
         &self,
         doing: &'static str,
@@ -155,11 +155,11 @@ impl Redis {
     }
 }
 
-/// The claim in a reply, which must be the one that was asked for.
+/// The claim in a reply, which must have the requested key.
 fn found(reply: &Reply, key: &Key) -> Result<Option<Found>> {
     let found = reply.claim(Some(key))?;
     if found.as_ref().is_some_and(|found| found.record.key != *key) {
-        let text = format!("under the name of the claim {} lies another one", key.index());
+        let text = format!("the Redis key of claim {} holds another claim", key.index());
         return Err(Error::new(Kind::Corrupt(text), "reading a record from Redis"));
     }
     Ok(found)

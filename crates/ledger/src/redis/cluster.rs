@@ -1,7 +1,7 @@
 //! A Redis cluster.
 //!
-//! The crate routes by key. Its own retries are off, because it would send a command again after a broken connection;
-//! redirections, where the first node certainly did nothing, are followed here.
+//! The redis crate routes by key. Its own retries are off, because it would resend a command after a broken
+//! connection. Redirections, where the first node certainly did nothing, are followed here.
 
 use futures_util::StreamExt as _;
 use futures_util::stream;
@@ -15,14 +15,14 @@ use redis::{
 use super::address::{Address, CONNECT_TIMEOUT, tcp_settings};
 use super::error::{Answers, CallError};
 
-/// A move, and once more if it moved on meanwhile.
+/// One redirection, and more if the slot moves again meanwhile.
 const REDIRECTIONS: usize = 3;
-/// Commands of one batch that are under way at once.
+/// Commands of one batch that are in flight at once.
 const AT_ONCE: usize = 256;
 
 pub(super) struct Cluster {
     connection: ClusterConnection,
-    /// Nodes that do not know their own host are where we came in.
+    /// Where we connected: nodes that do not know their own host are there.
     host: String,
 }
 
@@ -38,7 +38,7 @@ impl Cluster {
     pub(super) async fn open(address: &Address) -> Result<Self, CallError> {
         let host = match address.info.addr() {
             ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host.clone(),
-            // The URL's scheme lets nothing else through.
+            // The URL's scheme allows no other kind.
             ConnectionAddr::Unix(_) | _ => String::new(),
         };
         let mut builder = ClusterClientBuilder::new([address.info.clone()])
@@ -86,7 +86,7 @@ impl Cluster {
         flat(answer).map_err(CallError::sent)
     }
 
-    /// The nodes that own slots, in the order of their names.
+    /// The nodes that own slots, ordered by id.
     pub(super) async fn nodes(&self) -> Result<Vec<Node>, CallError> {
         let mut connection = self.connection.clone();
         let anywhere = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
@@ -100,7 +100,7 @@ impl Cluster {
         Ok(nodes)
     }
 
-    /// The primary of a range of slots: first slot, last slot, then nodes, each with host, port and id.
+    /// The primary of a slot range: first slot, last slot, then nodes with host, port and id each.
     fn primary(&self, range: Value) -> Option<Node> {
         let Value::Array(range) = range else { return None };
         let Some(Value::Array(node)) = range.into_iter().nth(2) else { return None };
@@ -123,7 +123,7 @@ fn redirected(error: &RedisError) -> Option<SingleNodeRoutingInfo> {
     Some(SingleNodeRoutingInfo::ByAddress { host: host.to_owned(), port: port.parse().ok()? })
 }
 
-/// To a node that is about to own the slot. Both commands travel together.
+/// Sends a command to a node that is importing the slot. Both commands are sent together.
 async fn ask(
     connection: &mut ClusterConnection,
     command: &Cmd,
@@ -133,8 +133,6 @@ async fn ask(
     pipeline.cmd("ASKING").add_command(command.clone());
     let mut answers = connection.route_pipeline(pipeline, 0, 2, there).await?;
     flat(
-        answers
-            .pop()
-            .ok_or_else(|| RedisError::from((ErrorKind::Parse, "no answer to a redirected command"))),
+        answers.pop().ok_or_else(|| RedisError::from((ErrorKind::Parse, "no reply to a redirected command"))),
     )
 }

@@ -1,8 +1,8 @@
-//! The way to the server: one connection that all calls share, or a cluster's.
+//! The connection to the server: one that all calls share, or a cluster's.
 //!
-//! No command is sent twice from here, except where the server said that it did not run it: the handle alone decides
-//! what to repeat. The redis crate's own connection manager holds on to a connection that swallows bytes; ours is
-//! let go of when a call is abandoned and nobody has had an answer since it began.
+//! No command is sent twice from here, unless the server said that it did not run it: only the handle decides about
+//! retries. The redis crate's connection manager keeps a connection that swallows bytes. This one is discarded when
+//! a call on it is dropped and no call has had a reply since that call began.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,7 @@ use crate::Result;
 /// Commands that may wait to be written.
 const QUEUE: usize = 1_024;
 
-/// The way to the server.
+/// The connection to the server.
 pub(super) enum Connection {
     Single(Box<SingleServer>),
     Cluster(Cluster),
@@ -45,7 +45,7 @@ impl Connection {
         }
     }
 
-    /// Lets go of the connection. A cluster's goes with the ledger.
+    /// Closes the connection. A cluster's connections are closed when the ledger is dropped.
     pub(super) async fn close(&self) {
         if let Connection::Single(single) = self {
             let _turn = single.connecting.lock().await;
@@ -62,10 +62,10 @@ impl Connection {
     }
 }
 
-/// rustls asks the process which cryptography to use; unless someone has said so before, it is ring.
+/// rustls asks the process for its cryptography. Unless the program has chosen one, use ring.
 fn use_ring() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Someone else was quicker: then it is theirs.
+        // If another thread was faster, its choice stands.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
 }
@@ -73,9 +73,9 @@ fn use_ring() {
 /// One server.
 pub(super) struct SingleServer {
     client: Client,
-    /// Held for the moment of a look only.
+    /// Locked for the moment of a lookup only.
     current: Mutex<Option<Shared>>,
-    /// Whoever connects; others who need a connection wait for theirs.
+    /// Held by the caller that connects, while the others wait for its connection.
     connecting: tokio::sync::Mutex<()>,
 }
 
@@ -85,7 +85,7 @@ struct Shared {
     liveness: Arc<Liveness>,
 }
 
-/// Signs of life.
+/// Signs of life of a connection.
 #[derive(Default)]
 struct Liveness {
     answers: AtomicU64,
@@ -159,7 +159,7 @@ impl SingleServer {
     }
 }
 
-/// A call on a shared connection, from its beginning to its end or its abandonment.
+/// A call on a shared connection, until it ends or is dropped.
 struct Call {
     liveness: Arc<Liveness>,
     answers_before: u64,

@@ -1,13 +1,13 @@
-//! What an error of the server or the connection means to a ledger.
+//! What an error of the server or of the connection means for a ledger.
 //!
-//! An error that the server reports came before the script's first write, or from it: nothing was changed. A
-//! connection that breaks says nothing of the script that was under way.
+//! If the server reports an error, it came before the script's first write, or from it: nothing was changed. If the
+//! connection breaks, nothing is known about the script in progress.
 
 use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 
 use crate::{Error, Kind};
 
-/// What came of each command of a batch.
+/// The results of the commands of a batch.
 pub(super) type Answers = Vec<Result<Value, CallError>>;
 
 /// A call that failed, and whether it may have reached the server.
@@ -18,12 +18,12 @@ pub(super) struct CallError {
 }
 
 impl CallError {
-    /// No connection was to be had.
+    /// No connection was available.
     pub(super) fn unsent(error: RedisError) -> Self {
         Self { error, sent: false }
     }
 
-    /// Something came back, or the connection broke.
+    /// The server replied, or the connection broke.
     pub(super) fn sent(error: RedisError) -> Self {
         Self { error, sent: true }
     }
@@ -32,7 +32,7 @@ impl CallError {
         self.error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
     }
 
-    /// In the words of a ledger.
+    /// Converts the error into the ledger's.
     pub(super) fn into_error(self, doing: &'static str) -> Error {
         let told = matches!(self.error.kind(), ErrorKind::Server(_) | ErrorKind::Extension);
         let never = told
@@ -53,19 +53,19 @@ fn kind(error: &RedisError) -> Kind {
     let text = error.to_string();
     let code = error.code().unwrap_or_default();
     let refused = matches!(code, "NOAUTH" | "WRONGPASS" | "NOPERM");
-    // A cluster's first connection reports why it failed in its text alone.
+    // The first connection to a cluster reports the reason in its text only.
     if refused || error.kind() == ErrorKind::AuthenticationFailed || text.contains("authentication failed") {
         return Kind::Denied(denied(code));
     }
-    // rustls says so; this does not mend itself.
+    // The text is from rustls; this error does not go away by itself.
     if text.contains("invalid peer certificate") {
-        return Kind::Settings("TLS to Redis failed; ca_file= names an authority to trust".to_owned());
+        return Kind::Settings("TLS handshake with Redis failed; to trust another certificate authority, set ca_file= in the URL".to_owned());
     }
-    // Before Redis 7 an error within a script has the code ERR, and its own only in the text.
+    // Before Redis 7, an error inside a script has the code ERR, and its own code only in the text.
     if text.contains("WRONGTYPE") {
         return Kind::Schema(
-            "a key with our prefix is not a string: it was written in another format, or is not ours: update this \
-             ichido, remove it, or choose another prefix with ?prefix="
+            "a key with the ledger's prefix is not a string: it was written in another format, or not by ichido; \
+             update this ichido, delete the key, or choose another prefix with ?prefix="
                 .to_owned(),
         );
     }
@@ -74,9 +74,9 @@ fn kind(error: &RedisError) -> Kind {
     if moved.into_iter().any(|moved| kind == ErrorKind::Server(moved)) {
         Kind::Contended
     } else if matches!(kind, ErrorKind::Parse | ErrorKind::UnexpectedReturnType) {
-        Kind::Corrupt("the Redis server's answer makes no sense to this version".to_owned())
+        Kind::Corrupt("this version cannot parse the reply of the Redis server".to_owned())
     } else if kind == ErrorKind::InvalidClientConfig {
-        Kind::Settings("Redis cannot be used as the URL says".to_owned())
+        Kind::Settings("Redis cannot be used with these settings; check the URL".to_owned())
     } else {
         Kind::Unavailable
     }
@@ -85,12 +85,12 @@ fn kind(error: &RedisError) -> Kind {
 fn denied(code: &str) -> String {
     match code {
         "NOPERM" => {
-            "Redis refuses: the user lacks rights; ichido needs EVAL, EVALSHA, SCAN, INFO, TIME, and strings \
-                     and keys under its prefix"
+            "Redis denied access: the user lacks permissions; ichido needs EVAL, EVALSHA, SCAN, INFO, TIME, and string \
+                     commands on keys with its prefix"
                 .to_owned()
         }
-        "NOAUTH" => "Redis refuses: it wants a password, and the URL has none".to_owned(),
-        _ => "Redis refuses: the user name or password in the URL is wrong".to_owned(),
+        "NOAUTH" => "Redis denied access: it requires a password, but the URL has none".to_owned(),
+        _ => "Redis denied access: wrong user name or password in the URL".to_owned(),
     }
 }
 
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_another_type_is_no_outage_on_any_version_of_redis() {
+    fn key_of_another_type_is_not_an_outage_on_any_redis_version() {
         for line in [
             "WRONGTYPE Operation against a key holding the wrong kind of value script: 1f, on @user_script:4.",
             "ERR Error running script (call to f_1f): @user_script:4: WRONGTYPE Operation against a key holding",

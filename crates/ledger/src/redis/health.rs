@@ -1,4 +1,4 @@
-//! Settings of the server that decide what a claim survives.
+//! Server settings that decide what a claim survives.
 //!
 //! They are read with INFO, because CONFIG is often forbidden.
 
@@ -12,7 +12,7 @@ use crate::{Error, Kind, Result};
 const DOING: &str = "checking Redis";
 
 impl Redis {
-    /// Warnings about the server, or about each node of a cluster that has some.
+    /// Warnings about the server, or about each node of a cluster.
     pub(super) async fn warnings(&self) -> Result<Vec<String>> {
         let command = redis::cmd("INFO");
         match &*self.connection {
@@ -40,7 +40,7 @@ fn evaluate(info: &str, who: &str) -> Result<Vec<String>> {
         values.into_iter().find(|(key, _)| *key == name).map_or("", |(_, value)| value)
     };
     if field("role") == "slave" {
-        let text = format!("{who} is a replica, which takes no claims: name the primary in the URL");
+        let text = format!("{who} is a replica, which is read-only; name the primary in the URL");
         return Err(Error::new(Kind::Settings(text), DOING));
     }
     let mut warnings = Vec::new();
@@ -48,11 +48,11 @@ fn evaluate(info: &str, who: &str) -> Result<Vec<String>> {
     if policy != "noeviction" {
         let policy = if policy.is_empty() { "unknown" } else { policy };
         warnings.push(format!(
-            "{who} has maxmemory_policy {policy}: when its memory is full it may silently forget claims, and what \
-             was done will be done again; set it to noeviction"
+            "{who} has maxmemory_policy {policy}: when its memory is full it may silently evict claims, and their effects \
+             will run again; set it to noeviction"
         ));
     }
-    // A server that never saves has nothing to say of its last saving but when it started.
+    // A server that never saves only reports when it started as the time of its last save.
     let saves = field("rdb_bgsave_in_progress") == "1"
         || field("rdb_saves").parse().is_ok_and(|saves: u64| saves > 0);
     if field("aof_enabled") != "1" {
@@ -68,7 +68,7 @@ fn evaluate(info: &str, who: &str) -> Result<Vec<String>> {
     }
     if field("connected_slaves").parse().is_ok_and(|replicas: u64| replicas > 0) {
         warnings.push(format!(
-            "{who} has replicas: it answers before they know, so a failover may lose the last claims"
+            "{who} has replicas: it replies before they have the data, so a failover may lose the last claims"
         ));
     }
     Ok(warnings)
@@ -79,22 +79,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_that_keeps_everything_is_not_warned_about() {
+    fn durable_server_causes_no_warning() {
         let info = "role:master\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\nconnected_slaves:0\r\n";
         assert_eq!(evaluate(info, "Redis").unwrap(), Vec::<String>::new());
     }
 
     #[test]
-    fn a_server_that_forgets_is_warned_about() {
+    fn server_that_may_lose_claims_causes_warnings() {
         let info = "role:master\r\nmaxmemory_policy:allkeys-lru\r\naof_enabled:0\r\nconnected_slaves:1\r\n";
         let warnings = evaluate(info, "Redis").unwrap().join("\n");
-        for text in ["allkeys-lru", "forget claims", "do not survive its restart", "failover"] {
+        for text in ["allkeys-lru", "evict claims", "do not survive its restart", "failover"] {
             assert!(warnings.contains(text), "{text}");
         }
     }
 
     #[test]
-    fn a_replica_is_refused() {
+    fn replica_is_refused() {
         let error = evaluate("role:slave\r\n", "Redis").unwrap_err();
         assert!(matches!(error.kind(), Kind::Settings(_)));
     }

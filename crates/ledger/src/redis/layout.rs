@@ -1,8 +1,9 @@
-//! How claims and marks lie in Redis.
+//! How claims and marks are stored in Redis.
 //!
-//! A record is one string, so that a step of a claim is one read and one write. It begins with a head of fixed width,
-//! which scripts read and rewrite by position; then comes what a grant fixed, as JSON, and last the tail: what was last
-//! said of the claim. Numbers are decimal and padded with zeros, times are milliseconds since the epoch.
+//! A record is one string, so that every step of a claim is one read and one write. It starts with a head of fixed
+//! width, which scripts read and rewrite by position. The fields that a grant fixes follow as JSON, and then the
+//! tail: the outcome or the reason of the current state. Numbers are decimal and padded with zeros; times are
+//! milliseconds since the epoch.
 //!
 //! ```text
 //! a claim
@@ -15,9 +16,10 @@
 //!   1 format = 2 │ 16 marked_at │ 16 expires_at │ JSON
 //! ```
 //!
-//! `over_at` says when the record is forgotten: with it and `since`, scripts can move a claim without knowing how long
-//! doubt is kept, which only the rules know. Everything up to `version` is the *identity* of a record: no two states
-//! of a claim share it. The format comes first of all: a record of another format is neither read nor changed.
+//! `over_at` is when the record expires. With `since` and `over_at`, scripts can change a claim without knowing how
+//! long a claim stays in doubt, which only the rules know. Everything up to `version` is the *revision* of a
+//! record: no two states of a claim share it. The format is the first byte of all: a record of another format is
+//! neither read nor changed.
 
 use std::borrow::Cow;
 use std::str::FromStr;
@@ -25,24 +27,25 @@ use std::str::FromStr;
 use ichido_core::{Caller, Fingerprint, Holder, Key, Metadata, Nonce};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// The first byte of a mark, and of a claim that has no caller.
+/// The first byte of a mark, and of a claim without a caller.
 pub(super) const FORMAT: u8 = b'2';
-/// The first byte of a claim that has a caller. A version that does not know of callers must not give its answer away.
+/// The first byte of a claim with a caller. A version that does not know callers must not reveal its outcome to
+/// others.
 pub(super) const FORMAT_CALLER: u8 = b'3';
-/// Bytes up to the state of a claim: the format and the token.
+/// Bytes before the state of a claim: format and token.
 pub(super) const OWN: usize = 33;
-/// Bytes up to the times of a claim.
+/// Bytes before the times of a claim.
 pub(super) const OPENING: usize = 44;
-/// Bytes up to the version of a claim, and it.
+/// Bytes up to and including the version of a claim.
 pub(super) const REVISION: usize = 118;
 /// Bytes of a claim's head.
 pub(super) const HEAD: usize = 168;
 
-/// Digits of a time or a span of time.
+/// Digits of a time or a duration.
 pub(super) const TIME: usize = 16;
 /// Digits of a count, and of the tail's length.
 pub(super) const COUNT: usize = 10;
-/// Digits of the length of the JSON.
+/// Digits of the JSON's length.
 pub(super) const LENGTH: usize = 8;
 
 pub(super) const RUNNING: u8 = b'R';
@@ -52,7 +55,7 @@ pub(super) const DECLARED: u8 = b'D';
 pub(super) const KEPT: u8 = b'K';
 pub(super) const TOMBSTONE: u8 = b'T';
 
-/// What a grant fixed.
+/// The fields that a grant fixes.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Fixed<'a> {
@@ -75,14 +78,14 @@ pub(super) struct Fixed<'a> {
 }
 
 impl Fixed<'_> {
-    /// Whether the claim is that of a key.
+    /// Whether the claim is for this key.
     pub(super) fn is_of(&self, key: &Key) -> bool {
         let scope = key.scope();
         self.key == key.text() && self.tenant == scope.tenant && self.route == scope.route
     }
 }
 
-/// What is remembered of a mark beside its times.
+/// The fields of a mark apart from its times.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Event<'a> {
@@ -94,7 +97,7 @@ pub(super) struct Event<'a> {
     pub(super) metadata: Cow<'a, Metadata>,
 }
 
-/// Hexadecimal digits, which JSON never escapes.
+/// Parses hexadecimal digits, which JSON never escapes.
 fn parsed<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -103,7 +106,7 @@ where
     <&str>::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
 }
 
-/// The same for a member that may be left out.
+/// The same for an optional field.
 fn given<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,

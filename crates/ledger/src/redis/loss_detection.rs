@@ -1,16 +1,16 @@
-//! Notices that Redis lost data: it was flushed, restored from a backup, or came back without its last writes.
+//! Detects that Redis lost data: it was flushed, restored from a backup, or restarted without its last writes.
 //!
-//! One key, `PREFIX` + `identity`, holds `STATE ID SINCE BEAT`. A process creates it at first contact if it is missing
-//! (`auto`), `ichido ledger init` writes a new one (`init`), and every process looks at it every [`LOOK_EVERY`] and
-//! increments the beat. Data was lost if the key is missing, was created anew, or is older than this process saw it.
-//! The process that notices writes that into the key, so that the others know it too, and those that start later.
-//! From then on new claims and marks are refused as in an outage, until `ichido ledger init` is run; what was granted
-//! before is still settled. A server that cannot be reached changes nothing; the looks go on during an outage, also while
-//! a fallback leaves the primary alone.
+//! One key, `PREFIX` + `identity`, holds `STATE ID SINCE BEAT`. A process creates it at first contact if it is
+//! missing (`auto`), `ichido ledger init` writes a new one (`init`), and every process checks it every
+//! [`CHECK_INTERVAL`] and increments the beat. Data was lost if the key is missing, was created again, or is older
+//! than this process has seen it. The process that notices writes that into the key, so that all others know it
+//! too, including those that start later. From then on, new claims and marks are refused as in an outage until
+//! `ichido ledger init` is run. Claims that were granted before can still be settled. A server that cannot be
+//! reached changes nothing. The checks go on during an outage, even while a fallback leaves the primary alone.
 //!
-//! The limits: what is claimed between a flush and the next look is not protected. A flush while no process runs is not
-//! noticed. After a failover, losses of less than a look are not noticed if other processes incremented the beat
-//! meanwhile. In a cluster the key lies on one node, so losses of the other nodes are not noticed.
+//! The limits: claims made between a flush and the next check are not protected. A flush while no process runs is
+//! not noticed. After a failover, a loss of less than one interval is not noticed if other processes incremented
+//! the beat meanwhile. In a cluster the key is on one node, so losses of the other nodes are not noticed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,15 +25,15 @@ use super::connection::Connection;
 use super::error::CallError;
 use crate::{Error, Kind, Result};
 
-/// How often each process looks. For so long, a flush may go unnoticed.
+/// How often each process checks. A flush may go unnoticed for this long.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
-/// How long a look may take.
+/// How long one check may take.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 const CHECK_SCRIPT: &str = concat!(include_str!("lua/clock.lua"), include_str!("lua/check_identity.lua"));
 const RESET_SCRIPT: &str = concat!(include_str!("lua/clock.lua"), include_str!("lua/reset_identity.lua"));
 
-/// The identity of the ledger, as this process knows it.
+/// Watches the identity of the ledger.
 pub(super) struct LossDetector {
     connection: Arc<Connection>,
     key: String,
@@ -63,11 +63,11 @@ enum State {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Loss {
-    /// The key was gone.
+    /// The key was missing.
     Missing,
-    /// The key was gone, and another process has created it anew.
+    /// The key was missing, and another process has created it again.
     Replaced,
-    /// The key was as it had been some time ago.
+    /// The key is in an earlier state than before.
     Older,
 }
 
@@ -82,7 +82,7 @@ impl LossDetector {
         Self { connection, key, seen: Mutex::default(), is_lost: AtomicBool::new(false), lost_total, lost }
     }
 
-    /// Looks now and then, for as long as the task runs.
+    /// Checks periodically, for as long as the task runs.
     pub(super) async fn watch(&self) {
         let mut is_failing = false;
         loop {
@@ -91,7 +91,7 @@ impl LossDetector {
                 Ok(()) => is_failing = false,
                 Err(error) => {
                     if !is_failing {
-                        tracing::warn!(%error, "cannot check whether the Redis ledger lost data; trying again");
+                        tracing::warn!(%error, "cannot check whether the Redis ledger lost data; retrying");
                     }
                     is_failing = true;
                 }
@@ -99,9 +99,9 @@ impl LossDetector {
         }
     }
 
-    /// Looks once. A look that fails leaves everything as it was.
+    /// Checks once. A check that fails changes nothing.
     pub(super) async fn check(&self) -> Result<()> {
-        const DOING: &str = "looking at the identity of the Redis ledger";
+        const DOING: &str = "checking the identity of the Redis ledger";
         let mut command = self.script(CHECK_SCRIPT);
         if let Some(seen) = self.seen() {
             command.arg(seen.id).arg(seen.since).arg(seen.beat);
@@ -119,7 +119,7 @@ impl LossDetector {
         Ok(())
     }
 
-    /// Fails if data was lost and no operator has said since that the ledger may be used.
+    /// Fails if data was lost and no operator has accepted the loss since.
     pub(super) fn ensure_intact(&self, doing: &'static str) -> Result<()> {
         if !self.is_lost.load(Ordering::Relaxed) {
             return Ok(());
@@ -142,7 +142,8 @@ impl LossDetector {
         let (state, id, since, beat): (String, _, _, _) = redis::from_redis_value(answer)
             .map_err(|error| CallError::sent(error.into()).into_error(doing).with_unknown_effect())?;
         let state = State::parse(&state).ok_or_else(|| {
-            let text = "the identity of the Redis ledger was written by another version; update this ichido";
+            let text =
+                "the identity key of the Redis ledger was written by a newer version; update this ichido";
             Error::new(Kind::Schema(text.to_owned()), doing)
         })?;
         Ok(IdentityRecord { state, id, since, beat })
@@ -192,9 +193,9 @@ impl State {
 impl Loss {
     fn text(self) -> String {
         let why = match self {
-            Self::Missing => "its identity key was gone: Redis was flushed, or restarted without its data",
+            Self::Missing => "its identity key is missing: Redis was flushed, or restarted without its data",
             Self::Replaced => {
-                "its identity key was created anew: Redis was flushed, or restarted without its data"
+                "its identity key was created again: Redis was flushed, or restarted without its data"
             }
             Self::Older => {
                 "its identity key is older than before: Redis was restored from a backup, or lost its last writes \

@@ -1,4 +1,4 @@
-//! What operators see and sweep, by scanning.
+//! Listing and sweeping, by scanning.
 
 use std::sync::PoisonError;
 
@@ -13,7 +13,7 @@ use crate::{Page, Query, Result, Summary, Swept};
 
 /// Claims that are read or swept in one round trip.
 const PIPELINE: usize = 200;
-/// SCANs for one page or one sweep; what is left comes with the next.
+/// Most SCAN calls for one page or one sweep; the next call continues.
 const ROUNDS: usize = 50;
 /// Buckets of a listing's first SCAN, however small the page.
 const BUCKETS_MIN: usize = 10;
@@ -54,7 +54,7 @@ impl Redis {
         Ok(page)
     }
 
-    /// What there is to say of claims, without those that are over.
+    /// Summaries of claims, without expired ones.
     async fn summaries(&self, claims: &[Index], doing: &'static str) -> Result<Vec<(Index, Summary)>> {
         let mut summaries = Vec::with_capacity(claims.len());
         for claims in claims.chunks(PIPELINE) {
@@ -74,10 +74,10 @@ impl Redis {
         Ok(summaries)
     }
 
-    /// Looks at some claims, from where the last sweep stopped. Redis itself removes what was completed, and marks;
-    /// so all that is found here is doubt that was never resolved.
+    /// Checks some claims, starting where the last sweep stopped. Redis itself removes completed claims and marks,
+    /// so only claims that were in doubt and never resolved are found here.
     pub(super) async fn sweep_expired(&self, limit: usize) -> Result<Swept> {
-        const DOING: &str = "sweeping in Redis";
+        const DOING: &str = "sweeping Redis";
         let mut swept = Swept::default();
         let mut at = self.swept_to.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for _ in 0..ROUNDS {
@@ -109,7 +109,7 @@ impl Redis {
         let sweep = &self.scripts.sweep;
         for reply in sweep.run_all(&self.connection, doing, &self.on_each(sweep, claims)).await? {
             if !reply.succeeded() {
-                // What the script could not read is here, and says why.
+                // The script could not read this record. Reading it here returns the error.
                 reply.claim(None)?;
                 continue;
             }

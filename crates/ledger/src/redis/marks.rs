@@ -10,7 +10,7 @@ use super::{scripts, values};
 use crate::{Error, Kind, Result};
 
 const DOING: &str = "marking events in Redis";
-/// Marks in one pipeline: a bound on what is buffered, here and in the server.
+/// Marks per pipeline: bounds what is buffered, here and in the server.
 const PIPELINE: usize = 1_000;
 
 impl Redis {
@@ -19,7 +19,7 @@ impl Redis {
         for chunk in requests.chunks(PIPELINE) {
             let commands: Result<Vec<_>> = chunk.iter().map(|request| self.marking(request)).collect();
             let commands = scripts::pipeline(commands?.into_iter());
-            // An error of one key says nothing of the others, which are marked.
+            // If one key fails, the others are marked all the same.
             let replies = self.scripts.mark.run_all(&self.connection, DOING, &commands).await;
             let replies = replies.map_err(Error::with_unknown_effect)?;
             for (request, reply) in chunk.iter().zip(replies) {
@@ -44,7 +44,7 @@ fn answer(request: &mark::Request, reply: &Reply) -> Result<Mark> {
     let step = rules::mark(record.as_ref(), request, reply.now);
     match step.change {
         Change::Keep => Ok(step.answer),
-        // The script is one step with the reading, so this cannot be; asking again cannot hurt.
+        // Cannot happen, because the script reads and writes in one step. A retry does no harm.
         Change::Put(_) | Change::Remove => Err(Error::new(Kind::Contended, DOING)),
     }
 }

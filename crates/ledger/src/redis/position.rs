@@ -1,4 +1,4 @@
-//! How far a walk over the claims has come.
+//! How far a scan over the claims has come.
 
 use std::fmt;
 
@@ -6,18 +6,18 @@ use ichido_core::Index;
 
 use crate::{Error, Kind, Result};
 
-/// How far a walk has come.
+/// How far a scan has come.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Position {
     /// The node's id; empty on a single server, and at the beginning.
     pub(super) node: String,
     pub(super) cursor: u64,
-    /// The last name of the batch at this cursor that was dealt with.
+    /// The last name of the batch at this cursor that was processed.
     pub(super) after: Option<Index>,
 }
 
 impl Position {
-    /// The same batch, beyond a claim.
+    /// The same batch, behind a claim.
     pub(super) fn after(&self, claim: Index) -> Self {
         Self { after: Some(claim), ..self.clone() }
     }
@@ -39,7 +39,7 @@ impl std::str::FromStr for Position {
             let after = if after.is_empty() { None } else { Some(after.parse().ok()?) };
             Some(Self { node: node.to_owned(), cursor: cursor.parse().ok()?, after })
         };
-        let invalid = || Kind::Unsupported("the cursor is not one of this ledger's".to_owned());
+        let invalid = || Kind::Unsupported("invalid cursor: it is not from this ledger".to_owned());
         read().ok_or_else(|| Error::new(invalid(), "listing claims in Redis"))
     }
 }
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_position_is_read_as_it_was_written() {
+    fn position_round_trips_through_text() {
         let start = Position::default();
         assert_eq!(start.to_string().parse::<Position>().unwrap(), start);
         let middle = Position { node: "a1".to_owned(), cursor: 77, after: None };

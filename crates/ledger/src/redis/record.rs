@@ -1,7 +1,7 @@
-//! Values, read as records.
+//! Reads values as records.
 //!
-//! Reading checks every length and never panics: a value that cannot be read is an error, never an absent record,
-//! because an absent record is a grant.
+//! Every length is checked, and nothing panics. A value that cannot be read is an error, never an absent record,
+//! because an absent record would be granted.
 
 use bytes::Bytes;
 use ichido_core::mark;
@@ -23,12 +23,12 @@ pub(super) struct Reply {
     value: Option<Bytes>,
 }
 
-/// A claim as it was read, and what to compare when it is replaced.
+/// A claim as it was read, and the revision to compare when it is replaced.
 pub(super) struct Found {
     pub(super) record: Record,
     pub(super) revision: Bytes,
     pub(super) version: u64,
-    /// The length of the outcome or reason, also where it was not read.
+    /// The length of the outcome or reason, even if it was not read.
     pub(super) tail_bytes: usize,
 }
 
@@ -43,17 +43,17 @@ impl Reply {
         })
     }
 
-    /// Whether the script wrote, or had a claim to show.
+    /// Whether the script wrote, or found a claim of a known format.
     pub(super) fn succeeded(&self) -> bool {
         self.number == 1
     }
 
-    /// The claim, if there is one. It is expected to be that of a key, if one is given.
+    /// The claim, if there is one. `expected` is the key that it should have.
     pub(super) fn claim(&self, expected: Option<&Key>) -> Result<Option<Found>> {
         self.readable("claim", &CLAIM_FORMATS, |value| read_claim(value, true, expected))
     }
 
-    /// The claim, if there is one, of which the outcome was left where it is.
+    /// The claim, if there is one, when its outcome was not read.
     pub(super) fn claim_without_outcome(&self) -> Result<Option<Found>> {
         self.readable("claim", &CLAIM_FORMATS, |value| read_claim(value, false, None))
     }
@@ -74,14 +74,14 @@ impl Reply {
         if !value.first().is_some_and(|format| formats.contains(format)) {
             let known: Vec<_> = formats.iter().map(|format| char::from(*format).to_string()).collect();
             let text = format!(
-                "a {what} was written in another format (this version knows {}): update this ichido, or choose \
+                "a {what} was written in another format (this version supports {}); update this ichido, or choose \
                  another prefix with ?prefix=",
                 known.join(" and ")
             );
             return Err(Error::new(Kind::Schema(text), DOING));
         }
         let corrupt = |cause| {
-            let text = format!("a {what} cannot be read; it was not written by ichido");
+            let text = format!("a {what} is unreadable: it was not written by ichido, or is damaged");
             Error::new(Kind::Corrupt(text), DOING).caused_by(cause)
         };
         read(value).map(Some).map_err(corrupt)
@@ -104,9 +104,9 @@ fn read_claim(value: &Bytes, whole: bool, expected: Option<&Key>) -> Result<Foun
     let left = head.0.len();
     let left_out = !whole && left == 0 && matches!(state, KEPT | TOMBSTONE);
     if left != tail && !left_out {
-        return Err("it has another length than it says".into());
+        return Err("its length does not match its head".into());
     }
-    // A key that is known need not be hashed again.
+    // A known key need not be hashed again.
     let key = match expected.filter(|key| fixed.is_of(key)) {
         Some(key) => key.clone(),
         None => Key::new(Scope::new(fixed.tenant, fixed.route), fixed.key)?,
@@ -158,12 +158,12 @@ fn read_mark(value: &[u8]) -> Result<mark::Record, BoxError> {
     })
 }
 
-/// Bytes that are left to read.
+/// The bytes that are left to read.
 struct Head<'a>(&'a [u8]);
 
 impl<'a> Head<'a> {
     fn take(&mut self, count: usize) -> Result<&'a [u8], BoxError> {
-        let (taken, left) = self.0.split_at_checked(count).ok_or("it is cut short")?;
+        let (taken, left) = self.0.split_at_checked(count).ok_or("it is truncated")?;
         self.0 = left;
         Ok(taken)
     }
@@ -175,7 +175,7 @@ impl<'a> Head<'a> {
     fn number(&mut self, width: usize) -> Result<u64, BoxError> {
         self.take(width)?.iter().try_fold(0, |number, digit| match digit {
             b'0'..=b'9' => Ok(number * 10 + u64::from(digit - b'0')),
-            _ => Err("a number has other liveness than digits".into()),
+            _ => Err("a number contains other characters than digits".into()),
         })
     }
 
@@ -242,9 +242,9 @@ mod tests {
         }
     }
 
-    /// Limits forbid it; but a head must never overflow.
+    /// Limits forbid such values, but a head must never overflow.
     #[test]
-    fn the_far_future_has_its_place() {
+    fn times_in_the_far_future_fit_into_the_head() {
         let far = Record { lease_ms: u64::MAX, retention_ms: u64::MAX, ..record(State::Running) };
         let value = Bytes::from(values::claim(&far, 1).unwrap());
         let found = read_claim(&value, true, Some(&far.key)).unwrap().record;

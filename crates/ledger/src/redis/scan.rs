@@ -1,9 +1,9 @@
-//! Walking over the claims of a server, or of all nodes of a cluster one after the other.
+//! Scans the claims of a server, or of all nodes of a cluster one after the other.
 //!
-//! SCAN promises that whatever is there from beginning to end is seen; it may be seen twice if the server shrinks its
-//! table meanwhile, and what comes or goes meanwhile may or may not be seen. A walk stops between two SCANs; only where
-//! even the smallest SCAN returns more than a page holds, it stops within one: names are sorted, and the position
-//! remembers the last one.
+//! SCAN returns every key that exists from beginning to end. It may return a key twice if the server shrinks its
+//! table meanwhile; keys that are created or deleted meanwhile may or may not be returned. A scan stops between two
+//! SCAN calls. Only if the smallest SCAN returns more than a page holds, it stops within one: names are sorted, and
+//! the position remembers the last one.
 
 use ichido_core::Index;
 
@@ -13,18 +13,18 @@ use super::position::Position;
 use super::store::Redis;
 use crate::{Error, Kind, Result};
 
-/// Buckets of the server's table that one SCAN looks at, at most.
+/// Most buckets of the server's table that one SCAN visits.
 pub(super) const BUCKETS_MAX: usize = 1_000;
 
-/// Claims that one SCAN returned, and where the walk goes on from there.
+/// The claims that one SCAN returned, and where the scan continues.
 pub(super) struct Batch {
     pub(super) claims: Vec<Index>,
-    /// None at the end of the walk.
+    /// `None` at the end of the scan.
     pub(super) next: Option<Position>,
 }
 
 impl Redis {
-    /// The batch at a position: what `count` buckets hold.
+    /// The batch at a position: the contents of `count` buckets.
     pub(super) async fn scan(&self, at: &Position, count: usize, doing: &'static str) -> Result<Batch> {
         let mut command = redis::cmd("SCAN");
         command.arg(at.cursor).arg("MATCH").arg(self.claim_pattern()).arg("COUNT").arg(count);
@@ -51,7 +51,7 @@ impl Redis {
     }
 }
 
-/// The node of a position, and the id of the one after it. A node that is gone is passed over.
+/// The node of a position, and the id of the next one. Skips a node that no longer exists.
 fn around<'a>(nodes: &'a [Node], id: &str, doing: &'static str) -> Result<(&'a Node, Option<String>)> {
     let at = nodes.partition_point(|node| node.id.as_str() < id);
     let here = nodes.get(at).ok_or_else(|| Error::new(Kind::Unavailable, doing))?;

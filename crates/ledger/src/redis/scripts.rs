@@ -1,4 +1,4 @@
-//! Scripts: each is one atomic step on one key.
+//! Lua scripts: each is one atomic step on one key.
 
 use redis::{Arg, Cmd, Pipeline, Script, Value};
 
@@ -7,7 +7,7 @@ use super::error::{Answers, CallError};
 use super::record::Reply;
 use crate::Result;
 
-/// The scripts.
+/// All scripts.
 pub(super) struct Scripts {
     pub(super) grant: LuaScript,
     pub(super) put: LuaScript,
@@ -37,7 +37,7 @@ impl Scripts {
     }
 }
 
-/// One script, known to the server by its hash once it has run there.
+/// One script. The server knows it by its hash once it has run there.
 pub(super) struct LuaScript {
     code: String,
     hash: String,
@@ -49,7 +49,7 @@ impl LuaScript {
         Self { code, hash }
     }
 
-    /// The script on one key, by its hash. The caller adds values, at most five, of so many bytes.
+    /// Runs the script on one key, by its hash. The caller adds at most five arguments of `bytes` bytes in total.
     pub(super) fn command(&self, key: &str, bytes: usize) -> Cmd {
         let mut command = Cmd::with_capacity(4 + 5, 64 + key.len() + bytes);
         command.arg("EVALSHA").arg(&self.hash).arg(1).arg(key);
@@ -91,7 +91,7 @@ impl LuaScript {
         answers.into_iter().map(|answer| reply(answer, doing)).collect()
     }
 
-    /// The same command, with the script itself in place of its hash.
+    /// The same command, with the script's source instead of its hash.
     fn with_source(&self, command: &Cmd) -> Cmd {
         let mut again = redis::cmd("EVAL");
         again.arg(&self.code);
@@ -104,7 +104,7 @@ impl LuaScript {
     }
 }
 
-/// Commands that travel together.
+/// Combines commands into one pipeline.
 pub(super) fn pipeline(commands: impl Iterator<Item = Cmd>) -> Pipeline {
     let mut pipeline = Pipeline::with_capacity(commands.size_hint().0);
     for command in commands {
@@ -115,6 +115,6 @@ pub(super) fn pipeline(commands: impl Iterator<Item = Cmd>) -> Pipeline {
 
 fn reply(answer: Result<Value, CallError>, doing: &'static str) -> Result<Reply> {
     let value = answer.map_err(|failure| failure.into_error(doing))?;
-    // It ran, and said something that we cannot read.
+    // The script ran, but its reply is unreadable.
     Reply::read(value).map_err(|error| CallError::sent(error.into()).into_error(doing).with_unknown_effect())
 }

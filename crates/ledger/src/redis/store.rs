@@ -13,7 +13,7 @@ use super::position::Position;
 use super::scripts::Scripts;
 use crate::Result;
 
-/// Claims in Redis.
+/// A ledger in Redis.
 pub struct Redis {
     pub(super) connection: Arc<Connection>,
     pub(super) scripts: Scripts,
@@ -21,19 +21,19 @@ pub struct Redis {
     /// Where the last sweep stopped.
     pub(super) swept_to: Mutex<Position>,
     pub(super) loss_detector: Arc<LossDetector>,
-    /// Looks for lost data until the ledger is closed.
+    /// Checks for lost data until the ledger is closed.
     pub(super) watch: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
 impl Redis {
-    /// Connects.
+    /// Connects to the server or cluster.
     pub async fn connect(url: &str) -> Result<Self> {
         let address = Address::parse(url)?;
         let connection = Arc::new(Connection::open(&address).await?);
         let loss_detector = Arc::new(LossDetector::new(connection.clone(), &address.prefix));
         if let Err(error) = loss_detector.check().await {
-            // Whoever checks or claims is told why; the watch tries again.
-            tracing::debug!(%error, "the identity of the Redis ledger could not be read yet");
+            // Calls report the reason; the task retries.
+            tracing::debug!(%error, "cannot read the identity of the Redis ledger yet");
         }
         let watch = tokio::spawn({
             let loss_detector = loss_detector.clone();
@@ -61,12 +61,12 @@ impl Redis {
         [&self.prefix, space, &to_hex(index.as_bytes())].concat()
     }
 
-    /// The index in a claim's name.
+    /// The index in the name of a claim.
     pub(super) fn claim_index(&self, name: &str) -> Option<Index> {
         name.strip_prefix(&self.prefix)?.strip_prefix("claim:")?.parse().ok()
     }
 
-    /// What the names of all claims look like, as SCAN wants it.
+    /// The SCAN pattern that matches the names of all claims.
     pub(super) fn claim_pattern(&self) -> String {
         let escape = |c: char| match c {
             '*' | '?' | '[' | ']' | '^' | '\\' => vec!['\\', c],
@@ -77,7 +77,7 @@ impl Redis {
     }
 }
 
-/// Nothing of the URL but the prefix: it may hold a password.
+/// Shows only the prefix of the URL: the rest may contain a password.
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Redis").field("prefix", &self.prefix).finish_non_exhaustive()

@@ -1,4 +1,4 @@
-//! Records, written as values.
+//! Records as values.
 
 use std::borrow::Cow;
 
@@ -12,12 +12,12 @@ use super::layout::{
 };
 use crate::{Error, Kind, Result};
 
-/// The longest span and the latest time: sums of a few of them still fit into a head, and Lua counts them exactly.
+/// The longest duration and the latest time: sums of a few still fit into a head, and Lua computes them exactly.
 const TIME_MAX: u64 = 999_999_999_999_999;
-/// Versions start again after this many.
+/// Versions start again at this number.
 const VERSION_LIMIT: u64 = 10_000_000_000;
 
-/// Adds what `grant.lua` needs to grant a claim: its times count from the server's clock.
+/// Adds the arguments of `grant.lua`, whose times are relative to the server's clock.
 pub(super) fn grant(command: &mut Cmd, record: &Record, version: u64) -> Result<()> {
     let from_claim = |time: Timestamp| time.ms_since(record.claimed_at).min(TIME_MAX);
     let mut value = buffer(record, 0);
@@ -28,7 +28,7 @@ pub(super) fn grant(command: &mut Cmd, record: &Record, version: u64) -> Result<
     Ok(())
 }
 
-/// A claim as it is.
+/// A claim in its current state.
 pub(super) fn claim(record: &Record, version: u64) -> Result<Vec<u8>> {
     let (state, since, tail) = match &record.state {
         State::Running => (RUNNING, record.lease_until(), &[][..]),
@@ -52,7 +52,7 @@ pub(super) fn claim(record: &Record, version: u64) -> Result<Vec<u8>> {
     Ok(value)
 }
 
-/// Adds what `settle.lua` needs: the token, the word, and what it writes.
+/// Adds the arguments of `settle.lua`: the token, the action, and what it writes.
 pub(super) fn settle(command: &mut Cmd, token: Token, action: &Settle) {
     let (state, tail) = match action {
         Settle::Complete(done) => outcome(done),
@@ -60,7 +60,7 @@ pub(super) fn settle(command: &mut Cmd, token: Token, action: &Settle) {
         Settle::Renew { .. } | Settle::Release => (RUNNING, &[][..]),
     };
     let mut start = Vec::with_capacity(OPENING);
-    // The format stays that of the claim.
+    // The claim keeps its format.
     push_opening(&mut start, FORMAT, token, state, tail.len());
     let (own, said) = start.split_at(OWN);
     command.arg(&own[1..]);
@@ -77,7 +77,7 @@ pub(super) fn next(version: u64) -> u64 {
     (version + 1) % VERSION_LIMIT
 }
 
-/// When a claim expires, as `put.lua` wants it.
+/// When a claim expires, as an argument of `put.lua`.
 pub(super) fn expiry(record: &Record) -> Option<u64> {
     match record.state {
         State::Running | State::InDoubt(_) => None,
@@ -85,7 +85,7 @@ pub(super) fn expiry(record: &Record) -> Option<u64> {
     }
 }
 
-/// The state and the tail of a done claim.
+/// The state and the tail of a completed claim.
 fn outcome(outcome: &Outcome) -> (u8, &[u8]) {
     match outcome {
         Outcome::Kept(bytes) => (KEPT, bytes),
@@ -97,7 +97,7 @@ fn format(record: &Record) -> u8 {
     if record.caller.is_some() { FORMAT_CALLER } else { FORMAT }
 }
 
-/// The value of a claim up to its times: format and token, then state and length of the tail.
+/// The value of a claim up to its times: format and token, then the state and the length of the tail.
 fn push_opening(value: &mut Vec<u8>, format: u8, token: Token, state: u8, tail: usize) {
     value.push(format);
     value.extend_from_slice(to_hex(token.as_bytes()).as_bytes());
@@ -105,7 +105,7 @@ fn push_opening(value: &mut Vec<u8>, format: u8, token: Token, state: u8, tail: 
     number(value, tail as u64, COUNT);
 }
 
-/// Adds what `mark.lua` needs: how long the mark is kept, and what follows its times.
+/// Adds the arguments of `mark.lua`: the retention, and what follows the mark's times.
 pub(super) fn mark(command: &mut Cmd, request: &mark::Request) -> Result<()> {
     let event = Event {
         key: Cow::Borrowed(request.key.text()),
@@ -114,7 +114,7 @@ pub(super) fn mark(command: &mut Cmd, request: &mark::Request) -> Result<()> {
     };
     let mut value = Vec::with_capacity(128);
     json(&mut value, &event)?;
-    // Redis knows no key that expires at once.
+    // Redis does not accept a key that expires at once.
     command.arg(request.retention_ms.clamp(1, TIME_MAX)).arg(value);
     Ok(())
 }
@@ -168,7 +168,7 @@ fn write_digits(place: &mut [u8], mut number: u64) {
 
 fn json(value: &mut Vec<u8>, what: &impl Serialize) -> Result<()> {
     serde_json::to_writer(value, what).map_err(|cause| {
-        Error::new(Kind::Corrupt("a record cannot be written as JSON".to_owned()), "writing to Redis")
+        Error::new(Kind::Corrupt("a record cannot be serialized as JSON".to_owned()), "writing to Redis")
             .caused_by(cause)
     })
 }

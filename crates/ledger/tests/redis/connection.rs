@@ -33,7 +33,7 @@ async fn a_missing_password_is_denied() {
         Err(error) => error,
         Ok(ledger) => ledger.check().await.unwrap_err(),
     };
-    assert!(matches!(error.kind(), Kind::Denied(text) if text.contains("wants a password")), "{error:?}");
+    assert!(matches!(error.kind(), Kind::Denied(text) if text.contains("requires a password")), "{error:?}");
 }
 
 #[tokio::test]
@@ -68,7 +68,7 @@ async fn tls_is_checked_against_the_authority() {
 async fn a_server_that_may_forget_is_warned_about() {
     let forgetful = Server::start(&["--maxmemory-policy", "allkeys-lru"]).await;
     let warnings = Place::on(forgetful.url()).ledger().await.check().await.unwrap().join("\n");
-    assert!(warnings.contains("allkeys-lru") && warnings.contains("forget claims"), "{warnings}");
+    assert!(warnings.contains("allkeys-lru") && warnings.contains("evict claims"), "{warnings}");
     assert!(warnings.contains("do not survive its restart"), "{warnings}");
 
     let durable = Server::start(&["--appendonly", "yes"]).await;

@@ -136,7 +136,7 @@ async fn a_key_of_somebody_else_is_not_touched() {
     let mut refusals = scene.refusals().await;
     refusals.push(scene.mark_refusal().await);
     for error in refusals {
-        assert!(matches!(error.kind(), Kind::Schema(text) if text.contains("not ours")), "{error:?}");
+        assert!(matches!(error.kind(), Kind::Schema(text) if text.contains("not by ichido")), "{error:?}");
     }
 }
 
@@ -228,6 +228,6 @@ async fn a_claim_under_the_name_of_another_is_refused() {
     let value: Vec<u8> = scene.client.get(scene.place.claim(&other)).await.unwrap();
     let () = scene.client.set(scene.place.claim(&scene.key), value).await.unwrap();
     let error = scene.ledger.claim(&scene.request).await.unwrap_err();
-    assert!(matches!(error.kind(), Kind::Corrupt(text) if text.contains("another one")), "{error:?}");
+    assert!(matches!(error.kind(), Kind::Corrupt(text) if text.contains("holds another claim")), "{error:?}");
     assert!(matches!(claim(&scene.ledger, &request(&other)).await, Claim::Held { .. }));
 }

@@ -201,7 +201,7 @@ async fn a_process_that_starts_on_the_emptied_server_learns_of_the_loss() {
     let newcomer = place.ledger().await;
     for ledger in [&ledger, &newcomer] {
         let error = loss(ledger).await;
-        assert!(error.to_string().contains("created anew"), "{error}");
+        assert!(error.to_string().contains("created again"), "{error}");
         assert!(ledger.claim(&request(&key("new"))).await.unwrap_err().is_outage());
     }
 }

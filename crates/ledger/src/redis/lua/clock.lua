@@ -1,3 +1,3 @@
--- The start of every script: the server's clock, in milliseconds since the epoch.
+-- Prelude of every script: the server's clock, in milliseconds since the epoch.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

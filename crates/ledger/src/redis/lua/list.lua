@@ -1,2 +1,2 @@
--- Reads a claim.
-return {now, 1, seen()}
+-- Reads a claim without its outcome.
+return {now, 1, read_claim()}

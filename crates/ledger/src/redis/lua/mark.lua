@@ -1,5 +1,5 @@
--- Marks an event, or reads the mark that is there and good, or that we cannot read.
--- ARGV: retention in milliseconds, and what follows the times of the value.
+-- Marks an event. If there is a mark that has not expired or is unreadable, returns it instead.
+-- ARGV: retention in milliseconds, and the part of the value that follows its times.
 local seen = redis.call('GET', KEYS[1])
 if seen then
     local expires_at = #seen > 33 and tonumber(string.sub(seen, 18, 33))

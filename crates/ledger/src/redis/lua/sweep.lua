@@ -1,7 +1,7 @@
--- Removes a claim whose time is over, and returns it.
+-- Removes a claim if it has expired, and returns it.
 if over_at > now then
     return {now, 0}
 end
-local swept = seen()
+local swept = read_claim()
 redis.call('DEL', KEYS[1])
 return {now, 1, swept}
