@@ -1,6 +1,7 @@
-//! `dynamodb:` — claims in a table of Amazon DynamoDB, shared by everyone in a region.
+//! `dynamodb:`: claims in a table of Amazon DynamoDB, shared by everyone in a region.
 //!
-//! The table is the seed's: partition key `event_key` (S), `ttl` as its time to live. It holds two kinds of items.
+//! The table has the partition key `event_key` (S) and the time to live attribute `ttl`. It holds two kinds of
+//! items.
 //!
 //! ```text
 //! event_key                    what                attributes
@@ -9,24 +10,26 @@
 //! ichido#<hash>                a claim             ichido_format, ichido_state, ichido_token, … ; ttl once it is done
 //! ```
 //!
-//! Marks are readable and writable by consumers written after the seed. Claims are ichido's own.
+//! Other consumers, such as Slack bots that deduplicate events in the same table, can read and write marks. Claims
+//! are ichido's own.
 //!
-//! What is special here:
+//! What differs from other stores:
 //!
 //! - **No store clock.** A lease counts as lapsed only after its token and renewals were seen unchanged for a full
-//!   lease on one's own steady clock (`watch.rs`). Listing and an operator's resolution go by the wall clock instead.
-//! - **Expiry is judged when a key is asked for**, by the asker's wall clock; the server removes items up to days
-//!   later. Marks expire at whole seconds, never early.
-//! - **Every write is conditional**, and a reply that got lost is asked for again with the same nonce: an item in the
-//!   way that carries it is a win. The client does not retry by itself; the handle does.
-//! - **Outcomes over 350 KB leave a tombstone**: an item holds 400 KB.
-//! - **A batch of marks is one `PutItem` for each**, some of them at a time: DynamoDB has no batch of conditional
-//!   writes. An error may leave some of them marked; asked again with the same nonces, they are new again.
-//! - **Listing, sweeping and counting scan**, a bounded number of pages in one call.
-//! - **Rights**: marks need `PutItem`, `GetItem` and `DescribeTable`, as the seed grants them; claims need `UpdateItem`
-//!   and `DeleteItem` too, scans need `Scan`, and `init` needs `CreateTable` and `UpdateTimeToLive`.
-//! - **Global tables** evaluate conditions in each region by itself; a table with replicas is refused unless the
-//!   operator confirms it.
+//!   lease on the claimant's own steady clock (`lease_watch.rs`). Listings and operators' resolutions use the wall
+//!   clock instead.
+//! - **Expiry is evaluated when a key is claimed**, by the claimant's wall clock; the server removes items up to
+//!   days later. Marks expire at whole seconds, never early.
+//! - **Every write is conditional.** After a lost reply, the call is retried with the same nonce: an existing item
+//!   with that nonce means success. The client itself does not retry; the handle does.
+//! - **Outcomes over 350 KB are replaced by a tombstone**: an item holds 400 KB.
+//! - **A batch of marks is one `PutItem` per mark**, several at a time: DynamoDB has no batch of conditional
+//!   writes. After an error, some events may be marked; a retry with the same nonces reports those as new again.
+//! - **Listing, sweeping and counting scan the table**, with a bounded number of pages per call.
+//! - **Permissions**: marks need `PutItem`, `GetItem` and `DescribeTable`; claims also need `UpdateItem` and
+//!   `DeleteItem`, scans need `Scan`, and `init` needs `CreateTable` and `UpdateTimeToLive`.
+//! - **Global tables** evaluate conditions in each region separately, so a table with replicas is refused unless
+//!   the operator confirms it.
 
 mod claims;
 mod error;

@@ -1,8 +1,8 @@
 //! Claims: decided by the rules of the core, written under conditions.
 //!
-//! A grant is a put under the condition that nothing is there. What is there instead is judged by the rules, and a
-//! takeover is a put under the condition that token, renewals and state are those that were judged. A holder's word is
-//! one update that compares its token and never a snapshot; only when it is refused is the item looked at, to say why.
+//! A grant is a put under the condition that no item exists. If one exists, the rules decide, and a takeover is a
+//! put under the condition that token, renewals and state are still those that were read. A settlement is one
+//! update that compares the token, never a snapshot. Only if it is refused is the item read, to find out why.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ use super::store::Dynamo;
 use super::table::{Condition, Item, Written, number, text};
 use crate::Result;
 
-/// How long doubt is kept; the core says it through [`Record::over_at`].
+/// How long a claim stays in doubt. The core defines it through [`Record::over_at`].
 const DOUBT_KEPT_MS: u64 = 30 * 86_400_000;
 
-/// The token is current, and the claim is neither done nor over.
+/// The token is current, and the claim is neither completed nor expired.
 const HELD: &str = "ichido_token = :token AND ichido_state IN (:running, :doubt) AND ichido_over_at > :now \
     AND ichido_format IN (:format, :format_caller)";
 
@@ -57,7 +57,7 @@ impl Dynamo {
         let judged_at = self.watch.judged_at(&found, asked, self.clock.steady());
         let step = rules::claim(Some(&found), request, judged_at);
         let Change::Put(granted) = step.change else { return Ok(without_known_lease(step.answer)) };
-        // The rules date a grant by the moment of judgement, which may be the watch's.
+        // The rules date a grant by the time of evaluation, which may come from the lease watch.
         let granted = Record { claimed_at: asked.wall, renewed_at: asked.wall, ..granted };
         match self.write(index, Some(&found), Change::Put(granted), DOING).await? {
             Written::Applied(_) => {
@@ -84,7 +84,7 @@ impl Dynamo {
                 self.table.update(&event_key, update, condition, DOING).await?
             }
             Settle::Release => self.table.delete(&event_key, held(token, now), DOING).await?,
-            // Since when it is in doubt depends on the lease: the one word that needs a look first.
+            // When the doubt began depends on the lease, so this is the one action that has to read first.
             Settle::Doubt(_) => {
                 let decide = |found: Option<&Record>| rules::settle(found, token, action, now);
                 return self.read_and_write(key, decide, DOING).await;
@@ -100,7 +100,7 @@ impl Dynamo {
                 let step = rules::settle(found.as_ref(), token, action, now);
                 match step.change {
                     Change::Keep => Ok(step.answer),
-                    // Refused, and yet it would be taken now: something changed in between.
+                    // It was refused, but would be accepted now: something changed in between.
                     Change::Put(_) | Change::Remove => Err(error::contended(DOING)),
                 }
             }
@@ -154,7 +154,7 @@ impl Dynamo {
         }
     }
 
-    /// Writes a change, if what it was decided on still holds.
+    /// Writes a change if the record it is based on is unchanged.
     async fn write(
         &self,
         index: Index,
@@ -184,8 +184,8 @@ fn granted_at(request: &ClaimRequest, asked: AskedAt) -> Sighting {
     Sighting { token: request.token, claimed_at: asked.wall, renewals: 0 }
 }
 
-/// A grant that is given again after a lost reply: others may have watched it since it was written, so nobody knows
-/// what is left of its lease, and its holder must renew it first.
+/// A grant that is returned again after a lost reply. Others may have watched it since it was written, so nobody
+/// knows what is left of its lease, and its holder must renew it first.
 fn without_known_lease(claim: Claim) -> Claim {
     match claim {
         Claim::Granted(grant) => Claim::Granted(Grant { left_ms: 0, ..grant }),
@@ -244,7 +244,7 @@ mod tests {
 
     /// Updates compute the end of doubt without reading the record: both must agree.
     #[test]
-    fn doubt_is_kept_as_long_as_the_core_says() {
+    fn doubt_lasts_as_long_as_the_core_defines() {
         let record = item::tests::record(State::Running);
         assert_eq!(record.over_at(), record.renewed_at + record.lease_ms + DOUBT_KEPT_MS);
     }

@@ -1,7 +1,7 @@
-//! What the server or the way to it said, as a ledger's error.
+//! Converts errors of the server and of the connection into the ledger's.
 //!
-//! The client's own error types are not kept as a cause: printed for debugging they show whole answers, and an answer
-//! may hold an item with its token. What is kept is the server's code, its message and the request's number.
+//! The client's error types are not kept as causes: their debug output shows whole responses, and a response may
+//! contain an item with its token. Only the server's code, its message and the request id are kept.
 
 use std::error::Error as StdError;
 use std::io;
@@ -13,7 +13,7 @@ use aws_sdk_dynamodb::operation::RequestId;
 
 use crate::{Effect, Error, Kind};
 
-/// Asks us to slow down; nothing was written.
+/// The server asks us to slow down; nothing was written.
 const THROTTLED: [&str; 8] = [
     "ProvisionedThroughputExceededException",
     "ThrottlingException",
@@ -25,7 +25,7 @@ const THROTTLED: [&str; 8] = [
     "LimitExceededException",
 ];
 
-/// Does not know us, or does not let us.
+/// The server does not know us, or does not allow the call.
 const DENIED: [&str; 9] = [
     "AccessDeniedException",
     "AccessDenied",
@@ -38,13 +38,13 @@ const DENIED: [&str; 9] = [
     "InvalidClientTokenId",
 ];
 
-/// Another writer was there at the same moment; nothing was written.
+/// Another writer changed the item at the same time; nothing was written.
 const CONTENDED: [&str; 3] =
     ["TransactionConflictException", "ReplicatedWriteConflictException", "TransactionInProgressException"];
 
 const NO_TABLE: &str = "ResourceNotFoundException";
 
-/// A failed write: it may have been carried out, unless the server or the way to it says otherwise.
+/// A failed write. It may have been applied, unless the error shows otherwise.
 pub(super) fn failed<E>(table: &str, doing: &'static str, error: &SdkError<E, HttpResponse>) -> Error
 where
     E: ProvideErrorMetadata + StdError + 'static,
@@ -55,7 +55,7 @@ where
     }
 }
 
-/// A failed read: whatever went wrong, nothing was changed.
+/// A failed read: nothing was changed.
 pub(super) fn failed_read<E>(table: &str, doing: &'static str, error: &SdkError<E, HttpResponse>) -> Error
 where
     E: ProvideErrorMetadata + StdError + 'static,
@@ -71,9 +71,9 @@ where
     match error {
         SdkError::ServiceError(context) => {
             let status = context.raw().status().as_u16();
-            // An answer without a code is none of DynamoDB's: something on the way broke it, or made it up.
+            // DynamoDB always sends a code. Without one, something in between broke or made up the response.
             let Some(code) = error.code() else {
-                let text = format!("an answer of status {status} that cannot be read");
+                let text = format!("unreadable response with status {status}");
                 return (Error::new(Kind::Unavailable, doing).caused_by(text), Effect::Unknown);
             };
             let refusal = Refusal {
@@ -88,13 +88,13 @@ where
             (Error::new(Kind::Settings(format!("the request cannot be built: {chain}")), doing), Effect::None)
         }
         SdkError::DispatchFailure(_) if has_no_credentials(error) => {
-            let text = "AWS's credential chain provides no credentials".to_owned();
+            let text = "no AWS credentials found; set them in the environment, a profile, or the role of the container or instance".to_owned();
             (Error::new(Kind::Denied(text), doing).caused_by(chain), Effect::None)
         }
         SdkError::DispatchFailure(_) if was_never_sent(error) => {
             (Error::new(Kind::Unavailable, doing).caused_by(chain), Effect::None)
         }
-        // Timeouts, cut connections, answers that cannot be read, and what a later version of the client may add.
+        // Timeouts, broken connections, unreadable responses, and whatever a later version of the client may add.
         SdkError::TimeoutError(_) | SdkError::DispatchFailure(_) | SdkError::ResponseError(_) | _ => {
             (Error::new(Kind::Unavailable, doing).caused_by(chain), Effect::Unknown)
         }
@@ -106,22 +106,22 @@ pub(super) fn is_no_table<E: ProvideErrorMetadata>(error: &SdkError<E, HttpRespo
     error.code() == Some(NO_TABLE)
 }
 
-/// Whether a call failed for want of rights.
+/// Whether a call failed because of missing permissions.
 pub(super) fn is_denied<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse>) -> bool {
     error.code().is_some_and(|code| DENIED.contains(&code))
 }
 
-/// What is said of a table that does not exist.
+/// The text for a table that does not exist.
 pub(super) fn no_table(table: &str) -> String {
-    format!("table {table} does not exist; `ichido ledger init` creates it")
+    format!("table {table} does not exist; run `ichido ledger init` to create it")
 }
 
-/// A concurrent change came between.
+/// A concurrent change interfered.
 pub(super) fn contended(doing: &'static str) -> Error {
     Error::new(Kind::Contended, doing)
 }
 
-/// A "no" of the server's.
+/// An error response of the server.
 struct Refusal<'a> {
     status: u16,
     code: &'a str,
@@ -138,7 +138,8 @@ impl Refusal<'_> {
 
     fn error(&self, table: &str, doing: &'static str, is_broken: bool) -> Error {
         let code = self.code;
-        // For a caller a vanished table is an outage, which a fallback bridges; `check` and `init` call it by its name.
+        // For callers, a missing table is an outage, which a fallback bridges. `check` and `init` report it by
+        // name.
         if code == NO_TABLE {
             return Error::new(Kind::Unavailable, doing).caused_by(no_table(table));
         }
@@ -149,14 +150,18 @@ impl Refusal<'_> {
             return Error::new(Kind::Contended, doing).caused_by(self.text());
         }
         if DENIED.contains(&code) {
-            return Error::new(Kind::Denied(format!("DynamoDB refuses us on table {table}: {code}")), doing)
-                .caused_by(self.text());
+            return Error::new(
+                Kind::Denied(format!("DynamoDB denied access to table {table}: {code}")),
+                doing,
+            )
+            .caused_by(self.text());
         }
         if is_broken {
             return Error::new(Kind::Unavailable, doing).caused_by(self.text());
         }
-        let text =
-            format!("table {table} does not take the call ({code}); `ichido check` looks at its layout");
+        let text = format!(
+            "DynamoDB rejected the request to table {table} ({code}); run `ichido check` to check its layout"
+        );
         Error::new(Kind::Schema(text), doing).caused_by(self.text())
     }
 
@@ -176,7 +181,7 @@ fn was_never_sent(error: &(dyn StdError + 'static)) -> bool {
     io.any(|error| error.kind() == io::ErrorKind::ConnectionRefused) || credentials_error(error).is_some()
 }
 
-/// Whether the credential chain has nothing to offer. A provider that fails or is slow is an outage instead.
+/// Whether the credential chain provides nothing. A provider that fails or is slow is an outage instead.
 fn has_no_credentials(error: &(dyn StdError + 'static)) -> bool {
     let missing = |error: &CredentialsError| {
         matches!(error, CredentialsError::CredentialsNotLoaded(_) | CredentialsError::InvalidConfiguration(_))

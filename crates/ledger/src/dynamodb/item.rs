@@ -1,8 +1,8 @@
-//! A claim as an item, and back.
+//! Converts claims to items and back.
 //!
-//! Every attribute of a claim starts with `ichido_` and is readable in any console: identifiers are hexadecimal, times
-//! are milliseconds since the epoch. `ttl` is there on completed claims only, so that DynamoDB never removes what is
-//! running or in doubt. An item of another format is refused: it is neither read nor granted.
+//! Every attribute of a claim starts with `ichido_` and is readable in any console: identifiers are hexadecimal,
+//! times are milliseconds since the epoch. Only completed claims have a `ttl`, so DynamoDB never removes a claim
+//! that is running or in doubt. An item of another format is refused: it is neither read nor granted.
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -14,21 +14,21 @@ use ichido_core::{
 use super::table::{Condition, EVENT_KEY, Item, TTL, key_of, number, text};
 use crate::{Error, Kind, Result};
 
-/// The format of a claim that has no caller.
+/// The format of a claim without a caller.
 pub(super) const FORMAT: u64 = 1;
-/// The format of a claim that has one. A version that does not know of callers must not give its answer away.
+/// The format of a claim with a caller. A version that does not know callers must not reveal its outcome to others.
 pub(super) const FORMAT_CALLER: u64 = 2;
-/// What the keys of claims start with.
+/// The prefix of claims' keys.
 pub(super) const CLAIMS: &str = "ichido#";
-/// Larger outcomes leave a tombstone. DynamoDB takes 400 KB for an item with all its names; key, scope, metadata and
-/// the rest are at most 14 KB by the limits of the core.
+/// Larger outcomes are replaced by a tombstone. DynamoDB allows 400 KB per item including names; key, scope,
+/// metadata and the rest take at most 14 KB by the limits of the core.
 pub(super) const OUTCOME_BYTES: usize = 350 * 1024;
 
 pub(super) const RUNNING: &str = "running";
 pub(super) const IN_DOUBT: &str = "in-doubt";
 pub(super) const DONE: &str = "done";
 
-/// All that a listing needs: everything but the outcome.
+/// What a listing needs: everything but the outcome.
 pub(super) const WITHOUT_OUTCOME: &str = "event_key, #ttl, ichido_format, ichido_state, ichido_token, ichido_nonce, \
     ichido_fingerprint, ichido_caller, ichido_attempt, ichido_holder, ichido_renewals, ichido_lease_ms, ichido_retention_ms, \
     ichido_claimed_at, ichido_renewed_at, ichido_tenant, ichido_route, ichido_key, ichido_metadata, ichido_doubt, \
@@ -39,7 +39,7 @@ pub(super) fn claim_key(index: Index) -> String {
     format!("{CLAIMS}{index}")
 }
 
-/// What the table keeps of an outcome.
+/// An outcome as it fits into an item.
 pub(super) fn fitting(outcome: &Outcome) -> Outcome {
     match outcome {
         Outcome::Kept(bytes) if bytes.len() > OUTCOME_BYTES => Outcome::Tombstone(format!(
@@ -117,27 +117,27 @@ fn encode_state(record: &Record) -> Vec<(&'static str, AttributeValue)> {
     }
 }
 
-/// Bytes. None of them is `NULL`, as with texts.
+/// Bytes. Empty ones are `NULL`, as with texts.
 pub(super) fn blob(bytes: &Bytes) -> AttributeValue {
     if bytes.is_empty() { AttributeValue::Null(true) } else { AttributeValue::B(Blob::new(&**bytes)) }
 }
 
-/// The record of an item, whole.
+/// The complete record of an item.
 pub(super) fn decode(item: &Item) -> Result<Record> {
     Reader(item).record(|reader| reader.outcome())
 }
 
-/// The record of an item that was read [`WITHOUT_OUTCOME`]; a completed one has an empty outcome.
+/// The record of an item that was read [`WITHOUT_OUTCOME`]. If it is completed, its outcome is empty.
 pub(super) fn decode_without_outcome(item: &Item) -> Result<Record> {
     Reader(item).record(|_| Ok(Outcome::kept(Bytes::new())))
 }
 
-/// The size of the outcome of an item, if it was kept.
+/// The size of an item's outcome, if it was kept.
 pub(super) fn outcome_bytes(item: &Item) -> Option<usize> {
     item.get("ichido_outcome_bytes")?.as_n().ok()?.parse().ok()
 }
 
-/// How often a claim was renewed, as an update tells.
+/// How often a claim was renewed, from the result of an update.
 pub(super) fn renewals(changed: &Item) -> Option<u32> {
     changed.get("ichido_renewals")?.as_n().ok()?.parse().ok()
 }
@@ -187,13 +187,13 @@ impl Reader<'_> {
             {
                 return Ok(());
             }
-            Some(AttributeValue::N(format)) => format!("is of format {format}"),
+            Some(AttributeValue::N(format)) => format!("has format {format}"),
             Some(_) | None => "has no format number".to_owned(),
         };
         let key = key_of(self.0);
-        let advice = "another version of ichido wrote it; use that one, or remove the item";
+        let advice = "another version of ichido wrote it; use that version, or delete the item";
         let text = format!(
-            "item {key} {found}, and this version reads formats {FORMAT} and {FORMAT_CALLER}: {advice}"
+            "item {key} {found}, but this version supports formats {FORMAT} and {FORMAT_CALLER}: {advice}"
         );
         Err(Error::new(Kind::Schema(text), "reading a claim"))
     }

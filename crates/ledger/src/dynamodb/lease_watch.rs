@@ -1,12 +1,12 @@
-//! Leases without a clock of the store's.
+//! Leases without a clock in the store.
 //!
-//! DynamoDB tells no time, and two askers' wall clocks may differ. So a lapse is *watched*: only when the same grant
-//! and the same number of renewals were seen for a full lease, on the asker's own steady clock, is the holder silent.
-//! A grant is known by its token and the time it was written: a request that is delivered again after its key was
-//! released is granted with the same token, and has a lease of its own. A grant or renewal that went through this
-//! process counts as a sighting.
+//! DynamoDB has no clock, and the wall clocks of two claimants may differ. So a lease is *watched*: its holder
+//! counts as silent only when the same grant with the same number of renewals was seen for a full lease on the
+//! claimant's own steady clock. A grant is identified by its token and the time it was written. A request that is
+//! delivered again after its key was released is granted with the same token, and has a lease of its own. A grant
+//! or renewal made by this process counts as a sighting.
 //!
-//! The table is bounded. Forgetting an entry restarts its watch, which delays a doubt and never hastens one.
+//! The table is bounded. Forgetting an entry restarts its watch, which may delay doubt but never hastens it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ use ichido_core::{Clock, Index, Record, State, Timestamp, Token};
 /// How many claims are watched at once.
 const WATCHED_MAX: usize = 65_536;
 
-/// The claims that were seen open, and since when without a sign of life.
+/// Open claims, and since when they have shown no sign of life.
 #[derive(Debug)]
 pub(super) struct LeaseWatch {
     bound: usize,
@@ -27,7 +27,7 @@ pub(super) struct LeaseWatch {
 #[derive(Debug, Default)]
 struct Table {
     entries: HashMap<Index, Entry>,
-    /// The entries by when they were last touched.
+    /// The entries by when they were last used.
     order: BTreeMap<u64, Index>,
     touches: u64,
 }
@@ -39,7 +39,7 @@ struct Entry {
     touched: u64,
 }
 
-/// What an open claim looks like: as long as it looks the same, its holder is silent.
+/// What an open claim looks like. While it looks the same, its holder is silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sighting {
     pub(super) token: Token,
@@ -53,7 +53,7 @@ impl Sighting {
     }
 }
 
-/// The time at which a claim was asked for, on both clocks, read before the store was asked.
+/// When a claim was requested, on both clocks, read before the call to the store.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AskedAt {
     pub(super) wall: Timestamp,
@@ -73,12 +73,12 @@ impl Default for LeaseWatch {
 }
 
 impl LeaseWatch {
-    /// Notes what a claim looks like. `seen` is read after the store's answer.
+    /// Records what a claim looks like. `seen` is read after the store's reply.
     pub(super) fn record(&self, index: Index, sighting: Sighting, seen: Duration) {
         self.observe(index, sighting, seen);
     }
 
-    /// Notes a renewal of the grant that is watched. One that is not watched is watched when it is next seen.
+    /// Records a renewal of a watched grant. A grant that is not watched yet is watched from its next sighting.
     pub(super) fn renewed(&self, index: Index, token: Token, renewals: u32, seen: Duration) {
         let known = self
             .lock()
@@ -92,10 +92,10 @@ impl LeaseWatch {
         }
     }
 
-    /// The moment by which a record that was just read is to be judged.
+    /// The time by which to evaluate a record that was just read.
     ///
-    /// What is open is judged by its own last renewal plus the silence that was watched, so that neither clock's
-    /// error moves a lease. The end of retention, and of doubt, is judged by the wall clock.
+    /// An open claim is evaluated by its own last renewal plus the silence that was watched, so that the error of
+    /// neither clock moves a lease. The end of retention, and of doubt, is evaluated by the wall clock.
     pub(super) fn judged_at(&self, record: &Record, asked: AskedAt, seen: Duration) -> Timestamp {
         let index = record.key.index();
         if matches!(record.state, State::Done(_)) {
@@ -112,7 +112,7 @@ impl LeaseWatch {
         record.renewed_at + silence_ms
     }
 
-    /// Ends a watch.
+    /// Stops watching a claim.
     pub(super) fn forget(&self, index: Index) {
         let mut table = self.lock();
         if let Some(entry) = table.entries.remove(&index) {
@@ -120,7 +120,7 @@ impl LeaseWatch {
         }
     }
 
-    /// Since when the claim is seen as it is.
+    /// Since when the claim has looked like this.
     fn observe(&self, index: Index, sighting: Sighting, seen: Duration) -> Duration {
         let mut table = self.lock();
         let known = table.entries.get(&index).copied();
@@ -141,7 +141,7 @@ impl LeaseWatch {
         since
     }
 
-    /// A panic can at worst lose an entry, which restarts its watch. So a poisoned lock is a lock.
+    /// A panic can at worst lose an entry, which restarts its watch. So a poisoned lock can be used.
     fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_or_another_grant_restarts_the_watch() {
+    fn renewal_or_new_grant_restarts_the_watch() {
         let watch = LeaseWatch::default();
         assert_eq!(watch.observe(index(1), sighting(1, 0), T0), T0);
         assert_eq!(watch.observe(index(1), sighting(1, 0), after(10)), T0);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_of_a_grant_that_is_not_watched_begins_no_watch() {
+    fn renewal_of_an_unwatched_grant_starts_no_watch() {
         let watch = LeaseWatch::default();
         watch.renewed(index(1), sighting(1, 0).token, 1, T0);
         assert_eq!(watch.observe(index(1), sighting(1, 1), after(10)), after(10));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn at_its_bound_it_forgets_what_was_not_looked_at_for_longest() {
+    fn full_watch_forgets_the_least_recently_used_entry() {
         let watch = LeaseWatch { bound: 2, table: Mutex::default() };
         watch.observe(index(1), sighting(1, 0), T0);
         watch.observe(index(2), sighting(2, 0), T0);

@@ -1,4 +1,4 @@
-//! Marks: items that consumers written after the seed share with us.
+//! Marks: items that are shared with other consumers of the table.
 //!
 //! | attribute | type | |
 //! |---|---|---|
@@ -8,12 +8,12 @@
 //! | `ichido_nonce` | S | names the call that won, so that after a lost reply it wins again |
 //! | anything else | S | the caller's metadata |
 //!
-//! A key that starts like the key of a claim is kept under its hash instead, so that the two never meet; consumers
-//! other than ichido do not see such a mark. An item that another consumer wrote has no nonce, and may have attributes
-//! of other types: numbers and truth values are read as texts, the rest is passed over.
+//! A mark whose key starts like the key of a claim is stored under its hash instead, so that the two never collide.
+//! Other consumers do not see such a mark. An item that another consumer wrote has no nonce, and may have
+//! attributes of other types: numbers and booleans are read as texts, the rest is ignored.
 //!
-//! DynamoDB has no batch of conditional writes short of a transaction, which is all or nothing and holds a hundred
-//! items. So a batch is one `PutItem` for each mark, some of them at a time.
+//! DynamoDB has no batch of conditional writes other than a transaction, which is all or nothing and limited to a
+//! hundred items. So a batch is one `PutItem` per mark, several of them at a time.
 
 use std::collections::HashSet;
 
@@ -27,13 +27,13 @@ use super::item::CLAIMS;
 use super::table::{Condition, EVENT_KEY, Item, TTL, Table, Written, number, text};
 use crate::Result;
 
-/// What the keys of escaped marks start with.
+/// The prefix of escaped marks' keys.
 pub(super) const ESCAPED: &str = "ichido#mark#";
-/// How many marks of a batch are on their way at once.
+/// How many marks of a batch are in flight at once.
 const CONCURRENCY: usize = 64;
 const DOING: &str = "marking an event";
 
-/// Marks each event; an error may leave some of them marked.
+/// Marks each event. After an error, some of them may be marked.
 pub(super) async fn mark_all(table: &Table, requests: &[Request], now: Timestamp) -> Result<Vec<Mark>> {
     let marks = stream::iter(0..requests.len())
         .map(|position| mark(table, &requests[position], now))
@@ -50,12 +50,12 @@ async fn mark(table: &Table, request: &Request, now: Timestamp) -> Result<Mark> 
     match table.put(encode(request, now), free, DOING).await? {
         Written::Applied(_) => Ok(Mark::New),
         Written::Refused(Some(item)) => Ok(answer(&item, request)),
-        // It was there, and was gone when it was read back.
+        // It existed, and was gone when it was read back.
         Written::Refused(None) => Err(error::contended(DOING)),
     }
 }
 
-/// Where a mark lies.
+/// The key of a mark's item.
 pub(super) fn mark_key(key: &MarkKey) -> String {
     if key.text().starts_with(CLAIMS) { format!("{ESCAPED}{}", key.index()) } else { key.text().to_owned() }
 }
@@ -83,14 +83,14 @@ fn answer(item: &Item, request: &Request) -> Mark {
     Mark::Seen { first_seen: first_seen(item), metadata: metadata(item) }
 }
 
-/// When an item was marked; zero if it does not say.
+/// When an event was marked; zero if the item does not tell.
 fn first_seen(item: &Item) -> Timestamp {
     let text = item.get("processed_at").and_then(as_text).unwrap_or_default();
     let seconds = text.split('.').next().and_then(|whole| whole.parse::<u64>().ok()).unwrap_or_default();
     Timestamp(seconds.saturating_mul(1000))
 }
 
-/// What others left beside a mark, as far as it fits the limits.
+/// Other consumers' attributes of a mark, as far as they fit the limits.
 fn metadata(item: &Item) -> Metadata {
     let own = HashSet::from([EVENT_KEY, "processed_at", TTL]);
     let foreign =
@@ -109,7 +109,7 @@ fn metadata(item: &Item) -> Metadata {
     Metadata::new(pairs).unwrap_or_default()
 }
 
-/// A value that can be told in a word.
+/// A scalar as text.
 fn as_text(value: &AttributeValue) -> Option<String> {
     let text = value.as_s().ok().or_else(|| value.as_n().ok()).cloned();
     let truth = || value.as_bool().ok().map(ToString::to_string);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_is_the_item_of_the_seed_and_a_nonce() {
+    fn mark_is_the_shared_item_plus_a_nonce() {
         let item = encode(&request("Ev1"), Timestamp(1_700_000_000_500));
         let expected = [
             ("event_key", AttributeValue::S("Ev1".to_owned())),
@@ -142,14 +142,14 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_looks_like_a_claim_is_escaped() {
+    fn key_that_looks_like_a_claim_is_escaped() {
         let key = MarkKey::new("ichido#00").unwrap();
         assert_eq!(mark_key(&key), format!("ichido#mark#{}", key.index()));
         assert_eq!(mark_key(&MarkKey::new("ichido").unwrap()), "ichido");
     }
 
     #[test]
-    fn foreign_items_are_read_as_far_as_they_can_be() {
+    fn foreign_items_are_read_as_far_as_possible() {
         let mut item = Item::from([
             ("event_key".to_owned(), text("Ev1")),
             ("processed_at".to_owned(), AttributeValue::S("1700000000.25".to_owned())),

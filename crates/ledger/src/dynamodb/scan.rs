@@ -1,8 +1,8 @@
-//! What needs a look at the whole table: listing, sweeping, counting.
+//! Operations on the whole table: listing, sweeping, counting.
 //!
-//! There is no index on states, so each is a paged scan, bounded in the pages that one call reads. An operator's
-//! process has not watched anyone's lease; here a lapse is judged by the wall clock. A claim that is listed as in doubt
-//! may thus be refused to a claimer as held until that one has watched it for a lease.
+//! There is no index on states, so each is a paged scan with a bounded number of pages per call. An operator's
+//! process has not watched any lease, so leases are evaluated by the wall clock here. A claim that is listed as in
+//! doubt may therefore still be held for a claimant until it has watched the claim for a full lease.
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use ichido_core::{Phase, Record, Timestamp};
@@ -14,14 +14,14 @@ use super::sweep_cursor::SweepCursor;
 use super::table::{Condition, EVENT_KEY, Item, TTL, Table, Written, key_of, names, number, text};
 use crate::{Page, Query, Result, Stats, Summary, Swept};
 
-/// Items that the server looks at for one page.
+/// Items that the server visits per page.
 const PAGE_ITEMS: i32 = 1000;
-/// Pages that one call reads. A longer list has a cursor, a longer sweep goes on with the next call.
+/// Pages that one call reads. A longer list gets a cursor; a longer sweep continues with the next call.
 const PAGES: usize = 64;
-/// Removals of a sweep that are on their way at once.
+/// Deletions of a sweep that are in flight at once.
 const CONCURRENCY: usize = 16;
 
-/// What a scan looks for.
+/// Which items a scan returns.
 struct ScanFilter {
     filter: Option<&'static str>,
     values: Vec<(&'static str, aws_sdk_dynamodb::types::AttributeValue)>,
@@ -30,7 +30,7 @@ struct ScanFilter {
 }
 
 impl ScanFilter {
-    /// A page of items and the key to go on from.
+    /// A page of items, and the key where the next one starts.
     async fn page(&self, table: &Table, from: Option<&str>) -> Result<(Vec<Item>, Option<String>)> {
         let values = self.values.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
         let call = table
@@ -56,7 +56,7 @@ impl ScanFilter {
     }
 }
 
-/// A page of claims. The cursor is the key of an item, which may be another's.
+/// A page of claims. The cursor is the key of an item, which need not be a claim.
 pub(super) async fn list(table: &Table, query: &Query, now: Timestamp) -> Result<Page> {
     let filter = ScanFilter {
         filter: Some("begins_with(event_key, :claims) AND NOT begins_with(event_key, :marks)"),
@@ -91,18 +91,18 @@ fn summary(item: &Item, now: Timestamp) -> Option<Summary> {
     Some(summary)
 }
 
-/// A claim of our format. Another is left alone, and the operator hears of it.
+/// A claim in a known format. Others are left alone and logged.
 fn decode_or_warn(item: &Item) -> Option<Record> {
     match item::decode_without_outcome(item) {
         Ok(record) => Some(record),
         Err(error) => {
-            tracing::warn!(%error, "a claim was passed over");
+            tracing::warn!(%error, "skipping unreadable claim");
             None
         }
     }
 }
 
-/// Removes what is over, from where the last sweep stopped.
+/// Removes expired items, starting where the last sweep stopped.
 pub(super) async fn sweep(
     table: &Table,
     cursor: &SweepCursor,
@@ -143,7 +143,7 @@ pub(super) async fn sweep(
     Ok(Swept { more: true, ..swept })
 }
 
-/// Removes one item, unless it changed since it was seen.
+/// Removes one item, unless it changed since it was read.
 async fn remove(table: &Table, item: &Item, now: Timestamp) -> Result<Swept> {
     let key = key_of(item);
     let (condition, in_doubt) = if is_claim(key) {
@@ -163,7 +163,7 @@ async fn remove(table: &Table, item: &Item, now: Timestamp) -> Result<Swept> {
     }
 }
 
-/// Counts, unless the table is longer than one call may read: then it says nothing.
+/// Counts records. If the table is larger than one call may read, all counts are `None`.
 pub(super) async fn stats(table: &Table, now: Timestamp) -> Result<Stats> {
     let filter = ScanFilter { filter: None, values: Vec::new(), consistent: false, doing: "counting" };
     let (mut running, mut in_doubt, mut done, mut marks) = (0, 0, 0, 0);
@@ -200,7 +200,7 @@ fn is_claim(event_key: &str) -> bool {
     event_key.starts_with(CLAIMS) && !event_key.starts_with(ESCAPED)
 }
 
-/// A mark without a readable `ttl` is kept for good.
+/// A mark without a readable `ttl` never expires.
 fn is_expired(item: &Item, now: Timestamp) -> bool {
     let ttl = item.get(TTL).and_then(|ttl| ttl.as_n().ok()).and_then(|ttl| ttl.parse::<u64>().ok());
     ttl.is_some_and(|ttl| ttl <= now.0 / 1000)

@@ -1,7 +1,7 @@
-//! The table itself: creating it as the seed describes it, and looking at what is there.
+//! The table itself: creates it, or checks the existing one.
 //!
-//! Marks need no more rights than the seed grants (`PutItem`, `GetItem`, `DescribeTable`). Claims need `UpdateItem` and
-//! `DeleteItem` as well, listing and sweeping need `Scan`, and `init` needs `CreateTable` and `UpdateTimeToLive`.
+//! Marks need `PutItem`, `GetItem` and `DescribeTable`. Claims need `UpdateItem` and `DeleteItem` as well, listing
+//! and sweeping need `Scan`, and `init` needs `CreateTable` and `UpdateTimeToLive`.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ use super::settings::Regions;
 use super::table::{EVENT_KEY, TTL, Table};
 use crate::{BoxError, Error, Kind, Result};
 
-/// How long a new table may take to become active, and how often it is asked for.
+/// How long a new table may take to become active, and how often to ask.
 const ACTIVE_WITHIN: Duration = Duration::from_secs(120);
 const ASK_EVERY: Duration = Duration::from_millis(250);
 
 const CHECKING: &str = "checking the table";
 const CREATING: &str = "creating the table";
 
-/// Creates the table, or checks it; then has DynamoDB remove what is over.
+/// Creates or checks the table, and enables time to live.
 pub(super) async fn init(table: &Table, regions: Regions) -> Result<()> {
     if describe(table).await?.is_none() {
         create(table).await?;
@@ -40,7 +40,7 @@ pub(super) async fn init(table: &Table, regions: Regions) -> Result<()> {
     }
 }
 
-/// Looks at the table. Warnings are for the operator.
+/// Checks the table. Returns warnings for the operator.
 pub(super) async fn check(table: &Table, regions: Regions) -> Result<Vec<String>> {
     let Some(description) = describe(table).await? else {
         return Err(Error::new(Kind::Schema(error::no_table(&table.name)), CHECKING));
@@ -48,12 +48,12 @@ pub(super) async fn check(table: &Table, regions: Regions) -> Result<Vec<String>
     let mut warnings: Vec<String> = verify(table, &description, regions)?.into_iter().collect();
     if !is_ready(&description) {
         let status = description.table_status().map_or("unknown", TableStatus::as_str);
-        warnings.push(format!("table {}: its status is {status}, and it may not take calls", table.name));
+        warnings.push(format!("table {}: its status is {status}, so it may not accept calls", table.name));
     }
     warnings.extend(match time_to_live(table).await {
         Ok(settings) => time_to_live_warning(table, settings.as_ref()),
         Err(_) => Some(format!(
-            "table {}: whether DynamoDB removes what is over cannot be seen (DescribeTimeToLive failed)",
+            "table {}: cannot check whether DynamoDB removes expired items (DescribeTimeToLive failed)",
             table.name
         )),
     });
@@ -68,14 +68,14 @@ async fn describe(table: &Table) -> Result<Option<TableDescription>> {
     }
 }
 
-/// The layout must be the seed's, and one region must write. Returns a warning, if there is one.
+/// The key must be as expected, and only one region may write. Returns a warning, if there is one.
 fn verify(table: &Table, found: &TableDescription, regions: Regions) -> Result<Option<String>> {
     let expected = "event_key (S, HASH)";
     let layout = layout(found);
     let name = &table.name;
     if layout != expected {
-        let advice = "name another table, or create this one anew";
-        let text = format!("table {name} has the key {layout}, and {expected} is expected: {advice}");
+        let advice = "name another table, or recreate this one";
+        let text = format!("table {name} has the key {layout}, but {expected} is needed; {advice}");
         return Err(Error::new(Kind::Schema(text), CHECKING));
     }
     let strong = found.multi_region_consistency() == Some(&MultiRegionConsistency::Strong);
@@ -83,18 +83,19 @@ fn verify(table: &Table, found: &TableDescription, regions: Regions) -> Result<O
         return Ok(None);
     }
     let count = found.replicas().len();
-    let why = "each region judges conditions by itself and the last writer wins, so two regions can be granted one key";
+    let why = "each region evaluates conditions separately and the last writer wins, so two regions can be granted one key";
     match regions {
         Regions::Confirmed => Ok(Some(format!("table {name} has {count} replicas in other regions: {why}"))),
         Regions::One => {
-            let advice = "if only one region writes, say so with multi_region=confirmed in the ledger's URL";
+            let advice =
+                "if only one region writes, confirm that with multi_region=confirmed in the ledger's URL";
             let text = format!("table {name} has {count} replicas in other regions: {why}; {advice}");
             Err(Error::new(Kind::Schema(text), CHECKING))
         }
     }
 }
 
-/// The key of a table in words: each part with its type and role.
+/// The key of a table as text: each part with its type and role.
 fn layout(found: &TableDescription) -> String {
     let parts = found.key_schema().iter().map(|part| {
         let name = part.attribute_name();
@@ -112,7 +113,7 @@ async fn create(table: &Table) -> Result<()> {
         Err(error) if error.code() != Some("ValidationException") && !error::is_denied(&error) => {
             return Err(error::failed(&table.name, CREATING, &error));
         }
-        // A server that does not know tags, or a role that may not set them: a table without one serves as well.
+        // The server does not support tags, or the role may not set them. A table without a tag works as well.
         Err(_) => {}
     }
     let untagged = request(table, false)?.send().await;
@@ -156,7 +157,8 @@ async fn active(table: &Table) -> Result<TableDescription> {
             tokio::time::sleep(ASK_EVERY).await;
         }
     };
-    let late = |_| Error::new(Kind::Timeout, "waiting until the new table is active").with_unknown_effect();
+    let late =
+        |_| Error::new(Kind::Timeout, "waiting for the new table to become active").with_unknown_effect();
     tokio::time::timeout(ACTIVE_WITHIN, waiting).await.map_err(late)?
 }
 
@@ -180,12 +182,12 @@ fn time_to_live_warning(table: &Table, settings: Option<&TimeToLiveDescription>)
     let name = &table.name;
     match settings.filter(|settings| is_enabled(settings)) {
         None => Some(format!(
-            "table {name}: time to live is off, so what is over stays until a sweep; `ichido ledger init` turns it on"
+            "table {name}: time to live is off, so expired items stay until a sweep; run `ichido ledger init` to turn it on"
         )),
         Some(settings) if settings.attribute_name() != Some(TTL) => {
             let other = settings.attribute_name().unwrap_or("?");
             Some(format!(
-                "table {name}: time to live uses attribute {other}, not {TTL}; what is over stays until a sweep"
+                "table {name}: time to live uses attribute {other}, not {TTL}, so expired items stay until a sweep"
             ))
         }
         Some(_) => None,
@@ -203,6 +205,5 @@ async fn enable_time_to_live(table: &Table) -> Result<()> {
 }
 
 fn build_failed(error: impl Into<BoxError>) -> Error {
-    Error::new(Kind::Unsupported("the client refuses a request of ours".to_owned()), CREATING)
-        .caused_by(error)
+    Error::new(Kind::Unsupported("the AWS client rejected the request".to_owned()), CREATING).caused_by(error)
 }

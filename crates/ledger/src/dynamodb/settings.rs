@@ -1,8 +1,8 @@
-//! The ledger's URL, and the client that it describes.
+//! The ledger's URL, and the client for it.
 //!
-//! `dynamodb://TABLE?region=R&endpoint=URL&multi_region=confirmed`, every parameter optional. `dynamodb:` alone, or
-//! with parameters only, takes the table of the environment. Credentials come from the usual chain of AWS
-//! (environment, profile, container, instance), never from the URL: a URL that carries some is refused unread.
+//! `dynamodb://TABLE?region=R&endpoint=URL&multi_region=confirmed`, with optional parameters. `dynamodb:` alone, or
+//! with parameters only, uses the table of the environment. Credentials come from the usual AWS chain (environment,
+//! profile, container, instance), never from the URL: a URL with credentials is refused.
 
 use std::time::Duration;
 
@@ -17,15 +17,15 @@ use url::Url;
 
 use crate::{Error, Kind, Result};
 
-/// The seed's table, for consumers that share it.
+/// The default of the Slack bots that share the table.
 const DEFAULT_TABLE: &str = "slack-classify-bot-processed-events";
 const DEFAULT_REGION: &str = "us-east-1";
-/// A server that does not even accept is out.
+/// A server that does not accept connections within this time is down.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// A backstop for callers without a deadline of their own; the handle's is shorter.
+/// A safety net for callers without a deadline; the handle's deadline is shorter.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the URL says, checked.
+/// The checked URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Settings {
     pub(super) table: String,
@@ -34,26 +34,28 @@ pub(super) struct Settings {
     pub(super) regions: Regions,
 }
 
-/// What the operator says about tables that are written in several regions.
+/// Whether the table may be written in several regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Regions {
-    /// Nothing: such a table is refused.
+    /// It may not: a table with replicas is refused.
     One,
-    /// Only one region writes, or two winners are acceptable.
+    /// The operator confirmed that only one region writes, or that two grants for one key are acceptable.
     Confirmed,
 }
 
 impl Settings {
-    /// Reads a URL. `variable` looks a name up in the environment.
+    /// Parses a URL. `variable` looks up an environment variable.
     pub(super) fn parse(text: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
-        let url = Url::parse(text).map_err(|_| invalid("the ledger's URL cannot be read"))?;
+        let url = Url::parse(text).map_err(|_| {
+            invalid("the ledger's URL is invalid; expected dynamodb://TABLE?region=R&endpoint=URL")
+        })?;
         if url.scheme() != "dynamodb" {
-            return Err(invalid("the ledger's URL does not start with dynamodb:"));
+            return Err(invalid("the ledger's URL must start with dynamodb:"));
         }
         refuse_credentials(&url, "the ledger's URL")?;
         if url.port().is_some() || !matches!(url.path(), "" | "/") || url.fragment().is_some() {
             return Err(invalid(
-                "the ledger's URL is dynamodb://TABLE?region=R&endpoint=URL and nothing else",
+                "the ledger's URL is invalid; expected dynamodb://TABLE?region=R&endpoint=URL",
             ));
         }
         let variable = |name| variable(name).filter(|value| !value.is_empty());
@@ -75,12 +77,12 @@ impl Settings {
             "endpoint" => self.endpoint = Some(checked_endpoint(value)?),
             "multi_region" if value == "confirmed" => self.regions = Regions::Confirmed,
             "multi_region" => {
-                return Err(invalid("multi_region in the ledger's URL can only be \"confirmed\""));
+                return Err(invalid("multi_region in the ledger's URL must be \"confirmed\""));
             }
             _ => {
                 let known = "region, endpoint, multi_region";
                 return Err(invalid(format!(
-                    "unknown parameter {name:?} in the ledger's URL; known are {known}"
+                    "unknown parameter {name:?} in the ledger's URL; the parameters are {known}"
                 )));
             }
         }
@@ -91,16 +93,16 @@ impl Settings {
         let plain = |extra: &'static str| move |c: char| c.is_ascii_alphanumeric() || extra.contains(c);
         if !(3..=255).contains(&self.table.len()) || !self.table.chars().all(plain("_.-")) {
             return Err(invalid(
-                "the table of a dynamodb: ledger has 3 to 255 characters of A-Z a-z 0-9 _ . -",
+                "the table of a dynamodb: ledger must have 3 to 255 characters of A-Z a-z 0-9 _ . -",
             ));
         }
         if self.region.is_empty() || !self.region.chars().all(plain("-")) {
-            return Err(invalid("the region of a dynamodb: ledger is a word like eu-central-1"));
+            return Err(invalid("the region of a dynamodb: ledger must be a name like eu-central-1"));
         }
         Ok(())
     }
 
-    /// A client that does not retry: the handle does, and only it knows the deadline.
+    /// A client that does not retry: only the handle knows the deadline, and it retries.
     pub(super) async fn client(&self) -> Client {
         let http = aws_smithy_http_client::Builder::new()
             .tls_provider(Provider::Rustls(CryptoMode::Ring))
@@ -123,7 +125,7 @@ fn checked_endpoint(text: &str) -> Result<String> {
     let url = Url::parse(text).map_err(|_| invalid("the endpoint in the ledger's URL is not a URL"))?;
     refuse_credentials(&url, "the endpoint in the ledger's URL")?;
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
-        return Err(invalid("the endpoint in the ledger's URL is not an http:// or https:// address"));
+        return Err(invalid("the endpoint in the ledger's URL must start with http:// or https://"));
     }
     Ok(text.to_owned())
 }
@@ -132,11 +134,13 @@ fn refuse_credentials(url: &Url, what: &str) -> Result<()> {
     if url.username().is_empty() && url.password().is_none() {
         return Ok(());
     }
-    Err(invalid(format!("{what} must not carry credentials; AWS's own chain provides them")))
+    Err(invalid(format!(
+        "{what} must not contain credentials; provide them through the AWS credential chain"
+    )))
 }
 
 fn invalid(text: impl Into<String>) -> Error {
-    Error::new(Kind::Settings(text.into()), "reading the ledger's settings")
+    Error::new(Kind::Settings(text.into()), "parsing the ledger's URL")
 }
 
 #[cfg(test)]
@@ -152,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_url_means_the_shared_table() {
+    fn bare_url_means_the_shared_table() {
         let bare = parse("dynamodb:").unwrap();
         assert_eq!((bare.table.as_str(), bare.region.as_str()), (DEFAULT_TABLE, "us-east-1"));
         let environment = |name: &str| match name {
@@ -172,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_setting_and_echoes_no_secret() {
+    fn error_names_the_setting_and_echoes_no_secret() {
         for url in [
             "dynamodb://AKIA:hunter2@table-name",
             "dynamodb://table-name?endpoint=http%3A%2F%2Fuser%3Ahunter2%40host",
@@ -190,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn several_regions_need_a_word() {
+    fn several_regions_need_confirmation() {
         assert_eq!(parse("dynamodb://events").unwrap().regions, Regions::One);
         assert_eq!(parse("dynamodb://events?multi_region=confirmed").unwrap().regions, Regions::Confirmed);
         assert!(refusal("dynamodb://events?multi_region=yes").contains("confirmed"));

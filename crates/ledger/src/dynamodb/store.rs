@@ -11,12 +11,11 @@ use super::sweep_cursor::SweepCursor;
 use super::table::Table;
 use crate::Result;
 
-/// Claims in DynamoDB.
+/// A ledger in DynamoDB.
 ///
 /// # Cancel safety
 ///
-/// A call that is dropped may have been carried out all the same, as after a lost reply: ask again with the same nonce
-/// or token.
+/// A dropped call may have been applied, as after a lost reply: retry it with the same nonce or token.
 pub struct Dynamo {
     pub(super) table: Table,
     pub(super) regions: Regions,
@@ -26,9 +25,9 @@ pub struct Dynamo {
 }
 
 impl Dynamo {
-    /// Prepares the way to a table. The server is not asked for anything yet.
+    /// Creates the client for a table. This does not contact the server.
     ///
-    /// `dynamodb://TABLE?region=R&endpoint=URL`; `dynamodb:` alone takes the table of `DEDUP_TABLE_NAME`, or
+    /// `dynamodb://TABLE?region=R&endpoint=URL`; `dynamodb:` alone uses the table of `DEDUP_TABLE_NAME`, or
     /// `slack-classify-bot-processed-events`, and the region of `AWS_REGION`, or us-east-1.
     pub async fn connect(url: &str, clock: Arc<dyn Clock>) -> Result<Self> {
         let settings = Settings::parse(url, |name| std::env::var(name).ok())?;

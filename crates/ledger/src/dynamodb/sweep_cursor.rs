@@ -1,4 +1,4 @@
-//! Where a sweep of the table goes on.
+//! Where the next sweep of the table continues.
 
 use std::sync::{Mutex, PoisonError};
 

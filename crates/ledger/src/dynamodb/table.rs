@@ -1,8 +1,8 @@
-//! The verbs on one item of one table, each a single request.
+//! Operations on one item, each a single request.
 //!
-//! A write carries a condition. When it fails, the server is asked for the item that is in the way; a server that
-//! leaves it out (Amazon's local one does, and so may others) is asked again with a consistent read. The two are not
-//! one step: whoever decides on what was read must write under a condition that still holds it.
+//! Every write carries a condition. If it fails, the server returns the existing item. Some servers leave it out,
+//! Amazon's DynamoDB Local for example; then it is read with a consistent read. The two are not one step: whoever
+//! decides based on the item must write under a condition that still includes it.
 
 use std::collections::HashMap;
 
@@ -15,37 +15,37 @@ use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditi
 use super::error;
 use crate::Result;
 
-/// The partition key, and the name that consumers written after the seed use.
+/// The partition key, under the name that all consumers of the table use.
 pub(super) const EVENT_KEY: &str = "event_key";
-/// When DynamoDB may remove the item, in seconds since the epoch. A reserved word: expressions say `#ttl`.
+/// When DynamoDB may remove the item, in seconds since the epoch. The name is reserved, so expressions use `#ttl`.
 pub(super) const TTL: &str = "ttl";
 
 /// The attributes of an item, by name.
 pub(super) type Item = HashMap<String, AttributeValue>;
 
-/// A table and the way to it.
+/// A table, and the client to access it.
 #[derive(Clone)]
 pub(super) struct Table {
     pub(super) client: Client,
     pub(super) name: String,
 }
 
-/// What became of a conditional write.
+/// The result of a conditional write.
 pub(super) enum Written {
-    /// It is there. For an update, with the attributes that it changed.
+    /// It was written. For an update, contains the changed attributes.
     Applied(Item),
-    /// The condition failed; this item is in the way, or none is.
+    /// The condition failed. Contains the existing item, if there is one.
     Refused(Option<Item>),
 }
 
-/// A condition, with the values that it and an update expression name.
+/// A condition, and the values of all placeholders in it and in the update expression.
 pub(super) struct Condition {
     pub(super) expression: &'static str,
     pub(super) values: Vec<(&'static str, AttributeValue)>,
 }
 
 impl Condition {
-    /// No such item.
+    /// No such item exists.
     pub(super) fn absent() -> Self {
         Self { expression: "attribute_not_exists(event_key)", values: Vec::new() }
     }
@@ -58,7 +58,7 @@ impl Condition {
 }
 
 impl Table {
-    /// The item under a key, as of now.
+    /// The current item under a key.
     pub(super) async fn get(&self, event_key: &str, doing: &'static str) -> Result<Option<Item>> {
         let call = self.client.get_item().table_name(&self.name).consistent_read(true);
         match call.key(EVENT_KEY, text(event_key)).send().await {
@@ -67,7 +67,7 @@ impl Table {
         }
     }
 
-    /// Puts an item in place of whatever the condition allows.
+    /// Puts an item if the condition holds.
     pub(super) async fn put(&self, item: Item, condition: Condition, doing: &'static str) -> Result<Written> {
         let event_key = key_of(&item).to_owned();
         let call = self
@@ -162,7 +162,7 @@ pub(super) fn key_of(item: &Item) -> &str {
     item.get(EVENT_KEY).and_then(|key| key.as_s().ok()).map_or("", String::as_str)
 }
 
-/// A text. An empty one is `NULL`: servers before 2020 refuse empty strings, and read both alike.
+/// A text. An empty one is `NULL`: servers before 2020 refuse empty strings. Both are read alike.
 pub(super) fn text(text: impl Into<String>) -> AttributeValue {
     let text = text.into();
     if text.is_empty() { AttributeValue::Null(true) } else { AttributeValue::S(text) }
@@ -173,7 +173,7 @@ pub(super) fn number(number: u64) -> AttributeValue {
     AttributeValue::N(number.to_string())
 }
 
-/// The reserved words that the expressions use. The server refuses names that are not used.
+/// The reserved names that the expressions use. The server refuses names that are not used.
 pub(super) fn names(expressions: &[&str]) -> Option<HashMap<String, String>> {
     let uses_ttl = expressions.iter().any(|expression| expression.contains("#ttl"));
     uses_ttl.then(|| HashMap::from([("#ttl".to_owned(), TTL.to_owned())]))

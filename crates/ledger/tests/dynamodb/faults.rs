@@ -89,7 +89,7 @@ pub(crate) async fn throttling_is_told_apart_from_outage(server: Server) {
     let proxy = server.proxy();
     let ledger = server.through(&proxy, &clock()).await;
     let denied =
-        Kind::Denied(format!("DynamoDB refuses us on table {}: AccessDeniedException", server.table));
+        Kind::Denied(format!("DynamoDB denied access to table {}: AccessDeniedException", server.table));
     let cases = [
         (400, "ProvisionedThroughputExceededException", Kind::Throttled, Effect::None),
         (400, "ThrottlingException", Kind::Throttled, Effect::None),

@@ -1,4 +1,4 @@
-//! Items and back.
+//! Round trips between records and items.
 
 use ichido_core::{Caller, Fingerprint, Nonce, Token};
 
@@ -32,7 +32,7 @@ fn done(outcome: Outcome) -> State {
 }
 
 #[test]
-fn every_state_comes_back_as_it_went() {
+fn every_state_round_trips() {
     for state in [
         State::Running,
         doubt(DoubtReason::LeaseLapsed),
@@ -53,7 +53,7 @@ fn every_state_comes_back_as_it_went() {
 }
 
 #[test]
-fn only_what_is_done_may_be_removed_by_the_server() {
+fn server_may_remove_completed_claims_only() {
     assert!(!encode(&record(State::Running)).contains_key(TTL));
     assert!(!encode(&record(doubt(DoubtReason::LeaseLapsed))).contains_key(TTL));
     let item = encode(&record(done(Outcome::kept("x"))));
@@ -61,7 +61,7 @@ fn only_what_is_done_may_be_removed_by_the_server() {
 }
 
 #[test]
-fn another_format_is_refused_and_damage_is_named() {
+fn other_formats_are_refused_and_damage_is_named() {
     let mut item = encode(&record(State::Running));
     item.insert("ichido_format".to_owned(), number(3));
     let error = decode(&item).unwrap_err();
@@ -78,7 +78,7 @@ fn another_format_is_refused_and_damage_is_named() {
 }
 
 #[test]
-fn an_outcome_that_is_too_large_leaves_a_tombstone() {
+fn oversized_outcome_becomes_a_tombstone() {
     let largest = Outcome::kept(vec![0; OUTCOME_BYTES]);
     assert_eq!(fitting(&largest), largest);
     let Outcome::Tombstone(reason) = fitting(&Outcome::kept(vec![0; OUTCOME_BYTES + 1])) else {
@@ -88,7 +88,7 @@ fn an_outcome_that_is_too_large_leaves_a_tombstone() {
 }
 
 #[test]
-fn a_listing_reads_everything_but_the_outcome() {
+fn listing_reads_everything_but_the_outcome() {
     for record in [record(done(Outcome::kept("answer"))), record(doubt(DoubtReason::LeaseLapsed))] {
         let mut item = encode(&record);
         item.retain(|name, _| {
