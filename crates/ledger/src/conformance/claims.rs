@@ -1,4 +1,4 @@
-//! Who is granted what.
+//! Which claims are granted.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::Ledger;
 
-/// A first claim is granted, as the first attempt, for the lease that was asked.
+/// A first claim is granted, as the first attempt, for the requested lease.
 pub async fn a_free_key_is_granted(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("free");
@@ -19,7 +19,7 @@ pub async fn a_free_key_is_granted(subject: &dyn Subject) {
     assert_eq!((grant.attempt, grant.lease_ms, grant.token), (1, LONG_MS, request.token));
 }
 
-/// While one holds the key, another is told to come back, also on another instance.
+/// While a holder has the key, other callers are told to retry later, on any instance.
 pub async fn a_second_caller_is_held(subject: &dyn Subject) {
     let (ledger, other) = (instance(subject).await, instance(subject).await);
     let key = key("held");
@@ -32,7 +32,7 @@ pub async fn a_second_caller_is_held(subject: &dyn Subject) {
     }
 }
 
-/// The same call asked again gets the same grant, from any instance.
+/// A retry of the same call gets the same grant, from any instance.
 pub async fn a_lost_reply_does_not_make_us_our_own_duplicate(subject: &dyn Subject) {
     let (ledger, other) = (instance(subject).await, instance(subject).await);
     let key = key("lost-reply");
@@ -45,7 +45,7 @@ pub async fn a_lost_reply_does_not_make_us_our_own_duplicate(subject: &dyn Subje
     assert_eq!(claim(&ledger, &first).await, Claim::Done(outcome("x")));
 }
 
-/// Running, in doubt or done: another fingerprint is told so.
+/// Another fingerprint is a mismatch, whether the claim is running, in doubt or done.
 pub async fn another_fingerprint_is_a_mismatch_in_every_state(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("mismatch");
@@ -59,7 +59,7 @@ pub async fn another_fingerprint_is_a_mismatch_in_every_state(subject: &dyn Subj
     assert_eq!(claim(&ledger, &reuse()).await, Claim::Mismatch);
 }
 
-/// A mismatch leaves the record as it was, to the byte.
+/// A mismatch leaves the record unchanged, to the byte.
 pub async fn a_mismatch_changes_nothing(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("mismatch-keeps");
@@ -72,7 +72,7 @@ pub async fn a_mismatch_changes_nothing(subject: &dyn Subject) {
     assert_eq!(ledger.get(&key).await.unwrap(), before);
 }
 
-/// Running, in doubt or done: the same request with other credentials is told so, on every instance, and nothing changes.
+/// The same request with other credentials is refused in every state, on every instance, and changes nothing.
 pub async fn another_caller_is_refused_in_every_state(subject: &dyn Subject) {
     let (ledger, other) = (instance(subject).await, instance(subject).await);
     let key = key("caller");
@@ -100,7 +100,8 @@ pub async fn another_caller_is_refused_in_every_state(subject: &dyn Subject) {
     assert_eq!(claim(&other, &repeat).await, Claim::Done(outcome("x")));
 }
 
-/// A claim that was made without a caller is refused to whoever has one; without one, nobody is judged.
+/// A claim that was made without a caller is refused to a request with one. A request without a caller is not
+/// checked.
 pub async fn a_claim_without_a_caller_is_refused_to_one(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("no-caller");
@@ -112,7 +113,7 @@ pub async fn a_claim_without_a_caller_is_refused_to_one(subject: &dyn Subject) {
     assert_eq!(claim(&ledger, &request(&ledger, &key, LONG_MS)).await, Claim::Done(outcome("x")));
 }
 
-/// Whoever has other credentials does not wait for the holder either.
+/// A request with other credentials does not wait for the holder either.
 pub async fn another_caller_does_not_wait(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("caller-waits");
@@ -129,7 +130,7 @@ fn from(caller: Caller, request: ClaimRequest) -> ClaimRequest {
     ClaimRequest { caller: Some(caller), ..request }
 }
 
-/// However many ask at once, on however many instances, one is granted.
+/// Of any number of concurrent requests on any number of instances, one is granted.
 pub async fn a_thousand_parallel_claims_get_one_grant(subject: &dyn Subject) {
     let mut instances = Vec::new();
     for _ in 0..4 {
@@ -138,7 +139,7 @@ pub async fn a_thousand_parallel_claims_get_one_grant(subject: &dyn Subject) {
     assert_eq!(winners(&instances, &key("thousand"), 1000).await, 1);
 }
 
-/// Fifty racers on each of twenty keys: one winner each.
+/// Fifty callers race for each of twenty keys: one winner per key.
 pub async fn every_key_of_a_stampede_has_one_winner(subject: &dyn Subject) {
     let instances = [instance(subject).await, instance(subject).await];
     for round in 0..20 {
@@ -164,7 +165,7 @@ async fn winners(instances: &[Ledger], key: &ichido_core::Key, callers: usize) -
     winners
 }
 
-/// No trick with separators, prefixes or odd characters makes two keys one.
+/// Separators, prefixes and unusual characters never make two keys one.
 pub async fn separators_in_keys_do_not_make_them_meet(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let u = unique();
@@ -209,7 +210,7 @@ pub async fn tenants_and_routes_are_separate(subject: &dyn Subject) {
     }
 }
 
-/// Claims inside claims, settled in any order, keep their own outcomes.
+/// Nested claims that are settled in any order keep their own outcomes.
 pub async fn interleaved_claims_keep_their_own_keys(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let (outer, inner) = (scoped("t", "outer", "nest"), scoped("t", "inner", "nest"));
@@ -225,7 +226,7 @@ pub async fn interleaved_claims_keep_their_own_keys(subject: &dyn Subject) {
     assert_eq!(claim(&ledger, &request(&ledger, &inner, LONG_MS)).await, Claim::Done(outcome("inner")));
 }
 
-/// What the caller left beside the claim is there to read.
+/// The caller's metadata can be read back.
 pub async fn metadata_is_kept(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("metadata");
@@ -236,7 +237,7 @@ pub async fn metadata_is_kept(subject: &dyn Subject) {
     assert_eq!(ledger.get(&key).await.unwrap().expect("it is there").metadata, metadata);
 }
 
-/// What makes two grants the same: all but what is left of the lease.
+/// What two identical grants share: everything but the rest of the lease.
 fn same(claim: Claim) -> (ichido_core::Token, u32, u64) {
     let grant = grant_of(claim);
     (grant.token, grant.attempt, grant.lease_ms)

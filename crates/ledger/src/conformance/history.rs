@@ -1,15 +1,14 @@
-//! Linearizability: whatever callers do at once, the answers must be those of one ledger that did one thing at a time.
+//! Linearizability: the results of concurrent calls must be those of a ledger that executes one call at a time.
 //!
-//! A [`Plan`] is drawn from a seed and carried out by several clients on several instances ([`run`]). A [`Recorder`]
-//! sits on the seam between handle and backend, so every try of the handle is an operation of its own, with the
-//! moments of its question and its answer on one steady clock. A try whose answer is unknown (an error with
-//! [`crate::Effect::Unknown`], a deadline, a dropped future) may have happened at any moment after its question, or
-//! never.
+//! A [`Workload`] is drawn from a seed and executed by several clients on several instances ([`run`]). A
+//! [`Recorder`] between handle and backend records every try of the handle as one operation, with the times of call
+//! and reply on one steady clock. A try with an unknown result (an error with [`crate::Effect::Unknown`], a
+//! deadline, a dropped future) may have taken effect at any moment after the call, or never.
 //!
-//! Claims and marks are objects of their own for each key, so a history is judged key by key ([`History::check`]): the
-//! checker looks for an order of the operations that respects their moments and that the sequential model allows. The
-//! model is a second, independent statement of the state table, in which the store's time is known only within a
-//! window; see [`Bounds`].
+//! Claims and marks of different keys are independent, so a history is checked key by key ([`History::check`]). The
+//! checker searches for an order of the operations that respects their times and that the sequential model allows.
+//! The model is a second, independent statement of the state table, in which the store's time is only known within
+//! a window: see [`Bounds`].
 
 mod checker;
 mod claims;
@@ -37,22 +36,22 @@ pub use self::workload::Workload;
 /// How much was checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Histories.
+    /// Number of histories.
     pub histories: usize,
-    /// Keys in them.
+    /// Number of keys in them.
     pub keys: usize,
-    /// Operations in them.
+    /// Number of operations in them.
     pub operations: usize,
-    /// Operations whose answer is unknown.
+    /// Operations with an unknown result.
     pub open: usize,
     /// States that the search visited.
     pub states: usize,
-    /// Keys whose search gave up: too many of their answers are unknown.
+    /// Keys whose search gave up, because too many results are unknown.
     pub undecided: usize,
 }
 
 impl Statistics {
-    /// Counts others in.
+    /// Adds other statistics.
     pub fn add(&mut self, others: Statistics) {
         self.histories += others.histories;
         self.keys += others.keys;
@@ -64,8 +63,8 @@ impl Statistics {
 }
 
 impl History {
-    /// Looks for an order that explains every answer. The error is the shortest part of a key's history that has none,
-    /// written for people.
+    /// Searches for an order that explains every result. The error is a readable report of the shortest prefix of
+    /// one key's history that has no such order.
     pub fn check(&self, bounds: &Bounds) -> Result<Statistics, String> {
         let mut statistics = Statistics { histories: 1, ..Statistics::default() };
         for (key, operations) in &self.claims {

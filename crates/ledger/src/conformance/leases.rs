@@ -1,4 +1,4 @@
-//! What happens when a holder is slow, gone, or comes back.
+//! Holders that are slow, crashed, or come back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::{
     outcome, request, take_over,
 };
 
-/// A lease that ended is doubt: nobody is told that the key is free.
+/// A lapsed lease means doubt: the key is not granted to anyone.
 pub async fn a_lapsed_lease_is_in_doubt_and_not_granted(subject: &dyn Subject) {
     let (ledger, other) = (instance(subject).await, instance(subject).await);
     let key = key("lapsed");
@@ -27,7 +27,7 @@ pub async fn a_lapsed_lease_is_in_doubt_and_not_granted(subject: &dyn Subject) {
     );
 }
 
-/// The holder came back in time: nobody had taken over.
+/// The holder comes back before anyone took over.
 pub async fn a_holder_may_complete_after_its_lease_lapsed(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("late-complete");
@@ -57,7 +57,7 @@ pub async fn a_holder_may_release_after_its_lease_lapsed(subject: &dyn Subject) 
     assert_eq!(granted(&ledger, &key, LONG_MS).await.attempt, 1);
 }
 
-/// Work that takes longer than the lease is not run twice while its process lives.
+/// Work that takes longer than the lease does not run twice while its process lives.
 pub async fn a_living_holder_keeps_its_claim_beyond_the_lease(subject: &dyn Subject) {
     let (ledger, other) = (instance(subject).await, instance(subject).await);
     let key = key("slow");
@@ -74,7 +74,7 @@ pub async fn a_living_holder_keeps_its_claim_beyond_the_lease(subject: &dyn Subj
     drop(renewal);
 }
 
-/// A timeout after the request was sent is doubt from that moment, with its reason.
+/// A timeout after the request was sent means doubt from that moment on, with its reason.
 pub async fn doubt_can_be_declared_at_once(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("declared");
@@ -97,7 +97,7 @@ pub async fn doubt_can_be_declared_at_once(subject: &dyn Subject) {
     assert_eq!(claim(&ledger, &request(&ledger, &key, LONG_MS)).await, Claim::Done(outcome("after all")));
 }
 
-/// Asked again with the same nonce when the lease has lapsed, the winner still wins.
+/// A retry with the same nonce gets the grant again, even if the lease has lapsed.
 pub async fn a_lost_reply_is_repaired_even_in_doubt(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("lost-in-doubt");
@@ -108,7 +108,7 @@ pub async fn a_lost_reply_is_repaired_even_in_doubt(subject: &dyn Subject) {
     assert_eq!((again.token, again.attempt, again.left_ms), (grant.token, grant.attempt, 0));
 }
 
-/// Asked again with the same nonce after its holder declared doubt, a claim is in doubt: its effect may have happened.
+/// After its holder declared doubt, a retry with the same nonce is in doubt too: the effect may have happened.
 pub async fn a_declared_doubt_is_not_granted_again_to_its_nonce(subject: &dyn Subject) {
     let (ledger, other) = (instance(subject).await, instance(subject).await);
     let key = key("declared-again");
@@ -127,7 +127,7 @@ pub async fn a_declared_doubt_is_not_granted_again_to_its_nonce(subject: &dyn Su
     }
 }
 
-/// Under the retry policy a lapsed claim is granted again, with a new token, as the second attempt.
+/// Under the retry policy, a lapsed claim is granted again with a new token, as the second attempt.
 pub async fn takeover_by_policy_counts_the_attempt(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("takeover");
@@ -137,7 +137,7 @@ pub async fn takeover_by_policy_counts_the_attempt(subject: &dyn Subject) {
     assert_ne!(second.token, first.token);
 }
 
-/// The retry policy waits until the old holder has been silent for so long.
+/// The retry policy waits until the old holder has been silent for the requested time.
 pub async fn takeover_waits_for_silence(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("silence");
@@ -148,7 +148,7 @@ pub async fn takeover_waits_for_silence(subject: &dyn Subject) {
     assert!(matches!(claim(&ledger, &ask).await, Claim::InDoubt(_)));
 }
 
-/// Fifty who may all take over: one does.
+/// Of fifty callers that may take over, one does.
 pub async fn fifty_racers_on_a_lapsed_lease_have_one_winner(subject: &dyn Subject) {
     let instances = [instance(subject).await, instance(subject).await];
     let key = key("fifty");
@@ -171,7 +171,7 @@ pub async fn fifty_racers_on_a_lapsed_lease_have_one_winner(subject: &dyn Subjec
     );
 }
 
-/// A zombie's completion is refused, and it learns the winner's outcome.
+/// A stale holder's completion is refused, and it gets the winner's outcome.
 pub async fn a_zombie_cannot_complete_after_a_takeover(subject: &dyn Subject) {
     let (zombie, winner) = (instance(subject).await, instance(subject).await);
     let key = key("zombie");
@@ -182,12 +182,12 @@ pub async fn a_zombie_cannot_complete_after_a_takeover(subject: &dyn Subject) {
         Settled::Stale(Now::Running)
     );
     assert_eq!(winner.complete(&key, new.token, outcome("winner")).await.unwrap(), Settled::Applied);
-    let told = zombie.complete(&key, old.token, outcome("zombie")).await.unwrap();
-    assert_eq!(told, Settled::Stale(Now::Done(outcome("winner"))));
+    let settled = zombie.complete(&key, old.token, outcome("zombie")).await.unwrap();
+    assert_eq!(settled, Settled::Stale(Now::Done(outcome("winner"))));
     assert_eq!(claim(&zombie, &request(&zombie, &key, LONG_MS)).await, Claim::Done(outcome("winner")));
 }
 
-/// A zombie that fails, renews or doubts after a takeover changes nothing.
+/// A stale holder that releases, renews or declares doubt after a takeover changes nothing.
 pub async fn a_zombie_cannot_harm_the_winner(subject: &dyn Subject) {
     let (zombie, winner) = (instance(subject).await, instance(subject).await);
     let key = key("zombie-fails");
@@ -201,7 +201,7 @@ pub async fn a_zombie_cannot_harm_the_winner(subject: &dyn Subject) {
     assert_eq!(winner.complete(&key, new.token, outcome("winner")).await.unwrap(), Settled::Applied);
 }
 
-/// A node whose wall clock is an hour ahead sees a good lease as good.
+/// An instance whose wall clock is an hour ahead still respects a valid lease.
 pub async fn a_clock_that_jumps_an_hour_takes_nothing_over(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let wrong = WrongClock { system: SystemClock::default(), ahead_ms: 3_600_000 };
@@ -217,8 +217,8 @@ pub async fn a_clock_that_jumps_an_hour_takes_nothing_over(subject: &dyn Subject
     assert_eq!(ledger.complete(&key, grant.token, outcome("mine")).await.unwrap(), Settled::Applied);
 }
 
-/// A call that is asked again after an operator gave its key up is granted anew, with the same token: what others saw
-/// of its first lease says nothing of the second. Found by a random history.
+/// A call that is retried after an operator released its key is granted again with the same token. What others saw
+/// of the first lease says nothing about the second. Found by a random history.
 pub async fn a_key_granted_again_has_a_lease_of_its_own(subject: &dyn Subject) {
     const LEASE_MS: u64 = 2_000;
     let (holder, other) = (instance(subject).await, instance(subject).await);

@@ -1,4 +1,4 @@
-//! Events that are seen once.
+//! Marks: each event is new once.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn is_new(marks: &[Mark]) -> Vec<bool> {
     marks.iter().map(|mark| *mark == Mark::New).collect()
 }
 
-/// The first asker is told "new", every other "seen", with what the first left there.
+/// The first caller is told "new", all others "seen" with the first one's metadata.
 pub async fn an_event_is_new_once(subject: &dyn Subject) {
     let (ledger, other) = (instance(subject).await, instance(subject).await);
     let metadata = Metadata::new([("file_id".to_owned(), "F1".to_owned())]).unwrap();
@@ -48,7 +48,7 @@ pub async fn a_repeated_call_is_new_again(subject: &dyn Subject) {
     }
 }
 
-/// A hundred keys, some seen: an answer each, in the order of the questions.
+/// A hundred keys, some of them seen: one result each, in the order of the requests.
 pub async fn a_batch_of_a_hundred_is_answered_in_order(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let keys: Vec<MarkKey> = (0..100).map(|number| mark_key(&format!("batch-{number}"))).collect();
@@ -60,7 +60,7 @@ pub async fn a_batch_of_a_hundred_is_answered_in_order(subject: &dyn Subject) {
     assert!(mark_all(&ledger, &[]).await.is_empty());
 }
 
-/// Twice in one batch is new once.
+/// A key that occurs twice in one batch is new once.
 pub async fn a_key_twice_in_a_batch_is_new_once(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = mark_key("twice");
@@ -69,7 +69,7 @@ pub async fn a_key_twice_in_a_batch_is_new_once(subject: &dyn Subject) {
     assert_eq!(is_new(&mark_all(&ledger, &batch).await), [true, true, false]);
 }
 
-/// Not forgotten early, and forgotten then although deletion lags.
+/// A mark does not expire early, and expires on time even if its deletion lags behind.
 pub async fn a_mark_is_forgotten_at_its_end(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let granularity = subject.mark_granularity_ms();
@@ -91,7 +91,7 @@ pub async fn a_mark_is_forgotten_at_its_end(subject: &dyn Subject) {
     }
 }
 
-/// Fifty who come when a mark has ended: one is told "new".
+/// Of fifty callers that come after a mark has expired, one is told "new".
 pub async fn an_expired_mark_has_one_new_owner(subject: &dyn Subject) {
     let instances = [instance(subject).await, instance(subject).await];
     let key = mark_key("expired");
@@ -101,14 +101,14 @@ pub async fn an_expired_mark_has_one_new_owner(subject: &dyn Subject) {
     assert_eq!(new_among(&instances, &[key]).await, [1]);
 }
 
-/// Fifty askers on each of ten events: one "new" each.
+/// Fifty callers race for each of ten events: one "new" per event.
 pub async fn racers_on_marks_have_one_winner_each(subject: &dyn Subject) {
     let instances = [instance(subject).await, instance(subject).await];
     let keys: Vec<MarkKey> = (0..10).map(|_| mark_key("race")).collect();
     assert_eq!(new_among(&instances, &keys).await, vec![1; keys.len()]);
 }
 
-/// For each key, how many of fifty concurrent askers were told "new".
+/// For each key, how many of fifty concurrent callers were told "new".
 async fn new_among(instances: &[Ledger; 2], keys: &[MarkKey]) -> Vec<usize> {
     let mut tasks = tokio::task::JoinSet::new();
     for racer in 0..50 {
@@ -120,7 +120,7 @@ async fn new_among(instances: &[Ledger; 2], keys: &[MarkKey]) -> Vec<usize> {
     (0..keys.len()).map(|key| answers.iter().filter(|answer| answer[key]).count()).collect()
 }
 
-/// Batches over the same keys in opposite order get through, and each key is new once.
+/// Batches with the same keys in opposite order succeed, and each key is new once.
 pub async fn opposite_batches_do_not_deadlock(subject: &dyn Subject) {
     let instances = [instance(subject).await, instance(subject).await];
     let keys: Vec<MarkKey> = (0..60).map(|_| mark_key("opposite")).collect();
@@ -146,7 +146,7 @@ pub async fn opposite_batches_do_not_deadlock(subject: &dyn Subject) {
     }
 }
 
-/// A mark says nothing about a claim of the same name, and the other way round.
+/// A mark and a claim of the same name are independent.
 pub async fn marks_and_claims_do_not_meet(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let text = unique();
@@ -160,7 +160,7 @@ pub async fn marks_and_claims_do_not_meet(subject: &dyn Subject) {
     assert_eq!(record.key.text(), text);
 }
 
-/// Odd characters make no two events one.
+/// Unusual characters never make two events one.
 pub async fn mark_keys_are_taken_verbatim(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let u = unique();

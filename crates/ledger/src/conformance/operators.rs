@@ -1,4 +1,4 @@
-//! What operators see and may say.
+//! What operators can see and do.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{Ledger, Query, StateName, Summary};
 
-/// Everything that was said of a claim can be read.
+/// All fields of a claim can be read.
 pub async fn a_claim_can_be_looked_at(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = super::scoped("tenant", "POST /orders", "look");
@@ -55,7 +55,7 @@ async fn list_all(ledger: &Ledger, query: Query) -> Vec<Summary> {
     panic!("the list has no end");
 }
 
-/// Running, in doubt and done are told apart; a lapsed lease is listed as in doubt at once.
+/// States are told apart; a lapsed lease is listed as in doubt at once.
 pub async fn claims_are_listed_by_state(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let prefix = format!("list-{}", unique());
@@ -91,7 +91,7 @@ pub async fn claims_are_listed_by_state(subject: &dyn Subject) {
     assert!(claims[0].expires_at.is_some());
 }
 
-/// Pages of seven: every claim once.
+/// Pages of seven contain every claim once.
 pub async fn a_list_is_paged_without_gaps_or_repeats(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let prefix = format!("page-{}", unique());
@@ -114,7 +114,7 @@ async fn in_doubt(ledger: &Ledger, name: &str) -> (Key, ichido_core::Grant) {
     (key, grant)
 }
 
-/// The operator knows that it happened.
+/// The operator knows that the effect happened.
 pub async fn a_doubt_is_resolved_as_done(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let (key, grant) = in_doubt(&ledger, "resolve-done").await;
@@ -131,7 +131,7 @@ pub async fn a_doubt_is_resolved_as_done(subject: &dyn Subject) {
     );
 }
 
-/// The operator knows that it did not happen.
+/// The operator knows that the effect did not happen.
 pub async fn a_doubt_is_resolved_as_absent(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let (key, grant) = in_doubt(&ledger, "resolve-absent").await;
@@ -143,7 +143,7 @@ pub async fn a_doubt_is_resolved_as_absent(subject: &dyn Subject) {
     assert_eq!(granted(&ledger, &key, LONG_MS).await.attempt, 1);
 }
 
-/// A claim with a good lease is not in doubt.
+/// A claim with a valid lease is not in doubt.
 pub async fn a_running_claim_cannot_be_resolved(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("resolve-running");
@@ -167,7 +167,7 @@ pub async fn a_running_claim_can_be_released_by_force(subject: &dyn Subject) {
     granted(&ledger, &key, LONG_MS).await;
 }
 
-/// A recorded outcome is nobody's to change; an absent key is nobody's to resolve.
+/// A recorded outcome cannot be changed; an absent key cannot be resolved.
 pub async fn a_done_claim_cannot_be_resolved(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("resolve-recorded");
@@ -182,7 +182,7 @@ pub async fn a_done_claim_cannot_be_resolved(subject: &dyn Subject) {
     }
 }
 
-/// Done and over goes; everything else stays.
+/// A sweep removes expired records, and nothing else.
 pub async fn a_sweep_removes_what_is_over_and_nothing_else(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let mut over = Vec::new();
@@ -231,7 +231,7 @@ async fn foreign_running(ledger: &Ledger, key: &Key, token: ichido_core::Token) 
     home.get(key).await.unwrap().expect("it is there")
 }
 
-/// What was done elsewhere is known here.
+/// A claim that was completed elsewhere is completed here.
 pub async fn a_completed_record_is_adopted_if_absent(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("adopt");
@@ -244,7 +244,7 @@ pub async fn a_completed_record_is_adopted_if_absent(subject: &dyn Subject) {
     );
 }
 
-/// What is in doubt elsewhere is in doubt here, and can be resolved here.
+/// A claim that is in doubt elsewhere is in doubt here, and can be resolved here.
 pub async fn a_doubt_is_adopted_as_a_doubt(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("adopt-doubt");
@@ -259,12 +259,12 @@ pub async fn a_doubt_is_adopted_as_a_doubt(subject: &dyn Subject) {
     assert_eq!(ledger.adopt(&record).await.unwrap(), Adopted::Conflict);
 }
 
-/// What runs elsewhere goes on here: its token renews and completes it.
+/// A claim that runs elsewhere continues here: its token renews and completes it.
 pub async fn a_running_claim_is_adopted_with_its_token(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("adopt-running-claim");
     let record = foreign_running(&ledger, &key, ledger.request(key.clone()).token).await;
-    // The clocks of two ledgers need not agree: what counts is the moment of the handover.
+    // The clocks of two ledgers need not agree: the lease counts from the handover.
     let record = Record { claimed_at: Timestamp(1), renewed_at: Timestamp(1), ..record };
     for _ in 0..2 {
         assert_eq!(ledger.adopt(&record).await.unwrap(), Adopted::Stored);
@@ -277,7 +277,7 @@ pub async fn a_running_claim_is_adopted_with_its_token(subject: &dyn Subject) {
     assert_eq!(claim(&ledger, &request(&ledger, &key, LONG_MS)).await, Claim::Done(outcome("here")));
 }
 
-/// The first wins, except over the very same grant.
+/// The first record wins, unless both belong to the same grant.
 pub async fn an_adopted_record_does_not_overwrite_another(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let running = key("adopt-running");

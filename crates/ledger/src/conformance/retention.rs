@@ -1,4 +1,4 @@
-//! When a key is forgotten.
+//! When a key is free again.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ async fn done_for(ledger: &Ledger, key: &Key, retention_ms: u64) -> Instant {
     completing
 }
 
-/// Not a moment early, and free then although nothing was deleted.
+/// The key is not free early, and free on time although nothing was deleted.
 pub async fn a_done_key_is_free_exactly_at_its_expiry(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("expiry");
@@ -39,7 +39,7 @@ pub async fn a_done_key_is_free_exactly_at_its_expiry(subject: &dyn Subject) {
     }
 }
 
-/// Fifty who come when the retention is over: one is granted.
+/// Of fifty callers that come after the retention, one is granted.
 pub async fn two_reuses_at_expiry_have_one_winner(subject: &dyn Subject) {
     let instances = [instance(subject).await, instance(subject).await];
     let key = key("reuse");
@@ -59,7 +59,7 @@ pub async fn two_reuses_at_expiry_have_one_winner(subject: &dyn Subject) {
     );
 }
 
-/// Retention is for outcomes: it does not end a running claim.
+/// Retention applies to outcomes: it does not end a running claim.
 pub async fn a_running_claim_never_expires(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("running");
@@ -71,7 +71,7 @@ pub async fn a_running_claim_never_expires(subject: &dyn Subject) {
     assert_eq!(ledger.renew(&key, grant.token, LONG_MS).await.unwrap(), Settled::Applied);
 }
 
-/// A slow effect does not use up the time in which its answer is remembered.
+/// A slow effect does not shorten the time for which its outcome is kept.
 pub async fn retention_counts_from_completion(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("from-completion");

@@ -1,4 +1,4 @@
-//! What a holder's word does.
+//! What a holder's settlement does.
 
 use ichido_core::{Claim, Grant, Key, Limits, Now, Outcome, Settled};
 
@@ -15,7 +15,7 @@ async fn repeat(ledger: &Ledger, key: &Key) -> Claim {
     claim(ledger, &request(ledger, key, LONG_MS)).await
 }
 
-/// Every byte comes back, from every instance.
+/// Every byte of the outcome comes back, from every instance.
 pub async fn a_repeat_gets_the_outcome_byte_for_byte(subject: &dyn Subject) {
     let (ledger, other) = (instance(subject).await, instance(subject).await);
     let key = key("bytes");
@@ -25,7 +25,7 @@ pub async fn a_repeat_gets_the_outcome_byte_for_byte(subject: &dyn Subject) {
     assert_eq!(repeat(&other, &key).await, Claim::Done(Outcome::kept(bytes)));
 }
 
-/// Nothing to say is something to remember.
+/// An empty outcome is stored like any other.
 pub async fn an_empty_outcome_is_an_outcome(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("empty");
@@ -33,7 +33,7 @@ pub async fn an_empty_outcome_is_an_outcome(subject: &dyn Subject) {
     assert_eq!(repeat(&ledger, &key).await, Claim::Done(Outcome::kept(Vec::new())));
 }
 
-/// Done without an answer is done.
+/// A completion without a kept outcome is a completion.
 pub async fn a_tombstone_is_remembered(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("tombstone");
@@ -42,7 +42,7 @@ pub async fn a_tombstone_is_remembered(subject: &dyn Subject) {
     assert_eq!(repeat(&ledger, &key).await, Claim::Done(tombstone));
 }
 
-/// A second completion with the same token is taken, and changes nothing.
+/// A second completion with the same token succeeds, and changes nothing.
 pub async fn the_first_outcome_stays(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("first-stays");
@@ -51,7 +51,7 @@ pub async fn the_first_outcome_stays(subject: &dyn Subject) {
     assert_eq!(repeat(&ledger, &key).await, Claim::Done(outcome("first")));
 }
 
-/// Renewal, release and doubt come too late for what is done.
+/// Renewal, release and doubt are too late for a completed claim.
 pub async fn a_done_claim_takes_no_other_word(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("done");
@@ -63,7 +63,7 @@ pub async fn a_done_claim_takes_no_other_word(subject: &dyn Subject) {
     assert_eq!(repeat(&ledger, &key).await, Claim::Done(outcome("x")));
 }
 
-/// After a release the next caller is the first again.
+/// After a release, the next caller is the first again.
 pub async fn a_released_key_is_free(subject: &dyn Subject) {
     let (ledger, other) = (instance(subject).await, instance(subject).await);
     let key = key("released");
@@ -79,7 +79,7 @@ pub async fn a_released_key_is_free(subject: &dyn Subject) {
     );
 }
 
-/// A token that is not current moves nothing.
+/// A token that is not current changes nothing.
 pub async fn a_stale_token_changes_nothing(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("stale");
@@ -95,7 +95,7 @@ pub async fn a_stale_token_changes_nothing(subject: &dyn Subject) {
     assert_eq!(ledger.complete(&key, grant.token, outcome("yes")).await.unwrap(), Settled::Applied);
 }
 
-/// Nobody can settle what nobody claimed.
+/// A key that nobody claimed cannot be settled.
 pub async fn nothing_can_be_settled_on_an_absent_key(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("absent");
@@ -108,7 +108,7 @@ pub async fn nothing_can_be_settled_on_an_absent_key(subject: &dyn Subject) {
     assert_eq!(ledger.get(&key).await.unwrap(), None);
 }
 
-/// Up to what the backend promises an outcome is kept whole; beyond that a tombstone says that it was done.
+/// Up to the guaranteed size an outcome is kept; a larger one leaves a tombstone.
 pub async fn a_large_outcome_is_kept_or_leaves_a_tombstone(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let promised = ledger.capabilities().outcome_bytes;
@@ -126,7 +126,7 @@ pub async fn a_large_outcome_is_kept_or_leaves_a_tombstone(subject: &dyn Subject
     }
 }
 
-/// Beyond every limit: a typed error, and the claim is as it was.
+/// Beyond the limit: a typed error, and the claim is unchanged.
 pub async fn an_oversized_outcome_is_refused_and_nothing_written(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("oversized");
@@ -138,7 +138,7 @@ pub async fn an_oversized_outcome_is_refused_and_nothing_written(subject: &dyn S
     assert_eq!(ledger.get(&key).await.unwrap(), before);
 }
 
-/// Two completions at once: one of the outcomes, the same for everybody, for ever.
+/// Of two concurrent completions one outcome wins, the same for everyone, for good.
 pub async fn of_two_completions_one_outcome_holds(subject: &dyn Subject) {
     let (ledger, other) = (instance(subject).await, instance(subject).await);
     let key = key("two-completions");

@@ -1,4 +1,4 @@
-//! Those who wait, and the one-line form.
+//! Waiting for a holder, and `once`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ async fn end_seen_by(holder: &Ledger, waiter: &Ledger, name: &str) -> Duration {
         let waiter = waiter.clone();
         async move { waiter.claim_or_wait(&ask, BOUND).await.unwrap().claim }
     });
-    // Long enough for the waiter to look only every half second.
+    // Long enough for the waiter to poll only every half second.
     tokio::time::sleep(Duration::from_millis(1200)).await;
     assert_eq!(holder.complete(&key, grant.token, outcome("end")).await.unwrap(), Settled::Applied);
     let ended = Instant::now();
@@ -26,8 +26,8 @@ async fn end_seen_by(holder: &Ledger, waiter: &Ledger, name: &str) -> Duration {
     ended.elapsed()
 }
 
-/// A waiter in the same process does not poll: it is woken. The bound is loose for busy machines, and yet shorter than
-/// the next look would be.
+/// A waiter in the same process does not poll: it is woken. The bound is loose for busy machines, but shorter than
+/// the polling interval.
 pub async fn a_waiter_in_the_same_process_is_woken(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let mut fastest = Duration::MAX;
@@ -37,14 +37,14 @@ pub async fn a_waiter_in_the_same_process_is_woken(subject: &dyn Subject) {
     assert!(fastest < Duration::from_millis(150), "{fastest:?}");
 }
 
-/// A waiter in another process looks again within half a second.
+/// A waiter in another process polls again within half a second.
 pub async fn a_waiter_elsewhere_sees_the_end_soon(subject: &dyn Subject) {
     let (holder, waiter) = (instance(subject).await, instance(subject).await);
     let took = end_seen_by(&holder, &waiter, "elsewhere").await;
     assert!(took < Duration::from_secs(5), "{took:?}");
 }
 
-/// At its limit a waiter is told that the key is held.
+/// When its time is up, a waiter is told that the key is held.
 pub async fn a_waiter_gives_up_at_its_limit(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("limit");
@@ -56,7 +56,7 @@ pub async fn a_waiter_gives_up_at_its_limit(subject: &dyn Subject) {
     assert!(started.elapsed() >= Duration::from_millis(300));
 }
 
-/// The holder gives the key back: one of the waiters gets it, the others wait on.
+/// The holder releases the key: one of the waiters gets it, the others keep waiting.
 pub async fn exactly_one_waiter_is_promoted(subject: &dyn Subject) {
     let (ledger, other) = (instance(subject).await, instance(subject).await);
     let key = key("promoted");
@@ -78,7 +78,7 @@ pub async fn exactly_one_waiter_is_promoted(subject: &dyn Subject) {
     );
 }
 
-/// Fifty calls of `once` on a key, on two instances: the effect runs once, and every answer is its answer.
+/// Fifty calls of `once` for a key on two instances run the effect once, and all get its result.
 pub async fn once_runs_an_effect_once(subject: &dyn Subject) {
     let instances = [instance(subject).await, instance(subject).await];
     let key = key("once");
@@ -104,7 +104,7 @@ pub async fn once_runs_an_effect_once(subject: &dyn Subject) {
     assert_eq!(instances[0].once(key, unused).await.unwrap(), Once::Replayed(0));
 }
 
-/// An effect that was not done frees the key; one that may have been leaves doubt.
+/// An effect that did not happen frees the key; one that may have happened leaves the claim in doubt.
 pub async fn once_releases_what_was_not_done_and_doubts_what_is_unknown(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("once-fails");

@@ -1,23 +1,23 @@
-//! The search for an order, after Wing and Gong, with Lowe's memory of what was tried.
+//! The search for an order, after Wing and Gong, with Lowe's memoization.
 //!
-//! An operation may come next if no other that is still to come was answered before it was asked. What is left to do
-//! depends only on which operations were taken and on the state they led to, so no such pair is visited twice.
+//! An operation may come next if no remaining operation was answered before it was called. What is left to do
+//! depends only on which operations were taken and on the resulting state, so no such pair is visited twice.
 
 use std::collections::HashSet;
 
 use super::model::{Bounds, Model};
 use super::operation::{End, Operation};
 
-/// More operations than this on one key are refused: the set of those taken is one machine word.
+/// More operations on one key are refused: the set of taken ones is one `u128`.
 const OPERATIONS_MAX: usize = 128;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// There is an order; so many states were visited to find it.
+    /// There is an order, found after visiting this many states.
     Legal { states: usize },
     /// There is none.
     Illegal,
-    /// The search reached its bound.
+    /// The search reached its limit.
     Undecided,
 }
 
@@ -28,7 +28,7 @@ pub(super) fn check<M: Model>(operations: &[Operation<M::Call, M::Answer>], boun
         operations.len()
     );
     let mut order: Vec<&Operation<M::Call, M::Answer>> = operations.iter().collect();
-    // Likely orders first: as the answers came, and what has none last.
+    // Likely orders first: by reply, with unanswered operations last.
     order.sort_by_key(|operation| answered_us(operation));
     let answered = (0..order.len()).filter(|place| answered_us(order[*place]) < u64::MAX);
     let wanted = answered.fold(0, |set, place| set | 1 << place);
@@ -49,14 +49,15 @@ pub(super) fn answered_us<C, A>(operation: &Operation<C, A>) -> u64 {
 
 struct Search<'a, M: Model> {
     order: Vec<&'a Operation<M::Call, M::Answer>>,
-    /// The operations that must be taken: those with an answer.
+    /// The operations that must be taken: those with a result.
     wanted: u128,
     bounds: &'a Bounds,
     visited: HashSet<(u128, M)>,
 }
 
 impl<M: Model> Search<'_, M> {
-    /// Whether what is not in `taken` can follow on `state`; none if the bound was reached before that was known.
+    /// Whether the operations that are not in `taken` can follow `state`; `None` if the limit was reached before
+    /// that was known.
     fn explore(&mut self, taken: u128, state: M) -> Option<bool> {
         if taken & self.wanted == self.wanted {
             return Some(true);

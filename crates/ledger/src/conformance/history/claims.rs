@@ -1,7 +1,7 @@
-//! The model of a claim: the state table once more, said independently of the rules that backends share.
+//! The model of a claim: the state table, stated independently of the rules that backends share.
 //!
-//! Where the rules ask what time it is, the model asks what time it can have been, and goes on with each possibility
-//! ([`Kept::phases`]).
+//! Where the rules ask what time it is, the model asks what time it can have been, and continues with each
+//! possibility ([`Remembered::phases`]).
 
 use ichido_core::{ClaimRequest, InDoubtPolicy, Now, Outcome, Resolution, Resolved, Settle, Settled, Token};
 
@@ -18,7 +18,7 @@ use super::time_window::TimeWindow;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct State(Option<Remembered>);
 
-/// What a claim can be found to be.
+/// The state in which a claim can be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Running,
@@ -27,7 +27,7 @@ enum Phase {
     Over,
 }
 
-/// An answer that the model allows, and the state that follows it.
+/// A result that the model allows, and the state after it.
 type Step = (Expected, State);
 
 impl Model for State {
@@ -58,7 +58,7 @@ impl Model for State {
 }
 
 impl State {
-    /// Whether both say the same, whatever is known of the time.
+    /// Whether both are the same apart from their times.
     fn is_like(&self, other: &Self) -> bool {
         let timeless = |state: &State| {
             let moment = TimeWindow { from_us: 0, to_us: 0 };
@@ -74,7 +74,8 @@ impl State {
         timeless(self) == timeless(other)
     }
 
-    /// The same, knowing that everything in it happened before the end of `now`; none if it cannot have.
+    /// This state, with the knowledge that everything in it happened before the end of `now`. `None` if that is
+    /// impossible.
     fn settled_before(self, now: TimeWindow) -> Option<Self> {
         let Some(kept) = self.0 else { return Some(self) };
         let renewed = kept.renewed.no_later_than(now);
@@ -90,7 +91,7 @@ impl State {
     }
 }
 
-/// A call on a key of which nothing is remembered.
+/// A call on a key without a record.
 fn absent(call: &ClaimCall, now: TimeWindow) -> Step {
     let nothing = State::default();
     match call {
@@ -120,14 +121,14 @@ fn granted(request: &ClaimRequest, attempt: u32, now: TimeWindow) -> Step {
 }
 
 impl Remembered {
-    /// What the claim can have been at `now`, and what each possibility says of the time.
+    /// What the claim can have been at `now`, and what each possibility implies about the times.
     fn phases(&self, now: TimeWindow, bounds: &Bounds) -> Vec<(Phase, TimeWindow, Remembered)> {
         match &self.state {
             RememberedState::Doubt(_) => vec![(Phase::InDoubt, now, self.clone())],
             RememberedState::Running => {
                 let lease_us = self.lease_ms * 1_000;
                 let good = self.renewed.still_within(lease_us, now, bounds);
-                // Without a clock of the store's, a lapse may go unnoticed.
+                // If the store has no clock, a lapse may go unnoticed.
                 let good = if bounds.watched { Some((now, self.renewed)) } else { good };
                 let lapsed = self.renewed.run_out(lease_us, now, bounds);
                 let found = |phase, (now, renewed)| (phase, now, Remembered { renewed, ..self.clone() });
@@ -150,7 +151,7 @@ impl Remembered {
     fn steps(self, phase: Phase, call: &ClaimCall, now: TimeWindow, bounds: &Bounds) -> Vec<Step> {
         if phase == Phase::Over {
             let (expected, after) = absent(call, now);
-            // What is over is as good as absent, and yet its answers leave it where it is.
+            // An expired record counts as absent, but calls that change nothing leave it in place.
             let after = if after == State::default() { State(Some(self)) } else { after };
             return vec![(expected, after)];
         }

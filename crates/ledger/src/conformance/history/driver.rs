@@ -1,4 +1,4 @@
-//! Carries a plan out.
+//! Executes a workload.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +16,7 @@ use super::recorder::Recorder;
 use super::workload::{Action, HolderAction, NewClaim, OperatorAction, Step, Workload};
 use crate::{Backend, Ledger, Result, Settings};
 
-/// Carries out a plan; client after client gets the next of the instances. Errors are part of the history.
+/// Executes a workload; clients are assigned to instances in turn. Errors are part of the history.
 pub async fn run(workload: &Workload, instances: &[Arc<dyn Backend>], settings: &Settings) -> History {
     let recorder = Arc::new(Recorder::default());
     let run = super::super::unique();
@@ -52,7 +52,7 @@ pub async fn run(workload: &Workload, instances: &[Arc<dyn Backend>], settings: 
 struct Shared {
     claim_keys: Vec<Key>,
     mark_keys: Vec<MarkKey>,
-    /// Every grant of the history: tokens are shared, so that stale ones are used as well.
+    /// Every grant of the history. Tokens are shared, so that stale ones are used as well.
     grants: Mutex<Vec<(Key, Token)>>,
 }
 
@@ -60,7 +60,7 @@ struct Client {
     number: usize,
     ledger: Ledger,
     shared: Arc<Shared>,
-    /// What was asked last for each key.
+    /// The last request of this client for each key.
     claims: HashMap<usize, ClaimRequest>,
     marks: HashMap<usize, Nonce>,
     /// The last grant.
@@ -73,7 +73,7 @@ impl Client {
             tokio::time::sleep(Duration::from_millis(step.pause_ms)).await;
             let name = format!("client {} step {number}", self.number);
             let patience = step.give_up_ms.map_or(Duration::MAX, Duration::from_millis);
-            // Errors and dropped calls are in the history; the client goes on.
+            // Errors and dropped calls are part of the history; the client continues.
             let _ = tokio::time::timeout(patience, self.action(step.action, &name)).await;
         }
     }

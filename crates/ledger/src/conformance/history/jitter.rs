@@ -1,4 +1,4 @@
-//! Chance before and after each call, so that calls overlap and can be dropped halfway even where the store is quick.
+//! Random pauses before and after each call, so that calls overlap and can be dropped halfway even on a fast store.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -41,13 +41,13 @@ impl Model for State {
         let Some(seen) = &self.0 else { return if says_new { vec![fresh(now)] } else { Vec::new() } };
 
         let mut after = Vec::new();
-        // Expired: anyone is new.
+        // Expired: everyone is new.
         if let Some((now, _)) = seen.marked.run_out(seen.retention_us, now, bounds)
             && says_new
         {
             after.push(fresh(now));
         }
-        // Remembered: the first caller is new again, and all others see what it left.
+        // Remembered: the first caller is new again, all others see its metadata.
         let kept_us = seen.retention_us.saturating_add(bounds.mark_granularity_us);
         let within = seen.marked.still_within(kept_us, now, bounds);
         if let (Some((now, marked)), Some(answer)) = (within, answer) {

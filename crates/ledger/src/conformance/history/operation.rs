@@ -1,18 +1,18 @@
-//! What was asked and answered.
+//! Calls and their results.
 
 use std::collections::BTreeMap;
 
 use ichido_core::mark::{self, Mark};
 use ichido_core::{Claim, ClaimRequest, Record, Resolution, Resolved, Settle, Settled, Token};
 
-/// One call of one client on one key.
+/// One call by one client on one key.
 #[derive(Clone, Debug)]
 pub struct Operation<C, A> {
-    /// Who asked.
+    /// Which client called.
     pub client: usize,
-    /// What was asked.
+    /// The call.
     pub call: C,
-    /// When, in microseconds of the recorder's clock.
+    /// When it was called, in microseconds of the recorder's clock.
     pub asked_us: u64,
     /// How it ended.
     pub end: End<A>,
@@ -21,40 +21,40 @@ pub struct Operation<C, A> {
 /// How an operation ended.
 #[derive(Clone, Debug)]
 pub enum End<A> {
-    /// With this answer, at this moment.
+    /// With this result, at this time.
     Answered {
-        /// The moment, in microseconds of the recorder's clock.
+        /// The time, in microseconds of the recorder's clock.
         at_us: u64,
-        /// The answer.
+        /// The result.
         answer: A,
     },
-    /// Nobody knows: it may happen at any moment after it was asked, or never.
+    /// Unknown: it may take effect at any moment after the call, or never.
     Open,
 }
 
 /// A call on a claim.
 #[derive(Clone, Debug)]
 pub enum ClaimCall {
-    /// Someone asks for the key.
+    /// A client claims the key.
     Claim(Box<ClaimRequest>),
-    /// A holder settles.
+    /// A holder settles the claim.
     Settle(Token, Settle),
-    /// An operator resolves.
+    /// An operator resolves the claim.
     Resolve(Resolution),
-    /// Someone looks.
+    /// A client reads the record.
     Look,
 }
 
-/// The answer to a call on a claim.
+/// The result of a call on a claim.
 #[derive(Clone, Debug)]
 pub enum ClaimAnswer {
-    /// To a claim.
+    /// Of a claim.
     Claim(Claim),
-    /// To a holder's word.
+    /// Of a settlement.
     Settle(Settled),
-    /// To an operator's word.
+    /// Of a resolution.
     Resolve(Resolved),
-    /// What was seen.
+    /// The record that was read.
     Look(Option<Box<Record>>),
 }
 
@@ -63,7 +63,7 @@ pub type ClaimOperation = Operation<ClaimCall, ClaimAnswer>;
 /// An operation on a mark.
 pub type MarkOperation = Operation<mark::Request, Mark>;
 
-/// Everything that was asked and answered, key by key.
+/// All calls and results, by key.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     /// Operations on claims, by key.

@@ -1,4 +1,4 @@
-//! The recorder: a backend around a backend, which writes down what is asked and what is answered.
+//! The recorder: wraps a backend and records calls and results.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use ichido_core::{
 use super::operation::{ClaimAnswer, ClaimCall, ClaimOperation, End, History, MarkOperation, Operation};
 use crate::{Backend, Capabilities, Effect, Maintain, Page, Query, Result, Stats, Swept};
 
-/// Writes down what clients ask of backends.
+/// Records what clients ask of backends.
 #[derive(Debug, Default)]
 pub struct Recorder {
     clock: SystemClock,
@@ -22,7 +22,7 @@ pub struct Recorder {
     marks: Mutex<Log<mark::Request, Mark>>,
 }
 
-/// A key's text and its operations. One that provably did not happen becomes none.
+/// A key's text and its operations. One that provably did not happen is replaced by `None`.
 type OfKey<C, A> = (String, Vec<Option<Operation<C, A>>>);
 
 /// The operations of each key.
@@ -41,12 +41,12 @@ impl<C, A> fmt::Debug for Log<C, A> {
 }
 
 impl Recorder {
-    /// The same backend, with every call written down as one of `client`.
+    /// Wraps a backend, recording every call as one of `client`.
     pub fn wrap(self: &Arc<Self>, client: usize, backend: Arc<dyn Backend>) -> Arc<dyn Backend> {
         Arc::new(Recorded { recorder: self.clone(), client, backend })
     }
 
-    /// What was written down so far.
+    /// What has been recorded so far.
     pub fn history(&self) -> History {
         History {
             claims: lock(&self.claims).0.values().map(named::<ClaimOperation>).collect(),
@@ -58,7 +58,7 @@ impl Recorder {
         u64::try_from(self.clock.steady().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// Begins an operation, which is open until it is ended: a dropped future leaves it so.
+    /// Starts an operation. It stays open until it is ended, for example if its future is dropped.
     fn ask<C, A>(&self, log: &Mutex<Log<C, A>>, client: usize, key: (Index, &str), call: C) -> usize {
         let mut log = lock(log);
         let (_, operations) = log.0.entry(key.0).or_insert_with(|| (key.1.to_owned(), Vec::new()));

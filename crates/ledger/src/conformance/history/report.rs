@@ -1,4 +1,4 @@
-//! A history that nothing explains, written for people.
+//! A readable report of a history that no order explains.
 
 use std::fmt::Write;
 
@@ -6,8 +6,8 @@ use super::checker::{self, Verdict, answered_us};
 use super::model::{Bounds, Model};
 use super::operation::{End, Operation};
 
-/// The shortest part of the history that no order explains. What was unanswered then is open in it, so a longer part is
-/// never legal if a shorter one is not, and the shortest is found by halving.
+/// The shortest prefix of the history that no order explains. Operations without a result by then are open in it.
+/// So if a prefix is illegal, every longer one is too, and the shortest is found by bisection.
 pub(super) fn illegal<M: Model>(
     key: &str,
     operations: &[Operation<M::Call, M::Answer>],
@@ -20,11 +20,12 @@ pub(super) fn illegal<M: Model>(
         |moment: &u64| checker::check::<M>(&until(operations, *moment), bounds) != Verdict::Illegal;
     let first_illegal = moments.partition_point(is_legal);
     let shortest = until(operations, moments.get(first_illegal).copied().unwrap_or(u64::MAX));
-    let text = format!("no order explains {key:?}; its last answer below is the first that none explains\n");
+    let text =
+        format!("no order explains {key:?}; the last result below is the first that no order explains\n");
     text + &table::<M>(&shortest)
 }
 
-/// What was known at a moment.
+/// What was known at a given time.
 fn until<C: Clone, A: Clone>(operations: &[Operation<C, A>], moment_us: u64) -> Vec<Operation<C, A>> {
     let asked = operations.iter().filter(|operation| operation.asked_us <= moment_us).cloned();
     asked

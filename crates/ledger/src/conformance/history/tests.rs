@@ -1,4 +1,4 @@
-//! Histories written by hand: what the checker must accept, and what it must not.
+//! Hand-written histories: what the checker must accept, and what it must reject.
 
 use ichido_core::mark::{self, Mark};
 use ichido_core::{
@@ -14,13 +14,13 @@ const CLOCKED: Bounds =
     Bounds { tolerance_us: 2_000, watched: false, mark_granularity_us: 1_000, states: 10_000 };
 const WATCHED: Bounds = Bounds { watched: true, ..CLOCKED };
 
-/// A call that was asked and answered at these milliseconds.
+/// A call and its reply at these times, in milliseconds.
 fn told(asked_ms: u64, answered_ms: u64, call: ClaimCall, answer: ClaimAnswer) -> ClaimOperation {
     let end = End::Answered { at_us: answered_ms * 1_000, answer };
     Operation { client: 0, call, asked_us: asked_ms * 1_000, end }
 }
 
-/// A call whose answer nobody knows.
+/// A call with an unknown result.
 fn open(asked_ms: u64, call: ClaimCall) -> ClaimOperation {
     Operation { client: 0, call, asked_us: asked_ms * 1_000, end: End::Open }
 }
@@ -44,7 +44,7 @@ fn token(caller: u8) -> Token {
     Token::from_bytes([caller; 16])
 }
 
-/// Caller number so and so asks for the key.
+/// Caller number `caller` claims the key.
 fn claim(caller: u8) -> ClaimCall {
     ClaimCall::Claim(Box::new(request(caller, InDoubtPolicy::Reject)))
 }
@@ -98,7 +98,7 @@ fn illegal(operations: &[ClaimOperation]) {
 }
 
 #[test]
-fn one_after_the_other_is_legal() {
+fn sequential_calls_are_legal() {
     legal(&[
         told(0, 1, claim(1), granted(1, 1, LEASE_MS)),
         told(2, 3, claim(2), held(98)),
@@ -137,10 +137,10 @@ fn a_key_has_one_holder() {
 }
 
 #[test]
-fn an_open_call_happened_or_did_not() {
+fn open_call_may_or_may_not_have_happened() {
     legal(&[open(0, claim(1)), told(20, 21, claim(2), held(80))]);
     legal(&[open(0, claim(1)), told(20, 21, claim(2), granted(2, 1, LEASE_MS))]);
-    // Long after it was asked, and no matter that the lease of the call would be over if it had been at once.
+    // Long after the call, even though the lease would be over by now if it had taken effect at once.
     legal(&[
         open(0, claim(1)),
         told(20, 21, claim(2), granted(2, 1, LEASE_MS)),
@@ -150,7 +150,7 @@ fn an_open_call_happened_or_did_not() {
 }
 
 #[test]
-fn an_open_call_happens_at_most_once_and_not_before_it_was_asked() {
+fn open_call_happens_at_most_once_and_not_before_it_was_made() {
     illegal(&[told(0, 1, claim(2), held(100)), open(2, claim(1))]);
     illegal(&[
         open(0, ClaimCall::Settle(token(1), Settle::Release)),
@@ -161,13 +161,13 @@ fn an_open_call_happens_at_most_once_and_not_before_it_was_asked() {
 }
 
 #[test]
-fn a_lost_reply_that_is_asked_again_is_the_same_grant() {
+fn retry_after_a_lost_reply_gets_the_same_grant() {
     legal(&[open(0, claim(1)), told(30, 31, claim(1), granted(1, 1, 75))]);
     illegal(&[told(0, 1, claim(1), granted(1, 1, LEASE_MS)), told(30, 31, claim(1), held(70))]);
 }
 
 #[test]
-fn a_lease_lapses_neither_early_nor_late() {
+fn lease_lapses_neither_early_nor_late() {
     let grant = told(0, 10, claim(1), granted(1, 1, LEASE_MS));
     legal(&[grant.clone(), told(108, 109, claim(2), held(1)), told(108, 109, claim(3), lapsed())]);
     illegal(&[grant.clone(), told(90, 95, claim(2), lapsed())]);
@@ -177,8 +177,8 @@ fn a_lease_lapses_neither_early_nor_late() {
 }
 
 #[test]
-fn answers_narrow_when_the_lease_began() {
-    // Held at 150 means granted after 50, and then it cannot have lapsed by 140.
+fn results_narrow_down_when_the_lease_began() {
+    // Held at 150 means granted after 50, so it cannot have lapsed by 140.
     let grant = told(0, 100, claim(1), granted(1, 1, LEASE_MS));
     let lapse = told(110, 140, claim(2), lapsed());
     assert!(judged(&[grant.clone(), lapse.clone(), told(150, 151, claim(3), held(40))], &CLOCKED).is_err());
@@ -187,7 +187,7 @@ fn answers_narrow_when_the_lease_began() {
 }
 
 #[test]
-fn a_lapsed_lease_is_never_a_fresh_grant() {
+fn lapsed_lease_is_never_a_first_grant() {
     let grant = told(0, 1, claim(1), granted(1, 1, LEASE_MS));
     illegal(&[grant.clone(), told(200, 201, claim(2), granted(2, 1, LEASE_MS))]);
     illegal(&[grant.clone(), told(200, 201, claim(2), granted(2, 2, LEASE_MS))]);
@@ -197,7 +197,7 @@ fn a_lapsed_lease_is_never_a_fresh_grant() {
 }
 
 #[test]
-fn a_zombie_is_told_what_holds() {
+fn stale_holder_gets_the_current_state() {
     let story = |answer: Settled| {
         [
             told(0, 1, claim(1), granted(1, 1, LEASE_MS)),
@@ -212,7 +212,7 @@ fn a_zombie_is_told_what_holds() {
 }
 
 #[test]
-fn an_operator_ends_a_doubt_and_nothing_else() {
+fn operator_resolves_only_claims_in_doubt() {
     let rule = |asked_ms, answer| {
         [
             told(0, 1, claim(1), granted(1, 1, LEASE_MS)),
@@ -249,7 +249,7 @@ fn marks_are_legal(operations: &[MarkOperation], bounds: &Bounds) -> bool {
 }
 
 #[test]
-fn an_event_is_new_to_one_caller_until_it_is_forgotten() {
+fn event_is_new_for_one_caller_until_it_expires() {
     let first = mark(0, 1, Mark::New);
     assert!(marks_are_legal(&[first.clone(), mark(2, 2, seen(1)), mark(4, 1, Mark::New)], &CLOCKED));
     assert!(!marks_are_legal(&[first.clone(), mark(2, 2, Mark::New)], &CLOCKED));
@@ -264,7 +264,7 @@ fn an_event_is_new_to_one_caller_until_it_is_forgotten() {
 }
 
 #[test]
-fn a_search_at_its_bound_says_so() {
+fn search_that_reaches_its_limit_is_undecided() {
     let few = Bounds { states: 1, ..CLOCKED };
     let story = vec![told(0, 1, claim(1), granted(1, 1, LEASE_MS)), told(2, 3, claim(2), held(98))];
     let history = History { claims: [("k".to_owned(), story)].into(), ..History::default() };
@@ -273,7 +273,7 @@ fn a_search_at_its_bound_says_so() {
 }
 
 #[test]
-fn the_story_ends_where_it_goes_wrong() {
+fn report_ends_at_the_first_illegal_result() {
     let story = judged(
         &[
             told(0, 1, claim(1), granted(1, 1, LEASE_MS)),

@@ -20,17 +20,17 @@ impl TimeWindow {
         Self { from_us: operation.asked_us, to_us }
     }
 
-    /// Whether any moment is left.
+    /// Whether no moment is left.
     pub(super) fn is_empty(self) -> bool {
         self.from_us > self.to_us
     }
 
-    /// The same moment, known to be no later than the end of `other`.
+    /// This window, knowing that the moment is no later than the end of `other`.
     pub(super) fn no_later_than(self, other: TimeWindow) -> Self {
         Self { to_us: self.to_us.min(other.to_us), ..self }
     }
 
-    /// What is known of `now` and of `self` if `now` came before `self` plus `period_us`.
+    /// What is known of `now` and of `self` if `now` is before `self` plus `period_us`.
     pub(super) fn still_within(
         self,
         period_us: u64,
@@ -43,7 +43,7 @@ impl TimeWindow {
         (!now.is_empty() && !begun.is_empty()).then_some((now, begun))
     }
 
-    /// What is known of `now` and of `self` if `now` came at or after `self` plus `period_us`.
+    /// What is known of `now` and of `self` if `now` is at or after `self` plus `period_us`.
     pub(super) fn run_out(
         self,
         period_us: u64,

@@ -1,98 +1,98 @@
-//! What the clients of a history will do, drawn from a seed.
+//! What the clients of a history do, drawn from a seed.
 
 use ichido_core::InDoubtPolicy;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// Short, so that leases lapse and outcomes are forgotten while others ask.
+/// Short, so that leases lapse and outcomes expire while other clients call.
 const LEASES_MS: [u64; 3] = [100, 150, 200];
 const RETENTIONS_MS: [u64; 4] = [80, 150, 250, 60_000];
 const SILENCES_MS: [u64; 3] = [0, 120, 300];
 
-/// What each client does, in its order.
+/// What each client does, in order.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// The seed it was drawn from.
+    /// The seed from which it was drawn.
     pub seed: u64,
     /// The steps of each client.
     pub clients: Vec<Vec<Step>>,
-    /// How many keys of claims there are.
+    /// Number of claim keys.
     pub claim_keys: usize,
-    /// How many keys of marks there are.
+    /// Number of mark keys.
     pub mark_keys: usize,
 }
 
 /// One step of a client.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// It waits so long first.
+    /// How long to wait first.
     pub pause_ms: u64,
-    /// It drops the call after so long.
+    /// When to drop the call.
     pub give_up_ms: Option<u64>,
-    /// What it asks.
+    /// The call to make.
     pub action: Action,
 }
 
-/// What a client asks.
+/// A client's call.
 #[derive(Clone, Debug)]
 pub enum Action {
-    /// A key.
+    /// Claim a key.
     Claim(NewClaim),
-    /// What this client asked last for the key, with the same nonce.
+    /// Retry the client's last claim of the key, with the same nonce.
     ClaimAgain {
         /// Which key.
         key: usize,
-        /// With another proposal for a token: it must not matter.
+        /// Whether to propose another token, which must not matter.
         other_token: bool,
     },
-    /// To settle a grant.
+    /// Settle a grant.
     Settle {
-        /// A grant of anyone, by chance, or else the client's own last one.
+        /// Selects a random grant of any client, instead of the client's own last one.
         of_anyone: Option<u64>,
-        /// What to say.
+        /// What to do with it.
         action: HolderAction,
     },
-    /// An operator's word.
+    /// Resolve a claim as an operator.
     Resolve {
-        /// On which key.
+        /// Which key.
         key: usize,
-        /// What to say.
+        /// What to do with it.
         action: OperatorAction,
     },
-    /// What is remembered of a key.
+    /// Read the record of a key.
     Look {
         /// Which key.
         key: usize,
     },
-    /// Marks.
+    /// Mark events.
     Mark {
         /// Which keys.
         keys: Vec<usize>,
-        /// With the nonces that this client used last for them.
+        /// Whether to use the nonces that this client used last for them.
         again: bool,
-        /// How long they are kept.
+        /// How long the marks are kept.
         retention_ms: u64,
     },
 }
 
-/// A claim with a nonce of its own.
+/// A claim with a fresh nonce.
 #[derive(Clone, Copy, Debug)]
 pub struct NewClaim {
     /// Which key.
     pub key: usize,
-    /// Whether it asks for something else than the others.
+    /// Whether its fingerprint differs from the others'.
     pub other_fingerprint: bool,
-    /// Whether it carries other credentials than the others.
+    /// Whether its credentials differ from the others'.
     pub other_caller: bool,
     /// Its lease.
     pub lease_ms: u64,
     /// How long its outcome is kept.
     pub retention_ms: u64,
-    /// What to do in doubt.
+    /// What to do if the claim is in doubt.
     pub in_doubt: InDoubtPolicy,
 }
 
-/// A holder's word, without its particulars.
+/// A kind of settlement.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "as in Settle")]
 pub enum HolderAction {
@@ -102,7 +102,7 @@ pub enum HolderAction {
     Doubt,
 }
 
-/// An operator's word, without its particulars.
+/// A kind of resolution.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "as in Resolution")]
 pub enum OperatorAction {
@@ -112,7 +112,7 @@ pub enum OperatorAction {
 }
 
 impl Workload {
-    /// The plan of a seed: four to six clients on three or four keys.
+    /// The workload of a seed: four to six clients on three to five keys.
     pub fn draw(seed: u64) -> Self {
         let mut chance = StdRng::seed_from_u64(seed);
         let clients = chance.random_range(4..=6);
@@ -175,7 +175,7 @@ impl NewClaim {
     fn draw(chance: &mut StdRng, key: usize) -> Self {
         let silent_ms = *pick(chance, &SILENCES_MS);
         let is_patient = chance.random_bool(0.55);
-        // A key that is done for a minute is of no more use to the history: not often.
+        // A key that stays done for a minute is of little use for the rest of the history, so this is rare.
         let retentions = if chance.random_bool(0.15) { &RETENTIONS_MS[..] } else { &RETENTIONS_MS[..3] };
         Self {
             key,

@@ -1,4 +1,4 @@
-//! Answers: which of them the model allows, and how they read.
+//! Results: which of them the model allows, and how they are described.
 
 use std::ops::RangeInclusive;
 
@@ -11,7 +11,7 @@ use super::super::operation::{ClaimAnswer, ClaimCall, ClaimOperation, End, short
 use super::super::time_window::TimeWindow;
 use super::remembered::Remembered;
 
-/// An answer that is legal.
+/// A legal result.
 #[derive(Clone, Debug)]
 pub(super) enum Expected {
     Granted { token: Token, attempt: u32, lease_ms: u64, left_ms: RangeInclusive<u64> },
@@ -60,7 +60,7 @@ impl Expected {
     }
 }
 
-/// What can be left of a lease, as far as the store has a clock to tell.
+/// What can be left of a lease, as far as the store has a clock.
 pub(super) fn left_ms(
     renewed: TimeWindow,
     lease_ms: u64,

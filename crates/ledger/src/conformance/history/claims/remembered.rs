@@ -20,7 +20,7 @@ pub(super) struct Remembered {
     pub(super) state: RememberedState,
 }
 
-/// What was last said of the claim.
+/// The last recorded state of the claim.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum RememberedState {
     Running,
