@@ -1,7 +1,7 @@
-//! Where the server is, from its URL.
+//! The server's address and our parameters, from its URL.
 //!
-//! tokio-postgres reads its own parameters; ours are taken out before it looks. No error repeats any part of the URL:
-//! a password with a stray `?` or `@` in it would turn up in the most unexpected of them.
+//! Our parameters are removed before tokio-postgres parses the rest. No error repeats any part of the URL: a
+//! password with a stray `?` or `@` in it could turn up in any part.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -14,27 +14,27 @@ use crate::error::{Error, Result};
 
 const DEFAULT_CONNECTIONS: usize = 16;
 const CONNECTIONS_MAX: usize = 1_000;
-/// PostgreSQL cuts longer identifiers, silently.
+/// PostgreSQL silently truncates longer identifiers.
 const NAME_BYTES_MAX: usize = 63;
 
-/// A server, and how it is used.
+/// A server, and how to use it.
 pub struct Address {
-    /// What tokio-postgres needs to know.
+    /// The parameters of tokio-postgres.
     pub config: Config,
     /// The schema of the tables: `schema=`.
     pub schema: String,
-    /// A file of authorities to trust: `sslrootcert=`.
+    /// A file with certificate authorities to trust: `sslrootcert=`.
     pub root_certificates: Option<PathBuf>,
-    /// Connections at most: `pool=`.
+    /// The most connections: `pool=`.
     pub connections: usize,
     /// Whether statements are prepared: `prepared=`.
     pub prepared: Prepared,
 }
 
-/// What the URL says about statements: `prepared=`.
+/// Whether statements are prepared: `prepared=`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Prepared {
-    /// Found out by a probe: `auto`.
+    /// As a probe finds best: `auto`.
     #[default]
     Auto,
     /// Always prepared: `on`.
@@ -44,12 +44,12 @@ pub enum Prepared {
 }
 
 impl Address {
-    /// Reads a URL. Without `schema=` the tables are in `schema`.
+    /// Parses a URL. `schema` is the default for `schema=`.
     pub fn parse(url: &str, schema: &str) -> Result<Self> {
         if !(url.starts_with("postgres://") || url.starts_with("postgresql://")) {
-            return Err(invalid("it does not start with postgres://"));
+            return Err(invalid("it must start with postgres://"));
         }
-        // A password may hold a question mark: as tokio-postgres reads it, it ends at the first @.
+        // A password may contain a question mark. As in tokio-postgres, it ends at the first @.
         let password_ends = url.find('@').unwrap_or(0);
         let parameters_start = url[password_ends..].find('?').map_or(url.len(), |at| password_ends + at);
         let (server, query) = url.split_at(parameters_start);
@@ -64,14 +64,15 @@ impl Address {
         let mut passed_on = Vec::new();
         for (at, pair) in query.split('&').enumerate().filter(|(_, pair)| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let text =
-                || percent_decode_str(value).decode_utf8().map_err(|_| invalid("a parameter is not UTF-8"));
+            let text = || {
+                percent_decode_str(value).decode_utf8().map_err(|_| invalid("a parameter is not valid UTF-8"))
+            };
             match name {
                 "schema" => address.schema = plain_name(&text()?)?,
                 "sslrootcert" => address.root_certificates = Some(PathBuf::from(&*text()?)),
                 "pool" => address.connections = connections(&text()?)?,
                 "prepared" => address.prepared = prepared(value)?,
-                // rustls always checks both the chain and the name, so these two are no stronger than `require`.
+                // rustls always checks both chain and name, so these two are not stronger than `require`.
                 "sslmode" if matches!(value, "verify-ca" | "verify-full") => {
                     passed_on.push((at, "sslmode=require"));
                 }
@@ -83,7 +84,7 @@ impl Address {
         address.config = read(&pairs.join("&")).map_err(|_| {
             match passed_on.iter().find(|(_, pair)| read("").is_ok() && read(pair).is_err()) {
                 Some((at, _)) => invalid(&format!(
-                    "parameter {} after the ? is unknown, or its value is wrong",
+                    "parameter {} after the ? is unknown, or its value is invalid",
                     at + 1
                 )),
                 None => invalid(
@@ -96,7 +97,7 @@ impl Address {
         Ok(address)
     }
 
-    /// A server that vanishes without a word is noticed in seconds, not in hours.
+    /// A server that disappears silently is noticed within seconds, not hours.
     fn set_timeouts(&mut self) {
         let config = &mut self.config;
         if config.get_connect_timeout().is_none() {
@@ -114,14 +115,16 @@ impl Address {
     }
 }
 
-/// A plain name, so that it needs no escaping anywhere.
+/// A name that needs no escaping anywhere.
 fn plain_name(name: &str) -> Result<String> {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let starts_well = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
     if starts_well && name.chars().all(plain) && name.len() <= NAME_BYTES_MAX && !name.starts_with("pg_") {
         return Ok(name.to_owned());
     }
-    Err(invalid("schema must be 1 to 63 of a-z, 0-9 and _, and start with neither a digit nor pg_"))
+    Err(invalid(
+        "schema must have 1 to 63 characters of a-z, 0-9 and _, and must not start with a digit or pg_",
+    ))
 }
 
 fn connections(text: &str) -> Result<usize> {
@@ -141,7 +144,7 @@ fn prepared(text: &str) -> Result<Prepared> {
 }
 
 fn invalid(why: &str) -> Error {
-    Error::new("reading the PostgreSQL URL", format!("the PostgreSQL URL is wrong: {why}"))
+    Error::new("parsing the PostgreSQL URL", format!("invalid PostgreSQL URL: {why}"))
 }
 
 #[cfg(test)]
@@ -151,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn our_parameters_are_ours_and_the_rest_is_theirs() {
+    fn own_parameters_are_removed_and_the_others_passed_on() {
         let url = "postgres://u:p@h:5433/d?schema=s_1&sslrootcert=%2Fca.pem&pool=3&prepared=off&sslmode=verify-full&connect_timeout=9";
         let address = Address::parse(url, "ichido").unwrap();
         assert_eq!(address.schema, "s_1");
@@ -164,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_may_look_like_parameters() {
+    fn password_may_look_like_parameters() {
         let address = Address::parse("postgres://u:a?schema=b&c@h/d?schema=s", "ichido").unwrap();
         assert_eq!(address.schema, "s");
         assert_eq!(address.config.get_password(), Some(&b"a?schema=b&c"[..]));
@@ -172,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_parameter_is_told_by_its_place() {
+    fn unknown_parameter_is_identified_by_its_position() {
         for (url, place) in [
             ("postgres://u:p@h/d?schema=s&hunter2=1", "parameter 2 after the ?"),
             ("postgres://u:p@h/d?connect_timeout=soon", "parameter 1 after the ?"),
@@ -184,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn no_error_repeats_a_part_of_the_url() {
+    fn errors_repeat_no_part_of_the_url() {
         for url in [
             "postgres://u:hunter@2@h:x/d",
             "postgres://u:hunter2@h/d?hunter2=1",

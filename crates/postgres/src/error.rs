@@ -1,8 +1,8 @@
-//! Errors of a server that cannot be reached as it was asked for.
+//! Errors in the settings of a connection.
 
 use std::error::Error as StdError;
 
-/// A server cannot be reached as it was asked for: a setting is wrong. No part of the URL is repeated.
+/// A server cannot be used because a setting is invalid. No part of the URL is repeated.
 #[derive(Debug, thiserror::Error)]
 #[error("{doing}: {text}")]
 pub struct Error {
@@ -10,12 +10,12 @@ pub struct Error {
     pub doing: &'static str,
     /// What is wrong.
     pub text: String,
-    /// Why.
+    /// The cause.
     #[source]
     pub source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
-/// The result of reaching for a server.
+/// The result of using a server's settings.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {

@@ -1,7 +1,6 @@
-//! How a PostgreSQL server is reached: its URL, TLS, connections, and how statements are sent to it.
+//! Access to a PostgreSQL server: its URL, TLS, connections, and how statements are sent.
 //!
-//! Shared by everything that keeps something there or reads from there. What an error of a statement means is for each
-//! of them to say.
+//! Shared by all crates that store data in PostgreSQL or read from it. What a failed statement means is up to them.
 
 mod address;
 mod error;

@@ -1,9 +1,11 @@
-//! How statements are sent to a server: prepared once for each connection and called by name, or whole and without a name.
+//! How statements are sent to a server: prepared once per connection and executed by name, or unnamed with their
+//! full text.
 //!
-//! A name is quicker, and means something only on the connection that prepared it. A pooler in transaction mode (PgBouncer
-//! and others) runs each transaction on whichever server connection is free. There a name is unknown, or worse, somebody
-//! else's statement. So the server is probed before anything is prepared ([`Sending::of`]); and if a name turns out to be
-//! unknown after all, statements are sent without one from then on ([`Sending::gives_up_names`]).
+//! Prepared statements are faster, but their names exist only on the connection that prepared them. A pooler in
+//! transaction mode (PgBouncer and others) runs each transaction on whichever server connection is free. There, a
+//! name is unknown or, worse, belongs to another client's statement. So the server is probed before anything is
+//! prepared ([`StatementMode::detect`]). If a name turns out to be unknown after all, statements are sent unnamed
+//! from then on ([`StatementMode::fall_back_to_unnamed`]).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,13 +17,13 @@ use crate::address::{Address, Prepared};
 use crate::error::{Error, Result};
 use crate::tls;
 
-/// Rounds of the probe. In a pool that is idle the first one is conclusive.
+/// Rounds of the probe. With an idle pool, the first one is conclusive.
 const PROBE_ROUNDS: usize = 2;
 
 /// Why a server could not be probed.
 #[derive(Debug)]
 pub enum ProbeError {
-    /// A setting is wrong.
+    /// A setting is invalid.
     Settings(Error),
     /// The server failed.
     Failed(tokio_postgres::Error),
@@ -31,12 +33,12 @@ pub enum ProbeError {
 #[derive(Debug)]
 pub struct StatementMode {
     setting: Prepared,
-    /// A pooler in transaction mode was found, by the probe or later.
+    /// The probe, or a later call, found a pooler in transaction mode.
     is_pooled: AtomicBool,
 }
 
 impl StatementMode {
-    /// Goes by the setting, or probes the server.
+    /// Uses the setting, or probes the server.
     pub async fn detect(address: &Address) -> Result<Self, ProbeError> {
         let setting = address.prepared;
         let is_pooled = match setting {
@@ -46,22 +48,22 @@ impl StatementMode {
         Ok(Self { setting, is_pooled: is_pooled.into() })
     }
 
-    /// What an operator should know.
+    /// A warning for operators, if there is one.
     pub fn warning(&self) -> Option<&'static str> {
         match (self.setting, self.is_pooled.load(Ordering::Relaxed)) {
             (Prepared::Auto, true) => Some(
                 "PostgreSQL is behind a pooler in transaction mode: statements are not prepared, which costs the server \
-                 more (prepared=off in the URL says that this is meant)",
+                 more; if this is intended, set prepared=off in the URL",
             ),
             (Prepared::On, true) => Some(
-                "PostgreSQL is behind a pooler in transaction mode: prepared=on works there only with PgBouncer 1.21 or \
-                 newer and max_prepared_statements; without it, remove prepared=on",
+                "PostgreSQL is behind a pooler in transaction mode: prepared=on needs PgBouncer 1.21 or newer with \
+                 max_prepared_statements; otherwise remove prepared=on",
             ),
             (Prepared::Auto | Prepared::On, false) | (Prepared::Off, _) => None,
         }
     }
 
-    /// Whether statements are sent whole.
+    /// Whether statements are sent unnamed.
     pub fn is_unnamed(&self) -> bool {
         match self.setting {
             Prepared::Auto => self.is_pooled.load(Ordering::Relaxed),
@@ -70,8 +72,8 @@ impl StatementMode {
         }
     }
 
-    /// Whether a statement that was called by its name failed because of the name. Nothing was run then, and it can be sent
-    /// again, unnamed.
+    /// Whether a prepared statement failed because its name is unknown. Nothing was executed then, and it can be
+    /// sent again unnamed.
     pub fn fall_back_to_unnamed(&self, error: &tokio_postgres::Error) -> bool {
         let is_unknown_name = error.code().is_some_and(|code| {
             [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::DUPLICATE_PSTATEMENT].contains(code)
@@ -80,14 +82,14 @@ impl StatementMode {
             return false;
         }
         if !self.is_pooled.swap(true, Ordering::Relaxed) {
-            tracing::warn!("a prepared statement is unknown: statements are not prepared from now on");
+            tracing::warn!("prepared statement unknown to the server; statements are no longer prepared");
         }
         true
     }
 }
 
-/// The values of a statement with their types, which the casts in its text tell: each parameter has one somewhere, as in
-/// `$1::bytea`.
+/// The parameters of a statement with their types, taken from the casts in its text. Each parameter must have a
+/// cast somewhere, as in `$1::bytea`.
 pub fn typed_params<'a>(sql: &str, params: &[&'a (dyn ToSql + Sync)]) -> Vec<(&'a (dyn ToSql + Sync), Type)> {
     let mut typed: Vec<_> = params.iter().map(|param| (*param, Type::UNKNOWN)).collect();
     for (place, of) in casts(sql) {
@@ -98,7 +100,7 @@ pub fn typed_params<'a>(sql: &str, params: &[&'a (dyn ToSql + Sync)]) -> Vec<(&'
     typed
 }
 
-/// The number of each parameter that is cast, and its type.
+/// The number and type of each parameter that has a cast.
 fn casts(sql: &str) -> impl Iterator<Item = (usize, Type)> {
     sql.split('$').skip(1).filter_map(|text| {
         let (number, rest) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
@@ -120,15 +122,15 @@ fn casts(sql: &str) -> impl Iterator<Item = (usize, Type)> {
     })
 }
 
-/// Whether two connections share what is behind them: that the same server process serves both, or that one of them is
-/// served by several, is proof. Nothing is prepared here, and nothing is written.
+/// Whether there is a pooler in between: the same server process serves two connections, or one connection is
+/// served by several. Nothing is prepared here, and nothing is written.
 async fn is_pooled(address: &Address) -> Result<bool, ProbeError> {
     let (one, other) = (connect(address).await?, connect(address).await?);
     for _ in 0..PROBE_ROUNDS {
         let before = server_pid(&one).await?;
         other.batch_execute("BEGIN").await.map_err(failed)?;
         let passed_on = server_pid(&other).await?;
-        // In a pool of one the transaction would keep this connection waiting for ever.
+        // If they share a process, querying the first again would wait for the transaction forever.
         let is_shared = passed_on == before || server_pid(&one).await? != before;
         other.batch_execute("ROLLBACK").await.map_err(failed)?;
         if is_shared {
@@ -145,7 +147,7 @@ async fn connect(address: &Address) -> Result<Client, ProbeError> {
     Ok(client)
 }
 
-/// The server process behind a connection.
+/// The id of the server process behind a connection.
 async fn server_pid(client: &Client) -> Result<Option<String>, ProbeError> {
     let messages = client.simple_query("SELECT pg_backend_pid()").await.map_err(failed)?;
     Ok(messages.iter().find_map(|message| {
@@ -157,8 +159,8 @@ async fn server_pid(client: &Client) -> Result<Option<String>, ProbeError> {
 fn failed(error: tokio_postgres::Error) -> ProbeError {
     let message = error.as_db_error().map(tokio_postgres::error::DbError::message).unwrap_or_default();
     if message.contains("statement pooling") {
-        let text = "the pooler before PostgreSQL is in statement mode, which allows no transactions: set pool_mode to \
-                    transaction or session";
+        let text = "the pooler in front of PostgreSQL is in statement mode, which does not allow transactions; set pool_mode \
+                    to transaction or session";
         return ProbeError::Settings(Error::new("probing PostgreSQL", text).caused_by(error));
     }
     ProbeError::Failed(error)

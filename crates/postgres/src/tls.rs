@@ -1,8 +1,9 @@
-//! TLS to PostgreSQL, by rustls with ring.
+//! TLS connections to PostgreSQL, with rustls and ring.
 //!
-//! `sslmode=require` checks the server's certificate, chain and name, against `sslrootcert` or else the system's
-//! authorities. `sslmode=prefer`, the default, encrypts if the server can, and like libpq checks nothing unless
-//! `sslrootcert` is given: whoever could present a false certificate could as well claim that there is no TLS.
+//! `sslmode=require` checks the server's certificate, both chain and name, against `sslrootcert` or else the
+//! system's authorities. `sslmode=prefer`, the default, encrypts if the server supports it. Like libpq, it checks
+//! nothing unless `sslrootcert` is given: an attacker that can present a false certificate could just as well claim
+//! that there is no TLS.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,12 +19,12 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use crate::address::Address;
 use crate::error::{Error, Result};
 
-/// What makes TLS connections to an address.
+/// The connector for an address.
 pub fn connector(address: &Address) -> Result<MakeRustlsConnect> {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(|error| invalid("TLS cannot be set up".to_owned()).caused_by(error))?;
+        .map_err(|error| invalid("cannot set up TLS".to_owned()).caused_by(error))?;
     let roots = match (&address.root_certificates, address.config.get_ssl_mode()) {
         (Some(file), _) => Some(roots_from_file(file)?),
         (None, SslMode::Require) => Some(system_roots()?),
@@ -40,14 +41,14 @@ pub fn connector(address: &Address) -> Result<MakeRustlsConnect> {
 }
 
 fn roots_from_file(file: &Path) -> Result<RootCertStore> {
-    let unreadable = || invalid(format!("sslrootcert cannot be read: {}", file.display()));
+    let unreadable = || invalid(format!("cannot read sslrootcert {}", file.display()));
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_file_iter(file).map_err(|error| unreadable().caused_by(error))? {
         let certificate = certificate.map_err(|error| unreadable().caused_by(error))?;
         roots.add(certificate).map_err(|error| unreadable().caused_by(error))?;
     }
     if roots.is_empty() {
-        return Err(invalid(format!("sslrootcert has no certificate in it: {}", file.display())));
+        return Err(invalid(format!("sslrootcert {} contains no certificate", file.display())));
     }
     Ok(roots)
 }
@@ -57,7 +58,7 @@ fn system_roots() -> Result<RootCertStore> {
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if roots.is_empty() {
         return Err(invalid(
-            "the system knows no certificate authority; name one with sslrootcert=".to_owned(),
+            "the system has no certificate authorities; name one with sslrootcert=".to_owned(),
         ));
     }
     Ok(roots)
@@ -67,7 +68,7 @@ fn invalid(text: String) -> Error {
     Error::new("setting up TLS to PostgreSQL", text)
 }
 
-/// Takes any certificate, but still demands that the server has its key.
+/// Accepts any certificate, but still requires that the server has its private key.
 #[derive(Debug)]
 struct AcceptAnyCertificate(Arc<CryptoProvider>);
 
