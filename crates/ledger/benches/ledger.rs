@@ -1,13 +1,14 @@
-//! How fast the file ledger is, beside what is physically possible and beside Redis.
+//! Measures the file ledger against what the disk allows and against Redis.
 //!
 //! ```text
 //! cargo bench -p ichido-ledger --bench ledger -- [--quick] [NAME…]
 //! NAME: claims one repeats scale reopen sweep
 //! ```
 //!
-//! Only ratios mean much: each figure is measured beside its reference, in the same run, on the same disk (the current
-//! directory's, or `ICHIDO_BENCH_DIR`). Redis is asked if `ICHIDO_BENCH_REDIS_URL` names one; it should have
-//! `appendonly yes` and `appendfsync always`. A target that is missed is said so, and is no error.
+//! Only ratios are meaningful: each figure is measured next to its reference, in the same run, on the same disk
+//! (that of the current directory, or of `ICHIDO_BENCH_DIR`). Redis is measured if `ICHIDO_BENCH_REDIS_URL` is set;
+//! that server should have `appendonly yes` and `appendfsync always`. A missed target is reported, but is not an
+//! error.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -15,7 +16,7 @@
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     clippy::panic,
-    reason = "a program for people"
+    reason = "a command-line program"
 )]
 
 #[path = "ledger/benchmarks.rs"]
@@ -32,13 +33,13 @@ use table::Table;
 
 /// What to run, and how much of it.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct Options {
     /// A short run.
     pub(crate) quick: bool,
     names: Vec<String>,
 }
 
-impl Plan {
+impl Options {
     fn wants(&self, name: &str) -> bool {
         self.names.is_empty() || self.names.iter().any(|wanted| wanted == name)
     }
@@ -52,26 +53,26 @@ fn main() {
         return;
     }
     let names = arguments.iter().filter(|argument| !argument.starts_with("--")).cloned().collect();
-    let plan = Plan { quick: arguments.iter().any(|argument| argument == "--quick"), names };
+    let options = Options { quick: arguments.iter().any(|argument| argument == "--quick"), names };
     let mut table = Table::default();
     runtime.block_on(async {
-        if plan.wants("claims") {
-            benchmarks::claims(&plan, &mut table).await;
+        if options.wants("claims") {
+            benchmarks::claims(&options, &mut table).await;
         }
-        if plan.wants("one") {
-            benchmarks::one(&plan, &mut table).await;
+        if options.wants("one") {
+            benchmarks::one(&options, &mut table).await;
         }
-        if plan.wants("repeats") {
-            benchmarks::repeats(&plan, &mut table).await;
+        if options.wants("repeats") {
+            benchmarks::repeats(&options, &mut table).await;
         }
-        if plan.wants("scale") {
-            benchmarks::scale(&plan, &mut table).await;
+        if options.wants("scale") {
+            benchmarks::scale(&options, &mut table).await;
         }
-        if plan.wants("reopen") {
-            benchmarks::reopen(&plan, &mut table).await;
+        if options.wants("reopen") {
+            benchmarks::reopen(&options, &mut table).await;
         }
-        if plan.wants("sweep") {
-            benchmarks::sweep(&plan, &mut table).await;
+        if options.wants("sweep") {
+            benchmarks::sweep(&options, &mut table).await;
         }
     });
     table.print();

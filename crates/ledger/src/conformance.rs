@@ -51,40 +51,40 @@ pub trait Subject: Send + Sync {
 macro_rules! conformance {
     ($subject:path) => {
         $crate::conformance!(@each $subject;
-            claims: a_free_key_is_granted, a_second_caller_is_held, a_lost_reply_does_not_make_us_our_own_duplicate,
+            claims: a_free_key_is_granted, a_second_caller_has_to_wait, a_retry_after_a_lost_reply_is_not_a_duplicate,
                 another_fingerprint_is_a_mismatch_in_every_state, a_mismatch_changes_nothing,
                 another_caller_is_refused_in_every_state, a_claim_without_a_caller_is_refused_to_one,
                 another_caller_does_not_wait,
                 a_thousand_parallel_claims_get_one_grant, every_key_of_a_stampede_has_one_winner,
-                separators_in_keys_do_not_make_them_meet, tenants_and_routes_are_separate,
+                separators_in_keys_do_not_make_them_collide, tenants_and_routes_are_separate,
                 interleaved_claims_keep_their_own_keys, metadata_is_kept;
             leases: a_lapsed_lease_is_in_doubt_and_not_granted, a_holder_may_complete_after_its_lease_lapsed,
                 a_holder_may_renew_after_its_lease_lapsed, a_holder_may_release_after_its_lease_lapsed,
                 a_living_holder_keeps_its_claim_beyond_the_lease, doubt_can_be_declared_at_once,
-                a_lost_reply_is_repaired_even_in_doubt, a_declared_doubt_is_not_granted_again_to_its_nonce,
+                a_retry_after_a_lost_reply_is_granted_even_in_doubt, a_declared_doubt_is_not_granted_again_to_the_same_nonce,
                 takeover_by_policy_counts_the_attempt,
                 takeover_waits_for_silence, fifty_racers_on_a_lapsed_lease_have_one_winner,
-                a_zombie_cannot_complete_after_a_takeover, a_zombie_cannot_harm_the_winner,
-                a_clock_that_jumps_an_hour_takes_nothing_over, a_key_granted_again_has_a_lease_of_its_own;
-            settling: a_repeat_gets_the_outcome_byte_for_byte, an_empty_outcome_is_an_outcome,
-                a_tombstone_is_remembered, the_first_outcome_stays, a_done_claim_takes_no_other_word,
+                a_stale_holder_cannot_complete_after_a_takeover, a_stale_holder_cannot_change_the_winners_claim,
+                a_clock_that_is_an_hour_ahead_takes_nothing_over, a_key_granted_again_has_a_lease_of_its_own;
+            settling: a_retry_gets_the_outcome_byte_for_byte, an_empty_outcome_is_an_outcome,
+                a_tombstone_is_remembered, the_first_outcome_stays, a_done_claim_cannot_be_settled_otherwise,
                 a_released_key_is_free, a_stale_token_changes_nothing, nothing_can_be_settled_on_an_absent_key,
                 a_large_outcome_is_kept_or_leaves_a_tombstone, an_oversized_outcome_is_refused_and_nothing_written,
-                of_two_completions_one_outcome_holds;
-            retention: a_done_key_is_free_exactly_at_its_expiry, two_reuses_at_expiry_have_one_winner,
+                one_of_two_concurrent_completions_wins;
+            retention: a_done_key_is_free_exactly_at_its_expiry, an_expired_key_has_one_new_holder,
                 a_running_claim_never_expires, retention_counts_from_completion;
-            marks: an_event_is_new_once, a_repeated_call_is_new_again, a_batch_of_a_hundred_is_answered_in_order,
-                a_key_twice_in_a_batch_is_new_once, a_mark_is_forgotten_at_its_end, an_expired_mark_has_one_new_owner,
+            marks: an_event_is_new_once, a_retry_with_the_same_nonce_is_new_again, a_batch_of_a_hundred_is_answered_in_order,
+                a_key_twice_in_a_batch_is_new_once, a_mark_expires_on_time, an_expired_mark_is_new_for_one_caller,
                 racers_on_marks_have_one_winner_each, opposite_batches_do_not_deadlock,
-                marks_and_claims_do_not_meet, mark_keys_are_taken_verbatim;
-            operators: a_claim_can_be_looked_at, claims_are_listed_by_state, a_list_is_paged_without_gaps_or_repeats,
+                marks_and_claims_do_not_collide, mark_keys_are_used_verbatim;
+            operators: a_claim_can_be_read, claims_are_listed_by_state, a_list_is_paged_without_gaps_or_duplicates,
                 a_doubt_is_resolved_as_done, a_doubt_is_resolved_as_absent, a_running_claim_cannot_be_resolved,
                 a_running_claim_can_be_released_by_force, a_done_claim_cannot_be_resolved,
-                a_sweep_removes_what_is_over_and_nothing_else, a_completed_record_is_adopted_if_absent,
-                a_doubt_is_adopted_as_a_doubt, a_running_claim_is_adopted_with_its_token, an_adopted_record_does_not_overwrite_another, statistics_and_check_answer;
-            waiting: a_waiter_in_the_same_process_is_woken, a_waiter_elsewhere_sees_the_end_soon,
+                a_sweep_removes_expired_records_only, a_completed_record_is_adopted_if_absent,
+                a_doubt_is_adopted_as_a_doubt, a_running_claim_is_adopted_with_its_token, an_adopted_record_does_not_overwrite_another, stats_and_check_succeed;
+            waiting: a_waiter_in_the_same_process_is_woken, a_waiter_in_another_process_notices_the_end_soon,
                 a_waiter_gives_up_at_its_limit, exactly_one_waiter_is_promoted, once_runs_an_effect_once,
-                once_releases_what_was_not_done_and_doubts_what_is_unknown;
+                once_releases_failed_effects_and_doubts_unknown_ones;
         );
     };
     (@each $subject:path; $($group:ident: $($case:ident),+;)+) => {

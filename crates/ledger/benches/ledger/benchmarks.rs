@@ -1,4 +1,4 @@
-//! The figures.
+//! The benchmarks.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -11,8 +11,8 @@ use ichido_ledger::{Ledger, Settings};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::time::Instant;
 
-use crate::Plan;
-use crate::load::{Seen, Until, drive, drive_each, request};
+use crate::Options;
+use crate::load::{Measurement, Until, request, run_load, run_load_each};
 use crate::raw_log::RawLog;
 use crate::table::Table;
 
@@ -21,7 +21,7 @@ fn scratch() -> tempfile::TempDir {
     tempfile::Builder::new().prefix("ledger-bench-").tempdir_in(base).unwrap()
 }
 
-/// A ledger as programs have it: the handle, with its deadlines and metrics, around the store.
+/// A ledger as programs use it: the store with the handle's deadlines and metrics.
 fn open(dir: &std::path::Path) -> Ledger {
     open_at(dir, Arc::new(SystemClock::default()))
 }
@@ -43,26 +43,26 @@ async fn complete_new(ledger: &Ledger, family: &str, number: u64) {
     assert_eq!(ledger.complete(&request.key, request.token, outcome).await.unwrap(), Settled::Applied);
 }
 
-async fn drive_claims(ledger: &Ledger, family: &'static str, callers: u64, until: Until) -> Seen {
+async fn run_claims(ledger: &Ledger, family: &'static str, callers: u64, until: Until) -> Measurement {
     let ledger = ledger.clone();
-    drive(callers, until, move |number| {
+    run_load(callers, until, move |number| {
         let ledger = ledger.clone();
         async move { claim_new(&ledger, family, number).await }
     })
     .await
 }
 
-async fn drive_raw(callers: u64, until: Until) -> Seen {
+async fn run_raw_log(callers: u64, until: Until) -> Measurement {
     let dir = scratch();
     let log = Arc::new(RawLog::start(&dir.path().join("log")));
-    drive(callers, until, move |number| {
+    run_load(callers, until, move |number| {
         let log = log.clone();
         async move { assert!(log.claim(&request("raw", number)).await) }
     })
     .await
 }
 
-/// Redis as it is asked: by one program, or by one program per caller.
+/// Redis, called by one program or by one program per caller.
 struct Redis {
     client: redis::Client,
     shared: redis::aio::MultiplexedConnection,
@@ -77,21 +77,21 @@ impl Redis {
         Some(Self { client, shared, run: std::process::id() })
     }
 
-    /// Callers in one program: their commands travel together, and Redis syncs once for all that it read.
+    /// Callers in one program: their commands are sent together, and Redis syncs once for all that it has read.
     async fn one_connection(&self, callers: u64, until: Until, round: u64) -> f64 {
-        self.drive(callers, until, format!("one-{round}"), vec![self.shared.clone()]).await
+        self.run_load(callers, until, format!("one-{round}"), vec![self.shared.clone()]).await
     }
 
-    /// Callers that know nothing of each other.
+    /// Independent callers.
     async fn connection_each(&self, callers: u64, until: Until, round: u64) -> f64 {
         let mut connections = Vec::new();
         for _ in 0..callers {
             connections.push(self.client.get_multiplexed_async_connection().await.unwrap());
         }
-        self.drive(callers, until, format!("each-{round}"), connections).await
+        self.run_load(callers, until, format!("each-{round}"), connections).await
     }
 
-    async fn drive(
+    async fn run_load(
         &self,
         callers: u64,
         until: Until,
@@ -99,7 +99,7 @@ impl Redis {
         connections: Vec<redis::aio::MultiplexedConnection>,
     ) -> f64 {
         let run = self.run;
-        let each = drive_each(callers, until, move |caller| {
+        let each = run_load_each(callers, until, move |caller| {
             let redis = connections[usize::try_from(caller).unwrap() % connections.len()].clone();
             let family = family.clone();
             move |number| {
@@ -116,16 +116,17 @@ impl Redis {
     }
 }
 
-/// Durable claims with 256 callers, beside the raw log and Redis. Rounds in turn, so that a busy moment hits all.
-pub(crate) async fn claims(plan: &Plan, table: &mut Table) {
-    let until = Until::Time(Duration::from_secs(if plan.quick { 2 } else { 5 }));
+/// Durable claims of 256 callers, next to the raw log and Redis. Rounds alternate, so that a busy moment affects
+/// all.
+pub(crate) async fn claims(options: &Options, table: &mut Table) {
+    let until = Until::Time(Duration::from_secs(if options.quick { 2 } else { 5 }));
     let redis = Redis::find().await;
     let (mut raws, mut ours, mut ones, mut eachs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for round in 0..3_u64 {
-        raws.push(drive_raw(256, until).await.rate);
+        raws.push(run_raw_log(256, until).await.rate);
         let dir = scratch();
         let ledger = open(dir.path());
-        ours.push(drive_claims(&ledger, "claims", 256, until).await.rate);
+        ours.push(run_claims(&ledger, "claims", 256, until).await.rate);
         ledger.close().await.unwrap();
         if let Some(redis) = &redis {
             ones.push(redis.one_connection(256, until, round).await);
@@ -148,14 +149,14 @@ pub(crate) async fn claims(plan: &Plan, table: &mut Table) {
 }
 
 /// Durable claims of one caller.
-pub(crate) async fn one(plan: &Plan, table: &mut Table) {
-    let until = Until::Time(Duration::from_secs(if plan.quick { 1 } else { 3 }));
+pub(crate) async fn one(options: &Options, table: &mut Table) {
+    let until = Until::Time(Duration::from_secs(if options.quick { 1 } else { 3 }));
     let (mut raws, mut ours) = (Vec::new(), Vec::new());
     for _ in 0..5 {
-        raws.push(drive_raw(1, until).await.rate);
+        raws.push(run_raw_log(1, until).await.rate);
         let dir = scratch();
         let ledger = open(dir.path());
-        ours.push(drive_claims(&ledger, "one", 1, until).await.rate);
+        ours.push(run_claims(&ledger, "one", 1, until).await.rate);
         ledger.close().await.unwrap();
     }
     let (raw, our) = (median(raws), median(ours));
@@ -164,21 +165,21 @@ pub(crate) async fn one(plan: &Plan, table: &mut Table) {
     table.at_least("file ledger / raw log, 1 caller", our / raw, "", 0.8);
 }
 
-/// Claims on keys that are done. The keys are made beforehand: their hash is the caller's work, whatever the ledger.
-pub(crate) async fn repeats(plan: &Plan, table: &mut Table) {
+/// Claims on completed keys. Keys are created beforehand: hashing them is the caller's work, whatever the ledger.
+pub(crate) async fn repeats(options: &Options, table: &mut Table) {
     let keys = 10_000;
     let dir = scratch();
     let ledger = open(dir.path());
     let filling = ledger.clone();
-    drive(256, Until::Calls(keys), move |number| {
+    run_load(256, Until::Calls(keys), move |number| {
         let ledger = filling.clone();
         async move { complete_new(&ledger, "done", number).await }
     })
     .await;
     let requests: Arc<Vec<_>> = Arc::new((0..keys).map(|number| request("done", number)).collect());
-    let until = Until::Time(Duration::from_secs(if plan.quick { 2 } else { 5 }));
+    let until = Until::Time(Duration::from_secs(if options.quick { 2 } else { 5 }));
     let asked = ledger.clone();
-    let seen = drive(256, until, move |number| {
+    let seen = run_load(256, until, move |number| {
         let (ledger, requests) = (asked.clone(), requests.clone());
         async move {
             let mut request = requests[usize::try_from(number % keys).unwrap()].clone();
@@ -191,9 +192,9 @@ pub(crate) async fn repeats(plan: &Plan, table: &mut Table) {
     table.at_least("repeats, 256 callers", seen.rate, "/s", 500_000.0);
 }
 
-/// The latency of a claim when many are remembered, and what that takes of memory.
-pub(crate) async fn scale(plan: &Plan, table: &mut Table) {
-    let many: u64 = if plan.quick { 1_000_000 } else { 10_000_000 };
+/// The latency of a claim when many are stored, and the memory that this takes.
+pub(crate) async fn scale(options: &Options, table: &mut Table) {
+    let many: u64 = if options.quick { 1_000_000 } else { 10_000_000 };
     let mut p99s = Vec::new();
     let mut rss = 0.0;
     for keys in [10_000, many] {
@@ -209,16 +210,16 @@ pub(crate) async fn scale(plan: &Plan, table: &mut Table) {
     table.at_most(format!("memory at {many} keys"), rss, " MB", 600.0);
 }
 
-/// Opening after kill -9. What it costs depends on how long the journal is just then; the fills end at moments that
-/// are spread over the life of one journal.
-pub(crate) async fn reopen(plan: &Plan, table: &mut Table) {
+/// Opening after kill -9. The time depends on the length of the journal at that moment, so the fills end at moments
+/// that are spread over the life of one journal.
+pub(crate) async fn reopen(options: &Options, table: &mut Table) {
     let (keys, step, fills): (u64, u64, u64) =
-        if plan.quick { (100_000, 0, 1) } else { (1_000_000, 80_000, 4) };
+        if options.quick { (100_000, 0, 1) } else { (1_000_000, 80_000, 4) };
     let mut times = Vec::new();
     for fill in 0..fills {
         let keys = keys + fill * step;
         let dir = scratch();
-        // The child is killed the moment it is done.
+        // The child is killed as soon as it is done.
         run_child(&["fill", dir.path().to_str().unwrap(), &keys.to_string()]).await;
         let start = Instant::now();
         let ledger = open(dir.path());
@@ -235,20 +236,20 @@ pub(crate) async fn reopen(plan: &Plan, table: &mut Table) {
     table.at_most(format!("opening after kill -9 from {keys} keys on, worst"), worst, " s", 0.5);
 }
 
-/// Claims beside a sweep.
-pub(crate) async fn sweep(plan: &Plan, table: &mut Table) {
-    let keys: u64 = if plan.quick { 50_000 } else { 500_000 };
+/// Claims during a sweep.
+pub(crate) async fn sweep(options: &Options, table: &mut Table) {
+    let keys: u64 = if options.quick { 50_000 } else { 500_000 };
     let dir = scratch();
     let clock = Arc::new(ManualClock::at(Timestamp(SystemClock::default().now().0)));
     let ledger = open_at(dir.path(), clock.clone());
     let filling = ledger.clone();
-    drive(256, Until::Calls(keys), move |number| {
+    run_load(256, Until::Calls(keys), move |number| {
         let ledger = filling.clone();
         async move { complete_new(&ledger, "old", number).await }
     })
     .await;
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let before = drive_claims(&ledger, "before", 64, Until::Time(Duration::from_secs(3))).await;
+    let before = run_claims(&ledger, "before", 64, Until::Time(Duration::from_secs(3))).await;
     clock.advance(86_400_000);
     let start = Instant::now();
     let sweeping = tokio::spawn({
@@ -257,11 +258,12 @@ pub(crate) async fn sweep(plan: &Plan, table: &mut Table) {
     });
     let beside = ledger.clone();
     let watched = Arc::new(sweeping);
-    let during = drive(64, Until::Time(Duration::from_secs(if plan.quick { 1 } else { 4 })), move |number| {
-        let ledger = beside.clone();
-        async move { claim_new(&ledger, "during", number).await }
-    })
-    .await;
+    let during =
+        run_load(64, Until::Time(Duration::from_secs(if options.quick { 1 } else { 4 })), move |number| {
+            let ledger = beside.clone();
+            async move { claim_new(&ledger, "during", number).await }
+        })
+        .await;
     let (swept, took) = Arc::into_inner(watched).unwrap().await.unwrap();
     assert_eq!(swept.removed, keys);
     ledger.close().await.unwrap();
@@ -272,7 +274,7 @@ pub(crate) async fn sweep(plan: &Plan, table: &mut Table) {
     table.at_most("p99 beside the sweep / before it", ratio, "", 3.0);
 }
 
-/// Runs this program again, and returns the line it said.
+/// Runs this program again, and returns the line it prints.
 async fn run_child(arguments: &[&str]) -> String {
     let mut child = tokio::process::Command::new(std::env::current_exe().unwrap())
         .arg("--child")
@@ -293,10 +295,10 @@ pub(crate) async fn child(arguments: &[String]) {
     let [what, dir, keys] = arguments else { panic!("--child scale|fill DIR KEYS") };
     let keys: u64 = keys.parse().unwrap();
     let ledger = open(std::path::Path::new(dir));
-    let filled = drive_claims(&ledger, "fill", 256, Until::Calls(keys)).await;
+    let filled = run_claims(&ledger, "fill", 256, Until::Calls(keys)).await;
     if what == "scale" {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let seen = drive_claims(&ledger, "more", 64, Until::Calls(200_000)).await;
+        let seen = run_claims(&ledger, "more", 64, Until::Calls(200_000)).await;
         println!("{} {} {}", seen.percentile_us(0.99), resident_mb(), filled.rate);
     } else {
         println!("filled");

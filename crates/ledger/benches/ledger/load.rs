@@ -1,4 +1,4 @@
-//! Callers in a closed loop, and what they saw.
+//! Callers in a closed loop, and what they measure.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use ichido_core::{
 };
 use tokio::time::Instant;
 
-/// What a run saw.
+/// The measurements of a run.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct Measurement {
     /// Calls per second.
     pub(crate) rate: f64,
     latencies_us: Vec<u32>,
 }
 
-impl Seen {
-    /// The latency that a share of the calls did not exceed, in microseconds.
+impl Measurement {
+    /// The latency that this share of the calls did not exceed, in microseconds.
     pub(crate) fn percentile_us(&self, share: f64) -> f64 {
         let at = (self.latencies_us.len() as f64 * share) as usize;
         f64::from(*self.latencies_us.get(at.min(self.latencies_us.len().saturating_sub(1))).unwrap_or(&0))
@@ -29,23 +29,23 @@ impl Seen {
 /// When a run ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Until {
-    /// After so long.
+    /// After this time.
     Time(Duration),
-    /// After so many calls.
+    /// After this many calls.
     Calls(u64),
 }
 
-/// Runs `callers` tasks that call again as soon as they are answered. Each call has a number of its own.
-pub(crate) async fn drive<F, R>(callers: u64, until: Until, call: F) -> Seen
+/// Runs `callers` tasks that call again as soon as they get a reply. Each call has its own number.
+pub(crate) async fn run_load<F, R>(callers: u64, until: Until, call: F) -> Measurement
 where
     F: Fn(u64) -> R + Clone + Send + 'static,
     R: Future<Output = ()> + Send,
 {
-    drive_each(callers, until, move |_| call.clone()).await
+    run_load_each(callers, until, move |_| call.clone()).await
 }
 
-/// The same with a way to call for each caller.
-pub(crate) async fn drive_each<F, R>(callers: u64, until: Until, call_of: impl Fn(u64) -> F) -> Seen
+/// The same, with a separate call function per caller.
+pub(crate) async fn run_load_each<F, R>(callers: u64, until: Until, call_of: impl Fn(u64) -> F) -> Measurement
 where
     F: Fn(u64) -> R + Send + 'static,
     R: Future<Output = ()> + Send,
@@ -73,7 +73,7 @@ where
             }
         })
     });
-    let mut seen = Seen::default();
+    let mut seen = Measurement::default();
     for task in tasks.collect::<Vec<_>>() {
         seen.latencies_us.extend(task.await.unwrap());
     }

@@ -1,6 +1,6 @@
-//! The physical reference: an append-only log with a group commit and an index in memory, and nothing else.
+//! The physical reference: an append-only log with group commit and an index in memory, and nothing else.
 //!
-//! The way to its writer and back is that of the ledger: a queue that is emptied in one grasp, a one-shot reply.
+//! Its calls reach the writer and return as in the ledger: a queue that is drained at once, and a oneshot reply.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use ichido_core::{ClaimRequest, Index, Token};
 use tokio::sync::oneshot;
 
-/// As long as the ledger's record of such a claim with what its journal adds.
+/// The size of the ledger's record of such a claim, including what its journal adds.
 const RECORD_BYTES: usize = 32 + 141 + 21;
 
 type Call = (ClaimRequest, oneshot::Sender<bool>);
@@ -40,7 +40,7 @@ impl RawLog {
         Self { shared }
     }
 
-    /// Claims a key: true for the first.
+    /// Claims a key; true for the first claim.
     pub(crate) async fn claim(&self, request: &ClaimRequest) -> bool {
         let (reply, answer) = oneshot::channel();
         self.push((request.clone(), reply));

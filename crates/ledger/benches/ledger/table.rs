@@ -1,4 +1,4 @@
-//! The table at the end.
+//! The table of results.
 
 /// Figures, one per line.
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ impl Table {
         self.0.push([what, figure, target, verdict]);
     }
 
-    /// Prints everything, and whether a target was missed.
+    /// Prints all figures, and whether a target was missed.
     pub fn print(&self) {
         println!("\n{:<58} {:>16} {:>14}  verdict", "figure", "measured", "target");
         for [what, figure, target, verdict] in &self.0 {

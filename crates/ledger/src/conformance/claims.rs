@@ -20,7 +20,7 @@ pub async fn a_free_key_is_granted(subject: &dyn Subject) {
 }
 
 /// While a holder has the key, other callers are told to retry later, on any instance.
-pub async fn a_second_caller_is_held(subject: &dyn Subject) {
+pub async fn a_second_caller_has_to_wait(subject: &dyn Subject) {
     let (ledger, other) = (instance(subject).await, instance(subject).await);
     let key = key("held");
     granted(&ledger, &key, LONG_MS).await;
@@ -33,7 +33,7 @@ pub async fn a_second_caller_is_held(subject: &dyn Subject) {
 }
 
 /// A retry of the same call gets the same grant, from any instance.
-pub async fn a_lost_reply_does_not_make_us_our_own_duplicate(subject: &dyn Subject) {
+pub async fn a_retry_after_a_lost_reply_is_not_a_duplicate(subject: &dyn Subject) {
     let (ledger, other) = (instance(subject).await, instance(subject).await);
     let key = key("lost-reply");
     let first = request(&ledger, &key, LONG_MS);
@@ -166,7 +166,7 @@ async fn winners(instances: &[Ledger], key: &ichido_core::Key, callers: usize) -
 }
 
 /// Separators, prefixes and unusual characters never make two keys one.
-pub async fn separators_in_keys_do_not_make_them_meet(subject: &dyn Subject) {
+pub async fn separators_in_keys_do_not_make_them_collide(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let u = unique();
     let parts = [
@@ -196,7 +196,7 @@ pub async fn separators_in_keys_do_not_make_them_meet(subject: &dyn Subject) {
         let grant = granted(&ledger, &key, LONG_MS).await;
         assert!(tokens.insert(grant.token), "{text:?} met another key");
         let record = ledger.get(&key).await.unwrap().expect("it is there");
-        assert_eq!(record.key.text(), text, "the caller's text is kept for people");
+        assert_eq!(record.key.text(), text, "the caller's text is kept for operators");
     }
 }
 

@@ -98,7 +98,7 @@ pub async fn doubt_can_be_declared_at_once(subject: &dyn Subject) {
 }
 
 /// A retry with the same nonce gets the grant again, even if the lease has lapsed.
-pub async fn a_lost_reply_is_repaired_even_in_doubt(subject: &dyn Subject) {
+pub async fn a_retry_after_a_lost_reply_is_granted_even_in_doubt(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("lost-in-doubt");
     let first = request(&ledger, &key, SHORT_MS);
@@ -109,7 +109,7 @@ pub async fn a_lost_reply_is_repaired_even_in_doubt(subject: &dyn Subject) {
 }
 
 /// After its holder declared doubt, a retry with the same nonce is in doubt too: the effect may have happened.
-pub async fn a_declared_doubt_is_not_granted_again_to_its_nonce(subject: &dyn Subject) {
+pub async fn a_declared_doubt_is_not_granted_again_to_the_same_nonce(subject: &dyn Subject) {
     let (ledger, other) = (instance(subject).await, instance(subject).await);
     let key = key("declared-again");
     let first = request(&ledger, &key, LONG_MS);
@@ -172,7 +172,7 @@ pub async fn fifty_racers_on_a_lapsed_lease_have_one_winner(subject: &dyn Subjec
 }
 
 /// A stale holder's completion is refused, and it gets the winner's outcome.
-pub async fn a_zombie_cannot_complete_after_a_takeover(subject: &dyn Subject) {
+pub async fn a_stale_holder_cannot_complete_after_a_takeover(subject: &dyn Subject) {
     let (zombie, winner) = (instance(subject).await, instance(subject).await);
     let key = key("zombie");
     let old = granted(&zombie, &key, SHORT_MS).await;
@@ -188,7 +188,7 @@ pub async fn a_zombie_cannot_complete_after_a_takeover(subject: &dyn Subject) {
 }
 
 /// A stale holder that releases, renews or declares doubt after a takeover changes nothing.
-pub async fn a_zombie_cannot_harm_the_winner(subject: &dyn Subject) {
+pub async fn a_stale_holder_cannot_change_the_winners_claim(subject: &dyn Subject) {
     let (zombie, winner) = (instance(subject).await, instance(subject).await);
     let key = key("zombie-fails");
     let old = granted(&zombie, &key, SHORT_MS).await;
@@ -202,7 +202,7 @@ pub async fn a_zombie_cannot_harm_the_winner(subject: &dyn Subject) {
 }
 
 /// An instance whose wall clock is an hour ahead still respects a valid lease.
-pub async fn a_clock_that_jumps_an_hour_takes_nothing_over(subject: &dyn Subject) {
+pub async fn a_clock_that_is_an_hour_ahead_takes_nothing_over(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let wrong = WrongClock { system: SystemClock::default(), ahead_ms: 3_600_000 };
     let ahead = subject.instance(Arc::new(wrong)).await;

@@ -40,7 +40,7 @@ pub async fn an_event_is_new_once(subject: &dyn Subject) {
 }
 
 /// A lost reply must not lose the event.
-pub async fn a_repeated_call_is_new_again(subject: &dyn Subject) {
+pub async fn a_retry_with_the_same_nonce_is_new_again(subject: &dyn Subject) {
     let (ledger, other) = (instance(subject).await, instance(subject).await);
     let request = ledger.mark_request(mark_key("again"));
     for ledger in [&ledger, &ledger, &other] {
@@ -70,7 +70,7 @@ pub async fn a_key_twice_in_a_batch_is_new_once(subject: &dyn Subject) {
 }
 
 /// A mark does not expire early, and expires on time even if its deletion lags behind.
-pub async fn a_mark_is_forgotten_at_its_end(subject: &dyn Subject) {
+pub async fn a_mark_expires_on_time(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let granularity = subject.mark_granularity_ms();
     let retention_ms = 1_500;
@@ -92,7 +92,7 @@ pub async fn a_mark_is_forgotten_at_its_end(subject: &dyn Subject) {
 }
 
 /// Of fifty callers that come after a mark has expired, one is told "new".
-pub async fn an_expired_mark_has_one_new_owner(subject: &dyn Subject) {
+pub async fn an_expired_mark_is_new_for_one_caller(subject: &dyn Subject) {
     let instances = [instance(subject).await, instance(subject).await];
     let key = mark_key("expired");
     let first = mark::Request { retention_ms: 300, ..instances[0].mark_request(key.clone()) };
@@ -147,7 +147,7 @@ pub async fn opposite_batches_do_not_deadlock(subject: &dyn Subject) {
 }
 
 /// A mark and a claim of the same name are independent.
-pub async fn marks_and_claims_do_not_meet(subject: &dyn Subject) {
+pub async fn marks_and_claims_do_not_collide(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let text = unique();
     let claim = ichido_core::Key::unscoped(text.clone()).unwrap();
@@ -161,7 +161,7 @@ pub async fn marks_and_claims_do_not_meet(subject: &dyn Subject) {
 }
 
 /// Unusual characters never make two events one.
-pub async fn mark_keys_are_taken_verbatim(subject: &dyn Subject) {
+pub async fn mark_keys_are_used_verbatim(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let u = unique();
     let names = ["", ":", "%", "_", "*", "'", "\"", " ", "\n", "\u{0}", "{a}", "é", "e\u{301}", "十"];

@@ -16,7 +16,7 @@ use super::{
 use crate::{Ledger, Query, StateName, Summary};
 
 /// All fields of a claim can be read.
-pub async fn a_claim_can_be_looked_at(subject: &dyn Subject) {
+pub async fn a_claim_can_be_read(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = super::scoped("tenant", "POST /orders", "look");
     assert_eq!(ledger.get(&key).await.unwrap(), None);
@@ -92,7 +92,7 @@ pub async fn claims_are_listed_by_state(subject: &dyn Subject) {
 }
 
 /// Pages of seven contain every claim once.
-pub async fn a_list_is_paged_without_gaps_or_repeats(subject: &dyn Subject) {
+pub async fn a_list_is_paged_without_gaps_or_duplicates(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let prefix = format!("page-{}", unique());
     let mut expected = HashSet::new();
@@ -183,7 +183,7 @@ pub async fn a_done_claim_cannot_be_resolved(subject: &dyn Subject) {
 }
 
 /// A sweep removes expired records, and nothing else.
-pub async fn a_sweep_removes_what_is_over_and_nothing_else(subject: &dyn Subject) {
+pub async fn a_sweep_removes_expired_records_only(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let mut over = Vec::new();
     for _ in 0..20 {
@@ -295,7 +295,7 @@ pub async fn an_adopted_record_does_not_overwrite_another(subject: &dyn Subject)
 }
 
 /// The store can be counted and checked.
-pub async fn statistics_and_check_answer(subject: &dyn Subject) {
+pub async fn stats_and_check_succeed(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     granted(&ledger, &key("stats"), LONG_MS).await;
     let stats = ledger.stats().await.unwrap();

@@ -40,7 +40,7 @@ pub async fn a_done_key_is_free_exactly_at_its_expiry(subject: &dyn Subject) {
 }
 
 /// Of fifty callers that come after the retention, one is granted.
-pub async fn two_reuses_at_expiry_have_one_winner(subject: &dyn Subject) {
+pub async fn an_expired_key_has_one_new_holder(subject: &dyn Subject) {
     let instances = [instance(subject).await, instance(subject).await];
     let key = key("reuse");
     done_for(&instances[0], &key, 300).await;

@@ -16,7 +16,7 @@ async fn repeat(ledger: &Ledger, key: &Key) -> Claim {
 }
 
 /// Every byte of the outcome comes back, from every instance.
-pub async fn a_repeat_gets_the_outcome_byte_for_byte(subject: &dyn Subject) {
+pub async fn a_retry_gets_the_outcome_byte_for_byte(subject: &dyn Subject) {
     let (ledger, other) = (instance(subject).await, instance(subject).await);
     let key = key("bytes");
     let bytes: Vec<u8> = (0..=255).cycle().take(5000).collect();
@@ -52,7 +52,7 @@ pub async fn the_first_outcome_stays(subject: &dyn Subject) {
 }
 
 /// Renewal, release and doubt are too late for a completed claim.
-pub async fn a_done_claim_takes_no_other_word(subject: &dyn Subject) {
+pub async fn a_done_claim_cannot_be_settled_otherwise(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("done");
     let grant = done(&ledger, &key, &outcome("x")).await;
@@ -139,7 +139,7 @@ pub async fn an_oversized_outcome_is_refused_and_nothing_written(subject: &dyn S
 }
 
 /// Of two concurrent completions one outcome wins, the same for everyone, for good.
-pub async fn of_two_completions_one_outcome_holds(subject: &dyn Subject) {
+pub async fn one_of_two_concurrent_completions_wins(subject: &dyn Subject) {
     let (ledger, other) = (instance(subject).await, instance(subject).await);
     let key = key("two-completions");
     let grant = granted(&ledger, &key, LONG_MS).await;

@@ -38,7 +38,7 @@ pub async fn a_waiter_in_the_same_process_is_woken(subject: &dyn Subject) {
 }
 
 /// A waiter in another process polls again within half a second.
-pub async fn a_waiter_elsewhere_sees_the_end_soon(subject: &dyn Subject) {
+pub async fn a_waiter_in_another_process_notices_the_end_soon(subject: &dyn Subject) {
     let (holder, waiter) = (instance(subject).await, instance(subject).await);
     let took = end_seen_by(&holder, &waiter, "elsewhere").await;
     assert!(took < Duration::from_secs(5), "{took:?}");
@@ -105,7 +105,7 @@ pub async fn once_runs_an_effect_once(subject: &dyn Subject) {
 }
 
 /// An effect that did not happen frees the key; one that may have happened leaves the claim in doubt.
-pub async fn once_releases_what_was_not_done_and_doubts_what_is_unknown(subject: &dyn Subject) {
+pub async fn once_releases_failed_effects_and_doubts_unknown_ones(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("once-fails");
     let refused = || async { Err::<u8, _>(Failure::NotDone(std::io::Error::other("refused"))) };

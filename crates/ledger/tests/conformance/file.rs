@@ -1,6 +1,6 @@
 use crate::{Held, options};
 
-/// The directory outlives the test's handle only as long as the process: the system's temporary directory gets it.
+/// The directory lives as long as the subject.
 struct Stored {
     held: Held,
     _dir: tempfile::TempDir,

@@ -1,6 +1,6 @@
-//! The conformance suite on every backend: each module is one backend, each case a test of its own.
+//! The conformance suite on every backend: each module is one backend, each case one test.
 //!
-//! Servers are real ones, given by environment variables that `cargo xtask test` sets.
+//! The servers are real; `cargo xtask test` sets the environment variables with their addresses.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a server that is not there fails the test")]
 
@@ -25,7 +25,7 @@ use ichido_core::{Clock, SystemClock};
 use ichido_ledger::conformance::Subject;
 use ichido_ledger::{Backend, Ledger, OpenOptions, Settings, open_backend};
 
-/// A store that one process holds: instances are handles on the one backend.
+/// A store that one process has open: instances are handles on the same backend.
 struct Held(Arc<dyn Backend>);
 
 #[async_trait]
@@ -35,7 +35,7 @@ impl Subject for Held {
     }
 }
 
-/// A store behind a server: each instance has connections of its own.
+/// A store behind a server: each instance has its own connections.
 struct Served {
     url: String,
     mark_granularity_ms: u64,
@@ -54,7 +54,7 @@ impl Subject for Served {
     }
 }
 
-/// Patient: a thousand callers on a busy machine wait for each other.
+/// Long timeouts: a thousand callers on a busy machine wait for each other.
 fn settings(clock: Arc<dyn Clock>) -> Settings {
     let patience = std::time::Duration::from_secs(60);
     Settings { timeout: patience, try_timeout: patience, clock, ..Settings::default() }

@@ -1,7 +1,7 @@
-//! kill -9, at moments that chance chooses.
+//! kill -9 at random moments.
 //!
-//! Whatever a process was told before it died holds: no claim that was granted is granted again, no outcome that was
-//! taken is lost or torn, and what the dead process had begun is in doubt.
+//! Everything that was acknowledged to a process before it was killed still holds: no granted claim is granted
+//! again, no recorded outcome is lost or torn, and claims that the process had not completed are in doubt.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what is unexpected fails the test")]
 
 #[path = "../support/effects.rs"]
@@ -18,13 +18,13 @@ use ichido_ledger::{Backend, OpenOptions, open_backend};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use worker::{Told, Worker};
+use worker::{Acknowledged, Worker};
 
 const ROUNDS: u32 = 6;
 
-/// The seed of this run: `ICHIDO_TEST_SEED` to repeat one.
+/// The seed of this run. Set `ICHIDO_TEST_SEED` to repeat one.
 #[allow(clippy::print_stderr, reason = "a run that fails is repeated from its seed")]
-fn chance() -> StdRng {
+fn rng() -> StdRng {
     let given = std::env::var("ICHIDO_TEST_SEED").ok().and_then(|text| text.parse().ok());
     let seed = given.unwrap_or_else(|| u64::from(std::process::id()) ^ 0x1c41_d000);
     eprintln!("ICHIDO_TEST_SEED={seed}");
@@ -36,18 +36,22 @@ async fn open(url: &str) -> Arc<dyn Backend> {
     open_backend(url, &options).await.expect("the ledger opens after the crash")
 }
 
-/// Everything that was told in all rounds still holds.
-async fn check(ledger: &dyn Backend, told: &Told, is_gone: impl Fn(&DoubtReason) -> bool) {
-    for text in told.done() {
+/// Checks that everything acknowledged in all rounds still holds.
+async fn check(
+    ledger: &dyn Backend,
+    acknowledged: &Acknowledged,
+    is_expected_reason: impl Fn(&DoubtReason) -> bool,
+) {
+    for text in acknowledged.done() {
         let claim = ledger.claim(&effects::request(text, 60_000)).await.unwrap();
         assert_eq!(claim, Claim::Done(effects::outcome(text)), "{text} was done");
     }
-    for text in told.begun() {
+    for text in acknowledged.unfinished() {
         let claim = ledger.claim(&effects::request(text, 60_000)).await.unwrap();
         if let Claim::InDoubt(doubt) = &claim {
-            assert!(is_gone(&doubt.reason), "{text}: {doubt:?}");
+            assert!(is_expected_reason(&doubt.reason), "{text}: {doubt:?}");
         } else {
-            // It was completed, and the process died before it could say so.
+            // It was completed, and the process was killed before it could report that.
             assert_eq!(claim, Claim::Done(effects::outcome(text)), "{text} was granted before");
         }
     }
@@ -55,17 +59,17 @@ async fn check(ledger: &dyn Backend, told: &Told, is_gone: impl Fn(&DoubtReason)
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_process_loses_nothing_on_a_file() {
-    let mut chance = chance();
+    let mut rng = rng();
     let dir = tempfile::tempdir().unwrap();
     let url = format!("file:{}", dir.path().join("ledger").display());
-    let mut told = Told::default();
+    let mut acknowledged = Acknowledged::default();
     for round in 0..ROUNDS {
         let mut worker = Worker::start(&url, &format!("r{round}"), 16, 3_600_000);
-        worker.listen_for(Duration::from_millis(chance.random_range(1..600)), &mut told).await;
-        worker.kill(&mut told).await;
+        worker.read_for(Duration::from_millis(rng.random_range(1..600)), &mut acknowledged).await;
+        worker.kill(&mut acknowledged).await;
         let ledger = open(&url).await;
-        check(&*ledger, &told, |reason| *reason == DoubtReason::HolderGone).await;
+        check(&*ledger, &acknowledged, |reason| *reason == DoubtReason::HolderGone).await;
         ledger.close().await.unwrap();
     }
-    assert!(told.done().count() > 100, "the workers hardly worked");
+    assert!(acknowledged.done().count() > 100, "the workers hardly worked");
 }

@@ -13,11 +13,11 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Makes and starts one; `ICHIDO_TEST_PG_BINDIR` says where the programs are.
-    #[allow(clippy::print_stderr, reason = "a test that is left out must say so")]
+    /// Creates and starts a server; `ICHIDO_TEST_PG_BINDIR` is the directory of its programs.
+    #[allow(clippy::print_stderr, reason = "a skipped test must say so")]
     pub(crate) fn start() -> Option<Self> {
         let Some(programs) = std::env::var_os("ICHIDO_TEST_PG_BINDIR") else {
-            eprintln!("LEFT OUT: ICHIDO_TEST_PG_BINDIR does not name the programs of a PostgreSQL");
+            eprintln!("SKIPPED: ICHIDO_TEST_PG_BINDIR is not set");
             return None;
         };
         let dir = tempfile::tempdir().unwrap();
@@ -29,7 +29,7 @@ impl Server {
         let server = Self { programs: programs.into(), dir, port };
         let made = server.run("initdb", &["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8"]);
         assert!(made.status.success(), "{made:?}");
-        server.up();
+        server.start_again();
         Some(server)
     }
 
@@ -37,8 +37,8 @@ impl Server {
         format!("postgres://postgres@127.0.0.1:{}/postgres?sslmode=disable", self.port)
     }
 
-    /// Starts it, trying again while what was killed is still going away.
-    pub(crate) fn up(&self) {
+    /// Starts it, retrying while the killed one is still exiting.
+    pub(crate) fn start_again(&self) {
         let options = format!(
             "-p {} -c listen_addresses=127.0.0.1 -c unix_socket_directories={} -c max_connections=100",
             self.port,
@@ -58,7 +58,7 @@ impl Server {
         panic!("PostgreSQL does not start: {}", std::fs::read_to_string(log).unwrap_or_default());
     }
 
-    /// kill -9 of the server's first process; its others notice and go.
+    /// kill -9 of the server's main process; its other processes notice and exit.
     pub(crate) fn kill(&self) {
         let path = self.dir.path().join("data/postmaster.pid");
         let pid = std::fs::read_to_string(path).unwrap();
@@ -66,8 +66,8 @@ impl Server {
         assert!(killed.success());
     }
 
-    /// Stops without a checkpoint, as at a power cut with the disk intact.
-    pub(crate) fn stop_at_once(&self) {
+    /// Stops without a checkpoint, as in a power failure with the disk intact.
+    pub(crate) fn stop_immediately(&self) {
         drop(self.run("pg_ctl", &["-m", "immediate", "-w", "stop"]));
     }
 
@@ -87,6 +87,6 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.stop_at_once();
+        self.stop_immediately();
     }
 }

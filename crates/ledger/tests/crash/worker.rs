@@ -1,4 +1,4 @@
-//! A worker, and what it told.
+//! A worker process, and what it reports.
 
 use std::collections::HashSet;
 use std::process::Stdio;
@@ -7,25 +7,25 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
-/// What workers told before they died.
+/// What was acknowledged to workers before they were killed.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct Acknowledged {
     claimed: HashSet<String>,
     done: HashSet<String>,
 }
 
-impl Told {
-    /// Keys whose outcome was taken.
+impl Acknowledged {
+    /// Keys whose outcome was recorded.
     pub(crate) fn done(&self) -> impl Iterator<Item = &String> {
         self.done.iter()
     }
 
-    /// Keys that were granted, and of which no more was heard.
-    pub(crate) fn begun(&self) -> impl Iterator<Item = &String> {
+    /// Keys that were granted, and whose completion was not reported.
+    pub(crate) fn unfinished(&self) -> impl Iterator<Item = &String> {
         self.claimed.difference(&self.done)
     }
 
-    fn hear(&mut self, line: &str) {
+    fn record(&mut self, line: &str) {
         match line.split_once(' ') {
             Some(("claimed", text)) => {
                 assert!(self.claimed.insert(text.to_owned()), "{text} was granted twice")
@@ -54,21 +54,21 @@ impl Worker {
         Self { child, lines }
     }
 
-    /// Waits for its first word, and then listens for so long.
-    pub(crate) async fn listen_for(&mut self, time: Duration, told: &mut Told) {
+    /// Waits for its first report, and then reads reports for `time`.
+    pub(crate) async fn read_for(&mut self, time: Duration, acknowledged: &mut Acknowledged) {
         let first = tokio::time::timeout(Duration::from_secs(30), self.lines.next_line()).await;
-        told.hear(&first.expect("the worker works").unwrap().expect("the worker speaks"));
+        acknowledged.record(&first.expect("the worker starts").unwrap().expect("the worker reports"));
         let end = tokio::time::Instant::now() + time;
         while let Ok(line) = tokio::time::timeout_at(end, self.lines.next_line()).await {
-            told.hear(&line.unwrap().expect("the worker lives"));
+            acknowledged.record(&line.unwrap().expect("the worker lives"));
         }
     }
 
-    /// kill -9; then what it had said is heard to the end.
-    pub(crate) async fn kill(mut self, told: &mut Told) {
+    /// kill -9, then reads its remaining reports.
+    pub(crate) async fn kill(mut self, acknowledged: &mut Acknowledged) {
         self.child.start_kill().expect("it can be killed");
         while let Some(line) = self.lines.next_line().await.unwrap() {
-            told.hear(&line);
+            acknowledged.record(&line);
         }
         drop(self.child.wait().await);
     }

@@ -1,4 +1,4 @@
-//! Claims without a clock of the store's.
+//! Claims without a store clock.
 
 use futures_util::future::join_all;
 use ichido_core::{
@@ -11,12 +11,12 @@ use crate::support::{
     LEASE_MS, START, Server, ask, clock, event, event_key, granted, held_ms, is_in_doubt, key, n, retry,
 };
 
-pub(crate) async fn lapse_is_watched_on_ones_own_steady_clock(server: Server) {
+pub(crate) async fn lapse_is_watched_on_the_claimants_steady_clock(server: Server) {
     let (holders, watchers) = (clock(), clock());
     let (holder, watcher) = (server.ledger(&holders).await, server.ledger(&watchers).await);
     granted(&holder, &ask("k1")).await;
 
-    // The watcher's wall clock is a day ahead: to it the lease looks long over, and still it only begins to watch.
+    // The watcher's wall clock is a day ahead: by it the lease is long over, but the watch has only begun.
     watchers.jump_to(START + 86_400_000);
     assert_eq!(held_ms(&watcher, &ask("k1")).await, LEASE_MS);
     watchers.advance(LEASE_MS - 1);
@@ -43,7 +43,7 @@ pub(crate) async fn renewal_restarts_the_watch(server: Server) {
     assert_eq!(held_ms(&watcher, &ask("k1")).await, 500, "the holder came back in time");
 }
 
-pub(crate) async fn takeover_waits_for_the_silence_it_was_told(server: Server) {
+pub(crate) async fn takeover_waits_for_the_requested_silence(server: Server) {
     let watchers = clock();
     let (holder, watcher) = (server.ledger(&clock()).await, server.ledger(&watchers).await);
     let zombie = granted(&holder, &ask("k1")).await;
@@ -61,7 +61,7 @@ pub(crate) async fn takeover_waits_for_the_silence_it_was_told(server: Server) {
     let late = holder.settle(&key("k1"), zombie.token, &Settle::Complete(Outcome::kept("late"))).await;
     assert_eq!(late.unwrap(), Settled::Stale(Now::Running));
 
-    // A doubt that was declared is watched as well before it is taken over.
+    // A declared doubt is watched as well before it is taken over.
     let doubt = Settle::Doubt("cut off".to_owned());
     assert_eq!(watcher.settle(&key("k1"), second.token, &doubt).await.unwrap(), Settled::Applied);
     let other = clock();
@@ -71,7 +71,7 @@ pub(crate) async fn takeover_waits_for_the_silence_it_was_told(server: Server) {
     assert_eq!(granted(&third, &retry("k1", 1000)).await.attempt, 3);
 }
 
-pub(crate) async fn operator_judges_by_the_wall_clock(server: Server) {
+pub(crate) async fn operators_use_the_wall_clock(server: Server) {
     let operators = clock();
     let (holder, operator) = (server.ledger(&clock()).await, server.ledger(&operators).await);
     let grant = granted(&holder, &ask("k1")).await;
@@ -90,7 +90,7 @@ pub(crate) async fn operator_judges_by_the_wall_clock(server: Server) {
     assert_eq!(late, Settled::Stale(Now::Done(Outcome::kept("by hand"))));
 }
 
-pub(crate) async fn ttl_is_set_on_done_items_alone(server: Server) {
+pub(crate) async fn ttl_is_set_on_completed_items_only(server: Server) {
     let ledger = server.ledger(&clock()).await;
     let grant = granted(&ledger, &ask("k1")).await;
     let at = event_key(&key("k1"));
@@ -113,7 +113,7 @@ pub(crate) async fn ttl_is_set_on_done_items_alone(server: Server) {
 
 pub(crate) async fn large_outcome_leaves_a_tombstone(server: Server) {
     let ledger = server.ledger(&clock()).await;
-    // Everything else as large as it may be: the item must still fit.
+    // Everything else is as large as allowed: the item must still fit.
     let scope = Scope::new("t".repeat(1024), "r".repeat(1024));
     let metadata = Metadata::new((0..1024).map(|i| (format!("n{i:04}"), "xyz".to_owned()))).unwrap();
     let largest =
@@ -156,7 +156,7 @@ pub(crate) async fn item_of_another_format_is_refused(server: Server) {
     assert_eq!(ledger.sweep(10).await.unwrap().removed, 0);
 }
 
-pub(crate) async fn one_of_many_claimers_wins(server: Server) {
+pub(crate) async fn one_of_many_claimants_wins(server: Server) {
     let ledger = server.ledger(&clock()).await;
     for round in 0..5 {
         let text = format!("k{round}");
@@ -168,7 +168,7 @@ pub(crate) async fn one_of_many_claimers_wins(server: Server) {
     }
 }
 
-pub(crate) async fn sweep_goes_on_where_it_stopped(server: Server) {
+pub(crate) async fn sweep_continues_where_it_stopped(server: Server) {
     let clock = clock();
     let ledger = server.ledger(&clock).await;
     let events: Vec<_> = (0..20).map(|i| event(&format!("Ev{i}"))).collect();
@@ -185,7 +185,7 @@ pub(crate) async fn sweep_goes_on_where_it_stopped(server: Server) {
     assert_eq!((stats.running, stats.in_doubt, stats.marks), (Some(1), Some(0), Some(0)));
 }
 
-pub(crate) async fn list_pages_through_claims_alone(server: Server) {
+pub(crate) async fn list_returns_claims_only(server: Server) {
     let ledger = server.ledger(&clock()).await;
     for i in 0..7 {
         granted(&ledger, &ask(&format!("k{i}"))).await;

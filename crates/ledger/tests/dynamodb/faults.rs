@@ -1,4 +1,4 @@
-//! Lost replies, throttling and outages, injected between us and the server.
+//! Lost replies, throttling and outages, injected by a proxy.
 
 use std::error::Error as StdError;
 
@@ -27,7 +27,7 @@ fn refusal(code: &str) -> String {
     format!("{{\"__type\":\"com.amazonaws.dynamodb.v20120810#{code}\",\"message\":\"injected\"}}")
 }
 
-/// The flaw of the seed's design: the put is applied, its reply is lost, and the owner is told "duplicate".
+/// Without a nonce, an owner whose put was applied but whose reply was lost would be told "duplicate".
 pub(crate) async fn lost_reply_makes_no_duplicate_of_a_mark(server: Server) {
     server.ledger(&clock()).await;
     let proxy = server.proxy();
@@ -68,7 +68,7 @@ pub(crate) async fn lost_reply_of_a_takeover_and_a_completion(server: Server) {
     granted(&ledger, &ask("k1")).await;
     clock.advance(LEASE_MS);
     let takeover = retry("k1", 0);
-    // The first put finds the old claim; the second, which names the old token in its condition, takes over.
+    // The first put finds the old claim; the second, with the old token in its condition, takes over.
     proxy.set(Fault::LoseReply { to: "ichido_token = :token", times: 1 });
     assert_eq!(ledger.claim(&takeover).await.unwrap_err().effect(), Effect::Unknown);
     let grant = granted(&ledger, &takeover).await;
@@ -116,7 +116,7 @@ pub(crate) async fn refused_connection_has_no_effect(server: Server) {
     let ledger = server.through(&proxy, &clock()).await;
     granted(&ledger, &ask("k1")).await;
     proxy.set(Fault::Refuse);
-    // The pooled connection is cut under the first request; the next finds nobody at home.
+    // The pooled connection is cut during the first request; the next one is refused.
     let _ = ledger.claim(&ask("k2")).await.unwrap_err();
     let error = ledger.claim(&ask("k3")).await.unwrap_err();
     assert_eq!((error.kind(), error.effect()), (&Kind::Unavailable, Effect::None), "{}", chain(&error));
@@ -125,7 +125,7 @@ pub(crate) async fn refused_connection_has_no_effect(server: Server) {
     granted(&ledger, &ask("k3")).await;
 }
 
-pub(crate) async fn item_gone_when_read_back_is_asked_again(server: Server) {
+pub(crate) async fn item_gone_when_read_back_is_contended(server: Server) {
     server.ledger(&clock()).await;
     let proxy = server.proxy();
     let ledger = server.through(&proxy, &clock()).await;
@@ -145,7 +145,7 @@ pub(crate) async fn item_gone_when_read_back_is_asked_again(server: Server) {
     assert_eq!(ledger.mark(&[event("Ev1")]).await.unwrap(), [Mark::New]);
 }
 
-/// A release that was refused has no effect, even if it cannot be seen why it was refused.
+/// A release that was refused had no effect, even if the reason cannot be read.
 pub(crate) async fn failed_read_changed_nothing(server: Server) {
     server.ledger(&clock()).await;
     let proxy = server.proxy();
@@ -156,8 +156,8 @@ pub(crate) async fn failed_read_changed_nothing(server: Server) {
     assert_eq!(proxy.faults(), 1);
 }
 
-/// Nobody vouches for the server: that is an outage, and not a fall back to plain text.
-pub(crate) async fn https_is_spoken_where_it_is_asked_for(server: Server) {
+/// The server's certificate is not trusted: that is an outage, without falling back to plain text.
+pub(crate) async fn https_endpoint_uses_tls(server: Server) {
     server.ledger(&clock()).await;
     let endpoint = server.url.replace("http://", "https://");
     let error = server.at(&endpoint, "", &clock()).await.claim(&ask("k1")).await.unwrap_err();
@@ -165,8 +165,8 @@ pub(crate) async fn https_is_spoken_where_it_is_asked_for(server: Server) {
     granted(&server.unprepared(&clock()).await, &ask("k1")).await;
 }
 
-/// An answer may hold an item with its token: it must not come to light in an error.
-pub(crate) async fn no_answer_is_echoed(server: Server) {
+/// A response may contain an item with its token, which must not appear in an error.
+pub(crate) async fn responses_are_not_echoed(server: Server) {
     server.ledger(&clock()).await;
     let proxy = server.proxy();
     let ledger = server.through(&proxy, &clock()).await;

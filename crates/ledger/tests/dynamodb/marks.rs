@@ -1,4 +1,4 @@
-//! Marks, and those who share the table.
+//! Marks, and other consumers that share the table.
 
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -17,7 +17,7 @@ fn metadata() -> Metadata {
     Metadata::new(pairs.map(|(name, value)| (name.to_owned(), value.to_owned()))).unwrap()
 }
 
-pub(crate) async fn items_are_shared_with_consumers_written_after_the_seed(server: Server) {
+pub(crate) async fn marks_are_shared_with_other_consumers(server: Server) {
     let ledger = server.ledger(&clock()).await;
     let ours = mark::Request { metadata: metadata(), ..event("Ev1") };
     assert_eq!(ledger.mark(std::slice::from_ref(&ours)).await.unwrap(), [Mark::New]);
@@ -70,7 +70,7 @@ pub(crate) async fn foreign_items_of_other_types_are_read(server: Server) {
 pub(crate) async fn expired_mark_is_new_again_before_the_server_removes_it(server: Server) {
     let clock = clock();
     let ledger = server.ledger(&clock).await;
-    // The seed's consumers write a `ttl` of their own; it counts for us as well.
+    // Other consumers write a `ttl` of their own, which counts for us as well.
     server.put(&[("event_key", s("Ev1")), ("processed_at", n(SECONDS)), ("ttl", n(SECONDS + 10))]).await;
     clock.jump_to(Timestamp((SECONDS + 10) * 1000 - 1));
     assert!(matches!(ledger.mark(&[event("Ev1")]).await.unwrap()[..], [Mark::Seen { .. }]));
@@ -79,7 +79,7 @@ pub(crate) async fn expired_mark_is_new_again_before_the_server_removes_it(serve
     assert!(matches!(ledger.mark(&[event("Ev1")]).await.unwrap()[..], [Mark::Seen { .. }]));
 }
 
-pub(crate) async fn mark_that_looks_like_a_claim_meets_none(server: Server) {
+pub(crate) async fn mark_that_looks_like_a_claim_does_not_collide(server: Server) {
     let ledger = server.ledger(&clock()).await;
     let request = ask("k1");
     let lookalike = event(&event_key(&key("k1")));

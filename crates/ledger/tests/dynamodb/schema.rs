@@ -1,4 +1,4 @@
-//! The table, as it should be and as it should not.
+//! Valid and invalid tables.
 
 use std::error::Error as _;
 
@@ -10,7 +10,7 @@ use ichido_ledger::{Backend, Effect, Kind, Maintain};
 use crate::lossy_proxy::Fault;
 use crate::support::{Server, ask, clock, event, granted};
 
-pub(crate) async fn init_creates_the_seeds_table_and_is_idempotent(server: Server) {
+pub(crate) async fn init_creates_the_shared_table_and_is_idempotent(server: Server) {
     let (ledger, other) = (server.unprepared(&clock()).await, server.unprepared(&clock()).await);
     let (first, second) = tokio::join!(ledger.init(), other.init());
     first.unwrap();
@@ -61,7 +61,7 @@ pub(crate) async fn missing_table_is_an_outage_for_callers(server: Server) {
     granted(&ledger, &ask("k1")).await;
 }
 
-pub(crate) async fn replicas_need_the_operators_word(server: Server) {
+pub(crate) async fn replicas_need_confirmation(server: Server) {
     server.ledger(&clock()).await;
     let proxy = server.proxy();
     let description = r#"{"Table":{"TableStatus":"ACTIVE",

@@ -16,10 +16,10 @@ use ichido_ledger::{Backend, Maintain};
 use crate::lossy_proxy::Proxy;
 
 pub(crate) const LEASE_MS: u64 = 30_000;
-/// Far in the future, so that no server with the true time removes anything.
+/// Far in the future, so that no server with the real time removes anything.
 pub(crate) const START: Timestamp = Timestamp(4_000_000_000_250);
 
-/// A server, and the name of a table of this test's own.
+/// A server, and the name of a table for this test.
 pub(crate) struct Server {
     pub(crate) url: String,
     pub(crate) table: String,
@@ -32,14 +32,14 @@ impl Server {
         Server { url, table: format!("ichido-test-{}", Nonce::draw(&SystemEntropy)) }
     }
 
-    /// A ledger on the table, which exists from now on.
+    /// A ledger on the table, which is created if necessary.
     pub(crate) async fn ledger(&self, clock: &Arc<ManualClock>) -> Dynamo {
         let ledger = self.unprepared(clock).await;
         ledger.init().await.expect("a new table");
         ledger
     }
 
-    /// A ledger on the table, which may be missing.
+    /// A ledger on the table, which may not exist.
     pub(crate) async fn unprepared(&self, clock: &Arc<ManualClock>) -> Dynamo {
         self.at(&self.url, "", clock).await
     }
@@ -59,7 +59,7 @@ impl Server {
         Proxy::start(addr.replace("localhost", "127.0.0.1").parse::<SocketAddr>().expect("host and port"))
     }
 
-    /// A client as other consumers have one.
+    /// A client as other consumers use.
     pub(crate) async fn client(&self) -> Client {
         use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
         let http = aws_smithy_http_client::Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring));
@@ -69,7 +69,7 @@ impl Server {
         Client::new(&loader.endpoint_url(&self.url).load().await)
     }
 
-    /// The item under a key, as it lies in the table.
+    /// The item under a key, as stored in the table.
     pub(crate) async fn item(&self, event_key: &str) -> Option<HashMap<String, AttributeValue>> {
         let call = self.client().await.get_item().table_name(&self.table).consistent_read(true);
         call.key("event_key", s(event_key)).send().await.expect("an answer").item

@@ -1,11 +1,11 @@
-//! Claims that are granted while the primary is out.
+//! Claims that are granted during an outage.
 
 use ichido_core::{Claim, Outcome, Settled};
 
 use crate::{SHORT, Scene, ask, granted, key};
 
 #[tokio::test]
-async fn a_claim_of_an_outage_is_replayed_by_others_after_it() {
+async fn claim_of_an_outage_is_replayed_by_other_instances_afterwards() {
     let scene = Scene::open(SHORT).await;
     let key = key();
     scene.outage().await;
@@ -23,7 +23,7 @@ async fn a_claim_of_an_outage_is_replayed_by_others_after_it() {
 }
 
 #[tokio::test]
-async fn a_claim_that_outlives_the_outage_goes_on_with_the_primary() {
+async fn claim_that_outlives_the_outage_continues_on_the_primary() {
     let scene = Scene::open(SHORT).await;
     let key = key();
     scene.outage().await;
@@ -42,7 +42,7 @@ async fn a_claim_that_outlives_the_outage_goes_on_with_the_primary() {
 }
 
 #[tokio::test]
-async fn a_claim_that_was_given_back_is_the_primarys_again() {
+async fn released_claim_is_answered_by_the_primary_again() {
     let scene = Scene::open(SHORT).await;
     let key = key();
     scene.outage().await;
@@ -55,7 +55,7 @@ async fn a_claim_that_was_given_back_is_the_primarys_again() {
 }
 
 #[tokio::test]
-async fn a_claim_of_healthy_times_is_held_during_an_outage() {
+async fn claim_from_before_an_outage_stays_held_during_it() {
     let scene = Scene::open(SHORT).await;
     let key = key();
     let request = scene.ledger.request(key.clone());
@@ -72,9 +72,10 @@ async fn a_claim_of_healthy_times_is_held_during_an_outage() {
     assert_eq!(scene.ledger.complete(&key, grant.token, Outcome::kept("x")).await.unwrap(), Settled::Applied);
 }
 
-/// Another instance was granted the key by the primary meanwhile: both ran, which is counted, and the primary's stays.
+/// The primary granted the key to another instance meanwhile: both ran, which is counted, and the primary's record
+/// wins.
 #[tokio::test]
-async fn an_outcome_in_conflict_is_counted_and_the_primary_wins() {
+async fn conflicting_outcome_is_counted_and_the_primary_wins() {
     let scene = Scene::open(SHORT).await;
     let key = key();
     scene.outage().await;

@@ -1,4 +1,4 @@
-//! A primary in memory that fails on command, fast enough for thousands of switches.
+//! A primary in memory that fails on demand, fast enough for thousands of switches.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,39 +15,39 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 #[derive(Debug)]
-pub(crate) struct Flaky {
+pub(crate) struct FlakyPrimary {
     memory: Memory,
-    out: AtomicBool,
+    unavailable: AtomicBool,
     chance: Mutex<StdRng>,
 }
 
-impl Flaky {
+impl FlakyPrimary {
     pub(crate) fn new(seed: u64) -> Arc<Self> {
         let memory = Memory::new(Arc::new(SystemClock::default()), 100_000);
         Arc::new(Self {
             memory,
-            out: AtomicBool::new(false),
+            unavailable: AtomicBool::new(false),
             chance: Mutex::new(StdRng::seed_from_u64(seed)),
         })
     }
 
-    pub(crate) fn set_out(&self, out: bool) {
-        self.out.store(out, Ordering::SeqCst);
+    pub(crate) fn set_unavailable(&self, out: bool) {
+        self.unavailable.store(out, Ordering::SeqCst);
     }
 
     fn up_to(&self, most: u64) -> u64 {
         self.chance.lock().unwrap().random_range(0..=most)
     }
 
-    /// A call takes a little while. In an outage it is lost on its way there, or on its way back.
+    /// A call takes a little while. During an outage, its request or its reply is lost.
     async fn call<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
         self.pause().await;
-        if self.out.load(Ordering::SeqCst) && self.up_to(1) == 0 {
+        if self.unavailable.load(Ordering::SeqCst) && self.up_to(1) == 0 {
             return Err(Error::new(Kind::Unavailable, "calling").with_unknown_effect());
         }
         let answer = call.await;
         self.pause().await;
-        if self.out.load(Ordering::SeqCst) {
+        if self.unavailable.load(Ordering::SeqCst) {
             return Err(Error::new(Kind::Unavailable, "calling").with_unknown_effect());
         }
         answer
@@ -62,7 +62,7 @@ impl Flaky {
 }
 
 #[async_trait]
-impl Backend for Flaky {
+impl Backend for FlakyPrimary {
     fn capabilities(&self) -> Capabilities {
         self.memory.capabilities()
     }
@@ -71,8 +71,8 @@ impl Backend for Flaky {
         self.call(self.memory.claim(request)).await
     }
 
-    async fn settle(&self, key: &Key, token: Token, word: &Settle) -> Result<Settled> {
-        self.call(self.memory.settle(key, token, word)).await
+    async fn settle(&self, key: &Key, token: Token, action: &Settle) -> Result<Settled> {
+        self.call(self.memory.settle(key, token, action)).await
     }
 
     async fn mark(&self, requests: &[mark::Request]) -> Result<Vec<Mark>> {
@@ -85,7 +85,7 @@ impl Backend for Flaky {
 }
 
 #[async_trait]
-impl Maintain for Flaky {
+impl Maintain for FlakyPrimary {
     async fn init(&self) -> Result<()> {
         self.memory.init().await
     }

@@ -1,4 +1,5 @@
-//! A ledger that goes on while its primary is out: a real Redis behind a proxy that refuses, and memory beside it.
+//! A ledger that keeps answering while its primary is unavailable: a real Redis behind a proxy, with a fallback in
+//! memory.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what is unexpected fails the test")]
 
@@ -26,10 +27,11 @@ use self::lossy_proxy::{Fault, Proxy};
 use self::servers::{Server, unique};
 use self::telemetry::{Counts, Log};
 
-/// A loaded machine is slow, a broken ledger never gets there.
+/// A loaded machine is slow, a broken ledger never finishes.
 const BOUND: Duration = Duration::from_secs(60);
 
-/// Two instances of a service: one reaches the primary through a proxy and has a fallback, the other is well.
+/// Two instances of a service: one reaches the primary through a proxy and has a fallback, the other reaches it
+/// directly.
 struct Scene {
     proxy: Proxy,
     ledger: Ledger,
@@ -47,18 +49,18 @@ impl Scene {
         let counts = Counts::default();
         let settings = Settings { timeout: Duration::from_secs(2), ..Settings::default() };
         let primary = server.through(&proxy, settings).await;
-        let ledger = counts.counting(with_memory(&primary, pause)).await;
+        let ledger = counts.collect(with_memory(&primary, pause)).await;
         Scene { proxy, ledger, other: server.instance().await, counts }
     }
 
-    /// The primary goes away, and the instance has noticed.
+    /// The primary becomes unavailable, and the instance has noticed.
     async fn outage(&self) {
         self.proxy.set(Fault::Refuse);
         let marked = mark(&self.ledger, &event()).await;
         assert!(marked.degraded, "{marked:?}");
     }
 
-    /// The primary comes back, and the instance has noticed.
+    /// The primary becomes available again, and the instance has noticed.
     async fn recovery(&self) {
         self.proxy.set(Fault::None);
         let noticing = async {
@@ -70,9 +72,9 @@ impl Scene {
     }
 }
 
-/// The same ledger with memory to fall back on.
+/// The same ledger with a fallback in memory.
 async fn with_memory(primary: &Ledger, pause: Duration) -> Ledger {
-    Log::listening();
+    Log::install();
     let local = Memory::new(Arc::new(SystemClock::default()), 2_000_000);
     with_local(primary, Arc::new(local), pause).await
 }
@@ -97,7 +99,7 @@ async fn mark(ledger: &Ledger, event: &MarkKey) -> Marked {
     ledger
         .mark(&[ledger.mark_request(event.clone())])
         .await
-        .expect("marks are answered, come what may")
+        .expect("marks are answered, with or without the primary")
         .remove(0)
 }
 
@@ -106,11 +108,14 @@ fn is_new(marked: &Marked) -> bool {
 }
 
 async fn ask(ledger: &Ledger, key: &Key) -> Claimed {
-    ledger.claim(&ledger.request(key.clone())).await.expect("claims are answered, come what may")
+    ledger
+        .claim(&ledger.request(key.clone()))
+        .await
+        .expect("claims are answered, with or without the primary")
 }
 
 async fn granted(ledger: &Ledger, request: &ClaimRequest) -> (ichido_core::Grant, bool) {
-    let claimed = ledger.claim(request).await.expect("claims are answered, come what may");
+    let claimed = ledger.claim(request).await.expect("claims are answered, with or without the primary");
     let Claim::Granted(grant) = claimed.claim else { panic!("expected a grant, got {claimed:?}") };
     (grant, claimed.degraded)
 }

@@ -1,4 +1,4 @@
-//! Events that come while the primary is out.
+//! Events during an outage.
 
 use ichido_core::mark::Mark;
 use ichido_core::{Metadata, mark};
@@ -6,7 +6,7 @@ use ichido_core::{Metadata, mark};
 use crate::{LONG, SHORT, Scene, event, is_new, mark as ask};
 
 #[tokio::test]
-async fn events_of_healthy_times_are_known_during_an_outage() {
+async fn events_from_before_an_outage_are_known_during_it() {
     let scene = Scene::open(LONG).await;
     let (own, others, fresh) = (event(), event(), event());
     assert!(is_new(&ask(&scene.ledger, &own).await));
@@ -27,7 +27,7 @@ async fn events_of_healthy_times_are_known_during_an_outage() {
 }
 
 #[tokio::test]
-async fn a_lost_answer_asked_again_during_an_outage_is_still_new() {
+async fn retry_of_a_lost_reply_during_an_outage_is_still_new() {
     let scene = Scene::open(LONG).await;
     let request = scene.ledger.mark_request(event());
     assert!(is_new(&scene.ledger.mark(std::slice::from_ref(&request)).await.unwrap()[0]));
@@ -36,7 +36,7 @@ async fn a_lost_answer_asked_again_during_an_outage_is_still_new() {
 }
 
 #[tokio::test]
-async fn events_of_an_outage_are_known_to_others_after_it() {
+async fn events_of_an_outage_are_known_to_other_instances_afterwards() {
     let scene = Scene::open(SHORT).await;
     scene.outage().await;
     let events: Vec<_> = (0..250).map(|_| event()).collect();
@@ -55,11 +55,11 @@ async fn events_of_an_outage_are_known_to_others_after_it() {
 }
 
 #[tokio::test]
-async fn a_conflict_is_counted_and_the_primary_wins() {
+async fn conflicting_mark_is_counted_and_the_primary_wins() {
     let scene = Scene::open(SHORT).await;
     let event = event();
     scene.outage().await;
-    assert!(is_new(&ask(&scene.ledger, &event).await), "the price of going on");
+    assert!(is_new(&ask(&scene.ledger, &event).await), "another instance may call it new too");
     let metadata = Metadata::new([("by".to_owned(), "the other".to_owned())]).unwrap();
     let direct = mark::Request { metadata: metadata.clone(), ..scene.other.mark_request(event.clone()) };
     assert!(is_new(&scene.other.mark(&[direct]).await.unwrap()[0]));
@@ -71,9 +71,9 @@ async fn a_conflict_is_counted_and_the_primary_wins() {
     }
 }
 
-/// Callers who mark without a pause do not keep the ledger from coming back.
+/// Callers that mark without pause do not keep the ledger from recovering.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_busy_ledger_comes_back() {
+async fn busy_ledger_recovers() {
     let scene = Scene::open(SHORT).await;
     scene.outage().await;
     let busy = (0..4).map(|_| async {

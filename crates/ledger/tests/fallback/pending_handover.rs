@@ -1,4 +1,4 @@
-//! What is owed to a primary that is out: it is seen by operators, survives a restart, and reaches the primary.
+//! What is pending handover during an outage: operators see it, it survives a restart, and it reaches the primary.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use ichido_ledger::{
 };
 use redis::AsyncCommands;
 
-use crate::flaky_primary::Flaky;
+use crate::flaky_primary::FlakyPrimary;
 use crate::lossy_proxy::{Fault, Proxy};
 use crate::servers::Server;
 use crate::{BOUND, LONG, SHORT, Scene, ask, event, granted, is_new, key, mark, with_local};
 
-async fn doubtful(ledger: &Ledger, key: &Key) {
+async fn declare_in_doubt(ledger: &Ledger, key: &Key) {
     let (grant, _) = granted(ledger, &ledger.request(key.clone())).await;
     assert_eq!(ledger.declare_in_doubt(key, grant.token, "status 500").await.unwrap(), Settled::Applied);
 }
 
-async fn completed(ledger: &Ledger, key: &Key, outcome: &'static str) {
+async fn complete(ledger: &Ledger, key: &Key, outcome: &'static str) {
     let (grant, _) = granted(ledger, &ledger.request(key.clone())).await;
     assert_eq!(ledger.complete(key, grant.token, Outcome::kept(outcome)).await.unwrap(), Settled::Applied);
 }
 
-/// Every page of it: a scan of a large server comes in many.
+/// All pages: a scan of a large server has many.
 async fn in_doubt(ledger: &Ledger) -> Vec<Summary> {
     let mut query = Query { state: Some(StateName::InDoubt), limit: 1_000, ..Query::default() };
     let mut claims = Vec::new();
@@ -49,11 +49,11 @@ fn reason(claim: Claim) -> Option<DoubtReason> {
 }
 
 #[tokio::test]
-async fn a_doubt_of_an_outage_is_a_doubt_for_everyone_after_it() {
+async fn doubt_of_an_outage_is_doubt_for_all_instances_afterwards() {
     let scene = Scene::open(SHORT).await;
     let key = key();
     scene.outage().await;
-    doubtful(&scene.ledger, &key).await;
+    declare_in_doubt(&scene.ledger, &key).await;
     scene.recovery().await;
     let declared = Some(DoubtReason::Declared("status 500".to_owned()));
     for ledger in [&scene.other, &scene.ledger] {
@@ -67,12 +67,12 @@ async fn a_doubt_of_an_outage_is_a_doubt_for_everyone_after_it() {
 }
 
 #[tokio::test]
-async fn operators_see_and_resolve_what_is_in_doubt_during_the_outage() {
+async fn operators_see_and_resolve_doubt_during_an_outage() {
     let scene = Scene::open(SHORT).await;
     let (happened, did_not, running) = (key(), key(), key());
     scene.outage().await;
-    doubtful(&scene.ledger, &happened).await;
-    doubtful(&scene.ledger, &did_not).await;
+    declare_in_doubt(&scene.ledger, &happened).await;
+    declare_in_doubt(&scene.ledger, &did_not).await;
     granted(&scene.ledger, &scene.ledger.request(running.clone())).await;
 
     let query = Query { limit: 2, ..Query::default() };
@@ -108,10 +108,10 @@ async fn conflicts_are_kept_for_operators() {
     let scene = Scene::open(SHORT).await;
     let (done, doubted) = (key(), key());
     scene.outage().await;
-    completed(&scene.ledger, &done, "here").await;
-    doubtful(&scene.ledger, &doubted).await;
-    completed(&scene.other, &done, "there").await;
-    completed(&scene.other, &doubted, "there").await;
+    complete(&scene.ledger, &done, "here").await;
+    declare_in_doubt(&scene.ledger, &doubted).await;
+    complete(&scene.other, &done, "there").await;
+    complete(&scene.other, &doubted, "there").await;
     scene.recovery().await;
     let conflicts = scene.ledger.fallback_status().await.unwrap().conflicts;
     for (key, local_state) in [(&done, StateName::Done), (&doubted, StateName::InDoubt)] {
@@ -122,9 +122,10 @@ async fn conflicts_are_kept_for_operators() {
     assert_eq!(scene.counts.of("ichido_ledger_conflicts_total"), 2);
 }
 
-/// What is handed over moves to the mirror; where that is full, the local ledger goes on answering.
+/// Records that are handed over move to the mirror. If the mirror is full, the local ledger keeps answering for
+/// them.
 #[tokio::test]
-async fn what_the_mirror_has_no_room_for_is_still_known_in_the_next_outage() {
+async fn records_that_do_not_fit_the_mirror_are_known_in_the_next_outage() {
     let server = Server::redis().await;
     let proxy = server.proxy();
     let settings = Settings { timeout: Duration::from_secs(2), ..Settings::default() };
@@ -135,7 +136,7 @@ async fn what_the_mirror_has_no_room_for_is_still_known_in_the_next_outage() {
     let keys: Vec<_> = (0..5).map(|_| key()).collect();
     for out in [true, false, true] {
         proxy.set(if out { Fault::Refuse } else { Fault::None });
-        settled_at(&ledger, out).await;
+        wait_for_mode(&ledger, out).await;
         for key in &keys {
             let claim = ask(&ledger, key).await.claim;
             if let Claim::Granted(grant) = claim {
@@ -151,8 +152,8 @@ async fn what_the_mirror_has_no_room_for_is_still_known_in_the_next_outage() {
     }
 }
 
-/// The instance has noticed that the primary is out, or back.
-async fn settled_at(ledger: &Ledger, degraded: bool) {
+/// Waits until the instance has noticed that the primary is unavailable, or available again.
+async fn wait_for_mode(ledger: &Ledger, degraded: bool) {
     let noticing = async {
         while mark(ledger, &event()).await.degraded != degraded {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -175,7 +176,7 @@ impl Service {
         Self { server, proxy, home: tempfile::tempdir().unwrap() }
     }
 
-    /// Starts an instance, also if the primary is out.
+    /// Starts an instance, even if the primary is unavailable.
     async fn start(&self) -> Ledger {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
         let options = OpenOptions { clock, admin: None };
@@ -185,7 +186,7 @@ impl Service {
     }
 }
 
-/// The process that held the directory may still be letting go of it.
+/// The previous process may still be releasing the directory.
 async fn open_dir(dir: &Path) -> Arc<dyn LocalBackend> {
     let opening = async {
         loop {
@@ -202,7 +203,7 @@ async fn open_dir(dir: &Path) -> Arc<dyn LocalBackend> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_owed_survives_a_restart_and_reaches_the_primary() {
+async fn pending_handover_survives_a_restart_and_reaches_the_primary() {
     let service = Service::new().await;
     let other = service.server.instance().await;
     let (done, doubted, running, remote, given_back) = (key(), key(), key(), key(), key());
@@ -211,15 +212,15 @@ async fn what_is_owed_survives_a_restart_and_reaches_the_primary() {
     {
         let ledger = service.start().await;
         assert!(is_new(&mark(&ledger, &marked).await));
-        completed(&ledger, &done, "x").await;
-        doubtful(&ledger, &doubted).await;
+        complete(&ledger, &done, "x").await;
+        declare_in_doubt(&ledger, &doubted).await;
         granted(&ledger, &ledger.request(running.clone())).await;
         let caller = ichido_core::ClaimRequest { holder: Holder::Remote, ..ledger.request(remote.clone()) };
         granted(&ledger, &caller).await;
         let (grant, _) = granted(&ledger, &ledger.request(given_back.clone())).await;
         assert_eq!(ledger.release(&given_back, grant.token).await.unwrap(), Settled::Applied);
     }
-    // Started again while the primary is still out.
+    // Restarted while the primary is still unavailable.
     let ledger = service.start().await;
     assert!(!is_new(&mark(&ledger, &marked).await));
     assert_eq!(ask(&ledger, &done).await.claim, Claim::Done(Outcome::kept("x")));
@@ -228,7 +229,7 @@ async fn what_is_owed_survives_a_restart_and_reaches_the_primary() {
     assert_eq!(reason(ask(&ledger, &running).await.claim), Some(DoubtReason::HolderGone));
     assert!(matches!(ask(&ledger, &remote).await.claim, Claim::Held { .. }));
 
-    // And once more when it is back: nothing is served before the primary knows everything.
+    // Restarted when it is available again: nothing is served before everything is handed over.
     drop(ledger);
     service.proxy.set(Fault::None);
     let ledger = service.start().await;
@@ -243,42 +244,42 @@ async fn what_is_owed_survives_a_restart_and_reaches_the_primary() {
     granted(&other, &other.request(given_back)).await;
     let status = ledger.fallback_status().await.unwrap();
     assert_eq!((status.degraded, status.pending_claims, status.pending_marks), (false, 0, 0));
-    // What was handed over is not owed again, whatever became of it since.
+    // What was handed over is not pending again, whatever happened to it since.
     assert_eq!(other.resolve(&doubted, &Resolution::Absent).await.unwrap(), Resolved::Applied);
     drop(ledger);
     let ledger = service.start().await;
     assert!(matches!(ask(&ledger, &doubted).await.claim, Claim::Granted(_)));
 }
 
-/// The primary granted without an answer, the local ledger granted in its place, the holder gave the key back, and the
-/// process ended: the primary must not keep it for a holder that does not exist.
+/// The primary granted a claim but its reply was lost, the local ledger granted it instead, the holder released the
+/// key, and the process exited: the primary must not keep the key for a holder that does not exist.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_release_of_an_outage_survives_a_restart() {
+async fn release_of_an_outage_survives_a_restart() {
     for seed in 0..8 {
-        let (primary, home, key) = (Flaky::new(seed), tempfile::tempdir().unwrap(), key());
+        let (primary, home, key) = (FlakyPrimary::new(seed), tempfile::tempdir().unwrap(), key());
         let settings = || Settings {
             timeout: Duration::from_millis(50),
             try_timeout: Duration::from_millis(50),
             ..Settings::default()
         };
-        primary.set_out(true);
+        primary.set_unavailable(true);
         {
             let local = open_dir(home.path()).await;
             let ledger = with_local(&Ledger::new(primary.clone(), settings()), local, LONG).await;
             let (grant, _) = granted(&ledger, &ledger.request(key.clone())).await;
             assert_eq!(ledger.release(&key, grant.token).await.unwrap(), Settled::Applied);
         }
-        primary.set_out(false);
+        primary.set_unavailable(false);
         let plain = Ledger::new(primary.clone(), Settings::default());
         let ledger = with_local(&plain, open_dir(home.path()).await, SHORT).await;
-        settled_at(&ledger, false).await;
+        wait_for_mode(&ledger, false).await;
         let claim = ask(&plain, &key).await.claim;
         assert!(matches!(claim, Claim::Granted(_)), "{claim:?} with seed {seed}");
     }
 }
 
 #[tokio::test]
-async fn a_key_that_the_primary_cannot_read_holds_nothing_else_up() {
+async fn key_that_the_primary_cannot_read_blocks_no_others() {
     let server = Server::redis().await;
     let proxy = server.proxy();
     let settings = Settings { timeout: Duration::from_secs(2), ..Settings::default() };
@@ -288,7 +289,7 @@ async fn a_key_that_the_primary_cannot_read_holds_nothing_else_up() {
     let (broken_event, whole_event) = (event(), event());
     proxy.set(Fault::Refuse);
     for key in [&broken, &whole] {
-        completed(&ledger, key, "x").await;
+        complete(&ledger, key, "x").await;
     }
     for event in [&broken_event, &whole_event] {
         assert!(is_new(&mark(&ledger, event).await));
@@ -304,11 +305,11 @@ async fn a_key_that_the_primary_cannot_read_holds_nothing_else_up() {
     }
 
     proxy.set(Fault::None);
-    settled_at(&ledger, false).await;
+    wait_for_mode(&ledger, false).await;
     assert_eq!(ask(&other, &whole).await.claim, Claim::Done(Outcome::kept("x")));
     assert!(!is_new(&mark(&other, &whole_event).await));
     assert_eq!(ledger.fallback_status().await.unwrap().refused, 2);
-    // The broken keys are in trouble, and nobody else.
+    // Only the broken keys fail, and nothing else does.
     assert_eq!(ask(&ledger, &broken).await.claim, Claim::Done(Outcome::kept("x")), "known here");
     let error = ledger.mark(&[ledger.mark_request(broken_event.clone())]).await.unwrap_err();
     assert!(!error.is_outage(), "{error}");
@@ -316,7 +317,8 @@ async fn a_key_that_the_primary_cannot_read_holds_nothing_else_up() {
     assert!(!error.is_outage(), "{error}");
     assert!(!mark(&ledger, &event()).await.degraded);
 
-    // Someone removes what is broken: what is owed arrives by itself, and nothing is new in between.
+    // Someone removes the broken values: pending records are handed over by themselves, and nothing is new in
+    // between.
     for name in &names {
         let _: () = client.del(name).await.unwrap();
     }

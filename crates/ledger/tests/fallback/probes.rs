@@ -1,4 +1,4 @@
-//! How often a primary that is out is bothered, and how often its outage is told.
+//! How often an unavailable primary is probed, and how often its outage is logged.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::servers::Server;
 use crate::telemetry::Log;
 use crate::{BOUND, LONG, SHORT, Scene, event, mark};
 
-/// Fifty callers at once, of different events.
+/// Fifty concurrent callers with different events.
 async fn stampede(scene: &Scene) -> Vec<bool> {
     let events: Vec<_> = (0..50).map(|_| event()).collect();
     let marks = join_all(events.iter().map(|event| mark(&scene.ledger, event))).await;
@@ -19,7 +19,7 @@ async fn stampede(scene: &Scene) -> Vec<bool> {
 
 #[tokio::test]
 async fn during_the_pause_the_primary_is_left_alone() {
-    // Not Redis, whose identity is looked at all the time.
+    // Not Redis, whose identity key is checked all the time.
     let scene = Scene::open_on(Server::postgres().await, LONG).await;
     scene.outage().await;
     scene.proxy.set(Fault::None);
@@ -33,7 +33,7 @@ async fn during_the_pause_the_primary_is_left_alone() {
 async fn after_the_pause_there_is_one_probe() {
     let scene = Scene::open(SHORT).await;
     scene.outage().await;
-    // Connections are accepted, and nothing comes back: a probe is seen, and hangs until its deadline.
+    // Connections are accepted, but nothing is answered: a probe is visible, and hangs until its deadline.
     scene.proxy.set(Fault::BlackHole);
     let before = scene.proxy.connections();
     sleep(SHORT).await;
@@ -45,17 +45,17 @@ async fn after_the_pause_there_is_one_probe() {
     };
     timeout(BOUND, probe).await.expect("a probe is made");
     assert!(stampede(&scene).await.iter().all(|degraded| *degraded));
-    assert_eq!(scene.proxy.connections() - before, 1, "one probe, whoever asks");
+    assert_eq!(scene.proxy.connections() - before, 1, "one probe for all callers");
 }
 
-/// One thread: what it logs is of this test alone.
+/// On one thread, so that all log messages on it are from this test.
 #[tokio::test]
 async fn an_outage_and_its_end_are_logged_once() {
-    let log = Log::listening();
+    let log = Log::install();
     let scene = Scene::open(SHORT).await;
     scene.proxy.set(Fault::Refuse);
     assert!(stampede(&scene).await.iter().all(|degraded| *degraded));
-    // More callers, and more probes that find it out.
+    // More callers, and more probes during the outage.
     for _ in 0..5 {
         sleep(SHORT).await;
         stampede(&scene).await;

@@ -1,4 +1,4 @@
-//! The switch into an outage and out of it, with fifty callers of one key in the middle of it.
+//! Switching into and out of an outage, with fifty concurrent callers of one key.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use rand::{RngExt, SeedableRng};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::flaky_primary::Flaky;
+use crate::flaky_primary::FlakyPrimary;
 use crate::{SHORT, Scene, ask, event, is_new, key, mark, with_memory};
 
 const CALLERS: usize = 50;
-/// Outages of the quick primary, each met by fifty callers; and of the real one.
+/// Outages of the fast primary with fifty callers each, and of the real one.
 const ROUNDS: u64 = 150;
 const REAL_ROUNDS: u64 = 6;
 
 /// A fallback that switches back and forth within milliseconds.
-async fn restless(primary: &Arc<Flaky>) -> Ledger {
+async fn fast_switching(primary: &Arc<FlakyPrimary>) -> Ledger {
     let settings = Settings {
         timeout: Duration::from_millis(12),
         try_timeout: Duration::from_millis(12),
@@ -30,12 +30,12 @@ async fn restless(primary: &Arc<Flaky>) -> Ledger {
     with_memory(&Ledger::new(primary.clone(), settings), Duration::from_millis(4)).await
 }
 
-/// Outages and recoveries, until it is dropped.
-async fn flap(primary: &Flaky, seed: u64) {
+/// Alternates between outage and recovery until it is dropped.
+async fn flap(primary: &FlakyPrimary, seed: u64) {
     let mut chance = StdRng::seed_from_u64(seed);
     loop {
         for out in [true, false] {
-            primary.set_out(out);
+            primary.set_unavailable(out);
             sleep(Duration::from_millis(chance.random_range(1..25))).await;
         }
     }
@@ -51,8 +51,8 @@ fn seeds(rounds: u64) -> std::ops::Range<u64> {
     }
 }
 
-/// How many of fifty callers, who come within some 60 ms, hear a yes.
-async fn yes<F>(seed: u64, call: impl Fn() -> F) -> usize
+/// How many of fifty callers, spread over some 60 ms, get a positive result.
+async fn count_positive<F>(seed: u64, call: impl Fn() -> F) -> usize
 where
     F: Future<Output = bool> + Send + 'static,
 {
@@ -69,7 +69,7 @@ where
 }
 
 async fn new_answers(ledger: &Ledger, event: &MarkKey, seed: u64) -> usize {
-    yes(seed, || {
+    count_positive(seed, || {
         let (ledger, event) = (ledger.clone(), event.clone());
         async move { is_new(&mark(&ledger, &event).await) }
     })
@@ -77,7 +77,7 @@ async fn new_answers(ledger: &Ledger, event: &MarkKey, seed: u64) -> usize {
 }
 
 async fn grants(ledger: &Ledger, key: &Key, seed: u64) -> usize {
-    yes(seed, || {
+    count_positive(seed, || {
         let (ledger, key) = (ledger.clone(), key.clone());
         async move { matches!(ask(&ledger, &key).await.claim, Claim::Granted(_)) }
     })
@@ -87,8 +87,8 @@ async fn grants(ledger: &Ledger, key: &Key, seed: u64) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_is_new_once_while_the_ledger_switches() {
     for seed in seeds(ROUNDS) {
-        let primary = Flaky::new(seed);
-        let (ledger, event) = (restless(&primary).await, event());
+        let primary = FlakyPrimary::new(seed);
+        let (ledger, event) = (fast_switching(&primary).await, event());
         let new = tokio::select! {
             new = new_answers(&ledger, &event, seed) => new,
             () = flap(&primary, seed) => unreachable!("it flaps for ever"),
@@ -100,8 +100,8 @@ async fn an_event_is_new_once_while_the_ledger_switches() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_has_one_holder_while_the_ledger_switches() {
     for seed in seeds(ROUNDS) {
-        let primary = Flaky::new(seed);
-        let (ledger, key) = (restless(&primary).await, key());
+        let primary = FlakyPrimary::new(seed);
+        let (ledger, key) = (fast_switching(&primary).await, key());
         let granted = tokio::select! {
             granted = grants(&ledger, &key, seed) => granted,
             () = flap(&primary, seed) => unreachable!("it flaps for ever"),
@@ -110,15 +110,17 @@ async fn a_key_has_one_holder_while_the_ledger_switches() {
     }
 }
 
-/// Holders who give the key back let the next one in, and never two at a time.
+/// When holders release the key, the next one gets it, and never two at a time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_that_is_given_back_has_one_holder_at_a_time() {
+async fn released_key_has_one_holder_at_a_time() {
     for seed in seeds(ROUNDS) {
-        let primary = Flaky::new(seed);
-        let (ledger, key) = (restless(&primary).await, key());
+        let primary = FlakyPrimary::new(seed);
+        let (ledger, key) = (fast_switching(&primary).await, key());
         let holders = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let most = Arc::new(std::sync::atomic::AtomicUsize::new(0));
-        let all = yes(seed, || hold_and_release(ledger.clone(), key.clone(), holders.clone(), most.clone()));
+        let all = count_positive(seed, || {
+            hold_and_release(ledger.clone(), key.clone(), holders.clone(), most.clone())
+        });
         tokio::select! {
             _ = all => {}
             () = flap(&primary, seed) => unreachable!("it flaps for ever"),
@@ -139,24 +141,24 @@ async fn hold_and_release(
     most.fetch_max(holders.fetch_add(1, SeqCst) + 1, SeqCst);
     sleep(Duration::from_millis(2)).await;
     holders.fetch_sub(1, SeqCst);
-    // In an outage of the primary that granted, it cannot be given back: then it stays held.
+    // If the primary that granted the claim is unavailable, the key cannot be released and stays held.
     let _ = ledger.release(&key, grant.token).await;
     true
 }
 
-/// What was granted in an outage and completed about the time of the recovery is told to the primary.
+/// A claim that was granted in an outage and completed around the time of the recovery reaches the primary.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_outcome_is_kept_back_by_a_recovery() {
+async fn outcome_completed_during_recovery_reaches_the_primary() {
     for seed in seeds(ROUNDS) {
-        let primary = Flaky::new(seed);
-        let (ledger, key) = (restless(&primary).await, key());
-        primary.set_out(true);
+        let primary = FlakyPrimary::new(seed);
+        let (ledger, key) = (fast_switching(&primary).await, key());
+        primary.set_unavailable(true);
         while !mark(&ledger, &event()).await.degraded {}
         let request = ledger.request(key.clone());
         let Claim::Granted(grant) = ledger.claim(&request).await.unwrap().claim else {
             panic!("the key is free")
         };
-        primary.set_out(false);
+        primary.set_unavailable(false);
         let recovery = async {
             while mark(&ledger, &event()).await.degraded {
                 sleep(Duration::from_micros(200)).await;
@@ -178,12 +180,12 @@ async fn no_outcome_is_kept_back_by_a_recovery() {
         };
         tokio::time::timeout(Duration::from_secs(5), told)
             .await
-            .unwrap_or_else(|_| panic!("the primary was never told, with ICHIDO_SEED={seed}"));
+            .unwrap_or_else(|_| panic!("the outcome never reached the primary, with ICHIDO_SEED={seed}"));
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_event_is_new_once_while_a_real_primary_comes_and_goes() {
+async fn event_is_new_once_while_a_real_primary_fails_and_recovers() {
     let scene = Scene::open(SHORT).await;
     for seed in seeds(REAL_ROUNDS) {
         let mut chance = StdRng::seed_from_u64(seed);
@@ -201,20 +203,20 @@ async fn an_event_is_new_once_while_a_real_primary_comes_and_goes() {
     }
 }
 
-/// The primary granted without an answer, the local ledger granted in its place, and the holder gave the key back: then
-/// the primary must not keep it for a holder that does not exist.
+/// The primary granted a claim but its reply was lost, the local ledger granted it instead, and the holder released
+/// the key: the primary must not keep the key for a holder that does not exist.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_that_was_given_back_is_free_in_the_primary_too() {
+async fn released_key_is_free_in_the_primary_too() {
     for seed in seeds(ROUNDS / 5) {
-        let primary = Flaky::new(seed);
-        let (ledger, key) = (restless(&primary).await, key());
-        primary.set_out(true);
+        let primary = FlakyPrimary::new(seed);
+        let (ledger, key) = (fast_switching(&primary).await, key());
+        primary.set_unavailable(true);
         let request = ledger.request(key.clone());
         let Claim::Granted(grant) = ledger.claim(&request).await.unwrap().claim else {
             panic!("the key is free")
         };
         assert_eq!(ledger.release(&key, grant.token).await.unwrap(), Settled::Applied);
-        primary.set_out(false);
+        primary.set_unavailable(false);
         while mark(&ledger, &event()).await.degraded {
             sleep(Duration::from_millis(1)).await;
         }

@@ -1,4 +1,4 @@
-//! Who saw what: counters and log lines of one test.
+//! Counters and log messages of one test.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Subscriber};
 
-/// Counters by name, all labels together.
+/// Counters by name, summed over all labels.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts(Arc<Mutex<HashMap<String, Arc<AtomicU64>>>>);
 
@@ -22,8 +22,8 @@ impl Counts {
 }
 
 impl Counts {
-    /// Whatever counts in this future counts here.
-    pub(crate) async fn counting<T>(&self, work: impl Future<Output = T>) -> T {
+    /// Collects the counters that are registered by this future.
+    pub(crate) async fn collect<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         std::future::poll_fn(|context| metrics::with_local_recorder(self, || work.as_mut().poll(context)))
             .await
@@ -50,13 +50,14 @@ impl Recorder for Counts {
 
 /// The messages that were logged at WARN or ERROR, and on which thread.
 ///
-/// One log hears the whole process: a log for one thread would miss what another thread made the log macros remember.
+/// There is one log for the whole process: with a log per thread, tracing's callsite cache could drop messages of
+/// others.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<(ThreadId, String)>>>);
 
 impl Log {
-    /// The log of this process, from now on.
-    pub(crate) fn listening() -> &'static Log {
+    /// The log of this process. The first call installs it.
+    pub(crate) fn install() -> &'static Log {
         static LOG: OnceLock<Log> = OnceLock::new();
         LOG.get_or_init(|| {
             let log = Log::default();

@@ -1,6 +1,6 @@
-//! A network that fails between a handle and a real server: what callers see of it.
+//! A failing network between a handle and a real server, as callers see it.
 //!
-//! Each backend's own tests look at the single call; here the handle is asked, as programs do.
+//! The tests of each backend check single calls; these use the handle, as programs do.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what is unexpected fails the test")]
 
@@ -21,7 +21,7 @@ use ichido_ledger::{Ledger, Settings};
 use self::lossy_proxy::Proxy;
 use self::servers::{Server, unique};
 
-/// Runs each test on each server that can be asked for it.
+/// Runs each test on each server.
 macro_rules! on_each_server {
     ($($module:ident :: $test:ident,)+) => {
         on_each_server!(@on postgres, Server::postgres(); $($module::$test,)+);
@@ -41,14 +41,14 @@ macro_rules! on_each_server {
 }
 
 on_each_server! {
-    replies::the_owner_of_a_lost_grant_gets_it_again,
-    replies::an_event_whose_answer_was_lost_is_still_new,
-    replies::a_completion_whose_answer_was_lost_is_recorded_once,
-    replies::a_release_whose_answer_was_lost_was_applied,
-    replies::a_lost_question_is_asked_again,
-    renewal::a_renewal_that_fails_for_one_period_keeps_the_lease,
-    outages::an_unreachable_server_is_an_outage_within_the_deadline,
-    outages::a_silent_server_is_an_outage_within_the_deadline,
+    replies::owner_of_a_lost_grant_gets_it_again,
+    replies::event_with_a_lost_reply_is_still_new,
+    replies::completion_with_a_lost_reply_is_recorded_once,
+    replies::release_with_a_lost_reply_was_applied,
+    replies::lost_request_is_retried,
+    renewal::lease_survives_one_period_without_renewal,
+    outages::unreachable_server_is_an_outage_within_the_deadline,
+    outages::stalled_server_is_an_outage_within_the_deadline,
 }
 
 /// A handle through a proxy, whose connection is open and whose statements are known to the server.
@@ -65,8 +65,8 @@ async fn warm(server: &Server, settings: Settings) -> (Proxy, Ledger) {
     (proxy, ledger)
 }
 
-/// Impatient, for tests that wait for the end of patience.
-fn impatient() -> Settings {
+/// Short timeouts, for tests that wait for them.
+fn short_timeouts() -> Settings {
     Settings {
         timeout: Duration::from_secs(1),
         try_timeout: Duration::from_millis(400),

@@ -1,4 +1,4 @@
-//! A server that is away: a typed error within the deadline, and no call that hangs.
+//! An unavailable server: a typed error within the deadline, and no call hangs.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use tokio::time::timeout;
 
 use crate::lossy_proxy::Fault;
 use crate::servers::Server;
-use crate::{claim, event, impatient, key, outcome, warm};
+use crate::{claim, event, key, outcome, short_timeouts, warm};
 
-/// Far beyond the deadline, for busy machines; a call that hangs gets there.
+/// Far beyond the deadline, for busy machines; only a call that hangs takes this long.
 const BOUND: Duration = Duration::from_secs(60);
 
-pub(crate) async fn an_unreachable_server_is_an_outage_within_the_deadline(server: &Server) {
-    let (proxy, ledger) = warm(server, impatient()).await;
+pub(crate) async fn unreachable_server_is_an_outage_within_the_deadline(server: &Server) {
+    let (proxy, ledger) = warm(server, short_timeouts()).await;
     proxy.set(Fault::Refuse);
-    // The open connection was cut under the first call; the others find nobody at home.
+    // The open connection was cut during the first call; the others are refused.
     let _ = failures(&ledger).await;
     let errors = failures(&ledger).await;
     for error in &errors {
@@ -24,14 +24,14 @@ pub(crate) async fn an_unreachable_server_is_an_outage_within_the_deadline(serve
         assert!(error.is_outage());
     }
     for error in &errors[..2] {
-        assert_eq!(error.effect(), Effect::None, "it never left: {error:?}");
+        assert_eq!(error.effect(), Effect::None, "it was never sent: {error:?}");
     }
     proxy.set(Fault::None);
-    comes_back(&ledger).await;
+    recovers(&ledger).await;
 }
 
-pub(crate) async fn a_silent_server_is_an_outage_within_the_deadline(server: &Server) {
-    let (proxy, ledger) = warm(server, impatient()).await;
+pub(crate) async fn stalled_server_is_an_outage_within_the_deadline(server: &Server) {
+    let (proxy, ledger) = warm(server, short_timeouts()).await;
     proxy.set(Fault::BlackHole);
     let errors = failures(&ledger).await;
     assert_eq!(errors[0].effect(), Effect::Unknown, "the question was on its way: {:?}", errors[0]);
@@ -39,10 +39,10 @@ pub(crate) async fn a_silent_server_is_an_outage_within_the_deadline(server: &Se
         assert!(error.is_outage(), "{error:?}");
     }
     proxy.set(Fault::None);
-    comes_back(&ledger).await;
+    recovers(&ledger).await;
 }
 
-/// The errors of every verb that callers use, each within the bound.
+/// The errors of all calls, each within the bound.
 async fn failures(ledger: &Ledger) -> Vec<Error> {
     let (key, token) = (key(), ledger.request(key()).token);
     let request = ledger.request(key.clone());
@@ -60,7 +60,7 @@ async fn bounded<T: std::fmt::Debug>(call: impl Future<Output = ichido_ledger::R
     timeout(BOUND, call).await.expect("the call hangs").unwrap_err()
 }
 
-async fn comes_back(ledger: &Ledger) {
+async fn recovers(ledger: &Ledger) {
     let answer = claim(ledger, &ledger.request(key())).await;
     assert!(matches!(answer, Claim::Granted(_)), "{answer:?}");
 }

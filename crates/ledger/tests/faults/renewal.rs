@@ -10,13 +10,13 @@ use crate::lossy_proxy::{Fault, Proxy};
 use crate::servers::Server;
 use crate::{claim, key, outcome, warm};
 
-/// A renewal falls due every two seconds, and two may fail.
+/// A renewal is due every two seconds, and two may fail.
 const LEASE_MS: u64 = 6_000;
 const PERIOD: Duration = Duration::from_millis(LEASE_MS / 3);
-/// A loaded machine is slow, a broken ledger never gets there.
+/// A loaded machine is slow, a broken ledger never finishes.
 const BOUND: Duration = Duration::from_secs(60);
 
-pub(crate) async fn a_renewal_that_fails_for_one_period_keeps_the_lease(server: &Server) {
+pub(crate) async fn lease_survives_one_period_without_renewal(server: &Server) {
     let (proxy, ledger) = warm(server, Settings::default()).await;
     let (key, other) = (key(), server.instance().await);
     let request = ClaimRequest { lease_ms: LEASE_MS, ..ledger.request(key.clone()) };
@@ -32,7 +32,7 @@ pub(crate) async fn a_renewal_that_fails_for_one_period_keeps_the_lease(server: 
     timeout(BOUND, renewed(&other, &key)).await.expect("the next renewal comes through");
     let answer = claim(&other, &other.request(key.clone())).await;
     assert!(matches!(answer, Claim::Held { .. }), "{answer:?}");
-    assert!(timeout(Duration::ZERO, renewal.lost()).await.is_err(), "the holder was told of a loss");
+    assert!(timeout(Duration::ZERO, renewal.lost()).await.is_err(), "the claim must not count as lost");
     assert_eq!(ledger.complete(&key, grant.token, outcome("x")).await.unwrap(), Settled::Applied);
 }
 

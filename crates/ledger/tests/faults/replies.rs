@@ -1,4 +1,4 @@
-//! Lost replies: the request was applied, the answer swallowed, the connection cut. And lost requests.
+//! Lost replies: the request was applied, but its reply was dropped and the connection cut. And lost requests.
 
 use ichido_core::mark::Mark;
 use ichido_core::{Claim, Settled};
@@ -10,7 +10,7 @@ use crate::{claim, event, granted, key, outcome, warm};
 
 const LOST_REPLY: Fault = Fault::LoseReply { to: "", times: 1 };
 
-pub(crate) async fn the_owner_of_a_lost_grant_gets_it_again(server: &Server) {
+pub(crate) async fn owner_of_a_lost_grant_gets_it_again(server: &Server) {
     let (proxy, ledger) = warm(server, Settings::default()).await;
     let (key, other) = (key(), server.instance().await);
     let request = ledger.request(key.clone());
@@ -24,7 +24,7 @@ pub(crate) async fn the_owner_of_a_lost_grant_gets_it_again(server: &Server) {
     assert_eq!(ledger.complete(&key, grant.token, outcome("x")).await.unwrap(), Settled::Applied);
 }
 
-pub(crate) async fn an_event_whose_answer_was_lost_is_still_new(server: &Server) {
+pub(crate) async fn event_with_a_lost_reply_is_still_new(server: &Server) {
     let (proxy, ledger) = warm(server, Settings::default()).await;
     let (event, other) = (event(), server.instance().await);
     proxy.set(LOST_REPLY);
@@ -36,7 +36,7 @@ pub(crate) async fn an_event_whose_answer_was_lost_is_still_new(server: &Server)
     }
 }
 
-pub(crate) async fn a_completion_whose_answer_was_lost_is_recorded_once(server: &Server) {
+pub(crate) async fn completion_with_a_lost_reply_is_recorded_once(server: &Server) {
     let (proxy, ledger) = warm(server, Settings::default()).await;
     let (key, other) = (key(), server.instance().await);
     let grant = granted(&ledger, &key).await;
@@ -47,8 +47,8 @@ pub(crate) async fn a_completion_whose_answer_was_lost_is_recorded_once(server: 
     assert_eq!(claim(&other, &other.request(key.clone())).await, Claim::Done(outcome("first")));
 }
 
-/// The repeat of a release finds nothing: the handle knows that it may have been its own doing.
-pub(crate) async fn a_release_whose_answer_was_lost_was_applied(server: &Server) {
+/// The retry of a release finds no claim: the handle knows that its first try may have removed it.
+pub(crate) async fn release_with_a_lost_reply_was_applied(server: &Server) {
     let (proxy, ledger) = warm(server, Settings::default()).await;
     let (key, other) = (key(), server.instance().await);
     let grant = granted(&ledger, &key).await;
@@ -58,7 +58,7 @@ pub(crate) async fn a_release_whose_answer_was_lost_was_applied(server: &Server)
     assert_eq!(granted(&other, &key).await.attempt, 1, "the key is free");
 }
 
-pub(crate) async fn a_lost_question_is_asked_again(server: &Server) {
+pub(crate) async fn lost_request_is_retried(server: &Server) {
     let (proxy, ledger) = warm(server, Settings::default()).await;
     let request = ledger.request(key());
     proxy.set(Fault::LoseRequest { to: "", times: 2 });

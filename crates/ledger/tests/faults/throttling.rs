@@ -1,4 +1,4 @@
-//! A server that asks for less, and a batch that does not ask for more.
+//! A server that asks to slow down, and batches that cost one round trip.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::lossy_proxy::Fault;
 use crate::servers::Server;
-use crate::{claim, event, impatient, key, warm};
+use crate::{claim, event, key, short_timeouts, warm};
 
 fn throttle(times: usize) -> Fault {
     let body = "{\"__type\":\"com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException\",\
@@ -18,7 +18,7 @@ fn throttle(times: usize) -> Fault {
 }
 
 #[tokio::test]
-async fn a_throttled_claim_is_asked_again_ever_more_slowly() {
+async fn throttled_claim_is_retried_with_growing_pauses() {
     let server = Server::dynamodb("ICHIDO_TEST_DYNAMODB_URL").await;
     let settings = Settings { backoff: Duration::from_millis(40), ..Settings::default() };
     let (proxy, ledger) = warm(&server, settings).await;
@@ -27,19 +27,19 @@ async fn a_throttled_claim_is_asked_again_ever_more_slowly() {
     let answer = claim(&ledger, &ledger.request(key())).await;
     assert!(matches!(answer, Claim::Granted(_)), "{answer:?}");
     assert_eq!(proxy.faults(), 3);
-    // Three pauses of 40, 80 and 160 ms, of which chance may take half.
+    // Three pauses of 40, 80 and 160 ms, of which jitter may remove half.
     assert!(started.elapsed() >= Duration::from_millis(20 + 40 + 80), "{:?}", started.elapsed());
 }
 
 #[tokio::test]
-async fn throttling_without_end_is_an_error_of_its_own() {
+async fn endless_throttling_is_its_own_error() {
     let server = Server::dynamodb("ICHIDO_TEST_DYNAMODB_URL").await;
-    let (proxy, ledger) = warm(&server, impatient()).await;
+    let (proxy, ledger) = warm(&server, short_timeouts()).await;
     proxy.set(throttle(usize::MAX));
     let error = ledger.claim(&ledger.request(key())).await.unwrap_err();
     assert_eq!((error.kind(), error.effect()), (&Kind::Throttled, Effect::None), "{error:?}");
     assert!(error.is_outage());
-    // Pauses of 25 ms that double: within one second, no storm.
+    // Pauses of 25 ms that double: no storm of requests within one second.
     assert!((2..=8).contains(&proxy.faults()), "{} tries", proxy.faults());
 }
 
@@ -49,7 +49,7 @@ async fn a_batch_is_one_round_trip(server: &Server) {
     let before = proxy.requests();
     let marked = ledger.mark(&batch).await.unwrap();
     assert!(marked.iter().all(|marked| marked.mark == Mark::New));
-    // A burst of bytes may come in two reads.
+    // A burst of bytes may arrive in two reads.
     let bursts = proxy.requests() - before;
     assert!((1..=2).contains(&bursts), "{bursts} bursts for 100 marks");
 }

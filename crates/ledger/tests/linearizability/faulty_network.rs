@@ -1,5 +1,5 @@
 //! Real servers. Every second client reaches its server through a proxy that loses requests and replies, cuts
-//! connections and falls silent for a while.
+//! connections and stops answering for a while.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use ichido_ledger::Backend;
 
 use crate::lossy_proxy::{Fault, Proxy};
 use crate::servers::{Server, open};
-use crate::{chance, explain_histories};
+use crate::{explain_histories, random_seed};
 
 /// Four instances, two of them behind proxies.
 struct Instances {
@@ -28,22 +28,22 @@ impl Instances {
     }
 
     async fn explain_histories(&self, mark_granularity_ms: u64) {
-        let mischief = SeededEntropy::new(chance());
-        let trouble =
-            futures_util::future::join_all(self.proxies.iter().map(|proxy| trouble(proxy, &mischief)));
+        let entropy = SeededEntropy::new(random_seed());
+        let cause_trouble =
+            futures_util::future::join_all(self.proxies.iter().map(|proxy| cause_trouble(proxy, &entropy)));
         tokio::select! {
             () = explain_histories(&self.backends, mark_granularity_ms) => {}
-            _ = trouble => {}
+            _ = cause_trouble => {}
         }
         let faults: usize = self.proxies.iter().map(Proxy::faults).sum();
         assert!(faults > 0, "nothing went wrong, so nothing was shown");
     }
 }
 
-/// One fault after the other, with a little peace in between.
-async fn trouble(proxy: &Proxy, mischief: &SeededEntropy) {
+/// One fault after the other, with short breaks.
+async fn cause_trouble(proxy: &Proxy, entropy: &SeededEntropy) {
     loop {
-        let drawn = mischief.draw();
+        let drawn = entropy.draw();
         let times = usize::from(drawn[1] % 3) + 1;
         let (fault, for_ms) = match drawn[0] % 8 {
             0..3 => (Fault::LoseReply { to: "", times }, 40),

@@ -1,7 +1,7 @@
-//! Random histories on every backend: each must be explained by some order of its operations.
+//! Random histories on every backend: some order of the operations must explain each of them.
 //!
-//! A failure prints the seed; `ICHIDO_SEED` replays it. Servers are real ones, given by environment variables that
-//! `cargo xtask test` sets; on some of the clients their connections break.
+//! A failure prints the seed; `ICHIDO_SEED` replays it. The servers are real; `cargo xtask test` sets the
+//! environment variables with their addresses. The connections of some clients break.
 
 #![allow(
     clippy::unwrap_used,
@@ -27,7 +27,7 @@ use ichido_core::{Entropy, SystemClock, SystemEntropy};
 use ichido_ledger::conformance::history::{Bounds, Statistics, Workload, run};
 use ichido_ledger::{Backend, OpenOptions, Settings, open_backend};
 
-/// Histories of one backend, and how many of them run side by side.
+/// Histories per backend, and how many of them run concurrently.
 const HISTORIES: u64 = 32;
 const AT_ONCE: u64 = 8;
 
@@ -35,7 +35,7 @@ fn options() -> OpenOptions {
     OpenOptions { clock: Arc::new(SystemClock::default()), admin: None }
 }
 
-/// Impatient, so that a lost answer is asked for again while the history goes on.
+/// Short timeouts, so that a call with a lost reply is retried while the history goes on.
 fn settings() -> Settings {
     Settings {
         timeout: Duration::from_millis(1_500),
@@ -46,22 +46,22 @@ fn settings() -> Settings {
     }
 }
 
-/// The seed of the first history, whose followers are the next numbers, and how many there are.
+/// The first seed, and how many consecutive seeds to run.
 fn first_seed() -> (u64, u64) {
     match std::env::var("ICHIDO_SEED") {
         Ok(seed) => (seed.parse().expect("ICHIDO_SEED is a number"), 1),
-        Err(_) => (chance(), HISTORIES),
+        Err(_) => (random_seed(), HISTORIES),
     }
 }
 
-/// A number of this run's own.
-fn chance() -> u64 {
+/// A random number for this run.
+fn random_seed() -> u64 {
     let drawn = SystemEntropy.draw();
     u64::from(u32::from_be_bytes([drawn[0], drawn[1], drawn[2], drawn[3]]))
 }
 
 /// Runs and checks histories on the instances of one store.
-#[allow(clippy::print_stdout, reason = "statistics for people, shown with --nocapture")]
+#[allow(clippy::print_stdout, reason = "statistics for developers, shown with --nocapture")]
 async fn explain_histories(instances: &[Arc<dyn Backend>], mark_granularity_ms: u64) {
     let bounds = Bounds::of(&instances[0].capabilities(), mark_granularity_ms);
     let (first, count) = first_seed();

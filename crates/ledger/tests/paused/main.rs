@@ -1,4 +1,4 @@
-//! A holder that stands still: a real process, stopped past its lease while others go on, and woken again.
+//! A holder that is paused: a real process that is stopped past its lease while others continue, and then resumed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what is unexpected fails the test")]
 
@@ -20,14 +20,14 @@ use tokio::time::{sleep, timeout};
 use self::servers::{Server, unique};
 
 const LEASE_MS: u64 = 1_500;
-/// A loaded machine is slow, a broken ledger never gets there.
+/// A loaded machine is slow, a broken ledger never finishes.
 const BOUND: Duration = Duration::from_secs(60);
 
 /// A process that holds a key and renews its lease.
 struct Holder {
     child: Child,
     go: ChildStdin,
-    said: Lines<BufReader<ChildStdout>>,
+    output: Lines<BufReader<ChildStdout>>,
 }
 
 impl Holder {
@@ -40,13 +40,13 @@ impl Holder {
             .spawn()
             .expect("the worker starts");
         let (go, out) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
-        let mut holder = Holder { child, go, said: BufReader::new(out).lines() };
-        assert_eq!(holder.hears().await, "granted");
+        let mut holder = Holder { child, go, output: BufReader::new(out).lines() };
+        assert_eq!(holder.read_line().await, "granted");
         holder
     }
 
-    async fn hears(&mut self) -> String {
-        let line = timeout(BOUND, self.said.next_line()).await.expect("the worker is silent");
+    async fn read_line(&mut self) -> String {
+        let line = timeout(BOUND, self.output.next_line()).await.expect("the worker is silent");
         line.expect("its output is read").expect("the worker ended")
     }
 
@@ -55,15 +55,15 @@ impl Holder {
         kill_process(pid.expect("the worker lives"), signal).expect("the signal is sent");
     }
 
-    /// Wakes it, and lets it complete: what was it told?
-    async fn wakes_and_completes(mut self) -> String {
+    /// Resumes it, and lets it complete its claim. Returns what it reports.
+    async fn resume_and_complete(mut self) -> String {
         self.signal(Signal::CONT);
         self.go.write_all(b"go\n").await.expect("the worker listens");
-        let told = self.hears().await;
+        let report = self.read_line().await;
         assert!(
             timeout(BOUND, self.child.wait()).await.expect("it ends").expect("its end is seen").success()
         );
-        told
+        report
     }
 }
 
@@ -76,7 +76,7 @@ async fn ask(ledger: &Ledger, key: &Key, in_doubt: InDoubtPolicy) -> Claim {
     ledger.claim(&request).await.expect("the claim is answered").claim
 }
 
-/// Asks until the key is no longer held.
+/// Claims until the key is no longer held.
 async fn past_lease(ledger: &Ledger, key: &Key, in_doubt: InDoubtPolicy) -> Claim {
     let asking = async {
         loop {
@@ -93,7 +93,7 @@ async fn past_lease(ledger: &Ledger, key: &Key, in_doubt: InDoubtPolicy) -> Clai
     timeout(BOUND, asking).await.expect("a lapsed lease is noticed")
 }
 
-/// A holder that lives beyond its first lease, and then stands still.
+/// A holder that is stopped after its first lease was renewed.
 async fn stopped(server: &Server, ledger: &Ledger, key: &Key) -> Holder {
     let holder = Holder::start(server, key).await;
     let renewed = async {
@@ -120,7 +120,7 @@ async fn a_paused_holder_gets_the_winners_outcome(server: &Server) {
     let holder = stopped(server, &ledger, &key).await;
     let grant = taken_over(&ledger, &key).await;
     assert_eq!(ledger.complete(&key, grant.token, Outcome::kept("winner")).await.unwrap(), Settled::Applied);
-    assert_eq!(holder.wakes_and_completes().await, "stale: done winner");
+    assert_eq!(holder.resume_and_complete().await, "stale: done winner");
     assert_eq!(ask(&ledger, &key, InDoubtPolicy::Reject).await, Claim::Done(Outcome::kept("winner")));
 }
 
@@ -128,17 +128,17 @@ async fn a_paused_holder_is_refused_while_the_winner_runs(server: &Server) {
     let (ledger, key) = (server.instance().await, key());
     let holder = stopped(server, &ledger, &key).await;
     let grant = taken_over(&ledger, &key).await;
-    assert_eq!(holder.wakes_and_completes().await, "stale: running");
+    assert_eq!(holder.resume_and_complete().await, "stale: running");
     assert_eq!(ledger.complete(&key, grant.token, Outcome::kept("winner")).await.unwrap(), Settled::Applied);
     assert_eq!(ask(&ledger, &key, InDoubtPolicy::Reject).await, Claim::Done(Outcome::kept("winner")));
 }
 
-async fn a_paused_holder_that_nobody_replaced_may_complete(server: &Server) {
+async fn a_paused_holder_may_complete_if_nobody_took_over(server: &Server) {
     let (ledger, key) = (server.instance().await, key());
     let holder = stopped(server, &ledger, &key).await;
     let answer = past_lease(&ledger, &key, InDoubtPolicy::Reject).await;
     assert!(matches!(answer, Claim::InDoubt(_)), "{answer:?}");
-    assert_eq!(holder.wakes_and_completes().await, "applied");
+    assert_eq!(holder.resume_and_complete().await, "applied");
     assert_eq!(ask(&ledger, &key, InDoubtPolicy::Reject).await, Claim::Done(Outcome::kept("zombie")));
 }
 
@@ -162,5 +162,5 @@ macro_rules! on_both_servers {
 on_both_servers! {
     a_paused_holder_gets_the_winners_outcome,
     a_paused_holder_is_refused_while_the_winner_runs,
-    a_paused_holder_that_nobody_replaced_may_complete,
+    a_paused_holder_may_complete_if_nobody_took_over,
 }

@@ -1,4 +1,4 @@
-//! Many callers at once, and the same answers as the rules.
+//! Many concurrent callers, and the same results as the rules.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,14 +7,14 @@ use ichido_core::{Claim, Phase, Settle, Timestamp};
 use ichido_ledger::postgres::Postgres;
 use ichido_ledger::{Backend, Kind, Maintain};
 
-use crate::Place;
+use crate::TestSchema;
 use crate::differential::agrees_with_the_rules;
-use crate::requests::{count_new, granted, key, marking, request, unique};
+use crate::requests::{count_new, granted, key, mark_request, request, unique};
 
 #[tokio::test]
-async fn whatever_is_asked_the_answers_are_those_of_the_rules() {
-    let place = Place::new();
-    let ledger = Arc::new(place.ledger().await);
+async fn random_calls_agree_with_the_rules() {
+    let test_schema = TestSchema::new();
+    let ledger = Arc::new(test_schema.ledger().await);
     let stories = (1..=8).map(|seed| {
         let ledger = ledger.clone();
         tokio::spawn(async move { agrees_with_the_rules(&*ledger, seed).await })
@@ -24,13 +24,13 @@ async fn whatever_is_asked_the_answers_are_those_of_the_rules() {
     }
 }
 
-/// A call that neither wrote nor saw anything is to be repeated, and is no win.
+/// A call that neither wrote nor saw anything must be retried; it is not a grant.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fifty_racers_on_each_key_have_one_winner() {
     const KEYS: usize = 100;
     const RACERS: usize = 50;
-    let place = Place::new();
-    let ledger = Arc::new(Postgres::connect(&format!("{}&pool=50", place.url())).await.unwrap());
+    let test_schema = TestSchema::new();
+    let ledger = Arc::new(Postgres::connect(&format!("{}&pool=50", test_schema.url())).await.unwrap());
     let wins = Arc::new(AtomicUsize::new(0));
     for _ in 0..KEYS {
         let key = key("race");
@@ -57,13 +57,13 @@ async fn fifty_racers_on_each_key_have_one_winner() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn batches_in_opposite_order_do_not_wait_for_each_other() {
-    let place = Place::new();
-    let ledger = Arc::new(place.ledger().await);
+async fn batches_in_opposite_order_do_not_deadlock() {
+    let test_schema = TestSchema::new();
+    let ledger = Arc::new(test_schema.ledger().await);
     for round in 0..20 {
         let texts: Vec<_> = (0..100).map(|i| format!("{round}-{i}")).collect();
         let batch = |reversed: bool| {
-            let mut requests: Vec<_> = texts.iter().map(|text| marking(text)).collect();
+            let mut requests: Vec<_> = texts.iter().map(|text| mark_request(text)).collect();
             if reversed {
                 requests.reverse();
             }
@@ -80,9 +80,9 @@ async fn batches_in_opposite_order_do_not_wait_for_each_other() {
 }
 
 #[tokio::test]
-async fn doubt_ends_with_a_sweep_and_is_counted() {
-    let place = Place::new();
-    let ledger = place.ledger().await;
+async fn expired_doubt_is_swept_and_counted() {
+    let test_schema = TestSchema::new();
+    let ledger = test_schema.ledger().await;
     let (old, young) = (key("old"), key("young"));
     for key in [&old, &young] {
         let token = granted(&ledger, key).await.token;
@@ -91,7 +91,7 @@ async fn doubt_ends_with_a_sweep_and_is_counted() {
     let month = 31 * 86_400_000_i64;
     let index = old.index();
     let age = format!("UPDATE ichido.claims SET doubt_at = doubt_at - {month}, over_at = over_at - {month}");
-    place.execute(&format!("{age} WHERE index = '\\x{index}'")).await;
+    test_schema.execute(&format!("{age} WHERE index = '\\x{index}'")).await;
     assert_eq!(ledger.get(&old).await.unwrap(), None);
     let swept = ledger.sweep(10).await.unwrap();
     assert_eq!((swept.removed, swept.doubts_ended, swept.more), (1, 1, false));
@@ -102,9 +102,9 @@ async fn doubt_ends_with_a_sweep_and_is_counted() {
 
 #[tokio::test]
 async fn a_sweep_stops_at_its_limit() {
-    let ledger = Place::new().ledger().await;
+    let ledger = TestSchema::new().ledger().await;
     let marks: Vec<_> =
-        (0..30).map(|_| ichido_core::mark::Request { retention_ms: 0, ..marking(&unique()) }).collect();
+        (0..30).map(|_| ichido_core::mark::Request { retention_ms: 0, ..mark_request(&unique()) }).collect();
     ledger.mark(&marks).await.unwrap();
     let swept = ledger.sweep(20).await.unwrap();
     assert_eq!((swept.removed, swept.more), (20, true));

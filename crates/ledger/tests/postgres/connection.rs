@@ -1,22 +1,22 @@
-//! Servers that refuse, are not there, or are not whom we trust.
+//! Servers that refuse, do not exist, or are not trusted.
 
 use ichido_ledger::postgres::Postgres;
 use ichido_ledger::{Backend, Effect, Error, Kind, Maintain, Survives};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use crate::Place;
-use crate::requests::{everything, server, unique};
+use crate::TestSchema;
+use crate::requests::{full_text, server, unique};
 
 async fn failure(url: &str) -> Error {
     let error = Postgres::connect(url).await.unwrap_err();
-    assert!(!everything(&error).contains("hunter2"), "{error:?}");
+    assert!(!full_text(&error).contains("hunter2"), "{error:?}");
     assert_eq!(error.effect(), Effect::None);
     error
 }
 
-/// A server that says one thing to whoever logs in.
-async fn says(message: Vec<u8>) -> String {
+/// A server that sends one message to every client that logs in.
+async fn server_that_sends(message: Vec<u8>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("postgres://user:hunter2@{}/db?sslmode=disable", listener.local_addr().unwrap());
     tokio::spawn(async move {
@@ -36,29 +36,29 @@ fn message(tag: u8, body: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_denied_and_not_repeated() {
+async fn wrong_password_is_denied_and_not_echoed() {
     let told = b"SFATAL\0C28P01\0Mpassword authentication failed for user \"user\"\0\0";
-    let error = failure(&says(message(b'E', told)).await).await;
+    let error = failure(&server_that_sends(message(b'E', told)).await).await;
     assert!(matches!(error.kind(), Kind::Denied(text) if text.contains("password authentication failed")));
     assert!(!error.is_transient());
 }
 
 #[tokio::test]
 async fn a_missing_password_is_denied() {
-    let url = says(message(b'R', &3_u32.to_be_bytes())).await.replace(":hunter2", "");
+    let url = server_that_sends(message(b'R', &3_u32.to_be_bytes())).await.replace(":hunter2", "");
     let error = failure(&url).await;
     assert!(matches!(error.kind(), Kind::Denied(text) if text.contains("requires a password")), "{error:?}");
 }
 
 #[tokio::test]
-async fn a_server_that_is_full_asks_for_less() {
+async fn server_without_free_connections_throttles() {
     let told = b"SFATAL\0C53300\0Msorry, too many clients already\0\0";
-    let error = failure(&says(message(b'E', told)).await).await;
+    let error = failure(&server_that_sends(message(b'E', told)).await).await;
     assert_eq!(*error.kind(), Kind::Throttled);
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_unavailable() {
+async fn unreachable_server_is_unavailable() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -67,22 +67,22 @@ async fn a_server_that_is_not_there_is_unavailable() {
 }
 
 #[tokio::test]
-async fn a_database_that_is_not_there_is_a_setting() {
+async fn missing_database_is_a_settings_error() {
     let url = server("ICHIDO_TEST_POSTGRES_URL");
     let (server, _database) = url.rsplit_once('/').unwrap();
     let error = failure(&format!("{server}/nowhere")).await;
     assert!(matches!(error.kind(), Kind::Settings(text) if text.contains("nowhere")), "{error:?}");
 }
 
-/// What the server knows of the TLS of a ledger's connections.
+/// Whether the server reports TLS for a ledger's connections.
 async fn is_encrypted(parameters: &str) -> bool {
-    let (place, name) = (Place::new(), format!("tls-{}", unique()));
+    let (test_schema, name) = (TestSchema::new(), format!("tls-{}", unique()));
     let host = if parameters.contains("sslrootcert") { "localhost" } else { "127.0.0.1" };
-    let url = place.url().replace("127.0.0.1", host);
+    let url = test_schema.url().replace("127.0.0.1", host);
     let _ledger = Postgres::connect(&format!("{url}&application_name={name}&{parameters}")).await.unwrap();
     let sql =
         "SELECT bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name = $1";
-    place.client().await.query_one(sql, &[&name]).await.unwrap().get(0)
+    test_schema.client().await.query_one(sql, &[&name]).await.unwrap().get(0)
 }
 
 #[tokio::test]
@@ -96,34 +96,34 @@ async fn tls_is_used_as_the_url_says() {
 }
 
 #[tokio::test]
-async fn a_server_that_nobody_vouches_for_is_refused() {
-    let error = failure(&format!("{}&sslmode=require", Place::new().url())).await;
+async fn untrusted_server_is_refused() {
+    let error = failure(&format!("{}&sslmode=require", TestSchema::new().url())).await;
     assert!(matches!(error.kind(), Kind::Settings(_)), "{error:?}");
-    let error = failure(&format!("{}&sslmode=require&sslrootcert=/dev/null", Place::new().url())).await;
+    let error = failure(&format!("{}&sslmode=require&sslrootcert=/dev/null", TestSchema::new().url())).await;
     assert!(matches!(error.kind(), Kind::Settings(text) if text.contains("no certificate")), "{error:?}");
-    let error = failure(&says(b"N".to_vec()).await.replace("disable", "require")).await;
+    let error = failure(&server_that_sends(b"N".to_vec()).await.replace("disable", "require")).await;
     assert!(matches!(error.kind(), Kind::Settings(_)), "{error:?}");
 }
 
 #[tokio::test]
-async fn weak_settings_are_warned_about_and_not_promised() {
-    let place = Place::new();
-    let strong = place.ledger().await;
+async fn weak_settings_cause_warnings_and_weaker_guarantees() {
+    let test_schema = TestSchema::new();
+    let strong = test_schema.ledger().await;
     assert_eq!(strong.check().await.unwrap(), Vec::<String>::new());
     assert!(strong.capabilities().survives.contains(&Survives::PowerLoss));
-    let url = format!("{}&options=-c%20synchronous_commit%3Doff", place.url());
+    let url = format!("{}&options=-c%20synchronous_commit%3Doff", test_schema.url());
     let weak = Postgres::connect(&url).await.unwrap();
     let warnings = weak.check().await.unwrap();
     assert!(warnings.iter().any(|warning| warning.contains("synchronous_commit")), "{warnings:?}");
     assert!(!weak.capabilities().survives.contains(&Survives::PowerLoss));
-    let url = format!("{}&options=-c%20default_transaction_read_only%3Don", place.url());
+    let url = format!("{}&options=-c%20default_transaction_read_only%3Don", test_schema.url());
     let error = Postgres::connect(&url).await.unwrap_err();
     assert!(matches!(error.kind(), Kind::Settings(text) if text.contains("read-only")), "{error:?}");
 }
 
 #[tokio::test]
-async fn a_closed_ledger_says_so_and_shows_no_password() {
-    let url = Place::new().url().replace("postgres@", "postgres:hunter2@");
+async fn closed_ledger_returns_closed_and_shows_no_password() {
+    let url = TestSchema::new().url().replace("postgres@", "postgres:hunter2@");
     let ledger = Postgres::connect(&url).await.unwrap();
     assert!(!format!("{ledger:?}").contains("hunter2"));
     ledger.close().await.unwrap();

@@ -1,4 +1,4 @@
-//! Lost replies, cut connections, and how often the server is asked.
+//! Lost replies, cut connections, and the number of round trips.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use ichido_core::{Claim, ClaimRequest, InDoubtPolicy, Outcome, Resolution, Settl
 use ichido_ledger::postgres::Postgres;
 use ichido_ledger::{Backend, Effect, Kind, Maintain};
 
-use crate::Place;
+use crate::TestSchema;
 use crate::lossy_proxy::{Fault, Proxy};
-use crate::requests::{claim, granted, key, marking, request, unique};
-use crate::stalling_relay::Relay;
+use crate::requests::{claim, granted, key, mark_request, request, unique};
+use crate::stalling_relay::StallingRelay;
 
-/// A place of the test's own, and the server it is on.
+/// A URL with a schema for this test, and the address of its server.
 fn server_address() -> (String, SocketAddr) {
-    let url = Place::new().url();
+    let url = TestSchema::new().url();
     let address = url.split(['@', '/']).find_map(|part| part.parse().ok()).unwrap();
     (url, address)
 }
@@ -29,7 +29,7 @@ async fn through_proxy() -> (Proxy, Postgres) {
 }
 
 #[tokio::test]
-async fn a_lost_reply_may_have_been_a_grant_and_is_one_when_asked_again() {
+async fn retry_after_a_lost_reply_gets_the_grant() {
     let (proxy, ledger) = through_proxy().await;
     granted(&ledger, &key("warm")).await;
     let request = request(&key("lost"));
@@ -41,41 +41,42 @@ async fn a_lost_reply_may_have_been_a_grant_and_is_one_when_asked_again() {
 }
 
 #[tokio::test]
-async fn a_server_that_ends_the_session_may_have_committed() {
-    let place = Place::new();
-    let ledger = Postgres::connect(&format!("{}&pool=1&application_name={}", place.url(), place.schema))
-        .await
-        .unwrap();
+async fn server_that_ends_the_session_may_have_committed() {
+    let test_schema = TestSchema::new();
+    let ledger =
+        Postgres::connect(&format!("{}&pool=1&application_name={}", test_schema.url(), test_schema.schema))
+            .await
+            .unwrap();
     let key = key("held");
     let token = granted(&ledger, &key).await.token;
-    let mut client = place.client().await;
+    let mut client = test_schema.client().await;
     let transaction = client.transaction().await.unwrap();
-    let lock = format!("SELECT FROM {}.claims FOR UPDATE", place.schema);
+    let lock = format!("SELECT FROM {}.claims FOR UPDATE", test_schema.schema);
     transaction.execute(&lock, &[]).await.unwrap();
     let waiting = tokio::spawn(async move { ledger.settle(&key, token, &Settle::Release).await });
-    place.waits_for_a_lock().await;
+    test_schema.waits_for_a_lock().await;
     let kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1";
-    place.client().await.execute(kill, &[&place.schema]).await.unwrap();
+    test_schema.client().await.execute(kill, &[&test_schema.schema]).await.unwrap();
     let error = waiting.await.unwrap().unwrap_err();
     assert_eq!((error.kind(), error.effect()), (&Kind::Unavailable, Effect::Unknown), "{error:?}");
 }
 
 #[tokio::test]
-async fn a_connection_into_a_void_is_not_used_again() {
+async fn stalled_connection_is_not_used_again() {
     let (url, address) = server_address();
-    let relay = Relay::start(address).await;
+    let relay = StallingRelay::start(address).await;
     let url =
         format!("{}&sslmode=disable&pool=1", url.replace(&address.to_string(), &relay.address.to_string()));
     let ledger = Postgres::connect(&url).await.unwrap();
     granted(&ledger, &key("warm")).await;
-    relay.swallow();
+    relay.stall();
     let request = request(&key("void"));
     tokio::time::timeout(Duration::from_millis(200), ledger.claim(&request)).await.unwrap_err();
     let again = tokio::time::timeout(Duration::from_secs(5), claim(&ledger, &request)).await.unwrap();
     assert!(matches!(again, Claim::Granted(_)));
 }
 
-/// Requests of a call, when the connection has seen its statements before.
+/// The requests of a call, once the connection has prepared its statements.
 macro_rules! round_trips {
     ($proxy:ident, $call:expr) => {{
         let before = $proxy.requests();
@@ -85,7 +86,7 @@ macro_rules! round_trips {
 }
 
 #[tokio::test]
-async fn one_question_is_one_round_trip() {
+async fn one_call_is_one_round_trip() {
     let (proxy, ledger) = through_proxy().await;
     // The first round prepares the statements.
     for round in 0..2 {
@@ -109,7 +110,7 @@ async fn one_question_is_one_round_trip() {
         let (_, replay) = round_trips!(proxy, ledger.claim(&crate::requests::request(&key)));
         let (_, stale) = round_trips!(proxy, ledger.settle(&key, request.token, &done));
         let (_, refused) = round_trips!(proxy, ledger.resolve(&key, &Resolution::Absent));
-        let batch: Vec<_> = (0..100).map(|_| marking(&unique())).collect();
+        let batch: Vec<_> = (0..100).map(|_| mark_request(&unique())).collect();
         let (marks, marked) = round_trips!(proxy, ledger.mark(&batch));
         assert!(marks.iter().all(|mark| *mark == Mark::New));
         let told = [fresh, held, renewed, completed, replay, stale, refused, marked, takeover];

@@ -1,4 +1,4 @@
-//! What is special about PostgreSQL, on a real server.
+//! PostgreSQL specifics, on a real server.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what is unexpected fails the test")]
 
 mod batches;
@@ -22,12 +22,12 @@ mod transaction;
 use ichido_ledger::postgres::Postgres;
 use tokio_postgres::{Client, NoTls};
 
-/// A schema of the test's own.
-struct Place {
+/// A schema for one test.
+struct TestSchema {
     schema: String,
 }
 
-impl Place {
+impl TestSchema {
     fn new() -> Self {
         Self { schema: format!("t_{}", requests::unique()) }
     }
@@ -40,7 +40,7 @@ impl Place {
         Postgres::connect(&self.url()).await.unwrap()
     }
 
-    /// A connection of the application's own.
+    /// A connection of the application.
     async fn client(&self) -> Client {
         let url = format!("{}?sslmode=disable", requests::server("ICHIDO_TEST_POSTGRES_URL"));
         let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
@@ -53,7 +53,7 @@ impl Place {
         self.client().await.batch_execute(&sql).await.unwrap();
     }
 
-    /// Waits until a statement on the tables of this place waits for somebody's lock.
+    /// Waits until a statement on this schema's tables waits for a lock.
     async fn waits_for_a_lock(&self) {
         let sql = format!(
             "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%\"{}\"%'",

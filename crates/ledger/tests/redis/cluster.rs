@@ -7,7 +7,7 @@ use ichido_ledger::redis::Redis;
 use ichido_ledger::{Backend, Maintain, Query};
 use redis::aio::MultiplexedConnection;
 
-use crate::Place;
+use crate::TestNamespace;
 use crate::requests::{claim, granted, key, request};
 use crate::server::{Server, free_port};
 
@@ -64,33 +64,33 @@ async fn two_nodes() -> (Node, Node) {
     (one, other)
 }
 
-async fn slot(node: &mut Node, place: &Place, key: &Key) -> u16 {
+async fn slot(node: &mut Node, namespace: &TestNamespace, key: &Key) -> u16 {
     let mut command = redis::cmd("CLUSTER");
-    command.arg("KEYSLOT").arg(place.claim(key)).query_async(&mut node.connection).await.unwrap()
+    command.arg("KEYSLOT").arg(namespace.claim(key)).query_async(&mut node.connection).await.unwrap()
 }
 
 #[tokio::test]
 async fn claims_follow_a_slot_that_moves() {
     let (mut one, mut other) = two_nodes().await;
-    let place = Place::on(one.server.url());
-    let ledger = Redis::connect(&format!("{}&cluster=true", place.url())).await.unwrap();
+    let namespace = TestNamespace::on(one.server.url());
+    let ledger = Redis::connect(&format!("{}&cluster=true", namespace.url())).await.unwrap();
 
-    // The slot is under way: what is not there yet is to be asked for at the other node.
+    // The slot is migrating: keys that are not here any more are at the other node.
     let moving = key("moving");
-    let slot = slot(&mut one, &place, &moving).await;
+    let slot = slot(&mut one, &namespace, &moving).await;
     other.tell(&format!("CLUSTER SETSLOT {slot} IMPORTING {}", one.id)).await;
     one.tell(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", other.id.as_str())).await;
     let token = granted(&ledger, &moving).await.token;
     assert!(matches!(claim(&ledger, &request(&moving)).await, Claim::Held { .. }));
 
-    // It has moved, and the ledger's map is out of date.
+    // It has moved, and the ledger's slot map is out of date.
     other.tell(&format!("CLUSTER SETSLOT {slot} NODE {}", other.id.as_str())).await;
     one.tell(&format!("CLUSTER SETSLOT {slot} NODE {}", other.id.as_str())).await;
     let action = Settle::Complete(Outcome::kept("done"));
     assert_eq!(ledger.settle(&moving, token, &action).await.unwrap(), Settled::Applied);
     assert_eq!(claim(&ledger, &request(&moving)).await, Claim::Done(Outcome::kept("done")));
 
-    // Both nodes are listed.
+    // Claims of both nodes are listed.
     let staying = key("staying");
     granted(&ledger, &staying).await;
     let mut query = Query { limit: 1, ..Query::default() };

@@ -1,21 +1,21 @@
-//! Servers that refuse, are not there, are not whom we trust, or forget.
+//! Servers that refuse, do not exist, are not trusted, or may lose data.
 
 use ichido_ledger::redis::Redis;
 use ichido_ledger::{Backend, Effect, Error, Kind, Maintain};
 
-use crate::Place;
-use crate::requests::{everything, granted, key, server};
+use crate::TestNamespace;
+use crate::requests::{full_text, granted, key, server};
 use crate::server::{Server, free_port};
 
 async fn failure(url: &str) -> Error {
     let error = Redis::connect(url).await.unwrap_err();
-    assert!(!everything(&error).contains("hunter2"), "{error:?}");
+    assert!(!full_text(&error).contains("hunter2"), "{error:?}");
     assert_eq!(error.effect(), Effect::None);
     error
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_denied_and_not_repeated() {
+async fn wrong_password_is_denied_and_not_echoed() {
     let guarded = Server::start(&["--requirepass", "right"]).await;
     let port = guarded.port;
     let error = failure(&format!("redis://:hunter2@127.0.0.1:{port}")).await;
@@ -37,14 +37,14 @@ async fn a_missing_password_is_denied() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_to_a_cluster_is_denied() {
+async fn wrong_password_for_a_cluster_is_denied() {
     let guarded = Server::start(&["--requirepass", "right", "--cluster-enabled", "yes"]).await;
     let error = failure(&format!("redis://:hunter2@127.0.0.1:{}?cluster=true", guarded.port)).await;
     assert!(matches!(error.kind(), Kind::Denied(_)), "{error:?}");
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_unavailable() {
+async fn unreachable_server_is_unavailable() {
     let port = free_port();
     let error = failure(&format!("redis://:hunter2@127.0.0.1:{port}")).await;
     assert_eq!(*error.kind(), Kind::Unavailable);
@@ -55,8 +55,8 @@ async fn a_server_that_is_not_there_is_unavailable() {
 #[tokio::test]
 async fn tls_is_checked_against_the_authority() {
     let (tls, authority) = (server("ICHIDO_TEST_REDIS_TLS_URL"), server("ICHIDO_TEST_CA_FILE"));
-    let place = Place::on(tls.clone());
-    let ledger = Redis::connect(&format!("{}&ca_file={authority}", place.url())).await.unwrap();
+    let namespace = TestNamespace::on(tls.clone());
+    let ledger = Redis::connect(&format!("{}&ca_file={authority}", namespace.url())).await.unwrap();
     granted(&ledger, &key("secret")).await;
     let error = failure(&tls).await;
     assert!(matches!(error.kind(), Kind::Settings(text) if text.contains("ca_file")), "{error:?}");
@@ -65,14 +65,14 @@ async fn tls_is_checked_against_the_authority() {
 }
 
 #[tokio::test]
-async fn a_server_that_may_forget_is_warned_about() {
+async fn server_that_may_lose_claims_causes_warnings() {
     let forgetful = Server::start(&["--maxmemory-policy", "allkeys-lru"]).await;
-    let warnings = Place::on(forgetful.url()).ledger().await.check().await.unwrap().join("\n");
+    let warnings = TestNamespace::on(forgetful.url()).ledger().await.check().await.unwrap().join("\n");
     assert!(warnings.contains("allkeys-lru") && warnings.contains("evict claims"), "{warnings}");
     assert!(warnings.contains("do not survive its restart"), "{warnings}");
 
     let durable = Server::start(&["--appendonly", "yes"]).await;
-    let ledger = Place::on(durable.url()).ledger().await;
+    let ledger = TestNamespace::on(durable.url()).ledger().await;
     assert_eq!(ledger.check().await.unwrap(), Vec::<String>::new());
     assert_eq!(ledger.capabilities().survives.len(), 1);
 }
@@ -81,7 +81,7 @@ async fn a_server_that_may_forget_is_warned_about() {
 async fn a_replica_is_refused() {
     let primary = Server::start(&[]).await;
     let replica = Server::start(&["--replicaof", &format!("127.0.0.1 {}", primary.port)]).await;
-    let ledger = Place::on(replica.url()).ledger().await;
+    let ledger = TestNamespace::on(replica.url()).ledger().await;
     let error = ledger.check().await.unwrap_err();
     assert!(matches!(error.kind(), Kind::Settings(text) if text.contains("replica")), "{error:?}");
     let error = ledger.claim(&crate::requests::request(&key("readonly"))).await.unwrap_err();

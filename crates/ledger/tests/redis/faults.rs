@@ -1,4 +1,4 @@
-//! Lost replies, cut connections, and how often the server is asked.
+//! Lost replies, cut connections, and the number of round trips.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,39 +7,39 @@ use ichido_core::{Claim, ClaimRequest, InDoubtPolicy, Outcome, Resolution, Settl
 use ichido_ledger::redis::Redis;
 use ichido_ledger::{Backend, Effect, Kind, Maintain};
 
-use crate::Place;
+use crate::TestNamespace;
 use crate::lossy_proxy::{Fault, Proxy};
-use crate::requests::{claim, count_new, granted, key, marking, request, unique};
+use crate::requests::{claim, count_new, granted, key, mark_request, request, unique};
 use crate::server::Server;
-use crate::stalling_relay::Relay;
+use crate::stalling_relay::StallingRelay;
 
-fn address(place: &Place) -> SocketAddr {
-    place.server.strip_prefix("redis://").unwrap().parse().unwrap()
+fn address(namespace: &TestNamespace) -> SocketAddr {
+    namespace.server.strip_prefix("redis://").unwrap().parse().unwrap()
 }
 
 async fn through_proxy() -> (Proxy, Redis) {
-    let place = Place::new();
-    let proxy = Proxy::start(address(&place));
-    let ledger = Place::on(format!("redis://{}", proxy.addr())).ledger().await;
+    let namespace = TestNamespace::new();
+    let proxy = Proxy::start(address(&namespace));
+    let ledger = TestNamespace::on(format!("redis://{}", proxy.addr())).ledger().await;
     (proxy, ledger)
 }
 
 #[tokio::test]
-async fn a_lost_reply_may_have_been_a_grant_and_is_one_when_asked_again() {
+async fn retry_after_a_lost_reply_gets_the_grant() {
     let (proxy, ledger) = through_proxy().await;
     granted(&ledger, &key("warm")).await;
     let request = request(&key("lost"));
     proxy.set(Fault::LoseReply { to: "EVALSHA", times: 1 });
     let error = ledger.claim(&request).await.unwrap_err();
     assert_eq!((error.kind(), error.effect()), (&Kind::Unavailable, Effect::Unknown), "{error:?}");
-    // It was not sent again by anyone but us.
+    // Nobody else sent it again.
     assert_eq!(proxy.faults(), 1);
     let Claim::Granted(grant) = claim(&ledger, &request).await else { panic!("our own duplicate") };
     assert_eq!((grant.token, grant.attempt), (request.token, 1));
 }
 
 #[tokio::test]
-async fn a_lost_release_is_told_as_such() {
+async fn lost_reply_to_a_release_has_unknown_effect() {
     let (proxy, ledger) = through_proxy().await;
     let key = key("lost");
     let token = granted(&ledger, &key).await.token;
@@ -51,9 +51,9 @@ async fn a_lost_release_is_told_as_such() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_away_had_no_part_in_it() {
+async fn unreachable_server_has_no_effect() {
     let first = Server::start(&[]).await;
-    let ledger = Place::on(first.url()).ledger().await;
+    let ledger = TestNamespace::on(first.url()).ledger().await;
     granted(&ledger, &key("warm")).await;
     drop(first);
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -63,19 +63,19 @@ async fn a_server_that_is_away_had_no_part_in_it() {
 }
 
 #[tokio::test]
-async fn a_connection_into_a_void_is_not_used_again() {
-    let place = Place::new();
-    let relay = Relay::start(address(&place)).await;
-    let ledger = Place::on(format!("redis://{}", relay.address)).ledger().await;
+async fn stalled_connection_is_not_used_again() {
+    let namespace = TestNamespace::new();
+    let relay = StallingRelay::start(address(&namespace)).await;
+    let ledger = TestNamespace::on(format!("redis://{}", relay.address)).ledger().await;
     granted(&ledger, &key("warm")).await;
-    relay.swallow();
+    relay.stall();
     let request = request(&key("void"));
     tokio::time::timeout(Duration::from_millis(200), ledger.claim(&request)).await.unwrap_err();
     let again = tokio::time::timeout(Duration::from_secs(5), claim(&ledger, &request)).await.unwrap();
     assert!(matches!(again, Claim::Granted(_)));
 }
 
-/// Requests of a call, when the server has seen its scripts before.
+/// The requests of a call, once the server knows its scripts.
 macro_rules! round_trips {
     ($proxy:ident, $call:expr) => {{
         let before = $proxy.requests();
@@ -85,9 +85,9 @@ macro_rules! round_trips {
 }
 
 #[tokio::test]
-async fn one_question_is_one_round_trip() {
+async fn one_call_is_one_round_trip() {
     let (proxy, ledger) = through_proxy().await;
-    // Other tests make the server forget its scripts, so a round may be spoilt.
+    // Other tests flush the server's scripts, so a round may need more.
     for _ in 0..50 {
         let key = key("counted");
         let request = request(&key);
@@ -109,7 +109,7 @@ async fn one_question_is_one_round_trip() {
         let (_, replay) = round_trips!(proxy, ledger.claim(&crate::requests::request(&key)));
         let (_, stale) = round_trips!(proxy, ledger.settle(&key, request.token, &done));
         let (_, refused) = round_trips!(proxy, ledger.resolve(&key, &Resolution::Absent));
-        let batch: Vec<_> = (0..100).map(|_| marking(&unique())).collect();
+        let batch: Vec<_> = (0..100).map(|_| mark_request(&unique())).collect();
         let (marks, marked) = round_trips!(proxy, ledger.mark(&batch));
         assert_eq!(count_new(&marks), 100);
         if [fresh, held, renewed, completed, replay, stale, refused, marked, takeover]

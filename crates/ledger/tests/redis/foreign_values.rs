@@ -1,4 +1,4 @@
-//! What lies under our names and was not written by this version: it is neither read nor changed.
+//! Values under our names that this version did not write are neither read nor changed.
 
 use ichido_core::mark::{self, Mark};
 use ichido_core::{Claim, ClaimRequest, Key, Outcome, Settle};
@@ -7,15 +7,15 @@ use ichido_ledger::{Backend, Effect, Error, Kind, Maintain, Query};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 
-use crate::Place;
-use crate::requests::{claim, granted, key, marking, request, unique};
+use crate::TestNamespace;
+use crate::requests::{claim, granted, key, mark_request, request, unique};
 use crate::server::Server;
 
-/// A claim and a mark, of which something strange is found.
+/// A claim and a mark with foreign values.
 struct Scene {
-    /// Of its own, so that a walk over its keys is short.
+    /// A server of its own, so that a scan of its keys is short.
     _server: Server,
-    place: Place,
+    namespace: TestNamespace,
     ledger: Redis,
     client: MultiplexedConnection,
     key: Key,
@@ -26,17 +26,17 @@ struct Scene {
 impl Scene {
     async fn new() -> Self {
         let server = Server::start(&[]).await;
-        let (place, key) = (Place::on(server.url()), key("strange"));
-        let (ledger, client) = (place.ledger().await, place.client().await);
-        let (request, event) = (request(&key), marking(&unique()));
-        Self { _server: server, place, ledger, client, key, request, event }
+        let (namespace, key) = (TestNamespace::on(server.url()), key("strange"));
+        let (ledger, client) = (namespace.ledger().await, namespace.client().await);
+        let (request, event) = (request(&key), mark_request(&unique()));
+        Self { _server: server, namespace, ledger, client, key, request, event }
     }
 
     fn names(&self) -> [String; 2] {
-        [self.place.claim(&self.key), self.place.mark(self.event.key.index())]
+        [self.namespace.claim(&self.key), self.namespace.mark(self.event.key.index())]
     }
 
-    /// What the server holds, bit by bit.
+    /// What the server holds, byte for byte.
     async fn dump(&mut self) -> Vec<Option<Vec<u8>>> {
         let mut held = Vec::new();
         for name in self.names() {
@@ -45,7 +45,7 @@ impl Scene {
         held
     }
 
-    /// Everyone who comes across the claim is refused, and it stays as it is.
+    /// Every call on the claim is refused, and it stays unchanged.
     async fn refusals(&mut self) -> Vec<Error> {
         let before = self.dump().await;
         let action = Settle::Complete(Outcome::kept("done"));
@@ -73,7 +73,7 @@ fn is_of_another_format(error: &Error) -> bool {
 }
 
 #[tokio::test]
-async fn a_hash_of_the_first_format_is_neither_read_nor_changed() {
+async fn hash_of_format_1_is_neither_read_nor_changed() {
     let mut scene = Scene::new().await;
     let (token, far) = (scene.request.token.to_string(), "99999999999999");
     let claim = [
@@ -114,7 +114,7 @@ async fn a_hash_of_the_first_format_is_neither_read_nor_changed() {
 }
 
 #[tokio::test]
-async fn a_string_of_another_format_is_neither_read_nor_changed() {
+async fn string_of_another_format_is_neither_read_nor_changed() {
     let mut scene = Scene::new().await;
     let token = scene.request.token;
     for value in ["", "1", "4", &format!("4{token}R{}{{}}", "0".repeat(134)), "theirs"] {
@@ -128,7 +128,7 @@ async fn a_string_of_another_format_is_neither_read_nor_changed() {
 }
 
 #[tokio::test]
-async fn a_key_of_somebody_else_is_not_touched() {
+async fn key_of_another_type_is_not_touched() {
     let mut scene = Scene::new().await;
     for name in scene.names() {
         let () = scene.client.rpush(name, "theirs").await.unwrap();
@@ -140,14 +140,14 @@ async fn a_key_of_somebody_else_is_not_touched() {
     }
 }
 
-/// An absent record is a grant: damage must never look like one.
+/// An absent record would be granted, so damage must never look like one.
 #[tokio::test]
-async fn a_value_that_was_cut_short_is_never_an_absent_one() {
+async fn truncated_value_is_never_absent() {
     let mut scene = Scene::new().await;
     let words =
         [None, Some(Settle::Doubt("a timeout".to_owned())), Some(Settle::Complete(Outcome::kept("ok")))];
     scene.ledger.mark(std::slice::from_ref(&scene.event)).await.unwrap();
-    scene.event = marking(scene.event.key.text());
+    scene.event = mark_request(scene.event.key.text());
     let [claim_name, mark_name] = scene.names();
     for action in words {
         let () = scene.client.del(&claim_name).await.unwrap();
@@ -178,7 +178,7 @@ fn is_unreadable(error: &Error) -> bool {
 }
 
 #[tokio::test]
-async fn garbage_is_said_to_be_garbage() {
+async fn garbage_is_reported_as_corrupt() {
     let mut scene = Scene::new().await;
     let own = format!("2{}", scene.request.token);
     let values = [
@@ -207,26 +207,26 @@ async fn garbage_is_said_to_be_garbage() {
 }
 
 #[tokio::test]
-async fn garbage_says_nothing_of_the_rest_of_its_batch() {
+async fn garbage_leaves_the_rest_of_its_batch_unknown() {
     let mut scene = Scene::new().await;
     let [_, name] = scene.names();
     let () = scene.client.set(name, "2".repeat(600)).await.unwrap();
-    let whole = marking(&unique());
+    let whole = mark_request(&unique());
     let error = scene.ledger.mark(&[whole.clone(), scene.event.clone()]).await.unwrap_err();
     assert!(matches!(error.kind(), Kind::Corrupt(_)), "{error:?}");
     assert_eq!(error.effect(), Effect::Unknown, "{error:?}");
-    let again = scene.ledger.mark(&[marking(whole.key.text())]).await.unwrap();
+    let again = scene.ledger.mark(&[mark_request(whole.key.text())]).await.unwrap();
     assert!(matches!(again[..], [Mark::Seen { .. }]), "{again:?}");
 }
 
-/// The names say whose claim it is; the value says it again.
+/// The name identifies the claim, and so does the value: they must match.
 #[tokio::test]
-async fn a_claim_under_the_name_of_another_is_refused() {
+async fn claim_under_another_claims_name_is_refused() {
     let mut scene = Scene::new().await;
     let other = key("other");
     granted(&scene.ledger, &other).await;
-    let value: Vec<u8> = scene.client.get(scene.place.claim(&other)).await.unwrap();
-    let () = scene.client.set(scene.place.claim(&scene.key), value).await.unwrap();
+    let value: Vec<u8> = scene.client.get(scene.namespace.claim(&other)).await.unwrap();
+    let () = scene.client.set(scene.namespace.claim(&scene.key), value).await.unwrap();
     let error = scene.ledger.claim(&scene.request).await.unwrap_err();
     assert!(matches!(error.kind(), Kind::Corrupt(text) if text.contains("holds another claim")), "{error:?}");
     assert!(matches!(claim(&scene.ledger, &request(&other)).await, Claim::Held { .. }));

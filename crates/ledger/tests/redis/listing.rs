@@ -7,7 +7,7 @@ use ichido_ledger::redis::Redis;
 use ichido_ledger::{Backend, Maintain, Query, StateName, Summary, Swept};
 use redis::AsyncCommands;
 
-use crate::Place;
+use crate::TestNamespace;
 use crate::layout::{SINCE, time};
 use crate::requests::{granted, key, request, server, unique};
 
@@ -15,7 +15,7 @@ async fn list(ledger: &Redis, query: Query) -> Vec<String> {
     list_claims(ledger, query).await.into_iter().map(|claim| claim.key).collect()
 }
 
-/// All pages: on a server that holds much else, some of them are empty.
+/// All pages: on a server with many other keys, some are empty.
 async fn list_claims(ledger: &Redis, query: Query) -> Vec<Summary> {
     let mut query = query;
     let mut listed = Vec::new();
@@ -32,9 +32,10 @@ async fn list_claims(ledger: &Redis, query: Query) -> Vec<Summary> {
 
 #[tokio::test]
 async fn a_long_list_has_every_claim_once() {
-    let place = Place::new();
-    let cluster = format!("{}?cluster=true&prefix={}", server("ICHIDO_TEST_REDIS_CLUSTER_URL"), place.prefix);
-    for ledger in [place.ledger().await, Redis::connect(&cluster).await.unwrap()] {
+    let namespace = TestNamespace::new();
+    let cluster =
+        format!("{}?cluster=true&namespace={}", server("ICHIDO_TEST_REDIS_CLUSTER_URL"), namespace.prefix);
+    for ledger in [namespace.ledger().await, Redis::connect(&cluster).await.unwrap()] {
         let keys: Vec<_> = (0..1_500).map(|_| key("many")).collect();
         for key in &keys {
             ledger.claim(&request(key)).await.unwrap();
@@ -49,7 +50,7 @@ async fn a_long_list_has_every_claim_once() {
 }
 
 #[tokio::test]
-async fn letters_that_mean_something_to_a_pattern_mean_nothing_in_a_prefix() {
+async fn pattern_characters_in_a_prefix_are_escaped() {
     let (run, server) = (unique(), server("ICHIDO_TEST_REDIS_URL"));
     let strange = Redis::connect(&format!("{server}?prefix={run}[a*]%5C:")).await.unwrap();
     let plain = Redis::connect(&format!("{server}?prefix={run}a:")).await.unwrap();
@@ -62,8 +63,8 @@ async fn letters_that_mean_something_to_a_pattern_mean_nothing_in_a_prefix() {
 }
 
 #[tokio::test]
-async fn a_listing_leaves_outcomes_where_they_are_and_knows_their_size() {
-    let (ledger, key) = (Place::new().ledger().await, key("large"));
+async fn listing_reads_sizes_of_outcomes_only() {
+    let (ledger, key) = (TestNamespace::new().ledger().await, key("large"));
     let token = granted(&ledger, &key).await.token;
     let _ = ledger.settle(&key, token, &Settle::Complete(Outcome::kept(vec![7; 12_345]))).await.unwrap();
     let query = Query { limit: 10, state: Some(StateName::Done), ..Query::default() };
@@ -72,9 +73,9 @@ async fn a_listing_leaves_outcomes_where_they_are_and_knows_their_size() {
 }
 
 #[tokio::test]
-async fn doubt_ends_with_a_sweep_and_is_counted() {
-    let place = Place::new();
-    let (ledger, mut client) = (place.ledger().await, place.client().await);
+async fn expired_doubt_is_swept_and_counted() {
+    let namespace = TestNamespace::new();
+    let (ledger, mut client) = (namespace.ledger().await, namespace.client().await);
     let keys: Vec<_> = (0..25).map(|_| key("old")).collect();
     let young = key("young");
     for key in keys.iter().chain([&young]) {
@@ -82,7 +83,7 @@ async fn doubt_ends_with_a_sweep_and_is_counted() {
         let _ = ledger.settle(key, token, &Settle::Doubt("timeout".to_owned())).await.unwrap();
     }
     for key in &keys {
-        let () = client.setrange(place.claim(key), SINCE, time(1) + &time(2)).await.unwrap();
+        let () = client.setrange(namespace.claim(key), SINCE, time(1) + &time(2)).await.unwrap();
     }
     let mut total = Swept { more: true, ..Swept::default() };
     while total.more {

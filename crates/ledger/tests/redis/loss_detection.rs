@@ -1,4 +1,4 @@
-//! A Redis server that was flushed, restored or restarted: lost data is noticed, and nothing else is taken for it.
+//! A Redis server that was flushed, restored or restarted: lost data is detected, and nothing else is taken for it.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use ichido_ledger::redis::Redis;
 use ichido_ledger::{Backend, Effect, Error, Kind, Maintain};
 use redis::AsyncCommands;
 
-use crate::Place;
-use crate::requests::{claim, granted, key, marking, request, unique};
+use crate::TestNamespace;
+use crate::requests::{claim, granted, key, mark_request, request, unique};
 use crate::server::Server;
 
 const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 
-/// A loaded machine is slow, a broken watch never gets there.
+/// A loaded machine is slow, a broken detector never finishes.
 async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let waiting = async {
         loop {
@@ -37,56 +37,56 @@ async fn recovery(ledger: &Redis) {
     until("the ledger is used again", async || ledger.check().await.ok()).await;
 }
 
-fn identity(place: &Place) -> String {
-    format!("{}identity", place.prefix)
+fn identity(namespace: &TestNamespace) -> String {
+    format!("{}identity", namespace.prefix)
 }
 
 /// State, id, time and beat.
-async fn stored(place: &Place) -> Vec<String> {
-    let value: String = place.client().await.get(identity(place)).await.unwrap();
+async fn stored(namespace: &TestNamespace) -> Vec<String> {
+    let value: String = namespace.client().await.get(identity(namespace)).await.unwrap();
     value.split(' ').map(str::to_owned).collect()
 }
 
-async fn beat(place: &Place) -> u64 {
-    stored(place).await[3].parse().unwrap()
+async fn beat(namespace: &TestNamespace) -> u64 {
+    stored(namespace).await[3].parse().unwrap()
 }
 
-async fn looks(place: &Place, beyond: u64) {
-    until("looks go on", async || (beat(place).await > beyond).then_some(())).await;
+async fn wait_for_checks(namespace: &TestNamespace, beyond: u64) {
+    until("checks continue", async || (beat(namespace).await > beyond).then_some(())).await;
 }
 
-async fn flush(place: &Place) {
-    let () = redis::cmd("FLUSHALL").query_async(&mut place.client().await).await.unwrap();
+async fn flush(namespace: &TestNamespace) {
+    let () = redis::cmd("FLUSHALL").query_async(&mut namespace.client().await).await.unwrap();
 }
 
 #[tokio::test]
 async fn after_a_flush_new_work_is_an_outage_until_init() {
     let server = Server::start(&[]).await;
-    let place = Place::on(server.url());
-    let (one, other) = (place.ledger().await, place.ledger().await);
+    let namespace = TestNamespace::on(server.url());
+    let (one, other) = (namespace.ledger().await, namespace.ledger().await);
     let running = key("running");
     let token = granted(&one, &running).await.token;
-    flush(&place).await;
+    flush(&namespace).await;
     let later = key("later");
     for ledger in [&one, &other] {
         let error = loss(ledger).await;
         assert!(error.to_string().contains("ichido ledger init"), "{error}");
         for error in [
             ledger.claim(&request(&later)).await.unwrap_err(),
-            ledger.mark(&[marking(&unique())]).await.unwrap_err(),
+            ledger.mark(&[mark_request(&unique())]).await.unwrap_err(),
         ] {
             assert!(error.is_outage() && !error.is_transient(), "{error:?}");
             assert_eq!(error.effect(), Effect::None);
         }
     }
-    let keys: Vec<String> = place.client().await.keys("*").await.unwrap();
-    assert_eq!(keys, [identity(&place)], "nothing was sent");
-    // Its claim is gone, and the holder learns it.
+    let keys: Vec<String> = namespace.client().await.keys("*").await.unwrap();
+    assert_eq!(keys, [identity(&namespace)], "nothing was sent");
+    // Its claim is gone, and the holder learns that.
     let done = Settle::Complete(Outcome::kept("done"));
     assert_eq!(one.settle(&running, token, &done).await.unwrap(), Settled::Stale(Now::Absent));
 
-    // A process that starts now knows it too, and so does its init.
-    let operator = place.ledger().await;
+    // A process that starts now knows it too, and so does its `init`.
+    let operator = namespace.ledger().await;
     assert!(matches!(operator.check().await.unwrap_err().kind(), Kind::DataLost(_)));
     operator.init().await.unwrap();
     operator.check().await.unwrap();
@@ -97,13 +97,13 @@ async fn after_a_flush_new_work_is_an_outage_until_init() {
 }
 
 #[tokio::test]
-async fn a_claim_that_survived_is_settled_although_data_was_lost() {
+async fn surviving_claim_can_be_settled_after_data_loss() {
     let server = Server::start(&[]).await;
-    let place = Place::on(server.url());
-    let ledger = place.ledger().await;
+    let namespace = TestNamespace::on(server.url());
+    let ledger = namespace.ledger().await;
     let running = key("running");
     let token = granted(&ledger, &running).await.token;
-    let () = place.client().await.del(identity(&place)).await.unwrap();
+    let () = namespace.client().await.del(identity(&namespace)).await.unwrap();
     loss(&ledger).await;
     let renewed = ledger.settle(&running, token, &Settle::Renew { lease_ms: 60_000 }).await.unwrap();
     let done = ledger.settle(&running, token, &Settle::Complete(Outcome::kept("done"))).await.unwrap();
@@ -111,42 +111,42 @@ async fn a_claim_that_survived_is_settled_although_data_was_lost() {
 }
 
 #[tokio::test]
-async fn a_restored_snapshot_is_noticed() {
+async fn restored_snapshot_is_detected() {
     let mut server = Server::start(&[]).await;
-    let place = Place::on(server.url());
-    let ledger = place.ledger().await;
-    let () = redis::cmd("SAVE").query_async(&mut place.client().await).await.unwrap();
-    looks(&place, beat(&place).await + 1).await;
+    let namespace = TestNamespace::on(server.url());
+    let ledger = namespace.ledger().await;
+    let () = redis::cmd("SAVE").query_async(&mut namespace.client().await).await.unwrap();
+    wait_for_checks(&namespace, beat(&namespace).await + 1).await;
     server.restart().await;
     assert!(loss(&ledger).await.to_string().contains("restored from a backup"));
-    place.ledger().await.init().await.unwrap();
+    namespace.ledger().await.init().await.unwrap();
     recovery(&ledger).await;
 }
 
-/// The restore is simulated: the identity key, and it alone, is set back to what it was.
+/// The restore is simulated by setting the identity key back.
 #[tokio::test]
-async fn a_backup_from_before_the_last_init_is_noticed() {
-    let place = Place::new();
-    let (ledger, mut client) = (place.ledger().await, place.client().await);
+async fn backup_from_before_the_last_init_is_detected() {
+    let namespace = TestNamespace::new();
+    let (ledger, mut client) = (namespace.ledger().await, namespace.client().await);
     ledger.init().await.unwrap();
-    let backup: String = client.get(identity(&place)).await.unwrap();
-    place.ledger().await.init().await.unwrap();
-    looks(&place, 1).await;
-    let () = client.set(identity(&place), &backup).await.unwrap();
+    let backup: String = client.get(identity(&namespace)).await.unwrap();
+    namespace.ledger().await.init().await.unwrap();
+    wait_for_checks(&namespace, 1).await;
+    let () = client.set(identity(&namespace), &backup).await.unwrap();
     assert!(loss(&ledger).await.to_string().contains("restored from a backup"));
 }
 
 #[tokio::test]
-async fn a_restart_is_a_loss_only_if_the_data_is_gone() {
+async fn restart_is_a_loss_only_if_data_is_gone() {
     for (settings, is_kept) in [(&DURABLE[..], true), (&[], false)] {
         let mut server = Server::start(settings).await;
-        let place = Place::on(server.url());
-        let ledger = place.ledger().await;
-        let before = stored(&place).await;
+        let namespace = TestNamespace::on(server.url());
+        let ledger = namespace.ledger().await;
+        let before = stored(&namespace).await;
         server.restart().await;
         if is_kept {
-            looks(&place, before[3].parse::<u64>().unwrap() + 1).await;
-            assert_eq!(stored(&place).await[..3], before[..3]);
+            wait_for_checks(&namespace, before[3].parse::<u64>().unwrap() + 1).await;
+            assert_eq!(stored(&namespace).await[..3], before[..3]);
             recovery(&ledger).await;
             granted(&ledger, &key("kept")).await;
         } else {
@@ -156,49 +156,49 @@ async fn a_restart_is_a_loss_only_if_the_data_is_gone() {
 }
 
 #[tokio::test]
-async fn an_init_of_a_healthy_ledger_changes_nothing_for_others() {
-    let place = Place::new();
-    let (ledger, elsewhere) = (place.ledger().await, Place::new());
+async fn init_of_a_healthy_ledger_changes_nothing_for_others() {
+    let namespace = TestNamespace::new();
+    let (ledger, other_namespace) = (namespace.ledger().await, TestNamespace::new());
     let held = key("held");
     let held_request = request(&held);
     claim(&ledger, &held_request).await;
-    let other = elsewhere.ledger().await;
+    let other = other_namespace.ledger().await;
     for _ in 0..2 {
-        place.ledger().await.init().await.unwrap();
-        looks(&place, 1).await;
+        namespace.ledger().await.init().await.unwrap();
+        wait_for_checks(&namespace, 1).await;
         ledger.check().await.unwrap();
-        assert_eq!(stored(&place).await[0], "init");
+        assert_eq!(stored(&namespace).await[0], "init");
         claim(&ledger, &held_request).await;
     }
     // Each prefix has an identity of its own.
-    let () = place.client().await.del(identity(&place)).await.unwrap();
+    let () = namespace.client().await.del(identity(&namespace)).await.unwrap();
     loss(&ledger).await;
-    looks(&elsewhere, beat(&elsewhere).await).await;
+    wait_for_checks(&other_namespace, beat(&other_namespace).await).await;
     other.check().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_closed_ledger_looks_no_more() {
-    let (place, elsewhere) = (Place::new(), Place::new());
-    let (closed, _open) = (place.ledger().await, elsewhere.ledger().await);
+async fn closed_ledger_stops_checking() {
+    let (namespace, other_namespace) = (TestNamespace::new(), TestNamespace::new());
+    let (closed, _open) = (namespace.ledger().await, other_namespace.ledger().await);
     closed.close().await.unwrap();
-    let before = beat(&place).await;
-    // The looks of another ledger are the clock.
-    looks(&elsewhere, beat(&elsewhere).await + 1).await;
-    assert_eq!(beat(&place).await, before);
+    let before = beat(&namespace).await;
+    // The checks of another ledger serve as the clock.
+    wait_for_checks(&other_namespace, beat(&other_namespace).await + 1).await;
+    assert_eq!(beat(&namespace).await, before);
 }
 
-/// A process that connects right after a flush takes the server for a new one, until another process looks.
+/// A process that connects right after a flush takes the server for a new one, until another process checks.
 #[tokio::test]
-async fn a_process_that_starts_on_the_emptied_server_learns_of_the_loss() {
-    let place = Place::new();
-    let ledger = place.ledger().await;
-    // The identity of the newcomer comes in place of the old one in one step: no look finds it missing.
-    let elsewhere = Place::on(place.server.clone());
-    elsewhere.ledger().await.close().await.unwrap();
-    let mut client = place.client().await;
-    let () = client.rename(identity(&elsewhere), identity(&place)).await.unwrap();
-    let newcomer = place.ledger().await;
+async fn process_that_starts_after_a_flush_learns_of_the_loss() {
+    let namespace = TestNamespace::new();
+    let ledger = namespace.ledger().await;
+    // The newcomer's identity replaces the old one in one step, so no check finds it missing.
+    let other_namespace = TestNamespace::on(namespace.server.clone());
+    other_namespace.ledger().await.close().await.unwrap();
+    let mut client = namespace.client().await;
+    let () = client.rename(identity(&other_namespace), identity(&namespace)).await.unwrap();
+    let newcomer = namespace.ledger().await;
     for ledger in [&ledger, &newcomer] {
         let error = loss(ledger).await;
         assert!(error.to_string().contains("created again"), "{error}");

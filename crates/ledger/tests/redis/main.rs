@@ -1,4 +1,4 @@
-//! What is special about Redis, on real servers.
+//! Redis specifics, on real servers.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what is unexpected fails the test")]
 
 mod cluster;
@@ -23,13 +23,13 @@ use ichido_core::{Index, Key};
 use ichido_ledger::redis::Redis;
 use redis::aio::MultiplexedConnection;
 
-/// A prefix of the test's own.
-struct Place {
+/// A prefix for one test.
+struct TestNamespace {
     server: String,
     prefix: String,
 }
 
-impl Place {
+impl TestNamespace {
     fn new() -> Self {
         Self::on(requests::server("ICHIDO_TEST_REDIS_URL"))
     }

@@ -1,4 +1,4 @@
-//! What lies in the server: formats, times to live, and the same answers as the rules.
+//! What is stored in the server: formats, times to live, and the same results as the rules.
 
 use std::sync::Arc;
 
@@ -6,18 +6,18 @@ use ichido_core::{Caller, Claim, ClaimRequest, InDoubtPolicy, Outcome, Settle, S
 use ichido_ledger::{Backend, Kind, Maintain};
 use redis::AsyncCommands;
 
-use crate::Place;
+use crate::TestNamespace;
 use crate::differential::agrees_with_the_rules;
 use crate::layout::{HEAD, SINCE, time};
 use crate::requests::{
-    LEASE_MS, RETENTION_MS, claim, count_new, grant, granted, key, marking, request, server, unique,
+    LEASE_MS, RETENTION_MS, claim, count_new, grant, granted, key, mark_request, request, server, unique,
 };
 
 #[tokio::test]
-async fn whatever_is_asked_the_answers_are_those_of_the_rules() {
+async fn random_calls_agree_with_the_rules() {
     let cluster = format!("{}?cluster=true", server("ICHIDO_TEST_REDIS_CLUSTER_URL"));
     let cluster = ichido_ledger::redis::Redis::connect(&cluster).await.unwrap();
-    let ledgers = [Arc::new(Place::new().ledger().await), Arc::new(cluster)];
+    let ledgers = [Arc::new(TestNamespace::new().ledger().await), Arc::new(cluster)];
     let stories = (1..=8).map(|seed| {
         let ledger = ledgers[usize::try_from(seed % 2).unwrap()].clone();
         tokio::spawn(async move { agrees_with_the_rules(&*ledger, seed).await })
@@ -28,10 +28,10 @@ async fn whatever_is_asked_the_answers_are_those_of_the_rules() {
 }
 
 #[tokio::test]
-async fn only_what_is_done_has_a_time_to_live() {
-    let (place, key) = (Place::new(), key("ttl"));
-    let (ledger, mut client) = (place.ledger().await, place.client().await);
-    let mut ttl = async || client.pttl::<_, i64>(place.claim(&key)).await.unwrap();
+async fn only_completed_claims_have_a_time_to_live() {
+    let (namespace, key) = (TestNamespace::new(), key("ttl"));
+    let (ledger, mut client) = (namespace.ledger().await, namespace.client().await);
+    let mut ttl = async || client.pttl::<_, i64>(namespace.claim(&key)).await.unwrap();
     let token = granted(&ledger, &key).await.token;
     assert_eq!(ttl().await, -1);
     let _ = ledger.settle(&key, token, &Settle::Doubt("timeout".to_owned())).await.unwrap();
@@ -42,45 +42,45 @@ async fn only_what_is_done_has_a_time_to_live() {
     let left = u64::try_from(ttl().await).unwrap();
     assert!((RETENTION_MS - 10_000..=RETENTION_MS).contains(&left), "{left}");
 
-    let event = marking(&unique());
+    let event = mark_request(&unique());
     ledger.mark(std::slice::from_ref(&event)).await.unwrap();
-    let left: i64 = client.pttl(place.mark(event.key.index())).await.unwrap();
+    let left: i64 = client.pttl(namespace.mark(event.key.index())).await.unwrap();
     assert!(u64::try_from(left).unwrap() <= RETENTION_MS);
 }
 
 #[tokio::test]
-async fn what_is_over_but_not_yet_removed_is_free_and_lives_on_without_a_time() {
-    let (place, key) = (Place::new(), key("over"));
-    let (ledger, mut client) = (place.ledger().await, place.client().await);
+async fn expired_claim_that_was_not_removed_yet_can_be_granted_again() {
+    let (namespace, key) = (TestNamespace::new(), key("over"));
+    let (ledger, mut client) = (namespace.ledger().await, namespace.client().await);
     let token = granted(&ledger, &key).await.token;
     let _ = ledger.settle(&key, token, &Settle::Complete(Outcome::kept("done"))).await.unwrap();
-    // As if the server had not yet come to removing it.
-    let () = client.setrange(place.claim(&key), SINCE, time(1)).await.unwrap();
+    // As if the server had not removed it yet.
+    let () = client.setrange(namespace.claim(&key), SINCE, time(1)).await.unwrap();
     let grant = grant(claim(&ledger, &request(&key)).await);
     assert_eq!(grant.attempt, 1);
-    assert_eq!(client.pttl::<_, i64>(place.claim(&key)).await.unwrap(), -1);
-    let value: String = client.get(place.claim(&key)).await.unwrap();
+    assert_eq!(client.pttl::<_, i64>(namespace.claim(&key)).await.unwrap(), -1);
+    let value: String = client.get(namespace.claim(&key)).await.unwrap();
     assert!(value.starts_with(&format!("2{}R0000000000", grant.token)) && value.ends_with('}'), "{value}");
 }
 
 #[tokio::test]
-async fn a_claim_is_one_string_that_people_can_read() {
-    let (place, key) = (Place::new(), key("read\"me"));
-    let (ledger, mut client) = (place.ledger().await, place.client().await);
+async fn claim_is_one_readable_string() {
+    let (namespace, key) = (TestNamespace::new(), key("read\"me"));
+    let (ledger, mut client) = (namespace.ledger().await, namespace.client().await);
     let token = granted(&ledger, &key).await.token;
     let _ = ledger.settle(&key, token, &Settle::Complete(Outcome::kept("done"))).await.unwrap();
-    let value: String = client.get(place.claim(&key)).await.unwrap();
+    let value: String = client.get(namespace.claim(&key)).await.unwrap();
     assert!(value.starts_with(&format!("2{token}K0000000004")), "{value}");
     let fixed = value[HEAD..].strip_suffix("done").unwrap();
     let fixed: serde_json::Value = serde_json::from_str(fixed).unwrap();
     assert_eq!((&fixed["key"], &fixed["attempt"]), (&key.text().into(), &1.into()));
 }
 
-/// A version that knows nothing of callers must not read it, and give its answer to anyone.
+/// A version that does not know callers must not read it and reveal its outcome to others.
 #[tokio::test]
-async fn a_claim_with_a_caller_has_a_format_of_its_own_in_every_state() {
-    let (place, key) = (Place::new(), key("caller"));
-    let (ledger, mut client) = (place.ledger().await, place.client().await);
+async fn claim_with_a_caller_has_its_own_format_in_every_state() {
+    let (namespace, key) = (TestNamespace::new(), key("caller"));
+    let (ledger, mut client) = (namespace.ledger().await, namespace.client().await);
     let request = ClaimRequest { caller: Some(Caller::from_bytes([1; 32])), ..request(&key) };
     let token = grant(claim(&ledger, &request).await).token;
     let words = [
@@ -90,16 +90,16 @@ async fn a_claim_with_a_caller_has_a_format_of_its_own_in_every_state() {
     ];
     for action in words {
         assert_eq!(ledger.settle(&key, token, &action).await.unwrap(), Settled::Applied);
-        let value: String = client.get(place.claim(&key)).await.unwrap();
+        let value: String = client.get(namespace.claim(&key)).await.unwrap();
         assert!(value.starts_with(&format!("3{token}")), "{value}");
         assert_eq!(ledger.get(&key).await.unwrap().unwrap().caller, request.caller);
     }
 }
 
 #[tokio::test]
-async fn scripts_that_the_server_forgot_are_told_again() {
-    let place = Place::new();
-    let (ledger, mut client) = (place.ledger().await, place.client().await);
+async fn flushed_scripts_are_sent_again() {
+    let namespace = TestNamespace::new();
+    let (ledger, mut client) = (namespace.ledger().await, namespace.client().await);
     let flush = async |client: &mut redis::aio::MultiplexedConnection| {
         let () = redis::cmd("SCRIPT").arg("FLUSH").query_async(client).await.unwrap();
     };
@@ -112,16 +112,16 @@ async fn scripts_that_the_server_forgot_are_told_again() {
     flush(&mut client).await;
     assert_eq!(claim(&ledger, &request(&key)).await, Claim::Done(Outcome::kept("done")));
     flush(&mut client).await;
-    let batch: Vec<_> = (0..300).map(|_| marking(&unique())).collect();
+    let batch: Vec<_> = (0..300).map(|_| mark_request(&unique())).collect();
     assert_eq!(count_new(&ledger.mark(&batch).await.unwrap()), 300);
     assert_eq!(count_new(&ledger.mark(&batch).await.unwrap()), 300);
-    let others: Vec<_> = batch.iter().map(|event| marking(event.key.text())).collect();
+    let others: Vec<_> = batch.iter().map(|event| mark_request(event.key.text())).collect();
     assert_eq!(count_new(&ledger.mark(&others).await.unwrap()), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fifty_racers_on_each_key_have_one_winner() {
-    let ledger = Arc::new(Place::new().ledger().await);
+    let ledger = Arc::new(TestNamespace::new().ledger().await);
     for _ in 0..100 {
         let key = key("race");
         let racers = (0..50).map(|_| {
@@ -139,8 +139,8 @@ async fn fifty_racers_on_each_key_have_one_winner() {
 #[tokio::test]
 async fn a_full_server_refuses_and_changes_nothing() {
     let full = crate::server::Server::start(&[]).await;
-    let (place, key) = (Place::on(full.url()), key("full"));
-    let (ledger, mut client) = (place.ledger().await, place.client().await);
+    let (namespace, key) = (TestNamespace::on(full.url()), key("full"));
+    let (ledger, mut client) = (namespace.ledger().await, namespace.client().await);
     let token = granted(&ledger, &key).await.token;
     let _ = ledger.settle(&key, token, &Settle::Doubt("timeout".to_owned())).await.unwrap();
     let before = ledger.get(&key).await.unwrap();
@@ -164,6 +164,6 @@ async fn a_full_server_refuses_and_changes_nothing() {
         );
     }
     assert_eq!(ledger.get(&key).await.unwrap(), before);
-    // What it remembers it still says.
+    // Existing records can still be read.
     assert_eq!(claim(&ledger, &request(&done)).await, Claim::Done(Outcome::kept("done")));
 }

@@ -14,7 +14,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts one with settings of its own, and waits until it listens.
+    /// Starts one with these settings, and waits until it listens.
     pub(crate) async fn start(settings: &[&str]) -> Self {
         let settings: Vec<_> = settings.iter().map(|&setting| setting.to_owned()).collect();
         let (home, port) = (tempfile::tempdir().unwrap(), free_port());
@@ -23,7 +23,7 @@ impl Server {
         started
     }
 
-    /// Kills it, starts it again in the same place, and waits until it has loaded its data.
+    /// Kills it, starts it again in the same directory, and waits until it has loaded its data.
     pub(crate) async fn restart(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

@@ -1,7 +1,7 @@
-//! A backend beside the memory ledger, which is the rules and nothing else: whatever is asked, both must say the same.
+//! Compares a backend with the memory ledger, which consists of the rules alone: both must return the same.
 //!
-//! Leases are either over at once or not during the test, and so is retention; a pause after each step lets both
-//! ledgers' clocks pass what is over. So the answers do not depend on how fast either of them is.
+//! Leases and retention either end at once or not during the test, and a pause after each step lets the clocks of
+//! both ledgers pass what has ended. So the results do not depend on how fast either of them is.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
 
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use ichido_ledger::{Backend, Maintain};
 const LONG_MS: u64 = 3_600_000;
 const STEPS: usize = 150;
 
-/// Runs a random story, the same for the same seed, on both ledgers.
+/// Runs a random story on both ledgers; the same seed gives the same story.
 pub async fn agrees_with_the_rules(ledger: &dyn Backend, seed: u64) {
     let rules = Memory::new(Arc::new(SystemClock::default()), 1_000);
     let story = Story::new(seed);
@@ -157,7 +157,7 @@ fn caller(byte: u8) -> Caller {
     Caller::from_bytes([byte; 32])
 }
 
-/// An answer without its times, which two ledgers cannot agree on.
+/// A result without its times, which differ between two ledgers.
 fn claimed(answer: ichido_ledger::Result<Claim>) -> String {
     match answer.unwrap() {
         Claim::Held { .. } => "held".to_owned(),

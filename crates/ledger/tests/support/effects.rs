@@ -1,18 +1,18 @@
-//! What the worker does and the crash test checks: keys, and outcomes that follow from them.
+//! Keys, and outcomes derived from them, for the worker and the crash test.
 #![allow(dead_code, unreachable_pub, reason = "each program uses its own part")]
 
 use ichido_core::{
     ClaimRequest, Fingerprint, Holder, InDoubtPolicy, Key, Metadata, Nonce, Outcome, SystemEntropy, Token,
 };
 
-/// The outcome of a key: 64 bytes to 16 KB that follow from its text.
+/// The outcome of a key: 64 bytes to 16 KB derived from its text.
 pub fn outcome(text: &str) -> Outcome {
     let digest = Fingerprint::of([text]);
     let times = 1 + usize::from(digest.as_bytes()[0]);
     Outcome::kept(digest.to_string().repeat(times))
 }
 
-/// A request for a key, with a nonce and token of its own.
+/// A request for a key, with a fresh nonce and token.
 pub fn request(text: &str, lease_ms: u64) -> ClaimRequest {
     ClaimRequest {
         key: Key::unscoped(text).expect("a short key"),

@@ -1,11 +1,11 @@
-//! A proxy that breaks connections on demand, to stand between a ledger and a real server.
+//! A proxy between a ledger and a real server that breaks connections on demand.
 //!
 //! It works on TCP: a *request* is one burst of bytes from the client, as one read returns it. That is exact enough
-//! for clients that write a request and wait for its reply. [`Fault::Answer`] alone knows HTTP/1.1: it takes in the
-//! whole request before it answers in the server's place.
+//! for clients that write a request and wait for its reply. Only [`Fault::Answer`] knows HTTP/1.1: it reads the
+//! whole request before it answers in place of the server.
 //!
-//! A fault holds from [`Proxy::set`] on, for open connections as well as for new ones. Those with a count wear off
-//! by themselves. The proxy lives on a thread of its own, so that a test may pause its time.
+//! A fault applies from [`Proxy::set`] on, to open connections as well as to new ones. Faults with a count wear off
+//! by themselves. The proxy runs on a thread of its own, so that a test may pause its time.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
 #![allow(clippy::expect_used, reason = "a test that cannot have its proxy fails")]
 
@@ -22,7 +22,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 const BUFFER_BYTES: usize = 64 * 1024;
-/// How long a change may take; after a refusal the port must be had again, and another process may have taken it.
+/// How long a change may take. After a refusal the port must be bound again, and another process may have taken it.
 const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
@@ -31,17 +31,18 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 pub enum Fault {
     /// Nothing: bytes pass in both directions.
     None,
-    /// The next `times` requests that contain `to` reach the server; as it replies, the connection is cut.
+    /// The next `times` requests that contain `to` reach the server; when it replies, the connection is cut.
     LoseReply { to: &'static str, times: usize },
-    /// The next `times` requests that contain `to` are dropped and their connections cut: the server never sees them.
+    /// The next `times` requests that contain `to` are dropped and their connections cut: the server never sees
+    /// them.
     LoseRequest { to: &'static str, times: usize },
-    /// The next `times` HTTP requests that contain `to` get this answer, and the server never sees them.
+    /// The next `times` HTTP requests that contain `to` get this response, and the server never sees them.
     Answer { to: &'static str, times: usize, status: u16, body: String },
-    /// Connections are accepted and stay open; bytes go nowhere, and nothing comes back.
+    /// Connections are accepted and stay open, but all bytes are dropped and nothing comes back.
     BlackHole,
-    /// Connections are refused and open ones are cut.
+    /// Connections are refused, and open ones are cut.
     Refuse,
-    /// The proxy is gone for good.
+    /// The proxy ends for good.
     End,
 }
 
@@ -58,7 +59,7 @@ struct Shared {
     fault: Mutex<Fault>,
     /// Counts the calls of `set`, so that connections notice them.
     version: watch::Sender<u64>,
-    /// The version that new connections meet.
+    /// The version that new connections see.
     in_force: AtomicU64,
     connections: AtomicUsize,
     requests: AtomicUsize,
@@ -66,7 +67,7 @@ struct Shared {
 }
 
 impl Proxy {
-    /// Listens on a free port of the loopback and forwards to `upstream`.
+    /// Listens on a free loopback port and forwards to `upstream`.
     pub fn start(upstream: SocketAddr) -> Proxy {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         listener.set_nonblocking(true).expect("a listener that does not block");
@@ -96,7 +97,7 @@ impl Proxy {
         self.addr
     }
 
-    /// Sets what goes wrong from now on: when it returns, connections are refused or accepted again.
+    /// Sets what goes wrong from now on. When this returns, connections are refused or accepted accordingly.
     pub fn set(&self, fault: Fault) {
         let version = self.announce(fault);
         let looks = PATIENCE.as_millis() / LOOK_AGAIN.as_millis();
@@ -125,7 +126,7 @@ impl Proxy {
         self.shared.requests.load(Ordering::SeqCst)
     }
 
-    /// How many requests met a fault with a count.
+    /// How many requests hit a fault with a count.
     pub fn faults(&self) -> usize {
         self.shared.faults.load(Ordering::SeqCst)
     }
@@ -137,7 +138,7 @@ impl Drop for Proxy {
     }
 }
 
-/// What becomes of one request.
+/// What to do with one request.
 enum Verdict {
     Forward,
     ForwardAndCut,
@@ -170,7 +171,7 @@ impl Shared {
         verdict
     }
 
-    /// Returns when the fault is set anew.
+    /// Returns when another fault is set.
     async fn changed(&self, seen: &mut watch::Receiver<u64>) {
         if seen.changed().await.is_err() {
             future::pending::<()>().await;
@@ -219,7 +220,7 @@ async fn rebind(addr: SocketAddr) -> TcpListener {
     tokio::time::timeout(PATIENCE, tries).await.expect("the proxy's port is free again")
 }
 
-/// Carries one connection until either side ends it or a fault does.
+/// Forwards one connection until either side or a fault ends it.
 async fn carry(client: TcpStream, shared: Arc<Shared>) {
     let mut version = shared.version.subscribe();
     if shared.is(&Fault::BlackHole) {
@@ -248,7 +249,7 @@ async fn refused(shared: &Shared) {
     }
 }
 
-/// Client to server. Returns an answer to give in the server's place.
+/// Client to server. Returns a response to send in place of the server.
 async fn upward(
     mut client: OwnedReadHalf,
     mut server: OwnedWriteHalf,
@@ -301,7 +302,7 @@ async fn downward(
     }
 }
 
-/// Reads the rest of an HTTP request whose beginning is at hand: a socket closed over unread bytes resets.
+/// Reads the rest of an HTTP request: closing a socket with unread bytes would reset the connection.
 async fn finish_request(client: &mut OwnedReadHalf, mut request: Vec<u8>) -> Option<()> {
     while !is_whole(&request) {
         if client.read_buf(&mut request).await.ok()? == 0 {

@@ -1,4 +1,4 @@
-//! A PgBouncer of the test's own, in front of the PostgreSQL that all tests share.
+//! A PgBouncer of the test's own, in front of the PostgreSQL server that all tests share.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
 
 use std::fs;
@@ -7,10 +7,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// How often it is looked for, every 10 ms, before its start counts as failed.
+/// How often to try to connect, every 10 ms, before its start counts as failed.
 const START_LOOKS: u32 = 6_000;
 
-/// A running PgBouncer; it ends with the test.
+/// A running PgBouncer; it is stopped when this is dropped.
 pub struct PgBouncer {
     child: Child,
     dir: tempfile::TempDir,
@@ -19,7 +19,7 @@ pub struct PgBouncer {
 }
 
 impl PgBouncer {
-    /// In a mode (`transaction`, `session` or `statement`), with so many connections to the server.
+    /// Starts it in a mode (`transaction`, `session` or `statement`), with this many connections to the server.
     pub fn start(mode: &str, size: usize) -> Self {
         let program = std::env::var("ICHIDO_TEST_PGBOUNCER").unwrap_or_default();
         assert!(!program.is_empty(), "ICHIDO_TEST_PGBOUNCER is not set: run `cargo xtask test`");
@@ -47,7 +47,7 @@ impl PgBouncer {
         format!("postgres://postgres@127.0.0.1:{}/postgres?schema={schema}", self.port)
     }
 
-    /// Goes on in another mode, as after an operator's reload.
+    /// Switches to another mode, as after an operator's reload.
     pub fn switch(&self, mode: &str) {
         configure(self.dir.path(), self.port, mode, self.size);
         let status = Command::new("kill").args(["-HUP", &self.child.id().to_string()]).status();

@@ -1,4 +1,4 @@
-//! Requests for tests that call a backend without a handle around it.
+//! Requests for tests that call a backend without a handle.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
 
 use std::time::Duration;
@@ -44,7 +44,7 @@ pub fn request(key: &Key) -> ClaimRequest {
     }
 }
 
-pub fn marking(text: &str) -> mark::Request {
+pub fn mark_request(text: &str) -> mark::Request {
     mark::Request {
         key: MarkKey::new(text).unwrap(),
         nonce: Nonce::draw(&SystemEntropy),
@@ -53,7 +53,7 @@ pub fn marking(text: &str) -> mark::Request {
     }
 }
 
-/// Claims, and asks again as long as the answer is to do so.
+/// Claims, and retries while the claim is contended.
 pub async fn claim(ledger: &dyn Backend, request: &ClaimRequest) -> Claim {
     loop {
         match ledger.claim(request).await {
@@ -84,8 +84,8 @@ pub fn count_new(marks: &[Mark]) -> usize {
     marks.iter().filter(|mark| **mark == Mark::New).count()
 }
 
-/// The error, its causes and its innards, all in one text.
-pub fn everything(error: &Error) -> String {
+/// The error, its causes and their debug output in one text.
+pub fn full_text(error: &Error) -> String {
     let mut text = format!("{error} {error:?}");
     let mut cause = std::error::Error::source(error);
     while let Some(inner) = cause {

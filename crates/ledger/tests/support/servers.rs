@@ -1,4 +1,5 @@
-//! The real servers, reached directly or through a proxy. `cargo xtask test` sets the variables that say where they are.
+//! The real servers, reached directly or through a proxy. `cargo xtask test` sets the variables with their
+//! addresses.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
 
 use std::net::SocketAddr;
@@ -9,35 +10,35 @@ use ichido_ledger::{Backend, Ledger, OpenOptions, Settings, open_backend};
 
 use crate::lossy_proxy::Proxy;
 
-/// A server that ledgers are on.
+/// A server for ledgers.
 #[derive(Debug)]
 pub struct Server {
-    /// The ledger's URL, with `ADDRESS` for where the server is.
+    /// The ledger's URL, with `ADDRESS` in place of the server's address.
     template: String,
     address: SocketAddr,
 }
 
 impl Server {
-    /// PostgreSQL, with the tables of this test's own and one connection for each ledger.
+    /// PostgreSQL, with a schema for this test and one connection per ledger.
     pub async fn postgres() -> Server {
         Server::postgres_with(1).await
     }
 
-    /// The same, with so many connections.
+    /// The same, with this many connections.
     pub async fn postgres_with(connections: usize) -> Server {
         let url = variable("ICHIDO_TEST_POSTGRES_URL");
         let template = format!("{}?schema=t_{}&sslmode=disable&pool={connections}", template(&url), unique());
         Server { template, address: address(&url) }.prepared().await
     }
 
-    /// Redis, with a prefix of this test's own.
+    /// Redis, with a prefix for this test.
     pub async fn redis() -> Server {
         let url = variable("ICHIDO_TEST_REDIS_URL");
         let template = format!("{}?prefix=t_{}:", template(&url).trim_end_matches('/'), unique());
         Server { template, address: address(&url) }.prepared().await
     }
 
-    /// A server that speaks DynamoDB, with a table of this test's own.
+    /// A server that speaks DynamoDB, with a table for this test.
     pub async fn dynamodb(name: &str) -> Server {
         let url = variable(name);
         let template = format!("dynamodb://t-{}?region=us-east-1&endpoint=http://ADDRESS", unique());
@@ -59,17 +60,17 @@ impl Server {
         self.template.replace("ADDRESS", &self.address.to_string())
     }
 
-    /// The same through a proxy.
+    /// The URL through a proxy.
     pub fn url_through(&self, proxy: &Proxy) -> String {
         self.template.replace("ADDRESS", &proxy.addr().to_string())
     }
 
-    /// A backend with connections of its own.
+    /// A backend with its own connections.
     pub async fn open(&self) -> Arc<dyn Backend> {
         open(&self.url()).await
     }
 
-    /// A handle as another instance of a service would have it.
+    /// A handle as another instance of a service would have.
     pub async fn instance(&self) -> Ledger {
         Ledger::new(self.open().await, Settings::default())
     }

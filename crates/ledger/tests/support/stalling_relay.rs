@@ -1,5 +1,5 @@
-//! A relay whose connections can fall into a void: they stay open, swallow what they are given, and never answer.
-//! Unlike a fault of the proxy, this does not end: a connection that is in the void stays there.
+//! A relay whose connections can stall: they stay open, swallow all bytes, and never answer. Unlike a fault of the
+//! proxy, this does not end: a stalled connection stays stalled.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-pub(crate) struct Relay {
+pub(crate) struct StallingRelay {
     pub(crate) address: SocketAddr,
-    /// One flag per connection generation: set, all connections made until then are in the void.
+    /// One flag per generation of connections. Once it is set, all connections of that generation are stalled.
     current: Arc<std::sync::Mutex<Arc<AtomicBool>>>,
 }
 
-impl Relay {
+impl StallingRelay {
     pub(crate) async fn start(upstream: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -29,8 +29,8 @@ impl Relay {
         Self { address, current }
     }
 
-    /// Lets every connection of now fall; new ones are sound.
-    pub(crate) fn swallow(&self) {
+    /// Stalls all current connections; new ones work.
+    pub(crate) fn stall(&self) {
         let fallen = std::mem::take(&mut *self.current.lock().unwrap());
         fallen.store(true, Ordering::SeqCst);
     }

@@ -20,19 +20,19 @@ pub(crate) async fn hold(arguments: &[String]) {
     let answer = ledger.claim(&request).await.expect("the claim is answered").claim;
     let Claim::Granted(grant) = answer else { panic!("expected a grant, got {answer:?}") };
     let renewal = ledger.start_renewal(&key, &grant);
-    super::say("granted\n");
+    super::print("granted\n");
     let go = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
     go.await.expect("standard input is read").expect("a line");
     let settled = ledger.complete(&key, grant.token, Outcome::kept(outcome.clone())).await;
     drop(renewal);
     match settled.expect("the completion is answered") {
-        Settled::Applied => super::say("applied\n"),
-        Settled::Stale(Now::Absent) => super::say("stale: absent\n"),
-        Settled::Stale(Now::Running) => super::say("stale: running\n"),
-        Settled::Stale(Now::InDoubt) => super::say("stale: in doubt\n"),
+        Settled::Applied => super::print("applied\n"),
+        Settled::Stale(Now::Absent) => super::print("stale: absent\n"),
+        Settled::Stale(Now::Running) => super::print("stale: running\n"),
+        Settled::Stale(Now::InDoubt) => super::print("stale: in doubt\n"),
         Settled::Stale(Now::Done(Outcome::Kept(bytes))) => {
-            super::say(&format!("stale: done {}\n", String::from_utf8_lossy(&bytes)));
+            super::print(&format!("stale: done {}\n", String::from_utf8_lossy(&bytes)));
         }
-        Settled::Stale(Now::Done(Outcome::Tombstone(_))) => super::say("stale: done, not kept\n"),
+        Settled::Stale(Now::Done(Outcome::Tombstone(_))) => super::print("stale: done, not kept\n"),
     }
 }

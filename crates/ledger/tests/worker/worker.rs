@@ -1,4 +1,5 @@
-//! A process to be killed: it claims and completes keys, and says so only after the ledger did.
+//! A process to be killed: it claims and completes keys, and reports each step after the ledger has acknowledged
+//! it.
 //!
 //! ```text
 //! ledger-worker URL PREFIX TASKS LEASE_MS
@@ -6,9 +7,9 @@
 //!   done KEY         the ledger took the outcome of KEY; every fourth key is left running
 //! ```
 //!
-//! Or, with `hold` before the URL, one to be paused: see [`hold`].
+//! With `hold` before the URL, it is a process to be paused instead: see [`hold`].
 //!
-//! A call that fails is repeated with the same nonce and token until it is answered, as a careful caller would.
+//! A failed call is retried with the same nonce and token until it succeeds, as a careful caller would.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a program for tests")]
 
 #[path = "../support/effects.rs"]
@@ -47,14 +48,14 @@ async fn work(ledger: Arc<dyn Backend>, prefix: String, lease_ms: u64) {
         let request = effects::request(&text, lease_ms);
         let claim = until_answered(|| ledger.claim(&request)).await;
         assert!(matches!(claim, Claim::Granted(_)), "{text}: {claim:?}");
-        say(&format!("claimed {text}\n"));
+        print(&format!("claimed {text}\n"));
         if number % 4 == 3 {
             continue;
         }
         let action = Settle::Complete(effects::outcome(&text));
         let settled = until_answered(|| ledger.settle(&request.key, request.token, &action)).await;
         assert_eq!(settled, Settled::Applied, "{text}");
-        say(&format!("done {text}\n"));
+        print(&format!("done {text}\n"));
     }
 }
 
@@ -68,8 +69,8 @@ async fn until_answered<T, F: Future<Output = Result<T>>>(call: impl Fn() -> F) 
     }
 }
 
-/// One write for each line: a line that was begun is whole.
-fn say(line: &str) {
+/// One write per line, so that a line is never torn.
+fn print(line: &str) {
     let mut out = std::io::stdout().lock();
     out.write_all(line.as_bytes()).and_then(|()| out.flush()).expect("someone listens");
 }

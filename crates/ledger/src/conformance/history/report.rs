@@ -57,7 +57,7 @@ fn table<M: Model>(operations: &[Operation<M::Call, M::Answer>]) -> String {
     text
 }
 
-#[allow(clippy::cast_precision_loss, reason = "for people")]
+#[allow(clippy::cast_precision_loss, reason = "for display")]
 fn ms(us: u64) -> f64 {
     us as f64 / 1_000.0
 }

@@ -15,40 +15,40 @@ use ichido_ledger::{Backend, Capabilities, Maintain, Page, Query, Result, Stats,
 
 /// The bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flaw {
-    LapseIsFreedom,
+pub(super) enum Bug {
+    LapsedLeaseIsGranted,
     AnyTokenCompletes,
-    NonceForgotten,
+    NonceIgnored,
     StaleRead,
     CheckThenAct,
     EarlyLapse,
-    RenewalLost,
-    ImpatientTakeover,
+    RenewalIgnored,
+    EarlyTakeover,
     LastOutcomeWins,
     AttemptNotCounted,
     FingerprintIgnored,
-    OperatorOverrules,
-    MarkTwiceNew,
-    MarkForgottenEarly,
+    OperatorResolvesRunning,
+    MarkNewTwice,
+    MarkExpiresEarly,
 }
 
 #[derive(Debug)]
-pub(super) struct Flawed {
-    flaw: Flaw,
+pub(super) struct BuggyLedger {
+    bug: Bug,
     memory: Memory,
-    /// What each key held before its last change, and what it holds.
+    /// The record of each key before its last change, and the current one.
     before: Mutex<HashMap<Index, [Option<Record>; 2]>>,
-    /// Outcomes that were written over others.
+    /// Outcomes that overwrote others.
     outcomes: Mutex<HashMap<Index, Outcome>>,
 }
 
-impl Flawed {
-    pub(super) fn new(flaw: Flaw) -> Self {
+impl BuggyLedger {
+    pub(super) fn new(bug: Bug) -> Self {
         let memory = Memory::new(Arc::new(SystemClock::default()), DEFAULT_BOUND);
-        Self { flaw, memory, before: Mutex::default(), outcomes: Mutex::default() }
+        Self { bug, memory, before: Mutex::default(), outcomes: Mutex::default() }
     }
 
-    /// Makes the key free, whatever is there.
+    /// Frees the key, whatever its state.
     async fn free(&self, key: &Key) -> Result<()> {
         let _ = self.memory.resolve(key, &Resolution::Release).await?;
         Ok(())
@@ -64,16 +64,16 @@ impl Flawed {
         Ok(())
     }
 
-    async fn flawed_claim(&self, request: &ClaimRequest) -> Result<Claim> {
+    async fn buggy_claim(&self, request: &ClaimRequest) -> Result<Claim> {
         let mut asked = request.clone();
-        match self.flaw {
-            Flaw::NonceForgotten => asked.nonce = Nonce::draw(&SystemEntropy),
-            Flaw::EarlyLapse => asked.lease_ms = request.lease_ms * 2 / 3,
-            Flaw::FingerprintIgnored => asked.fingerprint = Fingerprint::NONE,
-            Flaw::ImpatientTakeover if request.in_doubt != InDoubtPolicy::Reject => {
+        match self.bug {
+            Bug::NonceIgnored => asked.nonce = Nonce::draw(&SystemEntropy),
+            Bug::EarlyLapse => asked.lease_ms = request.lease_ms * 2 / 3,
+            Bug::FingerprintIgnored => asked.fingerprint = Fingerprint::NONE,
+            Bug::EarlyTakeover if request.in_doubt != InDoubtPolicy::Reject => {
                 asked.in_doubt = InDoubtPolicy::Retry { silent_ms: 0 };
             }
-            Flaw::CheckThenAct => {
+            Bug::CheckThenAct => {
                 let found = self.memory.get(&request.key).await?;
                 tokio::time::sleep(Duration::from_millis(2)).await;
                 if found.is_none() {
@@ -83,31 +83,31 @@ impl Flawed {
             _ => {}
         }
         match self.memory.claim(&asked).await? {
-            Claim::InDoubt(_) if self.flaw == Flaw::LapseIsFreedom => {
+            Claim::InDoubt(_) if self.bug == Bug::LapsedLeaseIsGranted => {
                 self.free(&request.key).await?;
                 self.memory.claim(&asked).await
             }
-            Claim::Granted(grant) if self.flaw == Flaw::EarlyLapse => {
+            Claim::Granted(grant) if self.bug == Bug::EarlyLapse => {
                 let (lease_ms, left_ms) = (grant.lease_ms * 3 / 2, grant.left_ms * 3 / 2);
                 Ok(Claim::Granted(Grant { lease_ms, left_ms, ..grant }))
             }
-            Claim::Granted(grant) if self.flaw == Flaw::AttemptNotCounted => {
+            Claim::Granted(grant) if self.bug == Bug::AttemptNotCounted => {
                 Ok(Claim::Granted(Grant { attempt: 1, ..grant }))
             }
             answer => Ok(answer),
         }
     }
 
-    async fn flawed_settle(&self, key: &Key, token: Token, action: &Settle) -> Result<Settled> {
+    async fn buggy_settle(&self, key: &Key, token: Token, action: &Settle) -> Result<Settled> {
         let Some(record) = self.memory.get(key).await? else {
             return self.memory.settle(key, token, action).await;
         };
-        match (self.flaw, action) {
-            (Flaw::AnyTokenCompletes, Settle::Complete(_)) => {
+        match (self.bug, action) {
+            (Bug::AnyTokenCompletes, Settle::Complete(_)) => {
                 self.memory.settle(key, record.token, action).await
             }
-            (Flaw::RenewalLost, Settle::Renew { .. }) if record.token == token => Ok(Settled::Applied),
-            (Flaw::LastOutcomeWins, Settle::Complete(outcome)) => {
+            (Bug::RenewalIgnored, Settle::Renew { .. }) if record.token == token => Ok(Settled::Applied),
+            (Bug::LastOutcomeWins, Settle::Complete(outcome)) => {
                 let settled = self.memory.settle(key, token, action).await?;
                 if settled == Settled::Applied {
                     self.outcomes.lock().unwrap().insert(key.index(), outcome.clone());
@@ -120,14 +120,14 @@ impl Flawed {
 }
 
 #[async_trait]
-impl Backend for Flawed {
+impl Backend for BuggyLedger {
     fn capabilities(&self) -> Capabilities {
         self.memory.capabilities()
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim> {
-        let claim = self.flawed_claim(request).await?;
-        if self.flaw == Flaw::StaleRead {
+        let claim = self.buggy_claim(request).await?;
+        if self.bug == Bug::StaleRead {
             self.remember(&request.key).await?;
         }
         let last = self.outcomes.lock().unwrap().get(&request.key.index()).cloned();
@@ -137,9 +137,9 @@ impl Backend for Flawed {
         })
     }
 
-    async fn settle(&self, key: &Key, token: Token, word: &Settle) -> Result<Settled> {
-        let settled = self.flawed_settle(key, token, word).await?;
-        if self.flaw == Flaw::StaleRead {
+    async fn settle(&self, key: &Key, token: Token, action: &Settle) -> Result<Settled> {
+        let settled = self.buggy_settle(key, token, action).await?;
+        if self.bug == Bug::StaleRead {
             self.remember(key).await?;
         }
         Ok(settled)
@@ -148,10 +148,10 @@ impl Backend for Flawed {
     async fn mark(&self, requests: &[mark::Request]) -> Result<Vec<Mark>> {
         let mut requests = requests.to_vec();
         for request in &mut requests {
-            match self.flaw {
-                Flaw::MarkForgottenEarly => request.retention_ms = request.retention_ms * 2 / 3,
-                // Two in sixteen callers are taken for the first one.
-                Flaw::MarkTwiceNew if request.nonce.as_bytes()[0] < 32 => {
+            match self.bug {
+                Bug::MarkExpiresEarly => request.retention_ms = request.retention_ms * 2 / 3,
+                // One in eight callers is taken for the first one.
+                Bug::MarkNewTwice if request.nonce.as_bytes()[0] < 32 => {
                     request.nonce = Nonce::from_bytes([0; 16])
                 }
                 _ => {}
@@ -166,7 +166,7 @@ impl Backend for Flawed {
 }
 
 #[async_trait]
-impl Maintain for Flawed {
+impl Maintain for BuggyLedger {
     async fn init(&self) -> Result<()> {
         self.memory.init().await
     }
@@ -176,7 +176,7 @@ impl Maintain for Flawed {
     }
 
     async fn get(&self, key: &Key) -> Result<Option<Record>> {
-        if self.flaw == Flaw::StaleRead {
+        if self.bug == Bug::StaleRead {
             return Ok(self.before.lock().unwrap().get(&key.index()).and_then(|kept| kept[0].clone()));
         }
         self.memory.get(key).await
@@ -187,12 +187,12 @@ impl Maintain for Flawed {
     }
 
     async fn resolve(&self, key: &Key, resolution: &Resolution) -> Result<Resolved> {
-        let resolution = match (self.flaw, resolution) {
-            (Flaw::OperatorOverrules, Resolution::Absent) => &Resolution::Release,
+        let resolution = match (self.bug, resolution) {
+            (Bug::OperatorResolvesRunning, Resolution::Absent) => &Resolution::Release,
             (_, resolution) => resolution,
         };
         let resolved = self.memory.resolve(key, resolution).await?;
-        if self.flaw == Flaw::StaleRead {
+        if self.bug == Bug::StaleRead {
             self.remember(key).await?;
         }
         Ok(resolved)
