@@ -14,13 +14,18 @@ use ichido_core::{
     Timestamp, Token,
 };
 
-use crate::{Capabilities, Page, Query, Result, Stats, Swept};
+use crate::{Capabilities, Page, Query, Result, Stats, Sweeping, Swept};
 
 /// Stores claims and marks.
 #[async_trait]
 pub trait Backend: Maintain {
     /// What this backend guarantees.
     fn capabilities(&self) -> Capabilities;
+
+    /// Who removes expired records.
+    fn sweeping(&self) -> Sweeping {
+        Sweeping::ByProcess
+    }
 
     /// Claims a key.
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim>;
@@ -87,8 +92,8 @@ pub trait LocalBackend: Backend {
     fn now(&self) -> Timestamp;
 }
 
-/// Doubt that ends is a warning, not silence.
-pub(crate) fn warn_doubt_ended(record: &Record) {
+/// Warns that a claim was in doubt until it expired.
+pub(crate) fn warn_doubt_expired(record: &Record) {
     tracing::warn!(
         index = %record.key.index(),
         attempt = record.attempt,

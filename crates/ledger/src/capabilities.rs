@@ -109,6 +109,15 @@ labelled_enum! {
     }
 }
 
+/// Who removes expired records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sweeping {
+    /// The store itself. A sweep on demand still removes what the store leaves for later.
+    ByStore,
+    /// The process that serves the ledger, by sweeping periodically.
+    ByProcess,
+}
+
 impl fmt::Display for Capabilities {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let survives = if self.survives.is_empty() {

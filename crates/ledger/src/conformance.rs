@@ -28,7 +28,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ichido_core::{
     Claim, ClaimRequest, Clock, Entropy, Grant, InDoubtPolicy, Key, MarkKey, Outcome, Scope, SystemClock,
-    SystemEntropy, Timestamp,
+    SystemEntropy, Timestamp, to_hex,
 };
 
 use crate::Ledger;
@@ -129,7 +129,7 @@ pub(crate) fn mark_key(name: &str) -> MarkKey {
 
 pub(crate) fn unique() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    format!("{}-{}", hex::encode(&SystemEntropy.draw()[..8]), NEXT.fetch_add(1, Ordering::Relaxed))
+    format!("{}-{}", to_hex(&SystemEntropy.draw()[..8]), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// An instance with the system's clock.

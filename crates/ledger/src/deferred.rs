@@ -16,7 +16,7 @@ use tokio::sync::OnceCell;
 
 use crate::{
     Backend, Capabilities, Expiry, Fencing, Listing, Maintain, Page, Query, Reach, Result, Stats, StoreClock,
-    Swept,
+    Sweeping, Swept,
 };
 
 /// Opens the store.
@@ -68,6 +68,10 @@ impl Backend for Deferred {
             clock,
             outcome_bytes: Limits::STANDARD.outcome_bytes,
         }
+    }
+
+    fn sweeping(&self) -> Sweeping {
+        self.opened.get().map_or(Sweeping::ByStore, |backend| backend.sweeping())
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim> {

@@ -49,7 +49,7 @@ use ichido_core::{Adopted, Claim, ClaimRequest, Key, Record, Resolution, Resolve
 
 use crate::{
     Backend, Capabilities, Expiry, Fencing, Listing, Maintain, Page, Query, Reach, Result, Stats, StoreClock,
-    Survives, Swept,
+    Survives, Sweeping, Swept,
 };
 
 pub use self::store::Dynamo;
@@ -67,6 +67,11 @@ impl Backend for Dynamo {
             clock: StoreClock::Watched,
             outcome_bytes: item::OUTCOME_BYTES,
         }
+    }
+
+    /// DynamoDB removes items by `ttl`. Finding the rest takes a scan, which costs money and is left to operators.
+    fn sweeping(&self) -> Sweeping {
+        Sweeping::ByStore
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim> {

@@ -65,6 +65,7 @@ use self::shared::{Look, Shared};
 use self::writer::Writer;
 use crate::{
     Backend, Capabilities, Error, Expiry, Fencing, Kind, Listing, Reach, Result, StoreClock, Survives,
+    Sweeping,
 };
 
 /// Marks that a caller looks up before it lets others run.
@@ -162,6 +163,11 @@ impl Backend for File {
             clock: StoreClock::Own,
             outcome_bytes: Limits::STANDARD.outcome_bytes,
         }
+    }
+
+    /// The writer starts sweeps in the background.
+    fn sweeping(&self) -> Sweeping {
+        Sweeping::ByStore
     }
 
     /// # Cancel safety

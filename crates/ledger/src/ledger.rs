@@ -21,7 +21,7 @@ use crate::retry::RetryingBackend;
 use crate::waiters::Waiters;
 use crate::{
     Backend, Capabilities, Claimed, FallbackStatus, LocalBackend, Marked, Page, Query, Result, Settings,
-    Stats, Swept,
+    Stats, Sweeping, Swept,
 };
 
 /// Shortest and longest pause between two polls for a key whose holder is in another process.
@@ -291,6 +291,11 @@ impl Ledger {
     /// What the backend guarantees.
     pub fn capabilities(&self) -> Capabilities {
         self.backend.inner.capabilities()
+    }
+
+    /// Who removes expired records.
+    pub fn sweeping(&self) -> Sweeping {
+        self.backend.inner.sweeping()
     }
 
     /// Probes an unreachable primary when its pause is over, even if no caller comes. Call this periodically.

@@ -47,7 +47,7 @@ mod stats;
 mod waiters;
 
 pub use backend::{Backend, LocalBackend, Maintain};
-pub use capabilities::{Capabilities, Expiry, Fencing, Listing, Reach, StoreClock, Survives};
+pub use capabilities::{Capabilities, Expiry, Fencing, Listing, Reach, StoreClock, Survives, Sweeping};
 pub use error::{BoxError, Effect, Error, Kind, Result};
 pub use fallback::FallbackSettings;
 pub use lazy_timeout::{Elapsed, LazyTimeout, lazy_timeout};

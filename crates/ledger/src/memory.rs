@@ -202,7 +202,7 @@ impl Shard {
             Entry::Occupied(entry) => {
                 let stored = entry.into_mut();
                 if stored.record.phase(now) == (Phase::Over { in_doubt: true }) {
-                    crate::backend::warn_doubt_ended(&stored.record);
+                    crate::backend::warn_doubt_expired(&stored.record);
                 }
                 *stored.record = record;
                 if stored.sweep_at <= end {
@@ -266,7 +266,7 @@ impl Shard {
             }
             if stored.record.phase(now) == (Phase::Over { in_doubt: true }) {
                 swept.doubts_ended += 1;
-                crate::backend::warn_doubt_ended(&stored.record);
+                crate::backend::warn_doubt_expired(&stored.record);
             }
             self.claims.remove(&index);
             swept.removed += 1;

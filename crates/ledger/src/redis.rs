@@ -40,7 +40,7 @@ use ichido_core::{
 
 use crate::{
     Backend, Capabilities, Expiry, Fencing, Listing, Maintain, Page, Query, Reach, Result, Stats, StoreClock,
-    Survives, Swept,
+    Survives, Sweeping, Swept,
 };
 
 pub use self::store::Redis;
@@ -59,6 +59,11 @@ impl Backend for Redis {
             clock: StoreClock::Server,
             outcome_bytes: Limits::STANDARD.outcome_bytes,
         }
+    }
+
+    /// Redis expires completed claims and marks. Finding the rest takes a scan, which is left to operators.
+    fn sweeping(&self) -> Sweeping {
+        Sweeping::ByStore
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim> {

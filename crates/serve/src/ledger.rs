@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use ichido_ledger::{FallbackSettings, Ledger, Listing, OpenOptions, open_local};
+use ichido_ledger::{FallbackSettings, Ledger, OpenOptions, Sweeping, open_local};
 use ichido_settings::location;
 use tokio_util::sync::CancellationToken;
 
@@ -64,24 +64,24 @@ async fn with_fallback(ledger: &Ledger, of: &Settings) -> Result<Ledger, Failure
     ledger.with_fallback(local, settings).await.map_err(fail)
 }
 
-/// Removes what is over, a little at a time, where that is cheap. Stores without an index on it would be read as a
-/// whole, which may cost money; they have an expiry of their own, and `ichido ledger sweep` is for the rest.
+/// Removes expired records a little at a time, unless the store does that itself.
 pub async fn sweep(ledger: Ledger, stop: CancellationToken) {
-    match ledger.capabilities().listing {
-        Listing::Indexed => {}
-        Listing::Scan => return,
-    }
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(SWEEP_PAUSE) => {}
+        }
+        // Asked each time: a ledger that was unreachable at the start may be open by now.
+        match ledger.sweeping() {
+            Sweeping::ByProcess => {}
+            Sweeping::ByStore => continue,
         }
         loop {
             match ledger.sweep(SWEEP_STEP).await {
                 Ok(swept) if swept.more && !stop.is_cancelled() => {}
                 Ok(_) => break,
                 Err(error) => {
-                    tracing::warn!(%error, "sweeping the ledger failed; it is tried again later");
+                    tracing::warn!(%error, "cannot sweep the ledger; retrying later");
                     break;
                 }
             }
@@ -136,5 +136,30 @@ impl Settings {
     pub fn dir(&self) -> Option<&Path> {
         let dir = self.url.strip_prefix("file:")?;
         Some(Path::new(dir.strip_prefix("//").unwrap_or(dir)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ichido_core::{ManualClock, MarkKey, Timestamp, mark};
+    use ichido_ledger::memory::Memory;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn process_sweeps_a_store_that_does_not_sweep_itself() {
+        let clock = Arc::new(ManualClock::at(Timestamp(1_000)));
+        let ledger =
+            Ledger::new(Arc::new(Memory::new(clock.clone(), 10)), ichido_ledger::Settings::default());
+        assert_eq!(ledger.sweeping(), Sweeping::ByProcess);
+        let event = ledger.mark_request(MarkKey::new("event").unwrap());
+        ledger.mark(&[mark::Request { retention_ms: 1, ..event }]).await.unwrap();
+        clock.advance(1);
+        let sweeping = tokio::spawn(sweep(ledger.clone(), CancellationToken::new()));
+        tokio::time::sleep(2 * SWEEP_PAUSE).await;
+        assert_eq!(ledger.sweep(10).await.unwrap().removed, 0, "it is gone already");
+        sweeping.abort();
     }
 }

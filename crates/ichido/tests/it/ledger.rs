@@ -1,8 +1,11 @@
 //! `ichido ledger …` on the embedded ledger, and on a server.
 
-use ichido_core::{Holder, Key, Outcome, Scope};
+use ichido_core::{Holder, Key, MarkKey, Outcome, Scope, mark};
 use ichido_ledger::{Ledger, Settings, open};
 
+use crate::events::{given, unique};
+use crate::serving::Serving;
+use crate::support::{Process, eventually, gateway_command};
 use crate::{json, ok, refused};
 
 /// A store with a claim in each state.
@@ -116,4 +119,41 @@ async fn a_table_is_created_by_init_on_dynamodb() {
     ok(dir.path(), &["ledger", "init", "--ledger", &url]);
     store(&url, "k-").await;
     operate(&url, "k-").await;
+}
+
+/// PostgreSQL does not expire rows, so each kind of daemon must sweep the ledger that it serves.
+#[test]
+fn every_daemon_removes_expired_records() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let server = given("ICHIDO_TEST_POSTGRES_URL");
+    let schemas = ["claims", "run", "gateway"].map(|daemon| format!("sweep_{daemon}_{}", unique()));
+    let urls = schemas.each_ref().map(|schema| format!("{server}?schema={schema}&pool=2"));
+    for url in &urls {
+        runtime.block_on(expired_mark(url));
+    }
+    let dirs = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let _claims = Serving::claims(dirs[0].path(), &urls[0], None);
+    std::fs::write(dirs[1].path().join("ichido.toml"), "[meter]\nlisten = \"127.0.0.1:0\"\n").unwrap();
+    let _run = Serving::daemon(dirs[1].path(), &urls[1], &[]);
+    let unused = "127.0.0.1:9".parse().unwrap();
+    let _gateway = Process::start(&mut gateway_command(dirs[2].path(), unused, &urls[2], ""));
+    let client = runtime.block_on(async {
+        let (client, connection) = tokio_postgres::connect(&server, tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        client
+    });
+    for schema in &schemas {
+        let count = format!("SELECT count(*) FROM {schema}.marks");
+        eventually(&count, || {
+            let marks: i64 = runtime.block_on(client.query_one(&count, &[])).unwrap().get(0);
+            (marks == 0).then_some(())
+        });
+    }
+}
+
+async fn expired_mark(url: &str) {
+    let ledger = open(url, Settings::default()).await.unwrap();
+    let request = ledger.mark_request(MarkKey::new("expired").unwrap());
+    ledger.mark(&[mark::Request { retention_ms: 1, ..request }]).await.unwrap();
+    ledger.close().await.unwrap();
 }

@@ -96,8 +96,8 @@ pub async fn another_caller_is_refused_in_every_state(subject: &dyn Subject) {
     is_refused().await;
     assert_eq!(ledger.complete(&key, grant.token, outcome("x")).await.unwrap(), Settled::Applied);
     is_refused().await;
-    let repeat = from(CALLER, request(&other, &key, LONG_MS));
-    assert_eq!(claim(&other, &repeat).await, Claim::Done(outcome("x")));
+    let retry = from(CALLER, request(&other, &key, LONG_MS));
+    assert_eq!(claim(&other, &retry).await, Claim::Done(outcome("x")));
 }
 
 /// A claim that was made without a caller is refused to a request with one. A request without a caller is not

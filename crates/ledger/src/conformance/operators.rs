@@ -237,7 +237,7 @@ pub async fn a_completed_record_is_adopted_if_absent(subject: &dyn Subject) {
     let key = key("adopt");
     let record = foreign(&ledger, &key, ledger.request(key.clone()).token).await;
     assert_eq!(ledger.adopt(&record).await.unwrap(), Adopted::Stored);
-    assert_eq!(ledger.adopt(&record).await.unwrap(), Adopted::Stored, "a lost reply is asked again");
+    assert_eq!(ledger.adopt(&record).await.unwrap(), Adopted::Stored, "a retry after a lost reply");
     assert_eq!(
         claim(&ledger, &request(&ledger, &key, LONG_MS)).await,
         Claim::Done(Outcome::kept("from afar"))
@@ -252,7 +252,7 @@ pub async fn a_doubt_is_adopted_as_a_doubt(subject: &dyn Subject) {
     let doubt = Doubt { since: record.claimed_at, reason: DoubtReason::Declared("status 500".to_owned()) };
     let record = Record { state: State::InDoubt(doubt.clone()), ..record };
     assert_eq!(ledger.adopt(&record).await.unwrap(), Adopted::Stored);
-    assert_eq!(ledger.adopt(&record).await.unwrap(), Adopted::Stored, "a lost reply is asked again");
+    assert_eq!(ledger.adopt(&record).await.unwrap(), Adopted::Stored, "a retry after a lost reply");
     assert_eq!(claim(&ledger, &request(&ledger, &key, LONG_MS)).await, Claim::InDoubt(doubt));
     assert_eq!(ledger.resolve(&key, &Resolution::Absent).await.unwrap(), Resolved::Applied);
     granted(&ledger, &key, LONG_MS).await;

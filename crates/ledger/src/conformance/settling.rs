@@ -11,7 +11,7 @@ async fn done(ledger: &Ledger, key: &Key, answer: &Outcome) -> Grant {
     grant
 }
 
-async fn repeat(ledger: &Ledger, key: &Key) -> Claim {
+async fn claim_again(ledger: &Ledger, key: &Key) -> Claim {
     claim(ledger, &request(ledger, key, LONG_MS)).await
 }
 
@@ -21,8 +21,8 @@ pub async fn a_retry_gets_the_outcome_byte_for_byte(subject: &dyn Subject) {
     let key = key("bytes");
     let bytes: Vec<u8> = (0..=255).cycle().take(5000).collect();
     done(&ledger, &key, &Outcome::kept(bytes.clone())).await;
-    assert_eq!(repeat(&ledger, &key).await, Claim::Done(Outcome::kept(bytes.clone())));
-    assert_eq!(repeat(&other, &key).await, Claim::Done(Outcome::kept(bytes)));
+    assert_eq!(claim_again(&ledger, &key).await, Claim::Done(Outcome::kept(bytes.clone())));
+    assert_eq!(claim_again(&other, &key).await, Claim::Done(Outcome::kept(bytes)));
 }
 
 /// An empty outcome is stored like any other.
@@ -30,7 +30,7 @@ pub async fn an_empty_outcome_is_an_outcome(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("empty");
     done(&ledger, &key, &Outcome::kept(Vec::new())).await;
-    assert_eq!(repeat(&ledger, &key).await, Claim::Done(Outcome::kept(Vec::new())));
+    assert_eq!(claim_again(&ledger, &key).await, Claim::Done(Outcome::kept(Vec::new())));
 }
 
 /// A completion without a kept outcome is a completion.
@@ -39,7 +39,7 @@ pub async fn a_tombstone_is_remembered(subject: &dyn Subject) {
     let key = key("tombstone");
     let tombstone = Outcome::Tombstone("the answer was streamed".to_owned());
     done(&ledger, &key, &tombstone).await;
-    assert_eq!(repeat(&ledger, &key).await, Claim::Done(tombstone));
+    assert_eq!(claim_again(&ledger, &key).await, Claim::Done(tombstone));
 }
 
 /// A second completion with the same token succeeds, and changes nothing.
@@ -48,7 +48,7 @@ pub async fn the_first_outcome_stays(subject: &dyn Subject) {
     let key = key("first-stays");
     let grant = done(&ledger, &key, &outcome("first")).await;
     assert_eq!(ledger.complete(&key, grant.token, outcome("second")).await.unwrap(), Settled::Applied);
-    assert_eq!(repeat(&ledger, &key).await, Claim::Done(outcome("first")));
+    assert_eq!(claim_again(&ledger, &key).await, Claim::Done(outcome("first")));
 }
 
 /// Renewal, release and doubt are too late for a completed claim.
@@ -60,7 +60,7 @@ pub async fn a_done_claim_cannot_be_settled_otherwise(subject: &dyn Subject) {
     assert_eq!(ledger.renew(&key, grant.token, LONG_MS).await.unwrap(), stale);
     assert_eq!(ledger.release(&key, grant.token).await.unwrap(), stale);
     assert_eq!(ledger.declare_in_doubt(&key, grant.token, "?").await.unwrap(), stale);
-    assert_eq!(repeat(&ledger, &key).await, Claim::Done(outcome("x")));
+    assert_eq!(claim_again(&ledger, &key).await, Claim::Done(outcome("x")));
 }
 
 /// After a release, the next caller is the first again.
@@ -115,11 +115,11 @@ pub async fn a_large_outcome_is_kept_or_leaves_a_tombstone(subject: &dyn Subject
     let kept_key = key("large");
     let large = Outcome::kept(vec![b'x'; promised.min(1024 * 1024)]);
     done(&ledger, &kept_key, &large).await;
-    assert_eq!(repeat(&ledger, &kept_key).await, Claim::Done(large));
+    assert_eq!(claim_again(&ledger, &kept_key).await, Claim::Done(large));
     if promised < Limits::STANDARD.outcome_bytes {
         let beyond = key("too-large");
         done(&ledger, &beyond, &Outcome::kept(vec![b'x'; promised + 1])).await;
-        match repeat(&ledger, &beyond).await {
+        match claim_again(&ledger, &beyond).await {
             Claim::Done(Outcome::Tombstone(reason)) => assert!(!reason.is_empty()),
             other => panic!("expected a tombstone, got {other:?}"),
         }
@@ -148,7 +148,7 @@ pub async fn one_of_two_concurrent_completions_wins(subject: &dyn Subject) {
         other.complete(&key, grant.token, outcome("two"))
     );
     assert_eq!((one.unwrap(), two.unwrap()), (Settled::Applied, Settled::Applied));
-    let first = repeat(&ledger, &key).await;
+    let first = claim_again(&ledger, &key).await;
     assert!(first == Claim::Done(outcome("one")) || first == Claim::Done(outcome("two")), "{first:?}");
-    assert_eq!(repeat(&other, &key).await, first);
+    assert_eq!(claim_again(&other, &key).await, first);
 }

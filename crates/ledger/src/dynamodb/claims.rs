@@ -63,7 +63,7 @@ impl Dynamo {
             Written::Applied(_) => {
                 self.watch.record(index, granted_at(request, asked), self.clock.steady());
                 if found.phase(judged_at) == (Phase::Over { in_doubt: true }) {
-                    crate::backend::warn_doubt_ended(&found);
+                    crate::backend::warn_doubt_expired(&found);
                 }
                 Ok(step.answer)
             }

@@ -10,6 +10,7 @@ use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_dynamodb::config::http::HttpResponse;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::RequestId;
+use ichido_core::error_chain;
 
 use crate::{Effect, Error, Kind};
 
@@ -168,11 +169,6 @@ impl Refusal<'_> {
     fn text(&self) -> String {
         format!("{}: {} (status {}, request {})", self.code, self.message, self.status, self.request_id)
     }
-}
-
-/// An error and its causes, in one line.
-fn error_chain(error: &(dyn StdError + 'static)) -> String {
-    causes(error).map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// Whether no byte can have reached the server: nobody listened, or the request could not be signed.

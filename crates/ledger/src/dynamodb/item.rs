@@ -87,16 +87,16 @@ fn encode_state(record: &Record) -> Vec<(&'static str, AttributeValue)> {
     match &record.state {
         State::Running => vec![("ichido_state", text(RUNNING))],
         State::InDoubt(doubt) => {
-            let (reason, words) = match &doubt.reason {
+            let (reason, detail) = match &doubt.reason {
                 DoubtReason::LeaseLapsed => ("lease-lapsed", ""),
                 DoubtReason::HolderGone => ("holder-gone", ""),
-                DoubtReason::Declared(words) => ("declared", words.as_str()),
+                DoubtReason::Declared(text) => ("declared", text.as_str()),
             };
             vec![
                 ("ichido_state", text(IN_DOUBT)),
                 ("ichido_doubt", text(reason)),
                 ("ichido_doubt_since", number(doubt.since.0)),
-                ("ichido_doubt_text", text(words)),
+                ("ichido_doubt_text", text(detail)),
             ]
         }
         State::Done(done) => {

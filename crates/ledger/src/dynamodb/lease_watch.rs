@@ -195,7 +195,7 @@ mod tests {
         watch.observe(index(1), sighting(1, 0), after(1));
         watch.observe(index(3), sighting(3, 0), after(2));
         assert_eq!(watch.observe(index(1), sighting(1, 0), after(3)), T0);
-        assert_eq!(watch.observe(index(2), sighting(2, 0), after(4)), after(4), "its watch began anew");
+        assert_eq!(watch.observe(index(2), sighting(2, 0), after(4)), after(4), "its watch was restarted");
         assert_eq!(watch.lock().entries.len(), 2);
         assert_eq!(watch.lock().order.len(), 2);
     }

@@ -156,7 +156,7 @@ async fn remove(table: &Table, item: &Item, now: Timestamp) -> Result<Swept> {
     };
     match table.delete(key, condition, "sweeping").await? {
         Written::Applied(_) => {
-            in_doubt.iter().for_each(crate::backend::warn_doubt_ended);
+            in_doubt.iter().for_each(crate::backend::warn_doubt_expired);
             Ok(Swept { removed: 1, doubts_ended: u64::from(in_doubt.is_some()), more: false })
         }
         Written::Refused(_) => Ok(Swept::default()),

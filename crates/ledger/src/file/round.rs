@@ -133,7 +133,7 @@ impl<'a> Round<'a> {
         if let (Change::Put(_), Some(record)) = (&step.change, &entry.now)
             && record.phase(self.now) == (Phase::Over { in_doubt: true })
         {
-            crate::backend::warn_doubt_ended(record);
+            crate::backend::warn_doubt_expired(record);
         }
         match step.change {
             Change::Keep => {}
@@ -242,7 +242,7 @@ impl<'a> Round<'a> {
                 return Ok(false);
             };
             vacant.insert(Entry { before, now: None, changed: true });
-            crate::backend::warn_doubt_ended(&record);
+            crate::backend::warn_doubt_expired(&record);
             return Ok(true);
         }
         Ok(false)

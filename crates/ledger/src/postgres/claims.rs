@@ -32,7 +32,7 @@ impl Postgres {
         if matches!(step.change, Change::Put(_))
             && found.record.phase(now) == (Phase::Over { in_doubt: true })
         {
-            crate::backend::warn_doubt_ended(&found.record);
+            crate::backend::warn_doubt_expired(&found.record);
         }
         self.write(DOING, &found, step, Times::CountedFrom(now)).await
     }

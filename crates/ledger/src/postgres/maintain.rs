@@ -86,7 +86,7 @@ impl Postgres {
                 && found.record.phase(row::now(row)?) == (Phase::Over { in_doubt: true })
             {
                 swept.doubts_ended += 1;
-                crate::backend::warn_doubt_ended(&found.record);
+                crate::backend::warn_doubt_expired(&found.record);
             }
         }
         Ok(rows.len())

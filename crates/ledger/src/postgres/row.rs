@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use ichido_core::{
     Caller, Done, Doubt, DoubtReason, Fingerprint, Holder, Index, Key, Metadata, Nonce, Outcome, Record,
-    Scope, State, Timestamp, Token,
+    Scope, State, Timestamp, Token, to_hex,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, Json};
@@ -30,10 +30,8 @@ impl Found {
         let index: Option<&[u8]> = column(row, "index")?;
         let Some(index) = index else { return Ok(None) };
         let found = read(row).map_err(|cause| {
-            let text = format!(
-                "claim {} is unreadable: it was not written by ichido, or is damaged",
-                hex::encode(index)
-            );
+            let text =
+                format!("claim {} is unreadable: it was not written by ichido, or is damaged", to_hex(index));
             Error::new(Kind::Corrupt(text), "reading a claim from PostgreSQL").caused_by(cause)
         })?;
         Ok(Some(found))

@@ -44,7 +44,7 @@ impl Redis {
         let step = rules::claim(Some(&found.record), request, reply.now);
         let ends_doubt = found.record.phase(reply.now) == (Phase::Over { in_doubt: true });
         if ends_doubt && matches!(step.change, Change::Put(_)) {
-            crate::backend::warn_doubt_ended(&found.record);
+            crate::backend::warn_doubt_expired(&found.record);
         }
         self.write(DOING, &found, step, Times::FromNow).await
     }

@@ -34,8 +34,8 @@ impl CallError {
 
     /// Converts the error into the ledger's.
     pub(super) fn into_error(self, doing: &'static str) -> Error {
-        let told = matches!(self.error.kind(), ErrorKind::Server(_) | ErrorKind::Extension);
-        let never = told
+        let is_server_error = matches!(self.error.kind(), ErrorKind::Server(_) | ErrorKind::Extension);
+        let never = is_server_error
             || self.error.is_connection_refusal()
             || matches!(
                 self.error.kind(),
@@ -98,7 +98,7 @@ fn denied(code: &str) -> String {
 mod tests {
     use super::*;
 
-    fn told(line: &str) -> Error {
+    fn server_error(line: &str) -> Error {
         let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
         CallError::sent(value.extract_error().unwrap_err()).into_error("asking")
     }
@@ -109,11 +109,11 @@ mod tests {
             "WRONGTYPE Operation against a key holding the wrong kind of value script: 1f, on @user_script:4.",
             "ERR Error running script (call to f_1f): @user_script:4: WRONGTYPE Operation against a key holding",
         ] {
-            let error = told(line);
+            let error = server_error(line);
             assert!(matches!(error.kind(), Kind::Schema(_)) && !error.is_outage(), "{error}");
         }
         assert!(
-            told("ERR Error running script (call to f_1f): @user_script:4: -OOM command not allowed")
+            server_error("ERR Error running script (call to f_1f): @user_script:4: -OOM command not allowed")
                 .is_outage()
         );
     }

@@ -33,9 +33,9 @@ pub(super) const FORMAT: u8 = b'2';
 /// others.
 pub(super) const FORMAT_CALLER: u8 = b'3';
 /// Bytes before the state of a claim: format and token.
-pub(super) const OWN: usize = 33;
+pub(super) const STATE_AT: usize = 33;
 /// Bytes before the times of a claim.
-pub(super) const OPENING: usize = 44;
+pub(super) const TIMES_AT: usize = 44;
 /// Bytes up to and including the version of a claim.
 pub(super) const REVISION: usize = 118;
 /// Bytes of a claim's head.

@@ -118,7 +118,7 @@ impl Redis {
                 && found.record.phase(reply.now) == (ichido_core::Phase::Over { in_doubt: true })
             {
                 swept.doubts_ended += 1;
-                crate::backend::warn_doubt_ended(&found.record);
+                crate::backend::warn_doubt_expired(&found.record);
             }
         }
         Ok(())

@@ -7,8 +7,8 @@ use redis::Cmd;
 use serde::Serialize;
 
 use super::layout::{
-    COUNT, DECLARED, Event, FORMAT, FORMAT_CALLER, Fixed, GONE, HEAD, KEPT, LAPSED, LENGTH, OPENING, OWN,
-    RUNNING, TIME, TOMBSTONE,
+    COUNT, DECLARED, Event, FORMAT, FORMAT_CALLER, Fixed, GONE, HEAD, KEPT, LAPSED, LENGTH, RUNNING,
+    STATE_AT, TIME, TIMES_AT, TOMBSTONE,
 };
 use crate::{Error, Kind, Result};
 
@@ -23,7 +23,7 @@ pub(super) fn grant(command: &mut Cmd, record: &Record, version: u64) -> Result<
     let mut value = buffer(record, 0);
     push_opening(&mut value, format(record), record.token, RUNNING, 0);
     push_rest(&mut value, record, version)?;
-    let (start, rest) = value.split_at(OPENING);
+    let (start, rest) = value.split_at(TIMES_AT);
     command.arg(start).arg(from_claim(record.lease_until())).arg(from_claim(record.over_at())).arg(rest);
     Ok(())
 }
@@ -59,14 +59,14 @@ pub(super) fn settle(command: &mut Cmd, token: Token, action: &Settle) {
         Settle::Doubt(reason) => (DECLARED, reason.as_bytes()),
         Settle::Renew { .. } | Settle::Release => (RUNNING, &[][..]),
     };
-    let mut start = Vec::with_capacity(OPENING);
+    let mut start = Vec::with_capacity(TIMES_AT);
     // The claim keeps its format.
     push_opening(&mut start, FORMAT, token, state, tail.len());
-    let (own, said) = start.split_at(OWN);
-    command.arg(&own[1..]);
+    let (prefix, state) = start.split_at(STATE_AT);
+    command.arg(&prefix[1..]);
     match action {
-        Settle::Complete(_) => command.arg("complete").arg(said).arg(tail),
-        Settle::Doubt(_) => command.arg("doubt").arg(said).arg(tail),
+        Settle::Complete(_) => command.arg("complete").arg(state).arg(tail),
+        Settle::Doubt(_) => command.arg("doubt").arg(state).arg(tail),
         Settle::Renew { lease_ms } => command.arg("renew").arg(lease_ms.min(&TIME_MAX)),
         Settle::Release => command.arg("release"),
     };

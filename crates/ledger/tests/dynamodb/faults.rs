@@ -1,23 +1,11 @@
 //! Lost replies, throttling and outages, injected by a proxy.
 
-use std::error::Error as StdError;
-
 use ichido_core::mark::Mark;
-use ichido_core::{Claim, Outcome, Settle, Settled};
-use ichido_ledger::{Backend, Effect, Error, Kind, Maintain};
+use ichido_core::{Claim, Outcome, Settle, Settled, error_chain};
+use ichido_ledger::{Backend, Effect, Kind, Maintain};
 
 use crate::lossy_proxy::Fault;
 use crate::support::{LEASE_MS, Server, ask, clock, event, granted, held_ms, key, retry};
-
-fn chain(error: &Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
-}
 
 fn answer(status: u16, body: &str) -> Fault {
     Fault::Answer { to: "DynamoDB_20120810", times: 1, status, body: body.to_owned() }
@@ -35,7 +23,12 @@ pub(crate) async fn lost_reply_makes_no_duplicate_of_a_mark(server: Server) {
     let request = event("Ev1");
     proxy.set(Fault::LoseReply { to: "PutItem", times: 1 });
     let error = ledger.mark(std::slice::from_ref(&request)).await.unwrap_err();
-    assert_eq!((error.kind(), error.effect()), (&Kind::Unavailable, Effect::Unknown), "{}", chain(&error));
+    assert_eq!(
+        (error.kind(), error.effect()),
+        (&Kind::Unavailable, Effect::Unknown),
+        "{}",
+        error_chain(&error)
+    );
     assert!(server.item("Ev1").await.is_some(), "it was applied");
     assert_eq!(proxy.faults(), 1, "the client does not retry by itself");
     assert_eq!(ledger.mark(std::slice::from_ref(&request)).await.unwrap(), [Mark::New]);
@@ -49,7 +42,12 @@ pub(crate) async fn lost_reply_makes_no_duplicate_of_a_claim(server: Server) {
     let request = ask("k1");
     proxy.set(Fault::LoseReply { to: "PutItem", times: 1 });
     let error = ledger.claim(&request).await.unwrap_err();
-    assert_eq!((error.kind(), error.effect()), (&Kind::Unavailable, Effect::Unknown), "{}", chain(&error));
+    assert_eq!(
+        (error.kind(), error.effect()),
+        (&Kind::Unavailable, Effect::Unknown),
+        "{}",
+        error_chain(&error)
+    );
     let grant = granted(&ledger, &request).await;
     assert_eq!((grant.token, grant.attempt), (request.token, 1));
     held_ms(&ledger, &ask("k1")).await;
@@ -103,8 +101,8 @@ pub(crate) async fn throttling_is_told_apart_from_outage(server: Server) {
         let before = proxy.faults();
         proxy.set(answer(status, &refusal(code)));
         let error = ledger.claim(&ask(code)).await.unwrap_err();
-        assert_eq!((error.kind(), error.effect()), (&kind, effect), "{code}: {}", chain(&error));
-        assert!(chain(&error).contains(code), "{}", chain(&error));
+        assert_eq!((error.kind(), error.effect()), (&kind, effect), "{code}: {}", error_chain(&error));
+        assert!(error_chain(&error).contains(code), "{}", error_chain(&error));
         assert_eq!(proxy.faults() - before, 1, "asked once");
         granted(&ledger, &ask(code)).await;
     }
@@ -119,7 +117,7 @@ pub(crate) async fn refused_connection_has_no_effect(server: Server) {
     // The pooled connection is cut during the first request; the next one is refused.
     let _ = ledger.claim(&ask("k2")).await.unwrap_err();
     let error = ledger.claim(&ask("k3")).await.unwrap_err();
-    assert_eq!((error.kind(), error.effect()), (&Kind::Unavailable, Effect::None), "{}", chain(&error));
+    assert_eq!((error.kind(), error.effect()), (&Kind::Unavailable, Effect::None), "{}", error_chain(&error));
     assert_eq!(ledger.check().await.unwrap_err().kind(), &Kind::Unavailable);
     proxy.set(Fault::None);
     granted(&ledger, &ask("k3")).await;
@@ -139,7 +137,12 @@ pub(crate) async fn item_gone_when_read_back_is_contended(server: Server) {
     let errors =
         [ledger.claim(&ask("k1")).await.unwrap_err(), ledger.mark(&[event("Ev1")]).await.unwrap_err()];
     for error in errors {
-        assert_eq!((error.kind(), error.effect()), (&Kind::Contended, Effect::None), "{}", chain(&error));
+        assert_eq!(
+            (error.kind(), error.effect()),
+            (&Kind::Contended, Effect::None),
+            "{}",
+            error_chain(&error)
+        );
     }
     granted(&ledger, &ask("k1")).await;
     assert_eq!(ledger.mark(&[event("Ev1")]).await.unwrap(), [Mark::New]);
@@ -152,7 +155,7 @@ pub(crate) async fn failed_read_changed_nothing(server: Server) {
     let ledger = server.through(&proxy, &clock()).await;
     proxy.set(Fault::LoseReply { to: "GetItem", times: 1 });
     let error = ledger.settle(&key("k1"), ask("k1").token, &Settle::Release).await.unwrap_err();
-    assert_eq!((error.kind(), error.effect()), (&Kind::Unavailable, Effect::None), "{}", chain(&error));
+    assert_eq!((error.kind(), error.effect()), (&Kind::Unavailable, Effect::None), "{}", error_chain(&error));
     assert_eq!(proxy.faults(), 1);
 }
 
@@ -161,7 +164,7 @@ pub(crate) async fn https_endpoint_uses_tls(server: Server) {
     server.ledger(&clock()).await;
     let endpoint = server.url.replace("http://", "https://");
     let error = server.at(&endpoint, "", &clock()).await.claim(&ask("k1")).await.unwrap_err();
-    assert_eq!(error.kind(), &Kind::Unavailable, "{}", chain(&error));
+    assert_eq!(error.kind(), &Kind::Unavailable, "{}", error_chain(&error));
     granted(&server.unprepared(&clock()).await, &ask("k1")).await;
 }
 
@@ -181,8 +184,8 @@ pub(crate) async fn responses_are_not_echoed(server: Server) {
     for (status, body) in bodies {
         proxy.set(answer(status, &body));
         let error = ledger.claim(&ask("k1")).await.unwrap_err();
-        assert!(error.is_outage(), "{}", chain(&error));
-        let shown = format!("{} {error:?} {ledger:?}", chain(&error));
+        assert!(error.is_outage(), "{}", error_chain(&error));
+        let shown = format!("{} {error:?} {ledger:?}", error_chain(&error));
         assert!(!shown.contains("hunter2"), "{shown}");
         let credentials = std::env::var("AWS_SECRET_ACCESS_KEY").unwrap_or_default();
         assert!(credentials.len() < 8 || !shown.contains(&credentials));

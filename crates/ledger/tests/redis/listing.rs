@@ -34,7 +34,7 @@ async fn list_claims(ledger: &Redis, query: Query) -> Vec<Summary> {
 async fn a_long_list_has_every_claim_once() {
     let namespace = TestNamespace::new();
     let cluster =
-        format!("{}?cluster=true&namespace={}", server("ICHIDO_TEST_REDIS_CLUSTER_URL"), namespace.prefix);
+        format!("{}?cluster=true&prefix={}", server("ICHIDO_TEST_REDIS_CLUSTER_URL"), namespace.prefix);
     for ledger in [namespace.ledger().await, Redis::connect(&cluster).await.unwrap()] {
         let keys: Vec<_> = (0..1_500).map(|_| key("many")).collect();
         for key in &keys {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ichido_core::mark::{self, Mark};
-use ichido_core::{Claim, ClaimRequest, Record, Resolution, Resolved, Settle, Settled, Token};
+use ichido_core::{Claim, ClaimRequest, Record, Resolution, Resolved, Settle, Settled, Token, to_hex};
 
 /// One call by one client on one key.
 #[derive(Clone, Debug)]
@@ -74,5 +74,5 @@ pub struct History {
 
 /// The beginning of an identifier.
 pub(super) fn short(id: &[u8; 16]) -> String {
-    hex::encode(&id[..3])
+    to_hex(&id[..3])
 }
