@@ -28,6 +28,17 @@ impl Verb {
     pub(crate) fn as_str(self) -> &'static str {
         VERBS[self as usize].1
     }
+
+    /// What is being done, for error messages.
+    pub(crate) fn doing(self) -> &'static str {
+        match self {
+            Verb::Claim => "claiming a key",
+            Verb::Settle => "settling a claim",
+            Verb::Mark => "marking events",
+            Verb::Adopt => "adopting a record",
+            Verb::Maintain => "maintaining the ledger",
+        }
+    }
 }
 
 pub(crate) struct Metrics {

@@ -109,8 +109,7 @@ impl RetryingBackend {
         call: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let started = Instant::now();
-        let late = |_| Err(Error::new(Kind::Timeout, doing).with_unknown_effect());
-        let result = lazy_timeout(bound, call).await.unwrap_or_else(late);
+        let result = lazy_timeout(bound, call).await.unwrap_or_else(|_| Err(self.timed_out(doing)));
         self.metrics.call(Verb::Maintain, started.elapsed(), result.is_err());
         result
     }
@@ -141,7 +140,7 @@ impl RetryingBackend {
             let error = match lazy_timeout(limit, call()).await {
                 Ok(Ok(answer)) => return Ok((answer, earlier)),
                 Ok(Err(error)) => error,
-                Err(_) => Error::new(Kind::Timeout, verb.as_str()).with_unknown_effect(),
+                Err(_) => self.timed_out(verb.doing()),
             };
             if error.effect() == Effect::Unknown {
                 earlier = EarlierTries::MaybeApplied;
@@ -162,6 +161,12 @@ impl RetryingBackend {
             pause = (pause * 2).min(self.settings.backoff_max);
             limit = self.settings.try_timeout.min(deadline.saturating_duration_since(next));
         }
+    }
+
+    /// The call may have been applied.
+    fn timed_out(&self, doing: &'static str) -> Error {
+        let doing = format!("{doing} in the {} ledger", self.inner.capabilities().backend);
+        Error::new(Kind::Timeout, doing).with_unknown_effect()
     }
 
     /// Between half of the pause and all of it, so that callers that failed together do not come back together.

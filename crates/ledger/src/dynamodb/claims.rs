@@ -42,7 +42,7 @@ const COMPLETE_TOMBSTONE: &str = "SET ichido_state = :done, ichido_completed_at 
 
 impl Dynamo {
     pub(super) async fn claim_key(&self, request: &ClaimRequest) -> Result<Claim> {
-        const DOING: &str = "claiming a key";
+        const DOING: &str = "claiming a key in DynamoDB";
         let index = request.key.index();
         let asked = AskedAt::now(&*self.clock);
         let step = rules::claim(None, request, asked.wall);
@@ -72,7 +72,7 @@ impl Dynamo {
     }
 
     pub(super) async fn settle_claim(&self, key: &Key, token: Token, action: &Settle) -> Result<Settled> {
-        const DOING: &str = "settling a claim";
+        const DOING: &str = "settling a claim in DynamoDB";
         let (index, now) = (key.index(), self.clock.now());
         let event_key = claim_key(index);
         let written = match action {
@@ -108,7 +108,7 @@ impl Dynamo {
     }
 
     pub(super) async fn adopt_record(&self, foreign: &Record) -> Result<Adopted> {
-        const DOING: &str = "adopting a record";
+        const DOING: &str = "adopting a record in DynamoDB";
         let (index, now) = (foreign.key.index(), self.clock.now());
         let step = rules::adopt(None, foreign, now);
         let found = match self.write(index, None, step.change, DOING).await? {
@@ -122,11 +122,16 @@ impl Dynamo {
 
     pub(super) async fn resolve_claim(&self, key: &Key, resolution: &Resolution) -> Result<Resolved> {
         let now = self.clock.now();
-        self.read_and_write(key, |found| rules::resolve(found, resolution, now), "resolving a claim").await
+        self.read_and_write(
+            key,
+            |found| rules::resolve(found, resolution, now),
+            "resolving a claim in DynamoDB",
+        )
+        .await
     }
 
     pub(super) async fn read_claim(&self, key: &Key) -> Result<Option<Record>> {
-        let found = self.table.get(&claim_key(key.index()), "reading a claim").await?;
+        let found = self.table.get(&claim_key(key.index()), "reading a claim from DynamoDB").await?;
         found.as_ref().map(item::decode).transpose()
     }
 

@@ -195,7 +195,7 @@ impl Reader<'_> {
         let text = format!(
             "item {key} {found}, but this version supports formats {FORMAT} and {FORMAT_CALLER}: {advice}"
         );
-        Err(Error::new(Kind::Schema(text), "reading a claim"))
+        Err(Error::new(Kind::Schema(text), "reading a claim from DynamoDB"))
     }
 
     fn key(&self) -> Result<Key> {
@@ -247,7 +247,7 @@ impl Reader<'_> {
 
     fn corrupt(&self, name: &str) -> Error {
         let text = format!("item {}: attribute {name} is missing or damaged", key_of(self.0));
-        Error::new(Kind::Corrupt(text), "reading a claim")
+        Error::new(Kind::Corrupt(text), "reading a claim from DynamoDB")
     }
 }
 

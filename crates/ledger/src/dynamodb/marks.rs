@@ -31,7 +31,7 @@ use crate::Result;
 pub(super) const ESCAPED: &str = "ichido#mark#";
 /// How many marks of a batch are in flight at once.
 const CONCURRENCY: usize = 64;
-const DOING: &str = "marking an event";
+const DOING: &str = "marking an event in DynamoDB";
 
 /// Marks each event. After an error, some of them may be marked.
 pub(super) async fn mark_all(table: &Table, requests: &[Request], now: Timestamp) -> Result<Vec<Mark>> {

@@ -62,7 +62,7 @@ pub(super) async fn list(table: &Table, query: &Query, now: Timestamp) -> Result
         filter: Some("begins_with(event_key, :claims) AND NOT begins_with(event_key, :marks)"),
         values: vec![(":claims", text(CLAIMS)), (":marks", text(ESCAPED))],
         consistent: true,
-        doing: "listing claims",
+        doing: "listing claims in DynamoDB",
     };
     let mut page = Page { cursor: query.cursor.clone(), ..Page::default() };
     if query.limit == 0 {
@@ -113,7 +113,7 @@ pub(super) async fn sweep(
         filter: Some("ichido_over_at <= :now OR #ttl <= :seconds"),
         values: vec![(":now", number(now.0)), (":seconds", number(now.0 / 1000))],
         consistent: false,
-        doing: "sweeping",
+        doing: "sweeping DynamoDB",
     };
     let mut swept = Swept::default();
     let mut from = cursor.take();
@@ -154,7 +154,7 @@ async fn remove(table: &Table, item: &Item, now: Timestamp) -> Result<Swept> {
         let values = vec![(":seconds", number(now.0 / 1000))];
         (Condition { expression: "#ttl <= :seconds", values }, None)
     };
-    match table.delete(key, condition, "sweeping").await? {
+    match table.delete(key, condition, "sweeping DynamoDB").await? {
         Written::Applied(_) => {
             in_doubt.iter().for_each(crate::backend::warn_doubt_expired);
             Ok(Swept { removed: 1, doubts_ended: u64::from(in_doubt.is_some()), more: false })
@@ -165,7 +165,12 @@ async fn remove(table: &Table, item: &Item, now: Timestamp) -> Result<Swept> {
 
 /// Counts records. If the table is larger than one call may read, all counts are `None`.
 pub(super) async fn stats(table: &Table, now: Timestamp) -> Result<Stats> {
-    let filter = ScanFilter { filter: None, values: Vec::new(), consistent: false, doing: "counting" };
+    let filter = ScanFilter {
+        filter: None,
+        values: Vec::new(),
+        consistent: false,
+        doing: "counting records in DynamoDB",
+    };
     let (mut running, mut in_doubt, mut done, mut marks) = (0, 0, 0, 0);
     let mut from = None;
     for _ in 0..PAGES {

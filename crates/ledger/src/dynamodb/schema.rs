@@ -20,8 +20,8 @@ use crate::{BoxError, Error, Kind, Result};
 const ACTIVE_WITHIN: Duration = Duration::from_secs(120);
 const ASK_EVERY: Duration = Duration::from_millis(250);
 
-const CHECKING: &str = "checking the table";
-const CREATING: &str = "creating the table";
+const CHECKING: &str = "checking the DynamoDB table";
+const CREATING: &str = "creating the DynamoDB table";
 
 /// Creates or checks the table, and enables time to live.
 pub(super) async fn init(table: &Table, regions: Regions) -> Result<()> {
@@ -157,8 +157,9 @@ async fn active(table: &Table) -> Result<TableDescription> {
             tokio::time::sleep(ASK_EVERY).await;
         }
     };
-    let late =
-        |_| Error::new(Kind::Timeout, "waiting for the new table to become active").with_unknown_effect();
+    let late = |_| {
+        Error::new(Kind::Timeout, "waiting for the new DynamoDB table to become active").with_unknown_effect()
+    };
     tokio::time::timeout(ACTIVE_WITHIN, waiting).await.map_err(late)?
 }
 
@@ -200,7 +201,7 @@ async fn enable_time_to_live(table: &Table) -> Result<()> {
     let call = call.time_to_live_specification(specification.map_err(build_failed)?);
     match call.send().await {
         Ok(_) => Ok(()),
-        Err(error) => Err(error::failed(&table.name, "turning on time to live", &error)),
+        Err(error) => Err(error::failed(&table.name, "turning on time to live in DynamoDB", &error)),
     }
 }
 
