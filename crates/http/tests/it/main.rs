@@ -7,29 +7,29 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what is unexpected fails the test")]
 
-mod around_the_effect;
-mod bounds;
+mod body_sizes;
 mod callers;
-mod codings;
 mod completion_journal;
 mod concurrency;
+mod content_encoding;
 mod events;
+mod failures;
 mod fingerprints;
-mod histories;
+mod key_sources;
 mod leases;
-mod observe;
-mod operators;
+mod limits;
+mod observe_mode;
 mod outages;
+mod policy;
 mod protocol;
-mod published;
+mod random_histories;
 mod replays;
-mod sizes;
-mod sources;
-mod statuses;
+mod resolutions;
 mod support;
 mod takeovers;
 mod tenants;
-mod waiting;
+mod verdicts;
+mod wait_mode;
 
 #[path = "../../../ledger/tests/support/lossy_proxy.rs"]
 mod lossy_proxy;

@@ -2,11 +2,11 @@
 
 mod client;
 mod clock;
-mod faulty;
+mod faulty_backend;
 mod instance;
+mod server;
 mod store;
 mod upstream;
-mod wire;
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use tokio::time::{Instant, sleep};
 
 pub(crate) use client::{Got, get, order, patch, post};
 pub(crate) use clock::Jumping;
-pub(crate) use faulty::{Faulty, Way};
+pub(crate) use faulty_backend::{Faulty, Way};
 pub(crate) use instance::{Instance, Process, quick, route, rules};
+pub(crate) use server::Server;
 pub(crate) use store::Store;
 pub(crate) use upstream::{AnyBody, Called, Cut, Gate, Reply, Upstream, body, pieces, text};
-pub(crate) use wire::Server;
 
 /// Runs each case on the ledgers that live in one process.
 macro_rules! on_embedded_ledgers {
