@@ -1,4 +1,4 @@
-//! Many callers of one key, and one caller of many.
+//! Many callers with one key, and many keys at once.
 
 use http::StatusCode;
 use ichido_core::State;
@@ -8,7 +8,7 @@ use crate::support::{Gate, Instance, Store, Upstream, on_every_ledger, order, po
 
 on_every_ledger! {
     a_thousand_identical_requests_over_several_instances_run_once,
-    a_thousand_waiters_over_several_instances_get_one_answer,
+    a_thousand_waiters_over_several_instances_get_the_same_response,
     nested_and_interleaved_claims_keep_their_own_keys,
     many_keys_at_once_do_not_mix,
 }
@@ -24,12 +24,12 @@ async fn instances(store: &Store, count: usize, route: &Route, upstream: &Upstre
 }
 
 async fn a_thousand_identical_requests_over_several_instances_run_once(store: Store) {
-    let gate = Gate::shut();
+    let gate = Gate::closed();
     let upstream = Upstream::gated(&gate);
     let instances = instances(&store, 4, &route(), &upstream).await;
     let callers: Vec<_> = (0..CALLERS).map(|number| instances[number % 4].spawn(order("k"))).collect();
-    // All but the holder are answered while it runs.
-    until("all others were answered", async || {
+    // All but the holder get a response while it runs.
+    until("all others have a response", async || {
         callers.iter().filter(|caller| caller.is_finished()).count() == CALLERS - 1
     })
     .await;
@@ -39,27 +39,27 @@ async fn a_thousand_identical_requests_over_several_instances_run_once(store: St
         let got = caller.await.unwrap();
         match got.status {
             StatusCode::CREATED => {
-                got.is_first(201, "run 1");
+                got.assert_first(201, "run 1");
                 first += 1;
             }
-            _ => got.is_problem(409, "in-flight"),
+            _ => got.assert_problem(409, "in-flight"),
         }
     }
     assert_eq!((first, upstream.runs()), (1, 1));
     for instance in &instances {
-        instance.send(order("k")).await.is_again(201, "run 1");
+        instance.send(order("k")).await.assert_replay(201, "run 1");
     }
     assert_eq!(upstream.runs(), 1);
 }
 
-async fn a_thousand_waiters_over_several_instances_get_one_answer(store: Store) {
-    let gate = Gate::shut();
+async fn a_thousand_waiters_over_several_instances_get_the_same_response(store: Store) {
+    let gate = Gate::closed();
     let upstream = Upstream::gated(&gate);
-    let waiting = Route { in_flight: InFlight::Wait(crate::support::BOUND), ..route() };
+    let waiting = Route { in_flight: InFlight::Wait(crate::support::TEST_TIMEOUT), ..route() };
     let instances = instances(&store, 4, &waiting, &upstream).await;
     let callers: Vec<_> = (0..CALLERS).map(|number| instances[number % 4].spawn(order("k"))).collect();
     upstream.started(1).await;
-    until("all are at work", async || {
+    until("all requests are running", async || {
         instances.iter().map(|instance| instance.layer.in_flight()).sum::<usize>() == CALLERS
     })
     .await;
@@ -76,15 +76,15 @@ async fn a_thousand_waiters_over_several_instances_get_one_answer(store: Store) 
 async fn nested_and_interleaved_claims_keep_their_own_keys(store: Store) {
     let inner_upstream =
         Upstream::new(async |call| Ok(text(200, &format!("inner {}", call.parts.uri.path()))));
-    let waiting = Route { in_flight: InFlight::Wait(crate::support::BOUND), ..route() };
+    let waiting = Route { in_flight: InFlight::Wait(crate::support::TEST_TIMEOUT), ..route() };
     let inner = Instance::new(&store, waiting, &inner_upstream).await;
-    let gate = Gate::shut();
+    let gate = Gate::closed();
     let outer_upstream = Upstream::new({
         let (inner, gate) = (inner.clone(), gate.clone());
         move |call| {
             let (inner, gate) = (inner.clone(), gate.clone());
             async move {
-                // The same key text, for two operations of another service, while the outer claim is held.
+                // The same key text for two operations of a different service, while the outer claim is held.
                 let one = inner.send(post("/one", "k", call.body.clone())).await;
                 gate.turn(call.run).await;
                 let two = inner.send(post("/two", "k", call.body.clone())).await;
@@ -101,10 +101,10 @@ async fn nested_and_interleaved_claims_keep_their_own_keys(store: Store) {
     gate.open_for(2);
     for (caller, key) in [(second, "other"), (first, "k")] {
         let got = caller.await.unwrap();
-        got.is_first(200, "inner /one and inner /two");
-        outer.send(order(key)).await.is_again(200, "inner /one and inner /two");
+        got.assert_first(200, "inner /one and inner /two");
+        outer.send(order(key)).await.assert_replay(200, "inner /one and inner /two");
     }
-    assert_eq!((outer_upstream.runs(), inner_upstream.runs()), (2, 2), "one and two ran once each");
+    assert_eq!((outer_upstream.runs(), inner_upstream.runs()), (2, 2), "both inner operations ran once");
     for key in ["k", "other"] {
         assert!(matches!(outer.record(key).await.unwrap().state, State::Done(_)));
     }

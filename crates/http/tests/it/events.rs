@@ -1,4 +1,4 @@
-//! Events of known senders: named, noted, and handled once.
+//! Events of known senders are handled once.
 
 use hmac::{Hmac, KeyInit, Mac};
 use http::Request;
@@ -8,28 +8,28 @@ use ichido_http::{InFlight, Mode, Preset, Route, Rules, Scheme, Secret, Signatur
 use sha2::Sha256;
 
 use crate::support::{
-    AnyBody, BOUND, Gate, Instance, Store, Upstream, body, on_embedded_ledgers, on_every_ledger, pieces,
-    rules, text,
+    AnyBody, Gate, Instance, Store, TEST_TIMEOUT, Upstream, body, chunks, on_embedded_ledgers,
+    on_every_ledger, rules, text,
 };
 
 on_embedded_ledgers! {
-    a_slack_event_is_named_by_its_id_or_its_file_and_time,
-    what_slack_sends_without_an_id_passes,
-    a_challenge_passes_even_where_a_key_is_required,
-    a_github_event_is_named_by_its_delivery,
-    a_stripe_event_is_named_by_its_id,
-    a_cloud_event_is_named_by_source_and_id_in_both_modes,
-    a_source_in_head_and_body_is_tried_whole_before_the_next,
-    whoever_asks_an_event_is_one,
-    an_answer_that_is_no_success_leaves_doubt,
-    an_event_that_an_operator_calls_done_is_answered_with_success,
-    a_request_that_is_not_signed_claims_nothing,
+    the_key_of_a_slack_event_is_its_id_or_its_file_and_time,
+    slack_requests_without_an_id_pass,
+    a_slack_challenge_passes_even_if_a_key_is_required,
+    the_key_of_a_github_event_is_its_delivery_id,
+    the_key_of_a_stripe_event_is_its_id,
+    the_key_of_a_cloud_event_is_its_source_and_id_in_both_modes,
+    a_source_is_searched_in_headers_and_body_before_the_next,
+    the_credentials_of_an_event_do_not_matter,
+    an_event_without_a_success_is_in_doubt_or_released,
+    an_event_that_an_operator_resolves_as_done_gets_a_success,
+    an_unsigned_request_claims_nothing,
     a_signature_covers_a_body_on_disk,
-    what_is_observed_is_not_refused,
+    an_observed_route_refuses_no_signature,
 }
 
 on_every_ledger! {
-    repeats_wait_for_the_first_answer_and_the_claim_is_noted,
+    retries_wait_for_the_first_response_and_the_claim_has_metadata,
 }
 
 fn event(path: &str, content: &str) -> Request<AnyBody> {
@@ -41,32 +41,38 @@ fn with(mut request: Request<AnyBody>, name: &'static str, value: &str) -> Reque
     request
 }
 
-async fn a_slack_event_is_named_by_its_id_or_its_file_and_time(store: Store) {
+async fn the_key_of_a_slack_event_is_its_id_or_its_file_and_time(store: Store) {
     let upstream = Upstream::counting();
     let instance = Instance::new(&store, Preset::SlackEvents.route(), &upstream).await;
     let slack = |content: &str| instance.send(event("/slack/events", content));
-    slack(r#"{"event_id":"Ev1","event":{"type":"message"}}"#).await.is_first(201, "run 1");
-    slack(r#"{"event":{"type":"message"},"event_id":"Ev1"}"#).await.is_again(201, "run 1");
-    slack(r#"{"event_id":"Ev2","event":{"type":"message"}}"#).await.is_first(201, "run 2");
+    slack(r#"{"event_id":"Ev1","event":{"type":"message"}}"#).await.assert_first(201, "run 1");
+    slack(r#"{"event":{"type":"message"},"event_id":"Ev1"}"#).await.assert_replay(201, "run 1");
+    slack(r#"{"event_id":"Ev2","event":{"type":"message"}}"#).await.assert_first(201, "run 2");
     let file = |ts: &str| format!(r#"{{"event":{{"files":[{{"id":"F1"}}],"ts":"{ts}"}}}}"#);
-    slack(&file("1.2")).await.is_first(201, "run 3");
-    slack(&file("1.2")).await.is_again(201, "run 3");
-    slack(&file("1.3")).await.is_first(201, "run 4");
+    slack(&file("1.2")).await.assert_first(201, "run 3");
+    slack(&file("1.2")).await.assert_replay(201, "run 3");
+    slack(&file("1.3")).await.assert_first(201, "run 4");
 }
 
-async fn what_slack_sends_without_an_id_passes(store: Store) {
+async fn slack_requests_without_an_id_pass(store: Store) {
     let upstream = Upstream::counting();
     let instance = Instance::new(&store, Preset::SlackEvents.route(), &upstream).await;
-    let unnamed =
+    let without_id =
         ["command=%2Fclassify&text=", r#"{"type":"app_rate_limited"}"#, "", "{\"event\":{\"ts\":\"1\"}}"];
-    for (at, content) in unnamed.into_iter().enumerate() {
-        instance.send(event("/slack/events", content)).await.is_first(201, &format!("run {}", 2 * at + 1));
-        instance.send(event("/slack/events", content)).await.is_first(201, &format!("run {}", 2 * at + 2));
+    for (at, content) in without_id.into_iter().enumerate() {
+        instance
+            .send(event("/slack/events", content))
+            .await
+            .assert_first(201, &format!("run {}", 2 * at + 1));
+        instance
+            .send(event("/slack/events", content))
+            .await
+            .assert_first(201, &format!("run {}", 2 * at + 2));
     }
-    assert!(instance.listed().await.is_empty());
+    assert!(instance.claims().await.is_empty());
 }
 
-async fn a_challenge_passes_even_where_a_key_is_required(store: Store) {
+async fn a_slack_challenge_passes_even_if_a_key_is_required(store: Store) {
     let upstream = Upstream::counting();
     let route = Route { required: true, ..Preset::SlackEvents.route() };
     let instance = Instance::new(&store, route, &upstream).await;
@@ -76,32 +82,32 @@ async fn a_challenge_passes_even_where_a_key_is_required(store: Store) {
         assert_eq!(instance.send(event("/slack/events", content)).await.status, 201);
         assert!(!instance.send(event("/slack/events", content)).await.is_replay());
     }
-    instance.send(event("/slack/events", "{\"type\":\"other\"}")).await.is_problem(400, "key-missing");
-    assert!(instance.listed().await.is_empty());
+    instance.send(event("/slack/events", "{\"type\":\"other\"}")).await.assert_problem(400, "key-missing");
+    assert!(instance.claims().await.is_empty());
     assert_eq!(upstream.runs(), 4);
 }
 
-async fn a_github_event_is_named_by_its_delivery(store: Store) {
+async fn the_key_of_a_github_event_is_its_delivery_id(store: Store) {
     let upstream = Upstream::counting();
     let instance = Instance::new(&store, Preset::GitHub.route(), &upstream).await;
     let push = |delivery: &str| with(event("/hooks", "{\"ref\":\"main\"}"), "x-github-delivery", delivery);
-    instance.send(push("72d3162e-cc78-11e3-81ab-4c9367dc0958")).await.is_first(201, "run 1");
-    instance.send(push("72d3162e-cc78-11e3-81ab-4c9367dc0958")).await.is_again(201, "run 1");
-    instance.send(push("72d3162e-cc78-11e3-81ab-4c9367dc0959")).await.is_first(201, "run 2");
-    instance.send(event("/hooks", "{}")).await.is_problem(400, "key-missing");
+    instance.send(push("72d3162e-cc78-11e3-81ab-4c9367dc0958")).await.assert_first(201, "run 1");
+    instance.send(push("72d3162e-cc78-11e3-81ab-4c9367dc0958")).await.assert_replay(201, "run 1");
+    instance.send(push("72d3162e-cc78-11e3-81ab-4c9367dc0959")).await.assert_first(201, "run 2");
+    instance.send(event("/hooks", "{}")).await.assert_problem(400, "key-missing");
 }
 
-async fn a_stripe_event_is_named_by_its_id(store: Store) {
+async fn the_key_of_a_stripe_event_is_its_id(store: Store) {
     let upstream = Upstream::counting();
     let instance = Instance::new(&store, Preset::StripeEvents.route(), &upstream).await;
     let paid = |pending: u8| event("/hooks", &format!(r#"{{"id":"evt_1","pending_webhooks":{pending}}}"#));
-    instance.send(paid(2)).await.is_first(201, "run 1");
-    // A repeat need not be the same, byte by byte.
-    instance.send(paid(1)).await.is_again(201, "run 1");
-    instance.send(event("/hooks", "{\"object\":\"event\"}")).await.is_problem(400, "key-missing");
+    instance.send(paid(2)).await.assert_first(201, "run 1");
+    // A retry need not be identical.
+    instance.send(paid(1)).await.assert_replay(201, "run 1");
+    instance.send(event("/hooks", "{\"object\":\"event\"}")).await.assert_problem(400, "key-missing");
 }
 
-async fn a_cloud_event_is_named_by_source_and_id_in_both_modes(store: Store) {
+async fn the_key_of_a_cloud_event_is_its_source_and_id_in_both_modes(store: Store) {
     let upstream = Upstream::counting();
     let instance = Instance::new(&store, Preset::CloudEvents.route(), &upstream).await;
     let binary =
@@ -109,18 +115,18 @@ async fn a_cloud_event_is_named_by_source_and_id_in_both_modes(store: Store) {
     let structured = |content: &str| {
         with(event("/", content), "content-type", "application/cloudevents+json; charset=utf-8")
     };
-    instance.send(binary("/a b", "c")).await.is_first(201, "run 1");
-    instance.send(binary("/a%20b", "c")).await.is_again(201, "run 1");
-    instance.send(structured(r#"{"source":"/a b","id":"c"}"#)).await.is_again(201, "run 1");
-    instance.send(binary("/a", "b c")).await.is_first(201, "run 2");
-    instance.send(structured(r#"{"source":"/a","id":"b c"}"#)).await.is_again(201, "run 2");
-    instance.send(structured(r#"{"source":"/a"}"#)).await.is_problem(400, "key-missing");
-    instance.send(event("/", r#"{"source":"/a","id":"b c"}"#)).await.is_problem(400, "key-missing");
-    instance.send(binary("/a", "%00")).await.is_problem(400, "key-invalid");
+    instance.send(binary("/a b", "c")).await.assert_first(201, "run 1");
+    instance.send(binary("/a%20b", "c")).await.assert_replay(201, "run 1");
+    instance.send(structured(r#"{"source":"/a b","id":"c"}"#)).await.assert_replay(201, "run 1");
+    instance.send(binary("/a", "b c")).await.assert_first(201, "run 2");
+    instance.send(structured(r#"{"source":"/a","id":"b c"}"#)).await.assert_replay(201, "run 2");
+    instance.send(structured(r#"{"source":"/a"}"#)).await.assert_problem(400, "key-missing");
+    instance.send(event("/", r#"{"source":"/a","id":"b c"}"#)).await.assert_problem(400, "key-missing");
+    instance.send(binary("/a", "%00")).await.assert_problem(400, "key-invalid");
     assert_eq!(upstream.runs(), 2);
 }
 
-async fn a_source_in_head_and_body_is_tried_whole_before_the_next(store: Store) {
+async fn a_source_is_searched_in_headers_and_body_before_the_next(store: Store) {
     let upstream = Upstream::counting();
     let keys = ["cloudevents", "header:X-Request-Id"].map(|source| source.parse().unwrap()).into();
     let instance = Instance::new(&store, Route { keys, ..Preset::CloudEvents.route() }, &upstream).await;
@@ -128,29 +134,29 @@ async fn a_source_in_head_and_body_is_tried_whole_before_the_next(store: Store) 
         let event = with(event("/", r#"{"source":"/a","id":"1"}"#), "x-request-id", request);
         with(event, "content-type", "application/cloudevents+json")
     };
-    instance.send(structured("r1")).await.is_first(201, "run 1");
-    instance.send(structured("r2")).await.is_again(201, "run 1");
-    instance.send(with(event("/", "{}"), "x-request-id", "r1")).await.is_first(201, "run 2");
-    instance.send(with(event("/", "{}"), "x-request-id", "r1")).await.is_again(201, "run 2");
+    instance.send(structured("r1")).await.assert_first(201, "run 1");
+    instance.send(structured("r2")).await.assert_replay(201, "run 1");
+    instance.send(with(event("/", "{}"), "x-request-id", "r1")).await.assert_first(201, "run 2");
+    instance.send(with(event("/", "{}"), "x-request-id", "r1")).await.assert_replay(201, "run 2");
 }
 
-/// A sender whose token was refreshed between two tries is still the sender.
-async fn whoever_asks_an_event_is_one(store: Store) {
+/// A sender that refreshes its token between two attempts is still the same sender.
+async fn the_credentials_of_an_event_do_not_matter(store: Store) {
     let upstream = Upstream::counting();
     let instance = Instance::new(&store, Preset::StripeEvents.route(), &upstream).await;
     instance
         .send(with(event("/hooks", "{\"id\":1}"), "authorization", "Bearer a"))
         .await
-        .is_first(201, "run 1");
+        .assert_first(201, "run 1");
     instance
         .send(with(event("/hooks", "{\"id\":1}"), "authorization", "Bearer b"))
         .await
-        .is_again(201, "run 1");
-    instance.send(with(event("/hooks", "{\"id\":1}"), "cookie", "sid=1")).await.is_again(201, "run 1");
-    instance.send(event("/hooks", "{\"id\":1}")).await.is_again(201, "run 1");
+        .assert_replay(201, "run 1");
+    instance.send(with(event("/hooks", "{\"id\":1}"), "cookie", "sid=1")).await.assert_replay(201, "run 1");
+    instance.send(event("/hooks", "{\"id\":1}")).await.assert_replay(201, "run 1");
 }
 
-async fn an_answer_that_is_no_success_leaves_doubt(store: Store) {
+async fn an_event_without_a_success_is_in_doubt_or_released(store: Store) {
     let upstream = Upstream::new(async |call| {
         let status = call.parts.uri.path().trim_start_matches('/').parse().unwrap();
         Ok(text(status, &format!("run {}", call.run)))
@@ -159,7 +165,7 @@ async fn an_answer_that_is_no_success_leaves_doubt(store: Store) {
     for status in [402, 409, 410, 500, 502, 504] {
         let send = || instance.send(event(&format!("/{status}"), "{\"event_id\":\"Ev1\"}"));
         assert_eq!(send().await.status, status);
-        send().await.is_problem(409, "in-doubt");
+        send().await.assert_problem(409, "in-doubt");
     }
     assert_eq!(upstream.runs(), 6);
     for status in [400, 401, 403, 404, 405, 413, 415, 422, 429, 503, 529] {
@@ -169,15 +175,15 @@ async fn an_answer_that_is_no_success_leaves_doubt(store: Store) {
             (status.try_into().unwrap(), status.try_into().unwrap())
         );
     }
-    assert_eq!(upstream.runs(), 6 + 2 * 11, "a refusal frees the event");
+    assert_eq!(upstream.runs(), 6 + 2 * 11, "a refusal releases the event");
     for status in [200, 204, 302] {
         let send = || instance.send(event(&format!("/{status}"), "{\"event_id\":\"Ev1\"}"));
         assert!(!send().await.is_replay() && send().await.is_replay(), "{status}");
     }
 }
 
-async fn an_event_that_an_operator_calls_done_is_answered_with_success(store: Store) {
-    let upstream = Upstream::answering(500);
+async fn an_event_that_an_operator_resolves_as_done_gets_a_success(store: Store) {
+    let upstream = Upstream::responding(500);
     let instance = Instance::new(&store, Preset::SlackEvents.route(), &upstream).await;
     let send = || instance.send(event("/slack/events", "{\"event_id\":\"Ev1\"}"));
     assert_eq!(send().await.status, 500);
@@ -185,14 +191,14 @@ async fn an_event_that_an_operator_calls_done_is_answered_with_success(store: St
     let outcome = ichido_core::Outcome::Tombstone("resolved by an operator".to_owned());
     let resolved = instance.ledger.resolve(&key, &ichido_core::Resolution::Done(outcome)).await.unwrap();
     assert!(matches!(resolved, ichido_core::Resolved::Applied), "{resolved:?}");
-    send().await.is_again(200, "");
+    send().await.assert_replay(200, "");
     assert_eq!(upstream.runs(), 1);
 }
 
-async fn repeats_wait_for_the_first_answer_and_the_claim_is_noted(store: Store) {
-    let gate = Gate::shut();
+async fn retries_wait_for_the_first_response_and_the_claim_has_metadata(store: Store) {
+    let gate = Gate::closed();
     let upstream = Upstream::gated(&gate);
-    let route = Route { in_flight: InFlight::Wait(BOUND), ..Preset::SlackEvents.route() };
+    let route = Route { in_flight: InFlight::Wait(TEST_TIMEOUT), ..Preset::SlackEvents.route() };
     let (here, elsewhere) = (
         Instance::new(&store, route.clone(), &upstream).await,
         Instance::new(&store, route, &upstream).await,
@@ -201,27 +207,27 @@ async fn repeats_wait_for_the_first_answer_and_the_claim_is_noted(store: Store) 
         r#"{"event_id":"Ev1","event":{"channel":"C1","user":"U1","files":[{"id":"F1"}],"ts":"1.2"}}"#;
     let first = here.spawn(event("/slack/events", content));
     upstream.started(1).await;
-    let repeats: Vec<_> = (1..=3)
+    let retries: Vec<_> = (1..=3)
         .map(|number| {
-            let repeat = with(event("/slack/events", content), "x-slack-retry-num", &number.to_string());
-            [&here, &elsewhere][number % 2].spawn(with(repeat, "x-slack-retry-reason", "http_timeout"))
+            let retry = with(event("/slack/events", content), "x-slack-retry-num", &number.to_string());
+            [&here, &elsewhere][number % 2].spawn(with(retry, "x-slack-retry-reason", "http_timeout"))
         })
         .collect();
     let key = Key::new(Scope::new("", "POST /slack/events"), "Ev1").unwrap();
     let record = elsewhere.ledger.get(&key).await.unwrap().unwrap();
-    let noted: Vec<_> = record.metadata.iter().collect();
+    let metadata: Vec<_> = record.metadata.iter().collect();
     let all = [
         ("channel_id", "C1"),
         ("file_id", "F1"),
         ("lambda_instance_id", here.layer.instance()),
         ("user_id", "U1"),
     ];
-    assert_eq!(noted, all);
-    assert!(repeats.iter().all(|repeat| !repeat.is_finished()), "nothing is answered before the service has");
+    assert_eq!(metadata, all);
+    assert!(retries.iter().all(|retry| !retry.is_finished()), "retries wait for the service");
     gate.open();
-    first.await.unwrap().is_first(201, "run 1");
-    for repeat in repeats {
-        repeat.await.unwrap().is_again(201, "run 1");
+    first.await.unwrap().assert_first(201, "run 1");
+    for retry in retries {
+        retry.await.unwrap().assert_replay(201, "run 1");
     }
     assert_eq!(upstream.runs(), 1);
 }
@@ -243,23 +249,23 @@ fn delivery(content: &str, signature: &str) -> Request<AnyBody> {
     with(with(event("/hooks", content), "x-github-delivery", "d1"), "x-hub-signature-256", signature)
 }
 
-async fn a_request_that_is_not_signed_claims_nothing(store: Store) {
+async fn an_unsigned_request_claims_nothing(store: Store) {
     let upstream = Upstream::counting();
     let instance = Instance::new(&store, signed_route(), &upstream).await;
     for wrong in [signature("{}"), "sha256=".to_owned(), "sha1=00".to_owned(), String::new()] {
         let refused = instance.send(delivery("{\"a\":1}", &wrong)).await;
-        refused.is_problem(401, "signature-refused");
+        refused.assert_problem(401, "signature-refused");
         assert!(refused.text().contains("X-Hub-Signature-256"), "{refused:?}");
         assert_eq!(refused.header("www-authenticate"), Some("Signature"));
     }
-    // Without a key there is nothing to claim, and still nothing passes.
+    // Even a request without a key must be signed.
     let optional = Route { required: false, ..signed_route() };
     let lenient = Instance::new(&store, optional, &upstream).await;
-    lenient.send(event("/hooks", "{}")).await.is_problem(401, "signature-refused");
-    assert!(instance.listed().await.is_empty() && upstream.runs() == 0);
-    instance.send(delivery("{\"a\":1}", &signature("{\"a\":1}"))).await.is_first(201, "run 1");
-    instance.send(delivery("{}", "sha256=00")).await.is_problem(401, "signature-refused");
-    instance.send(delivery("{\"a\":1}", &signature("{\"a\":1}"))).await.is_again(201, "run 1");
+    lenient.send(event("/hooks", "{}")).await.assert_problem(401, "signature-refused");
+    assert!(instance.claims().await.is_empty() && upstream.runs() == 0);
+    instance.send(delivery("{\"a\":1}", &signature("{\"a\":1}"))).await.assert_first(201, "run 1");
+    instance.send(delivery("{}", "sha256=00")).await.assert_problem(401, "signature-refused");
+    instance.send(delivery("{\"a\":1}", &signature("{\"a\":1}"))).await.assert_replay(201, "run 1");
 }
 
 async fn a_signature_covers_a_body_on_disk(store: Store) {
@@ -267,25 +273,25 @@ async fn a_signature_covers_a_body_on_disk(store: Store) {
     let rules = Rules { body_memory_bytes: 10, ..rules(signed_route()) };
     let instance = Instance::of(store.ledger().await, rules, &upstream);
     let content = format!("{{\"a\":\"{}\"}}", "x".repeat(3000));
-    let in_pieces = |content: &str| {
+    let in_chunks = |content: &str| {
         let parts = content.as_bytes().chunks(700).map(|part| Ok(part.to_vec().into())).collect();
-        pieces(parts, None)
+        chunks(parts, None)
     };
     let (head, _) = delivery("", &signature(&content)).into_parts();
-    let signed = Request::from_parts(head.clone(), in_pieces(&content));
-    let forged = Request::from_parts(head, in_pieces(&content.replacen('x', "y", 1)));
-    instance.send(forged).await.is_problem(401, "signature-refused");
-    instance.send(signed).await.is_first(201, "run 1");
+    let signed = Request::from_parts(head.clone(), in_chunks(&content));
+    let forged = Request::from_parts(head, in_chunks(&content.replacen('x', "y", 1)));
+    instance.send(forged).await.assert_problem(401, "signature-refused");
+    instance.send(signed).await.assert_first(201, "run 1");
     assert_eq!(upstream.calls()[0].body, content);
 }
 
-async fn what_is_observed_is_not_refused(store: Store) {
+async fn an_observed_route_refuses_no_signature(store: Store) {
     let upstream = Upstream::counting();
     let route = Route { mode: Mode::Observe, ..signed_route() };
     let instance = Instance::of(store.ledger().await, rules(route), &upstream);
-    instance.send(delivery("{}", "sha256=00")).await.is_first(201, "run 1");
-    instance.send(event("/hooks", "{}")).await.is_first(201, "run 2");
+    instance.send(delivery("{}", "sha256=00")).await.assert_first(201, "run 1");
+    instance.send(event("/hooks", "{}")).await.assert_first(201, "run 2");
     assert_eq!(upstream.calls()[0].body, "{}");
     instance.layer.drain().await;
-    assert!(instance.listed().await.is_empty());
+    assert!(instance.claims().await.is_empty());
 }

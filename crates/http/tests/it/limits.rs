@@ -1,4 +1,4 @@
-//! Everything has a bound, and refuses beyond it.
+//! Limits, and what is refused beyond them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,53 +18,53 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::support::{
-    AnyBody, Cut, Faulty, Gate, Instance, Store, Upstream, on_embedded_ledgers, on_every_ledger, order,
-    route, rules, until,
+    AnyBody, Cut, FaultyBackend, Gate, Instance, Store, Upstream, on_embedded_ledgers, on_every_ledger,
+    order, route, rules, until,
 };
 
 on_embedded_ledgers! {
-    work_beyond_its_bound_is_refused_and_never_claimed,
+    requests_over_the_limit_are_refused_and_not_claimed,
     a_slot_is_taken_before_the_body_is_read,
-    one_connection_takes_no_more_than_its_share_even_if_it_hangs_up,
-    one_tenant_takes_no_more_than_its_share,
-    one_caller_takes_no_more_than_its_share,
-    bodies_beyond_the_budget_are_refused_before_they_are_read,
+    a_connection_keeps_to_its_limit_even_if_it_resets_streams,
+    a_tenant_keeps_to_its_limit,
+    a_caller_keeps_to_its_limit,
+    bodies_over_the_budget_are_refused_before_they_are_read,
 }
 
 on_every_ledger! {
     a_batch_of_a_hundred_events_is_one_call,
 }
 
-async fn work_beyond_its_bound_is_refused_and_never_claimed(store: Store) {
-    let gate = Gate::shut();
+async fn requests_over_the_limit_are_refused_and_not_claimed(store: Store) {
+    let gate = Gate::closed();
     let upstream = Upstream::gated(&gate);
     let rules = Rules { inflight_max: 2, ..rules(route()) };
     let instance = Instance::of(store.ledger().await, rules, &upstream);
     let held = [instance.spawn(order("a")), instance.spawn(order("b"))];
     upstream.started(2).await;
-    instance.send(order("c")).await.is_problem(503, "overloaded");
+    instance.send(order("c")).await.assert_problem(503, "overloaded");
     assert_eq!(instance.record("c").await, None);
     gate.open();
     for held in held {
         assert_eq!(held.await.unwrap().status, 201);
     }
-    until("there is room again", async || instance.layer.in_flight() == 0).await;
+    until("a slot is free", async || instance.layer.in_flight() == 0).await;
     assert_eq!(instance.send(order("c")).await.status, 201);
 }
 
-/// A body of so many bytes that comes when the test lets it, and whether it was ever asked for.
+/// A request whose body arrives when the test sends it, and a flag for whether the body was polled.
 fn withheld(key: &str, len: u64) -> (Request<AnyBody>, tokio::sync::oneshot::Sender<()>, Arc<AtomicBool>) {
-    let (send, coming) = tokio::sync::oneshot::channel();
-    let asked = Arc::new(AtomicBool::new(false));
-    let body = Withheld { coming, len, asked: asked.clone() };
+    let (release, released) = tokio::sync::oneshot::channel();
+    let polled = Arc::new(AtomicBool::new(false));
+    let body = Withheld { released, len, polled: polled.clone() };
     let request = Request::post("/orders").header("idempotency-key", format!("\"{key}\""));
-    (request.body(body.boxed_unsync()).unwrap(), send, asked)
+    (request.body(body.boxed_unsync()).unwrap(), release, polled)
 }
 
 struct Withheld {
-    coming: tokio::sync::oneshot::Receiver<()>,
+    released: tokio::sync::oneshot::Receiver<()>,
     len: u64,
-    asked: Arc<AtomicBool>,
+    polled: Arc<AtomicBool>,
 }
 
 impl Body for Withheld {
@@ -72,11 +72,11 @@ impl Body for Withheld {
     type Error = Cut;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
-        self.asked.store(true, Ordering::SeqCst);
+        self.polled.store(true, Ordering::SeqCst);
         if self.len == 0 {
             return Poll::Ready(None);
         }
-        let _ = std::task::ready!(Pin::new(&mut self.coming).poll(cx));
+        let _ = std::task::ready!(Pin::new(&mut self.released).poll(cx));
         let len = usize::try_from(std::mem::take(&mut self.len)).unwrap();
         Poll::Ready(Some(Ok(Frame::data(vec![b'x'; len].into()))))
     }
@@ -90,35 +90,35 @@ async fn a_slot_is_taken_before_the_body_is_read(store: Store) {
     let upstream = Upstream::counting();
     let rules = Rules { inflight_max: 1, ..rules(route()) };
     let instance = Instance::of(store.ledger().await, rules, &upstream);
-    let (slow, go_on, asked) = withheld("slow", 10);
+    let (slow, release, polled) = withheld("slow", 10);
     let slow = instance.spawn(slow);
-    until("its body is being read", async || asked.load(Ordering::SeqCst)).await;
-    instance.send(order("new")).await.is_problem(503, "overloaded");
+    until("the body is being read", async || polled.load(Ordering::SeqCst)).await;
+    instance.send(order("new")).await.assert_problem(503, "overloaded");
     assert_eq!(instance.record("new").await, None);
-    go_on.send(()).unwrap();
-    slow.await.unwrap().is_first(201, "run 1");
+    release.send(()).unwrap();
+    slow.await.unwrap().assert_first(201, "run 1");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_asked_for_lately_is_answered_without_a_slot() {
+async fn a_recent_response_is_replayed_without_a_slot() {
     let upstream = Upstream::counting();
     let rules = Rules { inflight_max: 1, ..rules(route()) };
     let instance = Instance::of(Store::file().ledger().await, rules, &upstream);
-    instance.send(order("known")).await.is_first(201, "run 1");
-    until("it is remembered", async || instance.send(order("known")).await.is_replay()).await;
-    let (slow, go_on, asked) = withheld("slow", 10);
+    instance.send(order("known")).await.assert_first(201, "run 1");
+    until("the response is cached", async || instance.send(order("known")).await.is_replay()).await;
+    let (slow, release, polled) = withheld("slow", 10);
     let slow = instance.spawn(slow);
-    until("its body is being read", async || asked.load(Ordering::SeqCst)).await;
-    instance.send(order("known")).await.is_again(201, "run 1");
-    instance.send(order("new")).await.is_problem(503, "overloaded");
-    go_on.send(()).unwrap();
-    slow.await.unwrap().is_first(201, "run 2");
+    until("the body is being read", async || polled.load(Ordering::SeqCst)).await;
+    instance.send(order("known")).await.assert_replay(201, "run 1");
+    instance.send(order("new")).await.assert_problem(503, "overloaded");
+    release.send(()).unwrap();
+    slow.await.unwrap().assert_first(201, "run 2");
 }
 
-/// Work goes on after its client hung up, and so does its slot: that is how one HTTP/2 connection that resets its streams
-/// would take the slots of everybody.
-async fn one_connection_takes_no_more_than_its_share_even_if_it_hangs_up(store: Store) {
-    let gate = Gate::shut();
+/// A request keeps running and keeps its slot after its client disconnects. Without this limit, an HTTP/2 connection that
+/// resets its streams could take all slots.
+async fn a_connection_keeps_to_its_limit_even_if_it_resets_streams(store: Store) {
+    let gate = Gate::closed();
     let upstream = Upstream::gated(&gate);
     let rules = Rules { inflight_max: 10, inflight_max_per_connection: 3, ..rules(route()) };
     let instance = Instance::of(store.ledger().await, rules, &upstream);
@@ -126,12 +126,12 @@ async fn one_connection_takes_no_more_than_its_share_even_if_it_hangs_up(store: 
         || Instance { service: instance.layer.for_connection().layer(upstream.clone()), ..instance.clone() };
     let (rude, polite) = (connect(), connect());
     for number in 0..20 {
-        let asking = rude.spawn(order(&format!("rude{number}")));
+        let request = rude.spawn(order(&format!("rude{number}")));
         if number < 3 {
             upstream.started(number + 1).await;
-            asking.abort();
+            request.abort();
         } else {
-            asking.await.unwrap().is_problem(503, "overloaded");
+            request.await.unwrap().assert_problem(503, "overloaded");
         }
     }
     let served = polite.spawn(order("polite"));
@@ -142,31 +142,31 @@ async fn one_connection_takes_no_more_than_its_share_even_if_it_hangs_up(store: 
     assert_eq!(rude.send(order("rude3")).await.status, 201);
 }
 
-async fn one_tenant_takes_no_more_than_its_share(store: Store) {
-    takes_its_share(&store, Tenant::Header(http::header::AUTHORIZATION)).await;
+async fn a_tenant_keeps_to_its_limit(store: Store) {
+    keeps_to_its_limit(&store, Tenant::Header(http::header::AUTHORIZATION)).await;
 }
 
-async fn one_caller_takes_no_more_than_its_share(store: Store) {
-    takes_its_share(&store, Tenant::Auto).await;
+async fn a_caller_keeps_to_its_limit(store: Store) {
+    keeps_to_its_limit(&store, Tenant::Auto).await;
 }
 
-async fn takes_its_share(store: &Store, tenant: Tenant) {
-    let gate = Gate::shut();
+async fn keeps_to_its_limit(store: &Store, tenant: Tenant) {
+    let gate = Gate::closed();
     let upstream = Upstream::gated(&gate);
     let rules = Rules { inflight_max: 10, inflight_max_per_tenant: 2, tenant, ..rules(route()) };
     let instance = Instance::of(store.ledger().await, rules, &upstream);
-    let by = |who: &'static str, key: &str| {
+    let by = |caller: &'static str, key: &str| {
         let mut request = order(key);
-        request.headers_mut().insert("authorization", http::HeaderValue::from_static(who));
+        request.headers_mut().insert("authorization", http::HeaderValue::from_static(caller));
         request
     };
     let mut served = vec![instance.spawn(by("a", "1")), instance.spawn(by("a", "2"))];
     upstream.started(2).await;
     let refused = instance.send(by("a", "3")).await;
-    refused.is_problem(503, "overloaded");
+    refused.assert_problem(503, "overloaded");
     assert!(refused.text().contains("inflight_max_per_tenant"), "{}", refused.text());
     served.push(instance.spawn(by("b", "4")));
-    served.extend(["x", "y", "z"].map(|nobody| instance.spawn(order(nobody))));
+    served.extend(["x", "y", "z"].map(|key| instance.spawn(order(key))));
     upstream.started(6).await;
     gate.open();
     for served in served {
@@ -174,7 +174,7 @@ async fn takes_its_share(store: &Store, tenant: Tenant) {
     }
 }
 
-async fn bodies_beyond_the_budget_are_refused_before_they_are_read(store: Store) {
+async fn bodies_over_the_budget_are_refused_before_they_are_read(store: Store) {
     let upstream = Upstream::counting();
     let rules = Rules {
         body_memory_bytes: 100,
@@ -184,31 +184,31 @@ async fn bodies_beyond_the_budget_are_refused_before_they_are_read(store: Store)
     };
     let instance = Instance::of(store.ledger().await, rules, &upstream);
     for len in [100, 800] {
-        let (first, go_on, asked) = withheld(&format!("a{len}"), len);
+        let (first, release, polled) = withheld(&format!("a{len}"), len);
         let first = instance.spawn(first);
-        until("its body is being read", async || asked.load(Ordering::SeqCst)).await;
-        let (second, _, asked) = withheld(&format!("b{len}"), len);
+        until("the body is being read", async || polled.load(Ordering::SeqCst)).await;
+        let (second, _, polled) = withheld(&format!("b{len}"), len);
         let refused = instance.send(second).await;
-        refused.is_problem(503, "overloaded");
-        assert!(refused.headers.contains_key("retry-after") && !asked.load(Ordering::SeqCst));
-        go_on.send(()).unwrap();
+        refused.assert_problem(503, "overloaded");
+        assert!(refused.headers.contains_key("retry-after") && !polled.load(Ordering::SeqCst));
+        release.send(()).unwrap();
         assert_eq!(first.await.unwrap().status, 201);
     }
-    // The service keeps what came in memory, but a file is gone with its request.
-    let (second, go_on, _) = withheld("b800", 800);
-    go_on.send(()).unwrap();
-    assert_eq!(instance.send(second).await.status, 201, "there is room again");
+    // The test service keeps bodies in memory, but a spill file is released with its request.
+    let (second, release, _) = withheld("b800", 800);
+    release.send(()).unwrap();
+    assert_eq!(instance.send(second).await.status, 201, "the budget is free again");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_drips_is_told_so_and_gives_its_slot_back() {
+async fn a_slow_upload_is_refused_and_releases_its_slot() {
     let upstream = Upstream::counting();
     let dripping = || {
-        let pieces = futures_util::stream::unfold(0, |at| async move {
+        let chunks = futures_util::stream::unfold(0, |at| async move {
             tokio::time::sleep(Duration::from_secs(25)).await;
             (at < 8).then(|| (Ok::<_, Cut>(Frame::data(Bytes::from_static(b"x"))), at + 1))
         });
-        StreamBody::new(Box::pin(pieces)).boxed_unsync()
+        StreamBody::new(Box::pin(chunks)).boxed_unsync()
     };
     let drip = || Request::post("/orders").header("idempotency-key", "\"k\"").body(dripping()).unwrap();
     let enforced = Rules { inflight_max: 1, body_memory_bytes: 0, ..rules(route()) };
@@ -216,7 +216,7 @@ async fn a_client_that_drips_is_told_so_and_gives_its_slot_back() {
     instance.service.clone().call(drip()).await.map(|response| assert_eq!(response.status(), 408)).unwrap();
     assert_eq!((upstream.runs(), instance.record("k").await), (0, None));
     assert_eq!(instance.send(order("k")).await.status, 201);
-    // What is only observed passes, however slow it is.
+    // A request of an observed route passes, however slow it is.
     let observed = rules(Route { mode: Mode::Observe, ..route() });
     let instance = Instance::of(Store::memory().ledger().await, observed, &upstream);
     assert_eq!(instance.service.clone().call(drip()).await.unwrap().status(), 201);
@@ -224,22 +224,22 @@ async fn a_client_that_drips_is_told_so_and_gives_its_slot_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_memory_ledger_at_its_bound_refuses_and_forgets_no_live_key() {
+async fn a_full_memory_ledger_refuses_new_keys_and_keeps_live_ones() {
     let store = Store::memory_of(3);
     let upstream = Upstream::counting();
     let instance = Instance::new(&store, route(), &upstream).await;
     for number in 1..=3 {
-        instance.send(order(&format!("k{number}"))).await.is_first(201, &format!("run {number}"));
+        instance.send(order(&format!("k{number}"))).await.assert_first(201, &format!("run {number}"));
     }
-    instance.send(order("k4")).await.is_problem(503, "ledger-unavailable");
+    instance.send(order("k4")).await.assert_problem(503, "ledger-unavailable");
     assert_eq!(upstream.runs(), 3);
     for number in 1..=3 {
-        instance.send(order(&format!("k{number}"))).await.is_again(201, &format!("run {number}"));
+        instance.send(order(&format!("k{number}"))).await.assert_replay(201, &format!("run {number}"));
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sweep_of_very_many_keys_does_not_block_claims() {
+async fn a_sweep_of_many_keys_does_not_block_claims() {
     const KEYS: usize = 250_000;
     let store = Store::memory_of(KEYS + 10_000);
     let backend = store.backend().await;
@@ -248,8 +248,8 @@ async fn a_sweep_of_very_many_keys_does_not_block_claims() {
         let mut request = handle.request(ichido_core::Key::unscoped(number.to_string()).unwrap());
         request.retention_ms = 1;
         backend.claim(&request).await.unwrap();
-        let word = ichido_core::Settle::Complete(Outcome::kept("x"));
-        let _ = backend.settle(&request.key, request.token, &word).await.unwrap();
+        let complete = ichido_core::Settle::Complete(Outcome::kept("x"));
+        let _ = backend.settle(&request.key, request.token, &complete).await.unwrap();
     }
     let upstream = Upstream::counting();
     let instance = Instance::new(&store, route(), &upstream).await;
@@ -267,13 +267,13 @@ async fn a_sweep_of_very_many_keys_does_not_block_claims() {
         meanwhile += usize::from(!swept.load(Ordering::SeqCst));
     }
     sweeping.await.unwrap();
-    assert!(meanwhile > 0, "claims were answered while the sweep was under way");
+    assert!(meanwhile > 0, "claims were made during the sweep");
     assert_eq!(upstream.runs(), 2_000);
 }
 
-/// The form for events, of the same ledger: one question, and a result for each.
+/// Marks share the ledger: one call returns a result for each event.
 async fn a_batch_of_a_hundred_events_is_one_call(store: Store) {
-    let faulty = Faulty::around(store.backend().await);
+    let faulty = FaultyBackend::wrap(store.backend().await);
     let ledger = Ledger::new(faulty.clone(), Settings::default());
     let mut requests: Vec<_> =
         (0..100).map(|number| ledger.mark_request(MarkKey::new(format!("E{number}")).unwrap())).collect();

@@ -1,11 +1,11 @@
-//! The layer's promises, each a named test.
+//! What the layer promises, one test for each promise.
 //!
-//! A service that counts its effects stands behind one or several layers ("instances") that share a store. Most tests
-//! run on the embedded ledgers; those where the ledger matters run on PostgreSQL, Redis and DynamoDB too, which are
-//! real servers given by environment variables that `cargo xtask test` sets. Tests look at order and outcome; where a
-//! duration is the promise itself, a busy machine gets more than one try.
+//! One or several layers ("instances") with a shared store wrap a service that counts its effects. Most tests run on the
+//! embedded ledgers. Those where the ledger matters also run on PostgreSQL, Redis and DynamoDB: real servers, which
+//! environment variables set by `cargo xtask test` point to. Tests check order and outcome. Where a duration is the
+//! promise itself, a busy machine gets more than one attempt.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "what is unexpected fails the test")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "anything unexpected fails the test")]
 
 mod body_sizes;
 mod callers;

@@ -1,4 +1,4 @@
-//! The rules as clients can read them.
+//! The published rules.
 
 use http::{HeaderValue, Method};
 use ichido_http::Rules;
@@ -7,12 +7,12 @@ use serde_json::Value;
 use crate::support::{Instance, Store, Upstream, get, on_embedded_ledgers, order, route, rules};
 
 on_embedded_ledgers! {
-    the_rules_are_published_for_programs_and_people,
-    each_problem_type_leads_to_the_rules,
-    other_requests_to_the_place_of_the_rules_are_the_services_own,
+    the_rules_are_published_as_json_and_html,
+    each_problem_type_is_a_path_of_the_rules,
+    other_requests_to_the_policy_path_reach_the_service,
 }
 
-async fn the_rules_are_published_for_programs_and_people(store: Store) {
+async fn the_rules_are_published_as_json_and_html(store: Store) {
     let upstream = Upstream::counting();
     let instance = Instance::new(&store, route(), &upstream).await;
     let json = instance.send(get("/.well-known/idempotency")).await;
@@ -32,7 +32,7 @@ async fn the_rules_are_published_for_programs_and_people(store: Store) {
     assert_eq!(upstream.runs(), 0);
 }
 
-async fn each_problem_type_leads_to_the_rules(store: Store) {
+async fn each_problem_type_is_a_path_of_the_rules(store: Store) {
     let upstream = Upstream::counting();
     let instance = Instance::new(&store, route(), &upstream).await;
     let json = instance.send(get("/.well-known/idempotency")).await;
@@ -50,17 +50,17 @@ async fn each_problem_type_leads_to_the_rules(store: Store) {
     assert_eq!(upstream.runs(), 0);
 }
 
-async fn other_requests_to_the_place_of_the_rules_are_the_services_own(store: Store) {
+async fn other_requests_to_the_policy_path_reach_the_service(store: Store) {
     let upstream = Upstream::counting();
     let elsewhere = Rules { policy_path: "/rules".to_owned(), ..rules(route()) };
     let instance = Instance::of(store.ledger().await, elsewhere, &upstream);
-    instance.send(get("/.well-known/idempotency")).await.is_first(201, "run 1");
+    instance.send(get("/.well-known/idempotency")).await.assert_first(201, "run 1");
     let mut keyed = order("k");
     *keyed.uri_mut() = "/rules".parse().unwrap();
-    instance.send(keyed).await.is_first(201, "run 2");
+    instance.send(keyed).await.assert_first(201, "run 2");
     let mut deletion = get("/rules");
     *deletion.method_mut() = Method::DELETE;
-    instance.send(deletion).await.is_first(201, "run 3");
+    instance.send(deletion).await.assert_first(201, "run 3");
     assert_eq!(instance.send(get("/rules")).await.status, 200);
     assert_eq!(upstream.runs(), 3);
 }

@@ -1,8 +1,8 @@
-//! Random histories: several clients, several instances, a few keys, answers that are stored, refused or forgotten.
+//! Random histories: several clients, several instances, a few keys, and responses that are stored, refused or expired.
 //!
-//! The ledgers' own histories are checked for linearizability with the conformance suite. Seen from outside, that means
-//! for each key: runs never overlap; after a run whose answer is stored no run begins until it is forgotten; and every
-//! replay is the stored answer of that time.
+//! The conformance suite checks that the histories of the ledgers are linearizable. For a client, that means for each key:
+//! runs never overlap; after a run whose response is stored, no run starts until the response expires; and every replay is
+//! the response that was stored at that time.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -19,35 +19,35 @@ on_every_ledger! {
 }
 
 const RETENTION_MS: u64 = 500;
-/// Clocks of stores count in milliseconds, and not the same ones.
-const BLUR: Duration = Duration::from_millis(20);
+/// Stores count in milliseconds, and their clocks differ slightly.
+const CLOCK_TOLERANCE: Duration = Duration::from_millis(20);
 
 #[derive(Clone, Debug)]
-struct Ran {
+struct Run {
     text: String,
-    begun: Instant,
+    started: Instant,
     ended: Instant,
     stored: bool,
 }
 
 async fn random_histories_have_one_winner_at_a_time(store: Store) {
-    let runs: Arc<Mutex<HashMap<String, Vec<Ran>>>> = Arc::default();
-    let chance = Arc::new(Mutex::new(StdRng::seed_from_u64(17)));
+    let runs: Arc<Mutex<HashMap<String, Vec<Run>>>> = Arc::default();
+    let random = Arc::new(Mutex::new(StdRng::seed_from_u64(17)));
     let upstream = Upstream::new({
-        let (runs, chance) = (runs.clone(), chance.clone());
+        let (runs, random) = (runs.clone(), random.clone());
         move |call| {
-            let (runs, chance) = (runs.clone(), chance.clone());
+            let (runs, random) = (runs.clone(), random.clone());
             async move {
-                let begun = Instant::now();
+                let started = Instant::now();
                 let key = call.parts.headers["idempotency-key"].to_str().unwrap().to_owned();
                 let (pause_ms, stored) = {
-                    let mut chance = chance.lock().unwrap();
-                    (chance.random_range(0..15), chance.random_range(0..3) > 0)
+                    let mut rng = random.lock().unwrap();
+                    (rng.random_range(0..15), rng.random_range(0..3) > 0)
                 };
                 sleep(ms(pause_ms)).await;
                 let text_of_run = format!("run {}", call.run);
-                let ran = Ran { text: text_of_run.clone(), begun, ended: Instant::now(), stored };
-                runs.lock().unwrap().entry(key).or_default().push(ran);
+                let run = Run { text: text_of_run.clone(), started, ended: Instant::now(), stored };
+                runs.lock().unwrap().entry(key).or_default().push(run);
                 Ok(text(if stored { 201 } else { 429 }, &text_of_run))
             }
         }
@@ -61,60 +61,60 @@ async fn random_histories_have_one_winner_at_a_time(store: Store) {
     let clients = (0..6_u64).map(|client| {
         let instances = instances.clone();
         tokio::spawn(async move {
-            let mut chance = StdRng::seed_from_u64(client);
+            let mut rng = StdRng::seed_from_u64(client);
             let mut seen = Vec::new();
             for _ in 0..40 {
-                let key = format!("k{}", chance.random_range(0..4));
-                let instance = &instances[chance.random_range(0..3)];
-                let asked = Instant::now();
+                let key = format!("k{}", rng.random_range(0..4));
+                let instance = &instances[rng.random_range(0..3)];
+                let sent = Instant::now();
                 let got = instance.send(order(&key)).await;
-                seen.push((format!("\"{key}\""), asked, Instant::now(), got));
-                sleep(ms(chance.random_range(0..25))).await;
+                seen.push((format!("\"{key}\""), sent, Instant::now(), got));
+                sleep(ms(rng.random_range(0..25))).await;
             }
             seen
         })
     });
-    let mut answers = Vec::new();
+    let mut responses = Vec::new();
     for client in clients.collect::<Vec<_>>() {
-        answers.extend(client.await.unwrap());
+        responses.extend(client.await.unwrap());
     }
     let runs = runs.lock().unwrap().clone();
     for (key, runs) in &runs {
         check_runs(key, runs);
     }
     let mut firsts = 0;
-    for (key, asked, answered, got) in &answers {
+    for (key, sent, received, got) in &responses {
         let runs = &runs[key];
         match got.status.as_u16() {
-            409 => got.is_problem(409, "in-flight"),
+            409 => got.assert_problem(409, "in-flight"),
             201 if got.is_replay() => {
                 let run = runs.iter().find(|run| run.text == got.text()).expect("a run of this key");
-                assert!(run.stored && run.begun < *answered, "{key}: {got:?}");
-                let over = run.ended + ms(RETENTION_MS) + BLUR;
-                let next = runs.iter().filter(|next| next.begun > run.ended).map(|next| next.begun).min();
+                assert!(run.stored && run.started < *received, "{key}: {got:?}");
+                let over = run.ended + ms(RETENTION_MS) + CLOCK_TOLERANCE;
+                let next = runs.iter().filter(|next| next.started > run.ended).map(|next| next.started).min();
                 assert!(
-                    next.is_none_or(|next| *asked < next) || *asked < over,
-                    "{key}: an answer that was forgotten came back"
+                    next.is_none_or(|next| *sent < next) || *sent < over,
+                    "{key}: an expired response was replayed"
                 );
             }
             201 | 429 => {
                 firsts += 1;
                 let run = runs.iter().find(|run| run.text == got.text()).expect("a run of this key");
-                assert!(*asked < run.begun && run.ended < *answered, "{key}: its own run");
+                assert!(*sent < run.started && run.ended < *received, "{key}: not its own run");
             }
             other => panic!("{other}: {got:?}"),
         }
     }
-    assert_eq!(firsts, upstream.runs(), "each run answers one caller as the first");
+    assert_eq!(firsts, upstream.runs(), "each run is the first response of one caller");
 }
 
-fn check_runs(key: &str, runs: &[Ran]) {
+fn check_runs(key: &str, runs: &[Run]) {
     for pair in runs.windows(2) {
         let [before, after] = pair else { unreachable!() };
-        assert!(before.ended <= after.begun, "{key}: two runs at once: {pair:?}");
+        assert!(before.ended <= after.started, "{key}: two runs at once: {pair:?}");
         if before.stored {
-            let kept = after.begun + BLUR >= before.ended + ms(RETENTION_MS);
-            assert!(kept, "{key}: run again within retention: {pair:?}");
+            let is_after_retention = after.started + CLOCK_TOLERANCE >= before.ended + ms(RETENTION_MS);
+            assert!(is_after_retention, "{key}: run again within retention: {pair:?}");
         }
     }
 }

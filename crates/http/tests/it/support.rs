@@ -1,4 +1,4 @@
-//! What the tests stand on: stores, instances, a scriptable service, clients.
+//! The test kit: stores, instances, a scriptable service, and clients.
 
 mod client;
 mod clock;
@@ -13,15 +13,15 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-pub(crate) use client::{Got, get, order, patch, post};
-pub(crate) use clock::Jumping;
-pub(crate) use faulty_backend::{Faulty, Way};
-pub(crate) use instance::{Instance, Process, quick, route, rules};
+pub(crate) use client::{Received, get, order, patch, post};
+pub(crate) use clock::JumpingClock;
+pub(crate) use faulty_backend::{Behavior, FaultyBackend};
+pub(crate) use instance::{Instance, Process, route, rules, short_timeouts};
 pub(crate) use server::Server;
 pub(crate) use store::Store;
-pub(crate) use upstream::{AnyBody, Called, Cut, Gate, Reply, Upstream, body, pieces, text};
+pub(crate) use upstream::{AnyBody, Call, Cut, Gate, Reply, Upstream, body, chunks, text};
 
-/// Runs each case on the ledgers that live in one process.
+/// Runs each case on the embedded ledgers.
 macro_rules! on_embedded_ledgers {
     ($($name:ident,)+) => {$(
         mod $name {
@@ -34,20 +34,20 @@ macro_rules! on_embedded_ledgers {
     )+};
 }
 
-/// Runs each case on every kind of ledger, side by side: they wait more than they work.
+/// Runs each case on every kind of ledger concurrently, because the cases mostly wait.
 macro_rules! on_every_ledger {
     ($($name:ident,)+) => {$(
         mod $name {
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn on_every_ledger() {
-                $crate::support::everywhere(|store| Box::pin(super::$name(store))).await;
+                $crate::support::on_all_ledgers(|store| Box::pin(super::$name(store))).await;
             }
         }
     )+};
 }
 
-/// Runs a case on every kind of ledger, and tells on which it failed.
-pub(crate) async fn everywhere(case: fn(Store) -> Pin<Box<dyn Future<Output = ()> + Send>>) {
+/// Runs a case on every kind of ledger, and reports those on which it failed.
+pub(crate) async fn on_all_ledgers(case: fn(Store) -> Pin<Box<dyn Future<Output = ()> + Send>>) {
     let stores = [
         ("memory", Store::memory()),
         ("file", Store::file()),
@@ -62,19 +62,19 @@ pub(crate) async fn everywhere(case: fn(Store) -> Pin<Box<dyn Future<Output = ()
             failed.push(name);
         }
     }
-    assert!(failed.is_empty(), "failed on {}; each said why above", failed.join(", "));
+    assert!(failed.is_empty(), "failed on {}; see above for the reasons", failed.join(", "));
 }
 
 pub(crate) use {on_embedded_ledgers, on_every_ledger};
 
-/// A loaded machine is slow; a broken layer never gets there.
-pub(crate) const BOUND: Duration = Duration::from_secs(120);
+/// Long enough for a busy machine.
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 pub(crate) async fn until<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) {
-    let deadline = Instant::now() + BOUND;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     while !holds().await {
-        assert!(Instant::now() < deadline, "it never came true that {what}");
+        assert!(Instant::now() < deadline, "timed out waiting until {what}");
         sleep(Duration::from_millis(5)).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Requests, and answers that arrived whole.
+//! Requests, and responses that have been received.
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
@@ -8,17 +8,17 @@ use serde_json::Value;
 
 use super::upstream::{AnyBody, body};
 
-/// An answer that arrived whole.
+/// A response that has been received completely.
 #[derive(Clone, Debug)]
-pub(crate) struct Got {
+pub(crate) struct Received {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
     pub(crate) trailers: Option<HeaderMap>,
 }
 
-impl Got {
-    /// Reads an answer; an error if its body was cut.
+impl Received {
+    /// Reads a response. Fails if its body is cut off.
     pub(crate) async fn read<B>(response: http::Response<B>) -> Result<Self, B::Error>
     where
         B: Body<Data = Bytes>,
@@ -41,7 +41,7 @@ impl Got {
         self.header("idempotency-replayed") == Some("true")
     }
 
-    /// The last segment of the problem's type, if this is an answer of the layer's own.
+    /// The problem code, if this is a problem response of the layer.
     pub(crate) fn problem(&self) -> Option<String> {
         if self.header("content-type") != Some("application/problem+json") {
             return None;
@@ -58,30 +58,30 @@ impl Got {
         Some(kind.to_owned())
     }
 
-    /// Asserts that this is the layer's own answer.
+    /// Asserts that this is a problem response of the layer.
     #[track_caller]
-    pub(crate) fn is_problem(&self, status: u16, word: &str) {
-        assert_eq!((self.status.as_u16(), self.problem().as_deref()), (status, Some(word)), "{self:?}");
-        let says_when = self.headers.contains_key("retry-after");
-        match word {
-            "in-flight" | "ledger-unavailable" | "overloaded" => assert!(says_when, "{self:?}"),
+    pub(crate) fn assert_problem(&self, status: u16, code: &str) {
+        assert_eq!((self.status.as_u16(), self.problem().as_deref()), (status, Some(code)), "{self:?}");
+        let has_retry_after = self.headers.contains_key("retry-after");
+        match code {
+            "in-flight" | "ledger-unavailable" | "overloaded" => assert!(has_retry_after, "{self:?}"),
             "in-doubt" => {
-                let told = self.header("stripe-should-retry");
-                assert_eq!(told, Some(if says_when { "true" } else { "false" }), "{self:?}");
+                let should_retry = self.header("stripe-should-retry");
+                assert_eq!(should_retry, Some(if has_retry_after { "true" } else { "false" }), "{self:?}");
             }
-            _ => assert!(!says_when, "{self:?}"),
+            _ => assert!(!has_retry_after, "{self:?}"),
         }
     }
 
-    /// Asserts that this is the service's answer, for the first time.
+    /// Asserts that this is the response of a run, not a replay.
     #[track_caller]
-    pub(crate) fn is_first(&self, status: u16, text: &str) {
+    pub(crate) fn assert_first(&self, status: u16, text: &str) {
         assert_eq!((self.status.as_u16(), self.text(), self.is_replay()), (status, text, false), "{self:?}");
     }
 
-    /// Asserts that this is the service's answer again.
+    /// Asserts that this is a replay.
     #[track_caller]
-    pub(crate) fn is_again(&self, status: u16, text: &str) {
+    pub(crate) fn assert_replay(&self, status: u16, text: &str) {
         assert_eq!((self.status.as_u16(), self.text(), self.is_replay()), (status, text, true), "{self:?}");
     }
 }
@@ -91,7 +91,7 @@ pub(crate) fn post(path: &str, key: &str, content: impl Into<Bytes>) -> Request<
     Request::post(path).header("idempotency-key", format!("\"{key}\"")).body(body(content)).unwrap()
 }
 
-/// The same order each time.
+/// An order, the same each time.
 pub(crate) fn order(key: &str) -> Request<AnyBody> {
     post("/orders", key, "{\"item\":1}")
 }

@@ -1,4 +1,4 @@
-//! A wall clock that jumps, beside a steady clock that does not.
+//! A clock whose wall time jumps and whose steady time does not.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -6,18 +6,18 @@ use std::time::Duration;
 use ichido_core::{Clock, SystemClock, Timestamp};
 
 #[derive(Debug, Default)]
-pub(crate) struct Jumping {
+pub(crate) struct JumpingClock {
     system: SystemClock,
     ahead_ms: AtomicI64,
 }
 
-impl Jumping {
+impl JumpingClock {
     pub(crate) fn jump(&self, ahead_ms: i64) {
         self.ahead_ms.fetch_add(ahead_ms, Ordering::SeqCst);
     }
 }
 
-impl Clock for Jumping {
+impl Clock for JumpingClock {
     fn now(&self) -> Timestamp {
         Timestamp(self.system.now().0.saturating_add_signed(self.ahead_ms.load(Ordering::SeqCst)))
     }

@@ -1,4 +1,4 @@
-//! A backend that fails on demand, around one that does not.
+//! A backend that fails on demand.
 
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,103 +8,103 @@ use ichido_core::mark::{self, Mark};
 use ichido_core::{Adopted, Claim, ClaimRequest, Key, Record, Resolution, Resolved, Settle, Settled, Token};
 use ichido_ledger::{Backend, Capabilities, Error, Kind, Maintain, Page, Query, Result, Stats, Swept};
 
-/// What becomes of a call.
+/// What happens to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// It is made.
-    Sound,
-    /// It is refused, and certainly not made.
+pub(crate) enum Behavior {
+    /// It works.
+    Normal,
+    /// It fails and has no effect.
     Refused,
-    /// It is refused for good: asking again is no use.
+    /// It fails permanently and has no effect.
     Denied,
-    /// It is made, and its answer is lost.
+    /// It takes effect, but its result is lost.
     Lost,
-    /// It is made, and its answer does not come in time.
+    /// It takes effect, but never returns.
     Late,
-    /// It never ends.
+    /// It has no effect and never returns.
     Hangs,
 }
 
 #[derive(Debug)]
-pub(crate) struct Faulty {
+pub(crate) struct FaultyBackend {
     inner: Arc<dyn Backend>,
     claims: Knob,
     renewals: Knob,
-    words: Knob,
-    /// Keys on which no last word is taken.
+    settlements: Knob,
+    /// Keys whose claims cannot be settled.
     stuck: Mutex<Vec<String>>,
     marks: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct Knob {
-    way: AtomicU8,
+    behavior: AtomicU8,
     failed: AtomicUsize,
 }
 
 impl Knob {
-    fn set(&self, way: Way) {
-        self.way.store(way as u8, Ordering::SeqCst);
+    fn set(&self, behavior: Behavior) {
+        self.behavior.store(behavior as u8, Ordering::SeqCst);
     }
 
-    async fn turn<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
-        let way = self.way.load(Ordering::SeqCst);
-        if way == Way::Sound as u8 {
+    async fn call<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        let behavior = self.behavior.load(Ordering::SeqCst);
+        if behavior == Behavior::Normal as u8 {
             return call.await;
         }
         self.failed.fetch_add(1, Ordering::SeqCst);
-        let error = Error::new(Kind::Unavailable, "calling a ledger that is out");
-        if way == Way::Refused as u8 {
+        let error = Error::new(Kind::Unavailable, "calling an unavailable ledger");
+        if behavior == Behavior::Refused as u8 {
             return Err(error);
         }
-        if way == Way::Denied as u8 {
-            return Err(Error::new(Kind::Denied("no rights".to_owned()), "calling a ledger"));
+        if behavior == Behavior::Denied as u8 {
+            return Err(Error::new(Kind::Denied("no permission".to_owned()), "calling a ledger"));
         }
-        if way == Way::Hangs as u8 {
+        if behavior == Behavior::Hangs as u8 {
             std::future::pending::<()>().await;
         }
         call.await?;
-        if way == Way::Late as u8 {
+        if behavior == Behavior::Late as u8 {
             std::future::pending::<()>().await;
         }
         Err(error.with_unknown_effect())
     }
 }
 
-impl Faulty {
-    pub(crate) fn around(inner: Arc<dyn Backend>) -> Arc<Self> {
+impl FaultyBackend {
+    pub(crate) fn wrap(inner: Arc<dyn Backend>) -> Arc<Self> {
         Arc::new(Self {
             inner,
             claims: Knob::default(),
             renewals: Knob::default(),
-            words: Knob::default(),
+            settlements: Knob::default(),
             stuck: Mutex::default(),
             marks: AtomicUsize::new(0),
         })
     }
 
-    pub(crate) fn claims(&self, way: Way) {
-        self.claims.set(way);
+    pub(crate) fn claims(&self, behavior: Behavior) {
+        self.claims.set(behavior);
     }
 
-    pub(crate) fn renewals(&self, way: Way) {
-        self.renewals.set(way);
+    pub(crate) fn renewals(&self, behavior: Behavior) {
+        self.renewals.set(behavior);
     }
 
-    /// The last words on claims: completion, release, doubt.
-    pub(crate) fn words(&self, way: Way) {
-        self.words.set(way);
+    /// Sets the behavior of completion, release and doubt.
+    pub(crate) fn settlements(&self, behavior: Behavior) {
+        self.settlements.set(behavior);
     }
 
-    /// The same on these keys only.
+    /// Makes settlements time out for these keys only.
     pub(crate) fn stuck(&self, keys: &[&str]) {
         *self.stuck.lock().unwrap() = keys.iter().map(|key| (*key).to_owned()).collect();
     }
 
-    pub(crate) fn all(&self, way: Way) {
-        self.claims(way);
-        self.renewals(way);
-        self.words(way);
+    pub(crate) fn all(&self, behavior: Behavior) {
+        self.claims(behavior);
+        self.renewals(behavior);
+        self.settlements(behavior);
     }
 
     pub(crate) fn failed_renewals(&self) -> usize {
@@ -121,24 +121,24 @@ impl Faulty {
 }
 
 #[async_trait]
-impl Backend for Faulty {
+impl Backend for FaultyBackend {
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim> {
-        self.claims.turn(self.inner.claim(request)).await
+        self.claims.call(self.inner.claim(request)).await
     }
 
-    async fn settle(&self, key: &Key, token: Token, word: &Settle) -> Result<Settled> {
-        let knob = match word {
+    async fn settle(&self, key: &Key, token: Token, action: &Settle) -> Result<Settled> {
+        let knob = match action {
             Settle::Renew { .. } => &self.renewals,
-            Settle::Complete(_) | Settle::Release | Settle::Doubt(_) => &self.words,
+            Settle::Complete(_) | Settle::Release | Settle::Doubt(_) => &self.settlements,
         };
         if self.stuck.lock().unwrap().iter().any(|stuck| stuck == key.text()) {
-            return Err(Error::new(Kind::Timeout, "settling a claim that is stuck"));
+            return Err(Error::new(Kind::Timeout, "settling a stuck claim"));
         }
-        knob.turn(self.inner.settle(key, token, word)).await
+        knob.call(self.inner.settle(key, token, action)).await
     }
 
     async fn mark(&self, requests: &[mark::Request]) -> Result<Vec<Mark>> {
@@ -147,18 +147,18 @@ impl Backend for Faulty {
     }
 
     async fn adopt(&self, record: &Record) -> Result<Adopted> {
-        self.words.turn(self.inner.adopt(record)).await
+        self.settlements.call(self.inner.adopt(record)).await
     }
 }
 
 #[async_trait]
-impl Maintain for Faulty {
+impl Maintain for FaultyBackend {
     async fn init(&self) -> Result<()> {
         self.inner.init().await
     }
 
     async fn check(&self) -> Result<Vec<String>> {
-        self.claims.turn(self.inner.check()).await
+        self.claims.call(self.inner.check()).await
     }
 
     async fn get(&self, key: &Key) -> Result<Option<Record>> {
@@ -169,8 +169,8 @@ impl Maintain for Faulty {
         self.inner.list(query).await
     }
 
-    async fn resolve(&self, key: &Key, word: &Resolution) -> Result<Resolved> {
-        self.inner.resolve(key, word).await
+    async fn resolve(&self, key: &Key, resolution: &Resolution) -> Result<Resolved> {
+        self.inner.resolve(key, resolution).await
     }
 
     async fn sweep(&self, limit: usize) -> Result<Swept> {

@@ -1,4 +1,4 @@
-//! Instances of a service: a layer with a handle of its own on a shared store.
+//! Instances: a layer with its own ledger handle on a shared store.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use tokio::runtime::Runtime;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::client::Got;
+use super::client::Received;
 use super::upstream::{AnyBody, Upstream};
-use super::{BOUND, Store, ms};
+use super::{Store, TEST_TIMEOUT, ms};
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// One instance.
+/// A layer around a service.
 #[derive(Clone)]
 pub(crate) struct Instance {
     pub(crate) layer: IdempotencyLayer,
@@ -26,7 +26,7 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    /// An instance with a handle of its own.
+    /// An instance with its own ledger handle.
     pub(crate) async fn new(store: &Store, route: Route, upstream: &Upstream) -> Self {
         Self::of(store.ledger().await, rules(route), upstream)
     }
@@ -47,37 +47,37 @@ impl Instance {
         Self { layer, ledger, service }
     }
 
-    /// An instance whose ledger gives up soon.
-    pub(crate) fn hasty(backend: Arc<dyn Backend>, route: Route, upstream: &Upstream) -> Self {
-        Self::of(Ledger::new(backend, quick()), rules(route), upstream)
+    /// An instance whose ledger has short timeouts.
+    pub(crate) fn impatient(backend: Arc<dyn Backend>, route: Route, upstream: &Upstream) -> Self {
+        Self::of(Ledger::new(backend, short_timeouts()), rules(route), upstream)
     }
 
-    /// The beginning of the answer.
-    pub(crate) fn begin(
+    /// Sends a request and returns when the response has started.
+    pub(crate) fn start(
         &self,
         request: Request<AnyBody>,
     ) -> Boxed<Result<Response<ResponseBody<AnyBody>>, Failure>> {
         in_time(self.service.clone().call(request))
     }
 
-    /// The whole answer. Boxed, so that the compiler sees the whole layer once and not in each test.
-    pub(crate) fn send(&self, request: Request<AnyBody>) -> Boxed<Got> {
-        let answering = self.begin(request);
-        in_time(async move { Got::read(answering.await.unwrap()).await.unwrap() })
+    /// Sends a request and reads the whole response. Boxed, so that the layer is compiled once and not into each test.
+    pub(crate) fn send(&self, request: Request<AnyBody>) -> Boxed<Received> {
+        let response = self.start(request);
+        in_time(async move { Received::read(response.await.unwrap()).await.unwrap() })
     }
 
-    /// Sends in a task of its own.
-    pub(crate) fn spawn(&self, request: Request<AnyBody>) -> tokio::task::JoinHandle<Got> {
+    /// Sends a request in a task.
+    pub(crate) fn spawn(&self, request: Request<AnyBody>) -> tokio::task::JoinHandle<Received> {
         tokio::spawn(self.send(request))
     }
 
-    /// What the ledger remembers of a keyed `POST /orders`.
+    /// The record of a keyed `POST /orders`.
     pub(crate) async fn record(&self, key: &str) -> Option<Record> {
         self.ledger.get(&Self::key(key)).await.unwrap()
     }
 
-    /// Everything that the ledger remembers.
-    pub(crate) async fn listed(&self) -> Vec<Summary> {
+    /// All claims in the ledger.
+    pub(crate) async fn claims(&self) -> Vec<Summary> {
         self.ledger.list(&Query { limit: 1000, ..Query::default() }).await.unwrap().claims
     }
 
@@ -85,21 +85,21 @@ impl Instance {
         Key::new(Scope::new("", "POST /orders"), text).unwrap()
     }
 
-    /// Sends again and again until the answer is another one than "in flight".
-    pub(crate) async fn send_until_settled(&self, request: impl Fn() -> Request<AnyBody>) -> Got {
-        let deadline = tokio::time::Instant::now() + BOUND;
+    /// Retries until the response is something other than "in-flight".
+    pub(crate) async fn send_until_settled(&self, request: impl Fn() -> Request<AnyBody>) -> Received {
+        let deadline = tokio::time::Instant::now() + TEST_TIMEOUT;
         loop {
             let got = self.send(request()).await;
             if got.problem().as_deref() != Some("in-flight") {
                 return got;
             }
-            assert!(tokio::time::Instant::now() < deadline, "it is in flight for ever");
+            assert!(tokio::time::Instant::now() < deadline, "the request stayed in flight");
             tokio::time::sleep(ms(20)).await;
         }
     }
 }
 
-/// A process of its own, as far as that goes: a runtime that can be killed with everything in it.
+/// Simulates a process: a runtime that can be killed with everything in it.
 pub(crate) struct Process {
     runtime: Runtime,
     pub(crate) instance: Instance,
@@ -110,7 +110,7 @@ impl Process {
     pub(crate) async fn start(store: &Store, route: Route, upstream: &Upstream) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        // Its connections are its own, and die with it.
+        // The connections belong to the runtime and are closed with it.
         let instance = std::thread::scope(|scope| {
             let handle = runtime.handle().clone();
             scope.spawn(move || handle.block_on(Instance::new(store, route, upstream))).join().unwrap()
@@ -118,23 +118,23 @@ impl Process {
         Self { runtime, instance }
     }
 
-    /// Sends a request whose answer nobody waits for.
+    /// Sends a request without waiting for the response.
     pub(crate) fn send(&self, request: Request<AnyBody>) {
         self.runtime.spawn(self.instance.send(request));
     }
 
-    /// Ends it, whatever it was doing. When this returns, nothing of it runs any more.
+    /// Kills the process. Nothing of it runs once this returns.
     pub(crate) async fn kill(self) {
-        tokio::task::spawn_blocking(move || self.runtime.shutdown_timeout(BOUND)).await.unwrap();
+        tokio::task::spawn_blocking(move || self.runtime.shutdown_timeout(TEST_TIMEOUT)).await.unwrap();
     }
 }
 
-/// Longer than any waiter waits: a test that is broken fails, and does not hang.
-fn in_time<T>(answering: impl Future<Output = T> + Send + 'static) -> Boxed<T> {
-    Box::pin(async { tokio::time::timeout(2 * BOUND, answering).await.expect("an answer") })
+/// Makes a broken test fail instead of hanging. The limit is longer than any waiter waits.
+fn in_time<T>(response: impl Future<Output = T> + Send + 'static) -> Boxed<T> {
+    Box::pin(async { tokio::time::timeout(2 * TEST_TIMEOUT, response).await.expect("a response in time") })
 }
 
-/// Rules of one route.
+/// Rules with one route.
 pub(crate) fn rules(route: Route) -> Rules {
     Rules { routes: vec![route], ..Rules::default() }
 }
@@ -143,8 +143,8 @@ pub(crate) fn route() -> Route {
     Route::default()
 }
 
-/// Settings of a ledger that gives up soon, but not for a busy machine.
-pub(crate) fn quick() -> Settings {
+/// Timeouts that are short, but long enough for a busy machine.
+pub(crate) fn short_timeouts() -> Settings {
     Settings {
         timeout: ms(800),
         try_timeout: ms(700),

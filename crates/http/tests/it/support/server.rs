@@ -1,4 +1,4 @@
-//! A real server in front of an instance, and clients with sockets.
+//! A real HTTP server for an instance, and clients that connect to it.
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ use tower_service::Service;
 
 use super::Instance;
 
-/// An instance that listens.
+/// An instance behind a listening socket.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     accepting: JoinHandle<()>,
@@ -39,22 +39,22 @@ impl Server {
         Self { address, accepting }
     }
 
-    /// A connection on which bytes are written as they are.
-    pub(crate) async fn raw(&self) -> TcpStream {
+    /// A TCP connection, for raw bytes.
+    pub(crate) async fn connect_raw(&self) -> TcpStream {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// A client of HTTP/1.1.
+    /// An HTTP/1.1 client.
     pub(crate) async fn connect(&self) -> SendRequest<Full<Bytes>> {
-        let stream = TokioIo::new(self.raw().await);
+        let stream = TokioIo::new(self.connect_raw().await);
         let (sender, connection) = hyper::client::conn::http1::handshake(stream).await.unwrap();
         tokio::spawn(connection);
         sender
     }
 
-    /// A client of HTTP/2.
+    /// An HTTP/2 client.
     pub(crate) async fn connect_h2(&self) -> hyper::client::conn::http2::SendRequest<Full<Bytes>> {
-        let stream = TokioIo::new(self.raw().await);
+        let stream = TokioIo::new(self.connect_raw().await);
         let (sender, connection) =
             hyper::client::conn::http2::handshake(TokioExecutor::new(), stream).await.unwrap();
         tokio::spawn(connection);

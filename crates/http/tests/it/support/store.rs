@@ -1,4 +1,4 @@
-//! Where instances share their claims.
+//! Stores that instances share.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,25 +10,25 @@ use ichido_ledger::{Backend, Ledger, OpenOptions, Settings, open_backend};
 use tempfile::TempDir;
 use tokio::time::Instant;
 
-use super::BOUND;
+use super::TEST_TIMEOUT;
 use crate::lossy_proxy::Proxy;
 use crate::servers::Server;
 
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A store of this test's own.
+/// A store for one test.
 pub(crate) struct Store {
     kind: Kind,
-    /// The time of a store that has no server of its own.
+    /// The clock of an embedded store.
     clock: Arc<dyn Clock>,
     _dir: Option<TempDir>,
 }
 
 enum Kind {
-    /// One process holds it: instances are handles on the one backend.
-    Held(Arc<dyn Backend>),
-    /// Each instance has connections of its own.
-    Served(Server),
+    /// One backend, which all instances share.
+    Embedded(Arc<dyn Backend>),
+    /// A server, to which each instance has its own connections.
+    Server(Server),
 }
 
 impl Store {
@@ -36,20 +36,20 @@ impl Store {
         Self::memory_of(1_000_000)
     }
 
-    pub(crate) fn memory_of(bound: usize) -> Self {
+    pub(crate) fn memory_of(capacity: usize) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-        Self { kind: Kind::Held(Arc::new(Memory::new(clock.clone(), bound))), clock, _dir: None }
+        Self { kind: Kind::Embedded(Arc::new(Memory::new(clock.clone(), capacity))), clock, _dir: None }
     }
 
     pub(crate) fn file() -> Self {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-        // What survives a crash is for the ledger's own tests; here a disk would only be waited for.
+        // In memory if possible: durability is for the ledger's own tests.
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let file = File::open(dir.path(), FileSettings::default(), clock.clone()).unwrap();
-        Self { kind: Kind::Held(Arc::new(file)), clock, _dir: Some(dir) }
+        Self { kind: Kind::Embedded(Arc::new(file)), clock, _dir: Some(dir) }
     }
 
-    // What opens a store is boxed, so that its drivers are compiled once and not into each test.
+    // These futures are boxed, so that the database drivers are compiled once and not into each test.
 
     pub(crate) fn postgres() -> Boxed<'static, Self> {
         Box::pin(async { Self::served(Server::postgres_with(4).await) })
@@ -64,52 +64,52 @@ impl Store {
     }
 
     fn served(server: Server) -> Self {
-        Self { kind: Kind::Served(server), clock: Arc::new(SystemClock::default()), _dir: None }
+        Self { kind: Kind::Server(server), clock: Arc::new(SystemClock::default()), _dir: None }
     }
 
     pub(crate) fn proxy(&self) -> Proxy {
         match &self.kind {
-            Kind::Held(_) => panic!("there is no server to be cut off from"),
-            Kind::Served(server) => server.proxy(),
+            Kind::Embedded(_) => panic!("an embedded store has no server"),
+            Kind::Server(server) => server.proxy(),
         }
     }
 
-    /// What an instance of its own asks.
+    /// A backend for one instance.
     pub(crate) fn backend(&self) -> Boxed<'_, Arc<dyn Backend>> {
         self.backend_at(self.clock.clone())
     }
 
-    /// The same, on a node with a clock of its own.
+    /// A backend for one instance with this clock.
     pub(crate) fn backend_at(&self, clock: Arc<dyn Clock>) -> Boxed<'_, Arc<dyn Backend>> {
         Box::pin(async move {
             match &self.kind {
-                Kind::Held(backend) => backend.clone(),
-                Kind::Served(server) => {
+                Kind::Embedded(backend) => backend.clone(),
+                Kind::Server(server) => {
                     let options = OpenOptions { clock, admin: None };
-                    connected(&server.url(), &options).await
+                    connect(&server.url(), &options).await
                 }
             }
         })
     }
 
-    /// A handle as another instance of a service would have it.
+    /// A ledger for one instance.
     pub(crate) async fn ledger(&self) -> Ledger {
-        Ledger::new(self.backend().await, patient())
+        Ledger::new(self.backend().await, long_timeouts())
     }
 
     pub(crate) fn ledger_through<'a>(&'a self, proxy: &'a Proxy, settings: Settings) -> Boxed<'a, Ledger> {
         Box::pin(async move {
             match &self.kind {
-                Kind::Held(_) => panic!("there is no server to be cut off from"),
-                Kind::Served(server) => server.through(proxy, settings).await,
+                Kind::Embedded(_) => panic!("an embedded store has no server"),
+                Kind::Server(server) => server.through(proxy, settings).await,
             }
         })
     }
 }
 
-/// A server that is up may be slow to answer while a thousand callers keep the machine busy.
-async fn connected(url: &str, options: &OpenOptions) -> Arc<dyn Backend> {
-    let deadline = Instant::now() + BOUND;
+/// Connects to a server, which may be slow while a thousand callers keep the machine busy.
+async fn connect(url: &str, options: &OpenOptions) -> Arc<dyn Backend> {
+    let deadline = Instant::now() + TEST_TIMEOUT;
     loop {
         match open_backend(url, options).await {
             Ok(backend) => return backend,
@@ -118,7 +118,7 @@ async fn connected(url: &str, options: &OpenOptions) -> Arc<dyn Backend> {
     }
 }
 
-/// A thousand callers on a busy machine wait for each other.
-fn patient() -> Settings {
-    Settings { timeout: BOUND, try_timeout: BOUND, ..Settings::default() }
+/// Long timeouts, because a thousand callers on a busy machine wait for each other.
+fn long_timeouts() -> Settings {
+    Settings { timeout: TEST_TIMEOUT, try_timeout: TEST_TIMEOUT, ..Settings::default() }
 }

@@ -1,4 +1,4 @@
-//! The service behind: it counts its effects and does what a script says.
+//! The inner service: it counts its effects and follows a script.
 
 use std::fmt;
 use std::pin::Pin;
@@ -20,12 +20,12 @@ use tower_service::Service;
 
 pub(crate) type AnyBody = UnsyncBoxBody<Bytes, Cut>;
 pub(crate) type Reply = Result<Response<AnyBody>, Failure>;
-type Script = dyn Fn(Called) -> Pin<Box<dyn Future<Output = Reply> + Send>> + Send + Sync;
+type Script = dyn Fn(Call) -> Pin<Box<dyn Future<Output = Reply> + Send>> + Send + Sync;
 
 /// A call that reached the service.
 #[derive(Clone, Debug)]
-pub(crate) struct Called {
-    /// 1 for the first.
+pub(crate) struct Call {
+    /// 1 for the first run.
     pub(crate) run: usize,
     pub(crate) parts: Parts,
     pub(crate) body: Bytes,
@@ -43,58 +43,58 @@ pub(crate) struct Upstream {
 struct Seen {
     runs: AtomicUsize,
     ended: AtomicUsize,
-    calls: Mutex<Vec<Called>>,
+    calls: Mutex<Vec<Call>>,
 }
 
 impl Upstream {
-    /// A service that answers as the script says.
-    pub(crate) fn new<F>(script: impl Fn(Called) -> F + Send + Sync + 'static) -> Self
+    /// A service that responds as the script says.
+    pub(crate) fn new<F>(script: impl Fn(Call) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Reply> + Send + 'static,
     {
         Self { script: Arc::new(move |call| Box::pin(script(call))), seen: Arc::default() }
     }
 
-    /// Answers 201 with the number of the run.
+    /// Responds with 201 and the number of the run.
     pub(crate) fn counting() -> Self {
         Self::new(|call| async move { Ok(text(201, &format!("run {}", call.run))) })
     }
 
-    /// The same, once the gate is open.
+    /// Responds with 201 and the number of the run, once the gate is open.
     pub(crate) fn gated(gate: &Gate) -> Self {
         let gate = gate.clone();
         Self::new(move |call| {
             let gate = gate.clone();
             async move {
-                gate.passed().await;
+                gate.opened().await;
                 Ok(text(201, &format!("run {}", call.run)))
             }
         })
     }
 
-    /// Answers with this status, and the number of the run.
-    pub(crate) fn answering(status: u16) -> Self {
+    /// Responds with this status and the number of the run.
+    pub(crate) fn responding(status: u16) -> Self {
         Self::new(move |call| async move { Ok(text(status, &format!("run {}", call.run))) })
     }
 
-    /// How often its effect began.
+    /// How many runs have started.
     pub(crate) fn runs(&self) -> usize {
         self.seen.runs.load(Ordering::SeqCst)
     }
 
-    /// How often its effect came to an end.
+    /// How many runs have ended.
     pub(crate) fn ended(&self) -> usize {
         self.seen.ended.load(Ordering::SeqCst)
     }
 
-    /// Everything that reached it.
-    pub(crate) fn calls(&self) -> Vec<Called> {
+    /// All calls that reached the service.
+    pub(crate) fn calls(&self) -> Vec<Call> {
         self.seen.calls.lock().unwrap().clone()
     }
 
-    /// Waits until its effect began so often.
+    /// Waits until this many runs have started.
     pub(crate) async fn started(&self, runs: usize) {
-        super::until(&format!("the service was called {runs} times"), async || self.runs() >= runs).await;
+        super::until(&format!("the service has started {runs} runs"), async || self.runs() >= runs).await;
     }
 }
 
@@ -119,7 +119,7 @@ where
             let trailers = body.trailers().cloned();
             let body = body.to_bytes();
             let run = service.seen.runs.fetch_add(1, Ordering::SeqCst) + 1;
-            let call = Called { run, parts, body, trailers };
+            let call = Call { run, parts, body, trailers };
             service.seen.calls.lock().unwrap().push(call.clone());
             let reply = (service.script)(call).await;
             service.seen.ended.fetch_add(1, Ordering::SeqCst);
@@ -128,7 +128,7 @@ where
     }
 }
 
-/// A body that ended too early; the word says how.
+/// The error of a body that is cut off.
 #[derive(Debug)]
 pub(crate) struct Cut(pub(crate) &'static str);
 
@@ -140,12 +140,12 @@ impl fmt::Display for Cut {
 
 impl std::error::Error for Cut {}
 
-/// Something that a service waits for.
+/// A gate that runs wait for.
 #[derive(Clone)]
 pub(crate) struct Gate(Arc<watch::Sender<usize>>);
 
 impl Gate {
-    pub(crate) fn shut() -> Self {
+    pub(crate) fn closed() -> Self {
         Self(Arc::new(watch::Sender::new(0)))
     }
 
@@ -153,12 +153,12 @@ impl Gate {
         self.0.send_replace(usize::MAX);
     }
 
-    /// Lets the first so many of [`Gate::turn`] pass.
+    /// Lets runs with numbers up to `turns` pass [`Gate::turn`].
     pub(crate) fn open_for(&self, turns: usize) {
         self.0.send_replace(turns);
     }
 
-    pub(crate) async fn passed(&self) {
+    pub(crate) async fn opened(&self) {
         self.turn(1).await;
     }
 
@@ -171,8 +171,8 @@ pub(crate) fn body(bytes: impl Into<Bytes>) -> AnyBody {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A body that comes in these pieces, and ends with trailers or is cut.
-pub(crate) fn pieces(parts: Vec<Result<Bytes, &'static str>>, trailers: Option<HeaderMap>) -> AnyBody {
+/// A body that arrives in these chunks, and ends with trailers or is cut off.
+pub(crate) fn chunks(parts: Vec<Result<Bytes, &'static str>>, trailers: Option<HeaderMap>) -> AnyBody {
     let frames = parts.into_iter().map(|part| part.map(Frame::data).map_err(Cut));
     let last = trailers.map(|trailers| Ok(Frame::trailers(trailers)));
     StreamBody::new(stream::iter(frames.chain(last).collect::<Vec<_>>())).boxed_unsync()
