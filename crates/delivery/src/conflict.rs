@@ -1,9 +1,9 @@
 //! Interprets a 409.
 //!
-//! Some receivers track batches: a 409 means that they have the whole batch. Others track records: a 409 means that they
-//! have one of the records, and took nothing of the batch. A bare 409 fits both. Mistaking the second for the first
-//! loses records. Splitting a batch that is known by its key counts its records again, because the parts have keys of
-//! their own. And a 409 may mean that the first request is still being processed, and may yet fail.
+//! Some receivers track batches: a 409 means that they have the whole batch. Others track records: a 409 means that
+//! they have one of the records, and took nothing of the batch. A bare 409 fits both. Mistaking the second for the
+//! first loses records. Splitting a batch that is known by its key counts its records again, because the parts have
+//! keys of their own. And a 409 may mean that the first request is still being processed, and may yet fail.
 //!
 //! So [`judge`] goes by evidence, in this order, and never guesses:
 //!
@@ -11,12 +11,12 @@
 //! 2. hints that the first request is still being processed: retry;
 //! 3. a problem that only an operator can resolve: hold the lane;
 //! 4. the response says that the receiver has the *batch*: delivered;
-//! 5. the receiver tracks records (the API_Meter envelope): split. A single record that gets a 409 is a duplicate; every
-//!    other record must be accepted by itself;
+//! 5. the receiver tracks records (the API_Meter envelope): split. A single record that gets a 409 is a duplicate;
+//!    every other record must be accepted by itself;
 //! 6. a receipt for the same key and content: delivered;
 //! 7. an earlier request timed out recently and may still be processed: retry;
-//! 8. an earlier request was sent completely and its response was lost, or another program wrote the file, or an earlier
-//!    request timed out long ago: delivered;
+//! 8. an earlier request was sent completely and its response was lost, or another program wrote the file, or an
+//!    earlier request timed out long ago: delivered;
 //! 9. anything else is ambiguous, and an operator decides.
 //!
 //! `EXTERNAL_API_CONFLICT=batch` skips all of this: every 409 is a success. `record` goes from 3 straight to 5.

@@ -5,7 +5,8 @@ use ichido_core::Timestamp;
 /// What happened to earlier requests of a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
-    /// When a request was last sent completely and its response was lost: the connection closed, or the process crashed.
+    /// When a request was last sent completely and its response was lost: the connection closed, or the process
+    /// crashed.
     pub response_lost: Option<Timestamp>,
     /// When a completely sent request last timed out: the receiver may still be processing it.
     pub timed_out: Option<Timestamp>,

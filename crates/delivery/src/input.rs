@@ -4,11 +4,12 @@
 //! `"records"`. Each may be compressed with gzip, and may start with a byte order mark. Whatever the size of the input,
 //! at most one record is in memory, and it is passed on byte for byte.
 //!
-//! Nothing is dropped silently. An item that is not a record is returned as [`Item::Invalid`] with its position and text,
-//! so that the caller can keep it. Reading continues at the next line, or at the next element as long as the structure
-//! of the list is intact. If it is not, reading ends with an [`Error`], after the records before it.
+//! Nothing is dropped silently. An item that is not a record is returned as [`Item::Invalid`] with its position and
+//! text, so that the caller can keep it. Reading continues at the next line, or at the next element as long as the
+//! structure of the list is intact. If it is not, reading ends with an [`Error`], after the records before it.
 //!
-//! Reading blocks. An async caller runs the iterator in a blocking task and receives the records from a bounded channel:
+//! Reading blocks. An async caller runs the iterator in a blocking task and receives the records from a bounded
+//! channel:
 //!
 //! ```no_run
 //! # use ichido_delivery::input::{Input, Item};

@@ -1,7 +1,8 @@
 //! Notices: what operators must be told.
 //!
-//! A batch that moves to failed, a held lane, a full spool: each notice is written to an **outbox** on disk first, and
-//! sent from there. So every notice is sent at least once, whichever process crashes, and delivery never waits for Slack.
+//! A batch that moves to failed, a held lane, a full spool: each notice is written to an **outbox** on disk first,
+//! and sent from there. So every notice is sent at least once, whichever process crashes, and delivery never waits
+//! for Slack.
 //!
 //! ```text
 //! data/notices/                               0700
@@ -20,9 +21,9 @@
 //! let channels = notice::channels(&settings, &roots, &clock)?;
 //! let notices = Notices::open(&data.join("notices"), channels, clock)?;    // once per process
 //!
-//! notices.announce(Event::Failed(…))?;                                     // before the move; on an error, do not move
+//! notices.announce(Event::Failed(…))?;                                     // before the move; on error, do not move
 //! notices.begin_outage("lane https://…", Event::Held { … })?;              // once, however many batches are affected
-//! notices.end_outage("lane https://…")?;                                   // after a success; announces the recovery once
+//! notices.end_outage("lane https://…")?;                                   // after a success; announced once
 //!
 //! notices.drain(Duration::from_secs(20)).await;                            // in a command, before it exits
 //! notices.work(stop).await;                                                // in a daemon, as a task of its own
@@ -120,8 +121,8 @@ impl Notices {
 
     /// Queues a notice. When this returns `Ok`, it is on disk.
     ///
-    /// On an error the notice is kept in memory, and this process still tries to send it, so that operators hear of a full
-    /// disk. But it is not durable: a move that must be announced has to wait. Blocks for two syncs.
+    /// On an error the notice is kept in memory, and this process still tries to send it, so that operators hear of
+    /// a full disk. But it is not durable: a move that must be announced has to wait. Blocks for two syncs.
     pub fn announce(&self, event: Event) -> io::Result<()> {
         self.queue(event).map(drop)
     }

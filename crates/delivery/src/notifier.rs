@@ -36,8 +36,8 @@ impl Notifier {
         Self { notices, lane: destination.to_owned() }
     }
 
-    /// Queues a notice that a batch is about to move to failed, and returns its id. On an error the batch must not move,
-    /// because nobody would be notified.
+    /// Queues a notice that a batch is about to move to failed, and returns its id. On an error the batch must not
+    /// move, because nobody would be notified.
     pub fn failed(&self, cause: Cause, path: &Path, stored: &StoredBatch) -> io::Result<String> {
         let failed = Failed {
             file_path: path.display().to_string(),

@@ -9,9 +9,9 @@
 //! were made, and the disposition. Receipts are history and evidence. If a receipt says that a batch was delivered, the
 //! receiver has it ([`crate::conflict`]), and a leftover file of that batch is removed instead of sent.
 //!
-//! A line is appended before the batch's file is removed, and synced in groups. So it survives a crash of the process, and
-//! a power failure costs at most the last group. A batch without a receipt is sent again; nothing depends on a receipt.
-//! If a process crashes, its last line may be torn, and is skipped.
+//! A line is appended before the batch's file is removed, and synced in groups. So it survives a crash of the
+//! process, and a power failure costs at most the last group. A batch without a receipt is sent again; nothing
+//! depends on a receipt. If a process crashes, its last line may be torn, and is skipped.
 
 mod lookup;
 

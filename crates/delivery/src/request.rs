@@ -67,7 +67,8 @@ impl Request {
             match char {
                 '"' | '\\' => value.extend(['\\', char]),
                 ' '..='~' => value.push(char),
-                // A key from a file of another program may contain characters that a header cannot: write their code points.
+                // A key from a file of another program may contain characters that a header cannot: write their
+                // code points.
                 other => value.push_str(&format!("%{:x}", u32::from(other))),
             }
         }

@@ -1,11 +1,13 @@
 //! The spool and the failed batches, on disk.
 //!
-//! Guarantees: an accepted batch is in exactly one directory, and survives kill -9 and power loss; several processes may
-//! work on the same data directory; a file is either complete or absent; only delivered batches are deleted.
+//! Guarantees: an accepted batch is in exactly one directory, and survives kill -9 and power loss; several
+//! processes may work on the same data directory; a file is either complete or absent; only delivered batches are
+//! deleted.
 //!
 //! Each process works in its own directory below `.inflight`, and holds a lock on the file `lock` in it. It takes a
-//! batch by renaming the file into that directory: of two processes that try, one succeeds. If a process crashes, its
-//! lock is released, and another process renames its files back. A process locks nothing else, so none waits for another.
+//! batch by renaming the file into that directory: of two processes that try, one succeeds. If a process crashes,
+//! its lock is released, and another process renames its files back. A process locks nothing else, so none waits
+//! for another.
 
 mod error;
 mod file_name;

@@ -1,6 +1,7 @@
 //! Interprets an exchange with the receiver.
 //!
-//! Pure: a response or a transport error goes in, a verdict comes out. [`crate::next_action`] decides what to do about it.
+//! Pure: a response or a transport error goes in, a verdict comes out. [`crate::next_action`] decides what to do
+//! about it.
 
 use std::time::Duration;
 

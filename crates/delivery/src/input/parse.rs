@@ -17,7 +17,7 @@ pub(super) fn parse(bytes: &[u8], at: Position) -> Parsed {
         return Parsed::NotJson("not UTF-8".to_owned());
     };
     if depth(bytes) > DEPTH_MAX {
-        // Checked before parsing, which would recurse.
+        // Checked before parsing, so that nothing is built from it.
         return Parsed::Item(invalid(bytes, at, format!("nested deeper than {DEPTH_MAX}")));
     }
     match RawValue::from_string(text.to_owned()) {

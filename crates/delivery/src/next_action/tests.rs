@@ -108,24 +108,26 @@ enum End {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Says {
+enum Reply {
     Ok,
     Again,
     No,
 }
 
 /// The model: counts requests and passes.
-fn model(script: &[Says], max_retries: u32, max_spool_retries: u32) -> (End, usize) {
-    let mut said = script.iter();
+fn model(script: &[Reply], max_retries: u32, max_spool_retries: u32) -> (End, usize) {
+    let mut replies = script.iter();
     let (mut passes, mut requests) = (0u32, 0);
     loop {
         for _ in 0..=max_retries {
-            let Some(says) = said.next() else { return (End::Waiting(passes.saturating_sub(1)), requests) };
+            let Some(reply) = replies.next() else {
+                return (End::Waiting(passes.saturating_sub(1)), requests);
+            };
             requests += 1;
-            match says {
-                Says::Ok => return (End::Done, requests),
-                Says::No => return (End::Held, requests),
-                Says::Again => {}
+            match reply {
+                Reply::Ok => return (End::Done, requests),
+                Reply::No => return (End::Held, requests),
+                Reply::Again => {}
             }
         }
         passes += 1;
@@ -135,19 +137,19 @@ fn model(script: &[Says], max_retries: u32, max_spool_retries: u32) -> (End, usi
     }
 }
 
-fn ours(script: &[Says], policy: &Policy) -> (End, usize) {
+fn simulate(script: &[Reply], policy: &Policy) -> (End, usize) {
     let mut state = fresh(0);
     let mut requests = 0;
     let count = |state: &PassState| match state.origin {
         Origin::Fresh => 0,
         Origin::Spool { retry_count } => retry_count,
     };
-    for says in script {
+    for reply in script {
         requests += 1;
-        let verdict = match says {
-            Says::Ok => Verdict::Delivered { duplicate: None },
-            Says::Again => RETRY,
-            Says::No => Verdict::Hold,
+        let verdict = match reply {
+            Reply::Ok => Verdict::Delivered { duplicate: None },
+            Reply::Again => RETRY,
+            Reply::No => Verdict::Hold,
         };
         match decide(verdict, &state, policy, NOW, 0.5) {
             NextAction::Done { .. } => return (End::Done, requests),
@@ -175,13 +177,13 @@ proptest! {
 
     #[test]
     fn decisions_match_the_model(
-        script in prop::collection::vec(prop_oneof![1 => Just(Says::Ok), 12 => Just(Says::Again), 1 => Just(Says::No)], 0..60),
+        script in prop::collection::vec(prop_oneof![1 => Just(Reply::Ok), 12 => Just(Reply::Again), 1 => Just(Reply::No)], 0..60),
         max_retries in 0u32..5,
         max_spool_retries in 1u32..6,
         jitter: bool,
     ) {
         let policy = Policy { max_retries, max_spool_retries, jitter, ..Policy::default() };
-        prop_assert_eq!(ours(&script, &policy), model(&script, max_retries, max_spool_retries));
+        prop_assert_eq!(simulate(&script, &policy), model(&script, max_retries, max_spool_retries));
     }
 
     #[test]

@@ -36,7 +36,8 @@ pub enum Failure {
 
 /// A channel to operators.
 ///
-/// The future of `send` may be dropped at any await. It is unknown then whether the message arrived, and it is sent again.
+/// The future of `send` may be dropped at any await. It is unknown then whether the message arrived, and it is sent
+/// again.
 #[async_trait::async_trait]
 pub trait Channel: Send + Sync + Debug {
     /// The name used in logs and metrics.

@@ -212,7 +212,8 @@ impl Notices {
         }
     }
 
-    /// Tries the channels in order, each for its share of the remaining time. Returns the one that accepted the message.
+    /// Tries the channels in order, each for its share of the remaining time. Returns the one that accepted the
+    /// message.
     async fn send(&self, message: &Message, deadline: Instant) -> Option<&ChannelState> {
         for (index, channel) in self.channels.iter().enumerate() {
             let left = u32::try_from(self.channels.len() - index).unwrap_or(1);

@@ -55,7 +55,8 @@ impl Notices {
     pub fn end_outage(&self, outage: &str) -> io::Result<bool> {
         let remembered = self.unmarked().remove(outage);
         let (path, taken) = (self.mark(outage), self.outbox.process_dir().join(file_name(outage)));
-        // Usually there is no outage, which costs one failed lookup per delivered batch. Of two processes, one takes the mark.
+        // Usually there is no outage, which costs one failed lookup per delivered batch. Of two processes, one
+        // takes the mark.
         let marked = path.try_exists()?
             && self.outbox.disk().rename(&path, &taken).map(|()| true).or_else(missing_is_false)?;
         let since = match (marked, remembered) {

@@ -1,8 +1,9 @@
 //! Notices on disk: one file each, complete or absent.
 //!
-//! A file is written and synced in the process's directory, and then renamed into the outbox. Its name is derived from
-//! its time and content, so identical notices are one file. Taking and putting back are renames. A removal is not synced:
-//! if a sent notice comes back after a power failure, it is sent twice, which is better than not at all.
+//! A file is written and synced in the process's directory, and then renamed into the outbox. Its name is derived
+//! from its time and content, so identical notices are one file. Taking and putting back are renames. A removal is
+//! not synced: if a sent notice comes back after a power failure, it is sent twice, which is better than not at
+//! all.
 
 use std::fs;
 use std::io;

@@ -40,7 +40,8 @@ pub(super) enum Encryption {
 }
 
 impl Settings {
-    /// Reads `SLACK_WEBHOOK_URL`, `SMTP_URL`, `NOTIFY_EMAIL_TO` and `NOTIFY_EMAIL_FROM`. An empty value counts as not set.
+    /// Reads `SLACK_WEBHOOK_URL`, `SMTP_URL`, `NOTIFY_EMAIL_TO` and `NOTIFY_EMAIL_FROM`. An empty value counts as
+    /// not set.
     ///
     /// `allow_loopback` is `EXTERNAL_API_ALLOW_HTTP_LOOPBACK`: it allows connections to this machine without TLS.
     pub fn read(get: Get<'_>, allow_loopback: bool) -> Result<Self, Error> {

@@ -162,7 +162,8 @@ impl Sender {
         tokio::pin!(post);
         tokio::select! {
             exchange = &mut post => Some(exchange),
-            // The pending request may still succeed. After the grace period, it may have been processed or still be in progress.
+            // The pending request may still succeed. After the grace period, it may have been processed or still be
+            // in progress.
             () = self.deps.stop.cancelled() => tokio::time::timeout(GRACE, post).await.ok(),
         }
     }
@@ -259,8 +260,9 @@ fn state_after(exchange: &Exchange) -> RequestState {
 fn ambiguous(batch: &Batch, response: &str) -> String {
     let key = Some(batch.key_prefix()).filter(|key| !key.is_empty()).unwrap_or(batch.key());
     format!(
-        "ambiguous conflict: the receiver responded with 409 without saying whether it has the whole batch. If it does, run: ichido \
-         failed accept {key}. If it tracks individual records, run: ichido failed resend --by-record {key}. Set \
-         EXTERNAL_API_CONFLICT to batch or record to decide this for all batches. Response: {response}"
+        "ambiguous conflict: the receiver responded with 409 without saying whether it has the whole batch. \
+         If it does, run: ichido failed accept {key}. \
+         If it tracks individual records, run: ichido failed resend --by-record {key}. \
+         Set EXTERNAL_API_CONFLICT to batch or record to decide this for all batches. Response: {response}"
     )
 }

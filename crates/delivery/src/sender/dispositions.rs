@@ -60,7 +60,8 @@ impl Sender {
         }
         self.count_delivered(&job, duplicate.is_some());
         self.lane_works();
-        // Before the file is removed: if a crash leaves the file behind, the receipt shows that the batch was delivered.
+        // Before the file is removed: if a crash leaves the file behind, the receipt shows that the batch was
+        // delivered.
         self.write_receipt(&job, Disposition::Delivered, duplicate);
         if let Some(owned) = &job.owned
             && let Err(error) = self.deps.store.remove(owned)
@@ -213,7 +214,8 @@ impl Sender {
                     origin,
                     stored,
                     movedToFailed = true,
-                    // The notice is in the outbox. The process that sends it logs `notificationSent` = true with this `noticeId`.
+                    // The notice is in the outbox. The process that sends it logs `notificationSent` = true with
+                    // this `noticeId`.
                     notificationQueued = notice.is_some(),
                     notificationSent = false,
                     noticeId = notice,

@@ -35,8 +35,9 @@ impl Sender {
 
     /// Adapts the rate of the lane to a response. A 429, or a 503 with `Retry-After`, pauses the lane.
     ///
-    /// If nothing is accepted in 1 + `MAX_RETRIES` requests (at least two), the lane closes for the pause, and the remaining
-    /// batches go to the spool. Each pause before that lasts at most a minute if the receiver named it, else the backoff.
+    /// If nothing is accepted in 1 + `MAX_RETRIES` requests (at least two), the lane closes for the pause, and the
+    /// remaining batches go to the spool. Each pause before that lasts at most a minute if the receiver named it,
+    /// else the backoff.
     pub(super) fn adapt_rate(&mut self, job: &Job, exchange: &Exchange) -> RateLimited {
         let (now, steady) = (self.deps.clock.now(), self.deps.clock.steady());
         let Exchange::Responded(response) = exchange else { return RateLimited::No };

@@ -194,7 +194,8 @@ impl Sender {
             self.expire(job);
             return Ok(true);
         }
-        // A crash after the last count but before the move to failed leaves a batch here; so does one with invalid input.
+        // A crash after the last count but before the move to failed leaves a batch here; so does one with invalid
+        // input.
         let had_all_passes = job.stored.retry_count >= self.rules.policy.max_spool_retries;
         if job.stored.is_invalid_input
             || (selection.batch_dir == BatchDir::Spool && !selection.force && had_all_passes)

@@ -51,7 +51,8 @@ impl Sender {
                 parts.insert((range.start, range.end), (part.owned.take(), part.stored));
                 bisect.rejected(range, &message)
             } else {
-                // A part that was not rejected proceeds like any batch. Boxed, because it is sent by the same functions.
+                // A part that was not rejected proceeds like any batch. Boxed, because it is sent by the same
+                // functions.
                 Box::pin(self.proceed(part, &exchange, verdict)).await;
                 bisect.passed()
             };

@@ -19,7 +19,8 @@ pub enum Error {
     },
     /// `SPOOL_MAX_BYTES` is reached.
     #[error(
-        "the spool is full: it holds {used} of {most} bytes (SPOOL_MAX_BYTES); new batches are refused until others are delivered"
+        "the spool is full: it holds {used} of {most} bytes (SPOOL_MAX_BYTES); \
+         new batches are refused until others are delivered"
     )]
     Quota {
         /// Bytes in the spool.

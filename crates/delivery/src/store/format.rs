@@ -10,8 +10,8 @@
 //! Other programs write the plain form: the key, the records, `firstAttempt`, `retryCount` and `lastError`. A file with
 //! neither `format` nor `checksum` is accepted: it has the plain form, or an operator edited it and removed both.
 //!
-//! Unknown fields are kept as they are, and records byte for byte. The checksum is the last field, and covers every byte
-//! before the comma that precedes it. The file never contains the token.
+//! Unknown fields are kept as they are, and records byte for byte. The checksum is the last field, and covers every
+//! byte before the comma that precedes it. The file never contains the token.
 
 use std::borrow::Cow;
 use std::fmt;

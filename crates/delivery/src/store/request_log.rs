@@ -3,10 +3,11 @@
 //! A request whose response nobody read may have been processed. While a process works on a batch, it knows this from
 //! memory; when it lets go of the batch, the batch's file records it; if the process crashes, this log does.
 //!
-//! The file `requests` in the process's directory gets a line before each request, and one after it unless the batch is
-//! gone by then. Lines are not synced, because the log must survive the process, not the machine: a sync per batch would
-//! cost as much as writing the batch. After a power failure lines may be missing. Then nothing shows that a request was
-//! sent, a 409 is ambiguous, and an operator decides: nothing is lost, and nothing is counted twice.
+//! The file `requests` in the process's directory gets a line before each request, and one after it unless the
+//! batch is gone by then. Lines are not synced, because the log must survive the process, not the machine: a sync
+//! per batch would cost as much as writing the batch. After a power failure lines may be missing. Then nothing
+//! shows that a request was sent, a 409 is ambiguous, and an operator decides: nothing is lost, and nothing is
+//! counted twice.
 
 use std::collections::BTreeMap;
 use std::fs::File;

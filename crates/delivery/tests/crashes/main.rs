@@ -1,4 +1,5 @@
-//! Kills a sender with SIGKILL before each of its disk operations, one process each. The receiver's records are the oracle.
+//! Kills a sender with SIGKILL before each of its disk operations, one process each. The receiver's records are the
+//! oracle.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what is unexpected fails the test")]
 

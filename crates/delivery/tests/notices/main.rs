@@ -1,5 +1,5 @@
-//! Notices from the outbox to operators: a webhook and a mail server on real sockets with real TLS, killed processes, and
-//! processes that share an outbox.
+//! Notices from the outbox to operators: a webhook and a mail server on real sockets with real TLS, killed
+//! processes, and processes that share an outbox.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what is unexpected fails the test")]
 

@@ -1,8 +1,9 @@
-//! The complete sender against a model: random sequences of sends, crashes, disk errors, unusual responses, clock changes
-//! and operator commands. Files are real; time, disk errors, the receiver and crashes are simulated.
+//! The complete sender against a model: random sequences of sends, crashes, disk errors, unusual responses, clock
+//! changes and operator commands. Files are real; time, disk errors, the receiver and crashes are simulated.
 //!
-//! At any time, every accepted record was counted once by the receiver, or is in the spool or in failed. In the end, when
-//! everything works again, all records are delivered, except those that the receiver rejects and those that were damaged.
+//! At any time, every accepted record was counted once by the receiver, or is in the spool or in failed. In the
+//! end, when everything works again, all records are delivered, except those that the receiver rejects and those
+//! that were damaged.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
-//! A simulated receiver, and the transport to it. It deduplicates batches or records, and counts the records it accepts.
+//! A simulated receiver, and the transport to it. It deduplicates batches or records, and counts the records it
+//! accepts.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

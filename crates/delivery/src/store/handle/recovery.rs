@@ -115,8 +115,8 @@ impl Store {
         })
     }
 
-    /// Removes the parts of a batch that is still there: it was being split, and no part was sent. Sent on their own, the
-    /// parts might be split at other positions than the whole batch.
+    /// Removes the parts of a batch that is still there: it was being split, and no part was sent. Sent on their
+    /// own, the parts might be split at other positions than the whole batch.
     fn without_parts(
         &self,
         abandoned: &AbandonedDir,
