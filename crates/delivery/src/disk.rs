@@ -66,10 +66,10 @@ impl Disk {
 
     /// Writes and syncs a new file. The name must not exist yet.
     pub(crate) fn create(&self, dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-        let half = self.write_temp(dir, name, bytes)?;
+        let temp = self.write_temp(dir, name, bytes)?;
         let path = dir.join(name);
-        if let Err(error) = self.rename_new(&half, &path) {
-            let _ = fs::remove_file(&half);
+        if let Err(error) = self.rename_new(&temp, &path) {
+            let _ = fs::remove_file(&temp);
             return Err(error);
         }
         // If the name may not survive a power failure, the caller must be able to rely on the file being absent.
@@ -78,9 +78,9 @@ impl Disk {
 
     /// Replaces a file atomically, synced and with mode 0600: a reader sees the old content or the new.
     pub fn replace(&self, dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-        let half = self.write_temp(dir, name, bytes)?;
-        if let Err(error) = self.rename(&half, &dir.join(name)) {
-            let _ = fs::remove_file(&half);
+        let temp = self.write_temp(dir, name, bytes)?;
+        if let Err(error) = self.rename(&temp, &dir.join(name)) {
+            let _ = fs::remove_file(&temp);
             return Err(error);
         }
         self.sync_dir(dir)
@@ -88,36 +88,36 @@ impl Disk {
 
     /// Writes and syncs a file with mode 0600 under its temporary name.
     pub(crate) fn write_temp(&self, dir: &Path, name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
-        let half = dir.join(format!("{TEMP_PREFIX}{name}"));
-        let written = self.before(Op::Create, &half).and_then(|()| {
+        let temp = dir.join(format!("{TEMP_PREFIX}{name}"));
+        let written = self.before(Op::Create, &temp).and_then(|()| {
             let mut file =
-                open_regular(OpenOptions::new().write(true).create(true).truncate(true).mode(0o600), &half)?;
+                open_regular(OpenOptions::new().write(true).create(true).truncate(true).mode(0o600), &temp)?;
             // The umask may have removed even the owner's permissions.
             file.set_permissions(Permissions::from_mode(0o600))?;
-            if let Err(error) = self.before(Op::Write, &half) {
+            if let Err(error) = self.before(Op::Write, &temp) {
                 let _ = file.write_all(&bytes[..bytes.len() / 2]);
                 return Err(error);
             }
             file.write_all(bytes)?;
-            self.before(Op::Sync, &half)?;
+            self.before(Op::Sync, &temp)?;
             file.sync_all()
         });
         if let Err(error) = written {
-            let _ = fs::remove_file(&half);
+            let _ = fs::remove_file(&temp);
             return Err(error);
         }
-        Ok(half)
+        Ok(temp)
     }
 
     /// Replaces a file atomically without a sync: it survives the process, not the machine. Returns it for appending.
     pub(crate) fn replace_unsynced(&self, dir: &Path, name: &str, bytes: &[u8]) -> io::Result<File> {
-        let half = dir.join(format!("{TEMP_PREFIX}{name}"));
-        let written = self.open_append(&half).and_then(|mut file| {
-            self.append(&mut file, &half, bytes)?;
-            self.rename(&half, &dir.join(name))?;
+        let temp = dir.join(format!("{TEMP_PREFIX}{name}"));
+        let written = self.open_append(&temp).and_then(|mut file| {
+            self.append(&mut file, &temp, bytes)?;
+            self.rename(&temp, &dir.join(name))?;
             Ok(file)
         });
-        written.inspect_err(|_| drop(fs::remove_file(&half)))
+        written.inspect_err(|_| drop(fs::remove_file(&temp)))
     }
 
     /// Opens a file for appending, and creates it with mode 0600 if it does not exist.
@@ -185,18 +185,18 @@ pub fn read_regular(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     if length > limit {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("larger than {limit} bytes")));
     }
-    take(file, length)
+    read_exactly(file, length)
 }
 
 /// Reads at most `limit` bytes from the start of a regular file.
 pub(crate) fn read_head(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let file = open_regular(OpenOptions::new().read(true), path)?;
     let length = file.metadata()?.len();
-    take(file, length.min(limit))
+    read_exactly(file, length.min(limit))
 }
 
 /// Reads the known length only: a read that just finds the end would cost one more system call per file.
-fn take(file: File, length: u64) -> io::Result<Vec<u8>> {
+fn read_exactly(file: File, length: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
     file.take(length).read_to_end(&mut bytes)?;
     Ok(bytes)

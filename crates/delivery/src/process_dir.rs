@@ -44,12 +44,12 @@ impl ProcessDir {
     }
 
     fn named(disk: &Disk, inflight: &Path, name: &str) -> io::Result<Self> {
-        let (half, path) = (inflight.join(format!("{TEMP_PREFIX}{name}")), inflight.join(name));
-        create_private_dir(&half)?;
-        let lock = open_lock(&half.join(LOCK))?;
+        let (temp, path) = (inflight.join(format!("{TEMP_PREFIX}{name}")), inflight.join(name));
+        create_private_dir(&temp)?;
+        let lock = open_lock(&temp.join(LOCK))?;
         lock.set_permissions(Permissions::from_mode(0o600))?;
         lock.try_lock().map_err(|_| io::Error::from(io::ErrorKind::AlreadyExists))?;
-        disk.rename_new(&half, &path)?;
+        disk.rename_new(&temp, &path)?;
         // A process that mistook the unfinished directory for an abandoned one has removed the lock file.
         path.join(LOCK).metadata()?;
         disk.sync_dir(inflight)?;
@@ -123,9 +123,9 @@ impl AbandonedDir {
 
     /// Removes the directory and its temporary files. If anything else is left in it, the directory stays.
     pub(crate) fn remove(self) -> io::Result<()> {
-        for half in file_names(&self.path)?.into_iter().filter(|file| file.starts_with(TEMP_PREFIX)) {
+        for temp in file_names(&self.path)?.into_iter().filter(|file| file.starts_with(TEMP_PREFIX)) {
             // Its content was never acknowledged.
-            let _ = fs::remove_file(self.path.join(half));
+            let _ = fs::remove_file(self.path.join(temp));
         }
         remove_if_empty(&self.path);
         Ok(())

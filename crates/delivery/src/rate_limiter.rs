@@ -14,38 +14,38 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Factor applied to the rate after a rejection.
-const DECREASE: f64 = 0.7;
+const DECREASE_FACTOR: f64 = 0.7;
 /// Growth of the rate per second and per request, as a share of the known limit; the smaller one applies. The first
 /// keeps a fast lane from hitting the limit all the time, the second a slow one: at least twenty requests per cycle.
 const GROWTH_PER_SECOND: f64 = 0.05;
 const GROWTH_PER_REQUEST: f64 = 0.015;
 /// If the rate exceeds the known limit by this factor, the limit is searched again.
-const OUTGROWN: f64 = 1.3;
+const OUTGROWN_FACTOR: f64 = 1.3;
 /// Growth per request while the limit is unknown, as a share of the rate, and at most one request per second.
-const SEARCH: f64 = 0.1;
+const SEARCH_GROWTH: f64 = 0.1;
 /// While the receiver accepts nothing, the rate does not fall below this share of the known limit.
-const LEAST_UNTESTED: f64 = 0.25;
+const MIN_UNTESTED: f64 = 0.25;
 /// Requests per second: where the search starts, the minimum, and where limiting ends.
-const FIRST: f64 = 1.0;
-const SLOWEST: f64 = 1.0 / 60.0;
-const UNLIMITED: f64 = 2_000.0;
+const INITIAL_RATE: f64 = 1.0;
+const MIN_RATE: f64 = 1.0 / 60.0;
+const UNLIMITED_RATE: f64 = 2_000.0;
 /// The period over which accepted requests are counted.
 const SHORTEST_WINDOW: Duration = Duration::from_secs(1);
 const LONGEST_WINDOW: Duration = Duration::from_secs(60);
 /// Number of accepted requests that are remembered.
-const REMEMBERED: usize = 4_096;
+const ACCEPTED_KEPT: usize = 4_096;
 /// The longest random delay of the first request after a pause, so that several senders do not resume at once.
-const SPREAD: Duration = Duration::from_secs(1);
+const SPREAD_MAX: Duration = Duration::from_secs(1);
 
 /// The rate limiter of one lane.
 #[derive(Clone, Debug, Default)]
 pub struct RateLimiter {
     /// Requests per second that are never exceeded.
-    most: Option<f64>,
+    rate_max: Option<f64>,
     limit: Option<Limit>,
     sent: Option<Duration>,
     accepted: VecDeque<Duration>,
-    refused_in_row: u32,
+    consecutive_rejections: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -59,15 +59,15 @@ struct Limit {
 
 impl RateLimiter {
     /// Creates a limiter with an optional maximum of requests per second.
-    pub fn new(most: Option<u32>) -> Self {
-        Self { most: most.map(f64::from), ..Self::default() }
+    pub fn new(rate_max: Option<u32>) -> Self {
+        Self { rate_max: rate_max.map(f64::from), ..Self::default() }
     }
 
     /// When the next request may be sent, by the steady clock. The time may be in the past.
     pub fn next_at(&self) -> Duration {
-        let rate = match (self.limit.map(|limit| limit.rate), self.most) {
-            (Some(rate), Some(most)) => Some(rate.min(most)),
-            (rate, most) => rate.or(most),
+        let rate = match (self.limit.map(|limit| limit.rate), self.rate_max) {
+            (Some(rate), Some(max)) => Some(rate.min(max)),
+            (rate, max) => rate.or(max),
         };
         let spaced = rate.zip(self.sent).map(|(rate, sent)| sent + Duration::from_secs_f64(1.0 / rate));
         let resume = self.limit.map(|limit| limit.resume);
@@ -80,8 +80,8 @@ impl RateLimiter {
     }
 
     /// Rejections since the last accepted request.
-    pub fn refused_in_row(&self) -> u32 {
-        self.refused_in_row
+    pub fn consecutive_rejections(&self) -> u32 {
+        self.consecutive_rejections
     }
 
     /// Records that a request is sent.
@@ -91,52 +91,52 @@ impl RateLimiter {
 
     /// Records that the receiver accepted a request, or at least did not reject it for its rate.
     pub fn accepted(&mut self, now: Duration) {
-        self.refused_in_row = 0;
-        if self.accepted.len() == REMEMBERED {
+        self.consecutive_rejections = 0;
+        if self.accepted.len() == ACCEPTED_KEPT {
             self.accepted.pop_front();
         }
         self.accepted.push_back(now);
         let Some(limit) = &mut self.limit else { return };
-        limit.known = limit.known.filter(|known| limit.rate < known * OUTGROWN);
+        limit.known = limit.known.filter(|known| limit.rate < known * OUTGROWN_FACTOR);
         limit.rate += match limit.known {
             Some(known) => known * GROWTH_PER_REQUEST.min(GROWTH_PER_SECOND / limit.rate),
-            None => (limit.rate * SEARCH).min(1.0),
+            None => (limit.rate * SEARCH_GROWTH).min(1.0),
         };
-        if limit.rate > UNLIMITED {
+        if limit.rate > UNLIMITED_RATE {
             self.limit = None;
         }
     }
 
     /// Records that the receiver rejected a request for its rate and asked for a pause. `chance` is between 0 and 1.
-    pub fn refused(&mut self, now: Duration, pause: Duration, chance: f64) {
-        self.refused_in_row += 1;
-        let taken = self.taken(now, pause.clamp(SHORTEST_WINDOW, LONGEST_WINDOW));
-        let (rate, known) = match (taken, self.limit) {
-            (None, None) => (FIRST, None),
-            (Some(taken), None) => (taken * DECREASE, Some(taken)),
+    pub fn rejected(&mut self, now: Duration, pause: Duration, chance: f64) {
+        self.consecutive_rejections += 1;
+        let accepted_rate = self.accepted_rate(now, pause.clamp(SHORTEST_WINDOW, LONGEST_WINDOW));
+        let (rate, known) = match (accepted_rate, self.limit) {
+            (None, None) => (INITIAL_RATE, None),
+            (Some(accepted_rate), None) => (accepted_rate * DECREASE_FACTOR, Some(accepted_rate)),
             // If the period includes a pause, fewer requests were accepted than could have been.
-            (Some(taken), Some(limit)) => {
-                let known = taken.clamp(limit.rate / 2.0, limit.rate);
-                (known * DECREASE, Some(known))
+            (Some(accepted_rate), Some(limit)) => {
+                let known = accepted_rate.clamp(limit.rate / 2.0, limit.rate);
+                (known * DECREASE_FACTOR, Some(known))
             }
             // Nothing was accepted recently, so the limit is not known any better.
             (None, Some(limit)) => {
-                let least = limit.known.unwrap_or(FIRST) * LEAST_UNTESTED;
-                ((limit.rate * DECREASE).max(least), limit.known)
+                let least = limit.known.unwrap_or(INITIAL_RATE) * MIN_UNTESTED;
+                ((limit.rate * DECREASE_FACTOR).max(least), limit.known)
             }
         };
-        let rate = rate.max(SLOWEST);
-        let spread = Duration::from_secs_f64(1.0 / rate).min(SPREAD).mul_f64(chance.clamp(0.0, 1.0));
+        let rate = rate.max(MIN_RATE);
+        let spread = Duration::from_secs_f64(1.0 / rate).min(SPREAD_MAX).mul_f64(chance.clamp(0.0, 1.0));
         self.limit = Some(Limit { rate, known, resume: now + pause + spread });
     }
 
     /// Requests per second that were accepted within a period that ends now.
     #[allow(clippy::cast_precision_loss, reason = "a few thousand at most")]
-    fn taken(&self, now: Duration, window: Duration) -> Option<f64> {
+    fn accepted_rate(&self, now: Duration, window: Duration) -> Option<f64> {
         let since = now.saturating_sub(window);
         let count = self.accepted.iter().rev().take_while(|at| **at >= since).count();
         let window = match self.accepted.front() {
-            Some(first) if count == REMEMBERED => now.saturating_sub(*first).max(Duration::from_millis(1)),
+            Some(first) if count == ACCEPTED_KEPT => now.saturating_sub(*first).max(Duration::from_millis(1)),
             Some(_) | None => window,
         };
         (count > 0).then(|| count as f64 / window.as_secs_f64())

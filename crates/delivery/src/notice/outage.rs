@@ -78,8 +78,8 @@ impl Notices {
     fn write(&self, mark: &Mark) -> io::Result<()> {
         let name = file_name(&mark.outage);
         let disk = self.outbox.disk();
-        let half = disk.write_temp(self.outbox.process_dir(), &name, &serde_json::to_vec(mark)?)?;
-        disk.rename(&half, &self.mark(&mark.outage))?;
+        let temp = disk.write_temp(self.outbox.process_dir(), &name, &serde_json::to_vec(mark)?)?;
+        disk.rename(&temp, &self.mark(&mark.outage))?;
         disk.sync_dir(self.outbox.outages())
     }
 

@@ -77,12 +77,12 @@ impl Outbox {
         let time: String = notice.at.chars().filter(|char| char.is_ascii_alphanumeric()).collect();
         let id = id(&bytes);
         let name = format!("{PREFIX}{time}_{id}{SUFFIX}");
-        let half = self.disk.write_temp(self.process_dir(), &name, &bytes)?;
-        match self.disk.rename_new(&half, &self.dir.join(&name)) {
+        let temp = self.disk.write_temp(self.process_dir(), &name, &bytes)?;
+        match self.disk.rename_new(&temp, &self.dir.join(&name)) {
             Ok(()) => {}
-            Err(error) if already_exists(&error) => fs::remove_file(&half)?,
+            Err(error) if already_exists(&error) => fs::remove_file(&temp)?,
             Err(error) => {
-                let _ = fs::remove_file(&half);
+                let _ = fs::remove_file(&temp);
                 return Err(error);
             }
         }

@@ -68,13 +68,13 @@ impl Receiver {
 
 struct Run {
     took: Duration,
-    refused: u32,
-    most_in_row: u32,
+    rejected: u32,
+    longest_streak: u32,
 }
 
 /// Sends batches one at a time, and retries each until it is accepted.
 fn run(limiter: &mut RateLimiter, receiver: &mut Receiver, batches: u32, trip: Duration) -> Run {
-    let (mut now, mut refused, mut most_in_row, mut accepted) = (Duration::from_secs(1), 0, 0, 0);
+    let (mut now, mut rejected, mut longest_streak, mut accepted) = (Duration::from_secs(1), 0, 0, 0);
     let start = now;
     while accepted < batches {
         now = now.max(limiter.next_at());
@@ -87,13 +87,13 @@ fn run(limiter: &mut RateLimiter, receiver: &mut Receiver, batches: u32, trip: D
                 limiter.accepted(now);
             }
             Err(pause) => {
-                refused += 1;
-                limiter.refused(now, pause, f64::from(refused % 7) / 7.0);
-                most_in_row = most_in_row.max(limiter.refused_in_row());
+                rejected += 1;
+                limiter.rejected(now, pause, f64::from(rejected % 7) / 7.0);
+                longest_streak = longest_streak.max(limiter.consecutive_rejections());
             }
         }
     }
-    Run { took: now - start, refused, most_in_row }
+    Run { took: now - start, rejected, longest_streak }
 }
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -104,10 +104,10 @@ const TRIP: Duration = Duration::from_millis(2);
 fn three_hundred_batches_reach_a_receiver_with_a_limit_of_five_per_second() {
     for counts in [Counts::Window(SECOND), Counts::Bucket, Counts::Sliding(SECOND)] {
         let run = run(&mut RateLimiter::default(), &mut Receiver::new(counts, 5), 300, TRIP);
-        let share = f64::from(run.refused) / f64::from(300 + run.refused);
-        assert!(share <= 0.08, "{counts:?}: {} were refused", run.refused);
+        let share = f64::from(run.rejected) / f64::from(300 + run.rejected);
+        assert!(share <= 0.08, "{counts:?}: {} were rejected", run.rejected);
         assert!(run.took < Duration::from_secs(120), "{counts:?}: {:?}", run.took);
-        assert!(run.most_in_row <= 2, "{counts:?}: {} in a row", run.most_in_row);
+        assert!(run.longest_streak <= 2, "{counts:?}: {} in a row", run.longest_streak);
     }
 }
 
@@ -123,10 +123,10 @@ fn other_limits_are_found_too() {
     ] {
         let batches = per_second * 300;
         let run = run(&mut RateLimiter::default(), &mut Receiver::new(counts, most), batches, TRIP);
-        let share = f64::from(run.refused) / f64::from(batches + run.refused);
-        assert!(share <= 0.08, "{counts:?} {most}: {} of {batches} were refused", run.refused);
+        let share = f64::from(run.rejected) / f64::from(batches + run.rejected);
+        assert!(share <= 0.08, "{counts:?} {most}: {} of {batches} were rejected", run.rejected);
         assert!(run.took < Duration::from_secs(600), "{counts:?} {most}: {:?}", run.took);
-        assert!(run.most_in_row <= 3, "{counts:?} {most}: {} in a row", run.most_in_row);
+        assert!(run.longest_streak <= 3, "{counts:?} {most}: {} in a row", run.longest_streak);
     }
 }
 
@@ -148,7 +148,7 @@ fn configured_rate_applies_from_the_start() {
     limiter.sent(SECOND);
     assert_eq!(limiter.next_at(), SECOND + Duration::from_millis(250));
     // It stays the maximum even if the receiver would accept more.
-    limiter.refused(SECOND, Duration::ZERO, 0.0);
+    limiter.rejected(SECOND, Duration::ZERO, 0.0);
     for number in 0..1_000 {
         limiter.accepted(SECOND * number);
     }
@@ -162,7 +162,7 @@ fn requests_are_spread_after_a_pause() {
     for number in 0..5 {
         limiter.accepted(SECOND + TRIP * number);
     }
-    limiter.refused(SECOND * 2, SECOND * 3, 0.5);
+    limiter.rejected(SECOND * 2, SECOND * 3, 0.5);
     // Five were accepted within the three seconds that the receiver named: 5/3 × 0.7 per second from now on.
     let rate = limiter.rate().unwrap();
     assert!((rate - 5.0 / 3.0 * 0.7).abs() < 1e-9, "{rate}");
@@ -176,7 +176,7 @@ fn requests_are_spread_after_a_pause() {
 fn transient_rejection_is_forgotten_within_seconds() {
     // The first response is a rejection, and nothing is limited after that.
     let mut limiter = RateLimiter::default();
-    limiter.refused(Duration::ZERO, SECOND, 0.0);
+    limiter.rejected(Duration::ZERO, SECOND, 0.0);
     let (mut now, mut requests) = (SECOND, 0);
     while limiter.rate().is_some() {
         now = now.max(limiter.next_at());
@@ -198,11 +198,11 @@ fn receiver_that_rejects_everything_is_tried_less_often_but_not_given_up() {
         now = now.max(limiter.next_at());
         pauses.push(now - before);
         limiter.sent(now);
-        limiter.refused(now, Duration::ZERO, 0.0);
-        assert_eq!(limiter.refused_in_row(), number);
+        limiter.rejected(now, Duration::ZERO, 0.0);
+        assert_eq!(limiter.consecutive_rejections(), number);
     }
     assert!(pauses.windows(2).all(|pair| pair[0] <= pair[1]), "{pauses:?}");
     assert_eq!(pauses[19], SECOND * 4, "{pauses:?}");
     limiter.accepted(now);
-    assert_eq!(limiter.refused_in_row(), 0);
+    assert_eq!(limiter.consecutive_rejections(), 0);
 }

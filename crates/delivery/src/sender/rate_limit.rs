@@ -51,12 +51,13 @@ impl Sender {
                 return RateLimited::No;
             }
         }
-        let (policy, chance, in_row) = (self.rules.policy, self.random(), self.limiter.refused_in_row());
+        let (policy, chance, rejections) =
+            (self.rules.policy, self.random(), self.limiter.consecutive_rejections());
         let pause = match asked {
             Some(until) => Duration::from_millis(until.min(policy.latest(now)).ms_since(now)),
-            None => policy.pause(in_row, chance),
+            None => policy.pause(rejections, chance),
         };
-        self.limiter.refused(steady, pause, chance);
+        self.limiter.rejected(steady, pause, chance);
         metrics::counter!("ichido_delivery_rate_limited_total").increment(1);
         tracing::warn!(
             pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
@@ -64,7 +65,7 @@ impl Sender {
             "rate limited by the receiver"
         );
         let is_long = asked.is_some() && pause > WAIT_MAX;
-        if is_long || in_row >= policy.max_retries.max(1) {
+        if is_long || rejections >= policy.max_retries.max(1) {
             self.lane.pause_until(steady + pause);
             return RateLimited::GiveUp;
         }

@@ -83,9 +83,9 @@ impl Sender {
         let started = self.deps.clock.steady();
         let (mut after, mut summary) = (selection.after.clone(), PassSummary::default());
         loop {
-            let some = self.layout().oldest(selection.batch_dir, after.as_ref(), NAMES_PER_READ)?;
-            let Some(last) = some.last().cloned() else { return Ok(summary) };
-            for listed in some.iter().filter(|listed| selection.may_match(listed)) {
+            let files = self.layout().oldest(selection.batch_dir, after.as_ref(), NAMES_PER_READ)?;
+            let Some(last) = files.last().cloned() else { return Ok(summary) };
+            for listed in files.iter().filter(|listed| selection.may_match(listed)) {
                 self.make_room().await;
                 if self.deps.stop.is_cancelled() {
                     return Err(Error::Stopped);
@@ -132,9 +132,9 @@ impl Sender {
 
     /// Whether a batch exceeds its retention, judging by its file name and header.
     fn has_expired(&self, batch_dir: BatchDir, listed: &ListedFile) -> bool {
-        let head = || self.layout().header(batch_dir, listed);
+        let header = || self.layout().header(batch_dir, listed);
         self.is_past_retention(listed.at())
-            && head().is_none_or(|head| self.is_past_retention(head.first_attempt))
+            && header().is_none_or(|header| self.is_past_retention(header.first_attempt))
     }
 
     fn log_closed(&self) {
@@ -151,10 +151,10 @@ impl Sender {
         let now = self.deps.clock.now();
         // A time beyond RETRY_AFTER_MAX was written before that limit existed, or under a longer limit.
         let latest = self.rules.policy.latest(now);
-        let early = |until: Option<Timestamp>| {
+        let defers = |until: Option<Timestamp>| {
             !selection.force && (is_closed || until.is_some_and(|until| until > now && until <= latest))
         };
-        if early(self.layout().not_before(listed)) && !self.has_expired(selection.batch_dir, listed) {
+        if defers(self.layout().not_before(listed)) && !self.has_expired(selection.batch_dir, listed) {
             return Ok(false);
         }
         // A file in failed is not moved before it is known to be selected.
@@ -175,9 +175,9 @@ impl Sender {
                 return Ok(false);
             }
         };
-        let is_early = early(stored.not_before);
-        let is_over = is_early && self.is_past_retention(stored.first_attempt);
-        if (is_early && !is_over) || !selection.matches(stored.batch.key()) {
+        let is_deferred = defers(stored.not_before);
+        let has_expired = is_deferred && self.is_past_retention(stored.first_attempt);
+        if (is_deferred && !has_expired) || !selection.matches(stored.batch.key()) {
             self.put_back(&owned);
             return Ok(false);
         }
@@ -190,7 +190,7 @@ impl Sender {
         stored.by_record |= selection.by_record;
         let origin = Origin::Spool { retry_count: stored.retry_count };
         let job = self.job(Some(owned), stored, origin);
-        if is_over {
+        if has_expired {
             self.expire(job);
             return Ok(true);
         }

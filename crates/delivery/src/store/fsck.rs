@@ -20,14 +20,14 @@ pub struct Finding {
 /// Number of file names that are read at once.
 const NAMES_PER_READ: usize = 10_000;
 
-enum Looked {
+enum FileState {
     Valid,
     Gone,
-    Bad(Finding),
+    Corrupt(Finding),
 }
 
-/// Reads every file in the spool and in failed. Calls `see` for each finding, and returns the number of valid files.
-pub fn fsck(layout: &Layout, mut see: impl FnMut(Finding)) -> Result<u64, Error> {
+/// Reads every file in the spool and in failed. Calls `report` for each finding, and returns the number of valid files.
+pub fn fsck(layout: &Layout, mut report: impl FnMut(Finding)) -> Result<u64, Error> {
     let mut valid = 0;
     for batch_dir in [BatchDir::Spool, BatchDir::Failed] {
         let dir = layout.dir(batch_dir);
@@ -36,7 +36,7 @@ pub fn fsck(layout: &Layout, mut see: impl FnMut(Finding)) -> Result<u64, Error>
                 true => "a temporary file of an interrupted write; it was never acknowledged",
                 false => "not a batch file; ichido leaves it alone",
             };
-            see(Finding {
+            report(Finding {
                 path: dir.join(file).display().to_string(),
                 kind: "foreign",
                 detail: detail.to_owned(),
@@ -44,26 +44,26 @@ pub fn fsck(layout: &Layout, mut see: impl FnMut(Finding)) -> Result<u64, Error>
         }
         let mut after = None;
         loop {
-            let some = layout.oldest(batch_dir, after.as_ref(), NAMES_PER_READ)?;
-            let Some(last) = some.last().cloned() else { break };
-            let looked = layout.read_each(batch_dir, &some, |listed, read| {
+            let files = layout.oldest(batch_dir, after.as_ref(), NAMES_PER_READ)?;
+            let Some(last) = files.last().cloned() else { break };
+            let states = layout.read_each(batch_dir, &files, |listed, read| {
                 let detail = match read {
-                    Ok(Ok(_)) => return Looked::Valid,
+                    Ok(Ok(_)) => return FileState::Valid,
                     Ok(Err(corrupt)) => corrupt.0,
                     // A process has taken it to send it.
                     Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-                        return Looked::Gone;
+                        return FileState::Gone;
                     }
                     Err(error) => error.to_string(),
                 };
                 let path = dir.join(&listed.file).display().to_string();
-                Looked::Bad(Finding { path, kind: "corrupt", detail })
+                FileState::Corrupt(Finding { path, kind: "corrupt", detail })
             });
-            for looked in looked {
-                match looked {
-                    Looked::Valid => valid += 1,
-                    Looked::Gone => {}
-                    Looked::Bad(finding) => see(finding),
+            for state in states {
+                match state {
+                    FileState::Valid => valid += 1,
+                    FileState::Gone => {}
+                    FileState::Corrupt(finding) => report(finding),
                 }
             }
             after = Some(last);
