@@ -34,8 +34,8 @@ pub(crate) fn health_router(health: Health) -> Router {
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics))
-        .fallback(problem::no_such_page)
-        .method_not_allowed_fallback(problem::no_such_method)
+        .fallback(problem::not_found)
+        .method_not_allowed_fallback(problem::method_not_allowed)
         .with_state(health)
 }
 
@@ -53,13 +53,13 @@ pub(crate) fn router(served: Served) -> Router {
         .route("/v1/ledger/sweep", post(operators::sweep))
         .route("/v1/ledger/stats", get(operators::stats))
         .route("/v1/ledger/capabilities", get(operators::capabilities))
-        .layer(map_response(metrics::count_error))
+        .layer(map_response(metrics::count_api_error))
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics))
         .route("/openapi.json", get(openapi::described))
-        .fallback(problem::no_such_page)
-        .method_not_allowed_fallback(problem::no_such_method)
+        .fallback(problem::not_found)
+        .method_not_allowed_fallback(problem::method_not_allowed)
         .layer(DefaultBodyLimit::max(BODY_BYTES))
         .with_state(served)
 }

@@ -227,7 +227,7 @@ fn full() -> Problem {
 }
 
 async fn keep_up(meters: metrics_exporter_prometheus::PrometheusHandle) {
-    let mut turns = tokio::time::interval(metrics::UPKEEP);
+    let mut turns = tokio::time::interval(metrics::UPKEEP_INTERVAL);
     loop {
         turns.tick().await;
         meters.run_upkeep();

@@ -4,7 +4,6 @@ use serde::Serialize;
 
 use super::days::Stretch;
 use super::plan::{Change, Plan, Word};
-use ichido_serve::Failure;
 
 /// Changes that are told one by one.
 const MOST_CHANGES: usize = 1_000;

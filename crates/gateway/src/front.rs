@@ -20,7 +20,7 @@ use super::forward::Forward;
 use super::forwarded::Peer;
 use super::pool::Answer;
 use crate::settings::TrustedProxies;
-use ichido_serve::listener::{Limits, count_error};
+use ichido_serve::{listener::Limits, metrics::count_error};
 
 /// A gRPC call needs HTTP/2 from end to end, and ends with trailers that HTTP/1.1 would lose.
 const NO_GRPC: &str = "this gateway does not pass gRPC on: it speaks HTTP/1.1 to the service";

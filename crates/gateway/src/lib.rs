@@ -27,7 +27,7 @@ use crate::settings::{Gateway as Settings, Upstream, unchecked};
 use ichido_serve::Failure;
 use ichido_serve::descriptors::Descriptors;
 use ichido_serve::ledger::Settings as LedgerSettings;
-use ichido_serve::ledger::sweep;
+use ichido_serve::ledger::run_sweeper;
 use ichido_serve::listener::Limits;
 
 /// A gateway that has its port.
@@ -103,7 +103,7 @@ impl Bound {
         let tenant = &settings.rules.tenant;
         tracing::info!(rule = tenant.describe(), caution = tenant.caution(), "whose key a request uses");
         let notes = settings.rules.routes.iter().any(|route| !route.metadata.is_empty());
-        let descriptors = Descriptors::now();
+        let descriptors = Descriptors::from_current_limit();
         let count = |most: u64| usize::try_from(most).unwrap_or(usize::MAX);
         let limits = Limits {
             connections: count(settings.connections_max.unwrap_or(descriptors.connections)),
@@ -139,7 +139,7 @@ impl Gateway {
     /// Serves until told to stop; then ends what is under way, and lets go of the ledger.
     pub async fn serve(self, stop: CancellationToken) {
         let background = stop.child_token();
-        let sweeping = tokio::spawn(sweep(self.ledger.clone(), background.clone()));
+        let sweeping = tokio::spawn(run_sweeper(self.ledger.clone(), background.clone()));
         let draining =
             self.journal.clone().map(|journal| tokio::spawn(journal.run(self.ledger.clone(), background)));
         let asked = async {

@@ -137,11 +137,11 @@ impl Gateway {
             listen: address("gateway.listen", &listen)?,
             upstream: Upstream {
                 idle_time,
-                ..Upstream::check(&upstream, tls::given(raw.upstream_ca_file).as_deref())?
+                ..Upstream::check(&upstream, tls::non_empty(raw.upstream_ca_file).as_deref())?
             },
             rules,
             origins,
-            tls: tls::server("gateway", raw.tls_cert_file, raw.tls_key_file)?,
+            tls: tls::server_config("gateway", raw.tls_cert_file, raw.tls_key_file)?,
             journal_dir: raw.journal_dir.unwrap_or_else(|| PathBuf::from("data/journal")),
             ready_needs_upstream: raw.ready_needs_upstream,
             trusted_proxies: TrustedProxies::check(raw.trusted_proxies)?,
@@ -213,7 +213,7 @@ fn client_tls(scheme: &Scheme, ca_file: Option<&Path>) -> Result<Arc<rustls::Cli
     let mut roots = rustls::RootCertStore::empty();
     if let Some(file) = ca_file {
         let name = "gateway.upstream_ca_file";
-        for certificate in tls::certificates(name, file)? {
+        for certificate in tls::read_certificates(name, file)? {
             roots
                 .add(certificate)
                 .map_err(|error| Failure::usage(format!("{name} {}: {error}", file.display())))?;

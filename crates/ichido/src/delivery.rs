@@ -20,7 +20,7 @@ use ichido_delivery::transport::HttpTransport;
 use tokio_util::sync::CancellationToken;
 
 use crate::output::count;
-use ichido_serve::{Code, Failure};
+use ichido_serve::{ExitClass, Failure};
 
 pub(crate) use feed::{Fed, feed};
 pub(crate) use list::{find, list, show};
@@ -125,18 +125,18 @@ pub(crate) fn verdict(sender: &Sender, counters: &Counters, trouble: Option<Fail
     if counters.failed_moved > 0 {
         let moved = count(counters.failed_moved, "batch is", "batches are");
         let message = format!("{moved} in {}", dir(BatchDir::Failed));
-        return Err(Failure::undelivered(Code::Failed, message));
+        return Err(Failure::new(ExitClass::Failed, message));
     }
     let waiting = || {
         let batches = count(counters.spool_size, "batch waits", "batches wait");
         format!("{batches} in {}", dir(BatchDir::Spool))
     };
     match sender.held() {
-        Some(reason) => Err(Failure::undelivered(
-            Code::Waiting,
+        Some(reason) => Err(Failure::new(
+            ExitClass::Undelivered,
             format!("nothing goes until someone acts: {reason}; {}", waiting()),
         )),
-        None if counters.spool_size > 0 => Err(Failure::undelivered(Code::Waiting, waiting())),
+        None if counters.spool_size > 0 => Err(Failure::new(ExitClass::Undelivered, waiting())),
         None => Ok(()),
     }
 }

@@ -73,7 +73,7 @@ pub(crate) async fn run(args: &DemoArgs) -> Result<(), Failure> {
 }
 
 async fn play(stage: &Stage<'_>) -> Result<(), Failure> {
-    let mut asked = pin!(shutdown::asked()?);
+    let mut asked = pin!(shutdown::first_signal()?);
     let (shown, mut house) = tokio::select! {
         played = acts(stage) => played?,
         () = &mut asked => return Err(Failure::internal("the demo was asked to end in the middle")),

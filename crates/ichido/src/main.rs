@@ -36,7 +36,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(failure) => {
             errln!("ichido: {failure}");
-            ExitCode::from(failure.code())
+            ExitCode::from(failure.class())
         }
     }
 }
@@ -73,7 +73,7 @@ fn run(args: &Args) -> Result<ExitCode, Failure> {
     };
     let log = log::start(reader)?;
     if serves {
-        ichido_serve::descriptors::raise();
+        ichido_serve::descriptors::raise_limit();
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

@@ -18,7 +18,7 @@ use comfy_table::presets::UTF8_BORDERS_ONLY;
 use ichido_core::Timestamp;
 use serde::Serialize;
 
-use ichido_serve::{Code, Failure, is_invisible, visible, visible_lines};
+use ichido_serve::{ExitClass, Failure, is_invisible, visible, visible_lines};
 
 /// What a shell calls the end by `SIGPIPE`.
 const CLOSED_PIPE: u8 = 128 + 13;
@@ -61,7 +61,7 @@ pub(crate) fn unread(panic: Box<dyn Any + Send>) -> ExitCode {
         Ok(unread) if unread.0.kind() == ErrorKind::BrokenPipe => ExitCode::from(CLOSED_PIPE),
         Ok(unread) => {
             errln!("ichido: writing to standard output: {}", unread.0);
-            Code::Internal.into()
+            ExitClass::Internal.into()
         }
         Err(panic) => resume_unwind(panic),
     }

@@ -234,7 +234,7 @@ mod tests {
             (settings.fallback.as_str(), settings.fallback_pause),
             ("memory:", Duration::from_secs(60))
         );
-        assert_eq!(settings.dir(), Some(Path::new("data/ledger")));
+        assert_eq!(settings.directory(), Some(Path::new("data/ledger")));
         assert_eq!(load("").unwrap().claims.log_keys, LogKeys::Hashed);
         assert_eq!(load("[claims]\nlog_keys = \"verbatim\"").unwrap().claims.log_keys, LogKeys::Verbatim);
     }
@@ -258,7 +258,7 @@ mod tests {
         let place = |url: &str| {
             let common = Common { config: None, ledger: Some(url.to_owned()), json: false };
             Settings::load(&common)
-                .map(|settings| settings.ledger.place())
+                .map(|settings| settings.ledger.location())
                 .map_err(|failure| failure.to_string())
         };
         assert_eq!(

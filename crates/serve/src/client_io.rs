@@ -1,5 +1,4 @@
-//! A client's connection: it counts against the connections that a listener takes, and is cut if its client does not
-//! read.
+//! A client connection that counts against the listener's limit and is closed if the client stops reading.
 
 use std::io;
 use std::pin::Pin;
@@ -12,35 +11,39 @@ use tokio::time::Sleep;
 
 /// A connection whose writes must make progress.
 ///
-/// Only a write that waits is limited: a connection that has nothing to say, such as a live stream between two events,
-/// may be silent for as long as it likes.
+/// Only a pending write times out. A connection with nothing to send, such as an event stream between two events, may be
+/// idle for any length of time.
 #[derive(Debug)]
 pub struct ClientIo<I> {
     io: I,
-    patience: Duration,
-    /// Runs while a write waits.
-    waiting: Option<Pin<Box<Sleep>>>,
-    /// Given back when the connection is closed, also if it became a tunnel.
-    _place: Option<OwnedSemaphorePermit>,
+    write_timeout: Duration,
+    /// Runs while a write is pending.
+    timer: Option<Pin<Box<Sleep>>>,
+    /// Released when the connection is closed, even after an upgrade to a tunnel.
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl<I> ClientIo<I> {
-    /// `patience`: how long the client may read nothing while there is something to read.
-    pub fn new(io: I, patience: Duration, place: Option<OwnedSemaphorePermit>) -> Self {
-        Self { io, patience, waiting: None, _place: place }
+    /// Wraps `io`. A write fails when the client has read nothing for `write_timeout`.
+    pub fn new(io: I, write_timeout: Duration, permit: Option<OwnedSemaphorePermit>) -> Self {
+        Self { io, write_timeout, timer: None, _permit: permit }
     }
 
-    fn written(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    fn limit_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
         if written.is_ready() {
-            self.waiting = None;
+            self.timer = None;
             return written;
         }
-        let patience = self.patience;
-        let waiting = self.waiting.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
-        waiting
+        let timeout = self.write_timeout;
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
+        timer
             .as_mut()
             .poll(cx)
-            .map(|()| Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read")))
+            .map(|()| Err(io::Error::new(io::ErrorKind::TimedOut, "the client stopped reading")))
     }
 }
 
@@ -57,7 +60,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for ClientIo<I> {
 impl<I: AsyncWrite + Unpin> AsyncWrite for ClientIo<I> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write(cx, bytes);
-        self.written(cx, written)
+        self.limit_write(cx, written)
     }
 
     fn poll_write_vectored(
@@ -66,7 +69,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for ClientIo<I> {
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write_vectored(cx, pieces);
-        self.written(cx, written)
+        self.limit_write(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -92,43 +95,43 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(30);
+    const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
     fn pair() -> (DuplexStream, ClientIo<DuplexStream>, Arc<Semaphore>) {
         let (ours, theirs) = tokio::io::duplex(1000);
-        let places = Arc::new(Semaphore::new(1));
-        let place = places.clone().try_acquire_owned().unwrap();
-        (ours, ClientIo::new(theirs, PATIENCE, Some(place)), places)
+        let permits = Arc::new(Semaphore::new(1));
+        let permit = permits.clone().try_acquire_owned().unwrap();
+        (ours, ClientIo::new(theirs, WRITE_TIMEOUT, Some(permit)), permits)
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_does_not_read_is_cut_and_its_place_is_free() {
-        let (_client, mut connection, places) = pair();
+    async fn a_client_that_stops_reading_is_disconnected_and_its_permit_released() {
+        let (_client, mut connection, permits) = pair();
         let started = Instant::now();
         let error = connection.write_all(&[0; 5000]).await.unwrap_err();
-        assert_eq!((error.kind(), started.elapsed()), (io::ErrorKind::TimedOut, PATIENCE));
-        assert_eq!(places.available_permits(), 0);
+        assert_eq!((error.kind(), started.elapsed()), (io::ErrorKind::TimedOut, WRITE_TIMEOUT));
+        assert_eq!(permits.available_permits(), 0);
         drop(connection);
-        assert_eq!(places.available_permits(), 1);
+        assert_eq!(permits.available_permits(), 1);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_reads_slowly_is_served() {
-        let (mut client, mut connection, _places) = pair();
+    async fn a_slow_reader_is_served() {
+        let (mut client, mut connection, _permits) = pair();
         let writing = tokio::spawn(async move { connection.write_all(&[0; 10_000]).await });
         let mut read = 0;
         while read < 10_000 {
-            tokio::time::sleep(PATIENCE - Duration::from_secs(1)).await;
+            tokio::time::sleep(WRITE_TIMEOUT - Duration::from_secs(1)).await;
             read += client.read(&mut [0; 500]).await.unwrap();
         }
         writing.await.unwrap().unwrap();
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_live_stream_may_be_silent() {
-        let (mut client, mut connection, _places) = pair();
+    async fn an_event_stream_may_be_idle() {
+        let (mut client, mut connection, _permits) = pair();
         for _ in 0..3 {
-            tokio::time::sleep(PATIENCE * 10).await;
+            tokio::time::sleep(WRITE_TIMEOUT * 10).await;
             connection.write_all(b"event").await.unwrap();
             client.read_exact(&mut [0; 5]).await.unwrap();
         }

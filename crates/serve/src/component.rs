@@ -1,33 +1,35 @@
-//! A part of a process that stays: what it says of itself, what it is asked, and its work.
+//! A component: a part of a process that runs until the process is asked to stop (gateway, meter, sender, export).
 
 use std::pin::Pin;
 
-use crate::{Audience, Failure, Probe, Readiness};
+use crate::failure::Failure;
+use crate::readiness::{Audience, Probe, Readiness};
 
-/// Ends when the process is asked to end.
+/// The work of a component. It finishes when the process is asked to stop.
 pub type Work = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>;
 
-/// A part that is ready to start.
+/// A component that is ready to start.
 pub struct Component {
-    /// What it does, for the line at the start.
-    pub says: String,
-    /// What it is asked, and who must know the answer.
+    /// What the component does, for the start-up line.
+    pub summary: String,
+    /// The readiness probes of the component.
     pub probes: Vec<(&'static str, Audience, Probe)>,
-    /// Works until the process is asked to end.
+    /// Runs until the process is asked to stop.
     pub work: Work,
 }
 
 impl Component {
-    /// Its work alone. What the probes hold ends here: a journal that lives on keeps leases, and the ledger waits for them.
+    /// Returns the work and drops the probes. A probe may hold the completion journal, which keeps leases that the ledger
+    /// waits for when it closes.
     pub fn into_work(self) -> Work {
         self.work
     }
 
-    /// The readiness of a process that has this part as well.
-    pub fn asked(&self, readiness: Readiness) -> Readiness {
+    /// Adds the probes of this component to `readiness`.
+    pub fn add_probes(&self, readiness: Readiness) -> Readiness {
         let probes = self.probes.iter();
         probes.fold(readiness, |readiness, (name, audience, probe)| {
-            readiness.and(name, *audience, probe.clone())
+            readiness.with(name, *audience, probe.clone())
         })
     }
 }

@@ -1,7 +1,14 @@
-//! How a command ends: one line for people, one number for scripts.
+//! Why a command failed: one line for the operator, and an exit code for scripts.
 //!
-//! 0 done · 3 something waits in the spool, or a lane is held · 4 something is in failed · 2 usage, settings, a store
-//! that is out of reach or held by another · 1 an internal error, a failed check. The worst wins: 1, 2, 4, 3, 0.
+//! | exit code | meaning |
+//! |---|---|
+//! | 0 | done |
+//! | 1 | internal error, or a check failed |
+//! | 2 | invalid usage or settings, or a store that cannot be reached or is in use by another process |
+//! | 3 | batches remain in the spool, or a lane is held |
+//! | 4 | batches are in failed |
+//!
+//! If several apply, the order of precedence is 1, 2, 4, 3, 0.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -9,61 +16,69 @@ use std::process::ExitCode;
 use ichido_core::error_chain;
 use ichido_ledger::{Error, Kind};
 
-/// A command failed.
+/// Why a command failed.
 #[derive(Debug)]
 pub struct Failure {
     message: String,
-    code: Code,
+    class: ExitClass,
 }
 
+/// The class of a failure. It decides the exit code of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Code {
+pub enum ExitClass {
+    /// An internal error, or a check that failed.
     Internal = 1,
+    /// Invalid usage or settings, or a store that cannot be reached or is in use.
     Usage = 2,
-    Waiting = 3,
+    /// Batches remain in the spool, or a lane is held.
+    Undelivered = 3,
+    /// Batches are in failed.
     Failed = 4,
 }
 
-impl From<Code> for ExitCode {
-    fn from(code: Code) -> Self {
-        ExitCode::from(code as u8)
+impl From<ExitClass> for ExitCode {
+    fn from(class: ExitClass) -> Self {
+        ExitCode::from(class as u8)
     }
 }
 
 impl Failure {
+    /// A failure of this class.
+    pub fn new(class: ExitClass, message: impl Into<String>) -> Self {
+        Self { message: message.into(), class }
+    }
+
+    /// An internal error.
     pub fn internal(message: impl Into<String>) -> Self {
-        Self { message: message.into(), code: Code::Internal }
+        Self::new(ExitClass::Internal, message)
     }
 
+    /// A mistake in arguments or settings.
     pub fn usage(message: impl Into<String>) -> Self {
-        Self { message: message.into(), code: Code::Usage }
+        Self::new(ExitClass::Usage, message)
     }
 
-    /// A failure that is a matter of settings, such as a directory that cannot be used.
+    /// An error that the operator can fix in the settings, such as an unusable directory.
     pub fn usage_from(error: impl std::error::Error + 'static) -> Self {
         Self::usage(error_chain(&error))
     }
 
-    /// Something did not arrive yet, or will not without a person.
-    pub fn undelivered(code: Code, message: impl Into<String>) -> Self {
-        Self { message: message.into(), code }
-    }
-
-    /// The same, with the place where it happened.
-    pub fn at(mut self, place: &str) -> Self {
-        if !self.message.contains(place) {
-            self.message = format!("{} ({place})", self.message);
+    /// Appends `location` to the message, unless the message already contains it.
+    pub fn at(mut self, location: &str) -> Self {
+        if !self.message.contains(location) {
+            self.message = format!("{} ({location})", self.message);
         }
         self
     }
 
-    /// The same in other words.
-    pub fn reworded(self, reword: impl FnOnce(&str) -> String) -> Self {
-        Self { message: reword(&self.message), code: self.code }
+    /// Replaces the message and keeps the class.
+    pub fn map_message(self, map: impl FnOnce(&str) -> String) -> Self {
+        Self { message: map(&self.message), class: self.class }
     }
 
-    pub fn code(&self) -> Code {
-        self.code
+    /// The class that decides the exit code.
+    pub fn class(&self) -> ExitClass {
+        self.class
     }
 }
 
@@ -75,7 +90,7 @@ impl fmt::Display for Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        let code = match error.kind() {
+        let class = match error.kind() {
             Kind::Unavailable
             | Kind::Throttled
             | Kind::Timeout
@@ -86,10 +101,10 @@ impl From<Error> for Failure {
             | Kind::Schema(_)
             | Kind::Settings(_)
             | Kind::Denied(_)
-            | Kind::Unsupported(_) => Code::Usage,
-            Kind::Contended | Kind::Corrupt(_) | Kind::Closed => Code::Internal,
+            | Kind::Unsupported(_) => ExitClass::Usage,
+            Kind::Contended | Kind::Corrupt(_) | Kind::Closed => ExitClass::Internal,
         };
-        Self { message: error_chain(&error), code }
+        Self { message: error_chain(&error), class }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What every process that serves does for its ledger.
+//! The ledger of a process: its settings, its fallback, and the sweeper.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,65 +7,73 @@ use ichido_ledger::{FallbackSettings, Ledger, OpenOptions, Sweeping, open_local}
 use ichido_settings::location;
 use tokio_util::sync::CancellationToken;
 
-use crate::Failure;
+use crate::failure::Failure;
 
-/// Records that one step of the sweep removes, and the pause between two sweeps.
-const SWEEP_STEP: usize = 1_000;
+/// Records that one sweep call removes at most.
+const SWEEP_RECORDS_MAX: usize = 1_000;
+/// The pause between two sweeps.
 const SWEEP_PAUSE: Duration = Duration::from_secs(30);
 
-/// The ledger of a process, and the same with a local one for while it is out. One of each for all parts of a process:
-/// each part knows what another answered.
+/// The ledger that all components of a process share, and the same ledger with its fallback.
+///
+/// There is one of each per process, so that every component sees the responses that another one recorded.
 #[derive(Clone, Debug)]
-pub struct Shared {
+pub struct ProcessLedger {
+    /// The ledger without its fallback.
     pub ledger: Ledger,
     fallback: Option<Ledger>,
     is_local: bool,
 }
 
-impl Shared {
-    /// `is_wanted`: some route of a gateway asks for a fallback. `has_api`: the process serves the claim API.
+impl ProcessLedger {
+    /// Opens the fallback if a gateway route needs one, or if the process serves the claim API on a remote ledger.
     ///
-    /// What an earlier run owes the ledger is handed over here, before anything is served.
-    pub async fn new(ledger: Ledger, of: &Settings, is_wanted: bool, has_api: bool) -> Result<Self, Failure> {
-        let is_local = of.is_local();
-        let fallback = match is_wanted || (has_api && !is_local) {
-            true => Some(with_fallback(&ledger, of).await?),
+    /// Pending handovers of an earlier run are written to the ledger before this returns, so before anything is served.
+    pub async fn new(
+        ledger: Ledger,
+        settings: &Settings,
+        routes_need_fallback: bool,
+        has_api: bool,
+    ) -> Result<Self, Failure> {
+        let is_local = settings.is_local();
+        let fallback = match routes_need_fallback || (has_api && !is_local) {
+            true => Some(with_fallback(&ledger, settings).await?),
             false => None,
         };
         Ok(Self { ledger, fallback, is_local })
     }
 
-    /// For routes that ask for a fallback.
+    /// The ledger for routes that need a fallback.
     pub fn for_routes(&self) -> Option<Ledger> {
         self.fallback.clone()
     }
 
-    /// For the claim API. An embedded ledger is in reach as long as this process is: it needs no other beside it.
+    /// The ledger for the claim API. A local ledger is reachable as long as this process runs and needs no fallback.
     pub fn for_api(&self) -> Ledger {
         self.fallback.clone().filter(|_| !self.is_local).unwrap_or_else(|| self.ledger.clone())
     }
 
-    /// For operators: it includes the claims that this process granted while the ledger was out.
+    /// The ledger for operators. It includes the claims that this process granted during an outage.
     pub fn for_operators(&self) -> Ledger {
         self.fallback.clone().unwrap_or_else(|| self.ledger.clone())
     }
 
-    /// Lets go of both.
+    /// Closes the ledger and its fallback.
     pub async fn close(&self) -> Result<(), ichido_ledger::Error> {
         self.for_operators().close().await
     }
 }
 
-async fn with_fallback(ledger: &Ledger, of: &Settings) -> Result<Ledger, Failure> {
+async fn with_fallback(ledger: &Ledger, settings: &Settings) -> Result<Ledger, Failure> {
     let options = OpenOptions { clock: ledger.settings().clock.clone(), admin: None };
     let fail = |error: ichido_ledger::Error| Failure::from(error).at("ledger.fallback");
-    let local = open_local(&of.fallback, &options).map_err(fail)?;
-    let settings = FallbackSettings { pause: of.fallback_pause, ..FallbackSettings::default() };
+    let local = open_local(&settings.fallback, &options).map_err(fail)?;
+    let settings = FallbackSettings { pause: settings.fallback_pause, ..FallbackSettings::default() };
     ledger.with_fallback(local, settings).await.map_err(fail)
 }
 
-/// Removes expired records a little at a time, unless the store does that itself.
-pub async fn sweep(ledger: Ledger, stop: CancellationToken) {
+/// Removes expired records in small steps until `stop`, unless the store does that itself.
+pub async fn run_sweeper(ledger: Ledger, stop: CancellationToken) {
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
@@ -77,7 +85,7 @@ pub async fn sweep(ledger: Ledger, stop: CancellationToken) {
             Sweeping::ByStore => continue,
         }
         loop {
-            match ledger.sweep(SWEEP_STEP).await {
+            match ledger.sweep(SWEEP_RECORDS_MAX).await {
                 Ok(swept) if swept.more && !stop.is_cancelled() => {}
                 Ok(_) => break,
                 Err(error) => {
@@ -89,12 +97,16 @@ pub async fn sweep(ledger: Ledger, stop: CancellationToken) {
     }
 }
 
-/// Where the ledger is, and what answers while it cannot be reached.
+/// The checked settings of a ledger and its fallback.
 #[derive(Debug)]
 pub struct Settings {
+    /// The URL of the ledger. It may contain a password.
     pub url: String,
+    /// How long a call to the ledger may take, with all its retries.
     pub timeout: Duration,
+    /// The URL of the fallback: `memory:` or `file:`.
     pub fallback: String,
+    /// How long the ledger is left alone after an outage begins, before it is tried again.
     pub fallback_pause: Duration,
 }
 
@@ -106,36 +118,36 @@ impl Settings {
         ichido_ledger::Settings { timeout: self.timeout, try_timeout, ..defaults }
     }
 
-    /// Where the ledger is, for people.
-    pub fn place(&self) -> String {
-        if let Some(dir) = self.dir() {
-            return format!("file {}", dir.display());
+    /// The location of the ledger without secrets, for logs and error messages.
+    pub fn location(&self) -> String {
+        if let Some(directory) = self.directory() {
+            return format!("file {}", directory.display());
         }
         location(&self.url)
     }
 
-    /// Whether the ledger lives in this process: in its memory, or in a directory that it holds.
+    /// Whether the ledger is part of this process: in its memory, or in a directory that it locks.
     pub fn is_local(&self) -> bool {
         self.url.starts_with("memory:") || self.url.starts_with("file:")
     }
 
-    /// Whether the fallback remembers across a restart what it answered.
-    pub fn has_lasting_fallback(&self) -> bool {
+    /// Whether the fallback survives a restart.
+    pub fn has_durable_fallback(&self) -> bool {
         self.fallback.starts_with("file:")
     }
 
-    /// How a command ends that failed on this ledger.
-    pub fn failed(&self, error: ichido_ledger::Error) -> Failure {
-        // A URL that is not understood is not repeated: nobody knows what is in it.
-        let understood = !matches!(error.kind(), ichido_ledger::Kind::Settings(_));
+    /// The failure of a command that could not use this ledger.
+    pub fn failure(&self, error: ichido_ledger::Error) -> Failure {
+        // An invalid URL is not echoed: any part of it may be a secret.
+        let is_valid_url = !matches!(error.kind(), ichido_ledger::Kind::Settings(_));
         let failure = Failure::from(error);
-        if understood { failure.at(&self.place()) } else { failure }
+        if is_valid_url { failure.at(&self.location()) } else { failure }
     }
 
     /// The directory of an embedded ledger.
-    pub fn dir(&self) -> Option<&Path> {
-        let dir = self.url.strip_prefix("file:")?;
-        Some(Path::new(dir.strip_prefix("//").unwrap_or(dir)))
+    pub fn directory(&self) -> Option<&Path> {
+        let directory = self.url.strip_prefix("file:")?;
+        Some(Path::new(directory.strip_prefix("//").unwrap_or(directory)))
     }
 }
 
@@ -157,9 +169,9 @@ mod tests {
         let event = ledger.mark_request(MarkKey::new("event").unwrap());
         ledger.mark(&[mark::Request { retention_ms: 1, ..event }]).await.unwrap();
         clock.advance(1);
-        let sweeping = tokio::spawn(sweep(ledger.clone(), CancellationToken::new()));
+        let sweeper = tokio::spawn(run_sweeper(ledger.clone(), CancellationToken::new()));
         tokio::time::sleep(2 * SWEEP_PAUSE).await;
-        assert_eq!(ledger.sweep(10).await.unwrap().removed, 0, "it is gone already");
-        sweeping.abort();
+        assert_eq!(ledger.sweep(10).await.unwrap().removed, 0, "already removed");
+        sweeper.abort();
     }
 }

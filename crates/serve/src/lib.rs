@@ -1,14 +1,15 @@
-//! What every listener of ichido needs: an accept loop with limits, TLS, shutdown, problem details, readiness and metrics.
+//! What the long-running components share: an accept loop with limits, TLS, shutdown, problem details, readiness,
+//! metrics and the ledger of the process.
 
 mod client_io;
 mod component;
+mod connect;
 pub mod descriptors;
 mod failure;
 pub mod ledger;
 pub mod listener;
 pub mod metrics;
 pub mod problem;
-mod reach;
 mod readiness;
 pub mod shutdown;
 pub mod tls;
@@ -16,8 +17,8 @@ mod visible;
 
 pub use client_io::ClientIo;
 pub use component::{Component, Work};
-pub use failure::{Code, Failure};
+pub use connect::try_connect;
+pub use failure::{ExitClass, Failure};
 pub use problem::Problem;
-pub use reach::reach;
-pub use readiness::{Audience, Probe, Readiness, Verdict};
+pub use readiness::{Audience, Probe, ProbeResult, Readiness};
 pub use visible::{is_invisible, visible, visible_lines, visible_log};

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{Request, Response, StatusCode};
+use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -28,7 +28,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::ClientIo;
+use crate::client_io::ClientIo;
 
 /// How long a client may take for the head of a request, or keep a connection without one.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -50,14 +50,6 @@ const GOING_TIMEOUT: Duration = Duration::from_secs(5);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// A listener without room says so no more often than this.
 const FULL_AGAIN: Duration = Duration::from_secs(60);
-
-/// Counts an answer that says that something went wrong on this side. `port` is `gateway` or `api`.
-pub fn count_error(port: &'static str, status: StatusCode) {
-    if status.is_server_error() {
-        metrics::counter!("ichido_errors_total", "port" => port, "status" => status.as_str().to_owned())
-            .increment(1);
-    }
-}
 
 /// A port, and how it is spoken with.
 pub struct Front {

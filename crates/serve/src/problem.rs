@@ -1,35 +1,36 @@
-//! Answers that say no: `application/problem+json`, told apart by the last segment of their `type`.
+//! Error responses as `application/problem+json` (RFC 9457). The last segment of `type` is the code that programs match.
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, Uri, header};
 use ichido_http::{ErrorMember, set_should_retry};
 use serde::{Deserialize, Serialize};
 
-/// An answer that says no.
+/// An error response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     status: StatusCode,
-    word: &'static str,
+    code: &'static str,
     title: &'static str,
     detail: Option<String>,
-    facts: Box<Facts>,
+    extensions: Box<Extensions>,
+    should_retry: bool,
 }
 
-/// What a program needs to know besides the word.
+/// Members of a problem in addition to those of RFC 9457, for programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Facts {
-    /// How many claims were meant.
+pub struct Extensions {
+    /// How many claims match the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<usize>,
     /// The state in which the claim was left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// The field of the request that is wrong.
+    /// The invalid field of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
 }
 
-/// A problem on its way.
+/// The body of a problem, as a client reads it.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Body {
     #[serde(rename = "type")]
@@ -37,57 +38,76 @@ pub struct Body {
     title: String,
     status: u16,
     detail: String,
+    /// The extension members.
     #[serde(flatten)]
-    pub facts: Facts,
+    pub extensions: Extensions,
 }
 
-/// The body as it is sent: with the member that SDKs look for.
+/// The body as it is sent: with the member that Stripe's SDKs look for.
 #[derive(Serialize)]
-struct Sent<'a> {
+struct BodyWithError<'a> {
     #[serde(flatten)]
     body: &'a Body,
     error: ErrorMember<'a>,
 }
 
 impl Body {
-    /// The word that tells it apart.
-    pub fn word(&self) -> &str {
+    /// The last segment of `type`.
+    pub fn code(&self) -> &str {
         self.kind.rsplit('/').next().unwrap_or_default()
     }
 
+    /// What went wrong, for humans.
     pub fn detail(&self) -> &str {
         &self.detail
     }
 }
 
 impl Problem {
-    pub fn new(status: StatusCode, word: &'static str, title: &'static str) -> Self {
-        Self { status, word, title, detail: None, facts: Box::default() }
+    /// A problem of type `/problems/{code}`. Clients are told to retry a 408 or 503.
+    pub fn new(status: StatusCode, code: &'static str, title: &'static str) -> Self {
+        let should_retry = matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::SERVICE_UNAVAILABLE);
+        Self { status, code, title, detail: None, extensions: Box::default(), should_retry }
     }
 
-    /// The answer to a body that was waited for in vain.
-    pub fn body_late() -> Self {
+    /// The response to a request whose body did not arrive in time.
+    pub fn body_timeout() -> Self {
         Self::new(StatusCode::REQUEST_TIMEOUT, "body-late", "The body took too long to arrive")
     }
 
-    /// The same, with words on this case; without them the title is repeated.
+    /// Sets the detail. Without one, the detail repeats the title.
     #[must_use]
     pub fn detail(mut self, detail: impl Into<String>) -> Self {
         self.detail = Some(detail.into());
         self
     }
 
-    /// The same, with one more sentence.
+    /// Appends a sentence to the detail.
     #[must_use]
-    pub fn add(mut self, sentence: &str) -> Self {
+    pub fn append(mut self, sentence: &str) -> Self {
         let detail = self.detail.take().unwrap_or_else(|| self.title.to_owned());
         self.detail = Some(format!("{}. {sentence}", detail.trim_end_matches('.')));
         self
     }
 
+    /// Sets the extension members.
     #[must_use]
-    pub fn facts(mut self, facts: Facts) -> Self {
-        self.facts = Box::new(facts);
+    pub fn extensions(mut self, extensions: Extensions) -> Self {
+        self.extensions = Box::new(extensions);
+        self
+    }
+
+    /// Names the invalid field of the request.
+    #[must_use]
+    pub fn field(mut self, field: impl Into<String>) -> Self {
+        self.extensions.field = Some(field.into());
+        self
+    }
+
+    /// Tells clients that the same request may succeed later, whatever the status.
+    #[must_use]
+    pub fn retryable(mut self) -> Self {
+        self.should_retry = true;
         self
     }
 }
@@ -95,39 +115,35 @@ impl Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let body = Body {
-            kind: format!("/problems/{}", self.word),
+            kind: format!("/problems/{}", self.code),
             title: self.title.to_owned(),
             status: self.status.as_u16(),
             detail: self.detail.unwrap_or_else(|| format!("{}.", self.title)),
-            facts: *self.facts,
+            extensions: *self.extensions,
         };
-        let error = ErrorMember::new(self.status, self.word, &body.detail);
-        let mut response = respond(self.status, &Sent { body: &body, error });
-        let passing = [StatusCode::REQUEST_TIMEOUT, StatusCode::SERVICE_UNAVAILABLE];
-        set_should_retry(response.headers_mut(), passing.contains(&self.status));
+        let error = ErrorMember::new(self.status, self.code, &body.detail);
+        let body = serde_json::to_vec(&BodyWithError { body: &body, error }).unwrap_or_default();
+        let mut response = (self.status, body).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        set_should_retry(headers, self.should_retry);
         response
     }
 }
 
-/// The body of a problem as an answer, with the fields that its status demands.
-fn respond(status: StatusCode, body: &impl Serialize) -> Response {
-    let mut response = (status, serde_json::to_vec(body).unwrap_or_default()).into_response();
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-    if status == StatusCode::UNAUTHORIZED {
-        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-    }
-    if status == StatusCode::SERVICE_UNAVAILABLE {
-        headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-    }
-    response
+/// Responds to a request for an unknown path.
+pub async fn not_found(uri: Uri) -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "no-such-page", "Not found")
+        .detail(format!("There is no resource at {}.", uri.path()))
 }
 
-pub async fn no_such_page(uri: Uri) -> Problem {
-    Problem::new(StatusCode::NOT_FOUND, "no-such-page", "There is nothing here")
-        .detail(format!("There is nothing at {}.", uri.path()))
-}
-
-pub async fn no_such_method() -> Problem {
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "no-such-method", "This path has other methods")
+/// Responds to a request with a method that the path does not support.
+pub async fn method_not_allowed() -> Problem {
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "no-such-method", "This path does not support the method")
 }

@@ -1,7 +1,7 @@
-//! Whether the process can do its work: each part with its verdict.
+//! Readiness: whether each component of the process can do its work.
 //!
-//! Whoever asks `/readyz` shows no token, so a verdict says what is wrong and no more, and asking often costs nothing:
-//! answers are kept for a moment.
+//! `/readyz` needs no token. So a result says what is wrong and nothing more, and results are cached for a moment:
+//! frequent requests cost nothing.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,99 +13,100 @@ use serde::Serialize;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
-/// The longest that one part may take to answer.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// How long an answer is good for.
-const FRESH: Duration = Duration::from_millis(500);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
+const CACHE_TTL: Duration = Duration::from_millis(500);
 
-/// What one part is asked: nothing is wrong, or what is.
+/// Checks one dependency or component. The error says what is wrong.
 pub type Probe = Arc<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
-/// Who must know what a probe finds.
+/// Who sees the result of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audience {
-    /// `/readyz`, and people.
-    Ready,
-    /// People only: the process is ready without this part.
-    People,
+    /// `/readyz` and operators: the process is not ready while the probe fails.
+    Readyz,
+    /// Operators only: the process is ready even if the probe fails.
+    Operators,
 }
 
-/// The parts that must work.
+/// The probes of a process.
 #[derive(Clone, Default)]
 pub struct Readiness {
     probes: Vec<(&'static str, Audience, Probe)>,
-    last: Arc<Mutex<Option<Asked>>>,
+    cache: Arc<Mutex<Option<Cached>>>,
 }
 
-/// When the parts were last asked, and what was found.
-type Asked = (Instant, Vec<Verdict>);
+/// The last results for `/readyz`, and when they were obtained.
+type Cached = (Instant, Vec<ProbeResult>);
 
-/// What was found of one part.
+/// The result of one probe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Verdict {
+pub struct ProbeResult {
+    /// The name of the probe.
     pub name: &'static str,
+    /// Whether the probe succeeded.
     pub ok: bool,
+    /// What is wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
 
 impl Readiness {
-    /// The ledger answers.
-    pub fn of(ledger: &Ledger) -> Self {
+    /// Readiness with one probe: the ledger can be used.
+    pub fn for_ledger(ledger: &Ledger) -> Self {
         let ledger = ledger.clone();
         let probe: Probe = Arc::new(move || {
             let ledger = ledger.clone();
             Box::pin(async move { ledger.check().await.map(drop).map_err(|error| error.to_string()) })
         });
-        Self::default().and("ledger", Audience::Ready, probe)
+        Self::default().with("ledger", Audience::Readyz, probe)
     }
 
-    /// And this works as well.
+    /// Adds a probe.
     #[must_use]
-    pub fn and(mut self, name: &'static str, audience: Audience, probe: Probe) -> Self {
+    pub fn with(mut self, name: &'static str, audience: Audience, probe: Probe) -> Self {
         self.probes.push((name, audience, probe));
         self
     }
 
-    /// The names of all parts, in the order in which they are shown.
+    /// The names of all probes, in the order in which they were added.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.probes.iter().map(|(name, ..)| *name)
     }
 
-    /// Asks every part, for people: also those that the process is ready without.
-    pub async fn all_verdicts(&self) -> Vec<Verdict> {
-        let (mut verdicts, others) = tokio::join!(self.verdicts(), self.ask(Audience::People));
-        verdicts.extend(others);
-        verdicts
+    /// Runs all probes, for operators.
+    pub async fn probe_all(&self) -> Vec<ProbeResult> {
+        let (mut results, others) = tokio::join!(self.probe_readyz(), self.run_probes(Audience::Operators));
+        results.extend(others);
+        results
     }
 
-    /// Asks every part that the process is not ready without, all at once.
-    pub async fn verdicts(&self) -> Vec<Verdict> {
-        // Held while asking: those who come meanwhile get the same answer.
-        let mut last = self.last.lock().await;
-        if let Some((at, verdicts)) = &*last
-            && at.elapsed() < FRESH
+    /// Runs the probes that decide `/readyz`, concurrently, or returns their cached results.
+    pub async fn probe_readyz(&self) -> Vec<ProbeResult> {
+        // Locked while the probes run: requests that arrive meanwhile share the results.
+        let mut cache = self.cache.lock().await;
+        if let Some((at, results)) = &*cache
+            && at.elapsed() < CACHE_TTL
         {
-            return verdicts.clone();
+            return results.clone();
         }
-        let verdicts = self.ask(Audience::Ready).await;
-        for Verdict { name, detail, .. } in verdicts.iter().filter(|verdict| !verdict.ok) {
-            tracing::warn!(part = name, detail, "not ready");
+        let results = self.run_probes(Audience::Readyz).await;
+        for ProbeResult { name, detail, .. } in results.iter().filter(|result| !result.ok) {
+            tracing::warn!(probe = name, detail, "not ready");
         }
-        *last = Some((Instant::now(), verdicts.clone()));
-        verdicts
+        *cache = Some((Instant::now(), results.clone()));
+        results
     }
 
-    async fn ask(&self, audience: Audience) -> Vec<Verdict> {
-        let meant = self.probes.iter().filter(|(_, of, _)| *of == audience);
-        join_all(meant.map(|(name, _, probe)| ask(name, probe()))).await
+    async fn run_probes(&self, audience: Audience) -> Vec<ProbeResult> {
+        let selected = self.probes.iter().filter(|(_, of, _)| *of == audience);
+        join_all(selected.map(|(name, _, probe)| run_probe(name, probe()))).await
     }
 }
 
-async fn ask(name: &'static str, answer: BoxFuture<'static, Result<(), String>>) -> Verdict {
-    let answer = timeout(PATIENCE, answer).await;
-    let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {} s", PATIENCE.as_secs())));
-    Verdict { name, ok: answer.is_ok(), detail: answer.err() }
+async fn run_probe(name: &'static str, probe: BoxFuture<'static, Result<(), String>>) -> ProbeResult {
+    let result = timeout(PROBE_TIMEOUT, probe).await;
+    let result = result.unwrap_or_else(|_| Err(format!("no response within {} s", PROBE_TIMEOUT.as_secs())));
+    ProbeResult { name, ok: result.is_ok(), detail: result.err() }
 }
 
 impl fmt::Debug for Readiness {

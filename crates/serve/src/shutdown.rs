@@ -1,40 +1,41 @@
-//! How a process that serves is asked to end.
+//! Shutdown on signals.
 //!
-//! The first SIGTERM or SIGINT asks: what is under way is finished. The second ends the process at once: whoever sends
-//! it has waited long enough, and the ledger is made for processes that die.
+//! After the first SIGTERM or SIGINT the process finishes the requests in progress. The second exits at once: the sender
+//! does not want to wait any longer, and the ledger survives crashes.
 
 use std::io::Write as _;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Code, Failure};
+use crate::failure::{ExitClass, Failure};
 
-/// A token that is cancelled by the first signal.
+/// Returns a token that the first signal cancels. The second signal exits the process.
 pub fn on_signals() -> Result<CancellationToken, Failure> {
     let mut signals = listen()?;
     let stop = CancellationToken::new();
-    let asked = stop.clone();
+    let cancelled = stop.clone();
     tokio::spawn(async move {
         next(&mut signals).await;
-        say("finishing requests in progress; a second signal exits at once");
-        asked.cancel();
+        print("finishing requests in progress; a second signal exits at once");
+        cancelled.cancel();
         next(&mut signals).await;
-        say("exiting at once");
-        std::process::exit(Code::Internal as i32);
+        print("exiting at once");
+        std::process::exit(ExitClass::Internal as i32);
     });
     Ok(stop)
 }
 
-/// Waits for the first signal. Those that follow are swallowed: this is for work that must tidy up, and is quick about it.
-pub fn asked() -> Result<impl Future<Output = ()>, Failure> {
+/// Returns a future that waits for the first signal. Later signals are ignored, so this is for work that must clean up
+/// and does so quickly.
+pub fn first_signal() -> Result<impl Future<Output = ()>, Failure> {
     let mut signals = listen()?;
     Ok(async move { next(&mut signals).await })
 }
 
 fn listen() -> Result<(Signal, Signal), Failure> {
     let listen =
-        |kind| signal(kind).map_err(|error| Failure::internal(format!("listening for signals: {error}")));
+        |kind| signal(kind).map_err(|error| Failure::internal(format!("cannot listen for signals: {error}")));
     Ok((listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?))
 }
 
@@ -45,7 +46,7 @@ async fn next((terminate, interrupt): &mut (Signal, Signal)) {
     }
 }
 
-/// Tells the operator on standard error. If nobody reads it, there is nowhere else to tell.
-fn say(line: &str) {
+/// Writes a line to standard error. If nobody reads it, there is nowhere else to report that.
+fn print(line: &str) {
     let _ = writeln!(std::io::stderr(), "ichido: {line}");
 }

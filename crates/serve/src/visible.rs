@@ -1,35 +1,35 @@
-//! Text that came from outside, made safe to print.
+//! Escapes text from outside, so that it is safe to print.
 //!
-//! Keys, tenants and error texts come from strangers. Escaping keeps a text from moving the cursor, reordering what is next to it, or
-//! hiding a part of itself.
+//! Keys, tenants and error texts come from strangers. Escaping prevents a text from moving the cursor, reordering the text
+//! next to it, or hiding a part of itself.
 
 use std::borrow::Cow;
 
 use unicode_properties::{GeneralCategory, UnicodeGeneralCategory};
 
-/// A text as one line, with control and format characters escaped: `\n`, `\u{1b}`, `\u{202e}`.
+/// Escapes control and format characters and makes the text one line: `\n`, `\u{1b}`, `\u{202e}`.
 pub fn visible(text: &str) -> Cow<'_, str> {
     escaped(text, |_| false)
 }
 
-/// The same for a text of several lines, whose line breaks and tabs are kept.
+/// Like [`visible`], but keeps line breaks and tabs.
 pub fn visible_lines(text: &str) -> Cow<'_, str> {
     escaped(text, |char| matches!(char, '\n' | '\t'))
 }
 
-/// The same for a line of the log, which may be coloured. Values are free of ESC before they get there.
+/// Like [`visible_lines`], but also keeps ESC, which colours log lines. Escape the values before they are logged.
 pub fn visible_log(text: &str) -> Cow<'_, str> {
     escaped(text, |char| matches!(char, '\n' | '\t' | '\u{1b}'))
 }
 
 fn escaped(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
-    let is_meant = |char: char| is_invisible(char) && !keep(char);
-    if !text.contains(is_meant) {
+    let needs_escape = |char: char| is_invisible(char) && !keep(char);
+    if !text.contains(needs_escape) {
         return Cow::Borrowed(text);
     }
     let mut escaped = String::with_capacity(text.len() + 16);
     for char in text.chars() {
-        match is_meant(char) {
+        match needs_escape(char) {
             true => escaped.extend(char.escape_default()),
             false => escaped.push(char),
         }
@@ -37,7 +37,7 @@ fn escaped(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Whether a character acts on its surroundings, or takes no room, instead of being seen.
+/// Whether a character has no glyph of its own: it controls its surroundings, or has no width.
 pub fn is_invisible(char: char) -> bool {
     if char.is_ascii() {
         return char.is_ascii_control();
@@ -63,15 +63,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_seen_is_escaped() {
-        let seen = |text: &str| visible(text).into_owned();
-        assert_eq!(seen("a\u{1b}[2Jb\u{7f}\u{9b}c"), "a\\u{1b}[2Jb\\u{7f}\\u{9b}c");
-        assert_eq!(seen("a\nb\r\tc\0"), "a\\nb\\r\\tc\\u{0}");
+    fn invisible_characters_are_escaped() {
+        let escaped = |text: &str| visible(text).into_owned();
+        assert_eq!(escaped("a\u{1b}[2Jb\u{7f}\u{9b}c"), "a\\u{1b}[2Jb\\u{7f}\\u{9b}c");
+        assert_eq!(escaped("a\nb\r\tc\0"), "a\\nb\\r\\tc\\u{0}");
         assert_eq!(
-            seen("\u{202e}x\u{2066}\u{200b}\u{feff}\u{2028}"),
+            escaped("\u{202e}x\u{2066}\u{200b}\u{feff}\u{2028}"),
             "\\u{202e}x\\u{2066}\\u{200b}\\u{feff}\\u{2028}"
         );
-        assert_eq!(seen("\u{3164}\u{e0041}"), "\\u{3164}\\u{e0041}");
+        assert_eq!(escaped("\u{3164}\u{e0041}"), "\\u{3164}\\u{e0041}");
         assert_eq!(visible_lines("a\n\tb\u{1b}"), "a\n\tb\\u{1b}");
         for text in ["", "order-17", "注文 一度　é ß 👍 \\ │"] {
             assert!(matches!(visible(text), Cow::Borrowed(same) if same == text), "{text:?}");

@@ -127,9 +127,8 @@ fn failed(error: Error, events: usize) -> Problem {
     let is_partial = error.effect() == Effect::Unknown || events > 1;
     let problem = Problem::from(Refusal::from(error));
     match is_partial {
-        true => {
-            problem.add("Some of the events may have been marked; with the same nonces they are new again.")
-        }
+        true => problem
+            .append("Some of the events may have been marked; with the same nonces they are new again."),
         false => problem,
     }
 }

@@ -15,7 +15,7 @@ pub(super) async fn alive() -> Response {
 
 /// Every part works, or which does not.
 pub(super) async fn ready(State(health): State<Health>) -> Response {
-    let checks = health.readiness.verdicts().await;
+    let checks = health.readiness.probe_readyz().await;
     let (status, word) = match checks.iter().all(|check| check.ok) {
         true => (StatusCode::OK, "ready"),
         false => (StatusCode::SERVICE_UNAVAILABLE, "not-ready"),

@@ -116,7 +116,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Sent<T> {
         match tokio::time::timeout(BODY_PATIENCE, Json::from_request(request, state)).await {
             Ok(Ok(Json(Object(body)))) => Ok(Self(body)),
             Ok(Err(rejection)) => Err(invalid(rejection.status(), rejection.body_text())),
-            Err(_) => Err(Problem::body_late()),
+            Err(_) => Err(Problem::body_timeout()),
         }
     }
 }

@@ -13,7 +13,6 @@ use crate::json_object::Object;
 use crate::limits::BODY_PATIENCE;
 use crate::state::Api;
 use ichido_serve::Problem;
-use ichido_serve::problem::Facts;
 
 /// The largest body.
 pub(super) const BODY_BYTES: usize = 32 * 1024 * 1024;
@@ -87,7 +86,7 @@ pub(super) async fn receive(api: &Api, request: Request<Body>) -> Result<Sent, P
         Ok(Err(_)) => {
             Err(Problem::new(StatusCode::BAD_REQUEST, "body-broken", "The body did not arrive whole"))
         }
-        Err(_) => Err(Problem::body_late()),
+        Err(_) => Err(Problem::body_timeout()),
     }
 }
 
@@ -111,8 +110,7 @@ pub(super) fn invalid(detail: String) -> Problem {
 /// A field that is wrong, by its name. `what` follows it: `is missing`, or `: …`.
 pub(super) fn refused(field: &str, what: &str) -> Problem {
     let space = if what.starts_with(':') { "" } else { " " };
-    let facts = Facts { field: Some(field.to_owned()), ..Facts::default() };
-    invalid(format!("{field}{space}{what}.")).facts(facts)
+    invalid(format!("{field}{space}{what}.")).field(field)
 }
 
 #[cfg(test)]

@@ -130,10 +130,10 @@ mod tests {
     use super::super::sampler::Sample;
     use super::super::translations::EN;
     use super::*;
-    use ichido_serve::Verdict;
+    use ichido_serve::ProbeResult;
 
-    fn verdict(name: &'static str, detail: Option<&str>) -> Verdict {
-        Verdict { name, ok: detail.is_none(), detail: detail.map(ToOwned::to_owned) }
+    fn verdict(name: &'static str, detail: Option<&str>) -> ProbeResult {
+        ProbeResult { name, ok: detail.is_none(), detail: detail.map(ToOwned::to_owned) }
     }
 
     fn sample(seconds: u64, errors: u64) -> Sample {

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::directory_cache::Shelf;
 use super::totals::Figures;
 use crate::state::Admin;
-use ichido_serve::Verdict;
+use ichido_serve::ProbeResult;
 
 /// What counts as lately, when it comes to errors.
 const LATELY_MS: u64 = 60_000;
@@ -54,7 +54,7 @@ pub(super) struct Known {
     /// Oldest first.
     pub(super) samples: VecDeque<Sample>,
     pub(super) stats: Option<Stats>,
-    pub(super) verdicts: Vec<Verdict>,
+    pub(super) verdicts: Vec<ProbeResult>,
 }
 
 impl Known {
@@ -175,9 +175,9 @@ impl Sampler {
         loop {
             let is_watched = self.is_watched();
             let verdicts = match is_watched {
-                true => self.admin.readiness.all_verdicts().await,
+                true => self.admin.readiness.probe_all().await,
                 // Nobody looks: only what `/readyz` asks as well.
-                false => self.admin.readiness.verdicts().await,
+                false => self.admin.readiness.probe_readyz().await,
             };
             let before = std::mem::replace(&mut self.known().verdicts, verdicts.clone());
             if before != verdicts {

@@ -6,8 +6,8 @@ use ichido_core::{LimitError, Now};
 use ichido_ledger::{Effect, Error};
 
 use ichido_core::error_chain;
-use ichido_serve::problem::{Body, Facts};
-use ichido_serve::{Code, Failure, Problem};
+use ichido_serve::problem::{Body, Extensions};
+use ichido_serve::{ExitClass, Failure, Problem};
 
 /// Why not.
 #[derive(Debug)]
@@ -84,11 +84,11 @@ impl Refusal {
 
     /// Reads an answer that [`Problem::from`] wrote; nothing if another part of the port wrote it.
     pub(super) fn read(body: &Body) -> Option<Self> {
-        Some(match body.word() {
+        Some(match body.code() {
             NO_SUCH_CLAIM => Refusal::NoSuchClaim,
-            SEVERAL => Refusal::Several { count: body.facts.count? },
+            SEVERAL => Refusal::Several { count: body.extensions.count? },
             RUNNING => Refusal::Running,
-            LEFT_AS_IT_IS => Refusal::Left(left(body.facts.state.as_deref()?)?),
+            LEFT_AS_IT_IS => Refusal::Left(left(body.extensions.state.as_deref()?)?),
             OUTSIDE_LIMITS | LEDGER_UNAVAILABLE => Refusal::Failed(Failure::usage(body.detail())),
             LEDGER_FAILED => Refusal::Failed(Failure::internal(body.detail())),
             _ => return None,
@@ -128,14 +128,14 @@ impl From<Refusal> for Problem {
             Refusal::Several { count } => {
                 Problem::new(StatusCode::CONFLICT, word, "Several claims have this key")
                     .detail(format!("{count} claims have this key; say which with tenant and route."))
-                    .facts(Facts { count: Some(count), ..Facts::default() })
+                    .extensions(Extensions { count: Some(count), ..Extensions::default() })
             }
             Refusal::Running => Problem::new(StatusCode::CONFLICT, word, "The claim is running").detail(
                 "Its lease is good; \"force\":true if you know that its holder is gone and nothing happened.",
             ),
             Refusal::Left(left) => Problem::new(StatusCode::CONFLICT, word, "The claim was left as it is")
                 .detail(format!("The claim was left as it is: {}.", left.why()))
-                .facts(Facts { state: Some(left.word().to_owned()), ..Facts::default() }),
+                .extensions(Extensions { state: Some(left.word().to_owned()), ..Extensions::default() }),
             Refusal::Ledger(error) => of_ledger(error),
             Refusal::Failed(failure) => {
                 Problem::new(StatusCode::INTERNAL_SERVER_ERROR, LEDGER_FAILED, "The ledger failed")
@@ -149,15 +149,15 @@ impl From<Refusal> for Problem {
 fn of_ledger(error: Error) -> Problem {
     let detail = error_chain(&error);
     let limit = matches!(error.kind(), ichido_ledger::Kind::Limit(_));
-    let problem = match Failure::from(error).code() {
-        Code::Usage if limit => {
+    let problem = match Failure::from(error).class() {
+        ExitClass::Usage if limit => {
             Problem::new(StatusCode::UNPROCESSABLE_ENTITY, OUTSIDE_LIMITS, "A value is outside its limits")
         }
-        Code::Usage => {
+        ExitClass::Usage => {
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, LEDGER_UNAVAILABLE, "The ledger cannot be used now")
         }
         // The last two are not a ledger's.
-        Code::Internal | Code::Waiting | Code::Failed => {
+        ExitClass::Internal | ExitClass::Undelivered | ExitClass::Failed => {
             Problem::new(StatusCode::INTERNAL_SERVER_ERROR, LEDGER_FAILED, "The ledger failed")
         }
     };
@@ -208,7 +208,7 @@ mod tests {
         ];
         for case in cases {
             let (here, there) = (case().about("k"), sent(case()).await.about("k"));
-            assert_eq!((here.to_string(), here.code()), (there.to_string(), there.code()));
+            assert_eq!((here.to_string(), here.class()), (there.to_string(), there.class()));
         }
     }
 }

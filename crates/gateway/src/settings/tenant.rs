@@ -40,7 +40,7 @@ impl RawTenant {
             Some(_) => return Err(bad("is of no known kind")),
         };
         let given = [
-            ("jwt_key_file", tls::given(self.jwt_key_file).is_some()),
+            ("jwt_key_file", tls::non_empty(self.jwt_key_file).is_some()),
             ("jwt_issuer", self.jwt_issuer.is_some()),
             ("jwt_audience", self.jwt_audience.is_some()),
         ];
@@ -53,7 +53,7 @@ impl RawTenant {
     }
 
     fn verified(self, claim: &str) -> Result<Tenant, Failure> {
-        let file = tls::given(self.jwt_key_file)
+        let file = tls::non_empty(self.jwt_key_file)
             .ok_or_else(|| Failure::usage("gateway.tenant is jwt:CLAIM, which needs gateway.jwt_key_file"))?;
         let names = |name: &str, texts: Option<OneOrMany>| match texts {
             Some(OneOrMany(texts)) if texts.is_empty() || texts.iter().any(String::is_empty) => {

@@ -17,7 +17,7 @@ use ichido_export::Export;
 use ichido_export::settings as export;
 use ichido_gateway::settings::{Flags, unchecked};
 use ichido_serve::Failure;
-use ichido_serve::reach;
+use ichido_serve::try_connect;
 
 #[derive(Debug, Serialize)]
 struct Report {
@@ -86,7 +86,7 @@ async fn check(settings: &Settings) -> Report {
         Verdict::Ok,
         format!("{local} for {pause} s, in the claim API and where a route asks for it"),
     );
-    if let Some(dir) = settings.ledger.dir().filter(|dir| !dir.exists()) {
+    if let Some(dir) = settings.ledger.directory().filter(|dir| !dir.exists()) {
         report.add(
             "ledger",
             Verdict::Warning,
@@ -137,7 +137,7 @@ async fn check(settings: &Settings) -> Report {
 /// A store that another process holds is well if that process says so.
 async fn not_opened(settings: &Settings, error: &Error) -> (Verdict, String) {
     let line = error_chain(error);
-    let Some(dir) = settings.ledger.dir().filter(|_| matches!(error.kind(), Kind::InUse(_))) else {
+    let Some(dir) = settings.ledger.directory().filter(|_| matches!(error.kind(), Kind::InUse(_))) else {
         return (Verdict::Failed, line);
     };
     let answered = match holder(settings, dir, error) {
@@ -164,7 +164,7 @@ async fn check_gateway(settings: &mut Settings, flags: &Flags, report: &mut Repo
                 check_signature(route, report);
             }
             let upstream = &gateway.upstream;
-            match reach(upstream.authority.as_str(), upstream.authority.host(), upstream.port()).await {
+            match try_connect(upstream.authority.as_str(), upstream.authority.host(), upstream.port()).await {
                 Ok(()) => {
                     report.add("upstream", Verdict::Ok, format!("{} answers", gateway.upstream.authority))
                 }
@@ -233,7 +233,7 @@ async fn check_delivery(values: &Values, report: &mut Report) -> Result<(), Fail
     }
     let url = endpoint.url();
     let reached = match url.host_str().zip(url.port_or_known_default()) {
-        Some((host, port)) => reach(&place, host, port).await,
+        Some((host, port)) => try_connect(&place, host, port).await,
         None => Err(format!("{place} names no host")),
     };
     match reached {

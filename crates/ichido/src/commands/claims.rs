@@ -4,7 +4,7 @@ use super::gateway::open;
 use crate::args::ClaimsArgs;
 use crate::settings::Settings;
 use ichido_admin::{Admin, AdminToken, Api, Bound, Parts};
-use ichido_serve::ledger::{Shared, sweep};
+use ichido_serve::ledger::{ProcessLedger, run_sweeper};
 use ichido_serve::{Failure, Readiness, metrics, shutdown};
 
 pub(crate) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
@@ -13,18 +13,18 @@ pub(crate) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
     let bound = Bound::bind(args.listen, AdminToken::from_env()?).await?;
     let stop = shutdown::on_signals()?;
     let ledger = open(&settings.ledger, Some(bound.reach()), true).await?;
-    let shared = Shared::new(ledger.clone(), &settings.ledger, false, true).await?;
+    let shared = ProcessLedger::new(ledger.clone(), &settings.ledger, false, true).await?;
     errln!(
         "ichido claims: listening on http://{}, ledger {} ({})",
         bound.address(),
-        settings.ledger.place(),
+        settings.ledger.location(),
         ledger.capabilities()
     );
-    let sweeping = tokio::spawn(sweep(ledger.clone(), stop.child_token()));
+    let sweeping = tokio::spawn(run_sweeper(ledger.clone(), stop.child_token()));
     let api = Api::new(shared.for_api(), settings.claims.log_keys);
-    let readiness = Readiness::of(&ledger);
+    let readiness = Readiness::for_ledger(&ledger);
     let console = Parts { bodies: settings.bodies, ..Parts::default() };
     bound.serve(Admin { ledger: shared.for_operators(), api, readiness, meters, console }, stop).await;
     let _ = sweeping.await;
-    shared.close().await.map_err(|error| settings.ledger.failed(error))
+    shared.close().await.map_err(|error| settings.ledger.failure(error))
 }

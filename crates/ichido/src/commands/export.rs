@@ -16,7 +16,7 @@ use ichido_export::{
     Asked, Collected, Export, Outgoing, Refused, Report, Sent, State, check_delivery, jsonl, plan,
 };
 use ichido_serve::shutdown;
-use ichido_serve::{Code, Failure};
+use ichido_serve::{ExitClass, Failure};
 
 pub(crate) async fn run(args: &ExportArgs) -> Result<(), Failure> {
     let settings = Settings::load(&args.common)?;
@@ -85,8 +85,8 @@ fn end(
     delivery::verdict(sender, counters, ended.err())?;
     match report.withheld() {
         0 => Ok(()),
-        withheld => Err(Failure::undelivered(
-            Code::Waiting,
+        withheld => Err(Failure::new(
+            ExitClass::Undelivered,
             format!("{withheld} new totals wait in the source until older ones have arrived: export again"),
         )),
     }

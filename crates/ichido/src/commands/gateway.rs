@@ -10,10 +10,10 @@ use crate::settings::Settings;
 use ichido_admin::{self as admin, Admin, AdminToken, Api, Parts};
 use ichido_gateway::Bound;
 use ichido_gateway::settings::Flags;
+use ichido_serve::ledger::ProcessLedger;
 use ichido_serve::ledger::Settings as LedgerSettings;
-use ichido_serve::ledger::Shared;
 use ichido_serve::shutdown;
-use ichido_serve::{Audience, Component, Failure, Probe, Readiness, metrics, reach};
+use ichido_serve::{Audience, Component, Failure, Probe, Readiness, metrics, try_connect};
 use ichido_settings::address;
 
 pub(super) const ADMIN: &str = "127.0.0.1:9090";
@@ -35,19 +35,19 @@ pub(crate) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
     let has_fallback = bound.wants_fallback() || admin.is_some();
     let ledger = open(&settings.ledger, admin.as_ref().map(admin::Bound::reach), has_fallback).await?;
     let shared =
-        Shared::new(ledger.clone(), &settings.ledger, bound.wants_fallback(), admin.is_some()).await?;
+        ProcessLedger::new(ledger.clone(), &settings.ledger, bound.wants_fallback(), admin.is_some()).await?;
     let start_line = format!(
         "ichido gateway: listening on {}, admin on {}, {} → {}, ledger {} ({})",
         bound.address_as_url(),
         admin.as_ref().map_or_else(|| "no port".to_owned(), |admin| format!("http://{}", admin.address())),
         bound.routes(),
         bound.upstream(),
-        settings.ledger.place(),
+        settings.ledger.location(),
         ledger.capabilities(),
     );
     let part = part(bound, &shared, &settings.ledger, stop).await?;
     errln!("{start_line}");
-    let readiness = part.asked(Readiness::of(&ledger));
+    let readiness = part.add_probes(Readiness::for_ledger(&ledger));
     let serving_admin = admin.zip(meters).map(|(admin, meters)| {
         let admin_stop = CancellationToken::new();
         let api = Api::new(shared.for_api(), settings.claims.log_keys);
@@ -61,7 +61,7 @@ pub(crate) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
         admin_stop.cancel();
         let _ = serving.await;
     }
-    shared.close().await.map_err(|error| settings.ledger.failed(error))
+    shared.close().await.map_err(|error| settings.ledger.failure(error))
 }
 
 pub(super) async fn bind_admin(text: Option<&str>) -> Result<Option<admin::Bound>, Failure> {
@@ -82,18 +82,18 @@ pub(super) async fn open(
 ) -> Result<Ledger, Failure> {
     let handle = settings.handle();
     let options = OpenOptions { clock: handle.clock.clone(), admin };
-    let may_wait = has_fallback && settings.has_lasting_fallback();
+    let may_wait = has_fallback && settings.has_durable_fallback();
     let opened = match may_wait {
         true => open_or_defer(&settings.url, &options).await,
         false => open_backend(&settings.url, &options).await,
     };
-    let ledger = Ledger::new(opened.map_err(|error| settings.failed(error))?, handle);
+    let ledger = Ledger::new(opened.map_err(|error| settings.failure(error))?, handle);
     match ledger.check().await {
         Ok(warnings) => warnings.iter().for_each(|warning| tracing::warn!("{warning}")),
         Err(error) if may_wait && error.is_outage() => {
             tracing::warn!(%error, "the ledger cannot be reached; starting with the fallback");
         }
-        Err(error) => return Err(settings.failed(error)),
+        Err(error) => return Err(settings.failure(error)),
     }
     Ok(ledger)
 }
@@ -101,11 +101,11 @@ pub(super) async fn open(
 /// The gateway as a part of a process. Ready: what an outage left behind has been handed in.
 pub(super) async fn part(
     bound: Bound,
-    shared: &Shared,
+    shared: &ProcessLedger,
     of: &LedgerSettings,
     stop: CancellationToken,
 ) -> Result<Component, Failure> {
-    let says =
+    let summary =
         format!("gateway listening on {}, {} → {}", bound.address_as_url(), bound.routes(), bound.upstream());
     let (upstream, is_needed) = bound.asked_upstream();
     let gateway = bound.assemble(shared.ledger.clone(), shared.for_routes(), of).await?;
@@ -120,18 +120,18 @@ pub(super) async fn part(
             };
             Box::pin(std::future::ready(verdict))
         });
-        probes.push(("completion journal", Audience::Ready, probe));
+        probes.push(("completion journal", Audience::Readyz, probe));
     }
     let probe: Probe = Arc::new(move || {
         let upstream = upstream.clone();
         Box::pin(async move {
-            reach(upstream.authority.as_str(), upstream.authority.host(), upstream.port()).await
+            try_connect(upstream.authority.as_str(), upstream.authority.host(), upstream.port()).await
         })
     });
-    probes.push(("upstream", if is_needed { Audience::Ready } else { Audience::People }, probe));
+    probes.push(("upstream", if is_needed { Audience::Readyz } else { Audience::Operators }, probe));
     let work = Box::pin(async move {
         gateway.serve(stop).await;
         Ok(())
     });
-    Ok(Component { says, probes, work })
+    Ok(Component { summary, probes, work })
 }

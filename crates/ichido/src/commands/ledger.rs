@@ -32,7 +32,7 @@ pub(crate) async fn run(args: &LedgerArgs) -> Result<(), Failure> {
         let remote = Remote::new(through, process, AdminToken::from_env()?, patience(&settings))?;
         return act(&remote, verb, json).await;
     }
-    let dir = settings.ledger.dir();
+    let dir = settings.ledger.directory();
     if let Some(dir) = dir.filter(|dir| !matches!(verb, LedgerVerb::Init) && !dir.exists()) {
         return Err(Failure::usage(format!(
             "there is no ledger at {}; `ichido ledger init` creates it",
@@ -54,7 +54,7 @@ pub(crate) async fn run(args: &LedgerArgs) -> Result<(), Failure> {
     };
     let closed = ledger.close().await;
     result?;
-    closed.map_err(|error| settings.ledger.failed(error))
+    closed.map_err(|error| settings.ledger.failure(error))
 }
 
 /// The way to the process that holds the store.
@@ -69,9 +69,9 @@ fn patience(settings: &Settings) -> std::time::Duration {
 /// While a ledger is out, the processes that answer in its place have claims of their own.
 fn unreachable(settings: &Settings, error: Error) -> Failure {
     let is_outage = error.is_outage();
-    let failure = settings.ledger.failed(error);
+    let failure = settings.ledger.failure(error);
     match is_outage {
-        true => failure.reworded(|line| {
+        true => failure.map_message(|line| {
             format!("{line}; --admin ADDRESS lists and resolves the claims that a process granted meanwhile")
         }),
         false => failure,

@@ -24,7 +24,7 @@ pub(crate) async fn run(args: &MeterArgs) -> Result<(), Failure> {
     let admin_place =
         admin.as_ref().map_or_else(|| "no port".to_owned(), |admin| format!("http://{}", admin.address()));
     errln!("ichido meter: listening on {described}, admin on {admin_place}");
-    let readiness = Readiness::default().and("meter", Audience::Ready, meter.probe());
+    let readiness = Readiness::default().with("meter", Audience::Readyz, meter.probe());
     let serving_admin = admin.zip(meters).map(|(admin, meters)| {
         let admin_stop = CancellationToken::new();
         let health = Health { readiness, meters };

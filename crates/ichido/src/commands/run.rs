@@ -13,7 +13,7 @@ use crate::args::RunArgs;
 use crate::settings::{Settings, meter};
 use ichido_admin::{self as admin, Admin, Api, Parts};
 use ichido_gateway::settings::Flags;
-use ichido_serve::ledger::{Shared, sweep};
+use ichido_serve::ledger::{ProcessLedger, run_sweeper};
 use ichido_serve::{Audience, Component, Failure, Readiness, metrics, shutdown};
 
 /// What is to be started. Checked, and its ports taken, before anything is.
@@ -36,23 +36,23 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), Failure> {
             let is_wanted = plan.gateway.as_ref().is_some_and(ichido_gateway::Bound::wants_fallback);
             let reach = admin.as_ref().map(admin::Bound::reach);
             let ledger = open(&settings.ledger, reach, is_wanted || admin.is_some()).await?;
-            Some(Shared::new(ledger, &settings.ledger, is_wanted, admin.is_some()).await?)
+            Some(ProcessLedger::new(ledger, &settings.ledger, is_wanted, admin.is_some()).await?)
         }
         false => None,
     };
     // A gateway sweeps the ledger that it serves.
     let swept = shared.as_ref().filter(|_| plan.gateway.is_none());
-    let sweeping = swept.map(|shared| tokio::spawn(sweep(shared.ledger.clone(), stop.child_token())));
+    let sweeping = swept.map(|shared| tokio::spawn(run_sweeper(shared.ledger.clone(), stop.child_token())));
     let (parts, console) = plan.parts(shared.as_ref(), &settings, &stop).await?;
-    let says: Vec<&str> = parts.iter().map(|part| part.says.as_str()).collect();
+    let summaries: Vec<&str> = parts.iter().map(|part| part.summary.as_str()).collect();
     let at = admin
         .as_ref()
         .map_or_else(|| "no admin port".to_owned(), |admin| format!("admin on http://{}", admin.address()));
-    errln!("ichido run: {}, {at}", says.join("; "));
+    errln!("ichido run: {}, {at}", summaries.join("; "));
     let serving = admin.zip(meters).zip(shared.clone()).map(|((admin, meters), shared)| {
         let api = Api::new(shared.for_api(), settings.claims.log_keys);
-        let ready = Readiness::of(&shared.ledger);
-        let readiness = parts.iter().fold(ready, |readiness, part| part.asked(readiness));
+        let ready = Readiness::for_ledger(&shared.ledger);
+        let readiness = parts.iter().fold(ready, |readiness, part| part.add_probes(readiness));
         let ledger = shared.for_operators();
         let admin_stop = CancellationToken::new();
         let served = Admin { ledger, api, readiness, meters, console };
@@ -68,7 +68,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), Failure> {
         let _ = sweeping.await;
     }
     if let Some(shared) = shared {
-        shared.close().await.map_err(|error| settings.ledger.failed(error))?;
+        shared.close().await.map_err(|error| settings.ledger.failure(error))?;
     }
     ended.into_iter().collect()
 }
@@ -105,7 +105,7 @@ impl Plan {
 
     async fn parts(
         self,
-        shared: Option<&Shared>,
+        shared: Option<&ProcessLedger>,
         settings: &Settings,
         stop: &CancellationToken,
     ) -> Result<(Vec<Component>, Parts), Failure> {
@@ -115,16 +115,16 @@ impl Plan {
             parts.push(gateway::part(bound, shared, &settings.ledger, stop.clone()).await?);
         }
         if let Some(bound) = self.meter {
-            let says = format!("meter listening on {}", bound.describe());
+            let summary = format!("meter listening on {}", bound.describe());
             let meter = bound.open().await?;
             console.usage = Some(meter.usage());
-            let probes = vec![("meter", Audience::Ready, meter.probe())];
+            let probes = vec![("meter", Audience::Readyz, meter.probe())];
             let stop = stop.clone();
             let work = Box::pin(async move {
                 meter.serve(stop).await;
                 Ok(())
             });
-            parts.push(Component { says, probes, work });
+            parts.push(Component { summary, probes, work });
         }
         if let Some(plan) = self.delivery {
             let (part, desk) = plan.part(stop)?;

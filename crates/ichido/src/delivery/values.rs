@@ -97,7 +97,7 @@ impl Values {
 
     /// The same failure, with the names that were written.
     pub(crate) fn named(&self, failure: Failure) -> Failure {
-        failure.reworded(|message| self.reword(message))
+        failure.map_message(|message| self.reword(message))
     }
 
     /// A value that is set to nothing is not set.

@@ -74,7 +74,7 @@ impl Meter {
             database: Database::check(db.unwrap_or_else(|| DATABASE.to_owned()))?,
             profile,
             access: access(listen, raw.tokens_file)?,
-            tls: tls::server("meter", raw.tls_cert_file, raw.tls_key_file)?,
+            tls: tls::server_config("meter", raw.tls_cert_file, raw.tls_key_file)?,
             body_max_bytes: usize::try_from(body).unwrap_or(usize::MAX),
             shutdown: Duration::from_secs(within(
                 "meter.shutdown_seconds",

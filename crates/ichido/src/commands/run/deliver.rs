@@ -48,13 +48,13 @@ impl Plan {
         let mut sender = delivery::sender(&values, &settings, stop.clone())?;
         let (desk, mut inbox) = delivery_control::open(sender.layout().clone());
         let health = Health::default();
-        let probes = vec![("delivery", Audience::Ready, probe(&health))];
-        let says = format!("delivering to {}", settings.transport.endpoint.origin());
+        let probes = vec![("delivery", Audience::Readyz, probe(&health))];
+        let summary = format!("delivering to {}", settings.transport.endpoint.origin());
         let stop = stop.clone();
         let work = Box::pin(async move {
             deliver(&mut sender, settings.cron.as_ref(), &mut export, &health, &mut inbox, stop).await
         });
-        Ok((Component { says, probes, work }, desk))
+        Ok((Component { summary, probes, work }, desk))
     }
 }
 

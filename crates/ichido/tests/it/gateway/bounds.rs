@@ -72,7 +72,7 @@ fn clients_leave_descriptors_to_the_ledger() {
         *command = limited;
     });
     let said = gateway.process.said();
-    assert!(said.contains("raised the limit of open files") && said.contains("256"), "{said}");
+    assert!(said.contains("raised the open file limit") && said.contains("256"), "{said}");
     let mut first = connect(gateway.address).unwrap();
     let idle: Vec<_> = (0..150)
         .map(|_| {

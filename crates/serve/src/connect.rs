@@ -1,12 +1,11 @@
-//! Whether a server accepts connections.
+//! Checks whether a server accepts connections.
 
 use std::time::Duration;
 
-/// How long connecting may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Connects to `host` and closes the connection again. `name` stands for the server in the error.
-pub async fn reach(name: &str, host: &str, port: u16) -> Result<(), String> {
+/// Connects to `host` and closes the connection again. Errors call the server `name`.
+pub async fn try_connect(name: &str, host: &str, port: u16) -> Result<(), String> {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let connecting = tokio::net::TcpStream::connect((host, port));
     match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
