@@ -5,7 +5,7 @@
 
 mod body;
 mod ingest;
-pub mod problem;
+mod problem;
 mod queries;
 mod state;
 
@@ -13,10 +13,10 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::routing::get;
+use ichido_serve::problem::{method_not_allowed, not_found};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-pub use self::problem::Problem;
 use self::state::AppState;
 pub use self::state::ServiceOptions;
 use crate::store::Store;
@@ -44,8 +44,8 @@ pub fn service(options: ServiceOptions) -> Service {
         .route("/v1/usage", get(queries::usage).post(ingest::usage))
         .route("/v1/records", get(queries::records))
         .route("/v1/receipts", get(queries::receipts))
-        .fallback(problem::no_such_page)
-        .method_not_allowed_fallback(problem::no_such_method)
+        .fallback(not_found)
+        .method_not_allowed_fallback(method_not_allowed)
         .with_state(state);
     Service { router, tasks, store }
 }

@@ -140,10 +140,11 @@ impl IntoResponse for Problem {
 /// Responds to a request for an unknown path.
 pub async fn not_found(uri: Uri) -> Problem {
     Problem::new(StatusCode::NOT_FOUND, "no-such-page", "Not found")
-        .detail(format!("There is no resource at {}.", uri.path()))
+        .detail(format!("There is nothing at {}.", uri.path()))
 }
 
 /// Responds to a request with a method that the path does not support.
 pub async fn method_not_allowed() -> Problem {
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "no-such-method", "This path does not support the method")
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "no-such-method", "Method not allowed")
+        .detail("This path supports other methods.")
 }

@@ -6,10 +6,11 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
+use ichido_serve::Problem;
 use serde::Serialize;
 
 use super::body;
-use super::problem::Problem;
+use super::problem;
 use super::state::AppState;
 use crate::batch::{Batch, Context, RECORDS_MAX, Refusal};
 use crate::outcome::{Counts, Outcome, RecordResult};
@@ -43,7 +44,7 @@ pub(super) async fn usage(State(state): State<AppState>, request: Request<Body>)
 async fn count(state: &AppState, request: Request<Body>) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
     let tenant = state.tenant(&head.headers)?;
-    let Ok(permit) = state.permits.clone().acquire_owned().await else { return Err(Problem::failed()) };
+    let Ok(permit) = state.permits.clone().acquire_owned().await else { return Err(problem::failed()) };
     let bytes = body::read(&head.headers, body, state.options.body_max_bytes).await?;
     let context = Context {
         tenant: &tenant,
@@ -61,7 +62,7 @@ async fn count(state: &AppState, request: Request<Body>) -> Result<Response, Pro
     });
     let outcomes = task.await.map_err(|error| {
         tracing::error!(%error, "task that counts a batch failed");
-        Problem::failed()
+        problem::failed()
     })??;
     Ok(respond(&batch, &outcomes, state.options.profile.upserts()))
 }
@@ -74,11 +75,11 @@ fn key(headers: &HeaderMap) -> Option<&str> {
 
 fn refused(refusal: Refusal) -> Problem {
     match refusal {
-        Refusal::Malformed(fault) => Problem::invalid(fault),
-        Refusal::TooManyRecords => Problem::too_large(format!(
+        Refusal::Malformed(fault) => problem::invalid(fault),
+        Refusal::TooManyRecords => problem::too_large(format!(
             "A batch must not have more than {RECORDS_MAX} records; send smaller batches."
         )),
-        Refusal::OtherTenant => Problem::other_tenant(),
+        Refusal::OtherTenant => problem::other_tenant(),
     }
 }
 
@@ -115,11 +116,11 @@ fn respond(batch: &Batch, outcomes: &[Outcome], upserts: bool) -> Response {
 /// Reports what is wrong with the first record.
 fn nothing_counted(outcomes: &[Outcome]) -> Problem {
     match outcomes.first() {
-        Some(Outcome::Invalid(fault)) => Problem::no_record(
+        Some(Outcome::Invalid(fault)) => problem::no_record(
             format!("records[0]: {}: {}", fault.field, fault.reason),
             format!("records[0].{}", fault.field.trim_start_matches('.')),
         ),
-        _ => Problem::failed(),
+        _ => problem::failed(),
     }
 }
 

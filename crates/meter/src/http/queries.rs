@@ -4,11 +4,12 @@ use axum::Json;
 use axum::extract::{Query as Params, State};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, header};
+use ichido_serve::Problem;
 use ichido_usage::record::day;
 use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
-use super::problem::Problem;
+use super::problem;
 use super::state::AppState;
 use crate::csv;
 use crate::report::{Group, GroupBy, PAGE_RECORDS_MAX, Page, PageQuery, ReportQuery};
@@ -47,7 +48,7 @@ pub(super) async fn usage(
     let as_csv = match params.format.as_deref() {
         None | Some("json") => false,
         Some("csv") => true,
-        Some(_) => return Err(Problem::invalid_field("format", "must be json or csv")),
+        Some(_) => return Err(problem::invalid_field("format", "must be json or csv")),
     };
     let query = ReportQuery { tenant, from, to, group_by };
     let rows = state.options.store.report(&query).await?;
@@ -82,10 +83,10 @@ pub(super) async fn records(
     let (from, to) = parse_days(params.from.as_deref(), params.to.as_deref())?;
     let limit = params.limit.unwrap_or(DEFAULT_PAGE_RECORDS);
     if !(1..=PAGE_RECORDS_MAX).contains(&limit) {
-        return Err(Problem::invalid_field("limit", format!("must be between 1 and {PAGE_RECORDS_MAX}")));
+        return Err(problem::invalid_field("limit", format!("must be between 1 and {PAGE_RECORDS_MAX}")));
     }
     if params.after.as_ref().is_some_and(|after| after.contains('\0')) {
-        return Err(Problem::invalid_field("after", "must be the `next` of the page before"));
+        return Err(problem::invalid_field("after", "must be the `next` of the page before"));
     }
     let query = PageQuery { tenant, from, to, after: params.after, limit };
     Ok(Json(state.options.store.page(&query).await?))
@@ -104,9 +105,9 @@ pub(super) async fn receipts(
 ) -> Result<Json<Receipt>, Problem> {
     let tenant = state.tenant(&headers)?;
     let batch = parsed(params)?.batch.filter(|batch| !batch.is_empty() && !batch.contains('\0'));
-    let batch = batch.ok_or_else(|| Problem::invalid_field("batch", "must be the key of a batch"))?;
+    let batch = batch.ok_or_else(|| problem::invalid_field("batch", "must be the key of a batch"))?;
     let receipt = state.options.store.receipt(&tenant, &batch).await?;
-    receipt.map(Json).ok_or_else(Problem::no_receipt)
+    receipt.map(Json).ok_or_else(problem::no_receipt)
 }
 
 fn csv_columns(query: &ReportQuery) -> Vec<&'static str> {
@@ -130,7 +131,7 @@ fn csv_columns(query: &ReportQuery) -> Vec<&'static str> {
 fn parsed<T>(params: QueryParams<T>) -> Result<T, Problem> {
     match params {
         Ok(Params(params)) => Ok(params),
-        Err(rejection) => Err(Problem::invalid_field("query", rejection.body_text())),
+        Err(rejection) => Err(problem::invalid_field("query", rejection.body_text())),
     }
 }
 
@@ -139,13 +140,13 @@ fn parse_days(from: Option<&str>, to: Option<&str>) -> Result<(Option<Date>, Opt
         None => Ok(None),
         Some(text) => {
             let read = day::parse(text).filter(|day| day.year() > 0).map(Some);
-            read.ok_or_else(|| Problem::invalid_field(field, "must be a day in the form YYYY-MM-DD"))
+            read.ok_or_else(|| problem::invalid_field(field, "must be a day in the form YYYY-MM-DD"))
         }
     };
     let (from, to) = (read("from", from)?, read("to", to)?);
     match (from, to) {
         (Some(first), Some(last)) if first > last => {
-            Err(Problem::invalid_field("to", "must not be before from"))
+            Err(problem::invalid_field("to", "must not be before from"))
         }
         _ => Ok((from, to)),
     }
@@ -156,7 +157,7 @@ fn parse_group_by(text: Option<&str>) -> Result<Vec<GroupBy>, Problem> {
     for name in text.unwrap_or("day").split(',').map(str::trim).filter(|name| !name.is_empty()) {
         let known = GroupBy::NAMES.iter().find(|(known, _)| *known == name);
         let (_, by) = known.ok_or_else(|| {
-            Problem::invalid_field("group_by", "must be a comma-separated list of day, model, app and user")
+            problem::invalid_field("group_by", "must be a comma-separated list of day, model, app and user")
         })?;
         if !groups.contains(by) {
             groups.push(*by);

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use ichido_core::Clock;
+use ichido_serve::Problem;
 use ichido_usage::Profile;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-use super::problem::Problem;
+use super::problem;
 use crate::access::Access;
 use crate::store::Store;
 
@@ -40,6 +41,6 @@ pub(super) struct AppState {
 impl AppState {
     /// Returns the tenant of a request.
     pub(super) fn tenant(&self, headers: &HeaderMap) -> Result<String, Problem> {
-        self.options.access.tenant(headers).map(str::to_owned).ok_or_else(Problem::token_refused)
+        self.options.access.tenant(headers).map(str::to_owned).ok_or_else(problem::token_refused)
     }
 }
