@@ -1,6 +1,5 @@
 //! The port itself: bound first, so that the ledger can be opened under its address, then served.
 
-use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +9,8 @@ use axum::response::IntoResponse;
 use futures_util::future::Either;
 use http::StatusCode;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::JoinHandle;
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower_service::Service;
@@ -25,21 +19,18 @@ use crate::api;
 use crate::auth::{AdminToken, Gate, Peer, TOKEN_VARIABLE, is_open};
 use crate::console::{self, Console};
 use crate::state::{Admin, Health, Served, Usage};
-use ichido_serve::ClientIo;
+use ichido_serve::listener::{Admission, Limits, Listener, Protocol};
 use ichido_serve::{Failure, Problem, metrics};
 
-/// Connections at once.
-const CONNECTIONS: usize = 256;
-/// Connections beyond these, for those who ask after our health. If all are taken, the oldest makes room.
-const RESERVED: usize = 32;
-/// How long a caller may read nothing of an answer.
-const READ_PATIENCE: Duration = Duration::from_secs(30);
-/// How long a caller may take to say what it wants.
-const HEAD_PATIENCE: Duration = Duration::from_secs(10);
-/// How long calls that are under way may take after the end was asked for.
-const DRAIN: Duration = Duration::from_secs(10);
-/// The pause after a connection could not be taken, for want of file descriptors for example.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+const LIMITS: Limits = Limits {
+    connections_max: 256,
+    reserved_max: 32,
+    protocol: Protocol::Http1,
+    head_timeout: Duration::from_secs(10),
+    write_timeout: Duration::from_secs(30),
+};
+/// How long requests in progress may take after the stop.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An admin port that is bound, and not yet served.
 #[derive(Debug)]
@@ -93,10 +84,10 @@ impl Bound {
         let console =
             Console::start(served.clone(), self.token.clone(), gate.sessions().clone(), stop.clone());
         let router = api::router(served).merge(console.routes());
-        self.take_calls(router, gate, actions, &stop).await;
+        self.serve_router(router, gate, actions, stop).await;
         upkeep.abort();
         looking_after.abort();
-        if tokio::time::timeout(DRAIN, api.last_words()).await.is_err() {
+        if tokio::time::timeout(DRAIN_TIMEOUT, api.last_words()).await.is_err() {
             tracing::warn!("the ledger could not be told what was answered in its place");
         }
     }
@@ -108,121 +99,37 @@ impl Bound {
         let console =
             console::of_meter(self.token.clone(), gate.sessions().clone(), usage, health.meters.clone());
         let router = api::health_router(health).merge(console);
-        self.take_calls(router, gate, TaskTracker::new(), &stop).await;
+        self.serve_router(router, gate, TaskTracker::new(), stop).await;
         upkeep.abort();
     }
 
-    async fn take_calls(self, router: Router, gate: Gate, actions: TaskTracker, stop: &CancellationToken) {
+    async fn serve_router(self, router: Router, gate: Gate, actions: TaskTracker, stop: CancellationToken) {
         let gate = Arc::new(gate);
-        let (graceful, mut room) = (GracefulShutdown::new(), Room::default());
-        while let Some((stream, peer)) = self.next(stop).await {
-            let (place, kind) = room.place();
-            let stream = ClientIo::new(stream, READ_PATIENCE, place);
-            let connection = connection(stream, kind, Peer(peer), gate.clone(), router.clone());
-            let connection = graceful.watch(connection);
-            let task = tokio::spawn(async move {
-                if let Err(error) = connection.await {
-                    tracing::debug!(%error, "a connection to the admin port broke off");
+        let service_for = |address, admission| {
+            let (gate, router) = (gate.clone(), router.clone());
+            service_fn(move |mut request: http::Request<Incoming>| match gate.admit(&request) {
+                Err(response) => Either::Left(std::future::ready(Ok(*response))),
+                Ok(_) if admission == Admission::HealthChecks && !is_open(request.uri().path()) => {
+                    Either::Left(std::future::ready(Ok(overloaded().into_response())))
                 }
-            });
-            if kind == Kind::Reserved {
-                room.reserved.push_back(task);
-            }
-        }
-        drop(self.listener);
+                Ok(visitor) => {
+                    request.extensions_mut().insert(Peer(address));
+                    request.extensions_mut().insert(visitor);
+                    Either::Right(router.clone().call(request))
+                }
+            })
+        };
+        let listener = Listener { name: "admin", socket: self.listener, tls: None, limits: LIMITS };
+        let deadline = listener.serve(service_for, stop, DRAIN_TIMEOUT).await;
         actions.close();
-        let drained = async { tokio::join!(graceful.shutdown(), actions.wait()) };
-        if tokio::time::timeout(DRAIN, drained).await.is_err() {
-            tracing::warn!("calls to the admin port were cut off: they took more than {} s", DRAIN.as_secs());
-        }
-    }
-
-    async fn next(&self, stop: &CancellationToken) -> Option<(TcpStream, SocketAddr)> {
-        loop {
-            let accepted = tokio::select! {
-                accepted = self.listener.accept() => accepted,
-                () = stop.cancelled() => return None,
-            };
-            match accepted {
-                Ok((stream, peer)) => {
-                    let _ = stream.set_nodelay(true);
-                    return Some((stream, peer));
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "the admin port could not take a connection");
-                    tokio::time::sleep(ACCEPT_AGAIN).await;
-                }
-            }
+        if tokio::time::timeout_at(deadline, actions.wait()).await.is_err() {
+            tracing::warn!(open = actions.len(), "operator actions did not finish in time");
         }
     }
 }
 
-/// What a connection is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Any,
-    /// For questions after our health: there is no room for anything else.
-    Reserved,
-}
-
-/// Room for connections. Whoever holds all places, for example with requests that are never finished, does not keep
-/// others from asking whether the process is alive and ready.
-#[derive(Debug)]
-struct Room {
-    places: Arc<Semaphore>,
-    /// The oldest first.
-    reserved: VecDeque<JoinHandle<()>>,
-}
-
-impl Default for Room {
-    fn default() -> Self {
-        Self { places: Arc::new(Semaphore::new(CONNECTIONS)), reserved: VecDeque::new() }
-    }
-}
-
-impl Room {
-    /// A place for a new connection. In the reserve the oldest connection goes if there is no other.
-    fn place(&mut self) -> (Option<OwnedSemaphorePermit>, Kind) {
-        if let Ok(place) = self.places.clone().try_acquire_owned() {
-            return (Some(place), Kind::Any);
-        }
-        self.reserved.retain(|task| !task.is_finished());
-        if self.reserved.len() >= RESERVED
-            && let Some(oldest) = self.reserved.pop_front()
-        {
-            oldest.abort();
-        }
-        (None, Kind::Reserved)
-    }
-}
-
-fn connection(
-    stream: ClientIo<TcpStream>,
-    kind: Kind,
-    peer: Peer,
-    gate: Arc<Gate>,
-    router: Router,
-) -> impl hyper_util::server::graceful::GracefulConnection<Error = hyper::Error> {
-    let service = service_fn(move |mut request: http::Request<Incoming>| match gate.admit(&request) {
-        Err(answer) => Either::Left(std::future::ready(Ok(*answer))),
-        Ok(_) if kind == Kind::Reserved && !is_open(request.uri().path()) => {
-            Either::Left(std::future::ready(Ok(full().into_response())))
-        }
-        Ok(visitor) => {
-            request.extensions_mut().insert(peer);
-            request.extensions_mut().insert(visitor);
-            Either::Right(router.clone().call(request))
-        }
-    });
-    http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_PATIENCE)
-        .keep_alive(kind == Kind::Any)
-        .serve_connection(TokioIo::new(stream), service)
-}
-
-fn full() -> Problem {
-    let title = "All connections of this port are taken; only /healthz and /readyz are answered";
+fn overloaded() -> Problem {
+    let title = "All connections of this port are taken; only /healthz and /readyz are served";
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", title)
 }
 

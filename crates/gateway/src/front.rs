@@ -11,6 +11,7 @@ use http::{HeaderMap, Method, Request, Response};
 use hyper::body::Incoming;
 use ichido_http::{Failure, Idempotent, Problem, ProblemKind, ResponseBody};
 use tokio::net::TcpListener;
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
@@ -20,7 +21,8 @@ use super::forward::Forward;
 use super::forwarded::Peer;
 use super::pool::Answer;
 use crate::settings::TrustedProxies;
-use ichido_serve::{listener::Limits, metrics::count_error};
+use ichido_serve::listener::{Limits, Listener};
+use ichido_serve::metrics::count_error;
 
 /// A gRPC call needs HTTP/2 from end to end, and ends with trailers that HTTP/1.1 would lose.
 const NO_GRPC: &str = "this gateway does not pass gRPC on: it speaks HTTP/1.1 to the service";
@@ -38,11 +40,11 @@ pub(super) struct Front {
 }
 
 impl Front {
-    /// Serves until told to stop, then lets every connection end its request, for at most `grace`.
-    pub(super) async fn serve(self, stop: CancellationToken, grace: Duration) {
+    /// Serves until `stop`, then lets connections finish their requests for at most `drain_timeout`. Returns the deadline.
+    pub(super) async fn serve(self, stop: CancellationToken, drain_timeout: Duration) -> Instant {
         let Self { listener, tls, forward, layer, policy_path, cors, trusted_proxies, limits } = self;
         let is_tls = tls.is_some();
-        let welcome = move |address| Door {
+        let service_for = move |address, _| Door {
             service: tower_layer::Layer::layer(
                 &layer.for_connection(),
                 forward.of(Peer::new(address, is_tls, &trusted_proxies)),
@@ -50,7 +52,8 @@ impl Front {
             policy_path: policy_path.clone(),
             cors: cors.clone(),
         };
-        ichido_serve::listener::Front { listener, tls, limits }.serve(welcome, stop, grace).await;
+        let listener = Listener { name: "gateway", socket: listener, tls, limits };
+        listener.serve(service_for, stop, drain_timeout).await
     }
 }
 

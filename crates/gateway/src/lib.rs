@@ -16,7 +16,6 @@ use std::time::Duration;
 use ichido_http::{IdempotencyLayer, Journal, Route, Rules};
 use ichido_ledger::Ledger;
 use tokio::net::TcpListener;
-use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
@@ -28,7 +27,7 @@ use ichido_serve::Failure;
 use ichido_serve::descriptors::Descriptors;
 use ichido_serve::ledger::Settings as LedgerSettings;
 use ichido_serve::ledger::run_sweeper;
-use ichido_serve::listener::Limits;
+use ichido_serve::listener::{Limits, Protocol};
 
 /// A gateway that has its port.
 pub struct Bound {
@@ -106,8 +105,11 @@ impl Bound {
         let descriptors = Descriptors::from_current_limit();
         let count = |most: u64| usize::try_from(most).unwrap_or(usize::MAX);
         let limits = Limits {
-            connections: count(settings.connections_max.unwrap_or(descriptors.connections)),
-            streams: u32::try_from(settings.rules.inflight_max_per_connection).unwrap_or(u32::MAX),
+            connections_max: count(settings.connections_max.unwrap_or(descriptors.connections)),
+            protocol: Protocol::Auto {
+                streams_max: u32::try_from(settings.rules.inflight_max_per_connection).unwrap_or(u32::MAX),
+            },
+            ..Limits::default()
         };
         let rules = Rules { body_files_max: descriptors.bodies, ..settings.rules };
         let policy_path: Arc<str> = rules.policy_path.as_str().into();
@@ -142,13 +144,8 @@ impl Gateway {
         let sweeping = tokio::spawn(run_sweeper(self.ledger.clone(), background.clone()));
         let draining =
             self.journal.clone().map(|journal| tokio::spawn(journal.run(self.ledger.clone(), background)));
-        let asked = async {
-            stop.cancelled().await;
-            Instant::now()
-        };
         let tunnels = self.front.forward.tunnels();
-        let ((), asked_at) = tokio::join!(self.front.serve(stop.clone(), self.grace), asked);
-        let deadline = asked_at + self.grace;
+        let deadline = self.front.serve(stop, self.grace).await;
         // What was granted runs to its end although its client may be gone.
         let drained = tokio::time::timeout_at(deadline, self.layer.drain());
         let ((), drained) = tokio::join!(tunnels.drain(deadline), drained);

@@ -11,7 +11,6 @@ use ichido_core::SystemClock;
 use ichido_meter::http::ServiceOptions;
 use ichido_meter::{Access, Options, Service, Store};
 use tokio::net::TcpListener;
-use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower_service::Service as _;
@@ -20,13 +19,13 @@ use crate::settings::meter::Meter as Settings;
 use ichido_admin::Gate;
 use ichido_admin::Usage;
 use ichido_core::error_chain;
-use ichido_serve::listener::{Front, Limits};
+use ichido_serve::listener::{Limits, Listener, Protocol};
 use ichido_serve::{Failure, Probe};
 
-/// Connections at once: its clients are senders, each with a few.
-const CONNECTIONS: usize = 256;
+/// Connections at once. Clients are senders, each with a few connections.
+const CONNECTIONS_MAX: usize = 256;
 /// Requests at once on one HTTP/2 connection.
-const STREAMS: u32 = 32;
+const STREAMS_MAX: u32 = 32;
 
 /// A meter that has its port.
 pub(crate) struct Bound {
@@ -36,7 +35,7 @@ pub(crate) struct Bound {
 
 /// A meter that is ready to serve.
 pub(crate) struct Meter {
-    front: Front,
+    listener: Listener,
     service: Service,
     store: Arc<dyn Store>,
     tenants: Vec<String>,
@@ -84,9 +83,14 @@ impl Bound {
             body_max_bytes: settings.body_max_bytes,
             clock: Arc::new(SystemClock::default()),
         });
-        let limits = Limits { connections: CONNECTIONS, streams: STREAMS };
-        let front = Front { listener, tls: settings.tls.map(TlsAcceptor::from), limits };
-        Ok(Meter { front, service, store, tenants, gate, grace: settings.shutdown })
+        let limits = Limits {
+            connections_max: CONNECTIONS_MAX,
+            protocol: Protocol::Auto { streams_max: STREAMS_MAX },
+            ..Limits::default()
+        };
+        let tls = settings.tls.map(TlsAcceptor::from);
+        let listener = Listener { name: "meter", socket: listener, tls, limits };
+        Ok(Meter { listener, service, store, tenants, gate, grace: settings.shutdown })
     }
 }
 
@@ -107,9 +111,9 @@ impl Meter {
 
     /// Serves until told to stop; then ends what is under way, and closes the database.
     pub(crate) async fn serve(self, stop: CancellationToken) {
-        let Self { front, service, gate, grace, .. } = self;
+        let Self { listener, service, gate, grace, .. } = self;
         let (router, gate) = (service.router.clone(), gate.map(Arc::new));
-        let welcome = move |_| {
+        let service_for = move |_, _| {
             let (router, gate) = (router.clone(), gate.clone());
             service_fn(move |request: Request<Incoming>| {
                 match gate.as_ref().and_then(|gate| gate.admit(&request).err()) {
@@ -118,14 +122,10 @@ impl Meter {
                 }
             })
         };
-        let asked = async {
-            stop.cancelled().await;
-            Instant::now()
-        };
-        let ((), asked_at) = tokio::join!(front.serve(welcome, stop.clone(), grace), asked);
-        // What was begun is counted, although its sender may be gone.
-        if tokio::time::timeout_at(asked_at + grace, service.close()).await.is_err() {
-            tracing::warn!("some batches did not end in time; their senders will send them again");
+        let deadline = listener.serve(service_for, stop, grace).await;
+        // Batches that were accepted are counted, even if their senders are gone.
+        if tokio::time::timeout_at(deadline, service.close()).await.is_err() {
+            tracing::warn!("batches were not counted in time; their senders will retry");
         }
     }
 }

@@ -14,7 +14,7 @@ use tokio::time::Sleep;
 /// Only a pending write times out. A connection with nothing to send, such as an event stream between two events, may be
 /// idle for any length of time.
 #[derive(Debug)]
-pub struct ClientIo<I> {
+pub(crate) struct ClientIo<I> {
     io: I,
     write_timeout: Duration,
     /// Runs while a write is pending.
@@ -25,7 +25,7 @@ pub struct ClientIo<I> {
 
 impl<I> ClientIo<I> {
     /// Wraps `io`. A write fails when the client has read nothing for `write_timeout`.
-    pub fn new(io: I, write_timeout: Duration, permit: Option<OwnedSemaphorePermit>) -> Self {
+    pub(crate) fn new(io: I, write_timeout: Duration, permit: Option<OwnedSemaphorePermit>) -> Self {
         Self { io, write_timeout, timer: None, _permit: permit }
     }
 

@@ -15,7 +15,6 @@ pub mod shutdown;
 pub mod tls;
 mod visible;
 
-pub use client_io::ClientIo;
 pub use component::{Component, Work};
 pub use connect::try_connect;
 pub use failure::{ExitClass, Failure};

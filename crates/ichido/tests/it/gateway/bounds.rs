@@ -82,7 +82,7 @@ fn clients_leave_descriptors_to_the_ledger() {
         })
         .collect();
     eventually("the bound of connections", || {
-        gateway.process.said().contains("too many connections").then_some(())
+        gateway.process.said().contains("connection limit reached").then_some(())
     });
     first.write_all(&head("POST", "/orders", &[("Idempotency-Key", "\"k\"")], Some(2))).unwrap();
     first.write_all(b"{}").unwrap();
