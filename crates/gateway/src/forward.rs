@@ -15,7 +15,7 @@ use ichido_ledger::{Elapsed, lazy_timeout};
 use metrics::{Histogram, histogram};
 use tower_service::Service;
 
-use super::forwarded::Peer;
+use super::forwarded_headers::Peer;
 use super::pool::{Answer, Body, Pool, is_small};
 use super::tunnel::Tunnels;
 use crate::settings::Upstream;

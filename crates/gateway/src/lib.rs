@@ -2,10 +2,10 @@
 
 mod cors;
 mod forward;
-mod forwarded;
-mod front;
+mod forwarded_headers;
 pub mod jwt;
 mod pool;
+mod server;
 pub mod settings;
 mod socket;
 mod tunnel;
@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::cors::Cors;
 use self::forward::Forward;
-use self::front::Front;
+use self::server::Front;
 use crate::settings::{Gateway as Settings, Upstream, unchecked};
 use ichido_serve::Failure;
 use ichido_serve::descriptors::Descriptors;

@@ -18,7 +18,7 @@ use tower_service::Service;
 
 use super::cors::{Cors, CrossOrigin};
 use super::forward::Forward;
-use super::forwarded::Peer;
+use super::forwarded_headers::Peer;
 use super::pool::Answer;
 use crate::settings::TrustedProxies;
 use ichido_serve::listener::{Limits, Listener};
