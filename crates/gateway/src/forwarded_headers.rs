@@ -1,7 +1,7 @@
-//! What the upstream learns about the client: `X-Forwarded-*` and `Forwarded` (RFC 7239).
+//! Tells the upstream about the client: `X-Forwarded-*` and `Forwarded` (RFC 7239).
 //!
-//! A trusted proxy knows more about the client than this connection shows, so what it says is kept, and its address is
-//! appended. Anyone else could claim anything: their fields are replaced with what this connection shows.
+//! A trusted proxy knows more about the client than this connection shows, so its headers are kept and its address is
+//! appended. Anyone else could claim anything: their headers are replaced with what this connection shows.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -15,11 +15,11 @@ const HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
 const PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// Where requests come from: the other end of one connection.
+/// The client end of one connection.
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
     ip: IpAddr,
-    /// The address as a field, made once for all requests of the connection.
+    /// The address as a header value, made once for all requests of the connection.
     address: Option<HeaderValue>,
     is_tls: bool,
     is_trusted: bool,
@@ -27,14 +27,14 @@ pub(super) struct Peer {
 
 impl Peer {
     pub(super) fn new(address: SocketAddr, is_tls: bool, trusted: &TrustedProxies) -> Self {
-        // A socket that listens on [::] sees IPv4 callers as ::ffff:a.b.c.d.
+        // A socket bound to [::] sees IPv4 clients as ::ffff:a.b.c.d.
         let ip = address.ip().to_canonical();
         let address = HeaderValue::try_from(ip.to_string()).ok();
         Self { ip, address, is_tls, is_trusted: trusted.contains(ip) }
     }
 
-    /// Brings the fields of a request up to date. `host` is the one that the request names.
-    pub(super) fn describe(&self, headers: &mut HeaderMap, host: Option<&HeaderValue>) {
+    /// Sets the headers of a request. `host` is the host that the request names.
+    pub(super) fn set_headers(&self, headers: &mut HeaderMap, host: Option<&HeaderValue>) {
         let has_forwarded = headers.contains_key(FORWARDED);
         let has_x_forwarded = [FOR, HOST, PORT, PROTO].iter().any(|name| headers.contains_key(name));
         if !self.is_trusted && (has_forwarded || has_x_forwarded) {
@@ -43,7 +43,7 @@ impl Peer {
         if has_forwarded {
             append(headers, FORWARDED, HeaderValue::try_from(self.element(host)).ok());
         }
-        // Next to a proxy that speaks only RFC 7239, these would name the proxy as the client.
+        // Behind a proxy that uses only RFC 7239, these would name the proxy as the client.
         if self.is_trusted && has_forwarded && !has_x_forwarded {
             return;
         }
@@ -74,7 +74,7 @@ impl Peer {
     }
 }
 
-/// Adds to a list, in one field.
+/// Appends to a list, and joins the list into one header.
 fn append(headers: &mut HeaderMap, name: HeaderName, last: Option<HeaderValue>) {
     let Some(mut last) = last else { return };
     if headers.contains_key(&name) {
@@ -89,21 +89,21 @@ fn append(headers: &mut HeaderMap, name: HeaderName, last: Option<HeaderValue>) 
 mod tests {
     use super::*;
 
-    /// The fields that the upstream gets from a peer with this address, in the order of their names.
-    fn seen(address: &str, is_tls: bool, sent: &[(&'static str, &str)]) -> Vec<String> {
+    /// The headers that the upstream gets from a peer with this address, sorted by name.
+    fn forwarded(address: &str, is_tls: bool, sent: &[(&'static str, &str)]) -> Vec<String> {
         let peer = Peer::new(address.parse().unwrap(), is_tls, &TrustedProxies::default());
         let mut headers = HeaderMap::new();
         for (name, value) in sent {
             headers.append(*name, value.parse().unwrap());
         }
-        peer.describe(&mut headers, Some(&HeaderValue::from_static("gateway:8080")));
-        let mut seen: Vec<_> =
+        peer.set_headers(&mut headers, Some(&HeaderValue::from_static("gateway:8080")));
+        let mut headers: Vec<_> =
             headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
-        seen.sort();
-        seen
+        headers.sort();
+        headers
     }
 
-    const OF_A_PROXY: [(&str, &str); 4] = [
+    const PROXY_HEADERS: [(&str, &str); 4] = [
         ("x-forwarded-for", "203.0.113.7"),
         ("x-forwarded-host", "shop.example"),
         ("x-forwarded-port", "443"),
@@ -111,10 +111,10 @@ mod tests {
     ];
 
     #[test]
-    fn fields_of_a_trusted_proxy_are_kept_and_its_address_is_appended() {
+    fn headers_of_a_trusted_proxy_are_kept_and_its_address_is_appended() {
         for address in ["127.0.0.1:5", "[::ffff:127.0.0.1]:5"] {
             assert_eq!(
-                seen(address, false, &OF_A_PROXY),
+                forwarded(address, false, &PROXY_HEADERS),
                 [
                     "x-forwarded-for: 203.0.113.7, 127.0.0.1",
                     "x-forwarded-host: shop.example",
@@ -126,10 +126,10 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_anyone_else_are_replaced() {
-        let forged = [&OF_A_PROXY[..], &[("forwarded", "for=203.0.113.7;proto=https")]].concat();
+    fn headers_of_anyone_else_are_replaced() {
+        let forged = [&PROXY_HEADERS[..], &[("forwarded", "for=203.0.113.7;proto=https")]].concat();
         assert_eq!(
-            seen("192.0.2.9:5", false, &forged),
+            forwarded("192.0.2.9:5", false, &forged),
             [
                 "forwarded: for=192.0.2.9;proto=http;host=\"gateway:8080\"",
                 "x-forwarded-for: 192.0.2.9",
@@ -140,10 +140,10 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_says_nothing_is_described_by_its_connection() {
+    fn without_headers_the_connection_describes_the_client() {
         let described =
             ["x-forwarded-for: ::1", "x-forwarded-host: gateway:8080", "x-forwarded-proto: https"];
-        assert_eq!(seen("[::1]:5", true, &[]), described);
+        assert_eq!(forwarded("[::1]:5", true, &[]), described);
     }
 
     #[test]
@@ -151,6 +151,6 @@ mod tests {
         let sent = [("forwarded", "for=203.0.113.7;proto=https"), ("forwarded", "for=10.0.0.1")];
         let list =
             "for=203.0.113.7;proto=https, for=10.0.0.1, for=\"[::1]\";proto=http;host=\"gateway:8080\"";
-        assert_eq!(seen("[::1]:5", false, &sent), [format!("forwarded: {list}")]);
+        assert_eq!(forwarded("[::1]:5", false, &sent), [format!("forwarded: {list}")]);
     }
 }

@@ -1,4 +1,4 @@
-//! The tenant from a verified token: a refreshed token is still the same tenant.
+//! Reads the tenant from a verified JWT. A refreshed token belongs to the same tenant.
 
 use std::fmt;
 use std::path::Path;
@@ -10,14 +10,14 @@ use jsonwebtoken::jwk::JwkSet;
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, Validation, decode, decode_header};
 use serde_json::{Map, Value};
 
-/// Reads a claim of the bearer token after its signature, its times, its issuer and its audience were checked.
+/// Uses a claim of the bearer token as the tenant, after checking its signature, times, issuer and audience.
 pub(crate) struct JwtTenant {
     claim: String,
     keys: Vec<(Option<String>, DecodingKey)>,
     trusted: Trusted,
 }
 
-/// Which tokens are believed, of those that are signed with the key. `None`: whatever they say.
+/// Which issuers and audiences are accepted. `None` accepts any.
 #[derive(Debug, Default)]
 pub(crate) struct Trusted {
     pub(crate) issuers: Option<Vec<String>>,
@@ -29,7 +29,7 @@ impl Trusted {
         let mut validation = Validation::new(algorithm);
         validation.validate_nbf = true;
         validation.validate_aud = self.audiences.is_some();
-        // What is compared must be there: a token that does not say for whom it is could be for anyone.
+        // A claim that is checked is required: a token without an audience could be for anyone.
         if let Some(issuers) = &self.issuers {
             validation.set_issuer(issuers);
             validation.required_spec_claims.insert("iss".to_owned());
@@ -43,29 +43,29 @@ impl Trusted {
 }
 
 impl JwtTenant {
-    /// With the keys in a file: a public key as PEM, a JWK set, or the bytes of a shared secret.
+    /// Reads the keys from a file: a public key as PEM, a JWK set, or the bytes of a shared secret.
     pub(crate) fn load(claim: &str, file: &Path, trusted: Trusted) -> Result<Self, String> {
-        let bytes =
-            std::fs::read(file).map_err(|error| format!("{} cannot be read: {error}", file.display()))?;
-        let keys = keys(&bytes).map_err(|why| format!("{} {why}", file.display()))?;
+        let bytes = std::fs::read(file)
+            .map_err(|error| format!("{}: cannot read the file: {error}", file.display()))?;
+        let keys = keys(&bytes).map_err(|why| format!("{}: the file {why}", file.display()))?;
         Ok(Self { claim: claim.to_owned(), keys, trusted })
     }
 
     fn verify(&self, token: &str) -> Result<Map<String, Value>, String> {
         let header = decode_header(token).map_err(|_| "the bearer token is not a JWT".to_owned())?;
-        let fitting = self.keys.iter().filter(|(kid, key)| {
+        let candidates = self.keys.iter().filter(|(kid, key)| {
             let named = match (kid, &header.kid) {
                 (Some(ours), Some(theirs)) => ours == theirs,
                 _ => true,
             };
             named && algorithms(key.family()).contains(&header.alg)
         });
-        let mut why = "no key fits the bearer token".to_owned();
-        for (_, key) in fitting {
+        let mut why = "no key matches the bearer token".to_owned();
+        for (_, key) in candidates {
             let validation = self.trusted.validation(header.alg);
             match decode::<Map<String, Value>>(token, key, &validation) {
                 Ok(decoded) => return Ok(decoded.claims),
-                Err(error) => why = format!("the bearer token is not valid: {error}"),
+                Err(error) => why = format!("the bearer token is invalid: {error}"),
             }
         }
         Err(why)
@@ -79,8 +79,9 @@ impl TenantResolver for JwtTenant {
             let (scheme, token) = text.split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
         });
-        let token =
-            token.ok_or_else(|| TenantError::Unverified("Authorization holds no bearer token".to_owned()))?;
+        let token = token.ok_or_else(|| {
+            TenantError::Unverified("the Authorization header has no bearer token".to_owned())
+        })?;
         let claims = self.verify(token).map_err(TenantError::Unverified)?;
         let value = match claims.get(&self.claim) {
             Some(Value::String(text)) if !text.is_empty() => text.clone(),
@@ -102,13 +103,13 @@ impl TenantResolver for JwtTenant {
     fn caution(&self) -> Option<&'static str> {
         match (&self.trusted.issuers, &self.trusted.audiences) {
             (Some(_), Some(_)) => None,
-            (None, Some(_)) => Some("gateway.jwt_issuer is not set, so tokens of any issuer are believed"),
-            (_, None) => Some("gateway.jwt_audience is not set, so tokens for other services are believed"),
+            (None, Some(_)) => Some("gateway.jwt_issuer is not set, so tokens of any issuer are accepted"),
+            (_, None) => Some("gateway.jwt_audience is not set, so tokens for other services are accepted"),
         }
     }
 }
 
-/// Shows no key.
+/// Omits the keys.
 impl fmt::Debug for JwtTenant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("JwtTenant").field("claim", &self.claim).finish_non_exhaustive()
@@ -116,7 +117,7 @@ impl fmt::Debug for JwtTenant {
 }
 
 const NO_KEY: &str =
-    "holds no key: expected a public key as PEM, a JWK set, or a secret of at least 32 bytes";
+    "contains no key: expected a public key as PEM, a JWK set, or a secret of at least 32 bytes";
 
 fn keys(bytes: &[u8]) -> Result<Vec<(Option<String>, DecodingKey)>, &'static str> {
     let text = bytes.trim_ascii_start();
@@ -132,7 +133,7 @@ fn keys(bytes: &[u8]) -> Result<Vec<(Option<String>, DecodingKey)>, &'static str
             set.keys.iter().map(|jwk| Some((jwk.common.key_id.clone(), DecodingKey::from_jwk(jwk).ok()?)));
         return keys.collect::<Option<Vec<_>>>().filter(|keys| !keys.is_empty()).ok_or(NO_KEY);
     }
-    if let Some(why) = no_secret(text) {
+    if let Some(why) = not_a_secret(text) {
         return Err(why);
     }
     let secret = bytes.trim_ascii_end();
@@ -142,25 +143,26 @@ fn keys(bytes: &[u8]) -> Result<Vec<(Option<String>, DecodingKey)>, &'static str
     }
 }
 
-/// Why a file that is neither PEM nor a JWK set is no secret either: with what everybody may know, everybody could sign.
-fn no_secret(text: &[u8]) -> Option<&'static str> {
-    let begins = |words: &[&[u8]]| words.iter().any(|word| text.starts_with(word));
+/// Why a file that is neither PEM nor a JWK set is not a secret either. If a public key were used as a secret, anyone could
+/// sign tokens.
+fn not_a_secret(text: &[u8]) -> Option<&'static str> {
+    let begins = |prefixes: &[&[u8]]| prefixes.iter().any(|prefix| text.starts_with(prefix));
     if begins(&[b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff"]) {
-        return Some("begins with a byte order mark: save it as plain text without one");
+        return Some("starts with a byte order mark: save the file without one");
     }
     if text.windows(9).any(|part| part == b"---BEGIN " || part == b"--- BEGIN") {
-        return Some("has something before its PEM: take away what stands before -----BEGIN");
+        return Some("has text before its PEM section: remove everything before -----BEGIN");
     }
     if begins(&[b"ssh-", b"ecdsa-", b"sk-ssh-", b"sk-ecdsa-"]) {
-        return Some("holds a key of OpenSSH: convert it to PEM, e.g. with ssh-keygen -e -m PKCS8");
+        return Some("contains an OpenSSH key: convert it to PEM, e.g. with ssh-keygen -e -m PKCS8");
     }
     if begins(&[b"["]) {
-        return Some("holds a list: a JWK set is an object with the field keys");
+        return Some("contains a JSON array: a JWK set is an object with the member keys");
     }
-    is_der(text).then_some("holds a key as DER: convert it to PEM, e.g. with openssl pkey -inform DER -pubin")
+    is_der(text).then_some("contains a DER key: convert it to PEM, e.g. with openssl pkey -inform DER -pubin")
 }
 
-/// Whether all of it is one sequence of ASN.1, as the binary form of a public key is.
+/// Whether the file is a single ASN.1 sequence, as a DER public key is.
 fn is_der(bytes: &[u8]) -> bool {
     match bytes {
         [0x30, 0x82, high, low, rest @ ..] => rest.len() == usize::from(u16::from_be_bytes([*high, *low])),
@@ -171,7 +173,8 @@ fn is_der(bytes: &[u8]) -> bool {
     }
 }
 
-/// What may have signed with such a key. Never the token's own word alone: a public key is no shared secret.
+/// The algorithms that may be used with a key. The token's `alg` alone is not enough: with HS256, anyone could sign with the
+/// public key as the secret.
 fn algorithms(family: AlgorithmFamily) -> &'static [Algorithm] {
     use Algorithm::{ES256, ES384, EdDSA, HS256, HS384, HS512, PS256, PS384, PS512, RS256, RS384, RS512};
     match family {
@@ -193,10 +196,10 @@ mod tests {
     const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
 
     fn tenant() -> JwtTenant {
-        trusting(Trusted::default())
+        with_trusted(Trusted::default())
     }
 
-    fn trusting(trusted: Trusted) -> JwtTenant {
+    fn with_trusted(trusted: Trusted) -> JwtTenant {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("key");
         std::fs::write(&file, SECRET).unwrap();
@@ -207,11 +210,11 @@ mod tests {
         encode(&Header::default(), claims, &EncodingKey::from_secret(secret)).unwrap()
     }
 
-    fn of(authorization: Option<&str>) -> Result<Option<String>, TenantError> {
-        of_tenant(&tenant(), authorization)
+    fn resolve(authorization: Option<&str>) -> Result<Option<String>, TenantError> {
+        resolve_with(&tenant(), authorization)
     }
 
-    fn of_tenant(tenant: &JwtTenant, authorization: Option<&str>) -> Result<Option<String>, TenantError> {
+    fn resolve_with(tenant: &JwtTenant, authorization: Option<&str>) -> Result<Option<String>, TenantError> {
         let mut request = Request::builder();
         if let Some(value) = authorization {
             request = request.header(AUTHORIZATION, value);
@@ -222,16 +225,16 @@ mod tests {
     const FAR: u64 = 4_000_000_000;
 
     #[test]
-    fn a_refreshed_token_is_the_same_tenant() {
+    fn a_refreshed_token_belongs_to_the_same_tenant() {
         let first = token(&json!({"sub": "u1", "exp": FAR, "jti": 1}), SECRET);
         let second = token(&json!({"sub": "u1", "exp": FAR + 1, "jti": 2}), SECRET);
         assert_ne!(first, second);
-        assert_eq!(of(Some(&format!("Bearer {first}"))), Ok(Some("sub:u1".to_owned())));
-        assert_eq!(of(Some(&format!("bearer {second}"))), Ok(Some("sub:u1".to_owned())));
+        assert_eq!(resolve(Some(&format!("Bearer {first}"))), Ok(Some("sub:u1".to_owned())));
+        assert_eq!(resolve(Some(&format!("bearer {second}"))), Ok(Some("sub:u1".to_owned())));
     }
 
     #[test]
-    fn a_token_that_is_not_good_names_nobody() {
+    fn an_invalid_token_is_unverified() {
         let bad = [
             token(&json!({"sub": "u1", "exp": FAR}), b"another secret of thirty-two bytes"),
             token(&json!({"sub": "u1", "exp": 1}), SECRET),
@@ -244,23 +247,24 @@ mod tests {
         ];
         for token in bad {
             assert!(
-                matches!(of(Some(&format!("Bearer {token}"))), Err(TenantError::Unverified(_))),
+                matches!(resolve(Some(&format!("Bearer {token}"))), Err(TenantError::Unverified(_))),
                 "{token}"
             );
         }
-        assert!(matches!(of(Some("Basic dTpw")), Err(TenantError::Unverified(_))));
-        assert_eq!(of(None), Ok(None));
+        assert!(matches!(resolve(Some("Basic dTpw")), Err(TenantError::Unverified(_))));
+        assert_eq!(resolve(None), Ok(None));
     }
 
     #[test]
-    fn a_token_of_another_issuer_or_for_another_audience_names_nobody() {
-        let strict = trusting(Trusted {
+    fn a_token_of_another_issuer_or_audience_is_unverified() {
+        let strict = with_trusted(Trusted {
             issuers: Some(vec!["https://issuer".to_owned()]),
             audiences: Some(vec!["orders".to_owned(), "payments".to_owned()]),
         });
-        let of = |claims: Value| of_tenant(&strict, Some(&format!("Bearer {}", token(&claims, SECRET))));
+        let resolve =
+            |claims: Value| resolve_with(&strict, Some(&format!("Bearer {}", token(&claims, SECRET))));
         let good = json!({"sub": "u1", "exp": FAR, "iss": "https://issuer", "aud": ["x", "orders"]});
-        assert_eq!(of(good.clone()), Ok(Some("sub:u1".to_owned())));
+        assert_eq!(resolve(good.clone()), Ok(Some("sub:u1".to_owned())));
         for (name, value) in [
             ("iss", json!("https://other")),
             ("iss", Value::Null),
@@ -274,14 +278,14 @@ mod tests {
             } else {
                 bad[name] = value;
             }
-            assert!(matches!(of(bad.clone()), Err(TenantError::Unverified(_))), "{bad}");
+            assert!(matches!(resolve(bad.clone()), Err(TenantError::Unverified(_))), "{bad}");
         }
         assert_eq!(strict.caution(), None);
         assert!(tenant().caution().unwrap().contains("jwt_audience"));
     }
 
     #[test]
-    fn a_file_without_a_key_is_refused_by_name() {
+    fn a_file_without_a_key_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("key");
         for text in
@@ -289,14 +293,14 @@ mod tests {
         {
             std::fs::write(&file, text).unwrap();
             assert!(
-                JwtTenant::load("sub", &file, Trusted::default()).unwrap_err().contains("holds no key"),
+                JwtTenant::load("sub", &file, Trusted::default()).unwrap_err().contains("contains no key"),
                 "{text}"
             );
         }
     }
 
     #[test]
-    fn what_everybody_may_know_is_no_secret() {
+    fn a_public_key_is_not_accepted_as_a_secret() {
         let pem = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=\n-----END PUBLIC KEY-----\n";
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("key");

@@ -1,9 +1,9 @@
-//! `ichido gateway`: an API in any language sits behind it and becomes safe to retry.
+//! `ichido gateway`: a reverse proxy that makes the API behind it safe to retry.
 
 mod cors;
 mod forward;
 mod forwarded_headers;
-pub mod jwt;
+mod jwt;
 mod pool;
 mod server;
 pub mod settings;
@@ -21,76 +21,81 @@ use tokio_util::sync::CancellationToken;
 
 use self::cors::Cors;
 use self::forward::Forward;
-use self::server::Front;
+use self::server::Server;
 use crate::settings::{Gateway as Settings, Upstream, unchecked};
 use ichido_serve::Failure;
 use ichido_serve::descriptors::Descriptors;
-use ichido_serve::ledger::Settings as LedgerSettings;
-use ichido_serve::ledger::run_sweeper;
-use ichido_serve::listener::{Limits, Protocol};
+use ichido_serve::ledger::{Settings as LedgerSettings, run_sweeper};
+use ichido_serve::listener::{Limits, Listener, Protocol};
 
-/// A gateway that has its port.
+/// A gateway that is bound to its port.
 pub struct Bound {
-    listener: TcpListener,
+    socket: TcpListener,
     settings: Settings,
 }
 
 /// A gateway that is ready to serve.
 pub struct Gateway {
-    front: Front,
+    server: Server,
     layer: IdempotencyLayer,
     ledger: Ledger,
     journal: Option<Arc<Journal>>,
-    grace: Duration,
+    drain_timeout: Duration,
 }
 
 impl Bound {
-    /// Takes the port first: a port that is taken must not cost the ledger's opening.
+    /// Binds the port. This comes before the ledger is opened, so that a port in use is found early.
     pub async fn bind(settings: Settings) -> Result<Self, Failure> {
-        let listener = TcpListener::bind(settings.listen)
+        let socket = TcpListener::bind(settings.listen)
             .await
             .map_err(|error| Failure::usage(format!("gateway.listen {}: {error}", settings.listen)))?;
-        Ok(Self { listener, settings })
+        Ok(Self { socket, settings })
     }
 
-    pub fn address_as_url(&self) -> String {
+    /// The URL of the gateway.
+    pub fn url(&self) -> String {
         let scheme = if self.settings.tls.is_some() { "https" } else { "http" };
-        format!("{scheme}://{}", self.listener.local_addr().unwrap_or(self.settings.listen))
+        format!("{scheme}://{}", self.socket.local_addr().unwrap_or(self.settings.listen))
     }
 
-    /// What is protected, for people.
-    pub fn routes(&self) -> String {
+    /// A description of the routes, for the start-up line.
+    pub fn describe_routes(&self) -> String {
         let routes: Vec<_> = self.settings.rules.routes.iter().map(Route::describe).collect();
         routes.join("; ")
     }
 
-    /// Where requests go, for people.
-    pub fn upstream(&self) -> String {
+    /// The URL of the upstream, for the start-up line.
+    pub fn upstream_url(&self) -> String {
         let upstream = &self.settings.upstream;
         format!("{}://{}{}", upstream.scheme, upstream.authority, upstream.prefix)
     }
 
-    /// The service behind, and whether this process is not ready without it.
-    pub fn asked_upstream(&self) -> (Upstream, bool) {
-        (self.settings.upstream.clone(), self.settings.ready_needs_upstream)
+    /// The settings of the upstream.
+    pub fn upstream(&self) -> &Upstream {
+        &self.settings.upstream
     }
 
-    /// Whether a route goes on with a local ledger during an outage.
-    pub fn wants_fallback(&self) -> bool {
+    /// Whether the process is ready only if the upstream accepts connections.
+    pub fn ready_needs_upstream(&self) -> bool {
+        self.settings.ready_needs_upstream
+    }
+
+    /// Whether a route uses the fallback during an outage.
+    pub fn needs_fallback(&self) -> bool {
         self.settings.wants_fallback()
     }
 
-    /// Puts the parts together around a ledger, and the same with its fallback if there is one.
-    pub async fn assemble(
+    /// Builds the gateway. `fallback` is the ledger with its fallback, if the process has one.
+    pub async fn build(
         self,
         ledger: Ledger,
         fallback: Option<Ledger>,
-        of: &LedgerSettings,
+        ledger_settings: &LedgerSettings,
     ) -> Result<Gateway, Failure> {
-        let Self { listener, settings } = self;
+        let Self { socket, settings } = self;
         let fallback = fallback.filter(|_| settings.wants_fallback());
-        // An embedded ledger is as near as a journal beside it would be.
-        let journal = match of.is_local() {
+        // A local ledger is as close as a journal would be, and needs none.
+        let journal = match ledger_settings.is_local() {
             true => None,
             false => Some(Arc::new(Journal::open(&settings.journal_dir).map_err(|error| {
                 Failure::usage(format!("gateway.journal_dir {}: {error}", settings.journal_dir.display()))
@@ -100,12 +105,12 @@ impl Bound {
             tracing::warn!("{warning}");
         }
         let tenant = &settings.rules.tenant;
-        tracing::info!(rule = tenant.describe(), caution = tenant.caution(), "whose key a request uses");
-        let notes = settings.rules.routes.iter().any(|route| !route.metadata.is_empty());
+        tracing::info!(rule = tenant.describe(), caution = tenant.caution(), "tenant rule");
+        let has_metadata = settings.rules.routes.iter().any(|route| !route.metadata.is_empty());
         let descriptors = Descriptors::from_current_limit();
-        let count = |most: u64| usize::try_from(most).unwrap_or(usize::MAX);
+        let as_count = |max: u64| usize::try_from(max).unwrap_or(usize::MAX);
         let limits = Limits {
-            connections_max: count(settings.connections_max.unwrap_or(descriptors.connections)),
+            connections_max: as_count(settings.connections_max.unwrap_or(descriptors.connections)),
             protocol: Protocol::Auto {
                 streams_max: u32::try_from(settings.rules.inflight_max_per_connection).unwrap_or(u32::MAX),
             },
@@ -113,54 +118,58 @@ impl Bound {
         };
         let rules = Rules { body_files_max: descriptors.bodies, ..settings.rules };
         let policy_path: Arc<str> = rules.policy_path.as_str().into();
-        let forward = Forward::new(&settings.upstream, &rules.routes, count(descriptors.upstream))?;
+        let forward = Forward::new(&settings.upstream, &rules.routes, as_count(descriptors.upstream))?;
         let cors = Cors::new(&rules.routes, settings.origins).map(Arc::new);
         let layer = IdempotencyLayer::with(ledger.clone(), rules, fallback, journal.clone());
-        if notes {
-            tracing::info!(instance = layer.instance(), "notes on events call this instance so");
+        if has_metadata {
+            tracing::info!(instance = layer.instance(), "event metadata uses this instance id");
         }
-        let front = Front {
-            listener,
-            tls: settings.tls.map(TlsAcceptor::from),
+        let tls = settings.tls.map(TlsAcceptor::from);
+        let server = Server {
+            listener: Listener { name: "gateway", socket, tls, limits },
             forward,
             layer: layer.clone(),
             policy_path,
             cors,
             trusted_proxies: settings.trusted_proxies,
-            limits,
         };
-        Ok(Gateway { front, layer, ledger, journal, grace: settings.shutdown })
+        Ok(Gateway { server, layer, ledger, journal, drain_timeout: settings.shutdown })
     }
 }
 
 impl Gateway {
+    /// The completion journal, if the ledger is remote.
     pub fn journal(&self) -> Option<Arc<Journal>> {
         self.journal.clone()
     }
 
-    /// Serves until told to stop; then ends what is under way, and lets go of the ledger.
+    /// Serves until `stop`, then finishes the requests in progress for at most `shutdown_seconds`.
     pub async fn serve(self, stop: CancellationToken) {
         let background = stop.child_token();
-        let sweeping = tokio::spawn(run_sweeper(self.ledger.clone(), background.clone()));
-        let draining =
+        let sweeper = tokio::spawn(run_sweeper(self.ledger.clone(), background.clone()));
+        let journal_task =
             self.journal.clone().map(|journal| tokio::spawn(journal.run(self.ledger.clone(), background)));
-        let tunnels = self.front.forward.tunnels();
-        let deadline = self.front.serve(stop, self.grace).await;
-        // What was granted runs to its end although its client may be gone.
+        let tunnels = self.server.forward.tunnels();
+        let deadline = self.server.serve(stop, self.drain_timeout).await;
+        // Requests that hold a claim run to their end, even if their clients are gone.
         let drained = tokio::time::timeout_at(deadline, self.layer.drain());
         let ((), drained) = tokio::join!(tunnels.drain(deadline), drained);
         if drained.is_err() {
             tracing::warn!(
-                under_way = self.layer.in_flight(),
-                "keyed requests did not end in time; their claims will be in doubt"
+                in_flight = self.layer.in_flight(),
+                "keyed requests did not finish in time; their claims will be in doubt"
             );
         }
-        let _ = sweeping.await;
-        if let Some(draining) = draining {
-            let _ = draining.await;
+        let _ = sweeper.await;
+        if let Some(journal_task) = journal_task {
+            let _ = journal_task.await;
         }
         if let Some(journal) = self.journal.filter(|journal| !journal.is_empty()) {
-            tracing::warn!(waiting = journal.len(), dir = %journal.dir().display(), "the completion journal is left on disk; the next start hands it in");
+            tracing::warn!(
+                pending = journal.len(),
+                dir = %journal.dir().display(),
+                "completion journal is not empty; the next start writes it to the ledger"
+            );
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Connections to the service behind, kept for the next request.
+//! A pool of connections to the upstream.
 //!
-//! Whoever uses a connection drives it: the task of a request writes the request and reads its answer itself. With a task
-//! for each connection, as hyper's own pool has it, a request takes two more wake-ups, and a third task that waits until
-//! the connection is free again.
+//! The user of a connection drives it: the task of a request writes the request and reads its response itself. A task for
+//! each connection, as in hyper's own pool, costs each request two more wake-ups and a third task that waits until the
+//! connection is idle again.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -24,16 +24,16 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tower_service::Service;
 
-use super::socket::{self, Probe};
+use super::socket::{self, Probe, probe_of};
 use crate::settings::Upstream;
 
-/// From the name of the service to the end of the TLS handshake.
+/// From the name lookup to the end of the TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long before the service does we close an idle connection, if the service says when that is.
-const HEAD_START: Duration = Duration::from_secs(1);
-/// A body up to this length lies in buffers of the system if the service does not take it. While a longer one is on its
-/// way, someone must drive its connection even if nobody reads the answer.
-const SMALL_BYTES: u64 = 32 * 1024;
+/// How long before the upstream we close an idle connection, if the upstream announces its own timeout.
+const CLOSE_MARGIN: Duration = Duration::from_secs(1);
+/// A request body up to this size fits into socket buffers if the upstream does not read it. While a larger one is being
+/// sent, the connection must be driven even if nobody reads the response.
+const SMALL_BODY_BYTES: u64 = 32 * 1024;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 
@@ -41,173 +41,179 @@ pub(super) type Body = RequestBody<Incoming>;
 type Connector = HttpsConnector<socket::Connector>;
 type Driver = Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>;
 
-/// The connections that wait for a request, and the way to new ones.
+/// Idle connections to the upstream, and how to open new ones.
 pub(super) struct Pool {
     idle: Mutex<Idle>,
-    /// Each connection takes a descriptor; some must be left for the ledger.
-    room: Arc<Semaphore>,
+    /// Limits open connections: each takes a descriptor, and some must be left for the ledger.
+    permits: Arc<Semaphore>,
     connector: Connector,
     connect_timeout: Duration,
-    /// How long a connection is kept for the next request.
-    idle_time: Duration,
-    place: Uri,
+    /// How long an idle connection is kept for the next request.
+    idle_timeout: Duration,
+    uri: Uri,
 }
 
 #[derive(Default)]
 struct Idle {
-    /// The latest last, each with the time at which it is closed.
+    /// Each with the time at which it is closed; the one used last comes last.
     connections: Vec<(Instant, Box<Connection>)>,
-    /// Someone closes what waited for too long.
-    is_watched: bool,
+    /// Whether a task is running that closes expired connections.
+    has_reaper: bool,
 }
 
-/// A connection, driven by whoever holds it.
+/// A connection, driven by its owner.
 struct Connection {
     sender: SendRequest<Body>,
-    /// `None`: it has ended.
+    /// `None` when the connection has closed.
     driver: Option<Driver>,
     probe: Probe,
-    /// How long the service keeps it, as far as it said.
-    kept_for: Option<Duration>,
-    _place: OwnedSemaphorePermit,
+    /// How long the upstream keeps the connection when idle, if it announced that.
+    keep_alive: Option<Duration>,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Pool {
-    /// A pool for requests with these time limits. A request whose limit strikes while it is being sent may have been
-    /// done: so connecting, which reaches nobody, has to be given up before.
+    /// A pool for requests with these timeouts.
+    ///
+    /// The effect of a request that times out is unknown. While we are still connecting, nothing was sent, so connecting
+    /// must time out first.
     pub(super) fn new(
         upstream: &Upstream,
-        limits: impl Iterator<Item = Duration>,
+        timeouts: impl Iterator<Item = Duration>,
         connections_max: usize,
     ) -> Result<Self, http::Error> {
-        let connect_timeout = limits.map(|limit| limit / 2).fold(CONNECT_TIMEOUT, Duration::min);
+        let connect_timeout = timeouts.map(|timeout| timeout / 2).fold(CONNECT_TIMEOUT, Duration::min);
         let mut tcp = HttpConnector::new();
         tcp.set_nodelay(true);
         tcp.enforce_http(false);
-        // Of several addresses each gets its share.
+        // If the name has several addresses, each gets a share of the timeout.
         tcp.set_connect_timeout(Some(connect_timeout));
         let connector = hyper_rustls::HttpsConnectorBuilder::new()
             .with_tls_config((*upstream.tls).clone())
             .https_or_http()
             .enable_http1()
             .wrap_connector(socket::Connector(tcp));
-        let place = Uri::builder().scheme(upstream.scheme.clone()).authority(upstream.authority.clone());
-        let place = place.path_and_query("/").build()?;
-        let (idle, idle_time) = (Mutex::default(), upstream.idle_time);
-        let room = Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)));
-        Ok(Self { idle, room, connector, connect_timeout, idle_time, place })
+        let uri = Uri::builder().scheme(upstream.scheme.clone()).authority(upstream.authority.clone());
+        let uri = uri.path_and_query("/").build()?;
+        let (idle, idle_timeout) = (Mutex::default(), upstream.idle_time);
+        let permits = Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)));
+        Ok(Self { idle, permits, connector, connect_timeout, idle_timeout, uri })
     }
 
-    /// Sends a request whose address is a path, and waits for the head of its answer.
+    /// Sends a request whose URI is a path, and waits for the head of the response.
     pub(super) async fn send(
         self: &Arc<Self>,
         mut request: Request<Body>,
-    ) -> Result<Response<Answer>, Failure> {
+    ) -> Result<Response<UpstreamBody>, Failure> {
         let is_small = is_small(request.body());
         loop {
-            let (mut connection, is_kept) = match self.take() {
+            let (mut connection, is_reused) = match self.take() {
                 Some(connection) => (connection, true),
                 None => (self.connect().await?, false),
             };
-            if is_kept {
+            if is_reused {
                 connection.probe.arm();
             }
-            let mut answering = pin!(connection.sender.try_send_request(request));
-            let answered = poll_fn(|cx| {
-                // First: what it reads is what is waited for.
-                let lives = connection.drive(cx);
-                match answering.as_mut().poll(cx) {
-                    Poll::Pending if !lives => Poll::Ready(None),
-                    answered @ (Poll::Pending | Poll::Ready(_)) => answered.map(Some),
+            let mut response = pin!(connection.sender.try_send_request(request));
+            let result = poll_fn(|cx| {
+                // Drive the connection first: it reads the response.
+                let is_open = connection.drive(cx);
+                match response.as_mut().poll(cx) {
+                    Poll::Pending if !is_open => Poll::Ready(None),
+                    result @ (Poll::Pending | Poll::Ready(_)) => result.map(Some),
                 }
             });
-            match answered.await {
+            match result.await {
                 Some(Ok(response)) => {
-                    connection.kept_for = kept_for(response.headers());
-                    return Ok(response.map(|body| Answer::new(body, connection, self.clone(), is_small)));
+                    connection.keep_alive = keep_alive(response.headers());
+                    return Ok(
+                        response.map(|body| UpstreamBody::new(body, connection, self.clone(), is_small))
+                    );
                 }
                 Some(Err(mut error)) => match error.take_message() {
-                    // The service closed it before the request was written.
-                    Some(given_back) if is_kept => request = given_back,
+                    // The upstream closed the connection before the request was written.
+                    Some(unsent) if is_reused => request = unsent,
                     Some(_) => return Err(Failure::NotSent(error_chain(&error.into_error()).into())),
-                    None => return Err(judge(&error.into_error())),
+                    None => return Err(failure(&error.into_error())),
                 },
-                None => return Err(Failure::Lost("the connection ended".into())),
+                None => return Err(Failure::Lost("the connection was closed".into())),
             }
         }
     }
 
     async fn connect(&self) -> Result<Box<Connection>, Failure> {
-        let limit = self.connect_timeout;
-        let late =
-            |_| Err(Failure::NotSent(format!("connecting: not within {} ms", limit.as_millis()).into()));
-        tokio::time::timeout(limit, self.connect_anyhow()).await.unwrap_or_else(late)
+        let timeout = self.connect_timeout;
+        let timed_out =
+            |_| Err(Failure::NotSent(format!("cannot connect within {} ms", timeout.as_millis()).into()));
+        tokio::time::timeout(timeout, self.connect_without_timeout()).await.unwrap_or_else(timed_out)
     }
 
-    async fn connect_anyhow(&self) -> Result<Box<Connection>, Failure> {
+    async fn connect_without_timeout(&self) -> Result<Box<Connection>, Failure> {
         let not_sent = |error: &(dyn std::error::Error + 'static)| {
-            Failure::NotSent(format!("connecting: {}", error_chain(error)).into())
+            Failure::NotSent(format!("cannot connect: {}", error_chain(error)).into())
         };
-        let place = self.room.clone().acquire_owned().await.map_err(|error| not_sent(&error))?;
+        let permit = self.permits.clone().acquire_owned().await.map_err(|error| not_sent(&error))?;
         let mut connector = self.connector.clone();
         poll_fn(|cx| connector.poll_ready(cx)).await.map_err(|error| not_sent(&*error))?;
-        let stream = connector.call(self.place.clone()).await.map_err(|error| not_sent(&*error))?;
-        let probe = socket::probe(&stream);
+        let stream = connector.call(self.uri.clone()).await.map_err(|error| not_sent(&*error))?;
+        let probe = probe_of(&stream);
         let (sender, driver) = Builder::new().handshake(stream).await.map_err(|error| not_sent(&error))?;
         let driver: Driver = Box::pin(driver.with_upgrades());
-        Ok(Box::new(Connection { sender, driver: Some(driver), probe, kept_for: None, _place: place }))
+        Ok(Box::new(Connection { sender, driver: Some(driver), probe, keep_alive: None, _permit: permit }))
     }
 
-    /// The connection that waited for the shortest time.
+    /// Takes the idle connection that was used last.
     fn take(&self) -> Option<Box<Connection>> {
         let now = Instant::now();
         loop {
-            let (until, connection) = self.lock().connections.pop()?;
-            if now < until {
+            let (expires_at, connection) = self.lock().connections.pop()?;
+            if now < expires_at {
                 return Some(connection);
             }
         }
     }
 
-    fn keep(self: &Arc<Self>, connection: Box<Connection>) {
-        let time = connection.kept_for.map_or(self.idle_time, |time| time.min(self.idle_time));
+    /// Puts an idle connection back into the pool.
+    fn put(self: &Arc<Self>, connection: Box<Connection>) {
+        let time = connection.keep_alive.map_or(self.idle_timeout, |time| time.min(self.idle_timeout));
         if time.is_zero() {
             return;
         }
         let mut idle = self.lock();
         idle.connections.push((Instant::now() + time, connection));
-        if !std::mem::replace(&mut idle.is_watched, true) {
+        if !std::mem::replace(&mut idle.has_reaper, true) {
             drop(idle);
-            tokio::spawn(self.clone().watch());
+            tokio::spawn(self.clone().run_reaper());
         }
     }
 
-    /// Closes what waits for too long, until nothing waits.
-    async fn watch(self: Arc<Self>) {
+    /// Closes expired connections until none is idle.
+    async fn run_reaper(self: Arc<Self>) {
         loop {
-            let first = self.lock().connections.iter().map(|(until, _)| *until).min();
-            tokio::time::sleep_until(first.unwrap_or_else(Instant::now)).await;
+            let next = self.lock().connections.iter().map(|(expires_at, _)| *expires_at).min();
+            tokio::time::sleep_until(next.unwrap_or_else(Instant::now)).await;
             let mut idle = self.lock();
             let now = Instant::now();
-            let too_old: Vec<_> = idle.connections.extract_if(.., |(until, _)| *until <= now).collect();
-            idle.is_watched = !idle.connections.is_empty();
-            let goes_on = idle.is_watched;
+            let expired: Vec<_> =
+                idle.connections.extract_if(.., |(expires_at, _)| *expires_at <= now).collect();
+            idle.has_reaper = !idle.connections.is_empty();
+            let continues = idle.has_reaper;
             drop(idle);
-            drop(too_old);
-            if !goes_on {
+            drop(expired);
+            if !continues {
                 return;
             }
         }
     }
 
-    /// Drives a connection until it is free or has ended.
-    async fn see_off(self: Arc<Self>, mut connection: Box<Connection>) {
-        let free = poll_fn(|cx| match connection.drive(cx) {
+    /// Drives a connection until it is idle, and puts it back, or until it is closed.
+    async fn drive_until_idle(self: Arc<Self>, mut connection: Box<Connection>) {
+        let is_idle = poll_fn(|cx| match connection.drive(cx) {
             true => connection.sender.poll_ready(cx).map(|ready| ready.is_ok()),
             false => Poll::Ready(false),
         });
-        if free.await {
-            self.keep(connection);
+        if is_idle.await {
+            self.put(connection);
         }
     }
 
@@ -218,21 +224,21 @@ impl Pool {
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").field("place", &self.place).finish_non_exhaustive()
+        f.debug_struct("Pool").field("uri", &self.uri).finish_non_exhaustive()
     }
 }
 
 impl Connection {
-    /// Writes and reads what can be. `false`: it has ended.
+    /// Writes and reads as much as possible. Returns whether the connection is open.
     fn drive(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(driver) = &mut self.driver else { return false };
         match driver.as_mut().poll(cx) {
             Poll::Pending => true,
-            Poll::Ready(ended) => {
-                if let Err(error) = ended {
-                    tracing::debug!(%error, "a connection to the service broke");
+            Poll::Ready(closed) => {
+                if let Err(error) = closed {
+                    tracing::debug!(%error, "connection to the upstream failed");
                 }
-                // What still waits for it is told by its going.
+                // Dropping the driver fails the pending request and response body.
                 self.driver = None;
                 false
             }
@@ -240,38 +246,39 @@ impl Connection {
     }
 }
 
-/// The body of an answer, and the connection that it comes by.
+/// The body of a response, and the connection that it arrives on.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct UpstreamBody {
     body: Incoming,
-    by: Option<(Box<Connection>, Arc<Pool>)>,
+    connection: Option<(Box<Connection>, Arc<Pool>)>,
 }
 
-impl Answer {
+impl UpstreamBody {
     fn new(body: Incoming, connection: Box<Connection>, pool: Arc<Pool>, is_small: bool) -> Self {
         if !is_small {
-            tokio::spawn(pool.see_off(connection));
-            return Self { body, by: None };
+            tokio::spawn(pool.drive_until_idle(connection));
+            return Self { body, connection: None };
         }
-        let mut answer = Self { body, by: Some((connection, pool)) };
-        if answer.body.is_end_stream() {
-            answer.let_go();
+        let mut this = Self { body, connection: Some((connection, pool)) };
+        if this.body.is_end_stream() {
+            this.detach();
         }
-        answer
+        this
     }
 
-    /// Has the connection driven by a task of its own from now on: for a change of protocols.
-    pub(super) fn let_go(&mut self) {
-        let Some((connection, pool)) = self.by.take() else { return };
+    /// Gives the connection up: an idle one goes back into the pool, any other gets a task that drives it. An upgrade needs
+    /// that.
+    pub(super) fn detach(&mut self) {
+        let Some((connection, pool)) = self.connection.take() else { return };
         match connection.sender.is_ready() {
-            true => pool.keep(connection),
-            false if connection.driver.is_some() => drop(tokio::spawn(pool.see_off(connection))),
+            true => pool.put(connection),
+            false if connection.driver.is_some() => drop(tokio::spawn(pool.drive_until_idle(connection))),
             false => {}
         }
     }
 }
 
-impl http_body::Body for Answer {
+impl http_body::Body for UpstreamBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -280,7 +287,9 @@ impl http_body::Body for Answer {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let this = self.get_mut();
-        let Some((connection, _)) = &mut this.by else { return Pin::new(&mut this.body).poll_frame(cx) };
+        let Some((connection, _)) = &mut this.connection else {
+            return Pin::new(&mut this.body).poll_frame(cx);
+        };
         let mut frame = Pin::new(&mut this.body).poll_frame(cx);
         if frame.is_pending() {
             connection.drive(cx);
@@ -289,8 +298,8 @@ impl http_body::Body for Answer {
         match &frame {
             Poll::Pending => {}
             Poll::Ready(Some(Ok(_))) if !this.body.is_end_stream() => {}
-            Poll::Ready(Some(Ok(_)) | None) => this.let_go(),
-            Poll::Ready(Some(Err(_))) => this.by = None,
+            Poll::Ready(Some(Ok(_)) | None) => this.detach(),
+            Poll::Ready(Some(Err(_))) => this.connection = None,
         }
         frame
     }
@@ -311,19 +320,19 @@ impl fmt::Debug for Connection {
 }
 
 pub(super) fn is_small(body: &Body) -> bool {
-    body.size_hint().upper().is_some_and(|most| most <= SMALL_BYTES)
+    body.size_hint().upper().is_some_and(|max| max <= SMALL_BODY_BYTES)
 }
 
-/// How long the service keeps a connection, less a head start: a request must not meet its closing.
-fn kept_for(headers: &HeaderMap) -> Option<Duration> {
+/// How long the upstream keeps an idle connection, less a margin: no request must be sent while the upstream closes it.
+fn keep_alive(headers: &HeaderMap) -> Option<Duration> {
     let parameters = headers.get(KEEP_ALIVE)?.to_str().ok()?.split(',');
     let seconds = parameters.filter_map(|parameter| parameter.trim().strip_prefix("timeout=")).next()?;
     let time = Duration::from_secs(seconds.parse().ok()?);
-    Some(time.saturating_sub(HEAD_START).max(time.min(HEAD_START) / 2))
+    Some(time.saturating_sub(CLOSE_MARGIN).max(time.min(CLOSE_MARGIN) / 2))
 }
 
-/// A request that hyper gave back reached nobody.
-fn judge(error: &hyper::Error) -> Failure {
+/// A request that hyper cancelled was not sent.
+fn failure(error: &hyper::Error) -> Failure {
     match error.is_canceled() {
         true => Failure::NotSent(error_chain(error).into()),
         false => Failure::Lost(error_chain(error).into()),

@@ -1,4 +1,4 @@
-//! The gateway's front door: requests go through the layer to the service behind.
+//! The gateway's server: requests go through the idempotency layer to the upstream.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -9,79 +9,78 @@ use std::time::Duration;
 use http::header::{CONTENT_TYPE, HOST, HeaderValue, TRANSFER_ENCODING};
 use http::{HeaderMap, Method, Request, Response};
 use hyper::body::Incoming;
-use ichido_http::{Failure, Idempotent, Problem, ProblemKind, ResponseBody};
-use tokio::net::TcpListener;
+use ichido_http::{Failure, IdempotencyLayer, Idempotent, Problem, ProblemKind};
 use tokio::time::Instant;
-use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
+use tower_layer::Layer;
 use tower_service::Service;
 
-use super::cors::{Cors, CrossOrigin};
+use super::cors::{Cors, CorsHeaders};
 use super::forward::Forward;
 use super::forwarded_headers::Peer;
-use super::pool::Answer;
+use super::pool::UpstreamBody;
 use crate::settings::TrustedProxies;
-use ichido_serve::listener::{Limits, Listener};
+use ichido_serve::listener::Listener;
 use ichido_serve::metrics::count_error;
 
 /// A gRPC call needs HTTP/2 from end to end, and ends with trailers that HTTP/1.1 would lose.
-const NO_GRPC: &str = "this gateway does not pass gRPC on: it speaks HTTP/1.1 to the service";
+const NO_GRPC: &str = "this gateway does not support gRPC: it uses HTTP/1.1 to the service";
 
-/// The gateway's listener.
-pub(super) struct Front {
-    pub(super) listener: TcpListener,
-    pub(super) tls: Option<TlsAcceptor>,
+type ResponseBody = ichido_http::ResponseBody<UpstreamBody>;
+
+/// The gateway's listener and the services of its connections.
+pub(super) struct Server {
+    pub(super) listener: Listener,
     pub(super) forward: Forward,
-    pub(super) layer: ichido_http::IdempotencyLayer,
+    pub(super) layer: IdempotencyLayer,
     pub(super) policy_path: Arc<str>,
     pub(super) cors: Option<Arc<Cors>>,
     pub(super) trusted_proxies: TrustedProxies,
-    pub(super) limits: Limits,
 }
 
-impl Front {
+impl Server {
     /// Serves until `stop`, then lets connections finish their requests for at most `drain_timeout`. Returns the deadline.
     pub(super) async fn serve(self, stop: CancellationToken, drain_timeout: Duration) -> Instant {
-        let Self { listener, tls, forward, layer, policy_path, cors, trusted_proxies, limits } = self;
-        let is_tls = tls.is_some();
-        let service_for = move |address, _| Door {
-            service: tower_layer::Layer::layer(
-                &layer.for_connection(),
-                forward.of(Peer::new(address, is_tls, &trusted_proxies)),
-            ),
+        let Self { listener, forward, layer, policy_path, cors, trusted_proxies } = self;
+        let is_tls = listener.tls.is_some();
+        let service_for = move |address, _| ConnectionService {
+            service: layer.for_connection().layer(forward.for_peer(Peer::new(
+                address,
+                is_tls,
+                &trusted_proxies,
+            ))),
             policy_path: policy_path.clone(),
             cors: cors.clone(),
         };
-        let listener = Listener { name: "gateway", socket: listener, tls, limits };
         listener.serve(service_for, stop, drain_timeout).await
     }
 }
 
-/// One connection's service.
+/// The service of one connection.
 #[derive(Clone)]
-struct Door {
+struct ConnectionService {
     service: Idempotent<Forward>,
     policy_path: Arc<str>,
     cors: Option<Arc<Cors>>,
 }
 
-impl hyper::service::Service<Request<Incoming>> for Door {
-    type Response = Response<ResponseBody<Answer>>;
+impl hyper::service::Service<Request<Incoming>> for ConnectionService {
+    type Response = Response<ResponseBody>;
     type Error = Infallible;
-    type Future = Answered;
+    type Future = ResponseFuture;
 
-    fn call(&self, request: Request<Incoming>) -> Answered {
-        let cross_origin = self.cors.as_ref().and_then(|cors| cors.of(&request));
-        let answering = match refusal(&request) {
+    fn call(&self, request: Request<Incoming>) -> ResponseFuture {
+        let cors_headers = self.cors.as_ref().and_then(|cors| cors.headers_for(&request));
+        let response = match refusal(&request) {
             Some(problem) => Err(Some(Box::new(self.refuse(&request, problem)))),
             None => Ok(self.service.clone().call(request)),
         };
-        Answered { answering, policy_path: self.policy_path.clone(), cross_origin }
+        ResponseFuture { response, policy_path: self.policy_path.clone(), cors_headers }
     }
 }
 
-impl Door {
-    fn refuse<B>(&self, request: &Request<B>, problem: Problem) -> Response<ResponseBody<Answer>> {
+impl ConnectionService {
+    fn refuse<B>(&self, request: &Request<B>, problem: Problem) -> Response<ResponseBody> {
         let mut response = self.service.refuse(request.method(), problem);
         if is_grpc(request.headers()) {
             // What a gRPC client shows its user: 12 is UNIMPLEMENTED.
@@ -92,52 +91,53 @@ impl Door {
     }
 }
 
-/// Taken when it is given.
-type Refusal = Option<Box<Response<ResponseBody<Answer>>>>;
+/// The response to a refused request, until it is taken.
+type Refused = Option<Box<Response<ResponseBody>>>;
 
-/// The future of an answer that does not fail: what goes wrong is told to the client.
-struct Answered {
-    answering: Result<<Idempotent<Forward> as Service<Request<Incoming>>>::Future, Refusal>,
+/// A response in progress. It cannot fail: failures become problems.
+struct ResponseFuture {
+    response: Result<<Idempotent<Forward> as Service<Request<Incoming>>>::Future, Refused>,
     policy_path: Arc<str>,
-    cross_origin: Option<CrossOrigin>,
+    cors_headers: Option<CorsHeaders>,
 }
 
-impl Future for Answered {
-    type Output = Result<Response<ResponseBody<Answer>>, Infallible>;
+impl Future for ResponseFuture {
+    type Output = Result<Response<ResponseBody>, Infallible>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        let answer = match &mut this.answering {
-            Ok(answering) => ready!(Pin::new(answering).poll(cx)),
-            Err(refusal) => match refusal.take() {
+        let response = match &mut this.response {
+            Ok(response) => ready!(Pin::new(response).poll(cx)),
+            Err(refused) => match refused.take() {
                 Some(response) => Ok(*response),
                 None => return Poll::Pending,
             },
         };
-        let mut answer = answer.unwrap_or_else(|failure| unanswered(&failure, &this.policy_path));
-        if let Some(cross_origin) = this.cross_origin.take() {
-            cross_origin.apply(answer.headers_mut());
+        let mut response = response.unwrap_or_else(|failure| failed(&failure, &this.policy_path));
+        if let Some(cors_headers) = this.cors_headers.take() {
+            cors_headers.apply(response.headers_mut());
         }
-        count_error("gateway", answer.status());
-        Poll::Ready(Ok(answer))
+        count_error("gateway", response.status());
+        Poll::Ready(Ok(response))
     }
 }
 
-/// Refuses tunnels, which cannot be protected, a host that can be read in two ways, and transfer codings that would be lost
-/// on the way. (A request with two framings is read by its chunks, and its connection ends with it: hyper sees to that, and
-/// what goes on to the service has a framing of our own.)
+/// Refuses tunnels, which cannot be protected, an ambiguous host, transfer codings that would be lost, and gRPC.
+///
+/// A request with both `Content-Length` and `Transfer-Encoding` is safe: hyper reads its chunks and then closes the
+/// connection, and the request to the upstream gets a framing of our own.
 fn refusal<B>(request: &Request<B>) -> Option<Problem> {
     let mut hosts = request.headers().get_all(HOST).iter();
     let (host, authority) = (hosts.next(), request.uri().authority());
     let named = [host.map(HeaderValue::as_bytes), authority.map(|authority| authority.as_str().as_bytes())];
     let why = if request.method() == Method::CONNECT {
-        "CONNECT is not offered here"
+        "CONNECT is not supported"
     } else if hosts.next().is_some() {
-        "the request has more than one Host field"
+        "the request has more than one Host header"
     } else if named.into_iter().flatten().any(|host| host.contains(&b'@')) {
-        "the host holds a user name or password"
-    } else if !is_plain(request.headers()) {
-        "the only transfer coding that this gateway takes is chunked"
+        "the host contains a user name or password"
+    } else if !has_plain_framing(request.headers()) {
+        "the only supported transfer coding is chunked"
     } else if is_grpc(request.headers()) {
         NO_GRPC
     } else {
@@ -146,15 +146,15 @@ fn refusal<B>(request: &Request<B>) -> Option<Problem> {
     Some(Problem::new(ProblemKind::RequestRefused, why))
 }
 
-/// Whether a body is framed by its length or by chunks, and not coded further (`Transfer-Encoding: gzip, chunked`): hyper
-/// takes the chunks off, and nobody would know what is left.
-fn is_plain(headers: &HeaderMap) -> bool {
+/// Whether the body is framed by its length or by chunks, without another coding such as `Transfer-Encoding: gzip,
+/// chunked`. hyper removes the chunks, and the upstream would not know how the rest is coded.
+fn has_plain_framing(headers: &HeaderMap) -> bool {
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     let is_chunked = |value: &HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
     codings.next().is_none_or(is_chunked) && codings.next().is_none()
 }
 
-/// Whether a request is a gRPC call. gRPC-Web is not: it works over HTTP/1.1.
+/// Whether the request is a gRPC call. gRPC-Web is not: it works over HTTP/1.1.
 fn is_grpc(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.as_bytes().split_at_checked(16));
     kind.is_some_and(|(kind, rest)| {
@@ -163,13 +163,13 @@ fn is_grpc(headers: &HeaderMap) -> bool {
     })
 }
 
-/// A request that passed unkeyed and got no answer.
-fn unanswered(failure: &Failure, policy_path: &str) -> Response<ResponseBody<Answer>> {
-    tracing::warn!(%failure, "the service gave no answer to an unkeyed request");
+/// The response to an unkeyed request that got none from the upstream.
+fn failed(failure: &Failure, policy_path: &str) -> Response<ResponseBody> {
+    tracing::warn!(%failure, "no response from the upstream to an unkeyed request");
     let (kind, detail) = match failure {
         Failure::NotSent(_) => (ProblemKind::UpstreamUnreachable, "the service could not be reached"),
-        Failure::TimedOut(_) => (ProblemKind::UpstreamTimeout, "the service did not answer in time"),
-        Failure::Lost(_) => (ProblemKind::AnswerLost, "the answer of the service was lost"),
+        Failure::TimedOut(_) => (ProblemKind::UpstreamTimeout, "the service did not respond in time"),
+        Failure::Lost(_) => (ProblemKind::AnswerLost, "the response of the service was lost"),
     };
-    Problem::new(kind, detail).into_response::<ResponseBody<Answer>>(policy_path)
+    Problem::new(kind, detail).into_response::<ResponseBody>(policy_path)
 }

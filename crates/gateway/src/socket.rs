@@ -1,8 +1,8 @@
-//! A TCP connection to the service that notices at once when the service has closed it.
+//! A TCP connection to the upstream that notices at once when the upstream has closed it.
 //!
-//! hyper writes no request to a connection whose end it has read. But tokio tells it about the end only after it has
-//! polled the socket again, and a request that is written in between may be lost with no way to know whether it was
-//! handled. So the first read after a pause asks the kernel itself.
+//! hyper writes no request to a connection after it has read the end of the stream. But tokio reports the end only after
+//! it has polled the socket again. A request written in between may be lost, and nobody can know whether it ran. So the
+//! first read after an idle period asks the kernel directly.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -20,17 +20,17 @@ use socket2::SockRef;
 use tokio::net::TcpStream;
 use tower_service::Service;
 
-/// Asks a connection, from outside of what reads it, to look whether it is still open.
+/// Makes a connection check whether it is still open. It is used from outside the code that reads the connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Probe(Arc<AtomicBool>);
 
 impl Probe {
-    /// The next read of the connection, which is idle, finds out whether it was closed or has bytes that nobody asked for.
+    /// Lets the next read of the idle connection detect that it was closed, or that it has unsolicited bytes.
     pub(super) fn arm(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    fn is_armed(&self) -> bool {
+    fn disarm(&self) -> bool {
         self.0.swap(false, Ordering::Relaxed)
     }
 }
@@ -42,15 +42,15 @@ pub(super) struct Socket {
     probe: Probe,
 }
 
-/// The probe of a connection, encrypted or not.
-pub(super) fn probe(stream: &MaybeHttpsStream<Socket>) -> Probe {
+/// The probe of a connection with or without TLS.
+pub(super) fn probe_of(stream: &MaybeHttpsStream<Socket>) -> Probe {
     match stream {
         MaybeHttpsStream::Http(socket) => socket.probe.clone(),
         MaybeHttpsStream::Https(tls) => tls.inner().get_ref().0.inner().probe.clone(),
     }
 }
 
-/// Connects to the service.
+/// Connects to the upstream.
 #[derive(Clone, Debug)]
 pub(super) struct Connector(pub(super) HttpConnector);
 
@@ -63,8 +63,8 @@ impl Service<Uri> for Connector {
         self.0.poll_ready(cx)
     }
 
-    fn call(&mut self, place: Uri) -> Self::Future {
-        let connecting = self.0.call(place);
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let connecting = self.0.call(uri);
         Box::pin(async move { Ok(Socket { stream: connecting.await?, probe: Probe::default() }) })
     }
 }
@@ -82,21 +82,24 @@ impl Read for Socket {
         buffer: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let is_idle = this.probe.is_armed();
+        let is_idle = this.probe.disarm();
         match Pin::new(&mut this.stream).poll_read(cx, buffer) {
-            Poll::Pending if is_idle => quiet(this.stream.inner()),
+            Poll::Pending if is_idle => peek(this.stream.inner()),
             read @ (Poll::Pending | Poll::Ready(_)) => read,
         }
     }
 }
 
-/// Asks the kernel about an idle connection. Pending: it is open and quiet. A read of nothing is its end.
-fn quiet(stream: &TcpStream) -> Poll<io::Result<()>> {
+/// Asks the kernel about an idle connection. Pending: it is open and has no bytes to read. An empty read: it is closed.
+fn peek(stream: &TcpStream) -> Poll<io::Result<()>> {
     match SockRef::from(stream).peek(&mut [MaybeUninit::uninit()]) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
         Err(error) => Poll::Ready(Err(error)),
         Ok(0) => Poll::Ready(Ok(())),
-        Ok(_) => Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "unexpected bytes"))),
+        Ok(_) => Poll::Ready(Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "unsolicited bytes on an idle connection",
+        ))),
     }
 }
 

@@ -32,16 +32,16 @@ pub(crate) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
     let bound = Bound::bind(gateway).await?;
     let admin = bind_admin(admin_at).await?;
     let stop = shutdown::on_signals()?;
-    let has_fallback = bound.wants_fallback() || admin.is_some();
+    let has_fallback = bound.needs_fallback() || admin.is_some();
     let ledger = open(&settings.ledger, admin.as_ref().map(admin::Bound::reach), has_fallback).await?;
     let shared =
-        ProcessLedger::new(ledger.clone(), &settings.ledger, bound.wants_fallback(), admin.is_some()).await?;
+        ProcessLedger::new(ledger.clone(), &settings.ledger, bound.needs_fallback(), admin.is_some()).await?;
     let start_line = format!(
         "ichido gateway: listening on {}, admin on {}, {} → {}, ledger {} ({})",
-        bound.address_as_url(),
+        bound.url(),
         admin.as_ref().map_or_else(|| "no port".to_owned(), |admin| format!("http://{}", admin.address())),
-        bound.routes(),
-        bound.upstream(),
+        bound.describe_routes(),
+        bound.upstream_url(),
         settings.ledger.location(),
         ledger.capabilities(),
     );
@@ -105,10 +105,14 @@ pub(super) async fn part(
     of: &LedgerSettings,
     stop: CancellationToken,
 ) -> Result<Component, Failure> {
-    let summary =
-        format!("gateway listening on {}, {} → {}", bound.address_as_url(), bound.routes(), bound.upstream());
-    let (upstream, is_needed) = bound.asked_upstream();
-    let gateway = bound.assemble(shared.ledger.clone(), shared.for_routes(), of).await?;
+    let summary = format!(
+        "gateway listening on {}, {} → {}",
+        bound.url(),
+        bound.describe_routes(),
+        bound.upstream_url()
+    );
+    let (upstream, is_needed) = (bound.upstream().clone(), bound.ready_needs_upstream());
+    let gateway = bound.build(shared.ledger.clone(), shared.for_routes(), of).await?;
     let mut probes = Vec::new();
     if let Some(journal) = gateway.journal() {
         let probe: Probe = Arc::new(move || {

@@ -33,7 +33,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), Failure> {
     // A sender alone needs no ledger.
     let shared = match admin.is_some() || plan.gateway.is_some() {
         true => {
-            let is_wanted = plan.gateway.as_ref().is_some_and(ichido_gateway::Bound::wants_fallback);
+            let is_wanted = plan.gateway.as_ref().is_some_and(ichido_gateway::Bound::needs_fallback);
             let reach = admin.as_ref().map(admin::Bound::reach);
             let ledger = open(&settings.ledger, reach, is_wanted || admin.is_some()).await?;
             Some(ProcessLedger::new(ledger, &settings.ledger, is_wanted, admin.is_some()).await?)

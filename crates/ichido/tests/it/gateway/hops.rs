@@ -169,7 +169,7 @@ fn grpc_is_refused_in_words_that_its_clients_show() {
         let answer = ask(kind);
         assert_eq!((answer.status, answer.problem().as_str()), (400, "request-refused"), "{kind}");
         assert_eq!(answer.header("grpc-status"), Some("12"), "{kind}");
-        assert!(answer.header("grpc-message").unwrap().contains("does not pass gRPC on"), "{answer:?}");
+        assert!(answer.header("grpc-message").unwrap().contains("does not support gRPC"), "{answer:?}");
     }
     assert_eq!(ask("application/grpc-web+proto").status, 201, "gRPC-Web works over HTTP/1.1");
 }

@@ -121,7 +121,7 @@ fn shutdown_takes_no_longer_than_was_set() {
     gateway.process.signal("TERM");
     assert_eq!(gateway.process.ended(), 0, "{}", gateway.process.said());
     assert!(asked.elapsed() < Duration::from_secs(8), "{:?}", asked.elapsed());
-    assert!(gateway.process.said().contains("did not end in time"), "{}", gateway.process.said());
+    assert!(gateway.process.said().contains("did not finish in time"), "{}", gateway.process.said());
     let gateway = Gateway::start(dir.path(), orders.address, "file:ledger", settings);
     assert_eq!(post(gateway.address, "/orders", "\"k\"", "{}").problem(), "in-doubt");
 }
