@@ -1,4 +1,4 @@
-//! A process of the real command, and what it took.
+//! Runs the `ichido` command and measures it.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -9,17 +9,17 @@ use tokio::time::Instant;
 use crate::processes::processor_time;
 use crate::receiver::Receiver;
 
-/// What a process took, from its start to its end.
+/// What a process consumed, from start to exit.
 #[derive(Clone, Copy, Debug)]
-pub struct Took {
+pub struct ProcessStats {
     pub seconds: f64,
-    /// Processor time: the steadier figure on a busy machine.
+    /// Processor time in seconds: the more stable figure on a busy machine.
     pub cpu: f64,
-    /// The most memory that it held at any moment.
+    /// The peak memory.
     pub peak_mb: f64,
 }
 
-/// `ichido` with these arguments, on a directory, against a receiver.
+/// `ichido` with these arguments, a data directory and a receiver.
 pub fn ichido(arguments: &[&str], data: &Path, receiver: &Receiver) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap().with_file_name("ichido"));
     command
@@ -32,30 +32,30 @@ pub fn ichido(arguments: &[&str], data: &Path, receiver: &Receiver) -> Command {
     command
 }
 
-/// Runs a command to its end, which must be a good one.
-pub fn run(mut command: Command) -> Took {
+/// Runs a command until it exits, which must be with success.
+pub fn run(mut command: Command) -> ProcessStats {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     watch(command)
 }
 
-/// The same, with input and output as they were set.
-pub fn watch(mut command: Command) -> Took {
+/// Runs a command with its own input and output.
+pub fn watch(mut command: Command) -> ProcessStats {
     let started = Instant::now();
     let mut child = command.spawn().unwrap();
     let (mut peak_mb, mut cpu) = (0.0, 0.0);
     loop {
         if let Some(status) = child.try_wait().unwrap() {
             assert!(status.success(), "{command:?}: {status}");
-            return Took { seconds: started.elapsed().as_secs_f64(), cpu, peak_mb };
+            return ProcessStats { seconds: started.elapsed().as_secs_f64(), cpu, peak_mb };
         }
-        // Both only grow, so the last look before the end is at most a moment too early.
+        // Both only grow, so the last sample is at most a moment too early.
         peak_mb = peak(&child).unwrap_or(peak_mb);
         cpu = processor_time(child.id()).unwrap_or(cpu);
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// The time from the start of a command to its first request. The command is then ended.
+/// Returns the time from the start of a command to its first request, and stops the command.
 pub fn until_first(mut command: Command, receiver: &Receiver) -> f64 {
     receiver.clear();
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

@@ -1,6 +1,6 @@
-//! What the benchmarks share: the processes that are measured and those they are compared with, the load, the table.
+//! Shared by the benchmarks: the processes that are measured, those they are compared with, the load, and the table of results.
 //!
-//! A benchmark is a program under `src/bin`; `cargo xtask bench NAME` builds and starts it.
+//! A benchmark is a program under `src/bin`. `cargo xtask bench NAME` builds and runs it.
 #![allow(
     missing_docs,
     clippy::print_stderr,
@@ -8,7 +8,7 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "for programs for people"
+    reason = "for interactive programs"
 )]
 
 pub mod command;

@@ -1,4 +1,4 @@
--- Arguments: what is sent (new, same, known, plain, get), a name for this run's keys, and for `known` how many there are.
+-- Arguments: the kind of load (new, same, known, plain, get), a name for this run's keys, and for `known` their number.
 local made, threads = 0, 0
 local head, tail, what, run, known
 

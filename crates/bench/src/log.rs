@@ -1,4 +1,4 @@
-//! A log with a group commit and nothing else: the least that must be written to keep a promise.
+//! A log with group commit and nothing else: the least that must be written to keep the same promise.
 
 use std::fs::File;
 use std::io::Write;
@@ -7,14 +7,14 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use tokio::sync::oneshot;
 
-/// As long as the ledger's records: of a claim, of an answer of the service behind with its fields, of a mark.
+/// As long as the ledger's records: a claim, an outcome with the upstream's headers, and a mark.
 pub const CLAIM: [u8; 200] = [1; 200];
 pub const OUTCOME: [u8; 520] = [2; 520];
 pub const MARK: [u8; 150] = [3; 150];
 
 type Call = (&'static [u8], oneshot::Sender<()>);
 
-/// The way to the thread that writes.
+/// A handle to the thread that writes.
 #[derive(Clone)]
 pub struct Log(Arc<(Mutex<Vec<Call>>, Condvar)>);
 

@@ -1,6 +1,6 @@
-//! What a series of measurements comes to.
+//! Summarizes a series of measurements.
 
-/// The median over the rounds of one figure by another of the same round.
+/// The median over all rounds of the ratio of two figures of the same round.
 pub fn ratio(ours: &[f64], theirs: &[f64]) -> f64 {
     median(ours.iter().zip(theirs).map(|(our, their)| our / their).collect())
 }

@@ -1,24 +1,24 @@
-//! What to run, and how much of it: the same words for every benchmark.
+//! The arguments that all benchmarks share.
 
 use std::time::Duration;
 
 use crate::table::Table;
 
-/// What to run, and how much of it.
+/// What to measure, and how thoroughly.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct Options {
     pub rounds: usize,
     /// How long each measurement takes.
     pub time: Duration,
-    /// Keyed requests before memory is looked at.
+    /// Keyed requests before memory is measured.
     pub many: u64,
     names: Vec<String>,
 }
 
-/// A figure measures something and writes it into the table.
-pub type Figure = fn(&Plan, &mut Table);
+/// Measures something and adds it to the table.
+pub type Measurement = fn(&Options, &mut Table);
 
-impl Plan {
+impl Options {
     fn read(arguments: &[String]) -> Self {
         let names = arguments.iter().filter(|argument| !argument.starts_with("--")).cloned().collect();
         match arguments.iter().any(|argument| argument == QUICK) {
@@ -27,7 +27,7 @@ impl Plan {
         }
     }
 
-    /// The same, in one round.
+    /// The same with a single round.
     pub fn once(&self) -> Self {
         Self { rounds: 1, ..self.clone() }
     }
@@ -37,31 +37,32 @@ impl Plan {
     }
 }
 
-/// Runs the figures that were asked for, or one of the parts that they measure: `--role NAME …`.
-pub fn run(figures: &[(&str, Figure)], be: fn(&[String])) {
+/// Runs the requested measurements, or one of the helper processes that they start: `--role NAME …`.
+pub fn run(measurements: &[(&str, Measurement)], run_role: fn(&[String])) {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let [first, role @ ..] = arguments.as_slice()
         && first == ROLE
     {
-        return be(role);
+        return run_role(role);
     }
-    let is_known = |word: &str| word == QUICK || figures.iter().any(|(name, _)| *name == word);
-    if let Some(unknown) = arguments.iter().find(|word| !is_known(word)) {
-        let names: Vec<_> = figures.iter().map(|(name, _)| *name).collect();
-        eprintln!("unknown: {unknown}; what can be said is {QUICK} and {}", names.join(" "));
+    let is_known =
+        |argument: &str| argument == QUICK || measurements.iter().any(|(name, _)| *name == argument);
+    if let Some(unknown) = arguments.iter().find(|argument| !is_known(argument)) {
+        let names: Vec<_> = measurements.iter().map(|(name, _)| *name).collect();
+        eprintln!("unknown argument {unknown}: expected {QUICK} or any of {}", names.join(" "));
         std::process::exit(2);
     }
-    let plan = Plan::read(&arguments);
+    let options = Options::read(&arguments);
     let mut table = Table::default();
-    for (name, figure) in figures {
-        if plan.wants(name) {
-            figure(&plan, &mut table);
+    for (name, measure) in measurements {
+        if options.wants(name) {
+            measure(&options, &mut table);
         }
     }
     table.print();
 }
 
-/// The argument that makes measuring short.
+/// Shortens all measurements.
 const QUICK: &str = "--quick";
-/// The argument that makes a benchmark one of its parts.
+/// Runs a helper process instead of measurements.
 pub const ROLE: &str = "--role";

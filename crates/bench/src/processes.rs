@@ -1,4 +1,4 @@
-//! The processes of a measurement: how they are started, what they take, how they end.
+//! Starts, measures and stops the processes of a benchmark.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::options::ROLE;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A directory on the disk that is measured.
 pub fn scratch() -> tempfile::TempDir {
@@ -20,23 +20,23 @@ pub fn scratch() -> tempfile::TempDir {
 }
 
 /// A process that listens.
-pub struct Part {
+pub struct Process {
     child: Child,
     pub address: SocketAddr,
-    /// Where operators look, if it is a gateway.
+    /// The admin address, if it is a gateway.
     pub admin: Option<SocketAddr>,
     _scratch: Option<tempfile::TempDir>,
 }
 
-impl Part {
-    /// This program again, in another role.
+impl Process {
+    /// Starts this program in another role.
     pub fn role(arguments: &[&str]) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.arg(ROLE).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let address = ([127, 0, 0, 1], line.trim().parse().expect("a part did not start")).into();
+        let address = ([127, 0, 0, 1], line.trim().parse().expect("the process did not start")).into();
         Self { child, address, admin: None, _scratch: None }
     }
 
@@ -48,13 +48,13 @@ impl Part {
         Self::role(&["proxy", &service.address.to_string()])
     }
 
-    /// The same, and what it must write if each request is to leave a claim and an outcome on the disk.
+    /// A proxy that also writes what each request would leave on disk: a claim and an outcome.
     pub fn proxy_with_log(service: &Self, dir: &Path) -> Self {
         let log = dir.join("log").display().to_string();
         Self::role(&["proxy", &service.address.to_string(), &log])
     }
 
-    /// nginx as a proxy that keeps its connections, one worker for each of two cores.
+    /// nginx as a proxy with persistent connections and two workers, one per core.
     pub fn nginx(service: &Self) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (home, address) = (dir.path().display(), free_address());
@@ -80,35 +80,35 @@ impl Part {
         let mut command = Command::new("nginx");
         command.arg("-e").arg("stderr").arg("-c").arg(&file);
         let child = command.spawn().expect("nginx");
-        Self::awaited(child, address, Some(dir))
+        Self::wait_until_listening(child, address, Some(dir))
     }
 
-    /// The gateway on a ledger, with its default settings but for its ports.
+    /// The gateway on a ledger, with default settings except for its ports.
     pub fn gateway(service: &Self, ledger: &str, more: &Settings<'_>) -> Self {
         let (child, address, admin) = spawn_gateway(service, ledger, more);
-        let mut part = Self::awaited(child, address, None);
-        part.admin = Some(admin);
-        part
+        let mut process = Self::wait_until_listening(child, address, None);
+        process.admin = Some(admin);
+        process
     }
 
-    /// The daemon with its settings in a directory, found by its admin port.
+    /// The daemon with the settings in a directory, addressed by its admin port.
     pub fn daemon(dir: &Path, environment: &[(&str, &str)]) -> Self {
         let (child, address) = spawn_daemon(dir, environment);
-        let part = Self { child, address, admin: None, _scratch: None };
-        part.ready();
-        part
+        let process = Self { child, address, admin: None, _scratch: None };
+        process.wait_until_ready();
+        process
     }
 
-    /// Waits until it says that it is ready.
-    fn ready(&self) {
+    /// Waits until it reports that it is ready.
+    fn wait_until_ready(&self) {
         let started = Instant::now();
-        while ask(self.address, "/readyz").is_none_or(|(status, _)| status != 200) {
-            assert!(started.elapsed() < PATIENCE, "the daemon is not ready");
+        while get(self.address, "/readyz").is_none_or(|(status, _)| status != 200) {
+            assert!(started.elapsed() < TIMEOUT, "daemon is not ready");
             std::thread::sleep(Duration::from_micros(200));
         }
     }
 
-    /// The claim API on a ledger, with its default settings but for its port.
+    /// The claim API on a ledger, with default settings except for its port.
     pub fn claims(ledger: &str, log_level: Option<&str>) -> Self {
         let address = free_address();
         let mut command = Command::new(std::env::current_exe().unwrap().with_file_name("ichido"));
@@ -118,10 +118,10 @@ impl Part {
             .envs(log_level.map(|level| ("LOG_LEVEL", level)))
             .current_dir(std::env::temp_dir())
             .stderr(Stdio::null());
-        Self::awaited(command.spawn().unwrap(), address, None)
+        Self::wait_until_listening(command.spawn().unwrap(), address, None)
     }
 
-    /// The meter on a database, with its default settings but for its port.
+    /// The meter on a database, with default settings except for its port.
     pub fn meter(db: &str) -> Self {
         let address = free_address();
         let mut command = Command::new(std::env::current_exe().unwrap().with_file_name("ichido"));
@@ -130,24 +130,24 @@ impl Part {
             .env_clear()
             .current_dir(std::env::temp_dir())
             .stderr(Stdio::null());
-        Self::awaited(command.spawn().unwrap(), address, None)
+        Self::wait_until_listening(command.spawn().unwrap(), address, None)
     }
 
-    fn awaited(child: Child, address: SocketAddr, scratch: Option<tempfile::TempDir>) -> Self {
+    fn wait_until_listening(child: Child, address: SocketAddr, scratch: Option<tempfile::TempDir>) -> Self {
         let started = Instant::now();
         while TcpStream::connect(address).is_err() {
-            assert!(started.elapsed() < PATIENCE, "nobody listens on {address}");
+            assert!(started.elapsed() < TIMEOUT, "nothing listens on {address}");
             std::thread::sleep(Duration::from_millis(5));
         }
         Self { child, address, admin: None, _scratch: scratch }
     }
 
-    /// The processor time that it has used.
+    /// The processor time it has used, in seconds.
     pub fn cpu(&self) -> f64 {
         processor_time(self.child.id()).unwrap()
     }
 
-    /// The memory that it holds.
+    /// Its resident memory.
     pub fn resident_mb(&self) -> f64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -155,7 +155,7 @@ impl Part {
     }
 }
 
-/// The processor time that a process has used, in seconds; `None` if it is gone.
+/// The processor time that a process has used, in seconds, or `None` if it has exited.
 pub fn processor_time(pid: u32) -> Option<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, fields) = stat.rsplit_once(") ")?;
@@ -163,8 +163,8 @@ pub fn processor_time(pid: u32) -> Option<f64> {
     Some(ticks / 100.0)
 }
 
-/// Asks it to stop, and waits until it has.
-impl Drop for Part {
+/// Stops the process and waits for it.
+impl Drop for Process {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
         let _ = Command::new("kill").arg(self.child.id().to_string()).status();
@@ -172,14 +172,14 @@ impl Drop for Part {
     }
 }
 
-/// What differs from the default settings.
+/// Deviations from the default settings.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Settings<'a> {
     pub log_level: Option<&'a str>,
     pub optional_key: bool,
 }
 
-fn spawn_gateway(service: &Part, ledger: &str, more: &Settings<'_>) -> (Child, SocketAddr, SocketAddr) {
+fn spawn_gateway(service: &Process, ledger: &str, more: &Settings<'_>) -> (Child, SocketAddr, SocketAddr) {
     let (address, admin) = (free_address(), free_address());
     let program = std::env::current_exe().unwrap().with_file_name("ichido");
     let mut command = Command::new(program);
@@ -189,7 +189,7 @@ fn spawn_gateway(service: &Part, ledger: &str, more: &Settings<'_>) -> (Child, S
         .args(more.optional_key.then_some("--optional-key"))
         .env_clear()
         .envs(more.log_level.map(|level| ("LOG_LEVEL", level)))
-        // For a journal, should it want one.
+        // Where it may create a journal.
         .current_dir(std::env::temp_dir())
         .stderr(Stdio::null());
     (command.spawn().unwrap(), address, admin)
@@ -208,33 +208,33 @@ fn spawn_daemon(dir: &Path, environment: &[(&str, &str)]) -> (Child, SocketAddr)
     (command.spawn().unwrap(), admin)
 }
 
-/// From the start of a daemon's process until it says that it is ready.
+/// Returns the time from the start of a daemon until it reports that it is ready.
 pub fn time_to_ready(dir: &Path, environment: &[(&str, &str)]) -> Duration {
     let started = Instant::now();
     let (child, address) = spawn_daemon(dir, environment);
-    let part = Part { child, address, admin: None, _scratch: None };
-    part.ready();
+    let process = Process { child, address, admin: None, _scratch: None };
+    process.wait_until_ready();
     let took = started.elapsed();
-    drop(part);
+    drop(process);
     took
 }
 
-/// Asks for a page, on a connection of its own: its status, and how long the whole of it took.
-pub fn ask(address: SocketAddr, path: &str) -> Option<(u16, Duration)> {
+/// Requests a page on a new connection. Returns its status and how long the complete response took.
+pub fn get(address: SocketAddr, path: &str) -> Option<(u16, Duration)> {
     let started = Instant::now();
     let mut stream = TcpStream::connect(address).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.set_read_timeout(Some(TIMEOUT)).ok()?;
     let request =
         format!("GET {path} HTTP/1.1\r\nhost: {address}\r\naccept: text/html\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).ok()?;
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).ok()?;
-    let status = std::str::from_utf8(answer.get(9..12)?).ok()?.parse().ok()?;
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).ok()?;
+    let status = std::str::from_utf8(response.get(9..12)?).ok()?.parse().ok()?;
     Some((status, started.elapsed()))
 }
 
-/// From the start of a gateway's process to its first answer from the service.
-pub fn time_to_first_answer(service: &Part, ledger: &str) -> Duration {
+/// Returns the time from the start of a gateway to its first response from the upstream.
+pub fn time_to_first_response(service: &Process, ledger: &str) -> Duration {
     let started = Instant::now();
     let (child, address, _) = spawn_gateway(service, ledger, &Settings::default());
     let mut stream = loop {
@@ -242,15 +242,15 @@ pub fn time_to_first_answer(service: &Part, ledger: &str) -> Duration {
             Ok(stream) => break stream,
             Err(_) => std::thread::sleep(Duration::from_micros(200)),
         }
-        assert!(started.elapsed() < PATIENCE, "the gateway does not listen");
+        assert!(started.elapsed() < TIMEOUT, "gateway does not listen");
     };
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream.write_all(b"GET /orders HTTP/1.1\r\nhost: bench\r\nconnection: close\r\n\r\n").unwrap();
-    let mut answer = [0; 12];
-    stream.read_exact(&mut answer).unwrap();
+    let mut response = [0; 12];
+    stream.read_exact(&mut response).unwrap();
     let took = started.elapsed();
-    assert_eq!(&answer, b"HTTP/1.1 200");
-    drop(Part { child, address, admin: None, _scratch: None });
+    assert_eq!(&response, b"HTTP/1.1 200");
+    drop(Process { child, address, admin: None, _scratch: None });
     took
 }
 

@@ -1,4 +1,4 @@
-//! A receiver that takes everything and counts.
+//! A receiver that accepts and counts everything.
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -15,7 +15,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
-/// A receiver on a thread of its own, for as long as the benchmark runs.
+/// A receiver on its own thread, which runs as long as the benchmark.
 #[derive(Clone)]
 pub struct Receiver {
     address: SocketAddr,
@@ -46,18 +46,18 @@ impl Receiver {
         format!("http://{}/v1/usage", self.address)
     }
 
-    /// Forgets everything.
+    /// Resets all counts.
     pub fn clear(&self) {
         *self.seen.lock().unwrap() = Seen::default();
     }
 
-    /// Different keys, and the bytes of all bodies.
+    /// The number of distinct keys, and the bytes of all bodies.
     pub fn seen(&self) -> (u64, u64) {
         let seen = self.seen.lock().unwrap();
         (seen.keys.len() as u64, seen.bytes)
     }
 
-    /// When the first request was there.
+    /// When the first request arrived.
     pub fn first(&self) -> Option<Instant> {
         self.seen.lock().unwrap().first
     }

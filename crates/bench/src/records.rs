@@ -1,4 +1,4 @@
-//! Records, files of the spool, and input.
+//! Generates records, spool files and input.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -8,7 +8,7 @@ use ichido_core::{Clock, SystemClock, Timestamp};
 use ichido_delivery::store::{BatchDir, FileName, Layout, StoredBatch};
 use ichido_delivery::{Batch, Record};
 
-/// A usage record of so many bytes.
+/// A usage record of about this many bytes.
 pub fn record(number: u64, bytes: usize) -> String {
     let mut text = format!(
         "{{\"usage_date\":\"2025-11-{:02}\",\"provider\":\"openai\",\"model\":\"gpt-4o-mini\",\"app_id\":\"app-{:04}\",\
@@ -22,20 +22,20 @@ pub fn record(number: u64, bytes: usize) -> String {
         number % 7,
         number % 9_999,
     );
-    let room = bytes.saturating_sub(text.len() + "\"}}".len());
-    text.extend("the quick brown fox jumps over the lazy dog, ".chars().cycle().take(room));
+    let padding = bytes.saturating_sub(text.len() + "\"}}".len());
+    text.extend("the quick brown fox jumps over the lazy dog, ".chars().cycle().take(padding));
     text.push_str("\"}}");
     text
 }
 
-/// Fills a spool with so many files of so many records of 550 bytes, as an hour without a receiver would.
+/// Fills a spool with files of 550-byte records, as an outage of one hour would.
 pub fn fill(data: &Path, files: u64, records: u64) {
     let layout = Layout::new(data);
     let dir = layout.dir(BatchDir::Spool);
     fs::create_dir_all(&dir).unwrap();
     let begin = SystemClock::default().now().0 - 3_600_000;
     for file in 0..files {
-        let records = (0..records).map(|place| record(file * records + place, 550));
+        let records = (0..records).map(|index| record(file * records + index, 550));
         let records = records.map(|text| Record::parse(&text).unwrap()).collect();
         let at = Timestamp(begin + 3_600_000 * file / files);
         let mut stored = StoredBatch::fresh(Batch::new(records), at);
@@ -45,7 +45,7 @@ pub fn fill(data: &Path, files: u64, records: u64) {
     }
 }
 
-/// A file of JSON Lines with so many records of so many bytes.
+/// Writes a JSON Lines file of records.
 pub fn lines(dir: &Path, records: u64, bytes: usize) -> PathBuf {
     let path = dir.join("input.jsonl");
     let mut file = BufWriter::with_capacity(1 << 20, File::create(&path).unwrap());

@@ -1,57 +1,57 @@
-//! Measuring in turn: what is compared meets the same busy moments.
+//! Measures contenders in turn, so that all see the same busy moments.
 
 use std::time::Duration;
 
-use crate::options::Plan;
-use crate::processes::Part;
+use crate::options::Options;
+use crate::processes::Process;
 use crate::wrk::Wrk;
 
-/// What is sent to a part.
-pub trait Sends {
-    /// Sends for so long, over so many connections.
-    fn send(&self, part: &Part, connections: u32, time: Duration) -> Wrk;
+/// A workload for a process.
+pub trait Workload {
+    /// Generates load for this long, over this many connections.
+    fn send(&self, process: &Process, connections: u32, time: Duration) -> Wrk;
 }
 
-/// One of the parts that are compared, and the service that it asks.
+/// A process that is compared with others, and its upstream.
 pub struct Contender<'a> {
-    pub part: &'a Part,
-    pub service: Option<&'a Part>,
+    pub process: &'a Process,
+    pub service: Option<&'a Process>,
 }
 
-/// What was seen of a contender, round by round.
+/// The measurements of a contender, one per round.
 #[derive(Clone, Debug, Default)]
 pub struct Series {
     pub rates: Vec<f64>,
     pub medians_ms: Vec<f64>,
-    /// Processor time for one request, in microseconds.
+    /// Processor time per request, in microseconds.
     pub cpu_us: Vec<f64>,
-    /// Its processor time by that of the service behind it.
+    /// Its processor time divided by that of its upstream.
     pub cpu_of_service: Vec<f64>,
 }
 
-/// Loads each contender in each round. The order turns, so that no place in it is an advantage.
+/// Loads each contender in each round. The order rotates, so that no position is an advantage.
 pub fn in_turn<const N: usize>(
-    plan: &Plan,
-    what: &impl Sends,
+    options: &Options,
+    workload: &impl Workload,
     connections: u32,
     contenders: [Contender<'_>; N],
 ) -> [Series; N] {
-    let mut seen = std::array::from_fn(|_| Series::default());
-    for round in 0..plan.rounds {
+    let mut series_of = std::array::from_fn(|_| Series::default());
+    for round in 0..options.rounds {
         for turn in 0..N {
-            let at = (round + turn) % N;
-            let Contender { part, service } = &contenders[at];
-            let before = (part.cpu(), service.map(Part::cpu));
-            let one = what.send(part, connections, plan.time);
-            let used = part.cpu() - before.0;
-            let series: &mut Series = &mut seen[at];
-            series.rates.push(one.rate);
-            series.medians_ms.push(one.median_ms);
-            series.cpu_us.push(used * 1e6 / one.requests as f64);
+            let index = (round + turn) % N;
+            let Contender { process, service } = &contenders[index];
+            let before = (process.cpu(), service.map(Process::cpu));
+            let result = workload.send(process, connections, options.time);
+            let used = process.cpu() - before.0;
+            let series: &mut Series = &mut series_of[index];
+            series.rates.push(result.rate);
+            series.medians_ms.push(result.median_ms);
+            series.cpu_us.push(used * 1e6 / result.requests as f64);
             if let (Some(service), Some(before)) = (service, before.1) {
                 series.cpu_of_service.push(used / (service.cpu() - before).max(0.01));
             }
         }
     }
-    seen
+    series_of
 }

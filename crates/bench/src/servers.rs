@@ -1,4 +1,4 @@
-//! What the gateway is compared with, each in a process of its own that ends with the benchmark.
+//! What the gateway is compared with. Each runs in its own process, which exits with the benchmark.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -22,9 +22,9 @@ use tokio::net::TcpListener;
 
 use crate::log::{self, Log};
 
-static ANSWER: [u8; 200] = [b'y'; 200];
+static RESPONSE_BODY: [u8; 200] = [b'y'; 200];
 
-/// Serves until standard input ends, which it does with the process at its other end.
+/// Serves until standard input closes, which happens when the parent process exits.
 pub fn run(role: &[String]) {
     std::thread::spawn(|| {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
@@ -33,7 +33,7 @@ pub fn run(role: &[String]) {
     let role: Vec<&str> = role.iter().map(String::as_str).collect();
     let many = || tokio::runtime::Builder::new_multi_thread();
     match role[..] {
-        // One thread: what the service behind takes, the others lack.
+        // One thread: the others lack whatever processor time the upstream takes.
         ["service"] => block_on(tokio::runtime::Builder::new_current_thread(), service()),
         ["proxy", upstream] => block_on(many(), proxy(upstream.parse().unwrap(), None)),
         ["proxy", upstream, log] => {
@@ -61,19 +61,19 @@ async fn service() {
         let (stream, _) = listener.accept().await.unwrap();
         let _ = stream.set_nodelay(true);
         tokio::spawn(async move {
-            let answer = service_fn(async |request: Request<Incoming>| {
+            let respond = service_fn(async |request: Request<Incoming>| {
                 let _ = request.into_body().collect().await;
-                Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(&ANSWER))))
+                Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(&RESPONSE_BODY))))
             });
             let _ = hyper::server::conn::http1::Builder::new()
-                .serve_connection(TokioIo::new(stream), answer)
+                .serve_connection(TokioIo::new(stream), respond)
                 .await;
         });
     }
 }
 
-/// A proxy with the gateway's settings of server and client, and nothing else; or with a log, to which it writes before it
-/// asks the service and before it answers.
+/// A proxy with the same server and client settings as the gateway, and nothing else. With a log, it writes to it before it
+/// forwards a request and before it responds.
 async fn proxy(upstream: Authority, log: Option<Log>) {
     let mut tcp = HttpConnector::new();
     tcp.set_nodelay(true);
@@ -98,16 +98,16 @@ async fn proxy(upstream: Authority, log: Option<Log>) {
         let log = log.clone();
         tokio::spawn(async move {
             let pass = service_fn(move |mut request: Request<Incoming>| {
-                let place = request.uri().path_and_query().cloned().unwrap();
+                let path = request.uri().path_and_query().cloned().unwrap();
                 let uri = Uri::builder().scheme(Scheme::HTTP).authority(upstream.clone());
-                *request.uri_mut() = uri.path_and_query(place).build().unwrap();
+                *request.uri_mut() = uri.path_and_query(path).build().unwrap();
                 let (client, log) = (client.clone(), log.clone());
                 async move {
                     let Some(log) = log else { return client.request(request).await };
                     log.commit(&log::CLAIM).await;
-                    let answer = client.request(request).await?;
+                    let response = client.request(request).await?;
                     log.commit(&log::OUTCOME).await;
-                    Ok(answer)
+                    Ok(response)
                 }
             });
             let _ = builder.serve_connection_with_upgrades(TokioIo::new(stream), pass).await;
@@ -116,7 +116,7 @@ async fn proxy(upstream: Authority, log: Option<Log>) {
 }
 
 async fn axum_service(with_layer: bool) {
-    let router = Router::new().route("/orders", post(async |_: Bytes| Bytes::from_static(&ANSWER)));
+    let router = Router::new().route("/orders", post(async |_: Bytes| Bytes::from_static(&RESPONSE_BODY)));
     let listener = listen().await;
     if with_layer {
         let ledger = ichido_ledger::open("memory:", ichido_ledger::Settings::default()).await.unwrap();

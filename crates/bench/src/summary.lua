@@ -1,4 +1,4 @@
--- The end of every script: what was seen, in one line.
+-- Appended to every script: prints the results on one line.
 function done(summary, latency, requests)
   local errors = summary.errors
   io.write(string.format("SEEN %d %d %d %d\n", summary.requests, summary.duration,

@@ -1,4 +1,4 @@
--- Arguments: a name for this run's keys, and how many events are in a call; 0 for one that is always the same.
+-- Arguments: a name for this run's keys, and the number of events per call; 0 repeats a single event.
 local made, threads = 0, 0
 local run, batch, same
 

@@ -1,28 +1,28 @@
-//! What is sent to the claim API.
+//! Load on the claim API.
 
 use std::time::Duration;
 
-use ichido_bench::processes::Part;
-use ichido_bench::rounds::Sends;
+use ichido_bench::processes::Process;
+use ichido_bench::rounds::Workload;
 use ichido_bench::wrk::{Wrk, fresh_name, wrk};
 
 /// What is sent.
 #[derive(Clone, Debug)]
 pub(crate) enum Load {
-    /// Events that were never sent before, so many in a call.
+    /// New events, this many per call.
     New { batch: u32 },
     /// One event, the same in all runs.
     Same,
 }
 
-impl Sends for Load {
-    fn send(&self, part: &Part, connections: u32, time: Duration) -> Wrk {
+impl Workload for Load {
+    fn send(&self, process: &Process, connections: u32, time: Duration) -> Wrk {
         let (name, batch) = match self {
             Self::New { batch } => (fresh_name(), *batch),
             Self::Same => ("same".to_owned(), 0),
         };
         let words = [&*name, &batch.to_string()];
-        let url = format!("http://{}/v1/events/check", part.address);
+        let url = format!("http://{}/v1/events/check", process.address);
         wrk(include_str!("load.lua"), &words, &url, connections, time)
     }
 }

@@ -1,29 +1,29 @@
-//! How fast events are checked over HTTP, beside a server of the same libraries that only parses and replies.
+//! Measures how fast events are checked over HTTP, compared with a server built on the same libraries that only parses and replies.
 //!
 //! ```text
-//! claims-bench [--quick] [NAME…]        with `ichido` beside it; `cargo xtask bench claims` builds both
+//! claims-bench [--quick] [NAME…]        needs `ichido` in the same directory; `cargo xtask bench claims` builds both
 //! NAME: new repeat batch memory
 //! ```
 //!
-//! Only ratios mean much: what is compared is measured in turn, round by round, and a figure is the median over the
-//! rounds. The load is wrk's, with 64 connections; wrk and the server share the machine. Stores lie in the current
-//! directory or in `ICHIDO_BENCH_DIR`. `ichido claims` has its default settings, and writes its log, a line for each event,
-//! to /dev/null. A target that is missed is said so, and is no error.
+//! Only ratios are meaningful: contenders are measured in turn, and each figure is the median over all rounds. wrk generates
+//! the load over 64 connections, on the same machine as the server. Stores are in the current directory or in
+//! `ICHIDO_BENCH_DIR`. `ichido claims` runs with default settings and writes its log, one line per event, to /dev/null.
+//! A missed target is reported, but is not an error.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a program for people"
+    reason = "an interactive program"
 )]
 
 mod load;
 mod measurements;
 mod servers;
 
-use ichido_bench::options::{self, Figure};
+use ichido_bench::options::{self, Measurement};
 
-const FIGURES: [(&str, Figure); 4] = [
+const MEASUREMENTS: [(&str, Measurement); 4] = [
     ("new", measurements::new),
     ("repeat", measurements::repeat),
     ("batch", measurements::batch),
@@ -31,5 +31,5 @@ const FIGURES: [(&str, Figure); 4] = [
 ];
 
 fn main() {
-    options::run(&FIGURES, servers::run);
+    options::run(&MEASUREMENTS, servers::run);
 }

@@ -1,9 +1,9 @@
-//! The figures.
+//! The measurements.
 
 use ichido_bench::median::{median, ratio};
-use ichido_bench::options::Plan;
-use ichido_bench::processes::{Part, scratch};
-use ichido_bench::rounds::{Contender, Sends, Series, in_turn};
+use ichido_bench::options::Options;
+use ichido_bench::processes::{Process, scratch};
+use ichido_bench::rounds::{Contender, Series, Workload, in_turn};
 use ichido_bench::table::Table;
 
 use crate::load::Load;
@@ -20,15 +20,15 @@ fn note(table: &mut Table, what: &str, name: &str, series: &Series) {
     table.note(format!("{what}: {name}"), format!("{rate:.0}/s, {cpu:.0} µs CPU"));
 }
 
-/// Single checks of events, beside a route that parses and replies.
-fn singles(plan: &Plan, table: &mut Table, what: &str, load: &Load, target: Option<f64>) {
+/// Checks single events, compared with a route that parses and replies.
+fn singles(options: &Options, table: &mut Table, what: &str, load: &Load, target: Option<f64>) {
     let (dir, quiet_dir, log_dir) = (scratch(), scratch(), scratch());
-    let bare = Part::role(&["parse"]);
-    let limit = Part::role(&["parse", &log_dir.path().join("log").display().to_string()]);
-    let claims = Part::claims(&file(&dir), None);
-    let quiet = Part::claims(&file(&quiet_dir), Some("warn"));
-    let parts = [&bare, &limit, &claims, &quiet].map(|part| Contender { part, service: None });
-    let [theirs, limits, ours, quiets] = in_turn(plan, load, CONNECTIONS, parts);
+    let bare = Process::role(&["parse"]);
+    let limit = Process::role(&["parse", &log_dir.path().join("log").display().to_string()]);
+    let claims = Process::claims(&file(&dir), None);
+    let quiet = Process::claims(&file(&quiet_dir), Some("warn"));
+    let contenders = [&bare, &limit, &claims, &quiet].map(|process| Contender { process, service: None });
+    let [theirs, limits, ours, quiets] = in_turn(options, load, CONNECTIONS, contenders);
     note(table, what, "parse and reply", &theirs);
     note(table, what, "parse, one synced write, reply", &limits);
     note(table, what, "claims", &ours);
@@ -43,28 +43,28 @@ fn singles(plan: &Plan, table: &mut Table, what: &str, load: &Load, target: Opti
     table.note(format!("{what}: claims with LOG_LEVEL=warn"), format!("{quiet:.2}"));
 }
 
-/// Events that are new, durable on the disk before they are answered.
-pub(crate) fn new(plan: &Plan, table: &mut Table) {
-    singles(plan, table, "new, file, 64", &Load::New { batch: 1 }, Some(0.7));
+/// New events, durable on disk before the response.
+pub(crate) fn new(options: &Options, table: &mut Table) {
+    singles(options, table, "new, file, 64", &Load::New { batch: 1 }, Some(0.7));
 }
 
 /// Events that were seen before.
-pub(crate) fn repeat(plan: &Plan, table: &mut Table) {
-    singles(plan, table, "repeats, file, 64", &Load::Same, None);
+pub(crate) fn repeat(options: &Options, table: &mut Table) {
+    singles(options, table, "duplicates, file, 64", &Load::Same, None);
 }
 
-/// New events, a hundred in a call, beside single ones.
-pub(crate) fn batch(plan: &Plan, table: &mut Table) {
+/// New events, a hundred per call, compared with single ones.
+pub(crate) fn batch(options: &Options, table: &mut Table) {
     let (single_dir, batch_dir) = (scratch(), scratch());
-    let single = Part::claims(&file(&single_dir), None);
-    let batched = Part::claims(&file(&batch_dir), None);
+    let single = Process::claims(&file(&single_dir), None);
+    let batched = Process::claims(&file(&batch_dir), None);
     let (mut singles, mut batches) = (Vec::new(), Vec::new());
-    for round in 0..plan.rounds {
+    for round in 0..options.rounds {
         let mut one = || {
-            singles.push(Load::New { batch: 1 }.send(&single, CONNECTIONS, plan.time).rate);
+            singles.push(Load::New { batch: 1 }.send(&single, CONNECTIONS, options.time).rate);
         };
         let mut many = || {
-            let calls = Load::New { batch: BATCH }.send(&batched, CONNECTIONS, plan.time).rate;
+            let calls = Load::New { batch: BATCH }.send(&batched, CONNECTIONS, options.time).rate;
             batches.push(calls * f64::from(BATCH));
         };
         match round % 2 {
@@ -77,16 +77,16 @@ pub(crate) fn batch(plan: &Plan, table: &mut Table) {
     table.at_least("batch, file, 64: calls of 100 / single calls", ratio(&batches, &singles), "×", 10.0);
 }
 
-/// The same in memory: what the disk has no part in.
-pub(crate) fn memory(plan: &Plan, table: &mut Table) {
-    let bare = Part::role(&["parse"]);
+/// New events in memory, without the influence of the disk.
+pub(crate) fn memory(options: &Options, table: &mut Table) {
+    let bare = Process::role(&["parse"]);
     let (mut rates, mut ratios) = (Vec::new(), Vec::new());
-    let one = plan.once();
-    for _ in 0..plan.rounds {
-        // A memory ledger has a bound, so each round has one of its own.
-        let claims = Part::claims("memory:?bound=10000000", None);
-        let parts = [&bare, &claims].map(|part| Contender { part, service: None });
-        let [theirs, ours] = in_turn(&one, &Load::New { batch: 1 }, CONNECTIONS, parts);
+    let one = options.once();
+    for _ in 0..options.rounds {
+        // The capacity of a memory ledger is limited, so each round has its own.
+        let claims = Process::claims("memory:?bound=10000000", None);
+        let contenders = [&bare, &claims].map(|process| Contender { process, service: None });
+        let [theirs, ours] = in_turn(&one, &Load::New { batch: 1 }, CONNECTIONS, contenders);
         ratios.push(ratio(&ours.rates, &theirs.rates));
         rates.extend(ours.rates);
     }

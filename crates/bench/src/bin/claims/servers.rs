@@ -1,5 +1,5 @@
-//! What `ichido claims` is compared with: the same server and router, whose one route parses what it is sent and replies
-//! what a check would; or writes something and syncs it before it replies. In a process of its own that ends with the benchmark.
+//! What `ichido claims` is compared with: the same server and router with a single route, which parses the request and replies like
+//! a check, or also writes and syncs something first. It runs in its own process, which exits with the benchmark.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -17,7 +17,7 @@ use ichido_bench::log::{self, Log};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
-/// Serves until standard input ends, which it does with the process at its other end.
+/// Serves until standard input closes, which happens when the parent process exits.
 pub(crate) fn run(role: &[String]) {
     std::thread::spawn(|| {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());

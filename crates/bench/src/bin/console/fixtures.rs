@@ -1,4 +1,4 @@
-//! A directory with much in it: a ledger, a spool, and the settings of a daemon over both.
+//! Fills a directory with a large ledger, a large spool, and the settings of a daemon for both.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use ichido_bench::records;
 use ichido_core::{Claim, Key, Outcome, Settled};
 use ichido_ledger::{Ledger, Settings, open};
 
-/// The receiver: nobody listens there, so that the spool stays as it is.
+/// The receiver. Nothing listens there, so the spool does not change.
 pub(crate) const ENVIRONMENT: [(&str, &str); 5] = [
     ("DATA_DIR", "data"),
     ("EXTERNAL_API_ENDPOINT", "http://127.0.0.1:9/v1/usage"),
@@ -15,7 +15,7 @@ pub(crate) const ENVIRONMENT: [(&str, &str); 5] = [
     ("NOTIFY_CHANNEL", "log"),
 ];
 
-/// Writes settings for a gateway and a sender. Nobody listens behind the gateway.
+/// Writes settings for a gateway and a sender. Nothing listens at the upstream.
 pub(crate) fn settings(dir: &Path) {
     let text = "[ledger]\nurl = \"file:ledger\"\n\n[gateway]\nlisten = \"127.0.0.1:0\"\nupstream = \"http://127.0.0.1:9\"\n";
     std::fs::write(dir.join("ichido.toml"), text).unwrap();

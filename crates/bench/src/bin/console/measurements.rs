@@ -1,13 +1,13 @@
-//! The figures.
+//! The measurements.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use ichido_bench::load::Load;
 use ichido_bench::median::{median, ratio};
-use ichido_bench::options::Plan;
-use ichido_bench::processes::{Part, Settings, ask, scratch, time_to_ready};
-use ichido_bench::rounds::Sends;
+use ichido_bench::options::Options;
+use ichido_bench::processes::{Process, Settings, get, scratch, time_to_ready};
+use ichido_bench::rounds::Workload;
 use ichido_bench::table::Table;
 use tokio::time::Instant;
 
@@ -27,19 +27,19 @@ const PAGES: [(&str, &str); 9] = [
     ("spool", "/delivery"),
     ("failed", "/delivery?place=failed"),
 ];
-/// How often each page is asked for.
+/// How often each page is requested.
 const TIMES: usize = 40;
 
-/// Each page, over a million claims and a hundred thousand files: the slowest of many answers.
-pub(crate) fn pages(_: &Plan, table: &mut Table) {
+/// Requests each page with a million claims and a hundred thousand files, and reports the slowest response.
+pub(crate) fn pages(_: &Options, table: &mut Table) {
     let dir = scratch();
     fixtures::settings(dir.path());
     fixtures::ledger(dir.path(), CLAIMS);
     fixtures::spool(dir.path(), FILES);
-    let daemon = Part::daemon(dir.path(), &ENVIRONMENT);
+    let daemon = Process::daemon(dir.path(), &ENVIRONMENT);
     for (name, path) in PAGES {
         let took = (0..TIMES).map(|_| {
-            let (status, took) = ask(daemon.address, path).unwrap();
+            let (status, took) = get(daemon.address, path).unwrap();
             assert_eq!(status, 200, "{path}");
             took.as_secs_f64() * 1000.0
         });
@@ -51,33 +51,33 @@ pub(crate) fn pages(_: &Plan, table: &mut Table) {
     table.note("memory of the daemon", format!("{:.0} MB", daemon.resident_mb()));
     drop(daemon);
     let again = time_to_ready(dir.path(), &ENVIRONMENT).as_secs_f64() * 1000.0;
-    table.at_most("start to ready over all this", again, " ms", 100.0);
+    table.at_most("start to ready with all this data", again, " ms", 100.0);
 }
 
-/// From the start of the process to a 200 at /readyz.
-pub(crate) fn ready(plan: &Plan, table: &mut Table) {
+/// Measures the time from process start to a 200 from /readyz.
+pub(crate) fn ready(options: &Options, table: &mut Table) {
     let dir = scratch();
     fixtures::settings(dir.path());
     let first = time_to_ready(dir.path(), &ENVIRONMENT).as_secs_f64() * 1000.0;
-    table.at_most("start to ready, everything to be made", first, " ms", 100.0);
-    let took = (0..plan.rounds * 3).map(|_| time_to_ready(dir.path(), &ENVIRONMENT));
+    table.at_most("start to ready, new directory", first, " ms", 100.0);
+    let took = (0..options.rounds * 3).map(|_| time_to_ready(dir.path(), &ENVIRONMENT));
     let took = median(took.map(|took| took.as_secs_f64() * 1000.0).collect());
     table.at_most("start to ready", took, " ms", 100.0);
 }
 
-/// A gateway that is watched, beside one that is not.
-pub(crate) fn watched(plan: &Plan, table: &mut Table) {
+/// Compares a gateway whose console is open with one whose console is not.
+pub(crate) fn watched(options: &Options, table: &mut Table) {
     let (dir, alone_dir) = (scratch(), scratch());
-    let service = Part::service();
+    let service = Process::service();
     let file = |dir: &tempfile::TempDir| format!("file:{}", dir.path().join("ledger").display());
-    let gateways = [&dir, &alone_dir].map(|dir| Part::gateway(&service, &file(dir), &Settings::default()));
-    // At least some turns of the figures that the pages follow.
-    let time = plan.time.max(Duration::from_secs(3));
+    let gateways = [&dir, &alone_dir].map(|dir| Process::gateway(&service, &file(dir), &Settings::default()));
+    // Long enough for several updates of the live figures.
+    let time = options.time.max(Duration::from_secs(3));
     let (mut watched, mut alone) = (Vec::new(), Vec::new());
     let mut seen = 0;
-    for round in 0..plan.rounds {
+    for round in 0..options.rounds {
         for turn in 0..2 {
-            // The gateway that is watched is another in each round.
+            // The watched gateway alternates from round to round.
             let gateway = &gateways[round % 2];
             if (round + turn) % 2 == 0 {
                 let viewers = Viewers::watch(gateway.admin.unwrap());
@@ -88,18 +88,18 @@ pub(crate) fn watched(plan: &Plan, table: &mut Table) {
             }
         }
     }
-    assert!(seen > 0, "nobody saw anything");
-    table.note("pages and live figures seen meanwhile", seen.to_string());
-    table.note("gateway, nobody looks, 64", format!("{:.0}/s", median(alone.clone())));
-    table.at_least("gateway, 8 live pages / nobody looks", ratio(&watched, &alone), "", 0.95);
+    assert!(seen > 0, "no viewer received anything");
+    table.note("pages and updates received meanwhile", seen.to_string());
+    table.note("gateway, console closed, 64", format!("{:.0}/s", median(alone.clone())));
+    table.at_least("gateway, 8 live pages / console closed", ratio(&watched, &alone), "", 0.95);
 }
 
-/// The whole demo, as a newcomer starts it.
-pub(crate) fn demo(_: &Plan, table: &mut Table) {
+/// Runs the whole demo, as a newcomer starts it.
+pub(crate) fn demo(_: &Options, table: &mut Table) {
     let program = std::env::current_exe().unwrap().with_file_name("ichido");
     let started = Instant::now();
     let ended =
         Command::new(program).arg("demo").env_clear().stdout(Stdio::null()).stderr(Stdio::null()).status();
-    assert!(ended.unwrap().success(), "the demo found a broken promise");
+    assert!(ended.unwrap().success(), "the demo failed");
     table.at_most("demo", started.elapsed().as_secs_f64(), " s", 60.0);
 }

@@ -1,4 +1,4 @@
-//! People who look at the console while a gateway works.
+//! Viewers of the console while a gateway works.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,17 +7,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ichido_bench::processes::ask;
+use ichido_bench::processes::get;
 
-/// Pages that are open and live.
+/// Pages that are open and update live.
 const LIVE: usize = 8;
 const PAGES: [&str; 3] = ["/", "/claims", "/claims?state=in-doubt"];
-/// One page is loaded anew in each such pause.
+/// The pause between two page loads.
 const PAUSE: Duration = Duration::from_millis(250);
 
 pub(crate) struct Viewers {
     over: Arc<AtomicBool>,
-    /// Pages and live figures that were seen.
+    /// Pages and updates that were received.
     seen: Arc<AtomicU64>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -36,7 +36,7 @@ impl Viewers {
                 if ended.load(Ordering::Relaxed) {
                     return;
                 }
-                assert_eq!(ask(admin, page).unwrap().0, 200);
+                assert_eq!(get(admin, page).unwrap().0, 200);
                 loaded.fetch_add(1, Ordering::Relaxed);
                 std::thread::sleep(PAUSE);
             }
@@ -44,7 +44,7 @@ impl Viewers {
         Self { over, seen, threads }
     }
 
-    /// Ends it; how much was seen.
+    /// Stops the viewers. Returns how many pages and updates they received.
     pub(crate) fn end(self) -> u64 {
         self.over.store(true, Ordering::Relaxed);
         for thread in self.threads {
@@ -54,15 +54,15 @@ impl Viewers {
     }
 }
 
-/// Holds one stream of figures.
+/// Follows one stream of updates.
 fn follow(admin: SocketAddr, over: &AtomicBool, seen: &AtomicU64) {
     let mut stream = TcpStream::connect(admin).unwrap();
     stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
     write!(stream, "GET /live HTTP/1.1\r\nhost: {admin}\r\naccept: text/event-stream\r\n\r\n").unwrap();
-    let mut part = [0; 16 * 1024];
+    let mut chunk = [0; 16 * 1024];
     while !over.load(Ordering::Relaxed) {
-        match stream.read(&mut part) {
-            Ok(0) => panic!("the console ended a stream"),
+        match stream.read(&mut chunk) {
+            Ok(0) => panic!("the console closed a stream"),
             Ok(_) => drop(seen.fetch_add(1, Ordering::Relaxed)),
             Err(_) => {}
         }

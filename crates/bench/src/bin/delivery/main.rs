@@ -1,29 +1,29 @@
-//! How fast batches leave the disk and the input, and what the copy on disk costs.
+//! Measures how fast batches are read from disk and input and sent, and what the copy on disk costs.
 //!
 //! ```text
-//! delivery-bench [--quick] [NAME…]       with `ichido` beside it; `cargo xtask bench delivery` builds both
+//! delivery-bench [--quick] [NAME…]       needs `ichido` in the same directory; `cargo xtask bench delivery` builds both
 //! NAME: scan resend many send
 //! ```
 //!
-//! Each figure is of whole processes of the real command, from start to exit, with default settings, their log (a line
-//! for each batch) written to /dev/null. The receiver is a small server in the benchmark, on plain HTTP over loopback
-//! (`EXTERNAL_API_ALLOW_HTTP_LOOPBACK`); it reads each body, counts keys, and answers 200. It shares the machine with
-//! the sender. Directories lie in the current directory or in `ICHIDO_BENCH_DIR`. A figure is the median over the
-//! rounds. Memory is the most that was resident at any moment. A target that is missed is said so, and is no error.
+//! Each figure covers whole processes of the real command, from start to exit, with default settings and their log (one line
+//! per batch) written to /dev/null. The receiver is a small server in the benchmark, on plain HTTP over loopback
+//! (`EXTERNAL_API_ALLOW_HTTP_LOOPBACK`); it reads each body, counts keys, and responds 200. It shares the machine with
+//! the sender. Directories are in the current directory or in `ICHIDO_BENCH_DIR`. A figure is the median over all
+//! rounds. Memory is the peak resident size. A missed target is reported, but is not an error.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a program for people"
+    reason = "an interactive program"
 )]
 
 mod baseline;
 mod measurements;
 
-use ichido_bench::options::{self, Figure};
+use ichido_bench::options::{self, Measurement};
 
-const FIGURES: [(&str, Figure); 4] = [
+const MEASUREMENTS: [(&str, Measurement); 4] = [
     ("scan", measurements::scan),
     ("resend", measurements::resend),
     ("many", measurements::many),
@@ -31,5 +31,5 @@ const FIGURES: [(&str, Figure); 4] = [
 ];
 
 fn main() {
-    options::run(&FIGURES, baseline::run);
+    options::run(&MEASUREMENTS, baseline::run);
 }

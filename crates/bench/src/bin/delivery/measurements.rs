@@ -1,11 +1,11 @@
-//! The figures.
+//! The measurements.
 
 use std::path::Path;
 use std::process::Command;
 
-use ichido_bench::command::{Took, ichido, run, until_first};
+use ichido_bench::command::{ProcessStats, ichido, run, until_first};
 use ichido_bench::median::{median, ratio};
-use ichido_bench::options::{Plan, ROLE};
+use ichido_bench::options::{Options, ROLE};
 use ichido_bench::processes::{scratch, sync_ms};
 use ichido_bench::receiver::Receiver;
 use ichido_bench::records::{fill, lines};
@@ -13,44 +13,44 @@ use ichido_bench::table::Table;
 
 const FILES: u64 = 1_000;
 const MANY_FILES: u64 = 100_000;
-/// What the first exporter may hold, and what the seed allows.
+/// The most memory that a command may need.
 const MEMORY_MB: f64 = 50.0;
 
-fn seconds(took: &[Took]) -> f64 {
+fn seconds(took: &[ProcessStats]) -> f64 {
     median(took.iter().map(|took| took.seconds).collect())
 }
 
-/// How long it took, beside its target; and what does not depend on who else is at work.
-fn timed(table: &mut Table, what: &str, took: &[Took], target: f64) {
+/// Adds the elapsed time with its target, and the processor time, which does not depend on other load.
+fn timed(table: &mut Table, what: &str, took: &[ProcessStats], target: f64) {
     table.at_most(what, seconds(took), " s", target);
     let cpu = median(took.iter().map(|took| took.cpu).collect());
     table.note(format!("{what}: processor time"), format!("{cpu:.2} s"));
 }
 
-fn peak(took: &[Took]) -> f64 {
+fn peak(took: &[ProcessStats]) -> f64 {
     took.iter().map(|took| took.peak_mb).fold(0.0, f64::max)
 }
 
-/// A thousand files of a hundred records, 55 MB: each of them read and checked.
-pub(crate) fn scan(plan: &Plan, table: &mut Table) {
+/// Reads and checks a thousand files of a hundred records each, 55 MB.
+pub(crate) fn scan(options: &Options, table: &mut Table) {
     let (dir, receiver) = (scratch(), Receiver::start());
     fill(dir.path(), FILES, 100);
-    let look = |arguments: &[&str]| -> Vec<Took> {
-        (0..plan.rounds).map(|_| run(ichido(arguments, dir.path(), &receiver))).collect()
+    let look = |arguments: &[&str]| -> Vec<ProcessStats> {
+        (0..options.rounds).map(|_| run(ichido(arguments, dir.path(), &receiver))).collect()
     };
     let fsck = look(&["spool", "fsck"]);
     timed(table, "1,000 files, 55 MB: spool fsck", &fsck, 0.25);
-    table.at_most("1,000 files, 55 MB: memory of it", peak(&fsck), " MB", MEMORY_MB);
+    table.at_most("1,000 files, 55 MB: peak memory", peak(&fsck), " MB", MEMORY_MB);
     let list = look(&["spool", "list", "--limit", "1000"]);
     timed(table, "1,000 files, 55 MB: spool list, all of them", &list, 0.25);
-    table.at_most("1,000 files, 55 MB: memory of it", peak(&list), " MB", MEMORY_MB);
+    table.at_most("1,000 files, 55 MB: peak memory", peak(&list), " MB", MEMORY_MB);
 }
 
-/// The same thousand files, sent.
-pub(crate) fn resend(plan: &Plan, table: &mut Table) {
+/// Sends a thousand files.
+pub(crate) fn resend(options: &Options, table: &mut Table) {
     let receiver = Receiver::start();
     let (mut took, mut bytes) = (Vec::new(), 0);
-    for _ in 0..plan.rounds {
+    for _ in 0..options.rounds {
         let dir = scratch();
         fill(dir.path(), FILES, 100);
         receiver.clear();
@@ -61,31 +61,31 @@ pub(crate) fn resend(plan: &Plan, table: &mut Table) {
     }
     let what = format!("1,000 files, {} MB", bytes / 1_000_000);
     timed(table, &format!("{what}: spool resend"), &took, 1.0);
-    table.at_most(format!("{what}: memory of it"), peak(&took), " MB", MEMORY_MB);
+    table.at_most(format!("{what}: peak memory"), peak(&took), " MB", MEMORY_MB);
 }
 
-/// A hundred thousand files: a list of them, and how soon something goes.
-pub(crate) fn many(plan: &Plan, table: &mut Table) {
+/// Lists a hundred thousand files, and measures the time to the first request.
+pub(crate) fn many(options: &Options, table: &mut Table) {
     let (dir, receiver) = (scratch(), Receiver::start());
     fill(dir.path(), MANY_FILES, 1);
-    let look = |arguments: &[&str]| -> Vec<Took> {
-        (0..plan.rounds).map(|_| run(ichido(arguments, dir.path(), &receiver))).collect()
+    let look = |arguments: &[&str]| -> Vec<ProcessStats> {
+        (0..options.rounds).map(|_| run(ichido(arguments, dir.path(), &receiver))).collect()
     };
     let list = look(&["spool", "list"]);
     timed(table, "100,000 files: spool list", &list, 1.0);
-    table.at_most("100,000 files: memory of it", peak(&list), " MB", MEMORY_MB);
+    table.at_most("100,000 files: peak memory", peak(&list), " MB", MEMORY_MB);
     let all = look(&["spool", "list", "--limit", "100000", "--json"]);
     timed(table, "100,000 files: spool list, all of them", &all, 1.0);
-    table.note("100,000 files: memory of it", format!("{:.0} MB", peak(&all)));
+    table.note("100,000 files: peak memory", format!("{:.0} MB", peak(&all)));
     let first = |_| until_first(ichido(&["spool", "resend"], dir.path(), &receiver), &receiver);
-    let first = median((0..plan.rounds).map(first).collect());
+    let first = median((0..options.rounds).map(first).collect());
     table.at_most("100,000 files: start to first request, resend", first, " s", 1.0);
 }
 
-/// Records from JSON Lines, with a copy on disk before each request, beside a sender that keeps nothing.
-pub(crate) fn send(plan: &Plan, table: &mut Table) {
+/// Sends records from JSON Lines, with a copy on disk before each request, compared with a sender that stores nothing.
+pub(crate) fn send(options: &Options, table: &mut Table) {
     let (dir, receiver) = (scratch(), Receiver::start());
-    let records = plan.many / 5;
+    let records = options.many / 5;
     let input = lines(dir.path(), records, 1_000);
     let input = input.to_str().unwrap();
     let durable = |data: &Path| {
@@ -104,20 +104,20 @@ pub(crate) fn send(plan: &Plan, table: &mut Table) {
     };
     let (mut ours, mut theirs, mut in_memory) = (Vec::new(), Vec::new(), Vec::new());
     let memory = tempfile::tempdir_in("/dev/shm").ok();
-    // A full round takes long: fewer of them.
-    for _ in 0..plan.rounds.div_ceil(3) {
+    // A full round takes long, so there are fewer.
+    for _ in 0..options.rounds.div_ceil(3) {
         theirs.push(bare());
         ours.push(durable(dir.path()));
         in_memory.extend(memory.as_ref().map(|memory| durable(memory.path())));
     }
     let what = format!("{records} records, {} MB", records / 1_000);
-    let rate = |took: &[Took]| format!("{:.0} records/s", records as f64 / seconds(took));
+    let rate = |took: &[ProcessStats]| format!("{:.0} records/s", records as f64 / seconds(took));
     table.note(format!("{what}: send"), rate(&ours));
-    table.at_most(format!("{what}: memory of it"), peak(&ours), " MB", MEMORY_MB);
-    table.note(format!("{what}: a sender that keeps nothing"), rate(&theirs));
-    let times = |took: &[Took]| took.iter().map(|took| took.seconds).collect::<Vec<_>>();
+    table.at_most(format!("{what}: peak memory"), peak(&ours), " MB", MEMORY_MB);
+    table.note(format!("{what}: baseline without copies"), rate(&theirs));
+    let times = |took: &[ProcessStats]| took.iter().map(|took| took.seconds).collect::<Vec<_>>();
     let cost = ratio(&times(&ours), &times(&theirs));
-    table.note(format!("{what}: time, send / keeping nothing"), format!("{cost:.2}"));
+    table.note(format!("{what}: time, send / baseline"), format!("{cost:.2}"));
     if !in_memory.is_empty() {
         let cost = ratio(&times(&in_memory), &times(&theirs));
         table.note(format!("{what}: the same, DATA_DIR in memory"), format!("{cost:.2}"));

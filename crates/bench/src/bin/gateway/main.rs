@@ -1,28 +1,28 @@
-//! How fast the gateway is, beside a bare proxy of the same library, beside nginx, and beside the disk.
+//! Measures how fast the gateway is, compared with a bare proxy built on the same library, with nginx, and with the disk.
 //!
 //! ```text
-//! gateway-bench [--quick] [NAME…]        with `ichido` beside it; `cargo xtask bench gateway` builds both
+//! gateway-bench [--quick] [NAME…]        needs `ichido` in the same directory; `cargo xtask bench gateway` builds both
 //! NAME: first one redis replay pass layer start memory
 //! ```
 //!
-//! Only ratios mean much: what is compared is measured in turn, round by round, and a figure is the median over the
-//! rounds. The load is wrk's; wrk, the proxy and the service behind share the machine. Stores lie in the current
-//! directory or in `ICHIDO_BENCH_DIR`. Redis is asked if `ICHIDO_BENCH_REDIS_URL` names one. The gateway has its default
-//! settings, and writes its log, a line for each keyed request, to /dev/null. A target that is missed is said so, and is no error.
+//! Only ratios are meaningful: contenders are measured in turn, and each figure is the median over all rounds. wrk generates
+//! the load; wrk, the proxy and the upstream share the machine. Stores are in the current directory or in
+//! `ICHIDO_BENCH_DIR`. Redis is measured if `ICHIDO_BENCH_REDIS_URL` is set. The gateway runs with default
+//! settings and writes its log, one line per keyed request, to /dev/null. A missed target is reported, but is not an error.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a program for people"
+    reason = "an interactive program"
 )]
 
 mod measurements;
 
-use ichido_bench::options::{self, Figure};
+use ichido_bench::options::{self, Measurement};
 use ichido_bench::servers;
 
-const FIGURES: [(&str, Figure); 8] = [
+const MEASUREMENTS: [(&str, Measurement); 8] = [
     ("first", measurements::first),
     ("one", measurements::one),
     ("redis", measurements::redis),
@@ -34,5 +34,5 @@ const FIGURES: [(&str, Figure); 8] = [
 ];
 
 fn main() {
-    options::run(&FIGURES, servers::run);
+    options::run(&MEASUREMENTS, servers::run);
 }

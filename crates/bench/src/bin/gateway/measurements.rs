@@ -1,10 +1,10 @@
-//! The figures.
+//! The measurements.
 
 use ichido_bench::load::{Load, Run};
 use ichido_bench::median::{median, ratio};
-use ichido_bench::options::Plan;
-use ichido_bench::processes::{Part, Settings, scratch, sync_ms, time_to_first_answer};
-use ichido_bench::rounds::{Contender, Sends, Series, in_turn};
+use ichido_bench::options::Options;
+use ichido_bench::processes::{Process, Settings, scratch, sync_ms, time_to_first_response};
+use ichido_bench::rounds::{Contender, Series, Workload, in_turn};
 use ichido_bench::table::Table;
 use ichido_bench::wrk::fresh_name;
 
@@ -18,7 +18,7 @@ fn rate(series: &Series) -> String {
     format!("{:.0}/s, {:.0} µs CPU", median(series.rates.clone()), median(series.cpu_us.clone()))
 }
 
-/// The rates, and the processor time of the gateway by that of the service: the steadiest figure on a busy machine.
+/// Adds the rates, and the gateway's processor time divided by the upstream's: the most stable figure on a busy machine.
 fn note(table: &mut Table, what: &str, name: &str, series: &Series) {
     table.note(format!("{what}: {name}"), rate(series));
     if !series.cpu_of_service.is_empty() {
@@ -27,18 +27,19 @@ fn note(table: &mut Table, what: &str, name: &str, series: &Series) {
     }
 }
 
-/// First-time keyed requests, durable on the disk, beside the bare proxy.
-pub(crate) fn first(plan: &Plan, table: &mut Table) {
+/// First-time keyed requests, durable on disk, compared with the bare proxy.
+pub(crate) fn first(options: &Options, table: &mut Table) {
     let (dir, quiet_dir, log_dir) = (scratch(), scratch(), scratch());
-    let service = Part::service();
-    let bare = Part::proxy(&service);
-    let limit = Part::proxy_with_log(&service, log_dir.path());
-    let gateway = Part::gateway(&service, &file(&dir), &Settings::default());
-    let quiet = Part::gateway(&service, &file(&quiet_dir), &QUIET);
+    let service = Process::service();
+    let bare = Process::proxy(&service);
+    let limit = Process::proxy_with_log(&service, log_dir.path());
+    let gateway = Process::gateway(&service, &file(&dir), &Settings::default());
+    let quiet = Process::gateway(&service, &file(&quiet_dir), &QUIET);
     for connections in [64, 256] {
         let what = format!("first time, file, {connections}");
-        let parts = [&bare, &limit, &gateway, &quiet].map(|part| Contender { part, service: Some(&service) });
-        let [theirs, limits, ours, quiets] = in_turn(plan, &Load::New, connections, parts);
+        let contenders =
+            [&bare, &limit, &gateway, &quiet].map(|process| Contender { process, service: Some(&service) });
+        let [theirs, limits, ours, quiets] = in_turn(options, &Load::New, connections, contenders);
         note(table, &what, "bare proxy", &theirs);
         note(table, &what, "bare proxy with two synced writes", &limits);
         note(table, &what, "gateway", &ours);
@@ -48,21 +49,21 @@ pub(crate) fn first(plan: &Plan, table: &mut Table) {
         let of_limit = ratio(&ours.rates, &limits.rates);
         table.note(format!("{what}: gateway / bare with two synced writes"), format!("{of_limit:.2}"));
         let quiet = ratio(&quiets.rates, &theirs.rates);
-        table.note(format!("{what}: the same, LOG_LEVEL=warn"), format!("{quiet:.2}"));
+        table.note(format!("{what}: gateway with LOG_LEVEL=warn"), format!("{quiet:.2}"));
     }
 }
 
-/// What a first-time request adds to the latency of a single caller, beside what the disk takes to sync.
-pub(crate) fn one(plan: &Plan, table: &mut Table) {
+/// The latency that a first-time request adds for a single caller, compared with the time that the disk takes to sync.
+pub(crate) fn one(options: &Options, table: &mut Table) {
     let dir = scratch();
-    let service = Part::service();
-    let bare = Part::proxy(&service);
-    let gateway = Part::gateway(&service, &file(&dir), &Settings::default());
+    let service = Process::service();
+    let bare = Process::proxy(&service);
+    let gateway = Process::gateway(&service, &file(&dir), &Settings::default());
     let (mut theirs, mut ours, mut over, mut syncs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..plan.rounds {
-        let their = Load::New.send(&bare, 1, plan.time).median_ms;
+    for _ in 0..options.rounds {
+        let their = Load::New.send(&bare, 1, options.time).median_ms;
         let before = sync_ms(dir.path());
-        let our = Load::New.send(&gateway, 1, plan.time).median_ms;
+        let our = Load::New.send(&gateway, 1, options.time).median_ms;
         let sync = f64::midpoint(before, sync_ms(dir.path()));
         theirs.push(their);
         ours.push(our);
@@ -75,17 +76,17 @@ pub(crate) fn one(plan: &Plan, table: &mut Table) {
     table.at_most("one connection: added beyond two fdatasyncs", median(over), " ms", 0.2);
 }
 
-/// First-time keyed requests on Redis, beside the bare proxy.
-pub(crate) fn redis(plan: &Plan, table: &mut Table) {
+/// First-time keyed requests on Redis, compared with the bare proxy.
+pub(crate) fn redis(options: &Options, table: &mut Table) {
     let Ok(url) = std::env::var("ICHIDO_BENCH_REDIS_URL") else {
-        table.note("first time, Redis", "not asked");
+        table.note("first time, Redis", "not measured: ICHIDO_BENCH_REDIS_URL is not set");
         return;
     };
-    let service = Part::service();
-    let bare = Part::proxy(&service);
-    let gateway = Part::gateway(&service, &url, &Settings::default());
-    let parts = [&bare, &gateway].map(|part| Contender { part, service: Some(&service) });
-    let [theirs, ours] = in_turn(plan, &Load::New, 64, parts);
+    let service = Process::service();
+    let bare = Process::proxy(&service);
+    let gateway = Process::gateway(&service, &url, &Settings::default());
+    let contenders = [&bare, &gateway].map(|process| Contender { process, service: Some(&service) });
+    let [theirs, ours] = in_turn(options, &Load::New, 64, contenders);
     note(table, "first time, Redis, 64", "gateway", &ours);
     table.at_least(
         "first time, Redis, 64: gateway / bare proxy",
@@ -95,36 +96,36 @@ pub(crate) fn redis(plan: &Plan, table: &mut Table) {
     );
 }
 
-/// Repeats of one key, beside nginx that asks the service each time.
-pub(crate) fn replay(plan: &Plan, table: &mut Table) {
+/// Replays of one key, compared with nginx, which asks the upstream each time.
+pub(crate) fn replay(options: &Options, table: &mut Table) {
     let dir = scratch();
-    let service = Part::service();
-    let nginx = Part::nginx(&service);
-    let gateway = Part::gateway(&service, &file(&dir), &Settings::default());
+    let service = Process::service();
+    let nginx = Process::nginx(&service);
+    let gateway = Process::gateway(&service, &file(&dir), &Settings::default());
     let quiet_dir = scratch();
-    let quiet = Part::gateway(&service, &file(&quiet_dir), &QUIET);
-    for part in [&gateway, &quiet] {
-        Load::Same.send(part, 1, plan.time);
+    let quiet = Process::gateway(&service, &file(&quiet_dir), &QUIET);
+    for process in [&gateway, &quiet] {
+        Load::Same.send(process, 1, options.time);
     }
-    let parts = [&nginx, &gateway, &quiet].map(|part| Contender { part, service: None });
-    let [theirs, ours, quiets] = in_turn(plan, &Load::Same, 64, parts);
+    let contenders = [&nginx, &gateway, &quiet].map(|process| Contender { process, service: None });
+    let [theirs, ours, quiets] = in_turn(options, &Load::Same, 64, contenders);
     table.note("replay, 64: nginx proxying", format!("{:.0}/s", median(theirs.rates.clone())));
     note(table, "replay, 64", "gateway", &ours);
     table.at_least("replay, 64: gateway / nginx proxying", ratio(&ours.rates, &theirs.rates), "", 1.4);
     let quiet = ratio(&quiets.rates, &theirs.rates);
-    table.note("replay, 64: the same, LOG_LEVEL=warn", format!("{quiet:.2}"));
+    table.note("replay, 64: gateway with LOG_LEVEL=warn", format!("{quiet:.2}"));
 }
 
-/// Requests without a key, beside the bare proxy.
-pub(crate) fn pass(plan: &Plan, table: &mut Table) {
+/// Requests without a key, compared with the bare proxy.
+pub(crate) fn pass(options: &Options, table: &mut Table) {
     let dir = scratch();
-    let service = Part::service();
-    let bare = Part::proxy(&service);
+    let service = Process::service();
+    let bare = Process::proxy(&service);
     let settings = Settings { optional_key: true, ..Settings::default() };
-    let gateway = Part::gateway(&service, &file(&dir), &settings);
+    let gateway = Process::gateway(&service, &file(&dir), &settings);
     for (name, what) in [("GET", Load::Get), ("POST", Load::Plain)] {
-        let parts = [&bare, &gateway].map(|part| Contender { part, service: Some(&service) });
-        let [theirs, ours] = in_turn(plan, &what, 64, parts);
+        let contenders = [&bare, &gateway].map(|process| Contender { process, service: Some(&service) });
+        let [theirs, ours] = in_turn(options, &what, 64, contenders);
         let what = format!("unkeyed {name}, 64");
         note(table, &what, "bare proxy", &theirs);
         note(table, &what, "gateway", &ours);
@@ -134,16 +135,16 @@ pub(crate) fn pass(plan: &Plan, table: &mut Table) {
     }
 }
 
-/// The layer inside a service, on memory, beside the same service without it.
-pub(crate) fn layer(plan: &Plan, table: &mut Table) {
-    let without = Part::role(&["axum"]);
+/// The layer inside a service, on a memory ledger, compared with the same service without it.
+pub(crate) fn layer(options: &Options, table: &mut Table) {
+    let without = Process::role(&["axum"]);
     let mut rounds = (Vec::new(), Vec::new(), Vec::new());
-    let one = plan.once();
-    for _ in 0..plan.rounds {
-        // A memory ledger has a bound, so each round has one of its own.
-        let with = Part::role(&["axum-layer"]);
-        let parts = [&without, &with].map(|part| Contender { part, service: None });
-        let [theirs, ours] = in_turn(&one, &Load::New, 64, parts);
+    let one = options.once();
+    for _ in 0..options.rounds {
+        // The capacity of a memory ledger is limited, so each round has its own.
+        let with = Process::role(&["axum-layer"]);
+        let contenders = [&without, &with].map(|process| Contender { process, service: None });
+        let [theirs, ours] = in_turn(&one, &Load::New, 64, contenders);
         rounds.0.push(ratio(&ours.rates, &theirs.rates));
         rounds.1.extend(ours.rates);
         rounds.2.push(ratio(&ours.cpu_us, &theirs.cpu_us));
@@ -153,37 +154,37 @@ pub(crate) fn layer(plan: &Plan, table: &mut Table) {
     table.at_least("layer in axum, memory, 64: with / without", median(rounds.0), "", 0.75);
 }
 
-/// From the start of the process to the first answer.
-pub(crate) fn start(plan: &Plan, table: &mut Table) {
+/// Measures the time from process start to the first response.
+pub(crate) fn start(options: &Options, table: &mut Table) {
     let dir = scratch();
-    let service = Part::service();
-    // The first start makes the store.
-    time_to_first_answer(&service, &file(&dir));
+    let service = Process::service();
+    // The first start creates the store.
+    time_to_first_response(&service, &file(&dir));
     let took =
-        (0..plan.rounds * 3).map(|_| time_to_first_answer(&service, &file(&dir)).as_secs_f64() * 1000.0);
-    table.at_most("start to first answer", median(took.collect()), " ms", 25.0);
+        (0..options.rounds * 3).map(|_| time_to_first_response(&service, &file(&dir)).as_secs_f64() * 1000.0);
+    table.at_most("start to first response", median(took.collect()), " ms", 25.0);
 }
 
-/// What the gateway holds after many requests, and replays from the disk after it was started again.
-pub(crate) fn memory(plan: &Plan, table: &mut Table) {
+/// Measures the memory of the gateway after many requests, and replays from disk after a restart.
+pub(crate) fn memory(options: &Options, table: &mut Table) {
     let dir = scratch();
-    let service = Part::service();
-    let gateway = Part::gateway(&service, &file(&dir), &Settings::default());
+    let service = Process::service();
+    let gateway = Process::gateway(&service, &file(&dir), &Settings::default());
     let fresh = gateway.resident_mb();
     let (mut sent, mut longest) = (0, None);
-    while sent < plan.many {
+    while sent < options.many {
         let name = fresh_name();
-        let requests = Load::New.send_named(&name, &gateway, 256, plan.time * 10).requests;
+        let requests = Load::New.send_named(&name, &gateway, 256, options.time * 10).requests;
         sent += requests;
         longest = Some(Run { name, requests });
     }
     table.note("memory before the first request", format!("{fresh:.0} MB"));
     table.at_most(format!("memory after {sent} keyed requests"), gateway.resident_mb(), " MB", 80.0);
     drop(gateway);
-    let gateway = Part::gateway(&service, &file(&dir), &Settings::default());
+    let gateway = Process::gateway(&service, &file(&dir), &Settings::default());
     let known = Load::Known(longest.unwrap());
-    let parts = [Contender { part: &gateway, service: None }];
-    let one = plan.once();
-    let [seen] = in_turn(&one, &known, 64, parts);
+    let contenders = [Contender { process: &gateway, service: None }];
+    let one = options.once();
+    let [seen] = in_turn(&one, &known, 64, contenders);
     note(table, "replay of random keys after a restart, 64", "gateway", &seen);
 }

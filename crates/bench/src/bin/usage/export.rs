@@ -1,12 +1,12 @@
-//! How fast a month of Dify's messages is exported, and that memory does not grow with them.
+//! Measures how fast a month of Dify's messages is exported, and that memory does not grow with them.
 
 use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use ichido_bench::command::{Took, watch};
+use ichido_bench::command::{ProcessStats, watch};
 use ichido_bench::median::median;
-use ichido_bench::options::Plan;
+use ichido_bench::options::Options;
 use ichido_bench::processes::scratch;
 use ichido_bench::receiver::Receiver;
 use ichido_bench::table::Table;
@@ -16,7 +16,7 @@ use tokio_postgres::{Client, NoTls};
 pub(crate) const SERVER: &str = "ICHIDO_BENCH_POSTGRES_URL";
 const SCHEMA: &str = "dify_bench";
 
-/// Dify's tables, as in the tests. Messages come before their indices, and need not survive a crash.
+/// Dify's tables, as in the tests. Messages are inserted before their indices are created, and need not survive a crash.
 const TABLES: &str = concat!(
     include_str!("../../../../ichido/tests/it/export/dify.sql"),
     "ALTER TABLE messages SET UNLOGGED, DROP CONSTRAINT messages_pkey;
@@ -26,7 +26,7 @@ const TABLES: &str = concat!(
      INSERT INTO end_users SELECT md5('user ' || n)::uuid, 'user-' || n FROM generate_series(0, 199) n;"
 );
 
-/// So many messages, evenly over 30 days: 20 apps, 200 users, 5 models.
+/// Inserts this many messages, evenly over 30 days: 20 apps, 200 users, 5 models.
 fn messages(count: u64) -> String {
     format!(
         "INSERT INTO messages
@@ -46,7 +46,7 @@ fn messages(count: u64) -> String {
     )
 }
 
-/// A Dify whose tables are made anew for each measurement.
+/// A Dify whose tables are created anew for each measurement.
 struct Dify {
     url: String,
     client: Client,
@@ -81,18 +81,18 @@ impl Dify {
     }
 }
 
-/// A fifth of the messages, then all of them: read from PostgreSQL, summed, sent to a receiver beside it.
-pub(crate) fn export(plan: &Plan, table: &mut Table) {
+/// Exports a fifth of the messages, then all of them, from PostgreSQL to a receiver on the same machine.
+pub(crate) fn export(options: &Options, table: &mut Table) {
     let Some(server) = std::env::var(SERVER).ok().filter(|url| !url.is_empty()) else {
         return table.note("export of Dify's messages", format!("not measured: {SERVER} is not set"));
     };
     let (dify, receiver) = (Dify::connect(&server), Receiver::start());
-    let peaks = [plan.many / 5, plan.many].map(|count| {
+    let peaks = [options.many / 5, options.many].map(|count| {
         dify.fill(count);
-        // A full round takes long: fewer of them.
-        let took: Vec<Took> =
-            (0..plan.rounds.div_ceil(3)).map(|_| month(&dify.url, &receiver, count)).collect();
-        let of = |figure: fn(&Took) -> f64| median(took.iter().map(figure).collect());
+        // A full round takes long, so there are fewer.
+        let took: Vec<ProcessStats> =
+            (0..options.rounds.div_ceil(3)).map(|_| month(&dify.url, &receiver, count)).collect();
+        let of = |figure: fn(&ProcessStats) -> f64| median(took.iter().map(figure).collect());
         let (seconds, cpu, peak_mb) = (of(|took| took.seconds), of(|took| took.cpu), of(|took| took.peak_mb));
         let rate = count as f64 / seconds;
         table.note(
@@ -105,16 +105,16 @@ pub(crate) fn export(plan: &Plan, table: &mut Table) {
     table.at_most("export: peak memory, all messages / a fifth of them", peaks[1] / peaks[0], "×", 1.1);
 }
 
-/// A whole export of the month by the real command, into a directory of its own.
-fn month(url: &str, receiver: &Receiver, count: u64) -> Took {
+/// Exports the whole month with the real command, into its own directory.
+fn month(url: &str, receiver: &Receiver, count: u64) -> ProcessStats {
     let dir = scratch();
     let report = dir.path().join("report.json");
     receiver.clear();
     let took = watch(command(dir.path(), url, receiver, &report));
     let report: Value = serde_json::from_reader(File::open(report).unwrap()).unwrap();
     let rows = report["periods"].as_array().unwrap().iter().map(|period| period["rows"].as_u64().unwrap());
-    assert_eq!(rows.sum::<u64>(), count, "every message was read once");
-    assert!(receiver.seen().0 >= 30, "something was sent of each day");
+    assert_eq!(rows.sum::<u64>(), count, "every message is read once");
+    assert!(receiver.seen().0 >= 30, "something is sent for each day");
     took
 }
 

@@ -1,21 +1,21 @@
-//! How fast usage is named and summed, beside the first exporter's way of doing it, in Node; and how fast the meter counts it.
+//! Measures how fast ids are generated and usage is aggregated, compared with Node, and how fast the meter counts.
 //!
 //! ```text
-//! usage-bench [--quick] [NAME…]        `cargo xtask bench usage` builds it and brings Node and PostgreSQL
+//! usage-bench [--quick] [NAME…]        `cargo xtask bench usage` builds it and provides Node and PostgreSQL
 //! NAME: ids aggregate export meter
 //! ```
 //!
-//! Each measurement is a process of its own, so that its memory is its own; one thread works. What is compared is measured in turn, round by
-//! round, and a figure is the median over the rounds. Both sides make the same rows by the same formula (`rows.rs`, `reference.mjs`), and
+//! Each measurement runs in its own single-threaded process, so that its memory can be measured. Contenders are measured in turn, and each
+//! figure is the median over all rounds. Both sides generate the same rows with the same formula (`rows.rs`, `reference.mjs`), and
 //! their results are compared before their times. The export is a process of the real command, from a PostgreSQL with Dify's
-//! tables to a receiver that only counts. The meter gets new records from wrk over 64 connections, and shares the
-//! machine with it; its stores lie in the current directory or in `ICHIDO_BENCH_DIR`. A target that is missed is said so, and is no error.
+//! tables to a receiver that only counts. wrk sends new records to the meter over 64 connections, on the same
+//! machine. Stores are in the current directory or in `ICHIDO_BENCH_DIR`. A missed target is reported, but is not an error.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a program for people"
+    reason = "an interactive program"
 )]
 
 mod export;
@@ -24,13 +24,13 @@ mod meter;
 mod roles;
 mod rows;
 
-use ichido_bench::options::{self, Figure};
+use ichido_bench::options::{self, Measurement};
 
-/// The allocator of the command.
+/// The allocator that the command uses.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-const FIGURES: [(&str, Figure); 4] = [
+const MEASUREMENTS: [(&str, Measurement); 4] = [
     ("ids", measurements::ids),
     ("aggregate", measurements::aggregate),
     ("export", export::export),
@@ -38,5 +38,5 @@ const FIGURES: [(&str, Figure); 4] = [
 ];
 
 fn main() {
-    options::run(&FIGURES, roles::run);
+    options::run(&MEASUREMENTS, roles::run);
 }

@@ -1,4 +1,4 @@
--- Arguments: a name for this run's records, and how many are in a batch.
+-- Arguments: a name for this run's records, and the number of records per batch.
 local made, threads = 0, 0
 local run, batch
 

@@ -1,5 +1,5 @@
-// What the first exporter did, in its own language: ids as its decision record has them, sums in a Map under joined keys, money in floats.
-// Prints seconds, peak memory in MB, and what was computed. Rows are those of rows.rs.
+// A straightforward implementation in Node for comparison: ids of the scheme `sorted`, totals in a Map under joined keys, money in floats.
+// Prints seconds, peak memory in MB, and the results. The rows are those of rows.rs.
 import crypto from 'node:crypto'
 
 const MODELS = [

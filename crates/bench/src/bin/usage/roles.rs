@@ -1,4 +1,4 @@
-//! One measurement each, in a process of its own: prints seconds, peak memory in MB, and what was computed.
+//! One measurement per process: prints seconds, peak memory in MB, and the results.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -64,7 +64,7 @@ fn report_sums(started: Instant, sums: Aggregator) {
     report(started, &format!("{} {tokens} {cost}", sums.len()));
 }
 
-fn parts<'a>(row: &'a UsageEvent<'a>) -> Parts<'a> {
+fn id_parts<'a>(row: &'a UsageEvent<'a>) -> Parts<'a> {
     Parts {
         usage_date: jiff::civil::date(2025, 11, 29),
         provider: &row.provider,
@@ -78,7 +78,7 @@ fn parts<'a>(row: &'a UsageEvent<'a>) -> Parts<'a> {
     }
 }
 
-/// Rows that are there already: naming is measured, and not making them.
+/// Rows that exist beforehand, so that only the ids are measured.
 fn thousand(rows: &Rows) -> Vec<UsageEvent<'_>> {
     rows.iter().take(1000).collect()
 }
@@ -90,20 +90,20 @@ fn ids(scheme: Scheme, count: usize) {
     let (mut last, started) = (0_usize, Instant::now());
     for row in rows.iter().cycle().take(count) {
         last = last.wrapping_add(usize::from(
-            writer.write(&parts(row)).unwrap().as_bytes().last().copied().unwrap(),
+            writer.write(&id_parts(row)).unwrap().as_bytes().last().copied().unwrap(),
         ));
     }
     report(started, &last.to_string());
 }
 
-/// The same as one writes it first: a list, a join, a format for each digit pair.
+/// A straightforward implementation: a list, a join, and formatting for each pair of digits.
 fn naive_ids(count: usize) {
     use sha2::{Digest, Sha256};
     let rows = Rows::new(1_000_000, Spread::Few);
     let rows = thousand(&rows);
     let (mut last, started) = (0_usize, Instant::now());
     for row in rows.iter().cycle().take(count) {
-        let parts = parts(row);
+        let parts = id_parts(row);
         let date = parts.usage_date.to_string();
         let mut values = [
             date.clone(),

@@ -1,4 +1,4 @@
-//! Rows of usage by a formula: a month in the order of time, 20 apps, 200 users with an app each, two models a user.
+//! Generates rows of usage: a month in order of time, 20 apps, 200 users with one app each, two models per user.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use ichido_usage::{App, UsageEvent, User, UserKind};
 use jiff::Timestamp;
 use rust_decimal::Decimal;
 
-/// What sums are of: few groups as in life, or nearly as many as rows.
+/// How many totals the rows have: few, as in practice, or nearly as many as rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spread {
     Few,
