@@ -39,8 +39,8 @@
 #![allow(clippy::unwrap_used, reason = "this crate is a test")]
 #![allow(clippy::print_stdout, reason = "the number of states is part of the result")]
 
+mod actions;
 mod flaws;
-mod moves;
 mod promises;
 mod world;
 
