@@ -1,4 +1,4 @@
-//! The settings of the sender: no values make them panic, and no complaint repeats one.
+//! Fuzzes the settings of the sender: no values may panic, and no error message may contain a value.
 #![no_main]
 
 use std::collections::HashMap;
@@ -7,7 +7,7 @@ use ichido_delivery::notice;
 use ichido_delivery::settings::{Identity, Settings};
 use libfuzzer_sys::fuzz_target;
 
-/// Every variable that is read, in an order that a byte can name.
+/// Every variable that is read. A byte selects one by its position.
 const NAMES: [&str; 27] = [
     "EXTERNAL_API_ENDPOINT",
     "EXTERNAL_API_TOKEN",
@@ -39,7 +39,7 @@ const NAMES: [&str; 27] = [
 ];
 
 fuzz_target!(|text: &str| {
-    // A line is a setting: its first byte says which.
+    // Each line is a setting; its first byte selects the variable.
     let values: HashMap<&str, String> = text
         .lines()
         .filter_map(|line| {
@@ -48,14 +48,14 @@ fuzz_target!(|text: &str| {
         })
         .collect();
     let get = |name: &str| Ok(values.get(name).cloned());
-    let complaints = [
+    let errors = [
         Settings::read(&get, &Identity::default()).err().map(|error| error.to_string()),
         notice::Settings::read(&get, text.len() % 2 == 0).err().map(|error| error.to_string()),
     ];
-    for complaint in complaints.into_iter().flatten() {
-        assert!(!complaint.contains('\n'));
-        // Numbers are repeated; whatever is longer may be a secret.
-        let is_told = |value: &&String| value.len() > 20 && complaint.contains(value.as_str());
-        assert!(!values.values().any(|value| is_told(&value)), "{complaint}");
+    for error in errors.into_iter().flatten() {
+        assert!(!error.contains('\n'));
+        // Numbers may appear in messages; anything longer may be a secret.
+        let is_echoed = |value: &&String| value.len() > 20 && error.contains(value.as_str());
+        assert!(!values.values().any(|value| is_echoed(&value)), "{error}");
     }
 });

@@ -1,7 +1,7 @@
-//! The orders API through the layer: the same order on a repeat, 422 for another quantity, 409 while it runs, 400
-//! without a key.
+//! The orders API behind the layer: a retry gets the same order, a different quantity gets 422, a concurrent retry 409, and
+//! a request without a key 400.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "what is unexpected fails the test")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "anything unexpected fails the test")]
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -27,7 +27,7 @@ impl Orders {
         Self::start_in(tempfile::tempdir().unwrap().into())
     }
 
-    /// With the ledger that another one left in this directory.
+    /// Starts with the ledger that an earlier process left in this directory.
     fn start_in(dir: Arc<TempDir>) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_orders"))
             .current_dir(dir.path())
@@ -61,13 +61,13 @@ fn the_same_key_gives_the_same_order() {
     let again = post(orders.address, "/orders", "\"8e03978e-40d5-43e8-bc93-6894a57f9324\"", ORDER);
     assert_eq!((again.status, &again.json()["orderId"]), (201, &first.json()["orderId"]));
     assert!(again.is_replay() && !first.is_replay());
-    let other = post(orders.address, "/orders", "\"another\"", ORDER);
+    let other = post(orders.address, "/orders", "\"other\"", ORDER);
     assert_ne!(other.json()["orderId"], first.json()["orderId"]);
 }
 
-/// The ledger still answers with orders from before the restart, so no new order may have the id of one of them.
+/// The ledger still replays orders from before the restart, so no new order may have the id of one of them.
 #[test]
-fn a_restart_repeats_no_order_id() {
+fn a_restart_does_not_reuse_order_ids() {
     let before = Orders::start();
     let first = post(before.address, "/orders", "\"before\"", ORDER).json();
     let dir = before.dir.clone();
@@ -79,7 +79,7 @@ fn a_restart_repeats_no_order_id() {
 }
 
 #[test]
-fn another_quantity_under_the_same_key_is_422() {
+fn a_different_quantity_with_the_same_key_is_422() {
     let orders = Orders::start();
     assert_eq!(post(orders.address, "/orders", "\"k\"", ORDER).status, 201);
     let other = post(orders.address, "/orders", "\"k\"", &ORDER.replace("\"qty\":2", "\"qty\":3"));
@@ -87,25 +87,28 @@ fn another_quantity_under_the_same_key_is_422() {
 }
 
 #[test]
-fn while_the_order_is_made_a_repeat_is_409() {
+fn a_retry_while_the_order_is_created_is_409() {
     let orders = Orders::start();
-    let answers: Vec<_> = std::thread::scope(|scope| {
+    let responses: Vec<_> = std::thread::scope(|scope| {
         let calls: Vec<_> =
             (0..8).map(|_| scope.spawn(|| post(orders.address, "/orders", "\"k\"", ORDER))).collect();
         calls.into_iter().map(|call| call.join().unwrap()).collect()
     });
-    assert_eq!(answers.iter().filter(|answer| answer.status == 201 && !answer.is_replay()).count(), 1);
-    let conflicts: Vec<_> = answers.iter().filter(|answer| answer.status == 409).collect();
-    assert!(!conflicts.is_empty(), "{answers:?}");
+    assert_eq!(
+        responses.iter().filter(|response| response.status == 201 && !response.is_replay()).count(),
+        1
+    );
+    let conflicts: Vec<_> = responses.iter().filter(|response| response.status == 409).collect();
+    assert!(!conflicts.is_empty(), "{responses:?}");
     assert!(
         conflicts
             .iter()
-            .all(|answer| answer.problem() == "in-flight" && answer.header("retry-after").is_some())
+            .all(|response| response.problem() == "in-flight" && response.header("retry-after").is_some())
     );
 }
 
 #[test]
-fn without_a_key_it_is_400() {
+fn a_request_without_a_key_is_400() {
     let orders = Orders::start();
     let missing =
         send(orders.address, "POST", "/orders", &[("Content-Type", "application/json")], ORDER.as_bytes());
