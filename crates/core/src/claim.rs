@@ -1,34 +1,34 @@
-//! The claim: what is asked, and what is answered.
+//! Claim requests and their results.
 
 use crate::{Caller, Doubt, Fingerprint, Holder, Key, LimitError, Limits, Metadata, Nonce, Outcome, Token};
 
-/// A call for a key.
+/// A request to claim a key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ClaimRequest {
-    /// The operation.
+    /// The key.
     pub key: Key,
-    /// What is asked, to tell a repeat from a reuse of the key.
+    /// Tells a retry from a different request with the same key.
     pub fingerprint: Fingerprint,
-    /// Who asks; `None` where callers are not compared.
+    /// The caller; `None` if callers are not compared.
     pub caller: Option<Caller>,
-    /// Names this call.
+    /// Identifies this call.
     pub nonce: Nonce,
-    /// Becomes the token if the claim is granted, and is forgotten if it is not.
+    /// Becomes the token of the claim if it is granted.
     pub token: Token,
-    /// How long the grant holds without renewal.
+    /// How long the grant lasts without renewal.
     pub lease_ms: u64,
     /// How long the outcome is kept, from completion.
     pub retention_ms: u64,
-    /// Who will renew.
+    /// Who renews the lease.
     pub holder: Holder,
-    /// Kept beside the claim.
+    /// Stored with the claim.
     pub metadata: Metadata,
     /// What to do if the claim is in doubt.
     pub in_doubt: InDoubtPolicy,
 }
 
 impl ClaimRequest {
-    /// Refuses what is outside the limits.
+    /// Checks the limits.
     pub fn check(&self) -> Result<(), LimitError> {
         if self.lease_ms == 0 {
             return Err(LimitError::Empty { what: "lease" });
@@ -41,48 +41,49 @@ impl ClaimRequest {
     }
 }
 
-/// What to do with a claim in doubt.
+/// What to do if the claim is in doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum InDoubtPolicy {
-    /// Say so. Only its holder or an operator can end the doubt.
+    /// Report it. Only the holder or an operator can end the doubt.
     #[default]
     Reject,
-    /// Take over, but not before so long has passed since the last renewal: the caller accepts a second run.
+    /// Take the claim over, but not before this time has passed since the last renewal. The caller accepts that the effect
+    /// may run a second time.
     Retry {
-        /// The shortest silence of the old holder.
+        /// The shortest time since the last renewal.
         silent_ms: u64,
     },
 }
 
-/// What a caller learns when it asks for a key.
+/// The result of a claim request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// Yours: run the effect, then complete with this token.
+    /// The claim is granted: run the effect, then complete with this token.
     Granted(Grant),
-    /// Someone else is running it now.
+    /// A different call holds the claim.
     Held {
-        /// What is left of the holder's lease.
+        /// The remaining lease of the holder.
         retry_after_ms: u64,
     },
-    /// The holder vanished; the effect may have happened.
+    /// The claim is in doubt: the effect may have happened.
     InDoubt(Doubt),
-    /// Already done; replay this.
+    /// The claim is completed: replay this outcome.
     Done(Outcome),
-    /// The key was used for another request.
+    /// The key was used for a different request.
     Mismatch,
-    /// The key was used by another caller, who alone may learn what became of it.
+    /// The key was used by a different caller, and only that caller may learn the outcome.
     CallerChanged,
 }
 
-/// Leave to run the effect.
+/// Permission to run the effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Grant {
     /// Proof of the grant.
     pub token: Token,
-    /// 1 for the first run; more after a takeover.
+    /// 1 for the first run, more after takeovers.
     pub attempt: u32,
-    /// How long it holds without renewal.
+    /// How long it lasts without renewal.
     pub lease_ms: u64,
-    /// What is left of that now. Less than `lease_ms` if this call was asked again after a lost reply: renew first.
+    /// How much of that remains. Less than `lease_ms` if the call was retried after a lost reply: renew first.
     pub left_ms: u64,
 }

@@ -1,8 +1,8 @@
-//! Digests: thirty-two bytes over length-prefixed parts.
+//! SHA-256 digests of length-prefixed parts.
 
 use sha2::{Digest, Sha256};
 
-/// The SHA-256 over length-prefixed parts: no choice of separators can make two different lists meet.
+/// The SHA-256 of length-prefixed parts: two different lists never collide through their separators.
 pub(crate) fn digest_of<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> [u8; 32] {
     let mut hash = Sha256::new();
     for part in parts {
@@ -13,7 +13,7 @@ pub(crate) fn digest_of<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> [
     hash.finalize().into()
 }
 
-/// A type for a digest: written as hexadecimal digits, and shown in logs by its beginning only.
+/// Defines a digest type. It is written in hex, and debug output shows only the first digits.
 macro_rules! digest {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -21,12 +21,12 @@ macro_rules! digest {
         pub struct $name([u8; 32]);
 
         impl $name {
-            /// From its bytes.
+            /// Creates a digest from its bytes.
             pub const fn from_bytes(bytes: [u8; 32]) -> Self {
                 Self(bytes)
             }
 
-            /// Its bytes.
+            /// The bytes.
             pub const fn as_bytes(&self) -> &[u8; 32] {
                 &self.0
             }
@@ -48,7 +48,7 @@ macro_rules! digest {
             type Err = $crate::ParseIdError;
             fn from_str(text: &str) -> Result<Self, Self::Err> {
                 let mut bytes = [0; 32];
-                hex::decode_to_slice(text, &mut bytes).map_err(|_| $crate::ParseIdError)?;
+                hex::decode_to_slice(text, &mut bytes).map_err(|_| $crate::ParseIdError { digits: 64 })?;
                 Ok(Self(bytes))
             }
         }

@@ -1,4 +1,4 @@
-//! Chance is passed in, so that a run can be replayed from its seed.
+//! A source of randomness is passed in, so that tests can repeat a run from its seed.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -6,13 +6,13 @@ use std::sync::{Mutex, PoisonError};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-/// Where random bytes come from.
+/// A source of random bytes.
 pub trait Entropy: Send + Sync + fmt::Debug {
     /// Sixteen random bytes.
     fn draw(&self) -> [u8; 16];
 }
 
-/// A cryptographically strong generator per thread, seeded by the operating system.
+/// A cryptographically secure generator per thread, seeded by the operating system.
 #[derive(Debug, Default)]
 pub struct SystemEntropy;
 
@@ -24,12 +24,12 @@ impl Entropy for SystemEntropy {
     }
 }
 
-/// The same bytes for the same seed.
+/// A generator that gives the same bytes for the same seed.
 #[derive(Debug)]
 pub struct SeededEntropy(Mutex<StdRng>);
 
 impl SeededEntropy {
-    /// A generator that starts from `seed`.
+    /// Creates a generator from a seed.
     pub fn new(seed: u64) -> Self {
         Self(Mutex::new(StdRng::seed_from_u64(seed)))
     }

@@ -1,17 +1,17 @@
-//! Fingerprints tell a repeat from another request that reuses the key.
+//! Fingerprints tell a retry from a different request with the same key.
 
 use crate::digest::{digest, digest_of};
 
 digest! {
-    /// A digest of what was asked for.
+    /// A digest of a request.
     Fingerprint
 }
 
 impl Fingerprint {
-    /// For callers that do not compare what was asked.
+    /// For callers that do not compare requests.
     pub const NONE: Fingerprint = Fingerprint([0; 32]);
 
-    /// The SHA-256 over length-prefixed parts.
+    /// The SHA-256 of length-prefixed parts.
     pub fn of<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> Self {
         Self(digest_of(parts))
     }
@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_border_between_parts_counts() {
+    fn boundaries_between_parts_count() {
         assert_ne!(Fingerprint::of(["ab", "c"]), Fingerprint::of(["a", "bc"]));
         assert_eq!(Fingerprint::of(["ab", "c"]), Fingerprint::of(["ab", "c"]));
         assert_ne!(Fingerprint::of(["", ""]), Fingerprint::NONE);

@@ -1,4 +1,4 @@
-//! Nonces and tokens: sixteen random bytes each, compared for equality only.
+//! Nonces and tokens: sixteen random bytes that are compared for equality only.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,10 +7,12 @@ use serde::Serialize;
 
 use crate::{Entropy, to_hex};
 
-/// The text of a nonce or token was not 32 hexadecimal digits.
+/// The text of an id, index or digest does not have the expected number of hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("expected 32 hexadecimal digits")]
-pub struct ParseIdError;
+#[error("expected {digits} hexadecimal digits")]
+pub struct ParseIdError {
+    pub(crate) digits: usize,
+}
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
@@ -19,17 +21,17 @@ macro_rules! id {
         pub struct $name([u8; 16]);
 
         impl $name {
-            /// Draws a new one.
+            /// Draws a random id.
             pub fn draw(entropy: &dyn Entropy) -> Self {
                 Self(entropy.draw())
             }
 
-            /// From its bytes.
+            /// Creates an id from its bytes.
             pub const fn from_bytes(bytes: [u8; 16]) -> Self {
                 Self(bytes)
             }
 
-            /// Its bytes.
+            /// The bytes.
             pub const fn as_bytes(&self) -> &[u8; 16] {
                 &self.0
             }
@@ -45,7 +47,7 @@ macro_rules! id {
             type Err = ParseIdError;
             fn from_str(text: &str) -> Result<Self, ParseIdError> {
                 let mut bytes = [0; 16];
-                hex::decode_to_slice(text, &mut bytes).map_err(|_| ParseIdError)?;
+                hex::decode_to_slice(text, &mut bytes).map_err(|_| ParseIdError { digits: 32 })?;
                 Ok(Self(bytes))
             }
         }
@@ -59,12 +61,12 @@ macro_rules! id {
 }
 
 id! {
-    /// Names one call. Asked again with the same nonce after a lost reply, the winner wins again.
+    /// Identifies one call. A retry with the same nonce after a lost reply gets the same result.
     Nonce
 }
 
 id! {
-    /// Proof of a grant. Whoever has the current one may renew, complete, release or doubt the claim.
+    /// Proof of a grant. Whoever has the current token may renew, complete or release the claim, or declare it in doubt.
     Token
 }
 
@@ -74,7 +76,7 @@ impl fmt::Debug for Nonce {
     }
 }
 
-/// A token is a capability: logs show only its beginning.
+/// Prints only the first digits: a token is a capability.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Token({}…)", hex::encode(&self.0[..3]))
@@ -86,10 +88,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_and_back() {
+    fn ids_round_trip_through_text() {
         let token = Token::from_bytes([7; 16]);
         assert_eq!(token.to_string().parse(), Ok(token));
-        assert_eq!("07".parse::<Token>(), Err(ParseIdError));
+        assert_eq!("07".parse::<Token>(), Err(ParseIdError { digits: 32 }));
         assert_eq!(format!("{token:?}"), "Token(070707…)");
     }
 }

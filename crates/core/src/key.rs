@@ -1,7 +1,7 @@
-//! Keys: what the caller calls an operation, within the scope of who it is and where it asks.
+//! Keys: a caller's name for an operation, within the scope of a tenant and a route.
 //!
-//! The index is the SHA-256 over length-prefixed parts: no choice of separators in a tenant, route or key can make
-//! two different keys meet. It is computed once and carried along; the text is kept for people.
+//! The index is the SHA-256 of length-prefixed parts, so that no choice of characters in a tenant, route or key makes two
+//! different keys collide. It is computed once; the text is kept for operators.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -13,17 +13,17 @@ use serde::Serialize;
 use crate::digest::digest_of;
 use crate::{LimitError, Limits, ParseIdError, to_hex};
 
-/// Thirty-two bytes that stand for a key in every store.
+/// The hash that identifies a key in every store.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Index([u8; 32]);
 
 impl Index {
-    /// From its bytes.
+    /// Creates an index from its bytes.
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// Its bytes.
+    /// The bytes.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -49,28 +49,28 @@ impl FromStr for Index {
     type Err = ParseIdError;
     fn from_str(text: &str) -> Result<Self, ParseIdError> {
         let mut bytes = [0; 32];
-        hex::decode_to_slice(text, &mut bytes).map_err(|_| ParseIdError)?;
+        hex::decode_to_slice(text, &mut bytes).map_err(|_| ParseIdError { digits: 64 })?;
         Ok(Self(bytes))
     }
 }
 
-/// Who asks, and where: the same key text in another scope is another key.
+/// The tenant and route of a key. The same text in a different scope is a different key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct Scope {
-    /// Whose key it is; may be empty.
+    /// The owner of the key; may be empty.
     pub tenant: String,
-    /// Which operation it is for; may be empty.
+    /// The operation that the key is for; may be empty.
     pub route: String,
 }
 
 impl Scope {
-    /// A scope of both parts.
+    /// Creates a scope.
     pub fn new(tenant: impl Into<String>, route: impl Into<String>) -> Self {
         Self { tenant: tenant.into(), route: route.into() }
     }
 }
 
-/// The name of a claim.
+/// The key of a claim.
 #[derive(Clone)]
 pub struct Key {
     index: Index,
@@ -83,7 +83,7 @@ struct Parts {
 }
 
 impl Key {
-    /// A key in a scope. The text must be 1 to 1,024 bytes.
+    /// Creates a key in a scope. The text must have 1 to 1,024 bytes.
     pub fn new(scope: Scope, text: impl Into<String>) -> Result<Self, LimitError> {
         let text: String = text.into();
         check_text("key", &text)?;
@@ -93,22 +93,22 @@ impl Key {
         Ok(Self { index, parts: Arc::new(Parts { scope, text: text.into_boxed_str() }) })
     }
 
-    /// A key in the empty scope.
+    /// Creates a key in the empty scope.
     pub fn unscoped(text: impl Into<String>) -> Result<Self, LimitError> {
         Self::new(Scope::default(), text)
     }
 
-    /// What stores use.
+    /// The index, which stores use.
     pub fn index(&self) -> Index {
         self.index
     }
 
-    /// What the caller wrote.
+    /// The text, as the caller wrote it.
     pub fn text(&self) -> &str {
         &self.parts.text
     }
 
-    /// Who and where.
+    /// The scope.
     pub fn scope(&self) -> &Scope {
         &self.parts.scope
     }
@@ -128,14 +128,14 @@ impl Hash for Key {
     }
 }
 
-/// Logs show the index only: a caller's key may be a secret of theirs.
+/// Prints the index only: the text may be a secret of the caller.
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Key({:?})", self.index)
     }
 }
 
-/// The name of a mark. Marks have a key space of their own and no scope.
+/// The key of a mark. Marks have their own key space and no scope.
 #[derive(Clone)]
 pub struct MarkKey {
     index: Index,
@@ -143,19 +143,19 @@ pub struct MarkKey {
 }
 
 impl MarkKey {
-    /// A mark's key of 1 to 1,024 bytes.
+    /// Creates a key for a mark, of 1 to 1,024 bytes.
     pub fn new(text: impl Into<Arc<str>>) -> Result<Self, LimitError> {
         let text: Arc<str> = text.into();
         check_text("key", &text)?;
         Ok(Self { index: Index::of("mark", &[&text]), text })
     }
 
-    /// What stores use.
+    /// The index, which stores use.
     pub fn index(&self) -> Index {
         self.index
     }
 
-    /// What the caller wrote.
+    /// The text, as the caller wrote it.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn separators_in_parts_do_not_make_keys_meet() {
+    fn separators_in_parts_do_not_make_keys_collide() {
         assert_ne!(key("a", "b:c", "d"), key("a:b", "c", "d"));
         assert_ne!(key("a", "", "bc"), key("a", "b", "c"));
         assert_ne!(key("", "ab", "c"), key("ab", "", "c"));
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_and_oversized_keys_are_refused_by_name() {
+    fn empty_and_oversized_keys_are_refused() {
         assert_eq!(Key::unscoped("").unwrap_err().to_string(), "key is empty");
         let long = "k".repeat(1025);
         assert_eq!(
@@ -221,7 +221,7 @@ mod tests {
         assert!(Key::new(Scope::new(long, ""), "k").unwrap_err().to_string().starts_with("tenant is 1025"));
     }
 
-    /// The index is on disk: a change here is a new format.
+    /// The index is stored: changing it would change the format.
     #[test]
     fn the_index_is_stable() {
         assert_eq!(

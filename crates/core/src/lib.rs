@@ -1,9 +1,8 @@
-//! What a claim is.
+//! Claims: their vocabulary and their rules.
 //!
-//! This crate holds the vocabulary and the rules of ichido: keys, fingerprints, tokens, records, and the state
-//! table as pure functions ([`rules`]). It has no runtime, no sockets and no files. Every ledger backend either
-//! calls these functions or is tested to agree with them, and the model check in `tests/model` drives the very
-//! same functions.
+//! This crate defines keys, fingerprints, tokens and records, and the state table as pure functions ([`rules`]). It has no
+//! runtime, no sockets and no files. Every ledger backend either calls these functions or is tested to agree with them.
+//! The model check in `tests/model` drives the same functions.
 
 mod batch_key;
 mod caller;
@@ -37,6 +36,6 @@ pub use limits::{LimitError, Limits};
 pub use metadata::Metadata;
 pub use outcome::Outcome;
 pub use record::{Done, Doubt, DoubtReason, Holder, Phase, Record, State};
-pub use settle::{Adopted, Now, Resolution, Resolved, Settle, Settled};
+pub use settle::{Adopted, CurrentState, Resolution, Resolved, Settle, Settled};
 pub use time::{Clock, ManualClock, SteadyTime, SystemClock, Timestamp};
 pub use to_hex::to_hex;

@@ -1,13 +1,13 @@
-//! Everything has a limit, named here, and checked before anything is written.
+//! Limits, which are checked before anything is written.
 
-/// Bounds on what a caller may hand in.
+/// Limits on what a caller may send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The longest key, in bytes. DynamoDB takes 2,048 bytes of partition key.
+    /// The longest key, in bytes. DynamoDB allows a partition key of 2,048 bytes.
     pub key_bytes: usize,
     /// The longest tenant or route, in bytes.
     pub scope_bytes: usize,
-    /// Names and values of one record's metadata together, in bytes.
+    /// The names and values of the metadata of one record together, in bytes.
     pub metadata_bytes: usize,
     /// The largest outcome, in bytes.
     pub outcome_bytes: usize,
@@ -17,7 +17,7 @@ pub struct Limits {
     pub lease_ms: u64,
     /// The longest retention, in milliseconds.
     pub retention_ms: u64,
-    /// The most marks in one batch.
+    /// The largest batch of marks.
     pub batch: usize,
 }
 
@@ -35,28 +35,28 @@ impl Limits {
     };
 }
 
-/// A value was outside its limits; nothing was written.
+/// A value is outside its limits. Nothing was written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
-    /// A text was empty, or a time was zero, that must not be.
+    /// The value is empty or zero.
     #[error("{what} is empty")]
     Empty {
         /// Which value.
         what: &'static str,
     },
-    /// Too long or too large.
+    /// The value is too long or too large.
     #[error("{what} is {size} {unit}; at most {limit} are allowed")]
     TooLarge {
         /// Which value.
         what: &'static str,
-        /// How large it was.
+        /// Its size.
         size: u64,
-        /// How large it may be.
+        /// The limit.
         limit: u64,
-        /// What is counted.
+        /// The unit of both.
         unit: &'static str,
     },
-    /// A metadata name that the ledger uses itself.
+    /// The metadata name is reserved for the ledger.
     #[error("metadata name {name:?} is reserved")]
     Reserved {
         /// The name.
@@ -65,7 +65,7 @@ pub enum LimitError {
 }
 
 impl LimitError {
-    /// Refuses a batch of marks that is too long.
+    /// Checks the size of a batch of marks.
     pub fn check_batch(size: usize, limits: &Limits) -> Result<(), LimitError> {
         Self::count("batch", size as u64, limits.batch as u64, "marks")
     }

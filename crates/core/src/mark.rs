@@ -1,25 +1,25 @@
-//! Marks: the one-phase form for events.
+//! Marks: one-phase deduplication for events.
 //!
-//! A mark answers "seen before?" and remembers the question in the same step. It cannot protect against a crash
-//! between marking and doing; two-phase claims can.
+//! A mark tells whether an event was seen before, and records the event in the same step. Unlike a claim, it cannot protect
+//! against a crash between the mark and the effect.
 
 use crate::{LimitError, Limits, MarkKey, Metadata, Nonce, Timestamp};
 
-/// A question about one event.
+/// A request to mark one event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The event.
     pub key: MarkKey,
-    /// Names this call: asked again after a lost reply, the first answer is given again.
+    /// Identifies this call. A retry with the same nonce after a lost reply gets the first result again.
     pub nonce: Nonce,
-    /// How long it is remembered.
+    /// How long the mark is kept.
     pub retention_ms: u64,
-    /// Kept beside the mark.
+    /// Stored with the mark.
     pub metadata: Metadata,
 }
 
 impl Request {
-    /// Refuses what is outside the limits.
+    /// Checks the limits.
     pub fn check(&self) -> Result<(), LimitError> {
         if self.retention_ms == 0 {
             return Err(LimitError::Empty { what: "retention" });
@@ -28,31 +28,31 @@ impl Request {
     }
 }
 
-/// The answer.
+/// The result of marking an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// Not seen before: the caller is the first.
+    /// The event was not seen before.
     New,
-    /// Seen before.
+    /// The event was seen before.
     Seen {
-        /// When.
+        /// When it was first seen.
         first_seen: Timestamp,
-        /// What the first caller left beside it.
+        /// The metadata of the first caller.
         metadata: Metadata,
     },
 }
 
-/// What is remembered of a mark.
+/// A mark in the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// The event.
     pub key: MarkKey,
-    /// The call that was first.
+    /// The call that marked it.
     pub nonce: Nonce,
     /// When it was first seen.
     pub marked_at: Timestamp,
-    /// When it is forgotten.
+    /// When the mark expires.
     pub expires_at: Timestamp,
-    /// The first caller's words.
+    /// The metadata of the first caller.
     pub metadata: Metadata,
 }

@@ -1,4 +1,4 @@
-//! Metadata: a few words that a caller leaves beside a claim or mark, for people and for other consumers.
+//! Metadata: names and values that a caller stores with a claim or mark, for operators and other consumers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::{LimitError, Limits};
 #[serde(try_from = "BTreeMap<String, String>")]
 pub struct Metadata(BTreeMap<String, String>);
 
-/// Attributes that ledgers shared with other consumers use themselves.
+/// Attribute names that ledgers use themselves in tables shared with other consumers.
 const RESERVED: [&str; 3] = ["event_key", "processed_at", "ttl"];
 
 impl TryFrom<BTreeMap<String, String>> for Metadata {
@@ -24,7 +24,7 @@ impl TryFrom<BTreeMap<String, String>> for Metadata {
 }
 
 impl Metadata {
-    /// Checked metadata: within the limit, and no name that a ledger uses itself.
+    /// Creates metadata. Refuses names that ledgers use themselves, and more than the size limit.
     pub fn new(pairs: impl IntoIterator<Item = (String, String)>) -> Result<Self, LimitError> {
         let map: BTreeMap<_, _> = pairs.into_iter().collect();
         let mut size = 0;
@@ -46,18 +46,18 @@ impl Metadata {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// The value of a name.
+    /// The value for a name.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
-    /// Whether there is none.
+    /// Whether there is no metadata.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// Prints the names only: the values may be personal data.
+/// Prints the names only: values may be personal data.
 impl fmt::Debug for Metadata {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Metadata")?;
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_the_ledger_are_refused() {
+    fn reserved_names_are_refused() {
         assert_eq!(of("ttl", "1").unwrap_err().to_string(), "metadata name \"ttl\" is reserved");
         assert!(of("ichido_nonce", "1").is_err());
         assert!(of("", "1").is_err());

@@ -1,4 +1,4 @@
-//! Outcomes: what an effect answered, kept for its repeats.
+//! Outcomes: the result of an effect, kept for retries.
 
 use std::fmt;
 
@@ -6,22 +6,22 @@ use bytes::Bytes;
 
 use crate::{LimitError, Limits};
 
-/// What is remembered of a completed effect.
+/// The outcome of a completed effect.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// The answer, to be replayed. The ledger does not look inside.
+    /// The result to replay, which the ledger does not interpret.
     Kept(Bytes),
-    /// The effect is done, but its answer was not kept; the reason says why.
+    /// The effect happened, but its result was not kept, for this reason.
     Tombstone(String),
 }
 
 impl Outcome {
-    /// An outcome to replay.
+    /// Creates an outcome to replay.
     pub fn kept(bytes: impl Into<Bytes>) -> Self {
         Outcome::Kept(bytes.into())
     }
 
-    /// Bytes that a replay would carry.
+    /// The number of bytes to replay.
     pub fn size(&self) -> usize {
         match self {
             Outcome::Kept(bytes) => bytes.len(),
@@ -29,7 +29,7 @@ impl Outcome {
         }
     }
 
-    /// Refuses what no ledger may store.
+    /// Checks the limits.
     pub fn check(&self) -> Result<(), LimitError> {
         match self {
             Outcome::Kept(bytes) => LimitError::bytes("outcome", bytes.len(), Limits::STANDARD.outcome_bytes),
@@ -40,8 +40,7 @@ impl Outcome {
     }
 }
 
-/// Prints the kind and the length, never the content: an outcome may hold personal data or secrets, and debug output ends
-/// up in logs.
+/// Prints the kind and the length only: an outcome may contain personal data or secrets, and debug output ends up in logs.
 impl fmt::Debug for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -55,8 +54,8 @@ impl fmt::Debug for Outcome {
 mod tests {
     use super::*;
     use crate::{
-        Claim, Done, Fingerprint, Holder, Key, Metadata, Nonce, Now, Record, Resolution, Resolved, Settle,
-        Settled, State, Timestamp, Token,
+        Claim, CurrentState, Done, Fingerprint, Holder, Key, Metadata, Nonce, Record, Resolution, Resolved,
+        Settle, Settled, State, Timestamp, Token,
     };
 
     #[test]
@@ -77,15 +76,15 @@ mod tests {
             metadata: Metadata::new([("user_id".to_owned(), "secret-user".to_owned())]).unwrap(),
             state: State::Done(Done { outcome: outcome.clone(), completed_at: Timestamp(0) }),
         };
-        for outcome in [Outcome::kept("secret-answer"), Outcome::Tombstone("secret-answer".to_owned())] {
+        for outcome in [Outcome::kept("secret-result"), Outcome::Tombstone("secret-result".to_owned())] {
             let texts = [
                 format!("{outcome:?}"),
                 format!("{:#?}", record(&outcome)),
                 format!("{:?}", Claim::Done(outcome.clone())),
                 format!("{:?}", Settle::Complete(outcome.clone())),
-                format!("{:?}", Settled::Stale(Now::Done(outcome.clone()))),
+                format!("{:?}", Settled::Stale(CurrentState::Done(outcome.clone()))),
                 format!("{:?}", Resolution::Done(outcome.clone())),
-                format!("{:?}", Resolved::Refused(Now::Done(outcome.clone()))),
+                format!("{:?}", Resolved::Refused(CurrentState::Done(outcome.clone()))),
             ];
             for text in texts {
                 assert!(!text.contains("secret") && text.contains("(13 bytes)"), "{text}");

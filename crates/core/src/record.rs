@@ -1,51 +1,52 @@
-//! Records: what a ledger remembers of a claim.
+//! Records: what a ledger stores about a claim.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Caller, Fingerprint, Key, Metadata, Nonce, Outcome, Timestamp, Token};
 
-/// How long doubt is kept before it ends with a warning.
+/// How long a claim stays in doubt before it expires with a warning.
 pub(crate) const DOUBT_RETENTION_MS: u64 = 30 * 86_400_000;
 
-/// Everything that is remembered of one claim.
+/// A claim in the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Record {
-    /// Whose and which.
+    /// The key.
     pub key: Key,
-    /// What was asked.
+    /// The fingerprint of the request.
     pub fingerprint: Fingerprint,
-    /// Who asked; `None` where callers were not compared.
+    /// The caller; `None` if callers are not compared.
     pub caller: Option<Caller>,
     /// The call that was granted.
     pub nonce: Nonce,
     /// The current token.
     pub token: Token,
-    /// How many times the effect has been granted, this one included.
+    /// How many times the effect has been granted, including this time.
     pub attempt: u32,
     /// Who renews the lease.
     pub holder: Holder,
-    /// When it was granted.
+    /// When the claim was granted.
     pub claimed_at: Timestamp,
     /// When the lease was last renewed, or granted.
     pub renewed_at: Timestamp,
-    /// How often it was renewed: a watcher without a clock of the store's sees life by it.
+    /// How often the lease was renewed. Observers that cannot use the clock of the store see from it that the holder is
+    /// alive.
     pub renewals: u32,
-    /// How long the lease runs from `renewed_at`.
+    /// How long the lease lasts, from `renewed_at`.
     pub lease_ms: u64,
-    /// How long the outcome is kept from completion.
+    /// How long the outcome is kept, from completion.
     pub retention_ms: u64,
-    /// The caller's words.
+    /// The metadata of the caller.
     pub metadata: Metadata,
-    /// What was last said of it.
+    /// The stored state.
     pub state: State,
 }
 
-/// What was last said of a claim. A lapsed lease is not said by anyone: see [`Phase`].
+/// The stored state of a claim. A lapsed lease is not stored: see [`Phase`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum State {
     /// Granted and not yet settled.
     Running,
-    /// Said to be in doubt.
+    /// Declared in doubt.
     InDoubt(Doubt),
     /// Completed.
     Done(Done),
@@ -54,18 +55,18 @@ pub enum State {
 /// A completed claim.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Done {
-    /// What to replay.
+    /// The outcome to replay.
     pub outcome: Outcome,
     /// When it was completed.
     pub completed_at: Timestamp,
 }
 
-/// Since when, and why, nobody knows whether the effect happened.
+/// Since when and why it is unknown whether the effect happened.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Doubt {
-    /// Since when.
+    /// When the doubt began.
     pub since: Timestamp,
-    /// Why.
+    /// The reason.
     pub reason: DoubtReason,
 }
 
@@ -74,9 +75,9 @@ pub struct Doubt {
 pub enum DoubtReason {
     /// The lease was not renewed in time.
     LeaseLapsed,
-    /// The process that held the claim is gone.
+    /// The process that held the claim crashed.
     HolderGone,
-    /// The holder said so.
+    /// The holder declared it.
     Declared(String),
 }
 
@@ -94,27 +95,27 @@ impl std::fmt::Display for DoubtReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Holder {
-    /// The process that has the ledger open: when it dies, its claims are in doubt.
+    /// The process that has the ledger open. If it crashes, its claims become in doubt.
     Process,
-    /// A caller of the claim API: it may outlive the process that granted.
+    /// A client of the claim API, which may outlive the process that granted the claim.
     Remote,
 }
 
-/// What a record means at a moment.
+/// What a record means at a point in time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Phase<'a> {
-    /// The lease is good for so many milliseconds more.
+    /// The lease has not lapsed.
     Running {
-        /// What is left of the lease.
+        /// The remaining lease.
         left_ms: u64,
     },
-    /// Nobody knows whether the effect happened.
+    /// It is unknown whether the effect happened.
     InDoubt(Doubt),
-    /// Completed, and its retention is not over.
+    /// Completed, and within its retention.
     Done(&'a Done),
-    /// Its retention is over: as good as absent.
-    Over {
-        /// It ended in doubt: this is worth a warning.
+    /// Expired: the same as absent.
+    Expired {
+        /// Whether the claim expired in doubt, which deserves a warning.
         in_doubt: bool,
     },
 }
@@ -132,17 +133,17 @@ impl Record {
             }
             State::InDoubt(doubt) => Self::doubt_phase(doubt.clone(), now),
             State::Done(done) if now < done.completed_at + self.retention_ms => Phase::Done(done),
-            State::Done(_) => Phase::Over { in_doubt: false },
+            State::Done(_) => Phase::Expired { in_doubt: false },
         }
     }
 
-    /// When the lease ends unless it is renewed.
+    /// When the lease lapses unless it is renewed.
     pub fn lease_until(&self) -> Timestamp {
         self.renewed_at + self.lease_ms
     }
 
-    /// When the record may be removed: the end of retention, or of doubt.
-    pub fn over_at(&self) -> Timestamp {
+    /// When the record expires: at the end of its retention or of its doubt.
+    pub fn expires_at(&self) -> Timestamp {
         match &self.state {
             State::Running => self.lease_until() + DOUBT_RETENTION_MS,
             State::InDoubt(doubt) => doubt.since + DOUBT_RETENTION_MS,
@@ -154,7 +155,7 @@ impl Record {
         if now < doubt.since + DOUBT_RETENTION_MS {
             Phase::InDoubt(doubt)
         } else {
-            Phase::Over { in_doubt: true }
+            Phase::Expired { in_doubt: true }
         }
     }
 }

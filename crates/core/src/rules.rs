@@ -1,119 +1,125 @@
-//! The state table, as pure functions.
+//! The state table of claims and marks, as pure functions.
 //!
-//! Each function takes what is remembered, what is asked and the time, and returns the answer together with the
-//! change to write. A backend must make reading, deciding and writing one atomic step; what it decides is here.
+//! Each function takes the current record, a request and the time, and returns the result and the change to write. A
+//! backend must read, decide and write in one atomic step.
 
 use crate::mark::{self, Mark};
 use crate::{
-    Adopted, Caller, Claim, ClaimRequest, Done, Doubt, DoubtReason, Grant, InDoubtPolicy, Now, Outcome,
-    Phase, Record, Resolution, Resolved, Settle, Settled, State, Timestamp, Token,
+    Adopted, Caller, Claim, ClaimRequest, CurrentState, Done, Doubt, DoubtReason, Grant, InDoubtPolicy,
+    Outcome, Phase, Record, Resolution, Resolved, Settle, Settled, State, Timestamp, Token,
 };
 
-/// An answer, and what must be written before it may be given.
+/// A result, and the change that must be written before the result is returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step<A, R> {
-    /// What the caller is told.
-    pub answer: A,
-    /// What the store does first.
+pub struct Decision<T, R> {
+    /// The result for the caller.
+    pub result: T,
+    /// The change to write first.
     pub change: Change<R>,
 }
 
-/// A change of one record.
+/// A change to one record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change<R> {
     /// Nothing to write.
     Keep,
-    /// Write this record in place of the old.
+    /// Write this record instead of the old one.
     Put(R),
     /// Remove the record.
     Remove,
 }
 
-impl<A, R> Step<A, R> {
-    fn keep(answer: A) -> Self {
-        Step { answer, change: Change::Keep }
+impl<T, R> Decision<T, R> {
+    fn keep(result: T) -> Self {
+        Decision { result, change: Change::Keep }
     }
 
-    fn put(answer: A, record: R) -> Self {
-        Step { answer, change: Change::Put(record) }
+    fn put(result: T, record: R) -> Self {
+        Decision { result, change: Change::Put(record) }
     }
 }
 
-/// A claim on a key.
-pub fn claim(current: Option<&Record>, request: &ClaimRequest, now: Timestamp) -> Step<Claim, Record> {
+/// Claims a key.
+pub fn claim(current: Option<&Record>, request: &ClaimRequest, now: Timestamp) -> Decision<Claim, Record> {
     let Some(record) = current else { return grant(request, 1, now) };
     match record.phase(now) {
-        Phase::Over { .. } => grant(request, 1, now),
-        _ if Caller::is_other(request.caller, record.caller) => Step::keep(Claim::CallerChanged),
-        _ if record.fingerprint != request.fingerprint => Step::keep(Claim::Mismatch),
-        // The holder itself said that the effect may have happened: its own call must not run it again, nor take it over.
+        Phase::Expired { .. } => grant(request, 1, now),
+        _ if Caller::is_other(request.caller, record.caller) => Decision::keep(Claim::CallerChanged),
+        _ if record.fingerprint != request.fingerprint => Decision::keep(Claim::Mismatch),
+        // The holder itself declared that the effect may have happened, so its own call must neither run it again nor take the
+        // claim over.
         Phase::InDoubt(doubt @ Doubt { reason: DoubtReason::Declared(_), .. })
             if record.nonce == request.nonce =>
         {
-            Step::keep(Claim::InDoubt(doubt))
+            Decision::keep(Claim::InDoubt(doubt))
         }
         Phase::Running { .. } | Phase::InDoubt(_) if record.nonce == request.nonce => {
-            Step::keep(Claim::Granted(grant_of(record, now)))
+            Decision::keep(Claim::Granted(grant_of(record, now)))
         }
-        Phase::Running { left_ms } => Step::keep(Claim::Held { retry_after_ms: left_ms }),
+        Phase::Running { left_ms } => Decision::keep(Claim::Held { retry_after_ms: left_ms }),
         Phase::InDoubt(doubt) => match request.in_doubt {
             InDoubtPolicy::Retry { silent_ms } if now >= record.renewed_at + silent_ms => {
                 grant(request, record.attempt.saturating_add(1), now)
             }
-            InDoubtPolicy::Retry { .. } | InDoubtPolicy::Reject => Step::keep(Claim::InDoubt(doubt)),
+            InDoubtPolicy::Retry { .. } | InDoubtPolicy::Reject => Decision::keep(Claim::InDoubt(doubt)),
         },
-        Phase::Done(done) => Step::keep(Claim::Done(done.outcome.clone())),
+        Phase::Done(done) => Decision::keep(Claim::Done(done.outcome.clone())),
     }
 }
 
-/// A holder's word on its claim. Only the token is compared, never a snapshot.
+/// Settles a claim. Only the token is compared, never the rest of the record.
 pub fn settle(
     current: Option<&Record>,
     token: Token,
-    word: &Settle,
+    action: &Settle,
     now: Timestamp,
-) -> Step<Settled, Record> {
-    let Some(record) = current else { return Step::keep(Settled::Stale(Now::Absent)) };
-    let standing = standing(record, now);
+) -> Decision<Settled, Record> {
+    let Some(record) = current else { return Decision::keep(Settled::Stale(CurrentState::Absent)) };
+    let state = current_state(record, now);
     if record.token != token {
-        return Step::keep(Settled::Stale(standing));
+        return Decision::keep(Settled::Stale(state));
     }
-    match (standing, word) {
-        (Now::Running | Now::InDoubt, _) => settle_open(record, word, now),
-        (Now::Done(_), Settle::Complete(_)) => Step::keep(Settled::Applied),
-        (stale @ (Now::Done(_) | Now::Absent), _) => Step::keep(Settled::Stale(stale)),
-    }
-}
-
-/// An operator's word on a claim.
-pub fn resolve(current: Option<&Record>, word: &Resolution, now: Timestamp) -> Step<Resolved, Record> {
-    let Some(record) = current else { return Step::keep(Resolved::Refused(Now::Absent)) };
-    match (standing(record, now), word) {
-        (Now::InDoubt, Resolution::Done(outcome)) => {
-            Step::put(Resolved::Applied, done(record, outcome.clone(), now))
-        }
-        (Now::InDoubt, Resolution::Absent | Resolution::Release) | (Now::Running, Resolution::Release) => {
-            Step { answer: Resolved::Applied, change: Change::Remove }
-        }
-        (standing @ (Now::Running | Now::Done(_) | Now::Absent), _) => {
-            Step::keep(Resolved::Refused(standing))
-        }
+    match (state, action) {
+        (CurrentState::Running | CurrentState::InDoubt, _) => settle_open(record, action, now),
+        (CurrentState::Done(_), Settle::Complete(_)) => Decision::keep(Settled::Applied),
+        (stale @ (CurrentState::Done(_) | CurrentState::Absent), _) => Decision::keep(Settled::Stale(stale)),
     }
 }
 
-/// A mark on an event.
+/// Resolves a claim for an operator.
+pub fn resolve(
+    current: Option<&Record>,
+    resolution: &Resolution,
+    now: Timestamp,
+) -> Decision<Resolved, Record> {
+    let Some(record) = current else { return Decision::keep(Resolved::Refused(CurrentState::Absent)) };
+    match (current_state(record, now), resolution) {
+        (CurrentState::InDoubt, Resolution::Done(outcome)) => {
+            Decision::put(Resolved::Applied, done(record, outcome.clone(), now))
+        }
+        (CurrentState::InDoubt, Resolution::Absent | Resolution::Release)
+        | (CurrentState::Running, Resolution::Release) => {
+            Decision { result: Resolved::Applied, change: Change::Remove }
+        }
+        (state @ (CurrentState::Running | CurrentState::Done(_) | CurrentState::Absent), _) => {
+            Decision::keep(Resolved::Refused(state))
+        }
+    }
+}
+
+/// Marks an event.
 pub fn mark(
     current: Option<&mark::Record>,
     request: &mark::Request,
     now: Timestamp,
-) -> Step<Mark, mark::Record> {
+) -> Decision<Mark, mark::Record> {
     match current {
-        Some(record) if now < record.expires_at => Step::keep(if record.nonce == request.nonce {
+        Some(record) if now < record.expires_at => Decision::keep(if record.nonce == request.nonce {
             Mark::New
         } else {
             Mark::Seen { first_seen: record.marked_at, metadata: record.metadata.clone() }
         }),
-        Some(_) | None => Step::put(
+        Some(_) | None => Decision::put(
             Mark::New,
             mark::Record {
                 key: request.key.clone(),
@@ -126,22 +132,23 @@ pub fn mark(
     }
 }
 
-/// A record that comes from another ledger: put if the key is free or held by the same grant; else the first wins.
+/// Adopts a record from a different ledger: stores it if the key is free or held by the same grant, otherwise the first
+/// record stays.
 ///
-/// A running claim gets a whole lease from now on, as if its holder had renewed it: the other ledger's clock means
-/// nothing here.
-pub fn adopt(current: Option<&Record>, foreign: &Record, now: Timestamp) -> Step<Adopted, Record> {
+/// A running claim gets a full lease from now on, as if its holder had renewed it, because the clock of the other ledger
+/// means nothing here.
+pub fn adopt(current: Option<&Record>, foreign: &Record, now: Timestamp) -> Decision<Adopted, Record> {
     let free = match current {
         None => true,
         Some(record) => match record.phase(now) {
-            Phase::Over { .. } => true,
+            Phase::Expired { .. } => true,
             Phase::Running { .. } | Phase::InDoubt(_) => record.token == foreign.token,
-            Phase::Done(_) if record.token == foreign.token => return Step::keep(Adopted::Stored),
+            Phase::Done(_) if record.token == foreign.token => return Decision::keep(Adopted::Stored),
             Phase::Done(_) => false,
         },
     };
     if !free {
-        return Step::keep(Adopted::Conflict);
+        return Decision::keep(Adopted::Conflict);
     }
     let record = match foreign.state {
         State::Running => {
@@ -149,20 +156,20 @@ pub fn adopt(current: Option<&Record>, foreign: &Record, now: Timestamp) -> Step
         }
         State::InDoubt(_) | State::Done(_) => foreign.clone(),
     };
-    Step::put(Adopted::Stored, record)
+    Decision::put(Adopted::Stored, record)
 }
 
-/// What holds now, for someone who may not change it.
-pub fn standing(record: &Record, now: Timestamp) -> Now {
+/// The current state of a claim.
+pub fn current_state(record: &Record, now: Timestamp) -> CurrentState {
     match record.phase(now) {
-        Phase::Running { .. } => Now::Running,
-        Phase::InDoubt(_) => Now::InDoubt,
-        Phase::Done(done) => Now::Done(done.outcome.clone()),
-        Phase::Over { .. } => Now::Absent,
+        Phase::Running { .. } => CurrentState::Running,
+        Phase::InDoubt(_) => CurrentState::InDoubt,
+        Phase::Done(done) => CurrentState::Done(done.outcome.clone()),
+        Phase::Expired { .. } => CurrentState::Absent,
     }
 }
 
-fn grant(request: &ClaimRequest, attempt: u32, now: Timestamp) -> Step<Claim, Record> {
+fn grant(request: &ClaimRequest, attempt: u32, now: Timestamp) -> Decision<Claim, Record> {
     let record = Record {
         key: request.key.clone(),
         fingerprint: request.fingerprint,
@@ -179,7 +186,7 @@ fn grant(request: &ClaimRequest, attempt: u32, now: Timestamp) -> Step<Claim, Re
         metadata: request.metadata.clone(),
         state: State::Running,
     };
-    Step::put(Claim::Granted(grant_of(&record, now)), record)
+    Decision::put(Claim::Granted(grant_of(&record, now)), record)
 }
 
 fn grant_of(record: &Record, now: Timestamp) -> Grant {
@@ -187,9 +194,9 @@ fn grant_of(record: &Record, now: Timestamp) -> Grant {
     Grant { token: record.token, attempt: record.attempt, lease_ms: record.lease_ms, left_ms }
 }
 
-fn settle_open(record: &Record, word: &Settle, now: Timestamp) -> Step<Settled, Record> {
-    let next = match word {
-        Settle::Release => return Step { answer: Settled::Applied, change: Change::Remove },
+fn settle_open(record: &Record, action: &Settle, now: Timestamp) -> Decision<Settled, Record> {
+    let next = match action {
+        Settle::Release => return Decision { result: Settled::Applied, change: Change::Remove },
         Settle::Complete(outcome) => done(record, outcome.clone(), now),
         Settle::Renew { lease_ms } => Record {
             renewed_at: now,
@@ -201,13 +208,13 @@ fn settle_open(record: &Record, word: &Settle, now: Timestamp) -> Step<Settled, 
         Settle::Doubt(reason) => {
             let since = match record.phase(now) {
                 Phase::InDoubt(doubt) => doubt.since,
-                Phase::Running { .. } | Phase::Done(_) | Phase::Over { .. } => now,
+                Phase::Running { .. } | Phase::Done(_) | Phase::Expired { .. } => now,
             };
             let doubt = Doubt { since, reason: DoubtReason::Declared(reason.clone()) };
             Record { state: State::InDoubt(doubt), ..record.clone() }
         }
     };
-    Step::put(Settled::Applied, next)
+    Decision::put(Settled::Applied, next)
 }
 
 fn done(record: &Record, outcome: Outcome, now: Timestamp) -> Record {

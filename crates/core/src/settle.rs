@@ -1,25 +1,25 @@
-//! What a holder does with its claim, and what an operator may say of it.
+//! How a holder settles its claim, and how an operator resolves it.
 
 use crate::{LimitError, Limits, Outcome};
 
-/// A holder's word on its claim.
+/// What the holder of a claim does with it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Settle {
-    /// Still at work.
+    /// Renews the lease.
     Renew {
-        /// The lease from now on.
+        /// The length of the lease from now on.
         lease_ms: u64,
     },
-    /// The effect happened, with this outcome.
+    /// Completes the claim: the effect happened, with this outcome.
     Complete(Outcome),
-    /// The effect provably did not happen.
+    /// Releases the claim: the effect provably did not happen.
     Release,
-    /// The effect may have happened; the reason is for people.
+    /// Declares the claim in doubt: the effect may have happened. The reason is for operators.
     Doubt(String),
 }
 
 impl Settle {
-    /// Refuses what is outside the limits.
+    /// Checks the limits.
     pub fn check(&self) -> Result<(), LimitError> {
         match self {
             Settle::Renew { lease_ms: 0 } => Err(LimitError::Empty { what: "lease" }),
@@ -33,68 +33,68 @@ impl Settle {
     }
 }
 
-/// Whether the word was taken.
+/// The result of settling a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Settled {
-    /// It holds.
+    /// The action was applied.
     Applied,
-    /// The token is not current: nothing was changed, and this is what holds now.
-    Stale(Now),
+    /// The token is not current, and nothing was changed.
+    Stale(CurrentState),
 }
 
-/// What holds now, told to a caller whose token is stale.
+/// The current state of a claim, for a caller whose action was not applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Now {
-    /// No claim.
+pub enum CurrentState {
+    /// There is no claim.
     Absent,
-    /// Someone is running it.
+    /// The claim is held, and its lease has not lapsed.
     Running,
-    /// Nobody knows.
+    /// It is unknown whether the effect happened.
     InDoubt,
-    /// It is done, with this outcome.
+    /// The claim is completed with this outcome.
     Done(Outcome),
 }
 
-impl Now {
+impl CurrentState {
     /// The name of the state, for logs.
     pub fn name(&self) -> &'static str {
         match self {
-            Now::Absent => "absent",
-            Now::Running => "running",
-            Now::InDoubt => "in-doubt",
-            Now::Done(_) => "done",
+            CurrentState::Absent => "absent",
+            CurrentState::Running => "running",
+            CurrentState::InDoubt => "in-doubt",
+            CurrentState::Done(_) => "done",
         }
     }
 }
 
-/// An operator's word on a claim.
+/// How an operator resolves a claim.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Resolution {
     /// The effect in doubt did happen.
     Done(Outcome),
     /// The effect in doubt did not happen.
     Absent,
-    /// Give up a claim that is running or in doubt: the operator knows that its effect did not happen.
+    /// The effect did not happen, and the claim is released even if it is still running.
     Release,
 }
 
-/// Whether the operator's word was taken.
+/// The result of resolving a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Resolved {
-    /// It holds.
+    /// The resolution was applied.
     Applied,
-    /// The claim is not in a state that this word can end.
-    Refused(Now),
+    /// The claim is not in a state that allows this resolution.
+    Refused(CurrentState),
 }
 
-/// What became of a record that was brought from another ledger.
+/// The result of adopting a record from a different ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Adopted {
-    /// It is here now.
+    /// The record is stored.
     Stored,
-    /// Another claim has the key; it was left as it is.
+    /// A different claim has the key, and was not changed.
     Conflict,
 }

@@ -1,7 +1,7 @@
-//! Time is passed in.
+//! Clocks, which are passed in.
 //!
-//! Two clocks exist: the wall clock, which may jump, and the steady clock, which only counts forward. Leases are
-//! judged by a clock that does not jump; [`SteadyTime`] is that clock for ledgers that live in one process.
+//! There are two: the wall clock, which may jump, and the steady clock, which only moves forward. Leases need a clock that
+//! does not jump; [`SteadyTime`] is that clock for embedded ledgers.
 
 use std::fmt;
 use std::ops::Add;
@@ -22,13 +22,13 @@ impl Timestamp {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// Whole seconds since the epoch, rounded up, so that nothing expires early.
+    /// Seconds since the epoch, rounded up so that nothing expires early.
     pub fn ceil_seconds(self) -> u64 {
         self.0.div_ceil(1000)
     }
 }
 
-/// `timestamp + milliseconds`, saturating: the far future is a fine place for "never".
+/// Adds milliseconds, saturating at the largest timestamp.
 impl Add<u64> for Timestamp {
     type Output = Timestamp;
     fn add(self, ms: u64) -> Timestamp {
@@ -42,11 +42,11 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// Where time comes from.
+/// A source of time.
 pub trait Clock: Send + Sync + fmt::Debug {
     /// The wall clock. It may jump in both directions.
     fn now(&self) -> Timestamp;
-    /// Time since some fixed moment of this process. It never goes back.
+    /// The time since a fixed moment in this process. It never goes back.
     fn steady(&self) -> Duration;
 }
 
@@ -57,14 +57,14 @@ pub struct SystemClock {
 }
 
 impl Default for SystemClock {
-    #[allow(clippy::disallowed_methods, reason = "the one place where the clocks are read")]
+    #[allow(clippy::disallowed_methods, reason = "clocks are read only here")]
     fn default() -> Self {
         Self { start: std::time::Instant::now() }
     }
 }
 
 impl Clock for SystemClock {
-    #[allow(clippy::disallowed_methods, reason = "the one place where the wall clock is read")]
+    #[allow(clippy::disallowed_methods, reason = "clocks are read only here")]
     fn now(&self) -> Timestamp {
         let since_epoch =
             std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
@@ -76,7 +76,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that moves when it is told to.
+/// A clock that tests control.
 #[derive(Debug)]
 pub struct ManualClock {
     wall_ms: AtomicU64,
@@ -84,18 +84,18 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// A clock that stands at `now`.
+    /// Creates a clock that shows `now`.
     pub fn at(now: Timestamp) -> Self {
         Self { wall_ms: AtomicU64::new(now.0), steady_ms: AtomicU64::new(0) }
     }
 
-    /// Lets time pass on both clocks.
+    /// Advances both clocks.
     pub fn advance(&self, ms: u64) {
         self.wall_ms.fetch_add(ms, Ordering::SeqCst);
         self.steady_ms.fetch_add(ms, Ordering::SeqCst);
     }
 
-    /// Sets the wall clock alone, as a wrong time server would.
+    /// Sets only the wall clock, as a wrong time server would.
     pub fn jump_to(&self, now: Timestamp) {
         self.wall_ms.store(now.0, Ordering::SeqCst);
     }
@@ -111,7 +111,7 @@ impl Clock for ManualClock {
     }
 }
 
-/// Wall time that cannot jump: read once, then advanced by the steady clock.
+/// Wall time that cannot jump: the wall clock is read once, and the steady clock advances it.
 #[derive(Clone, Debug)]
 pub struct SteadyTime {
     clock: Arc<dyn Clock>,
@@ -120,14 +120,14 @@ pub struct SteadyTime {
 }
 
 impl SteadyTime {
-    /// Starts at the wall clock's time, or at `floor` if that is later: time already recorded is not lived again.
+    /// Starts at the time of the wall clock, or at `floor` if that is later: time never goes back before a recorded time.
     pub fn start(clock: Arc<dyn Clock>, floor: Timestamp) -> Self {
         let base = clock.now().max(floor);
         let started = clock.steady();
         Self { clock, base, started }
     }
 
-    /// The present.
+    /// The current time.
     pub fn now(&self) -> Timestamp {
         let elapsed = self.clock.steady().saturating_sub(self.started);
         self.base + u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_jump_of_the_wall_clock_moves_no_lease() {
+    fn a_wall_clock_jump_does_not_move_steady_time() {
         let clock = Arc::new(ManualClock::at(Timestamp(1_000_000)));
         let time = SteadyTime::start(clock.clone(), Timestamp(0));
         clock.jump_to(Timestamp(1_000_000 + 3_600_000));
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn time_that_was_recorded_is_not_lived_again() {
+    fn time_does_not_start_before_a_recorded_time() {
         let clock = Arc::new(ManualClock::at(Timestamp(500)));
         assert_eq!(SteadyTime::start(clock, Timestamp(900)).now(), Timestamp(900));
     }

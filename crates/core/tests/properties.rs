@@ -1,39 +1,40 @@
-//! Properties of the rules: any sequence of verbs, at advancing times, on one key.
+//! Properties of the rules: any sequence of actions on one key, at advancing times.
 //!
-//! A history is a list of moves. Each is played on the record that the moves before it left, and [`Play`] keeps what
-//! a bystander would write down: which tokens were ever current, and what was first said to be done.
+//! A history is a list of events. Each is applied to the record that the earlier events left, and [`Run`] keeps track of
+//! the tokens that were ever granted.
 
 #![allow(clippy::unwrap_used, reason = "this crate is a test")]
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ichido_core::rules::{self, Change, Step};
+use ichido_core::rules::{self, Change, Decision};
 use ichido_core::{
-    Caller, Claim, ClaimRequest, Done, Fingerprint, Holder, InDoubtPolicy, Key, MarkKey, Metadata, Nonce,
-    Now, Outcome, Phase, Record, Resolution, Resolved, Scope, Settle, Settled, State, Timestamp, Token, mark,
+    Caller, Claim, ClaimRequest, CurrentState, Done, Fingerprint, Holder, InDoubtPolicy, Key, MarkKey,
+    Metadata, Nonce, Outcome, Phase, Record, Resolution, Resolved, Scope, Settle, Settled, State, Timestamp,
+    Token, mark,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 const DAY_MS: u64 = 86_400_000;
 
-/// Something that happens to the key, some time after the move before it.
+/// An action, some time after the previous one.
 #[derive(Clone, Debug)]
-struct Move {
+struct Event {
     after_ms: u64,
-    verb: Verb,
+    action: Action,
 }
 
 #[derive(Clone, Debug)]
-enum Verb {
-    Claim(Ask),
-    /// A word with the token of the n-th grant so far, counted back from the newest.
+enum Action {
+    Claim(Request),
+    /// Settles with the token of the n-th grant so far, counted back from the newest.
     Settle(usize, Settle),
     Resolve(Resolution),
 }
 
 #[derive(Clone, Debug)]
-struct Ask {
+struct Request {
     nonce: u8,
     request: u8,
     caller: Option<u8>,
@@ -42,7 +43,7 @@ struct Ask {
     in_doubt: InDoubtPolicy,
 }
 
-/// Mostly short steps, sometimes past every lease, retention and doubt.
+/// Mostly short pauses, sometimes longer than every lease, retention and doubt.
 fn pause() -> impl Strategy<Value = u64> {
     prop_oneof![
         4 => 0..20_u64,
@@ -52,7 +53,7 @@ fn pause() -> impl Strategy<Value = u64> {
     ]
 }
 
-fn ask() -> impl Strategy<Value = Ask> {
+fn any_request() -> impl Strategy<Value = Request> {
     let in_doubt = prop_oneof![
         Just(InDoubtPolicy::Reject),
         (0..150_u64).prop_map(|silent_ms| InDoubtPolicy::Retry { silent_ms }),
@@ -60,7 +61,7 @@ fn ask() -> impl Strategy<Value = Ask> {
     let request = prop_oneof![4 => Just(0_u8), 1 => Just(1_u8)];
     let caller = prop_oneof![6 => Just(Some(0_u8)), 1 => Just(Some(1_u8)), 1 => Just(None)];
     (0..4_u8, request, caller, 1..100_u64, 1..300_u64, in_doubt).prop_map(
-        |(nonce, request, caller, lease_ms, retention_ms, in_doubt)| Ask {
+        |(nonce, request, caller, lease_ms, retention_ms, in_doubt)| Request {
             nonce,
             request,
             caller,
@@ -78,7 +79,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
     ]
 }
 
-fn word() -> impl Strategy<Value = Settle> {
+fn settle() -> impl Strategy<Value = Settle> {
     prop_oneof![
         2 => (1..100_u64).prop_map(|lease_ms| Settle::Renew { lease_ms }),
         2 => outcome().prop_map(Settle::Complete),
@@ -91,66 +92,66 @@ fn resolution() -> impl Strategy<Value = Resolution> {
     prop_oneof![outcome().prop_map(Resolution::Done), Just(Resolution::Absent), Just(Resolution::Release)]
 }
 
-fn history() -> impl Strategy<Value = Vec<Move>> {
-    let verb = prop_oneof![
-        5 => ask().prop_map(Verb::Claim),
-        4 => (0..3_usize, word()).prop_map(|(back, word)| Verb::Settle(back, word)),
-        1 => resolution().prop_map(Verb::Resolve),
+fn history() -> impl Strategy<Value = Vec<Event>> {
+    let action = prop_oneof![
+        5 => any_request().prop_map(Action::Claim),
+        4 => (0..3_usize, settle()).prop_map(|(back, settle)| Action::Settle(back, settle)),
+        1 => resolution().prop_map(Action::Resolve),
     ];
-    vec((pause(), verb).prop_map(|(after_ms, verb)| Move { after_ms, verb }), 1..40)
+    vec((pause(), action).prop_map(|(after_ms, action)| Event { after_ms, action }), 1..40)
 }
 
-/// The record as the moves so far left it, and what a bystander wrote down.
-struct Play {
+/// The record after the events so far, and the tokens that were granted.
+struct Run {
     now: Timestamp,
     record: Option<Record>,
-    /// Every token ever granted, oldest first. All but the last are stale for good.
+    /// Every token ever granted, oldest first. All but the last are stale forever.
     granted: Vec<Token>,
 }
 
-/// What one move did.
+/// What one event did.
 struct Turn {
     now: Timestamp,
     before: Option<Record>,
     after: Option<Record>,
-    did: Did,
+    effect: Effect,
 }
 
-enum Did {
-    Claim(Box<ClaimRequest>, Step<Claim, Record>),
-    Settle(Token, Settle, Step<Settled, Record>),
-    Resolve(Resolution, Step<Resolved, Record>),
+enum Effect {
+    Claim(Box<ClaimRequest>, Decision<Claim, Record>),
+    Settle(Token, Settle, Decision<Settled, Record>),
+    Resolve(Resolution, Decision<Resolved, Record>),
 }
 
-impl Play {
+impl Run {
     fn new() -> Self {
-        Play { now: Timestamp(1_000_000), record: None, granted: Vec::new() }
+        Run { now: Timestamp(1_000_000), record: None, granted: Vec::new() }
     }
 
-    fn turn(&mut self, step: &Move) -> Turn {
-        self.now = self.now + step.after_ms;
+    fn apply(&mut self, event: &Event) -> Turn {
+        self.now = self.now + event.after_ms;
         let (now, before) = (self.now, self.record.clone());
         let current = before.as_ref();
-        let did = match &step.verb {
-            Verb::Claim(ask) => {
-                let request = request(ask, token(self.granted.len() + 1));
-                let step = rules::claim(current, &request, now);
-                self.write(step.change.clone());
-                Did::Claim(Box::new(request), step)
+        let effect = match &event.action {
+            Action::Claim(request) => {
+                let request = claim_request(request, token(self.granted.len() + 1));
+                let decision = rules::claim(current, &request, now);
+                self.write(decision.change.clone());
+                Effect::Claim(Box::new(request), decision)
             }
-            Verb::Settle(back, word) => {
+            Action::Settle(back, settle) => {
                 let token = self.granted.iter().rev().nth(*back).copied().unwrap_or(token(0));
-                let step = rules::settle(current, token, word, now);
-                self.write(step.change.clone());
-                Did::Settle(token, word.clone(), step)
+                let decision = rules::settle(current, token, settle, now);
+                self.write(decision.change.clone());
+                Effect::Settle(token, settle.clone(), decision)
             }
-            Verb::Resolve(word) => {
-                let step = rules::resolve(current, word, now);
-                self.write(step.change.clone());
-                Did::Resolve(word.clone(), step)
+            Action::Resolve(resolution) => {
+                let decision = rules::resolve(current, resolution, now);
+                self.write(decision.change.clone());
+                Effect::Resolve(resolution.clone(), decision)
             }
         };
-        Turn { now, before, after: self.record.clone(), did }
+        Turn { now, before, after: self.record.clone(), effect }
     }
 
     fn write(&mut self, change: Change<Record>) {
@@ -171,49 +172,49 @@ fn token(number: usize) -> Token {
     Token::from_bytes((number as u128).to_be_bytes())
 }
 
-fn request(ask: &Ask, token: Token) -> ClaimRequest {
+fn claim_request(request: &Request, token: Token) -> ClaimRequest {
     ClaimRequest {
         key: Key::unscoped("k").unwrap(),
-        fingerprint: Fingerprint::from_bytes([ask.request; 32]),
-        caller: ask.caller.map(|byte| Caller::from_bytes([byte; 32])),
-        nonce: Nonce::from_bytes([ask.nonce; 16]),
+        fingerprint: Fingerprint::from_bytes([request.request; 32]),
+        caller: request.caller.map(|byte| Caller::from_bytes([byte; 32])),
+        nonce: Nonce::from_bytes([request.nonce; 16]),
         token,
-        lease_ms: ask.lease_ms,
-        retention_ms: ask.retention_ms,
+        lease_ms: request.lease_ms,
+        retention_ms: request.retention_ms,
         holder: Holder::Remote,
         metadata: Metadata::default(),
-        in_doubt: ask.in_doubt,
+        in_doubt: request.in_doubt,
     }
 }
 
-fn play(history: &[Move]) -> Vec<Turn> {
-    let mut play = Play::new();
-    history.iter().map(|step| play.turn(step)).collect()
+fn play(history: &[Event]) -> Vec<Turn> {
+    let mut run = Run::new();
+    history.iter().map(|event| run.apply(event)).collect()
 }
 
-/// What stands at a moment, an absent record included.
-fn standing(record: Option<&Record>, now: Timestamp) -> Now {
-    record.map_or(Now::Absent, |record| rules::standing(record, now))
+/// The current state, including that of an absent record.
+fn current_state(record: Option<&Record>, now: Timestamp) -> CurrentState {
+    record.map_or(CurrentState::Absent, |record| rules::current_state(record, now))
 }
 
 impl Turn {
     fn is_refusal(&self) -> bool {
-        match &self.did {
-            Did::Claim(_, step) => match step.answer {
+        match &self.effect {
+            Effect::Claim(_, decision) => match decision.result {
                 Claim::Held { .. } | Claim::InDoubt(_) | Claim::Done(_) => true,
                 Claim::Mismatch | Claim::CallerChanged => true,
                 Claim::Granted(_) => false,
             },
-            Did::Settle(_, _, step) => step.answer != Settled::Applied,
-            Did::Resolve(_, step) => step.answer != Resolved::Applied,
+            Effect::Settle(_, _, decision) => decision.result != Settled::Applied,
+            Effect::Resolve(_, decision) => decision.result != Resolved::Applied,
         }
     }
 
-    fn is_kept(&self) -> bool {
-        match &self.did {
-            Did::Claim(_, step) => step.change == Change::Keep,
-            Did::Settle(_, _, step) => step.change == Change::Keep,
-            Did::Resolve(_, step) => step.change == Change::Keep,
+    fn writes_nothing(&self) -> bool {
+        match &self.effect {
+            Effect::Claim(_, decision) => decision.change == Change::Keep,
+            Effect::Settle(_, _, decision) => decision.change == Change::Keep,
+            Effect::Resolve(_, decision) => decision.change == Change::Keep,
         }
     }
 }
@@ -224,8 +225,8 @@ proptest! {
     #[test]
     fn a_refusal_writes_nothing(history in history()) {
         for turn in play(&history) {
-            prop_assert!(!turn.is_refusal() || turn.is_kept());
-            prop_assert!(!turn.is_kept() || turn.before == turn.after);
+            prop_assert!(!turn.is_refusal() || turn.writes_nothing());
+            prop_assert!(!turn.writes_nothing() || turn.before == turn.after);
         }
     }
 
@@ -244,10 +245,10 @@ proptest! {
     #[test]
     fn an_older_token_changes_nothing(history in history()) {
         for turn in play(&history) {
-            let Did::Settle(token, _, step) = &turn.did else { continue };
+            let Effect::Settle(token, _, decision) = &turn.effect else { continue };
             if turn.before.as_ref().is_none_or(|record| record.token != *token) {
-                let standing = standing(turn.before.as_ref(), turn.now);
-                prop_assert_eq!(&step.answer, &Settled::Stale(standing));
+                let state = current_state(turn.before.as_ref(), turn.now);
+                prop_assert_eq!(&decision.result, &Settled::Stale(state));
                 prop_assert_eq!(turn.before, turn.after);
             }
         }
@@ -264,7 +265,7 @@ proptest! {
     }
 
     #[test]
-    fn an_attempt_grows_by_one_and_only_by_a_takeover(history in history()) {
+    fn only_a_takeover_increments_the_attempt(history in history()) {
         for turn in play(&history) {
             let Some(after) = &turn.after else { continue };
             let same = turn.before.as_ref().filter(|before| before.token == after.token);
@@ -272,31 +273,31 @@ proptest! {
                 prop_assert_eq!(before.attempt, after.attempt);
                 continue;
             }
-            let Did::Claim(request, _) = &turn.did else {
-                return Err(TestCaseError::fail("only a claim mints a token"));
+            let Effect::Claim(request, _) = &turn.effect else {
+                return Err(TestCaseError::fail("only a claim creates a token"));
             };
-            let open = turn.before.as_ref().filter(|before| standing(Some(before), turn.now) != Now::Absent);
+            let open = turn.before.as_ref().filter(|before| current_state(Some(before), turn.now) != CurrentState::Absent);
             let Some(before) = open else {
                 prop_assert_eq!(after.attempt, 1);
                 continue;
             };
-            prop_assert_eq!(standing(Some(before), turn.now), Now::InDoubt);
+            prop_assert_eq!(current_state(Some(before), turn.now), CurrentState::InDoubt);
             prop_assert_eq!(after.attempt, before.attempt + 1);
             let InDoubtPolicy::Retry { silent_ms } = request.in_doubt else {
-                return Err(TestCaseError::fail("taken over without the policy"));
+                return Err(TestCaseError::fail("the claim was taken over without the policy"));
             };
             prop_assert!(turn.now >= before.renewed_at + silent_ms);
         }
     }
 
     #[test]
-    fn another_fingerprint_is_a_mismatch_and_changes_nothing(history in history()) {
+    fn a_different_fingerprint_is_a_mismatch_and_changes_nothing(history in history()) {
         for turn in play(&history) {
-            let (Did::Claim(request, step), Some(before)) = (&turn.did, &turn.before) else { continue };
-            let known = rules::standing(before, turn.now) != Now::Absent;
+            let (Effect::Claim(request, decision), Some(before)) = (&turn.effect, &turn.before) else { continue };
+            let known = rules::current_state(before, turn.now) != CurrentState::Absent;
             let other = before.fingerprint != request.fingerprint;
             let changed = Caller::is_other(request.caller, before.caller);
-            prop_assert_eq!(step.answer == Claim::Mismatch, known && other && !changed);
+            prop_assert_eq!(decision.result == Claim::Mismatch, known && other && !changed);
             if known && other {
                 prop_assert_eq!(&turn.before, &turn.after);
             }
@@ -304,12 +305,12 @@ proptest! {
     }
 
     #[test]
-    fn another_caller_learns_nothing_and_changes_nothing(history in history()) {
+    fn a_different_caller_learns_nothing_and_changes_nothing(history in history()) {
         for turn in play(&history) {
-            let (Did::Claim(request, step), Some(before)) = (&turn.did, &turn.before) else { continue };
-            let known = rules::standing(before, turn.now) != Now::Absent;
+            let (Effect::Claim(request, decision), Some(before)) = (&turn.effect, &turn.before) else { continue };
+            let known = rules::current_state(before, turn.now) != CurrentState::Absent;
             let changed = Caller::is_other(request.caller, before.caller);
-            prop_assert_eq!(step.answer == Claim::CallerChanged, known && changed);
+            prop_assert_eq!(decision.result == Claim::CallerChanged, known && changed);
             if known && changed {
                 prop_assert_eq!(&turn.before, &turn.after);
             }
@@ -319,19 +320,19 @@ proptest! {
     #[test]
     fn the_same_nonce_has_the_same_token_while_the_claim_is_open(history in history()) {
         for turn in play(&history) {
-            let (Did::Claim(request, step), Some(before)) = (&turn.did, &turn.before) else { continue };
+            let (Effect::Claim(request, decision), Some(before)) = (&turn.effect, &turn.before) else { continue };
             if Caller::is_other(request.caller, before.caller) {
                 continue;
             }
-            let open = matches!(rules::standing(before, turn.now), Now::Running | Now::InDoubt);
+            let open = matches!(rules::current_state(before, turn.now), CurrentState::Running | CurrentState::InDoubt);
             if let (true, State::InDoubt(doubt)) = (open && before.nonce == request.nonce, &before.state) {
                 let other = before.fingerprint != request.fingerprint;
                 let expected = if other { Claim::Mismatch } else { Claim::InDoubt(doubt.clone()) };
-                prop_assert_eq!(&step.answer, &expected);
+                prop_assert_eq!(&decision.result, &expected);
                 prop_assert_eq!(&turn.before, &turn.after);
             } else if open && before.nonce == request.nonce && before.fingerprint == request.fingerprint {
-                let Claim::Granted(grant) = step.answer else {
-                    return Err(TestCaseError::fail("the winner did not win again"));
+                let Claim::Granted(grant) = decision.result else {
+                    return Err(TestCaseError::fail("the same nonce was not granted again"));
                 };
                 prop_assert_eq!((grant.token, grant.attempt), (before.token, before.attempt));
                 prop_assert_eq!(&turn.before, &turn.after);
@@ -340,11 +341,11 @@ proptest! {
     }
 
     #[test]
-    fn the_answer_to_a_claim_agrees_with_the_phase(history in history()) {
+    fn the_result_of_a_claim_agrees_with_the_phase(history in history()) {
         for turn in play(&history) {
-            let Did::Claim(request, step) = &turn.did else { continue };
+            let Effect::Claim(request, decision) = &turn.effect else { continue };
             let phase = turn.before.as_ref().map(|record| record.phase(turn.now));
-            match &step.answer {
+            match &decision.result {
                 Claim::Held { retry_after_ms } => {
                     prop_assert_eq!(phase, Some(Phase::Running { left_ms: *retry_after_ms }));
                     prop_assert!(*retry_after_ms > 0);
@@ -355,7 +356,7 @@ proptest! {
                     prop_assert!(is_done);
                 }
                 Claim::Mismatch | Claim::CallerChanged => {
-                    let unknown = matches!(phase, None | Some(Phase::Over { .. }));
+                    let unknown = matches!(phase, None | Some(Phase::Expired { .. }));
                     prop_assert!(!unknown);
                 }
                 Claim::Granted(grant) => {
@@ -369,15 +370,15 @@ proptest! {
     }
 
     #[test]
-    fn an_applied_completion_is_on_record(history in history()) {
+    fn an_applied_completion_is_recorded(history in history()) {
         for turn in play(&history) {
-            let Did::Settle(_, Settle::Complete(outcome), step) = &turn.did else { continue };
-            if step.answer != Settled::Applied {
+            let Effect::Settle(_, Settle::Complete(outcome), decision) = &turn.effect else { continue };
+            if decision.result != Settled::Applied {
                 continue;
             }
             let first = turn.before.as_ref().and_then(|record| match record.phase(turn.now) {
                 Phase::Done(done) => Some(done.clone()),
-                Phase::Running { .. } | Phase::InDoubt(_) | Phase::Over { .. } => None,
+                Phase::Running { .. } | Phase::InDoubt(_) | Phase::Expired { .. } => None,
             });
             let fresh = Done { outcome: outcome.clone(), completed_at: turn.now };
             let expected = State::Done(first.unwrap_or(fresh));
@@ -386,17 +387,17 @@ proptest! {
     }
 
     #[test]
-    fn an_operator_ends_only_what_is_open(history in history()) {
+    fn an_operator_resolves_only_open_claims(history in history()) {
         for turn in play(&history) {
-            let Did::Resolve(word, step) = &turn.did else { continue };
-            let before = standing(turn.before.as_ref(), turn.now);
-            let may = before == Now::InDoubt || (before == Now::Running && *word == Resolution::Release);
-            prop_assert_eq!(step.answer == Resolved::Applied, may);
-            if may {
-                let after = standing(turn.after.as_ref(), turn.now);
-                let expected = match word {
-                    Resolution::Done(outcome) => Now::Done(outcome.clone()),
-                    Resolution::Absent | Resolution::Release => Now::Absent,
+            let Effect::Resolve(resolution, decision) = &turn.effect else { continue };
+            let before = current_state(turn.before.as_ref(), turn.now);
+            let is_allowed = before == CurrentState::InDoubt || (before == CurrentState::Running && *resolution == Resolution::Release);
+            prop_assert_eq!(decision.result == Resolved::Applied, is_allowed);
+            if is_allowed {
+                let after = current_state(turn.after.as_ref(), turn.now);
+                let expected = match resolution {
+                    Resolution::Done(outcome) => CurrentState::Done(outcome.clone()),
+                    Resolution::Absent | Resolution::Release => CurrentState::Absent,
                 };
                 prop_assert_eq!(after, expected);
             }
@@ -404,21 +405,21 @@ proptest! {
     }
 
     #[test]
-    fn a_record_is_over_exactly_from_its_end_on(history in history()) {
+    fn a_record_expires_exactly_at_its_expiry(history in history()) {
         for turn in play(&history) {
             let Some(record) = &turn.after else { continue };
-            let end = record.over_at();
-            prop_assert_ne!(rules::standing(record, Timestamp(end.0 - 1)), Now::Absent);
-            prop_assert_eq!(rules::standing(record, end), Now::Absent);
+            let end = record.expires_at();
+            prop_assert_ne!(rules::current_state(record, Timestamp(end.0 - 1)), CurrentState::Absent);
+            prop_assert_eq!(rules::current_state(record, end), CurrentState::Absent);
         }
     }
 
     #[test]
     fn a_mark_is_new_once_per_nonce_and_expiry(
-        moves in vec((pause(), 0..3_u8, 1..300_u64), 1..40)
+        events in vec((pause(), 0..3_u8, 1..300_u64), 1..40)
     ) {
         let (mut now, mut record) = (Timestamp(1_000_000), None::<mark::Record>);
-        for (after_ms, nonce, retention_ms) in moves {
+        for (after_ms, nonce, retention_ms) in events {
             now = now + after_ms;
             let request = mark::Request {
                 key: MarkKey::new("E1").unwrap(),
@@ -426,18 +427,18 @@ proptest! {
                 retention_ms,
                 metadata: Metadata::default(),
             };
-            let step = rules::mark(record.as_ref(), &request, now);
+            let decision = rules::mark(record.as_ref(), &request, now);
             let alive = record.as_ref().filter(|record| now < record.expires_at);
-            match (&step.answer, alive) {
+            match (&decision.result, alive) {
                 (mark::Mark::Seen { first_seen, .. }, Some(record)) => {
                     prop_assert_ne!(record.nonce, request.nonce);
                     prop_assert_eq!(*first_seen, record.marked_at);
                 }
                 (mark::Mark::New, Some(record)) => prop_assert_eq!(record.nonce, request.nonce),
-                (answer, None) => prop_assert_eq!(answer, &mark::Mark::New),
+                (result, None) => prop_assert_eq!(result, &mark::Mark::New),
             }
-            prop_assert_eq!(step.change == Change::Keep, alive.is_some());
-            if let Change::Put(new) = step.change {
+            prop_assert_eq!(decision.change == Change::Keep, alive.is_some());
+            if let Change::Put(new) = decision.change {
                 prop_assert_eq!(new.expires_at, now + retention_ms);
                 record = Some(new);
             }
@@ -445,7 +446,7 @@ proptest! {
     }
 }
 
-/// Short texts made of what people use as separators, so that joined parts often look alike.
+/// Short texts of common separators, so that joined parts often look alike.
 fn part() -> impl Strategy<Value = String> {
     "[ab:/|\u{0}\u{1f}é]{0,4}"
 }
@@ -454,7 +455,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(500) })]
 
     #[test]
-    fn keys_meet_only_if_all_their_parts_are_equal(parts in vec((part(), part(), part()), 2..40)) {
+    fn keys_are_equal_only_if_all_their_parts_are(parts in vec((part(), part(), part()), 2..40)) {
         let mut seen = BTreeMap::new();
         for parts in parts.into_iter().filter(|parts| !parts.2.is_empty()) {
             let (tenant, route, text) = parts.clone();
@@ -464,9 +465,9 @@ proptest! {
         }
     }
 
-    /// The same text, cut at any two places.
+    /// The same text, split at any two positions.
     #[test]
-    fn a_border_moved_makes_another_key(text in "[ab:/|]{3,8}", cuts in vec((1..8_usize, 1..8_usize), 2..20)) {
+    fn a_moved_boundary_makes_a_different_key(text in "[ab:/|]{3,8}", cuts in vec((1..8_usize, 1..8_usize), 2..20)) {
         let mut seen = BTreeMap::new();
         for (one, other) in cuts {
             let (one, other) = (one.min(other).min(text.len() - 1), one.max(other).min(text.len() - 1));
@@ -479,7 +480,7 @@ proptest! {
     }
 
     #[test]
-    fn fingerprints_meet_only_if_all_their_parts_are_equal(lists in vec(vec(part(), 0..4), 2..40)) {
+    fn fingerprints_are_equal_only_if_all_their_parts_are(lists in vec(vec(part(), 0..4), 2..40)) {
         let mut seen = BTreeMap::new();
         for list in lists {
             let digest = *Fingerprint::of(&list).as_bytes();
@@ -489,7 +490,7 @@ proptest! {
     }
 
     #[test]
-    fn marks_and_claims_never_meet(tenant in part(), route in part(), text in "[ab:/|]{1,4}") {
+    fn marks_and_claims_never_collide(tenant in part(), route in part(), text in "[ab:/|]{1,4}") {
         let mark = MarkKey::new(text.as_str()).unwrap().index();
         prop_assert_ne!(Key::new(Scope::new(tenant, route), text).unwrap().index(), mark);
     }

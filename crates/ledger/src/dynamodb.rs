@@ -103,7 +103,7 @@ impl Maintain for Dynamo {
 
     async fn get(&self, key: &Key) -> Result<Option<Record>> {
         let now = self.clock.now();
-        Ok(self.read_claim(key).await?.filter(|record| now < record.over_at()))
+        Ok(self.read_claim(key).await?.filter(|record| now < record.expires_at()))
     }
 
     async fn list(&self, query: &Query) -> Result<Page> {

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use ichido_core::mark;
 use ichido_core::{
-    Adopted, Claim, ClaimRequest, Fingerprint, Holder, InDoubtPolicy, Key, LimitError, Limits, MarkKey,
-    Metadata, Nonce, Now, Outcome, Record, Resolution, Resolved, Settle, Settled, Token,
+    Adopted, Claim, ClaimRequest, CurrentState, Fingerprint, Holder, InDoubtPolicy, Key, LimitError, Limits,
+    MarkKey, Metadata, Nonce, Outcome, Record, Resolution, Resolved, Settle, Settled, Token,
 };
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -183,8 +183,10 @@ impl Ledger {
         if !matches!(action, Settle::Renew { .. }) {
             self.waiters.wake(key.index());
         }
-        if let (Settle::Complete(_), Ok(Settled::Stale(now @ (Now::Running | Now::InDoubt | Now::Done(_))))) =
-            (action, &settled)
+        if let (
+            Settle::Complete(_),
+            Ok(Settled::Stale(now @ (CurrentState::Running | CurrentState::InDoubt | CurrentState::Done(_)))),
+        ) = (action, &settled)
         {
             self.backend.metrics.suspected_twice.increment(1);
             let now = now.name();

@@ -113,7 +113,7 @@ impl Summary {
             Phase::Running { .. } => StateName::Running,
             Phase::InDoubt(_) => StateName::InDoubt,
             Phase::Done(_) => StateName::Done,
-            Phase::Over { .. } => return None,
+            Phase::Expired { .. } => return None,
         };
         let mut summary = Self {
             key: record.key.text().to_owned(),
@@ -139,17 +139,17 @@ impl Summary {
             Phase::InDoubt(doubt) => {
                 summary.doubt_since = Some(doubt.since);
                 summary.doubt_reason = Some(doubt.reason.to_string());
-                summary.expires_at = Some(record.over_at());
+                summary.expires_at = Some(record.expires_at());
             }
             Phase::Done(done) => {
                 summary.completed_at = Some(done.completed_at);
-                summary.expires_at = Some(record.over_at());
+                summary.expires_at = Some(record.expires_at());
                 summary.outcome_bytes = match &done.outcome {
                     Outcome::Kept(bytes) => Some(bytes.len()),
                     Outcome::Tombstone(_) => None,
                 };
             }
-            Phase::Over { .. } => return None,
+            Phase::Expired { .. } => return None,
         }
         Some(summary)
     }

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use ichido_core::mark::{self, Mark};
-use ichido_core::rules::{self, Change, Step};
+use ichido_core::rules::{self, Change, Decision};
 use ichido_core::{
     Adopted, Claim, ClaimRequest, Clock, Grant, Index, Key, Nonce, Phase, Record, Resolution, Resolved,
     Settle, Settled, SteadyTime, Timestamp, Token,
@@ -83,7 +83,7 @@ impl Memory {
     fn apply_to_claim<A>(
         &self,
         index: Index,
-        decide: impl FnOnce(Option<&Record>, Timestamp) -> Step<A, Record>,
+        decide: impl FnOnce(Option<&Record>, Timestamp) -> Decision<A, Record>,
     ) -> Result<A> {
         let mut shard = self.shard(index);
         let (now, current) = (self.time.now(), shard.claims.get(&index));
@@ -100,7 +100,7 @@ impl Memory {
                 }
             }
         }
-        Ok(step.answer)
+        Ok(step.result)
     }
 
     fn apply_mark(&self, request: &mark::Request) -> Result<Mark> {
@@ -112,7 +112,7 @@ impl Memory {
             self.make_room(&mut shard, replaces, now)?;
             shard.put_mark(index, record);
         }
-        Ok(step.answer)
+        Ok(step.result)
     }
 
     /// The answer to a claim, if it needs no write.
@@ -120,33 +120,33 @@ impl Memory {
         let shard = self.shard(request.key.index());
         let current = shard.claims.get(&request.key.index()).map(StoredClaim::record);
         let step = rules::claim(current, request, self.time.now());
-        (step.change == Change::Keep).then_some(step.answer)
+        (step.change == Change::Keep).then_some(step.result)
     }
 
     /// The answer to a mark, if it needs no write.
     pub(crate) fn peek_mark(&self, request: &mark::Request) -> Option<Mark> {
         let shard = self.shard(request.key.index());
         let step = rules::mark(shard.marks.get(&request.key.index()), request, self.time.now());
-        (step.change == Change::Keep).then_some(step.answer)
+        (step.change == Change::Keep).then_some(step.result)
     }
 
     /// Stores what another ledger granted, replacing whatever is here.
     pub(crate) fn put_grant(&self, request: &ClaimRequest, grant: &Grant) -> Result<()> {
         self.apply_to_claim(request.key.index(), |_, now| {
-            let Step { change, .. } = rules::claim(None, request, now);
+            let Decision { change, .. } = rules::claim(None, request, now);
             let change = match change {
                 Change::Put(record) => {
                     Change::Put(Record { token: grant.token, attempt: grant.attempt, ..record })
                 }
                 other @ (Change::Keep | Change::Remove) => other,
             };
-            Step { answer: (), change }
+            Decision { result: (), change }
         })
     }
 
     /// Stores a record of another ledger, replacing whatever is here.
     pub(crate) fn put_record(&self, record: Record) -> Result<()> {
-        self.apply_to_claim(record.key.index(), |_, _| Step { answer: (), change: Change::Put(record) })
+        self.apply_to_claim(record.key.index(), |_, _| Decision { result: (), change: Change::Put(record) })
     }
 
     /// Stores what another ledger reported as new, replacing whatever is here.
@@ -192,7 +192,7 @@ impl StoredClaim {
 
 impl Shard {
     fn put_claim(&mut self, index: Index, record: Record, now: Timestamp) {
-        let end = record.over_at();
+        let end = record.expires_at();
         let sweep_at = match self.claims.entry(index) {
             Entry::Vacant(entry) => {
                 let sweep_at = end.min(now + record.retention_ms);
@@ -201,7 +201,7 @@ impl Shard {
             }
             Entry::Occupied(entry) => {
                 let stored = entry.into_mut();
-                if stored.record.phase(now) == (Phase::Over { in_doubt: true }) {
+                if stored.record.phase(now) == (Phase::Expired { in_doubt: true }) {
                     crate::backend::warn_doubt_expired(&stored.record);
                 }
                 *stored.record = record;
@@ -258,13 +258,13 @@ impl Shard {
             else {
                 continue;
             };
-            let end = stored.record.over_at();
+            let end = stored.record.expires_at();
             if now < end {
                 stored.sweep_at = end;
                 self.sweep_queue.push(Reverse((end, index, false)));
                 continue;
             }
-            if stored.record.phase(now) == (Phase::Over { in_doubt: true }) {
+            if stored.record.phase(now) == (Phase::Expired { in_doubt: true }) {
                 swept.doubts_ended += 1;
                 crate::backend::warn_doubt_expired(&stored.record);
             }
@@ -324,7 +324,7 @@ impl Maintain for Memory {
             .claims
             .get(&key.index())
             .map(StoredClaim::record)
-            .filter(|record| now < record.over_at())
+            .filter(|record| now < record.expires_at())
             .cloned())
     }
 
@@ -378,7 +378,7 @@ impl Maintain for Memory {
                     Phase::Running { .. } => running += 1,
                     Phase::InDoubt(_) => in_doubt += 1,
                     Phase::Done(_) => done += 1,
-                    Phase::Over { .. } => {}
+                    Phase::Expired { .. } => {}
                 }
             }
             marks += shard.marks.values().filter(|mark| now < mark.expires_at).count() as u64;
@@ -413,7 +413,7 @@ impl LocalBackend for Memory {
         for (index, token) in claims {
             self.apply_to_claim(*index, |current, _| {
                 let is_same = current.is_some_and(|record| record.token == *token);
-                Step { answer: (), change: if is_same { Change::Remove } else { Change::Keep } }
+                Decision { result: (), change: if is_same { Change::Remove } else { Change::Keep } }
             })?;
         }
         for (index, nonce) in marks {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ichido_core::{Claim, Doubt, Grant, Key, Now, Outcome, Settled};
+use ichido_core::{Claim, CurrentState, Doubt, Grant, Key, Outcome, Settled};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -68,7 +68,7 @@ pub enum OnceError<T, E> {
         /// The result of this run.
         value: T,
         /// The current state of the claim.
-        now: Now,
+        now: CurrentState,
     },
     /// The effect ran, but its outcome could not be recorded; the claim becomes in doubt.
     Unrecorded {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ichido_core::mark::{self, Mark};
-use ichido_core::{Adopted, Claim, ClaimRequest, Key, Now, Outcome, Record, Settle, Settled, Token};
+use ichido_core::{Adopted, Claim, ClaimRequest, CurrentState, Key, Outcome, Record, Settle, Settled, Token};
 use tokio::time::{Instant, sleep_until};
 
 use crate::metrics::{Metrics, Verb};
@@ -64,7 +64,9 @@ impl RetryingBackend {
         let (settled, earlier) =
             self.measured(Verb::Settle, || self.inner.settle(key, token, action)).await?;
         let settled = match (settled, action, earlier) {
-            (Settled::Stale(Now::Absent), Settle::Release, EarlierTries::MaybeApplied) => Settled::Applied,
+            (Settled::Stale(CurrentState::Absent), Settle::Release, EarlierTries::MaybeApplied) => {
+                Settled::Applied
+            }
             (settled, _, _) => settled,
         };
         self.metrics.settled(&settled);

@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
-use ichido_core::{Doubt, Grant, Now, Outcome, Timestamp};
+use ichido_core::{CurrentState, Doubt, Grant, Outcome, Timestamp};
 use ichido_http::{ErrorMember, set_should_retry};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
@@ -166,20 +166,20 @@ impl Conflict {
     }
 
     /// What holds now is told: after a takeover the winner's outcome counts, not the caller's.
-    pub(super) fn stale(now: Now) -> Self {
+    pub(super) fn stale(now: CurrentState) -> Self {
         let (state, detail) = match &now {
-            Now::Absent => ("absent", "There is no such claim."),
-            Now::Running => ("running", "The claim is held with another token."),
-            Now::InDoubt => ("in-doubt", "The claim is in doubt, under another token."),
-            Now::Done(_) => ("done", "The claim is done; its outcome stays."),
+            CurrentState::Absent => ("absent", "There is no such claim."),
+            CurrentState::Running => ("running", "The claim is held with another token."),
+            CurrentState::InDoubt => ("in-doubt", "The claim is in doubt, under another token."),
+            CurrentState::Done(_) => ("done", "The claim is done; its outcome stays."),
         };
         let conflict = Self::new(StatusCode::CONFLICT, "stale-token", "The token is not current", detail);
         let (outcome, outcome_not_kept) = match now {
-            Now::Done(outcome) => {
+            CurrentState::Done(outcome) => {
                 let (outcome, not_kept) = told(outcome);
                 (Some(outcome), not_kept)
             }
-            Now::Absent | Now::Running | Now::InDoubt => (None, None),
+            CurrentState::Absent | CurrentState::Running | CurrentState::InDoubt => (None, None),
         };
         Self { state: Some(state), outcome, outcome_not_kept, ..conflict }
     }

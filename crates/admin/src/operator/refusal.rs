@@ -2,7 +2,7 @@
 //! read again, and the end of a command.
 
 use http::StatusCode;
-use ichido_core::{LimitError, Now};
+use ichido_core::{CurrentState, LimitError};
 use ichido_ledger::{Effect, Error};
 
 use ichido_core::error_chain;
@@ -52,13 +52,13 @@ impl Left {
     }
 }
 
-impl From<Now> for Left {
-    fn from(now: Now) -> Self {
+impl From<CurrentState> for Left {
+    fn from(now: CurrentState) -> Self {
         match now {
-            Now::Absent => Left::Absent,
-            Now::Running => Left::Running,
-            Now::InDoubt => Left::InDoubt,
-            Now::Done(_) => Left::Done,
+            CurrentState::Absent => Left::Absent,
+            CurrentState::Running => Left::Running,
+            CurrentState::InDoubt => Left::InDoubt,
+            CurrentState::Done(_) => Left::Done,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What can happen in the world, and what it leads to. Every decision of the ledger is asked of the rules.
+//! What can happen in the world, and its consequences. The rules make every decision of the ledger.
 
 use ichido_core::rules::{self, Change};
 use ichido_core::{Claim, InDoubtPolicy, Phase, Record, Resolution, Resolved, Settle, Settled, Timestamp};
@@ -6,23 +6,23 @@ use stateright::{Model, Property};
 
 use crate::promises;
 use crate::world::{
-    Call, Caller, End, GRANTS_MAX, Kept, LEASE_MS, Message, Mint, Past, Place, Setting, Tokens, Told, Word,
-    World, operators_outcome, outcome, token,
+    Call, Caller, End, GRANTS_MAX, LEASE_MS, Learned, Message, PastGrant, Progress, RecordedOutcome, Setting,
+    TokenId, Tokens, Verb, World, operators_outcome, outcome, token,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
-    Heard,
+    Received,
     Lost,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Tick,
-    Ask(u8),
+    Claim(u8),
     RunEffect(u8),
-    Say(u8, Word),
-    /// The caller forgets everything and comes back as a new one.
+    Settle(u8, Verb),
+    /// The caller loses its memory and starts again with a new nonce.
     Restart(u8),
     Deliver(Message, Reply),
     Resolve(Resolution),
@@ -36,11 +36,11 @@ impl Model for Setting {
         vec![World {
             now: 0,
             record: None,
-            callers: vec![Caller { life: 0, at: Place::Idle }; self.callers.len()],
+            callers: vec![Caller { life: 0, progress: Progress::Idle }; self.callers.len()],
             sent: Vec::new(),
-            words_left: self.words,
+            resolutions_left: self.resolutions,
             past: Vec::new(),
-            kept: None,
+            recorded: None,
         }]
     }
 
@@ -49,27 +49,27 @@ impl Model for Setting {
             actions.push(Action::Tick);
         }
         for (index, caller) in (0..).zip(&world.callers) {
-            match caller.at {
-                Place::Idle => actions.push(Action::Ask(index)),
-                Place::Holding { ran, .. } => {
-                    actions.extend([Action::Say(index, Word::Renew), Action::Say(index, Word::Doubt)]);
+            match caller.progress {
+                Progress::Idle => actions.push(Action::Claim(index)),
+                Progress::Holding { ran, .. } => {
+                    actions.extend([Action::Settle(index, Verb::Renew), Action::Settle(index, Verb::Doubt)]);
                     if ran {
-                        actions.push(Action::Say(index, Word::Complete));
+                        actions.push(Action::Settle(index, Verb::Complete));
                     } else {
-                        actions.extend([Action::RunEffect(index), Action::Say(index, Word::Release)]);
+                        actions.extend([Action::RunEffect(index), Action::Settle(index, Verb::Release)]);
                     }
                 }
-                Place::Asking | Place::Completing { .. } | Place::Finished(_) => {}
+                Progress::Claiming | Progress::Completing { .. } | Progress::Finished(_) => {}
             }
-            if caller.at != Place::Idle && caller.life + 1 < self.lives {
+            if caller.progress != Progress::Idle && caller.life + 1 < self.lives {
                 actions.push(Action::Restart(index));
             }
         }
         for message in &world.sent {
-            actions.push(Action::Deliver(*message, Reply::Heard));
+            actions.push(Action::Deliver(*message, Reply::Received));
             actions.push(Action::Deliver(*message, Reply::Lost));
         }
-        if world.words_left > 0 {
+        if world.resolutions_left > 0 {
             let done = Resolution::Done(operators_outcome());
             actions.extend([done, Resolution::Absent, Resolution::Release].map(Action::Resolve));
         }
@@ -79,29 +79,31 @@ impl Model for Setting {
         let mut world = before.clone();
         match action {
             Action::Tick => world.now += 1,
-            Action::Ask(index) => {
+            Action::Claim(index) => {
                 let caller = &mut world.callers[usize::from(index)];
-                caller.at = Place::Asking;
+                caller.progress = Progress::Claiming;
                 let call = Call { caller: index, life: caller.life };
                 world.send(Message::Claim(call));
             }
             Action::RunEffect(index) => {
-                if let Place::Holding { mint, ran, .. } = &mut world.callers[usize::from(index)].at {
+                if let Progress::Holding { token_id, ran, .. } =
+                    &mut world.callers[usize::from(index)].progress
+                {
                     *ran = true;
-                    let mint = *mint;
-                    world.past_of(mint).ran = true;
+                    let token_id = *token_id;
+                    world.past_of(token_id).ran = true;
                 }
             }
-            Action::Say(index, word) => self.say(&mut world, index, word),
+            Action::Settle(index, verb) => self.send_settle(&mut world, index, verb),
             Action::Restart(index) => {
                 let caller = &mut world.callers[usize::from(index)];
-                *caller = Caller { life: caller.life + 1, at: Place::Idle };
+                *caller = Caller { life: caller.life + 1, progress: Progress::Idle };
             }
             Action::Deliver(Message::Claim(call), reply) => self.deliver_claim(&mut world, call, reply),
-            Action::Deliver(Message::Word(mint, word), reply) => {
-                self.deliver_word(&mut world, mint, word, reply);
+            Action::Deliver(Message::Settle(token_id, verb), reply) => {
+                self.deliver_settle(&mut world, token_id, verb, reply);
             }
-            Action::Resolve(word) => self.resolve(&mut world, &word),
+            Action::Resolve(resolution) => self.resolve(&mut world, &resolution),
         }
         (world != *before).then_some(world)
     }
@@ -110,14 +112,14 @@ impl Model for Setting {
         promises::of(self)
     }
 
-    /// Only reached where a released call can be granted its old token again, without end.
+    /// Only reached if a released call can be granted its old token again and again.
     fn within_boundary(&self, world: &World) -> bool {
         world.past.len() <= GRANTS_MAX
     }
 }
 
 impl Setting {
-    fn mint_for(&self, world: &World, call: Call) -> Mint {
+    fn token_id_for(&self, world: &World, call: Call) -> TokenId {
         match self.tokens {
             Tokens::PerDelivery => u8::try_from(world.past.len()).unwrap() + 1,
             Tokens::PerCall => call.caller * self.lives + call.life + 1,
@@ -125,24 +127,27 @@ impl Setting {
     }
 
     fn deliver_claim(&self, world: &mut World, call: Call, reply: Reply) {
-        let mint = self.mint_for(world, call);
-        let step = self.rules.claim(world.record.as_ref(), &self.request(call, mint), Timestamp(world.now));
-        let repaired = step.change == Change::Keep;
-        match step.change {
+        let token_id = self.token_id_for(world, call);
+        let decision =
+            self.rules.claim(world.record.as_ref(), &self.request(call, token_id), Timestamp(world.now));
+        let is_retry = decision.change == Change::Keep;
+        match decision.change {
             Change::Put(record) => self.begin_grant(world, call, record),
             Change::Keep => {}
-            Change::Remove => unreachable!("a claim removes nothing"),
+            Change::Remove => unreachable!("a claim removes no record"),
         }
         let caller = &mut world.callers[usize::from(call.caller)];
-        if reply == Reply::Lost || caller.life != call.life || caller.at != Place::Asking {
+        if reply == Reply::Lost || caller.life != call.life || caller.progress != Progress::Claiming {
             return;
         }
-        caller.at = match step.answer {
-            Claim::Granted(grant) => Place::Holding { mint: grant.token.as_bytes()[0], ran: false, repaired },
-            Claim::Held { .. } | Claim::InDoubt(_) => Place::Asking,
-            Claim::Done(outcome) => Place::Finished(Told::Done(outcome)),
-            Claim::Mismatch => Place::Finished(Told::Mismatch),
-            Claim::CallerChanged => Place::Finished(Told::CallerChanged),
+        caller.progress = match decision.result {
+            Claim::Granted(grant) => {
+                Progress::Holding { token_id: grant.token.as_bytes()[0], ran: false, repaired: is_retry }
+            }
+            Claim::Held { .. } | Claim::InDoubt(_) => Progress::Claiming,
+            Claim::Done(outcome) => Progress::Finished(Learned::Done(outcome)),
+            Claim::Mismatch => Progress::Finished(Learned::Mismatch),
+            Claim::CallerChanged => Progress::Finished(Learned::CallerChanged),
         };
     }
 
@@ -150,100 +155,100 @@ impl Setting {
         if let Some(old) = world.record.take() {
             world.end_grant(&old, self.overwritten(&old, world.now));
         }
-        if world.kept.as_ref().is_some_and(|kept| world.now >= kept.at + self.retention_ms) {
-            world.kept = None;
+        if world.recorded.as_ref().is_some_and(|recorded| world.now >= recorded.at + self.retention_ms) {
+            world.recorded = None;
         }
-        world.past.push(Past { mint: record.token.as_bytes()[0], call, ran: false, end: None });
-        world.record = Some(plain(record));
+        world.past.push(PastGrant { token_id: record.token.as_bytes()[0], call, ran: false, end: None });
+        world.record = Some(without_unread_fields(record));
     }
 
-    /// How a grant ended that another was written over, judged by what the old record meant.
+    /// How a grant ended whose record was overwritten, judged by what the old record meant.
     fn overwritten(&self, old: &Record, now: u64) -> End {
         match (old.phase(Timestamp(now)), self.in_doubt) {
-            (Phase::Over { .. }, _) => End::Expired,
+            (Phase::Expired { .. }, _) => End::Expired,
             (Phase::InDoubt(_), InDoubtPolicy::Retry { silent_ms })
                 if now >= old.renewed_at.0 + silent_ms =>
             {
                 End::TakenOver
             }
-            (Phase::Running { .. } | Phase::InDoubt(_) | Phase::Done(_), _) => End::Silently,
+            (Phase::Running { .. } | Phase::InDoubt(_) | Phase::Done(_), _) => End::Unexplained,
         }
     }
 
-    fn deliver_word(&self, world: &mut World, mint: Mint, word: Word, reply: Reply) {
-        let step = self.rules.settle(
+    fn deliver_settle(&self, world: &mut World, token_id: TokenId, verb: Verb, reply: Reply) {
+        let decision = self.rules.settle(
             world.record.as_ref(),
-            token(mint),
-            &settle_word(mint, word),
+            token(token_id),
+            &settle_action(token_id, verb),
             Timestamp(world.now),
         );
-        if word == Word::Complete && step.answer == Settled::Applied && world.kept.is_none() {
-            world.kept = Some(Kept { outcome: outcome(mint), mint, at: world.now });
+        if verb == Verb::Complete && decision.result == Settled::Applied && world.recorded.is_none() {
+            world.recorded = Some(RecordedOutcome { outcome: outcome(token_id), token_id, at: world.now });
         }
-        match step.change {
-            Change::Put(record) => world.record = Some(plain(record)),
+        match decision.change {
+            Change::Put(record) => world.record = Some(without_unread_fields(record)),
             Change::Keep => {}
             Change::Remove => {
                 if let Some(old) = world.record.take() {
-                    let own = old.token == token(mint);
-                    world.end_grant(&old, if own { End::Released } else { End::Silently });
+                    let is_own = old.token == token(token_id);
+                    world.end_grant(&old, if is_own { End::Released } else { End::Unexplained });
                 }
             }
         }
-        if word == Word::Complete && reply == Reply::Heard {
-            let waiting = Place::Completing { mint };
-            for caller in world.callers.iter_mut().filter(|caller| caller.at == waiting) {
-                caller.at = Place::Finished(match step.answer {
-                    Settled::Applied => Told::Completed { mint },
-                    Settled::Stale(_) => Told::Refused,
+        if verb == Verb::Complete && reply == Reply::Received {
+            let completing = Progress::Completing { token_id };
+            for caller in world.callers.iter_mut().filter(|caller| caller.progress == completing) {
+                caller.progress = Progress::Finished(match decision.result {
+                    Settled::Applied => Learned::Completed { token_id },
+                    Settled::Stale(_) => Learned::Refused,
                 });
             }
         }
     }
 
-    fn resolve(&self, world: &mut World, word: &Resolution) {
-        let step = rules::resolve(world.record.as_ref(), word, Timestamp(world.now));
-        if step.answer != Resolved::Applied {
+    fn resolve(&self, world: &mut World, resolution: &Resolution) {
+        let decision = rules::resolve(world.record.as_ref(), resolution, Timestamp(world.now));
+        if decision.result != Resolved::Applied {
             return;
         }
-        world.words_left -= 1;
-        match (step.change, word) {
+        world.resolutions_left -= 1;
+        match (decision.change, resolution) {
             (Change::Put(record), Resolution::Done(outcome)) => {
-                let mint = record.token.as_bytes()[0];
-                world.kept = Some(Kept { outcome: outcome.clone(), mint, at: world.now });
-                world.record = Some(plain(record));
+                let token_id = record.token.as_bytes()[0];
+                world.recorded = Some(RecordedOutcome { outcome: outcome.clone(), token_id, at: world.now });
+                world.record = Some(without_unread_fields(record));
             }
             (Change::Remove, Resolution::Absent | Resolution::Release) => {
                 if let Some(old) = world.record.take() {
                     world.end_grant(&old, End::Resolved);
                 }
             }
-            (change, word) => unreachable!("{word:?} was taken and led to {change:?}"),
+            (change, resolution) => unreachable!("{resolution:?} was applied and led to {change:?}"),
         }
     }
 
-    fn say(&self, world: &mut World, caller: u8, word: Word) {
-        let place = &mut world.callers[usize::from(caller)].at;
-        let Place::Holding { mint, .. } = *place else { return };
-        match word {
-            Word::Complete => *place = Place::Completing { mint },
-            Word::Release => *place = Place::Finished(Told::Released),
-            Word::Renew | Word::Doubt => {}
+    fn send_settle(&self, world: &mut World, caller: u8, verb: Verb) {
+        let progress = &mut world.callers[usize::from(caller)].progress;
+        let Progress::Holding { token_id, .. } = *progress else { return };
+        match verb {
+            Verb::Complete => *progress = Progress::Completing { token_id },
+            Verb::Release => *progress = Progress::Finished(Learned::Released),
+            Verb::Renew | Verb::Doubt => {}
         }
-        world.send(Message::Word(mint, word));
+        world.send(Message::Settle(token_id, verb));
     }
 }
 
-fn settle_word(mint: Mint, word: Word) -> Settle {
-    match word {
-        Word::Renew => Settle::Renew { lease_ms: LEASE_MS },
-        Word::Complete => Settle::Complete(outcome(mint)),
-        Word::Release => Settle::Release,
-        Word::Doubt => Settle::Doubt(String::new()),
+fn settle_action(token_id: TokenId, verb: Verb) -> Settle {
+    match verb {
+        Verb::Renew => Settle::Renew { lease_ms: LEASE_MS },
+        Verb::Complete => Settle::Complete(outcome(token_id)),
+        Verb::Release => Settle::Release,
+        Verb::Doubt => Settle::Doubt(String::new()),
     }
 }
 
-/// Without what the rules write but never read, so that states that behave alike are one.
-fn plain(record: Record) -> Record {
+/// Removes what the rules write but never read, so that states that behave alike are equal.
+fn without_unread_fields(record: Record) -> Record {
     Record { claimed_at: Timestamp(0), renewals: 0, ..record }
 }

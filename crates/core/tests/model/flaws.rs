@@ -1,31 +1,31 @@
-//! The rules under test: the real ones, or the real ones with one planted flaw.
+//! The rules under test: the real ones, or the real ones with one deliberate flaw.
 //!
-//! A check that finds nothing proves little until it has been seen to find something. Each flaw here is a mistake
-//! that is easy to make in a backend; for each, a test asserts which promise the checker finds broken.
+//! A check that finds nothing proves little until it has been shown to find something. Each flaw is a mistake that is easy
+//! to make in a backend. For each, a test asserts which promise the checker finds broken.
 
-use ichido_core::rules::{self, Change, Step};
+use ichido_core::rules::{self, Change, Decision};
 use ichido_core::{Claim, ClaimRequest, Done, Nonce, Record, Settle, Settled, State, Timestamp, Token};
 
-/// Which rules the ledger of the model follows.
+/// The rules that the ledger of the model follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rules {
-    /// `ichido_core::rules`, as they are.
+    /// `ichido_core::rules`, unchanged.
     Real,
-    /// A lapsed lease is forgotten, so that the next caller gets a fresh grant: the classic lock with a timeout.
+    /// A lapsed lease is removed, and the next caller gets a new grant: the classic lock with a timeout.
     LapseIsFree,
-    /// The nonce is not compared: a caller whose reply was lost is its own duplicate.
+    /// The nonce is not compared: a caller whose reply was lost blocks itself.
     NonceIgnored,
-    /// Completion compares no token: a zombie overwrites the outcome of the winner.
+    /// Completion does not compare the token: a zombie overwrites the outcome of the winner.
     CompleteComparesNothing,
-    /// Completing again overwrites the first outcome.
+    /// A second completion overwrites the first outcome.
     LastOutcomeWins,
-    /// Release compares no token: a late release removes the claim of the next holder.
+    /// Release does not compare the token: a late release removes the claim of the next holder.
     ReleaseComparesNothing,
-    /// The fingerprint is not compared: another request under the same key is taken for a repeat.
+    /// The fingerprint is not compared: a different request with the same key is taken for a retry.
     FingerprintIgnored,
-    /// Credentials are not compared: another caller's request is taken for a repeat.
+    /// Callers are not compared: the request of a different caller is taken for a retry.
     CallerIgnored,
-    /// A nonce is granted its claim again even after its holder declared doubt.
+    /// A nonce is granted its claim again even after its holder has declared it in doubt.
     DeclaredDoubtGrantedAgain,
 }
 
@@ -35,25 +35,25 @@ impl Rules {
         current: Option<&Record>,
         request: &ClaimRequest,
         now: Timestamp,
-    ) -> Step<Claim, Record> {
+    ) -> Decision<Claim, Record> {
         match self {
             Rules::LapseIsFree => {
-                let good =
+                let is_valid =
                     |record: &&Record| !matches!(record.state, State::Running) || now < record.lease_until();
-                rules::claim(current.filter(good), request, now)
+                rules::claim(current.filter(is_valid), request, now)
             }
             Rules::NonceIgnored => {
-                let forgotten = current.map(|record| Record { nonce: NOBODY, ..record.clone() });
-                rules::claim(forgotten.as_ref(), request, now)
+                let without_nonce = current.map(|record| Record { nonce: UNUSED_NONCE, ..record.clone() });
+                rules::claim(without_nonce.as_ref(), request, now)
             }
             Rules::FingerprintIgnored => {
-                let alike =
+                let same_request =
                     current.map(|record| Record { fingerprint: request.fingerprint, ..record.clone() });
-                rules::claim(alike.as_ref(), request, now)
+                rules::claim(same_request.as_ref(), request, now)
             }
             Rules::CallerIgnored => {
-                let anyone = current.map(|record| Record { caller: request.caller, ..record.clone() });
-                rules::claim(anyone.as_ref(), request, now)
+                let same_caller = current.map(|record| Record { caller: request.caller, ..record.clone() });
+                rules::claim(same_caller.as_ref(), request, now)
             }
             Rules::DeclaredDoubtGrantedAgain => {
                 let undeclared = current.map(|record| match &record.state {
@@ -73,9 +73,9 @@ impl Rules {
         self,
         current: Option<&Record>,
         token: Token,
-        word: &Settle,
+        action: &Settle,
         now: Timestamp,
-    ) -> Step<Settled, Record> {
+    ) -> Decision<Settled, Record> {
         let overwrites = |record: &Record| match self {
             Rules::CompleteComparesNothing => record.token != token,
             Rules::LastOutcomeWins => record.token == token,
@@ -87,19 +87,19 @@ impl Rules {
             | Rules::CallerIgnored
             | Rules::DeclaredDoubtGrantedAgain => false,
         };
-        match (current, word) {
+        match (current, action) {
             (Some(record), Settle::Complete(outcome)) if overwrites(record) => {
                 let done = Done { outcome: outcome.clone(), completed_at: now };
                 let record = Record { state: State::Done(done), ..record.clone() };
-                Step { answer: Settled::Applied, change: Change::Put(record) }
+                Decision { result: Settled::Applied, change: Change::Put(record) }
             }
             (Some(_), Settle::Release) if self == Rules::ReleaseComparesNothing => {
-                Step { answer: Settled::Applied, change: Change::Remove }
+                Decision { result: Settled::Applied, change: Change::Remove }
             }
-            _ => rules::settle(current, token, word, now),
+            _ => rules::settle(current, token, action, now),
         }
     }
 }
 
 /// A nonce that no caller of the model has.
-const NOBODY: Nonce = Nonce::from_bytes([0xff; 16]);
+const UNUSED_NONCE: Nonce = Nonce::from_bytes([0xff; 16]);

@@ -1,40 +1,38 @@
-//! A model check of the claim: every order of events in a small world, driven through `ichido_core::rules`.
+//! A model check of claims: every order of events in a small world, decided by `ichido_core::rules`.
 //!
 //! # What is modelled
 //!
-//! One key and its record. Up to three *callers*: each asks for the key under a nonce, runs the effect once it is
-//! granted, and completes, releases (only if it did not run the effect), renews or declares doubt. A caller can
-//! stop at any point and be forgotten, or come back as a new one under a new nonce. It can also be slow at any
-//! point: a holder that wakes after its lease is a zombie, and it goes on as if nothing had happened, for it hears
-//! no answer but those to its claim and to its completion.
+//! One key and its record. Up to three *callers*: each claims the key with a nonce, runs the effect once it is granted, and
+//! completes, releases (only if it did not run the effect), renews or declares doubt. A caller can stop forever at any
+//! point, or restart with a new nonce. It can also be slow at any point. A holder that continues after its lease is a
+//! zombie. It does not notice, because it sees only the replies to its claim and its completion.
 //!
-//! The *wire*: whatever was sent may arrive late, twice, again after everything else, or never; each reply may be
-//! lost. A reply that arrives late needs no message of its own: it is a reply heard at once by a slow caller.
+//! The *network*: every request may arrive late, twice, after everything else, or never; every reply may be lost. A late
+//! reply needs no message of its own: it is the same as a prompt reply to a slow caller.
 //!
-//! *Time* is a small counter. One tick lapses a lease, two make the silence after which a takeover is allowed.
-//! An *operator* may say a bounded number of words, and may be wrong in each: done, absent, release.
+//! *Time* is a small counter. A lease lapses after one tick, and a takeover is allowed after two. An *operator* may resolve
+//! the claim a limited number of times, and may be wrong each time: done, absent, release.
 //!
-//! Beside this the world keeps what really happened (which grants ran the effect, and how each grant ended), which
-//! no rule can see. The promises in [`promises`] are stated over that.
+//! In addition, the world records what really happened (which grants ran the effect, and how each grant ended), which no
+//! rule can see. The promises in [`promises`] are stated in terms of that.
 //!
 //! # What is abstracted
 //!
-//! A ledger's step is atomic, as its contract demands. Each run of the effect has an answer of its own, so that no
-//! two outcomes look alike. The count of renewals and the time of the claim are left out of the state, because no
-//! rule reads them. A caller that is told *held* or *in doubt* asks again under the same nonce. Where all deliveries
-//! of one call carry the same token, a late copy of a released call can be granted that token again, without end;
-//! these histories are cut after six grants.
+//! A ledger decides atomically, as its contract demands. Each run of the effect has its own outcome, so that no two outcomes
+//! are equal. The number of renewals and the time of the claim are not part of the state, because no rule reads them. A
+//! caller that gets *held* or *in doubt* tries again with the same nonce. If all deliveries of one call carry the same
+//! token, a late copy of a released call can be granted that token again and again; these histories end after six grants.
 //!
 //! # What is not modelled
 //!
-//! The end of doubt after thirty days, clocks that jump, more than one key, marks, limits, the storage under a
-//! ledger and what it loses in a crash: unit tests, property tests and the suite of the ledgers are for these. The
-//! check is exhaustive for the sizes given here, and says nothing of larger ones.
+//! The end of doubt after thirty days, clock jumps, several keys, marks, limits, and what the storage of a ledger loses in a
+//! crash. Unit tests, property tests and the conformance suite of the ledgers cover these. The check is exhaustive for the
+//! sizes given here, and proves nothing about larger ones.
 //!
 //! # Does it find anything?
 //!
-//! [`flaws`] plants mistakes into the rules, one at a time, and the tests below assert that each is found, and
-//! which promise it breaks.
+//! [`flaws`] adds mistakes to the rules, one at a time. The tests below assert that each is found, and which promise it
+//! breaks.
 
 #![allow(clippy::unwrap_used, reason = "this crate is a test")]
 #![allow(clippy::print_stdout, reason = "the number of states is part of the result")]
@@ -49,15 +47,15 @@ use stateright::{Checker, HasDiscoveries, Model};
 
 use flaws::Rules;
 use promises::{
-    APPLIED_IS_RECORDED, DECLARED_DOUBT_STAYS, LOST_REPLY_IS_REPAIRED, NO_SECOND_EFFECT_UNSAID,
-    NONCE_REPAIRS, ONE_EFFECT_AT_ALL, ONE_NONCE_ONE_TOKEN, OTHERS_LEARN_NOTHING, OUTCOME_STAYS,
+    APPLIED_IS_RECORDED, AT_MOST_ONE_EFFECT, DECLARED_DOUBT_STAYS, LOST_REPLY_IS_REPAIRED,
+    NO_UNEXPLAINED_SECOND_EFFECT, NONCE_REPAIRS, ONE_NONCE_ONE_TOKEN, OTHERS_LEARN_NOTHING, OUTCOME_STAYS,
     REUSE_IS_REFUSED,
 };
 use world::{LEASE_MS, RETENTION_FOREVER_MS, SILENT_MS, Setting, Tokens};
 
 const RETRY: InDoubtPolicy = InDoubtPolicy::Retry { silent_ms: SILENT_MS };
 
-/// Three callers with one request, the policy `reject`, no operator.
+/// Three callers with the same request, the policy `reject`, and no operator.
 fn reject() -> Setting {
     Setting {
         rules: Rules::Real,
@@ -66,58 +64,58 @@ fn reject() -> Setting {
         credentials: vec![0, 0, 0],
         lives: 1,
         ticks: 2,
-        words: 0,
+        resolutions: 0,
         retention_ms: RETENTION_FOREVER_MS,
         tokens: Tokens::PerDelivery,
         key: Key::unscoped("k").unwrap(),
     }
 }
 
-/// The same with an operator who may speak once.
+/// The same with an operator who may resolve once.
 fn reject_with_operator() -> Setting {
-    Setting { words: 1, ticks: 1, ..reject() }
+    Setting { resolutions: 1, ticks: 1, ..reject() }
 }
 
-/// Three callers with one request and the policy `retry`, for two generations of takeovers.
+/// Three callers with the same request and the policy `retry`, long enough for two takeovers.
 fn retry() -> Setting {
     Setting { in_doubt: RETRY, ticks: 3, ..reject() }
 }
 
-/// Three callers, of whom the third asks for something else.
+/// Three callers, of which the third has a different request.
 fn two_requests() -> Setting {
     Setting { callers: vec![0, 0, 1], ..reject() }
 }
 
-/// Three callers with one request, of whom the third has other credentials.
+/// Three callers with the same request, of which the third has different credentials.
 fn two_credentials() -> Setting {
     Setting { credentials: vec![0, 0, 1], ..reject() }
 }
 
-/// Two callers that crash and come back.
-fn coming_back(setting: Setting) -> Setting {
+/// Two callers that crash and restart.
+fn restarting(setting: Setting) -> Setting {
     Setting { callers: vec![0, 0], lives: 2, ..setting }
 }
 
-/// Explores everything: every promise must hold, every sight be seen, and the world must not be smaller than it was.
+/// Explores every state: every promise must hold, every expected event must occur, and the number of states must not shrink.
 #[track_caller]
 fn holds(name: &str, setting: Setting, at_least: usize) {
     let checker = setting.checker().threads(2).spawn_bfs().join();
     let states = checker.unique_state_count();
     println!("{name}: {states} states, {} steps deep", checker.max_depth());
     checker.assert_properties();
-    assert!(states >= at_least, "{name}: only {states} states; the model has lost something");
+    assert!(states >= at_least, "{name}: only {states} states; the model has shrunk");
 }
 
-/// The checker finds that the flaw breaks the promise. That the real rules keep it is the business of [`holds`].
+/// Asserts that the checker finds the flaw to break the promise. [`holds`] asserts that the real rules keep it.
 #[track_caller]
 fn breaks(flaw: Rules, setting: Setting, promise: &'static str) {
     let found = HasDiscoveries::AnyOf([promise].into());
     let flawed = Setting { rules: flaw, ..setting };
     let checker = flawed.checker().finish_when(found).spawn_bfs().join();
-    let Some(story) = checker.discovery(promise) else {
+    let Some(path) = checker.discovery(promise) else {
         panic!("{flaw:?} was not found to break \"{promise}\"");
     };
-    println!("{flaw:?} breaks \"{promise}\": {:?}", story.into_actions());
+    println!("{flaw:?} breaks \"{promise}\": {:?}", path.into_actions());
 }
 
 #[test]
@@ -126,36 +124,44 @@ fn reject_runs_the_effect_at_most_once() {
 }
 
 #[test]
-fn reject_runs_the_effect_at_most_once_when_callers_come_back() {
-    holds("reject, coming back", coming_back(reject()), 406_000);
+fn reject_runs_the_effect_at_most_once_when_callers_restart() {
+    holds("reject, restarting", restarting(reject()), 406_000);
 }
 
 #[test]
-fn operator_is_the_only_one_who_ends_doubt_under_reject() {
+fn only_an_operator_ends_doubt_under_reject() {
     holds("reject, operator", reject_with_operator(), 668_000);
-    holds("reject, operator twice", Setting { callers: vec![0, 0], words: 2, ticks: 2, ..reject() }, 268_000);
+    holds(
+        "reject, operator twice",
+        Setting { callers: vec![0, 0], resolutions: 2, ticks: 2, ..reject() },
+        268_000,
+    );
 }
 
 #[test]
 fn retry_runs_the_effect_again_only_by_a_takeover() {
     holds("retry", retry(), 630_000);
-    holds("retry, operator", Setting { callers: vec![0, 0], words: 1, ticks: 2, ..retry() }, 91_000);
+    holds("retry, operator", Setting { callers: vec![0, 0], resolutions: 1, ticks: 2, ..retry() }, 91_000);
 }
 
 #[test]
-fn retry_runs_the_effect_again_only_by_a_takeover_when_callers_come_back() {
-    let at_once = InDoubtPolicy::Retry { silent_ms: LEASE_MS };
-    holds("retry, coming back", coming_back(Setting { in_doubt: at_once, ticks: 1, ..reject() }), 1_297_000);
+fn retry_runs_the_effect_again_only_by_a_takeover_when_callers_restart() {
+    let after_lease = InDoubtPolicy::Retry { silent_ms: LEASE_MS };
+    holds(
+        "retry, restarting",
+        restarting(Setting { in_doubt: after_lease, ticks: 1, ..reject() }),
+        1_297_000,
+    );
 }
 
 #[test]
-fn another_request_under_the_key_gets_nothing() {
+fn a_different_request_with_the_key_gets_nothing() {
     holds("two requests", two_requests(), 79_000);
     holds("two requests, retry", Setting { in_doubt: RETRY, ..two_requests() }, 136_000);
 }
 
 #[test]
-fn another_caller_under_the_key_gets_nothing() {
+fn a_different_caller_with_the_key_gets_nothing() {
     holds("two credentials", two_credentials(), 79_000);
     holds("two credentials, retry", Setting { in_doubt: RETRY, ..two_credentials() }, 136_000);
 }
@@ -167,7 +173,7 @@ fn outcome_is_kept_until_retention_is_over() {
 }
 
 #[test]
-fn promises_hold_when_a_repeated_write_carries_its_own_token() {
+fn promises_hold_when_a_retried_write_carries_the_same_token() {
     let per_call = |setting| Setting { callers: vec![0, 0], ticks: 2, tokens: Tokens::PerCall, ..setting };
     holds("token per call, reject", per_call(reject()), 39_000);
     holds("token per call, operator", Setting { ticks: 1, ..per_call(reject_with_operator()) }, 164_000);
@@ -175,20 +181,20 @@ fn promises_hold_when_a_repeated_write_carries_its_own_token() {
 }
 
 #[test]
-fn planted_lapse_that_is_free_is_found_as_a_second_effect() {
-    breaks(Rules::LapseIsFree, reject(), ONE_EFFECT_AT_ALL);
-    breaks(Rules::LapseIsFree, reject(), NO_SECOND_EFFECT_UNSAID);
+fn a_lapsed_lease_that_is_free_is_found_as_a_second_effect() {
+    breaks(Rules::LapseIsFree, reject(), AT_MOST_ONE_EFFECT);
+    breaks(Rules::LapseIsFree, reject(), NO_UNEXPLAINED_SECOND_EFFECT);
 }
 
 #[test]
-fn planted_blindness_for_nonces_is_found() {
+fn ignored_nonces_are_found() {
     breaks(Rules::NonceIgnored, reject(), NONCE_REPAIRS);
     breaks(Rules::NonceIgnored, retry(), ONE_NONCE_ONE_TOKEN);
 }
 
-/// Its own duplicate: the caller whose reply was lost waits for itself, and nobody ever runs the effect.
+/// A caller whose reply was lost waits for itself, and nobody ever runs the effect.
 #[test]
-fn planted_blindness_for_nonces_never_repairs_a_lost_reply() {
+fn ignored_nonces_never_repair_a_lost_reply() {
     let alone = Setting { callers: vec![0], ..reject() };
     let lost = |rules| {
         let setting = Setting { rules, ..alone.clone() };
@@ -199,32 +205,32 @@ fn planted_blindness_for_nonces_never_repairs_a_lost_reply() {
 }
 
 #[test]
-fn planted_completion_without_a_token_is_found_as_a_lost_outcome() {
+fn a_completion_without_a_token_check_is_found_as_a_lost_outcome() {
     breaks(Rules::CompleteComparesNothing, retry(), OUTCOME_STAYS);
     breaks(Rules::CompleteComparesNothing, retry(), APPLIED_IS_RECORDED);
 }
 
 #[test]
-fn planted_overwriting_of_the_first_outcome_is_found() {
+fn an_overwritten_outcome_is_found() {
     breaks(Rules::LastOutcomeWins, reject_with_operator(), OUTCOME_STAYS);
 }
 
 #[test]
-fn planted_release_without_a_token_is_found_as_a_second_effect() {
-    breaks(Rules::ReleaseComparesNothing, reject(), ONE_EFFECT_AT_ALL);
+fn a_release_without_a_token_check_is_found_as_a_second_effect() {
+    breaks(Rules::ReleaseComparesNothing, reject(), AT_MOST_ONE_EFFECT);
 }
 
 #[test]
-fn planted_blindness_for_fingerprints_is_found() {
+fn ignored_fingerprints_are_found() {
     breaks(Rules::FingerprintIgnored, two_requests(), REUSE_IS_REFUSED);
 }
 
 #[test]
-fn planted_blindness_for_callers_is_found() {
+fn ignored_callers_are_found() {
     breaks(Rules::CallerIgnored, two_credentials(), OTHERS_LEARN_NOTHING);
 }
 
 #[test]
-fn planted_grant_after_a_declared_doubt_is_found() {
+fn a_grant_after_declared_doubt_is_found() {
     breaks(Rules::DeclaredDoubtGrantedAgain, reject(), DECLARED_DOUBT_STAYS);
 }

@@ -1,4 +1,4 @@
-//! The world of the model: one key, its record, the callers, what is on the wire, and what really happened.
+//! The world of the model: one key, its record, the callers, the network, and what really happened.
 
 use ichido_core::{
     Caller as Credentials, ClaimRequest, Fingerprint, Holder, InDoubtPolicy, Key, Metadata, Nonce, Outcome,
@@ -7,9 +7,9 @@ use ichido_core::{
 
 use crate::flaws::Rules;
 
-/// A tick is long enough for a lease to lapse.
+/// A lease lapses after one tick.
 pub(crate) const LEASE_MS: u64 = 1;
-/// A takeover waits one tick longer than the lease.
+/// A takeover is allowed one tick after the lease has lapsed.
 pub(crate) const SILENT_MS: u64 = 2;
 /// Longer than any run of the model.
 pub(crate) const RETENTION_FOREVER_MS: u64 = 1_000;
@@ -22,16 +22,16 @@ pub(crate) const GRANTS_MAX: usize = 6;
 pub(crate) struct Setting {
     pub(crate) rules: Rules,
     pub(crate) in_doubt: InDoubtPolicy,
-    /// One entry per caller: which of the requests it makes under the key.
+    /// The request of each caller.
     pub(crate) callers: Vec<u8>,
     /// The credentials of each caller.
     pub(crate) credentials: Vec<u8>,
-    /// How many lives a caller has: after each it forgets everything and asks under a new nonce.
+    /// How many lives a caller has. After each, it loses its memory and uses a new nonce.
     pub(crate) lives: u8,
     /// How often the clock may advance.
     pub(crate) ticks: u64,
-    /// How many words the operator may say.
-    pub(crate) words: u8,
+    /// How often the operator may resolve.
+    pub(crate) resolutions: u8,
     pub(crate) retention_ms: u64,
     pub(crate) tokens: Tokens,
     pub(crate) key: Key,
@@ -40,13 +40,13 @@ pub(crate) struct Setting {
 /// Where the token of a claim comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tokens {
-    /// Every delivery brings a token of its own, as when a server draws one for each request it receives.
+    /// Every delivery has its own token, as if a server drew one for each request that it receives.
     PerDelivery,
-    /// Every delivery of one call brings the same token, as when a backend repeats its own write.
+    /// Every delivery of one call has the same token, as if a backend retried its own write.
     PerCall,
 }
 
-/// One call of one caller; it is the nonce.
+/// One call of one caller. It stands for the nonce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Call {
     pub(crate) caller: u8,
@@ -54,104 +54,104 @@ pub(crate) struct Call {
 }
 
 /// A small number that stands for a token.
-pub(crate) type Mint = u8;
+pub(crate) type TokenId = u8;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct World {
     pub(crate) now: u64,
-    /// What the ledger remembers of the key.
+    /// The record of the key in the ledger.
     pub(crate) record: Option<Record>,
     pub(crate) callers: Vec<Caller>,
-    /// Every request that was ever sent. Any of them may arrive at any time, any number of times, or never.
+    /// Every request that was ever sent. Each may arrive at any time, any number of times, or never.
     pub(crate) sent: Vec<Message>,
-    pub(crate) words_left: u8,
+    pub(crate) resolutions_left: u8,
     /// What really happened; the ledger does not see it.
-    pub(crate) past: Vec<Past>,
-    /// The first outcome that the ledger said was recorded.
-    pub(crate) kept: Option<Kept>,
+    pub(crate) past: Vec<PastGrant>,
+    /// The first outcome that the ledger reported as recorded.
+    pub(crate) recorded: Option<RecordedOutcome>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Caller {
     pub(crate) life: u8,
-    pub(crate) at: Place,
+    pub(crate) progress: Progress,
 }
 
-/// How far a caller has come in its present life.
+/// How far a caller has got in its current life.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Place {
+pub(crate) enum Progress {
     Idle,
-    /// Waits for an answer to its claim, and asks again under the same nonce.
-    Asking,
-    /// Was granted; `repaired` if the first reply was lost and the nonce brought it again.
+    /// Waits for the result of its claim, and tries again with the same nonce.
+    Claiming,
+    /// Holds the claim. `repaired` if the first reply was lost and a retry with the same nonce got the grant.
     Holding {
-        mint: Mint,
+        token_id: TokenId,
         ran: bool,
         repaired: bool,
     },
-    /// Ran the effect, said so, and waits for the ledger to agree.
+    /// Ran the effect, sent its completion, and waits for the reply.
     Completing {
-        mint: Mint,
+        token_id: TokenId,
     },
-    Finished(Told),
+    Finished(Learned),
 }
 
-/// The last thing that a caller learned.
+/// What a caller learned last.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Told {
+pub(crate) enum Learned {
     Done(Outcome),
     Mismatch,
     CallerChanged,
-    Completed { mint: Mint },
+    Completed { token_id: TokenId },
     Refused,
     Released,
 }
 
-/// A request on the wire.
+/// A request on the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Message {
     Claim(Call),
-    Word(Mint, Word),
+    Settle(TokenId, Verb),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Word {
+pub(crate) enum Verb {
     Renew,
     Complete,
     Release,
     Doubt,
 }
 
-/// One grant as it really went.
+/// What really happened under one grant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Past {
-    pub(crate) mint: Mint,
+pub(crate) struct PastGrant {
+    pub(crate) token_id: TokenId,
     pub(crate) call: Call,
-    /// The effect was run under this grant.
+    /// Whether the effect ran under this grant.
     pub(crate) ran: bool,
     pub(crate) end: Option<End>,
 }
 
-/// How a grant ceased to be the current one.
+/// Why a grant is no longer current.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum End {
-    /// Its holder gave it back.
+    /// Its holder released it.
     Released,
     /// It was in doubt, and a caller with the policy `retry` took over.
     TakenOver,
-    /// The operator said that the effect did not happen.
+    /// The operator resolved that the effect did not happen.
     Resolved,
-    /// Its retention was over.
+    /// Its retention ended.
     Expired,
-    /// Nobody said anything. The rules must never do this.
-    Silently,
+    /// There was no reason. The rules must never do this.
+    Unexplained,
 }
 
-/// An outcome that the ledger said it recorded.
+/// An outcome that the ledger reported as recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Kept {
+pub(crate) struct RecordedOutcome {
     pub(crate) outcome: Outcome,
-    pub(crate) mint: Mint,
+    pub(crate) token_id: TokenId,
     pub(crate) at: u64,
 }
 
@@ -164,14 +164,14 @@ impl Setting {
         Some(Credentials::from_bytes([self.credentials[usize::from(caller)]; 32]))
     }
 
-    /// What a caller asks for, with a token that is used if it is granted.
-    pub(crate) fn request(&self, call: Call, mint: Mint) -> ClaimRequest {
+    /// The request of a caller, with the token that is used if it is granted.
+    pub(crate) fn request(&self, call: Call, token_id: TokenId) -> ClaimRequest {
         ClaimRequest {
             key: self.key.clone(),
             fingerprint: self.fingerprint(call.caller),
             caller: self.credentials(call.caller),
             nonce: nonce(call),
-            token: token(mint),
+            token: token(token_id),
             lease_ms: LEASE_MS,
             retention_ms: self.retention_ms,
             holder: Holder::Remote,
@@ -180,23 +180,23 @@ impl Setting {
         }
     }
 
-    /// No operator, no takeover, no end of retention: nothing can excuse a second effect.
+    /// Whether there is no operator, no takeover and no end of retention, so that a second effect has no excuse.
     pub(crate) fn is_strict(&self) -> bool {
-        self.words == 0 && self.in_doubt == InDoubtPolicy::Reject && self.retention_ms > self.ticks
+        self.resolutions == 0 && self.in_doubt == InDoubtPolicy::Reject && self.retention_ms > self.ticks
     }
 }
 
 impl World {
-    /// Something is sent once; from then on it may arrive at any time.
+    /// Sends a message, which may arrive at any time from then on.
     pub(crate) fn send(&mut self, message: Message) {
-        if let Err(place) = self.sent.binary_search(&message) {
-            self.sent.insert(place, message);
+        if let Err(position) = self.sent.binary_search(&message) {
+            self.sent.insert(position, message);
         }
     }
 
-    /// The latest grant of a token.
-    pub(crate) fn past_of(&mut self, mint: Mint) -> &mut Past {
-        self.past.iter_mut().rfind(|past| past.mint == mint).unwrap()
+    /// The latest grant with this token.
+    pub(crate) fn past_of(&mut self, token_id: TokenId) -> &mut PastGrant {
+        self.past.iter_mut().rfind(|past| past.token_id == token_id).unwrap()
     }
 
     pub(crate) fn end_grant(&mut self, record: &Record, end: End) {
@@ -210,16 +210,16 @@ pub(crate) fn nonce(call: Call) -> Nonce {
     Nonce::from_bytes(bytes)
 }
 
-pub(crate) fn token(mint: Mint) -> Token {
+pub(crate) fn token(token_id: TokenId) -> Token {
     let mut bytes = [0; 16];
-    bytes[0] = mint;
+    bytes[0] = token_id;
     Token::from_bytes(bytes)
 }
 
-/// What the effect answers when it is run under this token: no two runs answer alike.
-pub(crate) fn outcome(mint: Mint) -> Outcome {
-    const ANSWERS: [&str; GRANTS_MAX + 2] = ["0", "1", "2", "3", "4", "5", "6", "7"];
-    Outcome::kept(ANSWERS[usize::from(mint)])
+/// The outcome of the effect under this token: no two runs have the same outcome.
+pub(crate) fn outcome(token_id: TokenId) -> Outcome {
+    const OUTCOMES: [&str; GRANTS_MAX + 2] = ["0", "1", "2", "3", "4", "5", "6", "7"];
+    Outcome::kept(OUTCOMES[usize::from(token_id)])
 }
 
 pub(crate) fn operators_outcome() -> Outcome {

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use http::header::{CONTENT_TYPE, UPGRADE};
 use http::response::Parts;
 use http::{HeaderMap, Request, Response, StatusCode};
-use ichido_core::{Caller, Grant, Now, Settle};
+use ichido_core::{Caller, CurrentState, Grant, Settle};
 use ichido_ledger::lazy_timeout;
 use tokio::time::Instant;
 
@@ -191,13 +191,13 @@ impl GrantedClaim {
                 };
                 (disposition, Ok(response))
             }
-            Err(Now::Done(winner)) if self.may_replay_winner().await => {
+            Err(CurrentState::Done(winner)) if self.may_replay_winner().await => {
                 let (_, response) = replay(&self.request, winner);
                 (Disposition::Superseded, response)
             }
-            Err(Now::Running) => in_flight(),
-            Err(Now::InDoubt) => in_doubt(self.request.route()),
-            Err(Now::Done(_) | Now::Absent) => {
+            Err(CurrentState::Running) => in_flight(),
+            Err(CurrentState::InDoubt) => in_doubt(self.request.route()),
+            Err(CurrentState::Done(_) | CurrentState::Absent) => {
                 (Disposition::Superseded, Ok(response(head, chunks, trailers)))
             }
         }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::HeaderMap;
 use http::response::Parts;
-use ichido_core::{Grant, Limits, Now, Outcome, Settle, Settled};
+use ichido_core::{CurrentState, Grant, Limits, Outcome, Settle, Settled};
 
 use super::request::KeyedRequest;
 use crate::journal::{Entry, RequestIdentity};
@@ -39,7 +39,7 @@ impl GrantedClaim {
     }
 
     /// Records the outcome. The error is the current state of a claim that was taken over.
-    pub(super) async fn complete(&self, outcome: Outcome) -> Result<(), Now> {
+    pub(super) async fn complete(&self, outcome: Outcome) -> Result<(), CurrentState> {
         let settle = Settle::Complete(outcome);
         match self.request.ledger().settle(&self.request.claimable.claim.key, self.grant.token, &settle).await
         {

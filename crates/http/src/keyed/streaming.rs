@@ -11,7 +11,7 @@ use http::response::Parts;
 use http::{HeaderMap, Response};
 use http_body::Frame;
 use http_body_util::BodyExt;
-use ichido_core::{Now, Outcome, Settle};
+use ichido_core::{CurrentState, Outcome, Settle};
 use ichido_ledger::{BoxError, Elapsed, lazy_timeout};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -130,9 +130,9 @@ impl GrantedClaim {
                     }
                 };
                 match self.complete(outcome).await {
-                    Ok(()) | Err(Now::Absent) if request.trace.degraded => Disposition::Degraded,
-                    Ok(()) | Err(Now::Absent) => Disposition::First,
-                    Err(Now::Done(_) | Now::Running | Now::InDoubt) => {
+                    Ok(()) | Err(CurrentState::Absent) if request.trace.degraded => Disposition::Degraded,
+                    Ok(()) | Err(CurrentState::Absent) => Disposition::First,
+                    Err(CurrentState::Done(_) | CurrentState::Running | CurrentState::InDoubt) => {
                         // The client already has the beginning. Cutting the response off shows that it does not count.
                         cut = Some("the claim was taken over".into());
                         Disposition::Superseded

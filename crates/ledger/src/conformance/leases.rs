@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ichido_core::{
-    Claim, ClaimRequest, DoubtReason, InDoubtPolicy, Now, Resolution, Resolved, Settled, SystemClock,
+    Claim, ClaimRequest, CurrentState, DoubtReason, InDoubtPolicy, Resolution, Resolved, Settled, SystemClock,
 };
 
 use super::{
@@ -179,11 +179,11 @@ pub async fn a_stale_holder_cannot_complete_after_a_takeover(subject: &dyn Subje
     let new = take_over(&winner, &key).await;
     assert_eq!(
         zombie.complete(&key, old.token, outcome("zombie")).await.unwrap(),
-        Settled::Stale(Now::Running)
+        Settled::Stale(CurrentState::Running)
     );
     assert_eq!(winner.complete(&key, new.token, outcome("winner")).await.unwrap(), Settled::Applied);
     let settled = zombie.complete(&key, old.token, outcome("zombie")).await.unwrap();
-    assert_eq!(settled, Settled::Stale(Now::Done(outcome("winner"))));
+    assert_eq!(settled, Settled::Stale(CurrentState::Done(outcome("winner"))));
     assert_eq!(claim(&zombie, &request(&zombie, &key, LONG_MS)).await, Claim::Done(outcome("winner")));
 }
 
@@ -194,9 +194,12 @@ pub async fn a_stale_holder_cannot_change_the_winners_claim(subject: &dyn Subjec
     let old = granted(&zombie, &key, SHORT_MS).await;
     let new = take_over(&winner, &key).await;
     let before = winner.get(&key).await.unwrap();
-    assert_eq!(zombie.release(&key, old.token).await.unwrap(), Settled::Stale(Now::Running));
-    assert_eq!(zombie.renew(&key, old.token, LONG_MS).await.unwrap(), Settled::Stale(Now::Running));
-    assert_eq!(zombie.declare_in_doubt(&key, old.token, "lost").await.unwrap(), Settled::Stale(Now::Running));
+    assert_eq!(zombie.release(&key, old.token).await.unwrap(), Settled::Stale(CurrentState::Running));
+    assert_eq!(zombie.renew(&key, old.token, LONG_MS).await.unwrap(), Settled::Stale(CurrentState::Running));
+    assert_eq!(
+        zombie.declare_in_doubt(&key, old.token, "lost").await.unwrap(),
+        Settled::Stale(CurrentState::Running)
+    );
     assert_eq!(winner.get(&key).await.unwrap(), before);
     assert_eq!(winner.complete(&key, new.token, outcome("winner")).await.unwrap(), Settled::Applied);
 }

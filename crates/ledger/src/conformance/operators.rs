@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ichido_core::mark::Mark;
 use ichido_core::{
-    Adopted, Claim, ClaimRequest, Done, Doubt, DoubtReason, Key, Now, Outcome, Record, Resolution, Resolved,
-    Settled, State, Timestamp,
+    Adopted, Claim, ClaimRequest, CurrentState, Done, Doubt, DoubtReason, Key, Outcome, Record, Resolution,
+    Resolved, Settled, State, Timestamp,
 };
 
 use super::{
@@ -138,7 +138,7 @@ pub async fn a_doubt_is_resolved_as_absent(subject: &dyn Subject) {
     assert_eq!(ledger.resolve(&key, &Resolution::Absent).await.unwrap(), Resolved::Applied);
     assert_eq!(
         ledger.complete(&key, grant.token, outcome("late")).await.unwrap(),
-        Settled::Stale(Now::Absent)
+        Settled::Stale(CurrentState::Absent)
     );
     assert_eq!(granted(&ledger, &key, LONG_MS).await.attempt, 1);
 }
@@ -149,7 +149,10 @@ pub async fn a_running_claim_cannot_be_resolved(subject: &dyn Subject) {
     let key = key("resolve-running");
     granted(&ledger, &key, LONG_MS).await;
     for resolution in [Resolution::Absent, Resolution::Done(outcome("x"))] {
-        assert_eq!(ledger.resolve(&key, &resolution).await.unwrap(), Resolved::Refused(Now::Running));
+        assert_eq!(
+            ledger.resolve(&key, &resolution).await.unwrap(),
+            Resolved::Refused(CurrentState::Running)
+        );
     }
     assert!(matches!(claim(&ledger, &request(&ledger, &key, LONG_MS)).await, Claim::Held { .. }));
 }
@@ -162,7 +165,7 @@ pub async fn a_running_claim_can_be_released_by_force(subject: &dyn Subject) {
     assert_eq!(ledger.resolve(&key, &Resolution::Release).await.unwrap(), Resolved::Applied);
     assert_eq!(
         ledger.complete(&key, grant.token, outcome("late")).await.unwrap(),
-        Settled::Stale(Now::Absent)
+        Settled::Stale(CurrentState::Absent)
     );
     granted(&ledger, &key, LONG_MS).await;
 }
@@ -172,12 +175,12 @@ pub async fn a_done_claim_cannot_be_resolved(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("resolve-recorded");
     for resolution in [Resolution::Absent, Resolution::Done(outcome("x")), Resolution::Release] {
-        assert_eq!(ledger.resolve(&key, &resolution).await.unwrap(), Resolved::Refused(Now::Absent));
+        assert_eq!(ledger.resolve(&key, &resolution).await.unwrap(), Resolved::Refused(CurrentState::Absent));
     }
     let grant = granted(&ledger, &key, LONG_MS).await;
     assert_eq!(ledger.complete(&key, grant.token, outcome("recorded")).await.unwrap(), Settled::Applied);
     for resolution in [Resolution::Absent, Resolution::Done(outcome("x")), Resolution::Release] {
-        let refused = Resolved::Refused(Now::Done(outcome("recorded")));
+        let refused = Resolved::Refused(CurrentState::Done(outcome("recorded")));
         assert_eq!(ledger.resolve(&key, &resolution).await.unwrap(), refused);
     }
 }

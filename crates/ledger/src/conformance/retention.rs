@@ -80,6 +80,6 @@ pub async fn retention_counts_from_completion(subject: &dyn Subject) {
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(ledger.complete(&key, grant.token, outcome("x")).await.unwrap(), Settled::Applied);
     let record = ledger.get(&key).await.unwrap().expect("it is there");
-    let kept_ms = record.over_at().ms_since(record.claimed_at);
+    let kept_ms = record.expires_at().ms_since(record.claimed_at);
     assert!(kept_ms >= 30_250, "kept for {kept_ms} ms from the claim");
 }

@@ -1,6 +1,6 @@
 //! What a holder's settlement does.
 
-use ichido_core::{Claim, Grant, Key, Limits, Now, Outcome, Settled};
+use ichido_core::{Claim, CurrentState, Grant, Key, Limits, Outcome, Settled};
 
 use super::{LONG_MS, Subject, claim, granted, instance, key, outcome, request};
 use crate::{Kind, Ledger};
@@ -56,7 +56,7 @@ pub async fn a_done_claim_cannot_be_settled_otherwise(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("done");
     let grant = done(&ledger, &key, &outcome("x")).await;
-    let stale = Settled::Stale(Now::Done(outcome("x")));
+    let stale = Settled::Stale(CurrentState::Done(outcome("x")));
     assert_eq!(ledger.renew(&key, grant.token, LONG_MS).await.unwrap(), stale);
     assert_eq!(ledger.release(&key, grant.token).await.unwrap(), stale);
     assert_eq!(ledger.declare_in_doubt(&key, grant.token, "?").await.unwrap(), stale);
@@ -69,13 +69,13 @@ pub async fn a_released_key_is_free(subject: &dyn Subject) {
     let key = key("released");
     let first = granted(&ledger, &key, LONG_MS).await;
     assert_eq!(ledger.release(&key, first.token).await.unwrap(), Settled::Applied);
-    assert_eq!(ledger.release(&key, first.token).await.unwrap(), Settled::Stale(Now::Absent));
+    assert_eq!(ledger.release(&key, first.token).await.unwrap(), Settled::Stale(CurrentState::Absent));
     let second = granted(&other, &key, LONG_MS).await;
     assert_eq!(second.attempt, 1);
     assert_ne!(second.token, first.token);
     assert_eq!(
         ledger.complete(&key, first.token, outcome("old")).await.unwrap(),
-        Settled::Stale(Now::Running)
+        Settled::Stale(CurrentState::Running)
     );
 }
 
@@ -86,7 +86,7 @@ pub async fn a_stale_token_changes_nothing(subject: &dyn Subject) {
     let grant = granted(&ledger, &key, LONG_MS).await;
     let before = ledger.get(&key).await.unwrap();
     let forged = ledger.request(key.clone()).token;
-    let stale = Settled::Stale(Now::Running);
+    let stale = Settled::Stale(CurrentState::Running);
     assert_eq!(ledger.renew(&key, forged, 1).await.unwrap(), stale);
     assert_eq!(ledger.complete(&key, forged, outcome("no")).await.unwrap(), stale);
     assert_eq!(ledger.release(&key, forged).await.unwrap(), stale);
@@ -100,7 +100,7 @@ pub async fn nothing_can_be_settled_on_an_absent_key(subject: &dyn Subject) {
     let ledger = instance(subject).await;
     let key = key("absent");
     let token = ledger.request(key.clone()).token;
-    let stale = Settled::Stale(Now::Absent);
+    let stale = Settled::Stale(CurrentState::Absent);
     assert_eq!(ledger.renew(&key, token, 1).await.unwrap(), stale);
     assert_eq!(ledger.complete(&key, token, outcome("no")).await.unwrap(), stale);
     assert_eq!(ledger.release(&key, token).await.unwrap(), stale);

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use ichido_core::rules::{self, Change, Step};
+use ichido_core::rules::{self, Change, Decision};
 use ichido_core::{
     Adopted, Claim, ClaimRequest, Grant, Index, Key, Outcome, Phase, Record, Resolution, Resolved, Settle,
     Settled, Timestamp, Token,
@@ -49,23 +49,23 @@ impl Dynamo {
         let found = match self.write(index, None, step.change, DOING).await? {
             Written::Applied(_) => {
                 self.watch.record(index, granted_at(request, asked), self.clock.steady());
-                return Ok(step.answer);
+                return Ok(step.result);
             }
             Written::Refused(Some(found)) => item::decode(&found)?,
             Written::Refused(None) => return Err(error::contended(DOING)),
         };
         let judged_at = self.watch.judged_at(&found, asked, self.clock.steady());
         let step = rules::claim(Some(&found), request, judged_at);
-        let Change::Put(granted) = step.change else { return Ok(without_known_lease(step.answer)) };
+        let Change::Put(granted) = step.change else { return Ok(without_known_lease(step.result)) };
         // The rules date a grant by the time of evaluation, which may come from the lease watch.
         let granted = Record { claimed_at: asked.wall, renewed_at: asked.wall, ..granted };
         match self.write(index, Some(&found), Change::Put(granted), DOING).await? {
             Written::Applied(_) => {
                 self.watch.record(index, granted_at(request, asked), self.clock.steady());
-                if found.phase(judged_at) == (Phase::Over { in_doubt: true }) {
+                if found.phase(judged_at) == (Phase::Expired { in_doubt: true }) {
                     crate::backend::warn_doubt_expired(&found);
                 }
-                Ok(step.answer)
+                Ok(step.result)
             }
             Written::Refused(_) => Err(error::contended(DOING)),
         }
@@ -99,7 +99,7 @@ impl Dynamo {
                 let found = found.as_ref().map(item::decode).transpose()?;
                 let step = rules::settle(found.as_ref(), token, action, now);
                 match step.change {
-                    Change::Keep => Ok(step.answer),
+                    Change::Keep => Ok(step.result),
                     // It was refused, but would be accepted now: something changed in between.
                     Change::Put(_) | Change::Remove => Err(error::contended(DOING)),
                 }
@@ -112,7 +112,7 @@ impl Dynamo {
         let (index, now) = (foreign.key.index(), self.clock.now());
         let step = rules::adopt(None, foreign, now);
         let found = match self.write(index, None, step.change, DOING).await? {
-            Written::Applied(_) => return Ok(step.answer),
+            Written::Applied(_) => return Ok(step.result),
             Written::Refused(Some(found)) => item::decode(&found)?,
             Written::Refused(None) => return Err(error::contended(DOING)),
         };
@@ -138,7 +138,7 @@ impl Dynamo {
     async fn read_and_write<A>(
         &self,
         key: &Key,
-        decide: impl FnOnce(Option<&Record>) -> Step<A, Record>,
+        decide: impl FnOnce(Option<&Record>) -> Decision<A, Record>,
         doing: &'static str,
     ) -> Result<A> {
         let found = self.read_claim(key).await?;
@@ -150,11 +150,11 @@ impl Dynamo {
         &self,
         index: Index,
         found: Option<&Record>,
-        step: Step<A, Record>,
+        step: Decision<A, Record>,
         doing: &'static str,
     ) -> Result<A> {
         match self.write(index, found, step.change, doing).await? {
-            Written::Applied(_) => Ok(step.answer),
+            Written::Applied(_) => Ok(step.result),
             Written::Refused(_) => Err(error::contended(doing)),
         }
     }
@@ -251,6 +251,6 @@ mod tests {
     #[test]
     fn doubt_lasts_as_long_as_the_core_defines() {
         let record = item::tests::record(State::Running);
-        assert_eq!(record.over_at(), record.renewed_at + record.lease_ms + DOUBT_KEPT_MS);
+        assert_eq!(record.expires_at(), record.renewed_at + record.lease_ms + DOUBT_KEPT_MS);
     }
 }

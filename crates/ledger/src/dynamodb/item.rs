@@ -72,7 +72,7 @@ pub(super) fn encode(record: &Record) -> Item {
         ("ichido_retention_seconds", number(record.retention_ms.div_ceil(1000))),
         ("ichido_claimed_at", number(record.claimed_at.0)),
         ("ichido_renewed_at", number(record.renewed_at.0)),
-        ("ichido_over_at", number(record.over_at().0)),
+        ("ichido_over_at", number(record.expires_at().0)),
         ("ichido_tenant", text(&*scope.tenant)),
         ("ichido_route", text(&*scope.route)),
         ("ichido_key", text(record.key.text())),
@@ -103,7 +103,7 @@ fn encode_state(record: &Record) -> Vec<(&'static str, AttributeValue)> {
             let mut attributes = vec![
                 ("ichido_state", text(DONE)),
                 ("ichido_completed_at", number(done.completed_at.0)),
-                (TTL, number(record.over_at().ceil_seconds())),
+                (TTL, number(record.expires_at().ceil_seconds())),
             ];
             attributes.extend(match fitting(&done.outcome) {
                 Outcome::Kept(bytes) => vec![

@@ -106,7 +106,7 @@ impl LeaseWatch {
         // From after the first sighting to before the last: at most as long as the holder was silent.
         let silence_ms = u64::try_from(asked.steady.saturating_sub(since).as_millis()).unwrap_or(u64::MAX);
         let is_silent = silence_ms >= record.lease_ms || matches!(record.state, State::InDoubt(_));
-        if is_silent && asked.wall >= record.over_at() {
+        if is_silent && asked.wall >= record.expires_at() {
             return asked.wall;
         }
         record.renewed_at + silence_ms

@@ -148,7 +148,7 @@ async fn remove(table: &Table, item: &Item, now: Timestamp) -> Result<Swept> {
     let key = key_of(item);
     let (condition, in_doubt) = if is_claim(key) {
         let Some(record) = decode_or_warn(item) else { return Ok(Swept::default()) };
-        let Phase::Over { in_doubt } = record.phase(now) else { return Ok(Swept::default()) };
+        let Phase::Expired { in_doubt } = record.phase(now) else { return Ok(Swept::default()) };
         (item::unchanged(&record), in_doubt.then_some(record))
     } else {
         let values = vec![(":seconds", number(now.0 / 1000))];
@@ -184,7 +184,7 @@ pub(super) async fn stats(table: &Table, now: Timestamp) -> Result<Stats> {
                 Some(Phase::Running { .. }) => running += 1,
                 Some(Phase::InDoubt(_)) => in_doubt += 1,
                 Some(Phase::Done(_)) => done += 1,
-                Some(Phase::Over { .. }) | None => {}
+                Some(Phase::Expired { .. }) | None => {}
             }
         }
         from = next;

@@ -128,7 +128,7 @@ impl Fallback {
     pub(super) fn as_of_now(&self, record: Record) -> Record {
         match record.phase(self.store.now()) {
             Phase::InDoubt(doubt) => Record { state: State::InDoubt(doubt), ..record },
-            Phase::Running { .. } | Phase::Done(_) | Phase::Over { .. } => record,
+            Phase::Running { .. } | Phase::Done(_) | Phase::Expired { .. } => record,
         }
     }
 

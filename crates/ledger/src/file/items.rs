@@ -108,7 +108,7 @@ impl<'a> Items<'a> {
             }
             codec::encode_claim(&record, epoch, &mut self.scratch);
             self.insert(&engine.done, index);
-            codec::push_end(self.ends.entry(record.over_at()).or_default(), Kind::Claim, *index);
+            codec::push_end(self.ends.entry(record.expires_at()).or_default(), Kind::Claim, *index);
             return Place::Done { apart: apart.is_some() };
         }
         let is_new = matches!(before, Place::Absent | Place::Done { .. });

@@ -50,7 +50,7 @@ impl Maintain for File {
                     continue;
                 }
             };
-            return Ok(Some(record).filter(|record| self.shared.time.now() < record.over_at()));
+            return Ok(Some(record).filter(|record| self.shared.time.now() < record.expires_at()));
         }
         Err(fault::flaw(&self.shared.dir, "outcomes", "it is missing"))
     }
@@ -282,7 +282,7 @@ fn stats(shared: &Shared, engine: &Engine) -> Result<Stats> {
     let mut count_open = |record: &Record| match record.phase(now) {
         Phase::Running { .. } => running += 1,
         Phase::InDoubt(_) => in_doubt += 1,
-        Phase::Done(_) | Phase::Over { .. } => {}
+        Phase::Done(_) | Phase::Expired { .. } => {}
     };
     let fresh = engine.fresh.sorted(|_, _| true);
     fresh.iter().for_each(|(_, granted)| count_open(&granted.record));
@@ -295,7 +295,7 @@ fn stats(shared: &Shared, engine: &Engine) -> Result<Stats> {
         }
     }
     let done = count(&engine.done, view, "done", |index, value| {
-        codec::decode_claim(index, value).map(|stored| now < stored.record.over_at())
+        codec::decode_claim(index, value).map(|stored| now < stored.record.expires_at())
     })?;
     let marks = count(&engine.marks, view, "marks", |index, value| {
         codec::decode_mark(index, value).map(|mark| now < mark.expires_at)

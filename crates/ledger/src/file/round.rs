@@ -9,7 +9,7 @@ use std::collections::hash_map::Entry as MapEntry;
 
 use fjall::Slice;
 use ichido_core::mark::{self, Mark};
-use ichido_core::rules::{self, Change, Step};
+use ichido_core::rules::{self, Change, Decision};
 use ichido_core::{Index, Nonce, Phase, Record, Timestamp, Token};
 
 use super::fault;
@@ -120,7 +120,7 @@ impl<'a> Round<'a> {
         &mut self,
         index: Index,
         absent_at: Option<u64>,
-        decide: impl FnOnce(Option<&Record>, Timestamp) -> Step<A, Record>,
+        decide: impl FnOnce(Option<&Record>, Timestamp) -> Decision<A, Record>,
     ) -> Result<A> {
         let entry = match self.claims.entry(index) {
             MapEntry::Occupied(entry) => entry.into_mut(),
@@ -131,7 +131,7 @@ impl<'a> Round<'a> {
         };
         let step = decide(entry.now.as_ref(), self.now);
         if let (Change::Put(_), Some(record)) = (&step.change, &entry.now)
-            && record.phase(self.now) == (Phase::Over { in_doubt: true })
+            && record.phase(self.now) == (Phase::Expired { in_doubt: true })
         {
             crate::backend::warn_doubt_expired(record);
         }
@@ -140,7 +140,7 @@ impl<'a> Round<'a> {
             Change::Put(record) => (entry.now, entry.changed) = (Some(record), true),
             Change::Remove => (entry.now, entry.changed) = (None, true),
         }
-        Ok(step.answer)
+        Ok(step.result)
     }
 
     fn mark_step(&mut self, request: &mark::Request, absent_at: Option<u64>) -> Result<Mark> {
@@ -152,7 +152,7 @@ impl<'a> Round<'a> {
         if let Change::Put(record) = step.change {
             (entry.now, entry.changed) = (Some(record), true);
         }
-        Ok(step.answer)
+        Ok(step.result)
     }
 
     fn mark_entry(&mut self, index: Index, absent: bool) -> Result<&mut MarkEntry> {
@@ -170,7 +170,7 @@ impl<'a> Round<'a> {
         for (index, token) in claims {
             self.claim_step(*index, None, |current, _| {
                 let is_same = current.is_some_and(|record| record.token == *token);
-                Step { answer: (), change: if is_same { Change::Remove } else { Change::Keep } }
+                Decision { result: (), change: if is_same { Change::Remove } else { Change::Keep } }
             })?;
         }
         for (index, nonce) in marks {
@@ -211,7 +211,7 @@ impl<'a> Round<'a> {
             }
             let Some(stored) = self.view.done_claim(&index)? else { return Ok(false) };
             let before = Place::Done { apart: stored.outcome_bytes.is_some() };
-            if self.now < stored.record.over_at() {
+            if self.now < stored.record.expires_at() {
                 return Ok(false);
             }
             vacant.insert(Entry { before, now: None, changed: true });
@@ -237,7 +237,7 @@ impl<'a> Round<'a> {
     fn drop_doubt(&mut self, index: Index) -> Result<bool> {
         if let MapEntry::Vacant(vacant) = self.claims.entry(index) {
             let Entry { before, now, .. } = Entry::read(&self.view, &index)?;
-            let Some(record) = now.filter(|now| now.phase(self.now) == (Phase::Over { in_doubt: true }))
+            let Some(record) = now.filter(|now| now.phase(self.now) == (Phase::Expired { in_doubt: true }))
             else {
                 return Ok(false);
             };

@@ -57,7 +57,7 @@ impl Shared {
     pub(super) fn recall(&self, request: &ClaimRequest) -> Option<Claim> {
         let record = self.cache.get(request.key.index())?;
         let step = rules::claim(Some(&record), request, self.time.now());
-        (step.change == Change::Keep).then_some(step.answer)
+        (step.change == Change::Keep).then_some(step.result)
     }
 
     /// Answers a claim that needs no write.
@@ -82,7 +82,7 @@ impl Shared {
         };
         let step = rules::claim(Some(&record), request, now);
         Ok(match step.change {
-            Change::Keep => Look::Answer(step.answer),
+            Change::Keep => Look::Answer(step.result),
             Change::Put(_) | Change::Remove => Look::Ask { absent_at: None },
         })
     }
@@ -97,7 +97,7 @@ impl Shared {
         };
         let step = rules::mark(Some(&record), request, now);
         Ok(match step.change {
-            Change::Keep => Look::Answer(step.answer),
+            Change::Keep => Look::Answer(step.result),
             Change::Put(_) | Change::Remove => Look::Ask { absent_at: None },
         })
     }

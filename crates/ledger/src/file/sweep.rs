@@ -226,7 +226,7 @@ fn unavailable() -> Error {
 fn over(view: View<'_>, kind: Kind, index: Index, now: Timestamp) -> Result<Option<Over>> {
     Ok(match kind {
         Kind::Claim => {
-            let over = view.done_claim(&index)?.filter(|stored| now >= stored.record.over_at());
+            let over = view.done_claim(&index)?.filter(|stored| now >= stored.record.expires_at());
             over.map(|stored| Over::Done { index, apart: stored.outcome_bytes.is_some() })
         }
         Kind::Mark => view.mark(&index)?.filter(|mark| now >= mark.expires_at).map(|_| Over::Mark(index)),
@@ -243,7 +243,7 @@ fn find_doubts(
     stop: impl Fn() -> bool,
 ) -> Result<(Vec<Index>, bool)> {
     let is_over = |record: &Record| {
-        record.phase(now) == (Phase::Over { in_doubt: true }) && now >= record.over_at() + grace_ms
+        record.phase(now) == (Phase::Expired { in_doubt: true }) && now >= record.expires_at() + grace_ms
     };
     let fresh = view.engine.fresh.sorted(|_, granted| is_over(&granted.record));
     let mut found: Vec<Index> = fresh.into_iter().map(|(index, _)| index).collect();

@@ -5,7 +5,7 @@
 //! was read; otherwise the call fails with [`Kind::Contended`]. So does a call that neither wrote nor saw anything:
 //! a concurrent change was hidden from its snapshot, and nobody may conclude that it was granted.
 
-use ichido_core::rules::{self, Change, Step};
+use ichido_core::rules::{self, Change, Decision};
 use ichido_core::{
     Adopted, Claim, ClaimRequest, Key, Phase, Record, Resolution, Resolved, Settle, Settled, Timestamp, Token,
 };
@@ -25,12 +25,12 @@ impl Postgres {
             Change::Put(record) => {
                 self.insert(DOING, &record, Times::CountedFrom(Timestamp::default())).await?
             }
-            Change::Keep | Change::Remove => return Ok(fresh.answer),
+            Change::Keep | Change::Remove => return Ok(fresh.result),
         };
-        let Inserted::No { found, now } = found else { return Ok(fresh.answer) };
+        let Inserted::No { found, now } = found else { return Ok(fresh.result) };
         let step = rules::claim(Some(&found.record), request, now);
         if matches!(step.change, Change::Put(_))
-            && found.record.phase(now) == (Phase::Over { in_doubt: true })
+            && found.record.phase(now) == (Phase::Expired { in_doubt: true })
         {
             crate::backend::warn_doubt_expired(&found.record);
         }
@@ -43,13 +43,13 @@ impl Postgres {
         let step = rules::adopt(found.as_ref().map(|found| &found.record), record, now);
         match (found, step) {
             (Some(found), step) => self.write(DOING, &found, step, Times::AsGiven).await,
-            (None, Step { answer, change: Change::Put(record) }) => {
+            (None, Decision { result, change: Change::Put(record) }) => {
                 match self.insert(DOING, &record, Times::AsGiven).await? {
-                    Inserted::Yes => Ok(answer),
+                    Inserted::Yes => Ok(result),
                     Inserted::No { .. } => Err(Error::new(Kind::Contended, DOING)),
                 }
             }
-            (None, Step { answer, change: Change::Keep | Change::Remove }) => Ok(answer),
+            (None, Decision { result, change: Change::Keep | Change::Remove }) => Ok(result),
         }
     }
 
@@ -59,13 +59,13 @@ impl Postgres {
         let step = rules::resolve(found.as_ref().map(|found| &found.record), resolution, now);
         match found {
             Some(found) => self.write(DOING, &found, step, Times::AsGiven).await,
-            None => Ok(step.answer),
+            None => Ok(step.result),
         }
     }
 
     pub(super) async fn get_claim(&self, key: &Key) -> Result<Option<Record>> {
         let (found, now) = self.read("reading a claim from PostgreSQL", key).await?;
-        Ok(found.map(|found| found.record).filter(|record| now < record.over_at()))
+        Ok(found.map(|found| found.record).filter(|record| now < record.expires_at()))
     }
 
     /// One statement: writes if the token is current and the claim is open, and otherwise reads what is there.
@@ -109,12 +109,12 @@ impl Postgres {
         &self,
         doing: &'static str,
         found: &Found,
-        step: Step<A, Record>,
+        step: Decision<A, Record>,
         times: Times,
     ) -> Result<A> {
         let fence = found.record.token.as_bytes().as_slice();
         let written = match step.change {
-            Change::Keep => return Ok(step.answer),
+            Change::Keep => return Ok(step.result),
             Change::Put(record) => {
                 let values = Values::of(&record, times);
                 let seen: [Param<'_>; 2] = [&fence, &found.version];
@@ -127,7 +127,7 @@ impl Postgres {
                 self.connections.query(doing, &self.sql.remove, &params).await?
             }
         };
-        if written.is_empty() { Err(Error::new(Kind::Contended, doing)) } else { Ok(step.answer) }
+        if written.is_empty() { Err(Error::new(Kind::Contended, doing)) } else { Ok(step.result) }
     }
 
     async fn read(&self, doing: &'static str, key: &Key) -> Result<(Option<Found>, Timestamp)> {
@@ -151,7 +151,7 @@ pub(super) fn settled(row: &Row, token: Token, action: &Settle, doing: &'static 
     let found = Found::read(row)?;
     let step = rules::settle(found.as_ref().map(|found| &found.record), token, action, row::now(row)?);
     match step.change {
-        Change::Keep => Ok(step.answer),
+        Change::Keep => Ok(step.result),
         // According to the snapshot it should have been written. It was not, so the snapshot is out of date.
         Change::Put(_) | Change::Remove => Err(Error::new(Kind::Contended, doing)),
     }

@@ -83,7 +83,7 @@ impl Postgres {
         for row in &rows {
             swept.removed += 1;
             if let Some(found) = Found::read(row)?
-                && found.record.phase(row::now(row)?) == (Phase::Over { in_doubt: true })
+                && found.record.phase(row::now(row)?) == (Phase::Expired { in_doubt: true })
             {
                 swept.doubts_ended += 1;
                 crate::backend::warn_doubt_expired(&found.record);

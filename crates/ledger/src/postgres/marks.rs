@@ -79,7 +79,7 @@ fn answer(row: &Row, request: &mark::Request) -> Result<Option<Mark>> {
     let Some(record) = read(row, request)? else { return Ok(None) };
     let step = rules::mark(Some(&record), request, row::now(row)?);
     Ok(match step.change {
-        Change::Keep => Some(step.answer),
+        Change::Keep => Some(step.result),
         Change::Put(_) | Change::Remove => None,
     })
 }

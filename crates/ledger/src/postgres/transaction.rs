@@ -4,7 +4,7 @@
 //! which one exists without the other, and the claim is never in doubt.
 
 use ichido_core::rules;
-use ichido_core::{Key, Now, Outcome, Settle, Settled, Token};
+use ichido_core::{CurrentState, Key, Outcome, Settle, Settled, Token};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -23,7 +23,7 @@ pub enum NotRecorded {
     /// The claim cannot be completed with this token: the token is stale, or the claim is completed already.
     /// Contains the current state.
     #[error("the claim cannot be completed with this token; roll back the transaction")]
-    Stale(Now),
+    Stale(CurrentState),
     /// The ledger failed.
     #[error(transparent)]
     Failed(#[from] Error),
@@ -89,7 +89,7 @@ impl Postgres {
     }
 }
 
-fn current_state(row: &Row) -> Result<Now, Error> {
+fn current_state(row: &Row) -> Result<CurrentState, Error> {
     let now = row::now(row)?;
-    Ok(Found::read(row)?.map_or(Now::Absent, |found| rules::standing(&found.record, now)))
+    Ok(Found::read(row)?.map_or(CurrentState::Absent, |found| rules::current_state(&found.record, now)))
 }

@@ -81,7 +81,7 @@ impl<'a> Values<'a> {
             state: StateValues::of(record, times),
             claimed_at: times.write(record.claimed_at),
             renewed_at: times.write(record.renewed_at),
-            over_at: times.write(record.over_at()),
+            over_at: times.write(record.expires_at()),
             from_now: matches!(times, Times::CountedFrom(_)),
             caller: record.caller.as_ref().map(|caller| caller.as_bytes().as_slice()),
         }

@@ -4,7 +4,7 @@
 //! change to an existing record (a takeover, an operator's resolution) takes a second one, which only writes if the
 //! record is still the one that was read; otherwise the call fails with [`Kind::Contended`].
 
-use ichido_core::rules::{self, Change, Step};
+use ichido_core::rules::{self, Change, Decision};
 use ichido_core::{
     Adopted, Claim, ClaimRequest, Key, Phase, Record, Resolution, Resolved, Settle, Settled, Timestamp, Token,
 };
@@ -35,14 +35,14 @@ impl Redis {
         let fresh = rules::claim(None, request, Timestamp::default());
         let reply = match fresh.change {
             Change::Put(record) => self.put(DOING, &record, None, Times::FromNow).await?,
-            Change::Keep | Change::Remove => return Ok(fresh.answer),
+            Change::Keep | Change::Remove => return Ok(fresh.result),
         };
         if reply.succeeded() {
-            return Ok(fresh.answer);
+            return Ok(fresh.result);
         }
         let found = found(&reply, &request.key)?.ok_or_else(|| Error::new(Kind::Contended, DOING))?;
         let step = rules::claim(Some(&found.record), request, reply.now);
-        let ends_doubt = found.record.phase(reply.now) == (Phase::Over { in_doubt: true });
+        let ends_doubt = found.record.phase(reply.now) == (Phase::Expired { in_doubt: true });
         if ends_doubt && matches!(step.change, Change::Put(_)) {
             crate::backend::warn_doubt_expired(&found.record);
         }
@@ -56,11 +56,11 @@ impl Redis {
         let step = rules::adopt(found.as_ref().map(|found| &found.record), record, reply.now);
         match (found, step) {
             (Some(found), step) => self.write(DOING, &found, step, Times::AsGiven).await,
-            (None, Step { answer, change: Change::Put(record) }) => {
+            (None, Decision { result, change: Change::Put(record) }) => {
                 let reply = self.put(DOING, &record, None, Times::AsGiven).await?;
-                if reply.succeeded() { Ok(answer) } else { Err(Error::new(Kind::Contended, DOING)) }
+                if reply.succeeded() { Ok(result) } else { Err(Error::new(Kind::Contended, DOING)) }
             }
-            (None, Step { answer, change: Change::Keep | Change::Remove }) => Ok(answer),
+            (None, Decision { result, change: Change::Keep | Change::Remove }) => Ok(result),
         }
     }
 
@@ -71,14 +71,14 @@ impl Redis {
         let step = rules::resolve(found.as_ref().map(|found| &found.record), resolution, reply.now);
         match found {
             Some(found) => self.write(DOING, &found, step, Times::AsGiven).await,
-            None => Ok(step.answer),
+            None => Ok(step.result),
         }
     }
 
     pub(super) async fn get_claim(&self, key: &Key) -> Result<Option<Record>> {
         let reply = self.read("reading a claim from Redis", key).await?;
         let record = found(&reply, key)?.map(|found| found.record);
-        Ok(record.filter(|record| reply.now < record.over_at()))
+        Ok(record.filter(|record| reply.now < record.expires_at()))
     }
 
     /// One script: writes if the token is current and the claim is open, and otherwise reads what is there.
@@ -97,7 +97,7 @@ impl Redis {
         let found = found(&reply, key)?;
         let step = rules::settle(found.as_ref().map(|found| &found.record), token, action, reply.now);
         match step.change {
-            Change::Keep => Ok(step.answer),
+            Change::Keep => Ok(step.result),
             // Cannot happen, because the script reads and writes in one step. A retry does no harm.
             Change::Put(_) | Change::Remove => Err(Error::new(Kind::Contended, DOING)),
         }
@@ -138,11 +138,11 @@ impl Redis {
         &self,
         doing: &'static str,
         found: &Found,
-        step: Step<A, Record>,
+        step: Decision<A, Record>,
         times: Times,
     ) -> Result<A> {
         let reply = match step.change {
-            Change::Keep => return Ok(step.answer),
+            Change::Keep => return Ok(step.result),
             Change::Put(record) => self.put(doing, &record, Some(found), times).await?,
             Change::Remove => {
                 let mut command =
@@ -151,7 +151,7 @@ impl Redis {
                 self.scripts.remove.run(&self.connection, doing, &command).await?
             }
         };
-        if reply.succeeded() { Ok(step.answer) } else { Err(Error::new(Kind::Contended, doing)) }
+        if reply.succeeded() { Ok(step.result) } else { Err(Error::new(Kind::Contended, doing)) }
     }
 }
 

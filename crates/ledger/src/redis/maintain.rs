@@ -115,7 +115,7 @@ impl Redis {
             }
             swept.removed += 1;
             if let Some(found) = reply.claim_without_outcome()?
-                && found.record.phase(reply.now) == (ichido_core::Phase::Over { in_doubt: true })
+                && found.record.phase(reply.now) == (ichido_core::Phase::Expired { in_doubt: true })
             {
                 swept.doubts_ended += 1;
                 crate::backend::warn_doubt_expired(&found.record);

@@ -43,7 +43,7 @@ fn answer(request: &mark::Request, reply: &Reply) -> Result<Mark> {
     let record = reply.mark()?;
     let step = rules::mark(record.as_ref(), request, reply.now);
     match step.change {
-        Change::Keep => Ok(step.answer),
+        Change::Keep => Ok(step.result),
         // Cannot happen, because the script reads and writes in one step. A retry does no harm.
         Change::Put(_) | Change::Remove => Err(Error::new(Kind::Contended, DOING)),
     }

@@ -24,7 +24,7 @@ pub(super) fn grant(command: &mut Cmd, record: &Record, version: u64) -> Result<
     push_opening(&mut value, format(record), record.token, RUNNING, 0);
     push_rest(&mut value, record, version)?;
     let (start, rest) = value.split_at(TIMES_AT);
-    command.arg(start).arg(from_claim(record.lease_until())).arg(from_claim(record.over_at())).arg(rest);
+    command.arg(start).arg(from_claim(record.lease_until())).arg(from_claim(record.expires_at())).arg(rest);
     Ok(())
 }
 
@@ -44,7 +44,7 @@ pub(super) fn claim(record: &Record, version: u64) -> Result<Vec<u8>> {
     };
     let mut value = buffer(record, tail.len());
     push_opening(&mut value, format(record), record.token, state, tail.len());
-    for time in [since, record.over_at(), record.claimed_at, record.renewed_at] {
+    for time in [since, record.expires_at(), record.claimed_at, record.renewed_at] {
         number(&mut value, time.0, TIME);
     }
     push_rest(&mut value, record, version)?;
@@ -81,7 +81,7 @@ pub(super) fn next(version: u64) -> u64 {
 pub(super) fn expiry(record: &Record) -> Option<u64> {
     match record.state {
         State::Running | State::InDoubt(_) => None,
-        State::Done(_) => Some(record.over_at().0.min(TIME_MAX)),
+        State::Done(_) => Some(record.expires_at().0.min(TIME_MAX)),
     }
 }
 

@@ -2,8 +2,8 @@
 
 use futures_util::future::join_all;
 use ichido_core::{
-    Claim, Doubt, DoubtReason, Key, Metadata, Now, Outcome, Resolution, Resolved, Scope, Settle, Settled,
-    Timestamp,
+    Claim, CurrentState, Doubt, DoubtReason, Key, Metadata, Outcome, Resolution, Resolved, Scope, Settle,
+    Settled, Timestamp,
 };
 use ichido_ledger::{Backend, Kind, Maintain, Query, StateName};
 
@@ -59,7 +59,7 @@ pub(crate) async fn takeover_waits_for_the_requested_silence(server: Server) {
     let record = watcher.get(&key("k1")).await.unwrap().expect("a claim");
     assert_eq!(record.claimed_at, START + 2 * LEASE_MS, "dated by the wall clock");
     let late = holder.settle(&key("k1"), zombie.token, &Settle::Complete(Outcome::kept("late"))).await;
-    assert_eq!(late.unwrap(), Settled::Stale(Now::Running));
+    assert_eq!(late.unwrap(), Settled::Stale(CurrentState::Running));
 
     // A declared doubt is watched as well before it is taken over.
     let doubt = Settle::Doubt("cut off".to_owned());
@@ -76,7 +76,7 @@ pub(crate) async fn operators_use_the_wall_clock(server: Server) {
     let (holder, operator) = (server.ledger(&clock()).await, server.ledger(&operators).await);
     let grant = granted(&holder, &ask("k1")).await;
     let done = Resolution::Done(Outcome::kept("by hand"));
-    assert_eq!(operator.resolve(&key("k1"), &done).await.unwrap(), Resolved::Refused(Now::Running));
+    assert_eq!(operator.resolve(&key("k1"), &done).await.unwrap(), Resolved::Refused(CurrentState::Running));
     operators.advance(LEASE_MS);
     let query = Query { state: Some(StateName::InDoubt), limit: 10, ..Query::default() };
     assert_eq!(operator.list(&query).await.unwrap().claims.len(), 1, "listed as in doubt at once");
@@ -87,7 +87,7 @@ pub(crate) async fn operators_use_the_wall_clock(server: Server) {
     );
     assert_eq!(operator.resolve(&key("k1"), &done).await.unwrap(), Resolved::Applied);
     let late = holder.settle(&key("k1"), grant.token, &Settle::Release).await.unwrap();
-    assert_eq!(late, Settled::Stale(Now::Done(Outcome::kept("by hand"))));
+    assert_eq!(late, Settled::Stale(CurrentState::Done(Outcome::kept("by hand"))));
 }
 
 pub(crate) async fn ttl_is_set_on_completed_items_only(server: Server) {

@@ -96,7 +96,7 @@ async fn expired_doubt_is_swept_and_counted() {
     let swept = ledger.sweep(10).await.unwrap();
     assert_eq!((swept.removed, swept.doubts_ended, swept.more), (1, 1, false));
     let kept = ledger.get(&young).await.unwrap().unwrap();
-    assert!(matches!(kept.phase(Timestamp(kept.over_at().0 - 1)), Phase::InDoubt(_)));
+    assert!(matches!(kept.phase(Timestamp(kept.expires_at().0 - 1)), Phase::InDoubt(_)));
     assert_eq!(ledger.stats().await.unwrap().in_doubt, Some(1));
 }
 

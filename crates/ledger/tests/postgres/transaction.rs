@@ -1,6 +1,6 @@
 //! Effect and outcome in one commit.
 
-use ichido_core::{Claim, ClaimRequest, InDoubtPolicy, Key, Now, Outcome, Settle, Token};
+use ichido_core::{Claim, ClaimRequest, CurrentState, InDoubtPolicy, Key, Outcome, Settle, Token};
 use ichido_ledger::postgres::{NotRecorded, Postgres};
 use ichido_ledger::{Backend, Kind};
 use tokio_postgres::Client;
@@ -68,7 +68,7 @@ async fn stale_token_records_nothing() {
     let winner = grant(claim(&shop.ledger, &retry).await);
     assert_eq!(winner.attempt, 2);
     let refused = shop.order(&key, zombie).await.err().unwrap();
-    assert!(matches!(refused, NotRecorded::Stale(Now::Running)), "{refused:?}");
+    assert!(matches!(refused, NotRecorded::Stale(CurrentState::Running)), "{refused:?}");
     assert!(matches!(claim(&shop.ledger, &request(&key)).await, Claim::Held { .. }));
     assert_eq!(shop.orders().await, 0);
 }
@@ -79,7 +79,7 @@ async fn a_second_transaction_with_the_same_token_is_refused() {
     let token = granted(&shop.ledger, &key).await.token;
     shop.order(&key, token).await.unwrap().commit().await.unwrap();
     let refused = shop.order(&key, token).await.err().unwrap();
-    assert!(matches!(refused, NotRecorded::Stale(Now::Done(_))), "{refused:?}");
+    assert!(matches!(refused, NotRecorded::Stale(CurrentState::Done(_))), "{refused:?}");
     assert_eq!(shop.orders().await, 1);
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ichido_core::{Now, Outcome, Settle, Settled};
+use ichido_core::{CurrentState, Outcome, Settle, Settled};
 use ichido_ledger::redis::Redis;
 use ichido_ledger::{Backend, Effect, Error, Kind, Maintain};
 use redis::AsyncCommands;
@@ -83,7 +83,7 @@ async fn after_a_flush_new_work_is_an_outage_until_init() {
     assert_eq!(keys, [identity(&namespace)], "nothing was sent");
     // Its claim is gone, and the holder learns that.
     let done = Settle::Complete(Outcome::kept("done"));
-    assert_eq!(one.settle(&running, token, &done).await.unwrap(), Settled::Stale(Now::Absent));
+    assert_eq!(one.settle(&running, token, &done).await.unwrap(), Settled::Stale(CurrentState::Absent));
 
     // A process that starts now knows it too, and so does its `init`.
     let operator = namespace.ledger().await;

@@ -8,7 +8,7 @@
 //!   stale: NOW       it did not: this is what holds
 //! ```
 
-use ichido_core::{Claim, ClaimRequest, Key, Now, Outcome, Settled};
+use ichido_core::{Claim, ClaimRequest, CurrentState, Key, Outcome, Settled};
 use ichido_ledger::{Settings, open};
 
 pub(crate) async fn hold(arguments: &[String]) {
@@ -27,12 +27,12 @@ pub(crate) async fn hold(arguments: &[String]) {
     drop(renewal);
     match settled.expect("the completion is answered") {
         Settled::Applied => super::print("applied\n"),
-        Settled::Stale(Now::Absent) => super::print("stale: absent\n"),
-        Settled::Stale(Now::Running) => super::print("stale: running\n"),
-        Settled::Stale(Now::InDoubt) => super::print("stale: in doubt\n"),
-        Settled::Stale(Now::Done(Outcome::Kept(bytes))) => {
+        Settled::Stale(CurrentState::Absent) => super::print("stale: absent\n"),
+        Settled::Stale(CurrentState::Running) => super::print("stale: running\n"),
+        Settled::Stale(CurrentState::InDoubt) => super::print("stale: in doubt\n"),
+        Settled::Stale(CurrentState::Done(Outcome::Kept(bytes))) => {
             super::print(&format!("stale: done {}\n", String::from_utf8_lossy(&bytes)));
         }
-        Settled::Stale(Now::Done(Outcome::Tombstone(_))) => super::print("stale: done, not kept\n"),
+        Settled::Stale(CurrentState::Done(Outcome::Tombstone(_))) => super::print("stale: done, not kept\n"),
     }
 }

@@ -3,7 +3,9 @@
 //! Where the rules ask what time it is, the model asks what time it can have been, and continues with each
 //! possibility ([`Remembered::phases`]).
 
-use ichido_core::{ClaimRequest, InDoubtPolicy, Now, Outcome, Resolution, Resolved, Settle, Settled, Token};
+use ichido_core::{
+    ClaimRequest, CurrentState, InDoubtPolicy, Outcome, Resolution, Resolved, Settle, Settled, Token,
+};
 
 mod expected;
 mod remembered;
@@ -96,8 +98,8 @@ fn absent(call: &ClaimCall, now: TimeWindow) -> Step {
     let nothing = State::default();
     match call {
         ClaimCall::Claim(request) => granted(request, 1, now),
-        ClaimCall::Settle(..) => (Expected::Settled(Settled::Stale(Now::Absent)), nothing),
-        ClaimCall::Resolve(_) => (Expected::Resolved(Resolved::Refused(Now::Absent)), nothing),
+        ClaimCall::Settle(..) => (Expected::Settled(Settled::Stale(CurrentState::Absent)), nothing),
+        ClaimCall::Resolve(_) => (Expected::Resolved(Resolved::Refused(CurrentState::Absent)), nothing),
         ClaimCall::Look => (Expected::Nothing, nothing),
     }
 }
@@ -257,12 +259,12 @@ impl Remembered {
         }
     }
 
-    fn standing(&self, phase: Phase) -> Now {
+    fn standing(&self, phase: Phase) -> CurrentState {
         match phase {
-            Phase::Running => Now::Running,
-            Phase::InDoubt => Now::InDoubt,
-            Phase::Done => Now::Done(self.outcome()),
-            Phase::Over => Now::Absent,
+            Phase::Running => CurrentState::Running,
+            Phase::InDoubt => CurrentState::InDoubt,
+            Phase::Done => CurrentState::Done(self.outcome()),
+            Phase::Over => CurrentState::Absent,
         }
     }
 

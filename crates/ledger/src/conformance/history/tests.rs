@@ -2,8 +2,8 @@
 
 use ichido_core::mark::{self, Mark};
 use ichido_core::{
-    Claim, ClaimRequest, Doubt, DoubtReason, Fingerprint, Grant, Holder, InDoubtPolicy, Key, MarkKey,
-    Metadata, Nonce, Now, Outcome, Resolution, Resolved, Settle, Settled, Timestamp, Token,
+    Claim, ClaimRequest, CurrentState, Doubt, DoubtReason, Fingerprint, Grant, Holder, InDoubtPolicy, Key,
+    MarkKey, Metadata, Nonce, Outcome, Resolution, Resolved, Settle, Settled, Timestamp, Token,
 };
 
 use super::{Bounds, ClaimAnswer, ClaimCall, ClaimOperation, End, History, MarkOperation, Operation};
@@ -206,9 +206,9 @@ fn stale_holder_gets_the_current_state() {
             told(204, 205, complete(1), ClaimAnswer::Settle(answer)),
         ]
     };
-    legal(&story(Settled::Stale(Now::Done(outcome()))));
+    legal(&story(Settled::Stale(CurrentState::Done(outcome()))));
     illegal(&story(Settled::Applied));
-    illegal(&story(Settled::Stale(Now::Running)));
+    illegal(&story(Settled::Stale(CurrentState::Running)));
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn operator_resolves_only_claims_in_doubt() {
             ),
         ]
     };
-    legal(&rule(50, Resolved::Refused(Now::Running)));
+    legal(&rule(50, Resolved::Refused(CurrentState::Running)));
     legal(&rule(150, Resolved::Applied));
     illegal(&rule(50, Resolved::Applied));
 }

@@ -2,8 +2,8 @@
 
 use ichido_core::mark::{self, Mark};
 use ichido_core::{
-    Adopted, Claim, ClaimRequest, DoubtReason, Fingerprint, InDoubtPolicy, MarkKey, Metadata, Nonce, Now,
-    Outcome, Resolution, Resolved, Settle, Settled, Token,
+    Adopted, Claim, ClaimRequest, CurrentState, DoubtReason, Fingerprint, InDoubtPolicy, MarkKey, Metadata,
+    Nonce, Outcome, Resolution, Resolved, Settle, Settled, Token,
 };
 
 use super::{LEASE_MS, RETENTION_MS, clock, complete, grant, key, open, request};
@@ -33,7 +33,7 @@ async fn a_claim_is_held_then_done_then_free() {
     }
     assert_eq!(ledger.claim(&other).await.unwrap(), Claim::Mismatch);
     let late = Settle::Complete(Outcome::kept("late"));
-    let stale = Settled::Stale(Now::Done(Outcome::kept("answer")));
+    let stale = Settled::Stale(CurrentState::Done(Outcome::kept("answer")));
     assert_eq!(ledger.settle(&key("k"), Token::from_bytes([9; 16]), &late).await.unwrap(), stale);
 
     clock.advance(RETENTION_MS);
@@ -56,7 +56,7 @@ async fn a_lapsed_lease_is_in_doubt_and_can_be_taken_over_by_policy() {
     let Claim::Granted(second) = ledger.claim(&takeover).await.unwrap() else { panic!("not taken over") };
     assert_eq!(second.attempt, 2);
     let late = ledger.settle(&key("k"), first.token, &Settle::Release).await.unwrap();
-    assert_eq!(late, Settled::Stale(Now::Running));
+    assert_eq!(late, Settled::Stale(CurrentState::Running));
 }
 
 #[tokio::test]

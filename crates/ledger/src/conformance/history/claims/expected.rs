@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use ichido_core::{
-    Claim, DoubtReason, InDoubtPolicy, Now, Outcome, Resolution, Resolved, Settle, Settled, Token,
+    Claim, CurrentState, DoubtReason, InDoubtPolicy, Outcome, Resolution, Resolved, Settle, Settled, Token,
 };
 
 use super::super::model::Bounds;
@@ -139,12 +139,12 @@ fn describe_answer(answer: &ClaimAnswer) -> String {
     }
 }
 
-fn standing(now: &Now) -> String {
+fn standing(now: &CurrentState) -> String {
     match now {
-        Now::Absent => "absent".to_owned(),
-        Now::Running => "running".to_owned(),
-        Now::InDoubt => "in doubt".to_owned(),
-        Now::Done(outcome) => format!("done {}", text(outcome)),
+        CurrentState::Absent => "absent".to_owned(),
+        CurrentState::Running => "running".to_owned(),
+        CurrentState::InDoubt => "in doubt".to_owned(),
+        CurrentState::Done(outcome) => format!("done {}", text(outcome)),
     }
 }
 
