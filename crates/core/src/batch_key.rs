@@ -24,6 +24,7 @@ pub fn batch_key<'a>(keys: impl IntoIterator<Item = &'a str>) -> String {
 ///
 /// UTF-8 bytes sort by code point. That differs in one case: characters beyond U+FFFF (first byte F0 or above) come before
 /// U+E000 to U+FFFF (first byte EE or EF), because their first surrogate is smaller.
+#[inline]
 pub fn by_utf16(one: &str, other: &str) -> Ordering {
     let (one, other) = (one.as_bytes(), other.as_bytes());
     let rank = |byte: u8| match byte {

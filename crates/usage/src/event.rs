@@ -171,6 +171,7 @@ impl CheckedEvent<'_> {
 
 impl<'a> UsageEvent<'a> {
     /// Checks that the event can be counted. Sources check each event once; everything downstream relies on it.
+    #[inline]
     pub fn check(self) -> Result<CheckedEvent<'a>, Error> {
         self.validate()?;
         Ok(CheckedEvent(self))
