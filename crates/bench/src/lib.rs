@@ -1,4 +1,5 @@
-//! Shared by the benchmarks: the processes that are measured, those they are compared with, the load, and the table of results.
+//! Shared by the benchmarks: the processes that are measured, those they are compared with, the load, and the table
+//! of results.
 //!
 //! A benchmark is a program under `src/bin`. `cargo xtask bench NAME` builds and runs it.
 #![allow(

@@ -41,9 +41,9 @@ impl Log {
 
     /// Returns when the record is on the disk.
     pub async fn commit(&self, record: &'static [u8]) {
-        let (written, waits) = oneshot::channel();
+        let (written, synced) = oneshot::channel();
         self.0.0.lock().unwrap().push((record, written));
         self.0.1.notify_one();
-        waits.await.unwrap();
+        synced.await.unwrap();
     }
 }

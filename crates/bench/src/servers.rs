@@ -72,8 +72,8 @@ async fn service() {
     }
 }
 
-/// A proxy with the same server and client settings as the gateway, and nothing else. With a log, it writes to it before it
-/// forwards a request and before it responds.
+/// A proxy with the same server and client settings as the gateway, and nothing else. With a log, it writes to it
+/// before it forwards a request and before it responds.
 async fn proxy(upstream: Authority, log: Option<Log>) {
     let mut tcp = HttpConnector::new();
     tcp.set_nodelay(true);

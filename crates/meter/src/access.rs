@@ -31,7 +31,8 @@ pub struct Tokens(Vec<(Box<str>, Box<str>)>);
 pub struct Error(String);
 
 impl Tokens {
-    /// Parses `tenant=token` entries, separated by commas or newlines. A tenant may have several tokens, so that they can be rotated.
+    /// Parses `tenant=token` entries, separated by commas or newlines. A tenant may have several tokens, so that
+    /// they can be rotated.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let pairs =
             text.split([',', '\n']).map(str::trim).filter(|pair| !pair.is_empty() && !pair.starts_with('#'));

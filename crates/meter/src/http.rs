@@ -1,7 +1,8 @@
 //! The HTTP interface: `POST /v1/usage`, `GET /v1/usage`, `GET /v1/records`, `GET /v1/receipts`.
 //!
-//! Each batch is counted in its own task, so a sender that disconnects does not interrupt it; when it retries, its records are
-//! duplicates. The size of bodies is limited, compressed and decompressed, and so is the number of concurrent batches.
+//! Each batch is counted in its own task, so a sender that disconnects does not interrupt it; when it retries, its
+//! records are duplicates. The size of bodies is limited, compressed and decompressed, and so is the number of
+//! concurrent batches.
 
 mod body;
 mod ingest;

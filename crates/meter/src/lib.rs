@@ -1,11 +1,11 @@
 //! A receiver of usage records that counts each record once.
 //!
-//! Records arrive in batches over HTTP ([`http`]), are parsed and checked one by one ([`batch`]), compared with what is stored
-//! ([`rules`]), and counted in one transaction per batch ([`store`]), in SQLite or PostgreSQL. Ids are remembered for ever: a record that
-//! arrives again after a year is still a duplicate.
+//! Records arrive in batches over HTTP ([`http`]), are parsed and checked one by one ([`batch`]), compared with
+//! what is stored ([`rules`]), and counted in one transaction per batch ([`store`]), in SQLite or PostgreSQL. Ids
+//! are remembered for ever: a record that arrives again after a year is still a duplicate.
 //!
-//! Invariants: a response is sent only after what it reports is durable. The same batch may arrive any number of times,
-//! concurrently and in any order, and counts once. Sums are exact, and currencies are never added together.
+//! Invariants: a response is sent only after what it reports is durable. The same batch may arrive any number of
+//! times, concurrently and in any order, and counts once. Sums are exact, and currencies are never added together.
 
 pub mod access;
 pub mod batch;

@@ -91,10 +91,10 @@ impl Counts {
 
     /// The status of the response.
     ///
-    /// A receiver that upserts responds 200. Otherwise the status is 201 if any record is new, and 409 if all were already counted. If only some
-    /// records are invalid, the status is 207 under every profile: a client that looks only at the status must not take it for success.
-    /// Only a batch without any valid record is refused as a whole: senders bisect such a batch to find what is wrong, and stop
-    /// if everything is.
+    /// A receiver that upserts responds 200. Otherwise the status is 201 if any record is new, and 409 if all were
+    /// already counted. If only some records are invalid, the status is 207 under every profile: a client that
+    /// looks only at the status must not take it for success. Only a batch without any valid record is refused as a
+    /// whole: senders bisect such a batch to find what is wrong, and stop if everything is.
     pub fn status(&self, upserts: bool) -> u16 {
         match () {
             () if self.invalid == self.total => 422,

@@ -1,11 +1,11 @@
 //! `postgres://…`: stores records in PostgreSQL, for any number of meters.
 //!
-//! The URL takes the same parameters as the ledger's: `schema` (default `ichido_meter`), `pool`, `prepared`, `sslmode`,
-//! `sslrootcert`.
+//! The URL takes the same parameters as the ledger's: `schema` (default `ichido_meter`), `pool`, `prepared`,
+//! `sslmode`, `sslrootcert`.
 //!
-//! A batch is one transaction. One statement inserts its new records, skipping slots that are taken. It inserts in the order of slots, so
-//! that batches that share records wait for each other but never deadlock. Records in taken slots are then read, locked and
-//! compared by the rules.
+//! A batch is one transaction. One statement inserts its new records, skipping slots that are taken. It inserts in
+//! the order of slots, so that batches that share records wait for each other but never deadlock. Records in taken
+//! slots are then read, locked and compared by the rules.
 
 mod count;
 mod error;

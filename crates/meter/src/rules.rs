@@ -1,10 +1,11 @@
 //! Decides what happens when a record arrives that is already counted.
 //!
-//! The decision is pure: it compares the stored and the incoming revision. Stores make reading, deciding and writing atomic.
+//! The decision is pure: it compares the stored and the incoming revision. Stores make reading, deciding and
+//! writing atomic.
 //!
-//! Under a profile that upserts, revisions have an order that does not depend on when they arrive: the later export is newer; of
-//! two exports with the same time, or none, the one that counted more. So a batch that was in a spool for a week cannot
-//! overwrite newer totals, and the same revision stays whatever order batches arrive in.
+//! Under a profile that upserts, revisions have an order that does not depend on when they arrive: the later export
+//! is newer; of two exports with the same time, or none, the one that counted more. So a batch that was in a spool
+//! for a week cannot overwrite newer totals, and the same revision stays whatever order batches arrive in.
 
 use ichido_usage::Profile;
 use rust_decimal::Decimal;

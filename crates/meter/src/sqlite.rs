@@ -1,8 +1,8 @@
 //! `sqlite:FILE`: stores records in one file, for one machine.
 //!
-//! One thread writes, with group commit: batches that arrive while a commit waits for the disk share the next commit. Each batch
-//! has its own savepoint, and its response is sent after the commit. Readers have their own connections and see only what is committed.
-//! Other processes may open the file as well.
+//! One thread writes, with group commit: batches that arrive while a commit waits for the disk share the next
+//! commit. Each batch has its own savepoint, and its response is sent after the commit. Readers have their own
+//! connections and see only what is committed. Other processes may open the file as well.
 
 mod blocking;
 mod count;

@@ -23,7 +23,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Counts records.
 ///
-/// A batch is one transaction: all of it is counted, or nothing. Any number of callers may send the same records concurrently.
+/// A batch is one transaction: all of it is counted, or nothing. Any number of callers may send the same records
+/// concurrently.
 #[async_trait]
 pub trait Store: fmt::Debug + Send + Sync {
     /// Counts a batch, and stores its receipt. Returns the outcomes of the records, in their order.
@@ -95,7 +96,7 @@ pub enum Error {
         #[source]
         source: Option<BoxError>,
     },
-    /// A setting is wrong, or the database belongs to someone else or to another version.
+    /// A setting is wrong, or the database is not a meter's or has another version.
     #[error("{0}")]
     Settings(String),
     /// The result would be too large.

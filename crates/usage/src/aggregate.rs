@@ -1,8 +1,8 @@
 //! Adds up events as they arrive. Memory grows with the number of totals, not with the number of events.
 //!
-//! Totals do not depend on the order of events. Currencies are never mixed: each has its own total. An event that cost nothing
-//! belongs to no particular currency (Dify writes USD if a model has no price), and joins the total that its day, model, app and
-//! user already have.
+//! Totals do not depend on the order of events. Currencies are never mixed: each has its own total. An event that
+//! cost nothing belongs to no particular currency (Dify writes USD if a model has no price), and joins the total
+//! that its day, model, app and user already have.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

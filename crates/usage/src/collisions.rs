@@ -1,11 +1,12 @@
 //! Computes how likely two different records get the same id (the birthday problem).
 //!
-//! An id begins with day, provider and model, so only records that share all three can collide: a *group*. Among n ids whose hashes
-//! have N possible values, the probability that all differ is the product of (1 - i/N) for i below n. Its logarithm is
-//! computed with the Euler-Maclaurin formula, whose error is far below the precision of a double; a test compares it with
-//! the product itself.
+//! An id begins with day, provider and model, so only records that share all three can collide: a *group*. Among n
+//! ids whose hashes have N possible values, the probability that all differ is the product of (1 - i/N) for i below
+//! n. Its logarithm is computed with the Euler-Maclaurin formula, whose error is far below the precision of a
+//! double; a test compares it with the product itself.
 
-/// Up to this many factors are multiplied directly: the formula is not precise enough where the last of them are near zero.
+/// Up to this many factors are multiplied directly: the formula is not precise enough where the last of them are
+/// near zero.
 const DIRECT_MAX: u64 = 4096;
 
 /// The probability that at least two of `ids` hashes of `digits` hexadecimal digits are equal.

@@ -1,10 +1,11 @@
 //! Reads usage from Dify: from its PostgreSQL database, or from its console API.
 //!
-//! A source passes on each row as it is read, so memory does not grow with the number of rows. It also passes on rows that cannot
-//! be counted, with the reason: nothing is skipped silently.
+//! A source passes on each row as it is read, so memory does not grow with the number of rows. It also passes on
+//! rows that cannot be counted, with the reason: nothing is skipped silently.
 //!
-//! Apps with mode chat, completion and agent-chat are counted by message. Apps with mode workflow and advanced-chat are counted
-//! by the nodes of their runs that called a model. Never by both: their messages contain the same usage again.
+//! Apps with mode chat, completion and agent-chat are counted by message. Apps with mode workflow and advanced-chat
+//! are counted by the nodes of their runs that called a model. Never by both: their messages contain the same usage
+//! again.
 
 pub mod console;
 mod error;
@@ -37,8 +38,8 @@ impl Source {
         }
     }
 
-    /// Finds the earliest row in a range that has changed since a given time. Returns `None` if there is none, or if the source
-    /// cannot tell.
+    /// Finds the earliest row in a range that has changed since a given time. Returns `None` if there is none, or
+    /// if the source cannot tell.
     pub async fn changed_since(
         &mut self,
         since: Timestamp,

@@ -1,6 +1,7 @@
 //! A usage event: one fact from a source, before anything is added up or renamed.
 //!
-//! Text can be borrowed from the row it was read from, so that a source can pass on millions of events without copying.
+//! Text can be borrowed from the row it was read from, so that a source can pass on millions of events without
+//! copying.
 
 use std::borrow::Cow;
 use std::ops::Deref;

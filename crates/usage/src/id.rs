@@ -8,9 +8,9 @@
 //! | `fixed-order` | the same values in this order | 12 |
 //! | `v2` | `ichido-usage-2`, then tenant, date, provider, model, app, kind of user, user, currency and aggregation method, each preceded by its length (32 bits, big-endian) | 32 |
 //!
-//! The first two are what existing receivers know. A `|` inside a value would make them ambiguous, so such a value is refused. They
-//! cannot tell apart swapped app and user, two currencies, or a day and the week that begins with it. Such duplicates are found when
-//! records are made ([`crate::transform`]); under `v2` they do not arise.
+//! The first two are what existing receivers know. A `|` inside a value would make them ambiguous, so such a value
+//! is refused. They cannot tell apart swapped app and user, two currencies, or a day and the week that begins with
+//! it. Such duplicates are found when records are made ([`crate::transform`]); under `v2` they do not arise.
 
 use ichido_core::by_utf16;
 use jiff::civil::Date;
@@ -199,7 +199,8 @@ impl Writer {
             parts.currency,
             parts.period.method(),
         ] {
-            // No value is longer than 32 bits can express. If one were, the length of the next value would still mark its end.
+            // No value is longer than 32 bits can express. If one were, the length of the next value would still
+            // mark its end.
             let length = u32::try_from(value.len()).unwrap_or(u32::MAX);
             self.hashed.extend_from_slice(&length.to_be_bytes());
             self.hashed.extend_from_slice(value.as_bytes());

@@ -1,8 +1,8 @@
 //! Turns usage events into usage records that a receiver counts once.
 //!
-//! A source yields [`UsageEvent`]s; a receiver accepts [`Record`]s. This crate does what lies between, and except for the `dify`
-//! feature it needs no runtime, sockets or files. It normalizes names, adds up events by period, and gives each total
-//! an id that depends only on what the total covers. Money is decimal throughout.
+//! A source yields [`UsageEvent`]s; a receiver accepts [`Record`]s. This crate turns one into the other; except for
+//! the `dify` feature, it needs no runtime, sockets or files. It normalizes names, adds up events by period, and
+//! gives each total an id that depends only on what the total covers. Money is decimal throughout.
 
 pub mod aggregate;
 pub mod collisions;

@@ -1,4 +1,5 @@
-//! Which events share a total: how much a record keeps of app and user. Day, provider, model and currency are always kept.
+//! Which events share a total: how much a record keeps of app and user. Day, provider, model and currency are
+//! always kept.
 
 use thiserror::Error;
 
@@ -18,8 +19,8 @@ pub enum Mode {
     PerApp,
     /// By model, for the whole workspace; app and user are empty.
     Workspace,
-    /// Everything that is known, which today is the same as [`Mode::PerModel`]. It does not mean all other modes at once: a receiver that
-    /// added those up would count each token several times.
+    /// Everything that is known, which today is the same as [`Mode::PerModel`]. It does not mean all other modes at
+    /// once: a receiver that added those up would count each token several times.
     All,
 }
 

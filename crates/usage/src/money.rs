@@ -90,8 +90,8 @@ pub fn price(number: Decimal) -> Result<Decimal, Error> {
 
 /// A sum of amounts, exact in any order.
 ///
-/// It counts multiples of 10⁻²⁰ in 128 bits. A floating-point decimal would silently round a sum whose parts have many
-/// places. Here, a sum that does not fit is an error; a million records of the largest amount do fit.
+/// It counts multiples of 10⁻²⁰ in 128 bits. A floating-point decimal would silently round a sum whose parts have
+/// many places. Here, a sum that does not fit is an error; a million records of the largest amount do fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
     /// Multiples of 10⁻²⁰.
@@ -101,7 +101,8 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// Parses an amount without an exponent, as [`Decimal`] and PostgreSQL write it. It may have more digits than a [`Decimal`] holds.
+    /// Parses an amount without an exponent, as [`Decimal`] and PostgreSQL write it. It may have more digits than a
+    /// [`Decimal`] holds.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let (sign, digits) = text.strip_prefix('-').map_or((1, text), |digits| (-1, digits));
         let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));

@@ -1,8 +1,9 @@
-//! Normalizes names before anything is added up: two spellings of one model must not become two records with the same id.
+//! Normalizes names before anything is added up: two spellings of one model must not become two records with the
+//! same id.
 //!
 //! First the general rule: trim, lower-case, and keep only what follows the last `/` of a provider (Dify writes
-//! `langgenius/openai/openai`); an empty name becomes `unknown`. Then a table of aliases for providers. Then the rules from the
-//! settings; the first that matches applies.
+//! `langgenius/openai/openai`); an empty name becomes `unknown`. Then a table of aliases for providers. Then the
+//! rules from the settings; the first that matches applies.
 
 use thiserror::Error;
 
@@ -54,7 +55,8 @@ pub enum Error {
 }
 
 impl NameRules {
-    /// Adds rules to the general rule and the table. A rule is a pair of a name, or a prefix followed by `*`, and its replacement.
+    /// Adds rules to the general rule and the table. A rule is a pair of a name, or a prefix followed by `*`, and
+    /// its replacement.
     pub fn new<'a>(
         providers: impl IntoIterator<Item = (&'a str, &'a str)>,
         models: impl IntoIterator<Item = (&'a str, &'a str)>,

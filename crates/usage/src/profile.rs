@@ -10,8 +10,8 @@ pub enum Profile {
     FirstWins,
     /// A record replaces the one with the same id.
     UpsertByEventId,
-    /// A record replaces the one with the same tenant, provider, model and day. Finer records must be added up before they are
-    /// sent, or the records of a day overwrite each other.
+    /// A record replaces the one with the same tenant, provider, model and day. Finer records must be added up
+    /// before they are sent, or the records of a day overwrite each other.
     UpsertByModelDay,
 }
 

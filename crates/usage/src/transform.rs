@@ -1,7 +1,8 @@
-//! Turns totals into records with ids. A total that cannot become a record is reported with the reason; the others go on.
+//! Turns totals into records with ids. A total that cannot become a record is reported with the reason; the others
+//! go on.
 //!
-//! Different records with the same id are found here, and none of them is sent: a receiver would keep one and silently lose the usage of
-//! the others.
+//! Different records with the same id are found here, and none of them is sent: a receiver would keep one and
+//! silently lose the usage of the others.
 
 use thiserror::Error;
 
@@ -90,7 +91,8 @@ pub enum Reason {
 impl Transform {
     /// Makes a record of each total, in the order of the totals.
     ///
-    /// All ids are computed up front, because a duplicate is known only when every id is. Each record then takes its own.
+    /// All ids are computed up front, because a duplicate is known only when every id is. Each record then takes
+    /// its own.
     pub fn records<'a>(self, totals: &'a Totals) -> impl Iterator<Item = Result<Outgoing, Refused>> + 'a {
         let mut writer = Writer::new(self.scheme);
         let ids: Vec<Result<String, id::Error>> = totals

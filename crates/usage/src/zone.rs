@@ -1,7 +1,8 @@
 //! The time zone that defines days.
 //!
-//! A day begins at its first instant in the zone and ends where the next day begins. So each instant belongs to exactly one day, even if clocks
-//! are set back over midnight, and the days of an export are adjacent ranges that do not overlap.
+//! A day begins at its first instant in the zone and ends where the next day begins. So each instant belongs to
+//! exactly one day, even if clocks are set back over midnight, and the days of an export are adjacent ranges that
+//! do not overlap.
 
 use std::fmt;
 use std::str::FromStr;
@@ -139,9 +140,9 @@ mod tests {
     /// Not the day of the machine's calendar, nor of UTC.
     #[test]
     fn instant_belongs_to_the_day_of_the_declared_zone() {
-        let moment = at("2025-11-29T15:00:00Z");
-        assert_eq!(zone("UTC").day(moment), date(2025, 11, 29));
-        assert_eq!(zone("Asia/Tokyo").day(moment), date(2025, 11, 30));
+        let instant = at("2025-11-29T15:00:00Z");
+        assert_eq!(zone("UTC").day(instant), date(2025, 11, 29));
+        assert_eq!(zone("Asia/Tokyo").day(instant), date(2025, 11, 30));
         assert_eq!(zone("America/Los_Angeles").day(at("2025-11-29T07:59:59Z")), date(2025, 11, 28));
     }
 
@@ -192,12 +193,12 @@ mod tests {
             let period = Period::ALL[period];
             let mut calendar = Calendar::new(zone.clone(), period);
             for second in seconds {
-                for moment in [second, second / 86_400 * 86_400, second / 86_400 * 86_400 - 1] {
-                    let moment = Timestamp::from_second(moment).unwrap();
-                    let day = zone.day(moment);
+                for instant in [second, second / 86_400 * 86_400, second / 86_400 * 86_400 - 1] {
+                    let instant = Timestamp::from_second(instant).unwrap();
+                    let day = zone.day(instant);
                     let (start, end) = zone.span(day, day);
-                    prop_assert!(start <= moment && moment < end);
-                    prop_assert_eq!(calendar.usage_date(moment), period.start(day));
+                    prop_assert!(start <= instant && instant < end);
+                    prop_assert_eq!(calendar.usage_date(instant), period.start(day));
                 }
             }
         }

@@ -15,7 +15,8 @@ use super::state::AppState;
 use crate::batch::{Batch, Context, RECORDS_MAX, Refusal};
 use crate::outcome::{Counts, Outcome, RecordResult};
 
-/// Responses to larger batches leave out single results unless senders need them: some senders read only 64 KiB of a response.
+/// Responses to larger batches leave out single results unless senders need them: some senders read only 64 KiB of
+/// a response.
 const RESULTS_MAX: usize = 300;
 
 #[derive(Serialize)]

@@ -104,8 +104,8 @@ pub(super) async fn count(
         executor.query(&statements.touch, &[&batch.tenant, &changes.touched, &batch.exported_at]).await?;
     }
     if let Some(key) = &batch.key {
-        let answer = ReceiptSummary::new(batch, &outcomes, profile).to_json();
-        executor.query(&statements.receipt, &[&batch.tenant, key, &batch.received_at, &answer]).await?;
+        let summary = ReceiptSummary::new(batch, &outcomes, profile).to_json();
+        executor.query(&statements.receipt, &[&batch.tenant, key, &batch.received_at, &summary]).await?;
     }
     transaction.commit().await.map_err(fail)?;
     Ok(outcomes)

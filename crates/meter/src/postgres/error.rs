@@ -2,8 +2,8 @@
 
 use crate::store::Error;
 
-/// Classifies an error of the server or the connection. If the connection breaks, the transaction may or may not have been committed:
-/// repeating it is safe either way.
+/// Classifies an error of the server or the connection. If the connection breaks, the transaction may or may not
+/// have been committed: repeating it is safe either way.
 pub(super) fn classify(operation: &'static str, error: tokio_postgres::Error) -> Error {
     let db_error =
         error.as_db_error().map(|error| (error.code().code().to_owned(), error.message().to_owned()));

@@ -1,4 +1,5 @@
-//! Creates, versions and recognizes the tables, in one transaction under a lock, so that any number of meters may start concurrently.
+//! Creates, versions and recognizes the tables, in one transaction under a lock, so that any number of meters may
+//! start concurrently.
 
 use deadpool_postgres::Client;
 use ichido_usage::Profile;

@@ -34,11 +34,11 @@ pub(super) fn count(connection: &Connection, profile: Profile, batch: &Batch) ->
     });
     let outcomes: Vec<Outcome> = outcomes.collect::<Result<_>>()?;
     if let Some(key) = &batch.key {
-        let answer = ReceiptSummary::new(batch, &outcomes, profile).to_json();
+        let summary = ReceiptSummary::new(batch, &outcomes, profile).to_json();
         connection
             .prepare_cached(RECEIPT)
             .and_then(|mut statement| {
-                statement.execute(params![batch.tenant, key, batch.received_at, answer])
+                statement.execute(params![batch.tenant, key, batch.received_at, summary])
             })
             .map_err(|error| classify(OPERATION, error))?;
     }

@@ -1,11 +1,12 @@
 //! Dify's console API (`/console/api`), for installations whose database cannot be reached.
 //!
-//! It needs an admin key and a workspace, or a login. Requests are rate-limited and retried if that may help; a login is tried
-//! once. Lists are numbered by page and shift while they are read: an item that appears twice counts once, and a list
-//! that shifted is read again until it is stable. Every list ends: a page without new items is the last one.
+//! It needs an admin key and a workspace, or a login. Requests are rate-limited and retried if that may help; a
+//! login is tried once. Lists are numbered by page and shift while they are read: an item that appears twice counts
+//! once, and a list that shifted is read again until it is stable. Every list ends: a page without new items is the
+//! last one.
 //!
-//! The console does not reveal which workflow runs come from the debugger, nor the model of a message if it was changed after the
-//! conversation began.
+//! The console does not reveal which workflow runs come from the debugger, nor the model of a message if it was
+//! changed after the conversation began.
 
 mod client;
 mod options;

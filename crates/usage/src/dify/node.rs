@@ -1,8 +1,8 @@
 //! Reads the usage of one node of a workflow run.
 //!
 //! It is in `process_data.{model_provider, model_name, usage}`, or else in `outputs.usage`, or else in
-//! `execution_metadata.{total_tokens, total_price, currency}`. A column that Dify has truncated is not valid JSON; it is treated as
-//! missing, and the next one is read.
+//! `execution_metadata.{total_tokens, total_price, currency}`. A column that Dify has truncated is not valid JSON;
+//! it is treated as missing, and the next one is read.
 
 use std::borrow::Cow;
 
@@ -17,8 +17,8 @@ use crate::money;
 /// Old rows store prices as floats. Digits beyond this many places are noise: Dify computes with seven.
 const FLOAT_PLACES: u32 = 12;
 
-/// Types of nodes that call no model themselves. An iteration, a loop or a tool reports the sum of nodes that have rows of their own,
-/// and code may output anything under the name of usage.
+/// Types of nodes that call no model themselves. An iteration, a loop or a tool reports the sum of nodes that have
+/// rows of their own, and code may output anything under the name of usage.
 pub(super) const NODE_TYPES_WITHOUT_MODEL: [&str; 18] = [
     "start",
     "end",

@@ -1,11 +1,12 @@
 //! Reads Dify's PostgreSQL database, without writing to it.
 //!
-//! Rows are read in pages by keyset, `(created_at, id)`, and streamed within a page. A range is read in one read-only
-//! transaction, so that it sees a single snapshot. If the connection breaks, reading resumes after the last row that was passed on, so
-//! no row is seen twice. Timestamps in Dify's tables are in UTC, although their type does not say so.
+//! Rows are read in pages by keyset, `(created_at, id)`, and streamed within a page. A range is read in one
+//! read-only transaction, so that it sees a single snapshot. If the connection breaks, reading resumes after the
+//! last row that was passed on, so no row is seen twice. Timestamps in Dify's tables are in UTC, although their
+//! type does not say so.
 //!
-//! We may share a pooler in transaction mode with Dify. So no session settings are changed, which would turn Dify's own
-//! connections read-only, and no statement is prepared.
+//! We may share a pooler in transaction mode with Dify. So no session settings are changed, which would turn Dify's
+//! own connections read-only, and no statement is prepared.
 
 mod failure;
 mod schema;

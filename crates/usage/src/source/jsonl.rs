@@ -5,8 +5,8 @@
 //!  "user_id":"u","user_type":"end_user","input_tokens":12,"output_tokens":30,"price":"0.0004200","currency":"USD"}
 //! ```
 //!
-//! `time`, `provider`, `model`, `input_tokens`, `output_tokens` and `price` are required. `total_tokens` is checked if it is present.
-//! An event without `requests` is one call, and a user without `user_type` is an `end_user`.
+//! `time`, `provider`, `model`, `input_tokens`, `output_tokens` and `price` are required. `total_tokens` is checked
+//! if it is present. An event without `requests` is one call, and a user without `user_type` is an `end_user`.
 
 use std::io::{self, BufRead, Read};
 

@@ -37,7 +37,7 @@ impl Duplicates {
         self.by_index.get(&index).copied()
     }
 
-    /// Sorts hashes of the ids, which is faster than comparing ids that begin alike.
+    /// Sorts hashes of the ids, which is faster than comparing ids with long common prefixes.
     fn same_id(&mut self, totals: &Totals, ids: &[Result<String, id::Error>]) {
         let hasher = RandomState::default();
         let mut hashes: Vec<(u64, usize)> = Vec::with_capacity(ids.len());

@@ -21,8 +21,8 @@ impl Workload for Load {
             Self::New { batch } => (fresh_name(), *batch),
             Self::Same => ("same".to_owned(), 0),
         };
-        let words = [&*name, &batch.to_string()];
+        let arguments = [&*name, &batch.to_string()];
         let url = format!("http://{}/v1/events/check", process.address);
-        wrk(include_str!("load.lua"), &words, &url, connections, time)
+        wrk(include_str!("load.lua"), &arguments, &url, connections, time)
     }
 }

@@ -1,5 +1,6 @@
-//! What `ichido claims` is compared with: the same server and router with a single route, which parses the request and replies like
-//! a check, or also writes and syncs something first. It runs in its own process, which exits with the benchmark.
+//! What `ichido claims` is compared with: the same server and router with a single route, which parses the request
+//! and replies like a check, or also writes and syncs something first. It runs in its own process, which exits with
+//! the benchmark.
 
 use std::borrow::Cow;
 use std::io::Read;

@@ -1,5 +1,5 @@
-//! What `ichido send` is compared with: the same reader, batching and client, but nothing is stored. If it crashes, whatever is in
-//! its memory is lost.
+//! What `ichido send` is compared with: the same reader, batching and client, but nothing is stored. If it crashes,
+//! whatever is in its memory is lost.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -5,11 +5,11 @@
 //! NAME: scan resend many send
 //! ```
 //!
-//! Each figure covers whole processes of the real command, from start to exit, with default settings and their log (one line
-//! per batch) written to /dev/null. The receiver is a small server in the benchmark, on plain HTTP over loopback
-//! (`EXTERNAL_API_ALLOW_HTTP_LOOPBACK`); it reads each body, counts keys, and responds 200. It shares the machine with
-//! the sender. Directories are in the current directory or in `ICHIDO_BENCH_DIR`. A figure is the median over all
-//! rounds. Memory is the peak resident size. A missed target is reported, but is not an error.
+//! Each figure covers whole processes of the real command, from start to exit, with default settings and their log
+//! (one line per batch) written to /dev/null. The receiver is a small server in the benchmark, on plain HTTP over
+//! loopback (`EXTERNAL_API_ALLOW_HTTP_LOOPBACK`); it reads each body, counts keys, and responds 200. It shares the
+//! machine with the sender. Directories are in the current directory or in `ICHIDO_BENCH_DIR`. A figure is the
+//! median over all rounds. Memory is the peak resident size. A missed target is reported, but is not an error.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,

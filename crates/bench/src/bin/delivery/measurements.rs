@@ -82,7 +82,8 @@ pub(crate) fn many(options: &Options, table: &mut Table) {
     table.at_most("100,000 files: start to first request, resend", first, " s", 1.0);
 }
 
-/// Sends records from JSON Lines, with a copy on disk before each request, compared with a sender that stores nothing.
+/// Sends records from JSON Lines, with a copy on disk before each request, compared with a sender that stores
+/// nothing.
 pub(crate) fn send(options: &Options, table: &mut Table) {
     let (dir, receiver) = (scratch(), Receiver::start());
     let records = options.many / 5;

@@ -1,14 +1,15 @@
-//! Measures how fast the gateway is, compared with a bare proxy built on the same library, with nginx, and with the disk.
+//! Measures how fast the gateway is, compared with a bare proxy built on the same library, with nginx, and with the
+//! disk.
 //!
 //! ```text
 //! gateway-bench [--quick] [NAME…]        needs `ichido` in the same directory; `cargo xtask bench gateway` builds both
 //! NAME: first one redis replay pass layer start memory
 //! ```
 //!
-//! Only ratios are meaningful: contenders are measured in turn, and each figure is the median over all rounds. wrk generates
-//! the load; wrk, the proxy and the upstream share the machine. Stores are in the current directory or in
-//! `ICHIDO_BENCH_DIR`. Redis is measured if `ICHIDO_BENCH_REDIS_URL` is set. The gateway runs with default
-//! settings and writes its log, one line per keyed request, to /dev/null. A missed target is reported, but is not an error.
+//! Only ratios are meaningful: contenders are measured in turn, and each figure is the median over all rounds. wrk
+//! generates the load; wrk, the proxy and the upstream share the machine. Stores are in the current directory or in
+//! `ICHIDO_BENCH_DIR`. Redis is measured if `ICHIDO_BENCH_REDIS_URL` is set. The gateway runs with default settings
+//! and writes its log, one line per keyed request, to /dev/null. A missed target is reported, but is not an error.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,

@@ -18,7 +18,8 @@ fn rate(series: &Series) -> String {
     format!("{:.0}/s, {:.0} µs CPU", median(series.rates.clone()), median(series.cpu_us.clone()))
 }
 
-/// Adds the rates, and the gateway's processor time divided by the upstream's: the most stable figure on a busy machine.
+/// Adds the rates, and the gateway's processor time divided by the upstream's: the most stable figure on a busy
+/// machine.
 fn note(table: &mut Table, what: &str, name: &str, series: &Series) {
     table.note(format!("{what}: {name}"), rate(series));
     if !series.cpu_of_service.is_empty() {
@@ -53,7 +54,8 @@ pub(crate) fn first(options: &Options, table: &mut Table) {
     }
 }
 
-/// The latency that a first-time request adds for a single caller, compared with the time that the disk takes to sync.
+/// The latency that a first-time request adds for a single caller, compared with the time that the disk takes to
+/// sync.
 pub(crate) fn one(options: &Options, table: &mut Table) {
     let dir = scratch();
     let service = Process::service();

@@ -16,7 +16,8 @@ use tokio_postgres::{Client, NoTls};
 pub(crate) const SERVER: &str = "ICHIDO_BENCH_POSTGRES_URL";
 const SCHEMA: &str = "dify_bench";
 
-/// Dify's tables, as in the tests. Messages are inserted before their indices are created, and need not survive a crash.
+/// Dify's tables, as in the tests. Messages are inserted before their indices are created, and need not survive a
+/// crash.
 const TABLES: &str = concat!(
     include_str!("../../../../ichido/tests/it/export/dify.sql"),
     "ALTER TABLE messages SET UNLOGGED, DROP CONSTRAINT messages_pkey;

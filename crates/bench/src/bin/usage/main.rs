@@ -5,11 +5,12 @@
 //! NAME: ids aggregate export meter
 //! ```
 //!
-//! Each measurement runs in its own single-threaded process, so that its memory can be measured. Contenders are measured in turn, and each
-//! figure is the median over all rounds. Both sides generate the same rows with the same formula (`rows.rs`, `reference.mjs`), and
-//! their results are compared before their times. The export is a process of the real command, from a PostgreSQL with Dify's
-//! tables to a receiver that only counts. wrk sends new records to the meter over 64 connections, on the same
-//! machine. Stores are in the current directory or in `ICHIDO_BENCH_DIR`. A missed target is reported, but is not an error.
+//! Each measurement runs in its own single-threaded process, so that its memory can be measured. Contenders are
+//! measured in turn, and each figure is the median over all rounds. Both sides generate the same rows with the same
+//! formula (`rows.rs`, `reference.mjs`), and their results are compared before their times. The export is a process
+//! of the real command, from a PostgreSQL with Dify's tables to a receiver that only counts. wrk sends new records
+//! to the meter over 64 connections, on the same machine. Stores are in the current directory or in
+//! `ICHIDO_BENCH_DIR`. A missed target is reported, but is not an error.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,

@@ -19,7 +19,7 @@ pub(crate) fn run(role: &[String]) {
         ["ids", scheme, count] => ids(scheme.parse().unwrap(), count.parse().unwrap()),
         ["naive-ids", count] => naive_ids(count.parse().unwrap()),
         ["aggregate", count, spread] => {
-            let rows = Rows::new(count.parse().unwrap(), read_spread(spread));
+            let rows = Rows::new(count.parse().unwrap(), parse_spread(spread));
             let started = Instant::now();
             let mut sums = Aggregator::new(Options::default());
             for row in rows.iter() {
@@ -41,8 +41,8 @@ pub(crate) fn run(role: &[String]) {
     }
 }
 
-fn read_spread(word: &str) -> Spread {
-    match word {
+fn parse_spread(name: &str) -> Spread {
+    match name {
         "few" => Spread::Few,
         "many" => Spread::Many,
         other => panic!("unknown spread {other}"),

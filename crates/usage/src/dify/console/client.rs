@@ -1,4 +1,5 @@
-//! Sends requests to the console: rate-limited, retried if that may help, in a session that is renewed when it expires.
+//! Sends requests to the console: rate-limited, retried if that may help, in a session that is renewed when it
+//! expires.
 
 use std::fmt;
 use std::time::Duration;

@@ -25,8 +25,9 @@ pub(super) trait Listed: DeserializeOwned {
 
 /// Reads all items of a list, each once.
 ///
-/// If an item is inserted at the front while the list is read, the last item of a page appears again on the next page, and an item that
-/// shifted to the front is not seen at all. So a pass in which an item appeared twice is followed by another.
+/// If an item is inserted at the front while the list is read, the last item of a page appears again on the next
+/// page, and an item that shifted to the front is not seen at all. So a pass in which an item appeared twice is
+/// followed by another.
 pub(super) async fn pages<T: Listed>(
     client: &mut Client,
     path: &str,

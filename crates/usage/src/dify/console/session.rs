@@ -1,7 +1,7 @@
 //! How we authenticate: with an admin key, with the tokens of the older login, or with the cookies of the newer one.
 //!
-//! Cookies are returned under exactly the names they came with: over https these begin with `__Host-`. Every request carries
-//! the CSRF token, including those that only read. None of this is ever printed.
+//! Cookies are returned under exactly the names they came with: over https these begin with `__Host-`. Every
+//! request carries the CSRF token, including those that only read. None of this is ever printed.
 
 use std::fmt;
 

@@ -1,8 +1,8 @@
 //! The SQL statements. They only read.
 //!
-//! A page begins after the last row of the page before, and the first page begins at the start of the range. A second lower bound
-//! would only mislead the planner: it then expects few rows, and PostgreSQL 15 looks up the user of each row anew (twenty
-//! times the buffers).
+//! A page begins after the last row of the page before, and the first page begins at the start of the range. A
+//! second lower bound would only mislead the planner: it then expects few rows, and PostgreSQL 15 looks up the user
+//! of each row again (twenty times the buffers).
 
 /// Messages of apps that are counted by message.
 pub(super) const MESSAGES: &str = "\
