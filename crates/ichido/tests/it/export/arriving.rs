@@ -195,3 +195,20 @@ fn events_of_any_other_source_come_as_json_lines() {
     again.ends_with(0);
     assert_eq!((again.sum("new"), again.sum("unchanged"), stage.files("failed").len()), (0, 2, 1));
 }
+
+#[test]
+fn debugger_events_in_json_lines_are_left_out_on_request() {
+    let stage = Stage::new(Habit::FirstWins);
+    stage.settings("include_debugger = false");
+    let line = |debugger: bool, price: &str| {
+        json!({"time": "2025-11-02T01:02:03Z", "tenant": "t", "provider": "openai", "model": "gpt-4o", "input_tokens": 1,
+            "output_tokens": 1, "price": price, "currency": "USD", "debugger": debugger})
+        .to_string()
+    };
+    let text = [line(true, "0.5"), line(false, "0.25")].join("\n");
+    std::fs::write(stage.path().join("usage.jsonl"), text).unwrap();
+    let run = stage.run(&["export", "jsonl", "usage.jsonl", "--json"], &[]);
+    run.ends_with(0);
+    assert_eq!((run.sum("rows"), run.sum("debugger"), run.sum("new")), (2, 1, 1));
+    assert_eq!(stage.receiver.cost().normalize().to_string(), "0.25");
+}
