@@ -33,7 +33,7 @@ fn a_start_that_cannot_be_right_is_refused_with_one_line() {
         (&["--listen", "127.0.0.1:0", "--db", "sqlite:notes.txt"], &[], "was not created by a meter"),
         (&[], &[("METER_PROFILE", "last_wins")], "first_wins, upsert_by_event_id, upsert_by_model_day"),
         (&[], &[("METER_TOKENS", "hunter2")], "METER_TOKENS: entry 1 is not of the form tenant=token"),
-        (&[], &[("METER_TOKENS", "")], "METER_TOKENS: there is no token in it"),
+        (&[], &[("METER_TOKENS", "")], "METER_TOKENS: contains no token"),
     ] {
         let line = refusal(dir.path(), flags, variables);
         assert!(line.contains(word) && !line.contains("hunter2"), "{line}");
@@ -107,7 +107,9 @@ fn what_is_under_way_is_counted_before_the_end() {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     assert_eq!(read_head(&mut reader).unwrap().status, 100);
     meter.process.signal("TERM");
-    eventually("the asking", || meter.process.said().contains("finishing what is under way").then_some(()));
+    eventually("the asking", || {
+        meter.process.said().contains("finishing requests in progress").then_some(())
+    });
     stream.write_all(body.as_bytes()).unwrap();
     let answer = read_answer(&mut reader).unwrap();
     assert_eq!(answer.status, 201);
