@@ -189,3 +189,64 @@ impl Spawn {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http_body_util::Full;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    /// Starts a listener whose responses name the admission of their connection.
+    async fn start(limits: Limits, stop: CancellationToken) -> (SocketAddr, JoinHandle<Instant>) {
+        let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = socket.local_addr().unwrap();
+        let service_for = |_, admission| {
+            hyper::service::service_fn(move |_: Request<Incoming>| {
+                let body = Full::new(Bytes::from(format!("{admission:?}")));
+                std::future::ready(Ok::<_, Infallible>(Response::new(body)))
+            })
+        };
+        let listener = Listener { name: "test", socket, tls: None, limits };
+        (address, tokio::spawn(listener.serve(service_for, stop, Duration::from_secs(60))))
+    }
+
+    async fn send_request(stream: &mut TcpStream, connection: &str) -> String {
+        let request = format!("GET / HTTP/1.1\r\nHost: x\r\nConnection: {connection}\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut response = vec![0; 1024];
+        let len = stream.read(&mut response).await.unwrap();
+        String::from_utf8_lossy(&response[..len]).into_owned()
+    }
+
+    #[tokio::test]
+    async fn health_checks_are_served_when_all_connections_are_taken() {
+        let limits = Limits { connections_max: 1, reserved_max: 1, ..Limits::default() };
+        let (address, _) = start(limits, CancellationToken::new()).await;
+        let mut first = TcpStream::connect(address).await.unwrap();
+        assert!(send_request(&mut first, "keep-alive").await.ends_with("Any"));
+        // The oldest reserved connection makes room for the next.
+        let mut idle = TcpStream::connect(address).await.unwrap();
+        let mut second = TcpStream::connect(address).await.unwrap();
+        let response = send_request(&mut second, "keep-alive").await;
+        assert!(response.ends_with("HealthChecks") && response.contains("connection: close"), "{response}");
+        assert_eq!(idle.read(&mut [0; 1]).await.unwrap_or(0), 0, "the idle connection is closed");
+        assert!(send_request(&mut first, "keep-alive").await.ends_with("Any"));
+    }
+
+    #[tokio::test]
+    async fn without_reserved_connections_further_ones_wait() {
+        let stop = CancellationToken::new();
+        let (address, listener) =
+            start(Limits { connections_max: 1, ..Limits::default() }, stop.clone()).await;
+        let mut first = TcpStream::connect(address).await.unwrap();
+        assert!(send_request(&mut first, "keep-alive").await.ends_with("Any"));
+        let mut second = TcpStream::connect(address).await.unwrap();
+        assert!(send_request(&mut first, "close").await.ends_with("Any"));
+        assert!(send_request(&mut second, "keep-alive").await.ends_with("Any"));
+        stop.cancel();
+        let deadline = listener.await.unwrap();
+        assert!(Instant::now() < deadline, "idle connections are closed at once");
+    }
+}
