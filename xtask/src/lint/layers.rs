@@ -25,8 +25,11 @@ const LAYERS: &[(&str, May)] = &[
     ("ichido-http", May::Use(&["ichido-core", "ichido-ledger"])),
     ("ichido-usage", May::Use(&["ichido-core", "ichido-postgres"])),
     ("ichido-delivery", May::Use(&["ichido-core", "ichido-settings"])),
-    ("ichido-meter", May::Use(&["ichido-core", "ichido-postgres", "ichido-settings", "ichido-usage"])),
     ("ichido-serve", May::Use(&["ichido-core", "ichido-http", "ichido-ledger", "ichido-settings"])),
+    (
+        "ichido-meter",
+        May::Use(&["ichido-core", "ichido-postgres", "ichido-serve", "ichido-settings", "ichido-usage"]),
+    ),
     (
         "ichido-gateway",
         May::Use(&["ichido-core", "ichido-http", "ichido-ledger", "ichido-serve", "ichido-settings"]),
