@@ -1,21 +1,21 @@
-//! `ichido gateway` in front of a service that is not Rust, on real sockets.
+//! `ichido gateway` in front of a service in another language, over real sockets.
 
 mod acceptance;
+mod backpressure;
 mod bolt;
-mod bounds;
-mod clients;
 mod cors;
-mod doubt;
-mod edges;
+mod edge_cases;
 mod events;
 mod fallback;
-mod hops;
+mod hop_by_hop;
+mod in_doubt;
 mod journal;
-mod lost_data;
-mod passing;
-mod pressure;
+mod limits;
+mod pass_through;
 mod proxies;
 mod recipes;
+mod redis_data_loss;
 mod shutdown;
-mod starting;
-mod stripe;
+mod startup;
+mod stripe_node;
+mod stripe_python;
