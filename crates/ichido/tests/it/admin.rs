@@ -36,7 +36,7 @@ fn it_lives_is_ready_and_counts() {
     for words in [&claims.address, "memory", "survives nothing"] {
         assert!(said.contains(words), "{words:?} is not in {said}");
     }
-    assert_eq!(said.matches("forgets").count(), 1, "once is enough: {said}");
+    assert_eq!(said.matches("loses everything").count(), 1, "warned more than once: {said}");
 }
 
 #[test]
@@ -294,7 +294,7 @@ fn a_first_signal_asks_and_a_second_ends() {
     caller.write_all(head.as_bytes()).unwrap();
     assert_eq!(claims.get("/healthz").status, 200);
     claims.signal();
-    claims.says("a second signal ends at once");
+    claims.says("a second signal exits at once");
     claims.signal();
     assert_eq!(claims.ended(), 1, "{}", claims.said());
 }

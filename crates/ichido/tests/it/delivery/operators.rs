@@ -147,7 +147,7 @@ fn a_second_signal_ends_at_once_and_loses_nothing() {
     let mut process = Process::start(&mut stage.command(&["send", file.to_str().unwrap()]));
     eventually("the request", || (!stage.receiver.seen().is_empty()).then_some(()));
     process.signal("TERM");
-    eventually("its word", || process.said().contains("a second signal ends at once").then_some(()));
+    eventually("its word", || process.said().contains("a second signal exits at once").then_some(()));
     process.signal("TERM");
     process.ended();
     stage.receiver.does(|_| Reply::Take);
