@@ -1,4 +1,4 @@
-//! What the gateway is for: the same order on a repeat, 422 for another body, 409 while it runs, 400 without a key.
+//! What the gateway is for: a retry gets the same order, another body 422, a concurrent retry 409, a missing key 400.
 
 use std::sync::Barrier;
 
@@ -13,7 +13,7 @@ fn with_gateway(settings: &str, test: impl FnOnce(&Gateway, &Orders)) {
 }
 
 #[test]
-fn a_repeat_gets_the_same_order() {
+fn a_retry_gets_the_same_order() {
     with_gateway("", |gateway, orders| {
         let first = post(gateway.address, "/orders", "\"k1\"", r#"{"qty":2}"#);
         assert_eq!(first.status, 201, "{first:?}");
@@ -32,7 +32,7 @@ fn a_repeat_gets_the_same_order() {
         assert_eq!(many, ["one", "two"]);
         assert_eq!(again.header("set-cookie"), None);
         assert_eq!(orders.effects().len(), 1);
-        assert_eq!(orders.effects()[0]["key"], "\"k1\"", "the caller's key goes on unchanged");
+        assert_eq!(orders.effects()[0]["key"], "\"k1\"", "the caller's key is forwarded unchanged");
     });
 }
 
@@ -49,15 +49,15 @@ fn another_quantity_under_the_same_key_is_refused() {
 }
 
 #[test]
-fn while_the_first_runs_a_repeat_conflicts_and_another_body_is_a_mismatch() {
+fn a_concurrent_retry_conflicts_and_another_body_is_a_mismatch() {
     with_gateway("", |gateway, orders| {
         let slow = [("Idempotency-Key", "\"k1\""), ("X-Trouble", "sleep=1.5")];
         std::thread::scope(|scope| {
             let first = scope.spawn(|| send(gateway.address, "POST", "/orders", &slow, b"{}"));
             orders.started("\"k1\"");
-            let repeat = post(gateway.address, "/orders", "\"k1\"", "{}");
+            let retry = post(gateway.address, "/orders", "\"k1\"", "{}");
             assert_eq!(
-                (repeat.status, repeat.problem().as_str(), repeat.header("retry-after")),
+                (retry.status, retry.problem().as_str(), retry.header("retry-after")),
                 (409, "in-flight", Some("1"))
             );
             assert_eq!(post(gateway.address, "/orders", "\"k1\"", "{\"qty\":9}").status, 422);
@@ -69,7 +69,7 @@ fn while_the_first_runs_a_repeat_conflicts_and_another_body_is_a_mismatch() {
 }
 
 #[test]
-fn a_request_without_a_key_is_refused_and_told_why() {
+fn a_request_without_a_key_is_refused_with_a_reason() {
     with_gateway("", |gateway, orders| {
         let missing = send(gateway.address, "POST", "/orders", &[], b"{}");
         assert_eq!((missing.status, missing.problem().as_str()), (400, "key-missing"));
@@ -81,7 +81,7 @@ fn a_request_without_a_key_is_refused_and_told_why() {
 }
 
 #[test]
-fn bad_keys_are_refused_before_the_service_hears_of_them() {
+fn invalid_keys_do_not_reach_the_upstream() {
     with_gateway("", |gateway, orders| {
         let long = format!("\"{}\"", "k".repeat(256));
         for key in ["", "\"\"", "\"open", "a b", "a,b", "\"\u{e9}\"", long.as_str()] {
@@ -96,7 +96,7 @@ fn bad_keys_are_refused_before_the_service_hears_of_them() {
 }
 
 #[test]
-fn many_at_once_are_one_order() {
+fn concurrent_requests_make_one_order() {
     for (in_flight, statuses) in [("conflict", &[201, 409][..]), ("wait", &[201][..])] {
         let settings = format!("[[gateway.routes]]\nin_flight = \"{in_flight}\"\nwait_ms = 30000\n");
         with_gateway(&settings, |gateway, orders| {
@@ -146,7 +146,7 @@ fn another_path_query_method_or_tenant_is_another_order() {
     });
 }
 
-/// By default: one effect for each key, whatever becomes of the token; also after a crash.
+/// By default there is one effect for each key, whatever token the caller uses, even after a crash.
 #[test]
 fn a_refreshed_token_is_not_another_order() {
     let dir = tempfile::tempdir().unwrap();
@@ -181,7 +181,7 @@ fn a_refreshed_token_is_not_another_order() {
 }
 
 #[test]
-fn answers_outlive_the_gateway() {
+fn responses_survive_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let orders = Orders::start(dir.path());
     let mut gateway = Gateway::start(dir.path(), orders.address, "file:ledger", "");

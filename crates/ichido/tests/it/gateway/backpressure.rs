@@ -1,4 +1,4 @@
-//! Nobody reads, nobody answers, nobody waits any longer.
+//! Clients that do not read, upstreams that do not respond, and shutdown deadlines.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,24 +10,24 @@ use std::time::{Duration, Instant};
 use crate::support::http::{connect, get, head, post, raw, read_head};
 use crate::support::{Gateway, Orders, Process, address_after, eventually, gateway_command};
 
-/// More than all buffers of the system on the way, and far less than the gateway would take in a second.
+/// More than all socket buffers on the path, and far less than the gateway could buffer in a second.
 const BUFFERED_MAX: u64 = 64 << 20;
 
-/// A service whose answers never end, and how much of them it has got rid of.
-fn endless() -> (SocketAddr, Arc<AtomicU64>) {
+/// An upstream with endless responses, and the number of bytes it has sent.
+fn endless_upstream() -> (SocketAddr, Arc<AtomicU64>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (address, taken) = (listener.local_addr().unwrap(), Arc::new(AtomicU64::new(0)));
-    let counted = taken.clone();
+    let (address, sent) = (listener.local_addr().unwrap(), Arc::new(AtomicU64::new(0)));
+    let counted = sent.clone();
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
             let counted = counted.clone();
-            std::thread::spawn(move || pour(stream, &counted));
+            std::thread::spawn(move || send_endlessly(stream, &counted));
         }
     });
-    (address, taken)
+    (address, sent)
 }
 
-fn pour(mut stream: TcpStream, counted: &AtomicU64) {
+fn send_endlessly(mut stream: TcpStream, counted: &AtomicU64) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut line = String::new();
     while reader.read_line(&mut line).is_ok_and(|read| read > 2) {
@@ -36,35 +36,35 @@ fn pour(mut stream: TcpStream, counted: &AtomicU64) {
     let mut piece = b"10000\r\n".to_vec();
     piece.extend([b'x'; 0x10000]);
     piece.extend(b"\r\n");
-    let mut poured = stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
-    // The bound ends it also if the gateway takes everything.
-    while poured.is_ok() && counted.load(Ordering::Relaxed) < 8 * BUFFERED_MAX {
-        poured = stream.write_all(&piece);
+    let mut sent = stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+    // Bounded, in case the gateway reads everything.
+    while sent.is_ok() && counted.load(Ordering::Relaxed) < 8 * BUFFERED_MAX {
+        sent = stream.write_all(&piece);
         counted.fetch_add(piece.len() as u64, Ordering::Relaxed);
     }
 }
 
 #[test]
-fn an_answer_that_nobody_reads_stays_with_the_service() {
+fn a_response_that_nobody_reads_is_not_buffered() {
     let requests = [
         head("GET", "/endless", &[], None),
         [&head("GET", "/endless", &[], None)[..], b"\r\n"].concat(),
         [&head("POST", "/endless", &[("Idempotency-Key", "\"k\"")], Some(2))[..], b"{}"].concat(),
     ];
     for request in requests {
-        let (dir, (service, taken)) = (tempfile::tempdir().unwrap(), endless());
-        let gateway = Gateway::start(dir.path(), service, "memory:", "");
+        let (dir, (upstream, sent)) = (tempfile::tempdir().unwrap(), endless_upstream());
+        let gateway = Gateway::start(dir.path(), upstream, "memory:", "");
         let mut client = connect(gateway.address).unwrap();
         client.write_all(&request).unwrap();
         let what = String::from_utf8_lossy(&request).into_owned();
-        let buffered = eventually("the end of all buffers", || {
-            let before = taken.load(Ordering::Relaxed);
+        let buffered = eventually("full buffers", || {
+            let before = sent.load(Ordering::Relaxed);
             std::thread::sleep(Duration::from_millis(500));
-            let after = taken.load(Ordering::Relaxed);
+            let after = sent.load(Ordering::Relaxed);
             (before > 0 && before == after).then_some(after)
         });
-        assert!(buffered < BUFFERED_MAX, "{} MB were taken of {what}", buffered >> 20);
-        // It begins as soon as somebody reads.
+        assert!(buffered < BUFFERED_MAX, "{} MB were buffered for {what}", buffered >> 20);
+        // The response arrives as soon as the client reads.
         let mut reader = BufReader::new(client);
         assert_eq!(read_head(&mut reader).unwrap().status, 200, "{what}");
         reader.read_exact(&mut vec![0; 32 << 20]).unwrap();
@@ -72,7 +72,7 @@ fn an_answer_that_nobody_reads_stays_with_the_service() {
 }
 
 #[test]
-fn what_stands_behind_a_request_does_not_withhold_its_answer() {
+fn bytes_after_a_request_do_not_delay_its_response() {
     let dir = tempfile::tempdir().unwrap();
     let orders = Orders::start(dir.path());
     let gateway = Gateway::start(dir.path(), orders.address, "memory:", "");
@@ -83,13 +83,16 @@ fn what_stands_behind_a_request_does_not_withhold_its_answer() {
         );
         let asked = Instant::now();
         assert_eq!(raw(gateway.address, request.as_bytes()).unwrap().status, 201, "{behind:?}");
-        assert!(asked.elapsed() < Duration::from_secs(20), "not at the end of the connection: {behind:?}");
+        assert!(
+            asked.elapsed() < Duration::from_secs(20),
+            "the response came only with the close: {behind:?}"
+        );
     }
     assert_eq!(orders.effects().len(), 3);
 }
 
 #[test]
-fn requests_that_cannot_be_read_are_told_so() {
+fn malformed_requests_get_a_4xx_response() {
     let dir = tempfile::tempdir().unwrap();
     let orders = Orders::start(dir.path());
     let gateway = Gateway::start(dir.path(), orders.address, "memory:", "");
@@ -105,7 +108,7 @@ fn requests_that_cannot_be_read_are_told_so() {
 }
 
 #[test]
-fn shutdown_takes_no_longer_than_was_set() {
+fn shutdown_takes_no_longer_than_shutdown_seconds() {
     let dir = tempfile::tempdir().unwrap();
     let orders = Orders::start(dir.path());
     let settings = "[gateway]\nshutdown_seconds = 1\n";
@@ -115,7 +118,7 @@ fn shutdown_takes_no_longer_than_was_set() {
     client.write_all(&head("POST", "/orders", &hanging, Some(2))).unwrap();
     client.write_all(b"{}").unwrap();
     orders.started("\"k\"");
-    // Its lease is renewed by now.
+    // By now the lease has been renewed.
     std::thread::sleep(Duration::from_secs(6));
     let asked = Instant::now();
     gateway.process.signal("TERM");
@@ -127,7 +130,7 @@ fn shutdown_takes_no_longer_than_was_set() {
 }
 
 #[test]
-fn a_gateway_whose_log_nobody_reads_serves_and_ends_all_the_same() {
+fn a_gateway_whose_standard_error_is_closed_serves_and_exits_normally() {
     let dir = tempfile::tempdir().unwrap();
     let orders = Orders::start(dir.path());
     let mut command = gateway_command(dir.path(), orders.address, "file:ledger", "");
@@ -145,12 +148,12 @@ fn a_gateway_whose_log_nobody_reads_serves_and_ends_all_the_same() {
         assert_eq!(post(address, "/orders", key, "{}").status, 201);
     }
     assert!(Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
-    let status = eventually("its end", || child.try_wait().unwrap());
+    let status = eventually("the exit", || child.try_wait().unwrap());
     assert!(status.success(), "{status}");
 }
 
 #[test]
-fn a_service_that_accepts_and_falls_silent_in_the_handshake_got_nothing() {
+fn an_upstream_that_hangs_in_the_tls_handshake_got_no_request() {
     let dir = tempfile::tempdir().unwrap();
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let upstream = format!("https://{}", silent.local_addr().unwrap());

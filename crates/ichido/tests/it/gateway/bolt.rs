@@ -1,4 +1,4 @@
-//! A real Slack bot behind the gateway: `@slack/bolt`, unchanged, with its own check of the signature.
+//! A real Slack bot behind the gateway: unmodified `@slack/bolt`, which checks signatures itself.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ const SECRET: &str = "bolt-signing-secret";
 const SETTINGS: &str = "[[gateway.routes]]\npreset = \"slack-events\"\nmatch = \"POST /slack/events\"\n\
                         slack_signing_secret = \"bolt-signing-secret\"\n";
 
-/// When the bot answers Slack: when its work is done, or first.
+/// Whether the bot responds to Slack after or before its work.
 const MODES: [&str; 2] = ["before", "after"];
 
 struct Bot {
@@ -26,11 +26,11 @@ struct Bot {
 
 impl Bot {
     fn start(dir: &Path, mode: &str) -> Self {
-        let node = given("ICHIDO_TEST_NODE");
+        let node = required_env("ICHIDO_TEST_NODE");
         let log = dir.join("handled.log");
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/gateway/bolt.js");
         let mut command = Command::new(node);
-        command.arg(script).arg(&log).arg(mode).env("NODE_PATH", given("ICHIDO_TEST_NODE_MODULES"));
+        command.arg(script).arg(&log).arg(mode).env("NODE_PATH", required_env("ICHIDO_TEST_NODE_MODULES"));
         let mut process = Process::start(&mut command);
         let mut line = String::new();
         BufReader::new(process.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -43,22 +43,22 @@ impl Bot {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Waits until it has so many events in hand.
-    fn has_handled(&self, count: usize) {
+    /// Waits until the bot has started to handle `count` events.
+    fn wait_until_handled(&self, count: usize) {
         eventually("the bot's work", || (self.handled().len() >= count).then_some(()));
     }
 
-    /// Lets events that wait go on.
-    fn go(&self) {
+    /// Lets the handlers that wait continue.
+    fn proceed(&self) {
         std::fs::write(format!("{}.go", self.log.display()), "").unwrap();
     }
 }
 
-pub(super) fn given(name: &str) -> String {
+pub(super) fn required_env(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run `cargo xtask test`"))
 }
 
-/// As Slack sends it, for the so many-th time again.
+/// Sends an event as Slack does; `retry` counts its retries.
 fn slack(to: SocketAddr, body: &str, retry: usize) -> Answer {
     let time = now().to_string();
     let signature = signature(SECRET, &time, body);
@@ -83,7 +83,7 @@ fn start(mode: &str, wait_ms: u32) -> (tempfile::TempDir, Bot, Gateway) {
 }
 
 #[test]
-fn an_event_that_slack_tells_thrice_is_handled_once() {
+fn an_event_that_slack_sends_three_times_is_handled_once() {
     for mode in MODES {
         let (_dir, bot, gateway) = start(mode, 30_000);
         for (at, event) in [FILE_SHARE, FILE_SHARED].into_iter().enumerate() {
@@ -91,7 +91,7 @@ fn an_event_that_slack_tells_thrice_is_handled_once() {
                 let answer = slack(gateway.address, event, retry);
                 assert_eq!((answer.status, answer.is_replay()), (200, retry > 0), "{mode}: {answer:?}");
             }
-            bot.has_handled(at + 1);
+            bot.wait_until_handled(at + 1);
         }
         let challenge = slack(gateway.address, URL_VERIFICATION, 0);
         assert_eq!(challenge.json()["challenge"], "3eZbrw1aBm2rZgRNFdxV2595E9CY3gmdALWMmHkvFXO7tYXAYM8P");
@@ -100,7 +100,7 @@ fn an_event_that_slack_tells_thrice_is_handled_once() {
     }
 }
 
-/// Without the gateway the same bot handles each retry: the trouble is real.
+/// The problem is real: without the gateway, the same bot handles each retry.
 #[test]
 fn without_the_gateway_the_bot_handles_each_retry() {
     let dir = tempfile::tempdir().unwrap();
@@ -110,17 +110,17 @@ fn without_the_gateway_the_bot_handles_each_retry() {
 }
 
 #[test]
-fn retries_wait_for_a_bot_that_is_slow() {
+fn retries_wait_for_a_slow_bot() {
     let (_dir, bot, gateway) = start("before", 30_000);
     let (address, event) = (gateway.address, FILE_SHARE.replace("見積書です", "wait"));
-    let told = |retry: usize| {
+    let send = |retry: usize| {
         let event = event.clone();
         std::thread::spawn(move || slack(address, &event, retry))
     };
-    let first = told(0);
-    bot.has_handled(1);
-    let retries = [told(1), told(2)];
-    bot.go();
+    let first = send(0);
+    bot.wait_until_handled(1);
+    let retries = [send(1), send(2)];
+    bot.proceed();
     assert!(!first.join().unwrap().is_replay());
     for retry in retries {
         let answer = retry.join().unwrap();
@@ -130,25 +130,25 @@ fn retries_wait_for_a_bot_that_is_slow() {
 }
 
 #[test]
-fn a_retry_that_waits_in_vain_is_told_to_come_again() {
+fn a_retry_that_waited_too_long_is_told_to_retry() {
     let (_dir, bot, gateway) = start("before", 50);
     let (address, event) = (gateway.address, FILE_SHARE.replace("見積書です", "wait"));
     let first = {
         let event = event.clone();
         std::thread::spawn(move || slack(address, &event, 0))
     };
-    bot.has_handled(1);
+    bot.wait_until_handled(1);
     let early = slack(address, &event, 1);
-    assert_eq!((early.status, early.problem().as_str()), (409, "in-flight"), "no success: Slack tries again");
+    assert_eq!((early.status, early.problem().as_str()), (409, "in-flight"), "Slack retries");
     assert!(early.header("retry-after").is_some());
-    bot.go();
+    bot.proceed();
     assert_eq!(first.join().unwrap().status, 200);
     assert!(slack(address, &event, 2).is_replay());
     assert_eq!(bot.handled().len(), 1);
 }
 
 #[test]
-fn a_bot_that_throws_or_dies_leaves_the_event_in_doubt() {
+fn a_bot_that_throws_or_crashes_leaves_the_event_in_doubt() {
     let (_dir, mut bot, gateway) = start("before", 30_000);
     for (trouble, status) in [("throw", 500), ("die", 502)] {
         let event = FILE_SHARE.replace("見積書です", trouble).replace("Ev07FILESHARE", trouble);
@@ -157,5 +157,5 @@ fn a_bot_that_throws_or_dies_leaves_the_event_in_doubt() {
         assert_eq!((again.status, again.problem().as_str()), (409, "in-doubt"), "{trouble}");
     }
     assert_eq!(bot.process.ended(), 1);
-    assert_eq!(bot.handled().len(), 2, "each once, and nobody pretends that it was not");
+    assert_eq!(bot.handled().len(), 2, "each was handled once");
 }

@@ -1,4 +1,4 @@
-//! Pages of other origins read the gateway's answers where a route allows it.
+//! Pages of other origins can read the gateway's responses where a route allows it.
 
 use crate::support::http::{Answer, send};
 use crate::support::{Gateway, Orders};
@@ -7,7 +7,7 @@ const SETTINGS: &str = "[[gateway.routes]]\nmatch = \"POST /orders\"\n\
     cors = [\"https://app.example\", \"https://admin.example\"]\n[[gateway.routes]]\n";
 
 #[test]
-fn problems_and_replays_can_be_read_by_the_origins_of_their_route() {
+fn problems_and_replays_are_readable_by_the_origins_of_their_route() {
     let dir = tempfile::tempdir().unwrap();
     let mut orders = Orders::start(dir.path());
     let gateway = Gateway::start(dir.path(), orders.address, "memory:", SETTINGS);
@@ -31,7 +31,7 @@ fn problems_and_replays_can_be_read_by_the_origins_of_their_route() {
     for (origin, is_replay) in [("https://app.example", false), ("https://admin.example", true)] {
         let answer = post("/orders", origin, Some("\"k\""));
         assert_eq!((answer.status, answer.is_replay()), (201, is_replay));
-        assert_eq!(readable_by(&answer).as_deref(), Some(origin), "a replay suits the origin that asks now");
+        assert_eq!(readable_by(&answer).as_deref(), Some(origin), "a replay allows the origin of the retry");
     }
     for (path, origin) in [("/orders", "https://evil.example"), ("/payments", "https://app.example")] {
         assert_eq!(readable_by(&post(path, origin, None)), None, "{origin} {path}");

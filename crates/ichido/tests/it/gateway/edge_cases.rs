@@ -1,4 +1,4 @@
-//! Large and endless, hung up and cut, slow and rude.
+//! Large bodies, disconnects, ambiguous framing, shutdown under load, idle and closed connections.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,7 +15,7 @@ fn start(settings: &str) -> (tempfile::TempDir, Orders, Gateway) {
 }
 
 #[test]
-fn a_client_that_hangs_up_finds_its_answer_later() {
+fn a_client_that_disconnects_gets_its_response_on_retry() {
     let (_dir, orders, gateway) = start("");
     let mut stream = connect(gateway.address).unwrap();
     let headers = [("Idempotency-Key", "\"k\""), ("X-Trouble", "sleep=0.5")];
@@ -23,7 +23,7 @@ fn a_client_that_hangs_up_finds_its_answer_later() {
     stream.write_all(b"{}").unwrap();
     orders.started("\"k\"");
     drop(stream);
-    let answer = eventually("the answer", || {
+    let answer = eventually("the response", || {
         Some(post(gateway.address, "/orders", "\"k\"", "{}")).filter(|answer| answer.status == 201)
     });
     assert!(answer.is_replay());
@@ -31,7 +31,7 @@ fn a_client_that_hangs_up_finds_its_answer_later() {
 }
 
 #[test]
-fn an_upload_that_is_cut_claims_nothing() {
+fn an_interrupted_upload_claims_nothing() {
     let (_dir, orders, gateway) = start("");
     let mut stream = connect(gateway.address).unwrap();
     stream.write_all(&head("POST", "/orders", &[("Idempotency-Key", "\"k\"")], Some(100))).unwrap();
@@ -42,7 +42,7 @@ fn an_upload_that_is_cut_claims_nothing() {
 }
 
 #[test]
-fn a_large_answer_is_streamed_and_leaves_a_tombstone() {
+fn a_large_response_is_streamed_and_not_stored() {
     let (_dir, orders, gateway) = start("");
     let headers = [("Idempotency-Key", "\"k\""), ("X-Trouble", "large=3000000")];
     let first = send(gateway.address, "POST", "/orders", &headers, b"{}");
@@ -52,9 +52,9 @@ fn a_large_answer_is_streamed_and_leaves_a_tombstone() {
     let headers = [("Idempotency-Key", "\"cut\""), ("X-Trouble", "large=3000000,half")];
     assert!(
         crate::support::http::try_send(gateway.address, "POST", "/orders", &headers, b"{}").is_err(),
-        "a cut answer is cut"
+        "an interrupted response is an error for the client"
     );
-    let again = eventually("the doubt", || {
+    let again = eventually("the claim in doubt", || {
         Some(post(gateway.address, "/orders", "\"cut\"", "{}"))
             .filter(|answer| answer.problem() != "in-flight")
     });
@@ -63,7 +63,7 @@ fn a_large_answer_is_streamed_and_leaves_a_tombstone() {
 }
 
 #[test]
-fn a_large_request_spills_and_arrives_whole_and_a_larger_one_is_refused() {
+fn a_large_request_is_spilled_to_disk_and_a_larger_one_is_refused() {
     let (_dir, orders, gateway) = start("[gateway]\nbody_memory_bytes = 1000\nbody_max_bytes = 5000000\n");
     let body = vec![b'x'; 4_000_000];
     let first = send(gateway.address, "POST", "/orders", &[("Idempotency-Key", "\"k\"")], &body);
@@ -74,7 +74,7 @@ fn a_large_request_spills_and_arrives_whole_and_a_larger_one_is_refused() {
     assert_eq!(send(gateway.address, "POST", "/orders", &[("Idempotency-Key", "\"k\"")], &other).status, 422);
     assert_eq!(orders.effects()[0]["bytes"], 4_000_000);
 
-    // Refused by its length alone: no byte of the body is asked for.
+    // Refused because of its length: the body is not read.
     let mut stream = connect(gateway.address).unwrap();
     stream
         .write_all(&head(
@@ -101,7 +101,7 @@ fn a_large_request_spills_and_arrives_whole_and_a_larger_one_is_refused() {
 }
 
 #[test]
-fn what_could_be_read_in_two_ways_goes_no_further() {
+fn ambiguous_framing_is_not_forwarded() {
     let (_dir, orders, gateway) = start("");
     let smuggled = b"POST /orders HTTP/1.1\r\nHost: x\r\nIdempotency-Key: \"k\"\r\n";
     for framing in [
@@ -117,7 +117,7 @@ fn what_could_be_read_in_two_ways_goes_no_further() {
         assert_eq!(answer.status, 400, "{:?}: {answer:?}", String::from_utf8_lossy(framing));
     }
     assert!(orders.effects().is_empty(), "{:?}", orders.effects());
-    // Both framings at once: the chunks count, the connection ends there, and what hides behind is never a request.
+    // With both framings, the chunks count and the connection is closed after them: the rest never becomes a request.
     for both in [
         &b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n"[..],
         b"Transfer-Encoding: chunked\r\nContent-Length: 4\r\n",
@@ -127,11 +127,8 @@ fn what_could_be_read_in_two_ways_goes_no_further() {
         stream.write_all(&[smuggled, both, hidden].concat()).unwrap();
         let mut all = Vec::new();
         let _ = stream.read_to_end(&mut all);
-        // The end of the connection may reach the client before the answer does, since bytes were left unread.
-        assert!(
-            String::from_utf8_lossy(&all).matches("HTTP/1.1 ").count() <= 1,
-            "at most one answer, then the end"
-        );
+        // Unread bytes make the close a reset, which may overtake the response.
+        assert!(String::from_utf8_lossy(&all).matches("HTTP/1.1 ").count() <= 1, "at most one response");
     }
     assert!(
         orders.effects().iter().all(|effect| effect["path"] == "/orders" && effect["bytes"] == 0),
@@ -139,14 +136,14 @@ fn what_could_be_read_in_two_ways_goes_no_further() {
         orders.effects()
     );
     assert_eq!(raw(gateway.address, b"\x16\x03\x01garbage\r\n\r\n").unwrap().status, 400);
-    // What was not read of it may cut the answer off.
+    // Unread bytes make the close a reset, which may overtake the response.
     let huge = format!("POST /orders HTTP/1.1\r\nHost: x\r\nX-Huge: {}\r\n\r\n", "h".repeat(200_000));
     assert_eq!(raw(gateway.address, huge.as_bytes()).map_or(431, |answer| answer.status), 431);
-    assert_eq!(post(gateway.address, "/orders", "\"after\"", "{}").status, 201, "the gateway is well");
+    assert_eq!(post(gateway.address, "/orders", "\"after\"", "{}").status, 201, "the gateway still works");
 }
 
 #[test]
-fn work_under_way_is_ended_at_shutdown() {
+fn requests_in_progress_are_finished_at_shutdown() {
     let (dir, orders, mut gateway) = start("");
     let address = gateway.address;
     let slow = [("Idempotency-Key", "\"k\""), ("X-Trouble", "sleep=1")];
@@ -174,7 +171,7 @@ fn work_under_way_is_ended_at_shutdown() {
 }
 
 #[test]
-fn beyond_the_bound_of_work_there_is_503() {
+fn requests_beyond_inflight_max_get_503() {
     let (_dir, orders, gateway) = start("[gateway]\ninflight_max = 1\n");
     let address = gateway.address;
     let client = std::thread::spawn(move || {
@@ -185,32 +182,32 @@ fn beyond_the_bound_of_work_there_is_503() {
     assert_eq!(refused.status, 503);
     assert_eq!((refused.problem().as_str(), refused.header("retry-after")), ("overloaded", Some("1")));
     assert_eq!(client.join().unwrap().status, 201);
-    eventually("room again", || (post(address, "/orders", "\"b\"", "{}").status == 201).then_some(()));
+    eventually("a free slot", || (post(address, "/orders", "\"b\"", "{}").status == 201).then_some(()));
 }
 
 #[test]
-fn a_connection_that_sends_nothing_does_not_stand_in_the_way() {
+fn idle_connections_do_not_block_others() {
     let (_dir, _orders, gateway) = start("");
     let mut idle: Vec<_> = (0..200).map(|_| connect(gateway.address).unwrap()).collect();
     idle.iter_mut().for_each(|stream| stream.write_all(b"POST /or").unwrap());
     assert_eq!(post(gateway.address, "/orders", "\"k\"", "{}").status, 201);
     let mut one = idle.remove(0);
     one.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-    assert!(one.read(&mut [0; 1]).is_err(), "it is neither answered nor cut yet");
+    assert!(one.read(&mut [0; 1]).is_err(), "neither a response nor a close yet");
 }
 
-/// A service whose connections stay open after an answer, until the test closes them.
-struct Keeping(TcpListener);
+/// An upstream whose connections stay open after a response, until the test closes them.
+struct KeepAliveUpstream(TcpListener);
 
-impl Keeping {
+impl KeepAliveUpstream {
     fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         Self(listener)
     }
 
-    /// A new connection, if there is one, and the path of the request that it brings.
-    fn take(&self) -> Option<(TcpStream, String)> {
+    /// Accepts a connection, if there is one, and reads the path of its request.
+    fn accept(&self) -> Option<(TcpStream, String)> {
         let (stream, _) = match self.0.accept() {
             Ok(new) => new,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
@@ -220,7 +217,7 @@ impl Keeping {
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let (mut reader, mut head) = (BufReader::new(&stream), String::new());
         while !head.ends_with("\r\n\r\n") {
-            assert!(reader.read_line(&mut head).unwrap() > 0, "cut: {head}");
+            assert!(reader.read_line(&mut head).unwrap() > 0, "incomplete head: {head}");
         }
         let length = if head.starts_with("POST") { "{}".len() } else { 0 };
         reader.read_exact(&mut vec![0; length]).unwrap();
@@ -231,9 +228,9 @@ impl Keeping {
 }
 
 #[test]
-fn a_request_that_meets_closed_connections_goes_by_a_new_one() {
-    let (dir, service) = (tempfile::tempdir().unwrap(), Keeping::start());
-    let gateway = Gateway::start(dir.path(), service.0.local_addr().unwrap(), "memory:", "");
+fn a_request_that_finds_its_connections_closed_opens_a_new_one() {
+    let (dir, upstream) = (tempfile::tempdir().unwrap(), KeepAliveUpstream::start());
+    let gateway = Gateway::start(dir.path(), upstream.0.local_addr().unwrap(), "memory:", "");
     let address = gateway.address;
     let rounds = [("POST", 1), ("POST", 1), ("GET", 1), ("POST", 4), ("POST", 1), ("POST", 4), ("GET", 1)];
     for (round, &(method, count)) in rounds.iter().cycle().take(3 * rounds.len()).enumerate() {
@@ -248,9 +245,13 @@ fn a_request_that_meets_closed_connections_goes_by_a_new_one() {
         let clients: Vec<_> = paths.iter().map(ask).collect();
         let mut taken = Vec::new();
         eventually("the requests", || {
-            taken.extend(std::iter::from_fn(|| service.take()));
+            taken.extend(std::iter::from_fn(|| upstream.accept()));
             let is_early = clients.iter().any(std::thread::JoinHandle::is_finished);
-            assert!(!is_early, "round {round}: not by the service: {}", gateway.process.said());
+            assert!(
+                !is_early,
+                "round {round}: a response did not come from the upstream: {}",
+                gateway.process.said()
+            );
             (taken.len() >= paths.len()).then_some(())
         });
         taken.sort_by(|(_, one), (_, other)| one.cmp(other));
@@ -262,8 +263,8 @@ fn a_request_that_meets_closed_connections_goes_by_a_new_one() {
             let answer = client.join().unwrap();
             assert_eq!((answer.status, answer.is_replay()), (201, false), "round {round}: {answer:?}");
         }
-        // Nobody uses these connections now. The next round meets them closed.
+        // These connections are idle now. The next round finds them closed.
         drop(taken);
     }
-    assert!(service.take().is_none(), "nothing came twice");
+    assert!(upstream.accept().is_none(), "no request arrived twice");
 }

@@ -1,4 +1,4 @@
-//! Events through the gateway: real payloads, signatures, repeats, and what happens when the bot fails.
+//! Events through the gateway: real payloads, signatures, retries, and bots that fail.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -44,7 +44,7 @@ impl Case {
         send(self.gateway.address, "POST", path, &all, body.as_bytes())
     }
 
-    /// As Slack sends it: signed now, unless the test says otherwise.
+    /// Sends an event as Slack does: signed now, unless `headers` say otherwise.
     fn slack(&self, headers: &[(&str, &str)], body: &str) -> Answer {
         let time = now().to_string();
         let signature = signature(SECRET, &time, body);
@@ -87,11 +87,11 @@ fn an_unsigned_event_under_another_spelling_of_the_path_is_refused() {
     }
     assert!(case.orders.effects().is_empty());
     assert_eq!(case.post("/slack/other", &[], "{}").status, 201, "other paths pass");
-    assert_eq!(get(case.gateway.address, "/slack/events/").status, 200, "nothing is signed that only reads");
+    assert_eq!(get(case.gateway.address, "/slack/events/").status, 200, "safe requests need no signature");
 }
 
 #[test]
-fn a_file_dropped_into_slack_is_handled_once_however_often_it_is_told() {
+fn a_file_shared_in_slack_is_handled_once_however_often_it_is_sent() {
     let case = signed_slack();
     let first = case.slack(&[], FILE_SHARE);
     assert_eq!((first.status, first.is_replay()), (201, false));
@@ -99,24 +99,24 @@ fn a_file_dropped_into_slack_is_handled_once_however_often_it_is_told() {
         let again = case.slack(&retry(number), FILE_SHARE);
         assert_eq!((again.status, again.is_replay(), again.text()), (201, true, first.text()));
     }
-    assert!(case.slack(&[], FILE_SHARE).is_replay(), "a repeat counts, whatever it says of itself");
+    assert!(case.slack(&[], FILE_SHARE).is_replay(), "a retry without retry headers is a retry too");
     assert!(!case.slack(&[], FILE_SHARED).is_replay(), "another event");
     assert_eq!(case.effects(), 2);
     for claim in case.claims() {
-        let noted = &claim["metadata"];
+        let metadata = &claim["metadata"];
         assert_eq!(
-            (&noted["file_id"], &noted["channel_id"]),
+            (&metadata["file_id"], &metadata["channel_id"]),
             (&"F07QUOTE01".into(), &"C0INBOX".into()),
             "{claim}"
         );
-        assert_eq!(noted["user_id"], "U0SATO", "{claim}");
+        assert_eq!(metadata["user_id"], "U0SATO", "{claim}");
         let pid = case.gateway.process.child.id().to_string();
-        assert!(noted["lambda_instance_id"].as_str().unwrap().starts_with(&pid), "{claim}");
+        assert!(metadata["lambda_instance_id"].as_str().unwrap().starts_with(&pid), "{claim}");
     }
     let counted = "ichido_event_retries_total{route=\"POST /slack/events\",reason=\"http_timeout\",outcome=\"replayed\"} 3";
     let metrics = get(case.gateway.admin, "/metrics").text();
     assert!(metrics.contains(counted), "{metrics}");
-    let line = eventually("the line of the third retry", || {
+    let line = eventually("the log line of the third retry", || {
         let said = case.gateway.process.said();
         said.lines().find(|line| line.contains("\"retry_num\":3")).map(ToOwned::to_owned)
     });
@@ -125,7 +125,7 @@ fn a_file_dropped_into_slack_is_handled_once_however_often_it_is_told() {
 }
 
 #[test]
-fn a_wrong_signature_or_an_old_timestamp_is_refused_and_claims_nothing() {
+fn a_wrong_signature_or_timestamp_is_refused_and_claims_nothing() {
     let case = signed_slack();
     let time = now().to_string();
     let refused = |time: Option<&str>, signature: Option<&str>, body: &str| {
@@ -145,24 +145,24 @@ fn a_wrong_signature_or_an_old_timestamp_is_refused_and_claims_nothing() {
         (None, FILE_SHARE),
         (Some(good.clone()), URL_VERIFICATION),
     ] {
-        let (word, detail) = refused(Some(&time), wrong.as_deref(), body);
-        assert_eq!(word, "signature-refused");
+        let (code, detail) = refused(Some(&time), wrong.as_deref(), body);
+        assert_eq!(code, "signature-refused");
         assert!(detail.contains("X-Slack-Signature") && !detail.contains(SECRET), "{detail}");
     }
     let (early, late) = ((now() - 400).to_string(), (now() + 400).to_string());
     for wrong in [Some(early.as_str()), Some(late.as_str()), Some("yesterday"), None] {
         let signed = signature(SECRET, wrong.unwrap_or_default(), FILE_SHARE);
-        let (word, detail) = refused(wrong, Some(&signed), FILE_SHARE);
-        assert_eq!(word, "timestamp-refused");
+        let (code, detail) = refused(wrong, Some(&signed), FILE_SHARE);
+        assert_eq!(code, "timestamp-refused");
         assert!(detail.contains("X-Slack-Request-Timestamp"), "{detail}");
     }
     assert_eq!((case.effects(), case.claims().len()), (0, 0));
-    assert_eq!(case.slack(&[], FILE_SHARE).status, 201, "what was refused marked nothing");
+    assert_eq!(case.slack(&[], FILE_SHARE).status, 201, "refused requests claimed nothing");
     assert!(!case.gateway.process.said().contains(SECRET));
 }
 
 #[test]
-fn the_challenge_reaches_the_bot_each_time() {
+fn the_url_verification_challenge_always_reaches_the_bot() {
     let case = signed_slack();
     for _ in 0..2 {
         let answer = case.slack(&[], URL_VERIFICATION);
@@ -177,7 +177,7 @@ fn the_challenge_reaches_the_bot_each_time() {
 fn the_secret_may_come_from_the_environment() {
     let dir = tempfile::tempdir().unwrap();
     let orders = Orders::start(dir.path());
-    let settings = format!("{SLACK}slack_signing_secret = \"of the file\"\n");
+    let settings = format!("{SLACK}slack_signing_secret = \"from the file\"\n");
     let gateway = Gateway::start_with(dir.path(), orders.address, "memory:", &settings, |command| {
         command.env("SLACK_SIGNING_SECRET", SECRET);
     });
@@ -189,7 +189,7 @@ fn the_secret_may_come_from_the_environment() {
 }
 
 #[test]
-fn a_retry_while_the_bot_still_works_gets_its_answer_and_none_before_it() {
+fn a_retry_waits_for_the_response_of_a_busy_bot() {
     let case = start(&format!("{SLACK}wait_ms = 20000\n"));
     let address = case.gateway.address;
     let slow = std::thread::spawn(move || {
@@ -197,13 +197,13 @@ fn a_retry_while_the_bot_still_works_gets_its_answer_and_none_before_it() {
     });
     case.orders.started("");
     let again = case.post("/slack/events", &retry("1"), FILE_SHARE);
-    assert_eq!(case.effects(), 1, "the bot had answered");
+    assert_eq!(case.effects(), 1, "the bot had responded");
     let first = slow.join().unwrap();
     assert_eq!((again.status, again.is_replay(), again.text()), (201, true, first.text()));
 }
 
 #[test]
-fn an_event_that_the_bot_failed_on_is_in_doubt_and_neither_lost_nor_run_again() {
+fn an_event_that_the_bot_failed_on_is_in_doubt_and_does_not_run_again() {
     let case = start(SLACK);
     for (id, trouble, status) in [("Ev1", "status=500", 500), ("Ev2", "status=409", 409), ("Ev3", "cut", 502)]
     {
@@ -215,13 +215,13 @@ fn an_event_that_the_bot_failed_on_is_in_doubt_and_neither_lost_nor_run_again() 
     assert_eq!(case.effects(), 3);
     let claims = case.claims();
     assert!(claims.len() == 3 && claims.iter().all(|claim| claim["state"] == "in-doubt"), "{claims:?}");
-    let resolve = |id: &str, word: &str| {
-        let body = format!("{{\"key\":\"{id}\",\"as\":\"{word}\"}}");
+    let resolve = |id: &str, resolution: &str| {
+        let body = format!("{{\"key\":\"{id}\",\"as\":\"{resolution}\"}}");
         let kind = [("Content-Type", "application/json")];
         let answer = send(case.gateway.admin, "POST", "/v1/claims/resolve", &kind, body.as_bytes());
         assert_eq!(answer.status, 200, "{answer:?}");
     };
-    // An operator who looked: the first was handled all the same, the second was not.
+    // An operator finds out that the first was handled, and the second was not.
     resolve("Ev1", "done");
     resolve("Ev2", "absent");
     let done = case.post("/slack/events", &retry("2"), "{\"event_id\":\"Ev1\",\"event\":{}}");
@@ -231,7 +231,7 @@ fn an_event_that_the_bot_failed_on_is_in_doubt_and_neither_lost_nor_run_again() 
 }
 
 #[test]
-fn a_bot_whose_errors_mean_that_nothing_happened_may_say_so() {
+fn errors_release_the_key_if_the_route_says_so() {
     let case = start(&format!("{SLACK}server_errors = \"release\"\nclient_errors = \"release\"\n"));
     for trouble in ["status=500", "status=404"] {
         let event = format!("{{\"event_id\":\"{trouble}\"}}");
@@ -241,7 +241,7 @@ fn a_bot_whose_errors_mean_that_nothing_happened_may_say_so() {
 }
 
 #[test]
-fn a_bot_that_is_down_gets_the_event_when_it_is_back() {
+fn an_event_for_a_bot_that_is_down_runs_on_retry() {
     let mut case = start(SLACK);
     let port = case.orders.address.port();
     case.orders.process.kill();
@@ -254,7 +254,7 @@ fn a_bot_that_is_down_gets_the_event_when_it_is_back() {
 }
 
 #[test]
-fn github_stripe_and_cloud_events_are_handled_once_without_credentials() {
+fn github_stripe_and_cloud_events_are_handled_once() {
     let case = start(
         "[[gateway.routes]]\npreset = \"github\"\nmatch = \"POST /github\"\ngithub_webhook_secret = \"shhh\"\n\
          [[gateway.routes]]\npreset = \"stripe-events\"\nmatch = \"POST /stripe\"\n\
@@ -294,29 +294,29 @@ fn github_stripe_and_cloud_events_are_handled_once_without_credentials() {
 }
 
 #[test]
-fn each_free_rule_names_an_event() {
+fn each_kind_of_key_source_identifies_an_event() {
     let rules = ["header:X-Request-Id", "json:/id", "template:{/a}_{/b}", "fields:/a,/b", "body"];
     let routes = rules.iter().enumerate().map(|(at, key)| {
         format!("[[gateway.routes]]\nmatch = \"POST /{at}\"\nkey = \"{key}\"\nfingerprint = \"none\"\n")
     });
     let case = start(&routes.collect::<String>());
     for (at, rule) in rules.iter().enumerate() {
-        let told = |id: &str| {
+        let send = |id: &str| {
             let body = format!("{{\"id\":\"{id}\",\"a\":\"{id}\",\"b\":1}}");
             case.post(&format!("/{at}"), &[("X-Request-Id", id)], &body)
         };
-        assert!(!told("one").is_replay() && told("one").is_replay() && !told("two").is_replay(), "{rule}");
+        assert!(!send("one").is_replay() && send("one").is_replay() && !send("two").is_replay(), "{rule}");
     }
     assert_eq!(case.effects(), 2 * rules.len());
 }
 
-/// The same file under another event: found by what it says, not by its id.
+/// The same file in another event: a duplicate by its content, not by its id.
 fn same_content(id: &str, time: u64) -> String {
     format!("{{\"event_id\":\"{id}\",\"event_time\":{time},\"event\":{{\"file\":\"F1\",\"user\":\"U1\"}}}}")
 }
 
 #[test]
-fn the_same_content_under_another_id_gets_the_first_answer() {
+fn the_same_content_under_another_id_is_replayed() {
     let case = start("[[gateway.routes]]\nkey = \"fields:/event/file,/event/user\"\n");
     let first = case.post("/events", &[], &same_content("Ev1", 1));
     assert!(!first.is_replay());
@@ -328,7 +328,7 @@ fn the_same_content_under_another_id_gets_the_first_answer() {
 }
 
 #[test]
-fn where_content_is_only_observed_duplicates_pass_and_are_reported() {
+fn an_observed_route_passes_duplicates_and_reports_them() {
     let case = start("[[gateway.routes]]\nkey = [\"fields:/event/file,/event/user\"]\nmode = \"observe\"\n");
     let counted = |outcome: &str, count: u32| {
         let line = format!(
@@ -336,9 +336,11 @@ fn where_content_is_only_observed_duplicates_pass_and_are_reported() {
         );
         eventually("the count", || get(case.gateway.admin, "/metrics").text().contains(&line).then_some(()));
     };
-    // Seen and settled, so that what comes next is a repeat and no second one under way.
+    // The claim is completed first, so that the next event is a duplicate and not in flight.
     case.post("/events", &[], &same_content("Ev1", 1));
-    eventually("its end", || case.claims().first().filter(|claim| claim["state"] == "done").map(|_| ()));
+    eventually("its completion", || {
+        case.claims().first().filter(|claim| claim["state"] == "done").map(|_| ())
+    });
     for (id, time) in [("Ev2", 2), ("Ev3", 3)] {
         let passed = case.post("/events", &[], &same_content(id, time));
         assert_eq!((passed.status, passed.is_replay()), (201, false));
@@ -346,7 +348,7 @@ fn where_content_is_only_observed_duplicates_pass_and_are_reported() {
     counted("first", 1);
     counted("replayed", 2);
     assert_eq!(case.effects(), 3);
-    eventually("the lines of both", || {
+    eventually("both log lines", || {
         let said = case.gateway.process.said();
         let lines = said.lines().filter(|line| line.contains("\"mode\":\"observe\""));
         (lines.filter(|line| line.contains("\"outcome\":\"replayed\"")).count() == 2).then_some(())

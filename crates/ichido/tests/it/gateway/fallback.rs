@@ -1,5 +1,5 @@
-//! Redis goes away while events come in. What this gateway granted meanwhile is visible here, survives a kill, and
-//! reaches Redis: no other gateway runs it again.
+//! A Redis outage. Claims that this gateway grants meanwhile are visible here, survive a kill, and reach Redis: no other
+//! gateway runs their requests again.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -36,7 +36,7 @@ impl Case {
         Gateway::start(dir, self.orders.address, &self.redis.url(), &settings(fallback))
     }
 
-    fn redis_is_back(&mut self) {
+    fn restart_redis(&mut self) {
         self.redis = Redis::start(self.dir.path(), self.redis.port);
     }
 }
@@ -50,7 +50,7 @@ fn is_in_doubt(answer: &Answer) -> bool {
     (answer.status, answer.problem().as_str()) == (409, "in-doubt")
 }
 
-/// What is listed as in doubt. A gateway that has not spoken to Redis since its restart fails once.
+/// Lists the claims in doubt. A gateway that has not reached Redis since its restart fails once.
 fn in_doubt(gateway: &Gateway) -> Vec<Value> {
     eventually("a list of claims", || {
         let page = get(gateway.admin, "/v1/claims?state=in-doubt").json();
@@ -72,12 +72,12 @@ fn metric(gateway: &Gateway, name: &str) -> f64 {
     line.map_or(0.0, |value| value.parse().unwrap())
 }
 
-fn is_healthy(gateway: &Gateway) {
+fn wait_until_healthy(gateway: &Gateway) {
     eventually("the recovery", || (metric(gateway, "ichido_ledger_degraded") == 0.0).then_some(()));
 }
 
 #[test]
-fn an_event_in_doubt_is_in_doubt_for_every_gateway_once_redis_is_back() {
+fn a_claim_in_doubt_is_in_doubt_for_every_gateway_after_the_outage() {
     let mut case = Case::start();
     let elsewhere = tempfile::tempdir().unwrap();
     let (one, other) = (case.gateway(case.dir.path(), "memory:"), case.gateway(elsewhere.path(), "memory:"));
@@ -86,7 +86,7 @@ fn an_event_in_doubt_is_in_doubt_for_every_gateway_once_redis_is_back() {
         assert_eq!(order(&one, key, "status=500").status, 500);
         assert!(is_in_doubt(&order(&one, key, "")));
     }
-    // An operator of this gateway sees both, and knows of the second that it happened.
+    // An operator of this gateway sees both, and resolves the second as done.
     let admin = one.admin.to_string();
     let listed = crate::ok(case.dir.path(), &["ledger", "list", "--state", "in-doubt", "--admin", &admin]);
     assert!(listed.contains("not in the ledger yet") && listed.contains("2 claims"), "{listed}");
@@ -98,11 +98,11 @@ fn an_event_in_doubt_is_in_doubt_for_every_gateway_once_redis_is_back() {
         &["ledger", "resolve", "b", "--as", "done", "--outcome", "1", "--admin", &admin],
     );
 
-    case.redis_is_back();
-    is_healthy(&one);
+    case.restart_redis();
+    wait_until_healthy(&one);
     let there = in_doubt(&other);
     assert_eq!((there.len(), &there[0]["key"], there[0].get("local")), (1, &json!("a"), None), "{there:?}");
-    assert!(is_in_doubt(&order(&other, "\"a\"", "")), "it is not run again");
+    assert!(is_in_doubt(&order(&other, "\"a\"", "")), "it does not run again");
     assert_eq!(order(&other, "\"b\"", "").text(), "1");
     assert_eq!(case.orders.effects().len(), 2);
     assert_eq!(metric(&one, "ichido_ledger_doubts_handed_over_total"), 1.0);
@@ -111,7 +111,7 @@ fn an_event_in_doubt_is_in_doubt_for_every_gateway_once_redis_is_back() {
 }
 
 #[test]
-fn a_file_fallback_remembers_through_a_kill_what_it_owes() {
+fn a_file_fallback_keeps_pending_handovers_through_a_kill() {
     let mut case = Case::start();
     let elsewhere = tempfile::tempdir().unwrap();
     let mut one = case.gateway(case.dir.path(), "file:fallback");
@@ -125,31 +125,31 @@ fn a_file_fallback_remembers_through_a_kill_what_it_owes() {
     case.orders.started("\"running\"");
     one.process.kill();
     assert!(client.join().unwrap().is_err());
-    eventually("the effect of the one that ran", || (case.orders.effects().len() == 3).then_some(()));
+    eventually("the effect of the interrupted request", || (case.orders.effects().len() == 3).then_some(()));
 
-    // It starts without Redis, and knows everything.
+    // The gateway starts without Redis, and knows everything.
     one = case.gateway(case.dir.path(), "file:fallback");
-    let know = |gateway: &Gateway| {
+    let assert_known = |gateway: &Gateway| {
         let again = order(gateway, "\"done\"", "");
         assert_eq!((again.is_replay(), again.text()), (true, first.text()));
         assert!(is_in_doubt(&order(gateway, "\"doubt\"", "")));
         assert!(is_in_doubt(&order(gateway, "\"running\"", "")));
         assert!(!is_new(gateway, "event"));
     };
-    know(&one);
+    assert_known(&one);
     one.process.kill();
-    // Or with it: then nothing is served before Redis knows everything.
-    case.redis_is_back();
+    // With Redis, it serves nothing before Redis knows everything.
+    case.restart_redis();
     one = case.gateway(case.dir.path(), "file:fallback");
     let other = case.gateway(elsewhere.path(), "file:fallback");
-    know(&other);
-    know(&one);
+    assert_known(&other);
+    assert_known(&one);
     assert_eq!(case.orders.effects().len(), 3);
     assert_eq!(metric(&one, "ichido_ledger_owed"), 0.0);
 }
 
 #[test]
-fn without_a_lasting_fallback_no_gateway_starts_without_redis() {
+fn without_a_durable_fallback_no_gateway_starts_without_redis() {
     let mut case = Case::start();
     case.redis.process.kill();
     let mut command = crate::support::gateway_command(

@@ -1,4 +1,4 @@
-//! What holds for one connection only stays there: framing, changes of protocol, the name of the host.
+//! What belongs to one connection is not forwarded: framing, upgrades, hop-by-hop headers. And the rules for `Host`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -7,8 +7,8 @@ use std::process::Command;
 use crate::support::http::{get, post, raw, send};
 use crate::support::{Gateway, Orders};
 
-/// A service that gives every request the same bytes, then closes.
-fn service(answer: &'static [u8]) -> SocketAddr {
+/// An upstream that sends the same bytes to every request, then closes the connection.
+fn upstream(response: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -16,14 +16,15 @@ fn service(answer: &'static [u8]) -> SocketAddr {
             let mut reader = BufReader::new(stream.unwrap());
             let (mut line, mut length) = (String::new(), 0);
             while reader.read_line(&mut line).is_ok_and(|read| read > 2) {
-                let said = line.to_ascii_lowercase();
-                length =
-                    said.strip_prefix("content-length:").map_or(length, |said| said.trim().parse().unwrap());
+                let header = line.to_ascii_lowercase();
+                length = header
+                    .strip_prefix("content-length:")
+                    .map_or(length, |value| value.trim().parse().unwrap());
                 line.clear();
             }
-            // What is left unread would make the closing a reset.
+            // Unread bytes would make the close a reset.
             let _ = reader.read_exact(&mut vec![0; length]);
-            let _ = reader.into_inner().write_all(answer);
+            let _ = reader.into_inner().write_all(response);
         }
     });
     address
@@ -35,15 +36,15 @@ fn field(seen: &serde_json::Value, name: &str) -> Option<String> {
     Some(value.as_str().unwrap().to_owned())
 }
 
-fn before(answer: &'static [u8]) -> (tempfile::TempDir, Gateway) {
+fn gateway_for(response: &'static [u8]) -> (tempfile::TempDir, Gateway) {
     let dir = tempfile::tempdir().unwrap();
-    let gateway = Gateway::start(dir.path(), service(answer), "memory:", "");
+    let gateway = Gateway::start(dir.path(), upstream(response), "memory:", "");
     (dir, gateway)
 }
 
 #[test]
-fn an_answer_with_two_framings_is_read_by_its_chunks_and_passed_on_whole() {
-    let (_dir, gateway) = before(
+fn a_response_with_two_framings_is_read_by_its_chunks() {
+    let (_dir, gateway) = gateway_for(
         b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
     );
     assert_eq!(get(gateway.address, "/x").text(), "hello");
@@ -54,7 +55,7 @@ fn an_answer_with_two_framings_is_read_by_its_chunks_and_passed_on_whole() {
 }
 
 #[test]
-fn a_change_to_http2_is_not_passed_on_and_the_request_is_an_ordinary_one() {
+fn an_upgrade_to_http2_is_not_forwarded() {
     let dir = tempfile::tempdir().unwrap();
     let orders = Orders::start(dir.path());
     let gateway = Gateway::start(dir.path(), orders.address, "memory:", "");
@@ -71,8 +72,8 @@ fn a_change_to_http2_is_not_passed_on_and_the_request_is_an_ordinary_one() {
     }
 }
 
-/// The cookies that the service sees, of a client that speaks this version.
-fn cookies_by(version: &str, gateway: &Gateway) -> Option<String> {
+/// The cookies that the upstream gets from a client that uses this HTTP version.
+fn cookies_over(version: &str, gateway: &Gateway) -> Option<String> {
     let curl = Command::new("curl")
         .args(["-sS", version, "-H", "Cookie: a=1", "-H", "Cookie: b=2; c=3"])
         .arg(format!("http://{}/x", gateway.address))
@@ -83,17 +84,17 @@ fn cookies_by(version: &str, gateway: &Gateway) -> Option<String> {
 }
 
 #[test]
-fn cookies_that_come_one_by_one_reach_the_service_in_one_field() {
+fn separate_cookie_headers_are_joined() {
     let dir = tempfile::tempdir().unwrap();
     let orders = Orders::start(dir.path());
     let gateway = Gateway::start(dir.path(), orders.address, "memory:", "");
     for version in ["--http2-prior-knowledge", "--http1.1"] {
-        assert_eq!(cookies_by(version, &gateway).as_deref(), Some("a=1; b=2; c=3"), "{version}");
+        assert_eq!(cookies_over(version, &gateway).as_deref(), Some("a=1; b=2; c=3"), "{version}");
     }
 }
 
 #[test]
-fn the_host_is_the_one_of_the_target_and_one_that_can_be_read_in_two_ways_is_refused() {
+fn the_target_overrides_the_host_header_and_an_ambiguous_host_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let orders = Orders::start(dir.path());
     let gateway = Gateway::start(dir.path(), orders.address, "memory:", "");
@@ -120,9 +121,9 @@ fn the_host_is_the_one_of_the_target_and_one_that_can_be_read_in_two_ways_is_ref
 }
 
 #[test]
-fn a_change_of_protocols_that_nobody_asked_for_is_a_lost_answer_and_a_keyed_request_asks_for_none() {
+fn an_unrequested_upgrade_is_a_lost_response_and_keyed_requests_request_none() {
     let (_dir, gateway) =
-        before(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n");
+        gateway_for(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n");
     let answer = get(gateway.address, "/x");
     assert_eq!((answer.status, answer.problem().as_str()), (502, "answer-lost"));
     let headers = [("Idempotency-Key", "\"k\""), ("Connection", "Upgrade"), ("Upgrade", "echo")];
@@ -133,7 +134,7 @@ fn a_change_of_protocols_that_nobody_asked_for_is_a_lost_answer_and_a_keyed_requ
 }
 
 #[test]
-fn trailers_of_a_keyed_request_reach_the_service() {
+fn trailers_of_a_keyed_request_reach_the_upstream() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let service = std::thread::spawn(move || {
@@ -142,7 +143,7 @@ fn trailers_of_a_keyed_request_reach_the_service() {
         while !seen.ends_with(b"0\r\nx-sum: 42\r\n\r\n") {
             let mut piece = [0; 1000];
             let read = stream.read(&mut piece).unwrap();
-            assert!(read > 0, "the request ended without its trailers: {}", String::from_utf8_lossy(&seen));
+            assert!(read > 0, "the request has no trailers: {}", String::from_utf8_lossy(&seen));
             seen.extend_from_slice(&piece[..read]);
         }
         stream.write_all(b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n").unwrap();
@@ -157,7 +158,7 @@ fn trailers_of_a_keyed_request_reach_the_service() {
 }
 
 #[test]
-fn grpc_is_refused_in_words_that_its_clients_show() {
+fn grpc_is_refused_with_a_message_that_grpc_clients_show() {
     let dir = tempfile::tempdir().unwrap();
     let orders = Orders::start(dir.path());
     let gateway = Gateway::start(dir.path(), orders.address, "memory:", "");

@@ -1,4 +1,4 @@
-//! What cannot be known is said to be in doubt, and an operator can end it while the gateway runs.
+//! A request whose effect is unknown is in doubt, and an operator can resolve it while the gateway runs.
 
 use std::process::Command;
 
@@ -42,7 +42,7 @@ impl Case {
 }
 
 #[test]
-fn an_answer_that_was_lost_is_doubt_until_an_operator_knows() {
+fn a_lost_response_is_in_doubt_until_an_operator_resolves_it() {
     let case = start("");
     for (key, trouble) in [("lost", "cut"), ("half", "half"), ("gateway", "status=502")] {
         let first = case.post(key, trouble);
@@ -69,7 +69,7 @@ fn an_answer_that_was_lost_is_doubt_until_an_operator_knows() {
 }
 
 #[test]
-fn a_service_that_does_not_answer_in_time_is_doubt() {
+fn a_timeout_of_the_upstream_is_in_doubt() {
     let case = start("[[gateway.routes]]\nupstream_timeout_ms = 300\n");
     let first = case.post("k", "hang");
     assert_eq!((first.status, first.problem().as_str()), (504, "upstream-timeout"));
@@ -79,7 +79,7 @@ fn a_service_that_does_not_answer_in_time_is_doubt() {
 }
 
 #[test]
-fn a_route_that_accepts_a_second_run_gets_one_and_the_service_is_told() {
+fn a_route_that_allows_a_second_run_gets_one_and_the_upstream_is_told() {
     let case = start("[[gateway.routes]]\nin_doubt = \"retry\"\nupstream_timeout_ms = 400\n");
     assert_eq!(case.post("k", "cut").status, 502);
     let answer =
@@ -93,7 +93,7 @@ fn a_route_that_accepts_a_second_run_gets_one_and_the_service_is_told() {
 }
 
 #[test]
-fn a_service_that_is_not_there_leaves_the_key_free() {
+fn an_unreachable_upstream_releases_the_key() {
     let mut case = start("");
     let address = case.orders.address;
     case.orders.process.kill();
@@ -105,7 +105,7 @@ fn a_service_that_is_not_there_leaves_the_key_free() {
 }
 
 #[test]
-fn refusals_of_the_service_leave_the_key_free_and_its_errors_do_not() {
+fn refusals_of_the_upstream_release_the_key_and_its_errors_do_not() {
     let case = start("");
     for status in [401, 403, 408, 425, 429, 503] {
         let key = format!("k{status}");
@@ -121,7 +121,7 @@ fn refusals_of_the_service_leave_the_key_free_and_its_errors_do_not() {
 }
 
 #[test]
-fn a_kill_in_the_middle_is_doubt_after_the_restart() {
+fn a_request_interrupted_by_a_kill_is_in_doubt_after_the_restart() {
     let mut case = start("");
     let address = case.gateway.address;
     let slow = [("Idempotency-Key", "\"k\""), ("X-Trouble", "sleep=0.5")];
@@ -133,6 +133,6 @@ fn a_kill_in_the_middle_is_doubt_after_the_restart() {
     case.gateway = Gateway::start(case.dir.path(), case.orders.address, "file:ledger", "");
     let again = post(case.gateway.address, "/orders", "\"k\"", "{}");
     assert_eq!((again.status, again.problem().as_str()), (409, "in-doubt"));
-    eventually("the effect of the killed run", || (case.orders.effects().len() == 1).then_some(()));
+    eventually("the effect of the interrupted request", || (case.orders.effects().len() == 1).then_some(()));
     assert!(case.ichido(&["ledger", "list", "--state", "in-doubt"]).contains("\n1 claim\n"));
 }

@@ -1,4 +1,4 @@
-//! A ledger that dies after the effect: the client gets the real answer, and its record is not lost.
+//! The ledger crashes after the effect: the client gets the real response, and the completion is not lost.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::support::http::{get, post, send, try_send};
 use crate::support::{Gateway, Orders, Process, eventually};
 
-/// A Redis of the test's own that loses nothing when it is killed.
+/// A Redis server that loses nothing when it is killed.
 pub(super) struct Redis {
     pub(super) process: Process,
     pub(super) port: u16,
@@ -49,8 +49,8 @@ fn start() -> Case {
 }
 
 impl Case {
-    /// A request during which the ledger dies: after the claim, before the completion.
-    fn order_while_the_ledger_dies(&mut self) -> crate::support::http::Answer {
+    /// Sends a request during which the ledger crashes: after the claim, before the completion.
+    fn order_while_the_ledger_crashes(&mut self) -> crate::support::http::Answer {
         let (address, slow) =
             (self.gateway.address, [("Idempotency-Key", "\"k\""), ("X-Trouble", "sleep=0.5")]);
         let client = std::thread::spawn(move || send(address, "POST", "/orders", &slow, b"{}"));
@@ -59,33 +59,33 @@ impl Case {
         client.join().unwrap()
     }
 
-    fn journal(&self) -> usize {
+    fn journal_len(&self) -> usize {
         let files = std::fs::read_dir(self.dir.path().join("data/journal")).unwrap();
         files.filter(|file| file.as_ref().unwrap().file_name() != "lock").count()
     }
 }
 
 #[test]
-fn the_client_gets_the_real_answer_and_the_record_arrives_later() {
+fn the_client_gets_the_real_response_and_the_completion_reaches_the_ledger_later() {
     let mut case = start();
-    let first = case.order_while_the_ledger_dies();
+    let first = case.order_while_the_ledger_crashes();
     assert_eq!(first.status, 201, "{first:?}");
-    assert_eq!(case.journal(), 1);
+    assert_eq!(case.journal_len(), 1);
     assert_eq!(get(case.gateway.admin, "/readyz").status, 503);
     let during = post(case.gateway.address, "/orders", "\"k\"", "{}");
     assert_eq!(
         (during.status, &during.body, during.is_replay()),
         (201, &first.body, true),
-        "answered from the journal"
+        "replayed from the journal"
     );
     assert_eq!(post(case.gateway.address, "/orders", "\"k\"", "{\"other\":1}").status, 422);
     let new = post(case.gateway.address, "/orders", "\"new\"", "{}");
     assert_eq!((new.status, new.problem().as_str()), (503, "ledger-unavailable"));
 
     case.redis = Redis::start(case.dir.path(), case.redis.port);
-    eventually("the journal to be handed in", || (case.journal() == 0).then_some(()));
+    eventually("an empty journal", || (case.journal_len() == 0).then_some(()));
     eventually("ready again", || (get(case.gateway.admin, "/readyz").status == 200).then_some(()));
-    // Another instance, which never saw the first request, knows its answer.
+    // Another instance, which never saw the first request, replays its response.
     let elsewhere = tempfile::tempdir().unwrap();
     let other = Gateway::start(elsewhere.path(), case.orders.address, &case.redis.url(), SETTINGS);
     let again = post(other.address, "/orders", "\"k\"", "{}");
@@ -94,24 +94,24 @@ fn the_client_gets_the_real_answer_and_the_record_arrives_later() {
 }
 
 #[test]
-fn the_journal_outlives_a_kill_of_the_gateway() {
+fn the_journal_survives_a_kill_of_the_gateway() {
     let mut case = start();
-    let first = case.order_while_the_ledger_dies();
+    let first = case.order_while_the_ledger_crashes();
     case.gateway.process.kill();
-    assert_eq!(case.journal(), 1);
+    assert_eq!(case.journal_len(), 1);
     case.redis = Redis::start(case.dir.path(), case.redis.port);
     case.gateway = Gateway::start(case.dir.path(), case.orders.address, &case.redis.url(), SETTINGS);
     eventually("ready", || (get(case.gateway.admin, "/readyz").status == 200).then_some(()));
-    assert_eq!(case.journal(), 0, "drained before it says that it is ready");
+    assert_eq!(case.journal_len(), 0, "drained before the gateway is ready");
     let again = post(case.gateway.address, "/orders", "\"k\"", "{}");
     assert_eq!((again.is_replay(), &again.body), (true, &first.body));
     assert_eq!(case.orders.effects().len(), 1);
 }
 
 #[test]
-fn a_shutdown_leaves_the_journal_on_disk_and_says_so() {
+fn a_shutdown_keeps_the_journal_and_logs_it() {
     let mut case = start();
-    case.order_while_the_ledger_dies();
+    case.order_while_the_ledger_crashes();
     case.gateway.process.signal("TERM");
     case.gateway.process.ended();
     assert!(
@@ -119,23 +119,23 @@ fn a_shutdown_leaves_the_journal_on_disk_and_says_so() {
         "{}",
         case.gateway.process.said()
     );
-    assert_eq!(case.journal(), 1);
+    assert_eq!(case.journal_len(), 1);
 }
 
 #[test]
-fn a_kill_between_the_effect_and_its_record_is_doubt() {
+fn a_kill_between_the_effect_and_the_completion_is_in_doubt() {
     let mut case = start();
     let (address, slow) = (case.gateway.address, [("Idempotency-Key", "\"k\""), ("X-Trouble", "sleep=0.5")]);
     let client = std::thread::spawn(move || try_send(address, "POST", "/orders", &slow, b"{}"));
     case.orders.started("\"k\"");
-    // The ledger stands still: the effect happens, and its record cannot.
+    // The ledger hangs: the effect happens, but its completion cannot be recorded.
     case.redis.process.signal("STOP");
     eventually("the effect", || (case.orders.effects().len() == 1).then_some(()));
     case.gateway.process.kill();
     assert!(client.join().unwrap().is_err());
     case.redis.process.signal("CONT");
     case.gateway = Gateway::start(case.dir.path(), case.orders.address, &case.redis.url(), SETTINGS);
-    let again = eventually("the lapse of the lease", || {
+    let again = eventually("the end of the lease", || {
         Some(post(case.gateway.address, "/orders", "\"k\"", "{}"))
             .filter(|answer| answer.problem() != "in-flight")
     });

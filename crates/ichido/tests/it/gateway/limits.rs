@@ -1,4 +1,4 @@
-//! Clients that take more than their share take nothing from the others.
+//! No client can take more than its share.
 
 use std::io::{BufReader, Read, Write};
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use h2::client::SendRequest;
 use http::Request;
 
-use crate::support::http::{connect, get, head, post, read_answer, send};
+use crate::support::http::{connect, get, head, post, read_answer, read_head, send};
 use crate::support::{Gateway, Orders, eventually};
 
 fn start(settings: &str) -> (tempfile::TempDir, Orders, Gateway) {
@@ -18,15 +18,15 @@ fn start(settings: &str) -> (tempfile::TempDir, Orders, Gateway) {
     (dir, orders, gateway)
 }
 
-/// The most memory that a process ever had, in bytes.
+/// The peak memory of the gateway, in bytes.
 #[cfg(target_os = "linux")]
-fn peak(gateway: &Gateway) -> u64 {
+fn peak_memory(gateway: &Gateway) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", gateway.process.child.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-/// A document of so many bytes, with its name in front.
+/// A document of `len` bytes that starts with its id.
 fn document(id: usize, len: usize) -> Vec<u8> {
     let mut text = format!("{{\"id\":\"E{id}\",\"numbers\":[0").into_bytes();
     text.extend(b",1".iter().cycle().take(len));
@@ -36,10 +36,10 @@ fn document(id: usize, len: usize) -> Vec<u8> {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn large_documents_are_named_without_being_held_in_memory() {
+fn the_key_of_a_large_document_is_found_without_buffering_it_in_memory() {
     const LEN: usize = 30_000_000;
     let (_dir, orders, gateway) = start("[[gateway.routes]]\nkey = \"json:/id\"\n");
-    let before = peak(&gateway);
+    let before = peak_memory(&gateway);
     std::thread::scope(|scope| {
         let clients: Vec<_> = (0..3)
             .map(|id| scope.spawn(move || send(gateway.address, "POST", "/orders", &[], &document(id, LEN))))
@@ -50,18 +50,18 @@ fn large_documents_are_named_without_being_held_in_memory() {
     });
     assert!(send(gateway.address, "POST", "/orders", &[], &document(0, LEN)).is_replay());
     assert_eq!(orders.effects().len(), 3);
-    let grown = (peak(&gateway) - before) >> 20;
+    let grown = (peak_memory(&gateway) - before) >> 20;
     assert!(grown < 100, "three documents of {} MB took {grown} MB", LEN / 1_000_000);
-    // A name that stands far behind is not looked for.
+    // A key beyond `body_parse_max_bytes` is not searched for.
     let late = [&b"{\"numbers\":["[..], &b"1,".repeat(600_000), b"1],\"id\":\"E9\"}"].concat();
     let refused = send(gateway.address, "POST", "/orders", &[], &late);
     assert_eq!((refused.status, refused.problem().as_str()), (413, "body-too-large"));
     assert!(refused.text().contains("body_parse_max_bytes"), "{}", refused.text());
 }
 
-/// With few descriptors there are as many clients as leave some for the ledger; the next ones wait.
+/// With few descriptors, only as many clients are accepted as leave some for the ledger. Others wait.
 #[test]
-fn clients_leave_descriptors_to_the_ledger() {
+fn clients_leave_descriptors_for_the_ledger() {
     let dir = tempfile::tempdir().unwrap();
     let orders = Orders::start(dir.path());
     let gateway = Gateway::start_with(dir.path(), orders.address, "file:ledger", "", |command| {
@@ -81,7 +81,7 @@ fn clients_leave_descriptors_to_the_ledger() {
             stream
         })
         .collect();
-    eventually("the bound of connections", || {
+    eventually("the connection limit", || {
         gateway.process.said().contains("connection limit reached").then_some(())
     });
     first.write_all(&head("POST", "/orders", &[("Idempotency-Key", "\"k\"")], Some(2))).unwrap();
@@ -89,7 +89,7 @@ fn clients_leave_descriptors_to_the_ledger() {
     assert_eq!(read_answer(&mut BufReader::new(first)).unwrap().status, 201);
     assert_eq!(get(gateway.admin, "/readyz").status, 200);
     drop(idle);
-    assert!(post(gateway.address, "/orders", "\"k\"", "{}").is_replay(), "those who waited are served");
+    assert!(post(gateway.address, "/orders", "\"k\"", "{}").is_replay(), "waiting clients are served");
 }
 
 async fn h2(to: SocketAddr) -> (SendRequest<Bytes>, tokio::task::JoinHandle<Result<(), h2::Error>>) {
@@ -103,9 +103,9 @@ fn order(key: usize) -> Request<()> {
     request.header("idempotency-key", format!("\"rude-{key}\"")).body(()).unwrap()
 }
 
-/// What a client has reset goes on, and keeps its slot until it is done: a slot of its own connection, not of others.
+/// A request continues after its client resets it, and keeps its slot until it is done: a slot of its own connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_that_were_reset_take_the_slots_of_their_connection_only() {
+async fn reset_requests_take_slots_of_their_own_connection_only() {
     let (_dir, orders, gateway) = start("[gateway]\ninflight_max = 6\ninflight_max_per_connection = 4\n");
     let (mut sender, _connection) = h2(gateway.address).await;
     for key in 0..4 {
@@ -124,11 +124,11 @@ async fn requests_that_were_reset_take_the_slots_of_their_connection_only() {
 
 /// One connection opens requests and resets them at once, as often as it can.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_resets_its_streams_is_sent_away_and_others_are_served() {
+async fn a_client_that_resets_its_streams_is_disconnected_and_others_are_served() {
     let (_dir, orders, gateway) = start("[gateway]\ninflight_max = 300\n");
     let (mut sender, connection) = h2(gateway.address).await;
     let mut opened = 0;
-    // More than enough to take every slot, if each of them took one.
+    // Enough to take every slot, if each took one.
     while opened < 20_000 {
         let Ok(ready) = sender.clone().ready().await else { break };
         sender = ready;
@@ -138,7 +138,7 @@ async fn a_client_that_resets_its_streams_is_sent_away_and_others_are_served() {
     }
     drop(sender);
     let ended = connection.await.unwrap();
-    assert!(opened < 20_000, "it was never sent away: {ended:?}");
+    assert!(opened < 20_000, "never disconnected: {ended:?}");
     let (address, admin) = (gateway.address, gateway.admin);
     tokio::task::spawn_blocking(move || {
         assert_eq!(post(address, "/orders", "\"polite\"", "{}").status, 201);
@@ -149,9 +149,9 @@ async fn a_client_that_resets_its_streams_is_sent_away_and_others_are_served() {
     assert!(orders.effects().iter().any(|effect| effect["key"] == "\"polite\""));
 }
 
-/// A head that never ends: HEADERS without END_HEADERS, then CONTINUATION frames without end.
+/// An endless head: HEADERS without END_HEADERS, then an endless series of CONTINUATION frames.
 #[test]
-fn a_head_without_end_ends_its_connection_only() {
+fn an_endless_head_closes_its_own_connection_only() {
     let (_dir, _orders, gateway) = start("");
     let frame = |kind: u8, stream: u8, payload: &[u8]| {
         let len = u32::try_from(payload.len()).unwrap().to_be_bytes();
@@ -160,28 +160,30 @@ fn a_head_without_end_ends_its_connection_only() {
     let mut client = connect(gateway.address).unwrap();
     client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
     client.write_all(&frame(4, 0, &[])).unwrap();
-    // A literal field without indexing, of 1,000 bytes: in HPACK, lengths of 127 and more take further bytes.
+    // A literal field of 1,000 bytes without indexing: HPACK encodes lengths from 127 on with more bytes.
     let field = [&b"\x00\x03abc\x7f\xe9\x06"[..], &[b'x'; 1000]].concat();
     client.write_all(&frame(1, 1, &field)).unwrap();
     let flood = frame(9, 1, &field);
     let sent = (0..200_000).take_while(|_| client.write_all(&flood).is_ok()).count();
-    assert!(sent < 200_000, "{sent} frames were taken");
+    assert!(sent < 200_000, "{sent} frames were accepted");
     let mut rest = Vec::new();
     let _ = client.read_to_end(&mut rest);
     assert_eq!(post(gateway.address, "/orders", "\"k\"", "{}").status, 201);
 }
 
-/// A client that writes slower than it may is answered, and its slot and its file are free again.
+/// A slow client keeps its slot while its body arrives, and is served.
 #[test]
-fn whoever_holds_a_slot_with_half_a_body_is_bounded() {
+fn an_unfinished_body_holds_a_slot_until_it_is_complete() {
     let (_dir, _orders, gateway) = start("[gateway]\ninflight_max = 1\n");
     let mut slow = connect(gateway.address).unwrap();
-    slow.write_all(&head("POST", "/orders", &[("Idempotency-Key", "\"slow\"")], Some(2))).unwrap();
+    let headers = [("Idempotency-Key", "\"slow\""), ("Expect", "100-continue")];
+    slow.write_all(&head("POST", "/orders", &headers, Some(2))).unwrap();
+    let mut reader = BufReader::new(slow.try_clone().unwrap());
+    // The gateway takes the slot before it reads the body.
+    assert_eq!(read_head(&mut reader).unwrap().status, 100);
     slow.write_all(b"{").unwrap();
-    eventually("its slot is taken", || {
-        let answer = post(gateway.address, "/orders", "\"quick\"", "{}");
-        (answer.status == 503 && answer.problem() == "overloaded").then_some(())
-    });
+    let refused = post(gateway.address, "/orders", "\"quick\"", "{}");
+    assert_eq!((refused.status, refused.problem().as_str()), (503, "overloaded"));
     slow.write_all(b"}").unwrap();
-    assert_eq!(read_answer(&mut BufReader::new(slow)).unwrap().status, 201);
+    assert_eq!(read_answer(&mut reader).unwrap().status, 201);
 }

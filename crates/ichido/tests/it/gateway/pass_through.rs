@@ -1,4 +1,4 @@
-//! What needs no key passes as it came, and streaming.
+//! Requests that need no key pass unchanged; streams, `100-continue` and upgrades work.
 
 use std::io::{BufReader, Read, Write};
 
@@ -41,7 +41,7 @@ fn safe_requests_pass_with_or_without_a_key() {
     assert_eq!(
         (header("x-secret"), header("connection")),
         (None, None),
-        "fields of the connection stay behind"
+        "hop-by-hop headers are not forwarded"
     );
     for method in ["GET", "OPTIONS"] {
         let answer = send(gateway.address, method, "/x", &[("Idempotency-Key", "\"k\"")], b"");
@@ -61,7 +61,7 @@ fn unkeyed_writes_pass_where_no_key_is_needed() {
         assert!(answer.status == 201 && !answer.is_replay());
     }
     let put = send(gateway.address, "PUT", "/orders", &[("Idempotency-Key", "\"k\"")], b"{}");
-    assert_eq!((put.status, put.is_replay()), (201, false), "no route names PUT");
+    assert_eq!((put.status, put.is_replay()), (201, false), "no route matches PUT");
     assert_eq!(orders.effects().len(), 3);
 }
 
@@ -91,7 +91,7 @@ fn unprotected_traffic_is_counted_logged_and_shown() {
     ] {
         assert!(metrics.contains(line), "{line} is not in {metrics}");
     }
-    eventually("the figure of the console", || {
+    eventually("the number in the console", || {
         get(gateway.admin, "/").text().contains("data-live=\"unprotected\">3<").then_some(())
     });
     let said = gateway.process.said();
@@ -104,7 +104,7 @@ fn unprotected_traffic_is_counted_logged_and_shown() {
 }
 
 #[test]
-fn events_stream_as_they_come() {
+fn events_are_streamed_without_delay() {
     let (_dir, orders, gateway) = start("");
     let mut stream = connect(gateway.address).unwrap();
     stream.write_all(&head("GET", "/stream", &[], None)).unwrap();
@@ -113,14 +113,14 @@ fn events_stream_as_they_come() {
     for number in 0..3 {
         let piece = read_chunk(&mut reader).unwrap().unwrap();
         assert_eq!(piece, format!("data: {number}\n\n").as_bytes());
-        // The service sends the next one only after this one was seen here.
+        // The upstream sends the next event only after this one has arrived here.
         std::fs::write(format!("{}.seen{number}", orders.log.display()), "").unwrap();
     }
     assert_eq!(read_chunk(&mut reader).unwrap(), None);
 }
 
 #[test]
-fn a_client_that_expects_100_gets_it_and_its_body_passes() {
+fn a_client_that_expects_100_continue_gets_it() {
     let (_dir, orders, gateway) = start("");
     for key in [&[][..], &[("Idempotency-Key", "\"k\"")]] {
         let mut stream = connect(gateway.address).unwrap();
@@ -154,7 +154,7 @@ fn connections_are_upgraded() {
 }
 
 #[test]
-fn bytes_that_come_with_the_wish_for_an_upgrade_go_through_it() {
+fn bytes_sent_with_an_upgrade_request_reach_the_upgraded_connection() {
     let (_dir, _orders, gateway) = start("");
     let mut stream = connect(gateway.address).unwrap();
     stream
@@ -168,7 +168,7 @@ fn bytes_that_come_with_the_wish_for_an_upgrade_go_through_it() {
 }
 
 #[test]
-fn an_observed_route_lets_everything_pass_and_counts() {
+fn an_observed_route_passes_everything_and_counts() {
     let (_dir, orders, gateway) = start("[[gateway.routes]]\nmode = \"observe\"\n");
     let with_key = [("Idempotency-Key", "\"k\"")];
     for (headers, body) in [
@@ -193,7 +193,7 @@ fn an_observed_route_lets_everything_pass_and_counts() {
 }
 
 #[test]
-fn a_service_that_is_not_there_is_502_for_unkeyed_requests_too() {
+fn an_unreachable_upstream_is_502_for_unkeyed_requests_too() {
     let (_dir, mut orders, gateway) = start("");
     orders.process.kill();
     let answer = get(gateway.address, "/x");

@@ -1,4 +1,4 @@
-//! A proxy that ends TLS in front of the gateway: what the service learns about the client.
+//! A TLS-terminating proxy in front of the gateway: what the upstream learns about the client.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::support::http::send;
 use crate::support::{Gateway, Orders, Process, certificate, eventually};
 
-/// nginx with TLS on a socket in the file system, in front of the gateway.
+/// Starts nginx with TLS on a Unix socket, in front of the gateway.
 fn nginx(dir: &Path, gateway: &Gateway) -> Process {
     certificate(dir);
     let home = dir.display();
@@ -34,11 +34,11 @@ fn nginx(dir: &Path, gateway: &Gateway) -> Process {
     std::fs::write(dir.join("nginx.conf"), settings).unwrap();
     let process =
         Process::start(Command::new("nginx").args(["-e", "stderr", "-c"]).arg(dir.join("nginx.conf")));
-    eventually("the socket of nginx", || dir.join("socket").exists().then_some(()));
+    eventually("the nginx socket", || dir.join("socket").exists().then_some(()));
     process
 }
 
-/// Finds a field of a request as the service saw it.
+/// Finds a header of a request as the upstream saw it.
 fn field(seen: Value) -> impl Fn(&str) -> String {
     move |name| {
         let mut fields = seen["headers"].as_object().unwrap().iter();
@@ -48,7 +48,7 @@ fn field(seen: Value) -> impl Fn(&str) -> String {
 }
 
 #[test]
-fn a_service_behind_a_tls_proxy_and_the_gateway_sees_https() {
+fn an_upstream_behind_a_tls_proxy_sees_https() {
     let dir = tempfile::tempdir().unwrap();
     let orders = Orders::start(dir.path());
     let gateway = Gateway::start(dir.path(), orders.address, "memory:", "");
@@ -68,7 +68,7 @@ fn a_service_behind_a_tls_proxy_and_the_gateway_sees_https() {
 }
 
 #[test]
-fn a_peer_that_is_no_trusted_proxy_cannot_pretend_to_be_one() {
+fn an_untrusted_peer_cannot_set_forwarded_headers() {
     let dir = tempfile::tempdir().unwrap();
     let orders = Orders::start(dir.path());
     let settings = "[gateway]\ntrusted_proxies = [\"10.0.0.0/8\"]\n";

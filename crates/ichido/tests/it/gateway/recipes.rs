@@ -1,4 +1,4 @@
-//! The README's recipe: Express and FastAPI behind the gateway, as `examples` has them, with nothing in them changed.
+//! The recipe in the README: the Express and FastAPI examples behind the gateway, unchanged.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name)
 }
 
-/// The program, and where it listens.
-fn started(command: &mut Command) -> (Process, SocketAddr) {
+/// Starts a program and returns its address.
+fn start_program(command: &mut Command) -> (Process, SocketAddr) {
     let process = Process::start(command);
     let address = eventually("the program's address", || {
         let said = process.said();
@@ -23,14 +23,14 @@ fn started(command: &mut Command) -> (Process, SocketAddr) {
     (process, address)
 }
 
-/// As a shell starts it, with what it prints where the tests look.
+/// A shell command whose output goes to standard error, where the tests look.
 fn shell(line: &str) -> Command {
     let mut command = Command::new("sh");
     command.arg("-c").arg(format!("exec {line} 1>&2"));
     command
 }
 
-fn is_safe_to_retry(name: &str, service: SocketAddr) {
+fn assert_safe_to_retry(name: &str, service: SocketAddr) {
     let dir = tempfile::tempdir().unwrap();
     let gateway = Gateway::start(dir.path(), service, "file:ledger", "");
     let first = post(gateway.address, "/orders", "\"k1\"", "{\"qty\":1}");
@@ -54,14 +54,14 @@ fn is_safe_to_retry(name: &str, service: SocketAddr) {
 fn express_behind_the_gateway_makes_one_order_for_one_key() {
     let mut command = shell("\"$NODE\" server.js");
     command.env("NODE", given("ICHIDO_TEST_NODE")).env("NODE_PATH", given("ICHIDO_TEST_NODE_MODULES"));
-    let (_express, address) = started(command.current_dir(example("express")).env("PORT", "0"));
-    is_safe_to_retry("express", address);
+    let (_express, address) = start_program(command.current_dir(example("express")).env("PORT", "0"));
+    assert_safe_to_retry("express", address);
 }
 
 #[test]
 fn fastapi_behind_the_gateway_makes_one_order_for_one_key() {
     let mut command = shell("\"$UVICORN\" app:app --port 0");
     command.env("UVICORN", given("ICHIDO_TEST_UVICORN")).env("PYTHONDONTWRITEBYTECODE", "1");
-    let (_fastapi, address) = started(command.current_dir(example("fastapi")));
-    is_safe_to_retry("fastapi", address);
+    let (_fastapi, address) = start_program(command.current_dir(example("fastapi")));
+    assert_safe_to_retry("fastapi", address);
 }

@@ -1,4 +1,4 @@
-//! Redis is flushed under a gateway: it says so, refuses new keyed requests, and goes on when an operator has run
+//! Redis is flushed while a gateway runs: it reports the loss and refuses keyed requests until an operator runs
 //! `ichido ledger init`.
 
 use std::net::TcpListener;
@@ -42,7 +42,7 @@ fn a_flushed_redis_is_an_outage_until_ledger_init() {
         (ready.status == 503).then_some(ready)
     });
     assert!(ready.text().contains("lost data") && ready.text().contains("ichido ledger init"), "{ready:?}");
-    // Without the ledger nobody knows that this is a repeat, so it is not run.
+    // Without the ledger nobody knows that this is a retry, so it does not run.
     let refused = order(&gateway, "\"before\"");
     assert_eq!((refused.status, refused.problem().as_str()), (503, "ledger-unavailable"));
     assert_eq!(orders.effects().len(), 1);

@@ -13,7 +13,7 @@ fn start(settings: &str) -> (tempfile::TempDir, Orders, Gateway) {
     (dir, orders, gateway)
 }
 
-/// A connection that speaks another protocol, and what reads it.
+/// An upgraded connection and its reader.
 fn upgraded(gateway: &Gateway) -> (TcpStream, BufReader<TcpStream>) {
     let mut stream = connect(gateway.address).unwrap();
     stream.write_all(b"GET /ws HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n").unwrap();
@@ -24,7 +24,7 @@ fn upgraded(gateway: &Gateway) -> (TcpStream, BufReader<TcpStream>) {
 
 fn terminate(gateway: &Gateway) {
     gateway.process.signal("TERM");
-    eventually("the end of listening", || connect(gateway.address).is_err().then_some(()));
+    eventually("a closed port", || connect(gateway.address).is_err().then_some(()));
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn an_upgraded_connection_may_finish_after_sigterm() {
         let mut echoed = [0; 9];
         reader.read_exact(&mut echoed).unwrap();
         assert_eq!(&echoed, b"echo late");
-        assert!(gateway.process.child.try_wait().unwrap().is_none(), "it waits for the connection");
+        assert!(gateway.process.child.try_wait().unwrap().is_none(), "the gateway waits for the connection");
     }
     drop((stream, reader));
     assert_eq!(gateway.process.ended(), 0, "{}", gateway.process.said());
@@ -45,7 +45,7 @@ fn an_upgraded_connection_may_finish_after_sigterm() {
 }
 
 #[test]
-fn an_upgraded_connection_that_stays_open_is_closed_in_the_end() {
+fn an_upgraded_connection_is_closed_after_shutdown_seconds() {
     let (_dir, _orders, mut gateway) = start("[gateway]\nshutdown_seconds = 1\n");
     let (_stream, mut reader) = upgraded(&gateway);
     terminate(&gateway);
@@ -65,7 +65,7 @@ fn a_stream_may_finish_after_sigterm() {
     for number in 0..3 {
         let piece = read_chunk(&mut reader).unwrap().unwrap();
         assert_eq!(piece, format!("data: {number}\n\n").as_bytes());
-        // The service sends the next one only after this one was seen here.
+        // The upstream sends the next event only after this one has arrived here.
         std::fs::write(format!("{}.seen{number}", orders.log.display()), "").unwrap();
     }
     assert_eq!(read_chunk(&mut reader).unwrap(), None);

@@ -1,4 +1,4 @@
-//! Starting: wrong settings are one clear line; what runs says so and can be asked.
+//! Startup: invalid settings, the start-up line, health, metrics and TLS.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::support::{
     Gateway, Orders, Process, address_after, certificate, eventually, gateway_command, gateway_command_on,
 };
 
-fn nowhere() -> SocketAddr {
+fn unused_address() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 9))
 }
 
@@ -18,12 +18,12 @@ fn refused(command: &mut Command) -> String {
     let mut process = crate::support::Process::start(command);
     assert_eq!(process.ended(), 2, "{}", process.said());
     let line = process.said();
-    assert_eq!(line.trim_end().lines().count(), 1, "one clear line: {line}");
+    assert_eq!(line.trim_end().lines().count(), 1, "expected one line: {line}");
     line
 }
 
 #[test]
-fn a_wrong_setting_stops_the_start() {
+fn an_invalid_setting_stops_the_start() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("not.pem"), "hello").unwrap();
     for (settings, word) in [
@@ -38,34 +38,41 @@ fn a_wrong_setting_stops_the_start() {
         ("[[gateway.routes]]\npreset = \"slack\"\n", "slack-events, github, stripe-events, cloudevents"),
         ("[[gateway.routes]]\nkey = 5\n", "line 2: key: invalid type: integer"),
     ] {
-        let line = refused(&mut gateway_command(dir.path(), nowhere(), "memory:", settings));
+        let line = refused(&mut gateway_command(dir.path(), unused_address(), "memory:", settings));
         assert!(line.contains(word), "{word}: {line}");
     }
-    let line = refused(&mut gateway_command(dir.path(), nowhere(), "redis://:hunter2@127.0.0.1:1", ""));
+    let line =
+        refused(&mut gateway_command(dir.path(), unused_address(), "redis://:hunter2@127.0.0.1:1", ""));
     assert!(line.contains("redis 127.0.0.1:1") && !line.contains("hunter2"), "{line}");
     let mut without = Command::new(env!("CARGO_BIN_EXE_ichido"));
     assert!(refused(without.current_dir(dir.path()).arg("gateway")).contains("--upstream"));
 }
 
 #[test]
-fn an_admin_port_that_others_can_reach_wants_a_token() {
+fn an_admin_port_off_loopback_needs_a_token() {
     let dir = tempfile::tempdir().unwrap();
-    let line =
-        refused(&mut gateway_command_on(dir.path(), nowhere(), "memory:", "", "127.0.0.1:0", "0.0.0.0:0"));
+    let line = refused(&mut gateway_command_on(
+        dir.path(),
+        unused_address(),
+        "memory:",
+        "",
+        "127.0.0.1:0",
+        "0.0.0.0:0",
+    ));
     assert!(line.contains("ICHIDO_ADMIN_TOKEN"), "{line}");
 }
 
 #[test]
-fn a_port_that_is_taken_is_named() {
+fn a_port_in_use_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let line = refused(&mut gateway_command_on(dir.path(), nowhere(), "memory:", "", &address, "off"));
+    let line = refused(&mut gateway_command_on(dir.path(), unused_address(), "memory:", "", &address, "off"));
     assert!(line.contains("gateway.listen") && line.contains(&address), "{line}");
 }
 
 #[test]
-fn it_says_what_it_does_and_answers_health_and_metrics() {
+fn the_gateway_prints_its_settings_and_serves_health_and_metrics() {
     let dir = tempfile::tempdir().unwrap();
     let orders = Orders::start(dir.path());
     let gateway = Gateway::start(dir.path(), orders.address, "memory:", "");
@@ -103,11 +110,11 @@ fn it_says_what_it_does_and_answers_health_and_metrics() {
     assert_eq!(outcomes, ["first", "replayed", "mismatch"]);
     assert_eq!(lines[0]["key"], lines[1]["key"]);
     assert!(lines[0]["ms"].as_f64().unwrap() > 0.0 && lines[0]["status"] == 201, "{}", lines[0]);
-    assert!(!gateway.process.said().contains("secret-key"), "the key is logged as its hash only");
+    assert!(!gateway.process.said().contains("secret-key"), "only the hash of the key is logged");
 }
 
 #[test]
-fn tls_and_http2_at_the_front_door() {
+fn clients_may_use_tls_and_http2() {
     let dir = tempfile::tempdir().unwrap();
     let orders = Orders::start(dir.path());
     certificate(dir.path());
@@ -139,11 +146,11 @@ fn tls_and_http2_at_the_front_door() {
     }
     assert_eq!(orders.effects().len(), 1, "both were one order");
     let plain = crate::support::http::try_send(gateway.address, "GET", "/x", &[], b"");
-    assert!(plain.is_err(), "plain HTTP is not answered on a TLS port: {plain:?}");
+    assert!(plain.is_err(), "a TLS port does not serve plain HTTP: {plain:?}");
 }
 
 #[test]
-fn the_tenant_of_a_verified_token_outlives_its_refresh() {
+fn a_refreshed_token_belongs_to_the_same_tenant() {
     let dir = tempfile::tempdir().unwrap();
     let orders = Orders::start(dir.path());
     std::fs::write(dir.path().join("jwt.key"), "0123456789abcdef0123456789abcdef").unwrap();
@@ -165,7 +172,7 @@ fn the_tenant_of_a_verified_token_outlives_its_refresh() {
         jsonwebtoken::encode(&jsonwebtoken::Header::default(), &claims, &key).unwrap()
     };
     assert!(!order(&token("u1", 4_000_000_000)).is_replay());
-    assert!(order(&token("u1", 4_000_000_001)).is_replay(), "a refreshed token is the same caller");
+    assert!(order(&token("u1", 4_000_000_001)).is_replay(), "a refreshed token belongs to the same tenant");
     assert!(!order(&token("u2", 4_000_000_000)).is_replay());
     let expired = order(&token("u1", 1_000_000_000));
     assert_eq!((expired.status, expired.problem().as_str()), (401, "tenant-unknown"));
@@ -173,16 +180,16 @@ fn the_tenant_of_a_verified_token_outlives_its_refresh() {
 }
 
 #[test]
-fn two_gateways_do_not_hold_one_store() {
+fn two_gateways_cannot_open_one_store() {
     let dir = tempfile::tempdir().unwrap();
-    let first = Gateway::start(dir.path(), nowhere(), "file:ledger", "");
-    let line = refused(&mut gateway_command(dir.path(), nowhere(), "file:ledger", ""));
+    let first = Gateway::start(dir.path(), unused_address(), "file:ledger", "");
+    let line = refused(&mut gateway_command(dir.path(), unused_address(), "file:ledger", ""));
     assert!(line.contains(&first.process.child.id().to_string()), "{line}");
 }
 
-/// The same rule as for every other file of authorities. Here the system knows the service's, and the file has another one.
+/// As with every other CA file. Here the system trusts the upstream's CA, and the file contains another one.
 #[test]
-fn an_upstream_ca_file_adds_to_the_authorities_of_the_system() {
+fn an_upstream_ca_file_adds_to_the_system_cas() {
     let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     certificate(dir.path());
     certificate(other.path());
@@ -204,5 +211,5 @@ fn an_upstream_ca_file_adds_to_the_authorities_of_the_system() {
         get(address_after(&line, "listening on "), "/v1/usage").status
     };
     assert_eq!(status(&dir.path().join("cert.pem")), 200);
-    assert_eq!(status(&other.path().join("cert.pem")), 502, "nobody knows the service");
+    assert_eq!(status(&other.path().join("cert.pem")), 502, "no CA is known for the upstream");
 }

@@ -1,4 +1,4 @@
-//! Stripe's own library for Node: as a client of an API behind the gateway, and as a receiver of events.
+//! Stripe's library for Node, as a client of an API behind the gateway and as a receiver of events.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -7,15 +7,15 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::bolt::given;
+use super::bolt::required_env;
 use super::events::{STRIPE_PAID, now};
 use crate::support::http::{Answer, get, send};
 use crate::support::{Gateway, Orders, Process, eventually};
 
 fn node(args: &[&str]) -> Command {
-    let mut command = Command::new(given("ICHIDO_TEST_NODE"));
+    let mut command = Command::new(required_env("ICHIDO_TEST_NODE"));
     command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/gateway/stripe.js")).args(args);
-    command.env("NODE_PATH", given("ICHIDO_TEST_NODE_MODULES"));
+    command.env("NODE_PATH", required_env("ICHIDO_TEST_NODE_MODULES"));
     command
 }
 
@@ -37,7 +37,7 @@ fn counted(gateway: &Gateway, outcome: &str) -> u64 {
     lines.filter_map(|line| line.split_once(&wanted)?.1.parse::<u64>().ok()).sum()
 }
 
-/// It takes every answer without a member `error` for a success, and retries each 409 unless it is told not to.
+/// The library treats every response without an `error` member as a success, and retries a 409 unless told not to.
 #[test]
 fn a_request_in_doubt_is_an_error_and_not_retried() {
     let dir = tempfile::tempdir().unwrap();
@@ -45,14 +45,14 @@ fn a_request_in_doubt_is_an_error_and_not_retried() {
     let gateway = Gateway::start(dir.path(), orders.address, "file:ledger", "");
     let in_doubt = json!({"error": "idempotency_error", "code": "in-doubt", "status": 409});
     assert_eq!(customer(&gateway, "k1", "n"), in_doubt);
-    // One answer to the first try, which lost the service's; one to the retry, which told the client to stop.
+    // One response to the first try, whose own response was lost; one to the retry, which told the client to stop.
     assert_eq!((counted(&gateway, "in-doubt"), orders.effects().len()), (2, 1));
     assert_eq!(customer(&gateway, "k1", "n"), in_doubt);
     assert_eq!((counted(&gateway, "in-doubt"), orders.effects().len()), (3, 1));
 }
 
 #[test]
-fn a_key_that_is_used_for_another_customer_is_an_error_and_not_retried() {
+fn a_key_reused_for_another_customer_is_an_error_and_not_retried() {
     let dir = tempfile::tempdir().unwrap();
     let orders = Orders::start(dir.path());
     let gateway = Gateway::start(dir.path(), orders.address, "file:ledger", "");
@@ -72,7 +72,7 @@ fn event(gateway: &Gateway, signature: &str, body: &str) -> Answer {
 const ROUTE: &str = "[[gateway.routes]]\npreset = \"stripe-events\"\nmatch = \"POST /stripe\"\n";
 
 #[test]
-fn an_event_that_stripe_did_not_sign_just_now_claims_nothing() {
+fn an_event_without_a_recent_signature_claims_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let orders = Orders::start(dir.path());
     let gateway = Gateway::start_with(dir.path(), orders.address, "file:ledger", ROUTE, |command| {
@@ -91,13 +91,13 @@ fn an_event_that_stripe_did_not_sign_just_now_claims_nothing() {
     }
     assert_eq!(get(gateway.admin, "/v1/claims").json()["claims"], json!([]));
     assert_eq!(event(&gateway, &good, STRIPE_PAID).status, 201);
-    assert!(event(&gateway, &sign("whsec_new", 0), STRIPE_PAID).is_replay(), "both secrets count");
+    assert!(event(&gateway, &sign("whsec_new", 0), STRIPE_PAID).is_replay(), "both secrets are accepted");
     assert_eq!(orders.effects().len(), 1);
 }
 
-/// A bot with a wrong secret refuses genuine events. That must not block them once the secret is right.
+/// A bot with a wrong secret refuses genuine events. They must not be blocked once the secret is corrected.
 #[test]
-fn an_event_that_a_bot_with_a_wrong_secret_refused_runs_once_the_secret_is_right() {
+fn an_event_refused_because_of_a_wrong_secret_runs_when_the_secret_is_corrected() {
     let dir = tempfile::tempdir().unwrap();
     let (secret, effects) = (dir.path().join("secret"), dir.path().join("effects"));
     std::fs::write(&secret, "whsec_wrong").unwrap();

@@ -1,4 +1,4 @@
-//! A client that people use, with its retries on: Stripe's for Python.
+//! A widely used client with retries enabled: Stripe's library for Python.
 
 use std::process::Command;
 
@@ -23,11 +23,12 @@ for number in range(4):
 print(json.dumps(ends))
 "#;
 
-/// Four customers are created through the gateway; the service has this trouble with each.
+/// Creates four customers through the gateway, with this trouble in the upstream for each.
 fn customers(trouble: &str) -> (Vec<Value>, Vec<Value>) {
     let dir = tempfile::tempdir().unwrap();
     let orders = Orders::start_with(dir.path(), 0, trouble);
-    // The service sets a cookie with each answer, and this client sends it on the next try: it is known by its key instead.
+    // The upstream sets a cookie in each response, and this client sends it back on its retry. So the cookie must not
+    // identify the caller.
     let settings = "[gateway]\ntenant = \"header:Authorization\"\n";
     let gateway = Gateway::start(dir.path(), orders.address, "file:ledger", settings);
     let python = std::env::var("ICHIDO_TEST_PYTHON").expect("ICHIDO_TEST_PYTHON: run `cargo xtask test`");
@@ -37,7 +38,7 @@ fn customers(trouble: &str) -> (Vec<Value>, Vec<Value>) {
     (serde_json::from_slice(&output.stdout).unwrap(), orders.effects())
 }
 
-fn one_effect_each(effects: &[Value]) {
+fn assert_one_effect_each(effects: &[Value]) {
     let mut keys: Vec<_> = effects
         .iter()
         .map(|effect| effect["key"].as_str().expect("the client sends keys").to_owned())
@@ -48,27 +49,27 @@ fn one_effect_each(effects: &[Value]) {
 }
 
 #[test]
-fn in_good_times_it_just_works() {
+fn without_trouble_every_customer_is_created_once() {
     let (ends, effects) = customers("");
     assert!(ends.iter().all(|end| end["id"].as_str().is_some_and(|id| id.starts_with("O-"))), "{ends:?}");
-    one_effect_each(&effects);
+    assert_one_effect_each(&effects);
 }
 
 #[test]
-fn a_service_that_acts_and_cuts_the_connection_acts_once() {
+fn an_upstream_that_acts_and_drops_the_connection_acts_once() {
     let (ends, effects) = customers("cut");
-    assert!(ends.iter().all(|end| end["status"] == 409), "in doubt, and said so: {ends:?}");
-    one_effect_each(&effects);
+    assert!(ends.iter().all(|end| end["status"] == 409), "reported as in doubt: {ends:?}");
+    assert_one_effect_each(&effects);
 }
 
 #[test]
-fn a_service_that_acts_and_answers_500_acts_once() {
+fn an_upstream_that_acts_and_responds_500_acts_once() {
     let (ends, effects) = customers("status=500");
     assert!(ends.iter().all(|end| end["status"] == 500), "{ends:?}");
-    one_effect_each(&effects);
+    assert_one_effect_each(&effects);
 }
 
-/// Without the gateway the same client repeats the effect: the trouble is real.
+/// The problem is real: without the gateway, the same client repeats the effect.
 #[test]
 fn without_the_gateway_the_effect_is_repeated() {
     let dir = tempfile::tempdir().unwrap();
