@@ -129,7 +129,7 @@ impl Ledger {
     /// let again = ledger
     ///     .once(Key::unscoped("order-17")?, || async { Err::<String, _>(Failure::NotDone(std::io::Error::other("never called"))) })
     ///     .await?;
-    /// assert_eq!(again, Once::Repeat("receipt 1".to_owned()));
+    /// assert_eq!(again, Once::Replayed("receipt 1".to_owned()));
     /// # Ok(()) }
     /// ```
     ///
@@ -190,15 +190,21 @@ impl Ledger {
         let answer = match ended {
             Ok(Ok(value)) => self.record(key, grant, value).await,
             Ok(Err(Failure::NotDone(error))) => {
-                self.say(self.release(key, grant.token).await, key);
+                self.warn_unless_settled(self.release(key, grant.token).await, key);
                 Err(OnceError::NotDone(error))
             }
             Ok(Err(Failure::Unknown(error))) => {
-                self.say(self.declare_in_doubt(key, grant.token, "the effect failed").await, key);
+                self.warn_unless_settled(
+                    self.declare_in_doubt(key, grant.token, "the effect failed").await,
+                    key,
+                );
                 Err(OnceError::Unknown(error))
             }
             Err(_) => {
-                self.say(self.declare_in_doubt(key, grant.token, "the effect panicked").await, key);
+                self.warn_unless_settled(
+                    self.declare_in_doubt(key, grant.token, "the effect panicked").await,
+                    key,
+                );
                 Err(OnceError::Panicked)
             }
         };
@@ -220,7 +226,7 @@ impl Ledger {
 
     /// A release or doubt that was not recorded changes nothing for the caller: the lease lapses, and the claim
     /// becomes in doubt.
-    fn say(&self, settled: crate::Result<Settled>, key: &Key) {
+    fn warn_unless_settled(&self, settled: crate::Result<Settled>, key: &Key) {
         match settled {
             Ok(Settled::Applied) => {}
             Ok(Settled::Stale(_)) => {

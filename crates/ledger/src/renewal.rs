@@ -23,11 +23,11 @@ impl Ledger {
     pub fn start_renewal(&self, key: &Key, grant: &Grant) -> Renewal {
         let (ledger, key, grant, renewals) = (self.clone(), key.clone(), *grant, self.renewals());
         let (stop, lost) = (renewals.end.child_token(), CancellationToken::new());
-        let (stopped, told) = (stop.clone(), lost.clone());
+        let (stopped, lost_signal) = (stop.clone(), lost.clone());
         renewals.tasks.spawn(async move {
             tokio::select! {
                 () = stopped.cancelled() => {}
-                () = renew_until_lost(&ledger, &key, grant) => told.cancel(),
+                () = renew_until_lost(&ledger, &key, grant) => lost_signal.cancel(),
             }
         });
         Renewal { lost, _stop: stop.drop_guard() }

@@ -15,8 +15,8 @@ pub(super) struct Conflicts(VecDeque<Conflict>);
 
 impl Conflicts {
     pub(super) fn add(&mut self, mut conflict: Conflict) {
-        if let Some(place) = self.0.iter().position(|known| known.index == conflict.index)
-            && let Some(known) = self.0.remove(place)
+        if let Some(position) = self.0.iter().position(|known| known.index == conflict.index)
+            && let Some(known) = self.0.remove(position)
         {
             conflict.count += known.count;
         }

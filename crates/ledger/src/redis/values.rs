@@ -159,8 +159,8 @@ fn number(value: &mut Vec<u8>, number: u64, width: usize) {
     write_digits(&mut value[start..], number.min(TIME_MAX));
 }
 
-fn write_digits(place: &mut [u8], mut number: u64) {
-    for digit in place.iter_mut().rev() {
+fn write_digits(target: &mut [u8], mut number: u64) {
+    for digit in target.iter_mut().rev() {
         *digit = b'0' + (number % 10) as u8;
         number /= 10;
     }

@@ -94,10 +94,10 @@ pub(crate) async fn ttl_is_set_on_completed_items_only(server: Server) {
     let ledger = server.ledger(&clock()).await;
     let grant = granted(&ledger, &ask("k1")).await;
     let at = event_key(&key("k1"));
-    let words =
+    let actions =
         [Settle::Renew { lease_ms: LEASE_MS }, Settle::Doubt("?".to_owned()), Settle::Renew { lease_ms: 7 }];
     assert!(!server.item(&at).await.expect("an item").contains_key("ttl"));
-    for action in words {
+    for action in actions {
         assert_eq!(ledger.settle(&key("k1"), grant.token, &action).await.unwrap(), Settled::Applied);
         assert!(!server.item(&at).await.expect("an item").contains_key("ttl"), "after {action:?}");
     }

@@ -82,7 +82,7 @@ pub(crate) async fn lost_reply_of_a_takeover_and_a_completion(server: Server) {
     assert_eq!(ledger.claim(&ask("k1")).await.unwrap(), Claim::Done(Outcome::kept("first")));
 }
 
-pub(crate) async fn throttling_is_told_apart_from_outage(server: Server) {
+pub(crate) async fn throttling_is_distinguished_from_outages(server: Server) {
     server.ledger(&clock()).await;
     let proxy = server.proxy();
     let ledger = server.through(&proxy, &clock()).await;

@@ -52,7 +52,7 @@ on_both_servers! {
     faults::lost_reply_makes_no_duplicate_of_a_mark,
     faults::lost_reply_makes_no_duplicate_of_a_claim,
     faults::lost_reply_of_a_takeover_and_a_completion,
-    faults::throttling_is_told_apart_from_outage,
+    faults::throttling_is_distinguished_from_outages,
     faults::refused_connection_has_no_effect,
     faults::item_gone_when_read_back_is_contended,
     faults::failed_read_changed_nothing,

@@ -18,7 +18,7 @@ use rand::{RngExt, SeedableRng};
 pub(crate) struct FlakyPrimary {
     memory: Memory,
     unavailable: AtomicBool,
-    chance: Mutex<StdRng>,
+    rng: Mutex<StdRng>,
 }
 
 impl FlakyPrimary {
@@ -27,7 +27,7 @@ impl FlakyPrimary {
         Arc::new(Self {
             memory,
             unavailable: AtomicBool::new(false),
-            chance: Mutex::new(StdRng::seed_from_u64(seed)),
+            rng: Mutex::new(StdRng::seed_from_u64(seed)),
         })
     }
 
@@ -36,7 +36,7 @@ impl FlakyPrimary {
     }
 
     fn up_to(&self, most: u64) -> u64 {
-        self.chance.lock().unwrap().random_range(0..=most)
+        self.rng.lock().unwrap().random_range(0..=most)
     }
 
     /// A call takes a little while. During an outage, its request or its reply is lost.

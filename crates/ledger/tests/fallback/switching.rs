@@ -32,11 +32,11 @@ async fn fast_switching(primary: &Arc<FlakyPrimary>) -> Ledger {
 
 /// Alternates between outage and recovery until it is dropped.
 async fn flap(primary: &FlakyPrimary, seed: u64) {
-    let mut chance = StdRng::seed_from_u64(seed);
+    let mut rng = StdRng::seed_from_u64(seed);
     loop {
         for out in [true, false] {
             primary.set_unavailable(out);
-            sleep(Duration::from_millis(chance.random_range(1..25))).await;
+            sleep(Duration::from_millis(rng.random_range(1..25))).await;
         }
     }
 }
@@ -56,10 +56,10 @@ async fn count_positive<F>(seed: u64, call: impl Fn() -> F) -> usize
 where
     F: Future<Output = bool> + Send + 'static,
 {
-    let mut chance = StdRng::seed_from_u64(seed);
+    let mut rng = StdRng::seed_from_u64(seed);
     let mut callers = JoinSet::new();
     for _ in 0..CALLERS {
-        let (pause, call) = (Duration::from_millis(chance.random_range(0..60)), call());
+        let (pause, call) = (Duration::from_millis(rng.random_range(0..60)), call());
         callers.spawn(async move {
             sleep(pause).await;
             call.await
@@ -188,11 +188,11 @@ async fn outcome_completed_during_recovery_reaches_the_primary() {
 async fn event_is_new_once_while_a_real_primary_fails_and_recovers() {
     let scene = Scene::open(SHORT).await;
     for seed in seeds(REAL_ROUNDS) {
-        let mut chance = StdRng::seed_from_u64(seed);
+        let mut rng = StdRng::seed_from_u64(seed);
         let event = event();
         let trouble = async {
             for fault in [crate::Fault::Refuse, crate::Fault::None] {
-                sleep(Duration::from_millis(chance.random_range(0..60))).await;
+                sleep(Duration::from_millis(rng.random_range(0..60))).await;
                 scene.proxy.set(fault);
             }
         };

@@ -144,12 +144,12 @@ async fn key_of_another_type_is_not_touched() {
 #[tokio::test]
 async fn truncated_value_is_never_absent() {
     let mut scene = Scene::new().await;
-    let words =
+    let actions =
         [None, Some(Settle::Doubt("a timeout".to_owned())), Some(Settle::Complete(Outcome::kept("ok")))];
     scene.ledger.mark(std::slice::from_ref(&scene.event)).await.unwrap();
     scene.event = mark_request(scene.event.key.text());
     let [claim_name, mark_name] = scene.names();
-    for action in words {
+    for action in actions {
         let () = scene.client.del(&claim_name).await.unwrap();
         scene.request.token = granted(&scene.ledger, &scene.key).await.token;
         if let Some(action) = action {

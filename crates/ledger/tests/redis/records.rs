@@ -83,12 +83,12 @@ async fn claim_with_a_caller_has_its_own_format_in_every_state() {
     let (ledger, mut client) = (namespace.ledger().await, namespace.client().await);
     let request = ClaimRequest { caller: Some(Caller::from_bytes([1; 32])), ..request(&key) };
     let token = grant(claim(&ledger, &request).await).token;
-    let words = [
+    let actions = [
         Settle::Renew { lease_ms: LEASE_MS },
         Settle::Doubt("timeout".to_owned()),
         Settle::Complete(Outcome::kept("done")),
     ];
-    for action in words {
+    for action in actions {
         assert_eq!(ledger.settle(&key, token, &action).await.unwrap(), Settled::Applied);
         let value: String = client.get(namespace.claim(&key)).await.unwrap();
         assert!(value.starts_with(&format!("3{token}")), "{value}");

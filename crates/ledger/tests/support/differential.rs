@@ -33,7 +33,7 @@ pub async fn agrees_with_the_rules(ledger: &dyn Backend, seed: u64) {
 }
 
 struct Story {
-    chance: SeededEntropy,
+    rng: SeededEntropy,
     keys: Vec<Key>,
     tokens: Vec<Token>,
     nonces: Vec<Nonce>,
@@ -41,17 +41,17 @@ struct Story {
 
 impl Story {
     fn new(seed: u64) -> Self {
-        let chance = SeededEntropy::new(seed);
+        let rng = SeededEntropy::new(seed);
         let texts = ["plain", "zero\0in it", "sépârateurs:%_\\'\"", "長い"];
         let run = super::requests::unique();
         let keys = texts.iter().map(|text| Key::unscoped(format!("{text}{run}")).unwrap()).collect();
-        let tokens = (0..4).map(|_| Token::draw(&chance)).collect();
-        let nonces = (0..4).map(|_| Nonce::draw(&chance)).collect();
-        Self { chance, keys, tokens, nonces }
+        let tokens = (0..4).map(|_| Token::draw(&rng)).collect();
+        let nonces = (0..4).map(|_| Nonce::draw(&rng)).collect();
+        Self { rng, keys, tokens, nonces }
     }
 
     fn pick<T: Clone>(&self, from: &[T]) -> T {
-        from[usize::from(self.chance.draw()[0]) % from.len()].clone()
+        from[usize::from(self.rng.draw()[0]) % from.len()].clone()
     }
 
     async fn step(&self, ledger: &dyn Backend, rules: &Memory, key: &Key) -> (String, String) {
@@ -92,7 +92,7 @@ impl Story {
             fingerprint: Fingerprint::of([self.pick(&["a", "a", "a", "b"])]),
             caller: self.pick(&[None, Some(1), Some(1), Some(1), Some(2)]).map(caller),
             nonce: self.pick(&self.nonces),
-            token: Token::draw(&self.chance),
+            token: Token::draw(&self.rng),
             lease_ms: self.pick(&[1, LONG_MS]),
             retention_ms: self.pick(&[0, LONG_MS, LONG_MS]),
             holder: self.pick(&[Holder::Process, Holder::Remote]),
@@ -123,7 +123,7 @@ impl Story {
     }
 
     fn outcome(&self) -> Outcome {
-        let bytes = self.chance.draw().to_vec();
+        let bytes = self.rng.draw().to_vec();
         self.pick(&[Outcome::kept(bytes), Outcome::kept(Vec::new()), Outcome::Tombstone("zero\0".to_owned())])
     }
 

@@ -22,8 +22,8 @@ impl StallingRelay {
         let flags = current.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                let void = flags.lock().unwrap().clone();
-                tokio::spawn(relay(client, upstream, void));
+                let stalled = flags.lock().unwrap().clone();
+                tokio::spawn(relay(client, upstream, stalled));
             }
         });
         Self { address, current }
@@ -31,21 +31,21 @@ impl StallingRelay {
 
     /// Stalls all current connections; new ones work.
     pub(crate) fn stall(&self) {
-        let fallen = std::mem::take(&mut *self.current.lock().unwrap());
-        fallen.store(true, Ordering::SeqCst);
+        let current = std::mem::take(&mut *self.current.lock().unwrap());
+        current.store(true, Ordering::SeqCst);
     }
 }
 
-async fn relay(client: TcpStream, upstream: SocketAddr, void: Arc<AtomicBool>) {
+async fn relay(client: TcpStream, upstream: SocketAddr, stalled: Arc<AtomicBool>) {
     let server = TcpStream::connect(upstream).await.unwrap();
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
     tokio::spawn({
-        let void = void.clone();
+        let stalled = stalled.clone();
         async move {
             let mut buffer = vec![0; 65_536];
             while let Ok(count @ 1..) = from_server.read(&mut buffer).await {
-                if !void.load(Ordering::SeqCst) && to_client.write_all(&buffer[..count]).await.is_err() {
+                if !stalled.load(Ordering::SeqCst) && to_client.write_all(&buffer[..count]).await.is_err() {
                     break;
                 }
             }
@@ -53,7 +53,7 @@ async fn relay(client: TcpStream, upstream: SocketAddr, void: Arc<AtomicBool>) {
     });
     let mut buffer = vec![0; 65_536];
     while let Ok(count @ 1..) = from_client.read(&mut buffer).await {
-        if !void.load(Ordering::SeqCst) && to_server.write_all(&buffer[..count]).await.is_err() {
+        if !stalled.load(Ordering::SeqCst) && to_server.write_all(&buffer[..count]).await.is_err() {
             break;
         }
     }

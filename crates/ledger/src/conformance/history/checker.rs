@@ -30,8 +30,8 @@ pub(super) fn check<M: Model>(operations: &[Operation<M::Call, M::Answer>], boun
     let mut order: Vec<&Operation<M::Call, M::Answer>> = operations.iter().collect();
     // Likely orders first: by reply, with unanswered operations last.
     order.sort_by_key(|operation| answered_us(operation));
-    let answered = (0..order.len()).filter(|place| answered_us(order[*place]) < u64::MAX);
-    let wanted = answered.fold(0, |set, place| set | 1 << place);
+    let answered = (0..order.len()).filter(|position| answered_us(order[*position]) < u64::MAX);
+    let wanted = answered.fold(0, |set, position| set | 1 << position);
     let mut search = Search::<M> { order, wanted, bounds, visited: HashSet::new() };
     match search.explore(0, M::default()) {
         Some(true) => Verdict::Legal { states: search.visited.len() },
@@ -68,13 +68,15 @@ impl<M: Model> Search<'_, M> {
         if !self.visited.insert((taken, state.clone())) {
             return Some(false);
         }
-        let left = |place: &usize| taken & (1 << place) == 0;
-        let places = (0..self.order.len()).filter(left);
-        let horizon = places.clone().map(|place| answered_us(self.order[place])).min().unwrap_or(u64::MAX);
-        let next: Vec<usize> = places.filter(|place| self.order[*place].asked_us <= horizon).collect();
-        for place in next {
-            for after in state.after(self.order[place], self.bounds) {
-                if self.explore(taken | 1 << place, after)? {
+        let left = |position: &usize| taken & (1 << position) == 0;
+        let positions = (0..self.order.len()).filter(left);
+        let horizon =
+            positions.clone().map(|position| answered_us(self.order[position])).min().unwrap_or(u64::MAX);
+        let next: Vec<usize> =
+            positions.filter(|position| self.order[*position].asked_us <= horizon).collect();
+        for position in next {
+            for after in state.after(self.order[position], self.bounds) {
+                if self.explore(taken | 1 << position, after)? {
                     return Some(true);
                 }
             }

@@ -126,10 +126,10 @@ impl Client {
     async fn settle(&self, of_anyone: Option<u64>, action: HolderAction, name: &str) -> Result<()> {
         let chosen = match of_anyone {
             None => self.own.clone(),
-            Some(chance) => {
+            Some(rng) => {
                 let grants = self.shared.grants.lock().unwrap_or_else(PoisonError::into_inner);
                 let count = u64::try_from(grants.len()).unwrap_or(u64::MAX).max(1);
-                grants.get(usize::try_from(chance % count).unwrap_or(0)).cloned()
+                grants.get(usize::try_from(rng % count).unwrap_or(0)).cloned()
             }
         };
         let Some((key, token)) = chosen else { return Ok(()) };

@@ -14,12 +14,12 @@ use crate::{Backend, Capabilities, Maintain, Page, Query, Result, Stats, Swept};
 #[derive(Debug)]
 pub(super) struct WithJitter {
     backend: Arc<dyn Backend>,
-    chance: Mutex<StdRng>,
+    rng: Mutex<StdRng>,
 }
 
 impl WithJitter {
     pub(super) fn new(backend: Arc<dyn Backend>, seed: u64) -> Self {
-        Self { backend, chance: Mutex::new(StdRng::seed_from_u64(seed)) }
+        Self { backend, rng: Mutex::new(StdRng::seed_from_u64(seed)) }
     }
 
     async fn around<T>(&self, call: impl Future<Output = T>) -> T {
@@ -31,8 +31,8 @@ impl WithJitter {
 
     async fn pause(&self) {
         let pause_us = {
-            let mut chance = self.chance.lock().unwrap_or_else(PoisonError::into_inner);
-            if chance.random_bool(0.5) { chance.random_range(0..6_000) } else { 0 }
+            let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner);
+            if rng.random_bool(0.5) { rng.random_range(0..6_000) } else { 0 }
         };
         if pause_us > 0 {
             tokio::time::sleep(Duration::from_micros(pause_us)).await;

@@ -70,7 +70,7 @@ impl Recorder {
         &self,
         log: &Mutex<Log<C, A>>,
         index: Index,
-        place: usize,
+        position: usize,
         result: std::result::Result<A, Effect>,
     ) {
         let at_us = self.now_us();
@@ -78,9 +78,9 @@ impl Recorder {
         let Some((_, operations)) = log.0.get_mut(&index) else { return };
         match result {
             Err(Effect::Unknown) => {}
-            Err(Effect::None) => operations[place] = None,
+            Err(Effect::None) => operations[position] = None,
             Ok(answer) => {
-                if let Some(operation) = &mut operations[place] {
+                if let Some(operation) = &mut operations[position] {
                     operation.end = End::Answered { at_us, answer };
                 }
             }
@@ -108,14 +108,15 @@ impl Recorded {
         &self,
         key: &Key,
         call: ClaimCall,
-        asking: impl Future<Output = Result<T>>,
+        call_future: impl Future<Output = Result<T>>,
         answer: impl FnOnce(T) -> ClaimAnswer,
     ) -> Result<T> {
         let (recorder, log) = (&self.recorder, &self.recorder.claims);
-        let place = recorder.ask(log, self.client, (key.index(), key.text()), call);
-        let result = asking.await;
-        let told = result.as_ref().map(|value| answer(value.clone())).map_err(|error| error.effect());
-        recorder.end(log, key.index(), place, told);
+        let position = recorder.ask(log, self.client, (key.index(), key.text()), call);
+        let result = call_future.await;
+        let result_or_effect =
+            result.as_ref().map(|value| answer(value.clone())).map_err(|error| error.effect());
+        recorder.end(log, key.index(), position, result_or_effect);
         result
     }
 }
@@ -142,11 +143,12 @@ impl Backend for Recorded {
         let ask = |request: &mark::Request| {
             recorder.ask(log, self.client, (request.key.index(), request.key.text()), request.clone())
         };
-        let places: Vec<usize> = requests.iter().map(ask).collect();
+        let positions: Vec<usize> = requests.iter().map(ask).collect();
         let result = self.backend.mark(requests).await;
-        for (number, (request, place)) in requests.iter().zip(places).enumerate() {
-            let told = result.as_ref().map(|marks| marks[number].clone()).map_err(|error| error.effect());
-            recorder.end(log, request.key.index(), place, told);
+        for (number, (request, position)) in requests.iter().zip(positions).enumerate() {
+            let result_or_effect =
+                result.as_ref().map(|marks| marks[number].clone()).map_err(|error| error.effect());
+            recorder.end(log, request.key.index(), position, result_or_effect);
         }
         result
     }

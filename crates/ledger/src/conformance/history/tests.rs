@@ -15,7 +15,7 @@ const CLOCKED: Bounds =
 const WATCHED: Bounds = Bounds { watched: true, ..CLOCKED };
 
 /// A call and its reply at these times, in milliseconds.
-fn told(asked_ms: u64, answered_ms: u64, call: ClaimCall, answer: ClaimAnswer) -> ClaimOperation {
+fn answered(asked_ms: u64, answered_ms: u64, call: ClaimCall, answer: ClaimAnswer) -> ClaimOperation {
     let end = End::Answered { at_us: answered_ms * 1_000, answer };
     Operation { client: 0, call, asked_us: asked_ms * 1_000, end }
 }
@@ -80,143 +80,145 @@ fn done() -> ClaimAnswer {
     ClaimAnswer::Claim(Claim::Done(outcome()))
 }
 
-fn judged(operations: &[ClaimOperation], bounds: &Bounds) -> Result<(), String> {
+fn check(operations: &[ClaimOperation], bounds: &Bounds) -> Result<(), String> {
     let claims = [("k".to_owned(), operations.to_vec())].into();
     History { claims, ..History::default() }.check(bounds).map(drop)
 }
 
 #[track_caller]
 fn legal(operations: &[ClaimOperation]) {
-    judged(operations, &CLOCKED).unwrap();
+    check(operations, &CLOCKED).unwrap();
 }
 
 #[track_caller]
 fn illegal(operations: &[ClaimOperation]) {
     for bounds in [CLOCKED, WATCHED] {
-        assert!(judged(operations, &bounds).unwrap_err().contains("no order explains"));
+        assert!(check(operations, &bounds).unwrap_err().contains("no order explains"));
     }
 }
 
 #[test]
 fn sequential_calls_are_legal() {
     legal(&[
-        told(0, 1, claim(1), granted(1, 1, LEASE_MS)),
-        told(2, 3, claim(2), held(98)),
-        told(4, 5, complete(1), APPLIED),
-        told(6, 7, claim(2), done()),
-        told(600, 601, claim(3), granted(3, 1, LEASE_MS)),
+        answered(0, 1, claim(1), granted(1, 1, LEASE_MS)),
+        answered(2, 3, claim(2), held(98)),
+        answered(4, 5, complete(1), APPLIED),
+        answered(6, 7, claim(2), done()),
+        answered(600, 601, claim(3), granted(3, 1, LEASE_MS)),
     ]);
 }
 
 #[test]
 fn overlapping_calls_may_take_effect_in_any_order() {
-    legal(&[told(0, 10, claim(1), held(100)), told(1, 12, claim(2), granted(2, 1, LEASE_MS))]);
+    legal(&[answered(0, 10, claim(1), held(100)), answered(1, 12, claim(2), granted(2, 1, LEASE_MS))]);
     legal(&[
-        told(0, 10, claim(1), done()),
-        told(0, 11, claim(2), granted(2, 1, LEASE_MS)),
-        told(0, 12, complete(2), APPLIED),
+        answered(0, 10, claim(1), done()),
+        answered(0, 11, claim(2), granted(2, 1, LEASE_MS)),
+        answered(0, 12, complete(2), APPLIED),
     ]);
 }
 
 #[test]
 fn calls_that_do_not_overlap_keep_their_order() {
-    illegal(&[told(0, 10, claim(1), held(100)), told(11, 12, claim(2), granted(2, 1, LEASE_MS))]);
+    illegal(&[answered(0, 10, claim(1), held(100)), answered(11, 12, claim(2), granted(2, 1, LEASE_MS))]);
     illegal(&[
-        told(0, 1, claim(1), granted(1, 1, LEASE_MS)),
-        told(2, 3, complete(1), APPLIED),
-        told(4, 5, claim(2), held(96)),
+        answered(0, 1, claim(1), granted(1, 1, LEASE_MS)),
+        answered(2, 3, complete(1), APPLIED),
+        answered(4, 5, claim(2), held(96)),
     ]);
 }
 
 #[test]
 fn a_key_has_one_holder() {
     illegal(&[
-        told(0, 10, claim(1), granted(1, 1, LEASE_MS)),
-        told(0, 10, claim(2), granted(2, 1, LEASE_MS)),
+        answered(0, 10, claim(1), granted(1, 1, LEASE_MS)),
+        answered(0, 10, claim(2), granted(2, 1, LEASE_MS)),
     ]);
 }
 
 #[test]
 fn open_call_may_or_may_not_have_happened() {
-    legal(&[open(0, claim(1)), told(20, 21, claim(2), held(80))]);
-    legal(&[open(0, claim(1)), told(20, 21, claim(2), granted(2, 1, LEASE_MS))]);
+    legal(&[open(0, claim(1)), answered(20, 21, claim(2), held(80))]);
+    legal(&[open(0, claim(1)), answered(20, 21, claim(2), granted(2, 1, LEASE_MS))]);
     // Long after the call, even though the lease would be over by now if it had taken effect at once.
     legal(&[
         open(0, claim(1)),
-        told(20, 21, claim(2), granted(2, 1, LEASE_MS)),
-        told(22, 23, complete(2), APPLIED),
-        told(700, 710, claim(3), held(95)),
+        answered(20, 21, claim(2), granted(2, 1, LEASE_MS)),
+        answered(22, 23, complete(2), APPLIED),
+        answered(700, 710, claim(3), held(95)),
     ]);
 }
 
 #[test]
 fn open_call_happens_at_most_once_and_not_before_it_was_made() {
-    illegal(&[told(0, 1, claim(2), held(100)), open(2, claim(1))]);
+    illegal(&[answered(0, 1, claim(2), held(100)), open(2, claim(1))]);
     illegal(&[
         open(0, ClaimCall::Settle(token(1), Settle::Release)),
-        told(1, 2, claim(1), granted(1, 1, LEASE_MS)),
-        told(3, 4, claim(2), granted(2, 1, LEASE_MS)),
-        told(5, 6, claim(3), granted(3, 1, LEASE_MS)),
+        answered(1, 2, claim(1), granted(1, 1, LEASE_MS)),
+        answered(3, 4, claim(2), granted(2, 1, LEASE_MS)),
+        answered(5, 6, claim(3), granted(3, 1, LEASE_MS)),
     ]);
 }
 
 #[test]
 fn retry_after_a_lost_reply_gets_the_same_grant() {
-    legal(&[open(0, claim(1)), told(30, 31, claim(1), granted(1, 1, 75))]);
-    illegal(&[told(0, 1, claim(1), granted(1, 1, LEASE_MS)), told(30, 31, claim(1), held(70))]);
+    legal(&[open(0, claim(1)), answered(30, 31, claim(1), granted(1, 1, 75))]);
+    illegal(&[answered(0, 1, claim(1), granted(1, 1, LEASE_MS)), answered(30, 31, claim(1), held(70))]);
 }
 
 #[test]
 fn lease_lapses_neither_early_nor_late() {
-    let grant = told(0, 10, claim(1), granted(1, 1, LEASE_MS));
-    legal(&[grant.clone(), told(108, 109, claim(2), held(1)), told(108, 109, claim(3), lapsed())]);
-    illegal(&[grant.clone(), told(90, 95, claim(2), lapsed())]);
-    let late = [grant, told(120, 121, claim(2), held(0))];
-    assert!(judged(&late, &CLOCKED).is_err());
-    judged(&late, &WATCHED).unwrap();
+    let grant = answered(0, 10, claim(1), granted(1, 1, LEASE_MS));
+    legal(&[grant.clone(), answered(108, 109, claim(2), held(1)), answered(108, 109, claim(3), lapsed())]);
+    illegal(&[grant.clone(), answered(90, 95, claim(2), lapsed())]);
+    let late = [grant, answered(120, 121, claim(2), held(0))];
+    assert!(check(&late, &CLOCKED).is_err());
+    check(&late, &WATCHED).unwrap();
 }
 
 #[test]
 fn results_narrow_down_when_the_lease_began() {
     // Held at 150 means granted after 50, so it cannot have lapsed by 140.
-    let grant = told(0, 100, claim(1), granted(1, 1, LEASE_MS));
-    let lapse = told(110, 140, claim(2), lapsed());
-    assert!(judged(&[grant.clone(), lapse.clone(), told(150, 151, claim(3), held(40))], &CLOCKED).is_err());
-    legal(&[grant.clone(), told(110, 140, claim(2), held(50)), told(150, 151, claim(3), held(40))]);
-    legal(&[grant, lapse, told(150, 151, claim(3), lapsed())]);
+    let grant = answered(0, 100, claim(1), granted(1, 1, LEASE_MS));
+    let lapse = answered(110, 140, claim(2), lapsed());
+    assert!(
+        check(&[grant.clone(), lapse.clone(), answered(150, 151, claim(3), held(40))], &CLOCKED).is_err()
+    );
+    legal(&[grant.clone(), answered(110, 140, claim(2), held(50)), answered(150, 151, claim(3), held(40))]);
+    legal(&[grant, lapse, answered(150, 151, claim(3), lapsed())]);
 }
 
 #[test]
 fn lapsed_lease_is_never_a_first_grant() {
-    let grant = told(0, 1, claim(1), granted(1, 1, LEASE_MS));
-    illegal(&[grant.clone(), told(200, 201, claim(2), granted(2, 1, LEASE_MS))]);
-    illegal(&[grant.clone(), told(200, 201, claim(2), granted(2, 2, LEASE_MS))]);
-    illegal(&[grant.clone(), told(200, 201, take_over(2), granted(2, 1, LEASE_MS))]);
-    illegal(&[grant.clone(), told(50, 51, take_over(2), granted(2, 2, LEASE_MS))]);
-    legal(&[grant, told(200, 201, take_over(2), granted(2, 2, LEASE_MS))]);
+    let grant = answered(0, 1, claim(1), granted(1, 1, LEASE_MS));
+    illegal(&[grant.clone(), answered(200, 201, claim(2), granted(2, 1, LEASE_MS))]);
+    illegal(&[grant.clone(), answered(200, 201, claim(2), granted(2, 2, LEASE_MS))]);
+    illegal(&[grant.clone(), answered(200, 201, take_over(2), granted(2, 1, LEASE_MS))]);
+    illegal(&[grant.clone(), answered(50, 51, take_over(2), granted(2, 2, LEASE_MS))]);
+    legal(&[grant, answered(200, 201, take_over(2), granted(2, 2, LEASE_MS))]);
 }
 
 #[test]
 fn stale_holder_gets_the_current_state() {
-    let story = |answer: Settled| {
+    let operations = |answer: Settled| {
         [
-            told(0, 1, claim(1), granted(1, 1, LEASE_MS)),
-            told(200, 201, take_over(2), granted(2, 2, LEASE_MS)),
-            told(202, 203, complete(2), APPLIED),
-            told(204, 205, complete(1), ClaimAnswer::Settle(answer)),
+            answered(0, 1, claim(1), granted(1, 1, LEASE_MS)),
+            answered(200, 201, take_over(2), granted(2, 2, LEASE_MS)),
+            answered(202, 203, complete(2), APPLIED),
+            answered(204, 205, complete(1), ClaimAnswer::Settle(answer)),
         ]
     };
-    legal(&story(Settled::Stale(CurrentState::Done(outcome()))));
-    illegal(&story(Settled::Applied));
-    illegal(&story(Settled::Stale(CurrentState::Running)));
+    legal(&operations(Settled::Stale(CurrentState::Done(outcome()))));
+    illegal(&operations(Settled::Applied));
+    illegal(&operations(Settled::Stale(CurrentState::Running)));
 }
 
 #[test]
 fn operator_resolves_only_claims_in_doubt() {
     let rule = |asked_ms, answer| {
         [
-            told(0, 1, claim(1), granted(1, 1, LEASE_MS)),
-            told(
+            answered(0, 1, claim(1), granted(1, 1, LEASE_MS)),
+            answered(
                 asked_ms,
                 asked_ms + 1,
                 ClaimCall::Resolve(Resolution::Absent),
@@ -266,25 +268,29 @@ fn event_is_new_for_one_caller_until_it_expires() {
 #[test]
 fn search_that_reaches_its_limit_is_undecided() {
     let few = Bounds { states: 1, ..CLOCKED };
-    let story = vec![told(0, 1, claim(1), granted(1, 1, LEASE_MS)), told(2, 3, claim(2), held(98))];
-    let history = History { claims: [("k".to_owned(), story)].into(), ..History::default() };
+    let operations =
+        vec![answered(0, 1, claim(1), granted(1, 1, LEASE_MS)), answered(2, 3, claim(2), held(98))];
+    let history = History { claims: [("k".to_owned(), operations)].into(), ..History::default() };
     assert_eq!(history.check(&few).unwrap().undecided, 1);
     assert_eq!(history.check(&CLOCKED).unwrap().undecided, 0);
 }
 
 #[test]
 fn report_ends_at_the_first_illegal_result() {
-    let story = judged(
+    let operations = check(
         &[
-            told(0, 1, claim(1), granted(1, 1, LEASE_MS)),
-            told(2, 5, claim(2), granted(2, 1, LEASE_MS)),
-            told(4, 8, complete(1), APPLIED),
-            told(9, 10, claim(3), done()),
+            answered(0, 1, claim(1), granted(1, 1, LEASE_MS)),
+            answered(2, 5, claim(2), granted(2, 1, LEASE_MS)),
+            answered(4, 8, complete(1), APPLIED),
+            answered(9, 10, claim(3), done()),
         ],
         &CLOCKED,
     );
-    let story = story.unwrap_err();
-    assert!(story.contains("granted 020202, attempt 1"), "{story}");
-    assert!(story.contains("complete \"x\", token 010101 -> ?"), "unanswered at that moment: {story}");
-    assert!(!story.contains("030303"), "asked later: {story}");
+    let operations = operations.unwrap_err();
+    assert!(operations.contains("granted 020202, attempt 1"), "{operations}");
+    assert!(
+        operations.contains("complete \"x\", token 010101 -> ?"),
+        "unanswered at that moment: {operations}"
+    );
+    assert!(!operations.contains("030303"), "asked later: {operations}");
 }

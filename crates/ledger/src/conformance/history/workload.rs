@@ -114,43 +114,43 @@ pub enum OperatorAction {
 impl Workload {
     /// The workload of a seed: four to six clients on three to five keys.
     pub fn draw(seed: u64) -> Self {
-        let mut chance = StdRng::seed_from_u64(seed);
-        let clients = chance.random_range(4..=6);
-        let (claim_keys, mark_keys) = (chance.random_range(2..=3), chance.random_range(1..=2));
-        let draw_client = |chance: &mut StdRng| {
-            let steps = chance.random_range(22..=30);
-            (0..steps).map(|_| Step::draw(chance, claim_keys, mark_keys)).collect()
+        let mut rng = StdRng::seed_from_u64(seed);
+        let clients = rng.random_range(4..=6);
+        let (claim_keys, mark_keys) = (rng.random_range(2..=3), rng.random_range(1..=2));
+        let draw_client = |rng: &mut StdRng| {
+            let steps = rng.random_range(22..=30);
+            (0..steps).map(|_| Step::draw(rng, claim_keys, mark_keys)).collect()
         };
-        let clients = (0..clients).map(|_| draw_client(&mut chance)).collect();
+        let clients = (0..clients).map(|_| draw_client(&mut rng)).collect();
         Self { seed, clients, claim_keys, mark_keys }
     }
 }
 
 impl Step {
-    fn draw(chance: &mut StdRng, claim_keys: usize, mark_keys: usize) -> Self {
-        let pause_ms = match chance.random_range(0..20) {
-            0 => chance.random_range(90..260),
-            1..10 => chance.random_range(1..30),
+    fn draw(rng: &mut StdRng, claim_keys: usize, mark_keys: usize) -> Self {
+        let pause_ms = match rng.random_range(0..20) {
+            0 => rng.random_range(90..260),
+            1..10 => rng.random_range(1..30),
             _ => 0,
         };
-        let give_up_ms = chance.random_bool(0.1).then(|| chance.random_range(0..6));
-        Self { pause_ms, give_up_ms, action: Action::draw(chance, claim_keys, mark_keys) }
+        let give_up_ms = rng.random_bool(0.1).then(|| rng.random_range(0..6));
+        Self { pause_ms, give_up_ms, action: Action::draw(rng, claim_keys, mark_keys) }
     }
 }
 
 impl Action {
-    fn draw(chance: &mut StdRng, claim_keys: usize, mark_keys: usize) -> Self {
-        let key = chance.random_range(0..claim_keys);
-        match chance.random_range(0..100) {
-            0..34 => Action::Claim(NewClaim::draw(chance, key)),
-            34..42 => Action::ClaimAgain { key, other_token: chance.random_bool(0.5) },
+    fn draw(rng: &mut StdRng, claim_keys: usize, mark_keys: usize) -> Self {
+        let key = rng.random_range(0..claim_keys);
+        match rng.random_range(0..100) {
+            0..34 => Action::Claim(NewClaim::draw(rng, key)),
+            34..42 => Action::ClaimAgain { key, other_token: rng.random_bool(0.5) },
             42..68 => {
-                let of_anyone = chance.random_bool(0.3).then(|| chance.random());
-                Action::Settle { of_anyone, action: HolderAction::draw(chance) }
+                let of_anyone = rng.random_bool(0.3).then(|| rng.random());
+                Action::Settle { of_anyone, action: HolderAction::draw(rng) }
             }
             68..75 => {
                 let action = *pick(
-                    chance,
+                    rng,
                     &[
                         OperatorAction::Done,
                         OperatorAction::Absent,
@@ -162,36 +162,36 @@ impl Action {
             }
             75..86 => Action::Look { key },
             _ => {
-                let first = chance.random_range(0..mark_keys);
+                let first = rng.random_range(0..mark_keys);
                 let keys = (first..mark_keys).collect();
-                let retention_ms = *pick(chance, &RETENTIONS_MS[..3]);
-                Action::Mark { keys, again: chance.random_bool(0.3), retention_ms }
+                let retention_ms = *pick(rng, &RETENTIONS_MS[..3]);
+                Action::Mark { keys, again: rng.random_bool(0.3), retention_ms }
             }
         }
     }
 }
 
 impl NewClaim {
-    fn draw(chance: &mut StdRng, key: usize) -> Self {
-        let silent_ms = *pick(chance, &SILENCES_MS);
-        let is_patient = chance.random_bool(0.55);
+    fn draw(rng: &mut StdRng, key: usize) -> Self {
+        let silent_ms = *pick(rng, &SILENCES_MS);
+        let is_patient = rng.random_bool(0.55);
         // A key that stays done for a minute is of little use for the rest of the history, so this is rare.
-        let retentions = if chance.random_bool(0.15) { &RETENTIONS_MS[..] } else { &RETENTIONS_MS[..3] };
+        let retentions = if rng.random_bool(0.15) { &RETENTIONS_MS[..] } else { &RETENTIONS_MS[..3] };
         Self {
             key,
-            other_fingerprint: chance.random_bool(0.08),
-            other_caller: chance.random_bool(0.08),
-            lease_ms: *pick(chance, &LEASES_MS),
-            retention_ms: *pick(chance, retentions),
+            other_fingerprint: rng.random_bool(0.08),
+            other_caller: rng.random_bool(0.08),
+            lease_ms: *pick(rng, &LEASES_MS),
+            retention_ms: *pick(rng, retentions),
             in_doubt: if is_patient { InDoubtPolicy::Reject } else { InDoubtPolicy::Retry { silent_ms } },
         }
     }
 }
 
 impl HolderAction {
-    fn draw(chance: &mut StdRng) -> Self {
-        match chance.random_range(0..10) {
-            0..3 => HolderAction::Renew { lease_ms: *pick(chance, &LEASES_MS) },
+    fn draw(rng: &mut StdRng) -> Self {
+        match rng.random_range(0..10) {
+            0..3 => HolderAction::Renew { lease_ms: *pick(rng, &LEASES_MS) },
             3..7 => HolderAction::Complete,
             7..8 => HolderAction::Release,
             _ => HolderAction::Doubt,
@@ -199,6 +199,6 @@ impl HolderAction {
     }
 }
 
-fn pick<'a, T>(chance: &mut StdRng, choices: &'a [T]) -> &'a T {
-    &choices[chance.random_range(0..choices.len())]
+fn pick<'a, T>(rng: &mut StdRng, choices: &'a [T]) -> &'a T {
+    &choices[rng.random_range(0..choices.len())]
 }
