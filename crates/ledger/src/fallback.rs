@@ -11,7 +11,7 @@
 //! the primary's wins, and the conflict is counted and kept for operators.
 //!
 //! What must stay true: one instance never answers "new" or "granted" twice for one key. So while a call for a key
-//! is in flight to the primary, the local ledger does not answer for that key ([`in_flight`]), and the switch from
+//! is in flight to the primary, the local ledger does not answer for that key ([`in_flight`]). The switch from
 //! degraded to healthy waits for local calls in progress (the `mode` lock). Two instances may both answer "new"
 //! while degraded. That is the price of answering at all, and it is counted afterwards.
 

@@ -87,8 +87,8 @@ impl Memory {
     ) -> Result<A> {
         let mut shard = self.shard(index);
         let (now, current) = (self.time.now(), shard.claims.get(&index));
-        let (step, replaces) = (decide(current.map(StoredClaim::record), now), current.is_some());
-        match step.change {
+        let (decision, replaces) = (decide(current.map(StoredClaim::record), now), current.is_some());
+        match decision.change {
             Change::Keep => {}
             Change::Put(record) => {
                 self.make_room(&mut shard, replaces, now)?;
@@ -100,34 +100,34 @@ impl Memory {
                 }
             }
         }
-        Ok(step.result)
+        Ok(decision.result)
     }
 
     fn apply_mark(&self, request: &mark::Request) -> Result<Mark> {
         let index = request.key.index();
         let mut shard = self.shard(index);
         let (now, current) = (self.time.now(), shard.marks.get(&index));
-        let (step, replaces) = (rules::mark(current, request, now), current.is_some());
-        if let Change::Put(record) = step.change {
+        let (decision, replaces) = (rules::mark(current, request, now), current.is_some());
+        if let Change::Put(record) = decision.change {
             self.make_room(&mut shard, replaces, now)?;
             shard.put_mark(index, record);
         }
-        Ok(step.result)
+        Ok(decision.result)
     }
 
     /// The answer to a claim, if it needs no write.
     pub(crate) fn peek_claim(&self, request: &ClaimRequest) -> Option<Claim> {
         let shard = self.shard(request.key.index());
         let current = shard.claims.get(&request.key.index()).map(StoredClaim::record);
-        let step = rules::claim(current, request, self.time.now());
-        (step.change == Change::Keep).then_some(step.result)
+        let decision = rules::claim(current, request, self.time.now());
+        (decision.change == Change::Keep).then_some(decision.result)
     }
 
     /// The answer to a mark, if it needs no write.
     pub(crate) fn peek_mark(&self, request: &mark::Request) -> Option<Mark> {
         let shard = self.shard(request.key.index());
-        let step = rules::mark(shard.marks.get(&request.key.index()), request, self.time.now());
-        (step.change == Change::Keep).then_some(step.result)
+        let decision = rules::mark(shard.marks.get(&request.key.index()), request, self.time.now());
+        (decision.change == Change::Keep).then_some(decision.result)
     }
 
     /// Stores what another ledger granted, replacing whatever is here.

@@ -7,9 +7,9 @@
 //!
 //! The server's clock decides leases and retention. Every call is one statement, or two of which the second only
 //! writes if the record is still the one that the first read. So it is correct under READ COMMITTED with any number
-//! of processes. What must stay true: a statement that wrote nothing never counts as a grant; every write to a
-//! claim changes its version; and the rules are applied to rows as they were read, so that only the conditions of
-//! writes are repeated in SQL.
+//! of processes. What must stay true: a statement that wrote nothing never counts as a grant, and every write to a
+//! claim changes its version. The rules are applied to rows as they were read, so only the conditions of writes are
+//! repeated in SQL.
 
 mod claims;
 mod connections;

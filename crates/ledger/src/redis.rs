@@ -9,9 +9,9 @@
 //! have no time to live; completed claims and marks expire at the end of their retention.
 //!
 //! What must stay true: the rules are applied to records as they were read, and only the conditions of writes are
-//! repeated in Lua; each script writes once, so that a full server refuses all of it or nothing; and no command is
-//! sent twice unless the server said that it did not run it. A failover to a replica may lose the last claims: see
-//! the warnings of [`Maintain::check`]. A flush or a restored backup is detected (`redis/loss_detection.rs`).
+//! repeated in Lua. Each script writes once, so that a full server refuses all of it or nothing. No command is sent
+//! twice unless the server said that it did not run it. A failover to a replica may lose the last claims: see the
+//! warnings of [`Maintain::check`]. A flush or a restored backup is detected (`redis/loss_detection.rs`).
 
 mod address;
 mod claims;

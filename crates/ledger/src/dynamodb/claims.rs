@@ -45,18 +45,18 @@ impl Dynamo {
         const DOING: &str = "claiming a key in DynamoDB";
         let index = request.key.index();
         let asked = AskedAt::now(&*self.clock);
-        let step = rules::claim(None, request, asked.wall);
-        let found = match self.write(index, None, step.change, DOING).await? {
+        let decision = rules::claim(None, request, asked.wall);
+        let found = match self.write(index, None, decision.change, DOING).await? {
             Written::Applied(_) => {
                 self.watch.record(index, granted_at(request, asked), self.clock.steady());
-                return Ok(step.result);
+                return Ok(decision.result);
             }
             Written::Refused(Some(found)) => item::decode(&found)?,
             Written::Refused(None) => return Err(error::contended(DOING)),
         };
         let judged_at = self.watch.judged_at(&found, asked, self.clock.steady());
-        let step = rules::claim(Some(&found), request, judged_at);
-        let Change::Put(granted) = step.change else { return Ok(without_known_lease(step.result)) };
+        let decision = rules::claim(Some(&found), request, judged_at);
+        let Change::Put(granted) = decision.change else { return Ok(without_known_lease(decision.result)) };
         // The rules date a grant by the time of evaluation, which may come from the lease watch.
         let granted = Record { claimed_at: asked.wall, renewed_at: asked.wall, ..granted };
         match self.write(index, Some(&found), Change::Put(granted), DOING).await? {
@@ -65,7 +65,7 @@ impl Dynamo {
                 if found.phase(judged_at) == (Phase::Expired { in_doubt: true }) {
                     crate::backend::warn_doubt_expired(&found);
                 }
-                Ok(step.result)
+                Ok(decision.result)
             }
             Written::Refused(_) => Err(error::contended(DOING)),
         }
@@ -97,9 +97,9 @@ impl Dynamo {
             }
             Written::Refused(found) => {
                 let found = found.as_ref().map(item::decode).transpose()?;
-                let step = rules::settle(found.as_ref(), token, action, now);
-                match step.change {
-                    Change::Keep => Ok(step.result),
+                let decision = rules::settle(found.as_ref(), token, action, now);
+                match decision.change {
+                    Change::Keep => Ok(decision.result),
                     // It was refused, but would be accepted now: something changed in between.
                     Change::Put(_) | Change::Remove => Err(error::contended(DOING)),
                 }
@@ -110,14 +110,14 @@ impl Dynamo {
     pub(super) async fn adopt_record(&self, foreign: &Record) -> Result<Adopted> {
         const DOING: &str = "adopting a record in DynamoDB";
         let (index, now) = (foreign.key.index(), self.clock.now());
-        let step = rules::adopt(None, foreign, now);
-        let found = match self.write(index, None, step.change, DOING).await? {
-            Written::Applied(_) => return Ok(step.result),
+        let decision = rules::adopt(None, foreign, now);
+        let found = match self.write(index, None, decision.change, DOING).await? {
+            Written::Applied(_) => return Ok(decision.result),
             Written::Refused(Some(found)) => item::decode(&found)?,
             Written::Refused(None) => return Err(error::contended(DOING)),
         };
-        let step = rules::adopt(Some(&found), foreign, now);
-        self.write_step(index, Some(&found), step, DOING).await
+        let decision = rules::adopt(Some(&found), foreign, now);
+        self.write_decision(index, Some(&found), decision, DOING).await
     }
 
     pub(super) async fn resolve_claim(&self, key: &Key, resolution: &Resolution) -> Result<Resolved> {
@@ -142,19 +142,19 @@ impl Dynamo {
         doing: &'static str,
     ) -> Result<A> {
         let found = self.read_claim(key).await?;
-        let step = decide(found.as_ref());
-        self.write_step(key.index(), found.as_ref(), step, doing).await
+        let decision = decide(found.as_ref());
+        self.write_decision(key.index(), found.as_ref(), decision, doing).await
     }
 
-    async fn write_step<A>(
+    async fn write_decision<A>(
         &self,
         index: Index,
         found: Option<&Record>,
-        step: Decision<A, Record>,
+        decision: Decision<A, Record>,
         doing: &'static str,
     ) -> Result<A> {
-        match self.write(index, found, step.change, doing).await? {
-            Written::Applied(_) => Ok(step.result),
+        match self.write(index, found, decision.change, doing).await? {
+            Written::Applied(_) => Ok(decision.result),
             Written::Refused(_) => Err(error::contended(doing)),
         }
     }

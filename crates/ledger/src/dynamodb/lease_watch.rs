@@ -1,10 +1,10 @@
 //! Leases without a clock in the store.
 //!
-//! DynamoDB has no clock, and the wall clocks of two claimants may differ. So a lease is *watched*: its holder
-//! counts as silent only when the same grant with the same number of renewals was seen for a full lease on the
-//! claimant's own steady clock. A grant is identified by its token and the time it was written. A request that is
-//! delivered again after its key was released is granted with the same token, and has a lease of its own. A grant
-//! or renewal made by this process counts as a sighting.
+//! DynamoDB has no clock, and the wall clocks of two claimants may differ. So a lease is *watched* on the
+//! claimant's own steady clock. Its holder counts as silent only when the same grant with the same number of
+//! renewals was seen for a full lease. A grant is identified by its token and the time it was written. A request
+//! that is delivered again after its key was released is granted with the same token, and has a lease of its own. A
+//! grant or renewal made by this process counts as a sighting.
 //!
 //! The table is bounded. Forgetting an entry restarts its watch, which may delay doubt but never hastens it.
 

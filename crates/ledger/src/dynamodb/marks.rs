@@ -5,7 +5,7 @@
 //! | `event_key` | S | the caller's key, verbatim |
 //! | `processed_at` | N | seconds since the epoch |
 //! | `ttl` | N | seconds since the epoch, rounded up |
-//! | `ichido_nonce` | S | names the call that won, so that after a lost reply it wins again |
+//! | `ichido_nonce` | S | identifies the call that marked the event, so that its retry is new again |
 //! | anything else | S | the caller's metadata |
 //!
 //! A mark whose key starts like the key of a claim is stored under its hash instead, so that the two never collide.

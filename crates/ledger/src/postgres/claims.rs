@@ -1,9 +1,9 @@
 //! Claims: read, decide by the rules, write the decision.
 //!
 //! A first grant, and every call that changes nothing, is one round trip. A change to an existing record (a
-//! takeover, an operator's resolution) takes a second one, which only writes if the record is still the one that
-//! was read; otherwise the call fails with [`Kind::Contended`]. So does a call that neither wrote nor saw anything:
-//! a concurrent change was hidden from its snapshot, and nobody may conclude that it was granted.
+//! takeover, an operator's resolution) takes a second one. It only writes if the record is still the one that was
+//! read; otherwise the call fails with [`Kind::Contended`]. So does a call that neither wrote nor saw anything: a
+//! concurrent change was hidden from its snapshot, and nobody may conclude that it was granted.
 
 use ichido_core::rules::{self, Change, Decision};
 use ichido_core::{
@@ -28,21 +28,21 @@ impl Postgres {
             Change::Keep | Change::Remove => return Ok(fresh.result),
         };
         let Inserted::No { found, now } = found else { return Ok(fresh.result) };
-        let step = rules::claim(Some(&found.record), request, now);
-        if matches!(step.change, Change::Put(_))
+        let decision = rules::claim(Some(&found.record), request, now);
+        if matches!(decision.change, Change::Put(_))
             && found.record.phase(now) == (Phase::Expired { in_doubt: true })
         {
             crate::backend::warn_doubt_expired(&found.record);
         }
-        self.write(DOING, &found, step, Times::CountedFrom(now)).await
+        self.write(DOING, &found, decision, Times::CountedFrom(now)).await
     }
 
     pub(super) async fn adopt_record(&self, record: &Record) -> Result<Adopted> {
         const DOING: &str = "adopting a claim in PostgreSQL";
         let (found, now) = self.read(DOING, &record.key).await?;
-        let step = rules::adopt(found.as_ref().map(|found| &found.record), record, now);
-        match (found, step) {
-            (Some(found), step) => self.write(DOING, &found, step, Times::AsGiven).await,
+        let decision = rules::adopt(found.as_ref().map(|found| &found.record), record, now);
+        match (found, decision) {
+            (Some(found), decision) => self.write(DOING, &found, decision, Times::AsGiven).await,
             (None, Decision { result, change: Change::Put(record) }) => {
                 match self.insert(DOING, &record, Times::AsGiven).await? {
                     Inserted::Yes => Ok(result),
@@ -56,10 +56,10 @@ impl Postgres {
     pub(super) async fn resolve_claim(&self, key: &Key, resolution: &Resolution) -> Result<Resolved> {
         const DOING: &str = "resolving a claim in PostgreSQL";
         let (found, now) = self.read(DOING, key).await?;
-        let step = rules::resolve(found.as_ref().map(|found| &found.record), resolution, now);
+        let decision = rules::resolve(found.as_ref().map(|found| &found.record), resolution, now);
         match found {
-            Some(found) => self.write(DOING, &found, step, Times::AsGiven).await,
-            None => Ok(step.result),
+            Some(found) => self.write(DOING, &found, decision, Times::AsGiven).await,
+            None => Ok(decision.result),
         }
     }
 
@@ -109,12 +109,12 @@ impl Postgres {
         &self,
         doing: &'static str,
         found: &Found,
-        step: Decision<A, Record>,
+        decision: Decision<A, Record>,
         times: Times,
     ) -> Result<A> {
         let fence = found.record.token.as_bytes().as_slice();
-        let written = match step.change {
-            Change::Keep => return Ok(step.result),
+        let written = match decision.change {
+            Change::Keep => return Ok(decision.result),
             Change::Put(record) => {
                 let values = Values::of(&record, times);
                 let seen: [Param<'_>; 2] = [&fence, &found.version];
@@ -127,7 +127,7 @@ impl Postgres {
                 self.connections.query(doing, &self.sql.remove, &params).await?
             }
         };
-        if written.is_empty() { Err(Error::new(Kind::Contended, doing)) } else { Ok(step.result) }
+        if written.is_empty() { Err(Error::new(Kind::Contended, doing)) } else { Ok(decision.result) }
     }
 
     async fn read(&self, doing: &'static str, key: &Key) -> Result<(Option<Found>, Timestamp)> {
@@ -149,9 +149,9 @@ pub(super) fn settled(row: &Row, token: Token, action: &Settle, doing: &'static 
         return Ok(Settled::Applied);
     }
     let found = Found::read(row)?;
-    let step = rules::settle(found.as_ref().map(|found| &found.record), token, action, row::now(row)?);
-    match step.change {
-        Change::Keep => Ok(step.result),
+    let decision = rules::settle(found.as_ref().map(|found| &found.record), token, action, row::now(row)?);
+    match decision.change {
+        Change::Keep => Ok(decision.result),
         // According to the snapshot it should have been written. It was not, so the snapshot is out of date.
         Change::Put(_) | Change::Remove => Err(Error::new(Kind::Contended, doing)),
     }

@@ -77,9 +77,9 @@ fn answer(row: &Row, request: &mark::Request) -> Result<Option<Mark>> {
         return Ok(Some(Mark::New));
     }
     let Some(record) = read(row, request)? else { return Ok(None) };
-    let step = rules::mark(Some(&record), request, row::now(row)?);
-    Ok(match step.change {
-        Change::Keep => Some(step.result),
+    let decision = rules::mark(Some(&record), request, row::now(row)?);
+    Ok(match decision.change {
+        Change::Keep => Some(decision.result),
         Change::Put(_) | Change::Remove => None,
     })
 }

@@ -1,7 +1,7 @@
 //! Claims: read, decide by the rules, write the decision.
 //!
 //! A first grant, every call that changes nothing, and every settlement is one script and so one round trip. A
-//! change to an existing record (a takeover, an operator's resolution) takes a second one, which only writes if the
+//! change to an existing record (a takeover, an operator's resolution) takes a second one. It only writes if the
 //! record is still the one that was read; otherwise the call fails with [`Kind::Contended`].
 
 use ichido_core::rules::{self, Change, Decision};
@@ -41,21 +41,21 @@ impl Redis {
             return Ok(fresh.result);
         }
         let found = found(&reply, &request.key)?.ok_or_else(|| Error::new(Kind::Contended, DOING))?;
-        let step = rules::claim(Some(&found.record), request, reply.now);
+        let decision = rules::claim(Some(&found.record), request, reply.now);
         let ends_doubt = found.record.phase(reply.now) == (Phase::Expired { in_doubt: true });
-        if ends_doubt && matches!(step.change, Change::Put(_)) {
+        if ends_doubt && matches!(decision.change, Change::Put(_)) {
             crate::backend::warn_doubt_expired(&found.record);
         }
-        self.write(DOING, &found, step, Times::FromNow).await
+        self.write(DOING, &found, decision, Times::FromNow).await
     }
 
     pub(super) async fn adopt_record(&self, record: &Record) -> Result<Adopted> {
         const DOING: &str = "adopting a claim in Redis";
         let reply = self.read(DOING, &record.key).await?;
         let found = found(&reply, &record.key)?;
-        let step = rules::adopt(found.as_ref().map(|found| &found.record), record, reply.now);
-        match (found, step) {
-            (Some(found), step) => self.write(DOING, &found, step, Times::AsGiven).await,
+        let decision = rules::adopt(found.as_ref().map(|found| &found.record), record, reply.now);
+        match (found, decision) {
+            (Some(found), decision) => self.write(DOING, &found, decision, Times::AsGiven).await,
             (None, Decision { result, change: Change::Put(record) }) => {
                 let reply = self.put(DOING, &record, None, Times::AsGiven).await?;
                 if reply.succeeded() { Ok(result) } else { Err(Error::new(Kind::Contended, DOING)) }
@@ -68,10 +68,10 @@ impl Redis {
         const DOING: &str = "resolving a claim in Redis";
         let reply = self.read(DOING, key).await?;
         let found = found(&reply, key)?;
-        let step = rules::resolve(found.as_ref().map(|found| &found.record), resolution, reply.now);
+        let decision = rules::resolve(found.as_ref().map(|found| &found.record), resolution, reply.now);
         match found {
-            Some(found) => self.write(DOING, &found, step, Times::AsGiven).await,
-            None => Ok(step.result),
+            Some(found) => self.write(DOING, &found, decision, Times::AsGiven).await,
+            None => Ok(decision.result),
         }
     }
 
@@ -95,9 +95,9 @@ impl Redis {
             return Ok(Settled::Applied);
         }
         let found = found(&reply, key)?;
-        let step = rules::settle(found.as_ref().map(|found| &found.record), token, action, reply.now);
-        match step.change {
-            Change::Keep => Ok(step.result),
+        let decision = rules::settle(found.as_ref().map(|found| &found.record), token, action, reply.now);
+        match decision.change {
+            Change::Keep => Ok(decision.result),
             // Cannot happen, because the script reads and writes in one step. A retry does no harm.
             Change::Put(_) | Change::Remove => Err(Error::new(Kind::Contended, DOING)),
         }
@@ -138,11 +138,11 @@ impl Redis {
         &self,
         doing: &'static str,
         found: &Found,
-        step: Decision<A, Record>,
+        decision: Decision<A, Record>,
         times: Times,
     ) -> Result<A> {
-        let reply = match step.change {
-            Change::Keep => return Ok(step.result),
+        let reply = match decision.change {
+            Change::Keep => return Ok(decision.result),
             Change::Put(record) => self.put(doing, &record, Some(found), times).await?,
             Change::Remove => {
                 let mut command =
@@ -151,7 +151,7 @@ impl Redis {
                 self.scripts.remove.run(&self.connection, doing, &command).await?
             }
         };
-        if reply.succeeded() { Ok(step.result) } else { Err(Error::new(Kind::Contended, doing)) }
+        if reply.succeeded() { Ok(decision.result) } else { Err(Error::new(Kind::Contended, doing)) }
     }
 }
 

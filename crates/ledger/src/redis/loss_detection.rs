@@ -1,7 +1,7 @@
 //! Detects that Redis lost data: it was flushed, restored from a backup, or restarted without its last writes.
 //!
 //! One key, `PREFIX` + `identity`, holds `STATE ID SINCE BEAT`. A process creates it at first contact if it is
-//! missing (`auto`), `ichido ledger init` writes a new one (`init`), and every process checks it every
+//! missing (`auto`), and `ichido ledger init` writes a new one (`init`). Every process checks it every
 //! [`CHECK_INTERVAL`] and increments the beat. Data was lost if the key is missing, was created again, or is older
 //! than this process has seen it. The process that notices writes that into the key, so that all others know it
 //! too, including those that start later. From then on, new claims and marks are refused as in an outage until

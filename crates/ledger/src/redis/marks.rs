@@ -41,9 +41,9 @@ fn answer(request: &mark::Request, reply: &Reply) -> Result<Mark> {
         return Ok(Mark::New);
     }
     let record = reply.mark()?;
-    let step = rules::mark(record.as_ref(), request, reply.now);
-    match step.change {
-        Change::Keep => Ok(step.result),
+    let decision = rules::mark(record.as_ref(), request, reply.now);
+    match decision.change {
+        Change::Keep => Ok(decision.result),
         // Cannot happen, because the script reads and writes in one step. A retry does no harm.
         Change::Put(_) | Change::Remove => Err(Error::new(Kind::Contended, DOING)),
     }

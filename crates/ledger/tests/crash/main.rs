@@ -1,7 +1,7 @@
 //! kill -9 at random moments.
 //!
-//! Everything that was acknowledged to a process before it was killed still holds: no granted claim is granted
-//! again, no recorded outcome is lost or torn, and claims that the process had not completed are in doubt.
+//! Everything that was acknowledged to a process before it was killed still holds. No granted claim is granted
+//! again, and no recorded outcome is lost or torn. Claims that the process had not completed are in doubt.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what is unexpected fails the test")]
 
 #[path = "../support/effects.rs"]

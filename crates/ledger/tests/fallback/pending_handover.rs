@@ -251,8 +251,8 @@ async fn pending_handover_survives_a_restart_and_reaches_the_primary() {
     assert!(matches!(ask(&ledger, &doubted).await.claim, Claim::Granted(_)));
 }
 
-/// The primary granted a claim but its reply was lost, the local ledger granted it instead, the holder released the
-/// key, and the process exited: the primary must not keep the key for a holder that does not exist.
+/// The primary granted a claim but its reply was lost. The local ledger granted it instead, the holder released the
+/// key, and the process exited. The primary must not keep the key for a holder that does not exist.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn release_of_an_outage_survives_a_restart() {
     for seed in 0..8 {

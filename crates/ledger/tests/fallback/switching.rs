@@ -203,8 +203,8 @@ async fn event_is_new_once_while_a_real_primary_fails_and_recovers() {
     }
 }
 
-/// The primary granted a claim but its reply was lost, the local ledger granted it instead, and the holder released
-/// the key: the primary must not keep the key for a holder that does not exist.
+/// The primary granted a claim but its reply was lost. The local ledger granted it instead, and the holder released
+/// the key. The primary must not keep the key for a holder that does not exist.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn released_key_is_free_in_the_primary_too() {
     for seed in seeds(ROUNDS / 5) {
