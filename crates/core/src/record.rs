@@ -75,7 +75,7 @@ pub struct Doubt {
 pub enum DoubtReason {
     /// The lease was not renewed in time.
     LeaseLapsed,
-    /// The process that held the claim crashed.
+    /// The process that held the claim is no longer running.
     HolderGone,
     /// The holder declared it.
     Declared(String),

@@ -70,10 +70,8 @@ where
         }
         Prepared::Refuse(refused) => {
             let (problem, parts, body) = *refused;
-            let disposition = match problem.kind {
-                Kind::Overloaded => Disposition::Overloaded,
-                _ => Disposition::Refused,
-            };
+            let is_overloaded = problem.kind == Kind::Overloaded;
+            let disposition = if is_overloaded { Disposition::Overloaded } else { Disposition::Refused };
             let (status, code) = (problem.status(), problem.kind.code());
             trace.finish(&shared.metrics, &shared.rules, disposition, status, Some(code));
             return match (route.mode, body) {
