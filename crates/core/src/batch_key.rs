@@ -6,8 +6,9 @@ use sha2::{Digest, Sha256};
 
 use crate::to_hex;
 
-/// The key of a batch: the record keys, sorted by UTF-16 code unit and joined with commas, as a SHA-256 digest in lower-case hex.
-/// Sorting by UTF-16 code unit is what JavaScript does, so other programs compute the same key. An empty batch has an empty key.
+/// The key of a batch: the record keys, sorted by UTF-16 code unit and joined with commas, as a SHA-256 digest in
+/// lower-case hex. Sorting by UTF-16 code unit is what JavaScript does, so other programs compute the same key. An
+/// empty batch has an empty key.
 pub fn batch_key<'a>(keys: impl IntoIterator<Item = &'a str>) -> String {
     let mut keys: Vec<&str> = keys.into_iter().collect();
     keys.sort_by(|one, other| by_utf16(one, other));

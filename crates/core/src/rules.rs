@@ -46,8 +46,8 @@ pub fn claim(current: Option<&Record>, request: &ClaimRequest, now: Timestamp) -
         Phase::Expired { .. } => grant(request, 1, now),
         _ if Caller::is_other(request.caller, record.caller) => Decision::keep(Claim::CallerChanged),
         _ if record.fingerprint != request.fingerprint => Decision::keep(Claim::Mismatch),
-        // The holder itself declared that the effect may have happened, so its own call must neither run it again nor take the
-        // claim over.
+        // The holder itself declared that the effect may have happened, so its own call must neither run it again nor
+        // take the claim over.
         Phase::InDoubt(doubt @ Doubt { reason: DoubtReason::Declared(_), .. })
             if record.nonce == request.nonce =>
         {

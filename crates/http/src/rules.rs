@@ -76,10 +76,11 @@ pub struct Route {
     pub in_doubt: InDoubt,
     /// What happens while the ledger is unavailable.
     pub outage: Outage,
-    /// What a 5xx response means. `None`: gateway errors (502, 504, 520 to 527) leave the claim in doubt, others are stored.
+    /// What a 5xx response means. `None`: gateway errors (502, 504, 520 to 527) leave the claim in doubt, others are
+    /// stored.
     pub server_errors: Option<ServerErrors>,
-    /// What a 4xx response means. `None`: it is stored. On a route with a preset, 400, 404, 405, 413, 415 and 422 release the
-    /// key, and the others leave the claim in doubt.
+    /// What a 4xx response means. `None`: it is stored. On a route with a preset, 400, 404, 405, 413, 415 and 422
+    /// release the key, and the others leave the claim in doubt.
     pub client_errors: Option<ClientErrors>,
     /// What `Cache-Control: no-store` in a response means.
     pub no_store: NoStore,

@@ -18,16 +18,17 @@
 //!
 //! # What is abstracted
 //!
-//! A ledger decides atomically, as its contract demands. Each run of the effect has its own outcome, so that no two outcomes
-//! are equal. The number of renewals and the time of the claim are not part of the state, because no rule reads them. A
-//! caller that gets *held* or *in doubt* tries again with the same nonce. If all deliveries of one call carry the same
-//! token, a late copy of a released call can be granted that token again and again; these histories end after six grants.
+//! A ledger decides atomically, as its contract demands. Each run of the effect has its own outcome, so that no two
+//! outcomes are equal. The number of renewals and the time of the claim are not part of the state, because no rule
+//! reads them. A caller that gets *held* or *in doubt* tries again with the same nonce. If all deliveries of one call
+//! carry the same token, a late copy of a released call can be granted that token again and again; these histories end
+//! after six grants.
 //!
 //! # What is not modelled
 //!
-//! The end of doubt after thirty days, clock jumps, several keys, marks, limits, and what the storage of a ledger loses in a
-//! crash. Unit tests, property tests and the conformance suite of the ledgers cover these. The check is exhaustive for the
-//! sizes given here, and proves nothing about larger ones.
+//! The end of doubt after thirty days, clock jumps, several keys, marks, limits, and what the storage of a ledger loses
+//! in a crash. Unit tests, property tests and the conformance suite of the ledgers cover these. The check is exhaustive
+//! for the sizes given here, and proves nothing about larger ones.
 //!
 //! # Does it find anything?
 //!
@@ -96,7 +97,8 @@ fn restarting(setting: Setting) -> Setting {
     Setting { callers: vec![0, 0], lives: 2, ..setting }
 }
 
-/// Explores every state: every promise must hold, every expected event must occur, and the number of states must not shrink.
+/// Explores every state: every promise must hold, every expected event must occur, and the number of states must not
+/// shrink.
 #[track_caller]
 fn holds(name: &str, setting: Setting, at_least: usize) {
     let checker = setting.checker().threads(2).spawn_bfs().join();

@@ -67,8 +67,9 @@ impl GrantedClaim {
                 return send(&self.request, sender, ledger_unavailable());
             }
         }
-        // Most requests end long before a renewal is due, so the renewing task starts late. The first renewal is due after a
-        // third of the remaining lease, as if the task had run from the start: half of that has passed when it starts.
+        // Most requests end long before a renewal is due, so the renewing task starts late. The first renewal is due
+        // after a third of the remaining lease, as if the task had run from the start: half of that has passed when it
+        // starts.
         let left_ms = grant.left_ms.max(grant.lease_ms / 2);
         let renewal = async {
             tokio::time::sleep(Duration::from_millis(left_ms / 6)).await;

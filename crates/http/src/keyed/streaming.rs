@@ -60,8 +60,8 @@ impl GrantedClaim {
         for chunk in chunks {
             client.send(Ok(Frame::data(chunk))).await;
         }
-        // A client that knows the length would take the last chunk for the end, before the outcome is recorded. So the chunk
-        // that completes the body is held back, and the trailers after it.
+        // A client that knows the length would take the last chunk for the end, before the outcome is recorded. So the
+        // chunk that completes the body is held back, and the trailers after it.
         let mut held_back = Vec::new();
         let mut trailers = HeaderMap::new();
         // While a client reads, a response may go on for any time. Without a client, it is read up to the lease ceiling.
