@@ -16,10 +16,13 @@ use self::commands::COMMANDS;
 use self::markdown::{Block, blocks, page, pages};
 use self::shell::Shell;
 
+/// The blocks of both READMEs.
+const README: &[&str] = &["cargo run --release -- demo", "python3 examples/orders.py &", "curl -X POST"];
+
 /// The first command of each block of commands. Each block has a test.
 const BLOCKS: &[(&str, &[&str])] = &[
-    ("README.md", &["cargo run --release -- demo", "python3 examples/orders.py &"]),
-    ("README.ja.md", &["cargo run --release -- demo", "python3 examples/orders.py &"]),
+    ("README.md", README),
+    ("README.ja.md", README),
     ("docs/gateway.md", &["node server.js &"]),
     ("docs/events.md", &["ichido claims --ledger dynamodb: &", "ichido ledger list --state in-doubt"]),
     ("docs/dynamodb.md", &["aws cloudformation deploy"]),
@@ -37,10 +40,18 @@ fn shell_blocks(name: &str) -> Vec<Block> {
 }
 
 /// Runs the block of a page that begins with this command.
-fn run_block(page: &str, first: &str, mut shell: Shell) {
-    let block = shell_blocks(page).into_iter().find(|block| block.commands()[0].command.starts_with(first));
-    let block = block.unwrap_or_else(|| panic!("{page} has no block that begins with {first}"));
-    block.commands().iter().for_each(|line| shell.execute(line));
+fn run_block(page: &str, first: &str, shell: Shell) {
+    run_blocks(page, &[first], shell);
+}
+
+/// Runs the blocks of a page that begin with these commands, one after another in the same shell.
+fn run_blocks(page: &str, firsts: &[&str], mut shell: Shell) {
+    let blocks = shell_blocks(page);
+    for first in firsts {
+        let block = blocks.iter().find(|block| block.commands()[0].command.starts_with(first));
+        let block = block.unwrap_or_else(|| panic!("{page} has no block that begins with {first}"));
+        block.commands().iter().for_each(|line| shell.execute(line));
+    }
     shell.shut_down();
 }
 

@@ -26,7 +26,7 @@ pub(super) const COMMANDS: &[(&str, Action)] = &[
     ("cargo run --release -- demo", Action::Run(demo)),
     ("cargo xtask test", Action::CoveredElsewhere(xtask)),
     ("python3 examples/orders.py &", serve("", "127.0.0.1:5000")),
-    ("cargo run --release -- gateway --upstream http://127.0.0.1:5000 &", serve(ANY_PORT, "127.0.0.1:8080")),
+    ("cargo run --release -- gateway --upstream http://127.0.0.1:5000", serve(ANY_PORT, "127.0.0.1:8080")),
     (
         r#"curl -X POST -H 'Idempotency-Key: "k1"' -d '{"qty":1}' http://127.0.0.1:8080/orders"#,
         Action::Run(responds_as_commented),

@@ -1,8 +1,8 @@
 //! A test for each block of commands, with the servers and files that it needs.
 
 use super::commands::ANY_PORT;
-use super::run_block;
 use super::shell::{Shell, example};
+use super::{run_block, run_blocks};
 use crate::delivery::Stage;
 use crate::delivery::receiver::Reply;
 use crate::events::given;
@@ -25,7 +25,7 @@ fn the_first_success_works_as_it_stands() {
     let mut shell = Shell::new();
     shell.replace("examples/orders.py", repository_path("examples/orders.py"));
     shell.variable("PORT", "0");
-    run_block(README, "python3 examples/orders.py", shell);
+    run_blocks(README, &["python3 examples/orders.py", "curl -X POST"], shell);
 }
 
 #[test]
