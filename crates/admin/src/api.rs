@@ -22,8 +22,8 @@ use axum::middleware::map_response;
 use axum::routing::{get, post};
 use ichido_serve::{metrics, problem};
 
-use crate::limits::BODY_BYTES;
-use crate::state::{Health, Served};
+use crate::limits::OPERATOR_BODY_BYTES_MAX;
+use crate::state::{AppState, Health};
 
 /// The scope of every claim that is made here. Routes of the gateway begin with a method, so no claim of theirs is meant.
 const ROUTE: &str = "/v1/claims";
@@ -39,7 +39,7 @@ pub(crate) fn health_router(health: Health) -> Router {
         .with_state(health)
 }
 
-pub(crate) fn router(served: Served) -> Router {
+pub(crate) fn router(app: AppState) -> Router {
     Router::new()
         .route("/v1/events/check", post(events::check))
         .route("/v1/claims", get(operators::list).post(claims::claim))
@@ -60,6 +60,6 @@ pub(crate) fn router(served: Served) -> Router {
         .route("/openapi.json", get(openapi::described))
         .fallback(problem::not_found)
         .method_not_allowed_fallback(problem::method_not_allowed)
-        .layer(DefaultBodyLimit::max(BODY_BYTES))
-        .with_state(served)
+        .layer(DefaultBodyLimit::max(OPERATOR_BODY_BYTES_MAX))
+        .with_state(app)
 }

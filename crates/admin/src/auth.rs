@@ -6,7 +6,7 @@ mod token;
 mod visitor;
 
 pub use self::gate::Gate;
-pub(crate) use self::gate::{ASSETS, HOLDER, is_open};
+pub(crate) use self::gate::{ASSETS_PATH, HOLDER_HEADER, is_health_check};
 pub(crate) use self::sessions::Sessions;
 pub use self::token::AdminToken;
 pub(crate) use self::token::{Access, TOKEN_VARIABLE};

@@ -9,7 +9,7 @@ const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; i
                       require-trusted-types-for 'script'; trusted-types 'none'";
 
 /// The fields that every answer of the console carries.
-pub(crate) fn secured(mut response: Response) -> Response {
+pub(crate) fn with_security_headers(mut response: Response) -> Response {
     let fields: [(HeaderName, &str); 8] = [
         (header::CONTENT_SECURITY_POLICY, POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -28,12 +28,12 @@ pub(crate) fn secured(mut response: Response) -> Response {
 }
 
 /// Goes on to another page of ours with GET.
-pub(crate) fn see(path: &str) -> Response {
-    secured(Redirect::to(path).into_response())
+pub(crate) fn see_other(path: &str) -> Response {
+    with_security_headers(Redirect::to(path).into_response())
 }
 
 /// Whether someone looks for a page, and not a program for an answer.
-pub(crate) fn wants_page<B>(request: &Request<B>) -> bool {
+pub(crate) fn is_page_request<B>(request: &Request<B>) -> bool {
     let accepted = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
     request.method() == Method::GET && accepted.is_some_and(|kinds| kinds.contains("text/html"))
 }

@@ -36,17 +36,17 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use self::sampler::Sampler;
-use crate::auth::{ASSETS, AdminToken, Sessions};
-use crate::browser::see;
-use crate::delivery_control::Desk;
-use crate::state::{Bodies, Served, Usage};
+use crate::auth::{ASSETS_PATH, AdminToken, Sessions};
+use crate::browser::see_other;
+use crate::delivery_control::DeliveryControl;
+use crate::state::{AppState, Bodies, UsageSource};
 
 /// What every page needs, whatever the process does.
 #[derive(Clone, Debug)]
-pub struct Frame {
+pub struct PageContext {
     token: Option<AdminToken>,
     sessions: Sessions,
-    tries: Arc<Semaphore>,
+    sign_in_attempts: Arc<Semaphore>,
     sections: Sections,
 }
 
@@ -58,9 +58,9 @@ struct Sections {
     usage: bool,
 }
 
-impl Frame {
+impl PageContext {
     fn new(token: Option<AdminToken>, sessions: Sessions, sections: Sections) -> Self {
-        Self { token, sessions, tries: Semaphore::new(sign_in::TRIES).into(), sections }
+        Self { token, sessions, sign_in_attempts: Semaphore::new(sign_in::ATTEMPTS_MAX).into(), sections }
     }
 
     fn routes(self) -> Router {
@@ -68,7 +68,7 @@ impl Frame {
             .route("/sign-in", get(sign_in::page).post(sign_in::sign_in))
             .route("/sign-out", post(sign_in::sign_out))
             .route("/language", post(sign_in::language))
-            .route(&format!("{}{{name}}", ASSETS), get(assets::asset))
+            .route(&format!("{}{{name}}", ASSETS_PATH), get(assets::asset))
             .with_state(self)
     }
 }
@@ -76,46 +76,46 @@ impl Frame {
 /// What the pages about a ledger and its deliveries share.
 #[derive(Clone, Debug)]
 pub struct Console {
-    frame: Frame,
-    served: Served,
+    context: PageContext,
+    app: AppState,
     sampler: Arc<Sampler>,
-    watchers: Arc<Semaphore>,
+    live_pages: Arc<Semaphore>,
     stop: CancellationToken,
 }
 
-impl FromRef<Console> for Frame {
+impl FromRef<Console> for PageContext {
     fn from_ref(console: &Console) -> Self {
-        console.frame.clone()
+        console.context.clone()
     }
 }
 
 impl Console {
     /// A console that gathers what it shows until `stop`.
     pub fn start(
-        served: Served,
+        app: AppState,
         token: Option<AdminToken>,
         sessions: Sessions,
         stop: CancellationToken,
     ) -> Self {
-        let parts = &served.admin.console;
+        let options = &app.admin.console;
         let sections =
-            Sections { ledger: true, delivery: parts.desk.is_some(), usage: parts.usage.is_some() };
-        let frame = Frame::new(token, sessions, sections);
-        let sampler = Sampler::start(served.admin.clone(), stop.clone());
-        Self { frame, served, sampler, watchers: Semaphore::new(live_updates::MOST).into(), stop }
+            Sections { ledger: true, delivery: options.delivery.is_some(), usage: options.usage.is_some() };
+        let context = PageContext::new(token, sessions, sections);
+        let sampler = Sampler::start(app.admin.clone(), stop.clone());
+        Self { context, app, sampler, live_pages: Semaphore::new(live_updates::LIVE_PAGES_MAX).into(), stop }
     }
 
     pub fn routes(self) -> Router {
-        let usage = self.served.admin.console.usage.clone();
+        let usage = self.app.admin.console.usage.clone();
         let usage =
-            usage.map(|usage| usage::routes(self.frame.clone(), usage, self.served.admin.meters.clone()));
-        self.frame.clone().routes().merge(usage.unwrap_or_default()).merge(
+            usage.map(|usage| usage::routes(self.context.clone(), usage, self.app.admin.metrics.clone()));
+        self.context.clone().routes().merge(usage.unwrap_or_default()).merge(
             Router::new()
                 .route("/", get(overview::overview))
                 .route("/live", get(live_updates::live))
                 .route("/claims", get(claims::claims))
                 .route("/claims/one", get(claim::claim))
-                .route("/claims/say", get(claim::confirm).post(claim::say))
+                .route("/claims/resolve", get(claim::confirm).post(claim::resolve))
                 .route("/delivery", get(delivery::delivery))
                 .route("/delivery/batch", get(batch::batch))
                 .route("/delivery/resend", get(batch::confirm).post(batch::resend))
@@ -123,23 +123,23 @@ impl Console {
         )
     }
 
-    fn desk(&self) -> Option<&Desk> {
-        self.served.admin.console.desk.as_ref()
+    fn delivery_control(&self) -> Option<&DeliveryControl> {
+        self.app.admin.console.delivery.as_ref()
     }
 
     fn bodies(&self) -> Bodies {
-        self.served.admin.console.bodies
+        self.app.admin.console.bodies
     }
 }
 
 /// The pages of a process that only counts usage.
-pub fn of_meter(
+pub fn meter_routes(
     token: Option<AdminToken>,
     sessions: Sessions,
-    usage: Usage,
-    meters: PrometheusHandle,
+    usage: UsageSource,
+    metrics: PrometheusHandle,
 ) -> Router {
-    let frame = Frame::new(token, sessions, Sections { usage: true, ..Sections::default() });
-    let first = get(async || see("/usage"));
-    frame.clone().routes().merge(usage::routes(frame, usage, meters)).route("/", first)
+    let context = PageContext::new(token, sessions, Sections { usage: true, ..Sections::default() });
+    let first = get(async || see_other("/usage"));
+    context.clone().routes().merge(usage::routes(context, usage, metrics)).route("/", first)
 }

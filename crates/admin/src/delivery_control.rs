@@ -1,6 +1,6 @@
-//! Between the console and the daemon that delivers: orders to send again, and what its passes did.
+//! Between the console and the daemon that delivers: requests to send again, and what its passes did.
 //!
-//! The daemon has one lane to its destination, so an order waits for its turn there; the console sends nothing itself.
+//! The daemon has one lane to its destination, so an request waits for its turn there; the console sends nothing itself.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,172 +12,175 @@ use ichido_delivery::store::Layout;
 use tokio::sync::{mpsc, oneshot};
 
 /// Orders that may wait.
-const ORDERS: usize = 16;
+const REQUESTS_MAX: usize = 16;
 /// Passes that are remembered.
-const RUNS: usize = 20;
+const PASSES_MAX: usize = 20;
 
 /// The console's side.
 #[derive(Clone, Debug)]
-pub struct Desk {
+pub struct DeliveryControl {
     pub(crate) layout: Layout,
-    orders: mpsc::Sender<Order>,
-    log: Arc<Mutex<Log>>,
+    requests: mpsc::Sender<ResendRequest>,
+    history: Arc<Mutex<History>>,
 }
 
 /// The daemon's side.
 #[derive(Debug)]
-pub struct Inbox {
-    orders: mpsc::Receiver<Order>,
-    log: Arc<Mutex<Log>>,
+pub struct ControlInbox {
+    requests: mpsc::Receiver<ResendRequest>,
+    history: Arc<Mutex<History>>,
 }
 
 /// Something to send again.
 #[derive(Debug)]
-pub struct Order {
+pub struct ResendRequest {
     pub selection: Selection,
-    done: oneshot::Sender<Run>,
+    done: oneshot::Sender<Pass>,
 }
 
 #[derive(Debug, Default)]
-struct Log {
-    runs: VecDeque<Run>,
+struct History {
+    passes: VecDeque<Pass>,
     held: Option<String>,
 }
 
 /// Who wanted a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
+pub enum Trigger {
     Schedule,
     Operator,
 }
 
 /// What one pass did.
 #[derive(Clone, Debug)]
-pub struct Run {
-    pub by: By,
+pub struct Pass {
+    pub trigger: Trigger,
     pub began: Timestamp,
     pub ended: Timestamp,
-    /// Batches that were taken.
-    pub taken: u64,
+    /// Batches that were tried.
+    pub tried: u64,
     pub arrived: u64,
     /// Batches that went to the spool, or back there.
     pub to_spool: u64,
     pub to_failed: u64,
     /// Why not everything was tried.
-    pub trouble: Option<String>,
+    pub problem: Option<String>,
 }
 
 /// What a pass came to, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub(crate) enum PassResult {
     AllArrived,
     NotAllArrived,
     NothingSent,
 }
 
-/// A desk and its inbox.
-pub fn open(layout: Layout) -> (Desk, Inbox) {
-    let (orders, inbox) = mpsc::channel(ORDERS);
-    let log = Arc::<Mutex<Log>>::default();
-    (Desk { layout, orders, log: log.clone() }, Inbox { orders: inbox, log })
+/// A delivery_control and its inbox.
+pub fn channel(layout: Layout) -> (DeliveryControl, ControlInbox) {
+    let (requests, inbox) = mpsc::channel(REQUESTS_MAX);
+    let history = Arc::<Mutex<History>>::default();
+    (
+        DeliveryControl { layout, requests, history: history.clone() },
+        ControlInbox { requests: inbox, history },
+    )
 }
 
-impl Desk {
-    /// Orders a pass. What it did comes when it is over; nothing if the daemon ends before, or has too many orders.
-    pub(crate) fn order(&self, selection: Selection) -> Option<oneshot::Receiver<Run>> {
-        let (done, over) = oneshot::channel();
-        self.orders.try_send(Order { selection, done }).ok().map(|()| over)
+impl DeliveryControl {
+    /// Orders a pass. What it did comes when it is over; nothing if the daemon ends before, or has too many requests.
+    pub(crate) fn request(&self, selection: Selection) -> Option<oneshot::Receiver<Pass>> {
+        let (done, finished) = oneshot::channel();
+        self.requests.try_send(ResendRequest { selection, done }).ok().map(|()| finished)
     }
 
     /// The last passes, the latest first.
-    pub(crate) fn runs(&self) -> Vec<Run> {
-        lock(&self.log).runs.iter().rev().cloned().collect()
+    pub(crate) fn passes(&self) -> Vec<Pass> {
+        lock(&self.history).passes.iter().rev().cloned().collect()
     }
 
     /// Why nothing goes, if a person must act.
     pub(crate) fn held(&self) -> Option<String> {
-        lock(&self.log).held.clone()
+        lock(&self.history).held.clone()
     }
 }
 
-impl Inbox {
-    /// The next order. Waits for ever if there is no desk any more.
-    pub async fn next(&mut self) -> Order {
-        match self.orders.recv().await {
-            Some(order) => order,
+impl ControlInbox {
+    /// The next request. Waits for ever if there is no delivery_control any more.
+    pub async fn next(&mut self) -> ResendRequest {
+        match self.requests.recv().await {
+            Some(request) => request,
             None => std::future::pending().await,
         }
     }
 
     /// Remembers a pass. One that found nothing to do takes the place of the last such.
-    pub fn record(&self, run: Run, held: Option<&str>) {
-        let mut log = lock(&self.log);
-        log.held = held.map(ToOwned::to_owned);
-        let is_same = |last: &Run| last.is_idle() && last.trouble == run.trouble;
-        if run.is_idle() && log.runs.back().is_some_and(is_same) {
-            log.runs.pop_back();
+    pub fn record(&self, pass: Pass, held: Option<&str>) {
+        let mut history = lock(&self.history);
+        history.held = held.map(ToOwned::to_owned);
+        let is_same = |last: &Pass| last.is_idle() && last.problem == pass.problem;
+        if pass.is_idle() && history.passes.back().is_some_and(is_same) {
+            history.passes.pop_back();
         }
-        log.runs.push_back(run);
-        if log.runs.len() > RUNS {
-            log.runs.pop_front();
+        history.passes.push_back(pass);
+        if history.passes.len() > PASSES_MAX {
+            history.passes.pop_front();
         }
     }
 }
 
-impl Order {
+impl ResendRequest {
     /// Tells whoever gave it.
-    pub fn over(self, run: Run) {
+    pub fn finish(self, pass: Pass) {
         // They may have gone.
-        let _ = self.done.send(run);
+        let _ = self.done.send(pass);
     }
 }
 
-impl Ending {
+impl PassResult {
     /// Its word in the audit and in the console.
-    pub(crate) fn word(self) -> &'static str {
+    pub(crate) fn code(self) -> &'static str {
         match self {
-            Ending::AllArrived => "arrived",
-            Ending::NotAllArrived => "not-arrived",
-            Ending::NothingSent => "nothing-sent",
+            PassResult::AllArrived => "arrived",
+            PassResult::NotAllArrived => "not-arrived",
+            PassResult::NothingSent => "nothing-sent",
         }
     }
 }
 
-impl Run {
+impl Pass {
     /// What a pass did, from the counters before and after it.
     pub fn between(
-        by: By,
-        taken: u64,
+        trigger: Trigger,
+        tried: u64,
         (began, before): (Timestamp, Counters),
         (ended, after): (Timestamp, Counters),
     ) -> Self {
         Self {
-            by,
+            trigger,
             began,
             ended,
-            taken,
+            tried,
             arrived: after.send_success - before.send_success,
             to_spool: after.spool_saved + after.spool_returned - before.spool_saved - before.spool_returned,
             to_failed: after.failed_moved - before.failed_moved,
-            trouble: None,
+            problem: None,
         }
     }
 
     /// What it came to. Only batches that arrived have arrived: whatever is uncertain is not success.
-    pub(crate) fn ending(&self) -> Ending {
-        let Self { taken, arrived, to_spool, to_failed, trouble, .. } = self;
-        match (taken, trouble) {
-            (0, None) => Ending::NothingSent,
-            (_, None) if arrived >= taken && to_spool + to_failed == 0 => Ending::AllArrived,
-            (_, Some(_) | None) => Ending::NotAllArrived,
+    pub(crate) fn result(&self) -> PassResult {
+        let Self { tried, arrived, to_spool, to_failed, problem, .. } = self;
+        match (tried, problem) {
+            (0, None) => PassResult::NothingSent,
+            (_, None) if arrived >= tried && to_spool + to_failed == 0 => PassResult::AllArrived,
+            (_, Some(_) | None) => PassResult::NotAllArrived,
         }
     }
 
     fn is_idle(&self) -> bool {
-        self.by == By::Schedule && self.taken == 0 && self.to_failed == 0
+        self.trigger == Trigger::Schedule && self.tried == 0 && self.to_failed == 0
     }
 }
 
-fn lock(log: &Mutex<Log>) -> MutexGuard<'_, Log> {
-    log.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(history: &Mutex<History>) -> MutexGuard<'_, History> {
+    history.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,8 +4,8 @@
 //! Whoever reaches this port may end doubts and give keys back, so it is on loopback, or demands a token. A browser on
 //! the same machine is no operator: calls under a foreign name or from a foreign page are refused ([`auth`]).
 //!
-//! A process binds first ([`Bound::bind`]), opens its ledger under [`Bound::reach`], so that `ichido ledger …` finds the
-//! port through the store, and then serves ([`Bound::serve`]).
+//! A process binds first ([`AdminPort::bind`]), opens its ledger under [`AdminPort::reach`], so that `ichido ledger …` finds the
+//! port through the store, and then serves ([`AdminPort::serve`]).
 
 mod api;
 mod audit;
@@ -21,5 +21,5 @@ mod state;
 
 pub use self::audit::AUDIT;
 pub use self::auth::{AdminToken, Gate};
-pub use self::server::Bound;
-pub use self::state::{Admin, Api, Bodies, Health, LogKeys, Parts, Usage};
+pub use self::server::AdminPort;
+pub use self::state::{Admin, Bodies, ClaimApi, ConsoleOptions, Health, LogKeys, UsageSource};

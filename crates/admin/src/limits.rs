@@ -3,6 +3,6 @@
 use std::time::Duration;
 
 /// The largest body that an operator sends.
-pub(crate) const BODY_BYTES: usize = 1024 * 1024;
+pub(crate) const OPERATOR_BODY_BYTES_MAX: usize = 1024 * 1024;
 /// How long a body may take to arrive.
-pub(crate) const BODY_PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const BODY_TIMEOUT: Duration = Duration::from_secs(30);

@@ -16,9 +16,9 @@ use tokio_util::task::TaskTracker;
 use tower_service::Service;
 
 use crate::api;
-use crate::auth::{AdminToken, Gate, Peer, TOKEN_VARIABLE, is_open};
+use crate::auth::{AdminToken, Gate, Peer, TOKEN_VARIABLE, is_health_check};
 use crate::console::{self, Console};
-use crate::state::{Admin, Health, Served, Usage};
+use crate::state::{Admin, AppState, Health, UsageSource};
 use ichido_serve::listener::{Admission, Limits, Listener, Protocol};
 use ichido_serve::{Failure, Problem, metrics};
 
@@ -34,13 +34,13 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An admin port that is bound, and not yet served.
 #[derive(Debug)]
-pub struct Bound {
+pub struct AdminPort {
     listener: TcpListener,
     address: SocketAddr,
     token: Option<AdminToken>,
 }
 
-impl Bound {
+impl AdminPort {
     /// Binds the port. Off loopback it demands a token.
     pub async fn bind(address: SocketAddr, token: Option<AdminToken>) -> Result<Self, Failure> {
         if !address.ip().is_loopback() {
@@ -49,7 +49,7 @@ impl Bound {
                     "the admin listener {address} is not on loopback and needs a token: set {TOKEN_VARIABLE}"
                 ))
             };
-            token.as_ref().ok_or_else(none)?.off_loopback(address)?;
+            token.as_ref().ok_or_else(none)?.check_length(address)?;
         }
         let fail = |error: std::io::Error| Failure::usage(format!("the admin listener {address}: {error}"));
         let listener = TcpListener::bind(address).await.map_err(fail)?;
@@ -63,7 +63,7 @@ impl Bound {
     }
 
     /// The address under which others on this machine reach it: what the holder of a store signs.
-    pub fn reach(&self) -> String {
+    pub fn reachable_address(&self) -> String {
         let ip = match self.address.ip() {
             IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
             IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
@@ -74,30 +74,29 @@ impl Bound {
 
     /// Serves until `stop`, then finishes the calls that are under way.
     pub async fn serve(self, admin: Admin, stop: CancellationToken) {
-        let upkeep = tokio::spawn(keep_up(admin.meters.clone()));
+        let upkeep = tokio::spawn(run_upkeep(admin.metrics.clone()));
         let api = admin.api.clone();
-        let looking_after = tokio::spawn(async move { api.look_after_ledger().await });
+        let maintaining = tokio::spawn(async move { api.maintain_fallback().await });
         let api = admin.api.clone();
         let actions = TaskTracker::new();
-        let served = Served { admin: Arc::new(admin), actions: actions.clone() };
+        let app = AppState { admin: Arc::new(admin), actions: actions.clone() };
         let gate = Gate::new(self.address, self.token.clone());
-        let console =
-            Console::start(served.clone(), self.token.clone(), gate.sessions().clone(), stop.clone());
-        let router = api::router(served).merge(console.routes());
+        let console = Console::start(app.clone(), self.token.clone(), gate.sessions().clone(), stop.clone());
+        let router = api::router(app).merge(console.routes());
         self.serve_router(router, gate, actions, stop).await;
         upkeep.abort();
-        looking_after.abort();
-        if tokio::time::timeout(DRAIN_TIMEOUT, api.last_words()).await.is_err() {
+        maintaining.abort();
+        if tokio::time::timeout(DRAIN_TIMEOUT, api.hand_over()).await.is_err() {
             tracing::warn!("the ledger could not be told what was answered in its place");
         }
     }
 
     /// The same for a meter, which has no ledger: it tells how it is, what it did, and what it counted.
-    pub async fn serve_meter(self, health: Health, usage: Usage, stop: CancellationToken) {
-        let upkeep = tokio::spawn(keep_up(health.meters.clone()));
+    pub async fn serve_meter(self, health: Health, usage: UsageSource, stop: CancellationToken) {
+        let upkeep = tokio::spawn(run_upkeep(health.metrics.clone()));
         let gate = Gate::new(self.address, self.token.clone());
         let console =
-            console::of_meter(self.token.clone(), gate.sessions().clone(), usage, health.meters.clone());
+            console::meter_routes(self.token.clone(), gate.sessions().clone(), usage, health.metrics.clone());
         let router = api::health_router(health).merge(console);
         self.serve_router(router, gate, TaskTracker::new(), stop).await;
         upkeep.abort();
@@ -109,7 +108,7 @@ impl Bound {
             let (gate, router) = (gate.clone(), router.clone());
             service_fn(move |mut request: http::Request<Incoming>| match gate.admit(&request) {
                 Err(response) => Either::Left(std::future::ready(Ok(*response))),
-                Ok(_) if admission == Admission::HealthChecks && !is_open(request.uri().path()) => {
+                Ok(_) if admission == Admission::HealthChecks && !is_health_check(request.uri().path()) => {
                     Either::Left(std::future::ready(Ok(overloaded().into_response())))
                 }
                 Ok(visitor) => {
@@ -133,11 +132,11 @@ fn overloaded() -> Problem {
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", title)
 }
 
-async fn keep_up(meters: metrics_exporter_prometheus::PrometheusHandle) {
+async fn run_upkeep(metrics: metrics_exporter_prometheus::PrometheusHandle) {
     let mut turns = tokio::time::interval(metrics::UPKEEP_INTERVAL);
     loop {
         turns.tick().await;
-        meters.run_upkeep();
+        metrics.run_upkeep();
     }
 }
 
@@ -148,14 +147,14 @@ mod tests {
     #[tokio::test]
     async fn what_is_bound_everywhere_is_reached_here() {
         let token = AdminToken::from_text("s3cret-s3cret-s3cret").unwrap();
-        let bound = Bound::bind("0.0.0.0:0".parse().unwrap(), Some(token)).await.unwrap();
-        assert_eq!(bound.reach(), format!("127.0.0.1:{}", bound.address().port()));
+        let bound = AdminPort::bind("0.0.0.0:0".parse().unwrap(), Some(token)).await.unwrap();
+        assert_eq!(bound.reachable_address(), format!("127.0.0.1:{}", bound.address().port()));
         assert_ne!(bound.address().port(), 0);
     }
 
     #[tokio::test]
     async fn off_loopback_a_token_is_demanded() {
-        let line = Bound::bind("0.0.0.0:0".parse().unwrap(), None).await.unwrap_err().to_string();
+        let line = AdminPort::bind("0.0.0.0:0".parse().unwrap(), None).await.unwrap_err().to_string();
         assert!(line.contains("0.0.0.0:0") && line.contains(TOKEN_VARIABLE), "{line}");
     }
 }

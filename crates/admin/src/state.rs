@@ -1,7 +1,7 @@
 //! What the handlers share.
 
 mod claim_api;
-mod console_parts;
+mod console_options;
 mod event_checks;
 mod log_keys;
 
@@ -14,8 +14,8 @@ use ichido_serve::{Problem, Readiness};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::task::TaskTracker;
 
-pub use self::claim_api::Api;
-pub use self::console_parts::{Bodies, Parts, Usage};
+pub use self::claim_api::ClaimApi;
+pub use self::console_options::{Bodies, ConsoleOptions, UsageSource};
 pub use self::log_keys::LogKeys;
 
 /// What an admin port serves.
@@ -24,13 +24,13 @@ pub struct Admin {
     /// The ledger that operators look after.
     pub ledger: Ledger,
     /// The claim API, whose ledger may have a fallback.
-    pub api: Api,
+    pub api: ClaimApi,
     /// What `/readyz` asks.
     pub readiness: Readiness,
     /// What `/metrics` prints.
-    pub meters: PrometheusHandle,
+    pub metrics: PrometheusHandle,
     /// What the console shows besides.
-    pub console: Parts,
+    pub console: ConsoleOptions,
 }
 
 /// Alive, ready, and what was counted: what every admin port tells.
@@ -39,26 +39,26 @@ pub struct Health {
     /// What `/readyz` asks.
     pub readiness: Readiness,
     /// What `/metrics` prints.
-    pub meters: PrometheusHandle,
+    pub metrics: PrometheusHandle,
 }
 
-impl FromRef<Served> for Health {
-    fn from_ref(served: &Served) -> Self {
-        Self { readiness: served.admin.readiness.clone(), meters: served.admin.meters.clone() }
+impl FromRef<AppState> for Health {
+    fn from_ref(app: &AppState) -> Self {
+        Self { readiness: app.admin.readiness.clone(), metrics: app.admin.metrics.clone() }
     }
 }
 
 /// What the handlers share.
 #[derive(Clone, Debug)]
-pub struct Served {
+pub struct AppState {
     pub admin: Arc<Admin>,
     /// Actions that are under way: they are waited for at the end.
     pub actions: TaskTracker,
 }
 
-impl Served {
+impl AppState {
     /// Does something to its end, also if the caller hangs up.
-    pub(crate) async fn finish<T: Send + 'static>(
+    pub(crate) async fn run_to_completion<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, Problem> {

@@ -17,7 +17,7 @@ use tower_service::Service as _;
 
 use crate::settings::meter::Meter as Settings;
 use ichido_admin::Gate;
-use ichido_admin::Usage;
+use ichido_admin::UsageSource;
 use ichido_core::error_chain;
 use ichido_serve::listener::{Limits, Listener, Protocol};
 use ichido_serve::{Failure, Probe};
@@ -105,8 +105,8 @@ impl Meter {
     }
 
     /// What the console shows.
-    pub(crate) fn usage(&self) -> Usage {
-        Usage::new(self.store.clone(), self.tenants.clone())
+    pub(crate) fn usage(&self) -> UsageSource {
+        UsageSource::new(self.store.clone(), self.tenants.clone())
     }
 
     /// Serves until told to stop; then ends what is under way, and closes the database.

@@ -11,16 +11,16 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::ROUTE;
-use super::fields::{Pairs, Place, Text, Whole, from_seconds, lease_ms};
-use super::request_body::{Sent, receive, refused};
-use super::responses::{Conflict, Standing};
+use super::fields::{FieldPath, StringMap, Text, WholeNumber, lease_ms, seconds_as_ms};
+use super::request_body::{RequestBody, invalid_field, read_body};
+use super::responses::{ClaimResponse, Conflict};
 use crate::operator::Refusal;
-use crate::state::Served;
+use crate::state::AppState;
 use ichido_serve::Problem;
 
-type Answer = Result<Response, Problem>;
+type ApiResult = Result<Response, Problem>;
 
-const HERE: Place = Place(None);
+const TOP_LEVEL: FieldPath = FieldPath(None);
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -29,22 +29,22 @@ struct ClaimBody<'a> {
     key: Text<'a>,
     #[serde(borrow)]
     fingerprint: Option<Text<'a>>,
-    lease_ms: Option<Whole>,
-    retention_seconds: Option<Whole>,
-    metadata: Option<Pairs>,
+    lease_ms: Option<WholeNumber>,
+    retention_seconds: Option<WholeNumber>,
+    metadata: Option<StringMap>,
     #[serde(borrow)]
     nonce: Option<Text<'a>>,
 }
 
-pub(super) async fn claim(State(served): State<Served>, request: Request<Body>) -> Answer {
-    let sent = receive(&served.admin.api, request).await?;
-    let request = request_of(&served.admin.api.ledger, sent.read()?)?;
-    let ledger = served.admin.api.ledger.clone();
-    let claimed = served.finish(async move { ledger.claim(&request).await }).await?;
-    let Claimed { claim, degraded } = claimed.map_err(failed)?;
+pub(super) async fn claim(State(app): State<AppState>, request: Request<Body>) -> ApiResult {
+    let raw = read_body(&app.admin.api, request).await?;
+    let request = request_of(&app.admin.api.ledger, raw.parse()?)?;
+    let ledger = app.admin.api.ledger.clone();
+    let claimed = app.run_to_completion(async move { ledger.claim(&request).await }).await?;
+    let Claimed { claim, degraded } = claimed.map_err(ledger_problem)?;
     Ok(match claim {
-        Claim::Granted(grant) => Standing::granted(&grant, degraded).answer(StatusCode::CREATED),
-        Claim::Done(outcome) => Standing::done(outcome, degraded).answer(StatusCode::OK),
+        Claim::Granted(grant) => ClaimResponse::granted(&grant, degraded).into_response(StatusCode::CREATED),
+        Claim::Done(outcome) => ClaimResponse::done(outcome, degraded).into_response(StatusCode::OK),
         Claim::Held { retry_after_ms } => Conflict::in_flight(retry_after_ms, degraded).into_response(),
         Claim::InDoubt(doubt) => Conflict::in_doubt(&doubt, degraded).into_response(),
         // Claims of the API have no caller, so nobody is told that it changed.
@@ -54,13 +54,13 @@ pub(super) async fn claim(State(served): State<Served>, request: Request<Body>) 
 
 fn request_of(ledger: &Ledger, body: ClaimBody<'_>) -> Result<ClaimRequest, Problem> {
     let mut request = ledger.request(key_of(&body.key)?);
-    request.fingerprint = HERE.fingerprint(body.fingerprint)?;
+    request.fingerprint = TOP_LEVEL.fingerprint(body.fingerprint)?;
     request.lease_ms = lease_ms(body.lease_ms, request.lease_ms)?;
-    request.retention_ms = from_seconds("retention_seconds", body.retention_seconds, request.retention_ms)?;
-    request.metadata = HERE.metadata(body.metadata)?;
+    request.retention_ms = seconds_as_ms("retention_seconds", body.retention_seconds, request.retention_ms)?;
+    request.metadata = TOP_LEVEL.metadata(body.metadata)?;
     request.holder = Holder::Remote;
     if let Some(Text(nonce)) = body.nonce {
-        request.nonce = HERE.nonce(&nonce)?;
+        request.nonce = TOP_LEVEL.nonce(&nonce)?;
     }
     Ok(request)
 }
@@ -72,17 +72,17 @@ struct RenewBody<'a> {
     key: Text<'a>,
     #[serde(borrow)]
     token: Text<'a>,
-    lease_ms: Option<Whole>,
+    lease_ms: Option<WholeNumber>,
 }
 
-pub(super) async fn renew(State(served): State<Served>, request: Request<Body>) -> Answer {
-    let sent = receive(&served.admin.api, request).await?;
-    let body: RenewBody<'_> = sent.read()?;
-    let (key, token) = whose(&body.key, &body.token)?;
-    let ledger = served.admin.api.ledger.clone();
+pub(super) async fn renew(State(app): State<AppState>, request: Request<Body>) -> ApiResult {
+    let raw = read_body(&app.admin.api, request).await?;
+    let body: RenewBody<'_> = raw.parse()?;
+    let (key, token) = key_and_token(&body.key, &body.token)?;
+    let ledger = app.admin.api.ledger.clone();
     let lease_ms = lease_ms(body.lease_ms, ledger.settings().lease_ms)?;
-    let renewed = served.finish(async move { ledger.renew(&key, token, lease_ms).await }).await?;
-    settled(renewed, &Standing::renewed(lease_ms))
+    let renewed = app.run_to_completion(async move { ledger.renew(&key, token, lease_ms).await }).await?;
+    settled(renewed, &ClaimResponse::renewed(lease_ms))
 }
 
 #[derive(Deserialize)]
@@ -96,24 +96,24 @@ struct CompleteBody<'a> {
     outcome: &'a RawValue,
 }
 
-pub(super) async fn complete(State(served): State<Served>, request: Request<Body>) -> Answer {
-    let sent = receive(&served.admin.api, request).await?;
-    let body: CompleteBody<'_> = sent.read()?;
-    let (key, token) = whose(&body.key, &body.token)?;
-    let outcome = kept(&sent, body.outcome)?;
-    let ledger = served.admin.api.ledger.clone();
-    let completed = served.finish(async move { ledger.complete(&key, token, outcome).await }).await?;
-    settled(completed, &Standing::of("done"))
+pub(super) async fn complete(State(app): State<AppState>, request: Request<Body>) -> ApiResult {
+    let raw = read_body(&app.admin.api, request).await?;
+    let body: CompleteBody<'_> = raw.parse()?;
+    let (key, token) = key_and_token(&body.key, &body.token)?;
+    let outcome = outcome_of(&raw, body.outcome)?;
+    let ledger = app.admin.api.ledger.clone();
+    let completed = app.run_to_completion(async move { ledger.complete(&key, token, outcome).await }).await?;
+    settled(completed, &ClaimResponse::of("done"))
 }
 
 /// The outcome, byte by byte as it was written, without a copy where it is most of the body.
-fn kept(sent: &Sent, outcome: &RawValue) -> Result<Outcome, Problem> {
-    let (size, most) = (outcome.get().len(), Limits::STANDARD.outcome_bytes);
-    if size > most {
-        return Err(refused("outcome", &format!("is {size} bytes; at most {most} are allowed")));
+fn outcome_of(body: &RequestBody, outcome: &RawValue) -> Result<Outcome, Problem> {
+    let (size, max) = (outcome.get().len(), Limits::STANDARD.outcome_bytes);
+    if size > max {
+        return Err(invalid_field("outcome", &format!("is {size} bytes; at max {max} are allowed")));
     }
-    let bytes = match size > sent.bytes.len() / 2 {
-        true => sent.bytes.slice_ref(outcome.get().as_bytes()),
+    let bytes = match size > body.bytes.len() / 2 {
+        true => body.bytes.slice_ref(outcome.get().as_bytes()),
         false => Bytes::copy_from_slice(outcome.get().as_bytes()),
     };
     Ok(Outcome::Kept(bytes))
@@ -128,13 +128,13 @@ struct ReleaseBody<'a> {
     token: Text<'a>,
 }
 
-pub(super) async fn release(State(served): State<Served>, request: Request<Body>) -> Answer {
-    let sent = receive(&served.admin.api, request).await?;
-    let body: ReleaseBody<'_> = sent.read()?;
-    let (key, token) = whose(&body.key, &body.token)?;
-    let ledger = served.admin.api.ledger.clone();
-    let released = served.finish(async move { ledger.release(&key, token).await }).await?;
-    settled(released, &Standing::of("released"))
+pub(super) async fn release(State(app): State<AppState>, request: Request<Body>) -> ApiResult {
+    let raw = read_body(&app.admin.api, request).await?;
+    let body: ReleaseBody<'_> = raw.parse()?;
+    let (key, token) = key_and_token(&body.key, &body.token)?;
+    let ledger = app.admin.api.ledger.clone();
+    let released = app.run_to_completion(async move { ledger.release(&key, token).await }).await?;
+    settled(released, &ClaimResponse::of("released"))
 }
 
 #[derive(Debug, Deserialize)]
@@ -148,32 +148,33 @@ struct DoubtBody<'a> {
     reason: Text<'a>,
 }
 
-pub(super) async fn doubt(State(served): State<Served>, request: Request<Body>) -> Answer {
-    let sent = receive(&served.admin.api, request).await?;
-    let body: DoubtBody<'_> = sent.read()?;
-    let (key, token) = whose(&body.key, &body.token)?;
-    HERE.within("reason", &body.reason.0, Limits::STANDARD.reason_bytes)?;
-    let (ledger, reason) = (served.admin.api.ledger.clone(), body.reason.0.into_owned());
-    let doubted = served.finish(async move { ledger.declare_in_doubt(&key, token, reason).await }).await?;
-    settled(doubted, &Standing::of("in-doubt"))
+pub(super) async fn doubt(State(app): State<AppState>, request: Request<Body>) -> ApiResult {
+    let raw = read_body(&app.admin.api, request).await?;
+    let body: DoubtBody<'_> = raw.parse()?;
+    let (key, token) = key_and_token(&body.key, &body.token)?;
+    TOP_LEVEL.check_length("reason", &body.reason.0, Limits::STANDARD.reason_bytes)?;
+    let (ledger, reason) = (app.admin.api.ledger.clone(), body.reason.0.into_owned());
+    let doubted =
+        app.run_to_completion(async move { ledger.declare_in_doubt(&key, token, reason).await }).await?;
+    settled(doubted, &ClaimResponse::of("in-doubt"))
 }
 
 fn key_of(text: &Text<'_>) -> Result<Key, Problem> {
-    Key::new(Scope::new("", ROUTE), &*text.0).map_err(|error| HERE.limit("key", &error))
+    Key::new(Scope::new("", ROUTE), &*text.0).map_err(|error| TOP_LEVEL.limit_exceeded("key", &error))
 }
 
-fn whose(key: &Text<'_>, token: &Text<'_>) -> Result<(Key, Token), Problem> {
-    let token = token.0.parse().map_err(|_| HERE.refuses("token", "must be 32 hexadecimal digits"))?;
+fn key_and_token(key: &Text<'_>, token: &Text<'_>) -> Result<(Key, Token), Problem> {
+    let token = token.0.parse().map_err(|_| TOP_LEVEL.invalid("token", "must be 32 hexadecimal digits"))?;
     Ok((key_of(key)?, token))
 }
 
-fn settled(settled: ichido_ledger::Result<Settled>, applied: &Standing) -> Answer {
-    Ok(match settled.map_err(failed)? {
-        Settled::Applied => applied.answer(StatusCode::OK),
+fn settled(settled: ichido_ledger::Result<Settled>, applied: &ClaimResponse) -> ApiResult {
+    Ok(match settled.map_err(ledger_problem)? {
+        Settled::Applied => applied.into_response(StatusCode::OK),
         Settled::Stale(now) => Conflict::stale(now).into_response(),
     })
 }
 
-fn failed(error: Error) -> Problem {
+fn ledger_problem(error: Error) -> Problem {
     Refusal::from(error).into()
 }

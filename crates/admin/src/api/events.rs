@@ -12,12 +12,12 @@ use ichido_ledger::{Effect, Error, Ledger, Marked};
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
 
-use super::fields::{Pairs, Place, Text, Whole, from_seconds};
-use super::request_body::{receive, refused};
+use super::fields::{FieldPath, StringMap, Text, WholeNumber, seconds_as_ms};
+use super::request_body::{invalid_field, read_body};
 use super::responses::{json, push_json, time};
 use crate::json_object::Object;
 use crate::operator::Refusal;
-use crate::state::Served;
+use crate::state::AppState;
 use ichido_serve::Problem;
 
 #[derive(Debug, Deserialize)]
@@ -25,7 +25,7 @@ use ichido_serve::Problem;
 struct Batch<'a> {
     #[serde(borrow)]
     events: Events<'a>,
-    ttl_seconds: Option<Whole>,
+    ttl_seconds: Option<WholeNumber>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -33,7 +33,7 @@ struct Batch<'a> {
 struct Event<'a> {
     #[serde(borrow)]
     key: Text<'a>,
-    metadata: Option<Pairs>,
+    metadata: Option<StringMap>,
     #[serde(borrow)]
     nonce: Option<Text<'a>>,
 }
@@ -47,8 +47,8 @@ struct Events<'a> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for Events<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OfEvents;
-        impl<'de> Visitor<'de> for OfEvents {
+        struct EventsVisitor;
+        impl<'de> Visitor<'de> for EventsVisitor {
             type Value = Events<'de>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an array of events")
@@ -68,25 +68,25 @@ impl<'de: 'a, 'a> Deserialize<'de> for Events<'a> {
                 Ok(Events { kept, count })
             }
         }
-        deserializer.deserialize_seq(OfEvents)
+        deserializer.deserialize_seq(EventsVisitor)
     }
 }
 
-pub(super) async fn check(State(served): State<Served>, request: Request<Body>) -> Result<Response, Problem> {
-    let api = &served.admin.api;
-    let sent = receive(api, request).await?;
-    let batch: Batch<'_> = sent.read()?;
+pub(super) async fn check(State(app): State<AppState>, request: Request<Body>) -> Result<Response, Problem> {
+    let api = &app.admin.api;
+    let raw = read_body(api, request).await?;
+    let batch: Batch<'_> = raw.parse()?;
     let requests = requests(&api.ledger, batch)?;
     let clock = &api.ledger.settings().clock;
     let started = clock.steady();
     let marking = mark(api.ledger.clone(), requests);
     let (requests, marked) = match api.is_remote {
-        true => served.finish(marking).await?,
+        true => app.run_to_completion(marking).await?,
         // What an embedded ledger was told, it does.
         false => marking.await,
     };
     let marked = marked.map_err(|error| failed(error, requests.len()))?;
-    api.watch.checked(&requests, &marked, clock.steady().saturating_sub(started));
+    api.event_checks.record(&requests, &marked, clock.steady().saturating_sub(started));
     Ok(json(StatusCode::OK, results(&requests, &marked)))
 }
 
@@ -101,22 +101,22 @@ async fn mark(
 /// The whole batch, or what is wrong with it.
 fn requests(ledger: &Ledger, batch: Batch<'_>) -> Result<Vec<mark::Request>, Problem> {
     let Events { kept, count } = batch.events;
-    let most = Limits::STANDARD.batch;
-    if count > most {
-        return Err(refused("events", &format!("has {count} entries; at most {most} are allowed")));
+    let max = Limits::STANDARD.batch;
+    if count > max {
+        return Err(invalid_field("events", &format!("has {count} entries; at max {max} are allowed")));
     }
     let settings = ledger.settings();
-    let retention_ms = from_seconds("ttl_seconds", batch.ttl_seconds, settings.mark_retention_ms)?;
+    let retention_ms = seconds_as_ms("ttl_seconds", batch.ttl_seconds, settings.mark_retention_ms)?;
     let request = |(number, event): (usize, Event<'_>)| {
-        let place = Place(Some(number));
+        let path = FieldPath(Some(number));
         Ok(mark::Request {
-            key: MarkKey::new(&*event.key.0).map_err(|error| place.limit("key", &error))?,
+            key: MarkKey::new(&*event.key.0).map_err(|error| path.limit_exceeded("key", &error))?,
             nonce: match event.nonce {
-                Some(Text(text)) => place.nonce(&text)?,
+                Some(Text(text)) => path.nonce(&text)?,
                 None => Nonce::draw(&*settings.entropy),
             },
             retention_ms,
-            metadata: place.metadata(event.metadata)?,
+            metadata: path.metadata(event.metadata)?,
         })
     };
     kept.into_iter().enumerate().map(request).collect()

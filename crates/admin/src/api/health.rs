@@ -24,6 +24,6 @@ pub(super) async fn ready(State(health): State<Health>) -> Response {
 }
 
 pub(super) async fn metrics(State(health): State<Health>) -> Response {
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], health.meters.render())
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], health.metrics.render())
         .into_response()
 }

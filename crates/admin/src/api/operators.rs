@@ -9,21 +9,24 @@ use serde::de::DeserializeOwned;
 use crate::audit::AUDIT;
 use crate::auth::Peer;
 use crate::json_object::Object;
-use crate::limits::BODY_PATIENCE;
+use crate::limits::BODY_TIMEOUT;
 use crate::operator::wire::{ListQuery, ReleaseBody, ResolveBody};
-use crate::operator::{Operator, PAGE_MAX, Refusal, Said, Shown, Which};
-use crate::state::Served;
+use crate::operator::{ClaimSelector, ClaimView, Operator, PAGE_MAX, Refusal, ResolvedClaim};
+use crate::state::AppState;
 use ichido_serve::Problem;
 
-type Answer<T> = Result<Json<T>, Problem>;
+type ApiResult<T> = Result<Json<T>, Problem>;
 
-pub(super) async fn list(State(served): State<Served>, Asked(query): Asked<ListQuery>) -> Answer<Page> {
+pub(super) async fn list(
+    State(app): State<AppState>,
+    ValidQuery(query): ValidQuery<ListQuery>,
+) -> ApiResult<Page> {
     let ListQuery { state, prefix, limit, cursor } = query;
     if !(1..=PAGE_MAX).contains(&limit) {
         return Err(invalid(StatusCode::BAD_REQUEST, format!("limit must be between 1 and {PAGE_MAX}.")));
     }
     let query = ichido_ledger::Query { state, prefix, limit, cursor };
-    match served.operator().list(&query).await {
+    match app.operator().list(&query).await {
         Ok(page) => Ok(Json(page)),
         // Of all that is asked here, only a cursor can be wrong in itself.
         Err(Refusal::Ledger(error))
@@ -35,34 +38,37 @@ pub(super) async fn list(State(served): State<Served>, Asked(query): Asked<ListQ
     }
 }
 
-pub(super) async fn one(State(served): State<Served>, Asked(which): Asked<Which>) -> Answer<Shown> {
-    Ok(Json(served.operator().show(&which).await?))
+pub(super) async fn one(
+    State(app): State<AppState>,
+    ValidQuery(selector): ValidQuery<ClaimSelector>,
+) -> ApiResult<ClaimView> {
+    Ok(Json(app.operator().show(&selector).await?))
 }
 
 pub(super) async fn resolve(
-    State(served): State<Served>,
+    State(app): State<AppState>,
     Extension(peer): Extension<Peer>,
-    Sent(body): Sent<ResolveBody>,
-) -> Answer<Said> {
-    let (which, word) =
-        body.read().map_err(|why| invalid(StatusCode::UNPROCESSABLE_ENTITY, format!("{why}.")))?;
-    Ok(Json(served.resolve(peer, which, word).await?))
+    ValidJson(body): ValidJson<ResolveBody>,
+) -> ApiResult<ResolvedClaim> {
+    let (selector, resolve_as) =
+        body.into_parts().map_err(|why| invalid(StatusCode::UNPROCESSABLE_ENTITY, format!("{why}.")))?;
+    Ok(Json(app.resolve(peer, selector, resolve_as).await?))
 }
 
 pub(super) async fn release(
-    State(served): State<Served>,
+    State(app): State<AppState>,
     Extension(peer): Extension<Peer>,
-    Sent(body): Sent<ReleaseBody>,
-) -> Answer<Said> {
-    let (which, force) = body.read();
-    Ok(Json(served.release(peer, which, force).await?))
+    ValidJson(body): ValidJson<ReleaseBody>,
+) -> ApiResult<ResolvedClaim> {
+    let (selector, force) = body.into_parts();
+    Ok(Json(app.release(peer, selector, force).await?))
 }
 
 /// One step: `more` says whether to ask again.
-pub(super) async fn sweep(State(served): State<Served>, Extension(peer): Extension<Peer>) -> Answer<Swept> {
-    let operator = served.operator();
-    let swept = served
-        .to_the_end(async move {
+pub(super) async fn sweep(State(app): State<AppState>, Extension(peer): Extension<Peer>) -> ApiResult<Swept> {
+    let operator = app.operator();
+    let swept = app
+        .run_action(async move {
             let swept = operator.sweep_step().await;
             match &swept {
                 Ok(swept) => tracing::info!(
@@ -70,7 +76,7 @@ pub(super) async fn sweep(State(served): State<Served>, Extension(peer): Extensi
                     "an operator's action"
                 ),
                 Err(refusal) => tracing::info!(
-                    target: AUDIT, who = %peer.0, action = "sweep", result = refusal.word(),
+                    target: AUDIT, who = %peer.0, action = "sweep", result = refusal.code(),
                     "an operator's action"
                 ),
             }
@@ -80,12 +86,12 @@ pub(super) async fn sweep(State(served): State<Served>, Extension(peer): Extensi
     Ok(Json(swept))
 }
 
-pub(super) async fn stats(State(served): State<Served>) -> Answer<Stats> {
-    Ok(Json(served.operator().stats().await?))
+pub(super) async fn stats(State(app): State<AppState>) -> ApiResult<Stats> {
+    Ok(Json(app.operator().stats().await?))
 }
 
-pub(super) async fn capabilities(State(served): State<Served>) -> Json<Capabilities> {
-    Json(served.admin.ledger.capabilities())
+pub(super) async fn capabilities(State(app): State<AppState>) -> Json<Capabilities> {
+    Json(app.admin.ledger.capabilities())
 }
 
 fn invalid(status: StatusCode, detail: String) -> Problem {
@@ -93,9 +99,9 @@ fn invalid(status: StatusCode, detail: String) -> Problem {
 }
 
 /// A query that is understood.
-pub(super) struct Asked<T>(T);
+pub(super) struct ValidQuery<T>(T);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for ValidQuery<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut http::request::Parts, state: &S) -> Result<Self, Problem> {
@@ -107,13 +113,13 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
 }
 
 /// A body that is understood: it must say that it is JSON, which no page from elsewhere can without being asked first.
-pub(super) struct Sent<T>(T);
+pub(super) struct ValidJson<T>(T);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Sent<T> {
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for ValidJson<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request<axum::body::Body>, state: &S) -> Result<Self, Problem> {
-        match tokio::time::timeout(BODY_PATIENCE, Json::from_request(request, state)).await {
+        match tokio::time::timeout(BODY_TIMEOUT, Json::from_request(request, state)).await {
             Ok(Ok(Json(Object(body)))) => Ok(Self(body)),
             Ok(Err(rejection)) => Err(invalid(rejection.status(), rejection.body_text())),
             Err(_) => Err(Problem::body_timeout()),
@@ -134,7 +140,8 @@ mod tests {
         let never = futures_util::StreamExt::chain(begun, futures_util::stream::pending());
         let request =
             Request::post("/v1/claims/release-by-operator").header("content-type", "application/json");
-        let sent = Sent::<ReleaseBody>::from_request(request.body(Body::from_stream(never)).unwrap(), &());
+        let sent =
+            ValidJson::<ReleaseBody>::from_request(request.body(Body::from_stream(never)).unwrap(), &());
         assert_eq!(sent.await.err().unwrap().into_response().status(), StatusCode::REQUEST_TIMEOUT);
     }
 }

@@ -1,4 +1,4 @@
-//! What callers send: read whole, within its bounds, and understood or refused by the name of the field.
+//! What callers send: read whole, within its bounds, and understood or invalid_field by the name of the field.
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -10,26 +10,26 @@ use serde_json::error::Category;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::json_object::Object;
-use crate::limits::BODY_PATIENCE;
-use crate::state::Api;
+use crate::limits::BODY_TIMEOUT;
+use crate::state::ClaimApi;
 use ichido_serve::Problem;
 
 /// The largest body.
-pub(super) const BODY_BYTES: usize = 32 * 1024 * 1024;
-/// A body beyond this waits for its turn.
-const LARGE_BYTES: u64 = 1024 * 1024;
-/// A body that arrived. Its turn, if it needed one, ends with it.
-pub(super) struct Sent {
+pub(super) const BODY_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// A body beyond this waits for its permit.
+const LARGE_BODY_BYTES: u64 = 1024 * 1024;
+/// A body that arrived. Its permit, if it needed one, ends with it.
+pub(super) struct RequestBody {
     pub(super) bytes: Bytes,
-    _turn: Option<OwnedSemaphorePermit>,
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Sent {
-    /// What was sent, as what it must be.
-    pub(super) fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Problem> {
+impl RequestBody {
+    /// What was body, as what it must be.
+    pub(super) fn parse<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Problem> {
         let read = serde_json::from_slice(&self.bytes).map(|Object(read)| read);
         read.map_err(|error| match error.classify() {
-            Category::Data => self.wrong_field::<T>(&error),
+            Category::Data => self.locate_error::<T>(&error),
             Category::Syntax | Category::Eof | Category::Io => {
                 invalid(format!("The body is no JSON: {error}."))
             }
@@ -37,51 +37,51 @@ impl Sent {
     }
 
     /// Reads once more, slowly, to learn which field it is.
-    fn wrong_field<'a, T: Deserialize<'a>>(&'a self, first: &serde_json::Error) -> Problem {
+    fn locate_error<'a, T: Deserialize<'a>>(&'a self, first: &serde_json::Error) -> Problem {
         let mut reader = serde_json::Deserializer::from_slice(&self.bytes);
         match serde_path_to_error::deserialize::<_, Object<T>>(&mut reader) {
             Ok(_) => invalid(format!("{first}.")),
             Err(error) => {
                 let path = error.path().to_string();
-                complaint(&path, &error.into_inner().to_string())
+                field_problem(&path, &error.into_inner().to_string())
             }
         }
     }
 }
 
 /// Where it is wrong, and how.
-fn complaint(path: &str, message: &str) -> Problem {
+fn field_problem(path: &str, message: &str) -> Problem {
     let message = message.split(" at line ").next().unwrap_or_default();
     let path = if path == "." { "" } else { path };
     for (words, what) in [("missing field `", "is missing"), ("duplicate field `", "comes twice")] {
         if let Some(name) = message.strip_prefix(words).and_then(|rest| rest.strip_suffix('`')) {
             let dot = if path.is_empty() { "" } else { "." };
-            return refused(&format!("{path}{dot}{name}"), what);
+            return invalid_field(&format!("{path}{dot}{name}"), what);
         }
     }
     match path {
         "" => invalid(format!("The body: {message}.")),
-        path => refused(path, &format!(": {message}")),
+        path => invalid_field(path, &format!(": {message}")),
     }
 }
 
-pub(super) async fn receive(api: &Api, request: Request<Body>) -> Result<Sent, Problem> {
+pub(super) async fn read_body(api: &ClaimApi, request: Request<Body>) -> Result<RequestBody, Problem> {
     if !is_json(request.headers()) {
         let wrong = StatusCode::UNSUPPORTED_MEDIA_TYPE;
         return Err(Problem::new(wrong, "invalid", "The body must say that it is application/json"));
     }
     let body = request.into_body();
     let size = body.size_hint();
-    if size.lower() > BODY_BYTES as u64 {
+    if size.lower() > BODY_BYTES_MAX as u64 {
         return Err(too_large());
     }
-    let turn = match size.upper() {
-        Some(upper) if upper <= LARGE_BYTES => None,
+    let permit = match size.upper() {
+        Some(upper) if upper <= LARGE_BODY_BYTES => None,
         // Nobody closes the semaphore.
-        Some(_) | None => api.large.clone().acquire_owned().await.ok(),
+        Some(_) | None => api.large_bodies.clone().acquire_owned().await.ok(),
     };
-    match tokio::time::timeout(BODY_PATIENCE, Limited::new(body, BODY_BYTES).collect()).await {
-        Ok(Ok(body)) => Ok(Sent { bytes: body.to_bytes(), _turn: turn }),
+    match tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, BODY_BYTES_MAX).collect()).await {
+        Ok(Ok(body)) => Ok(RequestBody { bytes: body.to_bytes(), _permit: permit }),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
         Ok(Err(_)) => {
             Err(Problem::new(StatusCode::BAD_REQUEST, "body-broken", "The body did not arrive whole"))
@@ -99,7 +99,7 @@ fn is_json(headers: &HeaderMap) -> bool {
 
 fn too_large() -> Problem {
     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", "The body is too large")
-        .detail(format!("The body is larger than {BODY_BYTES} bytes."))
+        .detail(format!("The body is larger than {BODY_BYTES_MAX} bytes."))
 }
 
 /// A call that makes no sense.
@@ -108,7 +108,7 @@ pub(super) fn invalid(detail: String) -> Problem {
 }
 
 /// A field that is wrong, by its name. `what` follows it: `is missing`, or `: …`.
-pub(super) fn refused(field: &str, what: &str) -> Problem {
+pub(super) fn invalid_field(field: &str, what: &str) -> Problem {
     let space = if what.starts_with(':') { "" } else { " " };
     invalid(format!("{field}{space}{what}.")).field(field)
 }

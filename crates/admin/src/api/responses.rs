@@ -8,7 +8,7 @@ use ichido_http::{ErrorMember, set_should_retry};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
-/// How long a caller is told to wait at most, in seconds, before it asks again for what is running.
+/// How long a caller is told to wait at max, in seconds, before it asks again for what is running.
 const RETRY_AFTER_MAX: u64 = 5;
 
 /// A JSON answer of these bytes.
@@ -32,7 +32,7 @@ pub(super) fn time(at: Timestamp) -> String {
 
 /// How a claim stands, where nothing is wrong.
 #[derive(Default, Serialize)]
-pub(super) struct Standing {
+pub(super) struct ClaimResponse {
     state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     token: Option<String>,
@@ -52,7 +52,7 @@ pub(super) struct Standing {
     degraded: bool,
 }
 
-impl Standing {
+impl ClaimResponse {
     pub(super) fn of(state: &'static str) -> Self {
         Self { state, ..Self::default() }
     }
@@ -73,11 +73,11 @@ impl Standing {
     }
 
     pub(super) fn done(outcome: Outcome, degraded: bool) -> Self {
-        let (outcome, outcome_not_kept) = told(outcome);
+        let (outcome, outcome_not_kept) = outcome_json(outcome);
         Self { outcome: Some(outcome), outcome_not_kept, degraded, ..Self::of("done") }
     }
 
-    pub(super) fn answer(&self, status: StatusCode) -> Response {
+    pub(super) fn into_response(&self, status: StatusCode) -> Response {
         let mut body = Vec::with_capacity(160);
         push_json(&mut body, self);
         json(status, body)
@@ -85,7 +85,7 @@ impl Standing {
 }
 
 /// The outcome as it was written. What an operator wrote need not be JSON; then it is told as text.
-fn told(outcome: Outcome) -> (Box<RawValue>, Option<String>) {
+fn outcome_json(outcome: Outcome) -> (Box<RawValue>, Option<String>) {
     let bytes = match outcome {
         Outcome::Tombstone(reason) => return (RawValue::NULL.to_owned(), Some(reason)),
         Outcome::Kept(bytes) => bytes,
@@ -176,7 +176,7 @@ impl Conflict {
         let conflict = Self::new(StatusCode::CONFLICT, "stale-token", "The token is not current", detail);
         let (outcome, outcome_not_kept) = match now {
             CurrentState::Done(outcome) => {
-                let (outcome, not_kept) = told(outcome);
+                let (outcome, not_kept) = outcome_json(outcome);
                 (Some(outcome), not_kept)
             }
             CurrentState::Absent | CurrentState::Running | CurrentState::InDoubt => (None, None),
@@ -188,7 +188,7 @@ impl Conflict {
 impl IntoResponse for Conflict {
     fn into_response(self) -> Response {
         #[derive(Serialize)]
-        struct Sent<'a> {
+        struct WithError<'a> {
             #[serde(flatten)]
             conflict: &'a Conflict,
             error: ErrorMember<'a>,
@@ -196,7 +196,7 @@ impl IntoResponse for Conflict {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::CONFLICT);
         let mut body = Vec::with_capacity(256);
         let error = ErrorMember::new(status, self.word, &self.detail);
-        push_json(&mut body, &Sent { conflict: &self, error });
+        push_json(&mut body, &WithError { conflict: &self, error });
         let mut response = json(status, body);
         let headers = response.headers_mut();
         set_should_retry(headers, self.retry_after_ms.is_some());
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     fn as_told(bytes: &'static [u8]) -> String {
-        told(Outcome::kept(bytes)).0.get().to_owned()
+        outcome_json(Outcome::kept(bytes)).0.get().to_owned()
     }
 
     #[test]
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(as_told(b"null"), "null");
         assert_eq!(as_told(b"by hand"), r#""by hand""#);
         assert_eq!(as_told(&[0xff]), "\"\u{fffd}\"");
-        let (outcome, reason) = told(Outcome::Tombstone("too large".to_owned()));
+        let (outcome, reason) = outcome_json(Outcome::Tombstone("too large".to_owned()));
         assert_eq!((outcome.get(), reason.as_deref()), ("null", Some("too large")));
     }
 

@@ -16,18 +16,18 @@ use http::{HeaderMap, HeaderName, Method, Request, StatusCode, header};
 use super::sessions::Sessions;
 use super::token::{Access, AdminToken};
 use super::visitor::Visitor;
-use crate::browser::{see, wants_page};
+use crate::browser::{is_page_request, see_other};
 use ichido_serve::Problem;
 
 /// A caller that found this port through a store says whom it expects: the process that signed there.
-pub const HOLDER: HeaderName = HeaderName::from_static("ichido-holder");
+pub const HOLDER_HEADER: HeaderName = HeaderName::from_static("ichido-holder");
 
 /// Paths that need no token.
-const OPEN: [&str; 2] = ["/healthz", "/readyz"];
+const HEALTH_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 /// The claim API, for programs.
-const API: &str = "/v1/";
+const API_PATH: &str = "/v1/";
 /// The files of the console.
-pub(crate) const ASSETS: &str = "/assets/";
+pub(crate) const ASSETS_PATH: &str = "/assets/";
 
 /// Who may come in to a port.
 #[derive(Debug)]
@@ -50,14 +50,14 @@ impl Gate {
 
     /// Who comes in, or the answer to who may not. For every path, before anything else is looked at.
     pub fn admit<B>(&self, request: &Request<B>) -> Result<Visitor, Box<Response>> {
-        match self.is_stranger(request) {
+        match self.check_origin(request) {
             Some(problem) => Err(Box::new(problem.into_response())),
             None => self.visitor(request),
         }
     }
 
     /// Who is here by mistake or by a trick.
-    fn is_stranger<B>(&self, request: &Request<B>) -> Option<Problem> {
+    fn check_origin<B>(&self, request: &Request<B>) -> Option<Problem> {
         let headers = request.headers();
         if self.on_loopback && !is_local_name(headers) {
             return Some(Problem::new(
@@ -73,7 +73,7 @@ impl Gate {
                 "A page from elsewhere may not call this port",
             ));
         }
-        let expected = headers.get(&HOLDER)?;
+        let expected = headers.get(&HOLDER_HEADER)?;
         (expected.as_bytes() != std::process::id().to_string().as_bytes()).then(|| {
             Problem::new(
                 StatusCode::MISDIRECTED_REQUEST,
@@ -85,16 +85,16 @@ impl Gate {
 
     /// A token is demanded, if there is one, but of those who ask after our health or want to sign in.
     fn visitor<B>(&self, request: &Request<B>) -> Result<Visitor, Box<Response>> {
-        let Some(token) = &self.token else { return Ok(self.sessions.anyone()) };
+        let Some(token) = &self.token else { return Ok(self.sessions.open_access()) };
         let (path, headers) = (request.uri().path(), request.headers());
-        let visitor = match token.shown(headers) {
-            Some(access) => Some(self.sessions.program(access)),
-            None if path.starts_with(API) => None,
-            None => self.sessions.visitor(headers),
+        let visitor = match token.access_of(headers) {
+            Some(access) => Some(self.sessions.token_holder(access)),
+            None if path.starts_with(API_PATH) => None,
+            None => self.sessions.find(headers),
         };
         let refused = |problem: Problem| Err(Box::new(problem.into_response()));
         match visitor {
-            Some(visitor) if visitor.access == Some(Access::Read) && path.starts_with(API) => {
+            Some(visitor) if visitor.access == Some(Access::Read) && path.starts_with(API_PATH) => {
                 refused(Problem::new(
                     StatusCode::FORBIDDEN,
                     "read-only",
@@ -102,8 +102,10 @@ impl Gate {
                 ))
             }
             Some(visitor) => Ok(visitor),
-            None if is_open(path) || is_open_page(path) => Ok(self.sessions.nobody()),
-            None if !path.starts_with(API) && wants_page(request) => Err(Box::new(see("/sign-in"))),
+            None if is_health_check(path) || is_public_page(path) => Ok(self.sessions.signed_out()),
+            None if !path.starts_with(API_PATH) && is_page_request(request) => {
+                Err(Box::new(see_other("/sign-in")))
+            }
             None => refused(Problem::new(
                 StatusCode::UNAUTHORIZED,
                 "token-refused",
@@ -114,13 +116,13 @@ impl Gate {
 }
 
 /// Whether a path is for those who ask after our health.
-pub(crate) fn is_open(path: &str) -> bool {
-    OPEN.contains(&path)
+pub(crate) fn is_health_check(path: &str) -> bool {
+    HEALTH_PATHS.contains(&path)
 }
 
 /// Whether a page is open to those who have not signed in.
-fn is_open_page(path: &str) -> bool {
-    matches!(path, "/sign-in" | "/language") || path.starts_with(ASSETS)
+fn is_public_page(path: &str) -> bool {
+    matches!(path, "/sign-in" | "/language") || path.starts_with(ASSETS_PATH)
 }
 
 /// Whether the request names this port by an address or as localhost. A request without a name is from no browser.
@@ -153,13 +155,13 @@ fn is_own_origin(headers: &HeaderMap) -> bool {
 
 /// Whether a browser, if it is one, asks for a page of ours, or someone follows a link to it.
 fn is_own_page(method: &Method, headers: &HeaderMap) -> bool {
-    let said = |name: &str| headers.get(name).map(|value| value.as_bytes());
-    match said("sec-fetch-site") {
+    let header = |name: &str| headers.get(name).map(|value| value.as_bytes());
+    match header("sec-fetch-site") {
         None | Some(b"same-origin" | b"none") => true,
         Some(_) => {
             *method == Method::GET
-                && said("sec-fetch-mode") == Some(b"navigate")
-                && said("sec-fetch-dest") == Some(b"document")
+                && header("sec-fetch-mode") == Some(b"navigate")
+                && header("sec-fetch-dest") == Some(b"document")
         }
     }
 }

@@ -16,11 +16,11 @@ use super::visitor::Visitor;
 use crate::browser::cookie;
 
 /// How long a session lasts, however busy it is.
-const LIFE: Duration = Duration::from_secs(12 * 3600);
+const LIFETIME: Duration = Duration::from_secs(12 * 3600);
 /// How long a session lasts that nobody uses.
-const IDLE: Duration = Duration::from_secs(2 * 3600);
+const IDLE_MAX: Duration = Duration::from_secs(2 * 3600);
 /// Sessions at once; the one that was idle longest makes room.
-const MOST: usize = 1_000;
+const SESSIONS_MAX: usize = 1_000;
 
 /// The sessions of one admin port.
 #[derive(Clone, Debug)]
@@ -32,96 +32,96 @@ struct Inner {
     cookie: String,
     /// The word for forms of those who have no session.
     csrf: Arc<str>,
-    open: Mutex<HashMap<String, Session>>,
+    by_id: Mutex<HashMap<String, Session>>,
 }
 
 #[derive(Debug)]
 struct Session {
     access: Access,
     csrf: Arc<str>,
-    began: Instant,
-    used: Instant,
+    started: Instant,
+    last_used: Instant,
 }
 
 impl Sessions {
     pub fn new(port: u16) -> Self {
         let cookie = format!("ichido-session-{port}");
-        Self(Arc::new(Inner { cookie, csrf: secret().into(), open: Mutex::default() }))
+        Self(Arc::new(Inner { cookie, csrf: secret().into(), by_id: Mutex::default() }))
     }
 
     /// Where no token is demanded, everyone who reaches the port is an operator.
-    pub fn anyone(&self) -> Visitor {
+    pub fn open_access(&self) -> Visitor {
         Visitor { access: Some(Access::Full), signed_in: false, csrf: self.0.csrf.clone() }
     }
 
     /// Someone who has shown nothing.
-    pub fn nobody(&self) -> Visitor {
+    pub fn signed_out(&self) -> Visitor {
         Visitor { access: None, signed_in: false, csrf: self.0.csrf.clone() }
     }
 
     /// A program that showed a token.
-    pub fn program(&self, access: Access) -> Visitor {
+    pub fn token_holder(&self, access: Access) -> Visitor {
         Visitor { access: Some(access), signed_in: false, csrf: self.0.csrf.clone() }
     }
 
     /// Whose session a request belongs to.
-    pub fn visitor(&self, headers: &HeaderMap) -> Option<Visitor> {
-        self.visitor_at(headers, Instant::now())
+    pub fn find(&self, headers: &HeaderMap) -> Option<Visitor> {
+        self.find_at(headers, Instant::now())
     }
 
-    fn visitor_at(&self, headers: &HeaderMap, now: Instant) -> Option<Visitor> {
+    fn find_at(&self, headers: &HeaderMap, now: Instant) -> Option<Visitor> {
         let id = cookie(headers, &self.0.cookie)?;
-        let mut open = self.open();
-        let session = open.get_mut(id)?;
-        if !session.is_good(now) {
-            open.remove(id);
+        let mut by_id = self.by_id();
+        let session = by_id.get_mut(id)?;
+        if !session.is_valid(now) {
+            by_id.remove(id);
             return None;
         }
-        session.used = now;
+        session.last_used = now;
         Some(Visitor { access: Some(session.access), signed_in: true, csrf: session.csrf.clone() })
     }
 
     /// Begins a session: the cookie to set.
-    pub(crate) fn begin(&self, access: Access, over_tls: bool) -> Option<HeaderValue> {
+    pub(crate) fn sign_in(&self, access: Access, over_tls: bool) -> Option<HeaderValue> {
         let (id, now) = (secret(), Instant::now());
-        let mut open = self.open();
-        open.retain(|_, session| session.is_good(now));
-        if open.len() >= MOST {
-            let oldest = open.iter().min_by_key(|(_, session)| session.used).map(|(id, _)| id.clone());
-            oldest.and_then(|id| open.remove(&id));
+        let mut by_id = self.by_id();
+        by_id.retain(|_, session| session.is_valid(now));
+        if by_id.len() >= SESSIONS_MAX {
+            let oldest = by_id.iter().min_by_key(|(_, session)| session.last_used).map(|(id, _)| id.clone());
+            oldest.and_then(|id| by_id.remove(&id));
         }
-        open.insert(id.clone(), Session { access, csrf: secret().into(), began: now, used: now });
-        self.set_cookie(&id, LIFE, over_tls)
+        by_id.insert(id.clone(), Session { access, csrf: secret().into(), started: now, last_used: now });
+        self.set_cookie(&id, LIFETIME, over_tls)
     }
 
     /// Ends the session of a request: the cookie that takes it back.
-    pub(crate) fn end(&self, headers: &HeaderMap) -> Option<HeaderValue> {
+    pub(crate) fn sign_out(&self, headers: &HeaderMap) -> Option<HeaderValue> {
         if let Some(id) = cookie(headers, &self.0.cookie) {
-            self.open().remove(id);
+            self.by_id().remove(id);
         }
         self.set_cookie("", Duration::ZERO, false)
     }
 
-    fn set_cookie(&self, id: &str, life: Duration, over_tls: bool) -> Option<HeaderValue> {
+    fn set_cookie(&self, id: &str, lifetime: Duration, over_tls: bool) -> Option<HeaderValue> {
         let secure = if over_tls { "; Secure" } else { "" };
         let text = format!(
             "{}={id}; Path=/; Max-Age={}; HttpOnly; SameSite=Strict{secure}",
             self.0.cookie,
-            life.as_secs()
+            lifetime.as_secs()
         );
         let mut value = HeaderValue::try_from(text).ok()?;
         value.set_sensitive(true);
         Some(value)
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<String, Session>> {
-        self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn by_id(&self) -> MutexGuard<'_, HashMap<String, Session>> {
+        self.0.by_id.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Session {
-    fn is_good(&self, now: Instant) -> bool {
-        now.duration_since(self.began) < LIFE && now.duration_since(self.used) < IDLE
+    fn is_valid(&self, now: Instant) -> bool {
+        now.duration_since(self.started) < LIFETIME && now.duration_since(self.last_used) < IDLE_MAX
     }
 }
 
@@ -144,32 +144,32 @@ mod tests {
     #[test]
     fn a_session_ends_when_it_is_left_alone_or_ended() {
         let sessions = Sessions::new(9090);
-        let cookie = sessions.begin(Access::Read, false).unwrap();
+        let cookie = sessions.sign_in(Access::Read, false).unwrap();
         let text = cookie.to_str().unwrap();
         assert!(
             text.starts_with("ichido-session-9090=") && text.contains("HttpOnly; SameSite=Strict"),
             "{text}"
         );
         let headers = with(&format!("other=1; {}", text.split(';').next().unwrap()));
-        let visitor = sessions.visitor(&headers).unwrap();
+        let visitor = sessions.find(&headers).unwrap();
         assert_eq!((visitor.access, visitor.signed_in), (Some(Access::Read), true));
-        assert!(visitor.is_own_form(visitor.csrf()) && !visitor.is_own_form(sessions.nobody().csrf()));
-        let later = Instant::now() + IDLE;
-        assert!(sessions.visitor_at(&headers, later).is_none());
-        let cookie = sessions.begin(Access::Full, true).unwrap();
+        assert!(visitor.csrf_matches(visitor.csrf()) && !visitor.csrf_matches(sessions.signed_out().csrf()));
+        let later = Instant::now() + IDLE_MAX;
+        assert!(sessions.find_at(&headers, later).is_none());
+        let cookie = sessions.sign_in(Access::Full, true).unwrap();
         assert!(cookie.to_str().unwrap().ends_with("; Secure"));
         let headers = with(cookie.to_str().unwrap().split(';').next().unwrap());
-        sessions.end(&headers);
-        assert!(sessions.visitor(&headers).is_none());
-        assert!(sessions.visitor(&with("ichido-session-9090=")).is_none());
+        sessions.sign_out(&headers);
+        assert!(sessions.find(&headers).is_none());
+        assert!(sessions.find(&with("ichido-session-9090=")).is_none());
     }
 
     #[test]
     fn sessions_are_bounded() {
         let sessions = Sessions::new(1);
-        for _ in 0..MOST + 5 {
-            sessions.begin(Access::Read, false).unwrap();
+        for _ in 0..SESSIONS_MAX + 5 {
+            sessions.sign_in(Access::Read, false).unwrap();
         }
-        assert_eq!(sessions.open().len(), MOST);
+        assert_eq!(sessions.by_id().len(), SESSIONS_MAX);
     }
 }

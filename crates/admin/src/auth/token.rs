@@ -11,9 +11,9 @@ use ichido_serve::Failure;
 /// The variable that holds the token.
 pub const TOKEN_VARIABLE: &str = "ICHIDO_ADMIN_TOKEN";
 /// The variable that holds the token of those who may only look.
-const READ_VARIABLE: &str = "ICHIDO_ADMIN_READ_TOKEN";
+const READ_TOKEN_VARIABLE: &str = "ICHIDO_ADMIN_READ_TOKEN";
 /// The shortest token that may guard a port which others can reach.
-const SHORTEST: usize = 16;
+const LENGTH_MIN: usize = 16;
 
 /// What an operator must show; and what opens the console to those who may only look.
 #[derive(Clone)]
@@ -34,18 +34,20 @@ pub enum Access {
 impl AdminToken {
     /// The tokens of the environment, if they are set.
     pub fn from_env() -> Result<Option<Self>, Failure> {
-        Self::of(variable(TOKEN_VARIABLE)?, variable(READ_VARIABLE)?)
+        Self::new(variable(TOKEN_VARIABLE)?, variable(READ_TOKEN_VARIABLE)?)
     }
 
-    fn of(full: Option<Box<str>>, read: Option<Box<str>>) -> Result<Option<Self>, Failure> {
+    fn new(full: Option<Box<str>>, read: Option<Box<str>>) -> Result<Option<Self>, Failure> {
         match (full, read) {
             (Some(full), Some(read)) if full == read => {
-                Err(bad(READ_VARIABLE, &format!("must differ from {TOKEN_VARIABLE}")))
+                Err(invalid(READ_TOKEN_VARIABLE, &format!("must differ from {TOKEN_VARIABLE}")))
             }
             (Some(full), read) => Ok(Some(Self { full, read })),
             (None, None) => Ok(None),
             // Without the other one, whoever shows nothing may do everything.
-            (None, Some(_)) => Err(bad(READ_VARIABLE, &format!("needs {TOKEN_VARIABLE} beside it"))),
+            (None, Some(_)) => {
+                Err(invalid(READ_TOKEN_VARIABLE, &format!("needs {TOKEN_VARIABLE} beside it")))
+            }
         }
     }
 
@@ -55,32 +57,32 @@ impl AdminToken {
     }
 
     /// What a request may do by the token it shows.
-    pub(super) fn shown(&self, headers: &HeaderMap) -> Option<Access> {
+    pub(super) fn access_of(&self, headers: &HeaderMap) -> Option<Access> {
         let shown = headers.get(header::AUTHORIZATION)?.as_bytes();
         let (scheme, token) = shown.split_at_checked("Bearer ".len())?;
-        scheme.eq_ignore_ascii_case(b"Bearer ").then(|| self.opens(token))?
+        scheme.eq_ignore_ascii_case(b"Bearer ").then(|| self.access(token))?
     }
 
     /// What a token opens.
-    pub fn opens(&self, token: &[u8]) -> Option<Access> {
+    pub fn access(&self, token: &[u8]) -> Option<Access> {
         let is = |known: &str| bool::from(token.ct_eq(known.as_bytes()));
         let (full, read) = (is(&self.full), self.read.as_deref().is_some_and(is));
         full.then_some(Access::Full).or(read.then_some(Access::Read))
     }
 
     /// Refuses tokens that someone on the network could guess.
-    pub(crate) fn off_loopback(&self, address: SocketAddr) -> Result<(), Failure> {
-        let short = |token: &str| token.len() < SHORTEST;
+    pub(crate) fn check_length(&self, address: SocketAddr) -> Result<(), Failure> {
+        let short = |token: &str| token.len() < LENGTH_MIN;
         let name = match (short(&self.full), self.read.as_deref().is_some_and(short)) {
             (true, _) => TOKEN_VARIABLE,
-            (false, true) => READ_VARIABLE,
+            (false, true) => READ_TOKEN_VARIABLE,
             (false, false) => return Ok(()),
         };
         let why = format!(
-            "is too short: the admin listener {address} is not on loopback, and needs a token of at least {SHORTEST} \
+            "is too short: the admin listener {address} is not on loopback, and needs a token of at least {LENGTH_MIN} \
              characters (for example from: openssl rand -hex 16)"
         );
-        Err(bad(name, &why))
+        Err(invalid(name, &why))
     }
 
     /// How a request shows this token.
@@ -101,21 +103,21 @@ fn variable(name: &str) -> Result<Option<Box<str>>, Failure> {
     match std::env::var(name) {
         Ok(token) => checked(name, &token).map(Some),
         Err(std::env::VarError::NotPresent) => Ok(None),
-        Err(std::env::VarError::NotUnicode(_)) => Err(bad(name, "is not valid UTF-8")),
+        Err(std::env::VarError::NotUnicode(_)) => Err(invalid(name, "is not valid UTF-8")),
     }
 }
 
 fn checked(name: &str, token: &str) -> Result<Box<str>, Failure> {
     if token.is_empty() {
-        return Err(bad(name, "is empty; unset it, or give it a value"));
+        return Err(invalid(name, "is empty; unset it, or give it a value"));
     }
     if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(bad(name, "must be visible ASCII without spaces"));
+        return Err(invalid(name, "must be visible ASCII without spaces"));
     }
     Ok(token.into())
 }
 
-fn bad(name: &str, what: &str) -> Failure {
+fn invalid(name: &str, what: &str) -> Failure {
     Failure::usage(format!("{name} {what}"))
 }
 
@@ -127,7 +129,7 @@ mod tests {
     fn only_the_whole_token_opens() {
         let token = AdminToken::from_text("s3cret").unwrap();
         let shows = |value: &str| {
-            token.shown(&HeaderMap::from_iter([(header::AUTHORIZATION, value.parse().unwrap())]))
+            token.access_of(&HeaderMap::from_iter([(header::AUTHORIZATION, value.parse().unwrap())]))
         };
         assert_eq!(
             (shows("Bearer s3cret"), shows("bearer s3cret")),
@@ -136,19 +138,22 @@ mod tests {
         for wrong in ["", "Bearer", "Bearer ", "Bearer s3cre", "Bearer s3crett", "Basic s3cret", "s3cret"] {
             assert_eq!(shows(wrong), None, "{wrong:?}");
         }
-        assert_eq!(token.shown(&HeaderMap::new()), None);
+        assert_eq!(token.access_of(&HeaderMap::new()), None);
         let shown = HeaderMap::from_iter([(header::AUTHORIZATION, token.authorization().unwrap())]);
-        assert_eq!(token.shown(&shown), Some(Access::Full));
+        assert_eq!(token.access_of(&shown), Some(Access::Full));
     }
 
     #[test]
     fn the_other_token_only_looks() {
         let of = |full: Option<&str>, read: Option<&str>| {
-            AdminToken::of(full.map(Into::into), read.map(Into::into))
+            AdminToken::new(full.map(Into::into), read.map(Into::into))
         };
         let token = of(Some("s3cret"), Some("l00k")).unwrap().unwrap();
-        assert_eq!((token.opens(b"s3cret"), token.opens(b"l00k")), (Some(Access::Full), Some(Access::Read)));
-        assert_eq!(token.opens(b"l00"), None);
+        assert_eq!(
+            (token.access(b"s3cret"), token.access(b"l00k")),
+            (Some(Access::Full), Some(Access::Read))
+        );
+        assert_eq!(token.access(b"l00"), None);
         for (full, read, why) in
             [(None, Some("l00k"), "needs ICHIDO_ADMIN_TOKEN"), (Some("x"), Some("x"), "differ")]
         {
@@ -161,11 +166,13 @@ mod tests {
     fn a_short_token_guards_loopback_only() {
         let address = "0.0.0.0:9090".parse().unwrap();
         let of = |full: &str, read: Option<&str>| {
-            AdminToken::of(Some(full.into()), read.map(Into::into)).unwrap().unwrap().off_loopback(address)
+            AdminToken::new(Some(full.into()), read.map(Into::into)).unwrap().unwrap().check_length(address)
         };
         let long = "0123456789abcdef";
         assert!(of(long, None).is_ok() && of(long, Some("fedcba9876543210")).is_ok());
-        for (full, read, name) in [(&long[1..], None, TOKEN_VARIABLE), (long, Some("l00k"), READ_VARIABLE)] {
+        for (full, read, name) in
+            [(&long[1..], None, TOKEN_VARIABLE), (long, Some("l00k"), READ_TOKEN_VARIABLE)]
+        {
             let line = of(full, read).unwrap_err().to_string();
             assert!(
                 line.starts_with(&format!("{name} is too short")) && line.contains("0.0.0.0:9090"),

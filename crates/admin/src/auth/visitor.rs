@@ -27,7 +27,7 @@ impl Visitor {
         &self.csrf
     }
 
-    pub(crate) fn is_own_form(&self, word: &str) -> bool {
-        word.as_bytes().ct_eq(self.csrf.as_bytes()).into()
+    pub(crate) fn csrf_matches(&self, token: &str) -> bool {
+        token.as_bytes().ct_eq(self.csrf.as_bytes()).into()
     }
 }

@@ -3,7 +3,7 @@
 use axum::response::{IntoResponse, Response};
 use http::{HeaderName, StatusCode, header};
 
-use crate::auth::ASSETS;
+use crate::auth::ASSETS_PATH;
 
 pub(super) const STYLE: Asset =
     Asset { name: "style.css", kind: "text/css; charset=utf-8", text: include_str!("style.css") };
@@ -22,10 +22,10 @@ pub(super) struct Asset {
 impl Asset {
     /// Where it is found, with a mark of what is in it: browsers keep it for as long as it is the same.
     pub(super) fn href(&self) -> String {
-        format!("{ASSETS}{}?{:016x}", self.name, mark(self.text.as_bytes()))
+        format!("{ASSETS_PATH}{}?{:016x}", self.name, content_hash(self.text.as_bytes()))
     }
 
-    fn answer(&self) -> Response {
+    fn response(&self) -> Response {
         let fields: [(HeaderName, &str); 3] = [
             (header::CONTENT_TYPE, self.kind),
             (header::CACHE_CONTROL, "public, max-age=31536000, immutable"),
@@ -37,13 +37,13 @@ impl Asset {
 
 pub(super) async fn asset(axum::extract::Path(name): axum::extract::Path<String>) -> Response {
     match [&STYLE, &SCRIPT, &ICON].into_iter().find(|asset| asset.name == name) {
-        Some(asset) => asset.answer(),
+        Some(asset) => asset.response(),
         None => StatusCode::NOT_FOUND.into_response(),
     }
 }
 
 /// FNV-1a: tells versions apart, and keeps no secret.
-const fn mark(bytes: &[u8]) -> u64 {
+const fn content_hash(bytes: &[u8]) -> u64 {
     let (mut hash, mut at) = (0xcbf2_9ce4_8422_2325_u64, 0);
     while at < bytes.len() {
         hash = (hash ^ bytes[at] as u64).wrapping_mul(0x0100_0000_01b3);

@@ -1,4 +1,4 @@
-//! One batch, and sending again: one or all that lie in a place.
+//! One batch, and sending again: one or all that lie in a dir.
 
 use std::time::Duration;
 
@@ -12,23 +12,23 @@ use maud::{Markup, html};
 use serde::Deserialize;
 
 use super::Console;
-use super::delivery::place_of;
-use super::form::Sent;
+use super::delivery::batch_dir_of;
+use super::form::OperatorForm;
 use super::page::{Section, View, facts, link, number, table, time};
-use super::translations::Words;
+use super::translations::Translations;
 use crate::audit::AUDIT;
-use crate::browser::see;
-use crate::delivery_control::{Desk, Ending};
+use crate::browser::see_other;
+use crate::delivery_control::{DeliveryControl, PassResult};
 use crate::state::Bodies;
 use ichido_serve::{visible, visible_lines};
 
 /// How long a page waits for what it ordered; what takes longer goes on without it.
-const PATIENCE: Duration = Duration::from_secs(4);
+const TIMEOUT: Duration = Duration::from_secs(4);
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Asked {
+pub(super) struct BatchQuery {
     #[serde(default)]
-    place: String,
+    dir: String,
     #[serde(default)]
     file: String,
 }
@@ -36,59 +36,59 @@ pub(super) struct Asked {
 pub(super) async fn batch(
     view: View,
     State(console): State<Console>,
-    Query(asked): Query<Asked>,
+    Query(query): Query<BatchQuery>,
 ) -> Response {
-    let w = view.w;
-    let place = place_of(&asked.place);
-    let found = match console.desk() {
-        Some(desk) => read(&desk.layout, place, &asked.file).await,
+    let t = view.t;
+    let dir = batch_dir_of(&query.dir);
+    let found = match console.delivery_control() {
+        Some(delivery_control) => read(&delivery_control.layout, dir, &query.file).await,
         None => None,
     };
     let Some(stored) = found else {
-        return view.refusal(StatusCode::NOT_FOUND, Section::Delivery, w.no_such_batch);
+        return view.error_page(StatusCode::NOT_FOUND, Section::Delivery, t.no_such_batch);
     };
     let body = match stored {
         Err(corrupt) => html! { p.notice.bad { (visible(&corrupt)) } },
         Ok(stored) => html! {
-            (facts(&about(&stored, &asked.file, w)))
+            (facts(&about(&stored, &query.file, t)))
             @if view.may_act() {
-                p { (view.button("/delivery/resend", &[("place", place.as_str()), ("file", &asked.file)], w.resend, "strong")) }
+                p { (view.button("/delivery/resend", &[("dir", dir.as_str()), ("file", &query.file)], t.resend, "strong")) }
             }
-            (attempts(&stored, w))
-            (records(&stored, console.bodies(), w))
+            (attempts(&stored, t))
+            (records(&stored, console.bodies(), t))
         },
     };
     let back =
-        html! { (body) p { a href=(link("/delivery", &[("place", place.as_str())])) { (w.to_delivery) } } };
-    view.page(Section::Delivery, w.batch, back)
+        html! { (body) p { a href=(link("/delivery", &[("dir", dir.as_str())])) { (t.to_delivery) } } };
+    view.page(Section::Delivery, t.batch, back)
 }
 
-fn listed(place: BatchDir, file: &str) -> Option<ListedFile> {
-    FileName::parse(place.as_str(), file).map(|name| ListedFile { name, file: file.to_owned() })
+fn listed(dir: BatchDir, file: &str) -> Option<ListedFile> {
+    FileName::parse(dir.as_str(), file).map(|name| ListedFile { name, file: file.to_owned() })
 }
 
-async fn read(layout: &Layout, place: BatchDir, file: &str) -> Option<Result<StoredBatch, String>> {
-    let (layout, listed) = (layout.clone(), listed(place, file)?);
-    let read = tokio::task::spawn_blocking(move || layout.read(place, &listed)).await;
+async fn read(layout: &Layout, dir: BatchDir, file: &str) -> Option<Result<StoredBatch, String>> {
+    let (layout, listed) = (layout.clone(), listed(dir, file)?);
+    let read = tokio::task::spawn_blocking(move || layout.read(dir, &listed)).await;
     Some(read.ok()?.ok()?.map_err(|corrupt| corrupt.to_string()))
 }
 
-fn about(stored: &StoredBatch, file: &str, w: &'static Words) -> Vec<(&'static str, Markup)> {
+fn about(stored: &StoredBatch, file: &str, t: &'static Translations) -> Vec<(&'static str, Markup)> {
     let mut rows = vec![
-        (w.batch_key, html! { code.key { (visible(stored.batch.key())) } }),
-        (w.file, html! { code.key { (file) } }),
-        (w.first_attempt, time(stored.first_attempt)),
-        (w.passes, html! { (stored.retry_count) }),
-        (w.records, html! { (number(stored.batch.records().len() as u64)) }),
+        (t.batch_key, html! { code.key { (visible(stored.batch.key())) } }),
+        (t.file, html! { code.key { (file) } }),
+        (t.first_attempt, time(stored.first_attempt)),
+        (t.passes, html! { (stored.retry_count) }),
+        (t.records, html! { (number(stored.batch.records().len() as u64)) }),
     ];
-    rows.extend(stored.not_before.map(|until| (w.not_before, time(until))));
+    rows.extend(stored.not_before.map(|until| (t.not_before, time(until))));
     rows.extend(
-        stored.last_error.as_ref().map(|error| (w.last_error, html! { span.key { (visible(error)) } })),
+        stored.last_error.as_ref().map(|error| (t.last_error, html! { span.key { (visible(error)) } })),
     );
     rows
 }
 
-fn attempts(stored: &StoredBatch, w: &'static Words) -> Markup {
+fn attempts(stored: &StoredBatch, t: &'static Translations) -> Markup {
     let at = |text: &str| parse_iso(text).map_or_else(|| html! { (text) }, time);
     let rows = stored
         .attempts
@@ -98,20 +98,20 @@ fn attempts(stored: &StoredBatch, w: &'static Words) -> Markup {
     let rows: Vec<_> = rows.collect();
     html! {
         section aria-labelledby="attempts" {
-            h2 #attempts { (w.history) }
-            @if rows.is_empty() { p.empty { (w.no_history) } } @else { (table(w.history_caption, &[w.time, w.what], &rows)) }
+            h2 #attempts { (t.history) }
+            @if rows.is_empty() { p.empty { (t.no_history) } } @else { (table(t.history_caption, &[t.time, t.what], &rows)) }
         }
     }
 }
 
-fn records(stored: &StoredBatch, bodies: Bodies, w: &'static Words) -> Markup {
+fn records(stored: &StoredBatch, bodies: Bodies, t: &'static Translations) -> Markup {
     html! {
         section aria-labelledby="records" {
-            h2 #records { (w.records) }
+            h2 #records { (t.records) }
             @match bodies {
-                Bodies::Masked => { p.empty { (w.records_masked) } },
+                Bodies::Masked => { p.empty { (t.records_masked) } },
                 Bodies::Shown => {
-                    pre.body tabindex="0" aria-label=(w.records) {
+                    pre.body tabindex="0" aria-label=(t.records) {
                         @for record in stored.batch.records() { (visible_lines(record.json())) "\n" }
                     }
                 },
@@ -120,95 +120,95 @@ fn records(stored: &StoredBatch, bodies: Bodies, w: &'static Words) -> Markup {
     }
 }
 
-/// The question before all of a place are sent again.
+/// The question before all of a dir are sent again.
 pub(super) async fn confirm(
     view: View,
     State(console): State<Console>,
-    Query(asked): Query<Asked>,
+    Query(query): Query<BatchQuery>,
 ) -> Response {
-    let w = view.w;
-    let place = place_of(&asked.place);
-    let (true, Some((spool, failed))) = (view.may_act(), &console.sampler.shelves) else {
-        return view.refusal(StatusCode::FORBIDDEN, Section::Delivery, w.read_only);
+    let t = view.t;
+    let dir = batch_dir_of(&query.dir);
+    let (true, Some((spool, failed))) = (view.may_act(), &console.sampler.directories) else {
+        return view.error_page(StatusCode::FORBIDDEN, Section::Delivery, t.read_only);
     };
-    let shelf = if place == BatchDir::Spool { spool } else { failed };
-    let count = shelf.look().await.map_or(0, |survey| survey.count);
-    let means = if place == BatchDir::Spool { w.resend_spool_means } else { w.resend_failed_means };
+    let directory = if dir == BatchDir::Spool { spool } else { failed };
+    let count = directory.get().await.map_or(0, |listing| listing.count);
+    let means = if dir == BatchDir::Spool { t.resend_spool_means } else { t.resend_failed_means };
     let body = html! {
-        p.notice.warn { b { (number(count)) } " " (w.batches) " " (means) }
+        p.notice.warn { b { (number(count)) } " " (t.batches) " " (means) }
         form.confirm method="post" action="/delivery/resend" {
-            (view.secret())
-            input type="hidden" name="place" value=(place.as_str());
+            (view.csrf_field())
+            input type="hidden" name="dir" value=(dir.as_str());
             div.choice {
-                button.strong type="submit" { (w.resend_all) }
-                a href=(link("/delivery", &[("place", place.as_str())])) { (w.cancel) }
+                button.strong type="submit" { (t.resend_all) }
+                a href=(link("/delivery", &[("dir", dir.as_str())])) { (t.cancel) }
             }
         }
     };
-    view.page(Section::Delivery, w.are_you_sure, body)
+    view.page(Section::Delivery, t.are_you_sure, body)
 }
 
-pub(super) async fn resend(view: View, State(console): State<Console>, sent: Sent) -> Response {
-    let w = view.w;
-    let place = place_of(sent.text("place").unwrap_or_default());
-    let Some(desk) = console.desk() else {
-        return view.refusal(StatusCode::NOT_FOUND, Section::None, w.delivers_not);
+pub(super) async fn resend(view: View, State(console): State<Console>, form: OperatorForm) -> Response {
+    let t = view.t;
+    let dir = batch_dir_of(form.text("dir").unwrap_or_default());
+    let Some(delivery_control) = console.delivery_control() else {
+        return view.error_page(StatusCode::NOT_FOUND, Section::None, t.delivers_not);
     };
-    let keys = match sent.text("file") {
+    let keys = match form.text("file") {
         None => Vec::new(),
-        Some(file) => match read(&desk.layout, place, file).await {
+        Some(file) => match read(&delivery_control.layout, dir, file).await {
             Some(Ok(stored)) => vec![stored.batch.key().to_owned()],
             Some(Err(_)) | None => {
-                return view.refusal(StatusCode::NOT_FOUND, Section::Delivery, w.no_such_batch);
+                return view.error_page(StatusCode::NOT_FOUND, Section::Delivery, t.no_such_batch);
             }
         },
     };
     let key = keys.first().cloned();
-    let run = order(&view, &console, desk, Selection::new(place, keys, true), key).await;
-    if let Some((spool, failed)) = &console.sampler.shelves {
-        tokio::join!(spool.anew(), failed.anew());
+    let resend = request_pass(&view, &console, delivery_control, Selection::new(dir, keys, true), key).await;
+    if let Some((spool, failed)) = &console.sampler.directories {
+        tokio::join!(spool.refresh(), failed.refresh());
     }
-    let said = match run {
-        Ordered::Busy => "busy",
-        Ordered::UnderWay => "under-way",
-        Ordered::Over(ending) => ending.word(),
+    let result = match resend {
+        Resend::Busy => "busy",
+        Resend::Running => "under-way",
+        Resend::Finished(result) => result.code(),
     };
-    see(&link("/delivery", &[("place", place.as_str()), ("said", said)]))
+    see_other(&link("/delivery", &[("dir", dir.as_str()), ("result", result)]))
 }
 
-enum Ordered {
-    Over(Ending),
-    UnderWay,
+enum Resend {
+    Finished(PassResult),
+    Running,
     Busy,
 }
 
 /// Orders a pass and waits for it a while. Its line in the audit comes when it is over, whoever still waits.
-async fn order(
+async fn request_pass(
     view: &View,
     console: &Console,
-    desk: &Desk,
+    delivery_control: &DeliveryControl,
     selection: Selection,
     key: Option<String>,
-) -> Ordered {
-    let (who, place) = (view.peer.0, selection.batch_dir.as_str());
+) -> Resend {
+    let (who, dir) = (view.peer.0, selection.batch_dir.as_str());
     let audit = move |result: &str, arrived: u64| {
         let action = if key.is_some() { "resend a batch" } else { "resend all" };
-        tracing::info!(target: AUDIT, %who, action, place, key, result, arrived, "an operator's action");
+        tracing::info!(target: AUDIT, %who, action, place = dir, key, result, arrived, "an operator's action");
     };
-    let Some(over) = desk.order(selection) else {
+    let Some(finished) = delivery_control.request(selection) else {
         audit("busy", 0);
-        return Ordered::Busy;
+        return Resend::Busy;
     };
-    let task = console.served.actions.spawn(async move {
-        let Ok(run) = over.await else {
+    let task = console.app.actions.spawn(async move {
+        let Ok(pass) = finished.await else {
             audit("stopped", 0);
             return None;
         };
-        audit(run.ending().word(), run.arrived);
-        Some(run.ending())
+        audit(pass.result().code(), pass.arrived);
+        Some(pass.result())
     });
-    match tokio::time::timeout(PATIENCE, task).await {
-        Ok(Ok(Some(ending))) => Ordered::Over(ending),
-        Ok(_) | Err(_) => Ordered::UnderWay,
+    match tokio::time::timeout(TIMEOUT, task).await {
+        Ok(Ok(Some(result))) => Resend::Finished(result),
+        Ok(_) | Err(_) => Resend::Running,
     }
 }

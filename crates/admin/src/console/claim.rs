@@ -1,4 +1,4 @@
-//! One claim: what is known of it, and an operator's word on it, said twice.
+//! ClaimQuery claim: what is known of it, and an operator's word on it, result twice.
 
 use axum::extract::{Query, State};
 use axum::response::Response;
@@ -9,234 +9,254 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::Console;
-use super::claims::{href, state_mark, why};
-use super::form::Sent;
+use super::claims::{describe, href, state_mark};
+use super::form::OperatorForm;
 use super::page::{Section, View, facts, link, number, time};
-use super::translations::Words;
-use crate::browser::see;
-use crate::operator::{Operator, Refusal, Shown, Which, Word};
+use super::translations::Translations;
+use crate::browser::see_other;
+use crate::operator::{ClaimSelector, ClaimView, Operator, Refusal, ResolveAs};
 use crate::state::Bodies;
 use ichido_serve::{visible, visible_lines};
 
 #[derive(Debug, Deserialize)]
-pub(super) struct One {
+pub(super) struct ClaimQuery {
     key: String,
     #[serde(default)]
     tenant: String,
     #[serde(default)]
     route: String,
-    /// What an operator is about to say.
-    word: Option<String>,
-    said: Option<String>,
+    /// What an operator is about to action.
+    #[serde(rename = "as")]
+    action: Option<String>,
+    result: Option<String>,
 }
 
-impl One {
-    fn which(&self) -> Which {
-        Which { key: self.key.clone(), tenant: Some(self.tenant.clone()), route: Some(self.route.clone()) }
+impl ClaimQuery {
+    fn selector(&self) -> ClaimSelector {
+        ClaimSelector {
+            key: self.key.clone(),
+            tenant: Some(self.tenant.clone()),
+            route: Some(self.route.clone()),
+        }
     }
 }
 
-/// What an operator can say.
+/// What an operator can action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Say {
+enum Action {
     Done,
     Absent,
     Release,
 }
 
-impl Say {
-    const ALL: [Say; 3] = [Say::Done, Say::Absent, Say::Release];
+impl Action {
+    const ALL: [Action; 3] = [Action::Done, Action::Absent, Action::Release];
 
-    fn word(self) -> &'static str {
+    fn code(self) -> &'static str {
         match self {
-            Say::Done => "done",
-            Say::Absent => "absent",
-            Say::Release => "release",
+            Action::Done => "done",
+            Action::Absent => "absent",
+            Action::Release => "release",
         }
     }
 
-    fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|say| say.word() == word)
+    fn parse(code: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|action| action.code() == code)
     }
 
     /// Whether it makes sense of a claim in this state.
-    fn fits(self, state: StateName) -> bool {
+    fn applies_to(self, state: StateName) -> bool {
         match state {
-            StateName::InDoubt => self != Say::Release,
-            StateName::Running => self == Say::Release,
+            StateName::InDoubt => self != Action::Release,
+            StateName::Running => self == Action::Release,
             StateName::Done => false,
         }
     }
 
     /// Its name, and what comes of it.
-    fn texts(self, w: &Words) -> (&'static str, &'static str) {
+    fn texts(self, t: &Translations) -> (&'static str, &'static str) {
         match self {
-            Say::Done => (w.say_done, w.say_done_means),
-            Say::Absent => (w.say_absent, w.say_absent_means),
-            Say::Release => (w.say_release, w.say_release_means),
+            Action::Done => (t.say_done, t.say_done_means),
+            Action::Absent => (t.say_absent, t.say_absent_means),
+            Action::Release => (t.say_release, t.say_release_means),
         }
     }
 }
 
-pub(super) async fn claim(view: View, State(console): State<Console>, Query(one): Query<One>) -> Response {
-    let w = view.w;
-    let (claim, shown) = match find(&view, &console, &one).await {
+pub(super) async fn claim(
+    view: View,
+    State(console): State<Console>,
+    Query(query): Query<ClaimQuery>,
+) -> Response {
+    let t = view.t;
+    let (claim, view_json) = match find(&view, &console, &query).await {
         Ok(found) => found,
         Err(response) => return response,
     };
     let body = html! {
-        @if let Some(said) = one.said.as_deref().and_then(|said| w.said(said)) { p.notice.good role="status" { (said) } }
-        (facts(&about(&claim, &shown, w)))
-        @if view.may_act() { (actions(&claim, w)) }
-        (metadata(&claim, w))
-        (outcome(&shown, console.bodies(), w))
-        p { a href="/claims" { (w.to_claims) } }
+        @if let Some(result) = query.result.as_deref().and_then(|result| t.action_result(result)) { p.notice.good role="status" { (result) } }
+        (facts(&about(&claim, &view_json, t)))
+        @if view.may_act() { (actions(&claim, t)) }
+        (metadata(&claim, t))
+        (outcome(&view_json, console.bodies(), t))
+        p { a href="/claims" { (t.to_claims) } }
     };
-    view.page(Section::Claims, w.claim, body)
+    view.page(Section::Claims, t.claim, body)
 }
 
 /// The question that comes before the word is taken.
-pub(super) async fn confirm(view: View, State(console): State<Console>, Query(one): Query<One>) -> Response {
-    let w = view.w;
-    let (claim, _) = match find(&view, &console, &one).await {
+pub(super) async fn confirm(
+    view: View,
+    State(console): State<Console>,
+    Query(query): Query<ClaimQuery>,
+) -> Response {
+    let t = view.t;
+    let (claim, _) = match find(&view, &console, &query).await {
         Ok(found) => found,
         Err(response) => return response,
     };
-    let say = one.word.as_deref().and_then(Say::parse).filter(|say| say.fits(claim.state) && view.may_act());
-    let Some(say) = say else { return view.refusal(StatusCode::CONFLICT, Section::Claims, w.not_now) };
-    let (label, means) = say.texts(w);
+    let action = query
+        .action
+        .as_deref()
+        .and_then(Action::parse)
+        .filter(|action| action.applies_to(claim.state) && view.may_act());
+    let Some(action) = action else {
+        return view.error_page(StatusCode::CONFLICT, Section::Claims, t.not_now);
+    };
+    let (label, means) = action.texts(t);
     let fields = [("key", &claim.key), ("tenant", &claim.tenant), ("route", &claim.route)];
     let body = html! {
-        (facts(&[(w.key, html! { span.key { (visible(&claim.key)) } }), (w.route, html! { span.key { (visible(&claim.route)) } }),
-            (w.state, state_mark(claim.state, w)), (w.attempt, html! { (claim.attempt) })]))
+        (facts(&[(t.key, html! { span.key { (visible(&claim.key)) } }), (t.route, html! { span.key { (visible(&claim.route)) } }),
+            (t.state, state_mark(claim.state, t)), (t.attempt, html! { (claim.attempt) })]))
         p.notice.warn { (means) }
-        form.confirm method="post" action="/claims/say" {
-            (view.secret())
+        form.confirm method="post" action="/claims/resolve" {
+            (view.csrf_field())
             @for (name, value) in fields { input type="hidden" name=(name) value=(value); }
-            input type="hidden" name="word" value=(say.word());
+            input type="hidden" name="as" value=(action.code());
             input type="hidden" name="attempt" value=(claim.attempt);
-            @if say == Say::Done {
-                label for="outcome" { (w.outcome_for_repeats) }
+            @if action == Action::Done {
+                label for="outcome" { (t.outcome_for_repeats) }
                 textarea #outcome name="outcome" rows="4" spellcheck="false" aria-describedby="outcome-hint" {}
-                p #outcome-hint .hint { (w.outcome_for_repeats_hint) }
+                p #outcome-hint .hint { (t.outcome_for_repeats_hint) }
             }
             div.choice {
                 button.strong type="submit" { (label) }
-                a href=(href("/claims/one", &claim, &[])) { (w.cancel) }
+                a href=(href("/claims/one", &claim, &[])) { (t.cancel) }
             }
         }
     };
-    view.page(Section::Claims, w.are_you_sure, body)
+    view.page(Section::Claims, t.are_you_sure, body)
 }
 
 /// Takes the word.
-pub(super) async fn say(view: View, State(console): State<Console>, sent: Sent) -> Response {
-    let w = view.w;
-    let text = |name: &str| sent.text(name).unwrap_or_default().to_owned();
-    let which = Which { key: text("key"), tenant: Some(text("tenant")), route: Some(text("route")) };
-    let Some(say) = Say::parse(&text("word")) else {
-        return view.refusal(StatusCode::BAD_REQUEST, Section::Claims, w.not_understood);
+pub(super) async fn resolve(view: View, State(console): State<Console>, form: OperatorForm) -> Response {
+    let t = view.t;
+    let text = |name: &str| form.text(name).unwrap_or_default().to_owned();
+    let selector =
+        ClaimSelector { key: text("key"), tenant: Some(text("tenant")), route: Some(text("route")) };
+    let Some(action) = Action::parse(&text("as")) else {
+        return view.error_page(StatusCode::BAD_REQUEST, Section::Claims, t.not_understood);
     };
     // What was confirmed was about this attempt, and not about one that began since.
-    let now = console.served.operator().show(&which).await;
-    if now.is_ok_and(|shown| shown.0.get("attempt").map(Value::to_string) != Some(text("attempt"))) {
-        return view.refusal(StatusCode::CONFLICT, Section::Claims, w.not_now);
+    let now = console.app.operator().show(&selector).await;
+    if now.is_ok_and(|view_json| view_json.0.get("attempt").map(Value::to_string) != Some(text("attempt"))) {
+        return view.error_page(StatusCode::CONFLICT, Section::Claims, t.not_now);
     }
     let outcome = Some(text("outcome")).filter(|outcome| !outcome.trim().is_empty());
-    let said = match say {
-        Say::Done => console.served.resolve(view.peer, which.clone(), Word::Done(outcome)).await,
-        Say::Absent => console.served.resolve(view.peer, which.clone(), Word::Absent).await,
-        Say::Release => console.served.release(view.peer, which.clone(), true).await,
+    let result = match action {
+        Action::Done => console.app.resolve(view.peer, selector.clone(), ResolveAs::Done(outcome)).await,
+        Action::Absent => console.app.resolve(view.peer, selector.clone(), ResolveAs::Absent).await,
+        Action::Release => console.app.release(view.peer, selector.clone(), true).await,
     };
-    console.sampler.changed();
-    match (said, say) {
-        (Ok(said), Say::Done) => {
-            let which = [
-                ("key", said.key.as_str()),
-                ("tenant", said.tenant.as_str()),
-                ("route", said.route.as_str()),
+    console.sampler.refresh_soon();
+    match (result, action) {
+        (Ok(result), Action::Done) => {
+            let selector = [
+                ("key", result.key.as_str()),
+                ("tenant", result.tenant.as_str()),
+                ("route", result.route.as_str()),
             ];
-            see(&link("/claims/one", &[&which[..], &[("said", say.word())]].concat()))
+            see_other(&link("/claims/one", &[&selector[..], &[("result", action.code())]].concat()))
         }
         // There is nothing left to be looked at.
-        (Ok(_), Say::Absent | Say::Release) => {
-            see(&link("/claims", &[("state", "in-doubt"), ("said", say.word())]))
+        (Ok(_), Action::Absent | Action::Release) => {
+            see_other(&link("/claims", &[("state", "in-doubt"), ("result", action.code())]))
         }
         (Err(refusal), _) => refused(&view, refusal),
     }
 }
 
-async fn find(view: &View, console: &Console, one: &One) -> Result<(Summary, Shown), Response> {
-    let shown =
-        console.served.operator().show(&one.which()).await.map_err(|refusal| refused(view, refusal))?;
-    let claim = serde_json::from_value(Value::Object(shown.0.clone()));
+async fn find(view: &View, console: &Console, query: &ClaimQuery) -> Result<(Summary, ClaimView), Response> {
+    let view_json =
+        console.app.operator().show(&query.selector()).await.map_err(|refusal| refused(view, refusal))?;
+    let claim = serde_json::from_value(Value::Object(view_json.0.clone()));
     let claim = claim.map_err(|_| {
-        view.refusal(StatusCode::INTERNAL_SERVER_ERROR, Section::Claims, view.w.not_understood)
+        view.error_page(StatusCode::INTERNAL_SERVER_ERROR, Section::Claims, view.t.not_understood)
     })?;
-    Ok((claim, shown))
+    Ok((claim, view_json))
 }
 
 fn refused(view: &View, refusal: Refusal) -> Response {
-    let w = view.w;
+    let t = view.t;
     match refusal {
-        Refusal::NoSuchClaim => view.refusal(StatusCode::NOT_FOUND, Section::Claims, w.no_such_claim),
-        Refusal::Several { .. } | Refusal::Running | Refusal::Left(_) => {
-            view.refusal(StatusCode::CONFLICT, Section::Claims, w.not_now)
+        Refusal::NoSuchClaim => view.error_page(StatusCode::NOT_FOUND, Section::Claims, t.no_such_claim),
+        Refusal::Ambiguous { .. } | Refusal::Running | Refusal::WrongState(_) => {
+            view.error_page(StatusCode::CONFLICT, Section::Claims, t.not_now)
         }
         other @ (Refusal::Ledger(_) | Refusal::Failed(_)) => {
-            view.refusal(StatusCode::SERVICE_UNAVAILABLE, Section::Claims, &why(other))
+            view.error_page(StatusCode::SERVICE_UNAVAILABLE, Section::Claims, &describe(other))
         }
     }
 }
 
-fn about(claim: &Summary, shown: &Shown, w: &'static Words) -> Vec<(&'static str, Markup)> {
+fn about(claim: &Summary, view_json: &ClaimView, t: &'static Translations) -> Vec<(&'static str, Markup)> {
     let word = |name: &str| {
-        shown.0.get(name).map(|value| value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned))
+        view_json.0.get(name).map(|value| value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned))
     };
-    let seconds = |name: &str| shown.0.get(name).and_then(Value::as_u64).map(|ms| number(ms / 1_000));
+    let seconds = |name: &str| view_json.0.get(name).and_then(Value::as_u64).map(|ms| number(ms / 1_000));
     let mut rows = vec![
-        (w.key, html! { span.key { (visible(&claim.key)) } }),
-        (w.state, html! { (state_mark(claim.state, w)) @if claim.local { " " (w.local) } }),
-        (w.tenant, html! { span.key { (visible(&claim.tenant)) } }),
-        (w.route, html! { span.key { (visible(&claim.route)) } }),
-        (w.attempt, html! { (claim.attempt) }),
-        (w.holder, html! { (w.holder_of(claim.holder)) }),
-        (w.claimed_at, time(claim.claimed_at)),
+        (t.key, html! { span.key { (visible(&claim.key)) } }),
+        (t.state, html! { (state_mark(claim.state, t)) @if claim.local { " " (t.local) } }),
+        (t.tenant, html! { span.key { (visible(&claim.tenant)) } }),
+        (t.route, html! { span.key { (visible(&claim.route)) } }),
+        (t.attempt, html! { (claim.attempt) }),
+        (t.holder, html! { (t.holder_of(claim.holder)) }),
+        (t.claimed_at, time(claim.claimed_at)),
         (
-            w.renewed_at,
-            html! { (time(claim.renewed_at)) " (" (word("renewals").unwrap_or_default()) " " (w.times) ")" },
+            t.renewed_at,
+            html! { (time(claim.renewed_at)) " (" (word("renewals").unwrap_or_default()) " " (t.times) ")" },
         ),
     ];
-    // What was left empty says nothing.
-    rows.retain(|(name, _)| *name != w.tenant || !claim.tenant.is_empty());
+    // What was left empty actions nothing.
+    rows.retain(|(name, _)| *name != t.tenant || !claim.tenant.is_empty());
     let moments = [
-        (w.lease_until, claim.lease_until),
-        (w.doubt_since, claim.doubt_since),
-        (w.completed_at, claim.completed_at),
-        (w.forgotten_at, claim.expires_at),
+        (t.lease_until, claim.lease_until),
+        (t.doubt_since, claim.doubt_since),
+        (t.completed_at, claim.completed_at),
+        (t.forgotten_at, claim.expires_at),
     ];
     rows.extend(moments.into_iter().filter_map(|(name, at)| at.map(|at| (name, time(at)))));
-    rows.extend(claim.doubt_reason.as_ref().map(|reason| (w.doubt_reason, html! { (visible(reason)) })));
-    rows.extend(seconds("lease_ms").map(|seconds| (w.lease, html! { (seconds) " s" })));
-    rows.extend(seconds("retention_ms").map(|seconds| (w.retention, html! { (seconds) " s" })));
+    rows.extend(claim.doubt_reason.as_ref().map(|reason| (t.doubt_reason, html! { (visible(reason)) })));
+    rows.extend(seconds("lease_ms").map(|seconds| (t.lease, html! { (seconds) " s" })));
+    rows.extend(seconds("retention_ms").map(|seconds| (t.retention, html! { (seconds) " s" })));
     let print = word("fingerprint").filter(|print| print.bytes().any(|digit| digit != b'0'));
-    rows.extend(print.map(|print| (w.fingerprint, html! { code.key { (print) } })));
-    rows.push((w.index, html! { code.key { (claim.index) } }));
+    rows.extend(print.map(|print| (t.fingerprint, html! { code.key { (print) } })));
+    rows.push((t.index, html! { code.key { (claim.index) } }));
     rows
 }
 
-fn actions(claim: &Summary, w: &'static Words) -> Markup {
-    let says: Vec<_> = Say::ALL.into_iter().filter(|say| say.fits(claim.state)).collect();
+fn actions(claim: &Summary, t: &'static Translations) -> Markup {
+    let actions: Vec<_> = Action::ALL.into_iter().filter(|action| action.applies_to(claim.state)).collect();
     html! {
-        @if !says.is_empty() {
+        @if !actions.is_empty() {
             section aria-labelledby="word" {
-                h2 #word { (w.your_word) }
-                @if claim.state == StateName::InDoubt { p { (w.find_out_first) } }
+                h2 #word { (t.your_word) }
+                @if claim.state == StateName::InDoubt { p { (t.find_out_first) } }
                 ul.choices {
-                    @for say in says {
+                    @for action in actions {
                         li {
-                            a.button href=(href("/claims/say", claim, &[("word", say.word())])) { (say.texts(w).0) "…" }
-                            span.hint { (say.texts(w).1) }
+                            a.button href=(href("/claims/resolve", claim, &[("as", action.code())])) { (action.texts(t).0) "…" }
+                            span.hint { (action.texts(t).1) }
                         }
                     }
                 }
@@ -245,39 +265,39 @@ fn actions(claim: &Summary, w: &'static Words) -> Markup {
     }
 }
 
-fn metadata(claim: &Summary, w: &'static Words) -> Markup {
+fn metadata(claim: &Summary, t: &'static Translations) -> Markup {
     html! {
         section aria-labelledby="metadata" {
-            h2 #metadata { (w.metadata) }
+            h2 #metadata { (t.metadata) }
             @match serde_json::to_value(&claim.metadata) {
                 Ok(Value::Object(fields)) if !fields.is_empty() => {
                     dl.facts { @for (name, value) in &fields { div { dt { (visible(name)) } dd.key { (visible(&value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned))) } } } }
                 },
-                _ => { p.empty { (w.no_metadata) } },
+                _ => { p.empty { (t.no_metadata) } },
             }
         }
     }
 }
 
 /// The stored answer: hidden unless the settings allow it, since it is the callers' data.
-fn outcome(shown: &Shown, bodies: Bodies, w: &'static Words) -> Markup {
-    let (answer, plain) = (shown.0.get("answer"), shown.0.get("outcome"));
-    if let Some(reason) = shown.0.get("answer_not_kept").and_then(Value::as_str) {
-        return html! { h2 { (w.outcome) } p { (w.answer_not_kept) ": " (visible(reason)) } };
+fn outcome(view_json: &ClaimView, bodies: Bodies, t: &'static Translations) -> Markup {
+    let (answer, plain) = (view_json.0.get("answer"), view_json.0.get("outcome"));
+    if let Some(reason) = view_json.0.get("answer_not_kept").and_then(Value::as_str) {
+        return html! { h2 { (t.outcome) } p { (t.answer_not_kept) ": " (visible(reason)) } };
     }
     let Some(value) = answer.or(plain) else { return html! {} };
     let status = answer.and_then(|answer| answer.get("status")).map(Value::to_string);
-    let bytes = shown.0.get("outcome_bytes").and_then(Value::as_u64);
+    let bytes = view_json.0.get("outcome_bytes").and_then(Value::as_u64);
     html! {
         section aria-labelledby="outcome" {
-            h2 #outcome { (w.outcome) }
+            h2 #outcome { (t.outcome) }
             p {
                 @if let Some(status) = status { "HTTP " (status) " · " }
-                @if let Some(bytes) = bytes { (number(bytes)) " " (w.bytes) }
+                @if let Some(bytes) = bytes { (number(bytes)) " " (t.bytes) }
             }
             @match bodies {
-                Bodies::Masked => { p.empty { (w.body_masked) } },
-                Bodies::Shown => { pre.body tabindex="0" aria-label=(w.outcome) { (visible_lines(&serde_json::to_string_pretty(value).unwrap_or_default())) } },
+                Bodies::Masked => { p.empty { (t.body_masked) } },
+                Bodies::Shown => { pre.body tabindex="0" aria-label=(t.outcome) { (visible_lines(&serde_json::to_string_pretty(value).unwrap_or_default())) } },
             }
         }
     }

@@ -12,14 +12,14 @@ use tokio::time::Instant;
 
 use super::Console;
 use super::page::{Section, View, link, table, table_under_heading, time};
-use super::translations::Words;
+use super::translations::Translations;
 use crate::operator::{Operator, Refusal};
 use ichido_serve::visible;
 
 /// Claims on a page.
 const ROWS: usize = 25;
 /// A search that finds little goes on for so long before it asks whether to go on.
-const PATIENCE: Duration = Duration::from_millis(10);
+const TIMEOUT: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Search {
@@ -29,7 +29,7 @@ pub(super) struct Search {
     state: String,
     cursor: Option<String>,
     /// What was just done, to be told once.
-    said: Option<String>,
+    result: Option<String>,
 }
 
 pub(super) const STATES: [StateName; 3] = [StateName::InDoubt, StateName::Running, StateName::Done];
@@ -39,35 +39,35 @@ pub(super) async fn claims(
     State(console): State<Console>,
     Query(search): Query<Search>,
 ) -> Response {
-    let w = view.w;
+    let t = view.t;
     let state = STATES.into_iter().find(|state| state.as_str() == search.state);
     let found = find(&console, &search, state).await;
-    let fallback = console.served.admin.ledger.fallback_status().await;
-    let scan = console.served.admin.ledger.capabilities().listing == Listing::Scan;
+    let fallback = console.app.admin.ledger.fallback_status().await;
+    let scan = console.app.admin.ledger.capabilities().listing == Listing::Scan;
     let body = html! {
-        @if let Some(said) = search.said.as_deref().and_then(|said| w.said(said)) {
-            p.notice.good role="status" { (said) }
+        @if let Some(result) = search.result.as_deref().and_then(|result| t.action_result(result)) {
+            p.notice.good role="status" { (result) }
         }
-        (form(&search, state, w))
+        (form(&search, state, t))
         @match &found {
             Ok(page) => {
-                @if page.degraded { p.notice.bad role="alert" { (w.local_only) } }
-                @if page.claims.is_empty() { p.empty { (if page.cursor.is_some() { w.none_yet } else { w.no_claims }) } }
-                @else { (rows(page, w)) }
-                (pager(&search, page, scan, w))
-                (conflicts(&fallback.map(|status| status.conflicts).unwrap_or_default(), w))
+                @if page.degraded { p.notice.bad role="alert" { (t.local_only) } }
+                @if page.claims.is_empty() { p.empty { (if page.cursor.is_some() { t.none_yet } else { t.no_claims }) } }
+                @else { (rows(page, t)) }
+                (pager(&search, page, scan, t))
+                (conflicts(&fallback.map(|status| status.conflicts).unwrap_or_default(), t))
             },
-            Err(why) => { p.notice.bad role="alert" { (visible(why)) } },
+            Err(describe) => { p.notice.bad role="alert" { (visible(describe)) } },
         }
     };
     let status = if found.is_ok() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    view.page_as(status, Section::Claims, w.claims, body)
+    view.page_with_status(status, Section::Claims, t.claims, body)
 }
 
 /// A page of claims. Where a filter passes by much, several pages of the ledger make one.
 async fn find(console: &Console, search: &Search, state: Option<StateName>) -> Result<Page, String> {
-    let began = Instant::now();
-    let operator = console.served.operator();
+    let started = Instant::now();
+    let operator = console.app.operator();
     let mut query = ichido_ledger::Query {
         state,
         prefix: Some(search.prefix.clone()).filter(|prefix| !prefix.is_empty()),
@@ -77,55 +77,56 @@ async fn find(console: &Console, search: &Search, state: Option<StateName>) -> R
     let mut found = Page::default();
     loop {
         query.limit = ROWS - found.claims.len();
-        let page = operator.list(&query).await.map_err(why)?;
+        let page = operator.list(&query).await.map_err(describe)?;
         found.claims.extend(page.claims);
         found.cursor = page.cursor;
         found.degraded |= page.degraded;
-        if found.cursor.is_none() || found.claims.len() >= ROWS || began.elapsed() > PATIENCE {
+        if found.cursor.is_none() || found.claims.len() >= ROWS || started.elapsed() > TIMEOUT {
             return Ok(found);
         }
         query.cursor = found.cursor.clone();
     }
 }
 
-/// Why the ledger said no, in one line.
-pub(super) fn why(refusal: Refusal) -> String {
+/// Why the ledger result no, in one line.
+pub(super) fn describe(refusal: Refusal) -> String {
     match refusal {
         Refusal::Ledger(error) => ichido_core::error_chain(&error),
         Refusal::Failed(failure) => failure.to_string(),
-        other @ (Refusal::NoSuchClaim | Refusal::Several { .. } | Refusal::Running | Refusal::Left(_)) => {
-            other.word().to_owned()
-        }
+        other @ (Refusal::NoSuchClaim
+        | Refusal::Ambiguous { .. }
+        | Refusal::Running
+        | Refusal::WrongState(_)) => other.code().to_owned(),
     }
 }
 
-fn form(search: &Search, state: Option<StateName>, w: &Words) -> Markup {
+fn form(search: &Search, state: Option<StateName>, t: &Translations) -> Markup {
     html! {
         form.search method="get" action="/claims" role="search" {
             div {
-                label for="prefix" { (w.key_begins) }
+                label for="prefix" { (t.key_begins) }
                 input #prefix type="search" name="prefix" value=(search.prefix) maxlength="1024" autocomplete="off" spellcheck="false";
             }
             div {
-                label for="state" { (w.state) }
+                label for="state" { (t.state) }
                 select #state name="state" {
-                    option value="" { (w.any_state) }
+                    option value="" { (t.any_state) }
                     @for known in STATES {
-                        option value=(known.as_str()) selected[state == Some(known)] { (w.state_of(known)) }
+                        option value=(known.as_str()) selected[state == Some(known)] { (t.state_of(known)) }
                     }
                 }
             }
-            button type="submit" { (w.search) }
+            button type="submit" { (t.search) }
         }
     }
 }
 
-fn rows(page: &Page, w: &Words) -> Markup {
+fn rows(page: &Page, t: &Translations) -> Markup {
     let rows = page.claims.iter().map(|claim| {
         let key = html! { a.key href=(href("/claims/one", claim, &[])) { (visible(&claim.key)) } };
         vec![
             key,
-            html! { (state_mark(claim.state, w)) @if claim.local { " " (w.local) } },
+            html! { (state_mark(claim.state, t)) @if claim.local { " " (t.local) } },
             html! { span.key { (visible(&claim.route)) } },
             html! { (claim.attempt) },
             time(claim.claimed_at),
@@ -134,21 +135,21 @@ fn rows(page: &Page, w: &Words) -> Markup {
     });
     let rows: Vec<_> = rows.collect();
     table_under_heading(
-        w.claims_caption,
-        &[w.key, w.state, w.route, w.attempt, w.claimed_at, w.since_or_until],
+        t.claims_caption,
+        &[t.key, t.state, t.route, t.attempt, t.claimed_at, t.since_or_until],
         &rows,
     )
 }
 
 /// Keys that this process and another one had while the ledger was out.
-fn conflicts(conflicts: &[Conflict], w: &Words) -> Markup {
+fn conflicts(conflicts: &[Conflict], t: &Translations) -> Markup {
     let rows: Vec<_> = conflicts
         .iter()
         .map(|conflict| {
             vec![
                 html! { span.key { (visible(&conflict.key)) } },
                 html! { span.key { (visible(&conflict.route)) } },
-                html! { @if let ConflictKind::Claim { local_state } = conflict.kind { (state_mark(local_state, w)) } },
+                html! { @if let ConflictKind::Claim { local_state } = conflict.kind { (state_mark(local_state, t)) } },
                 html! { (conflict.count) },
                 time(conflict.found_at),
             ]
@@ -156,23 +157,23 @@ fn conflicts(conflicts: &[Conflict], w: &Words) -> Markup {
         .collect();
     html! {
         @if !rows.is_empty() {
-            (table(w.keys_in_conflict, &[w.key, w.route, w.state, w.conflict_times, w.found_at], &rows))
+            (table(t.keys_in_conflict, &[t.key, t.route, t.state, t.conflict_times, t.found_at], &rows))
         }
     }
 }
 
-pub(super) fn state_mark(state: StateName, w: &Words) -> Markup {
-    html! { span class={ "mark " (state.as_str()) } { (w.state_of(state)) } }
+pub(super) fn state_mark(state: StateName, t: &Translations) -> Markup {
+    html! { span class={ "mark " (state.as_str()) } { (t.state_of(state)) } }
 }
 
 /// Where one claim is looked at.
 pub(super) fn href(path: &str, claim: &Summary, more: &[(&str, &str)]) -> String {
-    let which =
+    let selector =
         [("key", claim.key.as_str()), ("tenant", claim.tenant.as_str()), ("route", claim.route.as_str())];
-    link(path, &[&which, more].concat())
+    link(path, &[&selector, more].concat())
 }
 
-fn pager(search: &Search, page: &Page, scan: bool, w: &Words) -> Markup {
+fn pager(search: &Search, page: &Page, scan: bool, t: &Translations) -> Markup {
     let mut query = vec![("prefix", search.prefix.as_str()), ("state", search.state.as_str())];
     query.retain(|(_, value)| !value.is_empty());
     let first = link("/claims", &query);
@@ -181,13 +182,13 @@ fn pager(search: &Search, page: &Page, scan: bool, w: &Words) -> Markup {
         .as_deref()
         .map(|cursor| link("/claims", &[query.as_slice(), &[("cursor", cursor)]].concat()));
     // Nothing was found yet: a script may go on by itself, where looking costs nothing.
-    let goes_on = page.claims.is_empty() && !scan;
+    let continues = page.claims.is_empty() && !scan;
     html! {
         @if next.is_some() || search.cursor.is_some() {
-            nav.pager aria-label=(w.pages) {
-                @if search.cursor.is_some() { a href=(first) { (w.first_page) } }
+            nav.pager aria-label=(t.pages) {
+                @if search.cursor.is_some() { a href=(first) { (t.first_page) } }
                 @if let Some(next) = next {
-                    a rel="next" href=(next) data-go-on[goes_on] { (if page.claims.len() < ROWS { w.search_on } else { w.next_page }) }
+                    a rel="next" href=(next) data-go-on[continues] { (if page.claims.len() < ROWS { t.search_on } else { t.next_page }) }
                 }
             }
         }

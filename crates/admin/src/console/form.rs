@@ -6,27 +6,27 @@ use axum::extract::{Form, FromRef, FromRequest, FromRequestParts, Request};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 
-use super::Frame;
+use super::PageContext;
 use super::page::{Section, View};
-use crate::limits::BODY_PATIENCE;
+use crate::limits::BODY_TIMEOUT;
 
 /// The fields of a form, from someone who may act.
 #[derive(Debug)]
-pub(super) struct Sent(BTreeMap<String, String>);
+pub(super) struct OperatorForm(BTreeMap<String, String>);
 
 /// The fields of a form that everyone may send: sign-in, sign-out, language.
 #[derive(Debug)]
-pub(super) struct SentByAnyone(pub(super) BTreeMap<String, String>);
+pub(super) struct PublicForm(pub(super) BTreeMap<String, String>);
 
-impl Sent {
+impl OperatorForm {
     pub(super) fn text(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 }
 
-impl<S: Send + Sync> FromRequest<S> for SentByAnyone
+impl<S: Send + Sync> FromRequest<S> for PublicForm
 where
-    Frame: FromRef<S>,
+    PageContext: FromRef<S>,
 {
     type Rejection = Response;
 
@@ -36,22 +36,22 @@ where
         let request = Request::from_parts(parts, body);
         let reading = Form::<BTreeMap<String, String>>::from_request(request, state);
         // Unfinished forms, which anyone may send, would take all the connections of this port.
-        let Ok(fields) = tokio::time::timeout(BODY_PATIENCE, reading).await else {
-            return Err(view.refusal(StatusCode::REQUEST_TIMEOUT, Section::None, view.w.not_understood));
+        let Ok(fields) = tokio::time::timeout(BODY_TIMEOUT, reading).await else {
+            return Err(view.error_page(StatusCode::REQUEST_TIMEOUT, Section::None, view.t.not_understood));
         };
         let Ok(Form(fields)) = fields else {
-            return Err(view.refusal(StatusCode::BAD_REQUEST, Section::None, view.w.not_understood));
+            return Err(view.error_page(StatusCode::BAD_REQUEST, Section::None, view.t.not_understood));
         };
-        match view.visitor.is_own_form(fields.get("csrf").map_or("", String::as_str)) {
+        match view.visitor.csrf_matches(fields.get("csrf").map_or("", String::as_str)) {
             true => Ok(Self(fields)),
-            false => Err(view.refusal(StatusCode::FORBIDDEN, Section::None, view.w.form_is_old)),
+            false => Err(view.error_page(StatusCode::FORBIDDEN, Section::None, view.t.form_is_old)),
         }
     }
 }
 
-impl<S: Send + Sync> FromRequest<S> for Sent
+impl<S: Send + Sync> FromRequest<S> for OperatorForm
 where
-    Frame: FromRef<S>,
+    PageContext: FromRef<S>,
 {
     type Rejection = Response;
 
@@ -59,10 +59,9 @@ where
         let (mut parts, body) = request.into_parts();
         let view = View::from_request_parts(&mut parts, state).await.map_err(IntoResponse::into_response)?;
         if !view.may_act() {
-            return Err(view.refusal(StatusCode::FORBIDDEN, Section::None, view.w.read_only));
+            return Err(view.error_page(StatusCode::FORBIDDEN, Section::None, view.t.read_only));
         }
-        let SentByAnyone(fields) =
-            SentByAnyone::from_request(Request::from_parts(parts, body), state).await?;
+        let PublicForm(fields) = PublicForm::from_request(Request::from_parts(parts, body), state).await?;
         Ok(Self(fields))
     }
 }

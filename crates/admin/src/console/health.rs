@@ -1,16 +1,16 @@
-//! How the process is: each part with its state, and the sum of them in one line that stands at the top of the overview.
+//! How the process is: each check with its state, and the sum of them in one line that stands at the top of the overview.
 //!
 //! Everything here is also sent to pages that are open, so that none of them stays green through an outage.
 
 use maud::{Markup, html};
 
-use super::sampler::Known;
-use super::translations::Words;
+use super::sampler::Snapshot;
+use super::translations::Translations;
 use ichido_serve::visible;
 
-/// How a part is.
+/// How a check is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum Status {
     Good,
     /// It works, but not as it should.
     Warn,
@@ -19,78 +19,81 @@ enum State {
     Unknown,
 }
 
-impl State {
-    fn word(self) -> &'static str {
+impl Status {
+    fn name(self) -> &'static str {
         match self {
-            State::Good => "good",
-            State::Warn => "warn",
-            State::Bad => "bad",
-            State::Unknown => "unknown",
+            Status::Good => "good",
+            Status::Warn => "warn",
+            Status::Bad => "bad",
+            Status::Unknown => "unknown",
         }
     }
 }
 
-/// One part.
-struct Part {
+/// One check.
+struct Check {
     name: &'static str,
     label: &'static str,
-    state: State,
+    state: Status,
     text: String,
 }
 
-/// What is known of all parts.
+/// What is snapshot of all checks.
 pub(super) struct Health {
-    parts: Vec<Part>,
-    w: &'static Words,
+    checks: Vec<Check>,
+    t: &'static Translations,
 }
 
 impl Health {
-    /// The health of the parts with these names, from what was found last.
-    pub(super) fn of(names: &[&'static str], known: &Known, w: &'static Words) -> Self {
-        let mut parts: Vec<Part> = names.iter().map(|name| probed(name, known, w)).collect();
-        let figures = &known.figures;
-        if figures.has_fallback {
-            let (state, text) = match figures.degraded {
-                true => (State::Warn, w.fallback_answers),
-                false => (State::Good, w.fallback_stands_by),
+    /// The health of the checks with these names, from what was found last.
+    pub(super) fn of(names: &[&'static str], snapshot: &Snapshot, t: &'static Translations) -> Self {
+        let mut checks: Vec<Check> = names.iter().map(|name| probed(name, snapshot, t)).collect();
+        let totals = &snapshot.totals;
+        if totals.has_fallback {
+            let (state, text) = match totals.degraded {
+                true => (Status::Warn, t.fallback_answers),
+                false => (Status::Good, t.fallback_stands_by),
             };
-            parts.push(Part { name: "fallback", label: w.fallback, state, text: text.to_owned() });
+            checks.push(Check { name: "fallback", label: t.fallback, state, text: text.to_owned() });
         }
-        let (state, text) = match known.recent_errors() {
-            0 => (State::Good, w.no_recent_errors.to_owned()),
-            errors => (State::Bad, w.recent_errors.replace("{}", &super::page::number(errors))),
+        let (state, text) = match snapshot.recent_errors() {
+            0 => (Status::Good, t.no_recent_errors.to_owned()),
+            errors => (Status::Bad, t.recent_errors.replace("{}", &super::page::number(errors))),
         };
-        parts.push(Part { name: "answers", label: w.answers, state, text });
-        Self { parts, w }
+        checks.push(Check { name: "answers", label: t.answers, state, text });
+        Self { checks, t }
     }
 
-    fn state(&self) -> State {
-        let is = |state: State| self.parts.iter().any(|part| part.state == state);
-        [State::Bad, State::Warn, State::Unknown].into_iter().find(|state| is(*state)).unwrap_or(State::Good)
+    fn state(&self) -> Status {
+        let is = |state: Status| self.checks.iter().any(|check| check.state == state);
+        [Status::Bad, Status::Warn, Status::Unknown]
+            .into_iter()
+            .find(|state| is(*state))
+            .unwrap_or(Status::Good)
     }
 
     /// All of it in one line.
     fn headline(&self) -> String {
-        let w = self.w;
-        let wrong = self.parts.iter().filter(|part| matches!(part.state, State::Bad | State::Warn));
-        let labels: Vec<_> = wrong.map(|part| part.label).collect();
+        let t = self.t;
+        let wrong = self.checks.iter().filter(|check| matches!(check.state, Status::Bad | Status::Warn));
+        let labels: Vec<_> = wrong.map(|check| check.label).collect();
         match self.state() {
-            State::Good => w.health_good.to_owned(),
-            State::Unknown => w.health_checking.to_owned(),
-            State::Bad | State::Warn => format!("{} {}", w.health_bad, labels.join(w.comma)),
+            Status::Good => t.health_good.to_owned(),
+            Status::Unknown => t.health_checking.to_owned(),
+            Status::Bad | Status::Warn => format!("{} {}", t.health_bad, labels.join(t.comma)),
         }
     }
 
     pub(super) fn draw(&self) -> Markup {
         html! {
-            section aria-label=(self.w.health) {
-                p.notice #health role="status" data-live="health" data-state-of="health-state" data-state=(self.state().word()) {
+            section aria-label=(self.t.health) {
+                p.notice #health role="status" data-live="health" data-state-of="health-state" data-state=(self.state().name()) {
                     (self.headline())
                 }
                 ul.health {
-                    @for part in &self.parts {
-                        li data-state-of={ "health-" (part.name) "-state" } data-state=(part.state.word()) {
-                            b { (part.label) } ": " span data-live={ "health-" (part.name) } { (part.text) }
+                    @for check in &self.checks {
+                        li data-state-of={ "health-" (check.name) "-state" } data-state=(check.state.name()) {
+                            b { (check.label) } ": " span data-live={ "health-" (check.name) } { (check.text) }
                         }
                     }
                 }
@@ -102,25 +105,25 @@ impl Health {
     pub(super) fn live(&self) -> Vec<(String, String)> {
         let mut live = vec![
             ("health".to_owned(), self.headline()),
-            ("health-state".to_owned(), self.state().word().to_owned()),
+            ("health-state".to_owned(), self.state().name().to_owned()),
         ];
-        for part in &self.parts {
-            live.push((format!("health-{}", part.name), part.text.clone()));
-            live.push((format!("health-{}-state", part.name), part.state.word().to_owned()));
+        for check in &self.checks {
+            live.push((format!("health-{}", check.name), check.text.clone()));
+            live.push((format!("health-{}-state", check.name), check.state.name().to_owned()));
         }
         live
     }
 }
 
-fn probed(name: &'static str, known: &Known, w: &'static Words) -> Part {
-    let (state, text) = match known.verdicts.iter().find(|verdict| verdict.name == name) {
-        None => (State::Unknown, w.health_checking.to_owned()),
+fn probed(name: &'static str, snapshot: &Snapshot, t: &'static Translations) -> Check {
+    let (state, text) = match snapshot.verdicts.iter().find(|verdict| verdict.name == name) {
+        None => (Status::Unknown, t.health_checking.to_owned()),
         Some(verdict) => match &verdict.detail {
-            None => (State::Good, w.works.to_owned()),
-            Some(detail) => (State::Bad, format!("{} ({})", w.does_not_work, visible(detail))),
+            None => (Status::Good, t.works.to_owned()),
+            Some(detail) => (Status::Bad, format!("{} ({})", t.does_not_work, visible(detail))),
         },
     };
-    Part { name, label: w.part(name), state, text }
+    Check { name, label: t.component(name), state, text }
 }
 
 #[cfg(test)]
@@ -143,30 +146,33 @@ mod tests {
     #[test]
     fn one_part_that_fails_is_in_the_headline() {
         let names = ["ledger", "upstream"];
-        let of = |known: &Known| Health::of(&names, known, &EN);
-        let told = |known: &Known| (of(known).state(), of(known).headline());
-        let mut known = Known::default();
-        assert_eq!(told(&known), (State::Unknown, "Checking…".to_owned()));
-        known.verdicts = vec![verdict("ledger", None), verdict("upstream", None)];
-        assert_eq!(told(&known), (State::Good, "Everything works.".to_owned()));
-        known.verdicts[1] = verdict("upstream", Some("h:1 does not answer"));
-        assert_eq!(told(&known), (State::Bad, "Something is wrong: Upstream".to_owned()));
-        assert_eq!(of(&known).parts[1].text, "does not work (h:1 does not answer)");
+        let of = |snapshot: &Snapshot| Health::of(&names, snapshot, &EN);
+        let shown = |snapshot: &Snapshot| (of(snapshot).state(), of(snapshot).headline());
+        let mut snapshot = Snapshot::default();
+        assert_eq!(shown(&snapshot), (Status::Unknown, "Checking…".to_owned()));
+        snapshot.verdicts = vec![verdict("ledger", None), verdict("upstream", None)];
+        assert_eq!(shown(&snapshot), (Status::Good, "Everything works.".to_owned()));
+        snapshot.verdicts[1] = verdict("upstream", Some("h:1 does not answer"));
+        assert_eq!(shown(&snapshot), (Status::Bad, "Something is wrong: Upstream".to_owned()));
+        assert_eq!(of(&snapshot).checks[1].text, "does not work (h:1 does not answer)");
     }
 
     #[test]
     fn errors_count_for_a_minute() {
-        let mut known = Known { verdicts: vec![verdict("ledger", None)], ..Known::default() };
-        let told = |known: &Known| {
-            let health = Health::of(&["ledger"], known, &EN);
-            (health.headline(), health.parts[1].text.clone())
+        let mut snapshot = Snapshot { verdicts: vec![verdict("ledger", None)], ..Snapshot::default() };
+        let shown = |snapshot: &Snapshot| {
+            let health = Health::of(&["ledger"], snapshot, &EN);
+            (health.headline(), health.checks[1].text.clone())
         };
         let wrong = |text: &str| ("Something is wrong: Answers".to_owned(), text.to_owned());
-        known.samples.extend([sample(100, 0), sample(102, 7)]);
-        assert_eq!(told(&known), wrong("7 errors in the last minute"));
-        known.samples.push_back(sample(160, 9));
-        assert_eq!(told(&known), wrong("9 errors in the last minute"));
-        known.samples.extend([sample(162, 9), sample(220, 9)]);
-        assert_eq!(told(&known), ("Everything works.".to_owned(), "no errors in the last minute".to_owned()));
+        snapshot.samples.extend([sample(100, 0), sample(102, 7)]);
+        assert_eq!(shown(&snapshot), wrong("7 errors in the last minute"));
+        snapshot.samples.push_back(sample(160, 9));
+        assert_eq!(shown(&snapshot), wrong("9 errors in the last minute"));
+        snapshot.samples.extend([sample(162, 9), sample(220, 9)]);
+        assert_eq!(
+            shown(&snapshot),
+            ("Everything works.".to_owned(), "no errors in the last minute".to_owned())
+        );
     }
 }

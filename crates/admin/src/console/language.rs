@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, header};
 
-use super::translations::{EN, JA, Words};
+use super::translations::{EN, JA, Translations};
 use crate::browser::cookie;
 
 /// The cookie that remembers the choice.
@@ -10,12 +10,12 @@ pub(super) const COOKIE: &str = "ichido-lang";
 
 /// A language of the console.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lang {
+pub(super) enum Language {
     En,
     Ja,
 }
 
-impl Lang {
+impl Language {
     pub(super) fn of(headers: &HeaderMap) -> Self {
         cookie(headers, COOKIE).and_then(Self::parse).unwrap_or_else(|| Self::preferred(headers))
     }
@@ -66,7 +66,7 @@ impl Lang {
         }
     }
 
-    pub(super) fn words(self) -> &'static Words {
+    pub(super) fn translations(self) -> &'static Translations {
         match self {
             Self::En => &EN,
             Self::Ja => &JA,
@@ -82,14 +82,14 @@ mod tests {
     fn the_switch_wins_over_the_browser() {
         let of = |accepted: &str, cookies: &str| {
             let fields = [(header::ACCEPT_LANGUAGE, accepted), (header::COOKIE, cookies)];
-            Lang::of(&fields.into_iter().map(|(name, value)| (name, value.parse().unwrap())).collect())
+            Language::of(&fields.into_iter().map(|(name, value)| (name, value.parse().unwrap())).collect())
         };
-        assert_eq!(of("", ""), Lang::En);
-        assert_eq!(of("ja,en-US;q=0.9,en;q=0.8", ""), Lang::Ja);
-        assert_eq!(of("fr, en-GB;q=0.5, ja-JP;q=0.7", ""), Lang::Ja);
-        assert_eq!(of("ja;q=0", ""), Lang::En);
-        assert_eq!(of("ja", "ichido-lang=en"), Lang::En);
-        assert_eq!(of("en", "a=b; ichido-lang=ja"), Lang::Ja);
-        assert_eq!(of("ja", "ichido-lang=<script>"), Lang::Ja);
+        assert_eq!(of("", ""), Language::En);
+        assert_eq!(of("ja,en-US;q=0.9,en;q=0.8", ""), Language::Ja);
+        assert_eq!(of("fr, en-GB;q=0.5, ja-JP;q=0.7", ""), Language::Ja);
+        assert_eq!(of("ja;q=0", ""), Language::En);
+        assert_eq!(of("ja", "ichido-lang=en"), Language::En);
+        assert_eq!(of("en", "a=b; ichido-lang=ja"), Language::Ja);
+        assert_eq!(of("ja", "ichido-lang=<script>"), Language::Ja);
     }
 }

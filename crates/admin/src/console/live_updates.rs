@@ -1,4 +1,4 @@
-//! Figures as they change, for a page that is open: server-sent events with texts by name, no markup.
+//! Totals as they change, for a page that is open: server-sent events with texts by name, no markup.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -13,28 +13,28 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::page::View;
 use super::{Console, overview};
-use crate::browser::secured;
+use crate::browser::with_security_headers;
 
 /// Pages that may be live at once; the next ones stay as they were loaded.
-pub(super) const MOST: usize = 32;
+pub(super) const LIVE_PAGES_MAX: usize = 32;
 
 struct Watcher {
     view: View,
     console: Console,
-    turns: watch::Receiver<u64>,
-    _place: OwnedSemaphorePermit,
+    updates: watch::Receiver<u64>,
+    _permit: OwnedSemaphorePermit,
 }
 
 pub(super) async fn live(view: View, State(console): State<Console>) -> Response {
-    let Ok(place) = Arc::clone(&console.watchers).try_acquire_owned() else {
-        return secured(StatusCode::SERVICE_UNAVAILABLE.into_response());
+    let Ok(permit) = Arc::clone(&console.live_pages).try_acquire_owned() else {
+        return with_security_headers(StatusCode::SERVICE_UNAVAILABLE.into_response());
     };
-    let turns = console.sampler.turns();
-    let watcher = Watcher { view, console, turns, _place: place };
+    let updates = console.sampler.subscribe();
+    let watcher = Watcher { view, console, updates, _permit: permit };
     let events = stream::unfold(watcher, |mut watcher| async move {
         let stop = watcher.console.stop.clone();
         // The end of the process ends the stream: it waits for nobody who looks.
-        stop.run_until_cancelled(watcher.turns.changed()).await?.ok()?;
+        stop.run_until_cancelled(watcher.updates.changed()).await?.ok()?;
         let texts: serde_json::Map<_, _> = overview::live(&watcher.view, &watcher.console)
             .into_iter()
             .map(|(name, text)| (name, text.into()))
@@ -42,7 +42,7 @@ pub(super) async fn live(view: View, State(console): State<Console>) -> Response
         let event = format!("data: {}\n\n", serde_json::Value::from(texts));
         Some((Ok::<_, Infallible>(Bytes::from(event)), watcher))
     });
-    let mut response = secured(Body::from_stream(events).into_response());
+    let mut response = with_security_headers(Body::from_stream(events).into_response());
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     response
 }

@@ -9,49 +9,49 @@ use super::Console;
 use super::health::Health;
 use super::page::{Section, View, facts, link, number, table, time};
 use super::plot::Plot;
-use super::sampler::{Known, Sample};
-use super::translations::Words;
-use crate::delivery_control::{By, Run};
+use super::sampler::{Sample, Snapshot};
+use super::translations::Translations;
+use crate::delivery_control::{Pass, Trigger};
 use ichido_serve::visible;
 
 pub(super) async fn overview(view: View, State(console): State<Console>) -> Response {
-    let known = console.sampler.look();
-    let w = view.w;
-    let figures = figures(&console, &known, w);
+    let snapshot = console.sampler.snapshot();
+    let t = view.t;
+    let tiles = tiles(&console, &snapshot, t);
     let body = html! {
         div #live .live data-source="/live" {
-            p.status { span.dot aria-hidden="true" {} span role="status" data-live-state data-on=(w.live) data-off=(w.not_live) data-paused=(w.paused) {} }
-            button.quiet type="button" hidden data-live-pause data-pause=(w.pause) data-go-on=(w.go_on) { (w.pause) }
+            p.status { span.dot aria-hidden="true" {} span role="status" data-live-state data-on=(t.live) data-off=(t.not_live) data-paused=(t.paused) {} }
+            button.quiet type="button" hidden data-live-pause data-pause=(t.pause) data-go-on=(t.go_on) { (t.pause) }
         }
-        (health(&console, &known, w).draw())
+        (health(&console, &snapshot, t).draw())
         section aria-labelledby="figures" {
-            h2 #figures { (w.since_start) }
-            dl.figures { @for figure in &figures { (figure.draw()) } }
+            h2 #figures { (t.since_start) }
+            dl.figures { @for tile in &tiles { (tile.draw()) } }
         }
-        section.plots aria-label=(w.over_time) { @for plot in plots(&console, &known, w) { (plot.draw(w)) } }
+        section.plots aria-label=(t.over_time) { @for plot in plots(&console, &snapshot, t) { (plot.draw(t)) } }
         section aria-labelledby="ledger" {
-            h2 #ledger { (w.ledger) }
-            (facts(&capabilities(&console.served.admin.ledger.capabilities(), w)))
+            h2 #ledger { (t.ledger) }
+            (facts(&capabilities(&console.app.admin.ledger.capabilities(), t)))
         }
-        @if let Some(desk) = console.desk() { (runs(&desk.runs(), w)) }
+        @if let Some(delivery_control) = console.delivery_control() { (passes(&delivery_control.passes(), t)) }
     };
-    view.page(Section::Overview, w.overview, body)
+    view.page(Section::Overview, t.overview, body)
 }
 
 /// What a page that is open replaces.
 pub(super) fn live(view: &View, console: &Console) -> Vec<(String, String)> {
-    let known = console.sampler.look();
-    let figures = figures(console, &known, view.w).into_iter();
-    let mut live: Vec<_> = figures.map(|figure| (figure.name.to_owned(), figure.value)).collect();
-    for plot in plots(console, &known, view.w) {
+    let snapshot = console.sampler.snapshot();
+    let tiles = tiles(console, &snapshot, view.t).into_iter();
+    let mut live: Vec<_> = tiles.map(|tile| (tile.name.to_owned(), tile.value)).collect();
+    for plot in plots(console, &snapshot, view.t) {
         live.extend(plot.live());
     }
-    live.extend(health(console, &known, view.w).live());
+    live.extend(health(console, &snapshot, view.t).live());
     live
 }
 
 /// A number with its name, and where to look closer.
-struct Figure {
+struct Tile {
     name: &'static str,
     label: &'static str,
     value: String,
@@ -59,7 +59,7 @@ struct Figure {
     to: Option<String>,
 }
 
-impl Figure {
+impl Tile {
     fn draw(&self) -> Markup {
         html! {
             div {
@@ -70,117 +70,117 @@ impl Figure {
     }
 }
 
-fn figures(console: &Console, known: &Known, w: &'static Words) -> Vec<Figure> {
-    let counted = &known.figures;
-    let plain = |name, label, value: u64, hint| Figure { name, label, value: number(value), hint, to: None };
+fn tiles(console: &Console, snapshot: &Snapshot, t: &'static Translations) -> Vec<Tile> {
+    let totals = &snapshot.totals;
+    let plain = |name, label, value: u64, hint| Tile { name, label, value: number(value), hint, to: None };
     let rate =
-        counted.duplicate_rate().map_or_else(|| "–".to_owned(), |rate| format!("{:.1} %", rate * 100.0));
+        totals.duplicate_rate().map_or_else(|| "–".to_owned(), |rate| format!("{:.1} %", rate * 100.0));
     let depth = |count: Option<u64>| count.map_or_else(|| "–".to_owned(), number);
-    let in_doubt = known.stats.as_ref().and_then(|stats| stats.in_doubt);
-    let mut figures = vec![
-        plain("requests", w.requests, counted.requests(), w.requests_hint),
-        plain("effects", w.effects, counted.effects, w.effects_hint),
-        plain("replays", w.replays, counted.replays, w.replays_hint),
-        plain("conflicts", w.conflicts, counted.conflicts, w.conflicts_hint),
-        plain("refused", w.refusals, counted.refused, w.refusals_hint),
-        plain("errors", w.errors, counted.errors, w.errors_hint),
-        plain("unprotected", w.unprotected, counted.unprotected, w.unprotected_hint),
-        Figure { name: "rate", label: w.duplicate_rate, value: rate, hint: w.duplicate_rate_hint, to: None },
-        Figure {
+    let in_doubt = snapshot.stats.as_ref().and_then(|stats| stats.in_doubt);
+    let mut tiles = vec![
+        plain("requests", t.requests, totals.requests(), t.requests_hint),
+        plain("effects", t.effects, totals.effects, t.effects_hint),
+        plain("replays", t.replays, totals.replays, t.replays_hint),
+        plain("conflicts", t.conflicts, totals.conflicts, t.conflicts_hint),
+        plain("refused", t.refusals, totals.refused, t.refusals_hint),
+        plain("errors", t.errors, totals.errors, t.errors_hint),
+        plain("unprotected", t.unprotected, totals.unprotected, t.unprotected_hint),
+        Tile { name: "rate", label: t.duplicate_rate, value: rate, hint: t.duplicate_rate_hint, to: None },
+        Tile {
             name: "in-doubt",
-            label: w.in_doubt,
+            label: t.in_doubt,
             value: depth(in_doubt),
-            hint: if in_doubt.is_some() { w.in_doubt_hint } else { w.not_counted },
+            hint: if in_doubt.is_some() { t.in_doubt_hint } else { t.not_counted },
             to: Some(link("/claims", &[("state", "in-doubt")])),
         },
-        Figure {
+        Tile {
             name: "fallback",
-            label: w.fallback,
-            value: match (counted.degraded, counted.has_fallback) {
-                (true, _) => w.fallback_answers,
-                (false, true) => w.fallback_stands_by,
-                (false, false) => w.fallback_none,
+            label: t.fallback,
+            value: match (totals.degraded, totals.has_fallback) {
+                (true, _) => t.fallback_answers,
+                (false, true) => t.fallback_stands_by,
+                (false, false) => t.fallback_none,
             }
             .to_owned(),
-            hint: w.fallback_hint,
+            hint: t.fallback_hint,
             to: None,
         },
     ];
-    if counted.suspected_twice > 0 {
-        figures.push(plain("twice", w.suspected_twice, counted.suspected_twice, w.suspected_twice_hint));
+    if totals.suspected_twice > 0 {
+        tiles.push(plain("twice", t.suspected_twice, totals.suspected_twice, t.suspected_twice_hint));
     }
-    if let Some((spool, failed)) = &console.sampler.shelves {
-        for (name, label, hint, shelf, to) in [
-            ("spool", w.spool, w.spool_hint, spool, "/delivery"),
-            ("failed", w.failed, w.failed_hint, failed, "/delivery?place=failed"),
+    if let Some((spool, failed)) = &console.sampler.directories {
+        for (name, label, hint, directory, to) in [
+            ("spool", t.spool, t.spool_hint, spool, "/delivery"),
+            ("failed", t.failed, t.failed_hint, failed, "/delivery?dir=failed"),
         ] {
-            let value = depth(shelf.last().map(|survey| survey.count));
-            figures.push(Figure { name, label, value, hint, to: Some(to.to_owned()) });
+            let value = depth(directory.cached().map(|listing| listing.count));
+            tiles.push(Tile { name, label, value, hint, to: Some(to.to_owned()) });
         }
     }
-    figures
+    tiles
 }
 
-fn plots(console: &Console, known: &Known, w: &'static Words) -> Vec<Plot> {
-    let samples = &known.samples;
-    let rates = Plot::new("rates", w.per_second, samples)
-        .rate(w.effects, samples, |sample: &Sample| sample.effects)
-        .rate(w.replays, samples, |sample| sample.replays)
-        .rate(w.conflicts, samples, |sample| sample.conflicts)
-        .rate(w.errors, samples, |sample| sample.errors);
+fn plots(console: &Console, snapshot: &Snapshot, t: &'static Translations) -> Vec<Plot> {
+    let samples = &snapshot.samples;
+    let rates = Plot::new("rates", t.per_second, samples)
+        .rate(t.effects, samples, |sample: &Sample| sample.effects)
+        .rate(t.replays, samples, |sample| sample.replays)
+        .rate(t.conflicts, samples, |sample| sample.conflicts)
+        .rate(t.errors, samples, |sample| sample.errors);
     let mut waiting =
-        Plot::new("waiting", w.what_waits, samples)
-            .depth(w.in_doubt, samples, |sample: &Sample| sample.in_doubt);
-    if console.desk().is_some() {
+        Plot::new("waiting", t.what_waits, samples)
+            .depth(t.in_doubt, samples, |sample: &Sample| sample.in_doubt);
+    if console.delivery_control().is_some() {
         waiting = waiting
-            .depth(w.spool, samples, |sample| sample.spool)
-            .depth(w.failed, samples, |sample| sample.failed);
+            .depth(t.spool, samples, |sample| sample.spool)
+            .depth(t.failed, samples, |sample| sample.failed);
     }
     vec![rates, waiting]
 }
 
-fn health(console: &Console, known: &Known, w: &'static Words) -> Health {
-    Health::of(&console.sampler.parts(), known, w)
+fn health(console: &Console, snapshot: &Snapshot, t: &'static Translations) -> Health {
+    Health::of(&console.sampler.checks(), snapshot, t)
 }
 
-fn capabilities(of: &Capabilities, w: &'static Words) -> Vec<(&'static str, Markup)> {
+fn capabilities(of: &Capabilities, t: &'static Translations) -> Vec<(&'static str, Markup)> {
     let survives = match of.survives.is_empty() {
-        true => w.nothing.to_owned(),
+        true => t.nothing.to_owned(),
         false => {
-            of.survives.iter().map(|what| w.promise(&what.to_string())).collect::<Vec<_>>().join(w.comma)
+            of.survives.iter().map(|what| t.promise(&what.to_string())).collect::<Vec<_>>().join(t.comma)
         }
     };
-    let word = |word: String| html! { (w.promise(&word)) };
+    let word = |word: String| html! { (t.promise(&word)) };
     vec![
-        (w.backend, html! { code { (of.backend) } }),
-        (w.reach, word(of.reach.to_string())),
-        (w.survives, html! { (survives) }),
-        (w.expiry, word(of.expiry.to_string())),
-        (w.listing, word(of.listing.to_string())),
-        (w.clock_of_leases, word(of.clock.to_string())),
-        (w.outcomes_up_to, html! { (number(of.outcome_bytes as u64)) " " (w.bytes) }),
+        (t.backend, html! { code { (of.backend) } }),
+        (t.reach, word(of.reach.to_string())),
+        (t.survives, html! { (survives) }),
+        (t.expiry, word(of.expiry.to_string())),
+        (t.listing, word(of.listing.to_string())),
+        (t.clock_of_leases, word(of.clock.to_string())),
+        (t.outcomes_up_to, html! { (number(of.outcome_bytes as u64)) " " (t.bytes) }),
     ]
 }
 
 /// The last passes over the spool.
-pub(super) fn runs(runs: &[Run], w: &'static Words) -> Markup {
-    let rows = runs.iter().map(|run| {
+pub(super) fn passes(passes: &[Pass], t: &'static Translations) -> Markup {
+    let rows = passes.iter().map(|pass| {
         vec![
-            time(run.began),
-            html! { @match run.by { By::Schedule => (w.by_schedule), By::Operator => (w.by_operator) } },
-            html! { (number(run.taken)) },
-            html! { (number(run.arrived)) },
-            html! { (number(run.to_spool)) },
-            html! { (number(run.to_failed)) },
-            html! { (run.ended.0.saturating_sub(run.began.0)) " ms" @if let Some(trouble) = &run.trouble { " · " (visible(trouble)) } },
+            time(pass.began),
+            html! { @match pass.trigger { Trigger::Schedule => (t.by_schedule), Trigger::Operator => (t.by_operator) } },
+            html! { (number(pass.tried)) },
+            html! { (number(pass.arrived)) },
+            html! { (number(pass.to_spool)) },
+            html! { (number(pass.to_failed)) },
+            html! { (pass.ended.0.saturating_sub(pass.began.0)) " ms" @if let Some(problem) = &pass.problem { " · " (visible(problem)) } },
         ]
     });
     let rows: Vec<_> = rows.collect();
     html! {
         section aria-labelledby="runs" {
-            h2 #runs { (w.last_runs) }
-            @if rows.is_empty() { p.empty { (w.no_runs) } } @else {
-                (table(w.last_runs_caption, &[w.began, w.wanted_by, w.tried, w.arrived, w.to_spool, w.to_failed, w.took], &rows))
+            h2 #runs { (t.last_runs) }
+            @if rows.is_empty() { p.empty { (t.no_runs) } } @else {
+                (table(t.last_runs_caption, &[t.began, t.wanted_by, t.tried, t.arrived, t.to_spool, t.to_failed, t.took], &rows))
             }
         }
     }

@@ -7,11 +7,11 @@ use http::{StatusCode, header};
 use ichido_core::Timestamp;
 use maud::{DOCTYPE, Markup, html};
 
-use super::language::Lang;
-use super::translations::Words;
-use super::{Frame, Sections, assets};
+use super::language::Language;
+use super::translations::Translations;
+use super::{PageContext, Sections, assets};
 use crate::auth::{Access, Peer, Visitor};
-use crate::browser::secured;
+use crate::browser::with_security_headers;
 use ichido_serve::visible;
 
 /// A part of the console.
@@ -28,28 +28,28 @@ pub(super) enum Section {
 /// Who reads a page, in which language, and where they are.
 #[derive(Debug)]
 pub(super) struct View {
-    pub(super) lang: Lang,
-    pub(super) w: &'static Words,
+    pub(super) lang: Language,
+    pub(super) t: &'static Translations,
     pub(super) visitor: Visitor,
     pub(super) peer: Peer,
     /// Path and query.
-    here: String,
+    path: String,
     sections: Sections,
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for View
 where
-    Frame: FromRef<S>,
+    PageContext: FromRef<S>,
 {
     type Rejection = StatusCode;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, StatusCode> {
         let (visitor, peer) = (parts.extensions.get::<Visitor>(), parts.extensions.get::<Peer>());
         let (Some(visitor), Some(peer)) = (visitor, peer) else { return Err(StatusCode::FORBIDDEN) };
-        let lang = Lang::of(&parts.headers);
-        let here = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str).to_owned();
-        let sections = Frame::from_ref(state).sections;
-        Ok(Self { lang, w: lang.words(), visitor: visitor.clone(), peer: *peer, here, sections })
+        let lang = Language::of(&parts.headers);
+        let path = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str).to_owned();
+        let sections = PageContext::from_ref(state).sections;
+        Ok(Self { lang, t: lang.translations(), visitor: visitor.clone(), peer: *peer, path, sections })
     }
 }
 
@@ -61,17 +61,17 @@ impl View {
 
     /// A page.
     pub(super) fn page(&self, section: Section, title: &str, body: Markup) -> Response {
-        self.page_as(StatusCode::OK, section, title, body)
+        self.page_with_status(StatusCode::OK, section, title, body)
     }
 
-    pub(super) fn page_as(
+    pub(super) fn page_with_status(
         &self,
         status: StatusCode,
         section: Section,
         title: &str,
         body: Markup,
     ) -> Response {
-        let w = self.w;
+        let t = self.t;
         let page = html! {
             (DOCTYPE)
             html lang=(self.lang.tag()) {
@@ -85,46 +85,46 @@ impl View {
                     script src=(assets::SCRIPT.href()) defer {}
                 }
                 body {
-                    a.skip href="#main" { (w.skip) }
+                    a.skip href="#main" { (t.skip) }
                     header.top {
                         div.wide {
                             a.brand href="/" { "ichido" span lang="ja" { "一度" } }
                             @if self.visitor.access.is_some() { (self.navigation(section)) }
                             div.tools {
-                                (self.switch())
-                                @if self.visitor.signed_in { (self.button("/sign-out", &[], w.sign_out, "quiet")) }
+                                (self.language_switch())
+                                @if self.visitor.signed_in { (self.button("/sign-out", &[], t.sign_out, "quiet")) }
                             }
                         }
                     }
                     main #main .wide tabindex="-1" {
                         h1 { (title) }
-                        @if self.visitor.access == Some(Access::Read) { p.hint { (w.read_only) } }
+                        @if self.visitor.access == Some(Access::Read) { p.hint { (t.read_only) } }
                         (body)
                     }
-                    footer.wide { p { "ichido " (env!("CARGO_PKG_VERSION")) " · " (w.times_are_utc) } }
+                    footer.wide { p { "ichido " (env!("CARGO_PKG_VERSION")) " · " (t.times_are_utc) } }
                 }
             }
         };
-        secured(
+        with_security_headers(
             (status, [(header::CONTENT_TYPE, "text/html; charset=utf-8")], page.into_string())
                 .into_response(),
         )
     }
 
     fn navigation(&self, here: Section) -> Markup {
-        let w = self.w;
+        let t = self.t;
         let Sections { ledger, delivery, usage } = self.sections;
-        let places = [
-            (ledger, Section::Overview, "/", w.overview),
-            (ledger, Section::Claims, "/claims", w.claims),
-            (delivery, Section::Delivery, "/delivery", w.delivery),
-            (usage, Section::Usage, "/usage", w.usage),
+        let links = [
+            (ledger, Section::Overview, "/", t.overview),
+            (ledger, Section::Claims, "/claims", t.claims),
+            (delivery, Section::Delivery, "/delivery", t.delivery),
+            (usage, Section::Usage, "/usage", t.usage),
         ];
-        let places = places.into_iter().filter(|(there, ..)| *there);
+        let links = links.into_iter().filter(|(there, ..)| *there);
         html! {
-            nav aria-label=(w.main_navigation) {
+            nav aria-label=(t.main_navigation) {
                 ul {
-                    @for (_, section, path, name) in places {
+                    @for (_, section, path, name) in links {
                         li { a href=(path) aria-current=[(section == here).then_some("page")] { (name) } }
                     }
                 }
@@ -132,20 +132,20 @@ impl View {
         }
     }
 
-    fn switch(&self) -> Markup {
+    fn language_switch(&self) -> Markup {
         let other = self.lang.other();
         html! {
             form method="post" action="/language" {
-                (self.secret())
+                (self.csrf_field())
                 input type="hidden" name="to" value=(other.tag());
-                input type="hidden" name="back" value=(self.here);
+                input type="hidden" name="back" value=(self.path);
                 button.quiet type="submit" lang=(other.tag()) { (other.name()) }
             }
         }
     }
 
     /// The field that shows that a form is ours.
-    pub(super) fn secret(&self) -> Markup {
+    pub(super) fn csrf_field(&self) -> Markup {
         html! { input type="hidden" name="csrf" value=(self.visitor.csrf()); }
     }
 
@@ -153,7 +153,7 @@ impl View {
     pub(super) fn button(&self, action: &str, fields: &[(&str, &str)], label: &str, class: &str) -> Markup {
         html! {
             form method="post" action=(action) {
-                (self.secret())
+                (self.csrf_field())
                 @for (name, value) in fields { input type="hidden" name=(name) value=(value); }
                 button type="submit" class=(class) { (label) }
             }
@@ -161,10 +161,10 @@ impl View {
     }
 
     /// A page that says no.
-    pub(super) fn refusal(&self, status: StatusCode, section: Section, why: &str) -> Response {
+    pub(super) fn error_page(&self, status: StatusCode, section: Section, why: &str) -> Response {
         let body =
-            html! { p.notice.bad role="alert" { (visible(why)) } p { a href="/" { (self.w.to_overview) } } };
-        self.page_as(status, section, self.w.refused, body)
+            html! { p.notice.bad role="alert" { (visible(why)) } p { a href="/" { (self.t.to_overview) } } };
+        self.page_with_status(status, section, self.t.refused, body)
     }
 }
 
@@ -206,8 +206,8 @@ pub(super) fn facts(rows: &[(&str, Markup)]) -> Markup {
 pub(super) fn number(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);

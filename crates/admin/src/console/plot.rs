@@ -1,4 +1,4 @@
-//! Plots over time, drawn as SVG: lines only. Words and numbers stand around them as text, so that they can be read aloud
+//! Plots over time, drawn as SVG: lines only. Translations and numbers stand around them as text, so that they can be read aloud
 //! and do not shrink with the drawing.
 
 use std::collections::VecDeque;
@@ -7,14 +7,14 @@ use std::fmt::Write;
 use maud::{Markup, html};
 
 use super::page::{clock, number};
-use super::sampler::{SPAN, Sample};
-use super::translations::Words;
+use super::sampler::{HISTORY, Sample};
+use super::translations::Translations;
 
 /// Points of a line.
 const POINTS: u64 = 90;
-const STEP_MS: u64 = SPAN.as_secs() * 1_000 / POINTS;
+const STEP_MS: u64 = HISTORY.as_secs() * 1_000 / POINTS;
 /// Points in one row of the table.
-const ROW: usize = 6;
+const POINTS_PER_ROW: usize = 6;
 /// The drawing, in its own units.
 const WIDTH: f64 = 600.0;
 const HEIGHT: f64 = 120.0;
@@ -83,25 +83,25 @@ impl Plot {
     pub(super) fn live(&self) -> Vec<(String, String)> {
         let name = self.name;
         let mut live = vec![(format!("{name}-top"), self.top_text())];
-        for (place, line) in self.lines.iter().enumerate() {
-            live.push((format!("{name}-line-{place}"), self.path(line)));
-            live.push((format!("{name}-last-{place}"), text(line.points.last().copied().flatten())));
+        for (index, line) in self.lines.iter().enumerate() {
+            live.push((format!("{name}-line-{index}"), self.path(line)));
+            live.push((format!("{name}-last-{index}"), text(line.points.last().copied().flatten())));
         }
         live
     }
 
-    pub(super) fn draw(&self, words: &Words) -> Markup {
+    pub(super) fn draw(&self, t: &Translations) -> Markup {
         let name = self.name;
         let view = format!("0 0 {WIDTH} {HEIGHT}");
         html! {
             figure.plot {
                 figcaption id={ (name) "-title" } { (self.title) }
                 ul.legend {
-                    @for (place, line) in self.lines.iter().enumerate() {
+                    @for (index, line) in self.lines.iter().enumerate() {
                         li {
-                            span class={ "swatch line-" (place) } aria-hidden="true" {}
+                            span class={ "swatch line-" (index) } aria-hidden="true" {}
                             (line.label) " "
-                            b data-live={ (name) "-last-" (place) } { (text(line.points.last().copied().flatten())) }
+                            b data-live={ (name) "-last-" (index) } { (text(line.points.last().copied().flatten())) }
                         }
                     }
                 }
@@ -109,28 +109,28 @@ impl Plot {
                     span.top aria-hidden="true" data-live={ (name) "-top" } { (self.top_text()) }
                     svg viewBox=(view) preserveAspectRatio="none" role="img" aria-labelledby={ (name) "-title" } {
                         path.grid d={ "M0 " (HEIGHT / 2.0) "H" (WIDTH) } {}
-                        @for (place, line) in self.lines.iter().enumerate() {
-                            path class={ "line line-" (place) } data-path={ (name) "-line-" (place) } d=(self.path(line)) {}
+                        @for (index, line) in self.lines.iter().enumerate() {
+                            path class={ "line line-" (index) } data-path={ (name) "-line-" (index) } d=(self.path(line)) {}
                         }
                     }
-                    span.left aria-hidden="true" { (words.a_quarter_ago) }
-                    span.right aria-hidden="true" { (words.now) }
+                    span.left aria-hidden="true" { (t.a_quarter_ago) }
+                    span.right aria-hidden="true" { (t.now) }
                 }
                 details {
-                    summary { (words.values_as_table) }
-                    (self.table(words))
+                    summary { (t.values_as_table) }
+                    (self.table(t))
                 }
             }
         }
     }
 
-    fn table(&self, words: &Words) -> Markup {
+    fn table(&self, t: &Translations) -> Markup {
         let moments: Vec<u64> = self.moments().collect();
-        let rows = (0..moments.len()).rev().step_by(ROW);
+        let rows = (0..moments.len()).rev().step_by(POINTS_PER_ROW);
         html! {
             table.small {
                 caption.hidden { (self.title) }
-                thead { tr { th scope="col" { (words.time) } @for line in &self.lines { th.number scope="col" { (line.label) } } } }
+                thead { tr { th scope="col" { (t.time) } @for line in &self.lines { th.number scope="col" { (line.label) } } } }
                 tbody {
                     @for row in rows {
                         tr {
@@ -146,12 +146,12 @@ impl Plot {
     fn path(&self, line: &Line) -> String {
         let (top, mut path, mut pen_down) = (self.top(), String::new(), false);
         #[allow(clippy::cast_precision_loss, reason = "a point of a drawing")]
-        for (place, point) in line.points.iter().enumerate() {
+        for (index, point) in line.points.iter().enumerate() {
             let Some(value) = point else {
                 pen_down = false;
                 continue;
             };
-            let x = place as f64 * WIDTH / (POINTS - 1) as f64;
+            let x = index as f64 * WIDTH / (POINTS - 1) as f64;
             let y = HEIGHT - value / top * (HEIGHT - 4.0) - 2.0;
             // A stroke without length, so that a point alone is a dot. Writing to memory does not fail.
             let _ = match pen_down {

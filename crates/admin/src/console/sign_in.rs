@@ -7,36 +7,36 @@ use axum::response::Response;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use maud::html;
 
-use super::Frame;
-use super::form::SentByAnyone;
-use super::language::{self, Lang};
+use super::PageContext;
+use super::form::PublicForm;
+use super::language::{self, Language};
 use super::page::{Section, View};
 use crate::audit::AUDIT;
 use crate::auth::Access;
-use crate::browser::see;
+use crate::browser::see_other;
 
 /// Tokens that are tried at once, and how long a wrong one waits for its answer: guessing is slow.
-pub(super) const TRIES: usize = 4;
-const WRONG: Duration = Duration::from_millis(500);
+pub(super) const ATTEMPTS_MAX: usize = 4;
+const WRONG_TOKEN_DELAY: Duration = Duration::from_millis(500);
 /// How long the choice of a language is remembered, in seconds.
-const YEAR: u32 = 365 * 24 * 3600;
+const LANGUAGE_COOKIE_SECONDS: u32 = 365 * 24 * 3600;
 
-pub(super) async fn page(view: View, State(frame): State<Frame>) -> Response {
-    if view.visitor.access.is_some() || frame.token.is_none() {
-        return see("/");
+pub(super) async fn page(view: View, State(context): State<PageContext>) -> Response {
+    if view.visitor.access.is_some() || context.token.is_none() {
+        return see_other("/");
     }
     form(&view, StatusCode::OK, None)
 }
 
 pub(super) async fn sign_in(
     view: View,
-    State(frame): State<Frame>,
+    State(context): State<PageContext>,
     headers: HeaderMap,
-    SentByAnyone(fields): SentByAnyone,
+    PublicForm(fields): PublicForm,
 ) -> Response {
-    let Some(token) = &frame.token else { return see("/") };
-    let Ok(_turn) = frame.tries.acquire().await else { return see("/") };
-    let access = token.opens(fields.get("token").map_or(&b""[..], |text| text.trim().as_bytes()));
+    let Some(token) = &context.token else { return see_other("/") };
+    let Ok(_permit) = context.sign_in_attempts.acquire().await else { return see_other("/") };
+    let access = token.access(fields.get("token").map_or(&b""[..], |text| text.trim().as_bytes()));
     let result = match access {
         Some(Access::Full) => "full",
         Some(Access::Read) => "read-only",
@@ -44,28 +44,37 @@ pub(super) async fn sign_in(
     };
     tracing::info!(target: AUDIT, who = %view.peer.0, action = "sign in", result, "an operator's action");
     let Some(access) = access else {
-        tokio::time::sleep(WRONG).await;
-        return form(&view, StatusCode::UNAUTHORIZED, Some(view.w.wrong_token));
+        tokio::time::sleep(WRONG_TOKEN_DELAY).await;
+        return form(&view, StatusCode::UNAUTHORIZED, Some(view.t.wrong_token));
     };
     let origin = headers.get(header::ORIGIN).map_or(&b""[..], HeaderValue::as_bytes);
-    let mut response = see("/");
-    let cookie = frame.sessions.begin(access, origin.starts_with(b"https://"));
+    let mut response = see_other("/");
+    let cookie = context.sessions.sign_in(access, origin.starts_with(b"https://"));
     response.headers_mut().extend(cookie.map(|cookie| (header::SET_COOKIE, cookie)));
     response
 }
 
-pub(super) async fn sign_out(State(frame): State<Frame>, headers: HeaderMap, _: SentByAnyone) -> Response {
-    let mut response = see("/sign-in");
-    response.headers_mut().extend(frame.sessions.end(&headers).map(|cookie| (header::SET_COOKIE, cookie)));
+pub(super) async fn sign_out(
+    State(context): State<PageContext>,
+    headers: HeaderMap,
+    _: PublicForm,
+) -> Response {
+    let mut response = see_other("/sign-in");
+    response
+        .headers_mut()
+        .extend(context.sessions.sign_out(&headers).map(|cookie| (header::SET_COOKIE, cookie)));
     response
 }
 
-pub(super) async fn language(SentByAnyone(fields): SentByAnyone) -> Response {
-    let back = fields.get("back").map(String::as_str).filter(|path| is_ours(path)).unwrap_or("/");
-    let mut response = see(back);
-    if let Some(lang) = fields.get("to").and_then(|tag| Lang::parse(tag)) {
-        let cookie =
-            format!("{}={}; Path=/; Max-Age={YEAR}; HttpOnly; SameSite=Strict", language::COOKIE, lang.tag());
+pub(super) async fn language(PublicForm(fields): PublicForm) -> Response {
+    let back = fields.get("back").map(String::as_str).filter(|path| is_local_path(path)).unwrap_or("/");
+    let mut response = see_other(back);
+    if let Some(lang) = fields.get("to").and_then(|tag| Language::parse(tag)) {
+        let cookie = format!(
+            "{}={}; Path=/; Max-Age={LANGUAGE_COOKIE_SECONDS}; HttpOnly; SameSite=Strict",
+            language::COOKIE,
+            lang.tag()
+        );
         response
             .headers_mut()
             .extend(HeaderValue::try_from(cookie).ok().map(|cookie| (header::SET_COOKIE, cookie)));
@@ -74,25 +83,25 @@ pub(super) async fn language(SentByAnyone(fields): SentByAnyone) -> Response {
 }
 
 /// Whether a path stays here: nothing that a browser would read as another host.
-fn is_ours(path: &str) -> bool {
+fn is_local_path(path: &str) -> bool {
     path.starts_with('/')
         && !path.starts_with("//")
         && path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\')
 }
 
 fn form(view: &View, status: StatusCode, wrong: Option<&str>) -> Response {
-    let w = view.w;
+    let t = view.t;
     let body = html! {
         @if let Some(wrong) = wrong { p.notice.bad role="alert" { (wrong) } }
         form.confirm method="post" action="/sign-in" {
-            (view.secret())
-            label for="token" { (w.token) }
+            (view.csrf_field())
+            label for="token" { (t.token) }
             input #token type="password" name="token" required autocomplete="current-password" aria-describedby="token-hint";
-            p #token-hint .hint { (w.token_hint) }
-            div.choice { button.strong type="submit" { (w.sign_in) } }
+            p #token-hint .hint { (t.token_hint) }
+            div.choice { button.strong type="submit" { (t.sign_in) } }
         }
     };
-    view.page_as(status, Section::None, w.sign_in, body)
+    view.page_with_status(status, Section::None, t.sign_in, body)
 }
 
 #[cfg(test)]
@@ -102,12 +111,12 @@ mod tests {
     #[test]
     fn one_does_not_come_back_to_another_host() {
         for ours in ["/", "/claims?prefix=a%26b&state=in-doubt"] {
-            assert!(is_ours(ours), "{ours}");
+            assert!(is_local_path(ours), "{ours}");
         }
         for other in
             ["", "//evil.example", "/\\evil.example", "https://evil.example", "/a\r\nset-cookie: x=y", "/あ"]
         {
-            assert!(!is_ours(other), "{other}");
+            assert!(!is_local_path(other), "{other}");
         }
     }
 }

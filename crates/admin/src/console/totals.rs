@@ -2,7 +2,7 @@
 
 /// Counters since the process began.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Figures {
+pub(super) struct Totals {
     /// Effects that were allowed and not called off: claims granted, events that were new.
     pub(super) effects: u64,
     /// Repeats that were answered with what was known: claims that were done, events that were seen.
@@ -33,55 +33,53 @@ pub(super) struct Figures {
     pub(super) records_repeated: u64,
 }
 
-impl Figures {
+impl Totals {
     pub(super) fn read(page: &str) -> Self {
-        let mut figures = Self::default();
+        let mut totals = Self::default();
         let (mut held, mut refused_by_gateway, mut released) = (0, None::<u64>, 0);
         for line in page.lines().filter(|line| line.starts_with("ichido_")) {
             let Some((name, labels, value)) = parts(line) else { continue };
             let is = |label: &str, word: &str| label_of(labels, label) == Some(word);
             match name {
-                "ichido_ledger_claims_total" if is("answer", "granted") => figures.effects += value,
-                "ichido_ledger_claims_total" if is("answer", "done") => figures.replays += value,
-                "ichido_ledger_claims_total" if is("answer", "in-doubt") => figures.doubts += value,
+                "ichido_ledger_claims_total" if is("answer", "granted") => totals.effects += value,
+                "ichido_ledger_claims_total" if is("answer", "done") => totals.replays += value,
+                "ichido_ledger_claims_total" if is("answer", "in-doubt") => totals.doubts += value,
                 "ichido_ledger_claims_total" => held += value,
                 // The ledger would not know of repeats within one call.
-                "ichido_events_checked_total" if is("result", "new") => figures.effects += value,
-                "ichido_events_checked_total" => figures.replays += value,
+                "ichido_events_checked_total" if is("result", "new") => totals.effects += value,
+                "ichido_events_checked_total" => totals.replays += value,
                 "ichido_requests_total" => {
                     let told_to_wait = refused_by_gateway.get_or_insert(0);
                     match label_of(labels, "outcome") {
                         Some("conflict" | "mismatch" | "caller-changed") => *told_to_wait += value,
-                        Some("refused") => figures.refused += value,
-                        Some("unavailable" | "overloaded") => figures.unserved += value,
+                        Some("refused") => totals.refused += value,
+                        Some("unavailable" | "overloaded") => totals.unserved += value,
                         Some("released") => released += value,
-                        Some("unkeyed" | "unmatched" | "unprotected") => figures.unprotected += value,
+                        Some("unkeyed" | "unmatched" | "unprotected") => totals.unprotected += value,
                         _ => {}
                     }
                 }
-                "ichido_errors_total" => figures.errors += value,
-                "ichido_meter_records_total" if is("result", "duplicate") => {
-                    figures.records_repeated += value
-                }
-                "ichido_suspected_twice_total" => figures.suspected_twice += value,
-                "ichido_ledger_degraded" => figures.degraded = value > 0,
+                "ichido_errors_total" => totals.errors += value,
+                "ichido_meter_records_total" if is("result", "duplicate") => totals.records_repeated += value,
+                "ichido_suspected_twice_total" => totals.suspected_twice += value,
+                "ichido_ledger_degraded" => totals.degraded = value > 0,
                 "ichido_ledger_outages_total" => {
-                    figures.has_fallback = true;
-                    figures.outages += value;
+                    totals.has_fallback = true;
+                    totals.outages += value;
                 }
                 "ichido_notices_sent_total" => {
                     let channel = label_of(labels, "channel").unwrap_or("-").to_owned();
-                    figures.notices_sent.push((channel, value));
+                    totals.notices_sent.push((channel, value));
                 }
                 _ => {}
             }
         }
         // Behind a gateway a request that waits asks the ledger again and again, and is one request.
-        figures.conflicts = refused_by_gateway.unwrap_or(held);
+        totals.conflicts = refused_by_gateway.unwrap_or(held);
         // A claim that was given back ran nothing: the service could not be reached, or said so.
-        figures.effects = figures.effects.saturating_sub(released);
-        figures.unserved += released;
-        figures
+        totals.effects = totals.effects.saturating_sub(released);
+        totals.unserved += released;
+        totals
     }
 
     pub(super) fn requests(&self) -> u64 {
@@ -122,7 +120,7 @@ mod tests {
 
     #[test]
     fn the_metrics_are_understood() {
-        let figures = Figures::read(
+        let totals = Totals::read(
             "# TYPE ichido_ledger_claims_total counter\n\
              ichido_ledger_claims_total{backend=\"file\",answer=\"granted\"} 10\n\
              ichido_ledger_claims_total{backend=\"file\",answer=\"done\"} 5\n\
@@ -134,17 +132,17 @@ mod tests {
              ichido_ledger_degraded 1\nichido_ledger_outages_total 3\n\
              ichido_notices_sent_total{channel=\"slack\"} 4\n",
         );
-        assert_eq!((figures.effects, figures.replays, figures.conflicts, figures.doubts), (30, 35, 8, 2));
-        assert_eq!((figures.requests(), figures.degraded, figures.outages), (75, true, 3));
-        assert_eq!(figures.notices_sent, [("slack".to_owned(), 4)]);
-        assert!((figures.duplicate_rate().unwrap() - 35.0 / 65.0).abs() < 1e-9);
-        assert_eq!(Figures::default().duplicate_rate(), None);
+        assert_eq!((totals.effects, totals.replays, totals.conflicts, totals.doubts), (30, 35, 8, 2));
+        assert_eq!((totals.requests(), totals.degraded, totals.outages), (75, true, 3));
+        assert_eq!(totals.notices_sent, [("slack".to_owned(), 4)]);
+        assert!((totals.duplicate_rate().unwrap() - 35.0 / 65.0).abs() < 1e-9);
+        assert_eq!(Totals::default().duplicate_rate(), None);
     }
 
     /// With the service behind down, every request is granted, gets 502, and gives its claim back.
     #[test]
     fn an_outage_is_not_counted_as_effects() {
-        let figures = Figures::read(
+        let totals = Totals::read(
             "ichido_ledger_claims_total{backend=\"file\",answer=\"granted\"} 12\n\
              ichido_requests_total{route=\"POST /a\",outcome=\"first\"} 2\n\
              ichido_requests_total{route=\"POST /a\",outcome=\"released\"} 10\n\
@@ -154,14 +152,14 @@ mod tests {
              ichido_errors_total{port=\"gateway\",status=\"502\"} 10\n\
              ichido_errors_total{port=\"gateway\",status=\"503\"} 6\n",
         );
-        assert_eq!((figures.effects, figures.refused, figures.unserved), (2, 3, 16));
-        assert_eq!((figures.requests(), figures.errors), (21, 16));
+        assert_eq!((totals.effects, totals.refused, totals.unserved), (2, 3, 16));
+        assert_eq!((totals.requests(), totals.errors), (21, 16));
     }
 
     /// A route is an operator's text, and may look like anything.
     #[test]
     fn what_stands_in_a_route_is_not_taken_for_a_label() {
-        let figures = Figures::read(
+        let totals = Totals::read(
             "ichido_requests_total{route=\"POST /a,outcome=\\\"conflict\\\"}\",outcome=\"first\"} 9\n\
              ichido_requests_total{route=\"POST /b\",outcome=\"conflict\"} 2\n\
              ichido_requests_total{route=\"POST /b\",outcome=\"caller-changed\"} 1\n\
@@ -169,7 +167,7 @@ mod tests {
              ichido_requests_total{outcome=\"unmatched\"} 4\nichido_requests_total{outcome=\"safe\"} 50\n\
              ichido_ledger_claims_total{backend=\"file\",answer=\"held\"} 70\n",
         );
-        assert_eq!(figures.conflicts, 3, "a request that waits is one request");
-        assert_eq!(figures.unprotected, 7, "a safe request needs no protection");
+        assert_eq!(totals.conflicts, 3, "a request that waits is one request");
+        assert_eq!(totals.unprotected, 7, "a safe request needs no protection");
     }
 }

@@ -3,20 +3,20 @@
 use ichido_core::Holder;
 use ichido_ledger::StateName;
 
-macro_rules! words {
+macro_rules! translations {
     ($($name:ident: $en:literal, $ja:literal;)+) => {
         /// The words of one language.
         #[derive(Debug)]
-        pub(super) struct Words {
+        pub(super) struct Translations {
             $(pub(super) $name: &'static str,)+
         }
 
-        pub(super) static EN: Words = Words { $($name: $en,)+ };
-        pub(super) static JA: Words = Words { $($name: $ja,)+ };
+        pub(super) static EN: Translations = Translations { $($name: $en,)+ };
+        pub(super) static JA: Translations = Translations { $($name: $ja,)+ };
     };
 }
 
-words! {
+translations! {
     // The frame
     skip: "Skip to content", "本文へ移動";
     main_navigation: "Main", "メイン";
@@ -293,7 +293,7 @@ words! {
     clock_watched: "watched for a full lease", "リース 1 回分を監視";
 }
 
-impl Words {
+impl Translations {
     pub(super) fn state_of(&self, state: StateName) -> &'static str {
         match state {
             StateName::Running => self.state_running,
@@ -310,7 +310,7 @@ impl Words {
     }
 
     /// A part whose health is asked.
-    pub(super) fn part(&self, name: &'static str) -> &'static str {
+    pub(super) fn component(&self, name: &'static str) -> &'static str {
         match name {
             "ledger" => self.part_ledger,
             "delivery" => self.part_delivery,
@@ -332,8 +332,8 @@ impl Words {
     }
 
     /// What is told once after an action.
-    pub(super) fn said(&self, word: &str) -> Option<&'static str> {
-        match word {
+    pub(super) fn action_result(&self, code: &str) -> Option<&'static str> {
+        match code {
             "done" => Some(self.said_done),
             "absent" | "release" => Some(self.said_absent),
             "arrived" => Some(self.said_arrived),

@@ -1,4 +1,4 @@
-//! Usage: what a meter counted, by day and model, apps and users.
+//! Usage: what a meter context, by day and model, apps and users.
 
 mod chart;
 
@@ -16,22 +16,22 @@ use maud::{Markup, html};
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde::Deserialize;
 
-use self::chart::{Bars, model_of};
-use super::Frame;
+use self::chart::{BarChart, model_of};
+use super::PageContext;
 use super::page::{Section, View, link, number, table, table_under_heading};
-use super::totals::Figures;
-use super::translations::Words;
-use crate::browser::secured;
-use crate::state::Usage;
+use super::totals::Totals;
+use super::translations::Translations;
+use crate::browser::with_security_headers;
+use crate::state::UsageSource;
 use ichido_serve::visible;
 
 /// Days that are shown unless someone says otherwise, and at most.
-const DAYS: i32 = 30;
-const MOST_DAYS: i32 = 366;
+const DAYS_DEFAULT: i32 = 30;
+const DAYS_MAX: i32 = 366;
 /// Apps and users that are shown: those with the most tokens.
-const TOP: usize = 10;
-/// Rows of the table under the bars; the rest is in the download.
-const ROWS: usize = 200;
+const TOP_MAX: usize = 10;
+/// Rows of the table under the chart; the rest is in the download.
+const ROWS_MAX: usize = 200;
 /// Columns of the download.
 const CSV_COLUMNS: [&str; 10] = [
     "usage_date",
@@ -47,28 +47,28 @@ const CSV_COLUMNS: [&str; 10] = [
 ];
 
 #[derive(Clone, Debug)]
-struct Counted {
-    frame: Frame,
-    usage: Usage,
-    meters: PrometheusHandle,
+struct UsageContext {
+    page: PageContext,
+    usage: UsageSource,
+    metrics: PrometheusHandle,
 }
 
-impl FromRef<Counted> for Frame {
-    fn from_ref(counted: &Counted) -> Self {
-        counted.frame.clone()
+impl FromRef<UsageContext> for PageContext {
+    fn from_ref(context: &UsageContext) -> Self {
+        context.page.clone()
     }
 }
 
-pub(super) fn routes(frame: Frame, usage: Usage, meters: PrometheusHandle) -> Router {
-    Router::new().route("/usage", get(page)).route("/usage.csv", get(download)).with_state(Counted {
-        frame,
+pub(super) fn routes(page: PageContext, usage: UsageSource, metrics: PrometheusHandle) -> Router {
+    Router::new().route("/usage", get(show)).route("/usage.csv", get(download)).with_state(UsageContext {
+        page,
         usage,
-        meters,
+        metrics,
     })
 }
 
 #[derive(Debug, Default, Deserialize)]
-struct Asked {
+struct UsageQuery {
     #[serde(default)]
     tenant: String,
     #[serde(default)]
@@ -81,27 +81,27 @@ struct Asked {
 }
 
 /// What is looked at: checked.
-struct Chosen<'a> {
+struct UsageFilter<'a> {
     store: &'a dyn Store,
     tenant: String,
     from: Date,
     to: Date,
 }
 
-impl Asked {
-    fn check<'a>(&self, usage: &'a Usage) -> Chosen<'a> {
+impl UsageQuery {
+    fn check<'a>(&self, usage: &'a UsageSource) -> UsageFilter<'a> {
         let today = i64::try_from(SystemClock::default().now().0).unwrap_or_default();
         let today = jiff::Timestamp::from_millisecond(today).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
         let to = self.to.parse().unwrap_or_else(|_| today.to_zoned(jiff::tz::TimeZone::UTC).date());
         let before = |days: i32| to.saturating_sub((days - 1).days());
-        let from: Date = self.from.parse().unwrap_or_else(|_| before(DAYS));
+        let from: Date = self.from.parse().unwrap_or_else(|_| before(DAYS_DEFAULT));
         let known = usage.tenants.iter().find(|tenant| **tenant == self.tenant);
         let tenant = known.or(usage.tenants.first()).cloned().unwrap_or_default();
-        Chosen { store: &*usage.store, tenant, from: from.clamp(before(MOST_DAYS), to), to }
+        UsageFilter { store: &*usage.store, tenant, from: from.clamp(before(DAYS_MAX), to), to }
     }
 }
 
-impl Chosen<'_> {
+impl UsageFilter<'_> {
     async fn report(&self, by: &[GroupBy]) -> Result<Vec<Group>, String> {
         let query = report::ReportQuery {
             tenant: self.tenant.clone(),
@@ -113,53 +113,57 @@ impl Chosen<'_> {
     }
 }
 
-async fn page(view: View, State(counted): State<Counted>, Query(asked): Query<Asked>) -> Response {
-    let w = view.w;
-    let chosen = asked.check(&counted.usage);
+async fn show(view: View, State(context): State<UsageContext>, Query(query): Query<UsageQuery>) -> Response {
+    let t = view.t;
+    let filter = query.check(&context.usage);
     let reports = tokio::try_join!(
-        chosen.report(&[]),
-        chosen.report(&[GroupBy::Day, GroupBy::Model]),
-        chosen.report(&[GroupBy::App]),
-        chosen.report(&[GroupBy::User]),
+        filter.report(&[]),
+        filter.report(&[GroupBy::Day, GroupBy::Model]),
+        filter.report(&[GroupBy::App]),
+        filter.report(&[GroupBy::User]),
     );
     let (sums, models, apps, users) = match reports {
         Ok(reports) => reports,
-        Err(why) => return view.refusal(StatusCode::SERVICE_UNAVAILABLE, Section::Usage, &why),
+        Err(why) => return view.error_page(StatusCode::SERVICE_UNAVAILABLE, Section::Usage, &why),
     };
     let methods = methods(&sums);
-    let method = methods.iter().find(|method| **method == asked.method).or(methods.first()).cloned();
+    let method = methods.iter().find(|method| **method == query.method).or(methods.first()).cloned();
     let of = |groups: Vec<Group>| -> Vec<Group> {
         groups.into_iter().filter(|group| Some(&group.aggregation_method) == method.as_ref()).collect()
     };
     let (sums, models) = (of(sums), of(models));
-    let repeated = Figures::read(&counted.meters.render()).records_repeated;
-    let bars = Bars::new(chosen.from, chosen.to, &models);
+    let duplicates = Totals::read(&context.metrics.render()).records_repeated;
+    let chart = BarChart::new(filter.from, filter.to, &models);
     let body = html! {
-        (form(&counted.usage, &chosen, &methods, method.as_deref(), w))
-        (figures(&sums, repeated, w))
-        @if models.is_empty() { p.empty { (w.no_usage) } } @else {
-            (bars.draw(w, &by_day(&models, w)))
-            p { a href=(csv_href(&chosen, method.as_deref())) { (w.csv) } }
+        (form(&context.usage, &filter, &methods, method.as_deref(), t))
+        (figures(&sums, duplicates, t))
+        @if models.is_empty() { p.empty { (t.no_usage) } } @else {
+            (chart.draw(t, &by_day(&models, t)))
+            p { a href=(csv_href(&filter, method.as_deref())) { (t.csv) } }
             div.plots {
-                (top(w.top_apps, w.app, &of(apps), |group| group.app_name.clone().filter(|name| !name.is_empty()).or_else(|| group.app_id.clone()), w))
-                (top(w.top_users, w.user, &of(users), |group| group.user_id.clone(), w))
+                (top(t.top_apps, t.app, &of(apps), |group| group.app_name.clone().filter(|name| !name.is_empty()).or_else(|| group.app_id.clone()), t))
+                (top(t.top_users, t.user, &of(users), |group| group.user_id.clone(), t))
             }
         }
     };
-    view.page(Section::Usage, w.usage, body)
+    view.page(Section::Usage, t.usage, body)
 }
 
-async fn download(view: View, State(counted): State<Counted>, Query(asked): Query<Asked>) -> Response {
-    let chosen = asked.check(&counted.usage);
-    let groups = match chosen.report(&[GroupBy::Day, GroupBy::Model]).await {
+async fn download(
+    view: View,
+    State(context): State<UsageContext>,
+    Query(query): Query<UsageQuery>,
+) -> Response {
+    let filter = query.check(&context.usage);
+    let groups = match filter.report(&[GroupBy::Day, GroupBy::Model]).await {
         Ok(groups) => groups,
-        Err(why) => return view.refusal(StatusCode::SERVICE_UNAVAILABLE, Section::Usage, &why),
+        Err(why) => return view.error_page(StatusCode::SERVICE_UNAVAILABLE, Section::Usage, &why),
     };
     let groups =
-        groups.iter().filter(|group| asked.method.is_empty() || group.aggregation_method == asked.method);
-    let name = format!("attachment; filename=\"usage-{}-{}.csv\"", chosen.from, chosen.to);
+        groups.iter().filter(|group| query.method.is_empty() || group.aggregation_method == query.method);
+    let name = format!("attachment; filename=\"usage-{}-{}.csv\"", filter.from, filter.to);
     let fields = [(header::CONTENT_TYPE, "text/csv; charset=utf-8"), (header::CONTENT_DISPOSITION, &name)];
-    secured((fields, csv::table(&CSV_COLUMNS, groups)).into_response())
+    with_security_headers((fields, csv::table(&CSV_COLUMNS, groups)).into_response())
 }
 
 /// What records are sums of; that of the most records first.
@@ -175,33 +179,39 @@ fn methods(sums: &[Group]) -> Vec<String> {
     methods.into_iter().map(|(_, method)| method).collect()
 }
 
-fn form(usage: &Usage, chosen: &Chosen<'_>, methods: &[String], method: Option<&str>, w: &Words) -> Markup {
+fn form(
+    usage: &UsageSource,
+    filter: &UsageFilter<'_>,
+    methods: &[String],
+    method: Option<&str>,
+    t: &Translations,
+) -> Markup {
     html! {
         form.search.days method="get" action="/usage" {
             @if usage.tenants.len() > 1 {
                 div {
-                    label for="tenant" { (w.tenant) }
+                    label for="tenant" { (t.tenant) }
                     select #tenant name="tenant" {
-                        @for tenant in &usage.tenants { option value=(tenant) selected[*tenant == chosen.tenant] { (tenant) } }
+                        @for tenant in &usage.tenants { option value=(tenant) selected[*tenant == filter.tenant] { (tenant) } }
                     }
                 }
             }
-            div { label for="from" { (w.from_day) } input #from type="date" name="from" value=(chosen.from); }
-            div { label for="to" { (w.to_day) } input #to type="date" name="to" value=(chosen.to); }
+            div { label for="from" { (t.from_day) } input #from type="date" name="from" value=(filter.from); }
+            div { label for="to" { (t.to_day) } input #to type="date" name="to" value=(filter.to); }
             @if methods.len() > 1 {
                 div {
-                    label for="method" { (w.sums_of) }
+                    label for="method" { (t.sums_of) }
                     select #method name="method" {
                         @for known in methods { option value=(known) selected[Some(known.as_str()) == method] { (known) } }
                     }
                 }
             }
-            button type="submit" { (w.show) }
+            button type="submit" { (t.show) }
         }
     }
 }
 
-fn figures(sums: &[Group], repeated: u64, w: &Words) -> Markup {
+fn figures(sums: &[Group], duplicates: u64, t: &Translations) -> Markup {
     let total =
         |of: fn(&Group) -> i64| number(sums.iter().map(|sum| u64::try_from(of(sum)).unwrap_or(0)).sum());
     let cost = sums
@@ -210,11 +220,11 @@ fn figures(sums: &[Group], repeated: u64, w: &Words) -> Markup {
         .collect::<Vec<_>>()
         .join(" + ");
     let tiles = [
-        (w.cost, if cost.is_empty() { "–".to_owned() } else { cost }, w.cost_hint),
-        (w.tokens, total(|sum| sum.total_tokens), w.tokens_hint),
-        (w.calls, total(|sum| sum.request_count), w.calls_hint),
-        (w.records, total(|sum| sum.records), w.records_hint),
-        (w.repeated, number(repeated), w.repeated_hint),
+        (t.cost, if cost.is_empty() { "–".to_owned() } else { cost }, t.cost_hint),
+        (t.tokens, total(|sum| sum.total_tokens), t.tokens_hint),
+        (t.calls, total(|sum| sum.request_count), t.calls_hint),
+        (t.records, total(|sum| sum.records), t.records_hint),
+        (t.repeated, number(duplicates), t.repeated_hint),
     ];
     html! {
         dl.figures {
@@ -223,8 +233,8 @@ fn figures(sums: &[Group], repeated: u64, w: &Words) -> Markup {
     }
 }
 
-/// The numbers under the bars, the latest day first.
-fn by_day(models: &[Group], w: &Words) -> Markup {
+/// The numbers under the chart, the latest day first.
+fn by_day(models: &[Group], t: &Translations) -> Markup {
     let mut sorted: Vec<&Group> = models.iter().collect();
     sorted.sort_by(|one, other| {
         other.usage_date.cmp(&one.usage_date).then(other.total_tokens.cmp(&one.total_tokens))
@@ -240,19 +250,25 @@ fn by_day(models: &[Group], w: &Words) -> Markup {
             html! { span.amount { (group.cost_actual) " " (group.currency) } },
         ]
     };
-    let rows: Vec<_> = sorted.iter().take(ROWS).map(row).collect();
-    table(w.by_day_caption, &[w.day, w.model, w.calls, w.tokens_in, w.tokens_out, w.cost], &rows)
+    let rows: Vec<_> = sorted.iter().take(ROWS_MAX).map(row).collect();
+    table(t.by_day_caption, &[t.day, t.model, t.calls, t.tokens_in, t.tokens_out, t.cost], &rows)
 }
 
-fn top(title: &str, head: &str, groups: &[Group], name: fn(&Group) -> Option<String>, w: &Words) -> Markup {
+fn top(
+    title: &str,
+    head: &str,
+    groups: &[Group],
+    name: fn(&Group) -> Option<String>,
+    t: &Translations,
+) -> Markup {
     let mut sorted: Vec<&Group> = groups.iter().collect();
     sorted.sort_by_key(|group| std::cmp::Reverse(group.total_tokens));
     let rows: Vec<_> = sorted
         .into_iter()
-        .take(TOP)
+        .take(TOP_MAX)
         .map(|group| {
             let name =
-                name(group).filter(|name| !name.is_empty()).unwrap_or_else(|| w.all_together.to_owned());
+                name(group).filter(|name| !name.is_empty()).unwrap_or_else(|| t.all_together.to_owned());
             vec![
                 html! { span.key { (visible(&name)) } },
                 html! { (number(u64::try_from(group.total_tokens).unwrap_or(0))) },
@@ -260,13 +276,13 @@ fn top(title: &str, head: &str, groups: &[Group], name: fn(&Group) -> Option<Str
             ]
         })
         .collect();
-    html! { section { h2 { (title) } (table_under_heading(title, &[head, w.tokens, w.cost], &rows)) } }
+    html! { section { h2 { (title) } (table_under_heading(title, &[head, t.tokens, t.cost], &rows)) } }
 }
 
-fn csv_href(chosen: &Chosen<'_>, method: Option<&str>) -> String {
-    let (from, to) = (chosen.from.to_string(), chosen.to.to_string());
+fn csv_href(filter: &UsageFilter<'_>, method: Option<&str>) -> String {
+    let (from, to) = (filter.from.to_string(), filter.to.to_string());
     let query = [
-        ("tenant", chosen.tenant.as_str()),
+        ("tenant", filter.tenant.as_str()),
         ("from", &from),
         ("to", &to),
         ("method", method.unwrap_or_default()),

@@ -7,13 +7,13 @@ use ichido_http::StoredResponse;
 use ichido_ledger::Summary;
 use serde_json::{Map, Value, json};
 
-use super::{Refusal, Shown};
+use super::{ClaimView, Refusal};
 use ichido_serve::Failure;
 
 /// The first byte of a packed HTTP answer; what people write as an outcome does not begin so.
-const PACKED: u8 = 0;
+const PACKED_RESPONSE: u8 = 0;
 
-pub(super) fn shown(summary: &Summary, record: &Record) -> Result<Shown, Refusal> {
+pub(super) fn claim_view(summary: &Summary, record: &Record) -> Result<ClaimView, Refusal> {
     let fail = |what: String| Refusal::Failed(Failure::internal(format!("writing JSON: {what}")));
     let Value::Object(mut fields) = serde_json::to_value(summary).map_err(|error| fail(error.to_string()))?
     else {
@@ -23,16 +23,16 @@ pub(super) fn shown(summary: &Summary, record: &Record) -> Result<Shown, Refusal
     fields.insert("renewals".to_owned(), json!(record.renewals));
     fields.insert("lease_ms".to_owned(), json!(record.lease_ms));
     fields.insert("retention_ms".to_owned(), json!(record.retention_ms));
-    fields.extend(outcome_of(record));
-    Ok(Shown(fields))
+    fields.extend(outcome_field(record));
+    Ok(ClaimView(fields))
 }
 
 /// `outcome`, or `answer` if it is a packed HTTP answer, or `answer_not_kept`.
-fn outcome_of(record: &Record) -> Option<(String, Value)> {
+fn outcome_field(record: &Record) -> Option<(String, Value)> {
     let State::Done(done) = &record.state else { return None };
     let (name, value) = match &done.outcome {
         Outcome::Tombstone(reason) => ("answer_not_kept", json!(reason)),
-        Outcome::Kept(bytes) => match unpacked(bytes) {
+        Outcome::Kept(bytes) => match packed_response(bytes) {
             Some(answer) => ("answer", answer),
             None => ("outcome", readable(bytes)),
         },
@@ -40,24 +40,24 @@ fn outcome_of(record: &Record) -> Option<(String, Value)> {
     Some((name.to_owned(), value))
 }
 
-fn unpacked(bytes: &Bytes) -> Option<Value> {
-    if bytes.first() != Some(&PACKED) {
+fn packed_response(bytes: &Bytes) -> Option<Value> {
+    if bytes.first() != Some(&PACKED_RESPONSE) {
         return None;
     }
     let answer = StoredResponse::read(bytes).ok()?;
-    let mut shown = json!({
+    let mut view = json!({
         "status": answer.status.as_u16(),
-        "headers": fields(&answer.headers),
+        "headers": header_fields(&answer.headers),
         "body": readable(&answer.body),
     });
     if !answer.trailers.is_empty() {
-        shown["trailers"] = fields(&answer.trailers);
+        view["trailers"] = header_fields(&answer.trailers);
     }
-    Some(shown)
+    Some(view)
 }
 
 /// Each name with its value, or with all its values.
-fn fields(headers: &HeaderMap) -> Value {
+fn header_fields(headers: &HeaderMap) -> Value {
     let field = |name: &http::HeaderName| {
         let values = headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes()));
         let mut values: Vec<_> = values.collect();
@@ -97,21 +97,21 @@ mod tests {
     fn a_packed_answer_is_shown_as_an_answer() {
         let fields = [("content-type", "application/json"), ("link", "<a>"), ("link", "<b>")];
         assert_eq!(
-            unpacked(&packed(201, &fields, b"{\"id\":17}")).unwrap(),
+            packed_response(&packed(201, &fields, b"{\"id\":17}")).unwrap(),
             json!({
                 "status": 201,
                 "headers": { "content-type": "application/json", "link": ["<a>", "<b>"] },
                 "body": { "id": 17 },
             })
         );
-        assert_eq!(unpacked(&packed(200, &[], b"placed")).unwrap()["body"], "placed");
-        assert_eq!(unpacked(&packed(200, &[], &[0xff, 0xfe])).unwrap()["body"], "2 bytes");
+        assert_eq!(packed_response(&packed(200, &[], b"placed")).unwrap()["body"], "placed");
+        assert_eq!(packed_response(&packed(200, &[], &[0xff, 0xfe])).unwrap()["body"], "2 bytes");
     }
 
     #[test]
     fn other_outcomes_are_shown_as_they_are() {
         for plain in [&b"by hand"[..], b"{\"id\":17}", b"", &[0, 1, 2]] {
-            assert_eq!(unpacked(&Bytes::copy_from_slice(plain)), None);
+            assert_eq!(packed_response(&Bytes::copy_from_slice(plain)), None);
         }
         assert_eq!(readable(b"{\"id\":17}"), json!({ "id": 17 }));
         assert_eq!(readable(&[0xff, 1, 2]), "3 bytes");

@@ -3,11 +3,11 @@
 use ichido_core::{Key, Scope};
 use ichido_ledger::{Ledger, Query, StateName, Summary};
 
-use super::{PAGE_MAX, Refusal, Which};
+use super::{ClaimSelector, PAGE_MAX, Refusal};
 
 /// A claim as it was when it was found.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct FoundClaim {
     pub summary: Summary,
     pub(super) key: Key,
 }
@@ -17,20 +17,24 @@ pub struct Found {
 /// With both given the key is known, and nothing is searched. Otherwise the states keep the search short where the
 /// ledger has an index on them, and of several claims of that name they choose the one that a word can be meant for. In
 /// the others it is looked for as well: what has ended must be refused because it has.
-pub(super) async fn find(ledger: &Ledger, which: &Which, states: &[StateName]) -> Result<Found, Refusal> {
+pub(super) async fn find(
+    ledger: &Ledger,
+    selector: &ClaimSelector,
+    states: &[StateName],
+) -> Result<FoundClaim, Refusal> {
     let mut found: Vec<Summary> = Vec::new();
-    if let (Some(tenant), Some(route)) = (&which.tenant, &which.route) {
-        let key = Key::new(Scope::new(tenant, route), which.key.clone())?;
+    if let (Some(tenant), Some(route)) = (&selector.tenant, &selector.route) {
+        let key = Key::new(Scope::new(tenant, route), selector.key.clone())?;
         let now = ledger.settings().clock.now();
         let local = ledger.is_pending_handover(&key);
         let summary = ledger.get(&key).await?.and_then(|record| Summary::of(&record, now));
         found.extend(summary.map(|summary| Summary { local, ..summary }));
     } else {
         for state in states {
-            search(ledger, which, Some(*state), &mut found).await?;
+            search(ledger, selector, Some(*state), &mut found).await?;
         }
         if found.is_empty() {
-            search(ledger, which, None, &mut found).await?;
+            search(ledger, selector, None, &mut found).await?;
         }
         // A claim that changed between two pages or two searches may be in both.
         found.sort_by(|one, other| one.index.cmp(&other.index));
@@ -41,25 +45,25 @@ pub(super) async fn find(ledger: &Ledger, which: &Which, states: &[StateName]) -
         1 => {
             let summary = found.remove(0);
             let key = Key::new(Scope::new(&summary.tenant, &summary.route), summary.key.clone())?;
-            Ok(Found { summary, key })
+            Ok(FoundClaim { summary, key })
         }
-        count => Err(Refusal::Several { count }),
+        count => Err(Refusal::Ambiguous { count }),
     }
 }
 
 async fn search(
     ledger: &Ledger,
-    which: &Which,
+    selector: &ClaimSelector,
     state: Option<StateName>,
     found: &mut Vec<Summary>,
 ) -> Result<(), Refusal> {
-    let mut query = Query { state, prefix: Some(which.key.clone()), limit: PAGE_MAX, cursor: None };
+    let mut query = Query { state, prefix: Some(selector.key.clone()), limit: PAGE_MAX, cursor: None };
     loop {
         let page = ledger.list(&query).await?;
         found.extend(page.claims.into_iter().filter(|claim| {
-            claim.key == which.key
-                && which.tenant.as_ref().is_none_or(|tenant| *tenant == claim.tenant)
-                && which.route.as_ref().is_none_or(|route| *route == claim.route)
+            claim.key == selector.key
+                && selector.tenant.as_ref().is_none_or(|tenant| *tenant == claim.tenant)
+                && selector.route.as_ref().is_none_or(|route| *route == claim.route)
         }));
         match page.cursor {
             Some(cursor) => query.cursor = Some(cursor),
@@ -86,14 +90,14 @@ mod tests {
             };
             assert_eq!(settled.unwrap(), Settled::Applied);
         }
-        let which = |key: &str| Which { key: key.to_owned(), tenant: None, route: None };
-        let in_doubt = find(&ledger, &which("k"), &[StateName::InDoubt]).await.unwrap();
+        let selector = |key: &str| ClaimSelector { key: key.to_owned(), tenant: None, route: None };
+        let in_doubt = find(&ledger, &selector("k"), &[StateName::InDoubt]).await.unwrap();
         assert_eq!(in_doubt.summary.tenant, "b");
         for states in [&[][..], &[StateName::Running]] {
-            let several = find(&ledger, &which("k"), states).await.unwrap_err();
-            assert!(matches!(several, Refusal::Several { count: 2 }), "{several:?}");
+            let several = find(&ledger, &selector("k"), states).await.unwrap_err();
+            assert!(matches!(several, Refusal::Ambiguous { count: 2 }), "{several:?}");
         }
-        let none = find(&ledger, &which("other"), &[StateName::InDoubt]).await.unwrap_err();
+        let none = find(&ledger, &selector("other"), &[StateName::InDoubt]).await.unwrap_err();
         assert!(matches!(none, Refusal::NoSuchClaim), "{none:?}");
     }
 }

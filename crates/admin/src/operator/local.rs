@@ -3,9 +3,9 @@
 use ichido_core::{Outcome, Resolution, Resolved};
 use ichido_ledger::{Ledger, Page, Query, StateName, Stats, Summary, Swept};
 
-use super::claim_view::shown;
-use super::find::{Found, find};
-use super::{Operator, Refusal, Said, Shown, Which, Word};
+use super::claim_view::claim_view;
+use super::find::{FoundClaim, find};
+use super::{ClaimSelector, ClaimView, Operator, Refusal, ResolveAs, ResolvedClaim};
 
 /// Records removed in one step of a sweep.
 const SWEEP_STEP: usize = 1_000;
@@ -16,31 +16,35 @@ pub struct Local(pub Ledger);
 
 impl Local {
     /// The one claim whose end is to be said.
-    pub async fn to_resolve(&self, which: &Which) -> Result<Found, Refusal> {
-        find(&self.0, which, &[StateName::InDoubt]).await
+    pub async fn find_to_resolve(&self, selector: &ClaimSelector) -> Result<FoundClaim, Refusal> {
+        find(&self.0, selector, &[StateName::InDoubt]).await
     }
 
     /// The one claim whose key is to be given back.
-    pub async fn to_release(&self, which: &Which) -> Result<Found, Refusal> {
-        find(&self.0, which, &[StateName::Running, StateName::InDoubt]).await
+    pub async fn find_to_release(&self, selector: &ClaimSelector) -> Result<FoundClaim, Refusal> {
+        find(&self.0, selector, &[StateName::Running, StateName::InDoubt]).await
     }
 
     /// Says how a claim that was found ended.
-    pub async fn resolve_found(&self, found: Found, word: &Word) -> Result<Said, Refusal> {
-        let (resolution, state) = match word {
-            Word::Done(Some(outcome)) => {
+    pub async fn resolve_found(
+        &self,
+        found: FoundClaim,
+        resolve_as: &ResolveAs,
+    ) -> Result<ResolvedClaim, Refusal> {
+        let (resolution, state) = match resolve_as {
+            ResolveAs::Done(Some(outcome)) => {
                 (Resolution::Done(Outcome::kept(outcome.as_bytes().to_vec())), "done")
             }
-            Word::Done(None) => {
+            ResolveAs::Done(None) => {
                 (Resolution::Done(Outcome::Tombstone("resolved by an operator".to_owned())), "done")
             }
-            Word::Absent => (Resolution::Absent, "absent"),
+            ResolveAs::Absent => (Resolution::Absent, "absent"),
         };
         settled(self.0.resolve(&found.key, &resolution).await?, found.summary, state)
     }
 
     /// Gives the key of a claim back that was found.
-    pub async fn release_found(&self, found: Found, force: bool) -> Result<Said, Refusal> {
+    pub async fn release_found(&self, found: FoundClaim, force: bool) -> Result<ResolvedClaim, Refusal> {
         if found.summary.state == StateName::Running && !force {
             return Err(Refusal::Running);
         }
@@ -53,18 +57,22 @@ impl Operator for Local {
         Ok(self.0.list(query).await?)
     }
 
-    async fn show(&self, which: &Which) -> Result<Shown, Refusal> {
-        let Found { summary, key } = find(&self.0, which, &[]).await?;
+    async fn show(&self, selector: &ClaimSelector) -> Result<ClaimView, Refusal> {
+        let FoundClaim { summary, key } = find(&self.0, selector, &[]).await?;
         let record = self.0.get(&key).await?.ok_or(Refusal::NoSuchClaim)?;
-        shown(&summary, &record)
+        claim_view(&summary, &record)
     }
 
-    async fn resolve(&self, which: &Which, word: &Word) -> Result<Said, Refusal> {
-        self.resolve_found(self.to_resolve(which).await?, word).await
+    async fn resolve(
+        &self,
+        selector: &ClaimSelector,
+        resolve_as: &ResolveAs,
+    ) -> Result<ResolvedClaim, Refusal> {
+        self.resolve_found(self.find_to_resolve(selector).await?, resolve_as).await
     }
 
-    async fn release(&self, which: &Which, force: bool) -> Result<Said, Refusal> {
-        self.release_found(self.to_release(which).await?, force).await
+    async fn release(&self, selector: &ClaimSelector, force: bool) -> Result<ResolvedClaim, Refusal> {
+        self.release_found(self.find_to_release(selector).await?, force).await
     }
 
     async fn sweep_step(&self) -> Result<Swept, Refusal> {
@@ -76,12 +84,12 @@ impl Operator for Local {
     }
 }
 
-fn settled(resolved: Resolved, claim: Summary, state: &str) -> Result<Said, Refusal> {
+fn settled(resolved: Resolved, claim: Summary, state: &str) -> Result<ResolvedClaim, Refusal> {
     match resolved {
         Resolved::Applied => {
             let Summary { key, tenant, route, index, .. } = claim;
-            Ok(Said { key, tenant, route, index, state: state.to_owned() })
+            Ok(ResolvedClaim { key, tenant, route, index, state: state.to_owned() })
         }
-        Resolved::Refused(now) => Err(Refusal::Left(now.into())),
+        Resolved::Refused(now) => Err(Refusal::WrongState(now.into())),
     }
 }

@@ -15,41 +15,41 @@ use serde::de::DeserializeOwned;
 use url::form_urlencoded;
 
 use super::wire::{ReleaseBody, ResolveBody};
-use super::{Operator, PAGE_MAX, Refusal, Said, Shown, Which, Word};
-use crate::auth::{AdminToken, HOLDER, TOKEN_VARIABLE};
+use super::{ClaimSelector, ClaimView, Operator, PAGE_MAX, Refusal, ResolveAs, ResolvedClaim};
+use crate::auth::{AdminToken, HOLDER_HEADER, TOKEN_VARIABLE};
 use ichido_core::error_chain;
 use ichido_serve::Failure;
 use ichido_serve::problem::Body;
 
 /// The largest answer that is read: an outcome of the largest size, escaped.
-const ANSWER_BYTES: usize = 128 * 1024 * 1024;
+const RESPONSE_BYTES_MAX: usize = 128 * 1024 * 1024;
 
 /// The process that holds a store, reached through its admin port.
 #[derive(Debug)]
 pub struct Remote {
     /// What the opening of the store was answered; every failure begins with it.
-    held: String,
+    held_by: String,
     address: String,
     pid: Option<u32>,
     token: Option<AdminToken>,
     /// Longer than the holder's own deadlines.
-    patience: Duration,
+    timeout: Duration,
     client: Client<HttpConnector, Full<Bytes>>,
 }
 
 impl Remote {
     /// The way to the holder, if it has an admin port.
     pub fn new(
-        held: String,
+        held_by: String,
         holder: HeldBy,
         token: Option<AdminToken>,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Self, Failure> {
         let Some(address) = holder.admin else {
-            return Err(Failure::usage(format!("{held}, which has no admin port to go through")));
+            return Err(Failure::usage(format!("{held_by}, which has no admin port to go through")));
         };
         let client = Client::builder(TokioExecutor::new()).build_http();
-        Ok(Self { held, address, pid: holder.pid, token, patience, client })
+        Ok(Self { held_by, address, pid: holder.pid, token, timeout, client })
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str, query: &[(&str, &str)]) -> Result<T, Refusal> {
@@ -64,16 +64,16 @@ impl Remote {
 
     async fn call<T: DeserializeOwned>(&self, method: Method, path: &str, body: Bytes) -> Result<T, Refusal> {
         let request = self.request(method, path, body).map_err(|error| self.failed(&error_chain(&error)))?;
-        let (status, answer) = tokio::time::timeout(self.patience, self.exchange(request))
+        let (status, response) = tokio::time::timeout(self.timeout, self.exchange(request))
             .await
             .map_err(|_| self.failed("it did not answer in time; what was asked may have been done"))??;
         if status.is_success() {
-            return serde_json::from_slice(&answer)
+            return serde_json::from_slice(&response)
                 .map_err(|error| self.failed(&format!("its answer cannot be read: {error}")));
         }
-        match serde_json::from_slice::<Body>(&answer) {
+        match serde_json::from_slice::<Body>(&response) {
             Ok(_) if status == StatusCode::UNAUTHORIZED => Err(self.token_refused()),
-            Ok(body) => Err(Refusal::read(&body).unwrap_or_else(|| self.failed(body.detail()))),
+            Ok(body) => Err(Refusal::from_problem(&body).unwrap_or_else(|| self.failed(body.detail()))),
             Err(_) => Err(self.failed(&format!("what is there answered {status} and is no admin port"))),
         }
     }
@@ -84,7 +84,7 @@ impl Remote {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
         if let Some(pid) = self.pid {
-            request = request.header(HOLDER, pid);
+            request = request.header(HOLDER_HEADER, pid);
         }
         if let Some(token) = self.token.as_ref().and_then(AdminToken::authorization) {
             request = request.header(header::AUTHORIZATION, token);
@@ -98,7 +98,7 @@ impl Remote {
             false => self.failed(&format!("{}; what was asked may have been done", error_chain(&error))),
         })?;
         let (head, body) = response.into_parts();
-        let body = Limited::new(body, ANSWER_BYTES).collect().await.map_err(|error| {
+        let body = Limited::new(body, RESPONSE_BYTES_MAX).collect().await.map_err(|error| {
             self.failed(&format!(
                 "its answer broke off: {}; what was asked may have been done",
                 error_chain(&*error)
@@ -115,7 +115,7 @@ impl Remote {
     }
 
     fn failed(&self, what: &str) -> Refusal {
-        Refusal::Failed(Failure::usage(format!("{}: {what}", self.held)))
+        Refusal::Failed(Failure::usage(format!("{}: {what}", self.held_by)))
     }
 }
 
@@ -129,19 +129,23 @@ impl Operator for Remote {
         self.get("/v1/claims", &pairs).await
     }
 
-    async fn show(&self, which: &Which) -> Result<Shown, Refusal> {
-        let mut pairs = vec![("key", which.key.as_str())];
-        pairs.extend(which.tenant.as_deref().map(|tenant| ("tenant", tenant)));
-        pairs.extend(which.route.as_deref().map(|route| ("route", route)));
+    async fn show(&self, selector: &ClaimSelector) -> Result<ClaimView, Refusal> {
+        let mut pairs = vec![("key", selector.key.as_str())];
+        pairs.extend(selector.tenant.as_deref().map(|tenant| ("tenant", tenant)));
+        pairs.extend(selector.route.as_deref().map(|route| ("route", route)));
         self.get("/v1/claims/one", &pairs).await
     }
 
-    async fn resolve(&self, which: &Which, word: &Word) -> Result<Said, Refusal> {
-        self.post("/v1/claims/resolve", &ResolveBody::write(which.clone(), word)).await
+    async fn resolve(
+        &self,
+        selector: &ClaimSelector,
+        resolve_as: &ResolveAs,
+    ) -> Result<ResolvedClaim, Refusal> {
+        self.post("/v1/claims/resolve", &ResolveBody::new(selector.clone(), resolve_as)).await
     }
 
-    async fn release(&self, which: &Which, force: bool) -> Result<Said, Refusal> {
-        self.post("/v1/claims/release-by-operator", &ReleaseBody::write(which.clone(), force)).await
+    async fn release(&self, selector: &ClaimSelector, force: bool) -> Result<ResolvedClaim, Refusal> {
+        self.post("/v1/claims/release-by-operator", &ReleaseBody::new(selector.clone(), force)).await
     }
 
     async fn sweep_step(&self) -> Result<Swept, Refusal> {

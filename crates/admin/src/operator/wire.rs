@@ -5,17 +5,17 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::Word;
+use super::ResolveAs;
 
 /// The most claims on one page.
 pub const PAGE_MAX: usize = 1_000;
 /// How many claims are on a page unless the caller says otherwise.
-const PAGE: usize = 100;
+const PAGE_DEFAULT: usize = 100;
 
-/// Which claim is meant: tenant and route where several have the same key.
+/// ClaimSelector claim is meant: tenant and route where several have the same key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Which {
+pub struct ClaimSelector {
     pub key: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
@@ -23,22 +23,22 @@ pub struct Which {
     pub route: Option<String>,
 }
 
-/// Which claims to list.
+/// ClaimSelector claims to list.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListQuery {
     pub state: Option<StateName>,
     pub prefix: Option<String>,
-    #[serde(default = "page")]
+    #[serde(default = "page_default")]
     pub limit: usize,
     pub cursor: Option<String>,
 }
 
-fn page() -> usize {
-    PAGE
+fn page_default() -> usize {
+    PAGE_DEFAULT
 }
 
-/// An operator's word.
+/// An operator's resolve_as.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ResolveBody {
@@ -48,7 +48,7 @@ pub struct ResolveBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub route: Option<String>,
     #[serde(rename = "as")]
-    pub end: End,
+    pub kind: ResolveKind,
     /// What repeats are answered, as JSON; kept as it was written.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Box<RawValue>>,
@@ -59,7 +59,7 @@ pub struct ResolveBody {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum End {
+pub enum ResolveKind {
     Done,
     Absent,
 }
@@ -70,27 +70,34 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawV
 }
 
 impl ResolveBody {
-    /// The word and whom it is about, or why they make no sense together.
-    pub fn read(self) -> Result<(Which, Word), &'static str> {
+    /// The resolve_as and whom it is about, or why they make no sense together.
+    pub fn into_parts(self) -> Result<(ClaimSelector, ResolveAs), &'static str> {
         let outcome = match (self.outcome, self.outcome_text) {
             (Some(_), Some(_)) => return Err("outcome and outcome_text exclude each other"),
             (Some(json), None) => Some(json.get().to_owned()),
             (None, text) => text,
         };
-        let word = match (self.end, outcome) {
-            (End::Done, outcome) => Word::Done(outcome),
-            (End::Absent, None) => Word::Absent,
-            (End::Absent, Some(_)) => return Err("an outcome goes with \"as\":\"done\""),
+        let resolve_as = match (self.kind, outcome) {
+            (ResolveKind::Done, outcome) => ResolveAs::Done(outcome),
+            (ResolveKind::Absent, None) => ResolveAs::Absent,
+            (ResolveKind::Absent, Some(_)) => return Err("an outcome goes with \"as\":\"done\""),
         };
-        Ok((Which { key: self.key, tenant: self.tenant, route: self.route }, word))
+        Ok((ClaimSelector { key: self.key, tenant: self.tenant, route: self.route }, resolve_as))
     }
 
-    pub(super) fn write(which: Which, word: &Word) -> Self {
-        let (end, outcome_text) = match word {
-            Word::Done(outcome) => (End::Done, outcome.clone()),
-            Word::Absent => (End::Absent, None),
+    pub(super) fn new(selector: ClaimSelector, resolve_as: &ResolveAs) -> Self {
+        let (kind, outcome_text) = match resolve_as {
+            ResolveAs::Done(outcome) => (ResolveKind::Done, outcome.clone()),
+            ResolveAs::Absent => (ResolveKind::Absent, None),
         };
-        Self { key: which.key, tenant: which.tenant, route: which.route, end, outcome: None, outcome_text }
+        Self {
+            key: selector.key,
+            tenant: selector.tenant,
+            route: selector.route,
+            kind,
+            outcome: None,
+            outcome_text,
+        }
     }
 }
 
@@ -108,18 +115,18 @@ pub struct ReleaseBody {
 }
 
 impl ReleaseBody {
-    pub fn read(self) -> (Which, bool) {
-        (Which { key: self.key, tenant: self.tenant, route: self.route }, self.force)
+    pub fn into_parts(self) -> (ClaimSelector, bool) {
+        (ClaimSelector { key: self.key, tenant: self.tenant, route: self.route }, self.force)
     }
 
-    pub(super) fn write(which: Which, force: bool) -> Self {
-        Self { key: which.key, tenant: which.tenant, route: which.route, force }
+    pub(super) fn new(selector: ClaimSelector, force: bool) -> Self {
+        Self { key: selector.key, tenant: selector.tenant, route: selector.route, force }
     }
 }
 
-/// A word that was taken.
+/// A resolve_as that was taken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Said {
+pub struct ResolvedClaim {
     pub key: String,
     pub tenant: String,
     pub route: String,
@@ -131,20 +138,20 @@ pub struct Said {
 /// Everything about a claim but its token.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Shown(pub Map<String, Value>);
+pub struct ClaimView(pub Map<String, Value>);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(json: &str) -> Result<Word, String> {
+    fn read(json: &str) -> Result<ResolveAs, String> {
         let body: ResolveBody = serde_json::from_str(json).map_err(|error| error.to_string())?;
-        body.read().map(|(_, word)| word).map_err(ToOwned::to_owned)
+        body.into_parts().map(|(_, resolve_as)| resolve_as).map_err(ToOwned::to_owned)
     }
 
     #[test]
     fn an_outcome_is_kept_as_it_was_written() {
-        let done = |outcome: &str| Ok(Word::Done(Some(outcome.to_owned())));
+        let done = |outcome: &str| Ok(ResolveAs::Done(Some(outcome.to_owned())));
         assert_eq!(
             read(r#"{"key":"k","as":"done","outcome":{"b": 12345678901234567890123, "a": 1.0}}"#),
             done(r#"{"b": 12345678901234567890123, "a": 1.0}"#)
@@ -152,7 +159,7 @@ mod tests {
         assert_eq!(read(r#"{"key":"k","as":"done","outcome":null}"#), done("null"));
         assert_eq!(read(r#"{"key":"k","as":"done","outcome":"x"}"#), done(r#""x""#));
         assert_eq!(read(r#"{"key":"k","as":"done","outcome_text":"by hand"}"#), done("by hand"));
-        assert_eq!(read(r#"{"key":"k","as":"done"}"#), Ok(Word::Done(None)));
+        assert_eq!(read(r#"{"key":"k","as":"done"}"#), Ok(ResolveAs::Done(None)));
     }
 
     #[test]
@@ -171,11 +178,13 @@ mod tests {
 
     #[test]
     fn a_word_survives_the_wire() {
-        let which = Which { key: "k".to_owned(), tenant: Some(String::new()), route: None };
-        for word in [Word::Done(Some("{\"id\": 1}".to_owned())), Word::Done(None), Word::Absent] {
-            let json = serde_json::to_string(&ResolveBody::write(which.clone(), &word)).unwrap();
+        let selector = ClaimSelector { key: "k".to_owned(), tenant: Some(String::new()), route: None };
+        for resolve_as in
+            [ResolveAs::Done(Some("{\"id\": 1}".to_owned())), ResolveAs::Done(None), ResolveAs::Absent]
+        {
+            let json = serde_json::to_string(&ResolveBody::new(selector.clone(), &resolve_as)).unwrap();
             let body: ResolveBody = serde_json::from_str(&json).unwrap();
-            assert_eq!(body.read(), Ok((which.clone(), word)));
+            assert_eq!(body.into_parts(), Ok((selector.clone(), resolve_as)));
         }
     }
 }

@@ -14,9 +14,9 @@ use metrics::{Counter, Histogram, counter, gauge, histogram};
 use super::log_keys::LogKeys;
 
 /// A call with more events than this is one line in the log.
-const LINES: usize = 16;
+const LINES_MAX: usize = 16;
 
-pub(crate) struct Watch {
+pub(crate) struct EventChecks {
     log_keys: LogKeys,
     is_dynamodb: bool,
     new: Counter,
@@ -25,7 +25,7 @@ pub(crate) struct Watch {
     seconds: Histogram,
 }
 
-impl Watch {
+impl EventChecks {
     pub(crate) fn new(backend: &'static str, log_keys: LogKeys) -> Self {
         let events = |result: &'static str| counter!("ichido_events_checked_total", "result" => result);
         // A ledger without a fallback is never degraded, and says so.
@@ -40,7 +40,7 @@ impl Watch {
         }
     }
 
-    pub(crate) fn checked(&self, requests: &[mark::Request], marked: &[Marked], took: Duration) {
+    pub(crate) fn record(&self, requests: &[mark::Request], marked: &[Marked], took: Duration) {
         let new = marked.iter().filter(|marked| is_new(marked)).count();
         let degraded = marked.iter().filter(|marked| marked.degraded).count();
         self.new.increment(new as u64);
@@ -51,7 +51,7 @@ impl Watch {
             return;
         }
         let latency = Latency::new(took, self.is_dynamodb);
-        if marked.len() > LINES {
+        if marked.len() > LINES_MAX {
             let duplicate = marked.len() - new;
             latency.summary(marked.len(), new, duplicate, degraded > 0);
             return;
@@ -111,8 +111,8 @@ impl Latency {
     }
 }
 
-impl fmt::Debug for Watch {
+impl fmt::Debug for EventChecks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Watch")
+        f.write_str("EventChecks")
     }
 }

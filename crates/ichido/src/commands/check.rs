@@ -141,7 +141,7 @@ async fn not_opened(settings: &Settings, error: &Error) -> (Verdict, String) {
         return (Verdict::Failed, line);
     };
     let answered = match holder(settings, dir, error) {
-        Ok(holder) => holder.stats().await.map(drop).map_err(|refusal| refusal.about("").to_string()),
+        Ok(holder) => holder.stats().await.map(drop).map_err(|refusal| refusal.into_failure("").to_string()),
         Err(failure) => Err(failure.to_string()),
     };
     match answered {

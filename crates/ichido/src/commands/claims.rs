@@ -3,16 +3,16 @@
 use super::gateway::open;
 use crate::args::ClaimsArgs;
 use crate::settings::Settings;
-use ichido_admin::{Admin, AdminToken, Api, Bound, Parts};
+use ichido_admin::{Admin, AdminPort, AdminToken, ClaimApi, ConsoleOptions};
 use ichido_serve::ledger::{ProcessLedger, run_sweeper};
 use ichido_serve::{Failure, Readiness, metrics, shutdown};
 
 pub(crate) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
     let settings = Settings::load(&args.common)?;
-    let meters = metrics::install()?;
-    let bound = Bound::bind(args.listen, AdminToken::from_env()?).await?;
+    let metrics = metrics::install()?;
+    let bound = AdminPort::bind(args.listen, AdminToken::from_env()?).await?;
     let stop = shutdown::on_signals()?;
-    let ledger = open(&settings.ledger, Some(bound.reach()), true).await?;
+    let ledger = open(&settings.ledger, Some(bound.reachable_address()), true).await?;
     let shared = ProcessLedger::new(ledger.clone(), &settings.ledger, false, true).await?;
     errln!(
         "ichido claims: listening on http://{}, ledger {} ({})",
@@ -21,10 +21,10 @@ pub(crate) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
         ledger.capabilities()
     );
     let sweeping = tokio::spawn(run_sweeper(ledger.clone(), stop.child_token()));
-    let api = Api::new(shared.for_api(), settings.claims.log_keys);
+    let api = ClaimApi::new(shared.for_api(), settings.claims.log_keys);
     let readiness = Readiness::for_ledger(&ledger);
-    let console = Parts { bodies: settings.bodies, ..Parts::default() };
-    bound.serve(Admin { ledger: shared.for_operators(), api, readiness, meters, console }, stop).await;
+    let console = ConsoleOptions { bodies: settings.bodies, ..ConsoleOptions::default() };
+    bound.serve(Admin { ledger: shared.for_operators(), api, readiness, metrics, console }, stop).await;
     let _ = sweeping.await;
     shared.close().await.map_err(|error| settings.ledger.failure(error))
 }

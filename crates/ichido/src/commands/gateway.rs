@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::args::{ADMIN_VARIABLE, GatewayArgs};
 use crate::settings::Settings;
-use ichido_admin::{self as admin, Admin, AdminToken, Api, Parts};
+use ichido_admin::{Admin, AdminPort, AdminToken, ClaimApi, ConsoleOptions};
 use ichido_gateway::Bound;
 use ichido_gateway::settings::Flags;
 use ichido_serve::ledger::ProcessLedger;
@@ -28,12 +28,13 @@ pub(crate) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
     let gateway = settings.gateway(&flags)?;
     let admin_at = Some(args.admin.as_deref().unwrap_or(ADMIN)).filter(|text| *text != "off");
     // Where nobody can ask, nothing is counted: histograms that nobody folds would grow without end.
-    let meters = admin_at.map(|_| metrics::install()).transpose()?;
+    let metrics = admin_at.map(|_| metrics::install()).transpose()?;
     let bound = Bound::bind(gateway).await?;
     let admin = bind_admin(admin_at).await?;
     let stop = shutdown::on_signals()?;
     let has_fallback = bound.needs_fallback() || admin.is_some();
-    let ledger = open(&settings.ledger, admin.as_ref().map(admin::Bound::reach), has_fallback).await?;
+    let ledger =
+        open(&settings.ledger, admin.as_ref().map(AdminPort::reachable_address), has_fallback).await?;
     let shared =
         ProcessLedger::new(ledger.clone(), &settings.ledger, bound.needs_fallback(), admin.is_some()).await?;
     let start_line = format!(
@@ -48,11 +49,11 @@ pub(crate) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
     let part = part(bound, &shared, &settings.ledger, stop).await?;
     errln!("{start_line}");
     let readiness = part.add_probes(Readiness::for_ledger(&ledger));
-    let serving_admin = admin.zip(meters).map(|(admin, meters)| {
+    let serving_admin = admin.zip(metrics).map(|(admin, metrics)| {
         let admin_stop = CancellationToken::new();
-        let api = Api::new(shared.for_api(), settings.claims.log_keys);
-        let console = Parts { bodies: settings.bodies, ..Parts::default() };
-        let parts = Admin { ledger: shared.for_operators(), api, readiness, meters, console };
+        let api = ClaimApi::new(shared.for_api(), settings.claims.log_keys);
+        let console = ConsoleOptions { bodies: settings.bodies, ..ConsoleOptions::default() };
+        let parts = Admin { ledger: shared.for_operators(), api, readiness, metrics, console };
         (tokio::spawn(admin.serve(parts, admin_stop.clone())), admin_stop)
     });
     part.into_work().await?;
@@ -64,11 +65,11 @@ pub(crate) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
     shared.close().await.map_err(|error| settings.ledger.failure(error))
 }
 
-pub(super) async fn bind_admin(text: Option<&str>) -> Result<Option<admin::Bound>, Failure> {
+pub(super) async fn bind_admin(text: Option<&str>) -> Result<Option<AdminPort>, Failure> {
     let Some(text) = text else { return Ok(None) };
     let is_of_environment = std::env::var(ADMIN_VARIABLE).is_ok_and(|set| set == text);
     let name = if is_of_environment { ADMIN_VARIABLE } else { "--admin" };
-    Ok(Some(admin::Bound::bind(address(name, text)?, AdminToken::from_env()?).await?))
+    Ok(Some(AdminPort::bind(address(name, text)?, AdminToken::from_env()?).await?))
 }
 
 /// Opens the ledger of a process that serves, under the address of its admin port.

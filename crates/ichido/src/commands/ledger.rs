@@ -14,7 +14,7 @@ use crate::args::{End, KeyArgs, LedgerArgs, LedgerVerb, State};
 use crate::output;
 use crate::settings::Settings;
 use ichido_admin::AdminToken;
-use ichido_admin::operator::{Local, Operator, Remote, Said, Shown, Which, Word};
+use ichido_admin::operator::{ClaimSelector, ClaimView, Local, Operator, Remote, ResolveAs, ResolvedClaim};
 use ichido_core::error_chain;
 use ichido_serve::Failure;
 
@@ -93,24 +93,24 @@ async fn act(operator: &impl Operator, verb: &LedgerVerb, json: bool) -> Result<
         LedgerVerb::Show(key) => show(operator, key, json).await,
         LedgerVerb::Resolve { key, end, outcome } => {
             let word = match (end, outcome) {
-                (End::Done, outcome) => Word::Done(outcome.clone()),
-                (End::Absent, None) => Word::Absent,
+                (End::Done, outcome) => ResolveAs::Done(outcome.clone()),
+                (End::Absent, None) => ResolveAs::Absent,
                 (End::Absent, Some(_)) => return Err(Failure::usage("--outcome goes with --as done")),
             };
-            let said = operator.resolve(&which(key), &word).await;
-            settled(&said.map_err(|refusal| refusal.about(&key.key))?, json)
+            let said = operator.resolve(&selector(key), &word).await;
+            settled(&said.map_err(|refusal| refusal.into_failure(&key.key))?, json)
         }
         LedgerVerb::Release { key, force } => {
-            let said = operator.release(&which(key), *force).await;
-            settled(&said.map_err(|refusal| refusal.about(&key.key))?, json)
+            let said = operator.release(&selector(key), *force).await;
+            settled(&said.map_err(|refusal| refusal.into_failure(&key.key))?, json)
         }
         LedgerVerb::Sweep => sweep(operator, json).await,
         LedgerVerb::Stats => stats(operator, json).await,
     }
 }
 
-fn which(args: &KeyArgs) -> Which {
-    Which { key: args.key.clone(), tenant: args.tenant.clone(), route: args.route.clone() }
+fn selector(args: &KeyArgs) -> ClaimSelector {
+    ClaimSelector { key: args.key.clone(), tenant: args.tenant.clone(), route: args.route.clone() }
 }
 
 async fn init(ledger: &Ledger, json: bool) -> Result<(), Failure> {
@@ -156,7 +156,7 @@ async fn list(operator: &impl Operator, query: Query, json: bool) -> Result<(), 
 async fn list_up_to(operator: &impl Operator, mut query: Query) -> Result<Page, Failure> {
     let mut all = Page::default();
     loop {
-        let page = operator.list(&query).await.map_err(|refusal| refusal.about(""))?;
+        let page = operator.list(&query).await.map_err(|refusal| refusal.into_failure(""))?;
         query.limit -= page.claims.len().min(query.limit);
         query.cursor.clone_from(&page.cursor);
         all.claims.extend(page.claims);
@@ -183,11 +183,11 @@ fn detail(claim: &Summary) -> String {
 }
 
 async fn show(operator: &impl Operator, key: &KeyArgs, json: bool) -> Result<(), Failure> {
-    let shown = operator.show(&which(key)).await.map_err(|refusal| refusal.about(&key.key))?;
+    let shown = operator.show(&selector(key)).await.map_err(|refusal| refusal.into_failure(&key.key))?;
     if json {
         return output::json(&shown);
     }
-    let Shown(fields) = &shown;
+    let ClaimView(fields) = &shown;
     let mut table = output::table(&["field", "value"]);
     for (name, value) in fields {
         match value.as_object().filter(|_| name == "answer") {
@@ -219,7 +219,7 @@ fn readable(name: &str, value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned)
 }
 
-fn settled(said: &Said, json: bool) -> Result<(), Failure> {
+fn settled(said: &ResolvedClaim, json: bool) -> Result<(), Failure> {
     if json {
         return output::json(&json!({ "key": said.key, "state": said.state }));
     }
@@ -230,7 +230,7 @@ fn settled(said: &Said, json: bool) -> Result<(), Failure> {
 async fn sweep(operator: &impl Operator, json: bool) -> Result<(), Failure> {
     let mut total = Swept::default();
     loop {
-        let swept = operator.sweep_step().await.map_err(|refusal| refusal.about(""))?;
+        let swept = operator.sweep_step().await.map_err(|refusal| refusal.into_failure(""))?;
         let news = (total.removed + swept.removed) / SWEEP_NEWS > total.removed / SWEEP_NEWS;
         total.removed += swept.removed;
         total.doubts_ended += swept.doubts_ended;
@@ -249,7 +249,7 @@ async fn sweep(operator: &impl Operator, json: bool) -> Result<(), Failure> {
 }
 
 async fn stats(operator: &impl Operator, json: bool) -> Result<(), Failure> {
-    let stats = operator.stats().await.map_err(|refusal| refusal.about(""))?;
+    let stats = operator.stats().await.map_err(|refusal| refusal.into_failure(""))?;
     if json {
         return output::json(&stats);
     }

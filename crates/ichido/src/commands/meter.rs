@@ -15,7 +15,7 @@ pub(crate) async fn run(args: &MeterArgs) -> Result<(), Failure> {
     let mut settings = Settings::load(&args.common)?;
     let meter = settings.meter(&Flags { listen: args.listen.clone(), db: args.db.clone() })?;
     let admin_at = Some(args.admin.as_deref().unwrap_or(ADMIN)).filter(|text| *text != "off");
-    let meters = admin_at.map(|_| metrics::install()).transpose()?;
+    let metrics = admin_at.map(|_| metrics::install()).transpose()?;
     let bound = Bound::bind(meter).await?;
     let admin = bind_admin(admin_at).await?;
     let stop = shutdown::on_signals()?;
@@ -25,9 +25,9 @@ pub(crate) async fn run(args: &MeterArgs) -> Result<(), Failure> {
         admin.as_ref().map_or_else(|| "no port".to_owned(), |admin| format!("http://{}", admin.address()));
     errln!("ichido meter: listening on {described}, admin on {admin_place}");
     let readiness = Readiness::default().with("meter", Audience::Readyz, meter.probe());
-    let serving_admin = admin.zip(meters).map(|(admin, meters)| {
+    let serving_admin = admin.zip(metrics).map(|(admin, metrics)| {
         let admin_stop = CancellationToken::new();
-        let health = Health { readiness, meters };
+        let health = Health { readiness, metrics };
         (tokio::spawn(admin.serve_meter(health, meter.usage(), admin_stop.clone())), admin_stop)
     });
     meter.serve(stop).await;

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::gateway::{self, ADMIN, bind_admin, open};
 use crate::args::RunArgs;
 use crate::settings::{Settings, meter};
-use ichido_admin::{self as admin, Admin, Api, Parts};
+use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions};
 use ichido_gateway::settings::Flags;
 use ichido_serve::ledger::{ProcessLedger, run_sweeper};
 use ichido_serve::{Audience, Component, Failure, Readiness, metrics, shutdown};
@@ -27,14 +27,14 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), Failure> {
     let mut settings = Settings::load(&args.common)?;
     let admin_at = Some(args.admin.as_deref().unwrap_or(ADMIN)).filter(|text| *text != "off");
     let plan = Plan::of(&mut settings, args).await?;
-    let meters = admin_at.map(|_| metrics::install()).transpose()?;
+    let metrics = admin_at.map(|_| metrics::install()).transpose()?;
     let admin = bind_admin(admin_at).await?;
     let stop = shutdown::on_signals()?;
     // A sender alone needs no ledger.
     let shared = match admin.is_some() || plan.gateway.is_some() {
         true => {
             let is_wanted = plan.gateway.as_ref().is_some_and(ichido_gateway::Bound::needs_fallback);
-            let reach = admin.as_ref().map(admin::Bound::reach);
+            let reach = admin.as_ref().map(AdminPort::reachable_address);
             let ledger = open(&settings.ledger, reach, is_wanted || admin.is_some()).await?;
             Some(ProcessLedger::new(ledger, &settings.ledger, is_wanted, admin.is_some()).await?)
         }
@@ -49,13 +49,13 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), Failure> {
         .as_ref()
         .map_or_else(|| "no admin port".to_owned(), |admin| format!("admin on http://{}", admin.address()));
     errln!("ichido run: {}, {at}", summaries.join("; "));
-    let serving = admin.zip(meters).zip(shared.clone()).map(|((admin, meters), shared)| {
-        let api = Api::new(shared.for_api(), settings.claims.log_keys);
+    let serving = admin.zip(metrics).zip(shared.clone()).map(|((admin, metrics), shared)| {
+        let api = ClaimApi::new(shared.for_api(), settings.claims.log_keys);
         let ready = Readiness::for_ledger(&shared.ledger);
         let readiness = parts.iter().fold(ready, |readiness, part| part.add_probes(readiness));
         let ledger = shared.for_operators();
         let admin_stop = CancellationToken::new();
-        let served = Admin { ledger, api, readiness, meters, console };
+        let served = Admin { ledger, api, readiness, metrics, console };
         (tokio::spawn(admin.serve(served, admin_stop.clone())), admin_stop)
     });
     let ended = join_all(parts.into_iter().map(|part| until_one_ends(part, stop.clone()))).await;
@@ -108,9 +108,9 @@ impl Plan {
         shared: Option<&ProcessLedger>,
         settings: &Settings,
         stop: &CancellationToken,
-    ) -> Result<(Vec<Component>, Parts), Failure> {
+    ) -> Result<(Vec<Component>, ConsoleOptions), Failure> {
         let mut parts = Vec::new();
-        let mut console = Parts { bodies: settings.bodies, ..Parts::default() };
+        let mut console = ConsoleOptions { bodies: settings.bodies, ..ConsoleOptions::default() };
         if let Some((bound, shared)) = self.gateway.zip(shared) {
             parts.push(gateway::part(bound, shared, &settings.ledger, stop.clone()).await?);
         }
@@ -127,8 +127,8 @@ impl Plan {
             parts.push(Component { summary, probes, work });
         }
         if let Some(plan) = self.delivery {
-            let (part, desk) = plan.part(stop)?;
-            console.desk = Some(desk);
+            let (part, delivery_control) = plan.part(stop)?;
+            console.delivery = Some(delivery_control);
             parts.push(part);
         }
         Ok((parts, console))

@@ -6,7 +6,7 @@ use jiff::civil::Date;
 use maud::{Markup, html};
 
 use crate::console::page::number;
-use crate::console::translations::Words;
+use crate::console::translations::Translations;
 use ichido_serve::visible;
 
 /// Models with a colour of their own; the rest is one part.
@@ -16,7 +16,7 @@ const WIDTH: f64 = 600.0;
 const HEIGHT: f64 = 160.0;
 
 /// Tokens by day and model.
-pub(super) struct Bars {
+pub(super) struct BarChart {
     days: Vec<Date>,
     /// The models with the most tokens first; then, with an empty name, all others.
     models: Vec<(String, u64)>,
@@ -24,7 +24,7 @@ pub(super) struct Bars {
     tokens: Vec<Vec<u64>>,
 }
 
-impl Bars {
+impl BarChart {
     pub(super) fn new(from: Date, to: Date, groups: &[Group]) -> Self {
         let days: Vec<Date> = from.series(1.day()).take_while(|day| *day <= to).collect();
         let mut models: Vec<(String, u64)> = Vec::new();
@@ -60,23 +60,23 @@ impl Bars {
     }
 
     /// The bars, with the numbers under them.
-    pub(super) fn draw(&self, w: &Words, numbers: &Markup) -> Markup {
-        let name = |model: &str| if model.is_empty() { w.other_models.to_owned() } else { model.to_owned() };
+    pub(super) fn draw(&self, t: &Translations, numbers: &Markup) -> Markup {
+        let name = |model: &str| if model.is_empty() { t.other_models.to_owned() } else { model.to_owned() };
         let ends = (self.days.first(), self.days.last());
         let view = format!("0 0 {WIDTH} {HEIGHT}");
         html! {
             figure.plot {
-                figcaption #bars-title { (w.tokens_by_day) }
+                figcaption #bars-title { (t.tokens_by_day) }
                 ul.legend {
-                    @for (place, (model, tokens)) in self.models.iter().enumerate() {
-                        li { span class={ "block bar-" (place) } aria-hidden="true" {} span.key { (visible(&name(model))) } " " b { (number(*tokens)) } }
+                    @for (index, (model, tokens)) in self.models.iter().enumerate() {
+                        li { span class={ "block bar-" (index) } aria-hidden="true" {} span.key { (visible(&name(model))) } " " b { (number(*tokens)) } }
                     }
                 }
                 div.drawing {
                     span.top aria-hidden="true" { (number(self.top())) }
                     svg.tall viewBox=(view) preserveAspectRatio="none" role="img" aria-labelledby="bars-title" {
-                        @for (place, x, y, width, height) in self.parts() {
-                            rect class={ "bar-" (place) } x=(x) y=(y) width=(width) height=(height) {}
+                        @for (index, x, y, width, height) in self.rectangles() {
+                            rect class={ "bar-" (index) } x=(x) y=(y) width=(width) height=(height) {}
                         }
                     }
                     @if let (Some(first), Some(last)) = ends {
@@ -84,23 +84,23 @@ impl Bars {
                         span.right aria-hidden="true" { (last) }
                     }
                 }
-                details { summary { (w.values_as_table) } (numbers) }
+                details { summary { (t.values_as_table) } (numbers) }
             }
         }
     }
 
     /// The rectangles: model, left, upper end, width, height.
     #[allow(clippy::cast_precision_loss, reason = "a drawing")]
-    fn parts(&self) -> Vec<(usize, String, String, String, String)> {
+    fn rectangles(&self) -> Vec<(usize, String, String, String, String)> {
         let (slot, top) = (WIDTH / self.days.len().max(1) as f64, self.top() as f64);
-        let mut parts = Vec::new();
+        let mut rectangles = Vec::new();
         for (day, tokens) in self.tokens.iter().enumerate() {
             let mut foot = HEIGHT;
             for (model, tokens) in tokens.iter().enumerate().filter(|(_, tokens)| **tokens > 0) {
                 let height = *tokens as f64 / top * (HEIGHT - 2.0);
                 foot -= height;
                 let text = |value: f64| format!("{value:.2}");
-                parts.push((
+                rectangles.push((
                     model,
                     text(day as f64 * slot + slot * 0.1),
                     text(foot),
@@ -109,7 +109,7 @@ impl Bars {
                 ));
             }
         }
-        parts
+        rectangles
     }
 }
 
@@ -136,12 +136,12 @@ mod tests {
         let mut groups: Vec<_> = (0..8).map(|n| group("2025-11-02", &format!("m{n}"), 100 - n)).collect();
         groups.push(group("2025-11-01", "m0", 7));
         groups.push(group("2025-10-31", "m0", 1_000));
-        let bars = Bars::new("2025-11-01".parse().unwrap(), "2025-11-03".parse().unwrap(), &groups);
-        assert_eq!((bars.days.len(), bars.models.len()), (3, 6));
-        assert_eq!(bars.models[5], (String::new(), 95 + 94 + 93));
-        assert_eq!(bars.tokens[0], [7, 0, 0, 0, 0, 0], "what lies outside is not drawn");
-        assert_eq!(bars.tokens[1][5], 282);
-        assert_eq!(bars.tokens[2].iter().sum::<u64>(), 0);
-        assert_eq!(bars.parts().len(), 7);
+        let chart = BarChart::new("2025-11-01".parse().unwrap(), "2025-11-03".parse().unwrap(), &groups);
+        assert_eq!((chart.days.len(), chart.models.len()), (3, 6));
+        assert_eq!(chart.models[5], (String::new(), 95 + 94 + 93));
+        assert_eq!(chart.tokens[0], [7, 0, 0, 0, 0, 0], "what lies outside is not drawn");
+        assert_eq!(chart.tokens[1][5], 282);
+        assert_eq!(chart.tokens[2].iter().sum::<u64>(), 0);
+        assert_eq!(chart.rectangles().len(), 7);
     }
 }

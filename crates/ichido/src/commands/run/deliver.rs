@@ -1,4 +1,4 @@
-//! The sender as a part of the daemon: sends again what waits, and exports, on schedule and by an operator's order, until
+//! The sender as a part of the daemon: sends again what waits, and exports, on schedule and by an operator's request, until
 //! it is asked to end.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::delivery::{self, Values};
 use crate::settings::Settings;
-use ichido_admin::delivery_control::{self, By, Desk, Inbox, Order, Run};
+use ichido_admin::delivery_control::{self, ControlInbox, DeliveryControl, Pass, ResendRequest, Trigger};
 use ichido_core::error_chain;
 use ichido_export::settings::Flags;
 use ichido_export::{self as export, Export, Scheduled};
@@ -42,11 +42,11 @@ impl Plan {
         Ok(Self { values, settings: of_delivery, export })
     }
 
-    /// The sender, ready to start, and the way to order something from it.
-    pub(super) fn part(self, stop: &CancellationToken) -> Result<(Component, Desk), Failure> {
+    /// The sender, ready to start, and the way to request something from it.
+    pub(super) fn part(self, stop: &CancellationToken) -> Result<(Component, DeliveryControl), Failure> {
         let Self { values, settings, mut export } = self;
         let mut sender = delivery::sender(&values, &settings, stop.clone())?;
-        let (desk, mut inbox) = delivery_control::open(sender.layout().clone());
+        let (delivery_control, mut inbox) = delivery_control::channel(sender.layout().clone());
         let health = Health::default();
         let probes = vec![("delivery", Audience::Readyz, probe(&health))];
         let summary = format!("delivering to {}", settings.transport.endpoint.origin());
@@ -54,7 +54,7 @@ impl Plan {
         let work = Box::pin(async move {
             deliver(&mut sender, settings.cron.as_ref(), &mut export, &health, &mut inbox, stop).await
         });
-        Ok((Component { summary, probes, work }, desk))
+        Ok((Component { summary, probes, work }, delivery_control))
     }
 }
 
@@ -76,13 +76,13 @@ fn scheduled(
     Ok(Scheduled::new(export, of_delivery.batch_size))
 }
 
-/// Passes over the spool until the process is asked to end; the first one at once, others as operators order them.
+/// Passes over the spool until the process is asked to end; the first one at once, others as operators request them.
 async fn deliver(
     sender: &mut Sender,
     cron: Option<&Cron>,
     export: &mut Option<Scheduled>,
     health: &Health,
-    inbox: &mut Inbox,
+    inbox: &mut ControlInbox,
     stop: CancellationToken,
 ) -> Result<(), Failure> {
     let clock = SystemClock::default();
@@ -92,19 +92,19 @@ async fn deliver(
         tokio::spawn(async move { notifier.work(stop).await })
     };
     let mut minute = clock.now().0 / MINUTE_MS;
-    pass(sender, health, &Selection::due(), By::Schedule, inbox).await;
+    pass(sender, health, &Selection::due(), Trigger::Schedule, inbox).await;
     loop {
         let next = tokio::select! {
             next = wait_for(sender, &clock, cron, export, &mut minute, &stop) => next,
-            order = inbox.next() => Next::Order(order),
+            request = inbox.next() => Next::Resend(request),
         };
         match next {
             Next::Pass => {
-                pass(sender, health, &Selection::due(), By::Schedule, inbox).await;
+                pass(sender, health, &Selection::due(), Trigger::Schedule, inbox).await;
             }
-            Next::Order(order) => {
-                let run = pass(sender, health, &order.selection, By::Operator, inbox).await;
-                order.over(run);
+            Next::Resend(request) => {
+                let run = pass(sender, health, &request.selection, Trigger::Operator, inbox).await;
+                request.finish(run);
             }
             Next::Export => {
                 if let Some(export) = export {
@@ -121,7 +121,13 @@ async fn deliver(
     delivery::report(&counters, true)
 }
 
-async fn pass(sender: &mut Sender, health: &Health, selection: &Selection, by: By, inbox: &Inbox) -> Run {
+async fn pass(
+    sender: &mut Sender,
+    health: &Health,
+    selection: &Selection,
+    by: Trigger,
+    inbox: &ControlInbox,
+) -> Pass {
     let clock = SystemClock::default();
     let before = (clock.now(), sender.counters());
     let (taken, wrong, unfinished) = match sender.resend(selection).await {
@@ -134,8 +140,8 @@ async fn pass(sender: &mut Sender, health: &Health, selection: &Selection, by: B
     };
     sender.finish().await;
     let after = (clock.now(), sender.counters());
-    let trouble = wrong.clone().or(unfinished.map(ToOwned::to_owned));
-    let run = Run { trouble, ..Run::between(by, taken, before, after) };
+    let problem = wrong.clone().or(unfinished.map(ToOwned::to_owned));
+    let run = Pass { problem, ..Pass::between(by, taken, before, after) };
     inbox.record(run.clone(), sender.held());
     let held = sender.held().map(|_| "the lane is held: someone must act".to_owned());
     *health.lock().unwrap_or_else(PoisonError::into_inner) = wrong.or(held);
@@ -154,7 +160,7 @@ async fn pass(sender: &mut Sender, health: &Health, selection: &Selection, by: B
 enum Next {
     Pass,
     Export,
-    Order(Order),
+    Resend(ResendRequest),
     End,
 }
 

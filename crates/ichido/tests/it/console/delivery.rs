@@ -50,8 +50,8 @@ fn pages_of_the_delivery_read_well_in_every_way() {
     let batch = browser.run("return location.href");
     looks_well(&browser, batch.as_str().unwrap(), "batch");
     assert!(!browser.text().contains("source_event_id"), "records are masked");
-    looks_well(&browser, &at("/delivery?place=failed"), "delivery-failed");
-    looks_well(&browser, &at("/delivery/resend?place=failed"), "delivery-confirm");
+    looks_well(&browser, &at("/delivery?dir=failed"), "delivery-failed");
+    looks_well(&browser, &at("/delivery/resend?dir=failed"), "delivery-confirm");
     eventually("the depth", || get(admin, "/").text().contains(">60<").then_some(()));
     looks_well(&browser, &at("/"), "overview-delivery");
 }
@@ -114,7 +114,7 @@ fn a_file_outside_the_spool_is_no_batch() {
     let stage = filled(1);
     let (_daemon, admin) = daemon(&stage);
     for file in ["..%2F..%2Finput.jsonl", "%2Fetc%2Fpasswd", "spool_20250118T120530Z_..%2F..%2Fx.json", ""] {
-        assert_eq!(get(admin, &format!("/delivery/batch?place=spool&file={file}")).status, 404, "{file}");
+        assert_eq!(get(admin, &format!("/delivery/batch?dir=spool&file={file}")).status, 404, "{file}");
     }
 }
 

@@ -75,7 +75,7 @@ fn an_operator_says_what_became_of_claims_in_doubt() {
     browser.open(&format!("http://{}/claims?state=in-doubt&prefix=doubt-0", claims.address));
     browser.click("td a");
     assert!(browser.text().contains("Find out where it would have happened"), "{}", browser.text());
-    browser.click("a[href*='word=done']");
+    browser.click("a[href*='as=done']");
     assert!(of(named("doubt-0")), "a question changes nothing");
     browser.write("textarea", "{\"id\": 17}");
     browser.click("main button.strong");
@@ -86,7 +86,7 @@ fn an_operator_says_what_became_of_claims_in_doubt() {
     // It did not: the next one may run it. All by keyboard.
     browser.open(&format!("http://{}/claims?state=in-doubt&prefix=doubt-1", claims.address));
     browser.click("td a");
-    browser.click("a[href*='word=absent']");
+    browser.click("a[href*='as=absent']");
     browser.run("document.querySelector('main button.strong').focus(); window.before = true");
     browser.press(&["\u{e007}"]);
     eventually("the answer", || browser.text().contains("The key is free again.").then_some(()));

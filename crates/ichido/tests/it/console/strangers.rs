@@ -50,10 +50,10 @@ fn pages_from_elsewhere_do_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let claims = with_claims(dir.path());
     let key = claims.get("/v1/claims?state=in-doubt").json()["claims"][0]["key"].as_str().unwrap().to_owned();
-    let good = format!("key={key}&tenant=&route=%2Fv1%2Fclaims&word=absent&attempt=1");
+    let good = format!("key={key}&tenant=&route=%2Fv1%2Fclaims&as=absent&attempt=1");
     let word = csrf(&claims.get("/"));
     let post = |fields: &[(&str, &str)], body: &str| {
-        claims.call("POST", "/claims/say", &[&[FORM], fields].concat(), body).status
+        claims.call("POST", "/claims/resolve", &[&[FORM], fields].concat(), body).status
     };
     let ours = format!("{good}&csrf={word}");
     assert_eq!(post(&[("host", "evil.example")], &ours), 421, "another name for this port");
@@ -64,9 +64,13 @@ fn pages_from_elsewhere_do_nothing() {
     assert_eq!(post(&[], &good), 403, "no secret");
     let other = if word.starts_with('0') { '1' } else { '0' };
     assert_eq!(post(&[], &format!("{good}&csrf={other}{}", &word[1..])), 403, "another secret");
-    let json = claims.call("POST", "/claims/say", &[("content-type", "text/plain")], &ours);
+    let json = claims.call("POST", "/claims/resolve", &[("content-type", "text/plain")], &ours);
     assert_eq!(json.status, 400, "no form");
-    assert_eq!(claims.call("GET", &format!("/claims/say?{ours}"), &[], "").status, 200, "only a question");
+    assert_eq!(
+        claims.call("GET", &format!("/claims/resolve?{ours}"), &[], "").status,
+        200,
+        "only a question"
+    );
     assert_eq!(
         claims
             .call(
@@ -150,10 +154,10 @@ fn who_may_only_look_changes_nothing() {
         "no action is offered: {}",
         page.body
     );
-    let body = format!("{which}&word=release&attempt=1&csrf={}", csrf(&page));
-    let tried = claims.call("POST", "/claims/say", &[FORM, ("cookie", &session)], &body);
+    let body = format!("{which}&as=release&attempt=1&csrf={}", csrf(&page));
+    let tried = claims.call("POST", "/claims/resolve", &[FORM, ("cookie", &session)], &body);
     assert_eq!(tried.status, 403, "{}", tried.body);
-    assert_eq!(claims.call("GET", &format!("/claims/say?{which}&word=release"), &fields, "").status, 409);
+    assert_eq!(claims.call("GET", &format!("/claims/resolve?{which}&as=release"), &fields, "").status, 409);
     assert_eq!(claims.call("GET", "/v1/claims/one?key=k", &bearer, "").json()["state"], "running");
     // Nor do programs with that token.
     let read = [("authorization", "Bearer l00k"), ("content-type", "application/json")];
@@ -184,9 +188,9 @@ fn nothing_of_a_hostile_name_comes_through_as_markup() {
     let query: String = url_encoded(HOSTILE);
     for path in [
         format!("/claims?prefix={query}"),
-        format!("/claims?state={query}&cursor={query}&said={query}"),
-        format!("/claims/one?key={query}&route=%2Fv1%2Fclaims&said={query}"),
-        format!("/claims/say?key={query}&route=%2Fv1%2Fclaims&word=release"),
+        format!("/claims?state={query}&cursor={query}&result={query}"),
+        format!("/claims/one?key={query}&route=%2Fv1%2Fclaims&result={query}"),
+        format!("/claims/resolve?key={query}&route=%2Fv1%2Fclaims&as=release"),
         format!("/claims/one?key={query}&route={query}"),
         format!("/nowhere/{query}"),
     ] {

@@ -99,20 +99,20 @@ fn the_demo_stays_up_with_a_console_that_shows_what_happened() {
     let one = between(&list, "href=\"/claims/one?", "\"").replace("&amp;", "&");
     let page = demo.page(&format!("/claims/one?{one}"));
     assert!(page.contains("It did not happen"), "{page}");
-    let question = demo.page(&format!("/claims/say?{one}&word=absent"));
+    let question = demo.page(&format!("/claims/resolve?{one}&as=absent"));
     let field = |name: &str| {
         let value = between(&question, &format!("name=\"{name}\" value=\""), "\"");
         format!("{name}={}", value.replace('/', "%2F").replace(' ', "%20"))
     };
-    let fields = ["csrf", "key", "tenant", "route", "word", "attempt"].map(field).join("&");
+    let fields = ["csrf", "key", "tenant", "route", "as", "attempt"].map(field).join("&");
     let form = [("Content-Type", "application/x-www-form-urlencoded")];
-    let said = send(demo.console, "POST", "/claims/say", &form, fields.as_bytes());
+    let said = send(demo.console, "POST", "/claims/resolve", &form, fields.as_bytes());
     assert_eq!(said.status, 303, "{fields}: {}", said.text());
     assert_eq!(get(demo.console, &format!("/claims/one?{one}")).status, 404, "the key is free");
 
     // What waits and what failed; what was used, by several models on several days.
     assert!(demo.page("/delivery").contains("Send all again"));
-    assert!(demo.page("/delivery?place=failed").contains("total_tokens must not be negative"));
+    assert!(demo.page("/delivery?dir=failed").contains("total_tokens must not be negative"));
     let usage = demo.page("/usage");
     for words in ["gpt-4o", "claude-3-5-sonnet", "gemini-2.0-flash", "app-3", "user-2"] {
         assert!(usage.contains(words), "{words} is not in {usage}");

@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use ichido_meter::Store;
 
-use crate::delivery_control::Desk;
+use crate::delivery_control::DeliveryControl;
 
 /// What the console shows besides the ledger.
 #[derive(Debug, Default)]
-pub struct Parts {
+pub struct ConsoleOptions {
     pub bodies: Bodies,
     /// The way to the daemon that delivers, if this process is one.
-    pub desk: Option<Desk>,
+    pub delivery: Option<DeliveryControl>,
     /// What a meter counted, if this process has one.
-    pub usage: Option<Usage>,
+    pub usage: Option<UsageSource>,
 }
 
 /// Whether pages show what callers stored and sent.
@@ -26,12 +26,12 @@ pub enum Bodies {
 
 /// What a meter counted, and for whom.
 #[derive(Clone, Debug)]
-pub struct Usage {
+pub struct UsageSource {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) tenants: Vec<String>,
 }
 
-impl Usage {
+impl UsageSource {
     pub fn new(store: Arc<dyn Store>, tenants: Vec<String>) -> Self {
         Self { store, tenants }
     }
