@@ -13,14 +13,17 @@ mod fields;
 mod health;
 mod openapi;
 mod operators;
+mod problems;
 mod request_body;
 mod responses;
+mod schemas;
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
+use axum::extract::{DefaultBodyLimit, FromRef};
 use axum::middleware::map_response;
-use axum::routing::{get, post};
 use ichido_serve::{metrics, problem};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::limits::OPERATOR_BODY_BYTES_MAX;
 use crate::state::{AppState, Health};
@@ -28,38 +31,48 @@ use crate::state::{AppState, Health};
 /// The scope of every claim that is made here. Routes of the gateway begin with a method, so no claim of theirs is meant.
 const ROUTE: &str = "/v1/claims";
 
-/// The paths of a process that has no ledger.
+/// The routes of a process that has no ledger.
 pub(crate) fn health_router(health: Health) -> Router {
-    Router::new()
-        .route("/healthz", get(health::alive))
-        .route("/readyz", get(health::ready))
-        .route("/metrics", get(health::metrics))
-        .fallback(problem::not_found)
-        .method_not_allowed_fallback(problem::method_not_allowed)
-        .with_state(health)
+    let (router, _) = health_routes().split_for_parts();
+    with_fallbacks(router).with_state(health)
 }
 
+/// All routes of a process that has a ledger.
 pub(crate) fn router(app: AppState) -> Router {
-    Router::new()
-        .route("/v1/events/check", post(events::check))
-        .route("/v1/claims", get(operators::list).post(claims::claim))
-        .route("/v1/claims/renew", post(claims::renew))
-        .route("/v1/claims/complete", post(claims::complete))
-        .route("/v1/claims/release", post(claims::release))
-        .route("/v1/claims/doubt", post(claims::doubt))
-        .route("/v1/claims/one", get(operators::one))
-        .route("/v1/claims/resolve", post(operators::resolve))
-        .route("/v1/claims/release-by-operator", post(operators::release))
-        .route("/v1/ledger/sweep", post(operators::sweep))
-        .route("/v1/ledger/stats", get(operators::stats))
-        .route("/v1/ledger/capabilities", get(operators::capabilities))
+    let (router, _) = routes().split_for_parts();
+    with_fallbacks(router).layer(DefaultBodyLimit::max(OPERATOR_BODY_BYTES_MAX)).with_state(app)
+}
+
+/// The routes with their description.
+fn routes() -> OpenApiRouter<AppState> {
+    OpenApiRouter::with_openapi(openapi::base())
+        .routes(routes!(events::check))
+        .routes(routes!(operators::list, claims::claim))
+        .routes(routes!(claims::renew))
+        .routes(routes!(claims::complete))
+        .routes(routes!(claims::release))
+        .routes(routes!(claims::doubt))
+        .routes(routes!(operators::one))
+        .routes(routes!(operators::resolve))
+        .routes(routes!(operators::release))
+        .routes(routes!(operators::sweep))
+        .routes(routes!(operators::stats))
+        .routes(routes!(operators::capabilities))
         .layer(map_response(metrics::count_api_error))
-        .route("/healthz", get(health::alive))
-        .route("/readyz", get(health::ready))
-        .route("/metrics", get(health::metrics))
-        .route("/openapi.json", get(openapi::described))
-        .fallback(problem::not_found)
-        .method_not_allowed_fallback(problem::method_not_allowed)
-        .layer(DefaultBodyLimit::max(OPERATOR_BODY_BYTES_MAX))
-        .with_state(app)
+        .merge(health_routes())
+        .routes(routes!(openapi::document))
+}
+
+fn health_routes<S: Clone + Send + Sync + 'static>() -> OpenApiRouter<S>
+where
+    Health: FromRef<S>,
+{
+    OpenApiRouter::new()
+        .routes(routes!(health::alive))
+        .routes(routes!(health::ready))
+        .routes(routes!(health::metrics))
+}
+
+fn with_fallbacks<S: Clone + Send + Sync + 'static>(router: Router<S>) -> Router<S> {
+    router.fallback(problem::not_found).method_not_allowed_fallback(problem::method_not_allowed)
 }

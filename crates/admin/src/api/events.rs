@@ -11,30 +11,42 @@ use ichido_core::{Limits, MarkKey, Nonce};
 use ichido_ledger::{Effect, Error, Ledger, Marked};
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
+use utoipa::ToSchema;
 
 use super::fields::{FieldPath, StringMap, Text, WholeNumber, seconds_as_ms};
+use super::problems::{AccessProblems, BodyProblems, LedgerProblems};
 use super::request_body::{invalid_field, read_body};
 use super::responses::{json, push_json, time};
+use super::schemas::{Results, metadata};
 use crate::json_object::Object;
 use crate::operator::Refusal;
 use crate::state::AppState;
 use ichido_serve::Problem;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Batch<'a> {
     #[serde(borrow)]
+    #[schema(value_type = Vec<Event<'_>>, max_items = 10_000)]
     events: Events<'a>,
+    /// How long new events are remembered.
+    #[schema(value_type = Option<u64>, minimum = 1, maximum = 316_224_000, default = 21_600)]
     ttl_seconds: Option<WholeNumber>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Event<'a> {
+    /// 1 to 1,024 bytes of UTF-8.
     #[serde(borrow)]
+    #[schema(value_type = String, min_length = 1, max_length = 1024)]
     key: Text<'a>,
+    #[schema(schema_with = metadata, required = false)]
     metadata: Option<StringMap>,
+    /// Identifies this request, 1 to 255 bytes. Use a new nonce for each request and the same one for its retries: after
+    /// a lost response, the retry gets the same result. Without a nonce, the retry counts as a duplicate.
     #[serde(borrow)]
+    #[schema(value_type = Option<String>, min_length = 1, max_length = 255)]
     nonce: Option<Text<'a>>,
 }
 
@@ -72,6 +84,17 @@ impl<'de: 'a, 'a> Deserialize<'de> for Events<'a> {
     }
 }
 
+/// Checks whether events are new, and marks them.
+///
+/// One-phase: an event is marked before it is handled, so a crash in between loses it. Two-phase claims do not.
+#[utoipa::path(
+    post, path = "/v1/events/check", operation_id = "checkEvents", tag = "events",
+    request_body = Batch<'_>,
+    responses(
+        (status = 200, description = "A result for each event.", body = Results),
+        AccessProblems, LedgerProblems, BodyProblems,
+    ),
+)]
 pub(super) async fn check(State(app): State<AppState>, request: Request<Body>) -> Result<Response, Problem> {
     let api = &app.admin.api;
     let raw = read_body(api, request).await?;

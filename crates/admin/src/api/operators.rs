@@ -6,6 +6,8 @@ use http::{Request, StatusCode};
 use ichido_ledger::{Capabilities, Kind, Page, Stats, Swept};
 use serde::de::DeserializeOwned;
 
+use super::problems::{AccessProblems, BodyProblems, ClaimProblems, LedgerProblems};
+use super::schemas::{self, ClaimParameters, ListParameters, Resolve};
 use crate::audit::AUDIT;
 use crate::auth::Peer;
 use crate::json_object::Object;
@@ -17,6 +19,14 @@ use ichido_serve::Problem;
 
 type ApiResult<T> = Result<Json<T>, Problem>;
 
+/// Lists claims of all scopes, page by page.
+#[utoipa::path(
+    get, path = "/v1/claims", operation_id = "listClaims", tag = "operators", params(ListParameters),
+    responses(
+        (status = 200, description = "A page. It may be shorter than requested and still have a cursor.", body = schemas::Page),
+        AccessProblems, LedgerProblems,
+    ),
+)]
 pub(super) async fn list(
     State(app): State<AppState>,
     ValidQuery(query): ValidQuery<ListQuery>,
@@ -38,6 +48,14 @@ pub(super) async fn list(
     }
 }
 
+/// Shows everything about a claim except its token.
+#[utoipa::path(
+    get, path = "/v1/claims/one", operation_id = "showClaim", tag = "operators", params(ClaimParameters),
+    responses(
+        (status = 200, description = "The claim.", body = schemas::ClaimView),
+        AccessProblems, LedgerProblems, ClaimProblems,
+    ),
+)]
 pub(super) async fn one(
     State(app): State<AppState>,
     ValidQuery(selector): ValidQuery<ClaimSelector>,
@@ -45,6 +63,15 @@ pub(super) async fn one(
     Ok(Json(app.operator().show(&selector).await?))
 }
 
+/// Resolves a claim in doubt.
+#[utoipa::path(
+    post, path = "/v1/claims/resolve", operation_id = "resolveClaim", tag = "operators",
+    request_body = Resolve,
+    responses(
+        (status = 200, description = "Resolved.", body = ResolvedClaim),
+        AccessProblems, LedgerProblems, BodyProblems, ClaimProblems,
+    ),
+)]
 pub(super) async fn resolve(
     State(app): State<AppState>,
     Extension(peer): Extension<Peer>,
@@ -55,6 +82,15 @@ pub(super) async fn resolve(
     Ok(Json(app.resolve(peer, selector, resolve_as).await?))
 }
 
+/// Releases a key whose effect did not happen.
+#[utoipa::path(
+    post, path = "/v1/claims/release-by-operator", operation_id = "releaseByOperator", tag = "operators",
+    request_body = ReleaseBody,
+    responses(
+        (status = 200, description = "The key is free.", body = ResolvedClaim),
+        AccessProblems, LedgerProblems, BodyProblems, ClaimProblems,
+    ),
+)]
 pub(super) async fn release(
     State(app): State<AppState>,
     Extension(peer): Extension<Peer>,
@@ -64,7 +100,14 @@ pub(super) async fn release(
     Ok(Json(app.release(peer, selector, force).await?))
 }
 
-/// One step: `more` says whether to ask again.
+/// Removes expired records, one step at a time.
+#[utoipa::path(
+    post, path = "/v1/ledger/sweep", operation_id = "sweep", tag = "operators",
+    responses(
+        (status = 200, description = "What was removed.", body = schemas::Swept),
+        AccessProblems, LedgerProblems,
+    ),
+)]
 pub(super) async fn sweep(State(app): State<AppState>, Extension(peer): Extension<Peer>) -> ApiResult<Swept> {
     let operator = app.operator();
     let swept = app
@@ -86,10 +129,26 @@ pub(super) async fn sweep(State(app): State<AppState>, Extension(peer): Extensio
     Ok(Json(swept))
 }
 
+/// Counts what is stored.
+#[utoipa::path(
+    get, path = "/v1/ledger/stats", operation_id = "stats", tag = "operators",
+    responses(
+        (status = 200, description = "The counts.", body = schemas::Stats),
+        AccessProblems, LedgerProblems,
+    ),
+)]
 pub(super) async fn stats(State(app): State<AppState>) -> ApiResult<Stats> {
     Ok(Json(app.operator().stats().await?))
 }
 
+/// Describes what the ledger guarantees.
+#[utoipa::path(
+    get, path = "/v1/ledger/capabilities", operation_id = "capabilities", tag = "operators",
+    responses(
+        (status = 200, description = "The guarantees.", body = schemas::Capabilities),
+        AccessProblems,
+    ),
+)]
 pub(super) async fn capabilities(State(app): State<AppState>) -> Json<Capabilities> {
     Json(app.admin.ledger.capabilities())
 }

@@ -4,6 +4,7 @@ use ichido_ledger::StateName;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 use super::ResolveAs;
 
@@ -102,15 +103,24 @@ impl ResolveBody {
 }
 
 /// A key that is given back.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = ReleaseByOperator)]
 pub struct ReleaseBody {
+    /// 1 to 1,024 bytes of UTF-8.
+    #[schema(min_length = 1, max_length = 1024)]
     pub key: String,
+    /// Needed if several claims have the same key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable, max_length = 1024)]
     pub tenant: Option<String>,
+    /// Needed if several claims have the same key. Claims of this API have the tenant "" and the route /v1/claims.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable, max_length = 1024)]
     pub route: Option<String>,
+    /// Release the key even while its lease is valid.
     #[serde(default)]
+    #[schema(default = false)]
     pub force: bool,
 }
 
@@ -125,13 +135,14 @@ impl ReleaseBody {
 }
 
 /// A resolve_as that was taken.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ResolvedClaim {
     pub key: String,
     pub tenant: String,
     pub route: String,
     pub index: String,
     /// What holds now: done, absent or released.
+    #[schema(pattern = "^(done|absent|released)$")]
     pub state: String,
 }
 
