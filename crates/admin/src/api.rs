@@ -1,9 +1,9 @@
-//! The claim API: events that are marked once, and two-phase claims for callers in any language.
+//! The HTTP API: event checks, two-phase claims, operator requests, health and metrics.
 //!
-//! A call is read and checked as a whole before the ledger hears of it, so a call that is refused marks nothing. Claims
-//! made here are *remote*: their callers renew them, this process does not, and they outlive it.
+//! A request is read and checked as a whole before it reaches the ledger, so a refused request marks nothing. Claims
+//! made here are *remote*: their callers renew them, not this process, and they outlive it.
 //!
-//! Limits: a body of 32 MiB, which takes 10,000 events with 3 KB of metadata each; 10,000 events; keys of 1 to 1,024
+//! Limits: a body of 32 MiB, enough for 10,000 events with 3 KB of metadata each; 10,000 events; keys of 1 to 1,024
 //! bytes; metadata of 8 KiB; nonces of 1 to 255 bytes; fingerprints of 1 to 1,024 bytes; leases of up to an hour;
 //! retention of up to 3,660 days.
 
@@ -28,7 +28,7 @@ use utoipa_axum::routes;
 use crate::limits::OPERATOR_BODY_BYTES_MAX;
 use crate::state::{AppState, Health};
 
-/// The scope of every claim that is made here. Routes of the gateway begin with a method, so no claim of theirs is meant.
+/// The route of every claim made through the API. Routes of the gateway start with a method, so the two never collide.
 const ROUTE: &str = "/v1/claims";
 
 /// The routes of a process that has no ledger.

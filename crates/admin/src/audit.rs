@@ -1,4 +1,4 @@
-//! What operators do, to its end and with its line in the log.
+//! Operator actions: each one runs to completion and leaves one line in the audit log.
 
 use ichido_core::{Key, Scope};
 use ichido_serve::Failure;
@@ -7,7 +7,7 @@ use crate::auth::Peer;
 use crate::operator::{ClaimSelector, FoundClaim, Local, Refusal, ResolveAs, ResolvedClaim};
 use crate::state::AppState;
 
-/// The target of the log lines that record what operators did.
+/// The log target of operator actions.
 pub const AUDIT: &str = "ichido::audit";
 
 impl AppState {
@@ -15,7 +15,7 @@ impl AppState {
         Local(self.admin.ledger.clone())
     }
 
-    /// Takes an operator's word on a claim in doubt.
+    /// Resolves a claim in doubt.
     pub(crate) async fn resolve(
         &self,
         peer: Peer,
@@ -40,7 +40,7 @@ impl AppState {
         .await
     }
 
-    /// Gives a key back.
+    /// Releases a key.
     pub(crate) async fn release(
         &self,
         peer: Peer,
@@ -62,28 +62,31 @@ impl AppState {
         .await
     }
 
-    /// Carries an action out to its end and its line in the audit, also if the caller hangs up.
+    /// Runs an action and its audit line to completion, even if the caller disconnects.
     pub(crate) async fn run_action<T: Send + 'static>(
         &self,
         action: impl Future<Output = Result<T, Refusal>> + Send + 'static,
     ) -> Result<T, Refusal> {
         self.actions.spawn(action).await.unwrap_or_else(|error| {
-            tracing::error!(%error, "an action broke off");
-            Err(Refusal::Failed(Failure::internal("the action broke off")))
+            tracing::error!(%error, "operator action panicked");
+            Err(Refusal::Failed(Failure::internal(
+                "the action was interrupted; check the claim before you repeat it",
+            )))
         })
     }
 }
 
-/// One line for each action, done or refused. The key is named by its index: its text may be a secret.
+/// Logs one line per action, applied or refused. It names the key by its index, because the key itself may be a
+/// secret.
 fn audit(peer: Peer, action: &str, index: &str, result: &Result<ResolvedClaim, Refusal>) {
     let code = match result {
         Ok(_) => "applied",
         Err(refusal) => refusal.code(),
     };
-    tracing::info!(target: AUDIT, who = %peer.0, action, index, result = code, "an operator's action");
+    tracing::info!(target: AUDIT, who = %peer.0, action, index, result = code, "operator action");
 }
 
-/// The index of the claim, or of the key as it was asked for; parts that were left out then count as empty.
+/// The index of the claim, or of the requested key if no claim was found. Missing parts of the scope count as empty.
 fn index_of(selector: &ClaimSelector, found: &Result<FoundClaim, Refusal>) -> String {
     if let Ok(found) = found {
         return found.summary.index.clone();

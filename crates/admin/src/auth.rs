@@ -1,4 +1,4 @@
-//! Who may come in.
+//! Who may use the admin port: tokens, sessions of the console, and protection against foreign pages.
 
 mod gate;
 mod sessions;

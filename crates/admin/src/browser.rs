@@ -1,20 +1,20 @@
-//! What answers to browsers have in common.
+//! What every response to a browser needs: security headers, redirects and cookies.
 
 use axum::response::{IntoResponse, Redirect, Response};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, header};
 
-/// Nothing but our own files, and no page of ours inside another.
+/// Only our own files may be loaded, and no other page may frame ours.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'; \
                       require-trusted-types-for 'script'; trusted-types 'none'";
 
-/// The fields that every answer of the console carries.
+/// Adds the headers that every response of the console carries.
 pub(crate) fn with_security_headers(mut response: Response) -> Response {
     let fields: [(HeaderName, &str); 8] = [
         (header::CONTENT_SECURITY_POLICY, POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::X_FRAME_OPTIONS, "DENY"),
-        // With "no-referrer" browsers would not say either where a form comes from.
+        // "no-referrer" would also remove the Origin of forms.
         (header::REFERRER_POLICY, "same-origin"),
         (header::CACHE_CONTROL, "no-store"),
         (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
@@ -27,12 +27,12 @@ pub(crate) fn with_security_headers(mut response: Response) -> Response {
     response
 }
 
-/// Goes on to another page of ours with GET.
+/// Redirects to another page of the console with GET.
 pub(crate) fn see_other(path: &str) -> Response {
     with_security_headers(Redirect::to(path).into_response())
 }
 
-/// Whether someone looks for a page, and not a program for an answer.
+/// Whether the request asks for an HTML page.
 pub(crate) fn is_page_request<B>(request: &Request<B>) -> bool {
     let accepted = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
     request.method() == Method::GET && accepted.is_some_and(|kinds| kinds.contains("text/html"))

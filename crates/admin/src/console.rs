@@ -1,11 +1,11 @@
-//! The console: pages on the admin port for people who look after a ledger and its deliveries.
+//! The console: pages for operators who look after a ledger and its deliveries.
 //!
-//! Pages are made on the server and work without a script; one small script keeps the overview live. Nothing is fetched
-//! from elsewhere. Who may come in is the gate's business ([`crate::auth`]); here every form brings back a word that
-//! only our pages know ([`form`]), and every page forbids what it does not need ([`page`]).
+//! The server renders the pages, and they work without JavaScript; one small script keeps the overview live. Nothing
+//! is loaded from elsewhere. Access is checked in [`crate::auth`]. In addition, every form carries a CSRF token
+//! ([`form`]), and every page has a strict content security policy ([`crate::browser`]).
 //!
-//! A page asks for nothing that grows with the store: lists go by cursors, and what must be counted is counted beside
-//! the pages ([`sampler`], [`directory_cache`]).
+//! No page does work that grows with the store: lists use cursors, and counting happens in the background
+//! ([`sampler`], [`directory_cache`]).
 
 mod assets;
 mod batch;
@@ -50,7 +50,7 @@ pub struct PageContext {
     sections: Sections,
 }
 
-/// Which parts of the console this process has.
+/// The sections of the console that this process has.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sections {
     ledger: bool,
@@ -73,7 +73,7 @@ impl PageContext {
     }
 }
 
-/// What the pages about a ledger and its deliveries share.
+/// State of the pages about a ledger and its deliveries.
 #[derive(Clone, Debug)]
 pub struct Console {
     context: PageContext,
@@ -90,7 +90,7 @@ impl FromRef<Console> for PageContext {
 }
 
 impl Console {
-    /// A console that gathers what it shows until `stop`.
+    /// Starts the background work of the console, which ends with `stop`.
     pub fn start(
         app: AppState,
         token: Option<AdminToken>,
@@ -132,7 +132,7 @@ impl Console {
     }
 }
 
-/// The pages of a process that only counts usage.
+/// The pages of a process that only meters usage.
 pub fn meter_routes(
     token: Option<AdminToken>,
     sessions: Sessions,

@@ -1,6 +1,6 @@
-//! Between the console and the daemon that delivers: requests to send again, and what its passes did.
+//! Connects the console to the daemon's sender: requests to resend, and the results of passes.
 //!
-//! The daemon has one lane to its destination, so an request waits for its turn there; the console sends nothing itself.
+//! The sender has one lane per destination, so a request waits for its turn. The console itself sends nothing.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,12 +11,12 @@ use ichido_delivery::sender::Selection;
 use ichido_delivery::store::Layout;
 use tokio::sync::{mpsc, oneshot};
 
-/// Orders that may wait.
+/// The most requests that may wait.
 const REQUESTS_MAX: usize = 16;
-/// Passes that are remembered.
+/// The most passes that are remembered.
 const PASSES_MAX: usize = 20;
 
-/// The console's side.
+/// The console's side: requests passes and shows their results.
 #[derive(Clone, Debug)]
 pub struct DeliveryControl {
     pub(crate) layout: Layout,
@@ -24,16 +24,17 @@ pub struct DeliveryControl {
     history: Arc<Mutex<History>>,
 }
 
-/// The daemon's side.
+/// The sender's side: takes requests and records passes.
 #[derive(Debug)]
 pub struct ControlInbox {
     requests: mpsc::Receiver<ResendRequest>,
     history: Arc<Mutex<History>>,
 }
 
-/// Something to send again.
+/// A request to resend batches.
 #[derive(Debug)]
 pub struct ResendRequest {
+    /// The batches to resend.
     pub selection: Selection,
     done: oneshot::Sender<Pass>,
 }
@@ -44,30 +45,37 @@ struct History {
     held: Option<String>,
 }
 
-/// Who wanted a pass.
+/// What started a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trigger {
+    /// The schedule, or the start of the process.
     Schedule,
+    /// An operator, from the console.
     Operator,
 }
 
 /// What one pass did.
 #[derive(Clone, Debug)]
 pub struct Pass {
+    /// What started it.
     pub trigger: Trigger,
+    /// When it started.
     pub began: Timestamp,
+    /// When it ended.
     pub ended: Timestamp,
-    /// Batches that were tried.
+    /// Batches that were attempted.
     pub tried: u64,
+    /// Batches that were delivered.
     pub arrived: u64,
-    /// Batches that went to the spool, or back there.
+    /// Batches that went to the spool or back to it.
     pub to_spool: u64,
+    /// Batches that were moved to failed.
     pub to_failed: u64,
-    /// Why not everything was tried.
+    /// Why not every batch was attempted.
     pub problem: Option<String>,
 }
 
-/// What a pass came to, in one word.
+/// The result of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PassResult {
     AllArrived,
@@ -75,7 +83,7 @@ pub(crate) enum PassResult {
     NothingSent,
 }
 
-/// A delivery_control and its inbox.
+/// Creates the two sides.
 pub fn channel(layout: Layout) -> (DeliveryControl, ControlInbox) {
     let (requests, inbox) = mpsc::channel(REQUESTS_MAX);
     let history = Arc::<Mutex<History>>::default();
@@ -86,25 +94,26 @@ pub fn channel(layout: Layout) -> (DeliveryControl, ControlInbox) {
 }
 
 impl DeliveryControl {
-    /// Orders a pass. What it did comes when it is over; nothing if the daemon ends before, or has too many requests.
+    /// Requests a pass. The receiver yields its result, or an error if the daemon stops first. `None` if too many
+    /// requests wait.
     pub(crate) fn request(&self, selection: Selection) -> Option<oneshot::Receiver<Pass>> {
         let (done, finished) = oneshot::channel();
         self.requests.try_send(ResendRequest { selection, done }).ok().map(|()| finished)
     }
 
-    /// The last passes, the latest first.
+    /// The last passes, latest first.
     pub(crate) fn passes(&self) -> Vec<Pass> {
         lock(&self.history).passes.iter().rev().cloned().collect()
     }
 
-    /// Why nothing goes, if a person must act.
+    /// Why the lane is held, if an operator must act.
     pub(crate) fn held(&self) -> Option<String> {
         lock(&self.history).held.clone()
     }
 }
 
 impl ControlInbox {
-    /// The next request. Waits for ever if there is no delivery_control any more.
+    /// The next request. Never returns if the console is gone.
     pub async fn next(&mut self) -> ResendRequest {
         match self.requests.recv().await {
             Some(request) => request,
@@ -112,7 +121,7 @@ impl ControlInbox {
         }
     }
 
-    /// Remembers a pass. One that found nothing to do takes the place of the last such.
+    /// Records a pass. Of consecutive passes without work only the last is kept.
     pub fn record(&self, pass: Pass, held: Option<&str>) {
         let mut history = lock(&self.history);
         history.held = held.map(ToOwned::to_owned);
@@ -128,15 +137,15 @@ impl ControlInbox {
 }
 
 impl ResendRequest {
-    /// Tells whoever gave it.
+    /// Reports the result to whoever requested the pass.
     pub fn finish(self, pass: Pass) {
-        // They may have gone.
+        // The receiver may be gone.
         let _ = self.done.send(pass);
     }
 }
 
 impl PassResult {
-    /// Its word in the audit and in the console.
+    /// The name in the audit log and in the console's URLs.
     pub(crate) fn code(self) -> &'static str {
         match self {
             PassResult::AllArrived => "arrived",
@@ -147,7 +156,7 @@ impl PassResult {
 }
 
 impl Pass {
-    /// What a pass did, from the counters before and after it.
+    /// What a pass did, computed from the counters before and after it.
     pub fn between(
         trigger: Trigger,
         tried: u64,
@@ -166,7 +175,7 @@ impl Pass {
         }
     }
 
-    /// What it came to. Only batches that arrived have arrived: whatever is uncertain is not success.
+    /// The result. Anything uncertain does not count as success.
     pub(crate) fn result(&self) -> PassResult {
         let Self { tried, arrived, to_spool, to_failed, problem, .. } = self;
         match (tried, problem) {

@@ -1,4 +1,4 @@
-//! Objects that are objects: what is derived for a struct would take an array of its fields as well.
+//! Structs that deserialize from JSON objects only. A derived implementation also accepts an array of the fields.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
-/// Read from a JSON object only.
+/// Deserializes from a JSON object only.
 #[derive(Debug)]
 pub(crate) struct Object<T>(pub(crate) T);
 

@@ -1,11 +1,11 @@
-//! The admin port: is the process alive, is it ready, what does it count; the claim API ([`api`]), and an operator's view
-//! of the claims.
+//! The admin port of a process: health, metrics, the claim API, operator actions and the console.
 //!
-//! Whoever reaches this port may end doubts and give keys back, so it is on loopback, or demands a token. A browser on
-//! the same machine is no operator: calls under a foreign name or from a foreign page are refused ([`auth`]).
+//! Whoever reaches this port can resolve and release claims. It therefore listens on loopback or requires a token. A
+//! browser on the same machine is not an operator: requests for a foreign host name or from a foreign page are refused
+//! ([`auth`]).
 //!
-//! A process binds first ([`AdminPort::bind`]), opens its ledger under [`AdminPort::reach`], so that `ichido ledger …` finds the
-//! port through the store, and then serves ([`AdminPort::serve`]).
+//! A process first binds the port ([`AdminPort::bind`]), then opens its ledger under [`AdminPort::reachable_address`],
+//! so that `ichido ledger …` can find the port through the store, and then serves ([`AdminPort::serve`]).
 
 mod api;
 mod audit;

@@ -1,7 +1,7 @@
-//! What operators do with claims: one set of verbs, on an open ledger or through the process that holds it.
+//! What operators do with claims, on a ledger of this process or through the process that holds it.
 //!
-//! The command line and the admin port both work through [`Local`]; [`Remote`] is the command line's way to an admin
-//! port. So a claim is found, shown and refused by the same rules wherever the operator stands.
+//! The command line and the admin port both use [`Local`]. The command line reaches another process's admin port with
+//! [`Remote`]. So claims are found, shown and refused by the same rules everywhere.
 
 mod claim_view;
 mod find;
@@ -20,34 +20,34 @@ pub use self::wire::{ClaimSelector, ClaimView, PAGE_MAX, ResolvedClaim};
 
 /// A ledger as operators see it.
 pub trait Operator {
-    /// A page of claims; it may be shorter than asked for, and yet have a cursor.
+    /// Lists a page of claims. It may be shorter than requested and still have a cursor.
     async fn list(&self, query: &Query) -> Result<Page, Refusal>;
-    /// Everything about a claim but its token.
+    /// Shows everything about a claim except its token.
     async fn show(&self, selector: &ClaimSelector) -> Result<ClaimView, Refusal>;
-    /// Says how a claim in doubt ended.
+    /// Resolves a claim in doubt.
     async fn resolve(
         &self,
         selector: &ClaimSelector,
         resolve_as: &ResolveAs,
     ) -> Result<ResolvedClaim, Refusal>;
-    /// Gives a key back; with `force` also while its lease is good.
+    /// Releases a key. With `force`, even while its lease is valid.
     async fn release(&self, selector: &ClaimSelector, force: bool) -> Result<ResolvedClaim, Refusal>;
-    /// One step of removing what is over.
+    /// Removes expired records, one step at a time.
     async fn sweep_step(&self) -> Result<Swept, Refusal>;
-    /// How much is stored.
+    /// Counts what is stored.
     async fn stats(&self) -> Result<Stats, Refusal>;
 }
 
-/// An operator's word on a claim in doubt.
+/// How a claim in doubt is resolved.
 #[derive(Clone, PartialEq, Eq)]
 pub enum ResolveAs {
-    /// The effect happened. Repeats are answered with this text, or told that the answer was not kept.
+    /// The effect happened. Retries get this outcome, or learn that the response was not kept.
     Done(Option<String>),
     /// The effect did not happen.
     Absent,
 }
 
-/// Prints the length of the outcome only: it may hold personal data.
+/// Prints only the length of the outcome: it may contain personal data.
 impl std::fmt::Debug for ResolveAs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

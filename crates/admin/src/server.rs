@@ -1,4 +1,4 @@
-//! The port itself: bound first, so that the ledger can be opened under its address, then served.
+//! The admin port: bound first, so that the ledger can be opened under its address, then served.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ const LIMITS: Limits = Limits {
 /// How long requests in progress may take after the stop.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An admin port that is bound, and not yet served.
+/// An admin port that is bound but not served yet.
 #[derive(Debug)]
 pub struct AdminPort {
     listener: TcpListener,
@@ -41,28 +41,30 @@ pub struct AdminPort {
 }
 
 impl AdminPort {
-    /// Binds the port. Off loopback it demands a token.
+    /// Binds the port. Outside loopback it requires a token.
     pub async fn bind(address: SocketAddr, token: Option<AdminToken>) -> Result<Self, Failure> {
         if !address.ip().is_loopback() {
             let none = || {
                 Failure::usage(format!(
-                    "the admin listener {address} is not on loopback and needs a token: set {TOKEN_VARIABLE}"
+                    "admin listener {address} is not on loopback and requires a token: set {TOKEN_VARIABLE}"
                 ))
             };
             token.as_ref().ok_or_else(none)?.check_length(address)?;
         }
-        let fail = |error: std::io::Error| Failure::usage(format!("the admin listener {address}: {error}"));
+        let fail = |error: std::io::Error| {
+            Failure::usage(format!("cannot listen on admin address {address}: {error}"))
+        };
         let listener = TcpListener::bind(address).await.map_err(fail)?;
         let address = listener.local_addr().map_err(fail)?;
         Ok(Self { listener, address, token })
     }
 
-    /// The address it is bound to, with its port.
+    /// The address it is bound to.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The address under which others on this machine reach it: what the holder of a store signs.
+    /// The address under which other processes on this machine reach the port. The holder of a store writes it there.
     pub fn reachable_address(&self) -> String {
         let ip = match self.address.ip() {
             IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -72,7 +74,7 @@ impl AdminPort {
         SocketAddr::new(ip, self.address.port()).to_string()
     }
 
-    /// Serves until `stop`, then finishes the calls that are under way.
+    /// Serves until `stop`, then finishes the running requests.
     pub async fn serve(self, admin: Admin, stop: CancellationToken) {
         let upkeep = tokio::spawn(run_upkeep(admin.metrics.clone()));
         let api = admin.api.clone();
@@ -87,11 +89,11 @@ impl AdminPort {
         upkeep.abort();
         maintaining.abort();
         if tokio::time::timeout(DRAIN_TIMEOUT, api.hand_over()).await.is_err() {
-            tracing::warn!("the ledger could not be told what was answered in its place");
+            tracing::warn!("handover to the ledger timed out at shutdown");
         }
     }
 
-    /// The same for a meter, which has no ledger: it tells how it is, what it did, and what it counted.
+    /// Serves a meter, which has no ledger: health, metrics and the usage pages.
     pub async fn serve_meter(self, health: Health, usage: UsageSource, stop: CancellationToken) {
         let upkeep = tokio::spawn(run_upkeep(health.metrics.clone()));
         let gate = Gate::new(self.address, self.token.clone());
@@ -128,14 +130,14 @@ impl AdminPort {
 }
 
 fn overloaded() -> Problem {
-    let title = "All connections of this port are taken; only /healthz and /readyz are served";
+    let title = "All connections are in use; only /healthz and /readyz are served";
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", title)
 }
 
 async fn run_upkeep(metrics: metrics_exporter_prometheus::PrometheusHandle) {
-    let mut turns = tokio::time::interval(metrics::UPKEEP_INTERVAL);
+    let mut interval = tokio::time::interval(metrics::UPKEEP_INTERVAL);
     loop {
-        turns.tick().await;
+        interval.tick().await;
         metrics.run_upkeep();
     }
 }
@@ -145,7 +147,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_bound_everywhere_is_reached_here() {
+    async fn wildcard_address_is_reachable_on_loopback() {
         let token = AdminToken::from_text("s3cret-s3cret-s3cret").unwrap();
         let bound = AdminPort::bind("0.0.0.0:0".parse().unwrap(), Some(token)).await.unwrap();
         assert_eq!(bound.reachable_address(), format!("127.0.0.1:{}", bound.address().port()));
@@ -153,7 +155,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn off_loopback_a_token_is_demanded() {
+    async fn address_outside_loopback_requires_a_token() {
         let line = AdminPort::bind("0.0.0.0:0".parse().unwrap(), None).await.unwrap_err().to_string();
         assert!(line.contains("0.0.0.0:0") && line.contains(TOKEN_VARIABLE), "{line}");
     }

@@ -1,4 +1,4 @@
-//! What the handlers share.
+//! State that the handlers share.
 
 mod claim_api;
 mod console_options;
@@ -18,27 +18,27 @@ pub use self::claim_api::ClaimApi;
 pub use self::console_options::{Bodies, ConsoleOptions, UsageSource};
 pub use self::log_keys::LogKeys;
 
-/// What an admin port serves.
+/// Everything that an admin port serves.
 #[derive(Debug)]
 pub struct Admin {
-    /// The ledger that operators look after.
+    /// The ledger for operators.
     pub ledger: Ledger,
-    /// The claim API, whose ledger may have a fallback.
+    /// The claim API; its ledger may have a fallback.
     pub api: ClaimApi,
-    /// What `/readyz` asks.
+    /// The checks behind `/readyz`.
     pub readiness: Readiness,
-    /// What `/metrics` prints.
+    /// The metrics behind `/metrics`.
     pub metrics: PrometheusHandle,
-    /// What the console shows besides.
+    /// What the console shows in addition to the ledger.
     pub console: ConsoleOptions,
 }
 
-/// Alive, ready, and what was counted: what every admin port tells.
+/// Health and metrics: what every admin port serves.
 #[derive(Clone, Debug)]
 pub struct Health {
-    /// What `/readyz` asks.
+    /// The checks behind `/readyz`.
     pub readiness: Readiness,
-    /// What `/metrics` prints.
+    /// The metrics behind `/metrics`.
     pub metrics: PrometheusHandle,
 }
 
@@ -48,23 +48,23 @@ impl FromRef<AppState> for Health {
     }
 }
 
-/// What the handlers share.
+/// State that the handlers share.
 #[derive(Clone, Debug)]
 pub struct AppState {
     pub admin: Arc<Admin>,
-    /// Actions that are under way: they are waited for at the end.
+    /// Running actions. Shutdown waits for them.
     pub actions: TaskTracker,
 }
 
 impl AppState {
-    /// Does something to its end, also if the caller hangs up.
+    /// Runs work to completion, even if the caller disconnects.
     pub(crate) async fn run_to_completion<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, Problem> {
         self.actions.spawn(work).await.map_err(|error| {
-            tracing::error!(%error, "a call of the claim API broke off");
-            Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "ledger-failed", "The call broke off")
+            tracing::error!(%error, "claim API request panicked");
+            Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "ledger-failed", "The request was interrupted")
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Two-phase claims: asked for, kept alive, and ended by their callers.
+//! Two-phase claims: granted, renewed and settled at the request of their callers.
 
 use axum::body::Body;
 use axum::extract::State;
@@ -89,7 +89,7 @@ pub(super) async fn claim(State(app): State<AppState>, request: Request<Body>) -
             responses::Conflict::in_flight(retry_after_ms, degraded).into_response()
         }
         Claim::InDoubt(doubt) => responses::Conflict::in_doubt(&doubt, degraded).into_response(),
-        // Claims of the API have no caller, so nobody is told that it changed.
+        // Claims of the API have no caller, so `CallerChanged` cannot happen.
         Claim::Mismatch | Claim::CallerChanged => responses::Conflict::key_reused(degraded).into_response(),
     })
 }
@@ -190,7 +190,7 @@ pub(super) async fn complete(State(app): State<AppState>, request: Request<Body>
     settled(completed, &ClaimResponse::of("done"))
 }
 
-/// The outcome, byte by byte as it was written, without a copy where it is most of the body.
+/// The outcome exactly as written. It is not copied if it is most of the body.
 fn outcome_of(body: &RequestBody, outcome: &RawValue) -> Result<Outcome, Problem> {
     let (size, max) = (outcome.get().len(), Limits::STANDARD.outcome_bytes);
     if size > max {

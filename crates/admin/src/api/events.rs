@@ -1,4 +1,4 @@
-//! `POST /v1/events/check`: for each event whether it is new, and from now on it is not.
+//! `POST /v1/events/check`: reports for each event whether it is new, and marks it.
 
 use std::fmt;
 
@@ -50,7 +50,7 @@ struct Event<'a> {
     nonce: Option<Text<'a>>,
 }
 
-/// The events of a batch; those beyond the limit are counted and not kept.
+/// The events of a batch. Those beyond the limit are counted but not kept.
 #[derive(Debug)]
 struct Events<'a> {
     kept: Vec<Event<'a>>,
@@ -105,7 +105,7 @@ pub(super) async fn check(State(app): State<AppState>, request: Request<Body>) -
     let marking = mark(api.ledger.clone(), requests);
     let (requests, marked) = match api.is_remote {
         true => app.run_to_completion(marking).await?,
-        // What an embedded ledger was told, it does.
+        // An embedded ledger completes what it has started even if the caller disconnects.
         false => marking.await,
     };
     let marked = marked.map_err(|error| failed(error, requests.len()))?;
@@ -121,7 +121,7 @@ async fn mark(
     (requests, marked)
 }
 
-/// The whole batch, or what is wrong with it.
+/// Checks the whole batch before anything is marked.
 fn requests(ledger: &Ledger, batch: Batch<'_>) -> Result<Vec<mark::Request>, Problem> {
     let Events { kept, count } = batch.events;
     let max = Limits::STANDARD.batch;
@@ -145,13 +145,14 @@ fn requests(ledger: &Ledger, batch: Batch<'_>) -> Result<Vec<mark::Request>, Pro
     kept.into_iter().enumerate().map(request).collect()
 }
 
-/// A large batch goes to the ledger in parts, and a reply may be lost: some events may be marked.
+/// A large batch reaches the ledger in parts, and a response may be lost: some events may be marked.
 fn failed(error: Error, events: usize) -> Problem {
     let is_partial = error.effect() == Effect::Unknown || events > 1;
     let problem = Problem::from(Refusal::from(error));
     match is_partial {
-        true => problem
-            .append("Some of the events may have been marked; with the same nonces they are new again."),
+        true => {
+            problem.append("Some of the events may have been marked. Retry with the same nonces: marked events are reported as new again.")
+        }
         false => problem,
     }
 }
@@ -188,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_in_order_and_escaped() {
+    fn results_are_in_order_and_escaped() {
         let request = |key: &str| mark::Request {
             key: MarkKey::new(key).unwrap(),
             nonce: Nonce::from_bytes([0; 16]),
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_events_are_counted_and_not_kept() {
+    fn events_beyond_the_limit_are_counted_but_not_kept() {
         let body = |count: usize| format!("{{\"events\":[{}]}}", vec!["{\"key\":\"k\"}"; count].join(","));
         let text = body(10_003);
         let batch: Batch<'_> = serde_json::from_str(&text).unwrap();

@@ -1,4 +1,4 @@
-//! The pieces that calls are made of, and their limits.
+//! The fields of requests, and their limits.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,12 +9,12 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, Unexpected, Visitor
 use super::request_body::invalid_field;
 use ichido_serve::Problem;
 
-/// The longest name that a caller gives one of its calls.
+/// The longest nonce.
 const NONCE_BYTES_MAX: usize = 255;
-/// The longest text that stands for what is asked.
+/// The longest fingerprint.
 const FINGERPRINT_BYTES_MAX: usize = 1024;
 
-/// Text; borrowed from the body unless something in it is escaped.
+/// Text, borrowed from the body unless it contains escapes.
 #[derive(Debug)]
 pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
 
@@ -40,7 +40,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// WholeNumber numbers up to here are exact as floating point, too.
+/// Whole numbers up to this one are exact as floating point.
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
 /// A whole number that is not negative.
@@ -63,7 +63,7 @@ impl<'de> Deserialize<'de> for WholeNumber {
                     .map(WholeNumber)
                     .map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))
             }
-            /// JSON has one kind of numbers: 5.0 is whole.
+            /// JSON has only one kind of number: 5.0 is a whole number.
             fn visit_f64<E: Error>(self, number: f64) -> Result<WholeNumber, E> {
                 let wrong = || E::invalid_value(Unexpected::Float(number), &self);
                 match number.fract() == 0.0 && (0.0..=EXACT_MAX).contains(&number) {
@@ -76,7 +76,7 @@ impl<'de> Deserialize<'de> for WholeNumber {
     }
 }
 
-/// Names and values, both text.
+/// Names and values, both strings.
 #[derive(Debug)]
 pub(super) struct StringMap(Vec<(String, String)>);
 
@@ -100,7 +100,7 @@ impl<'de> Deserialize<'de> for StringMap {
     }
 }
 
-/// Where a field is: its name, below the event it belongs to if it is of one.
+/// Where a field is: at the top level, or in the event with this number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FieldPath(pub(super) Option<usize>);
 
@@ -112,7 +112,7 @@ impl FieldPath {
         }
     }
 
-    /// A limit of the ledger's: its words begin with the field.
+    /// The ledger's messages about limits start with the name of the field.
     pub(super) fn limit_exceeded(self, field: &str, error: &LimitError) -> Problem {
         let words = error.to_string();
         let what = words.strip_prefix(field).map_or(words.as_str(), str::trim_start);
@@ -126,7 +126,7 @@ impl FieldPath {
         }
     }
 
-    /// Callers name their calls by any text; sixteen bytes of its digest stand for it.
+    /// A nonce may be any text. The ledger stores sixteen bytes of its digest.
     pub(super) fn nonce(self, text: &str) -> Result<Nonce, Problem> {
         self.check_length("nonce", text, NONCE_BYTES_MAX)?;
         let digest = Fingerprint::of(["nonce", text]);
@@ -152,12 +152,12 @@ impl FieldPath {
     }
 }
 
-/// A length of time in milliseconds.
+/// Checks a lease.
 pub(super) fn lease_ms(given: Option<WholeNumber>, default: u64) -> Result<u64, Problem> {
     bounded("lease_ms", given, default, Limits::STANDARD.lease_ms)
 }
 
-/// A length of time that is given in seconds, in milliseconds.
+/// Checks a duration in seconds, and converts it to milliseconds.
 pub(super) fn seconds_as_ms(
     field: &str,
     given: Option<WholeNumber>,

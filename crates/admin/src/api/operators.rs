@@ -1,4 +1,4 @@
-//! An operator's part of the claim API, and the ledger as a whole.
+//! Requests of operators: inspect, resolve and release claims; sweep and describe the ledger.
 
 use axum::extract::{FromRequest, FromRequestParts, Json, Query, State};
 use axum::{Extension, http};
@@ -38,11 +38,11 @@ pub(super) async fn list(
     let query = ichido_ledger::Query { state, prefix, limit, cursor };
     match app.operator().list(&query).await {
         Ok(page) => Ok(Json(page)),
-        // Of all that is asked here, only a cursor can be wrong in itself.
+        // Only a cursor can make this query invalid.
         Err(Refusal::Ledger(error))
             if matches!(error.kind(), Kind::Settings(_)) && query.cursor.is_some() =>
         {
-            Err(invalid(StatusCode::BAD_REQUEST, "cursor is not one that this ledger gave.".to_owned()))
+            Err(invalid(StatusCode::BAD_REQUEST, "cursor does not come from this ledger.".to_owned()))
         }
         Err(refusal) => Err(refusal.into()),
     }
@@ -116,11 +116,11 @@ pub(super) async fn sweep(State(app): State<AppState>, Extension(peer): Extensio
             match &swept {
                 Ok(swept) => tracing::info!(
                     target: AUDIT, who = %peer.0, action = "sweep", removed = swept.removed, result = "applied",
-                    "an operator's action"
+                    "operator action"
                 ),
                 Err(refusal) => tracing::info!(
                     target: AUDIT, who = %peer.0, action = "sweep", result = refusal.code(),
-                    "an operator's action"
+                    "operator action"
                 ),
             }
             swept
@@ -154,10 +154,10 @@ pub(super) async fn capabilities(State(app): State<AppState>) -> Json<Capabiliti
 }
 
 fn invalid(status: StatusCode, detail: String) -> Problem {
-    Problem::new(status, "invalid", "The request is not understood").detail(detail)
+    Problem::new(status, "invalid", "The request is invalid").detail(detail)
 }
 
-/// A query that is understood.
+/// A valid query string.
 pub(super) struct ValidQuery<T>(T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for ValidQuery<T> {
@@ -171,7 +171,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for ValidQuery<T> 
     }
 }
 
-/// A body that is understood: it must say that it is JSON, which no page from elsewhere can without being asked first.
+/// A valid JSON body. A foreign page cannot send this content type without a preflight request, which we refuse.
 pub(super) struct ValidJson<T>(T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for ValidJson<T> {
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_does_not_come_is_not_waited_for_for_ever() {
+    async fn unfinished_body_times_out() {
         let begun = futures_util::stream::iter([Ok::<_, std::io::Error>(Bytes::from_static(b"{"))]);
         let never = futures_util::StreamExt::chain(begun, futures_util::stream::pending());
         let request =

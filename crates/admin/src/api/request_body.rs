@@ -1,4 +1,4 @@
-//! What callers send: read whole, within its bounds, and understood or invalid_field by the name of the field.
+//! Reads request bodies within their limits, and names the field that is invalid.
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -16,27 +16,27 @@ use ichido_serve::Problem;
 
 /// The largest body.
 pub(super) const BODY_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// A body beyond this waits for its permit.
+/// Larger bodies need a permit.
 const LARGE_BODY_BYTES: u64 = 1024 * 1024;
-/// A body that arrived. Its permit, if it needed one, ends with it.
+/// A body that has arrived. It holds its permit, if it needed one, until it is dropped.
 pub(super) struct RequestBody {
     pub(super) bytes: Bytes,
     _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl RequestBody {
-    /// What was body, as what it must be.
+    /// Parses the body.
     pub(super) fn parse<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Problem> {
         let read = serde_json::from_slice(&self.bytes).map(|Object(read)| read);
         read.map_err(|error| match error.classify() {
             Category::Data => self.locate_error::<T>(&error),
             Category::Syntax | Category::Eof | Category::Io => {
-                invalid(format!("The body is no JSON: {error}."))
+                invalid(format!("The body is not valid JSON: {error}."))
             }
         })
     }
 
-    /// Reads once more, slowly, to learn which field it is.
+    /// Parses once more, slowly, to find the invalid field.
     fn locate_error<'a, T: Deserialize<'a>>(&'a self, first: &serde_json::Error) -> Problem {
         let mut reader = serde_json::Deserializer::from_slice(&self.bytes);
         match serde_path_to_error::deserialize::<_, Object<T>>(&mut reader) {
@@ -49,11 +49,11 @@ impl RequestBody {
     }
 }
 
-/// Where it is wrong, and how.
+/// Names the field and what is wrong with it.
 fn field_problem(path: &str, message: &str) -> Problem {
     let message = message.split(" at line ").next().unwrap_or_default();
     let path = if path == "." { "" } else { path };
-    for (words, what) in [("missing field `", "is missing"), ("duplicate field `", "comes twice")] {
+    for (words, what) in [("missing field `", "is missing"), ("duplicate field `", "is given twice")] {
         if let Some(name) = message.strip_prefix(words).and_then(|rest| rest.strip_suffix('`')) {
             let dot = if path.is_empty() { "" } else { "." };
             return invalid_field(&format!("{path}{dot}{name}"), what);
@@ -68,7 +68,7 @@ fn field_problem(path: &str, message: &str) -> Problem {
 pub(super) async fn read_body(api: &ClaimApi, request: Request<Body>) -> Result<RequestBody, Problem> {
     if !is_json(request.headers()) {
         let wrong = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-        return Err(Problem::new(wrong, "invalid", "The body must say that it is application/json"));
+        return Err(Problem::new(wrong, "invalid", "The Content-Type must be application/json"));
     }
     let body = request.into_body();
     let size = body.size_hint();
@@ -77,20 +77,18 @@ pub(super) async fn read_body(api: &ClaimApi, request: Request<Body>) -> Result<
     }
     let permit = match size.upper() {
         Some(upper) if upper <= LARGE_BODY_BYTES => None,
-        // Nobody closes the semaphore.
+        // The semaphore is never closed.
         Some(_) | None => api.large_bodies.clone().acquire_owned().await.ok(),
     };
     match tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, BODY_BYTES_MAX).collect()).await {
         Ok(Ok(body)) => Ok(RequestBody { bytes: body.to_bytes(), _permit: permit }),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
-        Ok(Err(_)) => {
-            Err(Problem::new(StatusCode::BAD_REQUEST, "body-broken", "The body did not arrive whole"))
-        }
+        Ok(Err(_)) => Err(Problem::new(StatusCode::BAD_REQUEST, "body-broken", "The body is incomplete")),
         Err(_) => Err(Problem::body_timeout()),
     }
 }
 
-/// No page from elsewhere can say this without being asked first.
+/// A foreign page cannot send this content type without a preflight request, which we refuse.
 fn is_json(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).map(|kind| kind.as_bytes()).unwrap_or_default();
     let kind = kind.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
@@ -102,12 +100,12 @@ fn too_large() -> Problem {
         .detail(format!("The body is larger than {BODY_BYTES_MAX} bytes."))
 }
 
-/// A call that makes no sense.
+/// The problem for an invalid request.
 pub(super) fn invalid(detail: String) -> Problem {
-    Problem::new(StatusCode::BAD_REQUEST, "invalid", "The request is not understood").detail(detail)
+    Problem::new(StatusCode::BAD_REQUEST, "invalid", "The request is invalid").detail(detail)
 }
 
-/// A field that is wrong, by its name. `what` follows it: `is missing`, or `: …`.
+/// The problem for an invalid field. `what` follows its name: `is missing`, or `: …`.
 pub(super) fn invalid_field(field: &str, what: &str) -> Problem {
     let space = if what.starts_with(':') { "" } else { " " };
     invalid(format!("{field}{space}{what}.")).field(field)
@@ -118,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_json_is_json() {
+    fn only_json_content_type_is_accepted() {
         let of = |kind: &str| HeaderMap::from_iter([(header::CONTENT_TYPE, kind.parse().unwrap())]);
         for good in ["application/json", "Application/JSON; charset=utf-8", "application/json ;x=y"] {
             assert!(is_json(&of(good)), "{good}");

@@ -1,4 +1,4 @@
-//! What callers are answered.
+//! Responses of the claim API.
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -8,10 +8,10 @@ use ichido_http::{ErrorMember, set_should_retry};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
-/// How long a caller is told to wait at max, in seconds, before it asks again for what is running.
+/// The longest `Retry-After` in seconds for a claim that is running.
 const RETRY_AFTER_MAX: u64 = 5;
 
-/// A JSON answer of these bytes.
+/// A JSON response with this body.
 pub(super) fn json(status: StatusCode, body: Vec<u8>) -> Response {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
@@ -19,18 +19,18 @@ pub(super) fn json(status: StatusCode, body: Vec<u8>) -> Response {
     response
 }
 
-/// Appends something as JSON. Text, numbers and maps of text cannot fail.
+/// Appends a value as JSON. Strings, numbers and maps of strings cannot fail.
 pub(super) fn push_json<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
     let _ = serde_json::to_writer(out, value);
 }
 
-/// RFC 3339, to the millisecond.
+/// RFC 3339 with milliseconds.
 pub(super) fn time(at: Timestamp) -> String {
     let ms = i64::try_from(at.0).unwrap_or(i64::MAX);
     jiff::Timestamp::from_millisecond(ms).unwrap_or(jiff::Timestamp::MAX).to_string()
 }
 
-/// How a claim stands, where nothing is wrong.
+/// A successful response about a claim.
 #[derive(Default, Serialize)]
 pub(super) struct ClaimResponse {
     state: &'static str,
@@ -40,14 +40,14 @@ pub(super) struct ClaimResponse {
     attempt: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     lease_ms: Option<u64>,
-    /// Only if it is less than the lease: the call was asked again.
+    /// Only if it is less than the lease: the request is a retry.
     #[serde(skip_serializing_if = "Option::is_none")]
     left_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     outcome: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     outcome_not_kept: Option<String>,
-    /// Only if the local ledger answered.
+    /// Only if the fallback answered.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     degraded: bool,
 }
@@ -84,7 +84,7 @@ impl ClaimResponse {
     }
 }
 
-/// The outcome as it was written. What an operator wrote need not be JSON; then it is told as text.
+/// The outcome as JSON, exactly as written. An operator's outcome that is not JSON becomes a string.
 fn outcome_json(outcome: Outcome) -> (Box<RawValue>, Option<String>) {
     let bytes = match outcome {
         Outcome::Tombstone(reason) => return (RawValue::NULL.to_owned(), Some(reason)),
@@ -94,7 +94,7 @@ fn outcome_json(outcome: Outcome) -> (Box<RawValue>, Option<String>) {
     (raw.unwrap_or_else(|_| RawValue::NULL.to_owned()), None)
 }
 
-/// Why a claim is not granted, or a word not taken.
+/// Why a claim is not granted, or why a token is not accepted.
 #[derive(Serialize)]
 pub(super) struct Conflict {
     #[serde(rename = "type")]
@@ -139,7 +139,7 @@ impl Conflict {
     }
 
     pub(super) fn in_flight(retry_after_ms: u64, degraded: bool) -> Self {
-        let detail = format!("Another caller runs it; its lease is good for {retry_after_ms} ms more.");
+        let detail = format!("Another caller holds the claim; its lease ends in {retry_after_ms} ms.");
         let conflict = Self::new(StatusCode::CONFLICT, "in-flight", "The claim is running", detail);
         Self { state: Some("running"), retry_after_ms: Some(retry_after_ms), degraded, ..conflict }
     }
@@ -147,7 +147,7 @@ impl Conflict {
     pub(super) fn in_doubt(doubt: &Doubt, degraded: bool) -> Self {
         let reason = doubt.reason.to_string();
         let detail = format!(
-            "Nobody knows whether the effect happened: {reason}. Its holder can still complete it, or an operator resolve it."
+            "Nobody knows whether the effect happened: {reason}. The holder can still complete the claim, or an operator can resolve it."
         );
         let conflict = Self::new(StatusCode::CONFLICT, "in-doubt", "The claim is in doubt", detail);
         Self {
@@ -160,18 +160,18 @@ impl Conflict {
     }
 
     pub(super) fn key_reused(degraded: bool) -> Self {
-        let detail = "The key was used before with another fingerprint.";
+        let detail = "The key was used with another fingerprint.";
         let reused = StatusCode::UNPROCESSABLE_ENTITY;
-        Self { degraded, ..Self::new(reused, "key-reused", "The key was used for something else", detail) }
+        Self { degraded, ..Self::new(reused, "key-reused", "The key was used for another request", detail) }
     }
 
-    /// What holds now is told: after a takeover the winner's outcome counts, not the caller's.
+    /// Reports the current state: after a takeover, the outcome of the new holder counts.
     pub(super) fn stale(now: CurrentState) -> Self {
         let (state, detail) = match &now {
             CurrentState::Absent => ("absent", "There is no such claim."),
             CurrentState::Running => ("running", "The claim is held with another token."),
             CurrentState::InDoubt => ("in-doubt", "The claim is in doubt, under another token."),
-            CurrentState::Done(_) => ("done", "The claim is done; its outcome stays."),
+            CurrentState::Done(_) => ("done", "The claim is done, and its outcome does not change."),
         };
         let conflict = Self::new(StatusCode::CONFLICT, "stale-token", "The token is not current", detail);
         let (outcome, outcome_not_kept) = match now {
@@ -202,7 +202,7 @@ impl IntoResponse for Conflict {
         set_should_retry(headers, self.retry_after_ms.is_some());
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(ms) = self.retry_after_ms {
-            // The work may end long before its lease does.
+            // The effect may finish long before the lease ends.
             headers
                 .insert(header::RETRY_AFTER, HeaderValue::from(ms.div_ceil(1000).clamp(1, RETRY_AFTER_MAX)));
         }
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outcome_is_told_as_it_was_written() {
+    fn outcome_is_returned_as_written() {
         assert_eq!(
             as_told(br#"{"b": 12345678901234567890123, "a": 1.0}"#),
             r#"{"b": 12345678901234567890123, "a": 1.0}"#
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn no_time_is_beyond_telling() {
+    fn every_timestamp_can_be_formatted() {
         assert_eq!(time(Timestamp(0)), "1970-01-01T00:00:00Z");
         assert!(time(Timestamp(u64::MAX)).starts_with("9999-"));
     }

@@ -1,11 +1,11 @@
-//! Who may come in.
+//! Decides for each request whether it is admitted.
 //!
-//! On loopback no token is needed, and every page in a browser on this machine can send requests here. Two things tell
-//! them apart: under a name of its own (DNS rebinding) a page's `Host` is neither an address nor `localhost`, and a
-//! page from elsewhere says so in `Origin` or `Sec-Fetch-Site`.
+//! On loopback no token is needed, so any page in a browser on this machine can send requests here. Two checks keep
+//! such pages out: a page under its own name (DNS rebinding) sends a `Host` that is neither an address nor
+//! `localhost`, and a page of another origin sends a foreign `Origin` or `Sec-Fetch-Site`.
 //!
-//! Where a token is demanded, programs show it in each request. People show it once, to the console's sign-in page, and
-//! get a session; a session opens the console and the metrics, never the claim API.
+//! If a token is required, programs send it with each request. Users enter it once on the console's sign-in page and
+//! get a session. A session opens the console and the metrics, never the claim API.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -19,17 +19,17 @@ use super::visitor::Visitor;
 use crate::browser::{is_page_request, see_other};
 use ichido_serve::Problem;
 
-/// A caller that found this port through a store says whom it expects: the process that signed there.
+/// The process id that the caller expects here, if it found this port through a store.
 pub const HOLDER_HEADER: HeaderName = HeaderName::from_static("ichido-holder");
 
-/// Paths that need no token.
+/// Health checks need no token.
 const HEALTH_PATHS: [&str; 2] = ["/healthz", "/readyz"];
-/// The claim API, for programs.
+/// Prefix of the claim API.
 const API_PATH: &str = "/v1/";
-/// The files of the console.
+/// Prefix of the console's static files.
 pub(crate) const ASSETS_PATH: &str = "/assets/";
 
-/// Who may come in to a port.
+/// Admits or refuses the requests to one port.
 #[derive(Debug)]
 pub struct Gate {
     on_loopback: bool,
@@ -38,17 +38,18 @@ pub struct Gate {
 }
 
 impl Gate {
+    /// Creates the gate of a port.
     pub fn new(address: SocketAddr, token: Option<AdminToken>) -> Self {
         let sessions = Sessions::new(address.port());
         Self { on_loopback: address.ip().is_loopback(), token, sessions }
     }
 
-    /// Who has signed in.
+    /// The sessions of the console.
     pub(crate) fn sessions(&self) -> &Sessions {
         &self.sessions
     }
 
-    /// Who comes in, or the answer to who may not. For every path, before anything else is looked at.
+    /// Admits a request, or returns the response that refuses it. Runs before anything else looks at the request.
     pub fn admit<B>(&self, request: &Request<B>) -> Result<Visitor, Box<Response>> {
         match self.check_origin(request) {
             Some(problem) => Err(Box::new(problem.into_response())),
@@ -56,21 +57,21 @@ impl Gate {
         }
     }
 
-    /// Who is here by mistake or by a trick.
+    /// Refuses requests from foreign pages, and requests that are meant for another process.
     fn check_origin<B>(&self, request: &Request<B>) -> Option<Problem> {
         let headers = request.headers();
         if self.on_loopback && !is_local_name(headers) {
             return Some(Problem::new(
                 StatusCode::MISDIRECTED_REQUEST,
                 "foreign-host",
-                "This port answers under an address or localhost",
+                "The Host header must be an IP address or localhost",
             ));
         }
         if !is_own_origin(headers) || !is_own_page(request.method(), headers) {
             return Some(Problem::new(
                 StatusCode::FORBIDDEN,
                 "foreign-origin",
-                "A page from elsewhere may not call this port",
+                "Pages of other origins may not call this port",
             ));
         }
         let expected = headers.get(&HOLDER_HEADER)?;
@@ -78,12 +79,12 @@ impl Gate {
             Problem::new(
                 StatusCode::MISDIRECTED_REQUEST,
                 "other-process",
-                "Here is another process than the one that holds the store",
+                "This is not the process that holds the store",
             )
         })
     }
 
-    /// A token is demanded, if there is one, but of those who ask after our health or want to sign in.
+    /// Identifies the visitor. If a token is set, only health checks and the sign-in page are open without it.
     fn visitor<B>(&self, request: &Request<B>) -> Result<Visitor, Box<Response>> {
         let Some(token) = &self.token else { return Ok(self.sessions.open_access()) };
         let (path, headers) = (request.uri().path(), request.headers());
@@ -98,7 +99,7 @@ impl Gate {
                 refused(Problem::new(
                     StatusCode::FORBIDDEN,
                     "read-only",
-                    "This token opens the console, not the claim API",
+                    "A read-only token cannot use the claim API",
                 ))
             }
             Some(visitor) => Ok(visitor),
@@ -106,26 +107,24 @@ impl Gate {
             None if !path.starts_with(API_PATH) && is_page_request(request) => {
                 Err(Box::new(see_other("/sign-in")))
             }
-            None => refused(Problem::new(
-                StatusCode::UNAUTHORIZED,
-                "token-refused",
-                "The operator's token is demanded",
-            )),
+            None => {
+                refused(Problem::new(StatusCode::UNAUTHORIZED, "token-refused", "A valid token is required"))
+            }
         }
     }
 }
 
-/// Whether a path is for those who ask after our health.
+/// Whether the path is a health check.
 pub(crate) fn is_health_check(path: &str) -> bool {
     HEALTH_PATHS.contains(&path)
 }
 
-/// Whether a page is open to those who have not signed in.
+/// Whether the page is open to visitors who have not signed in.
 fn is_public_page(path: &str) -> bool {
     matches!(path, "/sign-in" | "/language") || path.starts_with(ASSETS_PATH)
 }
 
-/// Whether the request names this port by an address or as localhost. A request without a name is from no browser.
+/// Whether `Host` is an address or `localhost`. A request without `Host` does not come from a browser.
 fn is_local_name(headers: &HeaderMap) -> bool {
     let mut names = headers.get_all(header::HOST).iter();
     match (names.next(), names.next()) {
@@ -142,10 +141,10 @@ fn host_of(text: &str) -> Option<String> {
     (!text.contains('@')).then(|| authority.host().to_owned())
 }
 
-/// Whether the page that asks, if it is a page, came from this port.
+/// Whether the request comes from a page of this port, or from no page at all.
 fn is_own_origin(headers: &HeaderMap) -> bool {
     let Some(origin) = headers.get(header::ORIGIN) else { return true };
-    // Behind something that speaks TLS for us, pages come from https.
+    // Behind a TLS proxy, our own pages have an https origin.
     let origin = origin.to_str().ok();
     let origin =
         origin.and_then(|origin| origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://")));
@@ -153,7 +152,7 @@ fn is_own_origin(headers: &HeaderMap) -> bool {
     matches!((origin, host), (Some(origin), Some(host)) if origin.eq_ignore_ascii_case(host))
 }
 
-/// Whether a browser, if it is one, asks for a page of ours, or someone follows a link to it.
+/// Whether the request comes from one of our pages, follows a link to one, or does not come from a browser.
 fn is_own_page(method: &Method, headers: &HeaderMap) -> bool {
     let header = |name: &str| headers.get(name).map(|value| value.as_bytes());
     match header("sec-fetch-site") {
@@ -175,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_its_own_is_refused() {
+    fn foreign_host_name_is_refused() {
         for local in ["localhost", "LOCALHOST:8070", "127.0.0.1", "127.0.0.1:8070", "[::1]:8070", "[::1]"] {
             assert!(is_local_name(&with(&[(header::HOST, local)])), "{local}");
         }
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_from_elsewhere_is_refused() {
+    fn foreign_origin_is_refused() {
         let from =
             |origin| is_own_origin(&with(&[(header::HOST, "localhost:8070"), (header::ORIGIN, origin)]));
         assert!(from("http://localhost:8070"));
@@ -206,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_browser_says_where_a_request_began() {
+    fn cross_site_requests_may_only_navigate() {
         let fetch = |method, site: &'static str, mode: &'static str, dest: &'static str| {
             let name = HeaderName::from_static;
             let fields = [("sec-fetch-site", site), ("sec-fetch-mode", mode), ("sec-fetch-dest", dest)];

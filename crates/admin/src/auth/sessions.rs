@@ -1,7 +1,7 @@
-//! Who looks at the console: sessions of people who showed a token, and the word that each form must bring back.
+//! Sessions of users who signed in to the console.
 //!
-//! A session is a random number in a cookie that no script can read and no foreign page can send; the token itself is in
-//! no cookie, address or page. Sessions live in memory: a new process asks for the token again.
+//! A session is a random id in a cookie that no script can read and no foreign page can send. The token itself is in
+//! no cookie, URL or page. Sessions are kept in memory: after a restart, users sign in again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,11 +15,11 @@ use super::token::Access;
 use super::visitor::Visitor;
 use crate::browser::cookie;
 
-/// How long a session lasts, however busy it is.
+/// The longest that a session lasts.
 const LIFETIME: Duration = Duration::from_secs(12 * 3600);
-/// How long a session lasts that nobody uses.
+/// The longest that an unused session lasts.
 const IDLE_MAX: Duration = Duration::from_secs(2 * 3600);
-/// Sessions at once; the one that was idle longest makes room.
+/// The most sessions at once. When it is reached, the session that was idle longest is dropped.
 const SESSIONS_MAX: usize = 1_000;
 
 /// The sessions of one admin port.
@@ -28,9 +28,9 @@ pub struct Sessions(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// Cookies know no ports: two consoles on one machine must not take each other's.
+    /// Cookies ignore ports: the name keeps two consoles on one machine apart.
     cookie: String,
-    /// The word for forms of those who have no session.
+    /// The CSRF token of visitors without a session.
     csrf: Arc<str>,
     by_id: Mutex<HashMap<String, Session>>,
 }
@@ -49,22 +49,22 @@ impl Sessions {
         Self(Arc::new(Inner { cookie, csrf: secret().into(), by_id: Mutex::default() }))
     }
 
-    /// Where no token is demanded, everyone who reaches the port is an operator.
+    /// A visitor of a port without a token: everyone is an operator.
     pub fn open_access(&self) -> Visitor {
         Visitor { access: Some(Access::Full), signed_in: false, csrf: self.0.csrf.clone() }
     }
 
-    /// Someone who has shown nothing.
+    /// A visitor who has not signed in.
     pub fn signed_out(&self) -> Visitor {
         Visitor { access: None, signed_in: false, csrf: self.0.csrf.clone() }
     }
 
-    /// A program that showed a token.
+    /// A program that sent a valid token.
     pub fn token_holder(&self, access: Access) -> Visitor {
         Visitor { access: Some(access), signed_in: false, csrf: self.0.csrf.clone() }
     }
 
-    /// Whose session a request belongs to.
+    /// The visitor whose session the request belongs to.
     pub fn find(&self, headers: &HeaderMap) -> Option<Visitor> {
         self.find_at(headers, Instant::now())
     }
@@ -81,7 +81,7 @@ impl Sessions {
         Some(Visitor { access: Some(session.access), signed_in: true, csrf: session.csrf.clone() })
     }
 
-    /// Begins a session: the cookie to set.
+    /// Starts a session and returns its cookie.
     pub(crate) fn sign_in(&self, access: Access, over_tls: bool) -> Option<HeaderValue> {
         let (id, now) = (secret(), Instant::now());
         let mut by_id = self.by_id();
@@ -94,7 +94,7 @@ impl Sessions {
         self.set_cookie(&id, LIFETIME, over_tls)
     }
 
-    /// Ends the session of a request: the cookie that takes it back.
+    /// Ends the session of a request and returns the cookie that removes it.
     pub(crate) fn sign_out(&self, headers: &HeaderMap) -> Option<HeaderValue> {
         if let Some(id) = cookie(headers, &self.0.cookie) {
             self.by_id().remove(id);
@@ -125,7 +125,7 @@ impl Session {
     }
 }
 
-/// 256 bits that nobody guesses.
+/// 256 random bits, as hex.
 fn secret() -> String {
     let draws = [SystemEntropy.draw(), SystemEntropy.draw()];
     draws.iter().flatten().map(|byte| format!("{byte:02x}")).collect()
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_ends_when_it_is_left_alone_or_ended() {
+    fn session_ends_when_idle_or_signed_out() {
         let sessions = Sessions::new(9090);
         let cookie = sessions.sign_in(Access::Read, false).unwrap();
         let text = cookie.to_str().unwrap();
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_are_bounded() {
+    fn session_count_is_limited() {
         let sessions = Sessions::new(1);
         for _ in 0..SESSIONS_MAX + 5 {
             sessions.sign_in(Access::Read, false).unwrap();

@@ -1,4 +1,4 @@
-//! The operator's token, and the one of those who may only look: compared in constant time, shown nowhere.
+//! The operator token and the read-only token. They are compared in constant time and never printed.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -8,31 +8,31 @@ use subtle::ConstantTimeEq;
 
 use ichido_serve::Failure;
 
-/// The variable that holds the token.
+/// The environment variable of the operator token.
 pub const TOKEN_VARIABLE: &str = "ICHIDO_ADMIN_TOKEN";
-/// The variable that holds the token of those who may only look.
+/// The environment variable of the read-only token.
 const READ_TOKEN_VARIABLE: &str = "ICHIDO_ADMIN_READ_TOKEN";
-/// The shortest token that may guard a port which others can reach.
+/// The shortest token that may protect a port outside loopback.
 const LENGTH_MIN: usize = 16;
 
-/// What an operator must show; and what opens the console to those who may only look.
+/// The tokens that the admin port accepts.
 #[derive(Clone)]
 pub struct AdminToken {
     full: Box<str>,
     read: Option<Box<str>>,
 }
 
-/// What someone may do here.
+/// What a visitor may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Everything.
     Full,
-    /// Look at the console and the metrics.
+    /// Read the console and the metrics.
     Read,
 }
 
 impl AdminToken {
-    /// The tokens of the environment, if they are set.
+    /// Reads the tokens from the environment, if they are set.
     pub fn from_env() -> Result<Option<Self>, Failure> {
         Self::new(variable(TOKEN_VARIABLE)?, variable(READ_TOKEN_VARIABLE)?)
     }
@@ -44,9 +44,9 @@ impl AdminToken {
             }
             (Some(full), read) => Ok(Some(Self { full, read })),
             (None, None) => Ok(None),
-            // Without the other one, whoever shows nothing may do everything.
+            // Without an operator token, requests without any token would have full access.
             (None, Some(_)) => {
-                Err(invalid(READ_TOKEN_VARIABLE, &format!("needs {TOKEN_VARIABLE} beside it")))
+                Err(invalid(READ_TOKEN_VARIABLE, &format!("requires {TOKEN_VARIABLE} to be set as well")))
             }
         }
     }
@@ -56,21 +56,21 @@ impl AdminToken {
         Ok(Self { full: checked(TOKEN_VARIABLE, token)?, read: None })
     }
 
-    /// What a request may do by the token it shows.
+    /// The access that the token in the request's headers gives.
     pub(super) fn access_of(&self, headers: &HeaderMap) -> Option<Access> {
         let shown = headers.get(header::AUTHORIZATION)?.as_bytes();
         let (scheme, token) = shown.split_at_checked("Bearer ".len())?;
         scheme.eq_ignore_ascii_case(b"Bearer ").then(|| self.access(token))?
     }
 
-    /// What a token opens.
+    /// The access that a token gives.
     pub fn access(&self, token: &[u8]) -> Option<Access> {
         let is = |known: &str| bool::from(token.ct_eq(known.as_bytes()));
         let (full, read) = (is(&self.full), self.read.as_deref().is_some_and(is));
         full.then_some(Access::Full).or(read.then_some(Access::Read))
     }
 
-    /// Refuses tokens that someone on the network could guess.
+    /// Refuses tokens that are short enough to be guessed over the network.
     pub(crate) fn check_length(&self, address: SocketAddr) -> Result<(), Failure> {
         let short = |token: &str| token.len() < LENGTH_MIN;
         let name = match (short(&self.full), self.read.as_deref().is_some_and(short)) {
@@ -79,13 +79,13 @@ impl AdminToken {
             (false, false) => return Ok(()),
         };
         let why = format!(
-            "is too short: the admin listener {address} is not on loopback, and needs a token of at least {LENGTH_MIN} \
-             characters (for example from: openssl rand -hex 16)"
+            "is too short: admin listener {address} is not on loopback and requires a token of at least {LENGTH_MIN} \
+             characters (for example: openssl rand -hex 16)"
         );
         Err(invalid(name, &why))
     }
 
-    /// How a request shows this token.
+    /// The `Authorization` header with the operator token.
     pub fn authorization(&self) -> Option<HeaderValue> {
         let mut value = HeaderValue::try_from(format!("Bearer {}", self.full)).ok()?;
         value.set_sensitive(true);
@@ -109,10 +109,10 @@ fn variable(name: &str) -> Result<Option<Box<str>>, Failure> {
 
 fn checked(name: &str, token: &str) -> Result<Box<str>, Failure> {
     if token.is_empty() {
-        return Err(invalid(name, "is empty; unset it, or give it a value"));
+        return Err(invalid(name, "is empty; set a value or unset it"));
     }
     if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(invalid(name, "must be visible ASCII without spaces"));
+        return Err(invalid(name, "must consist of visible ASCII characters without spaces"));
     }
     Ok(token.into())
 }
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_whole_token_opens() {
+    fn only_the_complete_token_gives_access() {
         let token = AdminToken::from_text("s3cret").unwrap();
         let shows = |value: &str| {
             token.access_of(&HeaderMap::from_iter([(header::AUTHORIZATION, value.parse().unwrap())]))
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_token_only_looks() {
+    fn read_token_gives_read_access() {
         let of = |full: Option<&str>, read: Option<&str>| {
             AdminToken::new(full.map(Into::into), read.map(Into::into))
         };
@@ -155,7 +155,7 @@ mod tests {
         );
         assert_eq!(token.access(b"l00"), None);
         for (full, read, why) in
-            [(None, Some("l00k"), "needs ICHIDO_ADMIN_TOKEN"), (Some("x"), Some("x"), "differ")]
+            [(None, Some("l00k"), "requires ICHIDO_ADMIN_TOKEN"), (Some("x"), Some("x"), "differ")]
         {
             let line = of(full, read).unwrap_err().to_string();
             assert!(line.starts_with("ICHIDO_ADMIN_READ_TOKEN") && line.contains(why), "{line}");
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_token_guards_loopback_only() {
+    fn short_token_is_refused_outside_loopback() {
         let address = "0.0.0.0:9090".parse().unwrap();
         let of = |full: &str, read: Option<&str>| {
             AdminToken::new(Some(full.into()), read.map(Into::into)).unwrap().unwrap().check_length(address)
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_not_printed() {
+    fn token_is_never_printed() {
         let token = AdminToken::from_text("s3cret").unwrap();
         assert!(!format!("{token:?} {:?}", token.authorization()).contains("s3cret"));
         for bad in ["", "two words", "naïve", "line\n"] {

@@ -1,4 +1,4 @@
-//! Who makes a request.
+//! Who sends a request.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,22 +7,22 @@ use subtle::ConstantTimeEq;
 
 use super::token::Access;
 
-/// Who is on the other end of a connection.
+/// The address of the client.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer(pub SocketAddr);
 
-/// Who makes a request, as the gate found.
+/// Who sends a request, as the gate found.
 #[derive(Clone, Debug)]
 pub struct Visitor {
-    /// What they may do; nothing until they have signed in.
+    /// `None` until the visitor has signed in.
     pub access: Option<Access>,
-    /// Whether there is a session to end.
+    /// Whether there is a session to sign out of.
     pub(crate) signed_in: bool,
     pub(super) csrf: Arc<str>,
 }
 
 impl Visitor {
-    /// The word that forms carry.
+    /// The token that every form must send back.
     pub(crate) fn csrf(&self) -> &str {
         &self.csrf
     }

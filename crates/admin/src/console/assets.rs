@@ -1,4 +1,4 @@
-//! The stylesheet, the script and the icon: in the binary, under names that change with their content.
+//! The stylesheet, the script and the icon. They are part of the binary.
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderName, StatusCode, header};
@@ -12,7 +12,7 @@ pub(super) const SCRIPT: Asset =
 pub(super) const ICON: Asset =
     Asset { name: "icon.svg", kind: "image/svg+xml", text: include_str!("icon.svg") };
 
-/// A file of the console.
+/// A static file of the console.
 pub(super) struct Asset {
     name: &'static str,
     kind: &'static str,
@@ -20,7 +20,7 @@ pub(super) struct Asset {
 }
 
 impl Asset {
-    /// Where it is found, with a mark of what is in it: browsers keep it for as long as it is the same.
+    /// The URL, with a hash of the content: browsers may cache the file for as long as it does not change.
     pub(super) fn href(&self) -> String {
         format!("{ASSETS_PATH}{}?{:016x}", self.name, content_hash(self.text.as_bytes()))
     }
@@ -42,7 +42,7 @@ pub(super) async fn asset(axum::extract::Path(name): axum::extract::Path<String>
     }
 }
 
-/// FNV-1a: tells versions apart, and keeps no secret.
+/// FNV-1a. It only tells versions apart.
 const fn content_hash(bytes: &[u8]) -> u64 {
     let (mut hash, mut at) = (0xcbf2_9ce4_8422_2325_u64, 0);
     while at < bytes.len() {

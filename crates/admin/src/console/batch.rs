@@ -1,4 +1,4 @@
-//! One batch, and sending again: one or all that lie in a dir.
+//! Shows one batch, and resends one batch or all batches of a directory.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::delivery_control::{DeliveryControl, PassResult};
 use crate::state::Bodies;
 use ichido_serve::{visible, visible_lines};
 
-/// How long a page waits for what it ordered; what takes longer goes on without it.
+/// How long a page waits for the pass it requested. A longer pass continues without the page.
 const TIMEOUT: Duration = Duration::from_secs(4);
 
 #[derive(Debug, Deserialize)]
@@ -59,7 +59,7 @@ pub(super) async fn batch(
         },
     };
     let back =
-        html! { (body) p { a href=(link("/delivery", &[("dir", dir.as_str())])) { (t.to_delivery) } } };
+        html! { (body) p { a href=(link("/delivery", &[("dir", dir.as_str())])) { (t.back_to_delivery) } } };
     view.page(Section::Delivery, t.batch, back)
 }
 
@@ -99,7 +99,7 @@ fn attempts(stored: &StoredBatch, t: &'static Translations) -> Markup {
     html! {
         section aria-labelledby="attempts" {
             h2 #attempts { (t.history) }
-            @if rows.is_empty() { p.empty { (t.no_history) } } @else { (table(t.history_caption, &[t.time, t.what], &rows)) }
+            @if rows.is_empty() { p.empty { (t.no_history) } } @else { (table(t.history_caption, &[t.time, t.event], &rows)) }
         }
     }
 }
@@ -120,7 +120,7 @@ fn records(stored: &StoredBatch, bodies: Bodies, t: &'static Translations) -> Ma
     }
 }
 
-/// The question before all of a dir are sent again.
+/// Asks for confirmation before all batches of a directory are resent.
 pub(super) async fn confirm(
     view: View,
     State(console): State<Console>,
@@ -152,7 +152,7 @@ pub(super) async fn resend(view: View, State(console): State<Console>, form: Ope
     let t = view.t;
     let dir = batch_dir_of(form.text("dir").unwrap_or_default());
     let Some(delivery_control) = console.delivery_control() else {
-        return view.error_page(StatusCode::NOT_FOUND, Section::None, t.delivers_not);
+        return view.error_page(StatusCode::NOT_FOUND, Section::None, t.no_delivery);
     };
     let keys = match form.text("file") {
         None => Vec::new(),
@@ -182,7 +182,8 @@ enum Resend {
     Busy,
 }
 
-/// Orders a pass and waits for it a while. Its line in the audit comes when it is over, whoever still waits.
+/// Requests a pass and waits a while for it. The audit line is written when the pass ends, even if nobody waits any
+/// more.
 async fn request_pass(
     view: &View,
     console: &Console,
@@ -193,7 +194,7 @@ async fn request_pass(
     let (who, dir) = (view.peer.0, selection.batch_dir.as_str());
     let audit = move |result: &str, arrived: u64| {
         let action = if key.is_some() { "resend a batch" } else { "resend all" };
-        tracing::info!(target: AUDIT, %who, action, place = dir, key, result, arrived, "an operator's action");
+        tracing::info!(target: AUDIT, %who, action, place = dir, key, result, arrived, "operator action");
     };
     let Some(finished) = delivery_control.request(selection) else {
         audit("busy", 0);

@@ -1,4 +1,4 @@
-//! ClaimQuery claim: what is known of it, and an operator's word on it, result twice.
+//! Shows one claim. An operator resolves it in two steps: choose, then confirm.
 
 use axum::extract::{Query, State};
 use axum::response::Response;
@@ -25,7 +25,7 @@ pub(super) struct ClaimQuery {
     tenant: String,
     #[serde(default)]
     route: String,
-    /// What an operator is about to action.
+    /// The action to confirm.
     #[serde(rename = "as")]
     action: Option<String>,
     result: Option<String>,
@@ -41,7 +41,7 @@ impl ClaimQuery {
     }
 }
 
-/// What an operator can action.
+/// What an operator can do with a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
     Done,
@@ -64,7 +64,7 @@ impl Action {
         Self::ALL.into_iter().find(|action| action.code() == code)
     }
 
-    /// Whether it makes sense of a claim in this state.
+    /// Whether the action makes sense for a claim in this state.
     fn applies_to(self, state: StateName) -> bool {
         match state {
             StateName::InDoubt => self != Action::Release,
@@ -73,12 +73,12 @@ impl Action {
         }
     }
 
-    /// Its name, and what comes of it.
+    /// Its name and its consequences.
     fn texts(self, t: &Translations) -> (&'static str, &'static str) {
         match self {
-            Action::Done => (t.say_done, t.say_done_means),
-            Action::Absent => (t.say_absent, t.say_absent_means),
-            Action::Release => (t.say_release, t.say_release_means),
+            Action::Done => (t.action_done, t.action_done_means),
+            Action::Absent => (t.action_absent, t.action_absent_means),
+            Action::Release => (t.action_release, t.action_release_means),
         }
     }
 }
@@ -99,12 +99,12 @@ pub(super) async fn claim(
         @if view.may_act() { (actions(&claim, t)) }
         (metadata(&claim, t))
         (outcome(&view_json, console.bodies(), t))
-        p { a href="/claims" { (t.to_claims) } }
+        p { a href="/claims" { (t.back_to_claims) } }
     };
     view.page(Section::Claims, t.claim, body)
 }
 
-/// The question that comes before the word is taken.
+/// Asks for confirmation.
 pub(super) async fn confirm(
     view: View,
     State(console): State<Console>,
@@ -121,7 +121,7 @@ pub(super) async fn confirm(
         .and_then(Action::parse)
         .filter(|action| action.applies_to(claim.state) && view.may_act());
     let Some(action) = action else {
-        return view.error_page(StatusCode::CONFLICT, Section::Claims, t.not_now);
+        return view.error_page(StatusCode::CONFLICT, Section::Claims, t.state_changed);
     };
     let (label, means) = action.texts(t);
     let fields = [("key", &claim.key), ("tenant", &claim.tenant), ("route", &claim.route)];
@@ -135,9 +135,9 @@ pub(super) async fn confirm(
             input type="hidden" name="as" value=(action.code());
             input type="hidden" name="attempt" value=(claim.attempt);
             @if action == Action::Done {
-                label for="outcome" { (t.outcome_for_repeats) }
+                label for="outcome" { (t.duplicate_response) }
                 textarea #outcome name="outcome" rows="4" spellcheck="false" aria-describedby="outcome-hint" {}
-                p #outcome-hint .hint { (t.outcome_for_repeats_hint) }
+                p #outcome-hint .hint { (t.duplicate_response_hint) }
             }
             div.choice {
                 button.strong type="submit" { (label) }
@@ -148,19 +148,19 @@ pub(super) async fn confirm(
     view.page(Section::Claims, t.are_you_sure, body)
 }
 
-/// Takes the word.
+/// Carries out the confirmed action.
 pub(super) async fn resolve(view: View, State(console): State<Console>, form: OperatorForm) -> Response {
     let t = view.t;
     let text = |name: &str| form.text(name).unwrap_or_default().to_owned();
     let selector =
         ClaimSelector { key: text("key"), tenant: Some(text("tenant")), route: Some(text("route")) };
     let Some(action) = Action::parse(&text("as")) else {
-        return view.error_page(StatusCode::BAD_REQUEST, Section::Claims, t.not_understood);
+        return view.error_page(StatusCode::BAD_REQUEST, Section::Claims, t.invalid_request);
     };
-    // What was confirmed was about this attempt, and not about one that began since.
+    // The operator confirmed this attempt, not one that started since.
     let now = console.app.operator().show(&selector).await;
     if now.is_ok_and(|view_json| view_json.0.get("attempt").map(Value::to_string) != Some(text("attempt"))) {
-        return view.error_page(StatusCode::CONFLICT, Section::Claims, t.not_now);
+        return view.error_page(StatusCode::CONFLICT, Section::Claims, t.state_changed);
     }
     let outcome = Some(text("outcome")).filter(|outcome| !outcome.trim().is_empty());
     let result = match action {
@@ -178,7 +178,7 @@ pub(super) async fn resolve(view: View, State(console): State<Console>, form: Op
             ];
             see_other(&link("/claims/one", &[&selector[..], &[("result", action.code())]].concat()))
         }
-        // There is nothing left to be looked at.
+        // The claim no longer exists.
         (Ok(_), Action::Absent | Action::Release) => {
             see_other(&link("/claims", &[("state", "in-doubt"), ("result", action.code())]))
         }
@@ -191,7 +191,7 @@ async fn find(view: &View, console: &Console, query: &ClaimQuery) -> Result<(Sum
         console.app.operator().show(&query.selector()).await.map_err(|refusal| refused(view, refusal))?;
     let claim = serde_json::from_value(Value::Object(view_json.0.clone()));
     let claim = claim.map_err(|_| {
-        view.error_page(StatusCode::INTERNAL_SERVER_ERROR, Section::Claims, view.t.not_understood)
+        view.error_page(StatusCode::INTERNAL_SERVER_ERROR, Section::Claims, view.t.invalid_request)
     })?;
     Ok((claim, view_json))
 }
@@ -201,7 +201,7 @@ fn refused(view: &View, refusal: Refusal) -> Response {
     match refusal {
         Refusal::NoSuchClaim => view.error_page(StatusCode::NOT_FOUND, Section::Claims, t.no_such_claim),
         Refusal::Ambiguous { .. } | Refusal::Running | Refusal::WrongState(_) => {
-            view.error_page(StatusCode::CONFLICT, Section::Claims, t.not_now)
+            view.error_page(StatusCode::CONFLICT, Section::Claims, t.state_changed)
         }
         other @ (Refusal::Ledger(_) | Refusal::Failed(_)) => {
             view.error_page(StatusCode::SERVICE_UNAVAILABLE, Section::Claims, &describe(other))
@@ -216,7 +216,7 @@ fn about(claim: &Summary, view_json: &ClaimView, t: &'static Translations) -> Ve
     let seconds = |name: &str| view_json.0.get(name).and_then(Value::as_u64).map(|ms| number(ms / 1_000));
     let mut rows = vec![
         (t.key, html! { span.key { (visible(&claim.key)) } }),
-        (t.state, html! { (state_mark(claim.state, t)) @if claim.local { " " (t.local) } }),
+        (t.state, html! { (state_mark(claim.state, t)) @if claim.local { " " (t.not_handed_over) } }),
         (t.tenant, html! { span.key { (visible(&claim.tenant)) } }),
         (t.route, html! { span.key { (visible(&claim.route)) } }),
         (t.attempt, html! { (claim.attempt) }),
@@ -227,13 +227,13 @@ fn about(claim: &Summary, view_json: &ClaimView, t: &'static Translations) -> Ve
             html! { (time(claim.renewed_at)) " (" (word("renewals").unwrap_or_default()) " " (t.times) ")" },
         ),
     ];
-    // What was left empty actions nothing.
+    // An empty tenant tells nothing.
     rows.retain(|(name, _)| *name != t.tenant || !claim.tenant.is_empty());
     let moments = [
         (t.lease_until, claim.lease_until),
         (t.doubt_since, claim.doubt_since),
         (t.completed_at, claim.completed_at),
-        (t.forgotten_at, claim.expires_at),
+        (t.expires_at, claim.expires_at),
     ];
     rows.extend(moments.into_iter().filter_map(|(name, at)| at.map(|at| (name, time(at)))));
     rows.extend(claim.doubt_reason.as_ref().map(|reason| (t.doubt_reason, html! { (visible(reason)) })));
@@ -250,8 +250,8 @@ fn actions(claim: &Summary, t: &'static Translations) -> Markup {
     html! {
         @if !actions.is_empty() {
             section aria-labelledby="word" {
-                h2 #word { (t.your_word) }
-                @if claim.state == StateName::InDoubt { p { (t.find_out_first) } }
+                h2 #word { (t.resolve_heading) }
+                @if claim.state == StateName::InDoubt { p { (t.check_first) } }
                 ul.choices {
                     @for action in actions {
                         li {
@@ -279,11 +279,11 @@ fn metadata(claim: &Summary, t: &'static Translations) -> Markup {
     }
 }
 
-/// The stored answer: hidden unless the settings allow it, since it is the callers' data.
+/// The stored response. It is the caller's data, so it is hidden unless the settings allow it.
 fn outcome(view_json: &ClaimView, bodies: Bodies, t: &'static Translations) -> Markup {
     let (answer, plain) = (view_json.0.get("answer"), view_json.0.get("outcome"));
     if let Some(reason) = view_json.0.get("answer_not_kept").and_then(Value::as_str) {
-        return html! { h2 { (t.outcome) } p { (t.answer_not_kept) ": " (visible(reason)) } };
+        return html! { h2 { (t.outcome) } p { (t.response_not_kept) ": " (visible(reason)) } };
     }
     let Some(value) = answer.or(plain) else { return html! {} };
     let status = answer.and_then(|answer| answer.get("status")).map(Value::to_string);

@@ -1,4 +1,4 @@
-//! Claims: a search by the beginning of a key or by state, page by page.
+//! Lists claims by key prefix or state, page by page.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use ichido_serve::visible;
 
 /// Claims on a page.
 const ROWS: usize = 25;
-/// A search that finds little goes on for so long before it asks whether to go on.
+/// How long a search with few matches continues before the page offers to go on.
 const TIMEOUT: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Default, Deserialize)]
@@ -28,7 +28,7 @@ pub(super) struct Search {
     #[serde(default)]
     state: String,
     cursor: Option<String>,
-    /// What was just done, to be told once.
+    /// The result of an action, shown once.
     result: Option<String>,
 }
 
@@ -52,7 +52,7 @@ pub(super) async fn claims(
         @match &found {
             Ok(page) => {
                 @if page.degraded { p.notice.bad role="alert" { (t.local_only) } }
-                @if page.claims.is_empty() { p.empty { (if page.cursor.is_some() { t.none_yet } else { t.no_claims }) } }
+                @if page.claims.is_empty() { p.empty { (if page.cursor.is_some() { t.none_found_yet } else { t.no_claims }) } }
                 @else { (rows(page, t)) }
                 (pager(&search, page, scan, t))
                 (conflicts(&fallback.map(|status| status.conflicts).unwrap_or_default(), t))
@@ -64,7 +64,7 @@ pub(super) async fn claims(
     view.page_with_status(status, Section::Claims, t.claims, body)
 }
 
-/// A page of claims. Where a filter passes by much, several pages of the ledger make one.
+/// A page of claims. If a filter skips many claims, several pages of the ledger make one.
 async fn find(console: &Console, search: &Search, state: Option<StateName>) -> Result<Page, String> {
     let started = Instant::now();
     let operator = console.app.operator();
@@ -88,7 +88,7 @@ async fn find(console: &Console, search: &Search, state: Option<StateName>) -> R
     }
 }
 
-/// Why the ledger result no, in one line.
+/// The ledger's error in one line.
 pub(super) fn describe(refusal: Refusal) -> String {
     match refusal {
         Refusal::Ledger(error) => ichido_core::error_chain(&error),
@@ -104,7 +104,7 @@ fn form(search: &Search, state: Option<StateName>, t: &Translations) -> Markup {
     html! {
         form.search method="get" action="/claims" role="search" {
             div {
-                label for="prefix" { (t.key_begins) }
+                label for="prefix" { (t.key_prefix) }
                 input #prefix type="search" name="prefix" value=(search.prefix) maxlength="1024" autocomplete="off" spellcheck="false";
             }
             div {
@@ -126,7 +126,7 @@ fn rows(page: &Page, t: &Translations) -> Markup {
         let key = html! { a.key href=(href("/claims/one", claim, &[])) { (visible(&claim.key)) } };
         vec![
             key,
-            html! { (state_mark(claim.state, t)) @if claim.local { " " (t.local) } },
+            html! { (state_mark(claim.state, t)) @if claim.local { " " (t.not_handed_over) } },
             html! { span.key { (visible(&claim.route)) } },
             html! { (claim.attempt) },
             time(claim.claimed_at),
@@ -141,7 +141,7 @@ fn rows(page: &Page, t: &Translations) -> Markup {
     )
 }
 
-/// Keys that this process and another one had while the ledger was out.
+/// Keys that another instance used as well during an outage.
 fn conflicts(conflicts: &[Conflict], t: &Translations) -> Markup {
     let rows: Vec<_> = conflicts
         .iter()
@@ -157,7 +157,7 @@ fn conflicts(conflicts: &[Conflict], t: &Translations) -> Markup {
         .collect();
     html! {
         @if !rows.is_empty() {
-            (table(t.keys_in_conflict, &[t.key, t.route, t.state, t.conflict_times, t.found_at], &rows))
+            (table(t.keys_in_conflict, &[t.key, t.route, t.state, t.conflict_count, t.found_at], &rows))
         }
     }
 }
@@ -166,7 +166,7 @@ pub(super) fn state_mark(state: StateName, t: &Translations) -> Markup {
     html! { span class={ "mark " (state.as_str()) } { (t.state_of(state)) } }
 }
 
-/// Where one claim is looked at.
+/// The link to a page about one claim.
 pub(super) fn href(path: &str, claim: &Summary, more: &[(&str, &str)]) -> String {
     let selector =
         [("key", claim.key.as_str()), ("tenant", claim.tenant.as_str()), ("route", claim.route.as_str())];
@@ -181,14 +181,14 @@ fn pager(search: &Search, page: &Page, scan: bool, t: &Translations) -> Markup {
         .cursor
         .as_deref()
         .map(|cursor| link("/claims", &[query.as_slice(), &[("cursor", cursor)]].concat()));
-    // Nothing was found yet: a script may go on by itself, where looking costs nothing.
+    // Nothing was found yet. The script may continue by itself if the search does not need a scan.
     let continues = page.claims.is_empty() && !scan;
     html! {
         @if next.is_some() || search.cursor.is_some() {
             nav.pager aria-label=(t.pages) {
                 @if search.cursor.is_some() { a href=(first) { (t.first_page) } }
                 @if let Some(next) = next {
-                    a rel="next" href=(next) data-go-on[continues] { (if page.claims.len() < ROWS { t.search_on } else { t.next_page }) }
+                    a rel="next" href=(next) data-go-on[continues] { (if page.claims.len() < ROWS { t.continue_search } else { t.next_page }) }
                 }
             }
         }

@@ -1,4 +1,4 @@
-// Keeps the overview live: texts and the lines of plots, by name. Pages work without it.
+// Updates the texts and plot lines of the overview by name. Pages work without it.
 "use strict";
 
 (() => {
@@ -12,20 +12,20 @@
   if (!box) return;
   const state = box.querySelector("[data-live-state]");
   const button = box.querySelector("[data-live-pause]");
-  // A sample comes every two seconds. A connection that is cut without a word brings none, and no error either.
-  const silence = 10000;
+  // A sample arrives every two seconds. A connection that is cut silently delivers none, and raises no error either.
+  const silenceMs = 10000;
   let source = null;
   let watchdog = 0;
 
-  const tell = (word) => {
-    const text = state.dataset[word];
+  const setState = (name) => {
+    const text = state.dataset[name];
     if (state.textContent !== text) state.textContent = text;
-    box.dataset.state = word;
-    if (word === "off") doubt(text);
+    box.dataset.state = name;
+    if (name === "off") markUnknown(text);
   };
 
-  // Nothing is known of the process any more, so nothing may look well.
-  const doubt = (text) => {
+  // The state of the process is unknown, so nothing may look healthy.
+  const markUnknown = (text) => {
     for (const element of document.querySelectorAll("[data-state-of]")) element.dataset.state = "unknown";
     document.querySelector("#health").textContent = text;
   };
@@ -36,8 +36,8 @@
       if (text !== undefined && element.textContent !== text) element.textContent = text;
     }
     for (const element of document.querySelectorAll("[data-state-of]")) {
-      const word = texts[element.dataset.stateOf];
-      if (word !== undefined) element.dataset.state = word;
+      const value = texts[element.dataset.stateOf];
+      if (value !== undefined) element.dataset.state = value;
     }
     for (const path of document.querySelectorAll("[data-path]")) {
       const line = texts[path.dataset.path];
@@ -48,11 +48,11 @@
   const start = () => {
     source = new EventSource(box.dataset.source);
     source.onmessage = (event) => {
-      tell("on");
+      setState("on");
       show(JSON.parse(event.data));
       watch();
     };
-    source.onerror = () => tell("off");
+    source.onerror = () => setState("off");
     button.textContent = button.dataset.pause;
     watch();
   };
@@ -60,23 +60,23 @@
   const watch = () => {
     clearTimeout(watchdog);
     watchdog = setTimeout(() => {
-      tell("off");
+      setState("off");
       source.close();
       start();
-    }, silence);
+    }, silenceMs);
   };
 
   const stop = () => {
     clearTimeout(watchdog);
     source.close();
     source = null;
-    tell("paused");
+    setState("paused");
     button.textContent = button.dataset.goOn;
   };
 
   button.hidden = false;
   button.addEventListener("click", () => (source ? stop() : start()));
-  // Firefox keeps pages of the past alive: a stream that nobody sees holds one of six connections.
+  // Firefox keeps visited pages alive: an invisible stream would occupy one of its six connections.
   addEventListener("pagehide", () => source && source.close());
   addEventListener("pageshow", (event) => event.persisted && source && start());
   start();

@@ -1,4 +1,4 @@
-//! Delivery: what waits in the spool and what failed, oldest first; the notices about it.
+//! The spool and the failed batches, oldest first, and the notices about them.
 
 use axum::extract::{Query, State};
 use axum::response::Response;
@@ -19,9 +19,9 @@ use ichido_serve::visible;
 
 /// Batches on a page.
 const ROWS: usize = 25;
-/// Notices that are shown.
+/// The most notices that are shown.
 const NOTICES_MAX: usize = 10;
-/// Passes that are shown.
+/// The most passes that are shown.
 const PASSES_MAX: usize = 5;
 
 #[derive(Debug, Default, Deserialize)]
@@ -33,7 +33,7 @@ pub(super) struct DeliveryQuery {
     result: Option<String>,
 }
 
-/// A batch as a list shows it.
+/// A row of the list of batches.
 struct Row {
     listed: ListedFile,
     head: Option<BatchHeader>,
@@ -52,7 +52,7 @@ pub(super) async fn delivery(
     let (Some(delivery_control), Some(directories)) =
         (console.delivery_control(), &console.sampler.directories)
     else {
-        return view.error_page(StatusCode::NOT_FOUND, Section::None, t.delivers_not);
+        return view.error_page(StatusCode::NOT_FOUND, Section::None, t.no_delivery);
     };
     let dir = batch_dir_of(&query.dir);
     let (spool, failed) = tokio::join!(directories.0.get(), directories.1.get());
@@ -92,7 +92,7 @@ fn dir_name(dir: BatchDir, t: &Translations) -> &'static str {
 
 fn tabs(counts: &[(BatchDir, String)], here: BatchDir, t: &Translations) -> Markup {
     html! {
-        nav.tabs aria-label=(t.places) {
+        nav.tabs aria-label=(t.directories) {
             @for (dir, count) in counts {
                 a href=(link("/delivery", &[("dir", dir.as_str())])) aria-current=[(*dir == here).then_some("page")] {
                     (dir_name(*dir, t)) " " b { (count) }
@@ -102,7 +102,7 @@ fn tabs(counts: &[(BatchDir, String)], here: BatchDir, t: &Translations) -> Mark
     }
 }
 
-/// The files of one page, each with its beginning. Trigger names from memory; only what is shown is opened.
+/// The batches of one page. Names come from memory; only the files that are shown are opened.
 async fn read(
     layout: &Layout,
     dir: BatchDir,
@@ -172,7 +172,7 @@ fn pager(
                 }
             }
         }
-        @if is_truncated { p.hint { (t.list_is_cut) } }
+        @if is_truncated { p.hint { (t.list_truncated) } }
     }
 }
 
@@ -194,7 +194,7 @@ async fn notices(
                 @if sent.is_empty() { b { "0" } }
                 @for (index, (channel, count)) in sent.iter().enumerate() { @if index > 0 { (t.comma) } (t.channel(channel)) " " b { (number(*count)) } }
             }
-            @if !rows.is_empty() { (table(t.notices_caption, &[t.time, t.what, t.details], &rows)) }
+            @if !rows.is_empty() { (table(t.notices_caption, &[t.time, t.event, t.details], &rows)) }
         }
     }
 }
@@ -205,7 +205,7 @@ fn row_of(notice: &Notice, t: &Translations) -> Vec<Markup> {
         Event::Expired(failed) => (t.notice_expired, format!("{}: {}", failed.file_path, failed.last_error)),
         Event::Held { lane, reason } => (t.notice_held, format!("{lane}: {reason}")),
         Event::SpoolFull { reason } => (t.notice_full, reason.clone()),
-        Event::InvalidInput { count, reason } => (t.notice_broken, format!("{count}: {reason}")),
+        Event::InvalidInput { count, reason } => (t.notice_invalid_input, format!("{count}: {reason}")),
         Event::Recovered { outage, since } => (t.notice_recovered, format!("{outage} ({since})")),
     };
     let at = parse_iso(&notice.at).map_or_else(|| html! { (notice.at) }, time);

@@ -1,7 +1,7 @@
-//! What lies in a batch_dir of the spool, by names alone, for pages that must not wait for a large directory.
+//! The files of a delivery directory by name, for pages that must not wait for a large directory.
 //!
-//! A directory that is read quickly is read anew for each page. One that is not is read beside the pages, by the sampler
-//! and at its pace, and they show what was found last.
+//! A directory that can be read quickly is read for every page. A slow one is read in the background, by the sampler,
+//! and pages show the last result.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,14 +10,14 @@ use std::time::{Duration, SystemTime};
 use ichido_delivery::store::{BatchDir, Layout, ListedFile};
 use tokio::time::Instant;
 
-/// The oldest files whose names are kept in memory; nobody turns more pages than that.
+/// The most files whose names are kept in memory.
 pub(super) const LISTED_MAX: usize = 10_000;
-/// A directory of so few files is read for each page, however busy the machine is.
+/// A directory with at most this many files is read for every page, however busy the machine is.
 const SMALL_DIRECTORY: u64 = 1_000;
-/// A larger one that takes longer to read than this is not read while a page waits.
+/// A larger directory is read for a page only if reading it took at most this long.
 const FAST_READ: Duration = Duration::from_millis(8);
 
-/// A batch_dir, and what was seen there last.
+/// A directory and its last listing.
 #[derive(Clone, Debug)]
 pub(super) struct DirectoryCache {
     layout: Layout,
@@ -25,7 +25,7 @@ pub(super) struct DirectoryCache {
     last: Arc<Mutex<Option<DirectoryListing>>>,
 }
 
-/// What was seen.
+/// The files of a directory.
 #[derive(Clone, Debug)]
 pub(super) struct DirectoryListing {
     pub(super) count: u64,
@@ -40,7 +40,7 @@ impl DirectoryCache {
         Self { layout: layout.clone(), batch_dir, last: Arc::default() }
     }
 
-    /// What a page shows.
+    /// The listing for a page.
     pub(super) async fn get(&self) -> Option<DirectoryListing> {
         match self.cached() {
             Some(last) if last.count > SMALL_DIRECTORY && last.took > FAST_READ => Some(last),
@@ -48,22 +48,22 @@ impl DirectoryCache {
         }
     }
 
-    /// The same, as it is now, however long it takes.
+    /// Reads the directory now, however long it takes.
     pub(super) async fn refresh(&self) -> Option<DirectoryListing> {
         let cache = self.clone();
         let _ = tokio::task::spawn_blocking(move || cache.read()).await;
         self.cached()
     }
 
-    /// What was seen last.
+    /// The last listing.
     pub(super) fn cached(&self) -> Option<DirectoryListing> {
         self.lock().clone()
     }
 
-    /// Reads the directory, if it has modified since.
+    /// Reads the directory if it has changed.
     fn read(&self) {
         let (began, modified) = (Instant::now(), self.modified());
-        // A change within the tick of the file system's clock after a reading would be missed.
+        // A change within the resolution of the file system's clock after a read would be missed.
         let settled = modified.is_some_and(|at| at.elapsed().is_ok_and(|age| age > Duration::from_secs(1)));
         if settled && self.lock().as_ref().is_some_and(|last| last.modified == modified) {
             return;
@@ -73,7 +73,7 @@ impl DirectoryCache {
                 let took = began.elapsed();
                 *self.lock() = Some(DirectoryListing { count, oldest: oldest.into(), took, modified });
             }
-            Err(error) => tracing::warn!(%error, "the console cannot look into the spool"),
+            Err(error) => tracing::warn!(%error, "console cannot list delivery directory"),
         }
     }
 

@@ -1,4 +1,4 @@
-//! What a form of ours sent: POST only, with the word that only our pages know.
+//! Submitted forms: POST only, with the CSRF token of our pages.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use super::PageContext;
 use super::page::{Section, View};
 use crate::limits::BODY_TIMEOUT;
 
-/// The fields of a form, from someone who may act.
+/// A form from a visitor who may act.
 #[derive(Debug)]
 pub(super) struct OperatorForm(BTreeMap<String, String>);
 
-/// The fields of a form that everyone may send: sign-in, sign-out, language.
+/// A form that everyone may send: sign-in, sign-out, language.
 #[derive(Debug)]
 pub(super) struct PublicForm(pub(super) BTreeMap<String, String>);
 
@@ -35,16 +35,16 @@ where
         let view = View::from_request_parts(&mut parts, state).await.map_err(IntoResponse::into_response)?;
         let request = Request::from_parts(parts, body);
         let reading = Form::<BTreeMap<String, String>>::from_request(request, state);
-        // Unfinished forms, which anyone may send, would take all the connections of this port.
+        // Anyone may send forms. Without a timeout, unfinished ones could occupy all connections of this port.
         let Ok(fields) = tokio::time::timeout(BODY_TIMEOUT, reading).await else {
-            return Err(view.error_page(StatusCode::REQUEST_TIMEOUT, Section::None, view.t.not_understood));
+            return Err(view.error_page(StatusCode::REQUEST_TIMEOUT, Section::None, view.t.invalid_request));
         };
         let Ok(Form(fields)) = fields else {
-            return Err(view.error_page(StatusCode::BAD_REQUEST, Section::None, view.t.not_understood));
+            return Err(view.error_page(StatusCode::BAD_REQUEST, Section::None, view.t.invalid_request));
         };
         match view.visitor.csrf_matches(fields.get("csrf").map_or("", String::as_str)) {
             true => Ok(Self(fields)),
-            false => Err(view.error_page(StatusCode::FORBIDDEN, Section::None, view.t.form_is_old)),
+            false => Err(view.error_page(StatusCode::FORBIDDEN, Section::None, view.t.form_expired)),
         }
     }
 }

@@ -1,6 +1,6 @@
-//! How the process is: each check with its state, and the sum of them in one line that stands at the top of the overview.
+//! The state of each component, and a summary at the top of the overview.
 //!
-//! Everything here is also sent to pages that are open, so that none of them stays green through an outage.
+//! Everything here is also sent to open pages, so that none of them stays green during an outage.
 
 use maud::{Markup, html};
 
@@ -8,14 +8,14 @@ use super::sampler::Snapshot;
 use super::translations::Translations;
 use ichido_serve::visible;
 
-/// How a check is.
+/// The state of a component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Status {
     Good,
-    /// It works, but not as it should.
+    /// It works, but degraded.
     Warn,
     Bad,
-    /// It was not asked yet.
+    /// Not checked yet.
     Unknown,
 }
 
@@ -30,7 +30,7 @@ impl Status {
     }
 }
 
-/// One check.
+/// A component and its state.
 struct Check {
     name: &'static str,
     label: &'static str,
@@ -38,21 +38,21 @@ struct Check {
     text: String,
 }
 
-/// What is snapshot of all checks.
+/// The health of all components.
 pub(super) struct Health {
     checks: Vec<Check>,
     t: &'static Translations,
 }
 
 impl Health {
-    /// The health of the checks with these names, from what was found last.
+    /// The health of the components with these names, from the last checks.
     pub(super) fn of(names: &[&'static str], snapshot: &Snapshot, t: &'static Translations) -> Self {
         let mut checks: Vec<Check> = names.iter().map(|name| probed(name, snapshot, t)).collect();
         let totals = &snapshot.totals;
         if totals.has_fallback {
             let (state, text) = match totals.degraded {
-                true => (Status::Warn, t.fallback_answers),
-                false => (Status::Good, t.fallback_stands_by),
+                true => (Status::Warn, t.fallback_active),
+                false => (Status::Good, t.fallback_standby),
             };
             checks.push(Check { name: "fallback", label: t.fallback, state, text: text.to_owned() });
         }
@@ -60,7 +60,7 @@ impl Health {
             0 => (Status::Good, t.no_recent_errors.to_owned()),
             errors => (Status::Bad, t.recent_errors.replace("{}", &super::page::number(errors))),
         };
-        checks.push(Check { name: "answers", label: t.answers, state, text });
+        checks.push(Check { name: "answers", label: t.responses, state, text });
         Self { checks, t }
     }
 
@@ -72,7 +72,7 @@ impl Health {
             .unwrap_or(Status::Good)
     }
 
-    /// All of it in one line.
+    /// A summary in one line.
     fn headline(&self) -> String {
         let t = self.t;
         let wrong = self.checks.iter().filter(|check| matches!(check.state, Status::Bad | Status::Warn));
@@ -101,7 +101,7 @@ impl Health {
         }
     }
 
-    /// What a live page replaces: texts, and states.
+    /// What live pages replace: texts and states.
     pub(super) fn live(&self) -> Vec<(String, String)> {
         let mut live = vec![
             ("health".to_owned(), self.headline()),
@@ -119,8 +119,8 @@ fn probed(name: &'static str, snapshot: &Snapshot, t: &'static Translations) -> 
     let (state, text) = match snapshot.verdicts.iter().find(|verdict| verdict.name == name) {
         None => (Status::Unknown, t.health_checking.to_owned()),
         Some(verdict) => match &verdict.detail {
-            None => (Status::Good, t.works.to_owned()),
-            Some(detail) => (Status::Bad, format!("{} ({})", t.does_not_work, visible(detail))),
+            None => (Status::Good, t.component_ok.to_owned()),
+            Some(detail) => (Status::Bad, format!("{} ({})", t.component_failing, visible(detail))),
         },
     };
     Check { name, label: t.component(name), state, text }
@@ -144,27 +144,27 @@ mod tests {
     }
 
     #[test]
-    fn one_part_that_fails_is_in_the_headline() {
+    fn failing_component_is_in_the_headline() {
         let names = ["ledger", "upstream"];
         let of = |snapshot: &Snapshot| Health::of(&names, snapshot, &EN);
         let shown = |snapshot: &Snapshot| (of(snapshot).state(), of(snapshot).headline());
         let mut snapshot = Snapshot::default();
         assert_eq!(shown(&snapshot), (Status::Unknown, "Checking…".to_owned()));
         snapshot.verdicts = vec![verdict("ledger", None), verdict("upstream", None)];
-        assert_eq!(shown(&snapshot), (Status::Good, "Everything works.".to_owned()));
-        snapshot.verdicts[1] = verdict("upstream", Some("h:1 does not answer"));
-        assert_eq!(shown(&snapshot), (Status::Bad, "Something is wrong: Upstream".to_owned()));
-        assert_eq!(of(&snapshot).checks[1].text, "does not work (h:1 does not answer)");
+        assert_eq!(shown(&snapshot), (Status::Good, "Everything is working.".to_owned()));
+        snapshot.verdicts[1] = verdict("upstream", Some("h:1 is unreachable"));
+        assert_eq!(shown(&snapshot), (Status::Bad, "Problems with: Upstream".to_owned()));
+        assert_eq!(of(&snapshot).checks[1].text, "failing (h:1 is unreachable)");
     }
 
     #[test]
-    fn errors_count_for_a_minute() {
+    fn errors_are_recent_for_a_minute() {
         let mut snapshot = Snapshot { verdicts: vec![verdict("ledger", None)], ..Snapshot::default() };
         let shown = |snapshot: &Snapshot| {
             let health = Health::of(&["ledger"], snapshot, &EN);
             (health.headline(), health.checks[1].text.clone())
         };
-        let wrong = |text: &str| ("Something is wrong: Answers".to_owned(), text.to_owned());
+        let wrong = |text: &str| ("Problems with: Responses".to_owned(), text.to_owned());
         snapshot.samples.extend([sample(100, 0), sample(102, 7)]);
         assert_eq!(shown(&snapshot), wrong("7 errors in the last minute"));
         snapshot.samples.push_back(sample(160, 9));
@@ -172,7 +172,7 @@ mod tests {
         snapshot.samples.extend([sample(162, 9), sample(220, 9)]);
         assert_eq!(
             shown(&snapshot),
-            ("Everything works.".to_owned(), "no errors in the last minute".to_owned())
+            ("Everything is working.".to_owned(), "no errors in the last minute".to_owned())
         );
     }
 }

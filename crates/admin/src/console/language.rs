@@ -1,11 +1,11 @@
-//! In which language someone reads: the cookie of the switch, else what the browser prefers, else English.
+//! The language of a page: from the cookie of the switch, or what the browser prefers, or English.
 
 use http::{HeaderMap, header};
 
 use super::translations::{EN, JA, Translations};
 use crate::browser::cookie;
 
-/// The cookie that remembers the choice.
+/// The cookie that stores the choice.
 pub(super) const COOKIE: &str = "ichido-lang";
 
 /// A language of the console.
@@ -43,7 +43,7 @@ impl Language {
         best.0
     }
 
-    /// As in the `lang` attribute.
+    /// The value of the `lang` attribute.
     pub(super) fn tag(self) -> &'static str {
         match self {
             Self::En => "en",
@@ -51,7 +51,7 @@ impl Language {
         }
     }
 
-    /// What the language calls itself.
+    /// The language's own name for itself.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::En => "English",
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_switch_wins_over_the_browser() {
+    fn language_switch_wins_over_the_browser() {
         let of = |accepted: &str, cookies: &str| {
             let fields = [(header::ACCEPT_LANGUAGE, accepted), (header::COOKIE, cookies)];
             Language::of(&fields.into_iter().map(|(name, value)| (name, value.parse().unwrap())).collect())

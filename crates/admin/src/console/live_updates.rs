@@ -1,4 +1,4 @@
-//! Totals as they change, for a page that is open: server-sent events with texts by name, no markup.
+//! Live updates of an open page: server-sent events with texts by name, no markup.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::page::View;
 use super::{Console, overview};
 use crate::browser::with_security_headers;
 
-/// Pages that may be live at once; the next ones stay as they were loaded.
+/// The most live pages at once. Further pages stay as they were loaded.
 pub(super) const LIVE_PAGES_MAX: usize = 32;
 
 struct Watcher {
@@ -33,7 +33,7 @@ pub(super) async fn live(view: View, State(console): State<Console>) -> Response
     let watcher = Watcher { view, console, updates, _permit: permit };
     let events = stream::unfold(watcher, |mut watcher| async move {
         let stop = watcher.console.stop.clone();
-        // The end of the process ends the stream: it waits for nobody who looks.
+        // Shutdown ends the stream instead of waiting for open pages.
         stop.run_until_cancelled(watcher.updates.changed()).await?.ok()?;
         let texts: serde_json::Map<_, _> = overview::live(&watcher.view, &watcher.console)
             .into_iter()

@@ -1,4 +1,4 @@
-//! The first page: what happened once, what was repeated, what waits, what nobody knows.
+//! The overview: effects, replays, claims in doubt, what waits for delivery, and health.
 
 use axum::extract::State;
 use axum::response::Response;
@@ -21,7 +21,7 @@ pub(super) async fn overview(view: View, State(console): State<Console>) -> Resp
     let body = html! {
         div #live .live data-source="/live" {
             p.status { span.dot aria-hidden="true" {} span role="status" data-live-state data-on=(t.live) data-off=(t.not_live) data-paused=(t.paused) {} }
-            button.quiet type="button" hidden data-live-pause data-pause=(t.pause) data-go-on=(t.go_on) { (t.pause) }
+            button.quiet type="button" hidden data-live-pause data-pause=(t.pause) data-go-on=(t.resume) { (t.pause) }
         }
         (health(&console, &snapshot, t).draw())
         section aria-labelledby="figures" {
@@ -38,7 +38,7 @@ pub(super) async fn overview(view: View, State(console): State<Console>) -> Resp
     view.page(Section::Overview, t.overview, body)
 }
 
-/// What a page that is open replaces.
+/// What live pages replace.
 pub(super) fn live(view: &View, console: &Console) -> Vec<(String, String)> {
     let snapshot = console.sampler.snapshot();
     let tiles = tiles(console, &snapshot, view.t).into_iter();
@@ -50,7 +50,7 @@ pub(super) fn live(view: &View, console: &Console) -> Vec<(String, String)> {
     live
 }
 
-/// A number with its name, and where to look closer.
+/// A number with its label, and a link to its details.
 struct Tile {
     name: &'static str,
     label: &'static str,
@@ -82,7 +82,7 @@ fn tiles(console: &Console, snapshot: &Snapshot, t: &'static Translations) -> Ve
         plain("effects", t.effects, totals.effects, t.effects_hint),
         plain("replays", t.replays, totals.replays, t.replays_hint),
         plain("conflicts", t.conflicts, totals.conflicts, t.conflicts_hint),
-        plain("refused", t.refusals, totals.refused, t.refusals_hint),
+        plain("refused", t.refused_requests, totals.refused, t.refused_requests_hint),
         plain("errors", t.errors, totals.errors, t.errors_hint),
         plain("unprotected", t.unprotected, totals.unprotected, t.unprotected_hint),
         Tile { name: "rate", label: t.duplicate_rate, value: rate, hint: t.duplicate_rate_hint, to: None },
@@ -97,8 +97,8 @@ fn tiles(console: &Console, snapshot: &Snapshot, t: &'static Translations) -> Ve
             name: "fallback",
             label: t.fallback,
             value: match (totals.degraded, totals.has_fallback) {
-                (true, _) => t.fallback_answers,
-                (false, true) => t.fallback_stands_by,
+                (true, _) => t.fallback_active,
+                (false, true) => t.fallback_standby,
                 (false, false) => t.fallback_none,
             }
             .to_owned(),
@@ -129,7 +129,7 @@ fn plots(console: &Console, snapshot: &Snapshot, t: &'static Translations) -> Ve
         .rate(t.conflicts, samples, |sample| sample.conflicts)
         .rate(t.errors, samples, |sample| sample.errors);
     let mut waiting =
-        Plot::new("waiting", t.what_waits, samples)
+        Plot::new("waiting", t.waiting, samples)
             .depth(t.in_doubt, samples, |sample: &Sample| sample.in_doubt);
     if console.delivery_control().is_some() {
         waiting = waiting
@@ -147,18 +147,18 @@ fn capabilities(of: &Capabilities, t: &'static Translations) -> Vec<(&'static st
     let survives = match of.survives.is_empty() {
         true => t.nothing.to_owned(),
         false => {
-            of.survives.iter().map(|what| t.promise(&what.to_string())).collect::<Vec<_>>().join(t.comma)
+            of.survives.iter().map(|what| t.capability(&what.to_string())).collect::<Vec<_>>().join(t.comma)
         }
     };
-    let word = |word: String| html! { (t.promise(&word)) };
+    let word = |word: String| html! { (t.capability(&word)) };
     vec![
         (t.backend, html! { code { (of.backend) } }),
         (t.reach, word(of.reach.to_string())),
         (t.survives, html! { (survives) }),
         (t.expiry, word(of.expiry.to_string())),
         (t.listing, word(of.listing.to_string())),
-        (t.clock_of_leases, word(of.clock.to_string())),
-        (t.outcomes_up_to, html! { (number(of.outcome_bytes as u64)) " " (t.bytes) }),
+        (t.lease_clock, word(of.clock.to_string())),
+        (t.largest_outcome, html! { (number(of.outcome_bytes as u64)) " " (t.bytes) }),
     ]
 }
 
@@ -178,9 +178,9 @@ pub(super) fn passes(passes: &[Pass], t: &'static Translations) -> Markup {
     let rows: Vec<_> = rows.collect();
     html! {
         section aria-labelledby="runs" {
-            h2 #runs { (t.last_runs) }
-            @if rows.is_empty() { p.empty { (t.no_runs) } } @else {
-                (table(t.last_runs_caption, &[t.began, t.wanted_by, t.tried, t.arrived, t.to_spool, t.to_failed, t.took], &rows))
+            h2 #runs { (t.recent_passes) }
+            @if rows.is_empty() { p.empty { (t.no_passes) } } @else {
+                (table(t.recent_passes_caption, &[t.started, t.trigger, t.attempted, t.delivered, t.to_spool, t.to_failed, t.duration], &rows))
             }
         }
     }

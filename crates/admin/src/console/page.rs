@@ -1,4 +1,4 @@
-//! The frame of every page, and the pieces that pages are made of.
+//! The layout of every page, and the elements that pages are built from.
 
 use axum::extract::{FromRef, FromRequestParts};
 use axum::response::{IntoResponse, Response};
@@ -14,18 +14,18 @@ use crate::auth::{Access, Peer, Visitor};
 use crate::browser::with_security_headers;
 use ichido_serve::visible;
 
-/// A part of the console.
+/// A section of the console.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Section {
     Overview,
     Claims,
     Delivery,
     Usage,
-    /// Sign-in, and what is not found.
+    /// Sign-in and error pages.
     None,
 }
 
-/// Who reads a page, in which language, and where they are.
+/// Who views a page, in which language, and at which URL.
 #[derive(Debug)]
 pub(super) struct View {
     pub(super) lang: Language,
@@ -54,7 +54,7 @@ where
 }
 
 impl View {
-    /// Whether this reader may change something.
+    /// Whether the visitor may change anything.
     pub(super) fn may_act(&self) -> bool {
         self.visitor.access == Some(Access::Full)
     }
@@ -144,12 +144,12 @@ impl View {
         }
     }
 
-    /// The field that shows that a form is ours.
+    /// The hidden field with the CSRF token.
     pub(super) fn csrf_field(&self) -> Markup {
         html! { input type="hidden" name="csrf" value=(self.visitor.csrf()); }
     }
 
-    /// A form that is a button.
+    /// A form that consists of one button.
     pub(super) fn button(&self, action: &str, fields: &[(&str, &str)], label: &str, class: &str) -> Markup {
         html! {
             form method="post" action=(action) {
@@ -160,26 +160,25 @@ impl View {
         }
     }
 
-    /// A page that says no.
+    /// A page with an error message.
     pub(super) fn error_page(&self, status: StatusCode, section: Section, why: &str) -> Response {
-        let body =
-            html! { p.notice.bad role="alert" { (visible(why)) } p { a href="/" { (self.t.to_overview) } } };
-        self.page_with_status(status, section, self.t.refused, body)
+        let body = html! { p.notice.bad role="alert" { (visible(why)) } p { a href="/" { (self.t.back_to_overview) } } };
+        self.page_with_status(status, section, self.t.error_title, body)
     }
 }
 
-/// A table that narrow screens show as a list of cards, each value with the name of its column.
+/// A table. Narrow screens show each row as a card, each value with the name of its column.
 pub(super) fn table(caption: &str, heads: &[&str], rows: &[Vec<Markup>]) -> Markup {
     captioned(&html! { caption { (caption) } }, heads, rows)
 }
 
-/// The same under a heading that says what it is: the caption is only read aloud.
+/// A table below a heading: only screen readers get the caption.
 pub(super) fn table_under_heading(caption: &str, heads: &[&str], rows: &[Vec<Markup>]) -> Markup {
     captioned(&html! { caption.hidden { (caption) } }, heads, rows)
 }
 
 fn captioned(caption: &Markup, heads: &[&str], rows: &[Vec<Markup>]) -> Markup {
-    // The roles say again what the elements say: laid out as cards, browsers would forget it.
+    // The roles repeat what the elements mean: browsers drop that meaning from tables that are laid out as cards.
     html! {
         table.cards role="table" {
             (caption)
@@ -197,12 +196,12 @@ fn captioned(caption: &Markup, heads: &[&str], rows: &[Vec<Markup>]) -> Markup {
     }
 }
 
-/// Names and values.
+/// A list of names and values.
 pub(super) fn facts(rows: &[(&str, Markup)]) -> Markup {
     html! { dl.facts { @for (name, value) in rows { div { dt { (name) } dd { (value) } } } } }
 }
 
-/// A number with its thousands apart.
+/// A number with thousands separators.
 pub(super) fn number(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -215,7 +214,7 @@ pub(super) fn number(value: u64) -> String {
     text
 }
 
-/// A moment, to the second.
+/// A timestamp, to the second.
 pub(super) fn time(at: Timestamp) -> Markup {
     let moment = moment(at.0);
     html! {
@@ -233,7 +232,7 @@ fn moment(ms: u64) -> jiff::Zoned {
     at.unwrap_or(jiff::Timestamp::UNIX_EPOCH).to_zoned(jiff::tz::TimeZone::UTC)
 }
 
-/// A path with a query.
+/// A path with a query string.
 pub(super) fn link(path: &str, query: &[(&str, &str)]) -> String {
     let mut text = url::form_urlencoded::Serializer::new(String::new());
     for (name, value) in query {

@@ -1,5 +1,5 @@
-//! Plots over time, drawn as SVG: lines only. Translations and numbers stand around them as text, so that they can be read aloud
-//! and do not shrink with the drawing.
+//! Line plots over time as SVG. Labels and numbers are text around the drawing, so that they can be read aloud and do
+//! not shrink with it.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -13,22 +13,22 @@ use super::translations::Translations;
 /// Points of a line.
 const POINTS: u64 = 90;
 const STEP_MS: u64 = HISTORY.as_secs() * 1_000 / POINTS;
-/// Points in one row of the table.
+/// Points per row of the table.
 const POINTS_PER_ROW: usize = 6;
-/// The drawing, in its own units.
+/// The size of the drawing in its own units.
 const WIDTH: f64 = 600.0;
 const HEIGHT: f64 = 120.0;
 
-/// Some lines over the same time, with one scale.
+/// Lines over the same period, with one scale.
 pub(super) struct Plot {
     pub(super) name: &'static str,
     pub(super) title: &'static str,
     lines: Vec<Line>,
-    /// When the last point is, in milliseconds since the epoch.
+    /// The time of the last point, in milliseconds since the epoch.
     end_ms: u64,
 }
 
-/// A line, with gaps where nothing is known.
+/// A line, with gaps where values are unknown.
 struct Line {
     label: &'static str,
     points: Vec<Option<f64>>,
@@ -40,7 +40,7 @@ impl Plot {
         Self { name, title, lines: Vec::new(), end_ms }
     }
 
-    /// With a line of what was counted per second.
+    /// Adds a line with the rate per second of a counter.
     #[must_use]
     pub(super) fn rate(
         mut self,
@@ -59,7 +59,7 @@ impl Plot {
         self
     }
 
-    /// With a line of how much there was.
+    /// Adds a line with the values of a gauge.
     #[must_use]
     pub(super) fn depth(
         mut self,
@@ -79,7 +79,7 @@ impl Plot {
         (1..=POINTS).map(move |point| end.saturating_sub((POINTS - point) * STEP_MS))
     }
 
-    /// What a live page replaces: the scale, the lines, the last values.
+    /// What live pages replace: the scale, the lines and the last values.
     pub(super) fn live(&self) -> Vec<(String, String)> {
         let name = self.name;
         let mut live = vec![(format!("{name}-top"), self.top_text())];
@@ -113,7 +113,7 @@ impl Plot {
                             path class={ "line line-" (index) } data-path={ (name) "-line-" (index) } d=(self.path(line)) {}
                         }
                     }
-                    span.left aria-hidden="true" { (t.a_quarter_ago) }
+                    span.left aria-hidden="true" { (t.fifteen_minutes_ago) }
                     span.right aria-hidden="true" { (t.now) }
                 }
                 details {
@@ -153,7 +153,7 @@ impl Plot {
             };
             let x = index as f64 * WIDTH / (POINTS - 1) as f64;
             let y = HEIGHT - value / top * (HEIGHT - 4.0) - 2.0;
-            // A stroke without length, so that a point alone is a dot. Writing to memory does not fail.
+            // A zero-length stroke, so that a single point is visible as a dot. Writing to a string does not fail.
             let _ = match pen_down {
                 true => write!(path, "L{x:.1} {y:.1}"),
                 false => write!(path, "M{x:.1} {y:.1}h0"),
@@ -163,7 +163,7 @@ impl Plot {
         path
     }
 
-    /// The upper end of the scale: a round number.
+    /// The upper end of the scale, a round number.
     fn top(&self) -> f64 {
         let most =
             self.lines.iter().flat_map(|line| line.points.iter().flatten()).fold(1.0_f64, |a, b| a.max(*b));
@@ -176,7 +176,7 @@ impl Plot {
     }
 }
 
-/// A value for people: whole if it is large, one digit after the point if it is not.
+/// A value as text: whole if it is large, otherwise with one decimal.
 fn text(value: Option<f64>) -> String {
     #[allow(
         clippy::cast_possible_truncation,
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_rate_is_a_flat_line() {
+    fn steady_rate_is_a_flat_line() {
         let samples = samples(900, |second| Sample { effects: second * 5, ..Sample::default() });
         let plot = Plot::new("p", "t", &samples).rate("effects", &samples, |sample| sample.effects);
         let points = &plot.lines[0].points;
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_a_gap() {
+    fn unknown_values_are_gaps() {
         let samples =
             samples(60, |second| Sample { spool: (second >= 30).then_some(7), ..Sample::default() });
         let plot = Plot::new("p", "t", &samples).depth("spool", &samples, |sample| sample.spool);

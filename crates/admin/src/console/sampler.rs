@@ -1,8 +1,8 @@
-//! What the pages show without polling: totals of the last minutes, and answers of the parts, gathered beside the pages.
+//! Collects in the background what pages show: counters of the last minutes, counts, and the health of components.
 //!
-//! Counters are read every two seconds, which costs next to nothing. What may cost something (sampling claims, reading
-//! large directories, polling a server after its health) takes at most a small share of the time, and less while nobody
-//! looks. A ledger that would have to be scanned is never counted.
+//! Counters are read every two seconds. Rendering and parsing the metrics takes well under 2 ms. Expensive work
+//! (counting claims, reading large directories, checking a server) takes only a small share of the time, and less
+//! while nobody watches. A ledger that would need a scan is never counted.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,35 +20,35 @@ use super::totals::Totals;
 use crate::state::Admin;
 use ichido_serve::ProbeResult;
 
-/// What counts as lately, when it comes to errors.
+/// Errors within this time count as recent.
 const RECENT_MS: u64 = 60_000;
-/// The pause between two samples.
+/// The time between two samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(2);
-/// How much of the past is kept.
+/// How much history is kept.
 pub(super) const HISTORY: Duration = Duration::from_secs(15 * 60);
-/// How long after the last look the console counts as watched.
+/// How long after the last page view the console counts as watched.
 const VIEWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// The shortest pause between two rounds of polling, watched or not.
+/// The shortest pauses between two rounds of expensive work, while someone watches and while nobody does.
 const PAUSE_WATCHED: Duration = Duration::from_secs(2);
 const PAUSE_IDLE: Duration = Duration::from_secs(30);
-/// Asking may take one part in so many of the time.
+/// Expensive work may take one part in this many of the time.
 const LOAD_SHARE: u32 = 100;
 
-/// What the console knows.
+/// The background collector of the console.
 #[derive(Debug)]
 pub(super) struct Sampler {
     admin: Arc<Admin>,
-    /// The spool and what failed, where this process delivers.
+    /// The spool and the failed batches, if this process delivers.
     pub(super) directories: Option<(DirectoryCache, DirectoryCache)>,
     latest: Mutex<Snapshot>,
     last_viewed: Mutex<Option<Instant>>,
     wake: Notify,
     wake_health: Notify,
-    /// Counts samples, for pages that are live.
+    /// Changes with each sample, for live pages.
     updates: watch::Sender<u64>,
 }
 
-/// What was gathered last.
+/// What was collected last.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Snapshot {
     pub(super) totals: Totals,
@@ -59,16 +59,16 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
-    /// Errors that were answered in the last minute.
+    /// Errors returned in the last minute.
     pub(super) fn recent_errors(&self) -> u64 {
         let Some(last) = self.samples.back() else { return 0 };
         let before = self.samples.iter().rev().find(|sample| sample.at + RECENT_MS <= last.at);
-        // A process that is younger than a minute has counted nothing before.
+        // A process younger than a minute has no earlier sample: it started at zero.
         last.errors.saturating_sub(before.map_or(0, |sample| sample.errors))
     }
 }
 
-/// One moment.
+/// The counters at one point in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Sample {
     pub(super) at: Timestamp,
@@ -82,7 +82,7 @@ pub(super) struct Sample {
 }
 
 impl Sampler {
-    /// Gathers until `stop`.
+    /// Collects until `stop`.
     pub(super) fn start(admin: Arc<Admin>, stop: CancellationToken) -> Arc<Self> {
         let directories = admin.console.delivery.as_ref().map(|delivery_control| {
             (
@@ -107,7 +107,7 @@ impl Sampler {
         sampler
     }
 
-    /// What is known now. Whoever asks is taken for someone who goes on looking.
+    /// The latest state. Marks the console as watched.
     pub(super) fn snapshot(&self) -> Snapshot {
         let before = self.last_viewed.lock().unwrap_or_else(PoisonError::into_inner).replace(Instant::now());
         if before.is_none_or(|before| before.elapsed() > PAUSE_WATCHED) {
@@ -117,12 +117,12 @@ impl Sampler {
         self.latest().clone()
     }
 
-    /// Something was done: what is known is old.
+    /// Refreshes the counts soon, after an action changed them.
     pub(super) fn refresh_soon(&self) {
         self.wake.notify_one();
     }
 
-    /// Tells of each new sample.
+    /// Notifies of each new sample.
     pub(super) fn subscribe(&self) -> watch::Receiver<u64> {
         self.updates.subscribe()
     }
@@ -152,7 +152,7 @@ impl Sampler {
         };
         latest.totals = totals;
         latest.samples.push_back(sample);
-        // One more than the span, so that the first rate of a plot has something before it.
+        // One more than the history, so that the first rate of a plot has a predecessor.
         let samples_max =
             usize::try_from(HISTORY.as_secs() / SAMPLE_INTERVAL.as_secs()).unwrap_or(usize::MAX) + 2;
         while latest.samples.len() > samples_max {
@@ -169,19 +169,19 @@ impl Sampler {
             let rest = started.elapsed() * (LOAD_SHARE - 1);
             let shortest = if self.is_watched() { PAUSE_WATCHED } else { PAUSE_IDLE };
             tokio::time::sleep(rest.min(PAUSE_IDLE)).await;
-            // Someone who begins to look ends the pause of those who do not.
+            // A new viewer ends the long pause.
             let _ = tokio::time::timeout(shortest.saturating_sub(rest), self.wake.notified()).await;
         }
     }
 
-    /// Asks the parts how they are, as often as a page that is open must know it: also in an outage, when each answer
-    /// takes its whole time.
+    /// Checks the health of components as often as open pages need it, even in an outage, when each check takes its
+    /// full timeout.
     async fn poll_health(&self) {
         loop {
             let is_watched = self.is_watched();
             let verdicts = match is_watched {
                 true => self.admin.readiness.probe_all().await,
-                // Nobody looks: only what `/readyz` asks as well.
+                // Nobody watches: only what `/readyz` checks as well.
                 false => self.admin.readiness.probe_readyz().await,
             };
             let before = std::mem::replace(&mut self.latest().verdicts, verdicts.clone());
@@ -193,11 +193,11 @@ impl Sampler {
         }
     }
 
-    /// Looks at everything that may take a while.
+    /// Does the expensive work.
     async fn refresh_stats(&self) {
         let stats = match self.admin.ledger.capabilities().listing {
             Listing::Indexed => self.admin.ledger.stats().await.ok(),
-            // Counting would read everything, which may cost money.
+            // Counting would need a full scan, which may cost money.
             Listing::Scan => None,
         };
         if let Some((spool, failed)) = &self.directories {
@@ -206,7 +206,7 @@ impl Sampler {
         self.latest().stats = stats;
     }
 
-    /// The parts that are asked, in the order in which they are shown.
+    /// The names of the checked components, in display order.
     pub(super) fn checks(&self) -> Vec<&'static str> {
         self.admin.readiness.names().collect()
     }

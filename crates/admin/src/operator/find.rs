@@ -1,4 +1,4 @@
-//! The one claim that an operator means.
+//! Finds the one claim that an operator means.
 
 use ichido_core::{Key, Scope};
 use ichido_ledger::{Ledger, Query, StateName, Summary};
@@ -8,15 +8,17 @@ use super::{ClaimSelector, PAGE_MAX, Refusal};
 /// A claim as it was when it was found.
 #[derive(Clone, Debug)]
 pub struct FoundClaim {
+    /// Its summary.
     pub summary: Summary,
     pub(super) key: Key,
 }
 
-/// The one claim with this text, in one of these states, or else in whatever state; tenant and route narrow the search.
+/// Finds the claim with this key. Tenant and route narrow the search; if both are given, the key is complete and
+/// nothing is searched.
 ///
-/// With both given the key is known, and nothing is searched. Otherwise the states keep the search short where the
-/// ledger has an index on them, and of several claims of that name they choose the one that a word can be meant for. In
-/// the others it is looked for as well: what has ended must be refused because it has.
+/// Claims in `states` come first: the ledger may have an index on states, and of several claims with this key, the one
+/// in such a state is meant. If there is none, all states are searched, so that a settled claim is refused because it
+/// is settled.
 pub(super) async fn find(
     ledger: &Ledger,
     selector: &ClaimSelector,
@@ -36,7 +38,7 @@ pub(super) async fn find(
         if found.is_empty() {
             search(ledger, selector, None, &mut found).await?;
         }
-        // A claim that changed between two pages or two searches may be in both.
+        // A claim that changed between two pages or searches may be in both.
         found.sort_by(|one, other| one.index.cmp(&other.index));
         found.dedup_by(|one, other| one.index == other.index);
     }
@@ -79,7 +81,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn of_several_claims_the_one_is_meant_of_which_something_can_be_said() {
+    async fn claim_in_a_requested_state_is_preferred() {
         let ledger = ichido_ledger::open("memory:", ichido_ledger::Settings::default()).await.unwrap();
         for (tenant, ends) in [("a", true), ("b", false)] {
             let request = ledger.request(Key::new(Scope::new(tenant, "r"), "k").unwrap());

@@ -1,4 +1,4 @@
-//! The verbs on a ledger that this process has open.
+//! Operator actions on a ledger that this process has open.
 
 use ichido_core::{Outcome, Resolution, Resolved};
 use ichido_ledger::{Ledger, Page, Query, StateName, Stats, Summary, Swept};
@@ -7,25 +7,25 @@ use super::claim_view::claim_view;
 use super::find::{FoundClaim, find};
 use super::{ClaimSelector, ClaimView, Operator, Refusal, ResolveAs, ResolvedClaim};
 
-/// Records removed in one step of a sweep.
+/// The most records that one step of a sweep removes.
 const SWEEP_STEP: usize = 1_000;
 
-/// A ledger that is open here.
+/// A ledger that this process has open.
 #[derive(Clone, Debug)]
 pub struct Local(pub Ledger);
 
 impl Local {
-    /// The one claim whose end is to be said.
+    /// Finds the claim to resolve.
     pub async fn find_to_resolve(&self, selector: &ClaimSelector) -> Result<FoundClaim, Refusal> {
         find(&self.0, selector, &[StateName::InDoubt]).await
     }
 
-    /// The one claim whose key is to be given back.
+    /// Finds the claim to release.
     pub async fn find_to_release(&self, selector: &ClaimSelector) -> Result<FoundClaim, Refusal> {
         find(&self.0, selector, &[StateName::Running, StateName::InDoubt]).await
     }
 
-    /// Says how a claim that was found ended.
+    /// Resolves a claim that was found.
     pub async fn resolve_found(
         &self,
         found: FoundClaim,
@@ -43,7 +43,7 @@ impl Local {
         settled(self.0.resolve(&found.key, &resolution).await?, found.summary, state)
     }
 
-    /// Gives the key of a claim back that was found.
+    /// Releases a claim that was found.
     pub async fn release_found(&self, found: FoundClaim, force: bool) -> Result<ResolvedClaim, Refusal> {
         if found.summary.state == StateName::Running && !force {
             return Err(Refusal::Running);

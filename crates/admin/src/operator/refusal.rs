@@ -1,5 +1,5 @@
-//! Why an operator's call was not carried out, in the three forms it takes: an answer of the admin port, that answer
-//! read again, and the end of a command.
+//! Why an operator's request was refused: as a response of the admin port, as that response read back, and as the exit
+//! of a command.
 
 use http::StatusCode;
 use ichido_core::{CurrentState, LimitError};
@@ -9,24 +9,27 @@ use ichido_core::error_chain;
 use ichido_serve::problem::{Body, Extensions};
 use ichido_serve::{ExitClass, Failure, Problem};
 
-/// Why not.
+/// Why an operator's request was refused.
 #[derive(Debug)]
 pub enum Refusal {
-    /// No claim is meant by that.
+    /// No claim matches.
     NoSuchClaim,
-    /// Several claims are meant.
-    Ambiguous { count: usize },
-    /// The lease is good, and the caller did not insist.
+    /// Several claims match.
+    Ambiguous {
+        /// How many.
+        count: usize,
+    },
+    /// The lease is valid, and the release was not forced.
     Running,
-    /// The claim is not in a state that the word can end.
+    /// The state of the claim does not allow this.
     WrongState(ClaimState),
     /// The ledger failed.
     Ledger(Error),
-    /// The holder's ledger or the way to it failed.
+    /// The process that holds the ledger failed, or could not be reached.
     Failed(Failure),
 }
 
-/// The state in which a claim was left.
+/// The current state of a claim that was not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimState {
     Absent,
@@ -36,10 +39,10 @@ pub enum ClaimState {
 }
 
 const STATES: [(ClaimState, &str, &str); 4] = [
-    (ClaimState::Absent, "absent", "there is no such claim any more"),
-    (ClaimState::Running, "running", "it is running and its lease is good"),
+    (ClaimState::Absent, "absent", "the claim no longer exists"),
+    (ClaimState::Running, "running", "it is running with a valid lease"),
     (ClaimState::InDoubt, "in-doubt", "it is in doubt"),
-    (ClaimState::Done, "done", "it is done, and a recorded outcome is not changed"),
+    (ClaimState::Done, "done", "it is done, and a stored outcome cannot be changed"),
 ];
 
 impl ClaimState {
@@ -64,27 +67,27 @@ impl From<CurrentState> for ClaimState {
 }
 
 impl Refusal {
-    /// How a command ends that was refused so.
+    /// The failure with which a command exits.
     pub fn into_failure(self, key: &str) -> Failure {
         match self {
             Refusal::NoSuchClaim => Failure::internal(format!(
-                "there is no such claim with the key {key:?} (`ichido ledger list --prefix …` shows what there is)"
+                "no claim has the key {key:?} (`ichido ledger list --prefix …` shows the claims)"
             )),
             Refusal::Ambiguous { count } => Failure::usage(format!(
-                "{count} claims have the key {key:?}; say which with --tenant and --route (`ichido ledger list --prefix …` shows them)"
+                "{count} claims have the key {key:?}; select one with --tenant and --route (`ichido ledger list --prefix …` shows them)"
             )),
             Refusal::Running => Failure::internal(format!(
-                "{key:?} is running and its lease is good; --force if you know that its holder is gone and nothing happened"
+                "{key:?} is running with a valid lease; use --force only if its holder is gone and the effect did not happen"
             )),
             Refusal::WrongState(state) => {
-                Failure::internal(format!("{key:?} was left as it is: {}", state.explanation()))
+                Failure::internal(format!("{key:?} was not changed: {}", state.explanation()))
             }
             Refusal::Ledger(error) => error.into(),
             Refusal::Failed(failure) => failure,
         }
     }
 
-    /// Reads an answer that [`Problem::from`] wrote; nothing if another part of the port wrote it.
+    /// Reads back a response that [`Problem::from`] wrote. `None` if another part of the port wrote it.
     pub(super) fn from_problem(body: &Body) -> Option<Self> {
         Some(match body.code() {
             NO_SUCH_CLAIM => Refusal::NoSuchClaim,
@@ -97,7 +100,7 @@ impl Refusal {
         })
     }
 
-    /// In a word, for the audit.
+    /// The code for the audit log.
     pub(crate) fn code(&self) -> &'static str {
         match self {
             Refusal::NoSuchClaim => NO_SUCH_CLAIM,
@@ -129,15 +132,15 @@ impl From<Refusal> for Problem {
             Refusal::NoSuchClaim => Problem::new(StatusCode::NOT_FOUND, code, "There is no such claim"),
             Refusal::Ambiguous { count } => {
                 Problem::new(StatusCode::CONFLICT, code, "Several claims have this key")
-                    .detail(format!("{count} claims have this key; say which with tenant and route."))
+                    .detail(format!("{count} claims have this key; select one with tenant and route."))
                     .extensions(Extensions { count: Some(count), ..Extensions::default() })
             }
             Refusal::Running => Problem::new(StatusCode::CONFLICT, code, "The claim is running").detail(
-                "Its lease is good; \"force\":true if you know that its holder is gone and nothing happened.",
+                "Its lease is valid; set \"force\":true only if its holder is gone and the effect did not happen.",
             ),
             Refusal::WrongState(state) => {
-                Problem::new(StatusCode::CONFLICT, code, "The claim was left as it is")
-                    .detail(format!("The claim was left as it is: {}.", state.explanation()))
+                Problem::new(StatusCode::CONFLICT, code, "The claim was not changed")
+                    .detail(format!("The claim was not changed: {}.", state.explanation()))
                     .extensions(Extensions { state: Some(state.name().to_owned()), ..Extensions::default() })
             }
             Refusal::Ledger(error) => ledger_problem(error),
@@ -149,7 +152,7 @@ impl From<Refusal> for Problem {
     }
 }
 
-/// The word goes by what the command line would end with, so that it ends alike from afar.
+/// The problem matches the exit code of a local command, so that a command exits the same through the admin port.
 fn ledger_problem(error: Error) -> Problem {
     let detail = error_chain(&error);
     let limit = matches!(error.kind(), ichido_ledger::Kind::Limit(_));
@@ -158,9 +161,9 @@ fn ledger_problem(error: Error) -> Problem {
             Problem::new(StatusCode::UNPROCESSABLE_ENTITY, OUTSIDE_LIMITS, "A value is outside its limits")
         }
         ExitClass::Usage => {
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE, LEDGER_UNAVAILABLE, "The ledger cannot be used now")
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, LEDGER_UNAVAILABLE, "The ledger is not available")
         }
-        // The last two are not a ledger's.
+        // A ledger does not cause the last two.
         ExitClass::Internal | ExitClass::Undelivered | ExitClass::Failed => {
             Problem::new(StatusCode::INTERNAL_SERVER_ERROR, LEDGER_FAILED, "The ledger failed")
         }
@@ -194,9 +197,9 @@ mod tests {
         Refusal::from_problem(&serde_json::from_slice(&body).unwrap()).unwrap()
     }
 
-    /// A command ends alike, whether its ledger is here or held by another process.
+    /// A command exits the same whether this process or another one holds the ledger.
     #[tokio::test]
-    async fn a_refusal_ends_a_command_alike_from_afar() {
+    async fn refusal_ends_a_command_the_same_through_the_admin_port() {
         let cases: [fn() -> Refusal; 11] = [
             || Refusal::NoSuchClaim,
             || Refusal::Ambiguous { count: 3 },

@@ -1,4 +1,4 @@
-//! The verbs through the admin port of the process that holds the store.
+//! Operator actions through the admin port of the process that holds the store.
 
 use std::time::Duration;
 
@@ -21,24 +21,24 @@ use ichido_core::error_chain;
 use ichido_serve::Failure;
 use ichido_serve::problem::Body;
 
-/// The largest answer that is read: an outcome of the largest size, escaped.
+/// The largest response that is read: the largest outcome, escaped.
 const RESPONSE_BYTES_MAX: usize = 128 * 1024 * 1024;
 
 /// The process that holds a store, reached through its admin port.
 #[derive(Debug)]
 pub struct Remote {
-    /// What the opening of the store was answered; every failure begins with it.
+    /// The error of opening the store. Every failure starts with it.
     held_by: String,
     address: String,
     pid: Option<u32>,
     token: Option<AdminToken>,
-    /// Longer than the holder's own deadlines.
+    /// Longer than the holder's own timeouts.
     timeout: Duration,
     client: Client<HttpConnector, Full<Bytes>>,
 }
 
 impl Remote {
-    /// The way to the holder, if it has an admin port.
+    /// Prepares to reach the holder. Fails if it has no admin port.
     pub fn new(
         held_by: String,
         holder: HeldBy,
@@ -46,7 +46,7 @@ impl Remote {
         timeout: Duration,
     ) -> Result<Self, Failure> {
         let Some(address) = holder.admin else {
-            return Err(Failure::usage(format!("{held_by}, which has no admin port to go through")));
+            return Err(Failure::usage(format!("{held_by}, which has no admin port")));
         };
         let client = Client::builder(TokioExecutor::new()).build_http();
         Ok(Self { held_by, address, pid: holder.pid, token, timeout, client })
@@ -66,15 +66,15 @@ impl Remote {
         let request = self.request(method, path, body).map_err(|error| self.failed(&error_chain(&error)))?;
         let (status, response) = tokio::time::timeout(self.timeout, self.exchange(request))
             .await
-            .map_err(|_| self.failed("it did not answer in time; what was asked may have been done"))??;
+            .map_err(|_| self.failed("it did not respond in time; the action may have been carried out"))??;
         if status.is_success() {
             return serde_json::from_slice(&response)
-                .map_err(|error| self.failed(&format!("its answer cannot be read: {error}")));
+                .map_err(|error| self.failed(&format!("its response is invalid: {error}")));
         }
         match serde_json::from_slice::<Body>(&response) {
             Ok(_) if status == StatusCode::UNAUTHORIZED => Err(self.token_refused()),
             Ok(body) => Err(Refusal::from_problem(&body).unwrap_or_else(|| self.failed(body.detail()))),
-            Err(_) => Err(self.failed(&format!("what is there answered {status} and is no admin port"))),
+            Err(_) => Err(self.failed(&format!("it returned {status} and is not an admin port"))),
         }
     }
 
@@ -95,12 +95,12 @@ impl Remote {
     async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), Refusal> {
         let response = self.client.request(request).await.map_err(|error| match error.is_connect() {
             true => self.failed(&format!("it cannot be reached: {}", error_chain(&error))),
-            false => self.failed(&format!("{}; what was asked may have been done", error_chain(&error))),
+            false => self.failed(&format!("{}; the action may have been carried out", error_chain(&error))),
         })?;
         let (head, body) = response.into_parts();
         let body = Limited::new(body, RESPONSE_BYTES_MAX).collect().await.map_err(|error| {
             self.failed(&format!(
-                "its answer broke off: {}; what was asked may have been done",
+                "its response broke off: {}; the action may have been carried out",
                 error_chain(&*error)
             ))
         })?;
@@ -109,8 +109,8 @@ impl Remote {
 
     fn token_refused(&self) -> Refusal {
         self.failed(&match self.token {
-            Some(_) => format!("it refuses the token of {TOKEN_VARIABLE}"),
-            None => format!("it demands a token: set {TOKEN_VARIABLE}"),
+            Some(_) => format!("it refused the token in {TOKEN_VARIABLE}"),
+            None => format!("it requires a token: set {TOKEN_VARIABLE}"),
         })
     }
 

@@ -1,4 +1,4 @@
-//! What goes to an admin port and comes back: written once for both ends.
+//! Requests and responses of the operator API, shared by server and client.
 
 use ichido_ledger::StateName;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -10,21 +10,24 @@ use super::ResolveAs;
 
 /// The most claims on one page.
 pub const PAGE_MAX: usize = 1_000;
-/// How many claims are on a page unless the caller says otherwise.
+/// The number of claims on a page by default.
 const PAGE_DEFAULT: usize = 100;
 
-/// ClaimSelector claim is meant: tenant and route where several have the same key.
+/// Selects a claim. Tenant and route are needed if several claims have the same key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClaimSelector {
+    /// The caller's key.
     pub key: String,
+    /// The tenant of its scope.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
+    /// The route of its scope.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub route: Option<String>,
 }
 
-/// ClaimSelector claims to list.
+/// Which claims to list.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListQuery {
@@ -39,7 +42,7 @@ fn page_default() -> usize {
     PAGE_DEFAULT
 }
 
-/// An operator's resolve_as.
+/// The body of a request to resolve a claim.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ResolveBody {
@@ -50,10 +53,10 @@ pub struct ResolveBody {
     pub route: Option<String>,
     #[serde(rename = "as")]
     pub kind: ResolveKind,
-    /// What repeats are answered, as JSON; kept as it was written.
+    /// The outcome for retries as JSON, stored exactly as written.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Box<RawValue>>,
-    /// What repeats are answered, as text.
+    /// The outcome for retries as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome_text: Option<String>,
 }
@@ -65,23 +68,23 @@ pub enum ResolveKind {
     Absent,
 }
 
-/// `null` is an outcome; none is none.
+/// Distinguishes `null`, which is an outcome, from a missing field.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
     Box::deserialize(deserializer).map(Some)
 }
 
 impl ResolveBody {
-    /// The resolve_as and whom it is about, or why they make no sense together.
+    /// The claim and its resolution, or why the fields contradict each other.
     pub fn into_parts(self) -> Result<(ClaimSelector, ResolveAs), &'static str> {
         let outcome = match (self.outcome, self.outcome_text) {
-            (Some(_), Some(_)) => return Err("outcome and outcome_text exclude each other"),
+            (Some(_), Some(_)) => return Err("outcome and outcome_text cannot be combined"),
             (Some(json), None) => Some(json.get().to_owned()),
             (None, text) => text,
         };
         let resolve_as = match (self.kind, outcome) {
             (ResolveKind::Done, outcome) => ResolveAs::Done(outcome),
             (ResolveKind::Absent, None) => ResolveAs::Absent,
-            (ResolveKind::Absent, Some(_)) => return Err("an outcome goes with \"as\":\"done\""),
+            (ResolveKind::Absent, Some(_)) => return Err("an outcome requires \"as\":\"done\""),
         };
         Ok((ClaimSelector { key: self.key, tenant: self.tenant, route: self.route }, resolve_as))
     }
@@ -102,7 +105,7 @@ impl ResolveBody {
     }
 }
 
-/// A key that is given back.
+/// The body of an operator's request to release a key.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = ReleaseByOperator)]
@@ -134,19 +137,23 @@ impl ReleaseBody {
     }
 }
 
-/// A resolve_as that was taken.
+/// A claim that was resolved or released.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ResolvedClaim {
+    /// The caller's key.
     pub key: String,
+    /// The tenant of its scope.
     pub tenant: String,
+    /// The route of its scope.
     pub route: String,
+    /// The hash that identifies the key in a store.
     pub index: String,
-    /// What holds now: done, absent or released.
+    /// The new state: done, absent or released.
     #[schema(pattern = "^(done|absent|released)$")]
     pub state: String,
 }
 
-/// Everything about a claim but its token.
+/// Everything about a claim except its token.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ClaimView(pub Map<String, Value>);
@@ -161,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outcome_is_kept_as_it_was_written() {
+    fn outcome_is_kept_as_written() {
         let done = |outcome: &str| Ok(ResolveAs::Done(Some(outcome.to_owned())));
         assert_eq!(
             read(r#"{"key":"k","as":"done","outcome":{"b": 12345678901234567890123, "a": 1.0}}"#),
@@ -174,10 +181,10 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn contradictory_fields_are_refused() {
         for (json, why) in [
-            (r#"{"key":"k","as":"absent","outcome":1}"#, "goes with"),
-            (r#"{"key":"k","as":"done","outcome":1,"outcome_text":"1"}"#, "exclude"),
+            (r#"{"key":"k","as":"absent","outcome":1}"#, "requires"),
+            (r#"{"key":"k","as":"done","outcome":1,"outcome_text":"1"}"#, "combined"),
             (r#"{"key":"k","as":"maybe"}"#, "maybe"),
             (r#"{"key":"k","as":"done","tenent":"t"}"#, "tenent"),
             (r#"{"as":"done"}"#, "key"),
@@ -188,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_survives_the_wire() {
+    fn resolve_request_round_trips() {
         let selector = ClaimSelector { key: "k".to_owned(), tenant: Some(String::new()), route: None };
         for resolve_as in
             [ResolveAs::Done(Some("{\"id\": 1}".to_owned())), ResolveAs::Done(None), ResolveAs::Absent]

@@ -1,4 +1,4 @@
-//! What the claim API works with.
+//! State of the claim API.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,23 +9,23 @@ use tokio::sync::Semaphore;
 use super::event_checks::EventChecks;
 use super::log_keys::LogKeys;
 
-/// Calls with large bodies that are in memory at once; the next ones wait.
+/// The most requests with large bodies in memory. Further ones wait.
 const LARGE_BODIES_MAX: usize = 8;
-/// How often a ledger that is out is looked after.
+/// How often the fallback checks whether an unreachable ledger is back.
 const FALLBACK_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What the claim API works with.
+/// State of the claim API.
 #[derive(Clone, Debug)]
 pub struct ClaimApi {
     pub(crate) ledger: Ledger,
-    /// Whether the ledger can be out while this process is well.
+    /// Whether the ledger is a server, which can be unreachable while this process works.
     pub(crate) is_remote: bool,
     pub(crate) event_checks: Arc<EventChecks>,
     pub(crate) large_bodies: Arc<Semaphore>,
 }
 
 impl ClaimApi {
-    /// The API on a ledger, with its fallback around it if it has one.
+    /// Creates the API on a ledger, including its fallback if it has one.
     pub fn new(ledger: Ledger, log_keys: LogKeys) -> Self {
         let capabilities = ledger.capabilities();
         Self {
@@ -36,7 +36,7 @@ impl ClaimApi {
         }
     }
 
-    /// Notices that a ledger which was out is back, also if nobody asks anything.
+    /// Detects the end of an outage even when there are no requests.
     pub(crate) async fn maintain_fallback(&self) {
         let mut turns = tokio::time::interval(FALLBACK_CHECK_INTERVAL);
         loop {
@@ -45,13 +45,13 @@ impl ClaimApi {
         }
     }
 
-    /// The last chance to tell the ledger what was answered in its place.
+    /// Hands over what the fallback granted, as far as the ledger can be reached.
     pub(crate) async fn hand_over(&self) {
-        let untold = self.ledger.hand_over_now().await;
-        if untold > 0 {
+        let pending = self.ledger.hand_over_now().await;
+        if pending > 0 {
             tracing::warn!(
-                untold,
-                "this process ends while the ledger is out; other instances will not know these events and claims"
+                pending,
+                "ledger still unreachable at shutdown; other instances will not see these events and claims"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! What the console shows besides the ledger.
+//! What the console shows in addition to the ledger.
 
 use std::sync::Arc;
 
@@ -6,25 +6,28 @@ use ichido_meter::Store;
 
 use crate::delivery_control::DeliveryControl;
 
-/// What the console shows besides the ledger.
+/// What the console shows in addition to the ledger.
 #[derive(Debug, Default)]
 pub struct ConsoleOptions {
+    /// Whether pages show stored responses and records.
     pub bodies: Bodies,
-    /// The way to the daemon that delivers, if this process is one.
+    /// Controls the delivery of this process, if it delivers.
     pub delivery: Option<DeliveryControl>,
-    /// What a meter counted, if this process has one.
+    /// The usage that this process's meter has counted, if it has one.
     pub usage: Option<UsageSource>,
 }
 
-/// Whether pages show what callers stored and sent.
+/// Whether pages show stored responses and records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Bodies {
     #[default]
+    /// Hidden: they are the callers' data.
     Masked,
+    /// Shown.
     Shown,
 }
 
-/// What a meter counted, and for whom.
+/// The usage that a meter has counted, and the tenants it may be shown for.
 #[derive(Clone, Debug)]
 pub struct UsageSource {
     pub(crate) store: Arc<dyn Store>,
@@ -32,6 +35,7 @@ pub struct UsageSource {
 }
 
 impl UsageSource {
+    /// Creates the source from the meter's store.
     pub fn new(store: Arc<dyn Store>, tenants: Vec<String>) -> Self {
         Self { store, tenants }
     }

@@ -1,8 +1,8 @@
-//! What is counted and written down of events that are checked.
+//! Metrics and log lines of event checks.
 //!
-//! The log has the line that consumers of events know: `Deduplication check` with `eventKey`, `result`,
-//! `dynamodbLatency` (on another ledger `ledgerLatency`), in milliseconds, and `fallbackMode`. A caller's key may be a
-//! secret of theirs, so it is written as its index, unless a setting says otherwise. A call with many events is one line.
+//! Consumers know the log line by its fields: `Deduplication check` with `eventKey`, `result`, `dynamodbLatency`
+//! (`ledgerLatency` on other ledgers) in milliseconds, and `fallbackMode`. A key may be a secret of the caller, so it
+//! is logged as its index unless the settings say otherwise. A request with many events is one line.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use metrics::{Counter, Histogram, counter, gauge, histogram};
 
 use super::log_keys::LogKeys;
 
-/// A call with more events than this is one line in the log.
+/// The most events of a request that are logged one by one. A larger request is one line.
 const LINES_MAX: usize = 16;
 
 pub(crate) struct EventChecks {
@@ -28,7 +28,7 @@ pub(crate) struct EventChecks {
 impl EventChecks {
     pub(crate) fn new(backend: &'static str, log_keys: LogKeys) -> Self {
         let events = |result: &'static str| counter!("ichido_events_checked_total", "result" => result);
-        // A ledger without a fallback is never degraded, and says so.
+        // Registers the gauge, so that a ledger without a fallback reports 0.
         gauge!("ichido_ledger_degraded").increment(0.0);
         Self {
             log_keys,
@@ -72,7 +72,7 @@ fn is_new(marked: &Marked) -> bool {
     }
 }
 
-/// How long the ledger took, in milliseconds, under one of two names.
+/// The ledger's latency in milliseconds, under one of two field names.
 struct Latency {
     dynamodb: Option<f64>,
     other: Option<f64>,

@@ -1,18 +1,18 @@
-//! How keys are written to the log.
+//! How event keys appear in the log.
 
 use ichido_serve::Failure;
 
-/// How the keys of events stand in the log.
+/// How event keys appear in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogKeys {
-    /// As what stores call them: a caller's key may be a secret of theirs.
+    /// As the index under which stores know them, because a key may be a secret of the caller.
     Hashed,
-    /// As callers wrote them.
+    /// As the caller wrote them.
     Verbatim,
 }
 
 impl LogKeys {
-    /// Reads the setting.
+    /// Parses the setting.
     pub fn parse(text: &str) -> Result<Self, Failure> {
         match text {
             "hashed" => Ok(Self::Hashed),

@@ -16,7 +16,7 @@ fn serving(dir: &tempfile::TempDir, token: Option<&str>) -> Serving {
 }
 
 #[test]
-fn it_lives_is_ready_and_counts() {
+fn process_reports_health_and_metrics() {
     let dir = tempfile::tempdir().unwrap();
     let claims = serving(&dir, None);
     let health = claims.get("/healthz");
@@ -40,7 +40,7 @@ fn it_lives_is_ready_and_counts() {
 }
 
 #[test]
-fn a_token_is_demanded_of_all_but_those_who_ask_after_health() {
+fn everything_but_health_checks_requires_the_token() {
     let dir = tempfile::tempdir().unwrap();
     let claims = serving(&dir, Some("s3cret"));
     for path in ["/healthz", "/readyz"] {
@@ -59,7 +59,7 @@ fn a_token_is_demanded_of_all_but_those_who_ask_after_health() {
 }
 
 #[test]
-fn off_loopback_it_does_not_start_without_a_token() {
+fn address_outside_loopback_requires_a_token() {
     let dir = tempfile::tempdir().unwrap();
     for listen in ["0.0.0.0:0", "[::]:0"] {
         let line = refused(dir.path(), &["claims", "--listen", listen, "--ledger", "memory:"], 2);
@@ -80,7 +80,7 @@ fn off_loopback_it_does_not_start_without_a_token() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_named() {
+fn port_in_use_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -90,7 +90,7 @@ fn a_port_that_is_taken_is_named() {
 
 /// A page that gave its own name the address of this machine (DNS rebinding) sends its own name as Host.
 #[test]
-fn a_browser_is_no_operator() {
+fn foreign_pages_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let claims = serving(&dir, None);
     let port = claims.address.rsplit(':').next().unwrap().to_owned();
@@ -112,7 +112,7 @@ fn a_browser_is_no_operator() {
 }
 
 #[test]
-fn what_is_not_understood_is_a_problem() {
+fn invalid_requests_get_problem_details() {
     let dir = tempfile::tempdir().unwrap();
     let claims = serving(&dir, None);
     let resolve = "/v1/claims/resolve";
@@ -146,7 +146,7 @@ fn what_is_not_understood_is_a_problem() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn claims_are_found_and_ended_over_http() {
+async fn operators_find_and_resolve_claims_over_http() {
     let dir = tempfile::tempdir().unwrap();
     let url = format!("file:{}", dir.path().join("ledger").display());
     store(&url, "").await;
@@ -188,7 +188,7 @@ async fn claims_are_found_and_ended_over_http() {
     assert_eq!(claims.ended(), 0, "{}", claims.said());
     claims.says("resolve as done");
     let said = claims.said();
-    let audit: Vec<_> = said.lines().filter(|line| line.contains("an operator's action")).collect();
+    let audit: Vec<_> = said.lines().filter(|line| line.contains("operator action")).collect();
     assert_eq!(audit.len(), 6, "{said}");
     for (line, words) in audit.iter().zip([
         ["\"release\"", "claim-running"],
@@ -254,7 +254,7 @@ fn pipe(mut from: TcpStream, mut to: TcpStream) {
 }
 
 #[test]
-fn it_is_not_ready_while_its_server_is_gone() {
+fn process_is_not_ready_while_its_ledger_is_unreachable() {
     let url = std::env::var("ICHIDO_TEST_REDIS_URL").expect("ICHIDO_TEST_REDIS_URL: run `cargo xtask test`");
     let server = url.strip_prefix("redis://").unwrap().split('/').next().unwrap();
     let (user, server) = server.rsplit_once('@').unwrap_or(("", server));
@@ -277,7 +277,7 @@ fn it_is_not_ready_while_its_server_is_gone() {
 }
 
 #[test]
-fn a_first_signal_asks_and_a_second_ends() {
+fn first_signal_drains_and_second_ends() {
     let dir = tempfile::tempdir().unwrap();
     let mut claims = Serving::claims(dir.path(), "file:ledger", None);
     assert_eq!(claims.get("/healthz").status, 200);
@@ -301,7 +301,7 @@ fn a_first_signal_asks_and_a_second_ends() {
 
 /// Requests whose bodies never come hold every connection; whether the process is alive can be asked all the same.
 #[test]
-fn health_is_answered_while_all_connections_are_taken() {
+fn health_checks_work_while_all_connections_are_in_use() {
     let dir = tempfile::tempdir().unwrap();
     let claims = serving(&dir, None);
     let address = claims.address.parse().unwrap();

@@ -73,7 +73,7 @@ const LOOKS: [&[&str]; 22] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_held_ledger_looks_as_if_it_were_not_held() {
+async fn commands_give_the_same_result_through_the_holder() {
     let dir = tempfile::tempdir().unwrap();
     let url = format!("file:{}", dir.path().join("ledger").display());
     fill(&url).await;
@@ -95,10 +95,10 @@ async fn a_held_ledger_looks_as_if_it_were_not_held() {
     }
     assert!(claims.said().contains("claims") && free[13].1 == Some(2) && free[14].1 == Some(1));
     for (look, code, words) in [
-        (18, 2, "2 claims have the key \"twin\"; say which with --tenant and --route"),
-        (19, 1, "it is done, and a recorded outcome is not changed"),
-        (20, 1, "it is done, and a recorded outcome is not changed"),
-        (21, 1, "there is no such claim"),
+        (18, 2, "2 claims have the key \"twin\"; select one with --tenant and --route"),
+        (19, 1, "it is done, and a stored outcome cannot be changed"),
+        (20, 1, "it is done, and a stored outcome cannot be changed"),
+        (21, 1, "no claim has the key"),
     ] {
         assert!(free[look].1 == Some(code) && free[look].3.contains(words), "{:?}", free[look]);
     }
@@ -121,7 +121,7 @@ async fn operators_work_through_the_holder() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_holders_token_is_shown_and_never_printed() {
+async fn token_is_sent_to_the_holder_and_never_printed() {
     let dir = tempfile::tempdir().unwrap();
     let claims = Serving::claims(dir.path(), "file:ledger", Some("s3cret"));
     let list = |token: Option<&str>| {
@@ -144,7 +144,7 @@ async fn the_holders_token_is_shown_and_never_printed() {
     let (pid, printed) = (claims.pid().to_string(), stdout(&checked));
     assert!(printed.contains(&pid) && printed.contains("it answers"), "{printed}");
     assert!(checked.status.success(), "{printed}");
-    for (token, words) in [(None, "set ICHIDO_ADMIN_TOKEN"), (Some("s3cre!"), "refuses the token")] {
+    for (token, words) in [(None, "set ICHIDO_ADMIN_TOKEN"), (Some("s3cre!"), "refused the token")] {
         let (code, line) = list(token);
         assert_eq!(code, Some(2), "{line}");
         assert_eq!(line.trim_end().lines().count(), 1, "{line}");
@@ -167,12 +167,14 @@ async fn a_holder_without_an_admin_port_is_named() {
 
 /// The address in the store leads nowhere, or to a process that did not sign there.
 #[tokio::test(flavor = "multi_thread")]
-async fn only_the_process_that_signed_is_believed() {
+async fn only_the_process_that_holds_the_store_is_trusted() {
     let dir = tempfile::tempdir().unwrap();
     let url = format!("file:{}", dir.path().join("ledger").display());
     let other = Serving::claims(dir.path(), "memory:", None);
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    for (admin, words) in [(other.address.clone(), "another process"), (free, "cannot be reached")] {
+    for (admin, words) in
+        [(other.address.clone(), "not the process that holds the store"), (free, "cannot be reached")]
+    {
         let settings = Settings::default();
         let options = OpenOptions { clock: settings.clock.clone(), admin: Some(admin) };
         let backend = open_backend(&url, &options).await.unwrap();

@@ -60,14 +60,14 @@ pub(crate) async fn operate(url: &str, prefix: &str) {
     assert!(ok(&["ledger", "show", &key("doubt")]).contains("alice"));
 
     let running = refused(&["ledger", "resolve", &key("running"), "--as", "done"], 1);
-    assert!(running.contains("it is running and its lease is good"), "{running}");
+    assert!(running.contains("it is running with a valid lease"), "{running}");
     assert!(refused(&["ledger", "release", &key("running")], 1).contains("--force"));
     assert!(ok(&["ledger", "release", &key("running"), "--force"]).contains("released"));
-    assert!(refused(&["ledger", "show", &key("running")], 1).contains("no such claim"));
+    assert!(refused(&["ledger", "show", &key("running")], 1).contains("no claim has the key"));
 
     for word in [&["resolve", &key("done"), "--as", "absent"][..], &["release", &key("done"), "--force"]] {
         let done = refused(&[&["ledger"], word].concat(), 1);
-        assert!(done.contains("it is done, and a recorded outcome is not changed"), "{done}");
+        assert!(done.contains("it is done, and a stored outcome cannot be changed"), "{done}");
     }
     assert!(
         refused(&["ledger", "resolve", &key("doubt"), "--as", "absent", "--outcome", "x"], 2)
@@ -90,11 +90,11 @@ async fn operators_work_on_the_embedded_ledger() {
 
 /// The ledger sweeps by itself once it is open, and a short command closes it under the sweep.
 #[test]
-fn a_sweep_that_a_closing_ledger_cuts_off_is_no_trouble() {
+fn sweep_interrupted_by_close_is_not_an_error() {
     let dir = tempfile::tempdir().unwrap();
     ok(dir.path(), &["ledger", "init"]);
     for _ in 0..30 {
-        assert!(refused(dir.path(), &["ledger", "release", "none"], 1).contains("no such claim"));
+        assert!(refused(dir.path(), &["ledger", "release", "none"], 1).contains("no claim has the key"));
     }
 }
 

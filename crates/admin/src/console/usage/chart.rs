@@ -1,4 +1,4 @@
-//! Stacked bars: a bar for each day, a part for each model.
+//! A stacked bar chart: a bar per day, a segment per model.
 
 use ichido_meter::report::Group;
 use jiff::ToSpan;
@@ -9,18 +9,18 @@ use crate::console::page::number;
 use crate::console::translations::Translations;
 use ichido_serve::visible;
 
-/// Models with a colour of their own; the rest is one part.
+/// Models with their own colour. The rest share one segment.
 const COLOURS: usize = 5;
-/// The drawing, in its own units.
+/// The size of the drawing in its own units.
 const WIDTH: f64 = 600.0;
 const HEIGHT: f64 = 160.0;
 
 /// Tokens by day and model.
 pub(super) struct BarChart {
     days: Vec<Date>,
-    /// The models with the most tokens first; then, with an empty name, all others.
+    /// The models with the most tokens first; the others follow as one entry with an empty name.
     models: Vec<(String, u64)>,
-    /// For each day, for each model.
+    /// Per day, per model.
     tokens: Vec<Vec<u64>>,
 }
 
@@ -59,9 +59,9 @@ impl BarChart {
         self.tokens.iter().map(|day| day.iter().sum()).max().unwrap_or(0).max(1)
     }
 
-    /// The bars, with the numbers under them.
+    /// The chart with its table.
     pub(super) fn draw(&self, t: &Translations, numbers: &Markup) -> Markup {
-        let name = |model: &str| if model.is_empty() { t.other_models.to_owned() } else { model.to_owned() };
+        let name = |model: &str| if model.is_empty() { t.other.to_owned() } else { model.to_owned() };
         let ends = (self.days.first(), self.days.last());
         let view = format!("0 0 {WIDTH} {HEIGHT}");
         html! {
@@ -89,7 +89,7 @@ impl BarChart {
         }
     }
 
-    /// The rectangles: model, left, upper end, width, height.
+    /// The segments: model, left, top, width, height.
     #[allow(clippy::cast_precision_loss, reason = "a drawing")]
     fn rectangles(&self) -> Vec<(usize, String, String, String, String)> {
         let (slot, top) = (WIDTH / self.days.len().max(1) as f64, self.top() as f64);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn models_beyond_the_colours_are_one_part() {
+    fn models_beyond_the_colours_share_one_segment() {
         let mut groups: Vec<_> = (0..8).map(|n| group("2025-11-02", &format!("m{n}"), 100 - n)).collect();
         groups.push(group("2025-11-01", "m0", 7));
         groups.push(group("2025-10-31", "m0", 1_000));

@@ -20,7 +20,7 @@ fn lines(claims: &Serving, count: usize) -> Vec<Value> {
 }
 
 #[test]
-fn what_was_new_and_what_was_not_is_counted() {
+fn new_and_duplicate_events_are_counted() {
     let dir = tempfile::tempdir().unwrap();
     let claims = Serving::claims(dir.path(), "file:ledger", None);
     let zero = ["ichido_events_checked_total", "ichido_events_degraded_total", "ichido_ledger_degraded"];
@@ -41,7 +41,7 @@ fn what_was_new_and_what_was_not_is_counted() {
 }
 
 #[test]
-fn each_check_is_a_line_in_the_log_and_a_key_is_not_told() {
+fn each_check_is_logged_without_its_key() {
     let dir = tempfile::tempdir().unwrap();
     let claims = Serving::claims(dir.path(), "memory:", None);
     check_one(&claims, "secret-event");
@@ -64,7 +64,7 @@ fn each_check_is_a_line_in_the_log_and_a_key_is_not_told() {
 }
 
 #[test]
-fn keys_are_written_as_they_are_where_a_setting_says_so() {
+fn keys_are_logged_verbatim_if_the_settings_say_so() {
     let dir = tempfile::tempdir().unwrap();
     let claims = Serving::claims_with(dir.path(), "memory:", &[("ICHIDO_CLAIMS_LOG_KEYS", "verbatim")]);
     check_one(&claims, "F1_\"17\"");
@@ -72,7 +72,7 @@ fn keys_are_written_as_they_are_where_a_setting_says_so() {
 }
 
 #[test]
-fn a_large_batch_is_one_line() {
+fn large_batch_is_one_log_line() {
     let dir = tempfile::tempdir().unwrap();
     let claims = Serving::claims(dir.path(), "memory:", None);
     let batch =
@@ -92,7 +92,7 @@ fn a_large_batch_is_one_line() {
 }
 
 #[test]
-fn a_quieter_log_has_no_lines_of_checks() {
+fn checks_are_not_logged_above_info() {
     let dir = tempfile::tempdir().unwrap();
     let mut claims = Serving::claims_with(dir.path(), "memory:", &[("LOG_LEVEL", "warn")]);
     check_one(&claims, "E");

@@ -15,7 +15,7 @@ fn on_each(test: impl Fn(&Serving)) {
 }
 
 #[test]
-fn an_event_is_new_once_and_a_repeat_tells_of_the_first() {
+fn event_is_new_once_and_duplicates_report_the_first() {
     on_each(|claims| {
         let first =
             claims.post(CHECK, r#"{"events":[{"key":"E1","metadata":{"file_id":"F1","user_id":"U\n1"}}]}"#);
@@ -39,7 +39,7 @@ fn an_event_is_new_once_and_a_repeat_tells_of_the_first() {
 }
 
 #[test]
-fn a_key_twice_in_one_batch_is_new_once_and_answers_come_in_order() {
+fn duplicate_within_a_batch_is_detected_and_results_are_in_order() {
     on_each(|claims| {
         let keys = ["b", "a", "b", "キー", "a\"\u{1}", "b"];
         let results =
@@ -53,7 +53,7 @@ fn a_key_twice_in_one_batch_is_new_once_and_answers_come_in_order() {
 
 /// The flaw of a check without a nonce: the owner asks again, and is told that its event is a duplicate.
 #[test]
-fn asked_again_with_its_nonce_an_event_is_new_again() {
+fn retry_with_the_same_nonce_is_new_again() {
     on_each(|claims| {
         let ask = |nonce: Value| check(claims, json!([{"key": "E", "nonce": nonce}]))[0]["is_new"].clone();
         assert_eq!(ask("call-1".into()), true);
@@ -65,7 +65,7 @@ fn asked_again_with_its_nonce_an_event_is_new_again() {
 }
 
 #[test]
-fn ten_thousand_events_with_metadata_go_in_one_call() {
+fn ten_thousand_events_with_metadata_fit_in_one_request() {
     on_each(|claims| {
         let events: Vec<_> = (0..10_000)
             .map(|number| json!({"key": format!("E{number}"), "metadata": {"note": "x".repeat(1_000)}}))
@@ -81,7 +81,7 @@ fn ten_thousand_events_with_metadata_go_in_one_call() {
 }
 
 #[test]
-fn an_event_is_forgotten_when_its_time_is_over() {
+fn event_expires_after_its_ttl() {
     on_each(|claims| {
         let ask = || {
             let answer = claims.post(CHECK, r#"{"events":[{"key":"short"}],"ttl_seconds":1}"#);
@@ -94,7 +94,7 @@ fn an_event_is_forgotten_when_its_time_is_over() {
 }
 
 #[test]
-fn events_outlive_the_process() {
+fn events_survive_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let mut claims = Serving::claims(dir.path(), "file:ledger", None);
     assert!(check_one(&claims, "E").0);
@@ -116,7 +116,7 @@ fn events_and_claims_have_separate_keys() {
 
 /// Many callers at once: one of them is first.
 #[test]
-fn of_many_callers_one_is_first() {
+fn one_of_many_concurrent_callers_is_first() {
     on_each(|claims| {
         let keys: Vec<Value> = (0..50).map(|number| json!({"key": format!("E{number}")})).collect();
         let new: usize = std::thread::scope(|scope| {

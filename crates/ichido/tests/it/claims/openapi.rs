@@ -17,7 +17,7 @@ include-name = "POST /v1/claims"
 checks.positive_data_acceptance.expected-statuses = ["2xx", "409", "422"]
 "#;
 
-fn is_as_described(ledger: &str) {
+fn behaves_as_described(ledger: &str) {
     let dir = tempfile::tempdir().unwrap();
     let claims = Serving::claims_with(dir.path(), ledger, &[("LOG_LEVEL", "warn")]);
     let settings = dir.path().join("schemathesis.toml");
@@ -41,17 +41,17 @@ fn is_as_described(ledger: &str) {
 }
 
 #[test]
-fn the_api_is_as_it_is_described_in_memory() {
-    is_as_described("memory:");
+fn memory_ledger_behaves_as_described() {
+    behaves_as_described("memory:");
 }
 
 #[test]
-fn the_api_is_as_it_is_described_on_disk() {
-    is_as_described("file:ledger");
+fn file_ledger_behaves_as_described() {
+    behaves_as_described("file:ledger");
 }
 
 #[test]
-fn the_description_names_this_version() {
+fn document_has_this_version() {
     let dir = tempfile::tempdir().unwrap();
     let claims = Serving::claims(dir.path(), "memory:", None);
     let answer = claims.get("/openapi.json");

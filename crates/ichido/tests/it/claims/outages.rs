@@ -81,7 +81,7 @@ impl Instance {
 }
 
 #[test]
-fn throttling_is_waited_out() {
+fn throttling_is_retried() {
     let table = Table::make();
     let one = table.instance("5000", "60");
     let body = r#"{"__type":"com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException","message":"slow"}"#;
@@ -93,7 +93,7 @@ fn throttling_is_waited_out() {
 }
 
 #[test]
-fn while_the_table_is_gone_answers_are_degraded_and_afterwards_it_is_told() {
+fn results_are_degraded_during_an_outage_and_handed_over_after_it() {
     let table = Table::make();
     let (one, other) = (table.instance("1500", "1"), table.instance("1500", "1"));
     assert_eq!(check_one(&one.claims, "before"), (true, false));
@@ -143,7 +143,7 @@ fn while_the_table_is_gone_answers_are_degraded_and_afterwards_it_is_told() {
 }
 
 #[test]
-fn a_daemon_that_has_the_claim_api_beside_its_parts_falls_back_as_well() {
+fn daemon_with_the_claim_api_falls_back_too() {
     let table = Table::make();
     std::fs::write(table.dir.path().join("ichido.toml"), "[meter]\nlisten = \"127.0.0.1:0\"\n").unwrap();
     let one = table.started(Serving::daemon, "1500", "1");
@@ -157,7 +157,7 @@ fn a_daemon_that_has_the_claim_api_beside_its_parts_falls_back_as_well() {
 }
 
 #[test]
-fn a_claim_that_was_granted_in_an_outage_is_completed_and_told() {
+fn claim_granted_in_an_outage_is_completed_and_handed_over() {
     let table = Table::make();
     let (one, other) = (table.instance("1500", "1"), table.instance("1500", "1"));
     one.proxy.set(Fault::Refuse);
@@ -175,7 +175,7 @@ fn a_claim_that_was_granted_in_an_outage_is_completed_and_told() {
 
 /// A claim of the primary's cannot be settled while it is out: nobody may say that it was.
 #[test]
-fn a_word_that_cannot_be_recorded_is_not_acknowledged() {
+fn completion_that_cannot_be_recorded_is_not_acknowledged() {
     let table = Table::make();
     let one = table.instance("1500", "1");
     let token = granted(&one.claims, json!({"key": "K"}));
@@ -190,7 +190,7 @@ fn a_word_that_cannot_be_recorded_is_not_acknowledged() {
 
 /// The table comes and goes while many callers ask: no instance calls an event new twice.
 #[test]
-fn nothing_is_new_twice_by_one_instance() {
+fn one_instance_reports_an_event_as_new_once() {
     let table = Table::make();
     let one = table.instance("1000", "1");
     let (news, over) = (Mutex::new(HashMap::<String, usize>::new()), AtomicBool::new(false));
@@ -239,7 +239,7 @@ fn nothing_is_new_twice_by_one_instance() {
 }
 
 #[test]
-fn what_was_answered_in_an_outage_is_told_before_the_process_ends() {
+fn results_of_an_outage_are_handed_over_before_exit() {
     let table = Table::make();
     let (mut one, mut other) = (table.instance("1500", "600"), table.instance("1500", "600"));
     for instance in [&one, &other] {
@@ -254,7 +254,7 @@ fn what_was_answered_in_an_outage_is_told_before_the_process_ends() {
     }
     assert!(one.claims.said().contains("primary ledger available again"), "{}", one.claims.said());
     let said = other.claims.said();
-    assert!(said.contains("\"untold\":1"), "it could not be told, and that is said: {said}");
+    assert!(said.contains("\"pending\":1"), "it could not be told, and that is said: {said}");
     let third = table.instance("1500", "1");
     assert_eq!(
         (check_one(&third.claims, "E"), check_one(&third.claims, "F")),

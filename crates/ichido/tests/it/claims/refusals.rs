@@ -40,7 +40,7 @@ fn nothing_is_remembered(claims: &Serving) {
 }
 
 #[test]
-fn events_that_are_not_understood_are_refused_by_the_name_of_the_field() {
+fn invalid_events_are_refused_with_the_field() {
     let (_dir, claims) = serving();
     let long_key = format!(r#"{{"events":[{{"key":"ok"}},{{"key":"{}"}}]}}"#, "k".repeat(1025));
     let long_nonce = format!(r#"{{"events":[{{"key":"ok","nonce":"{}"}}]}}"#, "n".repeat(256));
@@ -49,11 +49,11 @@ fn events_that_are_not_understood_are_refused_by_the_name_of_the_field() {
         &claims,
         CHECK,
         &[
-            ("", "", "no JSON"),
-            ("{", "", "no JSON"),
-            ("nonsense", "", "no JSON"),
-            (r#"{"events":[{"key":"ok"}]} and more"#, "", "no JSON"),
-            (r#"{"events":[{"key":"\ud800"}]}"#, "", "no JSON"),
+            ("", "", "not valid JSON"),
+            ("{", "", "not valid JSON"),
+            ("nonsense", "", "not valid JSON"),
+            (r#"{"events":[{"key":"ok"}]} and more"#, "", "not valid JSON"),
+            (r#"{"events":[{"key":"\ud800"}]}"#, "", "not valid JSON"),
             ("[]", "", "The body: invalid type: sequence, expected an object"),
             ("null", "", "null"),
             ("{}", "events", "is missing"),
@@ -86,7 +86,7 @@ fn events_that_are_not_understood_are_refused_by_the_name_of_the_field() {
             ),
             (r#"{"events":[{"key":"ok","metadata":{"":"5"}}]}"#, "events[0].metadata", "name is empty"),
             (r#"{"events":[{"key":"ok","kye":"E"}]}"#, "events[0].kye", "unknown field"),
-            (r#"{"events":[{"key":"ok","key":"ok"}]}"#, "events[0].key", "comes twice"),
+            (r#"{"events":[{"key":"ok","key":"ok"}]}"#, "events[0].key", "is given twice"),
             (r#"{"events":[{"key":"ok"}],"ttl":5}"#, "ttl", "unknown field"),
             (r#"{"events":[{"key":"ok"}],"ttl_seconds":-1}"#, "ttl_seconds", "whole number of at least 1"),
             (r#"{"events":[{"key":"ok"}],"ttl_seconds":0}"#, "ttl_seconds", "between 1 and 316224000"),
@@ -108,7 +108,7 @@ fn events_that_are_not_understood_are_refused_by_the_name_of_the_field() {
 }
 
 #[test]
-fn ten_thousand_and_one_events_are_too_many() {
+fn more_than_ten_thousand_events_are_refused() {
     let (_dir, claims) = serving();
     let events: Vec<_> = (0..10_001).map(|number| json!({"key": format!("E{number}")})).collect();
     let body = json!({ "events": events }).to_string();
@@ -116,7 +116,7 @@ fn ten_thousand_and_one_events_are_too_many() {
 }
 
 #[test]
-fn a_body_that_is_too_large_or_no_json_is_refused() {
+fn large_or_non_json_body_is_refused() {
     let (_dir, claims) = serving();
     let large = format!(r#"{{"events":[{{"key":"ok"}}],"x":"{}"}}"#, "x".repeat(32 << 20));
     let answer = claims.post(CHECK, &large);
@@ -135,7 +135,7 @@ fn a_body_that_is_too_large_or_no_json_is_refused() {
 
 /// An upload that is cut marks nothing, whatever was in it.
 #[test]
-fn a_cut_upload_marks_nothing() {
+fn incomplete_upload_marks_nothing() {
     let (_dir, claims) = serving();
     let mut caller = TcpStream::connect(&claims.address).unwrap();
     let body = r#"{"events":[{"key":"ok"}]}"#;
@@ -154,7 +154,7 @@ fn a_cut_upload_marks_nothing() {
 }
 
 #[test]
-fn claims_that_are_not_understood_are_refused_by_the_name_of_the_field() {
+fn invalid_claims_are_refused_with_the_field() {
     let (_dir, claims) = serving();
     let long = format!(r#"{{"key":"{}"}}"#, "k".repeat(1025));
     let fingerprint = format!(r#"{{"key":"K","fingerprint":"{}"}}"#, "f".repeat(1025));
@@ -162,7 +162,7 @@ fn claims_that_are_not_understood_are_refused_by_the_name_of_the_field() {
         &claims,
         "/v1/claims",
         &[
-            ("{", "", "no JSON"),
+            ("{", "", "not valid JSON"),
             (r#"["K",null,null,null,null,null]"#, "", "expected an object"),
             ("{}", "key", "is missing"),
             (r#"{"key":""}"#, "key", "key is empty"),
@@ -202,7 +202,7 @@ fn claims_that_are_not_understood_are_refused_by_the_name_of_the_field() {
 }
 
 #[test]
-fn without_the_token_nothing_is_marked() {
+fn nothing_is_marked_without_the_token() {
     let dir = tempfile::tempdir().unwrap();
     let claims = Serving::claims(dir.path(), "memory:", Some("s3cret"));
     for path in [CHECK, "/v1/claims", "/v1/claims/complete"] {
@@ -215,7 +215,7 @@ fn without_the_token_nothing_is_marked() {
 }
 
 #[test]
-fn a_full_ledger_is_said_to_be_so_and_marks_no_more() {
+fn full_ledger_is_reported_and_marks_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let claims = Serving::claims(dir.path(), "memory:?bound=2", None);
     assert!(check_one(&claims, "1").0 && check_one(&claims, "2").0);

@@ -22,7 +22,7 @@ fn problem(answer: &Answer, status: u16, word: &str) -> Value {
 }
 
 #[test]
-fn a_claim_is_granted_once_and_its_outcome_is_kept_as_it_was_written() {
+fn claim_is_granted_once_and_its_outcome_is_kept_as_written() {
     on_each(|claims| {
         let first = claim(claims, json!({"key": "K", "metadata": {"by": "test"}}));
         let answer = first.json();
@@ -61,7 +61,7 @@ fn a_claim_is_granted_once_and_its_outcome_is_kept_as_it_was_written() {
 }
 
 #[test]
-fn another_fingerprint_is_a_reuse_of_the_key() {
+fn another_fingerprint_is_key_reuse() {
     on_each(|claims| {
         let ask = |fingerprint: Value| claim(claims, json!({"key": "K", "fingerprint": fingerprint}));
         let token = ask("body-1".into()).json()["token"].clone();
@@ -76,7 +76,7 @@ fn another_fingerprint_is_a_reuse_of_the_key() {
 }
 
 #[test]
-fn asked_again_with_its_nonce_a_claim_is_granted_again_with_the_same_token() {
+fn retry_with_the_same_nonce_gets_the_same_token() {
     on_each(|claims| {
         let ask = |nonce: &str| claim(claims, json!({"key": "K", "nonce": nonce, "lease_ms": 600_000}));
         let first = ask("call-1").json();
@@ -116,7 +116,7 @@ fn a_released_key_is_free_and_its_old_token_is_stale() {
 }
 
 #[test]
-fn what_may_have_happened_is_said_to_be_in_doubt_until_someone_knows() {
+fn claim_stays_in_doubt_until_it_is_resolved() {
     on_each(|claims| {
         let token = granted(claims, json!({"key": "K"}));
         let doubted = say(claims, "doubt", json!({"key": "K", "token": token, "reason": "the wire broke"}));
@@ -149,7 +149,7 @@ fn what_may_have_happened_is_said_to_be_in_doubt_until_someone_knows() {
 
 /// Nobody but the caller renews: a lapsed lease is doubt at once, and the caller may still come back.
 #[test]
-fn a_lease_is_kept_alive_by_its_caller_alone() {
+fn only_the_caller_renews_a_lease() {
     on_each(|claims| {
         let token = granted(claims, json!({"key": "K", "lease_ms": 200}));
         let listed = |state: &str| {
@@ -173,7 +173,7 @@ fn a_lease_is_kept_alive_by_its_caller_alone() {
 }
 
 #[test]
-fn an_outcome_is_forgotten_when_its_retention_is_over() {
+fn outcome_expires_after_its_retention() {
     on_each(|claims| {
         let token = granted(claims, json!({"key": "K", "retention_seconds": 1}));
         assert_eq!(say(claims, "complete", json!({"key": "K", "token": token, "outcome": 1})).status, 200);
@@ -185,7 +185,7 @@ fn an_outcome_is_forgotten_when_its_retention_is_over() {
 
 /// The process that granted dies; its caller lives, and finds its claim as it left it.
 #[test]
-fn a_claim_outlives_the_process_that_granted_it() {
+fn claim_survives_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let mut claims = Serving::claims(dir.path(), "file:ledger", None);
     let token = granted(&claims, json!({"key": "K", "lease_ms": 600_000}));

@@ -29,7 +29,7 @@ fn filled(records: usize) -> Stage {
 }
 
 #[test]
-fn pages_of_the_delivery_read_well_in_every_way() {
+fn delivery_pages_render_in_every_look() {
     let empty = Stage::new();
     let (_daemon, admin) = daemon(&empty);
     let browser = Browser::start();
@@ -57,7 +57,7 @@ fn pages_of_the_delivery_read_well_in_every_way() {
 }
 
 #[test]
-fn an_operator_sends_again_one_and_all() {
+fn operator_resends_one_and_all() {
     let stage = filled(5);
     let (daemon, admin) = daemon(&stage);
     assert_eq!(stage.files("spool").len(), 5);
@@ -65,13 +65,13 @@ fn an_operator_sends_again_one_and_all() {
     let browser = Browser::start();
     browser.open(&format!("http://{admin}/delivery"));
     browser.click("td button");
-    assert!(browser.text().contains("Everything arrived."), "{}", browser.text());
+    assert!(browser.text().contains("Everything was delivered."), "{}", browser.text());
     assert_eq!((stage.receiver.counts().len(), stage.files("spool").len()), (1, 4));
     browser.click("main a.button");
     assert!(browser.text().contains("4 batches"), "{}", browser.text());
     assert_eq!(stage.receiver.counts().len(), 1, "a question sends nothing");
     browser.click("main button.strong");
-    assert!(browser.text().contains("Nothing waits."), "{}", browser.text());
+    assert!(browser.text().contains("The spool is empty."), "{}", browser.text());
     assert_eq!(stage.receiver.counts().into_values().collect::<Vec<_>>(), [1; 5], "each one once");
     assert_eq!(stage.files("spool").len(), 0);
     assert!(browser.text().contains("operator"), "among the last runs: {}", browser.text());
@@ -84,7 +84,7 @@ fn an_operator_sends_again_one_and_all() {
 
 /// Whatever stops it, a batch that is still in the spool has not arrived, and neither page nor audit may say so.
 #[test]
-fn an_operator_is_told_that_nothing_arrived() {
+fn failed_resend_is_reported() {
     for trouble in [Reply::Say(503, String::new()), Reply::Say(401, String::new()), Reply::HangUp] {
         let stage = filled(2);
         let (daemon, admin) = daemon(&stage);
@@ -98,8 +98,8 @@ fn an_operator_is_told_that_nothing_arrived() {
             }
             browser.click(action);
             let text = browser.text();
-            assert!(text.contains("Not everything arrived"), "{trouble:?}: {text}");
-            assert!(!text.contains("Everything arrived."), "{trouble:?}: {text}");
+            assert!(text.contains("Not everything was delivered"), "{trouble:?}: {text}");
+            assert!(!text.contains("Everything was delivered."), "{trouble:?}: {text}");
             assert_eq!(stage.files("spool").len(), 2, "{trouble:?}");
         }
         let said = daemon.said();
@@ -110,7 +110,7 @@ fn an_operator_is_told_that_nothing_arrived() {
 }
 
 #[test]
-fn a_file_outside_the_spool_is_no_batch() {
+fn file_outside_the_spool_is_not_a_batch() {
     let stage = filled(1);
     let (_daemon, admin) = daemon(&stage);
     for file in ["..%2F..%2Finput.jsonl", "%2Fetc%2Fpasswd", "spool_20250118T120530Z_..%2F..%2Fx.json", ""] {
@@ -119,7 +119,7 @@ fn a_file_outside_the_spool_is_no_batch() {
 }
 
 #[test]
-fn a_page_shows_what_is_in_a_small_spool_at_that_moment() {
+fn small_spool_is_listed_fresh_for_each_page() {
     let stage = filled(2);
     let (_daemon, admin) = daemon(&stage);
     let (path, _) = stage.files("spool").remove(0);
@@ -141,7 +141,7 @@ fn a_page_shows_what_is_in_a_small_spool_at_that_moment() {
 
 /// By names alone: opening that many files would take seconds.
 #[test]
-fn twenty_thousand_files_do_not_keep_a_page_waiting() {
+fn twenty_thousand_files_do_not_delay_a_page() {
     let stage = filled(1);
     let (path, _) = stage.files("spool").remove(0);
     let bytes = std::fs::read(&path).unwrap();

@@ -10,7 +10,7 @@ use crate::support::http::{post, send};
 use crate::support::{Gateway, Orders, eventually};
 
 #[test]
-fn pages_without_data_read_well_in_every_way() {
+fn empty_pages_render_in_every_look() {
     let dir = tempfile::tempdir().unwrap();
     let claims = Serving::claims(dir.path(), "memory:", None);
     let browser = Browser::start();
@@ -21,7 +21,7 @@ fn pages_without_data_read_well_in_every_way() {
 }
 
 #[test]
-fn pages_with_much_data_read_well_in_every_way() {
+fn full_pages_render_in_every_look() {
     let dir = tempfile::tempdir().unwrap();
     let claims = with_claims(dir.path());
     let browser = Browser::start();
@@ -60,7 +60,7 @@ fn hostile_names_are_text() {
 }
 
 #[test]
-fn an_operator_says_what_became_of_claims_in_doubt() {
+fn operator_resolves_claims_in_doubt() {
     let dir = tempfile::tempdir().unwrap();
     let claims = with_claims(dir.path());
     let browser = Browser::start();
@@ -74,7 +74,7 @@ fn an_operator_says_what_became_of_claims_in_doubt() {
     // It happened: repeats get what the operator wrote.
     browser.open(&format!("http://{}/claims?state=in-doubt&prefix=doubt-0", claims.address));
     browser.click("td a");
-    assert!(browser.text().contains("Find out where it would have happened"), "{}", browser.text());
+    assert!(browser.text().contains("Check the system where it runs"), "{}", browser.text());
     browser.click("a[href*='as=done']");
     assert!(of(named("doubt-0")), "a question changes nothing");
     browser.write("textarea", "{\"id\": 17}");
@@ -89,7 +89,7 @@ fn an_operator_says_what_became_of_claims_in_doubt() {
     browser.click("a[href*='as=absent']");
     browser.run("document.querySelector('main button.strong').focus(); window.before = true");
     browser.press(&["\u{e007}"]);
-    eventually("the answer", || browser.text().contains("The key is free again.").then_some(()));
+    eventually("the answer", || browser.text().contains("The key was released.").then_some(()));
     let repeat = claims.post("/v1/claims", &serde_json::json!({ "key": named("doubt-1") }).to_string());
     assert_eq!((repeat.status, repeat.json()["attempt"].clone()), (201, 1.into()));
     assert_eq!(in_doubt().len(), 2);
@@ -102,7 +102,7 @@ fn an_operator_says_what_became_of_claims_in_doubt() {
 }
 
 #[test]
-fn the_overview_follows_what_happens() {
+fn overview_updates_live() {
     let dir = tempfile::tempdir().unwrap();
     let claims = Serving::claims(dir.path(), "memory:", None);
     let browser = Browser::start();
@@ -150,7 +150,7 @@ fn an_open_overview_shows_an_outage_and_its_end() {
         browser.run(&format!("return document.querySelector('[data-state-of={name}-state]').dataset.state"))
     };
     eventually("all is well", || (state("health") == "good").then_some(()));
-    assert_eq!(text("health"), "Everything works.");
+    assert_eq!(text("health"), "Everything is working.");
 
     drop(orders);
     assert_eq!(post(gateway.address, "/orders", "\"a\"", "{}").status, 502);
@@ -160,7 +160,7 @@ fn an_open_overview_shows_an_outage_and_its_end() {
             && (text("errors") == "1" && text("refused") == "1" && text("effects") == "0");
         seen.then_some(())
     });
-    assert_eq!(text("health"), "Something is wrong: Upstream, Answers");
+    assert_eq!(text("health"), "Problems with: Upstream, Responses");
     assert!(
         text("health-upstream").as_str().unwrap().contains("cannot be reached"),
         "{}",
@@ -189,18 +189,18 @@ fn an_open_overview_shows_an_outage_and_its_end() {
     eventually("the process is seen to be gone", || {
         (state("health") == "unknown" && state("health-ledger") == "unknown").then_some(())
     });
-    assert_eq!(text("health"), "Not connected. What you see here is out of date.");
+    assert_eq!(text("health"), "Not connected. This page is out of date.");
     browser.picture("overview-gone");
     drop(orders);
 }
 
 #[test]
-fn the_language_is_switched_and_stays() {
+fn language_choice_is_remembered() {
     let dir = tempfile::tempdir().unwrap();
     let claims = with_claims(dir.path());
     let browser = Browser::start();
     browser.open(&format!("http://{}/claims?prefix=order-2026-0001", claims.address));
-    assert!(browser.text().contains("Key begins with"), "{}", browser.text());
+    assert!(browser.text().contains("Key starts with"), "{}", browser.text());
     browser.click("button[lang=ja]");
     assert!(browser.text().contains("キー（前方一致）"), "{}", browser.text());
     assert!(browser.text().contains("order-2026-0001"), "where one was: {}", browser.text());
@@ -211,7 +211,7 @@ fn the_language_is_switched_and_stays() {
 }
 
 #[test]
-fn people_sign_in_and_out() {
+fn users_sign_in_and_out() {
     let dir = tempfile::tempdir().unwrap();
     let tokens = [("ICHIDO_ADMIN_TOKEN", "s3cret"), ("ICHIDO_ADMIN_READ_TOKEN", "l00k")];
     let claims = Serving::claims_with(dir.path(), "memory:", &tokens);
@@ -223,11 +223,11 @@ fn people_sign_in_and_out() {
     assert_eq!(browser.title(), "Sign in · ichido");
     browser.write("#token", "wrong");
     browser.click("main button");
-    assert!(browser.text().contains("not the right one"), "{}", browser.text());
+    assert!(browser.text().contains("not valid"), "{}", browser.text());
     assert_eq!(browser.complaints().len(), 1, "401 is one");
     browser.write("#token", "l00k");
     browser.click("main button");
-    assert!(browser.text().contains("You may look, but not change anything."), "{}", browser.text());
+    assert!(browser.text().contains("You have read-only access."), "{}", browser.text());
     let cookies = browser.cookies();
     let session = cookies.iter().find(|cookie| cookie["httpOnly"] == true).unwrap();
     assert_eq!((session["sameSite"].as_str(), cookies.len()), (Some("Strict"), 1), "{cookies:?}");
@@ -242,7 +242,7 @@ fn people_sign_in_and_out() {
 
 /// Tab leads to the skip link first, and each thing that has the focus can be seen to have it.
 #[test]
-fn the_keyboard_is_enough() {
+fn pages_work_with_the_keyboard_alone() {
     let dir = tempfile::tempdir().unwrap();
     let claims = with_claims(dir.path());
     let browser = Browser::start();

@@ -22,7 +22,7 @@ fn sign_in(claims: &Serving, token: &str) -> (Answer, Option<String>) {
 }
 
 #[test]
-fn every_page_forbids_what_it_does_not_need() {
+fn every_page_has_security_headers() {
     let dir = tempfile::tempdir().unwrap();
     let claims = Serving::claims(dir.path(), "memory:", None);
     for path in PATHS {
@@ -46,7 +46,7 @@ fn every_page_forbids_what_it_does_not_need() {
 }
 
 #[test]
-fn pages_from_elsewhere_do_nothing() {
+fn foreign_pages_cannot_act() {
     let dir = tempfile::tempdir().unwrap();
     let claims = with_claims(dir.path());
     let key = claims.get("/v1/claims?state=in-doubt").json()["claims"][0]["key"].as_str().unwrap().to_owned();
@@ -96,7 +96,7 @@ fn pages_from_elsewhere_do_nothing() {
 }
 
 #[test]
-fn where_a_token_is_demanded_people_sign_in() {
+fn console_with_a_token_requires_sign_in() {
     let dir = tempfile::tempdir().unwrap();
     let tokens = [("ICHIDO_ADMIN_TOKEN", "s3cret"), ("ICHIDO_ADMIN_READ_TOKEN", "l00k")];
     let claims = Serving::claims_with(dir.path(), "memory:", &tokens);
@@ -119,7 +119,7 @@ fn where_a_token_is_demanded_people_sign_in() {
     let session = cookie.split(';').next().unwrap().to_owned();
     let full = [("cookie", session.as_str()), PAGE];
     let page = claims.call("GET", "/claims/one?key=k&route=%2Fv1%2Fclaims", &full, "");
-    assert!(page.status == 200 && page.body.contains("Give the key back"), "{}", page.body);
+    assert!(page.status == 200 && page.body.contains("Release the key"), "{}", page.body);
     assert!(!page.body.contains("s3cret") && !page.body.contains("l00k"));
     let api = claims.call("GET", "/v1/claims", &full, "");
     assert_eq!(api.status, 401, "a session is for pages");
@@ -139,7 +139,7 @@ fn where_a_token_is_demanded_people_sign_in() {
 }
 
 #[test]
-fn who_may_only_look_changes_nothing() {
+fn read_token_cannot_change_anything() {
     let dir = tempfile::tempdir().unwrap();
     let tokens = [("ICHIDO_ADMIN_TOKEN", "s3cret"), ("ICHIDO_ADMIN_READ_TOKEN", "l00k")];
     let claims = Serving::claims_with(dir.path(), "memory:", &tokens);
@@ -150,7 +150,7 @@ fn who_may_only_look_changes_nothing() {
     let which = "key=k&tenant=&route=%2Fv1%2Fclaims";
     let page = claims.call("GET", &format!("/claims/one?{which}"), &fields, "");
     assert!(
-        page.status == 200 && !page.body.contains("Give the key back"),
+        page.status == 200 && !page.body.contains("Release the key"),
         "no action is offered: {}",
         page.body
     );
@@ -168,7 +168,7 @@ fn who_may_only_look_changes_nothing() {
 }
 
 #[test]
-fn stored_answers_are_shown_only_if_a_setting_allows_it() {
+fn stored_responses_are_shown_only_if_the_settings_allow_it() {
     let dir = tempfile::tempdir().unwrap();
     let path = "/claims/one?key=order-2026-0001&route=%2Fv1%2Fclaims";
     let masked = with_claims(dir.path()).get(path);
@@ -182,7 +182,7 @@ fn stored_answers_are_shown_only_if_a_setting_allows_it() {
 }
 
 #[test]
-fn nothing_of_a_hostile_name_comes_through_as_markup() {
+fn hostile_names_are_escaped() {
     let dir = tempfile::tempdir().unwrap();
     let claims = with_claims(dir.path());
     let query: String = url_encoded(HOSTILE);

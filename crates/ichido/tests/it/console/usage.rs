@@ -26,7 +26,7 @@ fn records() -> Vec<Value> {
 }
 
 #[test]
-fn usage_reads_well_in_every_way_and_can_be_taken_along() {
+fn usage_page_renders_in_every_look_and_downloads_as_csv() {
     let dir = tempfile::tempdir().unwrap();
     let meter = Meter::start(dir.path());
     let browser = Browser::start();
@@ -38,7 +38,7 @@ fn usage_reads_well_in_every_way_and_can_be_taken_along() {
     let month = "from=2025-11-01&to=2025-11-30";
     looks_well(&browser, &at(&format!("/usage?{month}")), "usage");
     let text = browser.text();
-    for words in ["5 USD", "400", "重複として拒否", "上位のアプリ", "サポート", "その他"]
+    for words in ["5 USD", "400", "重複（計上対象外）", "上位のアプリ", "サポート", "その他"]
     {
         assert!(text.contains(words), "{words} is not in {text}");
     }

@@ -111,7 +111,7 @@ fn the_demo_stays_up_with_a_console_that_shows_what_happened() {
     assert_eq!(get(demo.console, &format!("/claims/one?{one}")).status, 404, "the key is free");
 
     // What waits and what failed; what was used, by several models on several days.
-    assert!(demo.page("/delivery").contains("Send all again"));
+    assert!(demo.page("/delivery").contains("Resend all"));
     assert!(demo.page("/delivery?dir=failed").contains("total_tokens must not be negative"));
     let usage = demo.page("/usage");
     for words in ["gpt-4o", "claude-3-5-sonnet", "gemini-2.0-flash", "app-3", "user-2"] {
