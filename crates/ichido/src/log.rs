@@ -16,10 +16,9 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use self::json::JsonLine;
 use crate::output;
+use ichido_admin::AUDIT;
 use ichido_serve::Failure;
 
-/// The target of what operators did: always written, unless `LOG_LEVEL` names it.
-pub(crate) const AUDIT: &str = "ichido::audit";
 /// What may wait to be written.
 const WAITING_BYTES: usize = 8 << 20;
 /// Lines of one moment are written together: to wake a thread for each takes longer than to make it.
@@ -60,6 +59,7 @@ pub(crate) fn start(reader: Reader) -> Result<Log, Failure> {
     if !level.split(',').all(|word| word.contains('=') || word.parse::<LevelFilter>().is_ok()) {
         return Err(wrong());
     }
+    // Operator actions are always logged, unless `LOG_LEVEL` names their target.
     let audit = if level.contains(AUDIT) { String::new() } else { format!(",{AUDIT}=info") };
     let filter = EnvFilter::try_new(format!("{level}{audit}")).map_err(|_| wrong())?;
     let is_plain =

@@ -199,10 +199,10 @@ mod tests {
         let metadata = Metadata::new([("file\"".to_owned(), "F\n1".to_owned())]).unwrap();
         let seen = Mark::Seen { first_seen: Timestamp(1_737_201_930_250), metadata };
         let marked = [Marked { mark: Mark::New, degraded: false }, Marked { mark: seen, degraded: true }];
-        let answer: Value =
+        let response: Value =
             serde_json::from_slice(&results(&[request("a\"\u{1}"), request("キー")], &marked)).unwrap();
         assert_eq!(
-            answer,
+            response,
             json!({"results": [
                 {"key": "a\"\u{1}", "is_new": true, "degraded": false},
                 {"key": "キー", "is_new": false, "reason": "already processed",

@@ -114,8 +114,8 @@ impl FieldPath {
 
     /// The ledger's messages about limits start with the name of the field.
     pub(super) fn limit_exceeded(self, field: &str, error: &LimitError) -> Problem {
-        let words = error.to_string();
-        let what = words.strip_prefix(field).map_or(words.as_str(), str::trim_start);
+        let message = error.to_string();
+        let what = message.strip_prefix(field).map_or(message.as_str(), str::trim_start);
         self.invalid(field, what)
     }
 

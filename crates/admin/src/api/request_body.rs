@@ -53,8 +53,8 @@ impl RequestBody {
 fn field_problem(path: &str, message: &str) -> Problem {
     let message = message.split(" at line ").next().unwrap_or_default();
     let path = if path == "." { "" } else { path };
-    for (words, what) in [("missing field `", "is missing"), ("duplicate field `", "is given twice")] {
-        if let Some(name) = message.strip_prefix(words).and_then(|rest| rest.strip_suffix('`')) {
+    for (prefix, what) in [("missing field `", "is missing"), ("duplicate field `", "is given twice")] {
+        if let Some(name) = message.strip_prefix(prefix).and_then(|rest| rest.strip_suffix('`')) {
             let dot = if path.is_empty() { "" } else { "." };
             return invalid_field(&format!("{path}{dot}{name}"), what);
         }

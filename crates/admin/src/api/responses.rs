@@ -100,7 +100,7 @@ pub(super) struct Conflict {
     #[serde(rename = "type")]
     kind: String,
     #[serde(skip)]
-    word: &'static str,
+    code: &'static str,
     title: &'static str,
     status: u16,
     detail: String,
@@ -121,10 +121,10 @@ pub(super) struct Conflict {
 }
 
 impl Conflict {
-    fn new(status: StatusCode, word: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
+    fn new(status: StatusCode, code: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
         Self {
-            kind: format!("/problems/{word}"),
-            word,
+            kind: format!("/problems/{code}"),
+            code,
             title,
             status: status.as_u16(),
             detail: detail.into(),
@@ -195,7 +195,7 @@ impl IntoResponse for Conflict {
         }
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::CONFLICT);
         let mut body = Vec::with_capacity(256);
-        let error = ErrorMember::new(status, self.word, &self.detail);
+        let error = ErrorMember::new(status, self.code, &self.detail);
         push_json(&mut body, &WithError { conflict: &self, error });
         let mut response = json(status, body);
         let headers = response.headers_mut();

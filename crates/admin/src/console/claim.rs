@@ -89,16 +89,16 @@ pub(super) async fn claim(
     Query(query): Query<ClaimQuery>,
 ) -> Response {
     let t = view.t;
-    let (claim, view_json) = match find(&view, &console, &query).await {
+    let (claim, claim_view) = match find(&view, &console, &query).await {
         Ok(found) => found,
         Err(response) => return response,
     };
     let body = html! {
         @if let Some(result) = query.result.as_deref().and_then(|result| t.action_result(result)) { p.notice.good role="status" { (result) } }
-        (facts(&about(&claim, &view_json, t)))
+        (facts(&about(&claim, &claim_view, t)))
         @if view.may_act() { (actions(&claim, t)) }
         (metadata(&claim, t))
-        (outcome(&view_json, console.bodies(), t))
+        (outcome(&claim_view, console.bodies(), t))
         p { a href="/claims" { (t.back_to_claims) } }
     };
     view.page(Section::Claims, t.claim, body)
@@ -159,7 +159,8 @@ pub(super) async fn resolve(view: View, State(console): State<Console>, form: Op
     };
     // The operator confirmed this attempt, not one that started since.
     let now = console.app.operator().show(&selector).await;
-    if now.is_ok_and(|view_json| view_json.0.get("attempt").map(Value::to_string) != Some(text("attempt"))) {
+    if now.is_ok_and(|claim_view| claim_view.0.get("attempt").map(Value::to_string) != Some(text("attempt")))
+    {
         return view.error_page(StatusCode::CONFLICT, Section::Claims, t.state_changed);
     }
     let outcome = Some(text("outcome")).filter(|outcome| !outcome.trim().is_empty());
@@ -187,13 +188,13 @@ pub(super) async fn resolve(view: View, State(console): State<Console>, form: Op
 }
 
 async fn find(view: &View, console: &Console, query: &ClaimQuery) -> Result<(Summary, ClaimView), Response> {
-    let view_json =
+    let claim_view =
         console.app.operator().show(&query.selector()).await.map_err(|refusal| refused(view, refusal))?;
-    let claim = serde_json::from_value(Value::Object(view_json.0.clone()));
+    let claim = serde_json::from_value(Value::Object(claim_view.0.clone()));
     let claim = claim.map_err(|_| {
         view.error_page(StatusCode::INTERNAL_SERVER_ERROR, Section::Claims, view.t.invalid_request)
     })?;
-    Ok((claim, view_json))
+    Ok((claim, claim_view))
 }
 
 fn refused(view: &View, refusal: Refusal) -> Response {
@@ -209,11 +210,14 @@ fn refused(view: &View, refusal: Refusal) -> Response {
     }
 }
 
-fn about(claim: &Summary, view_json: &ClaimView, t: &'static Translations) -> Vec<(&'static str, Markup)> {
-    let word = |name: &str| {
-        view_json.0.get(name).map(|value| value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned))
+fn about(claim: &Summary, claim_view: &ClaimView, t: &'static Translations) -> Vec<(&'static str, Markup)> {
+    let text = |name: &str| {
+        claim_view
+            .0
+            .get(name)
+            .map(|value| value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned))
     };
-    let seconds = |name: &str| view_json.0.get(name).and_then(Value::as_u64).map(|ms| number(ms / 1_000));
+    let seconds = |name: &str| claim_view.0.get(name).and_then(Value::as_u64).map(|ms| number(ms / 1_000));
     let mut rows = vec![
         (t.key, html! { span.key { (visible(&claim.key)) } }),
         (t.state, html! { (state_mark(claim.state, t)) @if claim.local { " " (t.not_handed_over) } }),
@@ -224,7 +228,7 @@ fn about(claim: &Summary, view_json: &ClaimView, t: &'static Translations) -> Ve
         (t.claimed_at, time(claim.claimed_at)),
         (
             t.renewed_at,
-            html! { (time(claim.renewed_at)) " (" (word("renewals").unwrap_or_default()) " " (t.times) ")" },
+            html! { (time(claim.renewed_at)) " (" (text("renewals").unwrap_or_default()) " " (t.times) ")" },
         ),
     ];
     // An empty tenant tells nothing.
@@ -239,7 +243,7 @@ fn about(claim: &Summary, view_json: &ClaimView, t: &'static Translations) -> Ve
     rows.extend(claim.doubt_reason.as_ref().map(|reason| (t.doubt_reason, html! { (visible(reason)) })));
     rows.extend(seconds("lease_ms").map(|seconds| (t.lease, html! { (seconds) " s" })));
     rows.extend(seconds("retention_ms").map(|seconds| (t.retention, html! { (seconds) " s" })));
-    let print = word("fingerprint").filter(|print| print.bytes().any(|digit| digit != b'0'));
+    let print = text("fingerprint").filter(|print| print.bytes().any(|digit| digit != b'0'));
     rows.extend(print.map(|print| (t.fingerprint, html! { code.key { (print) } })));
     rows.push((t.index, html! { code.key { (claim.index) } }));
     rows
@@ -249,8 +253,8 @@ fn actions(claim: &Summary, t: &'static Translations) -> Markup {
     let actions: Vec<_> = Action::ALL.into_iter().filter(|action| action.applies_to(claim.state)).collect();
     html! {
         @if !actions.is_empty() {
-            section aria-labelledby="word" {
-                h2 #word { (t.resolve_heading) }
+            section aria-labelledby="resolve" {
+                h2 #resolve { (t.resolve_heading) }
                 @if claim.state == StateName::InDoubt { p { (t.check_first) } }
                 ul.choices {
                     @for action in actions {
@@ -280,14 +284,14 @@ fn metadata(claim: &Summary, t: &'static Translations) -> Markup {
 }
 
 /// The stored response. It is the caller's data, so it is hidden unless the settings allow it.
-fn outcome(view_json: &ClaimView, bodies: Bodies, t: &'static Translations) -> Markup {
-    let (answer, plain) = (view_json.0.get("answer"), view_json.0.get("outcome"));
-    if let Some(reason) = view_json.0.get("answer_not_kept").and_then(Value::as_str) {
+fn outcome(claim_view: &ClaimView, bodies: Bodies, t: &'static Translations) -> Markup {
+    let (answer, plain) = (claim_view.0.get("answer"), claim_view.0.get("outcome"));
+    if let Some(reason) = claim_view.0.get("answer_not_kept").and_then(Value::as_str) {
         return html! { h2 { (t.outcome) } p { (t.response_not_kept) ": " (visible(reason)) } };
     }
     let Some(value) = answer.or(plain) else { return html! {} };
     let status = answer.and_then(|answer| answer.get("status")).map(Value::to_string);
-    let bytes = view_json.0.get("outcome_bytes").and_then(Value::as_u64);
+    let bytes = claim_view.0.get("outcome_bytes").and_then(Value::as_u64);
     html! {
         section aria-labelledby="outcome" {
             h2 #outcome { (t.outcome) }

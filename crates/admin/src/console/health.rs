@@ -60,7 +60,7 @@ impl Health {
             0 => (Status::Good, t.no_recent_errors.to_owned()),
             errors => (Status::Bad, t.recent_errors.replace("{}", &super::page::number(errors))),
         };
-        checks.push(Check { name: "answers", label: t.responses, state, text });
+        checks.push(Check { name: "responses", label: t.responses, state, text });
         Self { checks, t }
     }
 

@@ -150,14 +150,14 @@ fn capabilities(of: &Capabilities, t: &'static Translations) -> Vec<(&'static st
             of.survives.iter().map(|what| t.capability(&what.to_string())).collect::<Vec<_>>().join(t.comma)
         }
     };
-    let word = |word: String| html! { (t.capability(&word)) };
+    let text = |label: String| html! { (t.capability(&label)) };
     vec![
         (t.backend, html! { code { (of.backend) } }),
-        (t.reach, word(of.reach.to_string())),
+        (t.reach, text(of.reach.to_string())),
         (t.survives, html! { (survives) }),
-        (t.expiry, word(of.expiry.to_string())),
-        (t.listing, word(of.listing.to_string())),
-        (t.lease_clock, word(of.clock.to_string())),
+        (t.expiry, text(of.expiry.to_string())),
+        (t.listing, text(of.listing.to_string())),
+        (t.lease_clock, text(of.clock.to_string())),
         (t.largest_outcome, html! { (number(of.outcome_bytes as u64)) " " (t.bytes) }),
     ]
 }

@@ -42,7 +42,7 @@ impl Totals {
         let (mut held, mut refused_by_gateway, mut released) = (0, None::<u64>, 0);
         for line in page.lines().filter(|line| line.starts_with("ichido_")) {
             let Some((name, labels, value)) = parts(line) else { continue };
-            let is = |label: &str, word: &str| label_of(labels, label) == Some(word);
+            let is = |label: &str, value: &str| label_of(labels, label) == Some(value);
             match name {
                 "ichido_ledger_claims_total" if is("answer", "granted") => totals.effects += value,
                 "ichido_ledger_claims_total" if is("answer", "done") => totals.replays += value,
@@ -92,7 +92,7 @@ impl Totals {
     /// The share of duplicates among all answered requests.
     pub(super) fn duplicate_rate(&self) -> Option<f64> {
         let answered = self.effects + self.replays;
-        #[allow(clippy::cast_precision_loss, reason = "a rate for people")]
+        #[allow(clippy::cast_precision_loss, reason = "a rate for display")]
         (answered > 0).then(|| self.replays as f64 / answered as f64)
     }
 }

@@ -33,7 +33,7 @@ fn outcome_field(record: &Record) -> Option<(String, Value)> {
     let (name, value) = match &done.outcome {
         Outcome::Tombstone(reason) => ("answer_not_kept", json!(reason)),
         Outcome::Kept(bytes) => match packed_response(bytes) {
-            Some(answer) => ("answer", answer),
+            Some(response) => ("answer", response),
             None => ("outcome", readable(bytes)),
         },
     };
@@ -44,14 +44,14 @@ fn packed_response(bytes: &Bytes) -> Option<Value> {
     if bytes.first() != Some(&PACKED_RESPONSE) {
         return None;
     }
-    let answer = StoredResponse::read(bytes).ok()?;
+    let response = StoredResponse::read(bytes).ok()?;
     let mut view = json!({
-        "status": answer.status.as_u16(),
-        "headers": header_fields(&answer.headers),
-        "body": readable(&answer.body),
+        "status": response.status.as_u16(),
+        "headers": header_fields(&response.headers),
+        "body": readable(&response.body),
     });
-    if !answer.trailers.is_empty() {
-        view["trailers"] = header_fields(&answer.trailers);
+    if !response.trailers.is_empty() {
+        view["trailers"] = header_fields(&response.trailers);
     }
     Some(view)
 }

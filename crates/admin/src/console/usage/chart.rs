@@ -139,7 +139,7 @@ mod tests {
         let chart = BarChart::new("2025-11-01".parse().unwrap(), "2025-11-03".parse().unwrap(), &groups);
         assert_eq!((chart.days.len(), chart.models.len()), (3, 6));
         assert_eq!(chart.models[5], (String::new(), 95 + 94 + 93));
-        assert_eq!(chart.tokens[0], [7, 0, 0, 0, 0, 0], "what lies outside is not drawn");
+        assert_eq!(chart.tokens[0], [7, 0, 0, 0, 0, 0], "days outside the period are not drawn");
         assert_eq!(chart.tokens[1][5], 282);
         assert_eq!(chart.tokens[2].iter().sum::<u64>(), 0);
         assert_eq!(chart.rectangles().len(), 7);
