@@ -194,7 +194,7 @@ pub(super) async fn complete(State(app): State<AppState>, request: Request<Body>
 fn outcome_of(body: &RequestBody, outcome: &RawValue) -> Result<Outcome, Problem> {
     let (size, max) = (outcome.get().len(), Limits::STANDARD.outcome_bytes);
     if size > max {
-        return Err(invalid_field("outcome", &format!("is {size} bytes; at max {max} are allowed")));
+        return Err(invalid_field("outcome", &format!("is {size} bytes; at most {max} are allowed")));
     }
     let bytes = match size > body.bytes.len() / 2 {
         true => body.bytes.slice_ref(outcome.get().as_bytes()),

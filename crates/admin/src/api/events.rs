@@ -126,7 +126,7 @@ fn requests(ledger: &Ledger, batch: Batch<'_>) -> Result<Vec<mark::Request>, Pro
     let Events { kept, count } = batch.events;
     let max = Limits::STANDARD.batch;
     if count > max {
-        return Err(invalid_field("events", &format!("has {count} entries; at max {max} are allowed")));
+        return Err(invalid_field("events", &format!("has {count} entries; at most {max} are allowed")));
     }
     let settings = ledger.settings();
     let retention_ms = seconds_as_ms("ttl_seconds", batch.ttl_seconds, settings.mark_retention_ms)?;

@@ -145,7 +145,7 @@ impl FieldPath {
         match text.len() {
             0 => Err(self.invalid(field, "is empty")),
             size if size > max => {
-                Err(self.invalid(field, &format!("is {size} bytes; at max {max} are allowed")))
+                Err(self.invalid(field, &format!("is {size} bytes; at most {max} are allowed")))
             }
             _ => Ok(()),
         }

@@ -165,7 +165,7 @@ async fn look_around(house: &House, verdict: &mut Verdict) -> Result<(), Failure
         ("/", "ichido"),
         ("/claims?state=in-doubt", doubtful),
         ("/delivery", waiting.as_str()),
-        ("/delivery?place=failed", refused),
+        ("/delivery?dir=failed", refused),
         ("/usage", "gpt-4o"),
     ] {
         match shown(house, path, words).await {

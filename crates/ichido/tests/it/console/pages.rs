@@ -162,7 +162,7 @@ fn an_open_overview_shows_an_outage_and_its_end() {
     });
     assert_eq!(text("health"), "Problems with: Upstream, Responses");
     assert!(
-        text("health-upstream").as_str().unwrap().contains("cannot be reached"),
+        text("health-upstream").as_str().unwrap().contains("cannot connect to"),
         "{}",
         text("health-upstream")
     );
