@@ -140,7 +140,7 @@ translations! {
     no_claims: "No claims found.", "該当する claim はありません。";
     not_handed_over: "not in the ledger yet", "台帳に未反映";
     local_only: "The ledger is unavailable. This list shows only claims that this process granted during the outage.",
-        "台帳を利用できません。このプロセスが停止中に代わりに許可した claim だけを表示しています。";
+        "台帳を利用できません。その間にこのプロセスが許可した claim だけを表示しています。";
     keys_in_conflict: "Keys that another instance used as well", "ほかのインスタンスと競合したキー";
     conflict_count: "Count", "回数";
     found_at: "Detected", "検出日時";
