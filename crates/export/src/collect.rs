@@ -1,4 +1,4 @@
-//! From rows to records: read, made alike, summed, and given ids.
+//! Turns rows into records: reads them, normalizes names, sums them and assigns ids.
 
 use std::io::{IsTerminal, Write as _};
 
@@ -7,50 +7,55 @@ use ichido_usage::dify::{Item, RowCounts, Source};
 use ichido_usage::{Aggregator, CheckedEvent, Record, Transform};
 use serde::Serialize;
 
-use super::days::Stretch;
+use super::calendar::PeriodRange;
 use super::source::failed;
 use super::state::short_hash;
 use crate::settings::Dify;
 use ichido_serve::Failure;
 
-/// How often it is told how far the reading is.
-const TELL_EVERY: u64 = 100_000;
-/// More rows that cannot be counted than this in one period are no accident.
-const MOST_REFUSED: usize = 10_000;
+/// Rows between two progress messages.
+const PROGRESS_ROWS: u64 = 100_000;
+/// The most rejected rows in one period. More of them point to a systematic error.
+const REJECTED_MAX: usize = 10_000;
 
-/// What a source has of a period.
+/// The usage of a period.
 #[derive(Debug, Default)]
 pub struct Collected {
+    /// The records, sorted.
     pub records: Vec<Record>,
-    pub refused: Vec<Refused>,
+    /// The rows and sums that are not valid records.
+    pub refused: Vec<RejectedRow>,
+    /// How many rows were read.
     pub rows: RowCounts,
 }
 
-/// A row or a sum that is no record.
+/// A row or sum that is not a valid record.
 #[derive(Clone, Debug, Serialize)]
-pub struct Refused {
+pub struct RejectedRow {
+    /// The row or sum, as JSON.
     pub text: String,
+    /// Why it was rejected.
     pub reason: String,
 }
 
-impl Refused {
-    /// What it is known by: the same row with the same fault lies in failed once.
-    pub fn hash(&self) -> String {
+impl RejectedRow {
+    /// The hash of the row and the reason. The same row with the same error is written to failed only once.
+    pub(crate) fn hash(&self) -> String {
         short_hash(&format!("{}\n{}", self.reason, self.text))
     }
 }
 
-/// Sums that grow, and what does not fit into them.
-pub struct Collector {
+/// Sums events, and keeps the rows that it rejects.
+pub(crate) struct Collector {
     totals: Aggregator,
     transform: Transform,
-    refused: Vec<Refused>,
-    seen: u64,
+    refused: Vec<RejectedRow>,
+    rows_read: u64,
     too_many: bool,
 }
 
 impl Collector {
-    pub fn new(settings: &Dify) -> Self {
+    pub(crate) fn new(settings: &Dify) -> Self {
         let options = Options {
             mode: settings.mode,
             period: settings.calendar.period,
@@ -60,34 +65,42 @@ impl Collector {
         };
         let transform =
             Transform { scheme: settings.scheme, profile: settings.profile, ..Transform::default() };
-        Self { totals: Aggregator::new(options), transform, refused: Vec::new(), seen: 0, too_many: false }
+        Self {
+            totals: Aggregator::new(options),
+            transform,
+            refused: Vec::new(),
+            rows_read: 0,
+            too_many: false,
+        }
     }
 
-    pub fn event(&mut self, event: &CheckedEvent<'_>) {
+    /// Adds an event.
+    pub(crate) fn event(&mut self, event: &CheckedEvent<'_>) {
         self.row_read();
         if let Err(error) = self.totals.add(event) {
             let text = serde_json::json!({ "id": event.id, "time": event.time.to_string() }).to_string();
-            self.refuse(text, format!("{}: {error}", event.id));
+            self.reject(text, format!("{}: {error}", event.id));
         }
     }
 
-    /// Counts a row towards the progress that is told.
-    pub fn row_read(&mut self) {
-        self.seen += 1;
-        if self.seen.is_multiple_of(TELL_EVERY) {
-            tell(self.seen);
+    /// Counts a row for the progress messages.
+    pub(crate) fn row_read(&mut self) {
+        self.rows_read += 1;
+        if self.rows_read.is_multiple_of(PROGRESS_ROWS) {
+            report_progress(self.rows_read);
         }
     }
 
-    pub fn refuse(&mut self, text: String, reason: String) {
-        match self.refused.len() < MOST_REFUSED {
-            true => self.refused.push(Refused { text, reason }),
+    /// Rejects a row.
+    pub(crate) fn reject(&mut self, text: String, reason: String) {
+        match self.refused.len() < REJECTED_MAX {
+            true => self.refused.push(RejectedRow { text, reason }),
             false => self.too_many = true,
         }
     }
 
-    /// The records, sorted as they always are.
-    pub fn finish(mut self, rows: RowCounts) -> Result<Collected, Failure> {
+    /// Returns the records in their fixed order.
+    pub(crate) fn finish(mut self, rows: RowCounts) -> Result<Collected, Failure> {
         let totals = std::mem::replace(&mut self.totals, Aggregator::new(Options::default())).finish();
         let (mut records, mut tenant) = (Vec::new(), None::<String>);
         for made in self.transform.records(&totals) {
@@ -96,7 +109,7 @@ impl Collector {
                     let known = tenant.get_or_insert_with(|| outgoing.tenant.clone());
                     if *known != outgoing.tenant {
                         return Err(Failure::usage(format!(
-                            "there is usage of several workspaces ({known}, {}): set export.dify.workspace to one of them",
+                            "the source has usage of several workspaces ({known}, {}): set export.dify.workspace to one of them",
                             outgoing.tenant
                         )));
                     }
@@ -104,43 +117,43 @@ impl Collector {
                 }
                 Err(refused) => {
                     let text = serde_json::to_string(&refused.record).unwrap_or_default();
-                    self.refuse(text, refused.reason.to_string());
+                    self.reject(text, refused.reason.to_string());
                 }
             }
         }
         if self.too_many {
             let first = self.refused.first().map(|refused| refused.reason.clone()).unwrap_or_default();
             return Err(Failure::usage(format!(
-                "more than {MOST_REFUSED} rows of one period cannot be counted; nothing of it is sent; the first: {first}"
+                "more than {REJECTED_MAX} rows of one period cannot be counted, so the period is not sent; the first: {first}"
             )));
         }
         Ok(Collected { records, refused: self.refused, rows })
     }
 }
 
-/// What Dify has of a period.
-pub async fn from_dify(
+/// Reads and sums Dify's usage of a period.
+pub(crate) async fn from_dify(
     source: &mut Source,
     settings: &Dify,
-    stretch: &Stretch,
+    range: &PeriodRange,
 ) -> Result<Collected, Failure> {
     let mut collector = Collector::new(settings);
     let mut see = |item: Item<'_>| match item {
         Item::Event(event) => collector.event(event),
-        Item::Invalid(invalid) => collector.refuse(invalid.row, invalid.reason),
+        Item::Invalid(invalid) => collector.reject(invalid.row, invalid.reason),
     };
-    let rows = source.read(stretch.span, &mut see).await.map_err(failed)?;
+    let rows = source.read(range.span, &mut see).await.map_err(failed)?;
     if rows.total_only > 0 {
         tracing::warn!(
             rows = rows.total_only,
-            "rows tell only a sum of tokens; it counts as tokens of the prompt"
+            "rows have only a total of tokens; it is counted as prompt tokens"
         );
     }
     collector.finish(rows)
 }
 
-/// How far the reading is: in the log, and for whoever sits before it.
-fn tell(rows: u64) {
+/// Reports the progress to the log, and to the terminal if there is one.
+fn report_progress(rows: u64) {
     tracing::info!(rows, "progress");
     if std::io::stderr().is_terminal() {
         let _ = writeln!(std::io::stderr(), "{rows} rows read");

@@ -1,44 +1,49 @@
-//! The records of a plan, on their way: batches like those of `ichido send`.
+//! Sends the records of a period, in batches like those of `ichido send`, and records them as sent.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use ichido_delivery::sender::{Error, Sender};
+use ichido_delivery::sender::{Error, Selection, Sender};
 use ichido_delivery::{Batch, Batcher, Record as Wire};
 use ichido_usage::{Profile, Record};
 
-use super::plan::Plan;
+use super::calendar::PeriodRange;
+use super::collect::Collected;
+use super::pending;
+use super::plan::{Plan, plan};
+use super::report::PeriodReport;
+use super::state::{SentRecords, State};
 use ichido_core::{batch_key, error_chain};
 use ichido_serve::Failure;
 
-/// No batch is larger, unless a single record is.
-const BATCH_BYTES: usize = 4 << 20;
+/// The largest batch, unless a single record is larger.
+const BATCH_BYTES_MAX: usize = 4 << 20;
 
-/// Hands everything over. When this returns, each record has arrived, or lies on disk from where it is sent.
-pub async fn deliver(
+/// Sends the records of a plan. When this returns, each record was delivered or is in the spool or in failed.
+async fn deliver(
     sender: &mut Sender,
     plan: &Plan,
     profile: Profile,
     batch_size: usize,
 ) -> Result<(), Failure> {
-    let mut batcher = Batcher::new(batch_size, BATCH_BYTES);
+    let mut batcher = Batcher::new(batch_size, BATCH_BYTES_MAX);
     let hashes: HashMap<&str, &str> = match profile.upserts() {
         true => plan.outgoing().map(|outgoing| (outgoing.id(), outgoing.content.hash.as_str())).collect(),
         false => HashMap::new(),
     };
     for outgoing in plan.outgoing() {
         if let Some(batch) = batcher.push(wire(&outgoing.record)?) {
-            send(sender, named(batch, profile, &hashes)).await?;
+            send(sender, with_key(batch, profile, &hashes)).await?;
         }
     }
     match batcher.finish() {
-        Some(batch) => send(sender, named(batch, profile, &hashes)).await,
+        Some(batch) => send(sender, with_key(batch, profile, &hashes)).await,
         None => Ok(()),
     }
 }
 
-/// A batch under the key that it is sent with. The key is made of ids alone, and so it is where the first record of an id wins. Where a
-/// later one replaces it, a receiver could take a changed batch for the one that it knows: there the key knows the content as well.
-fn named(batch: Batch, profile: Profile, hashes: &HashMap<&str, &str>) -> Batch {
+/// Gives a batch its key. If the first record of an id wins, the key depends on the ids alone. If a later record replaces
+/// it, the key also depends on the content: otherwise a receiver could take a changed batch for a duplicate.
+fn with_key(batch: Batch, profile: Profile, hashes: &HashMap<&str, &str>) -> Batch {
     if !profile.upserts() {
         return batch;
     }
@@ -51,7 +56,7 @@ fn named(batch: Batch, profile: Profile, hashes: &HashMap<&str, &str>) -> Batch 
 
 fn wire(record: &Record) -> Result<Wire, Failure> {
     let text = serde_json::to_string(record)
-        .map_err(|error| Failure::internal(format!("writing a record: {error}")))?;
+        .map_err(|error| Failure::internal(format!("cannot write a record: {error}")))?;
     Wire::parse(&text).map_err(|error| Failure::internal(error.to_string()))
 }
 
@@ -59,11 +64,60 @@ async fn send(sender: &mut Sender, batch: Batch) -> Result<(), Failure> {
     sender.send(batch).await.map_err(|error| match error {
         Error::Stopped => stopped(),
         error @ (Error::Store(_) | Error::Lost(_)) => {
-            Failure::internal(format!("{}; the rest is exported next time", error_chain(&error)))
+            Failure::internal(format!("{}; the next export continues here", error_chain(&error)))
         }
     })
 }
 
-pub fn stopped() -> Failure {
-    Failure::internal("stopped before the end: export again, nothing counts twice")
+/// The failure of an export that was stopped.
+pub(crate) fn stopped() -> Failure {
+    Failure::internal("stopped before the end: export again, nothing is counted twice")
+}
+
+/// Resends spooled batches first, as every command that sends does.
+pub(crate) async fn resend(sender: &mut Sender) -> Result<(), Failure> {
+    match sender.resend(&Selection::due()).await {
+        Ok(_) => Ok(()),
+        Err(Error::Stopped) => Err(stopped()),
+        Err(error @ (Error::Store(_) | Error::Lost(_))) => Err(Failure::internal(error_chain(&error))),
+    }
+}
+
+/// The ids that must not be sent now, because an older total is undelivered.
+pub(crate) async fn pending_ids(sender: &mut Sender, profile: Profile) -> Result<HashSet<String>, Failure> {
+    if !profile.upserts() {
+        return Ok(HashSet::new());
+    }
+    sender.finish().await;
+    pending::ids(sender.layout())
+}
+
+/// Sends the new and changed records of a period, and records them as sent.
+pub(crate) async fn export_period(
+    state: &State,
+    range: &PeriodRange,
+    collected: Collected,
+    sender: &mut Sender,
+    profile: Profile,
+    pending: &HashSet<String>,
+    batch_size: usize,
+) -> Result<(PeriodReport, Plan), Failure> {
+    let name = range.name();
+    let sent = state.sent(&name)?;
+    let refused = collected.refused.len();
+    let (rows, debugger) = (collected.rows.rows, collected.rows.debugger);
+    let plan = plan(collected.records, &sent, profile, pending);
+    deliver(sender, &plan, profile, batch_size).await?;
+    let mut known = plan.applied_to(sent.clone());
+    for row in &collected.refused {
+        if known.refused.insert(row.hash()) {
+            sender
+                .reject_input(&row.text, &row.reason)
+                .map_err(|error| Failure::internal(error_chain(&error)))?;
+        }
+    }
+    if known != sent || sent == SentRecords::default() {
+        state.set_sent(&name, &known)?;
+    }
+    Ok((PeriodReport::new(range, rows, debugger, refused, &plan), plan))
 }

@@ -1,4 +1,4 @@
-//! Usage events as JSON Lines, through the same pipeline as Dify's.
+//! Exports usage events from JSON Lines, through the same pipeline as Dify's.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,15 +12,15 @@ use ichido_usage::dify::RowCounts;
 use ichido_usage::source::jsonl::Reader;
 use jiff::civil::Date;
 
+use super::calendar::PeriodRange;
 use super::collect::{Collected, Collector};
-use super::days::Stretch;
+use super::deliver::{export_period, pending_ids, resend};
 use super::report::Report;
 use super::state::{State, Watermark};
-use super::{resend, settle, waiting_ids};
 use crate::settings::Dify;
 use ichido_serve::Failure;
 
-/// Sends what the files hold.
+/// Exports the events of the files.
 pub async fn run(
     report: &mut Report,
     files: &[PathBuf],
@@ -32,23 +32,23 @@ pub async fn run(
     let _lock = state.lock(SystemClock::default().now())?;
     let rules = settings.rules();
     match state.watermark()? {
-        Some(watermark) => watermark.must_be_under(&rules)?,
+        Some(watermark) => watermark.check_rules(&rules)?,
         None => state.set_watermark(&Watermark::new(rules))?,
     }
     let periods = read(files, settings)?;
     resend(sender).await?;
-    let waiting = waiting_ids(sender, settings.profile).await?;
-    for (stretch, collected) in periods {
-        let done =
-            settle(&state, &stretch, collected, sender, settings.profile, &waiting, delivery.batch_size);
-        let (period, plan) = done.await?;
+    let pending = pending_ids(sender, settings.profile).await?;
+    for (range, collected) in periods {
+        let exported =
+            export_period(&state, &range, collected, sender, settings.profile, &pending, delivery.batch_size);
+        let (period, plan) = exported.await?;
         report.add(period, &plan);
     }
     Ok(())
 }
 
-/// What the files hold, period by period.
-pub fn read(files: &[PathBuf], settings: &Dify) -> Result<Vec<(Stretch, Collected)>, Failure> {
+/// Reads the events of the files and sums them by period.
+pub fn read(files: &[PathBuf], settings: &Dify) -> Result<Vec<(PeriodRange, Collected)>, Failure> {
     let mut collector = Collector::new(settings);
     let mut rows = RowCounts::default();
     let stdin = [PathBuf::from("-")];
@@ -57,7 +57,7 @@ pub fn read(files: &[PathBuf], settings: &Dify) -> Result<Vec<(Stretch, Collecte
         loop {
             let next = reader.next_event();
             let next =
-                next.map_err(|error| Failure::usage(format!("reading {}: {error}", file.display())))?;
+                next.map_err(|error| Failure::usage(format!("cannot read {}: {error}", file.display())))?;
             match next {
                 None => break,
                 Some(Ok(event)) => {
@@ -71,12 +71,12 @@ pub fn read(files: &[PathBuf], settings: &Dify) -> Result<Vec<(Stretch, Collecte
                 Some(Err(invalid)) => {
                     rows.invalid += 1;
                     let reason = format!("{}, {invalid}", file.display());
-                    collector.refuse(invalid.text, reason);
+                    collector.reject(invalid.text, reason);
                 }
             }
         }
     }
-    Ok(divide(collector.finish(rows)?, settings))
+    Ok(split_by_period(collector.finish(rows)?, settings))
 }
 
 fn open(file: &Path) -> Result<Box<dyn BufRead>, Failure> {
@@ -89,8 +89,8 @@ fn open(file: &Path) -> Result<Box<dyn BufRead>, Failure> {
     Ok(Box::new(BufReader::new(opened)))
 }
 
-/// The records by period. What is of no period is told with the first one, and so are the rows.
-fn divide(collected: Collected, settings: &Dify) -> Vec<(Stretch, Collected)> {
+/// Splits the records by period. Rejected rows and row counts belong to no period; the first one gets them.
+fn split_by_period(collected: Collected, settings: &Dify) -> Vec<(PeriodRange, Collected)> {
     let mut periods: BTreeMap<Date, Collected> = BTreeMap::new();
     for record in collected.records {
         periods.entry(record.usage_date).or_default().records.push(record);
@@ -104,7 +104,7 @@ fn divide(collected: Collected, settings: &Dify) -> Vec<(Stretch, Collected)> {
     }
     let whole = |first: Date| {
         let last = settings.calendar.period.end(first);
-        Stretch { first, last, span: settings.calendar.span(first, last) }
+        PeriodRange { first, last, span: settings.calendar.span(first, last) }
     };
     periods.into_iter().map(|(first, collected)| (whole(first), collected)).collect()
 }

@@ -1,74 +1,87 @@
-//! What is to be sent of a period: what is new, and what the receiver's profile lets change.
+//! Decides what to send of a period: new records, and changed ones if the receiver's profile replaces records.
 
 use std::collections::HashSet;
 
 use ichido_usage::{Profile, Record};
 use serde::Serialize;
 
-use super::state::{Content, Sent};
+use super::state::{Content, SentRecords};
 
-/// What becomes of the records of a period.
+/// What happens to the records of a period.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// Never sent before.
+    /// Records that were never sent.
     pub new: Vec<Outgoing>,
-    /// Sent before with other sums, and to be sent again: the receiver replaces.
+    /// Records that were sent with other sums, and are sent again: the receiver replaces them.
     pub replaced: Vec<Outgoing>,
-    /// Sent before, and the same.
+    /// How many records were sent and are the same.
     pub unchanged: usize,
-    /// Everything whose sums are others than those that were sent.
+    /// All records whose sums differ from what was sent.
     pub changes: Vec<Change>,
-    /// Not sent now: an older total of the same id is still on its way.
+    /// Ids that are not sent now, because an older total is undelivered.
     pub withheld: Vec<String>,
-    /// Sent before, and not in the source any more.
+    /// Ids that were sent and are no longer in the source.
     pub gone: Vec<String>,
 }
 
-/// A record to be sent, and what is remembered of it.
+/// A record to send, and the content to record as sent.
 #[derive(Clone, Debug)]
 pub struct Outgoing {
+    /// The record.
     pub record: Record,
+    /// Its content.
     pub content: Content,
 }
 
 impl Outgoing {
+    /// The event id of the record.
     pub fn id(&self) -> &str {
         &self.record.metadata.source_event_id
     }
 }
 
-/// A record whose sums are others than those that were sent.
+/// A record whose sums differ from what was sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
+    /// The event id.
     pub id: String,
+    /// The sums that were sent.
     pub before: Sums,
+    /// The sums now.
     pub now: Sums,
-    pub what: Word,
+    /// What is done about it.
+    pub what: Action,
 }
 
 /// What is done about a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Word {
-    /// The receiver replaces the older total.
+pub enum Action {
+    /// Sent again: the receiver replaces the older total.
     Sent,
-    /// The receiver keeps the first one, whatever comes.
+    /// Not sent: the receiver keeps the first total.
     NotSent,
-    /// The older total is still on its way.
+    /// Not sent now: the older total is undelivered.
     Withheld,
 }
 
-/// Sums, for people.
+/// The sums of a record, for reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Sums {
+    /// Requests.
     pub requests: u64,
+    /// Prompt tokens.
     pub input_tokens: u64,
+    /// Completion tokens.
     pub output_tokens: u64,
+    /// The cost, as a decimal.
     pub cost: String,
+    /// The currency of the cost.
     pub currency: String,
 }
 
 impl Sums {
+    /// The sums of a record.
     pub fn of(content: &Content) -> Self {
         Self {
             requests: content.requests,
@@ -80,8 +93,8 @@ impl Sums {
     }
 }
 
-/// Compares what there is with what was sent. `waiting` are the ids of records that have not arrived yet.
-pub fn plan(records: Vec<Record>, sent: &Sent, profile: Profile, waiting: &HashSet<String>) -> Plan {
+/// Compares the records of a period with what was sent. `pending` has the ids of undelivered records.
+pub fn plan(records: Vec<Record>, sent: &SentRecords, profile: Profile, pending: &HashSet<String>) -> Plan {
     let mut plan = Plan::default();
     let mut gone: HashSet<&String> = sent.records.keys().collect();
     for record in records {
@@ -93,20 +106,20 @@ pub fn plan(records: Vec<Record>, sent: &Sent, profile: Profile, waiting: &HashS
             plan.unchanged += 1;
             continue;
         }
-        // Where the later one wins, nothing goes while an earlier one may still come after it.
-        let what = match (profile.upserts(), waiting.contains(id)) {
-            (false, _) => Word::NotSent,
-            (true, true) => Word::Withheld,
-            (true, false) => Word::Sent,
+        // If the later record wins, nothing is sent while an older one could still arrive after it.
+        let what = match (profile.upserts(), pending.contains(id)) {
+            (false, _) => Action::NotSent,
+            (true, true) => Action::Withheld,
+            (true, false) => Action::Sent,
         };
         if let Some(before) = before {
             plan.changes.push(Change { id: id.clone(), before: Sums::of(before), now: Sums::of(&now), what });
         }
         match (before, what) {
-            (_, Word::Withheld) => plan.withheld.push(id.clone()),
-            (None, Word::Sent | Word::NotSent) => plan.new.push(Outgoing { record, content: now }),
-            (Some(_), Word::Sent) => plan.replaced.push(Outgoing { record, content: now }),
-            (Some(_), Word::NotSent) => {}
+            (_, Action::Withheld) => plan.withheld.push(id.clone()),
+            (None, Action::Sent | Action::NotSent) => plan.new.push(Outgoing { record, content: now }),
+            (Some(_), Action::Sent) => plan.replaced.push(Outgoing { record, content: now }),
+            (Some(_), Action::NotSent) => {}
         }
     }
     plan.gone = gone.into_iter().cloned().collect();
@@ -115,13 +128,13 @@ pub fn plan(records: Vec<Record>, sent: &Sent, profile: Profile, waiting: &HashS
 }
 
 impl Plan {
-    /// Everything that is sent.
+    /// All records to send.
     pub fn outgoing(&self) -> impl Iterator<Item = &Outgoing> {
         self.new.iter().chain(&self.replaced)
     }
 
-    /// What has been sent when this plan has been carried out.
-    pub fn carried_out(&self, mut sent: Sent) -> Sent {
+    /// What was sent, after this plan was carried out.
+    pub fn applied_to(&self, mut sent: SentRecords) -> SentRecords {
         for outgoing in self.outgoing() {
             sent.records.insert(outgoing.id().to_owned(), outgoing.content.clone());
         }
@@ -159,34 +172,34 @@ mod tests {
         }
     }
 
-    fn sent(records: &[Record]) -> Sent {
-        plan(records.to_vec(), &Sent::default(), Profile::FirstWins, &HashSet::new())
-            .carried_out(Sent::default())
+    fn sent(records: &[Record]) -> SentRecords {
+        plan(records.to_vec(), &SentRecords::default(), Profile::FirstWins, &HashSet::new())
+            .applied_to(SentRecords::default())
     }
 
     #[test]
-    fn unchanged_is_skipped_and_changed_goes_by_the_profile() {
+    fn unchanged_records_are_skipped_and_the_profile_decides_on_changed_ones() {
         let before = sent(&[record("a", 1), record("b", 1), record("old", 1)]);
         let now = || vec![record("a", 1), record("b", 2), record("c", 3)];
         let first_wins = plan(now(), &before, Profile::FirstWins, &HashSet::new());
         assert_eq!((first_wins.new.len(), first_wins.replaced.len(), first_wins.unchanged), (1, 0, 1));
-        assert_eq!(first_wins.changes[0].what, Word::NotSent);
-        assert_eq!(first_wins.carried_out(before.clone()).records["b"].input, 1, "what was sent stays known");
+        assert_eq!(first_wins.changes[0].what, Action::NotSent);
+        assert_eq!(first_wins.applied_to(before.clone()).records["b"].input, 1, "the sent total is kept");
         assert_eq!(first_wins.gone, ["old"]);
         let upsert = plan(now(), &before, Profile::UpsertByEventId, &HashSet::new());
         assert_eq!((upsert.new.len(), upsert.replaced.len(), upsert.unchanged), (1, 1, 1));
-        assert_eq!(upsert.carried_out(before).records["b"].input, 2);
+        assert_eq!(upsert.applied_to(before).records["b"].input, 2);
     }
 
     #[test]
-    fn a_newer_total_waits_until_the_older_one_has_arrived() {
+    fn a_newer_total_is_withheld_until_the_older_one_is_delivered() {
         let before = sent(&[record("a", 1)]);
-        let waiting: HashSet<String> = ["a".to_owned(), "b".to_owned()].into();
-        // "b" is not remembered as sent: the process died between sending and remembering.
-        let plan = plan(vec![record("a", 2), record("b", 2)], &before, Profile::UpsertByEventId, &waiting);
+        let pending: HashSet<String> = ["a".to_owned(), "b".to_owned()].into();
+        // "b" is not recorded as sent: the process crashed in between.
+        let plan = plan(vec![record("a", 2), record("b", 2)], &before, Profile::UpsertByEventId, &pending);
         assert_eq!(plan.withheld, ["a", "b"]);
         assert!(plan.new.is_empty() && plan.replaced.is_empty());
-        assert_eq!(plan.carried_out(before).records["a"].input, 1);
+        assert_eq!(plan.applied_to(before).records["a"].input, 1);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What the source has, what was sent, and what the receiver counted: by period, and down to the record.
+//! Compares what the source has, what was sent, and what the receiver counted, by period and record.
 
 mod receiver;
 
@@ -8,52 +8,70 @@ use ichido_delivery::store::{BatchDir, Layout};
 use rust_decimal::Decimal;
 use serde::Serialize;
 
+use super::calendar::{Days, PeriodRange};
+use super::export::Export;
+use super::pending;
 use super::plan::Sums;
 use super::state::Content;
-use super::{Days, Export, Stretch, waiting};
 use ichido_serve::Failure;
 
 pub use self::receiver::Receiver;
 
-/// All periods that were looked at.
+/// The result of a reconciliation.
 #[derive(Debug, Default, Serialize)]
 pub struct Findings {
-    pub periods: Vec<Compared>,
+    /// The compared periods.
+    pub periods: Vec<PeriodComparison>,
+    /// The records on which the sides differ.
     pub differences: Vec<Difference>,
-    /// Whether the receiver said what it counted.
+    /// Whether the receiver can list what it counted.
     pub receiver_answers: bool,
 }
 
-/// One period, seen from three sides.
+/// One period, from three sides.
 #[derive(Debug, Serialize)]
-pub struct Compared {
+pub struct PeriodComparison {
+    /// The name of the period.
     pub period: String,
+    /// What the source has.
     pub source: Side,
+    /// What was sent.
     pub sent: Side,
+    /// What the receiver counted.
     pub counted: Side,
+    /// The number of differences.
     pub differences: usize,
 }
 
 /// The sums of one side.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Side {
+    /// Records.
     pub records: u64,
+    /// Requests.
     pub requests: u64,
+    /// Tokens.
     pub tokens: u64,
-    /// By currency.
+    /// The cost by currency.
     pub cost: BTreeMap<String, String>,
 }
 
-/// A record on which the sides do not agree.
+/// A record on which the sides differ.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
+    /// The name of the period.
     pub period: String,
+    /// The event id.
     pub id: String,
-    pub what: Word,
+    /// How the sides differ.
+    pub what: DifferenceKind,
+    /// The sums in the source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<Sums>,
+    /// The sums that were sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sent: Option<Sums>,
+    /// The sums that the receiver counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counted: Option<Sums>,
 }
@@ -61,57 +79,58 @@ pub struct Difference {
 /// How the sides differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Word {
-    /// The source has it, and it was not sent.
+pub enum DifferenceKind {
+    /// In the source, but not sent.
     NotSent,
-    /// Its sums have changed since it was sent.
+    /// Changed in the source since it was sent.
     Changed,
-    /// It was sent, and the source has it no more.
+    /// Sent, but no longer in the source.
     GoneFromSource,
-    /// It was sent, and waits in the spool.
+    /// Sent, but still in the spool.
     Waiting,
-    /// It was sent, and lies in failed.
+    /// Sent, but in failed.
     Failed,
-    /// It was sent, and the receiver does not know it.
+    /// Sent, but not counted by the receiver.
     NotCounted,
-    /// The receiver counted something else than was sent.
+    /// Counted by the receiver with other sums.
     CountedOtherwise,
-    /// The receiver counted what was never sent from here.
+    /// Counted by the receiver, but never sent from here.
     CountedUnsent,
 }
 
-impl Word {
-    pub fn words(self) -> &'static str {
+impl DifferenceKind {
+    /// Describes the difference.
+    pub fn describe(self) -> &'static str {
         match self {
-            Self::NotSent => "in the source, not sent",
+            Self::NotSent => "in the source, but not sent",
             Self::Changed => "changed in the source since it was sent",
-            Self::GoneFromSource => "sent, and not in the source any more",
-            Self::Waiting => "sent, and waits in the spool",
-            Self::Failed => "sent, and lies in failed",
-            Self::NotCounted => "sent, and not counted by the receiver",
-            Self::CountedOtherwise => "counted otherwise than it was sent",
-            Self::CountedUnsent => "counted by the receiver, and never sent from here",
+            Self::GoneFromSource => "sent, but no longer in the source",
+            Self::Waiting => "sent, but still in the spool",
+            Self::Failed => "sent, but in failed",
+            Self::NotCounted => "sent, but not counted by the receiver",
+            Self::CountedOtherwise => "counted with other sums than sent",
+            Self::CountedUnsent => "counted by the receiver, but never sent from here",
         }
     }
 }
 
-/// What each side says of the records of a period.
+/// The records of a period on each side.
 #[derive(Debug, Default)]
-pub struct Sides {
-    pub source: BTreeMap<String, Content>,
-    pub sent: BTreeMap<String, Content>,
-    /// `None`: the receiver does not tell.
-    pub counted: Option<BTreeMap<String, Content>>,
+struct Sides {
+    source: BTreeMap<String, Content>,
+    sent: BTreeMap<String, Content>,
+    /// `None` if the receiver cannot list them.
+    counted: Option<BTreeMap<String, Content>>,
 }
 
-/// Where records lie that have not arrived.
+/// The ids of undelivered records.
 #[derive(Debug, Default)]
-pub struct OnTheWay {
-    pub spool: HashSet<String>,
-    pub failed: HashSet<String>,
+struct Undelivered {
+    spool: HashSet<String>,
+    failed: HashSet<String>,
 }
 
-/// Compares the days that were asked for, or all that were exported.
+/// Compares the given days, or all exported ones.
 pub async fn reconcile(
     export: &mut Export,
     days: Option<Days>,
@@ -120,35 +139,35 @@ pub async fn reconcile(
 ) -> Result<Findings, Failure> {
     let days = match days {
         Some(days) => days,
-        None => exported(export)?,
+        None => exported_days(export)?,
     };
-    let on_the_way = OnTheWay { spool: waiting::ids(layout)?, failed: failed(layout)? };
+    let undelivered = Undelivered { spool: pending::ids(layout)?, failed: failed_ids(layout)? };
     let mut findings = Findings { receiver_answers: true, ..Findings::default() };
-    for stretch in export.settings.calendar.stretches(days)? {
-        let collected = export.collect(&stretch).await?;
+    for range in export.settings.calendar.periods(days)? {
+        let collected = export.collect(&range).await?;
         let source = collected.records.iter();
         let sides = Sides {
             source: source
                 .map(|record| (record.metadata.source_event_id.clone(), Content::of(record)))
                 .collect(),
-            sent: export.state.sent(&stretch.name())?.records,
-            counted: receiver.records(stretch.first).await?,
+            sent: export.state.sent(&range.name())?.records,
+            counted: receiver.records(range.first).await?,
         };
         findings.receiver_answers &= sides.counted.is_some();
-        findings.add(&stretch, &sides, &on_the_way);
+        findings.add(&range, &sides, &undelivered);
     }
     Ok(findings)
 }
 
-fn exported(export: &Export) -> Result<Days, Failure> {
+fn exported_days(export: &Export) -> Result<Days, Failure> {
     let periods = export.state.periods()?;
     match (periods.first(), periods.last()) {
-        (Some(first), Some(last)) => Ok(export.settings.calendar.whole(Days { first: *first, last: *last })),
-        _ => Err(Failure::usage("nothing was exported yet: name days with --from and --to, or export first")),
+        (Some(first), Some(last)) => Ok(export.settings.calendar.widen(Days { first: *first, last: *last })),
+        _ => Err(Failure::usage("nothing was exported yet: set --from and --to, or export first")),
     }
 }
 
-fn failed(layout: &Layout) -> Result<HashSet<String>, Failure> {
+fn failed_ids(layout: &Layout) -> Result<HashSet<String>, Failure> {
     let mut ids = HashSet::new();
     for listed in layout.oldest(BatchDir::Failed, None, usize::MAX).map_err(Failure::usage_from)? {
         if let Ok(Ok(stored)) = layout.read(BatchDir::Failed, &listed) {
@@ -159,10 +178,10 @@ fn failed(layout: &Layout) -> Result<HashSet<String>, Failure> {
 }
 
 impl Findings {
-    fn add(&mut self, stretch: &Stretch, sides: &Sides, on_the_way: &OnTheWay) {
-        let period = stretch.name();
-        let found = compare(&period, sides, on_the_way);
-        self.periods.push(Compared {
+    fn add(&mut self, range: &PeriodRange, sides: &Sides, undelivered: &Undelivered) {
+        let period = range.name();
+        let found = compare(&period, sides, undelivered);
+        self.periods.push(PeriodComparison {
             period,
             source: Side::of(&sides.source),
             sent: Side::of(&sides.sent),
@@ -173,8 +192,8 @@ impl Findings {
     }
 }
 
-/// Names every record on which the sides do not agree.
-pub fn compare(period: &str, sides: &Sides, on_the_way: &OnTheWay) -> Vec<Difference> {
+/// Finds every record on which the sides differ.
+fn compare(period: &str, sides: &Sides, undelivered: &Undelivered) -> Vec<Difference> {
     let known = sides.counted.iter().flat_map(BTreeMap::keys);
     let ids: BTreeSet<&String> = sides.source.keys().chain(sides.sent.keys()).chain(known).collect();
     let mut found = Vec::new();
@@ -192,19 +211,21 @@ pub fn compare(period: &str, sides: &Sides, on_the_way: &OnTheWay) -> Vec<Differ
             });
         };
         match (source, sent) {
-            (Some(_), None) if counted.flatten().is_none() => add(Word::NotSent),
-            (Some(source), Some(sent)) if source.hash != sent.hash => add(Word::Changed),
-            (None, Some(_)) => add(Word::GoneFromSource),
+            (Some(_), None) if counted.flatten().is_none() => add(DifferenceKind::NotSent),
+            (Some(source), Some(sent)) if source.hash != sent.hash => add(DifferenceKind::Changed),
+            (None, Some(_)) => add(DifferenceKind::GoneFromSource),
             _ => {}
         }
         match (sent, counted) {
             (Some(_), Some(None)) => add(match () {
-                () if on_the_way.spool.contains(id) => Word::Waiting,
-                () if on_the_way.failed.contains(id) => Word::Failed,
-                () => Word::NotCounted,
+                () if undelivered.spool.contains(id) => DifferenceKind::Waiting,
+                () if undelivered.failed.contains(id) => DifferenceKind::Failed,
+                () => DifferenceKind::NotCounted,
             }),
-            (Some(sent), Some(Some(counted))) if sent.hash != counted.hash => add(Word::CountedOtherwise),
-            (None, Some(Some(_))) => add(Word::CountedUnsent),
+            (Some(sent), Some(Some(counted))) if sent.hash != counted.hash => {
+                add(DifferenceKind::CountedOtherwise)
+            }
+            (None, Some(Some(_))) => add(DifferenceKind::CountedUnsent),
             _ => {}
         }
     }
@@ -245,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_difference_is_named() {
+    fn every_kind_of_difference_is_found() {
         let sides = Sides {
             source: records(&[
                 ("same", 1),
@@ -267,31 +288,31 @@ mod tests {
             ]),
             counted: Some(records(&[("same", 1), ("late", 1), ("other", 9), ("gone", 1), ("foreign", 1)])),
         };
-        let on_the_way = OnTheWay {
+        let undelivered = Undelivered {
             spool: HashSet::from(["spool".to_owned()]),
             failed: HashSet::from(["failed".to_owned()]),
         };
-        let found: Vec<(String, Word)> = compare("2025-11-29", &sides, &on_the_way)
+        let found: Vec<(String, DifferenceKind)> = compare("2025-11-29", &sides, &undelivered)
             .into_iter()
             .map(|difference| (difference.id, difference.what))
             .collect();
         let expected = [
-            ("failed", Word::Failed),
-            ("foreign", Word::CountedUnsent),
-            ("gone", Word::GoneFromSource),
-            ("late", Word::Changed),
-            ("lost", Word::NotCounted),
-            ("other", Word::CountedOtherwise),
-            ("spool", Word::Waiting),
-            ("unsent", Word::NotSent),
+            ("failed", DifferenceKind::Failed),
+            ("foreign", DifferenceKind::CountedUnsent),
+            ("gone", DifferenceKind::GoneFromSource),
+            ("late", DifferenceKind::Changed),
+            ("lost", DifferenceKind::NotCounted),
+            ("other", DifferenceKind::CountedOtherwise),
+            ("spool", DifferenceKind::Waiting),
+            ("unsent", DifferenceKind::NotSent),
         ];
-        assert_eq!(found, expected.map(|(id, word)| (id.to_owned(), word)));
+        assert_eq!(found, expected.map(|(id, kind)| (id.to_owned(), kind)));
     }
 
     #[test]
-    fn a_receiver_that_does_not_tell_is_not_compared() {
+    fn a_receiver_without_a_list_is_not_compared() {
         let sides = Sides { source: records(&[("a", 1)]), sent: records(&[("a", 1)]), counted: None };
-        assert!(compare("2025-11-29", &sides, &OnTheWay::default()).is_empty());
+        assert!(compare("2025-11-29", &sides, &Undelivered::default()).is_empty());
         assert_eq!(Side::of(&sides.source).cost["USD"], "0.1");
     }
 }

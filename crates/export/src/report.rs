@@ -1,54 +1,60 @@
-//! What an export did, for people, scripts and the log.
+//! The report of an export.
 
 use serde::Serialize;
 
-use super::days::Stretch;
-use super::plan::{Change, Plan, Word};
+use super::calendar::PeriodRange;
+use super::plan::{Action, Change, Plan};
 
-/// Changes that are told one by one.
-const MOST_CHANGES: usize = 1_000;
+/// The most changes that are listed one by one.
+const CHANGES_MAX: usize = 1_000;
 
-/// An export, period by period.
+/// The report of an export, by period.
 #[derive(Debug, Default, Serialize)]
 pub struct Report {
-    pub periods: Vec<Period>,
-    /// Sent before with other sums.
+    /// The exported periods.
+    pub periods: Vec<PeriodReport>,
+    /// Records that were sent with other sums.
     pub changes: Vec<Change>,
-    /// Days that were asked for and are not over.
+    /// A note on requested days that are not over.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left_out: Option<String>,
 }
 
-/// One period.
+/// The report of one period.
 #[derive(Debug, Serialize)]
-pub struct Period {
+pub struct PeriodReport {
+    /// The first day.
     pub first: String,
+    /// The last day.
     pub last: String,
     /// Rows of the source.
     pub rows: u64,
-    /// Of these: of people who tried an app out.
+    /// How many of these come from Dify's debugger.
     pub debugger: u64,
-    /// Sums of them.
+    /// Records that the rows were summed to.
     pub records: usize,
+    /// Records that were sent for the first time.
     pub new: usize,
+    /// Records that were sent again.
     pub replaced: usize,
+    /// Records that were sent before and are the same.
     pub unchanged: usize,
-    /// Changed, and not sent: the receiver keeps the first.
+    /// Changed records that were not sent, because the receiver keeps the first.
     pub kept: usize,
-    /// Not sent yet: an older total is still on its way.
+    /// Records that were not sent yet, because an older total is undelivered.
     pub withheld: usize,
-    /// Sent before, and not in the source any more.
+    /// Records that were sent and are no longer in the source.
     pub gone: usize,
-    /// Rows and records that cannot be counted; those that are new lie in failed.
+    /// Rows and records that cannot be counted. New ones were written to failed.
     pub refused: usize,
 }
 
-impl Period {
-    pub fn new(stretch: &Stretch, rows: u64, debugger: u64, refused: usize, plan: &Plan) -> Self {
-        let kept = plan.changes.iter().filter(|change| change.what == Word::NotSent).count();
+impl PeriodReport {
+    pub(crate) fn new(range: &PeriodRange, rows: u64, debugger: u64, refused: usize, plan: &Plan) -> Self {
+        let kept = plan.changes.iter().filter(|change| change.what == Action::NotSent).count();
         Self {
-            first: stretch.first.to_string(),
-            last: stretch.last.to_string(),
+            first: range.first.to_string(),
+            last: range.last.to_string(),
             rows,
             debugger,
             records: plan.new.len() + plan.replaced.len() + plan.unchanged + kept + plan.withheld.len(),
@@ -64,10 +70,21 @@ impl Period {
 }
 
 impl Report {
-    /// Adds a period, and says it in the log.
-    pub fn add(&mut self, period: Period, plan: &Plan) {
-        let Period { first, rows, records, new, replaced, unchanged, kept, withheld, gone, refused, .. } =
-            &period;
+    /// Adds a period and logs it.
+    pub(crate) fn add(&mut self, period: PeriodReport, plan: &Plan) {
+        let PeriodReport {
+            first,
+            rows,
+            records,
+            new,
+            replaced,
+            unchanged,
+            kept,
+            withheld,
+            gone,
+            refused,
+            ..
+        } = &period;
         tracing::info!(
             period = first,
             rows,
@@ -82,7 +99,7 @@ impl Report {
             "exported"
         );
         for change in &plan.changes {
-            if self.changes.len() < MOST_CHANGES {
+            if self.changes.len() < CHANGES_MAX {
                 tracing::warn!(
                     id = change.id,
                     what = ?change.what,
@@ -90,7 +107,7 @@ impl Report {
                     requests = change.now.requests,
                     cost_before = change.before.cost,
                     cost = change.now.cost,
-                    "the total of a record is another one than was sent"
+                    "the total of a record differs from what was sent"
                 );
                 self.changes.push(change.clone());
             }
@@ -98,13 +115,14 @@ impl Report {
         self.periods.push(period);
     }
 
+    /// How many records were withheld.
     pub fn withheld(&self) -> usize {
         self.periods.iter().map(|period| period.withheld).sum()
     }
 
-    /// One line of the log for all of it.
-    pub fn tell(&self) {
-        let sum = |of: fn(&Period) -> usize| self.periods.iter().map(of).sum::<usize>();
+    /// Logs the totals of the export.
+    pub fn log(&self) {
+        let sum = |of: fn(&PeriodReport) -> usize| self.periods.iter().map(of).sum::<usize>();
         tracing::info!(
             periods = self.periods.len(),
             new = sum(|period| period.new),
@@ -113,7 +131,7 @@ impl Report {
             kept = sum(|period| period.kept),
             withheld = sum(|period| period.withheld),
             refused = sum(|period| period.refused),
-            "the export is finished"
+            "export finished"
         );
     }
 }

@@ -4,7 +4,8 @@ use ichido_core::Timestamp;
 use ichido_delivery::sender::Sender;
 use tokio_util::sync::CancellationToken;
 
-use super::{Days, Export};
+use super::calendar::Days;
+use super::export::Export;
 use ichido_serve::Failure;
 
 const MINUTE_MS: u64 = 60_000;
@@ -39,8 +40,10 @@ impl Scheduled {
         let days: Option<Days> = None;
         let ended = self.export.run(days, sender, self.batch_size, stop).await;
         match &ended {
-            Ok(report) => report.tell(),
-            Err(failure) => tracing::error!(error = %failure, "the export ended early; it goes on next time"),
+            Ok(report) => report.log(),
+            Err(failure) => {
+                tracing::error!(error = %failure, "export failed; the next one continues where it ended")
+            }
         }
         ended.map(drop)
     }

@@ -11,7 +11,7 @@ use crate::settings::{Auth, Dify, From};
 use ichido_serve::Failure;
 
 /// Prepares to read. Nothing is connected yet.
-pub fn open(settings: &Dify) -> Result<Source, Failure> {
+pub(crate) fn open(settings: &Dify) -> Result<Source, Failure> {
     let filter = Filter { workspace: settings.workspace.clone(), debugger: settings.include_debugger };
     match &settings.from {
         None => Err(Failure::usage(
@@ -46,7 +46,7 @@ pub fn open(settings: &Dify) -> Result<Source, Failure> {
 }
 
 /// How a command ends that could not read Dify.
-pub fn failed(error: dify::Error) -> Failure {
+pub(crate) fn failed(error: dify::Error) -> Failure {
     match error.kind() {
         Kind::Settings | Kind::Login | Kind::Incompatible | Kind::Unavailable => {
             Failure::usage(error.to_string())

@@ -1,14 +1,14 @@
-//! What was sent: `data/export/`, one export at a time.
+//! The state of the export in `data/export/`: what was sent, and the lock that allows one export at a time.
 //!
 //! ```text
-//! data/export/lock                     held by the export that runs; its pid and start are in it
-//! data/export/watermark.json           through which day everything was delivered or spooled, and under which rules
+//! data/export/lock                     held by the running export; contains its pid and start time
+//! data/export/watermark.json           the last day of which everything was delivered or spooled, and the rules
 //! data/export/sent/2025-11-29.jsonl    what was sent of this period: event id, content hash, sums
 //! ```
 //!
-//! Written like the spool: 0600 in 0700, synced, whole or not there. The file of a period is written when everything
-//! of that period was delivered or lies in the spool or in failed, and the watermark after it. A crash before that means
-//! that the period is sent again, and a receiver that counts each id once does not notice.
+//! Files are written like the spool's: mode 0600 in 0700, synced and atomic. The file of a period is written when
+//! everything of that period was delivered or is in the spool or in failed, and the watermark after it. After an earlier
+//! crash the period is sent again, which makes no difference to a receiver that counts each id once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -22,58 +22,64 @@ use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::days::{Stretch, after};
+use super::calendar::{PeriodRange, after};
 use ichido_serve::Failure;
 
 const FORMAT: u32 = 1;
 const LOCK: &str = "lock";
 const WATERMARK: &str = "watermark.json";
-/// No file of a period is larger.
-const MOST_BYTES: u64 = 4 << 30;
+/// The largest file of a period.
+const FILE_BYTES_MAX: u64 = 4 << 30;
 
-/// The directory.
+/// The state directory.
 #[derive(Clone, Debug)]
 pub struct State {
     dir: PathBuf,
 }
 
-/// The right to export, until this is dropped.
+/// Allows its holder to export until it is dropped.
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
 }
 
-/// How far everything was sent, and what must not change from one export to the next.
+/// How far the export has come, and the rules that must not change between exports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Watermark {
     format: u32,
     /// The last day of which everything was delivered or spooled.
-    #[serde(with = "written")]
+    #[serde(with = "optional_text")]
     pub through: Option<Date>,
-    /// When the source was last read to the end.
-    #[serde(with = "written")]
+    /// When the source was last read completely.
+    #[serde(with = "optional_text")]
     pub read_at: Option<jiff::Timestamp>,
-    /// The rules that made the ids and sums.
+    /// The settings that determine ids and sums.
     pub rules: BTreeMap<String, String>,
 }
 
 /// What was sent of one period.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sent {
+pub struct SentRecords {
     /// By event id.
     pub records: BTreeMap<String, Content>,
-    /// Rows and records that lie in failed, by a hash of them and the reason.
+    /// Hashes of the rejected rows and records that were written to failed.
     pub refused: BTreeSet<String>,
 }
 
-/// The sums of a record: what makes it another record than before.
+/// The sums of a record. A record with other sums has changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Content {
+    /// The hash of the id and the sums.
     pub hash: String,
+    /// Requests.
     pub requests: u64,
+    /// Prompt tokens.
     pub input: u64,
+    /// Completion tokens.
     pub output: u64,
+    /// The cost, as a decimal without trailing zeros.
     pub cost: String,
+    /// The currency of the cost.
     pub currency: String,
 }
 
@@ -98,7 +104,7 @@ enum Line {
 }
 
 impl Content {
-    /// What a record holds. The app's name is no part of it: renaming an app changes no bill.
+    /// The content of a record. It does not include the app's name: renaming an app changes no bill.
     pub fn of(record: &Record) -> Self {
         let cost = record.cost_actual.normalize().to_string();
         let hash = content_hash(
@@ -120,19 +126,26 @@ impl Content {
     }
 }
 
-/// The hash of what a record holds; the cost is written without zeros at its end.
-pub fn content_hash(id: &str, requests: u64, input: u64, output: u64, cost: &str, currency: &str) -> String {
+/// The hash of a record's id and sums. `cost` has no trailing zeros.
+pub(crate) fn content_hash(
+    id: &str,
+    requests: u64,
+    input: u64,
+    output: u64,
+    cost: &str,
+    currency: &str,
+) -> String {
     short_hash(&format!("{id}\n{requests}\n{input}\n{output}\n{cost}\n{currency}"))
 }
 
-/// Sixteen digits of a SHA-256.
-pub fn short_hash(text: &str) -> String {
+/// The first 16 hex digits of the SHA-256.
+pub(crate) fn short_hash(text: &str) -> String {
     let digest = Sha256::digest(text);
     digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl State {
-    /// The state below `DATA_DIR`. Nothing is created.
+    /// The state in `DATA_DIR`. Creates nothing.
     pub fn new(data_dir: &Path) -> Self {
         Self { dir: data_dir.join("export") }
     }
@@ -146,10 +159,10 @@ impl State {
         self.dir.is_dir()
     }
 
-    /// Takes the right to export, or names who has it.
+    /// Takes the lock, or fails with the process that holds it.
     pub fn lock(&self, now: Timestamp) -> Result<Lock, Failure> {
         let path = self.dir.join(LOCK);
-        let failed = |error: io::Error| Failure::usage(format!("preparing {}: {error}", path.display()));
+        let failed = |error: io::Error| Failure::usage(format!("cannot prepare {}: {error}", path.display()));
         disk::create_private_dir(&self.dir).map_err(failed)?;
         disk::create_private_dir(&self.sent_dir()).map_err(failed)?;
         let mut file = disk::open_lock(&path).map_err(failed)?;
@@ -157,12 +170,12 @@ impl State {
             let mut holder = String::new();
             let _ = file.take(200).read_to_string(&mut holder);
             let holder = if holder.trim().is_empty() { "another process" } else { holder.trim() };
-            return Err(Failure::usage(format!("an export is running already: {holder}")));
+            return Err(Failure::usage(format!("another export is running: {holder}")));
         }
-        let words = format!("process {} since {}\n", std::process::id(), utc(now));
+        let holder = format!("process {} since {}\n", std::process::id(), utc(now));
         file.set_len(0)
             .and_then(|()| file.rewind())
-            .and_then(|()| file.write_all(words.as_bytes()))
+            .and_then(|()| file.write_all(holder.as_bytes()))
             .map_err(failed)?;
         Ok(Lock { _file: file })
     }
@@ -176,34 +189,34 @@ impl State {
             Err(error) => return Err(unreadable(&path, &error.to_string())),
         };
         let watermark: Watermark =
-            serde_json::from_slice(&bytes).map_err(|_| unreadable(&path, "it is not what it should be"))?;
+            serde_json::from_slice(&bytes).map_err(|_| unreadable(&path, "it is malformed"))?;
         match watermark.format {
             FORMAT => Ok(Some(watermark)),
             _ => Err(unreadable(&path, "written by another version (format)")),
         }
     }
 
-    /// Remembers how far everything was sent.
+    /// Writes the watermark.
     pub fn set_watermark(&self, watermark: &Watermark) -> Result<(), Failure> {
         let text = serde_json::to_string_pretty(watermark)
-            .map_err(|error| Failure::internal(format!("writing the watermark: {error}")))?;
+            .map_err(|error| Failure::internal(format!("cannot write the watermark: {error}")))?;
         self.write(&self.dir, WATERMARK, text.as_bytes())
     }
 
-    /// What was sent of a period.
-    pub fn sent(&self, period: &str) -> Result<Sent, Failure> {
+    /// Reads what was sent of a period.
+    pub fn sent(&self, period: &str) -> Result<SentRecords, Failure> {
         let path = self.sent_dir().join(format!("{period}.jsonl"));
-        let bytes = match disk::read_regular(&path, MOST_BYTES) {
+        let bytes = match disk::read_regular(&path, FILE_BYTES_MAX) {
             Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Sent::default()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(SentRecords::default()),
             Err(error) => return Err(unreadable(&path, &error.to_string())),
         };
         let text = std::str::from_utf8(&bytes).map_err(|_| unreadable(&path, "not UTF-8"))?;
         decode(text, period).map_err(|why| unreadable(&path, &why))
     }
 
-    /// Remembers what was sent of a period.
-    pub fn set_sent(&self, period: &str, sent: &Sent) -> Result<(), Failure> {
+    /// Writes what was sent of a period.
+    pub fn set_sent(&self, period: &str, sent: &SentRecords) -> Result<(), Failure> {
         self.write(&self.sent_dir(), &format!("{period}.jsonl"), encode(sent, period)?.as_bytes())
     }
 
@@ -220,44 +233,44 @@ impl State {
     fn write(&self, dir: &Path, name: &str, bytes: &[u8]) -> Result<(), Failure> {
         Disk::default()
             .replace(dir, name, bytes)
-            .map_err(|error| Failure::internal(format!("writing {}: {error}", dir.join(name).display())))
+            .map_err(|error| Failure::internal(format!("cannot write {}: {error}", dir.join(name).display())))
     }
 }
 
 impl Watermark {
-    /// Nothing was sent yet under these rules.
+    /// The watermark of an export that has not sent anything yet.
     pub fn new(rules: BTreeMap<String, String>) -> Self {
         Self { format: FORMAT, through: None, read_at: None, rules }
     }
 
-    /// With other rules the same usage would get other ids, and be counted again.
-    pub fn must_be_under(&self, rules: &BTreeMap<String, String>) -> Result<(), Failure> {
+    /// Fails if the rules differ: the same usage would get other ids and be counted again.
+    pub fn check_rules(&self, rules: &BTreeMap<String, String>) -> Result<(), Failure> {
         let Some((name, value)) = rules.iter().find(|(name, value)| self.rules.get(*name) != Some(value))
         else {
             return Ok(());
         };
         let before = self.rules.get(name).map_or("not set", String::as_str);
         Err(Failure::usage(format!(
-            "export.dify.{name} is {value:?}, but what was sent so far was exported with {before:?}: the same usage would \
-             be counted twice. To begin anew, with another DATA_DIR, choose days that were not sent"
+            "export.dify.{name} is {value:?}, but earlier exports used {before:?}: the same usage would be counted twice. To \
+             start over, use another DATA_DIR and export only days that were not sent"
         )))
     }
 
-    /// Everything of this period was delivered or spooled. What lies behind a gap is not passed.
-    pub fn pass(&mut self, stretch: &Stretch) -> Result<(), Failure> {
-        let joins = match self.through {
-            Some(through) => stretch.first <= after(through)?,
+    /// Advances the watermark after everything of a period was delivered or spooled, unless there is a gap before it.
+    pub fn advance(&mut self, range: &PeriodRange) -> Result<(), Failure> {
+        let is_adjacent = match self.through {
+            Some(through) => range.first <= after(through)?,
             None => true,
         };
-        if joins {
-            self.through = self.through.max(Some(stretch.last));
+        if is_adjacent {
+            self.through = self.through.max(Some(range.last));
         }
         Ok(())
     }
 }
 
-/// Days and moments as text, or null.
-mod written {
+/// Serializes an optional value as text.
+mod optional_text {
     use std::fmt::Display;
     use std::str::FromStr;
 
@@ -274,43 +287,43 @@ mod written {
         deserializer: D,
     ) -> Result<Option<T>, D::Error> {
         let text = Option::<String>::deserialize(deserializer)?;
-        let wrong = |_| de::Error::custom("not what it should be");
-        text.map(|text| text.parse().map_err(wrong)).transpose()
+        let malformed = |_| de::Error::custom("malformed value");
+        text.map(|text| text.parse().map_err(malformed)).transpose()
     }
 }
 
 fn unreadable(path: &Path, why: &str) -> Failure {
-    Failure::usage(format!("the state of the export cannot be read: {}: {why}", path.display()))
+    Failure::usage(format!("cannot read the state of the export: {}: {why}", path.display()))
 }
 
-fn encode(sent: &Sent, period: &str) -> Result<String, Failure> {
+fn encode(sent: &SentRecords, period: &str) -> Result<String, Failure> {
     let mut text = String::new();
-    let mut put = |line: &Line| {
+    let mut write = |line: &Line| {
         let line = serde_json::to_string(line)
-            .map_err(|error| Failure::internal(format!("writing what was sent: {error}")))?;
+            .map_err(|error| Failure::internal(format!("cannot write what was sent: {error}")))?;
         text.push_str(&line);
         text.push('\n');
         Ok::<(), Failure>(())
     };
-    put(&Line::Head { format: FORMAT, period: period.to_owned() })?;
+    write(&Line::Head { format: FORMAT, period: period.to_owned() })?;
     for (id, content) in &sent.records {
-        put(&Line::Sent { id: id.clone(), content: content.clone() })?;
+        write(&Line::Sent { id: id.clone(), content: content.clone() })?;
     }
     for refused in &sent.refused {
-        put(&Line::Refused { refused: refused.clone() })?;
+        write(&Line::Refused { refused: refused.clone() })?;
     }
-    put(&Line::End { lines: sent.records.len() + sent.refused.len() })?;
+    write(&Line::End { lines: sent.records.len() + sent.refused.len() })?;
     Ok(text)
 }
 
-fn decode(text: &str, period: &str) -> Result<Sent, String> {
-    let mut sent = Sent::default();
-    let (mut begun, mut ended) = (false, false);
-    for (place, line) in text.lines().enumerate() {
+fn decode(text: &str, period: &str) -> Result<SentRecords, String> {
+    let mut sent = SentRecords::default();
+    let (mut has_head, mut has_end) = (false, false);
+    for (index, line) in text.lines().enumerate() {
         let line: Line =
-            serde_json::from_str(line).map_err(|_| format!("line {} is not what it should be", place + 1))?;
+            serde_json::from_str(line).map_err(|_| format!("line {} is malformed", index + 1))?;
         match line {
-            Line::Head { format: FORMAT, period: of } if of == period => begun = true,
+            Line::Head { format: FORMAT, period: of } if of == period => has_head = true,
             Line::Head { .. } => return Err("written by another version, or for another period".to_owned()),
             Line::Sent { id, content } => {
                 sent.records.insert(id, content);
@@ -318,13 +331,13 @@ fn decode(text: &str, period: &str) -> Result<Sent, String> {
             Line::Refused { refused } => {
                 sent.refused.insert(refused);
             }
-            Line::End { lines } => ended = lines == sent.records.len() + sent.refused.len(),
+            Line::End { lines } => has_end = lines == sent.records.len() + sent.refused.len(),
         }
     }
-    if begun && ended { Ok(sent) } else { Err("a part of it is missing".to_owned()) }
+    if has_head && has_end { Ok(sent) } else { Err("the file is incomplete".to_owned()) }
 }
 
-/// A moment in UTC, to the second.
+/// An instant in UTC, to the second.
 fn utc(at: Timestamp) -> String {
     let at = i64::try_from(at.0).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
     at.map_or_else(|| "?".to_owned(), |at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
@@ -348,17 +361,17 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_is_read_back_and_a_damaged_file_is_named() {
+    fn sent_records_are_read_back_and_a_damaged_file_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let state = State::new(dir.path());
         let _lock = state.lock(Timestamp(0)).unwrap();
-        let mut sent = Sent::default();
+        let mut sent = SentRecords::default();
         sent.records.insert("dify-a".to_owned(), content(1));
         sent.records.insert("dify-b".to_owned(), content(2));
         sent.refused.insert("x".to_owned());
         state.set_sent("2025-11-29", &sent).unwrap();
         assert_eq!(state.sent("2025-11-29").unwrap(), sent);
-        assert_eq!(state.sent("2025-11-30").unwrap(), Sent::default());
+        assert_eq!(state.sent("2025-11-30").unwrap(), SentRecords::default());
         let path = dir.path().join("export/sent/2025-11-29.jsonl");
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(path.parent().unwrap().metadata().unwrap().permissions().mode() & 0o777, 0o700);
@@ -371,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_export_is_refused_and_told_who_runs() {
+    fn a_second_export_is_refused_and_names_the_first() {
         let dir = tempfile::tempdir().unwrap();
         let state = State::new(dir.path());
         let first = state.lock(Timestamp(1_764_374_400_000)).unwrap();

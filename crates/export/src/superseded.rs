@@ -1,6 +1,6 @@
-//! Batches in failed that must not be sent again: a newer total of one of their records was sent since.
+//! Finds batches in failed that must not be resent, because a newer total of one of their records was sent since.
 //!
-//! Where a receiver lets the later record win, an operator's resend would put the older total over the newer one.
+//! If the receiver lets the later record win, resending such a batch would replace the newer total with the older one.
 
 use ichido_core::{Clock, SystemClock};
 use ichido_delivery::sender::Selection;
@@ -10,8 +10,8 @@ use ichido_usage::Record;
 use super::state::{Content, Lock, State};
 use ichido_serve::Failure;
 
-/// Refuses to send a batch of failed whose records are older than what was sent since. While the answer is held, no export runs.
-pub fn refuse(layout: &Layout, selection: &Selection) -> Result<Option<Lock>, Failure> {
+/// Fails if the selection contains such a batch. While the returned lock is held, no export runs.
+pub fn check(layout: &Layout, selection: &Selection) -> Result<Option<Lock>, Failure> {
     let state = State::new(layout.root());
     if selection.batch_dir != BatchDir::Failed || !state.exists() {
         return Ok(None);
@@ -23,11 +23,11 @@ pub fn refuse(layout: &Layout, selection: &Selection) -> Result<Option<Lock>, Fa
         }
         if let Ok(Ok(stored)) = layout.read(BatchDir::Failed, &listed)
             && selection.matches(stored.batch.key())
-            && let Some(id) = older(&state, &stored)?
+            && let Some(id) = superseded_id(&state, &stored)?
         {
             return Err(Failure::usage(format!(
-                "{} holds an older total of {id} than was sent since: sent again it would replace the newer one; delete \
-                 the file, or name other batches",
+                "{} has an older total of {id} than was sent since; resending it would replace the newer one: delete \
+                 the file, or select other batches",
                 listed.file
             )));
         }
@@ -35,8 +35,8 @@ pub fn refuse(layout: &Layout, selection: &Selection) -> Result<Option<Lock>, Fa
     Ok(Some(lock))
 }
 
-/// A record of the batch of which something else was sent.
-fn older(state: &State, stored: &StoredBatch) -> Result<Option<String>, Failure> {
+/// The id of a record in the batch whose content differs from what was sent.
+fn superseded_id(state: &State, stored: &StoredBatch) -> Result<Option<String>, Failure> {
     for wire in stored.batch.records() {
         let Ok(record) = serde_json::from_str::<Record>(wire.json()) else { continue };
         let sent = state.sent(&record.usage_date.to_string())?;

@@ -13,7 +13,8 @@ use crate::settings::Settings;
 use crate::{delivery, output};
 use ichido_export::settings::Flags;
 use ichido_export::{
-    Asked, Collected, Export, Outgoing, Refused, Report, Sent, State, check_delivery, jsonl, plan,
+    Collected, Export, Outgoing, RejectedRow, Report, RequestedDays, SentRecords, State, check_delivery,
+    jsonl, plan,
 };
 use ichido_serve::shutdown;
 use ichido_serve::{ExitClass, Failure};
@@ -33,7 +34,7 @@ async fn run_dify(mut settings: Settings, args: &ExportDifyArgs, json: bool) -> 
             "--include-open does not go with the profile first_wins: the total of a day that is not over would stay for ever",
         ));
     }
-    let asked = Asked {
+    let asked = RequestedDays {
         from: args.days.from.clone(),
         to: args.days.to.clone(),
         yesterday: args.yesterday,
@@ -74,7 +75,7 @@ fn end(
         export: &'a Report,
         delivery: &'a Counters,
     }
-    report.tell();
+    report.log();
     match json {
         true => output::json(&Whole { export: report, delivery: counters })?,
         false => {
@@ -100,7 +101,7 @@ fn flags(args: &SumsArgs) -> Flags {
 #[derive(Default, Serialize)]
 struct Preview {
     records: Vec<Shown>,
-    refused: Vec<Refused>,
+    refused: Vec<RejectedRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     left_out: Option<String>,
 }
@@ -113,7 +114,7 @@ struct Shown {
 }
 
 impl Preview {
-    fn add(&mut self, collected: Collected, sent: &Sent, profile: ichido_usage::Profile) {
+    fn add(&mut self, collected: Collected, sent: &SentRecords, profile: ichido_usage::Profile) {
         let all = collected.records.clone();
         let plan = plan(collected.records, sent, profile, &HashSet::new());
         let [new, replaced]: [HashSet<&str>; 2] =

@@ -23,7 +23,7 @@ pub(crate) async fn run(args: &FailedArgs) -> Result<(), Failure> {
         FailedVerb::Resend { keys, by_record, .. } => {
             let selection =
                 Selection { by_record: *by_record, ..Selection::new(BatchDir::Failed, keys.clone(), true) };
-            let _no_export_meanwhile = superseded::refuse(&Layout::new(&values.data_dir()?), &selection)?;
+            let _no_export_meanwhile = superseded::check(&Layout::new(&values.data_dir()?), &selection)?;
             resend(&values, &selection, args.json).await
         }
         FailedVerb::Accept { keys } => accept(&values, keys, args.json),

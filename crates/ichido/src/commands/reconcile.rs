@@ -6,7 +6,7 @@ use crate::args::{DeliveryFlags, ReconcileArgs};
 use crate::output;
 use crate::settings::Settings;
 use ichido_export::settings::Flags;
-use ichido_export::{Asked, Difference, Export, Findings, Receiver, reconcile};
+use ichido_export::{Difference, Export, Findings, Receiver, RequestedDays, reconcile};
 use ichido_serve::Failure;
 
 pub(crate) async fn run(args: &ReconcileArgs) -> Result<(), Failure> {
@@ -16,7 +16,8 @@ pub(crate) async fn run(args: &ReconcileArgs) -> Result<(), Failure> {
     let of_delivery = values.settings()?;
     let receiver = Receiver::new(&of_delivery).map_err(|failure| values.named(failure))?;
     let mut export = Export::new(dify, &of_delivery.data_dir)?;
-    let asked = Asked { from: args.days.from.clone(), to: args.days.to.clone(), ..Asked::default() };
+    let asked =
+        RequestedDays { from: args.days.from.clone(), to: args.days.to.clone(), ..RequestedDays::default() };
     let days = export.days(&asked)?;
     let layout = Layout::new(&of_delivery.data_dir);
     let findings = reconcile(&mut export, days, &receiver, &layout).await?;
@@ -68,7 +69,7 @@ fn print(findings: &Findings) {
                 ))
             })
             .collect();
-        outln!("{id}: {} ({})", what.words(), told.join("; "));
+        outln!("{id}: {} ({})", what.describe(), told.join("; "));
     }
     if !findings.receiver_answers {
         outln!("the receiver does not tell what it counted: only the source and what was sent are compared");

@@ -1,6 +1,6 @@
 //! What an export did, for people.
 
-use ichido_export::{Report, Word};
+use ichido_export::{Action, Report};
 
 use crate::output;
 
@@ -35,9 +35,9 @@ pub(super) fn print(report: &Report) {
     outln!("{table}");
     for change in &report.changes {
         let what = match change.what {
-            Word::Sent => "sent again",
-            Word::NotSent => "not sent: the receiver keeps the first",
-            Word::Withheld => "not sent yet: the older total is still on its way",
+            Action::Sent => "sent again",
+            Action::NotSent => "not sent: the receiver keeps the first",
+            Action::Withheld => "not sent yet: the older total is undelivered",
         };
         outln!(
             "{}: {} {} for {} calls was sent, now it is {} {} for {} ({what})",

@@ -1,6 +1,6 @@
-//! Which days are exported: whole periods, in one zone, that are over.
+//! Which days to export: whole periods that are over, in one time zone.
 //!
-//! Every day of the export is a day of the declared zone; UTC appears only as the moments at which such a day begins and ends.
+//! Every day is a day of the configured zone. UTC appears only in the instants at which such a day starts and ends.
 
 use ichido_core::Timestamp;
 use ichido_usage::dify::TimeRange;
@@ -13,38 +13,49 @@ use ichido_serve::Failure;
 /// The calendar of an export.
 #[derive(Clone, Debug)]
 pub struct Calendar {
+    /// The time zone of all days.
     pub zone: Zone,
+    /// The period that one record covers.
     pub period: Period,
-    /// How long after its end a day is over: what began before midnight is still being written after it.
+    /// How long after its end a day is considered over: requests that start before midnight are written after it.
     pub settle_minutes: u32,
 }
 
-/// Days that were asked for, as they were typed.
+/// The days that the command line requests, unparsed.
 #[derive(Clone, Debug, Default)]
-pub struct Asked {
+pub struct RequestedDays {
+    /// `--from`
     pub from: Option<String>,
+    /// `--to`
     pub to: Option<String>,
+    /// `--yesterday`
     pub yesterday: bool,
+    /// `--month`
     pub month: Option<String>,
 }
 
-/// Whole periods, from the first day to the last.
+/// A range of whole periods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Days {
+    /// The first day.
     pub first: Date,
+    /// The last day.
     pub last: Date,
 }
 
-/// One period: what one record tells of.
+/// The days of one period, which one record covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stretch {
+pub struct PeriodRange {
+    /// The first day.
     pub first: Date,
+    /// The last day.
     pub last: Date,
+    /// The instants of its start and end.
     pub span: TimeRange,
 }
 
-impl Asked {
-    /// The days, if any were asked for. Widened to whole periods.
+impl RequestedDays {
+    /// Parses the days, if any are requested, and widens them to whole periods.
     pub fn days(&self, calendar: &Calendar, now: Timestamp) -> Result<Option<Days>, Failure> {
         let days = match (&self.from, &self.to, self.yesterday, &self.month) {
             (None, None, false, None) => return Ok(None),
@@ -54,18 +65,20 @@ impl Asked {
             }
             (None, None, false, Some(month)) => {
                 let first = record::day::parse(&format!("{month}-01"))
-                    .ok_or_else(|| Failure::usage("--month must be a month as YYYY-MM"))?;
+                    .ok_or_else(|| Failure::usage("--month must be a month in the form YYYY-MM"))?;
                 Days { first, last: first.last_of_month() }
             }
             (from, to, false, None) => {
                 let from = from.as_deref().map(|text| day("--from", text)).transpose()?;
                 let to = to.as_deref().map(|text| day("--to", text)).transpose()?;
                 let last = to.map_or_else(|| before(calendar.today(now)?), Ok)?;
-                let first = from.ok_or_else(|| Failure::usage("--to needs --from: the day to begin with"))?;
+                let first = from.ok_or_else(|| Failure::usage("--to requires --from"))?;
                 Days { first, last }
             }
             _ => {
-                return Err(Failure::usage("--from and --to, --yesterday, and --month exclude each other"));
+                return Err(Failure::usage(
+                    "--from and --to, --yesterday, and --month are mutually exclusive",
+                ));
             }
         };
         if days.last < days.first {
@@ -74,14 +87,14 @@ impl Asked {
                 days.last, days.first
             )));
         }
-        Ok(Some(calendar.whole(days)))
+        Ok(Some(calendar.widen(days)))
     }
 }
 
 impl Calendar {
-    /// The day on which a moment lies.
+    /// The day that contains an instant.
     pub fn day(&self, at: Timestamp) -> Result<Date, Failure> {
-        Ok(self.zone.day(moment(at)?))
+        Ok(self.zone.day(to_jiff(at)?))
     }
 
     fn today(&self, now: Timestamp) -> Result<Date, Failure> {
@@ -94,7 +107,7 @@ impl Calendar {
         before(self.period.start(self.today(settled)?))
     }
 
-    /// What is said of days after the last one that is over: right after midnight they seem to be.
+    /// Explains why later days are not over yet: right after midnight they seem to be.
     pub fn still_open(&self) -> String {
         let zone = &self.zone;
         match self.settle_minutes {
@@ -105,32 +118,32 @@ impl Calendar {
         }
     }
 
-    /// The same days, widened to whole periods.
-    pub fn whole(&self, days: Days) -> Days {
+    /// Widens days to whole periods.
+    pub fn widen(&self, days: Days) -> Days {
         Days { first: self.period.start(days.first), last: self.period.end(days.last) }
     }
 
     /// The periods of these days, oldest first.
-    pub fn stretches(&self, days: Days) -> Result<Vec<Stretch>, Failure> {
-        let mut stretches = Vec::new();
+    pub fn periods(&self, days: Days) -> Result<Vec<PeriodRange>, Failure> {
+        let mut periods = Vec::new();
         let mut first = self.period.start(days.first);
         while first <= days.last {
             let last = self.period.end(first);
-            stretches.push(Stretch { first, last, span: self.span(first, last) });
+            periods.push(PeriodRange { first, last, span: self.span(first, last) });
             first = after(last)?;
         }
-        Ok(stretches)
+        Ok(periods)
     }
 
-    /// The moments between which these days lie.
+    /// The instants at which these days start and end.
     pub fn span(&self, first: Date, last: Date) -> TimeRange {
         let (from, until) = self.zone.span(first, last);
         TimeRange { from, until }
     }
 }
 
-impl Stretch {
-    /// How the file of this period is called.
+impl PeriodRange {
+    /// The name of the period, which is also the name of its file.
     pub fn name(&self) -> String {
         self.first.to_string()
     }
@@ -139,19 +152,22 @@ impl Stretch {
 fn day(flag: &str, text: &str) -> Result<Date, Failure> {
     record::day::parse(text).ok_or_else(|| {
         let text: String = text.chars().filter(|char| !char.is_control()).take(32).collect();
-        Failure::usage(format!("{flag} must be a day as YYYY-MM-DD, not {text:?}"))
+        Failure::usage(format!("{flag} must be a day in the form YYYY-MM-DD, not {text:?}"))
     })
 }
 
-pub fn after(day: Date) -> Result<Date, Failure> {
+/// The next day.
+pub(crate) fn after(day: Date) -> Result<Date, Failure> {
     day.checked_add(1.day()).map_err(|_| out_of_range(day))
 }
 
-pub fn before(day: Date) -> Result<Date, Failure> {
+/// The previous day.
+pub(crate) fn before(day: Date) -> Result<Date, Failure> {
     day.checked_sub(1.day()).map_err(|_| out_of_range(day))
 }
 
-pub fn moment(at: Timestamp) -> Result<jiff::Timestamp, Failure> {
+/// Converts an instant.
+pub(crate) fn to_jiff(at: Timestamp) -> Result<jiff::Timestamp, Failure> {
     let ms = i64::try_from(at.0).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
     ms.ok_or_else(|| Failure::internal("the clock is out of range"))
 }
@@ -173,33 +189,32 @@ mod tests {
         Timestamp(u64::try_from(at.as_millisecond()).unwrap())
     }
 
-    fn asked(words: &[&str]) -> Asked {
-        let mut asked = Asked::default();
-        for word in words {
-            match word.split_once('=').unwrap_or((word, "")) {
-                ("from", day) => asked.from = Some(day.to_owned()),
-                ("to", day) => asked.to = Some(day.to_owned()),
-                ("month", month) => asked.month = Some(month.to_owned()),
-                _ => asked.yesterday = true,
+    fn requested(flags: &[&str]) -> RequestedDays {
+        let mut requested = RequestedDays::default();
+        for flag in flags {
+            match flag.split_once('=').unwrap_or((flag, "")) {
+                ("from", day) => requested.from = Some(day.to_owned()),
+                ("to", day) => requested.to = Some(day.to_owned()),
+                ("month", month) => requested.month = Some(month.to_owned()),
+                _ => requested.yesterday = true,
             }
         }
-        asked
+        requested
     }
 
     #[test]
     fn yesterday_and_today_are_whole_days_of_one_zone() {
-        // The old exporter's windows had 0 seconds, in three calendars.
         let tokyo = calendar("Asia/Tokyo", Period::Daily);
         let now = at("2025-11-29T15:30:00Z");
-        let days = asked(&["yesterday"]).days(&tokyo, now).unwrap().unwrap();
-        assert_eq!(days.first.to_string(), "2025-11-29", "in Tokyo it is the 30th already");
-        let [day] = tokyo.stretches(days).unwrap()[..] else { panic!() };
+        let days = requested(&["yesterday"]).days(&tokyo, now).unwrap().unwrap();
+        assert_eq!(days.first.to_string(), "2025-11-29", "in Tokyo it is already the 30th");
+        let [day] = tokyo.periods(days).unwrap()[..] else { panic!() };
         assert_eq!(day.span.from.to_string(), "2025-11-28T15:00:00Z");
         assert_eq!(day.span.until.to_string(), "2025-11-29T15:00:00Z");
     }
 
     #[test]
-    fn what_is_open_names_the_time_that_a_day_settles() {
+    fn an_open_day_is_explained_with_the_time_it_takes_to_settle() {
         let mut utc = calendar("UTC", Period::Daily);
         assert!(utc.still_open().ends_with("30 minutes after its end (export.dify.settle_minutes)"));
         utc.settle_minutes = 0;
@@ -219,24 +234,25 @@ mod tests {
     }
 
     #[test]
-    fn periods_are_whole() {
+    fn days_are_widened_to_whole_periods() {
         let weekly = calendar("UTC", Period::Weekly);
-        let days = asked(&["from=2025-01-01", "to=2025-01-07"]).days(&weekly, Timestamp(0)).unwrap().unwrap();
+        let days =
+            requested(&["from=2025-01-01", "to=2025-01-07"]).days(&weekly, Timestamp(0)).unwrap().unwrap();
         assert_eq!(
             (days.first.to_string(), days.last.to_string()),
             ("2024-12-30".into(), "2025-01-12".into())
         );
-        assert_eq!(weekly.stretches(days).unwrap().len(), 2);
+        assert_eq!(weekly.periods(days).unwrap().len(), 2);
         let monthly = calendar("UTC", Period::Monthly);
-        let days = asked(&["month=2024-02"]).days(&monthly, Timestamp(0)).unwrap().unwrap();
+        let days = requested(&["month=2024-02"]).days(&monthly, Timestamp(0)).unwrap().unwrap();
         assert_eq!(days.last.to_string(), "2024-02-29");
     }
 
     #[test]
-    fn wrong_days_are_named() {
+    fn invalid_days_are_named() {
         let utc = calendar("UTC", Period::Daily);
         let now = at("2025-11-30T12:00:00Z");
-        for (words, word) in [
+        for (flags, name) in [
             (&["from=2025-11-31"][..], "--from"),
             (&["from=29.11.2025"], "--from"),
             (&["from=2025-11-02", "to=2025-11-1"], "--to"),
@@ -246,9 +262,9 @@ mod tests {
             (&["month=2025-11-01"], "--month"),
             (&["yesterday", "month=2025-11"], "--month"),
         ] {
-            let error = asked(words).days(&utc, now).unwrap_err().to_string();
-            assert!(error.contains(word) && !error.contains('\n'), "{words:?}: {error}");
+            let error = requested(flags).days(&utc, now).unwrap_err().to_string();
+            assert!(error.contains(name) && !error.contains('\n'), "{flags:?}: {error}");
         }
-        assert_eq!(asked(&[]).days(&utc, now).unwrap(), None);
+        assert_eq!(requested(&[]).days(&utc, now).unwrap(), None);
     }
 }

@@ -1,8 +1,8 @@
-//! Records on their way: what lies in the spool or in the hands of a process that sends.
+//! Undelivered records: those in the spool, and those that a process is sending.
 //!
-//! Where a receiver lets a later record replace an earlier one, a new total must not go while an older one waits: resent
-//! after it, the older one would win. So the new one stays in Dify until the older one has arrived. That needs no
-//! clock, no order of requests and no look into the hands of other processes but this one.
+//! If the receiver lets a later record replace an earlier one, a new total must not be sent while an older one is
+//! undelivered: resent later, the older one would win. So the new total stays in Dify until the older one was delivered.
+//! That needs no clock, no ordering of requests and no other knowledge of what other processes do.
 
 use std::collections::HashSet;
 use std::io;
@@ -14,19 +14,19 @@ use ichido_delivery::store::{BatchDir, FILE_BYTES_MAX, FileName, Layout, StoredB
 
 use ichido_serve::Failure;
 
-/// The ids of all records that wait to be delivered.
-pub fn ids(layout: &Layout) -> Result<HashSet<String>, Failure> {
+/// The ids of all undelivered records.
+pub(crate) fn ids(layout: &Layout) -> Result<HashSet<String>, Failure> {
     let mut ids = HashSet::new();
-    // A file that moves between the two places while they are read is in one of them twice or once, not never: whoever
-    // takes one from the spool has it in hand longer than this takes.
+    // Reading both directories twice finds a file that moves between them meanwhile: a process keeps a file that it took
+    // from the spool for longer than this takes.
     for _ in 0..2 {
-        in_hand(layout, &mut ids)?;
+        read_inflight(layout, &mut ids)?;
         read_all(&layout.dir(BatchDir::Spool), &mut ids)?;
     }
     Ok(ids)
 }
 
-fn in_hand(layout: &Layout, ids: &mut HashSet<String>) -> Result<(), Failure> {
+fn read_inflight(layout: &Layout, ids: &mut HashSet<String>) -> Result<(), Failure> {
     let inflight = layout.inflight();
     for process in names(&inflight)? {
         let dir = inflight.join(process);
@@ -43,28 +43,28 @@ fn read_all(dir: &Path, ids: &mut HashSet<String>) -> Result<(), Failure> {
         let path = dir.join(&file);
         let bytes = match disk::read_regular(&path, FILE_BYTES_MAX) {
             Ok(bytes) => bytes,
-            // It was sent, or moved to a place that is read as well.
+            // The file was delivered, or moved to a directory that is read as well.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(unknown(&path, &error)),
+            Err(error) => return Err(unreadable(&path, &error)),
         };
-        let stored =
-            StoredBatch::decode(&bytes, name.gzip, Timestamp(0)).map_err(|error| unknown(&path, &error))?;
+        let stored = StoredBatch::decode(&bytes, name.gzip, Timestamp(0))
+            .map_err(|error| unreadable(&path, &error))?;
         ids.extend(stored.batch.records().iter().map(|record| record.key().to_owned()));
     }
     Ok(())
 }
 
-/// Nobody knows which records a file holds. It may still be sent, by another version or once it is repaired, and would
-/// then replace newer totals.
-fn unknown(path: &Path, error: &dyn std::fmt::Display) -> Failure {
+/// A file with unknown records is an error: another version may still send it, or it may be repaired, and it would then
+/// replace newer totals.
+fn unreadable(path: &Path, error: &dyn std::fmt::Display) -> Failure {
     Failure::usage(format!(
-        "cannot tell which records wait for delivery: {}: {error}; repair the file or move it out of the directory",
+        "cannot tell which records are undelivered: {}: {error}; repair the file or move it out of the directory",
         path.display()
     ))
 }
 
 fn names(dir: &Path) -> Result<Vec<String>, Failure> {
-    disk::file_names(dir).map_err(|error| Failure::usage(format!("reading {}: {error}", dir.display())))
+    disk::file_names(dir).map_err(|error| Failure::usage(format!("cannot read {}: {error}", dir.display())))
 }
 
 #[cfg(test)]
@@ -96,10 +96,10 @@ mod tests {
             let message = ids(&layout).unwrap_err().to_string();
             assert!(message.contains("spool_20250118T120531Z_bbb.json"), "{case}: {message}");
         };
-        // A file of root can be read by root whatever its rights.
+        // root can read the file whatever its permissions.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
         if fs::read(&path).is_err() {
-            fails("no right to read it");
+            fails("no permission");
         }
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         fs::write(&path, r#"{"format":2,"records":[{"source_event_id":"older"}]}"#).unwrap();
