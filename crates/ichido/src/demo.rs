@@ -11,16 +11,16 @@
 //!
 //! An act is a module: `play` takes the [`Stage`] and gives a [`Verdict`]; a line in [`run`] puts it on the bill.
 
+mod all_in_one;
 mod delivery;
+mod effect_log;
 mod events;
 mod gateway;
-mod house;
-mod judge;
 mod ledger;
-pub(crate) mod orders;
-mod stage;
+pub(crate) mod ledger_worker;
+pub(crate) mod orders_api;
+mod sandbox;
 mod usage;
-pub(crate) mod worker;
 
 use std::pin::pin;
 use std::time::Duration;
@@ -28,8 +28,8 @@ use std::time::Duration;
 use serde::Serialize;
 use tempfile::TempDir;
 
-use self::house::House;
-use self::stage::Stage;
+use self::all_in_one::House;
+use self::sandbox::Stage;
 use crate::args::DemoArgs;
 use crate::output;
 use ichido_serve::Failure;
@@ -96,7 +96,8 @@ async fn acts(stage: &Stage<'_>) -> Result<(Shown, House), Failure> {
     shown.add(stage, &events::play(stage).await?)?;
     let usage = usage::play(stage).await?;
     shown.add(stage, &usage)?;
-    let (house, verdict) = house::play(stage, house::Legacy { delivery: &delivery, usage: &usage }).await?;
+    let (house, verdict) =
+        all_in_one::play(stage, all_in_one::Legacy { delivery: &delivery, usage: &usage }).await?;
     shown.add(stage, &verdict)?;
     Ok((shown, house))
 }

@@ -82,8 +82,8 @@ fn run(args: &Args) -> Result<ExitCode, Failure> {
     let command = async {
         match &args.command {
             Command::Demo(demo) => demo::run(demo).await,
-            Command::DemoWorker(worker) => demo::worker::run(worker).await,
-            Command::DemoOrders(orders) => demo::orders::run(orders).await,
+            Command::DemoWorker(worker) => demo::ledger_worker::run(worker).await,
+            Command::DemoOrders(orders) => demo::orders_api::run(orders).await,
             Command::Gateway(gateway) => commands::gateway::run(gateway).await,
             Command::Send(send) => commands::send::run(send, log.screen()).await,
             Command::Export(export) => commands::export::run(export).await,

@@ -12,7 +12,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
 
 use self::receiver::{LOSES, Receiver};
-use super::judge::Effects;
+use super::effect_log::Effects;
 use super::{Row, Stage};
 use crate::output;
 use ichido_serve::Failure;

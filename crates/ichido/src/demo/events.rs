@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::judge::Effects;
-use super::stage::Started;
+use super::effect_log::Effects;
+use super::sandbox::Started;
 use super::{Row, Stage};
 use crate::output;
 use ichido_serve::Failure;

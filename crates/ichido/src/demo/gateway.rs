@@ -14,8 +14,8 @@ use tokio::process::Child;
 use tokio::task::JoinSet;
 
 use self::caller::{Caller, Told};
-use super::judge::Effects;
-use super::stage::{Started, address_in};
+use super::effect_log::Effects;
+use super::sandbox::{Started, address_in};
 use super::{Row, Stage};
 use crate::output;
 use ichido_serve::Failure;

@@ -10,8 +10,8 @@ use ichido_ledger::{Ledger, Query, StateName};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 
-use super::judge::{self, Effects, Verdict};
-use super::{Stage, worker};
+use super::effect_log::{self as judge, Effects, Verdict};
+use super::{Stage, ledger_worker as worker};
 use ichido_serve::Failure;
 
 /// The longest that one round may take.

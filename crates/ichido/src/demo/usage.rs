@@ -1,7 +1,7 @@
 //! The fifth act: a month of usage goes to the meter over a way that loses answers, three times: once, again, and once
 //! more by an exporter that has forgotten what it sent. What the meter counted must be what was used, to the last digit.
 
-mod way;
+mod lossy_proxy;
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -17,8 +17,8 @@ use jiff::tz::TimeZone;
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 
-use self::way::{LOSES, Way};
-use super::stage::{Started, get};
+use self::lossy_proxy::{LOSES, Way};
+use super::sandbox::{Started, get};
 use super::{Row, Stage};
 use crate::output;
 use ichido_serve::Failure;

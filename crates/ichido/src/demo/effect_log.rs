@@ -62,7 +62,7 @@ pub(super) fn judge(
     in_doubt_after_kill: Vec<InDoubt>,
     done: &BTreeSet<String>,
 ) -> Result<Verdict, Failure> {
-    let keys: Vec<String> = (0..operations).map(super::worker::key_text).collect();
+    let keys: Vec<String> = (0..operations).map(super::ledger_worker::key_text).collect();
     let times = |wanted: fn(u32) -> bool| keys.iter().filter(|key| wanted(effects.count(key))).count();
     let mut broken = Vec::new();
     for key in &keys {

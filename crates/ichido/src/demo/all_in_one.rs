@@ -2,20 +2,20 @@
 //! for again, a record that cannot be and an outage leave work for an operator, and the pages of the console must show it.
 //! With `--serve` the house stays open.
 
-mod rooms;
+mod server;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
 
-pub(super) use self::rooms::House;
+pub(super) use self::server::House;
 use super::delivery::receiver::{REFUSAL, Receiver};
 use super::delivery::{self, ARRIVALS, BATCH, Flow, WAITING};
+use super::effect_log::Effects;
 use super::gateway::caller::{Caller, Told};
 use super::gateway::{self, ORDERS};
-use super::judge::Effects;
-use super::stage::get;
+use super::sandbox::get;
 use super::{Row, Stage, usage};
 use crate::output;
 use ichido_serve::Failure;

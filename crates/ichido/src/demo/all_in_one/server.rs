@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::demo::delivery::receiver::Receiver;
 use crate::demo::gateway::{Api, LEDGER};
-use crate::demo::stage::Started;
+use crate::demo::sandbox::Started;
 use crate::demo::usage::DATABASE;
 use crate::demo::{Stage, delivery};
 use ichido_serve::Failure;
