@@ -14,7 +14,7 @@ mod usage;
 pub(crate) use delivery::{
     DeliveryArgs, DeliveryFlags, FailedArgs, FailedVerb, ListArgs, SendArgs, SpoolArgs, SpoolVerb,
 };
-pub(crate) use demo::{DemoArgs, DemoOrdersArgs, WorkerArgs};
+pub(crate) use demo::{DemoArgs, DemoOrdersArgs, DemoWorkerArgs};
 pub(crate) use id::{EventArgs, IdArgs, IdVerb};
 pub(crate) use ledger::{End, KeyArgs, LedgerArgs, LedgerVerb, State};
 pub(crate) use serving::{ADMIN_VARIABLE, ClaimsArgs, GatewayArgs, MeterArgs, RunArgs};
@@ -63,7 +63,7 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// One process of the demo: the one that is killed.
     #[command(hide = true)]
-    DemoWorker(WorkerArgs),
+    DemoWorker(DemoWorkerArgs),
     /// The orders API of the demo.
     #[command(hide = true)]
     DemoOrders(DemoOrdersArgs),

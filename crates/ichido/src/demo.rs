@@ -1,169 +1,158 @@
-//! `ichido demo`: the whole story on one machine, act by act, with faults injected.
+//! `ichido demo`: six scenarios on one machine, with crashes, outages and lost responses.
 //!
-//! First many workers race for the same operations on an embedded ledger, and the process that holds it is killed. Then
-//! the same over HTTP: the gateway before an orders API that loses answers and is killed. Then delivery: a receiver goes
-//! down and comes back while records flow. Then events that reach every instance of a bot. Then
-//! a month of usage, exported three times to the meter. At last everything runs in one process, with the console, over what
-//! the acts left; with `--serve` it stays up.
+//! 1. Ledger: workers race for the same operations, and the process that holds the ledger is killed.
+//! 2. Gateway: an orders API behind the gateway loses responses and is killed.
+//! 3. Delivery: a receiver goes down and comes back while records flow.
+//! 4. Events: every event reaches each instance of a bot, and the claim API is killed.
+//! 5. Usage: a month of usage is exported three times to the meter.
+//! 6. All in one: everything runs in one process, with the console, on the data that the other scenarios left. With
+//!    `--serve` it keeps running.
 //!
-//! The effects are lines in logs that ichido knows nothing about. These logs are the judges: if one shows an effect
-//! twice, or an acknowledged one not at all, the demo says so and exits with 1.
+//! Every effect is a line in a log that ichido does not know. The demo counts these lines: if an effect appears twice, or
+//! an acknowledged one not at all, the demo reports a broken promise and exits with code 1.
 //!
-//! An act is a module: `play` takes the [`Stage`] and gives a [`Verdict`]; a line in [`run`] puts it on the bill.
+//! A scenario is a module whose `run` takes the [`Sandbox`] and returns a [`ScenarioReport`]. [`run_scenarios`] lists
+//! them in order.
 
 mod all_in_one;
 mod delivery;
 mod effect_log;
 mod events;
 mod gateway;
+mod http_get;
 mod ledger;
 pub(crate) mod ledger_worker;
 pub(crate) mod orders_api;
+mod report;
 mod sandbox;
+mod server_process;
 mod usage;
 
 use std::pin::pin;
 use std::time::Duration;
 
-use serde::Serialize;
 use tempfile::TempDir;
 
-use self::all_in_one::House;
-use self::sandbox::Stage;
+use self::all_in_one::{AllInOne, Earlier};
+use self::report::{Comparison, ScenarioReport};
+use self::sandbox::Sandbox;
 use crate::args::DemoArgs;
 use crate::output;
 use ichido_serve::Failure;
 use ichido_serve::shutdown;
 
-/// How often the removal of the directory is tried.
-const TRIES: u32 = 40;
-
-/// What an act showed: a table for people, JSON for scripts, and every promise that it found broken.
-trait Verdict: Serialize {
-    /// What scripts know it by.
-    const NAME: &'static str;
-
-    /// Prints what people read.
-    fn print(&self);
-
-    /// What must not be.
-    fn broken(&self) -> &[String];
-
-    /// The act in one line of the last table.
-    fn row(&self) -> Row;
-}
-
-/// What was sent, what happened, and what the same would have done without ichido: all from what the act counted.
-struct Row {
-    sent: String,
-    happened: String,
-    without: String,
-}
+const REMOVE_ATTEMPTS: u32 = 40;
+const REMOVE_PAUSE: Duration = Duration::from_millis(50);
 
 pub(crate) async fn run(args: &DemoArgs) -> Result<(), Failure> {
-    let temporary =
-        tempfile::tempdir().map_err(|error| Failure::internal(format!("temporary directory: {error}")))?;
+    let temporary = tempfile::tempdir()
+        .map_err(|error| Failure::internal(format!("cannot create a temporary directory: {error}")))?;
     let dir = args.keep.clone().unwrap_or_else(|| temporary.path().to_owned());
     let dir = std::fs::create_dir_all(&dir)
         .and_then(|()| std::path::absolute(&dir))
         .map_err(|error| Failure::usage(format!("--keep {}: {error}", dir.display())))?;
-    let ended = play(&Stage { args, dir: &dir }).await;
-    tidy_up(temporary).await;
-    ended
+    let result = run_in(&Sandbox { args, dir: &dir }).await;
+    remove(temporary).await;
+    result
 }
 
-async fn play(stage: &Stage<'_>) -> Result<(), Failure> {
-    let mut asked = pin!(shutdown::first_signal()?);
-    let (shown, mut house) = tokio::select! {
-        played = acts(stage) => played?,
-        () = &mut asked => return Err(Failure::internal("the demo was asked to end in the middle")),
+async fn run_in(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
+    let mut interrupted = pin!(shutdown::first_signal()?);
+    if !sandbox.args.json {
+        outln!("Six scenarios with crashes, outages and lost responses. They take a few seconds.");
+    }
+    let (summary, mut all_in_one) = tokio::select! {
+        scenarios = run_scenarios(sandbox) => scenarios?,
+        () = &mut interrupted => return Err(Failure::internal("the demo was interrupted")),
     };
-    let concluded = shown.conclude(stage, &house);
-    let stayed = match concluded.is_ok() && stage.args.serve {
-        true => house.stay(asked).await,
+    let concluded = summary.conclude(sandbox, &all_in_one);
+    let served = match concluded.is_ok() && sandbox.args.serve {
+        true => all_in_one.serve_until(interrupted).await,
         false => Ok(()),
     };
-    let closed = house.close().await;
-    concluded.and(stayed).and(closed)
+    let stopped = all_in_one.stop().await;
+    concluded.and(served).and(stopped)
 }
 
-async fn acts(stage: &Stage<'_>) -> Result<(Shown, House), Failure> {
-    let mut shown = Shown::default();
-    shown.add(stage, &ledger::play(stage).await?)?;
-    shown.add(stage, &gateway::play(stage).await?)?;
-    let delivery = delivery::play(stage).await?;
-    shown.add(stage, &delivery)?;
-    shown.add(stage, &events::play(stage).await?)?;
-    let usage = usage::play(stage).await?;
-    shown.add(stage, &usage)?;
-    let (house, verdict) =
-        all_in_one::play(stage, all_in_one::Legacy { delivery: &delivery, usage: &usage }).await?;
-    shown.add(stage, &verdict)?;
-    Ok((shown, house))
+async fn run_scenarios(sandbox: &Sandbox<'_>) -> Result<(Summary, AllInOne), Failure> {
+    let mut summary = Summary::default();
+    summary.add(sandbox, &ledger::run(sandbox).await?)?;
+    summary.add(sandbox, &gateway::run(sandbox).await?)?;
+    let delivery = delivery::run(sandbox).await?;
+    summary.add(sandbox, &delivery)?;
+    summary.add(sandbox, &events::run(sandbox).await?)?;
+    let usage = usage::run(sandbox).await?;
+    summary.add(sandbox, &usage)?;
+    let earlier = Earlier { records: delivery.records, counted: &usage.counted };
+    let (all_in_one, report) = all_in_one::run(sandbox, earlier).await?;
+    summary.add(sandbox, &report)?;
+    Ok((summary, all_in_one))
 }
 
-/// Removes the temporary directory. Processes that were killed a moment ago may still write to it.
-async fn tidy_up(temporary: TempDir) {
+/// Removes the temporary directory. Retries, because a process that was just killed may still be writing to it.
+async fn remove(temporary: TempDir) {
     let dir = temporary.keep();
-    for _ in 0..TRIES {
+    for _ in 0..REMOVE_ATTEMPTS {
         match std::fs::remove_dir_all(&dir) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                tokio::time::sleep(REMOVE_PAUSE).await;
             }
             Ok(()) | Err(_) => return,
         }
     }
-    tracing::warn!(directory = %dir.display(), "the demo's directory could not be removed");
+    tracing::warn!(directory = %dir.display(), "cannot remove the demo's temporary directory");
 }
 
-/// What the acts showed so far.
+/// The reports of all scenarios.
 #[derive(Default)]
-struct Shown {
-    acts: serde_json::Map<String, serde_json::Value>,
+struct Summary {
+    reports: serde_json::Map<String, serde_json::Value>,
     broken: Vec<String>,
-    rows: Vec<Row>,
+    comparisons: Vec<Comparison>,
 }
 
-impl Shown {
-    fn add<V: Verdict>(&mut self, stage: &Stage<'_>, verdict: &V) -> Result<(), Failure> {
-        if !stage.args.json {
-            verdict.print();
+impl Summary {
+    fn add<R: ScenarioReport>(&mut self, sandbox: &Sandbox<'_>, report: &R) -> Result<(), Failure> {
+        if !sandbox.args.json {
+            report.print();
         }
-        let json = serde_json::to_value(verdict)
-            .map_err(|error| Failure::internal(format!("writing JSON: {error}")))?;
-        self.acts.insert(V::NAME.to_owned(), json);
-        self.broken.extend(verdict.broken().iter().cloned());
-        self.rows.push(verdict.row());
+        let json = serde_json::to_value(report)
+            .map_err(|error| Failure::internal(format!("cannot write the report as JSON: {error}")))?;
+        self.reports.insert(R::NAME.to_owned(), json);
+        self.broken.extend(report.broken().iter().cloned());
+        self.comparisons.push(report.comparison());
         Ok(())
     }
 
-    fn conclude(mut self, stage: &Stage<'_>, house: &House) -> Result<(), Failure> {
-        if !stage.args.json {
-            let mut table = output::table(&["what was sent", "what happened", "without ichido"]);
-            for row in self.rows {
-                table.add_row([row.sent, row.happened, row.without]);
+    fn conclude(mut self, sandbox: &Sandbox<'_>, all_in_one: &AllInOne) -> Result<(), Failure> {
+        if sandbox.args.json {
+            if sandbox.args.serve {
+                self.reports.insert("serving".to_owned(), all_in_one.addresses());
             }
-            outln!("\n{table}");
-        }
-        if stage.args.json {
-            if stage.args.serve {
-                self.acts.insert("serving".to_owned(), house.addresses());
-            }
-            output::json(&self.acts)?;
-        } else if self.broken.is_empty() {
-            outln!(
-                "\nNo effect ran twice, what nobody can know was said to be in doubt, and every record arrived once."
-            );
-            if stage.args.serve {
-                house.tell(stage);
-            }
+            output::json(&self.reports)?;
         } else {
-            outln!("");
-            self.broken.iter().for_each(|line| outln!("BROKEN: {line}"));
+            self.print();
+            if self.broken.is_empty() && sandbox.args.serve {
+                all_in_one.print_addresses(sandbox);
+            }
         }
         match self.broken.is_empty() {
             true => Ok(()),
             false => Err(Failure::internal("the demo found a broken promise")),
+        }
+    }
+
+    fn print(&self) {
+        let mut table = output::table(&["scenario", "with ichido", "without ichido"]);
+        for Comparison { scenario, with_ichido, without_ichido } in &self.comparisons {
+            table.add_row([scenario, with_ichido, without_ichido]);
+        }
+        outln!("\nSummary\n{table}\n");
+        match self.broken.is_empty() {
+            true => outln!(
+                "Every promise held: no effect ran twice, every record was counted once, and what nobody can know is in doubt."
+            ),
+            false => self.broken.iter().for_each(|line| outln!("BROKEN: {line}")),
         }
     }
 }

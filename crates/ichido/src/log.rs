@@ -59,7 +59,6 @@ pub(crate) fn start(reader: Reader) -> Result<Log, Failure> {
     if !level.split(',').all(|word| word.contains('=') || word.parse::<LevelFilter>().is_ok()) {
         return Err(wrong());
     }
-    // Operator actions are always logged, unless `LOG_LEVEL` names their target.
     let audit = if level.contains(AUDIT) { String::new() } else { format!(",{AUDIT}=info") };
     let filter = EnvFilter::try_new(format!("{level}{audit}")).map_err(|_| wrong())?;
     let is_plain =

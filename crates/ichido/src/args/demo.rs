@@ -1,44 +1,45 @@
-//! The arguments of `ichido demo`, and of the processes that it starts.
+//! Arguments of `ichido demo` and of the hidden commands that it starts.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 pub(super) const DEMO_EXAMPLES: &str = "\
 Examples:
-  ichido demo                         some seconds; ends with 1 if a promise was broken
-  ichido demo --serve                 then look around in the console; its address is printed
-  ichido demo --keep /tmp/demo        leaves every ledger, log and spool there
+  ichido demo                         takes a few seconds
+  ichido demo --serve                 then explore the console; its address is printed
+  ichido demo --keep /tmp/demo        keeps every ledger, log and spool
 
-It needs no settings and no servers, takes free ports on this machine, and leaves nothing behind.";
+The demo needs no settings and no servers. It uses free local ports and cleans up after itself.
+Exit codes: 0 every promise held; 1 a promise was broken.";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArgs {
-    /// How many operations are raced for: at least 10.
+    /// Number of operations, orders and events in the scenarios.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(10..=100_000))]
     pub(crate) keys: u32,
-    /// How many workers race for them.
+    /// Number of workers that race for the operations.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) workers: u32,
-    /// Keeps the ledger and the log of effects in this directory.
+    /// Keep all files in this directory.
     #[arg(long, value_name = "DIR")]
     pub(crate) keep: Option<PathBuf>,
-    /// Stays up at the end, until Ctrl-C: the console, the gateway, the meter and the sender, with what the demo did.
+    /// Keep the console, gateway, meter and sender running at the end, until Ctrl-C.
     #[arg(long)]
     pub(crate) serve: bool,
-    /// Prints the result as JSON.
+    /// Print the reports as JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct WorkerArgs {
+pub(crate) struct DemoWorkerArgs {
     #[arg(long)]
     pub(crate) dir: PathBuf,
     #[arg(long)]
     pub(crate) keys: u32,
     #[arg(long)]
     pub(crate) workers: u32,
-    /// Leaves every operation unfinished after this many grants, so that a kill always finds some running.
+    /// After this many grants, never finish an operation, so that a kill always interrupts some.
     #[arg(long)]
     pub(crate) hang_after: Option<u32>,
 }
@@ -49,7 +50,7 @@ pub(crate) struct DemoOrdersArgs {
     pub(crate) effects: PathBuf,
     #[arg(long)]
     pub(crate) listen: SocketAddr,
-    /// Of so many orders, one loses its answer; 0 for none.
+    /// Lose the response to every n-th order; 0 loses none.
     #[arg(long)]
-    pub(crate) loses: u64,
+    pub(crate) lose_every: u64,
 }

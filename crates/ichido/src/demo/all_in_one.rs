@@ -1,6 +1,7 @@
-//! The last act: gateway, meter, sender and console in one process, over what the other acts left. Everything is asked
-//! for again, a record that cannot be and an outage leave work for an operator, and the pages of the console must show it.
-//! With `--serve` the house stays open.
+//! Scenario 6: gateway, meter, sender and console in one process, on the data that the other scenarios left.
+//!
+//! Every order and the export are repeated. A rejected record and an outage leave work for an operator, and the pages of
+//! the console must show it. With `--serve` the process keeps running.
 
 mod server;
 
@@ -9,226 +10,249 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-pub(super) use self::server::House;
-use super::delivery::receiver::{REFUSAL, Receiver};
-use super::delivery::{self, ARRIVALS, BATCH, Flow, WAITING};
-use super::effect_log::Effects;
-use super::gateway::caller::{Caller, Told};
-use super::gateway::{self, ORDERS};
-use super::sandbox::get;
-use super::{Row, Stage, usage};
-use crate::output;
+pub(super) use self::server::AllInOne;
+use super::delivery::receiver::{REJECTION, Receiver};
+use super::delivery::sender::{EXIT_FAILED, EXIT_SPOOLED, Sender};
+use super::delivery::{self, ARRIVALS, BATCH};
+use super::effect_log::EffectLog;
+use super::gateway;
+use super::gateway::caller::{Caller, Reply};
+use super::gateway::orders_process::ORDERS;
+use super::http_get::http_get;
+use super::report::{Comparison, ScenarioReport, print_counts};
+use super::sandbox::Sandbox;
+use super::usage;
 use ichido_serve::Failure;
 
-/// Orders that are asked for again, at most; new ones, each twice; keys that are used for another order.
-const AGAIN: u32 = 1_000;
-const NEW: u32 = 20;
-const REUSED: u32 = 10;
-/// Batches that wait for the receiver.
-const BATCHES: u32 = 3;
-/// Exit code: something went to failed.
-const FAILED: i32 = 4;
-const ACT_LIMIT: Duration = Duration::from_secs(120);
-/// How long a page may take to show what happened.
-const SHOWN: Duration = Duration::from_secs(60);
+/// Earlier orders that are sent again, at most.
+const RETRIED_MAX: u32 = 1_000;
+/// New orders. Each one is sent twice.
+const NEW_ORDERS: u32 = 20;
+/// Keys that are used again for a different order.
+const REUSED_KEYS: u32 = 10;
+/// Batches that stay in the spool because the receiver is down.
+const SPOOLED_BATCHES: u32 = 3;
+const SCENARIO_MAX: Duration = Duration::from_secs(120);
+/// The longest that a page of the console may take to show what happened.
+const PAGE_MAX: Duration = Duration::from_secs(60);
 
-/// What the last act showed.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Verdict {
-    asked_again: u32,
-    answered_from_the_ledger: u32,
-    made_again: u32,
-    told_in_doubt: u32,
+pub(super) struct Report {
+    orders_retried: u32,
+    replayed: u32,
+    created_twice: u32,
+    in_doubt: u32,
     new_orders: u32,
-    keys_refused: u32,
-    in_doubt: u64,
-    waiting_in_spool: u32,
-    left_in_failed: u32,
+    reused_keys_rejected: u32,
+    claims_in_doubt: u64,
+    batches_in_spool: u32,
+    batches_in_failed: u32,
     usage_counted_again: bool,
-    pages: u32,
+    console_pages: u32,
     broken: Vec<String>,
 }
 
-/// What the acts before left behind.
-pub(super) struct Legacy<'a> {
-    pub(super) delivery: &'a delivery::Verdict,
-    pub(super) usage: &'a usage::Verdict,
+/// What the earlier scenarios left.
+pub(super) struct Earlier<'a> {
+    /// The number of records that were delivered.
+    pub(super) records: u32,
+    /// What the meter counted.
+    pub(super) counted: &'a usage::Totals,
 }
 
-/// Plays the act. The house is open at its end.
-pub(super) async fn play(stage: &Stage<'_>, legacy: Legacy<'_>) -> Result<(House, Verdict), Failure> {
-    stage.say(
-        "and all of it in one process, with the console: every order again, the month of usage again, and work for an operator.",
+/// Runs the scenario, and returns the process that is still running at its end.
+pub(super) async fn run(sandbox: &Sandbox<'_>, earlier: Earlier<'_>) -> Result<(AllInOne, Report), Failure> {
+    sandbox.introduce(
+        "6. All in one",
+        "Gateway, meter, sender and console run in one process, on the same data. Orders and export are repeated.",
     );
-    tokio::time::timeout(ACT_LIMIT, act(stage, legacy))
+    tokio::time::timeout(SCENARIO_MAX, run_in(sandbox, earlier))
         .await
-        .map_err(|_| Failure::internal("the demo's last act did not end"))?
+        .map_err(|_| Failure::internal(format!("the last scenario took more than {SCENARIO_MAX:?}")))?
 }
 
-async fn act(stage: &Stage<'_>, legacy: Legacy<'_>) -> Result<(House, Verdict), Failure> {
-    let mut verdict = Verdict::default();
-    let mut receiver = Receiver::start(&stage.dir.join(ARRIVALS)).await?;
-    leave_work(stage, &mut receiver, legacy.delivery.records, &mut verdict).await?;
-    let mut house = House::open(stage, receiver).await?;
-    ask_again(stage, &house, &mut verdict).await?;
-    let exported = usage::export(stage, house.meter, "usage-again").await?;
-    verdict.usage_counted_again = usage::ask(house.meter).await? != legacy.usage.counted;
-    if exported != 0 || verdict.usage_counted_again {
-        verdict.broken.push(format!("the fourth export ended with code {exported} and was counted again"));
+async fn run_in(sandbox: &Sandbox<'_>, earlier: Earlier<'_>) -> Result<(AllInOne, Report), Failure> {
+    let mut report = Report::default();
+    let mut receiver = Receiver::start(&sandbox.dir.join(ARRIVALS)).await?;
+    leave_undelivered_batches(sandbox, &mut receiver, earlier.records, &mut report).await?;
+    let mut all_in_one = AllInOne::start(sandbox, receiver).await?;
+    repeat_orders(sandbox, &all_in_one, &mut report).await?;
+    let code = usage::export(sandbox, all_in_one.meter, "usage-again").await?;
+    if code != 0 {
+        report.broken.push(format!("the fourth export exited with code {code}"));
     }
-    // The sender has tried what waits by now, in vain. From here on an operator can send it again.
-    shown(&house, "/metrics", "ichido_delivery_spool_files").await?;
-    house.receiver.comes_back().await?;
-    verdict.waiting_in_spool = delivery::files(stage.dir, "spool")?;
-    verdict.left_in_failed = delivery::files(stage.dir, "failed")?;
-    if (verdict.waiting_in_spool, verdict.left_in_failed) != (BATCHES, 1) {
-        verdict.broken.push("what did not arrive is neither in the spool nor in failed".to_owned());
+    report.usage_counted_again = usage::query_meter(all_in_one.meter).await? != *earlier.counted;
+    if report.usage_counted_again {
+        report.broken.push("the meter counted the fourth export again".to_owned());
     }
-    look_around(&house, &mut verdict).await?;
-    Ok((house, verdict))
+    // Once this metric exists, the sender has tried the spooled batches and failed. It tries them again only when the
+    // schedule or an operator says so, even though the receiver is back.
+    wait_for_page(&all_in_one, "/metrics", "ichido_delivery_spool_files").await?;
+    all_in_one.receiver.come_back().await?;
+    report.batches_in_spool = delivery::count_files(sandbox.dir, "spool")?;
+    report.batches_in_failed = delivery::count_files(sandbox.dir, "failed")?;
+    if (report.batches_in_spool, report.batches_in_failed) != (SPOOLED_BATCHES, 1) {
+        report.broken.push(format!(
+            "{} batches are in the spool and {} in failed, not {SPOOLED_BATCHES} and 1",
+            report.batches_in_spool, report.batches_in_failed
+        ));
+    }
+    check_console(&all_in_one, &mut report).await?;
+    Ok((all_in_one, report))
 }
 
-/// A batch with a record that cannot be goes to failed; some more wait for a receiver that is down.
-async fn leave_work(
-    stage: &Stage<'_>,
+/// Sends a batch that the receiver rejects, which goes to failed, and others while it is down, which stay in the spool.
+async fn leave_undelivered_batches(
+    sandbox: &Sandbox<'_>,
     receiver: &mut Receiver,
     first: u32,
-    verdict: &mut Verdict,
+    report: &mut Report,
 ) -> Result<(), Failure> {
-    let mut flow = Flow::start(stage, receiver)?;
-    flow.write(first..first + BATCH - 1).await?;
-    flow.write_nonsense(first + BATCH - 1).await?;
-    let refused = flow.end().await?;
-    receiver.goes_down().await;
-    let mut flow = Flow::start(stage, receiver)?;
-    flow.write(first + BATCH..first + BATCH * (BATCHES + 1)).await?;
-    let waiting = flow.end().await?;
-    if (refused, waiting) != (FAILED, WAITING) {
-        verdict.broken.push(format!("the sender ended with codes {refused} and {waiting}, not 4 and 3"));
+    let mut sender = Sender::start(sandbox, receiver)?;
+    sender.write(first..first + BATCH - 1).await?;
+    sender.write_invalid(first + BATCH - 1).await?;
+    let rejected = sender.finish().await?;
+    receiver.go_down().await;
+    let mut sender = Sender::start(sandbox, receiver)?;
+    sender.write(first + BATCH..first + BATCH * (SPOOLED_BATCHES + 1)).await?;
+    let spooled = sender.finish().await?;
+    if (rejected, spooled) != (EXIT_FAILED, EXIT_SPOOLED) {
+        report.broken.push(format!(
+            "the sender exited with codes {rejected} and {spooled}, not {EXIT_FAILED} and {EXIT_SPOOLED}"
+        ));
     }
     Ok(())
 }
 
-/// Asks for every order of the second act again, for new ones, and for others under keys that are taken.
-async fn ask_again(stage: &Stage<'_>, house: &House, verdict: &mut Verdict) -> Result<(), Failure> {
-    let caller = Caller::new(house.gateway);
-    let old = stage.args.keys.min(AGAIN);
-    let mut told = BTreeMap::new();
-    for number in 0..old {
-        let name = gateway::name(number);
-        told.insert(name.clone(), caller.ask(&name, &name).await);
+/// Sends every order of the gateway scenario again, then new ones, then different orders with keys that are taken.
+async fn repeat_orders(
+    sandbox: &Sandbox<'_>,
+    all_in_one: &AllInOne,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let caller = Caller::new(all_in_one.gateway);
+    report.orders_retried = sandbox.args.keys.min(RETRIED_MAX);
+    let mut replies = BTreeMap::new();
+    for number in 0..report.orders_retried {
+        let name = gateway::order_name(number);
+        let reply = caller.order(&name, &name).await;
+        replies.insert(name, reply);
     }
-    let count = |wanted: Told| told.values().filter(|told| **told == Some(wanted)).count();
-    let count = |wanted: Told| u32::try_from(count(wanted)).unwrap_or(u32::MAX);
-    verdict.asked_again = old;
-    verdict.answered_from_the_ledger = count(Told::Replayed);
-    verdict.told_in_doubt = count(Told::InDoubt);
-    let effects = Effects::read(&stage.dir.join(ORDERS))?;
-    for (name, told) in &told {
-        let times = effects.count(name);
-        verdict.made_again += u32::from(times > 1);
-        match told {
-            Some(Told::Replayed) if times == 1 => {}
-            Some(Told::InDoubt) if times <= 1 => {}
-            told => verdict.broken.push(format!("{name} was asked for again: {told:?}, made {times} times")),
+    let created = EffectLog::read(&sandbox.dir.join(ORDERS))?;
+    for (name, reply) in &replies {
+        let times = created.count(name);
+        report.replayed += u32::from(*reply == Some(Reply::Replayed));
+        report.in_doubt += u32::from(*reply == Some(Reply::InDoubt));
+        report.created_twice += u32::from(times > 1);
+        match reply {
+            Some(Reply::Replayed) if times == 1 => {}
+            Some(Reply::InDoubt) if times <= 1 => {}
+            reply => report
+                .broken
+                .push(format!("{name} was created {times} times; the response to a retry was {reply:?}")),
         }
     }
-    for number in 0..NEW {
+    for number in 0..NEW_ORDERS {
         let name = format!("late-{number:05}");
-        let twice = (caller.ask(&name, &name).await, caller.ask(&name, &name).await);
-        match twice {
-            (Some(Told::Made), Some(Told::Replayed)) => verdict.new_orders += 1,
-            other => verdict.broken.push(format!("{name} was ordered twice, and told {other:?}")),
+        match (caller.order(&name, &name).await, caller.order(&name, &name).await) {
+            (Some(Reply::Created), Some(Reply::Replayed)) => report.new_orders += 1,
+            replies => report.broken.push(format!("{name} was sent twice; the responses were {replies:?}")),
         }
     }
-    for number in 0..REUSED.min(old) {
-        match caller.ask(&gateway::name(number), "something else").await {
-            Some(Told::Reused) => verdict.keys_refused += 1,
-            other => verdict.broken.push(format!("a key for another order was told {other:?}")),
+    for number in 0..REUSED_KEYS.min(report.orders_retried) {
+        let name = gateway::order_name(number);
+        match caller.order(&name, "a different order").await {
+            Some(Reply::KeyReused) => report.reused_keys_rejected += 1,
+            reply => report
+                .broken
+                .push(format!("key {name} was used for a different order; the response was {reply:?}")),
         }
     }
     Ok(())
 }
 
-/// Opens every page of the console: each must show what happened.
-async fn look_around(house: &House, verdict: &mut Verdict) -> Result<(), Failure> {
-    let (_, stats) = get(house.console, "/v1/ledger/stats").await?;
+/// Opens every page of the console. Each one must show what happened.
+async fn check_console(all_in_one: &AllInOne, report: &mut Report) -> Result<(), Failure> {
+    let (_, stats) = http_get(all_in_one.console, "/v1/ledger/stats").await?;
     let stats: serde_json::Value = serde_json::from_str(&stats).unwrap_or_default();
-    verdict.in_doubt = stats["in_doubt"].as_u64().unwrap_or_default();
-    if verdict.in_doubt < u64::from(verdict.told_in_doubt) {
-        verdict.broken.push(format!("the ledger lists {} in doubt", verdict.in_doubt));
+    report.claims_in_doubt = stats["in_doubt"].as_u64().unwrap_or_default();
+    if report.claims_in_doubt < u64::from(report.in_doubt) {
+        report.broken.push(format!(
+            "the ledger counts {} claims in doubt, but {} orders are",
+            report.claims_in_doubt, report.in_doubt
+        ));
     }
-    let refused = REFUSAL.split('"').nth(3).unwrap_or_default();
-    let waiting = format!("<b>{BATCHES}</b>");
-    let doubtful = if verdict.told_in_doubt > 0 { "shop-" } else { "ichido" };
-    for (path, words) in [
+    let spooled = format!("<b>{SPOOLED_BATCHES}</b>");
+    let in_doubt = if report.in_doubt > 0 { "shop-" } else { "ichido" };
+    for (path, text) in [
         ("/", "ichido"),
-        ("/claims?state=in-doubt", doubtful),
-        ("/delivery", waiting.as_str()),
-        ("/delivery?dir=failed", refused),
+        ("/claims?state=in-doubt", in_doubt),
+        ("/delivery", spooled.as_str()),
+        ("/delivery?dir=failed", REJECTION),
         ("/usage", "gpt-4o"),
     ] {
-        match shown(house, path, words).await {
-            Ok(()) => verdict.pages += 1,
-            Err(failure) => verdict.broken.push(failure.to_string()),
+        match wait_for_page(all_in_one, path, text).await {
+            Ok(()) => report.console_pages += 1,
+            Err(failure) => report.broken.push(failure.to_string()),
         }
     }
     Ok(())
 }
 
-/// Waits until a page shows these words: some of what it shows is gathered beside it.
-async fn shown(house: &House, path: &str, words: &str) -> Result<(), Failure> {
-    let looking = async {
+/// Waits until a page contains this text: some figures are gathered in the background.
+async fn wait_for_page(all_in_one: &AllInOne, path: &str, text: &str) -> Result<(), Failure> {
+    let polling = async {
         loop {
-            let (status, page) = get(house.console, path).await?;
-            if status.is_success() && page.contains(words) {
+            let (status, page) = http_get(all_in_one.console, path).await?;
+            if status.is_success() && page.contains(text) {
                 return Ok(());
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let in_vain = |_| Err(Failure::internal(format!("the console's page {path} does not show {words:?}")));
-    tokio::time::timeout(SHOWN, looking).await.unwrap_or_else(in_vain)
+    let missing =
+        |_| Err(Failure::internal(format!("the page {path} of the console does not show {text:?}")));
+    tokio::time::timeout(PAGE_MAX, polling).await.unwrap_or_else(missing)
 }
 
-impl super::Verdict for Verdict {
-    const NAME: &'static str = "house";
+impl ScenarioReport for Report {
+    const NAME: &'static str = "all_in_one";
 
     fn broken(&self) -> &[String] {
         &self.broken
     }
 
-    fn row(&self) -> Row {
-        Row {
-            sent: format!(
-                "{} orders once more, {} keys for other orders, the month once more",
-                self.asked_again, self.keys_refused
+    fn comparison(&self) -> Comparison {
+        Comparison {
+            scenario: format!(
+                "All in one: {} orders and the export repeated, {} keys reused",
+                self.orders_retried + self.new_orders,
+                self.reused_keys_rejected
             ),
-            happened: format!(
-                "{} answered from the ledger, {} still in doubt, {} made again; {} keys refused",
-                self.answered_from_the_ledger, self.told_in_doubt, self.made_again, self.keys_refused
+            with_ichido: format!(
+                "{} replayed, {} still in doubt, {} created twice; {} reused keys rejected",
+                self.replayed + self.new_orders,
+                self.in_doubt,
+                self.created_twice,
+                self.reused_keys_rejected
             ),
-            without: format!(
-                "{} orders too many, and a bill that is higher again",
-                self.asked_again + self.keys_refused
+            without_ichido: format!(
+                "{} orders too many, usage billed again",
+                self.orders_retried + self.new_orders + self.reused_keys_rejected
             ),
         }
     }
 
     fn print(&self) {
-        let mut table = output::table(&["in the console", "how many"]);
-        for (what, count) in [
-            ("orders asked for again", u64::from(self.asked_again)),
-            ("answered from the ledger", u64::from(self.answered_from_the_ledger)),
-            ("new orders, each asked for twice", u64::from(self.new_orders)),
-            ("keys refused that were used for another order", u64::from(self.keys_refused)),
-            ("claims in doubt, for an operator", self.in_doubt),
-            ("batches in the spool, for the receiver that was down", u64::from(self.waiting_in_spool)),
-            ("batches in failed: a record that the receiver refuses", u64::from(self.left_in_failed)),
-            ("pages that show it", u64::from(self.pages)),
-        ] {
-            table.add_row([what.to_owned(), count.to_string()]);
-        }
-        outln!("{table}");
+        print_counts([
+            ("earlier orders sent again", u64::from(self.orders_retried)),
+            ("answered with the stored response", u64::from(self.replayed)),
+            ("new orders, each sent twice and created once", u64::from(self.new_orders)),
+            ("reused keys rejected (422)", u64::from(self.reused_keys_rejected)),
+            ("claims in doubt, for an operator to resolve", self.claims_in_doubt),
+            ("batches in the spool: the receiver was down", u64::from(self.batches_in_spool)),
+            ("batches in failed: the receiver rejected a record", u64::from(self.batches_in_failed)),
+            ("console pages that show all this", u64::from(self.console_pages)),
+        ]);
     }
 }

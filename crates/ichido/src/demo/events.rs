@@ -1,6 +1,7 @@
-//! The fourth act: every event reaches each instance of a bot, and some of them again, as from a sender that heard no
-//! answer in time. The instances ask the claim API whether an event is new; the process that answers them is killed.
+//! Scenario 4: every event reaches each instance of a bot, and some events twice, as when a sender times out and retries.
+//! The instances ask the claim API whether an event is new. The claim API is killed and restarted.
 
+use std::fs::File;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -19,28 +20,26 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::effect_log::Effects;
-use super::sandbox::Started;
-use super::{Row, Stage};
-use crate::output;
+use super::effect_log::EffectLog;
+use super::report::{Comparison, ScenarioReport, print_counts};
+use super::sandbox::Sandbox;
+use super::server_process::ServerProcess;
 use ichido_serve::Failure;
 
 /// Instances of the bot. Every event reaches each of them.
 const INSTANCES: u32 = 3;
-/// Of so many events, one comes twice to each instance.
-const REPEATED: u32 = 3;
-/// How often an instance asks before it gives up, and its pause.
-const TRIES: u32 = 2_000;
-const PAUSE: Duration = Duration::from_millis(25);
-const ACT_LIMIT: Duration = Duration::from_secs(120);
+/// Every third event is delivered twice to each instance.
+const DELIVER_TWICE_EVERY: u32 = 3;
+const ATTEMPTS_MAX: u32 = 2_000;
+const RETRY_PAUSE: Duration = Duration::from_millis(25);
+const SCENARIO_MAX: Duration = Duration::from_secs(120);
 
-/// What the fourth act showed.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Verdict {
+pub(super) struct Report {
     events: u32,
     deliveries: u32,
-    asked_again: u32,
-    told_known: u32,
+    retries: u32,
+    duplicates_recognised: u32,
     handled_once: u32,
     handled_twice: u32,
     never_handled: u32,
@@ -48,16 +47,16 @@ pub(super) struct Verdict {
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct Progress {
     deliveries: AtomicU32,
-    asked_again: AtomicU32,
-    known: AtomicU32,
-    /// Cancelled when the process was killed. No instance finishes its events before that.
+    retries: AtomicU32,
+    duplicates: AtomicU32,
+    /// Cancelled once the claim API has been killed. No instance takes its last event before that.
     killed: CancellationToken,
 }
 
-impl Counts {
-    /// Waits until one of the counts has reached a number.
+impl Progress {
+    /// Waits until a count has reached this number.
     async fn reached(&self, count: impl Fn(&Self) -> &AtomicU32, number: u32) {
         while count(self).load(Ordering::Relaxed) < number {
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -65,26 +64,29 @@ impl Counts {
     }
 }
 
-/// Plays the act.
-pub(super) async fn play(stage: &Stage<'_>) -> Result<Verdict, Failure> {
-    stage.say(&format!(
-        "now events: each one reaches {INSTANCES} instances of a bot, every {REPEATED}rd one twice; the process that they ask is killed with -9."
-    ));
-    tokio::time::timeout(ACT_LIMIT, act(stage, stage.args.keys))
+pub(super) async fn run(sandbox: &Sandbox<'_>) -> Result<Report, Failure> {
+    sandbox.introduce(
+        "4. Events",
+        &format!(
+            "Each of {} events reaches {INSTANCES} instances of a bot, every third one twice. They ask the claim API which are new.",
+            sandbox.args.keys
+        ),
+    );
+    tokio::time::timeout(SCENARIO_MAX, run_in(sandbox, sandbox.args.keys))
         .await
-        .map_err(|_| Failure::internal("the demo's fourth act did not end"))?
+        .map_err(|_| Failure::internal(format!("the events scenario took more than {SCENARIO_MAX:?}")))?
 }
 
-async fn act(stage: &Stage<'_>, events: u32) -> Result<Verdict, Failure> {
-    let log = stage.dir.join("handled.log");
-    let claims = start(stage, SocketAddr::from(([127, 0, 0, 1], 0))).await?;
-    let address = claims.address;
-    let counts = Arc::new(Counts::default());
-    let handled = std::fs::File::options()
+async fn run_in(sandbox: &Sandbox<'_>, events: u32) -> Result<Report, Failure> {
+    let log = sandbox.dir.join("handled.log");
+    let claim_api = start_claim_api(sandbox, SocketAddr::from(([127, 0, 0, 1], 0))).await?;
+    let address = claim_api.address;
+    let progress = Arc::new(Progress::default());
+    let handled = File::options()
         .create(true)
         .append(true)
         .open(&log)
-        .map_err(|error| Failure::internal(format!("{}: {error}", log.display())))?;
+        .map_err(|error| Failure::internal(format!("cannot open {}: {error}", log.display())))?;
     let handled = Arc::new(handled);
     let client = Client::builder(TokioExecutor::new()).build_http();
     let mut instances = JoinSet::new();
@@ -92,110 +94,102 @@ async fn act(stage: &Stage<'_>, events: u32) -> Result<Verdict, Failure> {
         let instance = Instance {
             number,
             client: client.clone(),
-            address,
-            counts: counts.clone(),
+            claim_api: address,
+            progress: progress.clone(),
             handled: handled.clone(),
         };
         instances.spawn(async move { instance.receive(events).await });
     }
-    counts.reached(|counts| &counts.deliveries, (events - 1) * INSTANCES / 2).await;
-    claims.kill().await?;
-    counts.killed.cancel();
-    counts.reached(|counts| &counts.asked_again, 1).await;
-    let claims = start(stage, address).await?;
+    progress.reached(|progress| &progress.deliveries, (events - 1) * INSTANCES / 2).await;
+    claim_api.kill().await?;
+    progress.killed.cancel();
+    progress.reached(|progress| &progress.retries, 1).await;
+    let claim_api = start_claim_api(sandbox, address).await?;
+    sandbox.say("kill -9: the claim API crashes halfway, and is restarted. The instances retry.");
     let mut broken: Vec<String> = instances.join_all().await.into_iter().flatten().collect();
-    drop(claims);
-    let effects = Effects::read(&log)?;
+    drop(claim_api);
+    let tally = EffectLog::read(&log)?.tally((0..events).map(event_name), "handled");
+    broken.extend(tally.broken);
     let read = |count: &AtomicU32| count.load(Ordering::Relaxed);
-    let mut verdict = Verdict {
+    Ok(Report {
         events,
-        deliveries: read(&counts.deliveries),
-        asked_again: read(&counts.asked_again),
-        told_known: read(&counts.known),
-        ..Verdict::default()
-    };
-    for name in (0..events).map(name) {
-        match effects.count(&name) {
-            0 => {
-                verdict.never_handled += 1;
-                broken.push(format!("{name} was never handled"));
-            }
-            1 => verdict.handled_once += 1,
-            times => {
-                verdict.handled_twice += 1;
-                broken.push(format!("{name} was handled {times} times"));
-            }
-        }
-    }
-    Ok(Verdict { broken, ..verdict })
+        deliveries: read(&progress.deliveries),
+        retries: read(&progress.retries),
+        duplicates_recognised: read(&progress.duplicates),
+        handled_once: tally.once,
+        handled_twice: tally.more_than_once,
+        never_handled: tally.never,
+        broken,
+    })
 }
 
-fn name(number: u32) -> String {
+fn event_name(number: u32) -> String {
     format!("Ev{number:06}")
 }
 
-async fn start(stage: &Stage<'_>, listen: SocketAddr) -> Result<Started, Failure> {
-    let mut command = stage.myself()?;
+async fn start_claim_api(sandbox: &Sandbox<'_>, listen: SocketAddr) -> Result<ServerProcess, Failure> {
+    let mut command = sandbox.ichido()?;
     command.env("LOG_LEVEL", "error").args(["claims", "--ledger", "file:events-ledger", "--listen"]);
     command.arg(listen.to_string()).stderr(Stdio::piped()).stdout(Stdio::null());
-    Started::listening(&mut command, "the claim API").await
+    ServerProcess::start(&mut command, "the claim API").await
 }
 
+/// An instance of the bot.
 struct Instance {
     number: u32,
     client: Client<HttpConnector, Full<Bytes>>,
-    address: SocketAddr,
-    counts: Arc<Counts>,
-    handled: Arc<std::fs::File>,
+    claim_api: SocketAddr,
+    progress: Arc<Progress>,
+    handled: Arc<File>,
 }
 
 impl Instance {
-    /// Takes every event, and handles those that are new: what went wrong.
+    /// Receives every event, handles those that are new, and returns what went wrong.
     async fn receive(&self, events: u32) -> Vec<String> {
-        let mut wrong = Vec::new();
+        let mut errors = Vec::new();
         for event in 0..events {
             if event + 1 == events {
-                self.counts.killed.cancelled().await;
+                self.progress.killed.cancelled().await;
             }
-            let times = if event.is_multiple_of(REPEATED) { 2 } else { 1 };
-            for time in 0..times {
-                self.counts.deliveries.fetch_add(1, Ordering::Relaxed);
-                match self.is_new(&name(event), time).await {
+            let deliveries = if event.is_multiple_of(DELIVER_TWICE_EVERY) { 2 } else { 1 };
+            for delivery in 0..deliveries {
+                self.progress.deliveries.fetch_add(1, Ordering::Relaxed);
+                let name = event_name(event);
+                match self.is_new(&name, delivery).await {
                     Some(true) => {
-                        if let Err(error) =
-                            (&*self.handled).write_all(format!("{}\n", name(event)).as_bytes())
-                        {
-                            wrong.push(format!("{} could not be handled: {error}", name(event)));
+                        if let Err(error) = (&*self.handled).write_all(format!("{name}\n").as_bytes()) {
+                            errors.push(format!("{name} could not be handled: {error}"));
                         }
                     }
                     Some(false) => {
-                        self.counts.known.fetch_add(1, Ordering::Relaxed);
+                        self.progress.duplicates.fetch_add(1, Ordering::Relaxed);
                     }
-                    None => wrong.push(format!("{} got no answer in {TRIES} tries", name(event))),
+                    None => errors.push(format!("{name} got no response in {ATTEMPTS_MAX} attempts")),
                 }
             }
         }
-        wrong
+        errors
     }
 
-    /// Asks until there is an answer, with one nonce: who was told "new" and did not hear it is told again.
-    async fn is_new(&self, event: &str, time: u32) -> Option<bool> {
-        let nonce = format!("{event}-{}-{time}", self.number);
+    /// Asks until there is a response. All attempts carry the same nonce: if the response "new" was lost, the retry gets
+    /// it again.
+    async fn is_new(&self, event: &str, delivery: u32) -> Option<bool> {
+        let nonce = format!("{event}-{}-{delivery}", self.number);
         let body = json!({ "events": [{ "key": event, "nonce": nonce }] }).to_string();
-        for attempt in 0..TRIES {
+        for attempt in 0..ATTEMPTS_MAX {
             if attempt > 0 {
-                self.counts.asked_again.fetch_add(1, Ordering::Relaxed);
-                tokio::time::sleep(PAUSE).await;
+                self.progress.retries.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(RETRY_PAUSE).await;
             }
-            if let Some(answer) = self.ask(&body).await {
-                return answer["results"][0]["is_new"].as_bool();
+            if let Some(response) = self.check(&body).await {
+                return response["results"][0]["is_new"].as_bool();
             }
         }
         None
     }
 
-    async fn ask(&self, body: &str) -> Option<Value> {
-        let request = Request::post(format!("http://{}/v1/events/check", self.address))
+    async fn check(&self, body: &str) -> Option<Value> {
+        let request = Request::post(format!("http://{}/v1/events/check", self.claim_api))
             .header("content-type", "application/json")
             .body(Full::from(body.to_owned()))
             .ok()?;
@@ -207,40 +201,37 @@ impl Instance {
     }
 }
 
-impl super::Verdict for Verdict {
+impl ScenarioReport for Report {
     const NAME: &'static str = "events";
 
     fn broken(&self) -> &[String] {
         &self.broken
     }
 
-    fn row(&self) -> Row {
-        Row {
-            sent: format!(
-                "{} events in {} deliveries to {INSTANCES} instances",
+    fn comparison(&self) -> Comparison {
+        Comparison {
+            scenario: format!(
+                "Events: {} events in {} deliveries to {INSTANCES} instances",
                 self.events, self.deliveries
             ),
-            happened: format!(
-                "{} handled once, {} twice, {} never",
+            with_ichido: format!(
+                "{} events handled once, {} twice, {} never",
                 self.handled_once, self.handled_twice, self.never_handled
             ),
-            without: format!("{} handled: one for each delivery", self.deliveries),
+            without_ichido: format!("events handled {} times: once per delivery", self.deliveries),
         }
     }
 
     fn print(&self) {
-        let mut table = output::table(&["at the bot", "how many"]);
-        for (what, count) in [
+        let counts = [
             ("events", self.events),
-            ("deliveries of them", self.deliveries),
-            ("questions asked again after the kill", self.asked_again),
-            ("answers: known already", self.told_known),
+            ("deliveries to the instances", self.deliveries),
+            ("retries after kill -9", self.retries),
+            ("deliveries recognised as duplicates", self.duplicates_recognised),
             ("events handled once", self.handled_once),
             ("events handled twice", self.handled_twice),
             ("events never handled", self.never_handled),
-        ] {
-            table.add_row([what.to_owned(), count.to_string()]);
-        }
-        outln!("{table}");
+        ];
+        print_counts(counts.map(|(what, count)| (what, u64::from(count))));
     }
 }

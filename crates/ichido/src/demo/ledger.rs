@@ -1,155 +1,160 @@
-//! The first act: many workers race for the same operations on an embedded ledger; the process that holds it is killed
-//! with -9 and started again; an operator resolves what is in doubt.
+//! Scenario 1: many workers race for the same operations on an embedded ledger. The process that holds the ledger is
+//! killed with SIGKILL and restarted, and an operator resolves the claims in doubt.
 
-use std::collections::BTreeSet;
+mod report;
+
 use std::process::Stdio;
 use std::time::Duration;
 
 use ichido_core::{Key, Outcome, Resolution, Resolved};
-use ichido_ledger::{Ledger, Query, StateName};
+use ichido_ledger::{Query, StateName};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 
-use super::effect_log::{self as judge, Effects, Verdict};
-use super::{Stage, ledger_worker as worker};
+use self::report::{Evidence, InDoubt, Report, Run};
+use super::effect_log::EffectLog;
+use super::ledger_worker::{self, CALLS_PER_OPERATION, EFFECTS};
+use super::sandbox::Sandbox;
 use ichido_serve::Failure;
 
-/// The longest that one round may take.
-const ROUND_LIMIT: Duration = Duration::from_secs(120);
+/// The longest that one run of the worker process may take.
+const RUN_MAX: Duration = Duration::from_secs(120);
+/// More claims than the demo can make: at most 100,000 keys.
+const CLAIMS_MAX: usize = 100_000;
 
-/// What a round of the worker process acknowledged.
-#[derive(Debug, Default)]
-pub(super) struct Round {
-    /// Operations whose completion was acknowledged.
-    pub(super) done: BTreeSet<String>,
-    /// Calls that were answered without running anything.
-    pub(super) repeats: u64,
+pub(super) async fn run(sandbox: &Sandbox<'_>) -> Result<Report, Failure> {
+    Scenario { sandbox }.run().await
 }
 
-/// Plays the act.
-pub(super) async fn play(stage: &Stage<'_>) -> Result<Verdict, Failure> {
-    Act { stage }.tell().await
+struct Scenario<'a> {
+    sandbox: &'a Sandbox<'a>,
 }
 
-struct Act<'a> {
-    stage: &'a Stage<'a>,
-}
-
-impl Act<'_> {
-    async fn tell(&self) -> Result<Verdict, Failure> {
-        let (keys, workers) = (self.stage.args.keys, self.stage.args.workers);
-        self.stage.say(&format!("{workers} workers race for {keys} operations on an embedded ledger; each operation is asked for several times."));
-        let first = self.round(Some(keys / 2)).await?;
-        self.stage.say(&format!(
-            "kill -9: the process died after {} completions; {} repeats were answered without running anything.",
-            first.done.len(),
-            first.repeats
+impl Scenario<'_> {
+    async fn run(&self) -> Result<Report, Failure> {
+        let (keys, workers) = (self.sandbox.args.keys, self.sandbox.args.workers);
+        self.sandbox.introduce(
+            "1. Ledger",
+            &format!(
+                "{workers} workers race for {keys} operations. Each run of their process calls every operation {CALLS_PER_OPERATION} times."
+            ),
+        );
+        let first = self.run_workers(Some(keys / 2)).await?;
+        self.sandbox.say(&format!(
+            "kill -9 after {} completions. {} duplicate calls were answered without running anything.",
+            first.completed.len(),
+            first.duplicates
         ));
-        let second = self.round(None).await?;
-        self.stage.say(&format!(
-            "started again: {} more completed, {} repeats answered. What the dead process held is in doubt, and was not run again.",
-            second.done.len(),
-            second.repeats
+        let second = self.run_workers(None).await?;
+        self.sandbox.say(&format!(
+            "Restarted: {} more operations completed. Those that the crash interrupted are in doubt, and do not run again.",
+            second.completed.len()
         ));
-        let in_doubt = self.resolve_doubts().await?;
-        let third = self.round(None).await?;
-        self.stage.say(&format!("and the rest: {} more completed.", third.done.len()));
-        let rounds = [first, second, third];
-        judge::judge(self.stage.args.keys, &self.effects()?, &rounds, in_doubt, &self.done().await?)
+        let in_doubt = self.resolve_claims_in_doubt().await?;
+        let third = self.run_workers(None).await?;
+        self.sandbox.say(&format!(
+            "Third run: the remaining {} operations ran and completed.",
+            third.completed.len()
+        ));
+        let runs = [first, second, third];
+        let done = self.list(StateName::Done).await?;
+        Ok(Report::new(
+            keys,
+            in_doubt,
+            Evidence { effects: &self.effects()?, runs: &runs, done: &done.into_iter().collect() },
+        ))
     }
 
-    /// Runs the worker process to its end; or kills it once this many operations are complete and another one is running.
-    async fn round(&self, kill_after: Option<u32>) -> Result<Round, Failure> {
+    /// Runs the worker process until it exits, or kills it once `kill_after` operations are complete and another one is
+    /// running.
+    async fn run_workers(&self, kill_after: Option<u32>) -> Result<Run, Failure> {
         let mut child = self.start(kill_after)?;
-        let running = self.follow(&mut child, kill_after);
-        let round = tokio::time::timeout(ROUND_LIMIT, running).await;
-        // Also after an error: nothing that the demo started outlives it.
+        let run = tokio::time::timeout(RUN_MAX, self.follow(&mut child, kill_after)).await;
+        // Also after an error: no child outlives the demo.
         let _ = child.kill().await;
-        round.map_err(|_| Failure::internal("the demo's worker process did not end"))?
+        run.map_err(|_| Failure::internal(format!("the worker process did not exit within {RUN_MAX:?}")))?
     }
 
-    fn start(&self, kill_after: Option<u32>) -> Result<Child, Failure> {
-        let mut command = self.stage.myself()?;
-        command.arg("demo-worker").arg("--dir").arg(self.stage.dir);
-        command
-            .arg("--keys")
-            .arg(self.stage.args.keys.to_string())
-            .arg("--workers")
-            .arg(self.stage.args.workers.to_string());
-        if let Some(completions) = kill_after {
-            command.arg("--hang-after").arg(completions.to_string());
+    fn start(&self, hang_after: Option<u32>) -> Result<Child, Failure> {
+        let mut command = self.sandbox.ichido()?;
+        command.arg("demo-worker").arg("--dir").arg(self.sandbox.dir);
+        command.arg("--keys").arg(self.sandbox.args.keys.to_string());
+        command.arg("--workers").arg(self.sandbox.args.workers.to_string());
+        if let Some(grants) = hang_after {
+            command.arg("--hang-after").arg(grants.to_string());
         }
         command
             .stdout(Stdio::piped())
             .spawn()
-            .map_err(|error| Failure::internal(format!("starting the demo's worker process: {error}")))
+            .map_err(|error| Failure::internal(format!("cannot start the worker process: {error}")))
     }
 
-    async fn follow(&self, child: &mut Child, kill_after: Option<u32>) -> Result<Round, Failure> {
-        let stdout =
-            child.stdout.take().ok_or_else(|| Failure::internal("the worker process has no output"))?;
+    async fn follow(&self, child: &mut Child, kill_after: Option<u32>) -> Result<Run, Failure> {
+        let stdout = child
+            .stdout
+            .take()
+            .ok_or_else(|| Failure::internal("stdout of the worker process is not piped"))?;
         let mut lines = BufReader::new(stdout).lines();
-        let (mut round, mut is_running) = (Round::default(), false);
+        let (mut run, mut is_running) = (Run::default(), false);
         while let Some(line) =
             lines.next_line().await.map_err(|error| Failure::internal(error.to_string()))?
         {
             match line.split_once(' ') {
-                Some(("done", key)) => {
-                    round.done.insert(key.to_owned());
+                Some(("done", name)) => {
+                    run.completed.insert(name.to_owned());
                 }
-                Some(("repeat", _)) => round.repeats += 1,
+                Some(("duplicate", _)) => run.duplicates += 1,
                 Some(("running", _)) => is_running = true,
                 Some(_) | None => {}
             }
-            if is_running && kill_after.is_some_and(|enough| round.done.len() >= enough as usize) {
-                // SIGKILL: the process gets no chance to tidy up. What it had acknowledged is still in the pipe.
-                child.start_kill().map_err(|error| Failure::internal(format!("kill -9: {error}")))?;
+            if is_running && kill_after.is_some_and(|enough| run.completed.len() >= enough as usize) {
+                // SIGKILL: the process cannot clean up. Completions that it has reported are still in the pipe, and
+                // are read after this.
+                child.start_kill().map_err(|error| Failure::internal(format!("kill -9 failed: {error}")))?;
             }
         }
         let status = child.wait().await.map_err(|error| Failure::internal(error.to_string()))?;
         if kill_after.is_none() && !status.success() {
-            return Err(Failure::internal(format!("the demo's worker process failed: {status}")));
+            return Err(Failure::internal(format!("the worker process failed: {status}")));
         }
-        Ok(round)
+        Ok(run)
     }
 
-    /// The operator's part: looks into the log of effects, and says of each doubt how it ended.
-    async fn resolve_doubts(&self) -> Result<Vec<judge::InDoubt>, Failure> {
-        let ledger = worker::open(self.stage.dir).await?;
+    /// Does what an operator does: looks into the log of effects, and resolves each claim accordingly.
+    async fn resolve_claims_in_doubt(&self) -> Result<Vec<InDoubt>, Failure> {
+        let ledger = ledger_worker::open_ledger(self.sandbox.dir).await?;
         let effects = self.effects()?;
-        let query = Query { state: Some(StateName::InDoubt), limit: 100_000, ..Query::default() };
-        let mut doubts = Vec::new();
+        let query = Query { state: Some(StateName::InDoubt), limit: CLAIMS_MAX, ..Query::default() };
+        let mut in_doubt = Vec::new();
         for claim in ledger.list(&query).await?.claims {
             let key = Key::unscoped(claim.key.clone())?;
             let happened = effects.count(&claim.key) > 0;
-            let word =
+            let resolution =
                 if happened { Resolution::Done(Outcome::kept("resolved")) } else { Resolution::Absent };
-            if ledger.resolve(&key, &word).await? != Resolved::Applied {
-                return Err(Failure::internal(format!(
-                    "the doubt about {} could not be resolved",
-                    claim.key
-                )));
+            if ledger.resolve(&key, &resolution).await? != Resolved::Applied {
+                return Err(Failure::internal(format!("cannot resolve the claim {}", claim.key)));
             }
             let reason = claim.doubt_reason.unwrap_or_default();
-            doubts.push(judge::InDoubt { key: claim.key, reason, happened });
+            in_doubt.push(InDoubt { key: claim.key, reason, happened });
         }
         ledger.close().await?;
-        self.stage.say(&format!(
-            "an operator looks at the {} in doubt, and resolves each as done or absent.",
-            doubts.len()
+        self.sandbox.say(&format!(
+            "An operator looks up the {} claims in doubt in the log of effects, and resolves each as done or absent.",
+            in_doubt.len()
         ));
-        Ok(doubts)
+        Ok(in_doubt)
     }
 
-    async fn done(&self) -> Result<BTreeSet<String>, Failure> {
-        let ledger: Ledger = worker::open(self.stage.dir).await?;
-        let query = Query { state: Some(StateName::Done), limit: 100_000, ..Query::default() };
-        let done = ledger.list(&query).await?.claims.into_iter().map(|claim| claim.key).collect();
+    /// The keys of all claims in this state.
+    async fn list(&self, state: StateName) -> Result<Vec<String>, Failure> {
+        let ledger = ledger_worker::open_ledger(self.sandbox.dir).await?;
+        let query = Query { state: Some(state), limit: CLAIMS_MAX, ..Query::default() };
+        let keys = ledger.list(&query).await?.claims.into_iter().map(|claim| claim.key).collect();
         ledger.close().await?;
-        Ok(done)
+        Ok(keys)
     }
 
-    fn effects(&self) -> Result<Effects, Failure> {
-        Effects::read(&self.stage.dir.join(worker::EFFECTS))
+    fn effects(&self) -> Result<EffectLog, Failure> {
+        EffectLog::read(&self.sandbox.dir.join(EFFECTS))
     }
 }

@@ -1,5 +1,5 @@
-//! The fifth act: a month of usage goes to the meter over a way that loses answers, three times: once, again, and once
-//! more by an exporter that has forgotten what it sent. What the meter counted must be what was used, to the last digit.
+//! Scenario 5: a month of usage is exported three times to the meter, through a proxy that loses responses. The third
+//! exporter has no memory of what was sent. The meter must count exactly what was used, to the last digit.
 
 mod lossy_proxy;
 
@@ -17,31 +17,34 @@ use jiff::tz::TimeZone;
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 
-use self::lossy_proxy::{LOSES, Way};
-use super::sandbox::{Started, get};
-use super::{Row, Stage};
+use self::lossy_proxy::LossyProxy;
+use super::http_get::http_get;
+use super::report::{Comparison, ScenarioReport};
+use super::sandbox::Sandbox;
+use super::server_process::ServerProcess;
 use crate::output;
 use ichido_serve::Failure;
 
 const DAYS: u32 = 30;
-/// Calls of models for each operation that was asked for.
-const CALLS: u32 = 10;
+/// Model calls for each of the demo's keys.
+const CALLS_PER_KEY: u32 = 10;
 const MODELS: [(&str, &str); 3] =
     [("openai", "gpt-4o"), ("anthropic", "claude-3-5-sonnet-20241022"), ("google", "gemini-2.0-flash")];
 const APPS: u32 = 7;
 const USERS: u32 = 5;
-/// The month, in the demo's directory, and where it is counted.
+/// The file with the month's usage, in the demo's directory.
 const FILE: &str = "usage.jsonl";
+/// The meter's database, in the demo's directory.
 pub(super) const DATABASE: &str = "sqlite:meter.db";
 /// Records in a batch.
 const BATCH: &str = "40";
-/// Exports of the same month.
-const TIMES: u32 = 3;
-const ACT_LIMIT: Duration = Duration::from_secs(120);
+/// The data directory of each export. The third one is new, so that its exporter does not know what was sent.
+const EXPORTS: [&str; 3] = ["usage", "usage", "usage-without-memory"];
+const SCENARIO_MAX: Duration = Duration::from_secs(120);
 
-/// Sums, as they were used or as they were counted.
+/// Totals, as used or as counted by the meter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Sums {
+pub(super) struct Totals {
     #[serde(default)]
     records: u64,
     request_count: u64,
@@ -49,69 +52,70 @@ pub(super) struct Sums {
     cost_actual: String,
 }
 
-impl Sums {
-    /// With the cost as it would be written by hand.
-    fn normal(mut self) -> Result<Self, Failure> {
+impl Totals {
+    /// Without trailing zeros in the cost.
+    fn normalized(mut self) -> Result<Self, Failure> {
         let cost = Decimal::from_str(&self.cost_actual);
-        let cost = cost.map_err(|error| Failure::internal(format!("the meter's cost: {error}")))?;
+        let cost =
+            cost.map_err(|error| Failure::internal(format!("invalid cost from the meter: {error}")))?;
         self.cost_actual = cost.normalize().to_string();
         Ok(self)
     }
 }
 
-/// What the fifth act showed.
 #[derive(Debug, Serialize)]
-pub(super) struct Verdict {
-    used: Sums,
-    pub(super) counted: Sums,
+pub(super) struct Report {
+    used: Totals,
+    pub(super) counted: Totals,
     requests: u32,
-    answers_lost: u32,
-    /// Records that came to the meter, repeats included.
-    came: u32,
+    responses_lost: u32,
+    /// Records that reached the meter, duplicates included.
+    records_received: u32,
     broken: Vec<String>,
 }
 
-/// Plays the act.
-pub(super) async fn play(stage: &Stage<'_>) -> Result<Verdict, Failure> {
-    stage.say(&format!(
-        "now usage: a month of it is exported {TIMES} times to the meter, over a way that loses the first answer of every {LOSES}rd batch."
-    ));
-    tokio::time::timeout(ACT_LIMIT, act(stage))
+pub(super) async fn run(sandbox: &Sandbox<'_>) -> Result<Report, Failure> {
+    sandbox.introduce(
+        "5. Usage",
+        &format!(
+            "A month of usage is exported {} times to the meter. The first response to every third batch is lost.",
+            EXPORTS.len()
+        ),
+    );
+    tokio::time::timeout(SCENARIO_MAX, run_in(sandbox))
         .await
-        .map_err(|_| Failure::internal("the demo's fifth act did not end"))?
+        .map_err(|_| Failure::internal(format!("the usage scenario took more than {SCENARIO_MAX:?}")))?
 }
 
-async fn act(stage: &Stage<'_>) -> Result<Verdict, Failure> {
-    let file = stage.dir.join(FILE);
-    let used = make(&file, stage.args.keys * CALLS)?;
-    let meter = start_meter(stage).await?;
-    let way = Way::to(meter.address).await?;
+async fn run_in(sandbox: &Sandbox<'_>) -> Result<Report, Failure> {
+    let used = write_usage(&sandbox.dir.join(FILE), sandbox.args.keys * CALLS_PER_KEY)?;
+    let meter = start_meter(sandbox).await?;
+    let proxy = LossyProxy::start(meter.address).await?;
     let mut broken = Vec::new();
-    // The third has a directory of its own, and so knows nothing of what was sent.
-    for data in ["usage", "usage", "usage-forgotten"] {
-        let code = export(stage, way.address(), data).await?;
+    for data_dir in EXPORTS {
+        let code = export(sandbox, proxy.address(), data_dir).await?;
         if code != 0 {
-            broken.push(format!("an export ended with code {code}"));
+            broken.push(format!("an export exited with code {code}"));
         }
     }
-    let counted = ask(meter.address).await?;
+    let counted = query_meter(meter.address).await?;
     meter.kill().await?;
-    let same = (counted.request_count, counted.total_tokens, &counted.cost_actual)
+    let is_same = (counted.request_count, counted.total_tokens, &counted.cost_actual)
         == (used.request_count, used.total_tokens, &used.cost_actual);
-    if !same {
+    if !is_same {
         broken.push(format!("the meter counted {counted:?}, but {used:?} was used"));
     }
-    Ok(Verdict {
+    Ok(Report {
         used,
         counted,
-        requests: way.requests(),
-        answers_lost: way.lost(),
-        came: way.records(),
+        requests: proxy.requests(),
+        responses_lost: proxy.responses_lost(),
+        records_received: proxy.records(),
         broken,
     })
 }
 
-/// The month that ends today.
+/// The last 30 days, today included.
 fn days() -> Vec<Date> {
     let now = i64::try_from(SystemClock::default().now().0).unwrap_or_default();
     let now = jiff::Timestamp::from_millisecond(now).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
@@ -119,9 +123,9 @@ fn days() -> Vec<Date> {
     (0..DAYS).rev().map(|ago| today.saturating_sub(i64::from(ago).days())).collect()
 }
 
-/// Writes the usage of a month, and sums it in the plainest way.
-fn make(file: &Path, calls: u32) -> Result<Sums, Failure> {
-    let (days, mut lines, mut sums, mut cost) = (days(), String::new(), Sums::default(), Decimal::ZERO);
+/// Writes a month of usage to a file, and adds it up without ichido's code.
+fn write_usage(file: &Path, calls: u32) -> Result<Totals, Failure> {
+    let (days, mut lines, mut used, mut cost) = (days(), String::new(), Totals::default(), Decimal::ZERO);
     for number in 0..calls {
         let (provider, model) = MODELS[(number + number / DAYS) as usize % MODELS.len()];
         let (day, app, user) = (days[number as usize % days.len()], number / 3 % APPS, number / 7 % USERS);
@@ -133,28 +137,29 @@ fn make(file: &Path, calls: u32) -> Result<Sums, Failure> {
              \"model\":\"{model}\",\"app_id\":\"app-{app}\",\"user_id\":\"user-{user}\",\"input_tokens\":{input},\"output_tokens\":{output},\
              \"price\":\"{price}\",\"currency\":\"USD\"}}"
         );
-        sums.request_count += 1;
-        sums.total_tokens += input + output;
+        used.request_count += 1;
+        used.total_tokens += input + output;
         cost += price;
     }
-    sums.cost_actual = cost.normalize().to_string();
-    std::fs::write(file, lines).map_err(|error| Failure::internal(format!("{}: {error}", file.display())))?;
-    Ok(sums)
+    used.cost_actual = cost.normalize().to_string();
+    std::fs::write(file, lines)
+        .map_err(|error| Failure::internal(format!("cannot write {}: {error}", file.display())))?;
+    Ok(used)
 }
 
-async fn start_meter(stage: &Stage<'_>) -> Result<Started, Failure> {
-    let mut command = stage.myself()?;
+async fn start_meter(sandbox: &Sandbox<'_>) -> Result<ServerProcess, Failure> {
+    let mut command = sandbox.ichido()?;
     command.env("LOG_LEVEL", "error").args(["meter", "--listen", "127.0.0.1:0", "--admin", "off"]);
     command.args(["--db", DATABASE]).stderr(Stdio::piped()).stdout(Stdio::null());
-    Started::listening(&mut command, "the meter").await
+    ServerProcess::start(&mut command, "the meter").await
 }
 
-/// Exports the month by someone who remembers what is in this directory; its exit code.
-pub(super) async fn export(stage: &Stage<'_>, meter: SocketAddr, data: &str) -> Result<i32, Failure> {
-    let mut command = stage.myself()?;
+/// Exports the month to the meter and returns the exit code. The data directory holds what the exporter remembers.
+pub(super) async fn export(sandbox: &Sandbox<'_>, meter: SocketAddr, data_dir: &str) -> Result<i32, Failure> {
+    let mut command = sandbox.ichido()?;
     command
         .args(["export", "jsonl", "--mode", "per_model", FILE])
-        .env("DATA_DIR", stage.dir.join(data))
+        .env("DATA_DIR", sandbox.dir.join(data_dir))
         .env("EXTERNAL_API_ENDPOINT", format!("http://{meter}/v1/usage"))
         .env("EXTERNAL_API_ALLOW_HTTP_LOOPBACK", "true")
         .env("EXTERNAL_API_TOKEN", "demo")
@@ -166,49 +171,53 @@ pub(super) async fn export(stage: &Stage<'_>, meter: SocketAddr, data: &str) -> 
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     let status = command.status().await;
-    let status = status.map_err(|error| Failure::internal(format!("exporting: {error}")))?;
+    let status = status.map_err(|error| Failure::internal(format!("cannot run the export: {error}")))?;
     Ok(status.code().unwrap_or(-1))
 }
 
-/// What the meter counted.
-pub(super) async fn ask(meter: SocketAddr) -> Result<Sums, Failure> {
+/// What the meter has counted in total.
+pub(super) async fn query_meter(meter: SocketAddr) -> Result<Totals, Failure> {
     #[derive(Deserialize)]
-    struct Report {
-        rows: Vec<Sums>,
+    struct Usage {
+        rows: Vec<Totals>,
     }
-    let fail = |why: String| Failure::internal(format!("asking the meter: {why}"));
-    let (_, body) = get(meter, "/v1/usage?group_by=").await?;
-    let report: Report = serde_json::from_str(&body).map_err(|error| fail(error.to_string()))?;
-    match report.rows.len() {
-        0 => Ok(Sums { cost_actual: "0".to_owned(), ..Sums::default() }),
-        1 => report.rows.into_iter().next().unwrap_or_default().normal(),
-        more => Err(fail(format!("{more} rows where one was asked for"))),
+    let fail = |reason: String| Failure::internal(format!("cannot query the meter: {reason}"));
+    let (_, body) = http_get(meter, "/v1/usage?group_by=").await?;
+    let usage: Usage = serde_json::from_str(&body).map_err(|error| fail(error.to_string()))?;
+    match usage.rows.len() {
+        0 => Ok(Totals { cost_actual: "0".to_owned(), ..Totals::default() }),
+        1 => usage.rows.into_iter().next().unwrap_or_default().normalized(),
+        more => Err(fail(format!("expected one row, got {more}"))),
     }
 }
 
-impl super::Verdict for Verdict {
+impl ScenarioReport for Report {
     const NAME: &'static str = "usage";
 
     fn broken(&self) -> &[String] {
         &self.broken
     }
 
-    fn row(&self) -> Row {
-        Row {
-            sent: format!("{} calls of models, exported {TIMES} times", self.used.request_count),
-            happened: format!(
-                "{} calls and {} USD on the bill, of {} USD used",
+    fn comparison(&self) -> Comparison {
+        Comparison {
+            scenario: format!(
+                "Usage: {} model calls, exported {} times",
+                self.used.request_count,
+                EXPORTS.len()
+            ),
+            with_ichido: format!(
+                "{} calls and {} USD billed; {} USD were used",
                 self.counted.request_count, self.counted.cost_actual, self.used.cost_actual
             ),
-            without: format!(
-                "{} records on the bill instead of {}: each one that came",
-                self.came, self.counted.records
+            without_ichido: format!(
+                "{} records billed instead of {}: every one that reaches the meter",
+                self.records_received, self.counted.records
             ),
         }
     }
 
     fn print(&self) {
-        let mut table = output::table(&["at the meter", "used", "counted"]);
+        let mut table = output::table(&["", "used", "counted by the meter"]);
         for (what, used, counted) in [
             ("calls", self.used.request_count.to_string(), self.counted.request_count.to_string()),
             ("tokens", self.used.total_tokens.to_string(), self.counted.total_tokens.to_string()),
@@ -218,11 +227,11 @@ impl super::Verdict for Verdict {
         }
         outln!("{table}");
         outln!(
-            "{} requests brought {} records, {} answers were lost, and {} records were counted.",
+            "The meter received {} records in {} requests and counted {}. {} responses were lost.",
+            self.records_received,
             self.requests,
-            self.came,
-            self.answers_lost,
-            self.counted.records
+            self.counted.records,
+            self.responses_lost
         );
     }
 }

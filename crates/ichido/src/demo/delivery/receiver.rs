@@ -1,5 +1,5 @@
-//! The receiver of the demo. It counts each record by a line in a log, knows a batch again by its key, acts and then
-//! loses every fifth answer, refuses what cannot be, and can go down.
+//! The receiver: it appends a line to a log for each record, recognises a batch by its idempotency key, loses some
+//! responses after it has counted the batch, rejects invalid records, and can go down.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -21,70 +21,75 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use ichido_serve::Failure;
 
-/// Of so many batches, one loses its answer.
-pub(super) const LOSES: u32 = 5;
-/// What it says of a record that cannot be.
-pub(in crate::demo) const REFUSAL: &str = "{\"error\":\"total_tokens must not be negative\"}";
+/// The receiver loses the response to every fifth request, if it counted that request's batch.
+pub(super) const LOSE_EVERY: u32 = 5;
+/// Why the receiver rejects an invalid record.
+pub(in crate::demo) const REJECTION: &str = "total_tokens must not be negative";
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1024;
 
 pub(in crate::demo) struct Receiver {
     address: SocketAddr,
-    books: Arc<Mutex<Books>>,
-    /// None while it is down.
+    state: Arc<Mutex<State>>,
+    /// `None` while the receiver is down.
     serving: Option<JoinHandle<()>>,
-    /// Keeps the port while it is down: bound, so that no other process gets it, but not listening.
+    /// Keeps the port while the receiver is down: bound, so that no other process can take it, but not listening.
     reserved: Option<TcpSocket>,
 }
 
-/// What it knows; this survives its outage.
+/// What survives an outage.
 #[derive(Debug)]
-struct Books {
+struct State {
     log: File,
-    known: HashSet<String>,
-    records: u32,
-    requests: u32,
-    lost: u32,
-    duplicates: u32,
+    known_batches: HashSet<String>,
+    counts: Counts,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) records: u32,
+    pub(super) requests: u32,
+    pub(super) responses_lost: u32,
+    pub(super) duplicates: u32,
 }
 
 impl Receiver {
     pub(in crate::demo) async fn start(log: &Path) -> Result<Self, Failure> {
         let log = File::options().create(true).append(true).open(log).map_err(fail)?;
-        let books = Books { log, known: HashSet::new(), records: 0, requests: 0, lost: 0, duplicates: 0 };
+        let state = State { log, known_batches: HashSet::new(), counts: Counts::default() };
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut receiver =
-            Self { address, books: Arc::new(Mutex::new(books)), serving: None, reserved: None };
-        receiver.comes_back().await?;
+            Self { address, state: Arc::new(Mutex::new(state)), serving: None, reserved: None };
+        receiver.come_back().await?;
         Ok(receiver)
     }
 
-    /// Listens, at the same address as before.
-    pub(in crate::demo) async fn comes_back(&mut self) -> Result<(), Failure> {
+    /// Listens, on the same port as before.
+    pub(in crate::demo) async fn come_back(&mut self) -> Result<(), Failure> {
         let listener = match self.reserved.take() {
             Some(port) => port.listen(BACKLOG),
             None => TcpListener::bind(self.address).await,
         };
         let listener = listener.map_err(fail)?;
         self.address = listener.local_addr().map_err(fail)?;
-        self.serving = Some(tokio::spawn(serve(listener, self.books.clone())));
+        self.serving = Some(tokio::spawn(serve(listener, self.state.clone())));
         Ok(())
     }
 
-    /// Cuts every connection, and refuses new ones.
-    pub(in crate::demo) async fn goes_down(&mut self) {
+    /// Cuts every connection and refuses new ones.
+    pub(in crate::demo) async fn go_down(&mut self) {
         if let Some(serving) = self.serving.take() {
             serving.abort();
             let _ = serving.await;
-            // If this fails, listening again says why.
+            // If this fails, `come_back` binds again and reports the error.
             self.reserved = reserve(self.address).ok();
         }
     }
 
-    /// Waits until so many records were counted.
-    pub(super) async fn has_seen(&self, records: u32) {
-        while self.records() < records {
+    /// Waits until this many records have been counted.
+    pub(super) async fn wait_for_records(&self, records: u32) {
+        while self.counts().records < records {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
@@ -93,29 +98,17 @@ impl Receiver {
         format!("http://{}/v1/usage", self.address)
     }
 
-    pub(in crate::demo) fn records(&self) -> u32 {
-        lock(&self.books).records
-    }
-
-    pub(super) fn requests(&self) -> u32 {
-        lock(&self.books).requests
-    }
-
-    pub(super) fn lost(&self) -> u32 {
-        lock(&self.books).lost
-    }
-
-    pub(super) fn duplicates(&self) -> u32 {
-        lock(&self.books).duplicates
+    pub(super) fn counts(&self) -> Counts {
+        lock(&self.state).counts
     }
 }
 
-fn fail(error: std::io::Error) -> Failure {
-    Failure::internal(format!("the demo's receiver: {error}"))
+fn fail(error: io::Error) -> Failure {
+    Failure::internal(format!("receiver: {error}"))
 }
 
-fn lock(books: &Mutex<Books>) -> MutexGuard<'_, Books> {
-    books.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn reserve(address: SocketAddr) -> io::Result<TcpSocket> {
@@ -125,22 +118,25 @@ fn reserve(address: SocketAddr) -> io::Result<TcpSocket> {
     Ok(socket)
 }
 
-async fn serve(listener: TcpListener, books: Arc<Mutex<Books>>) {
-    // Dropped with this task, and every connection with it.
+async fn serve(listener: TcpListener, state: Arc<Mutex<State>>) {
+    // When this task is aborted, the set is dropped, and every connection with it.
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
-        let books = books.clone();
+        let state = state.clone();
         connections.spawn(async move {
-            let service = service_fn(move |request| take(request, books.clone()));
+            let service = service_fn(move |request| receive(request, state.clone()));
             let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
         });
     }
 }
 
-/// An error of the service cuts the connection: the sender never learns that its batch was taken.
-async fn take(request: Request<Incoming>, books: Arc<Mutex<Books>>) -> Result<Response<Full<Bytes>>, String> {
+/// An error closes the connection: the sender never learns that its batch was counted.
+async fn receive(
+    request: Request<Incoming>,
+    state: Arc<Mutex<State>>,
+) -> Result<Response<Full<Bytes>>, String> {
     let body = request.into_body().collect().await.map_err(|error| error.to_string())?.to_bytes();
-    lock(&books).count(&body)
+    lock(&state).count(&body)
 }
 
 #[derive(serde::Deserialize)]
@@ -156,30 +152,32 @@ struct Usage {
     total_tokens: i64,
 }
 
-impl Books {
+impl State {
     fn count(&mut self, body: &[u8]) -> Result<Response<Full<Bytes>>, String> {
-        self.requests += 1;
+        self.counts.requests += 1;
         let batch: Batch = serde_json::from_slice(body).map_err(|error| error.to_string())?;
-        let answer = |status, words: &'static str| {
-            let mut response = Response::new(Full::from(words));
-            *response.status_mut() = status;
-            Ok(response)
-        };
         if batch.records.iter().any(|usage| usage.total_tokens < 0) {
-            return answer(StatusCode::UNPROCESSABLE_ENTITY, REFUSAL);
+            let problem = serde_json::json!({ "error": REJECTION }).to_string();
+            return Ok(response(StatusCode::UNPROCESSABLE_ENTITY, problem));
         }
-        if !self.known.insert(batch.batch_idempotency_key) {
-            self.duplicates += 1;
-            return answer(StatusCode::CONFLICT, "{}");
+        if !self.known_batches.insert(batch.batch_idempotency_key) {
+            self.counts.duplicates += 1;
+            return Ok(response(StatusCode::CONFLICT, "{}".to_owned()));
         }
         let lines: String =
             batch.records.iter().map(|usage| format!("{}\n", usage.source_event_id)).collect();
         self.log.write_all(lines.as_bytes()).map_err(|error| error.to_string())?;
-        self.records += u32::try_from(batch.records.len()).unwrap_or(u32::MAX);
-        if self.requests.is_multiple_of(LOSES) {
-            self.lost += 1;
-            return Err("the answer is lost".to_owned());
+        self.counts.records += u32::try_from(batch.records.len()).unwrap_or(u32::MAX);
+        if self.counts.requests.is_multiple_of(LOSE_EVERY) {
+            self.counts.responses_lost += 1;
+            return Err("response lost".to_owned());
         }
-        answer(StatusCode::CREATED, "{}")
+        Ok(response(StatusCode::CREATED, "{}".to_owned()))
     }
+}
+
+fn response(status: StatusCode, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(body));
+    *response.status_mut() = status;
+    response
 }

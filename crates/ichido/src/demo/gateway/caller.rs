@@ -1,4 +1,4 @@
-//! Who orders through the gateway, and what they are told.
+//! A client that orders through the gateway and classifies the responses.
 
 use std::net::SocketAddr;
 
@@ -9,20 +9,20 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 
-/// What the gateway answers.
+/// What a response of the gateway means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::demo) enum Told {
-    Made,
+pub(in crate::demo) enum Reply {
+    Created,
     Replayed,
     InDoubt,
-    /// The first one is under way.
-    UnderWay,
-    /// The key was used for another order.
-    Reused,
-    /// The API was not there, and nothing was done.
+    /// The first request with this key is still running.
+    InProgress,
+    /// The key was used for a different order.
+    KeyReused,
+    /// The gateway could not connect to the API, so nothing happened.
     Unreachable,
-    /// The answer of the API was lost.
-    Lost,
+    /// The API's response was lost.
+    ResponseLost,
 }
 
 #[derive(Clone)]
@@ -36,8 +36,8 @@ impl Caller {
         Self { client: Client::builder(TokioExecutor::new()).build_http(), gateway }
     }
 
-    /// Orders something under a key. Nothing if there was no answer.
-    pub(in crate::demo) async fn ask(&self, key: &str, body: &str) -> Option<Told> {
+    /// Places an order with this idempotency key. `None` if there was no response.
+    pub(in crate::demo) async fn order(&self, key: &str, body: &str) -> Option<Reply> {
         let request = Request::post(format!("http://{}/orders", self.gateway))
             .header("idempotency-key", format!("\"{key}\""))
             .body(Full::from(body.to_owned()))
@@ -47,13 +47,13 @@ impl Caller {
         let body = response.into_body().collect().await.ok()?.to_bytes();
         let problem = String::from_utf8_lossy(&body).into_owned();
         Some(match status {
-            StatusCode::CREATED if replayed => Told::Replayed,
-            StatusCode::CREATED => Told::Made,
-            StatusCode::CONFLICT if problem.contains("/in-doubt") => Told::InDoubt,
-            StatusCode::CONFLICT => Told::UnderWay,
-            StatusCode::UNPROCESSABLE_ENTITY => Told::Reused,
-            StatusCode::BAD_GATEWAY if problem.contains("/upstream-unreachable") => Told::Unreachable,
-            _ => Told::Lost,
+            StatusCode::CREATED if replayed => Reply::Replayed,
+            StatusCode::CREATED => Reply::Created,
+            StatusCode::CONFLICT if problem.contains("/in-doubt") => Reply::InDoubt,
+            StatusCode::CONFLICT => Reply::InProgress,
+            StatusCode::UNPROCESSABLE_ENTITY => Reply::KeyReused,
+            StatusCode::BAD_GATEWAY if problem.contains("/upstream-unreachable") => Reply::Unreachable,
+            _ => Reply::ResponseLost,
         })
     }
 }

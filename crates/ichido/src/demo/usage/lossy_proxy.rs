@@ -1,5 +1,5 @@
-//! A way to the meter that carries every request there and loses some of the answers: of a batch the first one at most, so
-//! that whether an export comes through does not hang on how its retries fall.
+//! A proxy in front of the meter. It forwards every request and loses some responses, but only the first response to a
+//! batch: however the retries fall, an export gets through.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -20,39 +20,39 @@ use tokio::task::JoinHandle;
 
 use ichido_serve::Failure;
 
-/// Of so many batches, one loses its first answer.
-pub(super) const LOSES: u32 = 3;
+/// The first response to every third batch is lost.
+const LOSE_EVERY: usize = 3;
 
 #[derive(Debug, Default)]
 struct Counts {
-    /// The keys of batches that came.
-    seen: Mutex<HashSet<String>>,
+    /// The idempotency keys of the batches so far.
+    batches: Mutex<HashSet<String>>,
     requests: AtomicU32,
-    lost: AtomicU32,
+    responses_lost: AtomicU32,
     records: AtomicU32,
 }
 
 impl Counts {
-    fn is_lost(&self, key: String) -> bool {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.insert(key) && u32::try_from(seen.len()).is_ok_and(|batches| batches.is_multiple_of(LOSES))
+    fn loses_response(&self, key: String) -> bool {
+        let mut batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
+        batches.insert(key) && batches.len().is_multiple_of(LOSE_EVERY)
     }
 }
 
-pub(super) struct Way {
+pub(super) struct LossyProxy {
     address: SocketAddr,
     counts: Arc<Counts>,
-    carrying: JoinHandle<()>,
+    serving: JoinHandle<()>,
 }
 
-impl Way {
-    pub(super) async fn to(meter: SocketAddr) -> Result<Self, Failure> {
-        let fail = |error: std::io::Error| Failure::internal(format!("the demo's way to the meter: {error}"));
+impl LossyProxy {
+    pub(super) async fn start(meter: SocketAddr) -> Result<Self, Failure> {
+        let fail = |error: std::io::Error| Failure::internal(format!("proxy in front of the meter: {error}"));
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(fail)?;
         let address = listener.local_addr().map_err(fail)?;
         let counts = Arc::new(Counts::default());
-        let carrying = tokio::spawn(carry(listener, meter, counts.clone()));
-        Ok(Self { address, counts, carrying })
+        let serving = tokio::spawn(serve(listener, meter, counts.clone()));
+        Ok(Self { address, counts, serving })
     }
 
     pub(super) fn address(&self) -> SocketAddr {
@@ -63,36 +63,36 @@ impl Way {
         self.counts.requests.load(Ordering::Relaxed)
     }
 
-    pub(super) fn lost(&self) -> u32 {
-        self.counts.lost.load(Ordering::Relaxed)
+    pub(super) fn responses_lost(&self) -> u32 {
+        self.counts.responses_lost.load(Ordering::Relaxed)
     }
 
-    /// Records in all requests, repeats included.
+    /// Records in all requests, duplicates included.
     pub(super) fn records(&self) -> u32 {
         self.counts.records.load(Ordering::Relaxed)
     }
 }
 
-impl Drop for Way {
+impl Drop for LossyProxy {
     fn drop(&mut self) {
-        self.carrying.abort();
+        self.serving.abort();
     }
 }
 
-async fn carry(listener: TcpListener, meter: SocketAddr, counts: Arc<Counts>) {
+async fn serve(listener: TcpListener, meter: SocketAddr, counts: Arc<Counts>) {
     let client = Client::builder(TokioExecutor::new()).build_http();
     while let Ok((stream, _)) = listener.accept().await {
         let (client, counts) = (client.clone(), counts.clone());
         tokio::spawn(async move {
-            let service = service_fn(move |request| one(request, meter, client.clone(), counts.clone()));
-            // A lost answer ends its connection; that is the point.
+            let service = service_fn(move |request| forward(request, meter, client.clone(), counts.clone()));
+            // Losing a response closes the connection with an error, on purpose.
             let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
         });
     }
 }
 
-/// An error cuts the connection: the sender never learns what the meter said.
-async fn one(
+/// An error closes the connection: the sender never sees the response of the meter.
+async fn forward(
     request: Request<Incoming>,
     meter: SocketAddr,
     client: Client<HttpConnector, Full<Bytes>>,
@@ -107,13 +107,13 @@ async fn one(
     let value: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
     let records = value["records"].as_array().map_or(0, Vec::len);
     counts.records.fetch_add(u32::try_from(records).unwrap_or(u32::MAX), Ordering::Relaxed);
-    let answer = client.request(Request::from_parts(head, Full::from(body))).await;
-    let (head, body) = answer.map_err(|error| error.to_string())?.into_parts();
+    let response = client.request(Request::from_parts(head, Full::from(body))).await;
+    let (head, body) = response.map_err(|error| error.to_string())?.into_parts();
     let body = body.collect().await.map_err(|error| error.to_string())?.to_bytes();
     counts.requests.fetch_add(1, Ordering::Relaxed);
-    if counts.is_lost(key) {
-        counts.lost.fetch_add(1, Ordering::Relaxed);
-        return Err("the answer is lost".to_owned());
+    if counts.loses_response(key) {
+        counts.responses_lost.fetch_add(1, Ordering::Relaxed);
+        return Err("response lost".to_owned());
     }
     Ok(Response::from_parts(head, Full::from(body)))
 }

@@ -1,4 +1,4 @@
-//! `ichido demo --serve` stays up: its console shows what happened, and what it prints to try works.
+//! `ichido demo --serve` keeps running: its console shows what happened, and the command that it prints works.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -8,19 +8,19 @@ use std::process::{ChildStdout, Command};
 use crate::support::http::{get, send};
 use crate::support::{Process, address_after, eventually};
 
-/// A demo that stays, and what it printed.
+/// A demo that keeps running.
 struct Demo {
     process: Process,
-    said: Vec<String>,
+    printed: Vec<String>,
     console: SocketAddr,
     gateway: SocketAddr,
     meter: SocketAddr,
-    /// Open, so that it can go on to speak.
+    /// Kept open, so that the demo can still print.
     _stdout: BufReader<ChildStdout>,
 }
 
 impl Demo {
-    /// In a directory that is also the one for temporary files.
+    /// Starts a demo whose temporary files are in this directory too.
     fn start(dir: &Path) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ichido"));
         command.args(["demo", "--serve", "--keys", "30", "--workers", "8"]).current_dir(dir);
@@ -29,36 +29,36 @@ impl Demo {
         });
         let mut process = Process::start(command.env("TMPDIR", dir));
         let mut stdout = BufReader::new(process.child.stdout.take().unwrap());
-        let mut said: Vec<String> = Vec::new();
-        while said.last().is_none_or(|line| !line.trim_start().starts_with("curl ")) {
+        let mut printed: Vec<String> = Vec::new();
+        while printed.last().is_none_or(|line| !line.trim_start().starts_with("curl ")) {
             let mut line = String::new();
-            assert!(stdout.read_line(&mut line).unwrap() > 0, "it ended: {said:?} {}", process.said());
-            said.push(line);
+            assert!(stdout.read_line(&mut line).unwrap() > 0, "exited: {printed:?} {}", process.said());
+            printed.push(line);
         }
-        let address = |word: &str| {
-            let line = said.iter().find(|line| line.trim_start().starts_with(word));
-            let line = line.unwrap_or_else(|| panic!("{word}: {said:?} {}", process.said()));
+        let address = |name: &str| {
+            let line = printed.iter().find(|line| line.trim_start().starts_with(name));
+            let line = line.unwrap_or_else(|| panic!("{name}: {printed:?} {}", process.said()));
             address_after(&line.replacen("http://", "at ", 1).replace('/', " "), "at ")
         };
         let (console, gateway, meter) = (address("console"), address("gateway"), address("meter"));
-        Self { process, said, console, gateway, meter, _stdout: stdout }
+        Self { process, printed, console, gateway, meter, _stdout: stdout }
     }
 
     fn page(&self, path: &str) -> String {
-        let answer = get(self.console, path);
-        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
-        answer.text()
+        let response = get(self.console, path);
+        assert_eq!(response.status, 200, "{path}: {}", response.text());
+        response.text()
     }
 
-    /// The line to try, as it was printed.
-    fn try_it(&self) -> String {
-        let output = Command::new("sh").args(["-c", self.said.last().unwrap()]).output().unwrap();
+    /// Runs the printed curl command and returns its output.
+    fn run_curl(&self) -> String {
+        let output = Command::new("sh").args(["-c", self.printed.last().unwrap()]).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
     }
 }
 
-/// The text between two others.
+/// The text after `before`, up to `after`.
 fn between<'a>(text: &'a str, before: &str, after: &str) -> &'a str {
     let rest = text.split_once(before).unwrap_or_else(|| panic!("{before:?} is not in {text}")).1;
     rest.split_once(after).unwrap().0
@@ -69,20 +69,20 @@ fn entries(dir: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn the_demo_stays_up_with_a_console_that_shows_what_happened() {
+fn console_of_a_serving_demo_shows_what_happened() {
     let dir = tempfile::tempdir().unwrap();
     let mut demo = Demo::start(dir.path());
 
-    // What it prints to try works, and is answered once.
-    let (first, second) = (demo.try_it(), demo.try_it());
-    let body = |answer: &str| answer.rsplit("\r\n\r\n").next().unwrap().to_owned();
-    let is_replay = |answer: &str| answer.to_lowercase().contains("idempotency-replayed: true");
+    // The printed command creates one order; running it again replays the response.
+    let (first, second) = (demo.run_curl(), demo.run_curl());
+    let body = |response: &str| response.rsplit("\r\n\r\n").next().unwrap().to_owned();
+    let is_replay = |response: &str| response.to_lowercase().contains("idempotency-replayed: true");
     assert!(first.starts_with("HTTP/1.1 201") && second.starts_with("HTTP/1.1 201"), "{first} {second}");
     assert_eq!((is_replay(&first), is_replay(&second)), (false, true), "{first} {second}");
     assert_eq!(body(&first), body(&second));
 
-    // The overview has figures of all kinds.
-    eventually("the figures", || {
+    // The overview has a figure of every kind.
+    eventually("figures on the overview", || {
         let page = demo.page("/");
         let value = |figure: &str| {
             let text = between(&page, &format!("data-live=\"{figure}\">"), "<");
@@ -94,7 +94,7 @@ fn the_demo_stays_up_with_a_console_that_shows_what_happened() {
             .then_some(())
     });
 
-    // A claim in doubt is listed, and an operator says what became of it.
+    // A claim in doubt is listed, and an operator can resolve it.
     let list = demo.page("/claims?state=in-doubt");
     let one = between(&list, "href=\"/claims/one?", "\"").replace("&amp;", "&");
     let page = demo.page(&format!("/claims/one?{one}"));
@@ -106,44 +106,44 @@ fn the_demo_stays_up_with_a_console_that_shows_what_happened() {
     };
     let fields = ["csrf", "key", "tenant", "route", "as", "attempt"].map(field).join("&");
     let form = [("Content-Type", "application/x-www-form-urlencoded")];
-    let said = send(demo.console, "POST", "/claims/resolve", &form, fields.as_bytes());
-    assert_eq!(said.status, 303, "{fields}: {}", said.text());
+    let response = send(demo.console, "POST", "/claims/resolve", &form, fields.as_bytes());
+    assert_eq!(response.status, 303, "{fields}: {}", response.text());
     assert_eq!(get(demo.console, &format!("/claims/one?{one}")).status, 404, "the key is free");
 
-    // What waits and what failed; what was used, by several models on several days.
+    // Batches in spool and failed; usage of several models on several days.
     assert!(demo.page("/delivery").contains("Resend all"));
     assert!(demo.page("/delivery?dir=failed").contains("total_tokens must not be negative"));
     let usage = demo.page("/usage");
-    for words in ["gpt-4o", "claude-3-5-sonnet", "gemini-2.0-flash", "app-3", "user-2"] {
-        assert!(usage.contains(words), "{words} is not in {usage}");
+    for text in ["gpt-4o", "claude-3-5-sonnet", "gemini-2.0-flash", "app-3", "user-2"] {
+        assert!(usage.contains(text), "{text} is not in {usage}");
     }
-    assert!(usage.matches("<rect ").count() > 29, "bars of many days: {usage}");
+    assert!(usage.matches("<rect ").count() > 29, "too few bars: {usage}");
     let metered = get(demo.meter, "/v1/usage?group_by=day").json();
     assert_eq!(metered["rows"].as_array().unwrap().len(), 30, "{metered}");
     assert_eq!(get(demo.gateway, "/.well-known/idempotency").status, 200);
 
-    // Asked to end, it ends everything, and leaves nothing.
-    assert_eq!(entries(dir.path()).len(), 1, "its own directory");
+    // SIGTERM stops every process and removes every file.
+    assert_eq!(entries(dir.path()).len(), 1, "only the temporary directory of the demo");
     demo.process.signal("TERM");
     assert_eq!(demo.process.ended(), 0, "{}", demo.process.said());
     assert_eq!(entries(dir.path()), Vec::<PathBuf>::new());
     for address in [demo.console, demo.gateway, demo.meter] {
-        assert!(std::net::TcpStream::connect(address).is_err(), "{address} is still there");
+        assert!(std::net::TcpStream::connect(address).is_err(), "{address} still accepts connections");
     }
 }
 
 #[test]
-fn a_demo_that_is_asked_to_end_in_the_middle_leaves_nothing() {
+fn interrupted_demo_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_ichido"));
     command.args(["demo", "--keys", "2000", "--workers", "8"]).current_dir(dir.path());
     let mut process = Process::start(command.env("TMPDIR", dir.path()));
-    eventually("the first act", || {
-        let own = entries(dir.path()).pop()?;
-        own.join("effects.log").exists().then_some(())
+    eventually("the first scenario", || {
+        let temporary = entries(dir.path()).pop()?;
+        temporary.join("effects.log").exists().then_some(())
     });
     process.signal("INT");
     assert_eq!(process.ended(), 1);
-    assert!(process.said().contains("asked to end in the middle"), "{}", process.said());
+    assert!(process.said().contains("the demo was interrupted"), "{}", process.said());
     assert_eq!(entries(dir.path()), Vec::<PathBuf>::new());
 }
