@@ -11,6 +11,7 @@ mod demo;
 mod log;
 mod meter;
 mod settings;
+mod stderr;
 
 use std::io::IsTerminal;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,6 +22,7 @@ use clap::Parser;
 
 use crate::args::{Args, Command, FailedArgs, FailedVerb, SpoolArgs, SpoolVerb};
 use crate::log::Reader;
+use crate::stderr::FlushOnDrop;
 use ichido_serve::Failure;
 
 /// A request makes some dozens of small allocations, and the writer of a ledger frees what other threads made.
@@ -32,6 +34,7 @@ const LAST_THREADS: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    let _flush = FlushOnDrop;
     match run(&args) {
         Ok(code) => code,
         Err(failure) => {
@@ -47,7 +50,7 @@ fn run(args: &Args) -> Result<ExitCode, Failure> {
         Command::Gateway(_) | Command::Claims(_) | Command::Meter(_) | Command::Run(_)
     );
     let reader = match args.command {
-        Command::Gateway(_) | Command::Claims(_) | Command::Meter(_) | Command::Run(_) => Reader::Machine,
+        Command::Gateway(_) | Command::Claims(_) | Command::Meter(_) | Command::Run(_) => Reader::Collector,
         // A scheduler collects the lines of a delivery; at a terminal someone reads them.
         Command::Send(_)
         | Command::Export(_)
@@ -55,7 +58,7 @@ fn run(args: &Args) -> Result<ExitCode, Failure> {
         | Command::Failed(FailedArgs { verb: FailedVerb::Resend { .. }, .. })
             if !std::io::stderr().is_terminal() =>
         {
-            Reader::Machine
+            Reader::Collector
         }
         Command::Demo(_)
         | Command::DemoWorker(_)
@@ -71,7 +74,7 @@ fn run(args: &Args) -> Result<ExitCode, Failure> {
         | Command::Completions { .. }
         | Command::Man { .. } => Reader::Person,
     };
-    let log = log::start(reader)?;
+    let progress = log::start(reader)?;
     if serves {
         ichido_serve::descriptors::raise_limit();
     }
@@ -85,7 +88,7 @@ fn run(args: &Args) -> Result<ExitCode, Failure> {
             Command::DemoWorker(worker) => demo::ledger_worker::run(worker).await,
             Command::DemoOrders(orders) => demo::orders_api::run(orders).await,
             Command::Gateway(gateway) => commands::gateway::run(gateway).await,
-            Command::Send(send) => commands::send::run(send, log.screen()).await,
+            Command::Send(send) => commands::send::run(send, &progress).await,
             Command::Export(export) => commands::export::run(export).await,
             Command::Reconcile(reconcile) => commands::reconcile::run(reconcile).await,
             Command::Run(run) => commands::run::run(run).await,

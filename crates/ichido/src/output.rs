@@ -18,6 +18,7 @@ use comfy_table::presets::UTF8_BORDERS_ONLY;
 use ichido_core::Timestamp;
 use serde::Serialize;
 
+use crate::stderr;
 use ichido_serve::{ExitClass, Failure, is_invisible, visible, visible_lines};
 
 /// What a shell calls the end by `SIGPIPE`.
@@ -28,7 +29,7 @@ macro_rules! outln {
     ($($line:tt)*) => { $crate::output::out(format_args!($($line)*)) };
 }
 
-/// Prints a line on standard error, if anybody reads it.
+/// Prints a line on standard error.
 macro_rules! errln {
     ($($line:tt)*) => { $crate::output::err(format_args!($($line)*)) };
 }
@@ -39,8 +40,7 @@ pub(crate) fn out(line: Arguments<'_>) {
 }
 
 pub(crate) fn err(line: Arguments<'_>) {
-    // There is no other place to say that this one is gone.
-    let _ = writeln!(io::stderr(), "{}", visible_lines(&line.to_string()));
+    stderr::write_line(&visible_lines(&line.to_string()));
 }
 
 /// Writes to standard output, and gives up what the command does if that fails.

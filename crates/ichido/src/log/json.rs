@@ -1,10 +1,10 @@
-//! A line of the log as one JSON object.
+//! Formats an event as one line with a JSON object.
 //!
-//! A field whose name has a dot is a member of an object: `context.origin` and `context.records` make
+//! A dot in a field name makes an object: `context.origin` and `context.records` become
 //! `"context":{"origin":…,"records":…}`.
 //!
-//! The subscriber's own format goes through a serializer that checks and copies each piece; for a line per request that
-//! took longer than answering a repeat.
+//! The JSON format of `tracing-subscriber` serializes each piece separately. With a log line per request, that took
+//! longer than replaying a response.
 
 use std::cell::RefCell;
 use std::fmt::{self, Debug, Write};
@@ -22,8 +22,8 @@ use tracing_subscriber::registry::LookupSpan;
 pub(super) struct JsonLine;
 
 thread_local! {
-    /// Lines are made here, and given to the writer whole.
-    static LINE: RefCell<Line> = const { RefCell::new(Line { text: String::new(), second: 0, time: String::new() }) };
+    /// A buffer per thread. Each line reaches the writer as a whole.
+    static LINE: RefCell<Line> = const { RefCell::new(Line { text: String::new(), time: String::new(), second: 0 }) };
 }
 
 impl<S, N> FormatEvent<S, N> for JsonLine
@@ -38,9 +38,9 @@ where
         event: &Event<'_>,
     ) -> fmt::Result {
         LINE.with(|line| match line.try_borrow_mut() {
-            Ok(mut line) => writer.write_str(line.make(event)),
-            // A field that writes a line of its own while it is written.
-            Err(_) => writer.write_str(Line::default().make(event)),
+            Ok(mut line) => writer.write_str(line.format(event)),
+            // Formatting a field logged another event.
+            Err(_) => writer.write_str(Line::default().format(event)),
         })
     }
 }
@@ -48,29 +48,29 @@ where
 #[derive(Default)]
 struct Line {
     text: String,
-    /// The second of the last line, and its text: most lines are of the same second as the one before.
-    second: u64,
+    /// The time of the last line, formatted to the second: most lines share it with the one before.
     time: String,
+    second: u64,
 }
 
 impl Line {
-    fn make(&mut self, event: &Event<'_>) -> &str {
+    fn format(&mut self, event: &Event<'_>) -> &str {
         self.text.clear();
         self.text.push_str("{\"timestamp\":\"");
-        self.put_time();
+        self.push_time();
         self.text.push_str("\",\"level\":\"");
         self.text.push_str(event.metadata().level().as_str());
         self.text.push('"');
         let mut fields = Fields { text: &mut self.text, objects: Vec::new() };
         event.record(&mut fields);
-        fields.close();
+        fields.finish();
         self.text.push_str("}\n");
         &self.text
     }
 
-    /// The present, in UTC, to the microsecond.
-    #[allow(clippy::disallowed_methods, reason = "no decision hangs on it")]
-    fn put_time(&mut self) {
+    /// The current time in UTC, to the microsecond.
+    #[allow(clippy::disallowed_methods, reason = "only shown, never compared")]
+    fn push_time(&mut self) {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         if self.second != since.as_secs() || self.time.is_empty() {
             let time = i64::try_from(since.as_secs()).ok().and_then(|time| Timestamp::from_second(time).ok());
@@ -79,7 +79,7 @@ impl Line {
         }
         self.text.push_str(&self.time);
         let mut digits = itoa::Buffer::new();
-        // The leading digit keeps the zeros.
+        // The leading 1, which is cut off, keeps the zeros after it.
         self.text.push_str(&digits.format(1_000_000 + since.subsec_micros())[1..]);
         self.text.push('Z');
     }
@@ -87,22 +87,22 @@ impl Line {
 
 struct Fields<'a> {
     text: &'a mut String,
-    /// Objects by their names, each with its members so far.
+    /// The objects so far: name and members.
     objects: Vec<(&'static str, String)>,
 }
 
 impl Fields<'_> {
-    /// Writes a field's name, and returns the text that its value is added to.
-    fn name(&mut self, field: &Field) -> &mut String {
+    /// Appends the name of a field, and returns the text to append its value to.
+    fn push_name(&mut self, field: &Field) -> &mut String {
         let (text, name) = match field.name().split_once('.') {
             None => (&mut *self.text, field.name()),
             Some((object, member)) => {
-                let known = self.objects.iter().position(|(name, _)| *name == object);
-                let at = known.unwrap_or_else(|| {
+                let existing = self.objects.iter().position(|(name, _)| *name == object);
+                let index = existing.unwrap_or_else(|| {
                     self.objects.push((object, String::new()));
                     self.objects.len() - 1
                 });
-                (&mut self.objects[at].1, member)
+                (&mut self.objects[index].1, member)
             }
         };
         text.push_str(",\"");
@@ -111,12 +111,12 @@ impl Fields<'_> {
         text
     }
 
-    fn put(&mut self, field: &Field, value: &str) {
-        self.name(field).push_str(value);
+    fn push(&mut self, field: &Field, value: &str) {
+        self.push_name(field).push_str(value);
     }
 
-    /// Adds the objects.
-    fn close(self) {
+    /// Appends the objects.
+    fn finish(self) {
         for (name, members) in self.objects {
             self.text.push_str(",\"");
             self.text.push_str(name);
@@ -129,49 +129,49 @@ impl Fields<'_> {
 
 impl Visit for Fields<'_> {
     fn record_str(&mut self, field: &Field, value: &str) {
-        let text = self.name(field);
+        let text = self.push_name(field);
         text.push('"');
-        Escaped(text).put(value);
+        Escaped(text).push(value);
         text.push('"');
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.put(field, if value { "true" } else { "false" });
+        self.push(field, if value { "true" } else { "false" });
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.put(field, itoa::Buffer::new().format(value));
+        self.push(field, itoa::Buffer::new().format(value));
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.put(field, itoa::Buffer::new().format(value));
+        self.push(field, itoa::Buffer::new().format(value));
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
         match value.is_finite() {
-            true => self.put(field, zmij::Buffer::new().format_finite(value)),
-            false => self.put(field, "null"),
+            true => self.push(field, zmij::Buffer::new().format_finite(value)),
+            false => self.push(field, "null"),
         }
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        let text = self.name(field);
+        let text = self.push_name(field);
         text.push('"');
-        // Text takes whatever is written into it.
+        // Writing to a string cannot fail.
         let _ = write!(Escaped(text), "{value:?}");
         text.push('"');
     }
 }
 
-/// Text inside the quotes of a JSON string.
+/// Escapes text that is inside the quotes of a JSON string.
 struct Escaped<'a>(&'a mut String);
 
 impl Escaped<'_> {
-    fn put(&mut self, text: &str) {
+    fn push(&mut self, text: &str) {
         let mut rest = text;
-        while let Some(at) = rest.bytes().position(|byte| byte < b' ' || byte == b'"' || byte == b'\\') {
-            let (plain, from) = rest.split_at(at);
-            let (special, after) = from.split_at(1);
+        while let Some(index) = rest.bytes().position(|byte| byte < b' ' || byte == b'"' || byte == b'\\') {
+            let (plain, tail) = rest.split_at(index);
+            let (special, after) = tail.split_at(1);
             self.0.push_str(plain);
             match special {
                 "\"" => self.0.push_str("\\\""),
@@ -190,7 +190,7 @@ impl Escaped<'_> {
 
 impl Write for Escaped<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.put(text);
+        self.push(text);
         Ok(())
     }
 }
@@ -204,9 +204,9 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Kept(Arc<Mutex<Vec<u8>>>);
+    struct Captured(Arc<Mutex<Vec<u8>>>);
 
-    impl std::io::Write for Kept {
+    impl std::io::Write for Captured {
         fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
             self.0.lock().unwrap().extend_from_slice(line);
             Ok(line.len())
@@ -217,15 +217,15 @@ mod tests {
     }
 
     #[test]
-    fn every_field_comes_back_as_it_was() {
+    fn fields_survive_a_round_trip_through_json() {
         let text: String = (0..0x250).filter_map(char::from_u32).collect();
-        let kept = Kept::default();
-        let writer = kept.clone();
+        let captured = Captured::default();
+        let writer = captured.clone();
         let log = tracing_subscriber::fmt().event_format(JsonLine).with_writer(move || writer.clone());
         tracing::subscriber::with_default(log.finish(), || {
             tracing::warn!(
                 text,
-                shown = %text,
+                displayed = %text,
                 small = -7,
                 ms = 1.0,
                 none = f64::NAN,
@@ -238,7 +238,7 @@ mod tests {
                 "a\tb"
             );
         });
-        let bytes = kept.0.lock().unwrap().clone();
+        let bytes = captured.0.lock().unwrap().clone();
         assert_eq!(bytes.iter().filter(|byte| **byte == b'\n').count(), 1);
         let mut line: Value = serde_json::from_slice(&bytes).unwrap();
         let time = line["timestamp"].take();
@@ -246,7 +246,7 @@ mod tests {
         assert!(time.len() == 27 && time.ends_with('Z') && time.parse::<Timestamp>().is_ok(), "{time}");
         assert_eq!(
             line,
-            json!({"timestamp": null, "level": "WARN", "message": "a\tb", "text": text, "shown": text, "small": -7,
+            json!({"timestamp": null, "level": "WARN", "message": "a\tb", "text": text, "displayed": text, "small": -7,
                 "ms": 1.0, "none": null, "ok": true, "object": {"text": text, "number": 2}, "other": {"number": 1}})
         );
     }
