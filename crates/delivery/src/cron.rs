@@ -1,14 +1,12 @@
 //! A schedule such as `*/15 * * * *` or `0 3 * * 1-5 Asia/Tokyo`.
 //!
-//! The fields are minute, hour, day of month, month and day of week, then an optional time zone (UTC by default). The
-//! schedule is compared with local time once a minute. An hour that occurs twice in autumn matches twice, which costs
-//! one extra pass over the spool. An hour that is skipped in spring does not match until the next day.
+//! The fields are minute, hour, day of month, month and day of week, then an optional time zone (UTC by default). When
+//! clocks change, a fixed time such as `30 2 * * *` occurs once a day: in the first of two equal hours in autumn, and right
+//! after the skipped hour in spring. Intervals such as `*/15 * * * *` continue through both.
 
 use croner::parser::{CronParser, Seconds, Year};
 use ichido_core::Timestamp;
 use jiff::tz::TimeZone;
-
-const MINUTE_MS: u64 = 60_000;
 
 /// A set of minutes, given as a cron expression.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,13 +34,11 @@ impl Cron {
         Ok(Self { minutes, zone })
     }
 
-    /// Whether the schedule contains the minute of this timestamp.
-    pub fn matches(&self, at: Timestamp) -> bool {
-        let minute = at.0 - at.0 % MINUTE_MS;
-        let minute = i64::try_from(minute).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
-        minute.is_some_and(|minute| {
-            self.minutes.is_time_matching(&minute.to_zoned(self.zone.clone())).unwrap_or(false)
-        })
+    /// The first occurrence after this moment. `None` if there is none, as for 30 February.
+    pub fn next_after(&self, at: Timestamp) -> Option<Timestamp> {
+        let at = jiff::Timestamp::from_millisecond(i64::try_from(at.0).ok()?).ok()?;
+        let next = self.minutes.find_next_occurrence(&at.to_zoned(self.zone.clone()), false).ok()?;
+        u64::try_from(next.timestamp().as_millisecond()).ok().map(Timestamp)
     }
 }
 
@@ -55,25 +51,47 @@ mod tests {
     use super::*;
     use crate::time::parse_iso;
 
-    fn matches(cron: &str, at: &str) -> bool {
-        Cron::parse(cron).unwrap().matches(parse_iso(at).unwrap())
+    fn next(cron: &str, after: &str) -> Option<Timestamp> {
+        Cron::parse(cron).unwrap().next_after(parse_iso(after).unwrap())
+    }
+
+    fn at(text: &str) -> Option<Timestamp> {
+        Some(parse_iso(text).unwrap())
     }
 
     #[test]
     fn all_field_types_are_supported() {
-        assert!(
-            matches("*/15 * * * *", "2025-01-18T12:45:59Z")
-                && !matches("*/15 * * * *", "2025-01-18T12:46:00Z")
+        assert_eq!(next("*/15 * * * *", "2025-01-18T12:44:59Z"), at("2025-01-18T12:45:00Z"));
+        assert_eq!(
+            next("*/15 * * * *", "2025-01-18T12:45:00Z"),
+            at("2025-01-18T13:00:00Z"),
+            "strictly after"
         );
-        assert!(matches("5,10-12 0-23/6 * * *", "2025-01-18T18:11:00Z"));
-        assert!(!matches("5,10-12 0-23/6 * * *", "2025-01-18T19:11:00Z"));
+        assert_eq!(next("5,10-12 0-23/6 * * *", "2025-01-18T18:10:00Z"), at("2025-01-18T18:11:00Z"));
+        assert_eq!(next("5,10-12 0-23/6 * * *", "2025-01-18T18:12:00Z"), at("2025-01-19T00:05:00Z"));
         // 18 January 2025 is a Saturday, the 19th a Sunday.
-        assert!(
-            matches("0 3 * * 6", "2025-01-18T03:00:00Z") && !matches("0 3 * * 1-5", "2025-01-18T03:00:00Z")
+        assert_eq!(next("0 3 * * 6", "2025-01-18T00:00:00Z"), at("2025-01-18T03:00:00Z"));
+        assert_eq!(next("0 3 * * 1-5", "2025-01-18T00:00:00Z"), at("2025-01-20T03:00:00Z"));
+        assert_eq!(next("0 3 * * 0", "2025-01-18T00:00:00Z"), at("2025-01-19T03:00:00Z"));
+        assert_eq!(next("0 3 * * 7", "2025-01-18T00:00:00Z"), at("2025-01-19T03:00:00Z"));
+        assert_eq!(
+            next("0 3 1 * 6", "2025-01-18T00:00:00Z"),
+            at("2025-01-18T03:00:00Z"),
+            "day of month or of week"
         );
-        assert!(matches("0 3 * * 0", "2025-01-19T03:00:00Z") && matches("0 3 * * 7", "2025-01-19T03:00:00Z"));
-        assert!(matches("0 3 1 * 6", "2025-01-18T03:00:00Z"), "day of month or day of week");
-        assert!(matches("0 3 * * * Asia/Tokyo", "2025-01-17T18:00:00Z"));
+        assert_eq!(next("0 3 * * * Asia/Tokyo", "2025-01-17T12:00:00Z"), at("2025-01-17T18:00:00Z"));
+        assert_eq!(next("0 3 30 2 *", "2025-01-17T12:00:00Z"), None, "30 February");
+    }
+
+    #[test]
+    fn fixed_time_occurs_once_on_days_when_clocks_change() {
+        // In Berlin, 30 March 2025 has no 02:30, and 26 October 2025 has two.
+        let cron = "30 2 * * * Europe/Berlin";
+        assert_eq!(next(cron, "2025-03-29T12:00:00Z"), at("2025-03-30T01:00:00Z"));
+        assert_eq!(next(cron, "2025-03-30T01:00:00Z"), at("2025-03-31T00:30:00Z"));
+        assert_eq!(next(cron, "2025-10-25T12:00:00Z"), at("2025-10-26T00:30:00Z"));
+        assert_eq!(next(cron, "2025-10-26T00:30:00Z"), at("2025-10-27T01:30:00Z"));
+        assert_eq!(next("*/30 * * * * Europe/Berlin", "2025-10-26T00:30:00Z"), at("2025-10-26T01:00:00Z"));
     }
 
     #[test]

@@ -30,6 +30,7 @@ mod record_results;
 pub mod redact;
 pub mod request;
 pub mod resend_window;
+pub mod schedule;
 pub mod sender;
 pub mod settings;
 pub mod store;

@@ -178,6 +178,11 @@ impl Sender {
         self.lane.held()
     }
 
+    /// Whether nothing may be sent for now.
+    pub fn is_lane_closed(&self) -> bool {
+        self.lane.is_closed()
+    }
+
     /// Whether a closed lane should be probed early because the token has changed.
     pub fn has_new_token(&self) -> bool {
         self.lane.is_closed() && self.deps.transport.token().changes() != self.token_changes

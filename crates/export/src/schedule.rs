@@ -1,6 +1,7 @@
 //! The export as a part of `ichido run`: at its minutes, with the sender of the daemon.
 
 use ichido_core::Timestamp;
+use ichido_delivery::schedule::Schedule;
 use ichido_delivery::sender::Sender;
 use tokio_util::sync::CancellationToken;
 
@@ -8,31 +9,24 @@ use super::calendar::Days;
 use super::export::Export;
 use ichido_serve::Failure;
 
-const MINUTE_MS: u64 = 60_000;
-
 /// An export that happens by the clock.
 #[derive(Debug)]
 pub struct Scheduled {
     export: Export,
     batch_size: usize,
-    minute: Option<u64>,
+    schedule: Schedule,
 }
 
 impl Scheduled {
-    /// The part of `ichido run`, if its settings give it a time.
-    pub fn new(export: Export, batch_size: usize) -> Option<Self> {
-        export.settings.cron.is_some().then_some(Self { export, batch_size, minute: None })
+    /// An export on the schedule of its settings, if they have one. The minute that has begun counts.
+    pub fn new(export: Export, batch_size: usize, now: Timestamp) -> Option<Self> {
+        let cron = export.settings.cron.clone()?;
+        Some(Self { export, batch_size, schedule: Schedule::from_this_minute(now, Some(cron)) })
     }
 
-    /// Whether this minute is one of its own. A minute counts once.
-    pub fn is_due(&mut self, now: Timestamp) -> bool {
-        let minute = now.0 / MINUTE_MS;
-        let due = self.minute != Some(minute)
-            && self.export.settings.cron.as_ref().is_some_and(|cron| cron.matches(now));
-        if due {
-            self.minute = Some(minute);
-        }
-        due
+    /// When the export is due.
+    pub fn schedule(&mut self) -> &mut Schedule {
+        &mut self.schedule
     }
 
     /// Exports what is new. What went wrong is told in the log; the next time goes on where this one ended.

@@ -4,6 +4,7 @@
 //! To add a part: check its settings in [`Plan::of`], and push what [`Part`] asks for in [`Plan::parts`].
 
 mod deliver;
+mod timer;
 
 use futures_util::future::join_all;
 use tokio_util::sync::CancellationToken;

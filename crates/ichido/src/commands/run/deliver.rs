@@ -2,28 +2,22 @@
 //! it is asked to end.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use ichido_core::{Clock, SystemClock, Timestamp};
-use ichido_delivery::cron::Cron;
+use ichido_core::{Clock, SystemClock};
+use ichido_delivery::schedule::Schedule;
 use ichido_delivery::sender::{Error, Selection, Sender};
 use ichido_delivery::settings::Settings as Delivery;
 use ichido_delivery::store::BatchDir;
 use tokio_util::sync::CancellationToken;
 
+use super::timer::{Due, LaneState, next_due};
 use crate::delivery::{self, Values};
 use crate::settings::Settings;
-use ichido_admin::delivery_control::{self, ControlInbox, DeliveryControl, Pass, ResendRequest, Trigger};
+use ichido_admin::delivery_control::{self, By, Desk, Inbox, Run};
 use ichido_core::error_chain;
 use ichido_export::settings::Flags;
 use ichido_export::{self as export, Export, Scheduled};
 use ichido_serve::{Audience, Component, Failure, Probe};
-
-const MINUTE_MS: u64 = 60_000;
-/// A pass that was missed longer ago is not made up for: the clock was set, or the machine slept.
-const HOUR_MINUTES: u64 = 60;
-/// How often the clock and the token are looked at.
-const LOOK: Duration = Duration::from_secs(1);
 
 /// What is wrong with the delivery, for `/readyz`.
 type Health = Arc<Mutex<Option<String>>>;
@@ -52,7 +46,8 @@ impl Plan {
         let summary = format!("delivering to {}", settings.transport.endpoint.origin());
         let stop = stop.clone();
         let work = Box::pin(async move {
-            deliver(&mut sender, settings.cron.as_ref(), &mut export, &health, &mut inbox, stop).await
+            let passes = Schedule::after(SystemClock::default().now(), settings.cron);
+            deliver(&mut sender, passes, &mut export, &health, &mut inbox, stop).await
         });
         Ok((Component { summary, probes, work }, delivery_control))
     }
@@ -73,13 +68,13 @@ fn scheduled(
     }
     export::check_delivery(of_delivery, &dify)?;
     let export = Export::new(dify, &of_delivery.data_dir)?;
-    Ok(Scheduled::new(export, of_delivery.batch_size))
+    Ok(Scheduled::new(export, of_delivery.batch_size, SystemClock::default().now()))
 }
 
 /// Passes over the spool until the process is asked to end; the first one at once, others as operators request them.
 async fn deliver(
     sender: &mut Sender,
-    cron: Option<&Cron>,
+    mut passes: Schedule,
     export: &mut Option<Scheduled>,
     health: &Health,
     inbox: &mut ControlInbox,
@@ -91,29 +86,29 @@ async fn deliver(
         let stop = stop.clone();
         tokio::spawn(async move { notifier.work(stop).await })
     };
-    let mut minute = clock.now().0 / MINUTE_MS;
-    pass(sender, health, &Selection::due(), Trigger::Schedule, inbox).await;
+    pass(sender, health, &Selection::due(), By::Schedule, inbox).await;
     loop {
-        let next = tokio::select! {
-            next = wait_for(sender, &clock, cron, export, &mut minute, &stop) => next,
-            request = inbox.next() => Next::Resend(request),
+        let exports = export.as_mut().map(Scheduled::schedule);
+        let due = tokio::select! {
+            due = next_due(&clock, &mut passes, exports, || lane_state(sender), &stop) => due,
+            order = inbox.next() => {
+                let run = pass(sender, health, &order.selection, By::Operator, inbox).await;
+                order.over(run);
+                continue;
+            }
         };
-        match next {
-            Next::Pass => {
-                pass(sender, health, &Selection::due(), Trigger::Schedule, inbox).await;
+        match due {
+            Due::Pass => {
+                pass(sender, health, &Selection::due(), By::Schedule, inbox).await;
             }
-            Next::Resend(request) => {
-                let run = pass(sender, health, &request.selection, Trigger::Operator, inbox).await;
-                request.finish(run);
-            }
-            Next::Export => {
+            Due::Export => {
                 if let Some(export) = export {
                     // What went wrong is in the log, and the next time goes on where this one ended.
                     let _ = export.run(sender, &stop).await;
                     sender.finish().await;
                 }
             }
-            Next::End => break,
+            Due::Stop => break,
         }
     }
     let _ = telling.await;
@@ -156,42 +151,11 @@ async fn pass(
     run
 }
 
-/// What the daemon does next.
-enum Next {
-    Pass,
-    Export,
-    Resend(ResendRequest),
-    End,
-}
-
-/// Waits for the next minute that is meant, or for another token. Minutes that went by while something was sent count as
-/// well.
-async fn wait_for(
-    sender: &Sender,
-    clock: &dyn Clock,
-    cron: Option<&Cron>,
-    export: &mut Option<Scheduled>,
-    minute: &mut u64,
-    stop: &CancellationToken,
-) -> Next {
-    loop {
-        let now = clock.now();
-        if export.as_mut().is_some_and(|export| export.is_due(now)) {
-            return Next::Export;
-        }
-        tokio::select! {
-            () = tokio::time::sleep(LOOK) => {}
-            () = stop.cancelled() => return Next::End,
-        }
-        if sender.has_new_token() {
-            return Next::Pass;
-        }
-        let now = clock.now().0 / MINUTE_MS;
-        let mut gone_by = (*minute + 1).max(now.saturating_sub(HOUR_MINUTES))..=now;
-        *minute = now;
-        if gone_by.any(|minute| cron.is_none_or(|cron| cron.matches(Timestamp(minute * MINUTE_MS)))) {
-            return Next::Pass;
-        }
+fn lane_state(sender: &Sender) -> LaneState {
+    match (sender.is_lane_closed(), sender.has_new_token()) {
+        (true, true) => LaneState::ClosedWithNewToken,
+        (true, false) => LaneState::Closed,
+        (false, _) => LaneState::Open,
     }
 }
 
