@@ -1,8 +1,5 @@
 //! What `send`, `spool` and `failed` share: the wiring of a sender, and how a run ends.
 
-mod feed;
-mod list;
-mod progress;
 mod values;
 
 use std::sync::Arc;
@@ -22,9 +19,6 @@ use tokio_util::sync::CancellationToken;
 use crate::output::count;
 use ichido_serve::{ExitClass, Failure};
 
-pub(crate) use feed::{Fed, feed};
-pub(crate) use list::{find, list, show};
-pub(crate) use progress::Progress;
 pub(crate) use values::Values;
 
 /// What is said where nobody would be told of a batch in failed.

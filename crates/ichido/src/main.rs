@@ -5,11 +5,12 @@
 mod output;
 
 mod args;
-mod commands;
+mod check;
+mod cli;
+mod components;
 mod delivery;
 mod demo;
 mod log;
-mod meter;
 mod settings;
 mod stderr;
 
@@ -87,20 +88,20 @@ fn run(args: &Args) -> Result<ExitCode, Failure> {
             Command::Demo(demo) => demo::run(demo).await,
             Command::DemoWorker(worker) => demo::ledger_worker::run(worker).await,
             Command::DemoOrders(orders) => demo::orders_api::run(orders).await,
-            Command::Gateway(gateway) => commands::gateway::run(gateway).await,
-            Command::Send(send) => commands::send::run(send, &progress).await,
-            Command::Export(export) => commands::export::run(export).await,
-            Command::Reconcile(reconcile) => commands::reconcile::run(reconcile).await,
-            Command::Run(run) => commands::run::run(run).await,
-            Command::Spool(spool) => commands::spool::run(spool).await,
-            Command::Failed(failed) => commands::failed::run(failed).await,
-            Command::Ledger(ledger) => commands::ledger::run(ledger).await,
-            Command::Claims(claims) => commands::claims::run(claims).await,
-            Command::Meter(meter) => commands::meter::run(meter).await,
-            Command::Id(id) => commands::id::run(id),
-            Command::Check(check) => commands::check::run(check).await,
-            Command::Completions { shell } => commands::manual::completions(*shell),
-            Command::Man { dir } => commands::manual::pages(dir),
+            Command::Gateway(gateway) => cli::gateway::run(gateway).await,
+            Command::Send(send) => cli::send::run(send, &progress).await,
+            Command::Export(export) => cli::export::run(export).await,
+            Command::Reconcile(reconcile) => cli::reconcile::run(reconcile).await,
+            Command::Run(run) => cli::run::run(run).await,
+            Command::Spool(spool) => cli::spool::run(spool).await,
+            Command::Failed(failed) => cli::failed::run(failed).await,
+            Command::Ledger(ledger) => cli::ledger::run(ledger).await,
+            Command::Claims(claims) => cli::claims::run(claims).await,
+            Command::Meter(meter) => cli::meter::run(meter).await,
+            Command::Id(id) => cli::id::run(id),
+            Command::Check(check) => check::run(check).await,
+            Command::Completions { shell } => cli::manual::completions(*shell),
+            Command::Man { dir } => cli::manual::pages(dir),
         }
     };
     let ended = catch_unwind(AssertUnwindSafe(|| runtime.block_on(command)));

@@ -15,7 +15,7 @@ const BATCH_BYTES: usize = 4 << 20;
 
 /// What comes out of the input.
 #[derive(Debug)]
-pub(crate) enum Fed {
+pub(super) enum Fed {
     /// The next batch.
     Batch(Batch),
     /// Something that is no record, and where it stood.
@@ -25,7 +25,7 @@ pub(crate) enum Fed {
 }
 
 /// Reads files, or standard input, and cuts the records into batches. The same input gives the same batches.
-pub(crate) fn feed(files: &[PathBuf], batch_size: usize) -> Result<mpsc::Receiver<Fed>, Failure> {
+pub(super) fn feed(files: &[PathBuf], batch_size: usize) -> Result<mpsc::Receiver<Fed>, Failure> {
     let files = match files.is_empty() {
         true => vec![PathBuf::from("-")],
         false => files.to_vec(),

@@ -12,7 +12,7 @@ const WITH_END: &str = "{bar:32} {percent:>3}%  {msg}  {elapsed}";
 const WITHOUT_END: &str = "{spinner}  {msg}  {elapsed}";
 
 /// The progress of one run.
-pub(crate) struct Progress {
+pub(super) struct Progress {
     bar: ProgressBar,
     records: u64,
     broken: u64,
@@ -20,7 +20,7 @@ pub(crate) struct Progress {
 
 impl Progress {
     /// A bar among those of the screen; it is not drawn where standard error is no terminal.
-    pub(crate) fn begin(screen: &MultiProgress, files: &[PathBuf]) -> Self {
+    pub(super) fn begin(screen: &MultiProgress, files: &[PathBuf]) -> Self {
         let (bar, style) = match length(files) {
             Some(bytes) => {
                 (ProgressBar::with_draw_target(Some(bytes), ProgressDrawTarget::hidden()), WITH_END)
@@ -38,7 +38,7 @@ impl Progress {
     }
 
     /// So many records were taken, of so many bytes.
-    pub(crate) fn add(&mut self, records: u64, bytes: u64) {
+    pub(super) fn add(&mut self, records: u64, bytes: u64) {
         let before = self.records / TELL_EVERY;
         self.records += records;
         if self.bar.is_hidden() && self.records / TELL_EVERY > before {
@@ -49,13 +49,13 @@ impl Progress {
     }
 
     /// A piece of input was no record.
-    pub(crate) fn add_broken(&mut self, bytes: u64) {
+    pub(super) fn add_broken(&mut self, bytes: u64) {
         self.broken += 1;
         self.add(1, bytes);
     }
 
     /// The bar goes; what was done is said in words.
-    pub(crate) fn end(self) {
+    pub(super) fn end(self) {
         self.bar.finish_and_clear();
     }
 

@@ -6,9 +6,10 @@ use ichido_delivery::sender::Selection;
 use ichido_delivery::store::{BatchDir, Layout, ListedFile, Options, Store, StoredBatch};
 use serde::Serialize;
 
+use super::batch_files;
 use super::spool::resend;
 use crate::args::{FailedArgs, FailedVerb};
-use crate::delivery::{self, Values};
+use crate::delivery::Values;
 use crate::output;
 use ichido_export::superseded;
 use ichido_serve::Failure;
@@ -17,8 +18,8 @@ pub(crate) async fn run(args: &FailedArgs) -> Result<(), Failure> {
     let values = Values::load(&args.delivery)?;
     let seen = || values.existing_data_dir().map(|dir| Layout::new(&dir));
     match &args.verb {
-        FailedVerb::List(list) => delivery::list(&seen()?, BatchDir::Failed, list, args.json),
-        FailedVerb::Show(batch) => delivery::show(&seen()?, BatchDir::Failed, &batch.key),
+        FailedVerb::List(list) => batch_files::list(&seen()?, BatchDir::Failed, list, args.json),
+        FailedVerb::Show(batch) => batch_files::show(&seen()?, BatchDir::Failed, &batch.key),
         // Without keys it is every batch, with or without --all.
         FailedVerb::Resend { keys, by_record, .. } => {
             let selection =
@@ -43,7 +44,7 @@ fn accept(values: &Values, keys: &[String], json: bool) -> Result<(), Failure> {
     let layout = Layout::new(&dir);
     let mut found: Vec<(ListedFile, StoredBatch)> = Vec::new();
     for key in keys {
-        let (listed, stored) = delivery::find(&layout, BatchDir::Failed, key)?;
+        let (listed, stored) = batch_files::find(&layout, BatchDir::Failed, key)?;
         if stored.is_invalid_input {
             return Err(Failure::usage(format!("{} holds input that is not a record", listed.file)));
         }

@@ -1,6 +1,6 @@
 //! The commands, one module each.
 
-pub(crate) mod check;
+mod batch_files;
 pub(crate) mod claims;
 pub(crate) mod export;
 pub(crate) mod failed;

@@ -47,7 +47,7 @@ struct Shown<'a> {
 /// Files that are read at once, by all threads together.
 const AT_ONCE: usize = 10_000;
 
-pub(crate) fn list(layout: &Layout, place: BatchDir, args: &ListArgs, json: bool) -> Result<(), Failure> {
+pub(super) fn list(layout: &Layout, place: BatchDir, args: &ListArgs, json: bool) -> Result<(), Failure> {
     let most = usize::try_from(args.limit).unwrap_or(usize::MAX);
     let is_all_meant = args.prefix.is_none() && args.error.is_none();
     let step = if is_all_meant { most.clamp(1, AT_ONCE) } else { AT_ONCE };
@@ -130,7 +130,7 @@ fn entry(listed: &ListedFile, read: Result<StoredBatch, ichido_delivery::store::
     }
 }
 
-pub(crate) fn show(layout: &Layout, place: BatchDir, key: &str) -> Result<(), Failure> {
+pub(super) fn show(layout: &Layout, place: BatchDir, key: &str) -> Result<(), Failure> {
     let (listed, stored) = find(layout, place, key)?;
     output::visible_json(&Shown {
         file: layout.dir(place).join(&listed.file).display().to_string(),
@@ -145,7 +145,7 @@ pub(crate) fn show(layout: &Layout, place: BatchDir, key: &str) -> Result<(), Fa
 }
 
 /// The one batch whose key begins so.
-pub(crate) fn find(
+pub(super) fn find(
     layout: &Layout,
     place: BatchDir,
     key: &str,

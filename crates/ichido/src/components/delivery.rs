@@ -1,6 +1,8 @@
 //! The sender as a part of the daemon: sends again what waits, and exports, on schedule and by an operator's request, until
 //! it is asked to end.
 
+mod timer;
+
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ichido_core::{Clock, SystemClock};
@@ -10,10 +12,10 @@ use ichido_delivery::settings::Settings as Delivery;
 use ichido_delivery::store::BatchDir;
 use tokio_util::sync::CancellationToken;
 
-use super::timer::{Due, LaneState, next_due};
+use self::timer::{Due, LaneState, next_due};
 use crate::delivery::{self, Values};
 use crate::settings::Settings;
-use ichido_admin::delivery_control::{self, By, Desk, Inbox, Run};
+use ichido_admin::delivery_control::{self, ControlInbox, DeliveryControl, Pass, Trigger};
 use ichido_core::error_chain;
 use ichido_export::settings::Flags;
 use ichido_export::{self as export, Export, Scheduled};
@@ -23,21 +25,21 @@ use ichido_serve::{Audience, Component, Failure, Probe};
 type Health = Arc<Mutex<Option<String>>>;
 
 /// What is to be sent, checked.
-pub(super) struct Plan {
+pub(crate) struct Plan {
     values: Values,
     settings: Delivery,
     export: Option<Scheduled>,
 }
 
 impl Plan {
-    pub(super) fn of(settings: &mut Settings, values: Values) -> Result<Self, Failure> {
+    pub(crate) fn of(settings: &mut Settings, values: Values) -> Result<Self, Failure> {
         let of_delivery = values.settings()?;
         let export = scheduled(settings, &of_delivery).map_err(|failure| values.named(failure))?;
         Ok(Self { values, settings: of_delivery, export })
     }
 
-    /// The sender, ready to start, and the way to request something from it.
-    pub(super) fn part(self, stop: &CancellationToken) -> Result<(Component, DeliveryControl), Failure> {
+    /// The sender, ready to start, and the way to order something from it.
+    pub(crate) fn part(self, stop: &CancellationToken) -> Result<(Component, DeliveryControl), Failure> {
         let Self { values, settings, mut export } = self;
         let mut sender = delivery::sender(&values, &settings, stop.clone())?;
         let (delivery_control, mut inbox) = delivery_control::channel(sender.layout().clone());
@@ -86,20 +88,20 @@ async fn deliver(
         let stop = stop.clone();
         tokio::spawn(async move { notifier.work(stop).await })
     };
-    pass(sender, health, &Selection::due(), By::Schedule, inbox).await;
+    pass(sender, health, &Selection::due(), Trigger::Schedule, inbox).await;
     loop {
         let exports = export.as_mut().map(Scheduled::schedule);
         let due = tokio::select! {
             due = next_due(&clock, &mut passes, exports, || lane_state(sender), &stop) => due,
-            order = inbox.next() => {
-                let run = pass(sender, health, &order.selection, By::Operator, inbox).await;
-                order.over(run);
+            request = inbox.next() => {
+                let run = pass(sender, health, &request.selection, Trigger::Operator, inbox).await;
+                request.finish(run);
                 continue;
             }
         };
         match due {
             Due::Pass => {
-                pass(sender, health, &Selection::due(), By::Schedule, inbox).await;
+                pass(sender, health, &Selection::due(), Trigger::Schedule, inbox).await;
             }
             Due::Export => {
                 if let Some(export) = export {

@@ -1,5 +1,8 @@
 //! `ichido send`: what waits first, then the input, batch by batch.
 
+mod input;
+mod progress;
+
 use std::time::Duration;
 
 use ichido_delivery::sender::{Error, Selection, Sender};
@@ -7,8 +10,10 @@ use ichido_delivery::store::ListedFile;
 use indicatif::MultiProgress;
 use serde::Serialize;
 
+use self::input::{Fed, feed};
+use self::progress::Progress;
 use crate::args::SendArgs;
-use crate::delivery::{self, Fed, Progress, Values, feed};
+use crate::delivery::{self, Values};
 use crate::output;
 use ichido_core::error_chain;
 use ichido_serve::Failure;

@@ -3,6 +3,7 @@
 use ichido_delivery::sender::{Error, Selection};
 use ichido_delivery::store::{BatchDir, Layout, fsck};
 
+use super::batch_files;
 use crate::args::{SpoolArgs, SpoolVerb};
 use crate::delivery::Values;
 use crate::{delivery, output};
@@ -14,8 +15,8 @@ pub(crate) async fn run(args: &SpoolArgs) -> Result<(), Failure> {
     let values = Values::load(&args.delivery)?;
     let seen = || values.existing_data_dir().map(|dir| Layout::new(&dir));
     match &args.verb {
-        SpoolVerb::List(list) => delivery::list(&seen()?, BatchDir::Spool, list, args.json),
-        SpoolVerb::Show(batch) => delivery::show(&seen()?, BatchDir::Spool, &batch.key),
+        SpoolVerb::List(list) => batch_files::list(&seen()?, BatchDir::Spool, list, args.json),
+        SpoolVerb::Show(batch) => batch_files::show(&seen()?, BatchDir::Spool, &batch.key),
         SpoolVerb::Resend { keys, force } => {
             let selection = Selection::new(BatchDir::Spool, keys.clone(), *force);
             resend(&values, &selection, args.json).await

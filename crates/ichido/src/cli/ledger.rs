@@ -58,7 +58,7 @@ pub(crate) async fn run(args: &LedgerArgs) -> Result<(), Failure> {
 }
 
 /// The way to the process that holds the store.
-pub(super) fn holder(settings: &Settings, dir: &Path, error: &Error) -> Result<Remote, Failure> {
+pub(crate) fn holder(settings: &Settings, dir: &Path, error: &Error) -> Result<Remote, Failure> {
     Remote::new(error_chain(error), HeldBy::of(dir), AdminToken::from_env()?, patience(settings))
 }
 

@@ -3,14 +3,12 @@
 //!
 //! To add a part: check its settings in [`Plan::of`], and push what [`Part`] asks for in [`Plan::parts`].
 
-mod deliver;
-mod timer;
-
 use futures_util::future::join_all;
 use tokio_util::sync::CancellationToken;
 
 use super::gateway::{self, ADMIN, bind_admin, open};
 use crate::args::RunArgs;
+use crate::components::delivery;
 use crate::settings::{Settings, meter};
 use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions};
 use ichido_gateway::settings::Flags;
@@ -20,8 +18,8 @@ use ichido_serve::{Audience, Component, Failure, Readiness, metrics, shutdown};
 /// What is to be started. Checked, and its ports taken, before anything is.
 struct Plan {
     gateway: Option<ichido_gateway::Bound>,
-    meter: Option<crate::meter::Bound>,
-    delivery: Option<deliver::Plan>,
+    meter: Option<crate::components::meter::Bound>,
+    delivery: Option<delivery::Plan>,
 }
 
 pub(crate) async fn run(args: &RunArgs) -> Result<(), Failure> {
@@ -90,14 +88,14 @@ impl Plan {
         let is_told = settings.has_delivery() || settings.has_export() || values.has_endpoint();
         // Without any section it is the sender that was meant, whose settings are in the environment.
         let wants_delivery = is_told || !(has_gateway || has_meter);
-        let delivery = wants_delivery.then(|| deliver::Plan::of(settings, values)).transpose()?;
+        let delivery = wants_delivery.then(|| delivery::Plan::of(settings, values)).transpose()?;
         Ok(Self {
             gateway: match gateway {
                 Some(gateway) => Some(ichido_gateway::Bound::bind(gateway).await?),
                 None => None,
             },
             meter: match meter {
-                Some(meter) => Some(crate::meter::Bound::bind(meter).await?),
+                Some(meter) => Some(crate::components::meter::Bound::bind(meter).await?),
                 None => None,
             },
             delivery,

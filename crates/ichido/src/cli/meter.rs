@@ -4,7 +4,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::gateway::{ADMIN, bind_admin};
 use crate::args::MeterArgs;
-use crate::meter::Bound;
+use crate::components::meter::Bound;
 use crate::settings::Settings;
 use crate::settings::meter::Flags;
 use ichido_admin::Health;

@@ -5,8 +5,8 @@ use ichido_http::Route;
 use ichido_ledger::{Capabilities, Error, Kind, OpenOptions, open_backend};
 use serde::Serialize;
 
-use super::ledger::holder;
 use crate::args::{CheckArgs, DeliveryFlags};
+use crate::cli::ledger::holder;
 use crate::delivery::{NO_CHANNEL, Values, Ways};
 use crate::output;
 use crate::settings::Settings;
