@@ -6,7 +6,7 @@ use ichido_ledger::{Capabilities, Error, Kind, OpenOptions, open_backend};
 use serde::Serialize;
 
 use crate::args::{CheckArgs, DeliveryFlags};
-use crate::cli::ledger::holder;
+use crate::components::ledger::holder;
 use crate::delivery::{NO_CHANNEL, Values, Ways};
 use crate::output;
 use crate::settings::Settings;
@@ -140,7 +140,7 @@ async fn not_opened(settings: &Settings, error: &Error) -> (Verdict, String) {
     let Some(dir) = settings.ledger.directory().filter(|_| matches!(error.kind(), Kind::InUse(_))) else {
         return (Verdict::Failed, line);
     };
-    let answered = match holder(settings, dir, error) {
+    let answered = match holder(&settings.ledger, dir, error) {
         Ok(holder) => holder.stats().await.map(drop).map_err(|refusal| refusal.into_failure("").to_string()),
         Err(failure) => Err(failure.to_string()),
     };

@@ -1,4 +1,7 @@
-//! The components that a server process is made of.
+//! The components of a server process, and what they share: the admin port and the ledger.
 
+pub(crate) mod admin_port;
 pub(crate) mod delivery;
+pub(crate) mod gateway;
+pub(crate) mod ledger;
 pub(crate) mod meter;

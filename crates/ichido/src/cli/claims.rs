@@ -1,7 +1,7 @@
-//! `ichido claims`: a ledger with an admin port, and nothing else.
+//! `ichido claims`: the claim API of a ledger, on a port that is also its admin port.
 
-use super::gateway::open;
 use crate::args::ClaimsArgs;
+use crate::components::ledger;
 use crate::settings::Settings;
 use ichido_admin::{Admin, AdminPort, AdminToken, ClaimApi, ConsoleOptions};
 use ichido_serve::ledger::{ProcessLedger, run_sweeper};
@@ -12,7 +12,7 @@ pub(crate) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
     let metrics = metrics::install()?;
     let bound = AdminPort::bind(args.listen, AdminToken::from_env()?).await?;
     let stop = shutdown::on_signals()?;
-    let ledger = open(&settings.ledger, Some(bound.reachable_address()), true).await?;
+    let ledger = ledger::open(&settings.ledger, Some(bound.reachable_address()), true).await?;
     let shared = ProcessLedger::new(ledger.clone(), &settings.ledger, false, true).await?;
     errln!(
         "ichido claims: listening on http://{}, ledger {} ({})",

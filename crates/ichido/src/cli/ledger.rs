@@ -2,35 +2,26 @@
 //!
 //! A store that another process holds is reached through that process's admin port, with the same verbs.
 
-use std::path::Path;
-
-use ichido_ledger::file::HeldBy;
 use ichido_ledger::{
     ConflictKind, Error, FallbackStatus, Kind, Ledger, Page, Query, StateName, Stats, Summary, Swept,
 };
 use serde_json::{Value, json};
 
 use crate::args::{End, KeyArgs, LedgerArgs, LedgerVerb, State};
+use crate::components::ledger;
 use crate::output;
 use crate::settings::Settings;
-use ichido_admin::AdminToken;
-use ichido_admin::operator::{ClaimSelector, ClaimView, Local, Operator, Remote, ResolveAs, ResolvedClaim};
-use ichido_core::error_chain;
+use ichido_admin::operator::{ClaimSelector, ClaimView, Local, Operator, ResolveAs, ResolvedClaim};
 use ichido_serve::Failure;
 
 /// A sweep says how far it is after so many records.
 const SWEEP_NEWS: u64 = 100_000;
-/// The holder gives work on many records 12 times the ledger's timeout; we wait longer than that.
-const HOLDER_PATIENCE: u32 = 14;
 
 pub(crate) async fn run(args: &LedgerArgs) -> Result<(), Failure> {
     let settings = Settings::load(&args.common)?;
     let (verb, json) = (&args.verb, args.common.json);
     if let Some(address) = &args.admin {
-        let through = format!("going through the process at {address}");
-        let process = HeldBy { pid: None, admin: Some(address.clone()) };
-        let remote = Remote::new(through, process, AdminToken::from_env()?, patience(&settings))?;
-        return act(&remote, verb, json).await;
+        return act(&ledger::remote(&settings.ledger, address)?, verb, json).await;
     }
     let dir = settings.ledger.directory();
     if let Some(dir) = dir.filter(|dir| !matches!(verb, LedgerVerb::Init) && !dir.exists()) {
@@ -43,7 +34,7 @@ pub(crate) async fn run(args: &LedgerArgs) -> Result<(), Failure> {
         Ok(ledger) => ledger,
         Err(error) => {
             return match dir.filter(|_| matches!(error.kind(), Kind::InUse(_))) {
-                Some(dir) => act(&holder(&settings, dir, &error)?, verb, json).await,
+                Some(dir) => act(&ledger::holder(&settings.ledger, dir, &error)?, verb, json).await,
                 None => Err(unreachable(&settings, error)),
             };
         }
@@ -55,15 +46,6 @@ pub(crate) async fn run(args: &LedgerArgs) -> Result<(), Failure> {
     let closed = ledger.close().await;
     result?;
     closed.map_err(|error| settings.ledger.failure(error))
-}
-
-/// The way to the process that holds the store.
-pub(crate) fn holder(settings: &Settings, dir: &Path, error: &Error) -> Result<Remote, Failure> {
-    Remote::new(error_chain(error), HeldBy::of(dir), AdminToken::from_env()?, patience(settings))
-}
-
-fn patience(settings: &Settings) -> std::time::Duration {
-    settings.ledger.timeout.saturating_mul(HOLDER_PATIENCE)
 }
 
 /// While a ledger is out, the processes that answer in its place have claims of their own.

@@ -1,9 +1,7 @@
-//! `ichido meter`: a receiver of usage records, with an admin port beside it.
+//! `ichido meter`: the meter and an admin port.
 
-use tokio_util::sync::CancellationToken;
-
-use super::gateway::{ADMIN, bind_admin};
 use crate::args::MeterArgs;
+use crate::components::admin_port::{self, Serving};
 use crate::components::meter::Bound;
 use crate::settings::Settings;
 use crate::settings::meter::Flags;
@@ -14,27 +12,23 @@ use ichido_serve::{Audience, Failure, Readiness, metrics};
 pub(crate) async fn run(args: &MeterArgs) -> Result<(), Failure> {
     let mut settings = Settings::load(&args.common)?;
     let meter = settings.meter(&Flags { listen: args.listen.clone(), db: args.db.clone() })?;
-    let admin_at = Some(args.admin.as_deref().unwrap_or(ADMIN)).filter(|text| *text != "off");
+    let admin_at = admin_port::listen_address(args.admin.as_deref());
     let metrics = admin_at.map(|_| metrics::install()).transpose()?;
     let bound = Bound::bind(meter).await?;
-    let admin = bind_admin(admin_at).await?;
+    let admin = admin_port::bind(admin_at).await?;
     let stop = shutdown::on_signals()?;
     let described = bound.describe();
     let meter = bound.open().await?;
-    let admin_place =
-        admin.as_ref().map_or_else(|| "no port".to_owned(), |admin| format!("http://{}", admin.address()));
-    errln!("ichido meter: listening on {described}, admin on {admin_place}");
+    errln!("ichido meter: listening on {described}, {}", admin_port::describe(admin.as_ref()));
     let readiness = Readiness::default().with("meter", Audience::Readyz, meter.probe());
-    let serving_admin = admin.zip(metrics).map(|(admin, metrics)| {
-        let admin_stop = CancellationToken::new();
+    let usage = meter.usage();
+    let serving = admin.zip(metrics).map(|(admin, metrics)| {
         let health = Health { readiness, metrics };
-        (tokio::spawn(admin.serve_meter(health, meter.usage(), admin_stop.clone())), admin_stop)
+        Serving::start(|stop| admin.serve_meter(health, usage, stop))
     });
     meter.serve(stop).await;
-    // The operator's port goes last: it tells of the end.
-    if let Some((serving, admin_stop)) = serving_admin {
-        admin_stop.cancel();
-        let _ = serving.await;
+    if let Some(serving) = serving {
+        serving.stop().await;
     }
     Ok(())
 }

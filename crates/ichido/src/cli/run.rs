@@ -1,21 +1,20 @@
-//! `ichido run`: the daemon. Every part that has a section in the settings is started in one process, around one ledger,
-//! with one admin port.
+//! `ichido run`: every component that has a section in the settings, in one process with one ledger and one admin port.
 //!
-//! To add a part: check its settings in [`Plan::of`], and push what [`Part`] asks for in [`Plan::parts`].
+//! To add a component, check its settings in [`Plan::of`] and add it in [`Plan::components`].
 
 use futures_util::future::join_all;
 use tokio_util::sync::CancellationToken;
 
-use super::gateway::{self, ADMIN, bind_admin, open};
 use crate::args::RunArgs;
-use crate::components::delivery;
+use crate::components::admin_port::{self, Serving};
+use crate::components::{delivery, gateway, ledger};
 use crate::settings::{Settings, meter};
 use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions};
 use ichido_gateway::settings::Flags;
 use ichido_serve::ledger::{ProcessLedger, run_sweeper};
-use ichido_serve::{Audience, Component, Failure, Readiness, metrics, shutdown};
+use ichido_serve::{Component, Failure, Readiness, metrics, shutdown};
 
-/// What is to be started. Checked, and its ports taken, before anything is.
+/// The components to start. All settings are checked, and all ports bound, before the first one starts.
 struct Plan {
     gateway: Option<ichido_gateway::Bound>,
     meter: Option<crate::components::meter::Bound>,
@@ -24,44 +23,39 @@ struct Plan {
 
 pub(crate) async fn run(args: &RunArgs) -> Result<(), Failure> {
     let mut settings = Settings::load(&args.common)?;
-    let admin_at = Some(args.admin.as_deref().unwrap_or(ADMIN)).filter(|text| *text != "off");
+    let admin_at = admin_port::listen_address(args.admin.as_deref());
     let plan = Plan::of(&mut settings, args).await?;
     let metrics = admin_at.map(|_| metrics::install()).transpose()?;
-    let admin = bind_admin(admin_at).await?;
+    let admin = admin_port::bind(admin_at).await?;
     let stop = shutdown::on_signals()?;
-    // A sender alone needs no ledger.
+    // A sender without an admin port needs no ledger.
     let shared = match admin.is_some() || plan.gateway.is_some() {
         true => {
-            let is_wanted = plan.gateway.as_ref().is_some_and(ichido_gateway::Bound::needs_fallback);
+            let routes_want_it = plan.gateway.as_ref().is_some_and(ichido_gateway::Bound::needs_fallback);
             let reach = admin.as_ref().map(AdminPort::reachable_address);
-            let ledger = open(&settings.ledger, reach, is_wanted || admin.is_some()).await?;
-            Some(ProcessLedger::new(ledger, &settings.ledger, is_wanted, admin.is_some()).await?)
+            let ledger = ledger::open(&settings.ledger, reach, routes_want_it || admin.is_some()).await?;
+            Some(ProcessLedger::new(ledger, &settings.ledger, routes_want_it, admin.is_some()).await?)
         }
         false => None,
     };
-    // A gateway sweeps the ledger that it serves.
+    // A gateway sweeps its ledger itself.
     let swept = shared.as_ref().filter(|_| plan.gateway.is_none());
     let sweeping = swept.map(|shared| tokio::spawn(run_sweeper(shared.ledger.clone(), stop.child_token())));
-    let (parts, console) = plan.parts(shared.as_ref(), &settings, &stop).await?;
-    let summaries: Vec<&str> = parts.iter().map(|part| part.summary.as_str()).collect();
-    let at = admin
-        .as_ref()
-        .map_or_else(|| "no admin port".to_owned(), |admin| format!("admin on http://{}", admin.address()));
-    errln!("ichido run: {}, {at}", summaries.join("; "));
+    let (components, console) = plan.components(shared.as_ref(), &settings, &stop).await?;
+    let says: Vec<&str> = components.iter().map(|component| component.summary.as_str()).collect();
+    errln!("ichido run: {}, {}", says.join("; "), admin_port::describe(admin.as_ref()));
     let serving = admin.zip(metrics).zip(shared.clone()).map(|((admin, metrics), shared)| {
         let api = ClaimApi::new(shared.for_api(), settings.claims.log_keys);
         let ready = Readiness::for_ledger(&shared.ledger);
-        let readiness = parts.iter().fold(ready, |readiness, part| part.add_probes(readiness));
+        let readiness = components.iter().fold(ready, |readiness, component| component.add_probes(readiness));
         let ledger = shared.for_operators();
-        let admin_stop = CancellationToken::new();
         let served = Admin { ledger, api, readiness, metrics, console };
-        (tokio::spawn(admin.serve(served, admin_stop.clone())), admin_stop)
+        Serving::start(|stop| admin.serve(served, stop))
     });
-    let ended = join_all(parts.into_iter().map(|part| until_one_ends(part, stop.clone()))).await;
-    // The operator's port goes last: it tells of the end.
-    if let Some((serving, admin_stop)) = serving {
-        admin_stop.cancel();
-        let _ = serving.await;
+    let ended =
+        join_all(components.into_iter().map(|component| run_component(component, stop.clone()))).await;
+    if let Some(serving) = serving {
+        serving.stop().await;
     }
     if let Some(sweeping) = sweeping {
         let _ = sweeping.await;
@@ -72,11 +66,11 @@ pub(crate) async fn run(args: &RunArgs) -> Result<(), Failure> {
     ended.into_iter().collect()
 }
 
-/// A part that ends by itself takes the others with it: a process that does half of its work looks healthy and is not.
-async fn until_one_ends(part: Component, stop: CancellationToken) -> Result<(), Failure> {
-    let ended = tokio::spawn(part.into_work()).await;
+/// Runs a component, and stops the others when it ends: a process that does half of its work looks healthy, but is not.
+async fn run_component(component: Component, stop: CancellationToken) -> Result<(), Failure> {
+    let ended = tokio::spawn(component.into_work()).await;
     stop.cancel();
-    ended.unwrap_or_else(|error| Err(Failure::internal(format!("a part of the process broke: {error}"))))
+    ended.unwrap_or_else(|error| Err(Failure::internal(format!("a component panicked: {error}"))))
 }
 
 impl Plan {
@@ -102,34 +96,27 @@ impl Plan {
         })
     }
 
-    async fn parts(
+    async fn components(
         self,
         shared: Option<&ProcessLedger>,
         settings: &Settings,
         stop: &CancellationToken,
     ) -> Result<(Vec<Component>, ConsoleOptions), Failure> {
-        let mut parts = Vec::new();
+        let mut components = Vec::new();
         let mut console = ConsoleOptions { bodies: settings.bodies, ..ConsoleOptions::default() };
         if let Some((bound, shared)) = self.gateway.zip(shared) {
-            parts.push(gateway::part(bound, shared, &settings.ledger, stop.clone()).await?);
+            components.push(gateway::component(bound, shared, &settings.ledger, stop.clone()).await?);
         }
         if let Some(bound) = self.meter {
-            let summary = format!("meter listening on {}", bound.describe());
-            let meter = bound.open().await?;
-            console.usage = Some(meter.usage());
-            let probes = vec![("meter", Audience::Readyz, meter.probe())];
-            let stop = stop.clone();
-            let work = Box::pin(async move {
-                meter.serve(stop).await;
-                Ok(())
-            });
-            parts.push(Component { summary, probes, work });
+            let (component, usage) = bound.component(stop.clone()).await?;
+            console.usage = Some(usage);
+            components.push(component);
         }
         if let Some(plan) = self.delivery {
-            let (part, delivery_control) = plan.part(stop)?;
+            let (component, delivery_control) = plan.component(stop)?;
             console.delivery = Some(delivery_control);
-            parts.push(part);
+            components.push(component);
         }
-        Ok((parts, console))
+        Ok((components, console))
     }
 }

@@ -39,7 +39,7 @@ impl Plan {
     }
 
     /// The sender, ready to start, and the way to order something from it.
-    pub(crate) fn part(self, stop: &CancellationToken) -> Result<(Component, DeliveryControl), Failure> {
+    pub(crate) fn component(self, stop: &CancellationToken) -> Result<(Component, DeliveryControl), Failure> {
         let Self { values, settings, mut export } = self;
         let mut sender = delivery::sender(&values, &settings, stop.clone())?;
         let (delivery_control, mut inbox) = delivery_control::channel(sender.layout().clone());

@@ -1,4 +1,4 @@
-//! The meter as a part of a process: its port, its database, its end.
+//! The meter as a component of a process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,14 +20,14 @@ use ichido_admin::Gate;
 use ichido_admin::UsageSource;
 use ichido_core::error_chain;
 use ichido_serve::listener::{Limits, Listener, Protocol};
-use ichido_serve::{Failure, Probe};
+use ichido_serve::{Audience, Component, Failure, Probe};
 
-/// Connections at once. Clients are senders, each with a few connections.
+/// Concurrent connections. Clients are senders, each with a few connections.
 const CONNECTIONS_MAX: usize = 256;
-/// Requests at once on one HTTP/2 connection.
+/// Concurrent requests on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 32;
 
-/// A meter that has its port.
+/// A meter whose port is bound.
 pub(crate) struct Bound {
     listener: TcpListener,
     settings: Settings,
@@ -44,7 +44,7 @@ pub(crate) struct Meter {
 }
 
 impl Bound {
-    /// Takes the port first: a port that is taken must not cost the opening of a database.
+    /// Binds the port before the database is opened, so that a port in use is noticed first.
     pub(crate) async fn bind(settings: Settings) -> Result<Self, Failure> {
         let listener = TcpListener::bind(settings.listen)
             .await
@@ -52,7 +52,7 @@ impl Bound {
         Ok(Self { listener, settings })
     }
 
-    /// What is served where, for people.
+    /// The address, database and tenants, for the start line.
     pub(crate) fn describe(&self) -> String {
         let Settings { tls, listen, database, profile, access, .. } = &self.settings;
         let scheme = if tls.is_some() { "https" } else { "http" };
@@ -64,13 +64,13 @@ impl Bound {
         format!("{scheme}://{address}, database {}, {profile}, {tenants}", database.place())
     }
 
-    /// Opens the database, and makes what is not there.
+    /// Opens the database, and creates what is missing.
     pub(crate) async fn open(self) -> Result<Meter, Failure> {
         let Self { listener, settings } = self;
         let store = ichido_meter::open(settings.database.url(), Options { profile: settings.profile })
             .await
             .map_err(|error| Failure::usage(error_chain(&error)).at(&settings.database.place()))?;
-        // Without tokens a page in a browser on this machine must be kept out, as at the admin port.
+        // Without tokens, pages in a browser on this machine must not get access, as at the admin port.
         let gate = match settings.access {
             Access::Open => Some(Gate::new(settings.listen, None)),
             Access::Tokens(_) => None,
@@ -92,10 +92,26 @@ impl Bound {
         let listener = Listener { name: "meter", socket: listener, tls, limits };
         Ok(Meter { listener, service, store, tenants, gate, grace: settings.shutdown })
     }
+
+    /// Opens the meter as a component, and returns the usage that it counts.
+    pub(crate) async fn component(
+        self,
+        stop: CancellationToken,
+    ) -> Result<(Component, UsageSource), Failure> {
+        let summary = format!("meter listening on {}", self.describe());
+        let meter = self.open().await?;
+        let usage = meter.usage();
+        let probes = vec![("meter", Audience::Readyz, meter.probe())];
+        let work = Box::pin(async move {
+            meter.serve(stop).await;
+            Ok(())
+        });
+        Ok((Component { summary, probes, work }, usage))
+    }
 }
 
 impl Meter {
-    /// What `/readyz` asks.
+    /// Whether the database can be used, for `/readyz`.
     pub(crate) fn probe(&self) -> Probe {
         let store = self.store.clone();
         Arc::new(move || {
@@ -104,12 +120,12 @@ impl Meter {
         })
     }
 
-    /// What the console shows.
+    /// The counted usage, for the console.
     pub(crate) fn usage(&self) -> UsageSource {
         UsageSource::new(self.store.clone(), self.tenants.clone())
     }
 
-    /// Serves until told to stop; then ends what is under way, and closes the database.
+    /// Serves until `stop`, then finishes requests that are running and closes the database.
     pub(crate) async fn serve(self, stop: CancellationToken) {
         let Self { listener, service, gate, grace, .. } = self;
         let (router, gate) = (service.router.clone(), gate.map(Arc::new));
@@ -117,7 +133,7 @@ impl Meter {
             let (router, gate) = (router.clone(), gate.clone());
             service_fn(move |request: Request<Incoming>| {
                 match gate.as_ref().and_then(|gate| gate.admit(&request).err()) {
-                    Some(answer) => Either::Left(std::future::ready(Ok(*answer))),
+                    Some(rejection) => Either::Left(std::future::ready(Ok(*rejection))),
                     None => Either::Right(router.clone().call(request)),
                 }
             })

@@ -151,5 +151,5 @@ fn without_an_admin_port_it_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let process =
         Process::start(command(dir.path()).args(["meter", "--listen", "127.0.0.1:0", "--admin", "off"]));
-    eventually("the start line", || process.said().contains("admin on no port").then_some(()));
+    eventually("the start line", || process.said().contains("no admin port").then_some(()));
 }
