@@ -1,4 +1,4 @@
-//! The arguments, exactly as they were typed. What they mean together is checked in [`crate::settings`].
+//! The command line, exactly as typed. Values are checked together with the other settings in [`crate::settings`].
 
 use std::path::PathBuf;
 
@@ -27,20 +27,25 @@ use usage::{EXPORT_EXAMPLES, RECONCILE_EXAMPLES};
 
 const EXAMPLES: &str = "\
 Examples:
-  ichido demo                                    see it at work, with a kill -9 in the middle
+  ichido demo                                       see it work, with crashes and lost responses
   ichido gateway --upstream http://127.0.0.1:5000   make an API safe to retry
-  ichido check --ledger postgres://db/app        are the settings and the connection right?
-  ichido ledger list --state in-doubt            what does nobody know the end of?
-  ichido ledger resolve order-17 --as done       say how it ended
-  ichido claims                                  serve the claim API: is this event new? may I run this?
-  ichido send usage.jsonl                        deliver records to an API, each one once
-  ichido spool list                              what waits to be delivered?
-  ichido meter                                   receive usage records, count each one once
-  ichido export dify --yesterday                 usage of Dify to the bill, each token once
+  ichido claims                                     serve the claim API for bots and workers
+  ichido send usage.jsonl                           deliver records to an API, each one once
+  ichido spool list                                 list batches that are not delivered yet
+  ichido export dify --yesterday                    export the usage of Dify
+  ichido meter                                      receive usage records, and count each one once
+  ichido ledger list --state in-doubt               list claims whose outcome nobody knows
+  ichido ledger resolve order-17 --as done          record what happened
+  ichido check --ledger postgres://db/app           check settings and connections
 
-Settings come from ichido.toml, then the environment, then flags.
-Exit codes: 0 done; 2 usage, settings, a store out of reach or held by another; 1 internal error or failed check;
-3 something waits in the spool; 4 something is in failed.";
+Settings come from ichido.toml; environment variables override the file, and flags override both.
+
+Exit codes:
+  0  done
+  1  internal error, failed check, or difference found
+  2  invalid usage or settings, or a store that is unreachable or in use by another process
+  3  a batch is in the spool, or the lane is held
+  4  a batch was moved to failed";
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
@@ -58,69 +63,69 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Shows the product at work on this machine: races, a kill -9, recovery.
+    /// Show ichido at work on this machine, with crashes, outages and lost responses.
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArgs),
-    /// One process of the demo: the one that is killed.
+    /// The process of the demo that is killed.
     #[command(hide = true)]
     DemoWorker(DemoWorkerArgs),
     /// The orders API of the demo.
     #[command(hide = true)]
     DemoOrders(DemoOrdersArgs),
-    /// Stands before an API in any language and makes it safe to retry.
+    /// Make an API safe to retry, as a reverse proxy in front of it.
     #[command(after_help = GATEWAY_EXAMPLES)]
     Gateway(GatewayArgs),
-    /// Serves the claim API: events checked once, two-phase claims, inspection and repair, health, metrics.
+    /// Serve the claim API: recognise duplicate events, claim operations, inspect and resolve claims.
     Claims(ClaimsArgs),
-    /// Delivers records to an API: retries, keeps what does not arrive, repeats under the same idempotency key.
+    /// Deliver records to an API, with retries, a spool on disk and idempotency keys.
     #[command(after_help = SEND_EXAMPLES)]
     Send(SendArgs),
-    /// Reads usage, sums it, and delivers each sum under an id that the same data always gets.
+    /// Aggregate usage and deliver it. The same usage always gets the same ids.
     #[command(after_help = EXPORT_EXAMPLES)]
     Export(ExportArgs),
-    /// Compares what the source has, what was sent, and what the receiver counted.
+    /// Compare the usage in the source, what was sent, and what the receiver counted.
     #[command(after_help = RECONCILE_EXAMPLES)]
     Reconcile(ReconcileArgs),
-    /// The daemon: every part that has a section in the settings, in one process with one admin port.
+    /// Run every component that has a section in the settings, in one process with one admin port.
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunArgs),
-    /// Looks after batches that wait to be delivered.
+    /// List, show, resend and check batches that are not delivered yet.
     Spool(SpoolArgs),
-    /// Looks after batches that were not delivered and need a person.
+    /// List, show, resend and accept batches that need an operator.
     Failed(FailedArgs),
-    /// Looks after a ledger of claims.
+    /// Inspect and repair a ledger of claims.
     Ledger(LedgerArgs),
-    /// Receives usage records and counts each one once: by day, model, app, user.
+    /// Receive usage records, and count each one once, by day, model, app and user.
     #[command(after_help = METER_EXAMPLES)]
     Meter(MeterArgs),
-    /// Computes the ids of usage records and the keys of batches.
+    /// Compute ids of usage records, keys of batches, and collision odds.
     Id(IdArgs),
-    /// Checks the settings and the connections, each with a verdict.
+    /// Check the settings and the connections.
     Check(CheckArgs),
-    /// Prints what a shell needs to complete commands and flags.
+    /// Print a completion script for a shell.
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions {
-        /// The shell.
+        /// The shell to complete for.
         shell: clap_complete::Shell,
     },
-    /// Writes the manual pages, one for each command.
+    /// Write a manual page for each command.
     #[command(after_help = "Example:\n  ichido man /usr/local/share/man/man1")]
     Man {
-        /// The directory; it is made if it is missing.
+        /// Directory to write to. It is created if it does not exist.
         dir: PathBuf,
     },
 }
 
-/// Where the settings come from.
+/// Flags of most commands.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Common {
-    /// The settings file [default: ichido.toml, if it exists].
+    /// Settings file [default: ichido.toml, if it exists].
     #[arg(long, value_name = "FILE", env = "ICHIDO_CONFIG", global = true)]
     pub(crate) config: Option<PathBuf>,
-    /// The ledger: memory:, file:DIR, postgres://…, redis://…, rediss://…, dynamodb://TABLE [default: file:data/ledger].
+    /// Ledger: memory:, file:DIR, postgres://…, redis://…, rediss://… or dynamodb://TABLE [default: file:data/ledger].
     #[arg(long, value_name = "URL", env = "ICHIDO_LEDGER_URL", hide_env_values = true, global = true)]
     pub(crate) ledger: Option<String>,
-    /// Prints JSON instead of tables.
+    /// Print JSON instead of tables.
     #[arg(long, global = true)]
     pub(crate) json: bool,
 }

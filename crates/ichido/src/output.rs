@@ -1,11 +1,11 @@
-//! What people and scripts read: lines, tables, JSON, times.
+//! Output for people and scripts: lines, tables, JSON.
 //!
-//! A reader of standard output may go before the end, as `head` does. Then the command ends as `SIGPIPE` would end it, but
-//! in good order: the stack is unwound without a word, so that processes are ended and files let go.
+//! The reader of standard output may go away early, as `head` does. The command then exits like a process that `SIGPIPE`
+//! killed, but the stack is unwound first, silently, so that child processes are stopped and files released.
 //!
-//! Keys, tenants and error texts come from strangers. Whatever people read passes through [`visible`] or
-//! [`visible_lines`], so that no text can move the cursor, reorder what is next to it, or hide a part of itself. JSON for
-//! scripts is left alone.
+//! Keys, tenants and error texts are untrusted. Everything that people read passes through [`visible`] or
+//! [`visible_lines`], so that no text can move the cursor, reorder its surroundings or hide a part of itself. JSON for
+//! scripts is not changed.
 
 use std::any::Any;
 use std::fmt::{self, Arguments, Write as _};
@@ -21,8 +21,8 @@ use serde::Serialize;
 use crate::stderr;
 use ichido_serve::{ExitClass, Failure, is_invisible, visible, visible_lines};
 
-/// What a shell calls the end by `SIGPIPE`.
-const CLOSED_PIPE: u8 = 128 + 13;
+/// The exit code that a shell reports for a process killed by `SIGPIPE`.
+const SIGPIPE_EXIT: u8 = 128 + 13;
 
 /// Prints a line on standard output.
 macro_rules! outln {
@@ -43,31 +43,31 @@ pub(crate) fn err(line: Arguments<'_>) {
     stderr::write_line(&visible_lines(&line.to_string()));
 }
 
-/// Writes to standard output, and gives up what the command does if that fails.
+/// Writes to standard output. If that fails, unwinds the stack to end the command.
 pub(crate) fn print(write: impl FnOnce(&mut io::StdoutLock<'_>) -> io::Result<()>) {
     let mut out = io::stdout().lock();
     if let Err(error) = write(&mut out).and_then(|()| out.flush()) {
         drop(out);
-        resume_unwind(Box::new(Unread(error)));
+        resume_unwind(Box::new(WriteFailed(error)));
     }
 }
 
-/// Standard output took no more.
-struct Unread(io::Error);
+/// Writing to standard output failed.
+struct WriteFailed(io::Error);
 
-/// How a command ends whose stack was unwound.
-pub(crate) fn unread(panic: Box<dyn Any + Send>) -> ExitCode {
-    match panic.downcast::<Unread>() {
-        Ok(unread) if unread.0.kind() == ErrorKind::BrokenPipe => ExitCode::from(CLOSED_PIPE),
-        Ok(unread) => {
-            errln!("ichido: writing to standard output: {}", unread.0);
+/// The exit code of a command whose stack was unwound. Panics with any other cause continue.
+pub(crate) fn exit_code_after(panic: Box<dyn Any + Send>) -> ExitCode {
+    match panic.downcast::<WriteFailed>() {
+        Ok(failed) if failed.0.kind() == ErrorKind::BrokenPipe => ExitCode::from(SIGPIPE_EXIT),
+        Ok(failed) => {
+            errln!("ichido: cannot write to standard output: {}", failed.0);
             ExitClass::Internal.into()
         }
         Err(panic) => resume_unwind(panic),
     }
 }
 
-/// A table for people. Each cell is one line.
+/// A table. Each cell is one line.
 pub(crate) struct Table(comfy_table::Table);
 
 pub(crate) fn table(header: &[&str]) -> Table {
@@ -89,14 +89,14 @@ impl fmt::Display for Table {
     }
 }
 
-/// Prints JSON that people read as well: the same values, with `\u` escapes for what they could not see.
+/// Prints JSON that people read as well: the same values, with `\u` escapes for invisible characters.
 pub(crate) fn visible_json(value: &impl Serialize) -> Result<(), Failure> {
-    let json = serde_json::to_string_pretty(value).map_err(unwritable)?;
+    let json = serde_json::to_string_pretty(value).map_err(json_failure)?;
     let mut units = [0; 2];
     let mut visible = String::with_capacity(json.len());
     for char in json.chars() {
         match char {
-            // Only white space between values; inside of strings it is escaped already.
+            // White space between values. Inside strings it is already escaped.
             '\n' | '\t' => visible.push(char),
             '\r' => {}
             char if is_invisible(char) => {
@@ -114,7 +114,7 @@ pub(crate) fn visible_json(value: &impl Serialize) -> Result<(), Failure> {
 pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
     let mut failed = None;
     print(|out| {
-        // Not as one text: a list may be long.
+        // Written in pieces: a list may be long.
         let mut out = io::BufWriter::with_capacity(1 << 16, out);
         match serde_json::to_writer_pretty(&mut out, value) {
             Err(error) if !error.is_io() => failed = Some(error),
@@ -122,19 +122,19 @@ pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
         }
         writeln!(out).and_then(|()| out.flush())
     });
-    failed.map_or(Ok(()), |error| Err(unwritable(error)))
+    failed.map_or(Ok(()), |error| Err(json_failure(error)))
 }
 
-fn unwritable(error: serde_json::Error) -> Failure {
-    Failure::internal(format!("writing JSON: {error}"))
+fn json_failure(error: serde_json::Error) -> Failure {
+    Failure::internal(format!("cannot write JSON: {error}"))
 }
 
-/// A number with its word, for one or for any other number.
-pub(crate) fn count(number: u64, one: &str, many: &str) -> String {
-    format!("{number} {}", if number == 1 { one } else { many })
+/// A number with its noun: the singular for 1, the plural otherwise.
+pub(crate) fn count(number: u64, singular: &str, plural: &str) -> String {
+    format!("{number} {}", if number == 1 { singular } else { plural })
 }
 
-/// A moment in UTC, to the second.
+/// A time in UTC, to the second.
 pub(crate) fn time(at: Timestamp) -> String {
     let at = i64::try_from(at.0).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
     at.map_or_else(|| "?".to_owned(), |at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cell_is_one_line() {
+    fn text_cannot_break_out_of_its_cell() {
         let mut table = table(&["key"]);
         table.add_row(["a\n│ forged │"]);
         let drawn = table.to_string();

@@ -1,4 +1,4 @@
-//! The arguments of `ichido send`, `spool` and `failed`.
+//! Arguments of `ichido send`, `spool` and `failed`.
 
 use std::path::PathBuf;
 
@@ -7,33 +7,36 @@ use clap::Subcommand;
 pub(super) const SEND_EXAMPLES: &str = "\
 Examples:
   ichido send usage.jsonl                       one JSON object per line
-  ichido send january.json february.json.gz     a JSON array, or {\"records\":[…]}; gzip is understood
+  ichido send january.json february.json.gz     a JSON array, or {\"records\":[…]}; also gzipped
   export-usage | ichido send -                  from a pipe
-  ichido send --dry-run usage.jsonl             how many batches would it be?
+  ichido send --dry-run usage.jsonl             show the batches without sending them
 
-EXTERNAL_API_ENDPOINT and EXTERNAL_API_TOKEN (or EXTERNAL_API_TOKEN_FILE) say where to and as whom, or endpoint and
+Set the receiver with EXTERNAL_API_ENDPOINT and EXTERNAL_API_TOKEN (or EXTERNAL_API_TOKEN_FILE), or with endpoint and
 token_file in the section [delivery] of ichido.toml.
-What waits in the spool is sent first. A batch that does not arrive waits in data/spool for the next run; what the
-receiver refuses, and lines that are no records, lie in data/failed.
-A batch may be sent more than once, always with the same Idempotency-Key: after a timeout or a lost answer nobody knows whether it
-arrived. Each record counts once if the receiver recognises the key of a batch or the ids of its records.
-Exit codes: 0 all arrived; 3 something waits in the spool; 4 something went to failed; 2 settings; 1 anything else.";
 
-/// What the command line says of the sender.
+Batches in the spool are sent first. A batch that does not arrive stays in data/spool for the next run. Batches that the
+receiver rejects, and lines that are not records, go to data/failed.
+
+A batch may be sent more than once, always with the same Idempotency-Key: after a timeout or a lost response nobody knows
+whether it arrived. Each record counts once if the receiver recognises the key of a batch or the ids of its records.
+
+Exit codes: 0 everything arrived; 3 a batch is in the spool; 4 a batch went to failed; 2 invalid settings; 1 any other error.";
+
+/// Flags that override settings of the sender.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct DeliveryFlags {
-    /// Where batches go [default: EXTERNAL_API_ENDPOINT, delivery.endpoint].
+    /// URL of the receiver [default: EXTERNAL_API_ENDPOINT, delivery.endpoint].
     #[arg(long, value_name = "URL", global = true)]
     pub(crate) endpoint: Option<String>,
-    /// Where spool, failed and notices are [default: DATA_DIR, delivery.data_dir, data].
+    /// Directory of spool, failed and notices [default: DATA_DIR, delivery.data_dir, data].
     #[arg(long, value_name = "DIR", global = true)]
     pub(crate) data_dir: Option<String>,
 }
 
-/// The same, for commands that have no ledger.
+/// Flags of commands that have a sender, but no ledger.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct DeliveryArgs {
-    /// The settings file [default: ichido.toml, if it exists].
+    /// Settings file [default: ichido.toml, if it exists].
     #[arg(long, value_name = "FILE", env = "ICHIDO_CONFIG", global = true)]
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
@@ -44,13 +47,13 @@ pub(crate) struct DeliveryArgs {
 pub(crate) struct SendArgs {
     #[command(flatten)]
     pub(crate) delivery: DeliveryArgs,
-    /// Files with records; - is standard input [default: -].
+    /// Files with records; - for standard input [default: -].
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// Reads and counts, and sends nothing.
+    /// Read the input and print the batches, but send nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Prints what was done as one line of JSON.
+    /// Print the result as one line of JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -59,7 +62,7 @@ pub(crate) struct SendArgs {
 pub(crate) struct SpoolArgs {
     #[command(flatten)]
     pub(crate) delivery: DeliveryArgs,
-    /// Prints JSON instead of tables.
+    /// Print JSON instead of tables.
     #[arg(long, global = true)]
     pub(crate) json: bool,
     #[command(subcommand)]
@@ -68,21 +71,21 @@ pub(crate) struct SpoolArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SpoolVerb {
-    /// Lists what waits, oldest first.
+    /// List batches, oldest first.
     List(ListArgs),
-    /// Shows everything about a batch: its history and its records.
+    /// Show a batch with its history and its records.
     Show(BatchArgs),
-    /// Tries what waits now.
+    /// Send batches now.
     #[command(after_help = "Examples:\n  ichido spool resend\n  ichido spool resend a3f2e1b9c4d5 --force")]
     Resend {
-        /// Only batches whose key begins so.
+        /// Only batches whose key starts with this.
         #[arg(value_name = "KEY")]
         keys: Vec<String>,
-        /// Also what is not due yet.
+        /// Include batches that are not due yet.
         #[arg(long)]
         force: bool,
     },
-    /// Reads every file and names what is not as it should be. Changes nothing.
+    /// Check every file, and report what is wrong. Changes nothing.
     Fsck,
 }
 
@@ -90,7 +93,7 @@ pub(crate) enum SpoolVerb {
 pub(crate) struct FailedArgs {
     #[command(flatten)]
     pub(crate) delivery: DeliveryArgs,
-    /// Prints JSON instead of tables.
+    /// Print JSON instead of tables.
     #[arg(long, global = true)]
     pub(crate) json: bool,
     #[command(subcommand)]
@@ -99,31 +102,31 @@ pub(crate) struct FailedArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum FailedVerb {
-    /// Lists what failed, oldest first.
+    /// List batches, oldest first.
     List(ListArgs),
-    /// Shows everything about a batch: its history and its records.
+    /// Show a batch with its history and its records.
     Show(BatchArgs),
-    /// Tries batches again. They keep their history.
+    /// Send batches again. They keep their history.
     #[command(
         after_help = "Examples:\n  ichido failed resend a3f2e1b9c4d5\n  ichido failed resend --all\n  \
         ichido failed resend --by-record a3f2e1b9c4d5"
     )]
     Resend {
-        /// Only batches whose key begins so.
+        /// Only batches whose key starts with this.
         #[arg(value_name = "KEY")]
         keys: Vec<String>,
-        /// Every batch, as without KEY.
+        /// Every batch. This is the default without KEY.
         #[arg(long, conflicts_with = "keys")]
         all: bool,
-        /// The receiver recognises single records: on 409, send smaller batches until each record is accepted or known.
-        /// A receiver that recognises only whole batches would count records twice.
+        /// On a 409, send smaller batches until each record is accepted or known. Only for receivers that recognise
+        /// single records: one that recognises only whole batches would count records twice.
         #[arg(long, requires = "keys")]
         by_record: bool,
     },
-    /// Removes batches that the receiver has already, and records that in data/receipts.
+    /// Remove batches that the receiver already has, and write receipts for them.
     #[command(after_help = "Example:\n  ichido failed accept a3f2e1b9c4d5")]
     Accept {
-        /// The key of the batch, or the beginning of it.
+        /// Key of the batch, or the start of it.
         #[arg(value_name = "KEY", required = true)]
         keys: Vec<String>,
     },
@@ -131,19 +134,19 @@ pub(crate) enum FailedVerb {
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ListArgs {
-    /// Only batches whose key begins so.
+    /// Only batches whose key starts with this.
     #[arg(long, value_name = "KEY")]
     pub(crate) prefix: Option<String>,
-    /// Only batches whose last error holds this text.
+    /// Only batches whose last error contains this text.
     #[arg(long, value_name = "TEXT")]
     pub(crate) error: Option<String>,
-    /// At most so many.
+    /// Maximum number of batches.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) limit: u32,
 }
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct BatchArgs {
-    /// The key of the batch, or the beginning of it.
+    /// Key of the batch, or the start of it.
     pub(crate) key: String,
 }

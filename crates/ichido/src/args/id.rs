@@ -1,4 +1,4 @@
-//! The arguments of `ichido id`.
+//! Arguments of `ichido id`.
 
 use clap::Subcommand;
 
@@ -9,15 +9,15 @@ Examples:
   ichido id event --scheme fixed-order --date 2025-12-01 --provider openai --model gpt-4.1 --app a
   ichido id event --scheme v2 --tenant t1 --user-type account --date 2025-12-01 --provider openai --model gpt-4.1 --user u
 
-Values are taken as they are: nothing is trimmed, lowered or renamed. What would make an id ambiguous is refused with
-exit code 2: a | inside a value, in sorted and fixed-order.";
+Values are used as they are: they are not trimmed, lowercased or renamed. In sorted and fixed-order, a | inside a value
+would make the id ambiguous, and is an error (exit code 2).";
 
 const BATCH_EXAMPLES: &str = "\
 Examples:
   ichido id batch 2025-11-29_app1 2025-11-29_app2
   ichido id batch dify-2025-11-29-anthropic-claude-3-5-sonnet-20241022-01785a60786c --json
 
-The order of the keys does not matter. It is the key under which ichido send delivers records with these keys.";
+The order of the record keys does not matter. ichido send uses this key for a batch of these records.";
 
 const ODDS_EXAMPLES: &str = "\
 Examples:
@@ -25,12 +25,12 @@ Examples:
   ichido id odds --per-group 10000 --groups 3650    ten years of it
   ichido id odds --per-group 10000000               ten million ids of one day and model
 
-A group is what shares day, provider and model: an id begins with them, so only ids of one group can be alike.
-Two different records with one id are found before they are sent, and neither is sent.";
+Ids start with day, provider and model, so only ids that share these (a group) can collide. The export finds two
+different records with the same id before it sends them, and sends neither.";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct IdArgs {
-    /// Prints JSON instead of text.
+    /// Print JSON instead of text.
     #[arg(long, global = true)]
     pub(crate) json: bool,
     #[command(subcommand)]
@@ -39,23 +39,23 @@ pub(crate) struct IdArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum IdVerb {
-    /// Prints the source_event_id of a usage record.
+    /// Print the source_event_id of a usage record.
     #[command(after_help = EVENT_EXAMPLES)]
     Event(Box<EventArgs>),
-    /// Prints the idempotency key of a batch of records.
+    /// Print the idempotency key of a batch of records.
     #[command(after_help = BATCH_EXAMPLES)]
     Batch {
-        /// The keys of the records.
+        /// Keys of the records.
         #[arg(value_name = "KEY")]
         keys: Vec<String>,
     },
-    /// Prints how likely two different records get one id.
+    /// Print how likely it is that two different records get the same id.
     #[command(after_help = ODDS_EXAMPLES)]
     Odds {
-        /// How many ids share day, provider and model.
+        /// Number of ids that share day, provider and model.
         #[arg(long, value_name = "N")]
         per_group: u64,
-        /// How many such groups there are.
+        /// Number of such groups.
         #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
         groups: u64,
     },
@@ -63,34 +63,34 @@ pub(crate) enum IdVerb {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct EventArgs {
-    /// What is hashed, and how: sorted, fixed-order, v2.
+    /// Id scheme: sorted, fixed-order or v2.
     #[arg(long, default_value = "sorted")]
     pub(crate) scheme: String,
-    /// The day, or the first day of the week or month: YYYY-MM-DD.
+    /// Day, or first day of the week or month: YYYY-MM-DD.
     #[arg(long)]
     pub(crate) date: String,
-    /// The provider, normalised.
+    /// Provider, normalised.
     #[arg(long, allow_hyphen_values = true)]
     pub(crate) provider: String,
-    /// The model, normalised.
+    /// Model, normalised.
     #[arg(long, allow_hyphen_values = true)]
     pub(crate) model: String,
-    /// The app's id.
+    /// Id of the app.
     #[arg(long, default_value = "", hide_default_value = true, allow_hyphen_values = true)]
     pub(crate) app: String,
-    /// The user's id.
+    /// Id of the user.
     #[arg(long, default_value = "", hide_default_value = true, allow_hyphen_values = true)]
     pub(crate) user: String,
-    /// The tenant; only v2 holds it.
+    /// Tenant; v2 only.
     #[arg(long, default_value = "", hide_default_value = true, allow_hyphen_values = true)]
     pub(crate) tenant: String,
-    /// none, end_user or account; only v2 holds it [default: end_user if there is a user].
+    /// none, end_user or account; v2 only [default: end_user if there is a user].
     #[arg(long, value_name = "TYPE")]
     pub(crate) user_type: Option<String>,
-    /// The currency; only v2 holds it.
+    /// Currency; v2 only.
     #[arg(long, default_value = "USD")]
     pub(crate) currency: String,
-    /// daily, weekly or monthly; only v2 holds it.
+    /// daily, weekly or monthly; v2 only.
     #[arg(long, default_value = "daily")]
     pub(crate) period: String,
 }

@@ -1,4 +1,4 @@
-//! The arguments of `ichido ledger`.
+//! Arguments of `ichido ledger`.
 
 use clap::{Subcommand, ValueEnum};
 
@@ -8,8 +8,8 @@ use super::Common;
 pub(crate) struct LedgerArgs {
     #[command(flatten)]
     pub(crate) common: Common,
-    /// Go through a running process, by the address of its admin port. While the ledger is unavailable, this also lists and
-    /// resolves the claims that the process granted in its place.
+    /// Use the admin port of a running process at this address. During an outage of the ledger, this also lists and
+    /// resolves the claims that the fallback of that process granted.
     #[arg(long, global = true, value_name = "ADDRESS")]
     pub(crate) admin: Option<String>,
     #[command(subcommand)]
@@ -18,9 +18,9 @@ pub(crate) struct LedgerArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LedgerVerb {
-    /// Creates what the ledger needs: a directory, tables. Accepts a Redis ledger that lost data.
+    /// Create the directory or tables of the ledger, or accept a Redis ledger that has lost data.
     Init,
-    /// Lists claims.
+    /// List claims.
     #[command(
         after_help = "Examples:\n  ichido ledger list --state in-doubt\n  ichido ledger list --prefix order- --json"
     )]
@@ -28,54 +28,54 @@ pub(crate) enum LedgerVerb {
         /// Only claims in this state.
         #[arg(long)]
         state: Option<State>,
-        /// Only keys that start so.
+        /// Only keys that start with this.
         #[arg(long)]
         prefix: Option<String>,
-        /// At most so many.
+        /// Maximum number of claims.
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
         limit: u32,
-        /// Where the last list ended.
+        /// Continue where the last list ended.
         #[arg(long)]
         cursor: Option<String>,
     },
-    /// Shows everything about a claim.
+    /// Show everything about a claim.
     Show(KeyArgs),
-    /// Says how a claim in doubt ended.
+    /// Record what happened to a claim in doubt.
     #[command(
         after_help = "Examples:\n  ichido ledger resolve order-17 --as done --outcome '{\"id\":17}'\n  ichido ledger resolve order-17 --as absent"
     )]
     Resolve {
         #[command(flatten)]
         key: KeyArgs,
-        /// done: the effect happened; absent: it did not, and may be tried again.
+        /// done: the effect happened; absent: it did not happen, and a retry may run it.
         #[arg(long = "as", value_name = "END")]
         end: End,
-        /// What repeats are answered, with --as done. Without it they learn that the answer was not kept.
+        /// Outcome that retries get, with --as done. Without it, retries learn that the outcome was not kept.
         #[arg(long)]
         outcome: Option<String>,
     },
-    /// Gives a key back whose effect did not happen.
+    /// Release a key whose effect did not happen.
     Release {
         #[command(flatten)]
         key: KeyArgs,
-        /// Also while its lease is good: you know that its holder is gone.
+        /// Release it even though its lease has not expired. Only if you know that the holder is gone.
         #[arg(long)]
         force: bool,
     },
-    /// Removes what is over: claims past their retention, marks past their end.
+    /// Remove claims and marks that have expired.
     Sweep,
-    /// Counts what is stored.
+    /// Count claims and marks.
     Stats,
 }
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct KeyArgs {
-    /// The caller's key.
+    /// Key of the claim.
     pub(crate) key: String,
-    /// Whose key it is, where several have the same.
+    /// Tenant, if several have the same key.
     #[arg(long)]
     pub(crate) tenant: Option<String>,
-    /// Which operation it is for, where several have the same.
+    /// Route, if several have the same key.
     #[arg(long)]
     pub(crate) route: Option<String>,
 }

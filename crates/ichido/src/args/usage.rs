@@ -1,4 +1,4 @@
-//! The arguments of `ichido export` and `reconcile`.
+//! Arguments of `ichido export` and `reconcile`.
 
 use std::path::PathBuf;
 
@@ -8,24 +8,28 @@ use super::Common;
 
 pub(super) const EXPORT_EXAMPLES: &str = "\
 Examples:
-  ichido export dify --dry-run --yesterday            what would be sent?
-  ichido export dify                                  what is new since the last time
+  ichido export dify --dry-run --yesterday            show what would be sent
+  ichido export dify                                  everything since the last export
   ichido export dify --from 2025-11-01 --to 2025-11-30
   ichido export dify --month 2025-11 --json
-  ichido export jsonl usage.jsonl                     usage events of any other source
+  ichido export jsonl usage.jsonl                     usage events from any other source
 
-[export.dify] in ichido.toml says where Dify is and how usage is summed; DIFY_DATABASE_URL (or DIFY_CONSOLE_URL with
-DIFY_ADMIN_KEY, or DIFY_EMAIL and DIFY_PASSWORD) says it as well. Where to and as whom is told as for ichido send, with
-EXTERNAL_API_ENVELOPE=api_meter and EXTERNAL_API_TENANT_ID. What was sent is remembered in data/export.
-Exit codes: 0 all arrived; 3 something waits; 4 something went to failed; 2 settings, Dify, another export; 1 anything else.";
+Configure the source in [export.dify] of ichido.toml, or with DIFY_DATABASE_URL (or DIFY_CONSOLE_URL with DIFY_ADMIN_KEY,
+or with DIFY_EMAIL and DIFY_PASSWORD). Configure the receiver as for ichido send, with EXTERNAL_API_ENVELOPE=api_meter and
+EXTERNAL_API_TENANT_ID. data/export records what was sent.
+
+Exit codes: 0 everything arrived; 3 a batch is in the spool, or totals are withheld; 4 a batch went to failed; 2 invalid
+settings, Dify unreachable, or another export is running; 1 any other error.";
 
 pub(super) const RECONCILE_EXAMPLES: &str = "\
 Examples:
-  ichido reconcile                                    every day that was exported
+  ichido reconcile                                    every exported day
   ichido reconcile --from 2025-11-01 --to 2025-11-30 --json
 
-Compares by day what Dify has, what was sent, and what the receiver counted (GET on EXTERNAL_API_ENDPOINT, as the meter
-answers it). Exit codes: 0 all the same; 1 there are differences; 2 settings, or a side that does not answer.";
+Compares, for each day, the usage in Dify, what was sent, and what the receiver counted (GET on EXTERNAL_API_ENDPOINT,
+with the query API of the meter).
+
+Exit codes: 0 no differences; 1 differences; 2 invalid settings, or Dify or the receiver cannot be reached.";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExportArgs {
@@ -37,9 +41,9 @@ pub(crate) struct ExportArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ExportSource {
-    /// Usage of Dify: its database, or its console.
+    /// Usage from the database or the console of Dify.
     Dify(ExportDifyArgs),
-    /// Usage events as JSON Lines. A file must hold whole days.
+    /// Usage events as JSON Lines. Each file must contain whole days.
     Jsonl(ExportJsonlArgs),
 }
 
@@ -47,13 +51,13 @@ pub(crate) enum ExportSource {
 pub(crate) struct ExportDifyArgs {
     #[command(flatten)]
     pub(crate) days: DaysArgs,
-    /// The day before today, in the zone of the settings.
+    /// Yesterday, in the time zone of the settings.
     #[arg(long, conflicts_with_all = ["from", "to", "month"])]
     pub(crate) yesterday: bool,
-    /// A whole month: YYYY-MM.
+    /// Whole month: YYYY-MM.
     #[arg(long, value_name = "MONTH", conflicts_with_all = ["from", "to"])]
     pub(crate) month: Option<String>,
-    /// Also days that are not over. Only for receivers that let a later total replace an earlier one.
+    /// Include days that are not over. Only for receivers where a later total replaces an earlier one.
     #[arg(long)]
     pub(crate) include_open: bool,
     #[command(flatten)]
@@ -62,7 +66,7 @@ pub(crate) struct ExportDifyArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExportJsonlArgs {
-    /// Files of usage events; - is standard input [default: -].
+    /// Files of usage events; - for standard input [default: -].
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
     #[command(flatten)]
@@ -71,23 +75,23 @@ pub(crate) struct ExportJsonlArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SumsArgs {
-    /// What a record is a sum of: per_model, per_user, per_app, workspace, all.
+    /// What to aggregate by: per_model, per_user, per_app, workspace or all.
     #[arg(long, value_name = "MODE")]
     pub(crate) mode: Option<String>,
-    /// How long: daily, weekly, monthly.
+    /// Length of a period: daily, weekly or monthly.
     #[arg(long, value_name = "PERIOD")]
     pub(crate) period: Option<String>,
-    /// Prints what would be sent, and sends nothing.
+    /// Print what would be sent, but send nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct DaysArgs {
-    /// The first day: YYYY-MM-DD.
+    /// First day: YYYY-MM-DD.
     #[arg(long, value_name = "DAY")]
     pub(crate) from: Option<String>,
-    /// The last day [default: yesterday].
+    /// Last day [default: yesterday].
     #[arg(long, value_name = "DAY")]
     pub(crate) to: Option<String>,
 }

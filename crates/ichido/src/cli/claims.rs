@@ -7,7 +7,7 @@ use ichido_admin::{Admin, AdminPort, AdminToken, ClaimApi, ConsoleOptions};
 use ichido_serve::ledger::{ProcessLedger, run_sweeper};
 use ichido_serve::{Failure, Readiness, metrics, shutdown};
 
-pub(crate) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
+pub(super) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
     let settings = Settings::load(&args.common)?;
     let metrics = metrics::install()?;
     let bound = AdminPort::bind(args.listen, AdminToken::from_env()?).await?;

@@ -19,7 +19,7 @@ use ichido_export::{
 use ichido_serve::shutdown;
 use ichido_serve::{ExitClass, Failure};
 
-pub(crate) async fn run(args: &ExportArgs) -> Result<(), Failure> {
+pub(super) async fn run(args: &ExportArgs) -> Result<(), Failure> {
     let settings = Settings::load(&args.common)?;
     match &args.source {
         ExportSource::Dify(dify) => run_dify(settings, dify, args.common.json).await,

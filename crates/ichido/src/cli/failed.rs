@@ -14,7 +14,7 @@ use crate::output;
 use ichido_export::superseded;
 use ichido_serve::Failure;
 
-pub(crate) async fn run(args: &FailedArgs) -> Result<(), Failure> {
+pub(super) async fn run(args: &FailedArgs) -> Result<(), Failure> {
     let values = Values::load(&args.delivery)?;
     let seen = || values.existing_data_dir().map(|dir| Layout::new(&dir));
     match &args.verb {

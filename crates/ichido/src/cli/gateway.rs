@@ -10,7 +10,7 @@ use ichido_gateway::settings::Flags;
 use ichido_serve::ledger::ProcessLedger;
 use ichido_serve::{Failure, Readiness, metrics, shutdown};
 
-pub(crate) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
+pub(super) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
     let mut settings = Settings::load(&args.common)?;
     let flags = Flags {
         upstream: args.upstream.clone(),

@@ -11,7 +11,7 @@ use crate::args::{EventArgs, IdArgs, IdVerb};
 use crate::output;
 use ichido_serve::Failure;
 
-pub(crate) fn run(args: &IdArgs) -> Result<(), Failure> {
+pub(super) fn run(args: &IdArgs) -> Result<(), Failure> {
     match &args.verb {
         IdVerb::Event(event) => print_event(event, args.json),
         IdVerb::Batch { keys } => print_batch(keys, args.json),

@@ -17,7 +17,7 @@ use ichido_serve::Failure;
 /// A sweep says how far it is after so many records.
 const SWEEP_NEWS: u64 = 100_000;
 
-pub(crate) async fn run(args: &LedgerArgs) -> Result<(), Failure> {
+pub(super) async fn run(args: &LedgerArgs) -> Result<(), Failure> {
     let settings = Settings::load(&args.common)?;
     let (verb, json) = (&args.verb, args.common.json);
     if let Some(address) = &args.admin {

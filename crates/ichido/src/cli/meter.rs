@@ -9,7 +9,7 @@ use ichido_admin::Health;
 use ichido_serve::shutdown;
 use ichido_serve::{Audience, Failure, Readiness, metrics};
 
-pub(crate) async fn run(args: &MeterArgs) -> Result<(), Failure> {
+pub(super) async fn run(args: &MeterArgs) -> Result<(), Failure> {
     let mut settings = Settings::load(&args.common)?;
     let meter = settings.meter(&Flags { listen: args.listen.clone(), db: args.db.clone() })?;
     let admin_at = admin_port::listen_address(args.admin.as_deref());

@@ -9,7 +9,7 @@ use ichido_export::settings::Flags;
 use ichido_export::{Difference, Export, Findings, Receiver, RequestedDays, reconcile};
 use ichido_serve::Failure;
 
-pub(crate) async fn run(args: &ReconcileArgs) -> Result<(), Failure> {
+pub(super) async fn run(args: &ReconcileArgs) -> Result<(), Failure> {
     let mut settings = Settings::load(&args.common)?;
     let dify = settings.export(&Flags::default())?;
     let values = settings.delivery(&DeliveryFlags::default());

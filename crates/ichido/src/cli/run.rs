@@ -21,7 +21,7 @@ struct Plan {
     delivery: Option<delivery::Plan>,
 }
 
-pub(crate) async fn run(args: &RunArgs) -> Result<(), Failure> {
+pub(super) async fn run(args: &RunArgs) -> Result<(), Failure> {
     let mut settings = Settings::load(&args.common)?;
     let admin_at = admin_port::listen_address(args.admin.as_deref());
     let plan = Plan::of(&mut settings, args).await?;

@@ -22,7 +22,7 @@ use ichido_serve::shutdown;
 /// How long what waits goes before what is new. A deep spool must not keep new records from being taken.
 const HEAD_START: Duration = Duration::from_secs(5);
 
-pub(crate) async fn run(args: &SendArgs, screen: &MultiProgress) -> Result<(), Failure> {
+pub(super) async fn run(args: &SendArgs, screen: &MultiProgress) -> Result<(), Failure> {
     let values = Values::load(&args.delivery)?;
     let settings = values.settings()?;
     if args.dry_run {

@@ -11,7 +11,7 @@ use ichido_core::error_chain;
 use ichido_serve::Failure;
 use ichido_serve::shutdown;
 
-pub(crate) async fn run(args: &SpoolArgs) -> Result<(), Failure> {
+pub(super) async fn run(args: &SpoolArgs) -> Result<(), Failure> {
     let values = Values::load(&args.delivery)?;
     let seen = || values.existing_data_dir().map(|dir| Layout::new(&dir));
     match &args.verb {

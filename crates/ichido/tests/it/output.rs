@@ -113,7 +113,10 @@ fn a_full_disk_under_the_output_is_said() {
     let output = command(dir.path(), &["id", "odds", "--per-group", "1000"]).stdout(full).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let line = stderr(&output);
-    assert!(line.starts_with("ichido: writing to standard output: ") && line.lines().count() == 1, "{line}");
+    assert!(
+        line.starts_with("ichido: cannot write to standard output: ") && line.lines().count() == 1,
+        "{line}"
+    );
 }
 
 #[test]
