@@ -1,4 +1,4 @@
-//! `ichido check`: settings and connections, each with a verdict.
+//! `ichido check`: checks the settings and the connections.
 
 use ichido_delivery::store::{BatchDir, Layout};
 use ichido_http::Route;
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::args::{CheckArgs, DeliveryFlags};
 use crate::components::ledger::holder;
-use crate::delivery::{NO_CHANNEL, Values, Ways};
+use crate::delivery::{Connections, NO_CHANNEL, Values};
 use crate::output;
 use crate::settings::Settings;
 use crate::settings::meter::Flags as MeterFlags;
@@ -43,7 +43,7 @@ enum Verdict {
 
 pub(crate) async fn run(args: &CheckArgs) -> Result<(), Failure> {
     let mut settings = Settings::load(&args.common)?;
-    let mut report = check(&settings).await;
+    let mut report = check_ledger(&settings).await;
     let flags = Flags::from_env()?;
     if settings.has_gateway() || flags.upstream.is_some() {
         check_gateway(&mut settings, &flags, &mut report).await;
@@ -73,9 +73,9 @@ pub(crate) async fn run(args: &CheckArgs) -> Result<(), Failure> {
     }
 }
 
-async fn check(settings: &Settings) -> Report {
+async fn check_ledger(settings: &Settings) -> Report {
     let source = settings.file.as_ref().map_or_else(
-        || "no ichido.toml: defaults, environment and flags".to_owned(),
+        || "no ichido.toml; using defaults, environment and flags".to_owned(),
         |path| format!("{} read", path.display()),
     );
     let mut report = Report { checks: Vec::new(), capabilities: None };
@@ -84,7 +84,7 @@ async fn check(settings: &Settings) -> Report {
     report.add(
         "fallback",
         Verdict::Ok,
-        format!("{local} for {pause} s, in the claim API and where a route asks for it"),
+        format!("{local} for {pause} s, for the claim API and for routes that enable it"),
     );
     if let Some(dir) = settings.ledger.directory().filter(|dir| !dir.exists()) {
         report.add(
@@ -100,7 +100,7 @@ async fn check(settings: &Settings) -> Report {
     let backend = match opened {
         Ok(Ok(backend)) => backend,
         Ok(Err(error)) => {
-            let (verdict, detail) = not_opened(settings, &error).await;
+            let (verdict, detail) = check_holder(settings, &error).await;
             report.add("ledger", verdict, detail);
             return report;
         }
@@ -116,7 +116,7 @@ async fn check(settings: &Settings) -> Report {
     report.capabilities = Some(backend.capabilities());
     match tokio::time::timeout(handle.timeout, backend.check()).await {
         Ok(Ok(warnings)) => {
-            report.add("ledger", Verdict::Ok, format!("{} answers", backend.capabilities().backend));
+            report.add("ledger", Verdict::Ok, format!("{} responds", backend.capabilities().backend));
             for warning in warnings {
                 report.add("ledger", Verdict::Warning, warning);
             }
@@ -125,7 +125,7 @@ async fn check(settings: &Settings) -> Report {
         Err(_) => report.add(
             "ledger",
             Verdict::Failed,
-            format!("no answer within {} ms", handle.timeout.as_millis()),
+            format!("no response within {} ms", handle.timeout.as_millis()),
         ),
     }
     if let Err(error) = backend.close().await {
@@ -134,23 +134,23 @@ async fn check(settings: &Settings) -> Report {
     report
 }
 
-/// A store that another process holds is well if that process says so.
-async fn not_opened(settings: &Settings, error: &Error) -> (Verdict, String) {
+/// A ledger that another process holds is fine if that process responds.
+async fn check_holder(settings: &Settings, error: &Error) -> (Verdict, String) {
     let line = error_chain(error);
     let Some(dir) = settings.ledger.directory().filter(|_| matches!(error.kind(), Kind::InUse(_))) else {
         return (Verdict::Failed, line);
     };
-    let answered = match holder(&settings.ledger, dir, error) {
+    let responded = match holder(&settings.ledger, dir, error) {
         Ok(holder) => holder.stats().await.map(drop).map_err(|refusal| refusal.into_failure("").to_string()),
         Err(failure) => Err(failure.to_string()),
     };
-    match answered {
-        Ok(()) => (Verdict::Ok, format!("{line}; it answers")),
-        Err(why) => (Verdict::Failed, why),
+    match responded {
+        Ok(()) => (Verdict::Ok, format!("{line}; that process responds")),
+        Err(reason) => (Verdict::Failed, reason),
     }
 }
 
-/// The gateway's section, and whether the service behind it is there.
+/// Checks the settings of the gateway, and connects to the upstream.
 async fn check_gateway(settings: &mut Settings, flags: &Flags, report: &mut Report) {
     match settings.gateway(flags) {
         Err(failure) => report.add("gateway", Verdict::Failed, failure.to_string()),
@@ -165,16 +165,18 @@ async fn check_gateway(settings: &mut Settings, flags: &Flags, report: &mut Repo
             }
             let upstream = &gateway.upstream;
             match try_connect(upstream.authority.as_str(), upstream.authority.host(), upstream.port()).await {
-                Ok(()) => {
-                    report.add("upstream", Verdict::Ok, format!("{} answers", gateway.upstream.authority))
-                }
-                Err(why) => report.add("upstream", Verdict::Warning, why),
+                Ok(()) => report.add(
+                    "upstream",
+                    Verdict::Ok,
+                    format!("{} accepts connections", gateway.upstream.authority),
+                ),
+                Err(reason) => report.add("upstream", Verdict::Warning, reason),
             }
         }
     }
 }
 
-/// The meter's section, and whether its database is there.
+/// Checks the settings of the meter, and its database.
 async fn check_meter(settings: &mut Settings, report: &mut Report) {
     let meter = match settings.meter(&MeterFlags::default()) {
         Ok(meter) => meter,
@@ -191,26 +193,26 @@ async fn check_meter(settings: &mut Settings, report: &mut Report) {
         store.close().await;
         checked
     };
-    let patience = settings.ledger.timeout;
-    match tokio::time::timeout(patience, checked).await {
+    let timeout = settings.ledger.timeout;
+    match tokio::time::timeout(timeout, checked).await {
         Ok(Ok(())) => {
             report.add(
                 "meter",
                 Verdict::Ok,
-                format!("{} answers, {}", meter.database.place(), meter.profile),
+                format!("{} responds, {}", meter.database.place(), meter.profile),
             );
         }
         Ok(Err(error)) => report.add("meter", Verdict::Failed, error_chain(&error)),
         Err(_) => {
-            report.add("meter", Verdict::Failed, format!("no answer within {} ms", patience.as_millis()))
+            report.add("meter", Verdict::Failed, format!("no response within {} ms", timeout.as_millis()))
         }
     }
 }
 
-/// The sender's settings, what waits, and whether someone listens where it goes. Nothing is sent.
+/// Checks the settings of the sender, counts undelivered batches, and connects to the receiver. Sends nothing.
 async fn check_delivery(values: &Values, report: &mut Report) -> Result<(), Failure> {
     let settings = values.settings()?;
-    let ways = Ways::open(values, &settings)?;
+    let connections = Connections::open(values, &settings)?;
     let endpoint = &settings.transport.endpoint;
     let (batch_size, place) = (settings.batch_size, endpoint.origin());
     let layout = Layout::new(&settings.data_dir);
@@ -219,51 +221,54 @@ async fn check_delivery(values: &Values, report: &mut Report) -> Result<(), Fail
         layout.count(BatchDir::Failed).map_err(Failure::usage_from)?,
     );
     let conflict = settings.conflict.describe();
-    report.add("delivery", Verdict::Ok, format!("to {place}, {batch_size} records in a batch; {conflict}"));
+    report.add(
+        "delivery",
+        Verdict::Ok,
+        format!("to {place}, up to {batch_size} records per batch; {conflict}"),
+    );
     let detail = format!(
-        "{}, {} in failed, in {}",
-        output::count(waiting, "batch waits", "batches wait"),
-        output::count(failed, "is", "are"),
+        "{} in the spool, {failed} in failed, in {}",
+        output::count(waiting, "batch", "batches"),
         settings.data_dir.display()
     );
     report.add("delivery", if failed == 0 { Verdict::Ok } else { Verdict::Warning }, detail);
-    match ways.reach_people() {
+    match connections.has_channels() {
         true => report.add("notices", Verdict::Ok, "sent by Slack or e-mail".to_owned()),
         false => report.add("notices", Verdict::Warning, NO_CHANNEL.to_owned()),
     }
     let url = endpoint.url();
     let reached = match url.host_str().zip(url.port_or_known_default()) {
         Some((host, port)) => try_connect(&place, host, port).await,
-        None => Err(format!("{place} names no host")),
+        None => Err(format!("{place} has no host")),
     };
     match reached {
-        Ok(()) => report.add("receiver", Verdict::Ok, format!("{place} answers")),
-        Err(why) => report.add("receiver", Verdict::Warning, why),
+        Ok(()) => report.add("receiver", Verdict::Ok, format!("{place} accepts connections")),
+        Err(reason) => report.add("receiver", Verdict::Warning, reason),
     }
     Ok(())
 }
 
-/// The export's section, and whether Dify can be read.
+/// Checks the settings of the export, and reads from Dify.
 async fn check_export(settings: &mut Settings, values: &Values, report: &mut Report) {
     let opened = settings
         .export(&export::Flags::default())
         .and_then(|dify| Ok((dify.describe(), Export::new(dify, &values.data_dir()?)?)));
     match opened {
         Err(failure) => report.add("export", Verdict::Failed, failure.to_string()),
-        Ok((words, mut export)) => {
-            report.add("export", Verdict::Ok, words);
+        Ok((description, mut export)) => {
+            report.add("export", Verdict::Ok, description);
             match export.check().await {
-                Ok(words) => report.add("dify", Verdict::Ok, words),
+                Ok(description) => report.add("dify", Verdict::Ok, description),
                 Err(failure) => report.add("dify", Verdict::Failed, failure.to_string()),
             }
         }
     }
 }
 
-/// Whether the gateway checks who sends the events of a route.
+/// Reports whether the gateway verifies the signatures of a route.
 fn check_signature(route: &Route, report: &mut Report) {
     if let Some(signature) = &route.signature {
-        let detail = format!("{}: {} is checked", route.describe(), signature.header());
+        let detail = format!("{}: {} is verified", route.describe(), signature.header());
         report.add("signature", Verdict::Ok, detail);
     }
     if let Some(warning) = unchecked(route) {

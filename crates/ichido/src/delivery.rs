@@ -1,4 +1,4 @@
-//! What `send`, `spool` and `failed` share: the wiring of a sender, and how a run ends.
+//! What `send`, `spool`, `failed`, `export` and the delivery component share: a sender, and the result of a run.
 
 mod values;
 
@@ -21,11 +21,11 @@ use ichido_serve::{ExitClass, Failure};
 
 pub(crate) use values::Values;
 
-/// What is said where nobody would be told of a batch in failed.
+/// The warning if nobody would be notified of a batch in failed.
 pub(crate) const NO_CHANNEL: &str =
     "no notification channel is configured: notices go to the log only (set SLACK_WEBHOOK_URL or SMTP_URL)";
 
-/// A variable of the environment.
+/// The value of an environment variable.
 pub(crate) fn env(name: &str) -> Result<Option<String>, String> {
     match std::env::var(name) {
         Ok(value) => Ok(Some(value)),
@@ -34,19 +34,19 @@ pub(crate) fn env(name: &str) -> Result<Option<String>, String> {
     }
 }
 
-/// The ways out: to the receiver, and to people.
-pub(crate) struct Ways {
+/// The connections to the outside: the receiver, and the channels for notices.
+pub(crate) struct Connections {
     transport: HttpTransport,
     channels: Vec<Box<dyn Channel>>,
 }
 
-impl Ways {
-    /// Whether someone is told of what went wrong who does not read the log.
-    pub(crate) fn reach_people(&self) -> bool {
+impl Connections {
+    /// Whether notices go anywhere besides the log.
+    pub(crate) fn has_channels(&self) -> bool {
         !self.channels.is_empty()
     }
 
-    /// Whatever the settings name is read; nothing is connected, and nothing touched.
+    /// Reads the files that the settings name. Connects to nothing, and changes nothing.
     pub(crate) fn open(values: &Values, settings: &Settings) -> Result<Self, Failure> {
         let opened = || -> Result<Self, Failure> {
             let token =
@@ -67,13 +67,13 @@ impl Ways {
     }
 }
 
-/// A sender, ready to work. Whatever is wrong with the settings is found before anything is touched.
+/// A sender, ready to send. Invalid settings are reported before anything is changed.
 pub(crate) fn sender(
     values: &Values,
     settings: &Settings,
     stop: CancellationToken,
 ) -> Result<Sender, Failure> {
-    let Ways { transport, channels } = Ways::open(values, settings)?;
+    let Connections { transport, channels } = Connections::open(values, settings)?;
     if channels.is_empty() {
         tracing::warn!("{NO_CHANNEL}");
     }
@@ -81,7 +81,7 @@ pub(crate) fn sender(
     let store = Store::open(&settings.data_dir, settings.store, clock.now()).map_err(Failure::usage_from)?;
     let notices = settings.data_dir.join("notices");
     let notices = Notices::open(&notices, channels, clock.clone())
-        .map_err(|error| Failure::usage(format!("preparing {}: {error}", notices.display())))?;
+        .map_err(|error| Failure::usage(format!("cannot open {}: {error}", notices.display())))?;
     let notifier = Arc::new(Notifier::new(notices, &settings.transport.endpoint.origin()));
     let deps = Dependencies {
         store,
@@ -94,48 +94,48 @@ pub(crate) fn sender(
     Ok(Sender::new(settings, deps))
 }
 
-/// The end of a run: nothing is left in its hands, and people are told what they must know.
+/// Finishes a run: every batch is delivered or on disk, and notices are sent.
 pub(crate) async fn finish(sender: &mut Sender) -> Counters {
     sender.finish().await;
-    let told = sender.notifier().drain().await;
-    if told.waiting > 0 {
-        tracing::warn!(waiting = told.waiting, "notices could not be sent yet; they wait in the outbox");
+    let drained = sender.notifier().drain().await;
+    if drained.waiting > 0 {
+        tracing::warn!(waiting = drained.waiting, "notices were not sent; they stay in the outbox");
     }
     sender.counters()
 }
 
-/// How a run ends: the worst wins.
-pub(crate) fn verdict(sender: &Sender, counters: &Counters, trouble: Option<Failure>) -> Result<(), Failure> {
+/// How a run ends. The worst result decides.
+pub(crate) fn verdict(sender: &Sender, counters: &Counters, failure: Option<Failure>) -> Result<(), Failure> {
     if counters.lost > 0 {
         let lost = count(counters.lost, "batch was", "batches were");
         return Err(Failure::internal(format!(
-            "{lost} neither delivered nor written down (the disk is full): send the input again"
+            "{lost} neither delivered nor written to disk (disk full): send the input again"
         )));
     }
-    if let Some(failure) = trouble {
+    if let Some(failure) = failure {
         return Err(failure);
     }
-    let dir = |place| sender.layout().dir(place).display().to_string();
+    let dir = |name| sender.layout().dir(name).display().to_string();
     if counters.failed_moved > 0 {
         let moved = count(counters.failed_moved, "batch is", "batches are");
         let message = format!("{moved} in {}", dir(BatchDir::Failed));
         return Err(Failure::new(ExitClass::Failed, message));
     }
-    let waiting = || {
-        let batches = count(counters.spool_size, "batch waits", "batches wait");
+    let spooled = || {
+        let batches = count(counters.spool_size, "batch is", "batches are");
         format!("{batches} in {}", dir(BatchDir::Spool))
     };
     match sender.held() {
         Some(reason) => Err(Failure::new(
             ExitClass::Undelivered,
-            format!("nothing goes until someone acts: {reason}; {}", waiting()),
+            format!("the lane is held until an operator acts: {reason}; {}", spooled()),
         )),
-        None if counters.spool_size > 0 => Err(Failure::new(ExitClass::Undelivered, waiting())),
+        None if counters.spool_size > 0 => Err(Failure::new(ExitClass::Undelivered, spooled())),
         None => Ok(()),
     }
 }
 
-/// One line at the end of a run, with an object `metrics`.
+/// Logs the counters of a run as an object `metrics`.
 fn log_metrics(counters: Counters) {
     let Counters {
         send_total,
@@ -171,10 +171,10 @@ fn log_metrics(counters: Counters) {
     );
 }
 
-/// Says what a run did: a sentence for people, a line for scripts, a line for the log.
+/// Logs and prints what a run did.
 pub(crate) fn report(counters: &Counters, json: bool) -> Result<(), Failure> {
     let line = serde_json::to_string(counters)
-        .map_err(|error| Failure::internal(format!("writing JSON: {error}")))?;
+        .map_err(|error| Failure::internal(format!("cannot write JSON: {error}")))?;
     log_metrics(*counters);
     if json {
         outln!("{line}");
@@ -184,12 +184,11 @@ pub(crate) fn report(counters: &Counters, json: bool) -> Result<(), Failure> {
         send_success, send_duplicate, records_delivered, retries, spool_size, failed_moved, ..
     } = counters;
     outln!(
-        "{} arrived ({}, {}, {}); {} in the spool; {failed_moved} went to failed",
+        "{} delivered ({}, {}, {}); {spool_size} in the spool; {failed_moved} moved to failed",
         count(*send_success, "batch", "batches"),
         count(*records_delivered, "record", "records"),
         count(*send_duplicate, "duplicate", "duplicates"),
         count(*retries, "retry", "retries"),
-        count(*spool_size, "waits", "wait"),
     );
     Ok(())
 }

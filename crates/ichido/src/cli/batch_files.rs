@@ -1,4 +1,4 @@
-//! What lies in the spool or in failed, for people and scripts. Only looks: safe beside any number of senders.
+//! Lists and shows batches in the spool or in failed. It only reads, so it is safe while other processes send.
 
 use ichido_core::Timestamp;
 use ichido_delivery::store::{BatchDir, Layout, ListedFile, StoredBatch};
@@ -19,9 +19,9 @@ struct Listing {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Entry {
-    /// What the name says, to the second, and what the file says, if it can be read.
+    /// Sort key: the time in the file name, to the second, then the exact one, if the file can be read.
     #[serde(skip)]
-    at: (String, Option<Timestamp>),
+    sort_key: (String, Option<Timestamp>),
     batch_idempotency_key: String,
     file: String,
     first_attempt: String,
@@ -33,7 +33,7 @@ struct Entry {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Shown<'a> {
+struct ShownBatch<'a> {
     file: String,
     batch_idempotency_key: &'a str,
     first_attempt: String,
@@ -44,46 +44,46 @@ struct Shown<'a> {
     records: Vec<&'a RawValue>,
 }
 
-/// Files that are read at once, by all threads together.
-const AT_ONCE: usize = 10_000;
+/// Files that are read together, by several threads.
+const CHUNK_MAX: usize = 10_000;
 
-pub(super) fn list(layout: &Layout, place: BatchDir, args: &ListArgs, json: bool) -> Result<(), Failure> {
-    let most = usize::try_from(args.limit).unwrap_or(usize::MAX);
-    let is_all_meant = args.prefix.is_none() && args.error.is_none();
-    let step = if is_all_meant { most.clamp(1, AT_ONCE) } else { AT_ONCE };
+pub(super) fn list(layout: &Layout, dir: BatchDir, args: &ListArgs, json: bool) -> Result<(), Failure> {
+    let limit = usize::try_from(args.limit).unwrap_or(usize::MAX);
+    let is_unfiltered = args.prefix.is_none() && args.error.is_none();
+    let chunk = if is_unfiltered { limit.clamp(1, CHUNK_MAX) } else { CHUNK_MAX };
     let (mut batches, mut total) = (Vec::new(), None);
     let mut after: Option<ListedFile> = None;
-    while batches.len() < most {
-        let (files, some) =
-            layout.survey(place, after.as_ref(), AT_ONCE.max(most)).map_err(Failure::usage_from)?;
-        total.get_or_insert(files);
-        let Some(last) = some.last().cloned() else { break };
-        for some in some.chunks(step) {
-            // Whatever was taken meanwhile by a process that sends it is not listed.
-            let seen =
-                layout.read_each(place, some, |listed, read| read.ok().map(|read| entry(listed, read)));
-            let meant = seen.into_iter().flatten().filter(|entry| is_meant(entry, args));
-            batches.extend(meant.take(most - batches.len()));
-            if batches.len() == most {
+    while batches.len() < limit {
+        let (count, files) =
+            layout.survey(dir, after.as_ref(), CHUNK_MAX.max(limit)).map_err(Failure::usage_from)?;
+        total.get_or_insert(count);
+        let Some(last) = files.last().cloned() else { break };
+        for files in files.chunks(chunk) {
+            // Batches that another process has taken meanwhile are not listed.
+            let entries =
+                layout.read_each(dir, files, |listed, read| read.ok().map(|read| entry(listed, read)));
+            let selected = entries.into_iter().flatten().filter(|entry| is_selected(entry, args));
+            batches.extend(selected.take(limit - batches.len()));
+            if batches.len() == limit {
                 break;
             }
         }
-        // Fewer than were asked for: there are no more.
-        if some.len() < AT_ONCE.max(most) {
+        // Fewer than requested: there are no more.
+        if files.len() < CHUNK_MAX.max(limit) {
             break;
         }
         after = Some(last);
     }
-    // Names tell the second only. In failed they tell the move, of which the file says no more.
-    if place == BatchDir::Spool {
-        batches.sort_by(|one: &Entry, other| one.at.cmp(&other.at));
+    // File names have only seconds. In failed they are the time of the move, which the file does not contain.
+    if dir == BatchDir::Spool {
+        batches.sort_by(|one: &Entry, other| one.sort_key.cmp(&other.sort_key));
     }
     let listing = Listing { total: total.unwrap_or_default(), batches };
     if json {
         return output::json(&listing);
     }
     let mut table =
-        output::table(&["batch", "first attempt", "passes", "records", "not before", "last error"]);
+        output::table(&["batch", "first attempt", "retries", "records", "not before", "last error"]);
     for entry in &listing.batches {
         table.add_row([
             entry.batch_idempotency_key.chars().take(12).collect(),
@@ -99,7 +99,7 @@ pub(super) fn list(layout: &Layout, place: BatchDir, args: &ListArgs, json: bool
     Ok(())
 }
 
-fn is_meant(entry: &Entry, args: &ListArgs) -> bool {
+fn is_selected(entry: &Entry, args: &ListArgs) -> bool {
     let error = entry.last_error.as_deref().unwrap_or_default();
     args.prefix.as_ref().is_none_or(|prefix| entry.batch_idempotency_key.starts_with(prefix))
         && args.error.as_ref().is_none_or(|text| error.contains(text))
@@ -108,7 +108,7 @@ fn is_meant(entry: &Entry, args: &ListArgs) -> bool {
 fn entry(listed: &ListedFile, read: Result<StoredBatch, ichido_delivery::store::Corrupt>) -> Entry {
     match read {
         Ok(stored) => Entry {
-            at: (listed.name.at.clone(), Some(stored.first_attempt)),
+            sort_key: (listed.name.at.clone(), Some(stored.first_attempt)),
             batch_idempotency_key: stored.batch.key().to_owned(),
             file: listed.file.clone(),
             first_attempt: iso(stored.first_attempt),
@@ -118,7 +118,7 @@ fn entry(listed: &ListedFile, read: Result<StoredBatch, ichido_delivery::store::
             last_error: stored.last_error,
         },
         Err(corrupt) => Entry {
-            at: (listed.name.at.clone(), None),
+            sort_key: (listed.name.at.clone(), None),
             batch_idempotency_key: listed.name.key.clone(),
             file: listed.file.clone(),
             first_attempt: listed.name.at.clone(),
@@ -130,10 +130,10 @@ fn entry(listed: &ListedFile, read: Result<StoredBatch, ichido_delivery::store::
     }
 }
 
-pub(super) fn show(layout: &Layout, place: BatchDir, key: &str) -> Result<(), Failure> {
-    let (listed, stored) = find(layout, place, key)?;
-    output::visible_json(&Shown {
-        file: layout.dir(place).join(&listed.file).display().to_string(),
+pub(super) fn show(layout: &Layout, dir: BatchDir, key: &str) -> Result<(), Failure> {
+    let (listed, stored) = find(layout, dir, key)?;
+    output::visible_json(&ShownBatch {
+        file: layout.dir(dir).join(&listed.file).display().to_string(),
         batch_idempotency_key: stored.batch.key(),
         first_attempt: iso(stored.first_attempt),
         retry_count: stored.retry_count,
@@ -144,34 +144,32 @@ pub(super) fn show(layout: &Layout, place: BatchDir, key: &str) -> Result<(), Fa
     })
 }
 
-/// The one batch whose key begins so.
-pub(super) fn find(
-    layout: &Layout,
-    place: BatchDir,
-    key: &str,
-) -> Result<(ListedFile, StoredBatch), Failure> {
-    let found: Vec<ListedFile> = layout
-        .oldest(place, None, usize::MAX)
+/// The batch whose key starts with `key`. It is an error if there is none, or more than one.
+pub(super) fn find(layout: &Layout, dir: BatchDir, key: &str) -> Result<(ListedFile, StoredBatch), Failure> {
+    let candidates: Vec<ListedFile> = layout
+        .oldest(dir, None, usize::MAX)
         .map_err(Failure::usage_from)?
         .into_iter()
         .filter(|listed| key.starts_with(&listed.name.key) || listed.name.key.starts_with(key))
         .collect();
-    let mut meant = Vec::new();
-    for listed in found {
-        match layout.read(place, &listed) {
-            Ok(Ok(stored)) if stored.batch.key().starts_with(key) => meant.push((listed, stored)),
+    let mut found = Vec::new();
+    for listed in candidates {
+        match layout.read(dir, &listed) {
+            Ok(Ok(stored)) if stored.batch.key().starts_with(key) => found.push((listed, stored)),
             Ok(Err(corrupt)) => {
                 return Err(Failure::usage(format!(
                     "{}: {corrupt}",
-                    layout.dir(place).join(&listed.file).display()
+                    layout.dir(dir).join(&listed.file).display()
                 )));
             }
             Ok(Ok(_)) | Err(_) => {}
         }
     }
-    match meant.len() {
-        0 => Err(Failure::usage(format!("there is no batch {key:?} in {}", layout.dir(place).display()))),
-        1 => Ok(meant.remove(0)),
-        several => Err(Failure::usage(format!("{several} batches have a key that begins with {key:?}"))),
+    match found.len() {
+        0 => Err(Failure::usage(format!("no batch {key:?} in {}", layout.dir(dir).display()))),
+        1 => Ok(found.remove(0)),
+        several => Err(Failure::usage(format!(
+            "{several} batches have a key that starts with {key:?}; give more of it"
+        ))),
     }
 }

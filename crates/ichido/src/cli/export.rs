@@ -1,4 +1,4 @@
-//! `ichido export`: usage from its source to the receiver, each sum once.
+//! `ichido export`: delivers usage from its source to the receiver.
 
 mod report;
 
@@ -31,7 +31,7 @@ async fn run_dify(mut settings: Settings, args: &ExportDifyArgs, json: bool) -> 
     let dify = settings.export(&flags(&args.sums))?;
     if args.include_open && !dify.profile.upserts() {
         return Err(Failure::usage(
-            "--include-open does not go with the profile first_wins: the total of a day that is not over would stay for ever",
+            "--include-open cannot be used with the profile first_wins: the receiver would keep the total of an unfinished day",
         ));
     }
     let asked = RequestedDays {
@@ -58,11 +58,11 @@ async fn run_dify(mut settings: Settings, args: &ExportDifyArgs, json: bool) -> 
     let mut report = Report::default();
     let ended = export.run_into(&mut report, days, &mut sender, of_delivery.batch_size, &stop).await;
     let counters = delivery::finish(&mut sender).await;
-    end(&sender, &report, &counters, ended, json)
+    finish(&sender, &report, &counters, ended, json)
 }
 
-/// Says what was done, and how it ended.
-fn end(
+/// Prints the result and returns how the command ends.
+fn finish(
     sender: &ichido_delivery::sender::Sender,
     report: &Report,
     counters: &Counters,
@@ -88,7 +88,9 @@ fn end(
         0 => Ok(()),
         withheld => Err(Failure::new(
             ExitClass::Undelivered,
-            format!("{withheld} new totals wait in the source until older ones have arrived: export again"),
+            format!(
+                "{withheld} new totals are withheld until older ones have arrived: run the export again later"
+            ),
         )),
     }
 }
@@ -97,17 +99,17 @@ fn flags(args: &SumsArgs) -> Flags {
     Flags { mode: args.mode.clone(), period: args.period.clone() }
 }
 
-/// What would be sent.
+/// What an export would send.
 #[derive(Default, Serialize)]
 struct Preview {
-    records: Vec<Shown>,
+    records: Vec<PreviewedRecord>,
     refused: Vec<RejectedRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     left_out: Option<String>,
 }
 
 #[derive(Serialize)]
-struct Shown {
+struct PreviewedRecord {
     what: &'static str,
     #[serde(flatten)]
     record: Record,
@@ -128,7 +130,7 @@ impl Preview {
                 () if changed.contains(id) => "kept",
                 () => "unchanged",
             };
-            self.records.push(Shown { what, record });
+            self.records.push(PreviewedRecord { what, record });
         }
         self.refused.extend(collected.refused);
     }
@@ -141,7 +143,7 @@ impl Preview {
         let mut table = output::table(&[
             "day", "provider", "model", "app", "user", "calls", "input", "output", "cost", "", "what",
         ]);
-        for Shown { what, record } in &self.records {
+        for PreviewedRecord { what, record } in &self.records {
             let metadata = &record.metadata;
             let app = if metadata.source_app_name.is_empty() {
                 &metadata.source_app_id
@@ -165,9 +167,9 @@ impl Preview {
         outln!("{table}");
         let records = output::count(self.records.len() as u64, "record", "records");
         let refused = output::count(self.refused.len() as u64, "row", "rows");
-        outln!("{records}; {refused} cannot be counted");
+        outln!("{records}; {refused} cannot be exported");
         for refused in &self.refused {
-            outln!("refused: {}", refused.reason);
+            outln!("cannot be exported: {}", refused.reason);
         }
         if let Some(left_out) = &self.left_out {
             outln!("{left_out}");
@@ -176,7 +178,7 @@ impl Preview {
     }
 }
 
-/// Usage events of a file. A file must hold whole days: what is known of a day is what the file says.
+/// Exports usage events from files. The total of a day is what the file contains, so it must contain whole days.
 async fn run_jsonl(mut settings: Settings, args: &ExportJsonlArgs, json: bool) -> Result<(), Failure> {
     let dify = settings.export(&flags(&args.sums))?;
     let values = settings.delivery(&DeliveryFlags::default());
@@ -195,5 +197,5 @@ async fn run_jsonl(mut settings: Settings, args: &ExportJsonlArgs, json: bool) -
     let mut report = Report::default();
     let ended = jsonl::run(&mut report, &args.files, &dify, &mut sender, &of_delivery).await;
     let counters = delivery::finish(&mut sender).await;
-    end(&sender, &report, &counters, ended, json)
+    finish(&sender, &report, &counters, ended, json)
 }

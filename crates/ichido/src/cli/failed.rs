@@ -1,4 +1,4 @@
-//! `ichido failed`: what was not delivered and needs a person.
+//! `ichido failed`: batches that were not delivered and need an operator.
 
 use ichido_core::{Clock, SystemClock};
 use ichido_delivery::receipt::{Disposition, Entry};
@@ -16,11 +16,11 @@ use ichido_serve::Failure;
 
 pub(super) async fn run(args: &FailedArgs) -> Result<(), Failure> {
     let values = Values::load(&args.delivery)?;
-    let seen = || values.existing_data_dir().map(|dir| Layout::new(&dir));
+    let layout = || values.existing_data_dir().map(|dir| Layout::new(&dir));
     match &args.verb {
-        FailedVerb::List(list) => batch_files::list(&seen()?, BatchDir::Failed, list, args.json),
-        FailedVerb::Show(batch) => batch_files::show(&seen()?, BatchDir::Failed, &batch.key),
-        // Without keys it is every batch, with or without --all.
+        FailedVerb::List(list) => batch_files::list(&layout()?, BatchDir::Failed, list, args.json),
+        FailedVerb::Show(batch) => batch_files::show(&layout()?, BatchDir::Failed, &batch.key),
+        // Without keys, every batch is selected, with or without --all.
         FailedVerb::Resend { keys, by_record, .. } => {
             let selection =
                 Selection { by_record: *by_record, ..Selection::new(BatchDir::Failed, keys.clone(), true) };
@@ -38,7 +38,7 @@ struct Accepted {
     records: usize,
 }
 
-/// Removes batches that an operator knows to have arrived. The receipts are on disk before the files go.
+/// Removes batches that, as an operator knows, have arrived. Receipts are on disk before the files are removed.
 fn accept(values: &Values, keys: &[String], json: bool) -> Result<(), Failure> {
     let (dir, receipt_retention) = (values.existing_data_dir()?, values.receipt_retention()?);
     let layout = Layout::new(&dir);
@@ -46,7 +46,10 @@ fn accept(values: &Values, keys: &[String], json: bool) -> Result<(), Failure> {
     for key in keys {
         let (listed, stored) = batch_files::find(&layout, BatchDir::Failed, key)?;
         if stored.is_invalid_input {
-            return Err(Failure::usage(format!("{} holds input that is not a record", listed.file)));
+            return Err(Failure::usage(format!(
+                "{} contains input that is not a record, and cannot be accepted",
+                listed.file
+            )));
         }
         if !found.iter().any(|(other, _)| *other == listed) {
             found.push((listed, stored));

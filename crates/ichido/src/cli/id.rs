@@ -1,4 +1,4 @@
-//! `ichido id`: the ids of usage records and the keys of batches, computed and printed alone; and how likely they are to meet.
+//! `ichido id`: computes ids of usage records, keys of batches, and how likely ids are to collide.
 
 use ichido_core::batch_key;
 use ichido_usage::id::{Parts, Scheme, event_id};
@@ -36,7 +36,7 @@ fn print_event(args: &EventArgs, json: bool) -> Result<(), Failure> {
     };
     let parts = Parts {
         usage_date: day::parse(&args.date)
-            .ok_or_else(|| usage("date", &format!("must be a day as YYYY-MM-DD, not {:?}", args.date)))?,
+            .ok_or_else(|| usage("date", &format!("{:?} is not a day; write YYYY-MM-DD", args.date)))?,
         provider: &args.provider,
         model: &args.model,
         app_id: &args.app,
@@ -70,14 +70,14 @@ struct Report {
     schemes: Vec<Odds>,
 }
 
-/// The odds of hashes of one length.
+/// The odds for one hash length.
 #[derive(Debug, Serialize)]
 struct Odds {
     schemes: Vec<Scheme>,
     bits: usize,
-    /// That two ids of one group are alike.
+    /// The probability that two ids of a group are equal.
     collision_in_a_group: f64,
-    /// That this happens in any group.
+    /// The probability that this happens in at least one group.
     collision_in_any_group: f64,
     expected_pairs_in_a_group: f64,
     ids_for_one_in_a_million: u64,
@@ -111,10 +111,10 @@ impl Report {
         let mut table = output::table(&[
             "scheme",
             "hash",
-            "in a group",
+            "in one group",
             "in any group",
-            "1 in a million from",
-            "1 % from",
+            "one in a million at",
+            "1 % at",
         ]);
         for odds in &self.schemes {
             let names: Vec<&str> = odds.schemes.iter().map(|scheme| scheme.as_str()).collect();
@@ -128,7 +128,7 @@ impl Report {
             ]);
         }
         outln!(
-            "The chance that two different records get one id: {} ids that share day, provider and model, {} such group{}\n{table}",
+            "Probability that two different records get the same id, with {} ids per day, provider and model, in {} such group{}\n{table}",
             grouped(self.per_group),
             grouped(self.groups),
             if self.groups == 1 { "" } else { "s" },
@@ -145,7 +145,7 @@ fn percent(chance: f64) -> String {
     }
 }
 
-/// How many ids; no more digits than were computed.
+/// A number of ids, with no more digits than are exact.
 fn ids(number: u64) -> String {
     match number {
         0..1_000_000_000_000 => format!("{} ids", grouped(number)),
@@ -153,12 +153,12 @@ fn ids(number: u64) -> String {
     }
 }
 
-/// A number with commas.
+/// A number with thousands separators.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_written_for_people() {
+    fn numbers_are_readable() {
         assert_eq!(
             [grouped(0), grouped(999), grouped(1000), grouped(12_345_678)],
             ["0", "999", "1,000", "12,345,678"]

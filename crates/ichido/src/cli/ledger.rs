@@ -1,6 +1,6 @@
-//! `ichido ledger …`: what operators do with claims.
+//! `ichido ledger …`: inspects and repairs a ledger.
 //!
-//! A store that another process holds is reached through that process's admin port, with the same verbs.
+//! If another process holds the ledger, the command uses the admin port of that process.
 
 use ichido_ledger::{
     ConflictKind, Error, FallbackStatus, Kind, Ledger, Page, Query, StateName, Stats, Summary, Swept,
@@ -14,14 +14,14 @@ use crate::settings::Settings;
 use ichido_admin::operator::{ClaimSelector, ClaimView, Local, Operator, ResolveAs, ResolvedClaim};
 use ichido_serve::Failure;
 
-/// A sweep says how far it is after so many records.
-const SWEEP_NEWS: u64 = 100_000;
+/// A sweep reports its progress after this many records.
+const SWEEP_REPORT_EVERY: u64 = 100_000;
 
 pub(super) async fn run(args: &LedgerArgs) -> Result<(), Failure> {
     let settings = Settings::load(&args.common)?;
     let (verb, json) = (&args.verb, args.common.json);
     if let Some(address) = &args.admin {
-        return act(&ledger::remote(&settings.ledger, address)?, verb, json).await;
+        return run_verb(&ledger::remote(&settings.ledger, address)?, verb, json).await;
     }
     let dir = settings.ledger.directory();
     if let Some(dir) = dir.filter(|dir| !matches!(verb, LedgerVerb::Init) && !dir.exists()) {
@@ -34,35 +34,35 @@ pub(super) async fn run(args: &LedgerArgs) -> Result<(), Failure> {
         Ok(ledger) => ledger,
         Err(error) => {
             return match dir.filter(|_| matches!(error.kind(), Kind::InUse(_))) {
-                Some(dir) => act(&ledger::holder(&settings.ledger, dir, &error)?, verb, json).await,
+                Some(dir) => run_verb(&ledger::holder(&settings.ledger, dir, &error)?, verb, json).await,
                 None => Err(unreachable(&settings, error)),
             };
         }
     };
     let result = match matches!(verb, LedgerVerb::Init) {
         true => init(&ledger, json).await,
-        false => act(&Local(ledger.clone()), verb, json).await,
+        false => run_verb(&Local(ledger.clone()), verb, json).await,
     };
     let closed = ledger.close().await;
     result?;
     closed.map_err(|error| settings.ledger.failure(error))
 }
 
-/// While a ledger is out, the processes that answer in its place have claims of their own.
+/// During an outage of a shared ledger, the claims that fallbacks granted can be reached only through their processes.
 fn unreachable(settings: &Settings, error: Error) -> Failure {
     let is_outage = error.is_outage();
     let failure = settings.ledger.failure(error);
     match is_outage {
         true => failure.map_message(|line| {
-            format!("{line}; --admin ADDRESS lists and resolves the claims that a process granted meanwhile")
+            format!("{line}; use --admin ADDRESS to list and resolve the claims that the fallback of a process granted")
         }),
         false => failure,
     }
 }
 
-async fn act(operator: &impl Operator, verb: &LedgerVerb, json: bool) -> Result<(), Failure> {
+async fn run_verb(operator: &impl Operator, verb: &LedgerVerb, json: bool) -> Result<(), Failure> {
     match verb {
-        LedgerVerb::Init => Err(Failure::usage("the ledger is there already: another process holds it")),
+        LedgerVerb::Init => Err(Failure::usage("the ledger already exists, and another process holds it")),
         LedgerVerb::List { state, prefix, limit, cursor } => {
             let query = Query {
                 state: state.map(state_name),
@@ -77,14 +77,16 @@ async fn act(operator: &impl Operator, verb: &LedgerVerb, json: bool) -> Result<
             let word = match (end, outcome) {
                 (End::Done, outcome) => ResolveAs::Done(outcome.clone()),
                 (End::Absent, None) => ResolveAs::Absent,
-                (End::Absent, Some(_)) => return Err(Failure::usage("--outcome goes with --as done")),
+                (End::Absent, Some(_)) => {
+                    return Err(Failure::usage("--outcome can only be used with --as done"));
+                }
             };
             let said = operator.resolve(&selector(key), &word).await;
-            settled(&said.map_err(|refusal| refusal.into_failure(&key.key))?, json)
+            print_settled(&said.map_err(|refusal| refusal.into_failure(&key.key))?, json)
         }
         LedgerVerb::Release { key, force } => {
             let said = operator.release(&selector(key), *force).await;
-            settled(&said.map_err(|refusal| refusal.into_failure(&key.key))?, json)
+            print_settled(&said.map_err(|refusal| refusal.into_failure(&key.key))?, json)
         }
         LedgerVerb::Sweep => sweep(operator, json).await,
         LedgerVerb::Stats => stats(operator, json).await,
@@ -100,7 +102,7 @@ async fn init(ledger: &Ledger, json: bool) -> Result<(), Failure> {
     if json {
         return output::json(&ledger.capabilities());
     }
-    outln!("the ledger is ready");
+    outln!("ledger is ready");
     outln!("{}", ledger.capabilities());
     Ok(())
 }
@@ -125,16 +127,16 @@ async fn list(operator: &impl Operator, query: Query, json: bool) -> Result<(), 
     }
     outln!("{table}");
     if page.degraded {
-        outln!("the ledger is unavailable: these are only the claims that this process granted in its place");
+        outln!("the ledger is unavailable: these are only the claims in the fallback of this process");
     }
     match page.cursor {
-        Some(cursor) => outln!("the first {limit}; more with --cursor {cursor}"),
+        Some(cursor) => outln!("first {limit} claims; continue with --cursor {cursor}"),
         None => outln!("{}", output::count(page.claims.len() as u64, "claim", "claims")),
     }
     Ok(())
 }
 
-/// A page may be shorter than asked for: a list goes on until it is full or there is no more.
+/// Reads pages until the list is full or complete: a page may be shorter than its limit.
 async fn list_up_to(operator: &impl Operator, mut query: Query) -> Result<Page, Failure> {
     let mut all = Page::default();
     loop {
@@ -158,7 +160,7 @@ fn detail(claim: &Summary) -> String {
         StateName::InDoubt => claim.doubt_reason.clone().unwrap_or_default(),
         StateName::Done => match claim.outcome_bytes {
             Some(bytes) => format!("{bytes} bytes"),
-            None => "answer not kept".to_owned(),
+            None => "outcome not kept".to_owned(),
         },
     };
     if claim.local { format!("not in the ledger yet; {detail}") } else { detail }
@@ -173,7 +175,7 @@ async fn show(operator: &impl Operator, key: &KeyArgs, json: bool) -> Result<(),
     let mut table = output::table(&["field", "value"]);
     for (name, value) in fields {
         match value.as_object().filter(|_| name == "answer") {
-            Some(answer) => answer_rows(answer).into_iter().for_each(|row| table.add_row(row)),
+            Some(response) => response_rows(response).into_iter().for_each(|row| table.add_row(row)),
             None => table.add_row([name.clone(), readable(name, value)]),
         }
     }
@@ -181,14 +183,14 @@ async fn show(operator: &impl Operator, key: &KeyArgs, json: bool) -> Result<(),
     Ok(())
 }
 
-/// A kept HTTP answer, a row for each of its parts.
-fn answer_rows(answer: &serde_json::Map<String, Value>) -> Vec<[String; 2]> {
+/// The stored HTTP response, with a row for each of its parts.
+fn response_rows(response: &serde_json::Map<String, Value>) -> Vec<[String; 2]> {
     let row = |name: String, value: &Value| [name.clone(), readable(&name, value)];
-    let rows = answer.iter().flat_map(|(part, value)| match value.as_object().filter(|_| part != "body") {
+    let rows = response.iter().flat_map(|(part, value)| match value.as_object().filter(|_| part != "body") {
         Some(fields) => {
-            fields.iter().map(|(name, value)| row(format!("answer {part}: {name}"), value)).collect()
+            fields.iter().map(|(name, value)| row(format!("response {part}: {name}"), value)).collect()
         }
-        None => vec![row(format!("answer {part}"), value)],
+        None => vec![row(format!("response {part}"), value)],
     });
     rows.collect()
 }
@@ -201,7 +203,7 @@ fn readable(name: &str, value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned)
 }
 
-fn settled(said: &ResolvedClaim, json: bool) -> Result<(), Failure> {
+fn print_settled(said: &ResolvedClaim, json: bool) -> Result<(), Failure> {
     if json {
         return output::json(&json!({ "key": said.key, "state": said.state }));
     }
@@ -213,20 +215,21 @@ async fn sweep(operator: &impl Operator, json: bool) -> Result<(), Failure> {
     let mut total = Swept::default();
     loop {
         let swept = operator.sweep_step().await.map_err(|refusal| refusal.into_failure(""))?;
-        let news = (total.removed + swept.removed) / SWEEP_NEWS > total.removed / SWEEP_NEWS;
+        let is_report_due =
+            (total.removed + swept.removed) / SWEEP_REPORT_EVERY > total.removed / SWEEP_REPORT_EVERY;
         total.removed += swept.removed;
         total.doubts_ended += swept.doubts_ended;
         if !swept.more {
             break;
         }
-        if news {
-            errln!("{} removed so far", total.removed);
+        if is_report_due {
+            errln!("removed {} so far", total.removed);
         }
     }
     if json {
         return output::json(&total);
     }
-    outln!("{} removed, {} of them claims whose doubt was never resolved", total.removed, total.doubts_ended);
+    outln!("removed {}, including {} claims that were still in doubt", total.removed, total.doubts_ended);
     Ok(())
 }
 
@@ -236,34 +239,33 @@ async fn stats(operator: &impl Operator, json: bool) -> Result<(), Failure> {
         return output::json(&stats);
     }
     let Stats { running, in_doubt, done, marks, fallback } = stats;
-    let mut table = output::table(&["what", "how many"]);
+    let mut table = output::table(&["", "count"]);
     for (what, count) in [("running", running), ("in doubt", in_doubt), ("done", done), ("marks", marks)] {
-        let count =
-            count.map_or_else(|| "not counted: it would mean a scan".to_owned(), |count| count.to_string());
+        let count = count.map_or_else(|| "not counted (needs a scan)".to_owned(), |count| count.to_string());
         table.add_row([what.to_owned(), count]);
     }
     outln!("{table}");
     if let Some(fallback) = fallback {
-        fallback_status(&fallback);
+        print_fallback(&fallback);
     }
     Ok(())
 }
 
-fn fallback_status(status: &FallbackStatus) {
+fn print_fallback(status: &FallbackStatus) {
     if status.degraded {
-        outln!("the ledger is unavailable: these are only the records of this process's fallback");
+        outln!("the ledger is unavailable: these are only the records in the fallback of this process");
     }
     let FallbackStatus { pending_claims, pending_marks, refused, .. } = status;
     outln!(
-        "fallback: {pending_claims} claims and {pending_marks} marks are not in the ledger yet; it refuses {refused} of them"
+        "fallback: {pending_claims} claims and {pending_marks} marks are not in the ledger yet; it rejects {refused} of them"
     );
     if status.conflicts.is_empty() {
         return;
     }
-    outln!("keys that another instance had as well:");
-    let mut table = output::table(&["key", "tenant", "route", "what", "times", "found"]);
+    outln!("keys that another instance claimed or marked as well:");
+    let mut table = output::table(&["key", "tenant", "route", "kind", "count", "found"]);
     for conflict in &status.conflicts {
-        let what = match conflict.kind {
+        let kind = match conflict.kind {
             ConflictKind::Mark => "event".to_owned(),
             ConflictKind::Claim { local_state } => format!("claim, {} here", local_state.as_str()),
         };
@@ -271,7 +273,7 @@ fn fallback_status(status: &FallbackStatus) {
             conflict.key.clone(),
             conflict.tenant.clone(),
             conflict.route.clone(),
-            what,
+            kind,
             conflict.count.to_string(),
             output::time(conflict.found_at),
         ]);

@@ -1,4 +1,4 @@
-//! `ichido completions` and `ichido man`: what a package installs beside the binary, made from the arguments themselves.
+//! `ichido completions` and `ichido man`: files that a package installs, generated from the arguments.
 
 use std::io::Write;
 use std::path::Path;

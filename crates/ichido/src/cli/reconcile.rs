@@ -1,4 +1,4 @@
-//! `ichido reconcile`: the source, what was sent, and what the receiver counted.
+//! `ichido reconcile`: compares the source, what was sent, and what the receiver counted.
 
 use ichido_delivery::store::Layout;
 
@@ -27,30 +27,29 @@ pub(super) async fn run(args: &ReconcileArgs) -> Result<(), Failure> {
     }
     match findings.differences.len() {
         0 => Ok(()),
-        found => Err(Failure::internal(format!("{found} differences"))),
+        found => Err(Failure::internal(output::count(found as u64, "difference found", "differences found"))),
     }
 }
 
-/// Tables.
 fn print(findings: &Findings) {
     let mut table = output::table(&["period", "", "records", "calls", "tokens", "cost", "differences"]);
     for compared in &findings.periods {
         for (name, side) in
             [("source", &compared.source), ("sent", &compared.sent), ("counted", &compared.counted)]
         {
-            let first = name == "source";
-            let untold = name == "counted" && !findings.receiver_answers;
-            let number = |number: u64| if untold { "?".to_owned() } else { number.to_string() };
+            let is_first = name == "source";
+            let is_unknown = name == "counted" && !findings.receiver_answers;
+            let number = |number: u64| if is_unknown { "?".to_owned() } else { number.to_string() };
             let cost: Vec<String> =
                 side.cost.iter().map(|(currency, cost)| format!("{cost} {currency}")).collect();
             table.add_row([
-                if first { compared.period.clone() } else { String::new() },
+                if is_first { compared.period.clone() } else { String::new() },
                 name.to_owned(),
                 number(side.records),
                 number(side.requests),
                 number(side.tokens),
                 cost.join(", "),
-                if first { compared.differences.to_string() } else { String::new() },
+                if is_first { compared.differences.to_string() } else { String::new() },
             ]);
         }
     }
@@ -58,7 +57,7 @@ fn print(findings: &Findings) {
     for difference in &findings.differences {
         let Difference { id, what, source, sent, counted, .. } = difference;
         let sides = [("source", source), ("sent", sent), ("counted", counted)];
-        let told: Vec<String> = sides
+        let totals: Vec<String> = sides
             .into_iter()
             .filter_map(|(name, sums)| {
                 let sums = sums.as_ref()?;
@@ -69,9 +68,11 @@ fn print(findings: &Findings) {
                 ))
             })
             .collect();
-        outln!("{id}: {} ({})", what.describe(), told.join("; "));
+        outln!("{id}: {} ({})", what.describe(), totals.join("; "));
     }
     if !findings.receiver_answers {
-        outln!("the receiver does not tell what it counted: only the source and what was sent are compared");
+        outln!(
+            "the receiver does not report what it counted; only the source and what was sent were compared"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! `ichido send`: what waits first, then the input, batch by batch.
+//! `ichido send`: sends the spool first, then the input, batch by batch.
 
 mod input;
 mod progress;
@@ -10,7 +10,7 @@ use ichido_delivery::store::ListedFile;
 use indicatif::MultiProgress;
 use serde::Serialize;
 
-use self::input::{Fed, feed};
+use self::input::{Piece, read_input};
 use self::progress::Progress;
 use crate::args::SendArgs;
 use crate::delivery::{self, Values};
@@ -19,8 +19,8 @@ use ichido_core::error_chain;
 use ichido_serve::Failure;
 use ichido_serve::shutdown;
 
-/// How long what waits goes before what is new. A deep spool must not keep new records from being taken.
-const HEAD_START: Duration = Duration::from_secs(5);
+/// How long the spool is sent before the input is read. A deep spool must not keep new records from being accepted.
+const SPOOL_FIRST_MAX: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(args: &SendArgs, screen: &MultiProgress) -> Result<(), Failure> {
     let values = Values::load(&args.delivery)?;
@@ -29,46 +29,46 @@ pub(super) async fn run(args: &SendArgs, screen: &MultiProgress) -> Result<(), F
         return dry_run(args, settings.batch_size).await;
     }
     let stop = shutdown::on_signals()?;
-    let mut fed = feed(&args.files, settings.batch_size)?;
+    let mut input = read_input(&args.files, settings.batch_size)?;
     let mut sender = delivery::sender(&values, &settings, stop.clone())?;
-    let (waiting, mut trouble) =
-        resend(&mut sender, Selection { time_limit: Some(HEAD_START), ..Selection::due() }).await;
-    let mut progress = Progress::begin(screen, &args.files);
-    let mut is_whole = false;
+    let (interrupted_at, mut failure) =
+        resend(&mut sender, Selection { time_limit: Some(SPOOL_FIRST_MAX), ..Selection::due() }).await;
+    let mut progress = Progress::start(screen, &args.files);
+    let mut is_complete = false;
     loop {
         let next = tokio::select! {
-            next = fed.recv() => next,
+            next = input.recv() => next,
             () = stop.cancelled() => break,
         };
         let Some(next) = next else {
-            is_whole = true;
+            is_complete = true;
             break;
         };
         match take(&mut sender, next, &mut progress).await {
             Ok(()) => {}
-            Err(Refused::Trouble(message)) => trouble = Some(Failure::internal(message)),
-            Err(Refused::Closed(failure)) => {
-                trouble = failure.or(trouble);
+            Err(NotTaken::Continue(message)) => failure = Some(Failure::internal(message)),
+            Err(NotTaken::Stop(last)) => {
+                failure = last.or(failure);
                 break;
             }
         }
     }
-    progress.end();
-    if let Some(after) = waiting.filter(|_| is_whole) {
-        let (_, failure) = resend(&mut sender, Selection { after: Some(after), ..Selection::due() }).await;
-        trouble = trouble.or(failure);
+    progress.finish();
+    if let Some(after) = interrupted_at.filter(|_| is_complete) {
+        let (_, last) = resend(&mut sender, Selection { after: Some(after), ..Selection::due() }).await;
+        failure = failure.or(last);
     }
     let counters = delivery::finish(&mut sender).await;
     delivery::report(&counters, args.json)?;
-    if !is_whole && trouble.is_none() {
-        trouble = Some(Failure::internal(
-            "stopped before the end of the input: send it again, nothing counts twice",
+    if !is_complete && failure.is_none() {
+        failure = Some(Failure::internal(
+            "stopped before the end of the input: send it again; nothing is counted twice",
         ));
     }
-    delivery::verdict(&sender, &counters, trouble)
+    delivery::verdict(&sender, &counters, failure)
 }
 
-/// A pass over what waits: where it was interrupted, and what went wrong.
+/// Sends the spool. Returns where the pass was interrupted, and what went wrong.
 async fn resend(sender: &mut Sender, selection: Selection) -> (Option<ListedFile>, Option<Failure>) {
     match sender.resend(&selection).await {
         Ok(passed) => (passed.interrupted, None),
@@ -77,18 +77,18 @@ async fn resend(sender: &mut Sender, selection: Selection) -> (Option<ListedFile
     }
 }
 
-/// Why something was not taken.
-enum Refused {
-    /// This alone; the rest goes on.
-    Trouble(String),
-    /// Nothing more is taken.
-    Closed(Option<Failure>),
+/// Why a piece of input was not accepted.
+enum NotTaken {
+    /// Only this piece is affected.
+    Continue(String),
+    /// The rest cannot be accepted either.
+    Stop(Option<Failure>),
 }
 
-/// Takes the next piece of input.
-async fn take(sender: &mut Sender, fed: Fed, progress: &mut Progress) -> Result<(), Refused> {
-    let taken = match fed {
-        Fed::Batch(batch) => {
+/// Sends the next piece of input.
+async fn take(sender: &mut Sender, piece: Piece, progress: &mut Progress) -> Result<(), NotTaken> {
+    let taken = match piece {
+        Piece::Batch(batch) => {
             let records = batch.records();
             let (count, bytes) =
                 (records.len(), records.iter().map(|record| record.json().len() + 1).sum::<usize>());
@@ -96,19 +96,19 @@ async fn take(sender: &mut Sender, fed: Fed, progress: &mut Progress) -> Result<
             progress.add(count as u64, bytes as u64);
             sent
         }
-        Fed::Broken { text, reason } => {
-            progress.add_broken(text.len() as u64 + 1);
+        Piece::Invalid { text, reason } => {
+            progress.add_invalid(text.len() as u64 + 1);
             sender.reject_input(&text, &reason)
         }
-        Fed::Trouble(message) => return Err(Refused::Trouble(message)),
+        Piece::Unreadable(message) => return Err(NotTaken::Continue(message)),
     };
     match taken {
         Ok(()) => Ok(()),
-        Err(Error::Stopped) => Err(Refused::Closed(None)),
-        // The next one may have better luck.
-        Err(error @ Error::Lost(_)) => Err(Refused::Trouble(error_chain(&error))),
-        Err(error) => Err(Refused::Closed(Some(Failure::internal(format!(
-            "{}; the rest of the input was not taken",
+        Err(Error::Stopped) => Err(NotTaken::Stop(None)),
+        // The next batch may fit.
+        Err(error @ Error::Lost(_)) => Err(NotTaken::Continue(error_chain(&error))),
+        Err(error) => Err(NotTaken::Stop(Some(Failure::internal(format!(
+            "{}; the rest of the input was not sent",
             error_chain(&error)
         ))))),
     }
@@ -122,12 +122,12 @@ struct DryRun {
 }
 
 async fn dry_run(args: &SendArgs, batch_size: usize) -> Result<(), Failure> {
-    let mut fed = feed(&args.files, batch_size)?;
+    let mut input = read_input(&args.files, batch_size)?;
     let mut seen = DryRun::default();
-    let mut trouble = None;
-    while let Some(next) = fed.recv().await {
-        match next {
-            Fed::Batch(batch) => {
+    let mut failure = None;
+    while let Some(piece) = input.recv().await {
+        match piece {
+            Piece::Batch(batch) => {
                 seen.batches += 1;
                 seen.records += batch.records().len() as u64;
                 if !args.json {
@@ -135,13 +135,13 @@ async fn dry_run(args: &SendArgs, batch_size: usize) -> Result<(), Failure> {
                     outln!("{}  {records}", batch.key());
                 }
             }
-            Fed::Broken { reason, .. } => {
+            Piece::Invalid { reason, .. } => {
                 seen.broken += 1;
                 if !args.json {
-                    outln!("no record: {reason}");
+                    outln!("not a record: {reason}");
                 }
             }
-            Fed::Trouble(message) => trouble = Some(Failure::internal(message)),
+            Piece::Unreadable(message) => failure = Some(Failure::internal(message)),
         }
     }
     match args.json {
@@ -151,9 +151,9 @@ async fn dry_run(args: &SendArgs, batch_size: usize) -> Result<(), Failure> {
             let batches = output::count(seen.batches, "batch", "batches");
             outln!(
                 "{records} in {batches}; {}",
-                output::count(seen.broken, "is no record", "are no records")
+                output::count(seen.broken, "line is not a record", "lines are not records")
             );
         }
     }
-    trouble.map_or(Ok(()), Err)
+    failure.map_or(Ok(()), Err)
 }

@@ -1,4 +1,4 @@
-//! `ichido spool`: what waits to be delivered.
+//! `ichido spool`: batches that are not delivered yet.
 
 use ichido_delivery::sender::{Error, Selection};
 use ichido_delivery::store::{BatchDir, Layout, fsck};
@@ -13,19 +13,19 @@ use ichido_serve::shutdown;
 
 pub(super) async fn run(args: &SpoolArgs) -> Result<(), Failure> {
     let values = Values::load(&args.delivery)?;
-    let seen = || values.existing_data_dir().map(|dir| Layout::new(&dir));
+    let layout = || values.existing_data_dir().map(|dir| Layout::new(&dir));
     match &args.verb {
-        SpoolVerb::List(list) => batch_files::list(&seen()?, BatchDir::Spool, list, args.json),
-        SpoolVerb::Show(batch) => batch_files::show(&seen()?, BatchDir::Spool, &batch.key),
+        SpoolVerb::List(list) => batch_files::list(&layout()?, BatchDir::Spool, list, args.json),
+        SpoolVerb::Show(batch) => batch_files::show(&layout()?, BatchDir::Spool, &batch.key),
         SpoolVerb::Resend { keys, force } => {
             let selection = Selection::new(BatchDir::Spool, keys.clone(), *force);
             resend(&values, &selection, args.json).await
         }
-        SpoolVerb::Fsck => check(&seen()?, args.json),
+        SpoolVerb::Fsck => check_files(&layout()?, args.json),
     }
 }
 
-/// Tries batches now; also for `ichido failed resend`.
+/// Sends batches now. Also used by `ichido failed resend`.
 pub(super) async fn resend(values: &Values, selection: &Selection, json: bool) -> Result<(), Failure> {
     let settings = values.settings()?;
     let stop = shutdown::on_signals()?;
@@ -33,18 +33,18 @@ pub(super) async fn resend(values: &Values, selection: &Selection, json: bool) -
     let resent = sender.resend(selection).await;
     let counters = delivery::finish(&mut sender).await;
     delivery::report(&counters, json)?;
-    let trouble = match resent {
+    let failure = match resent {
         Ok(passed) if passed.attempted == 0 && !selection.keys.is_empty() => Some(Failure::usage(format!(
-            "no batch in {} has such a key and is due",
+            "no batch in {} has this key and is due",
             selection.batch_dir.as_str()
         ))),
         Ok(_) | Err(Error::Stopped) => None,
         Err(error) => Some(Failure::internal(error_chain(&error))),
     };
-    delivery::verdict(&sender, &counters, trouble)
+    delivery::verdict(&sender, &counters, failure)
 }
 
-fn check(layout: &Layout, json: bool) -> Result<(), Failure> {
+fn check_files(layout: &Layout, json: bool) -> Result<(), Failure> {
     let mut findings = Vec::new();
     let sound = fsck(layout, |finding| findings.push(finding)).map_err(Failure::usage_from)?;
     if json {
@@ -53,13 +53,10 @@ fn check(layout: &Layout, json: bool) -> Result<(), Failure> {
         for finding in &findings {
             outln!("{:<8} {}: {}", finding.kind, finding.path, finding.detail);
         }
-        outln!("{}", output::count(sound, "file is sound", "files are sound"));
+        outln!("{}", output::count(sound, "file is intact", "files are intact"));
     }
     match findings.len() {
         0 => Ok(()),
-        found => {
-            let (one, many) = ("file is not as it should be", "files are not as they should be");
-            Err(Failure::internal(output::count(found as u64, one, many)))
-        }
+        found => Err(Failure::internal(output::count(found as u64, "problem found", "problems found"))),
     }
 }

@@ -1,5 +1,5 @@
-//! The sender as a part of the daemon: sends again what waits, and exports, on schedule and by an operator's request, until
-//! it is asked to end.
+//! The sender as a component of a process: it sends the spool on a schedule and when an operator asks for it, and runs
+//! the scheduled export.
 
 mod timer;
 
@@ -21,10 +21,10 @@ use ichido_export::settings::Flags;
 use ichido_export::{self as export, Export, Scheduled};
 use ichido_serve::{Audience, Component, Failure, Probe};
 
-/// What is wrong with the delivery, for `/readyz`.
+/// What is wrong with the delivery, if anything, for `/readyz`.
 type Health = Arc<Mutex<Option<String>>>;
 
-/// What is to be sent, checked.
+/// Checked settings of the sender and of the scheduled export.
 pub(crate) struct Plan {
     values: Values,
     settings: Delivery,
@@ -38,7 +38,7 @@ impl Plan {
         Ok(Self { values, settings: of_delivery, export })
     }
 
-    /// The sender, ready to start, and the way to order something from it.
+    /// The component, and a handle for operators to request a resend.
     pub(crate) fn component(self, stop: &CancellationToken) -> Result<(Component, DeliveryControl), Failure> {
         let Self { values, settings, mut export } = self;
         let mut sender = delivery::sender(&values, &settings, stop.clone())?;
@@ -55,7 +55,7 @@ impl Plan {
     }
 }
 
-/// The part that exports, if the settings give it a time.
+/// The export, if it has a schedule.
 fn scheduled(
     settings: &mut Settings,
     of_delivery: &ichido_delivery::settings::Settings,
@@ -65,7 +65,7 @@ fn scheduled(
     }
     let dify = settings.export(&Flags::default())?;
     if dify.cron.is_none() {
-        tracing::warn!("[export.dify] has no cron: ichido run does not export");
+        tracing::warn!("[export.dify] has no cron; ichido run does not export");
         return Ok(None);
     }
     export::check_delivery(of_delivery, &dify)?;
@@ -73,7 +73,7 @@ fn scheduled(
     Ok(Scheduled::new(export, of_delivery.batch_size, SystemClock::default().now()))
 }
 
-/// Passes over the spool until the process is asked to end; the first one at once, others as operators request them.
+/// Sends the spool once at the start, then whenever the schedule or an operator says so, until `stop`.
 async fn deliver(
     sender: &mut Sender,
     mut passes: Schedule,
@@ -84,7 +84,7 @@ async fn deliver(
 ) -> Result<(), Failure> {
     let clock = SystemClock::default();
     let notifier = sender.notifier();
-    let telling = {
+    let notifying = {
         let stop = stop.clone();
         tokio::spawn(async move { notifier.work(stop).await })
     };
@@ -105,7 +105,7 @@ async fn deliver(
             }
             Due::Export => {
                 if let Some(export) = export {
-                    // What went wrong is in the log, and the next time goes on where this one ended.
+                    // A failure has been logged. The next export continues where this one stopped.
                     let _ = export.run(sender, &stop).await;
                     sender.finish().await;
                 }
@@ -113,7 +113,7 @@ async fn deliver(
             Due::Stop => break,
         }
     }
-    let _ = telling.await;
+    let _ = notifying.await;
     let counters = delivery::finish(sender).await;
     delivery::report(&counters, true)
 }
@@ -128,11 +128,11 @@ async fn pass(
     let clock = SystemClock::default();
     let before = (clock.now(), sender.counters());
     let (taken, wrong, unfinished) = match sender.resend(selection).await {
-        Ok(passed) => (passed.attempted, None, passed.lane_closed.then_some("nothing may be sent for now")),
-        Err(Error::Stopped) => (0, None, Some("the process was asked to end")),
+        Ok(passed) => (passed.attempted, None, passed.lane_closed.then_some("the lane is closed")),
+        Err(Error::Stopped) => (0, None, Some("the process is stopping")),
         Err(error) => {
-            tracing::error!(error = error_chain(&error), "the spool could not be worked on");
-            (0, Some("the spool cannot be worked on".to_owned()), None)
+            tracing::error!(error = error_chain(&error), "cannot send the spool");
+            (0, Some("the spool cannot be sent".to_owned()), None)
         }
     };
     sender.finish().await;
@@ -140,7 +140,7 @@ async fn pass(
     let problem = wrong.clone().or(unfinished.map(ToOwned::to_owned));
     let run = Pass { problem, ..Pass::between(by, taken, before, after) };
     inbox.record(run.clone(), sender.held());
-    let held = sender.held().map(|_| "the lane is held: someone must act".to_owned());
+    let held = sender.held().map(|_| "the lane is held: an operator must act".to_owned());
     *health.lock().unwrap_or_else(PoisonError::into_inner) = wrong.or(held);
     for (gauge, place) in
         [("ichido_delivery_spool_files", BatchDir::Spool), ("ichido_delivery_failed_files", BatchDir::Failed)]

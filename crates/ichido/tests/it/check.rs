@@ -16,7 +16,7 @@ fn the_embedded_ledger_tells_what_it_promises() {
     let dir = tempfile::tempdir().unwrap();
     ok(dir.path(), &["ledger", "init"]);
     let text = ok(dir.path(), &["check"]);
-    assert!(text.contains("file answers") && text.contains("survives process kill, power loss"), "{text}");
+    assert!(text.contains("file responds") && text.contains("survives process kill, power loss"), "{text}");
     let report = json(dir.path(), &["check", "--json"]);
     assert_eq!(report["capabilities"]["backend"], "file");
 }
@@ -96,7 +96,7 @@ fn an_upstream_of_the_environment_is_checked_as_well() {
         check.arg("check").env("ICHIDO_GATEWAY_UPSTREAM", format!("http://{there}"));
         let output = check.output().unwrap();
         assert!(output.status.success(), "{}", stdout(&output));
-        assert!(stdout(&output).contains(&format!("{there} answers")), "{}", stdout(&output));
+        assert!(stdout(&output).contains(&format!("{there} accepts connections")), "{}", stdout(&output));
     }
 }
 
@@ -111,7 +111,10 @@ fn the_gateways_section_is_checked_too() {
     )
     .unwrap();
     let text = crate::ok(dir.path(), &["check"]);
-    assert!(text.contains("POST,PATCH /**") && text.contains(&format!("{there} answers")), "{text}");
+    assert!(
+        text.contains("POST,PATCH /**") && text.contains(&format!("{there} accepts connections")),
+        "{text}"
+    );
     std::fs::write(
         dir.path().join("ichido.toml"),
         format!(
@@ -123,7 +126,7 @@ fn the_gateways_section_is_checked_too() {
     .unwrap();
     let text = crate::ok(dir.path(), &["check"]);
     assert!(text.contains("POST /a (slack-events); POST /b (github)") && !text.contains("hunter2"), "{text}");
-    assert!(text.contains("X-Slack-Signature is checked"), "{text}");
+    assert!(text.contains("X-Slack-Signature is verified"), "{text}");
     let warned = text.lines().find(|line| line.starts_with("warning") && line.contains("POST /b (github)"));
     assert!(
         warned.is_some_and(|line| line.contains("set github_webhook_secret or GITHUB_WEBHOOK_SECRET")),

@@ -90,7 +90,7 @@ async fn commands_give_the_same_result_through_the_holder() {
         assert_eq!(free, held);
     }
     let shown = &free[9].2;
-    for words in ["answer status", "201", "answer headers: content-type", "answer body", "orderId"] {
+    for words in ["response status", "201", "response headers: content-type", "response body", "orderId"] {
         assert!(shown.contains(words), "{words:?} is not in {shown}");
     }
     assert!(claims.said().contains("claims") && free[13].1 == Some(2) && free[14].1 == Some(1));
@@ -142,7 +142,7 @@ async fn token_is_sent_to_the_holder_and_never_printed() {
         .output()
         .unwrap();
     let (pid, printed) = (claims.pid().to_string(), stdout(&checked));
-    assert!(printed.contains(&pid) && printed.contains("it answers"), "{printed}");
+    assert!(printed.contains(&pid) && printed.contains("that process responds"), "{printed}");
     assert!(checked.status.success(), "{printed}");
     for (token, words) in [(None, "set ICHIDO_ADMIN_TOKEN"), (Some("s3cre!"), "refused the token")] {
         let (code, line) = list(token);

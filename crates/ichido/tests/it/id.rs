@@ -60,7 +60,7 @@ fn what_is_no_id_is_one_clear_line_and_exit_code_2() {
         }
         refused(dir.path(), &words, 2)
     };
-    assert!(event("--date", "2025-02-30").contains("--date: must be a day as YYYY-MM-DD"));
+    assert!(event("--date", "2025-02-30").contains("is not a day; write YYYY-MM-DD"));
     assert!(event("--date", "20251201").contains("--date"));
     assert!(event("--provider", "").contains("provider: must not be empty"));
     assert!(event("--model", "a\nb").contains("model: must not contain control characters"));

@@ -1,10 +1,9 @@
-//! What an export did, for people.
+//! Prints what an export did.
 
 use ichido_export::{Action, Report};
 
 use crate::output;
 
-/// A table.
 pub(super) fn print(report: &Report) {
     let mut table = output::table(&[
         "period",
@@ -36,11 +35,11 @@ pub(super) fn print(report: &Report) {
     for change in &report.changes {
         let what = match change.what {
             Action::Sent => "sent again",
-            Action::NotSent => "not sent: the receiver keeps the first",
-            Action::Withheld => "not sent yet: the older total is undelivered",
+            Action::NotSent => "not sent: the receiver keeps the first total",
+            Action::Withheld => "withheld: the older total has not arrived yet",
         };
         outln!(
-            "{}: {} {} for {} calls was sent, now it is {} {} for {} ({what})",
+            "{}: sent as {} {} for {} calls, now {} {} for {} calls ({what})",
             change.id,
             change.before.cost,
             change.before.currency,

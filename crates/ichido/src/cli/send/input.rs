@@ -1,4 +1,4 @@
-//! From files to batches, on a thread of its own: reading blocks, and sending must not wait for it to be idle.
+//! Reads files into batches. This blocks, so it has its own thread, which reads ahead while batches are sent.
 
 use std::path::PathBuf;
 
@@ -9,53 +9,55 @@ use tokio::sync::mpsc;
 use ichido_serve::Failure;
 
 /// Batches that are read ahead.
-const AHEAD: usize = 2;
+const READ_AHEAD_MAX: usize = 2;
 /// No batch is larger, unless a single record is.
-const BATCH_BYTES: usize = 4 << 20;
+const BATCH_MAX_BYTES: usize = 4 << 20;
 
-/// What comes out of the input.
+/// A piece of input.
 #[derive(Debug)]
-pub(super) enum Fed {
-    /// The next batch.
+pub(super) enum Piece {
     Batch(Batch),
-    /// Something that is no record, and where it stood.
-    Broken { text: String, reason: String },
-    /// The rest of an input cannot be read.
-    Trouble(String),
+    /// Text that is not a record, with its position in the reason.
+    Invalid {
+        text: String,
+        reason: String,
+    },
+    /// The rest of a file cannot be read.
+    Unreadable(String),
 }
 
-/// Reads files, or standard input, and cuts the records into batches. The same input gives the same batches.
-pub(super) fn feed(files: &[PathBuf], batch_size: usize) -> Result<mpsc::Receiver<Fed>, Failure> {
+/// Reads files, or standard input, and groups the records into batches. The same input gives the same batches.
+pub(super) fn read_input(files: &[PathBuf], batch_size: usize) -> Result<mpsc::Receiver<Piece>, Failure> {
     let files = match files.is_empty() {
         true => vec![PathBuf::from("-")],
         false => files.to_vec(),
     };
-    // A name that was mistyped is found before anything is sent.
+    // A mistyped file name is reported before anything is sent.
     for file in &files {
         input::check(file).map_err(|error| Failure::usage(error.to_string()))?;
     }
-    let (sender, receiver) = mpsc::channel(AHEAD);
+    let (sender, receiver) = mpsc::channel(READ_AHEAD_MAX);
     std::thread::Builder::new()
         .name("input".to_owned())
         .spawn(move || {
-            let mut batcher = Batcher::new(batch_size, BATCH_BYTES);
-            // An error here is a receiver that went away: the process ends.
+            let mut batcher = Batcher::new(batch_size, BATCH_MAX_BYTES);
+            // An error means that nobody receives any more, because the process is stopping.
             let _ = files.iter().try_for_each(|file| read(file.clone(), &mut batcher, &sender));
             if let Some(batch) = batcher.finish() {
-                let _ = sender.blocking_send(Fed::Batch(batch));
+                let _ = sender.blocking_send(Piece::Batch(batch));
             }
         })
-        .map_err(|error| Failure::internal(format!("starting to read: {error}")))?;
+        .map_err(|error| Failure::internal(format!("cannot start the input thread: {error}")))?;
     Ok(receiver)
 }
 
-type Gone = Box<mpsc::error::SendError<Fed>>;
+type NoReceiver = Box<mpsc::error::SendError<Piece>>;
 
-fn read(file: PathBuf, batcher: &mut Batcher, sender: &mpsc::Sender<Fed>) -> Result<(), Gone> {
-    let put = |fed| sender.blocking_send(fed).map_err(Box::new);
+fn read(file: PathBuf, batcher: &mut Batcher, sender: &mpsc::Sender<Piece>) -> Result<(), NoReceiver> {
+    let put = |piece| sender.blocking_send(piece).map_err(Box::new);
     let input = match Input::open(&file) {
         Ok(input) => input,
-        Err(error) => return put(Fed::Trouble(error.to_string())),
+        Err(error) => return put(Piece::Unreadable(error.to_string())),
     };
     let name = input.name().to_owned();
     for item in input {
@@ -63,21 +65,21 @@ fn read(file: PathBuf, batcher: &mut Batcher, sender: &mpsc::Sender<Fed>) -> Res
             Ok(Item::Record(record)) => match Record::new(record.raw) {
                 Ok(record) => {
                     if let Some(batch) = batcher.push(record) {
-                        put(Fed::Batch(batch))?;
+                        put(Piece::Batch(batch))?;
                     }
                 }
                 Err(error) => {
-                    put(Fed::Broken {
+                    put(Piece::Invalid {
                         text: String::new(),
                         reason: format!("{name}, {}: {error}", record.position),
                     })?;
                 }
             },
-            Ok(Item::Invalid(invalid)) => put(Fed::Broken {
+            Ok(Item::Invalid(invalid)) => put(Piece::Invalid {
                 text: invalid.text().into_owned(),
                 reason: format!("{name}, {}: {}", invalid.position, invalid.reason),
             })?,
-            Err(error) => put(Fed::Trouble(error.to_string()))?,
+            Err(error) => put(Piece::Unreadable(error.to_string()))?,
         }
     }
     Ok(())

@@ -91,7 +91,7 @@ fn on_a_full_disk_records_are_still_delivered_or_the_caller_is_told() {
     let lost = stage.run(&["send", "--json", file.to_str().unwrap()], &[("MAX_RETRIES", "1")]);
     lost.ends_with(1);
     assert_eq!(lost.metrics()["lost"], 1);
-    assert!(lost.stderr.contains("neither delivered nor written down"), "{}", lost.stderr);
+    assert!(lost.stderr.contains("neither delivered nor written to disk"), "{}", lost.stderr);
     assert!(named(&data, ".half-").is_empty() && named(&data, "spool_").is_empty());
     // There is room again.
     std::fs::remove_file(data.join("ballast")).unwrap();

@@ -165,7 +165,7 @@ while True:
     let run = stage.send(200, &[("EXTERNAL_API_ENDPOINT", &endpoint)]);
     run.ends_with(3);
     assert!(lines.next().unwrap().unwrap().starts_with("refused"));
-    assert!(run.stderr.contains("nothing goes until someone acts: tls"), "{}", run.stderr);
+    assert!(run.stderr.contains("the lane is held until an operator acts: tls"), "{}", run.stderr);
     assert!(run.log("notice").iter().any(|line| line["subject"] == "ichido: 1 lane held"), "{}", run.stderr);
     assert_eq!(stage.files("spool").len(), 2);
 }

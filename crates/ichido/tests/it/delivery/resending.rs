@@ -137,7 +137,7 @@ fn a_refused_token_holds_the_lane_after_one_request_until_there_is_another() {
     let run = with_file(&["send", file.to_str().unwrap()]);
     run.ends_with(3);
     assert!(
-        run.stderr.contains("nothing goes until someone acts: HTTP 401 Unauthorized: who are you?"),
+        run.stderr.contains("the lane is held until an operator acts: HTTP 401 Unauthorized: who are you?"),
         "{}",
         run.stderr
     );

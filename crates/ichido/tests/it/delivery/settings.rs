@@ -168,9 +168,9 @@ fn check_shows_where_batches_go_and_what_waits() {
     let run = stage.told(&["check"], &[]);
     let place = format!("https://localhost:{}", stage.receiver.address.port());
     for line in [
-        format!("ok       delivery  to {place}, 50 records in a batch"),
-        "ok       delivery  3 batches wait, 0 are in failed, in data".to_owned(),
-        format!("ok       receiver  {place} answers"),
+        format!("ok       delivery  to {place}, up to 50 records per batch"),
+        "ok       delivery  3 batches in the spool, 0 in failed, in data".to_owned(),
+        format!("ok       receiver  {place} accepts connections"),
     ] {
         assert!(run.ends_with(0).stdout.contains(&line), "{line}: {}", run.stdout);
     }

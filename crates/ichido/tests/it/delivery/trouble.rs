@@ -89,7 +89,11 @@ fn nothing_is_sent_to_a_receiver_that_cannot_prove_who_it_is() {
         run.ends_with(3);
         assert!(stage.receiver.seen().is_empty(), "{identity:?}");
         assert_eq!(stage.files("spool").len(), 2);
-        assert!(run.stderr.contains("nothing goes until someone acts: tls"), "{identity:?}: {}", run.stderr);
+        assert!(
+            run.stderr.contains("the lane is held until an operator acts: tls"),
+            "{identity:?}: {}",
+            run.stderr
+        );
         assert!(run.log("not delivered").iter().all(|line| line["errorKind"] == "tls"));
     }
 }

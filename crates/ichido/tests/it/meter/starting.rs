@@ -135,7 +135,7 @@ fn check_tells_of_the_meter_too() {
     assert!(!dir.path().join("data").exists());
     drop(Meter::start(dir.path()));
     let text = crate::ok(dir.path(), &["check"]);
-    assert!(text.contains("sqlite data/meter.db answers, first_wins"), "{text}");
+    assert!(text.contains("sqlite data/meter.db responds, first_wins"), "{text}");
     std::fs::write(
         dir.path().join("ichido.toml"),
         "[ledger]\nurl = \"memory:\"\n[meter]\nprofile = \"upsert_by_model_day\"\n",

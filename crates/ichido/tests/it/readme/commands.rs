@@ -60,7 +60,7 @@ pub(super) const COMMANDS: &[(&str, Action)] = &[
         "export EXTERNAL_API_ENDPOINT=https://api.example.com/v1/usage EXTERNAL_API_TOKEN_FILE=/run/secrets/token",
         Action::Export,
     ),
-    ("ichido send usage.jsonl", Action::Prints(&["1 batch arrived (3 records"])),
+    ("ichido send usage.jsonl", Action::Prints(&["1 batch delivered (3 records"])),
     ("ichido run", Action::Serve { flags: "--admin 127.0.0.1:0", address: "127.0.0.1:9090", check: ready }),
     ("ichido spool list", Action::Prints(&["503"])),
     ("ichido spool resend", Action::Prints(&["1 batch arrived"])),
@@ -72,7 +72,7 @@ pub(super) const COMMANDS: &[(&str, Action)] = &[
         "aws cloudformation deploy --stack-name ichido --template-file deploy/aws/ichido.yaml --capabilities CAPABILITY_IAM",
         Action::CoveredElsewhere(|| assert!(page("deploy/aws/ichido.yaml").contains("AWS::DynamoDB::Table"))),
     ),
-    ("ichido check --ledger dynamodb:", Action::Prints(&["dynamodb answers"])),
+    ("ichido check --ledger dynamodb:", Action::Prints(&["dynamodb responds"])),
     // Usage.
     ("export DIFY_DATABASE_URL=postgres://readonly@dify-db/dify", Action::Export),
     (
