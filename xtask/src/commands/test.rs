@@ -1,7 +1,7 @@
 //! `cargo xtask test`: everything, against real servers.
 //!
-//! The build and the servers' start run side by side. One profile and one set of features serve the tests and the
-//! demo alike, so that nothing is compiled twice.
+//! The build and the start of the servers run side by side. Tests and demo share a profile, so that most crates are
+//! compiled once.
 
 use std::process::{Child, Command};
 
