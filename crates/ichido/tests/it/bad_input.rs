@@ -10,7 +10,7 @@ fn is_empty(dir: &Path) -> bool {
 }
 
 #[test]
-fn an_unknown_ledger_url_is_named_by_its_scheme_only() {
+fn unknown_ledger_url_is_reported_by_its_scheme_only() {
     let dir = tempfile::tempdir().unwrap();
     let line = refused(dir.path(), &["ledger", "stats", "--ledger", "mysql://root:hunter2@db/x"], 2);
     assert!(line.contains("unknown scheme \"mysql\"") && line.contains("file:DIR"), "{line}");
@@ -21,7 +21,7 @@ fn an_unknown_ledger_url_is_named_by_its_scheme_only() {
 }
 
 #[test]
-fn an_unknown_log_level_is_refused_and_does_not_silence_the_log() {
+fn unknown_log_level_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let check = |level: &str| {
         let output =
@@ -29,20 +29,20 @@ fn an_unknown_log_level_is_refused_and_does_not_silence_the_log() {
         let output = output.unwrap();
         (output.status.code(), stderr(&output))
     };
-    for wrong in ["loud", "warn,loud", "ichido=loud"] {
-        let (code, line) = check(wrong);
-        assert_eq!(code, Some(2), "{wrong}: {line}");
-        assert!(line.contains("LOG_LEVEL must be error, warn, info, debug or trace"), "{wrong}: {line}");
+    for invalid in ["loud", "warn,loud", "ichido=loud"] {
+        let (code, line) = check(invalid);
+        assert_eq!(code, Some(2), "{invalid}: {line}");
+        assert!(line.contains("LOG_LEVEL must be error, warn, info, debug or trace"), "{invalid}: {line}");
     }
-    for right in ["", "warn", "DEBUG", "warn,ichido=debug"] {
-        assert_eq!(check(right).0, Some(0), "{right}");
+    for valid in ["", "warn", "DEBUG", "warn,ichido=debug"] {
+        assert_eq!(check(valid).0, Some(0), "{valid}");
     }
 }
 
 #[test]
-fn an_unreachable_server_is_said_in_one_line() {
+fn unreachable_server_is_reported_in_one_line() {
     let dir = tempfile::tempdir().unwrap();
-    // A port that was free a moment ago, and that nobody listens on.
+    // A free port: nobody listens on it any more.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     for url in [
         format!("postgres://user:hunter2@127.0.0.1:{port}/db"),
@@ -63,7 +63,7 @@ fn an_unreachable_server_is_said_in_one_line() {
 }
 
 #[test]
-fn a_ledger_that_does_not_exist_is_not_created_by_looking() {
+fn reading_commands_do_not_create_a_missing_ledger() {
     let dir = tempfile::tempdir().unwrap();
     for args in [vec!["ledger", "list"], vec!["ledger", "show", "k"], vec!["ledger", "sweep"]] {
         let line = refused(dir.path(), &args, 2);
@@ -73,9 +73,9 @@ fn a_ledger_that_does_not_exist_is_not_created_by_looking() {
 }
 
 #[test]
-fn a_directory_without_permission_is_named() {
-    if rustix_is_root() {
-        // Root may write anywhere: a path below a file is what it cannot have.
+fn directory_without_permission_is_named() {
+    if is_root() {
+        // Root may write anywhere, but not below a file.
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("file"), "x").unwrap();
         let line = refused(dir.path(), &["ledger", "init", "--ledger", "file:file/ledger"], 2);
@@ -88,12 +88,12 @@ fn a_directory_without_permission_is_named() {
     assert!(line.contains("ledger"), "{line}");
 }
 
-fn rustix_is_root() -> bool {
-    std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|process| std::os::unix::fs::MetadataExt::uid(&process) == 0)
 }
 
 #[test]
-fn a_directory_with_something_else_in_it_is_left_alone() {
+fn directory_with_other_files_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let other = dir.path().join("other");
     std::fs::create_dir(&other).unwrap();
@@ -104,7 +104,7 @@ fn a_directory_with_something_else_in_it_is_left_alone() {
 }
 
 #[test]
-fn a_bad_settings_file_is_named_with_its_line() {
+fn invalid_settings_file_is_named_with_its_line() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("ichido.toml"), "[ledger]\ntimeout_ms = \"soon\"\n").unwrap();
     let line = refused(dir.path(), &["check"], 2);
@@ -116,7 +116,7 @@ fn a_bad_settings_file_is_named_with_its_line() {
 }
 
 #[test]
-fn a_bad_environment_variable_is_named() {
+fn invalid_environment_variable_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let output = ichido(dir.path()).arg("check").env("ICHIDO_LEDGER_TIMEOUT_MS", "soon").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
@@ -130,7 +130,7 @@ fn a_bad_environment_variable_is_named() {
 }
 
 #[test]
-fn an_oversized_key_is_refused() {
+fn oversized_key_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     crate::ok(dir.path(), &["ledger", "init"]);
     let key = "k".repeat(1025);

@@ -1,10 +1,10 @@
-//! `ichido check`: each thing with its verdict.
+//! `ichido check` reports on the settings and on every connection.
 
 use crate::support::certificate;
 use crate::{json, ok, refused, run, stdout};
 
 #[test]
-fn a_fresh_machine_is_told_what_will_be_created() {
+fn missing_ledger_is_reported_and_not_created() {
     let dir = tempfile::tempdir().unwrap();
     let text = ok(dir.path(), &["check"]);
     assert!(text.contains("does not exist yet; it will be created"), "{text}");
@@ -12,7 +12,7 @@ fn a_fresh_machine_is_told_what_will_be_created() {
 }
 
 #[test]
-fn the_embedded_ledger_tells_what_it_promises() {
+fn capabilities_of_the_embedded_ledger_are_reported() {
     let dir = tempfile::tempdir().unwrap();
     ok(dir.path(), &["ledger", "init"]);
     let text = ok(dir.path(), &["check"]);
@@ -22,14 +22,14 @@ fn the_embedded_ledger_tells_what_it_promises() {
 }
 
 #[test]
-fn a_memory_ledger_is_warned_about() {
+fn memory_ledger_is_a_warning() {
     let dir = tempfile::tempdir().unwrap();
     let text = ok(dir.path(), &["check", "--ledger", "memory:"]);
     assert!(text.contains("warning") && text.contains("loses everything"), "{text}");
 }
 
 #[test]
-fn a_failed_check_exits_with_1() {
+fn failed_check_exits_with_1() {
     let dir = tempfile::tempdir().unwrap();
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let url = format!("redis://127.0.0.1:{port}");
@@ -40,7 +40,7 @@ fn a_failed_check_exits_with_1() {
 }
 
 #[test]
-fn real_servers_answer() {
+fn servers_are_reached() {
     let dir = tempfile::tempdir().unwrap();
     for (name, backend) in [("ICHIDO_TEST_POSTGRES_URL", "postgres"), ("ICHIDO_TEST_REDIS_URL", "redis")] {
         let url = std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run `cargo xtask test`"));
@@ -49,10 +49,9 @@ fn real_servers_answer() {
     }
 }
 
-/// A file of authorities is no reason to distrust those of the system. Here the system knows the server's, and the file has
-/// another one.
+/// The system trusts the CA of the server; the file contains a different one.
 #[test]
-fn a_ca_file_adds_to_the_authorities_of_the_system() {
+fn ca_file_adds_to_the_system_authorities() {
     let dir = tempfile::tempdir().unwrap();
     certificate(dir.path());
     let other = dir.path().join("cert.pem");
@@ -65,12 +64,12 @@ fn a_ca_file_adds_to_the_authorities_of_the_system() {
     };
     let output = check(given("ICHIDO_TEST_CA_FILE").as_ref());
     assert!(output.status.success(), "{}", stdout(&output));
-    assert_eq!(check(&other).status.code(), Some(1), "nobody knows the server");
+    assert_eq!(check(&other).status.code(), Some(1), "the CA of the server is not trusted");
 }
 
-/// What is said must be true: behind a pooler in transaction mode the ledger works, and other than before a server.
+/// Behind a pooler in transaction mode the ledger works, but differently from a direct connection.
 #[test]
-fn a_pooler_before_postgres_is_named() {
+fn pooler_in_front_of_postgres_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let pooler = crate::pgbouncer::PgBouncer::start("transaction", 2);
     let url = pooler.url(&format!("check_{}", std::process::id()));
@@ -79,46 +78,46 @@ fn a_pooler_before_postgres_is_named() {
     for args in [&["ledger", "init"][..], &["ledger", "list"], &["ledger", "stats"], &["ledger", "sweep"]] {
         crate::ok(dir.path(), &[args, &["--ledger", &url]].concat());
     }
-    // Whether a name is known there is chance; that it was asked for is said in any case.
+    // Whether the pooler knows a prepared statement is a matter of chance. The setting is reported in any case.
     let output = run(dir.path(), &["check", "--ledger", &format!("{url}&prepared=on")]);
     assert!(stdout(&output).contains("remove prepared=on"), "{}", stdout(&output));
 }
 
 #[test]
-fn an_upstream_of_the_environment_is_checked_as_well() {
+fn upstream_from_the_environment_is_checked() {
     let dir = tempfile::tempdir().unwrap();
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let there = taken.local_addr().unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
     for section in ["[gateway]\n", ""] {
         std::fs::write(dir.path().join("ichido.toml"), format!("[ledger]\nurl = \"memory:\"\n{section}"))
             .unwrap();
         let mut check = crate::ichido(dir.path());
-        check.arg("check").env("ICHIDO_GATEWAY_UPSTREAM", format!("http://{there}"));
+        check.arg("check").env("ICHIDO_GATEWAY_UPSTREAM", format!("http://{address}"));
         let output = check.output().unwrap();
         assert!(output.status.success(), "{}", stdout(&output));
-        assert!(stdout(&output).contains(&format!("{there} accepts connections")), "{}", stdout(&output));
+        assert!(stdout(&output).contains(&format!("{address} accepts connections")), "{}", stdout(&output));
     }
 }
 
 #[test]
-fn the_gateways_section_is_checked_too() {
+fn gateway_section_is_checked() {
     let dir = tempfile::tempdir().unwrap();
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let there = taken.local_addr().unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
     std::fs::write(
         dir.path().join("ichido.toml"),
-        format!("[ledger]\nurl = \"memory:\"\n[gateway]\nupstream = \"http://{there}\"\n"),
+        format!("[ledger]\nurl = \"memory:\"\n[gateway]\nupstream = \"http://{address}\"\n"),
     )
     .unwrap();
     let text = crate::ok(dir.path(), &["check"]);
     assert!(
-        text.contains("POST,PATCH /**") && text.contains(&format!("{there} accepts connections")),
+        text.contains("POST,PATCH /**") && text.contains(&format!("{address} accepts connections")),
         "{text}"
     );
     std::fs::write(
         dir.path().join("ichido.toml"),
         format!(
-            "[ledger]\nurl = \"memory:\"\n[gateway]\nupstream = \"http://{there}\"\n\
+            "[ledger]\nurl = \"memory:\"\n[gateway]\nupstream = \"http://{address}\"\n\
              [[gateway.routes]]\npreset = \"slack-events\"\nmatch = \"POST /a\"\nslack_signing_secret = \"hunter2\"\n\
              [[gateway.routes]]\npreset = \"github\"\nmatch = \"POST /b\"\n"
         ),

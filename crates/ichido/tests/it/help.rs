@@ -1,4 +1,4 @@
-//! Help is part of the contract: a change of it is seen in review.
+//! The help texts, as a snapshot: every change shows up in review.
 
 use crate::ok;
 

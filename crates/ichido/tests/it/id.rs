@@ -1,4 +1,4 @@
-//! `ichido id`: prints what the exporter and the sender would use, alone on a line.
+//! `ichido id` prints the ids and keys that the exporter and the sender use, each on a line of its own.
 
 use serde_json::Value;
 
@@ -8,8 +8,9 @@ fn vectors() -> Value {
     serde_json::from_str(include_str!("../../../usage/tests/vectors/event-ids.json")).unwrap()
 }
 
-fn words<'a>(input: &'a Value, scheme: &'a str) -> Vec<&'a str> {
-    let mut words = vec!["id", "event", "--scheme", scheme];
+/// The arguments that compute the id of a test vector.
+fn event_args<'a>(input: &'a Value, scheme: &'a str) -> Vec<&'a str> {
+    let mut args = vec!["id", "event", "--scheme", scheme];
     for (flag, field) in [
         ("--date", "usage_date"),
         ("--provider", "provider"),
@@ -18,47 +19,47 @@ fn words<'a>(input: &'a Value, scheme: &'a str) -> Vec<&'a str> {
         ("--user", "user_id"),
     ] {
         if let Some(value) = input[field].as_str() {
-            words.extend([flag, value]);
+            args.extend([flag, value]);
         }
     }
-    words
+    args
 }
 
 #[test]
-fn ids_and_keys_are_those_of_the_vectors() {
+fn ids_and_keys_match_the_test_vectors() {
     let dir = tempfile::tempdir().unwrap();
     let vectors = vectors();
     for vector in vectors["source_event_ids"].as_array().unwrap() {
         for (scheme, field) in [("sorted", "sorted"), ("fixed-order", "fixed_order")] {
-            let words = words(&vector["input"], scheme);
+            let args = event_args(&vector["input"], scheme);
             if vector["refused"] == true {
-                let line = refused(dir.path(), &words, 2);
+                let line = refused(dir.path(), &args, 2);
                 assert!(line.contains("must not contain '|'"), "{line}");
             } else {
-                assert_eq!(ok(dir.path(), &words), format!("{}\n", vector[field].as_str().unwrap()));
+                assert_eq!(ok(dir.path(), &args), format!("{}\n", vector[field].as_str().unwrap()));
             }
         }
     }
     for vector in vectors["batch_keys"].as_array().unwrap() {
         let keys = vector["input"].as_array().unwrap().iter().map(|key| key.as_str().unwrap());
-        let words: Vec<&str> = ["id", "batch", "--"].into_iter().chain(keys).collect();
-        assert_eq!(ok(dir.path(), &words), format!("{}\n", vector["output"].as_str().unwrap()));
+        let args: Vec<&str> = ["id", "batch", "--"].into_iter().chain(keys).collect();
+        assert_eq!(ok(dir.path(), &args), format!("{}\n", vector["output"].as_str().unwrap()));
     }
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing was written");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "the command wrote files");
 }
 
 #[test]
-fn what_is_no_id_is_one_clear_line_and_exit_code_2() {
+fn invalid_values_are_one_clear_line_and_exit_code_2() {
     let dir = tempfile::tempdir().unwrap();
     let event = |flag: &str, value: &str| {
-        let mut words = vec!["id", "event"];
-        for (name, usual) in [("--date", "2025-12-01"), ("--provider", "openai"), ("--model", "gpt")] {
-            words.extend([name, if name == flag { value } else { usual }]);
+        let mut args = vec!["id", "event"];
+        for (name, valid) in [("--date", "2025-12-01"), ("--provider", "openai"), ("--model", "gpt")] {
+            args.extend([name, if name == flag { value } else { valid }]);
         }
         if !["--date", "--provider", "--model"].contains(&flag) {
-            words.extend([flag, value]);
+            args.extend([flag, value]);
         }
-        refused(dir.path(), &words, 2)
+        refused(dir.path(), &args, 2)
     };
     assert!(event("--date", "2025-02-30").contains("is not a day; write YYYY-MM-DD"));
     assert!(event("--date", "20251201").contains("--date"));
@@ -74,13 +75,13 @@ fn what_is_no_id_is_one_clear_line_and_exit_code_2() {
 }
 
 #[test]
-fn v2_takes_what_the_others_cannot_tell_apart() {
+fn v2_distinguishes_values_that_other_schemes_cannot() {
     let dir = tempfile::tempdir().unwrap();
     let id = |more: &[&str]| {
-        let mut words = vec!["id", "event", "--scheme", "v2", "--json"];
-        words.extend(["--date", "2025-12-01", "--provider", "openai", "--model", "gpt-4.1"]);
-        words.extend(more);
-        let value = json(dir.path(), &words);
+        let mut args = vec!["id", "event", "--scheme", "v2", "--json"];
+        args.extend(["--date", "2025-12-01", "--provider", "openai", "--model", "gpt-4.1"]);
+        args.extend(more);
+        let value = json(dir.path(), &args);
         assert_eq!(value["pattern"], r"^dify-\d{4}-\d{2}-\d{2}-.+-[a-f0-9]{32}$");
         value["source_event_id"].as_str().unwrap().to_owned()
     };
@@ -93,22 +94,22 @@ fn v2_takes_what_the_others_cannot_tell_apart() {
         id(&["--app", "c", "--user", "a|b", "--currency", "JPY"]),
         id(&["--app", "c", "--user", "a|b", "--period", "weekly"]),
     ];
-    for (place, one) in ids.iter().enumerate() {
-        assert!(ids[..place].iter().all(|other| other != one), "{ids:?}");
+    for (index, id) in ids.iter().enumerate() {
+        assert!(!ids[..index].contains(id), "{ids:?}");
     }
 }
 
 #[test]
-fn odds_are_those_of_the_birthday_problem() {
+fn odds_follow_the_birthday_problem() {
     let dir = tempfile::tempdir().unwrap();
     let text = ok(dir.path(), &["id", "odds", "--per-group", "10000000"]);
     assert!(text.contains("16.28 %"), "{text}");
     let report = json(dir.path(), &["id", "odds", "--per-group", "10000000", "--groups", "2", "--json"]);
-    let chance = |place: usize, name: &str| report["schemes"][place][name].as_f64().unwrap();
-    assert!((chance(0, "collision_in_a_group") - 0.1627).abs() < 0.0001, "{report}");
-    assert!((chance(0, "collision_in_any_group") - 0.299).abs() < 0.001, "{report}");
-    assert!(chance(1, "collision_in_a_group") < 1e-24);
+    let probability = |index: usize, name: &str| report["schemes"][index][name].as_f64().unwrap();
+    assert!((probability(0, "collision_in_a_group") - 0.1627).abs() < 0.0001, "{report}");
+    assert!((probability(0, "collision_in_any_group") - 0.299).abs() < 0.001, "{report}");
+    assert!(probability(1, "collision_in_a_group") < 1e-24);
     assert_eq!(report["schemes"][0]["bits"], 48);
-    let nobody = json(dir.path(), &["id", "odds", "--per-group", "0", "--json"]);
-    assert_eq!(nobody["schemes"][0]["collision_in_a_group"].as_f64(), Some(0.0));
+    let none = json(dir.path(), &["id", "odds", "--per-group", "0", "--json"]);
+    assert_eq!(none["schemes"][0]["collision_in_a_group"].as_f64(), Some(0.0));
 }

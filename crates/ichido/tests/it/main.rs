@@ -4,7 +4,7 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::wildcard_enum_match_arm,
-    reason = "what is unexpected fails the test"
+    reason = "anything unexpected fails the test"
 )]
 #![allow(clippy::disallowed_methods, reason = "tests of processes wait in real time")]
 
@@ -46,7 +46,7 @@ fn ichido(dir: &Path) -> Command {
     command
 }
 
-/// Every variable that is a setting.
+/// Calls `remove` with the name of every environment variable that is a setting.
 fn without_settings(mut remove: impl FnMut(&str)) {
     ["LOG_LEVEL", "SLACK_SIGNING_SECRET", "GITHUB_WEBHOOK_SECRET", "STRIPE_WEBHOOK_SECRET"]
         .into_iter()
@@ -127,19 +127,19 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// A run that must succeed, and its standard output.
+/// Runs a command that must succeed, and returns its standard output.
 fn ok(dir: &Path, args: &[&str]) -> String {
     let output = run(dir, args);
     assert!(output.status.success(), "{args:?}: {}", stderr(&output));
     stdout(&output)
 }
 
-/// A run that must be refused with this exit code, and its one line.
+/// Runs a command that must fail with this exit code, and returns its error message, which must be one line.
 fn refused(dir: &Path, args: &[&str], code: i32) -> String {
     let output = run(dir, args);
     assert_eq!(output.status.code(), Some(code), "{args:?}: {} {}", stdout(&output), stderr(&output));
     let line = stderr(&output);
-    assert_eq!(line.trim_end().lines().count(), 1, "one clear line: {line}");
+    assert_eq!(line.trim_end().lines().count(), 1, "not one line: {line}");
     line
 }
 

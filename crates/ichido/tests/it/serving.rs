@@ -1,4 +1,4 @@
-//! A process that serves, and plain HTTP to talk to it.
+//! A server process with an admin port, and a plain HTTP client for it.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,18 +11,18 @@ use crate::support::{Process, eventually};
 /// A running process with an admin port; it is killed when the test ends.
 pub(crate) struct Serving {
     process: Process,
-    /// Where it listens.
+    /// The address of the admin port.
     pub(crate) address: String,
 }
 
 impl Serving {
-    /// Starts it on a free port and waits for the line that tells which.
+    /// Starts `ichido claims` on a free port, and waits until it listens.
     pub(crate) fn claims(dir: &Path, ledger: &str, token: Option<&str>) -> Self {
         let token = token.map(|token| ("ICHIDO_ADMIN_TOKEN", token));
         Self::claims_with(dir, ledger, token.as_slice())
     }
 
-    /// The same, with these variables.
+    /// Like [`Serving::claims`], with these environment variables.
     pub(crate) fn claims_with(dir: &Path, ledger: &str, variables: &[(&str, &str)]) -> Self {
         Self::start(
             dir,
@@ -32,7 +32,7 @@ impl Serving {
         )
     }
 
-    /// The admin port of the daemon, with the settings of the directory.
+    /// Starts `ichido run` with the settings in the directory.
     pub(crate) fn daemon(dir: &Path, ledger: &str, variables: &[(&str, &str)]) -> Self {
         Self::start(
             dir,
@@ -42,7 +42,7 @@ impl Serving {
         )
     }
 
-    fn start(dir: &Path, arguments: &[&str], before: &str, variables: &[(&str, &str)]) -> Self {
+    fn start(dir: &Path, arguments: &[&str], before_address: &str, variables: &[(&str, &str)]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ichido"));
         command.args(arguments).current_dir(dir);
         crate::without_settings(|name| {
@@ -52,7 +52,7 @@ impl Serving {
         let process = Process::start(&mut command);
         let address = eventually("the start line", || {
             let said = process.said();
-            let line = said.split_once(before)?.1;
+            let line = said.split_once(before_address)?.1;
             line.split_once([',', '\n']).map(|(address, _)| address.to_owned())
         });
         Self { process, address }
@@ -62,14 +62,14 @@ impl Serving {
         self.process.child.id()
     }
 
-    /// What it wrote to standard error so far.
+    /// What the process has written to standard error so far.
     pub(crate) fn said(&self) -> String {
         self.process.said()
     }
 
-    /// Waits until it wrote this.
-    pub(crate) fn says(&self, words: &str) {
-        eventually(words, || self.said().contains(words).then_some(()));
+    /// Waits until the process has written this to standard error.
+    pub(crate) fn says(&self, text: &str) {
+        eventually(text, || self.said().contains(text).then_some(()));
     }
 
     pub(crate) fn kill(&mut self) {
@@ -80,7 +80,7 @@ impl Serving {
         self.process.signal("TERM");
     }
 
-    /// Waits for its end: the exit code.
+    /// Waits for the exit, and returns the exit code.
     pub(crate) fn ended(&mut self) -> i32 {
         self.process.ended()
     }
@@ -93,19 +93,19 @@ impl Serving {
         self.call("POST", path, &[("content-type", "application/json")], body)
     }
 
-    /// One call on a connection of its own. `host` among the fields replaces the true one.
-    pub(crate) fn call(&self, method: &str, path: &str, fields: &[(&str, &str)], body: &str) -> Answer {
+    /// One request on its own connection. A `host` among the headers replaces the real one.
+    pub(crate) fn call(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
         let mut head = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\n");
-        if !fields.iter().any(|(name, _)| *name == "host") {
+        if !headers.iter().any(|(name, _)| *name == "host") {
             head += &format!("host: {}\r\n", self.address);
         }
-        for (name, value) in fields {
+        for (name, value) in headers {
             head += &format!("{name}: {value}\r\n");
         }
         let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        // A body that is refused may be cut off before it is all sent.
+        // The server may reject the request and close before it has read all of the body.
         let _ = stream.write_all(request.as_bytes());
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
@@ -113,7 +113,7 @@ impl Serving {
     }
 }
 
-/// An HTTP answer.
+/// An HTTP response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -123,7 +123,7 @@ pub(crate) struct Answer {
 
 impl Answer {
     fn read(text: &str) -> Self {
-        let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no response: {text:?}"));
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap();
         Self { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
     }
@@ -132,19 +132,19 @@ impl Answer {
         serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("{self:?}"))
     }
 
-    /// The word of a problem, whose form is checked.
+    /// The code of a problem response, after its form has been checked.
     pub(crate) fn problem(&self) -> String {
         assert!(self.head.contains("content-type: application/problem+json"), "{self:?}");
         let body = self.json();
         assert_eq!(body["status"], self.status, "{body}");
         assert!(body["title"].is_string() && body["detail"].is_string(), "{body}");
-        let word = body["type"].as_str().unwrap().strip_prefix("/problems/").unwrap().to_owned();
+        let code = body["type"].as_str().unwrap().strip_prefix("/problems/").unwrap().to_owned();
         assert_eq!(
             (&body["error"]["code"], &body["error"]["message"]),
-            (&word.as_str().into(), &body["detail"])
+            (&code.as_str().into(), &body["detail"])
         );
         let should_retry = self.head.contains("stripe-should-retry: true");
         assert_eq!(should_retry, self.head.contains("retry-after: ") || self.status == 408, "{self:?}");
-        word
+        code
     }
 }

@@ -1,4 +1,4 @@
-//! Real processes for the tests: the gateway, and a service behind it that is not Rust.
+//! Processes that tests start: the gateway, and an orders API in Python behind it.
 
 pub(crate) mod http;
 
@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// A child that ends with the test.
+/// A child process that is killed when the test ends.
 pub(crate) struct Process {
     pub(crate) child: Child,
-    /// What it said on standard error.
+    /// What the process has written to standard error so far.
     pub(crate) said: Arc<Mutex<String>>,
     reader: Option<std::thread::JoinHandle<()>>,
 }
@@ -24,12 +24,12 @@ impl Process {
         let mut child =
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let said = Arc::new(Mutex::new(String::new()));
-        let (stderr, words) = (child.stderr.take().unwrap(), said.clone());
+        let (stderr, text) = (child.stderr.take().unwrap(), said.clone());
         let reader = std::thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                let mut words = words.lock().unwrap();
-                words.push_str(&line);
-                words.push('\n');
+                let mut text = text.lock().unwrap();
+                text.push_str(&line);
+                text.push('\n');
             }
         });
         Self { child, said, reader: Some(reader) }
@@ -49,7 +49,7 @@ impl Process {
         assert!(status.unwrap().success());
     }
 
-    /// Waits for its end, and for its last words.
+    /// Waits for the exit and for the rest of standard error, and returns the exit code.
     pub(crate) fn ended(&mut self) -> i32 {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
@@ -57,7 +57,7 @@ impl Process {
                 self.reader.take().into_iter().for_each(|reader| reader.join().unwrap());
                 return status.code().unwrap_or(-1);
             }
-            assert!(Instant::now() < deadline, "it does not end; it said: {}", self.said());
+            assert!(Instant::now() < deadline, "the process does not exit: {}", self.said());
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -69,19 +69,19 @@ impl Drop for Process {
     }
 }
 
-/// Waits for something that must come.
-pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+/// Polls until there is a result. Panics after a minute.
+pub(crate) fn eventually<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
-        if let Some(found) = look() {
+        if let Some(found) = poll() {
             return found;
         }
-        assert!(Instant::now() < deadline, "never came: {what}");
+        assert!(Instant::now() < deadline, "timed out waiting for {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// The orders API in Python.
+/// The orders API, in Python.
 pub(crate) struct Orders {
     pub(crate) process: Process,
     pub(crate) address: SocketAddr,
@@ -97,7 +97,7 @@ impl Orders {
         Self::start_with(dir, port, "")
     }
 
-    /// With trouble for every request that does not bring its own.
+    /// With this trouble for every request that does not name its own.
     pub(crate) fn start_with(dir: &Path, port: u16, trouble: &str) -> Self {
         let log = dir.join("effects.log");
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/support/orders.py");
@@ -131,7 +131,7 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// A gateway in a directory, with settings of its own.
+    /// Starts a gateway in a directory, with these settings.
     pub(crate) fn start(dir: &Path, upstream: SocketAddr, ledger: &str, settings: &str) -> Self {
         Self::start_with(dir, upstream, ledger, settings, |_| {})
     }
@@ -155,7 +155,7 @@ impl Gateway {
     }
 }
 
-/// The command, with every port chosen by the system.
+/// A gateway on free ports.
 pub(crate) fn gateway_command(dir: &Path, upstream: SocketAddr, ledger: &str, settings: &str) -> Command {
     gateway_command_on(dir, upstream, ledger, settings, "127.0.0.1:0", "127.0.0.1:0")
 }
@@ -178,17 +178,18 @@ pub(crate) fn gateway_command_on(
     command
 }
 
-/// The address that a line tells after these words.
-pub(crate) fn address_after(line: &str, words: &str) -> SocketAddr {
-    let rest = line.split_once(words).unwrap_or_else(|| panic!("{words:?} is not in {line:?}")).1;
-    let text = rest.split([' ', ',']).next().unwrap();
-    text.trim_start_matches("https://")
+/// The address that follows `text` in a line.
+pub(crate) fn address_after(line: &str, text: &str) -> SocketAddr {
+    let rest = line.split_once(text).unwrap_or_else(|| panic!("{text:?} is not in {line:?}")).1;
+    let address = rest.split([' ', ',']).next().unwrap();
+    address
+        .trim_start_matches("https://")
         .trim_start_matches("http://")
         .parse()
         .unwrap_or_else(|_| panic!("{line:?}"))
 }
 
-/// All of a child's standard output.
+/// The standard output of a process.
 #[allow(dead_code, reason = "used by some of the tests")]
 pub(crate) fn stdout_of(process: &mut Process) -> String {
     let mut text = String::new();
@@ -196,10 +197,10 @@ pub(crate) fn stdout_of(process: &mut Process) -> String {
     text
 }
 
-/// A certificate for localhost in `cert.pem`, which is its own authority, and its key in `key.pem`.
+/// Writes a self-signed certificate for localhost to `cert.pem`, and its key to `key.pem`.
 pub(crate) fn certificate(dir: &Path) {
-    let made =
+    let certified =
         rcgen::generate_simple_self_signed(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
-    std::fs::write(dir.join("cert.pem"), made.cert.pem()).unwrap();
-    std::fs::write(dir.join("key.pem"), made.signing_key.serialize_pem()).unwrap();
+    std::fs::write(dir.join("cert.pem"), certified.cert.pem()).unwrap();
+    std::fs::write(dir.join("key.pem"), certified.signing_key.serialize_pem()).unwrap();
 }

@@ -1,11 +1,11 @@
-//! A small HTTP/1.1 client on a plain socket: what it sends is exactly what the test says.
+//! A small HTTP/1.1 client on a plain socket: it sends exactly what the test says.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// No test waits longer for an answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The longest that a test waits for a response.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
@@ -31,18 +31,18 @@ impl Answer {
         self.header("idempotency-replayed") == Some("true")
     }
 
-    /// The last word of a problem's type.
+    /// The code of a problem response: the last part of its type.
     pub(crate) fn problem(&self) -> String {
         assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
         let kind = self.json()["type"].as_str().unwrap().to_owned();
         assert!(self.header("link").unwrap().contains("rel=\"describedby\""), "{self:?}");
-        let word = kind.rsplit('/').next().unwrap().to_owned();
-        assert_eq!(self.json()["error"]["code"], word, "{self:?}");
-        word
+        let code = kind.rsplit('/').next().unwrap().to_owned();
+        assert_eq!(self.json()["error"]["code"], code, "{self:?}");
+        code
     }
 }
 
-/// A request that is sent whole and whose answer is read whole.
+/// Sends a request and reads the response.
 pub(crate) fn send(
     to: SocketAddr,
     method: &str,
@@ -50,7 +50,7 @@ pub(crate) fn send(
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> Answer {
-    try_send(to, method, path, headers, body).expect("an answer")
+    try_send(to, method, path, headers, body).expect("a response")
 }
 
 pub(crate) fn try_send(
@@ -66,7 +66,7 @@ pub(crate) fn try_send(
     read_answer(&mut BufReader::new(stream))
 }
 
-/// `POST` with a key.
+/// Sends a POST request with an idempotency key.
 pub(crate) fn post(to: SocketAddr, path: &str, key: &str, body: &str) -> Answer {
     send(to, "POST", path, &[("Idempotency-Key", key), ("Content-Type", "application/json")], body.as_bytes())
 }
@@ -77,7 +77,7 @@ pub(crate) fn get(to: SocketAddr, path: &str) -> Answer {
 
 pub(crate) fn connect(to: SocketAddr) -> std::io::Result<TcpStream> {
     let stream = TcpStream::connect(to)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(READ_TIMEOUT))?;
     stream.set_nodelay(true)?;
     Ok(stream)
 }
@@ -94,7 +94,7 @@ pub(crate) fn head(method: &str, path: &str, headers: &[(&str, &str)], length: O
     head.into_bytes()
 }
 
-/// Sends bytes as they are and reads what comes back.
+/// Sends these bytes, and reads the response.
 pub(crate) fn raw(to: SocketAddr, bytes: &[u8]) -> std::io::Result<Answer> {
     let mut stream = connect(to)?;
     stream.write_all(bytes)?;
@@ -104,7 +104,7 @@ pub(crate) fn raw(to: SocketAddr, bytes: &[u8]) -> std::io::Result<Answer> {
 pub(crate) fn read_head(reader: &mut impl BufRead) -> std::io::Result<Answer> {
     let mut line = String::new();
     if reader.read_line(&mut line)? == 0 {
-        return Err(std::io::Error::other("closed without an answer"));
+        return Err(std::io::Error::other("closed without a response"));
     }
     let status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
     let status = status.ok_or_else(|| std::io::Error::other(format!("not a status line: {line:?}")))?;
@@ -139,8 +139,8 @@ pub(crate) fn read_answer(reader: &mut impl BufRead) -> std::io::Result<Answer> 
 pub(crate) fn read_chunk(reader: &mut impl BufRead) -> std::io::Result<Option<Vec<u8>>> {
     let mut line = String::new();
     reader.read_line(&mut line)?;
-    let length =
-        usize::from_str_radix(line.trim(), 16).map_err(|_| std::io::Error::other("the answer was cut"))?;
+    let length = usize::from_str_radix(line.trim(), 16)
+        .map_err(|_| std::io::Error::other("the response is incomplete"))?;
     let mut chunk = vec![0; length + 2];
     reader.read_exact(&mut chunk)?;
     chunk.truncate(length);
