@@ -11,9 +11,9 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
 use self::json::JsonLine;
-use crate::stderr::{self, Priority, Queue};
 use ichido_admin::AUDIT;
 use ichido_serve::Failure;
+use ichido_serve::stderr::{self, Priority, Queue};
 
 /// Who reads the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

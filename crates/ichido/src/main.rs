@@ -12,14 +12,13 @@ mod delivery;
 mod demo;
 mod log;
 mod settings;
-mod stderr;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
 use crate::args::Args;
-use crate::stderr::FlushOnDrop;
+use ichido_serve::stderr::FlushOnDrop;
 
 /// A request makes dozens of small allocations, and the writer of a ledger frees memory that other threads allocated.
 #[global_allocator]

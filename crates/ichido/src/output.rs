@@ -18,8 +18,7 @@ use comfy_table::presets::UTF8_BORDERS_ONLY;
 use ichido_core::Timestamp;
 use serde::Serialize;
 
-use crate::stderr;
-use ichido_serve::{ExitClass, Failure, is_invisible, visible, visible_lines};
+use ichido_serve::{ExitClass, Failure, is_invisible, stderr, visible, visible_lines};
 
 /// The exit code that a shell reports for a process killed by `SIGPIPE`.
 const SIGPIPE_EXIT: u8 = 128 + 13;

@@ -12,6 +12,7 @@ pub mod metrics;
 pub mod problem;
 mod readiness;
 pub mod shutdown;
+pub mod stderr;
 pub mod tls;
 mod visible;
 

@@ -3,12 +3,11 @@
 //! After the first SIGTERM or SIGINT the process finishes the requests in progress. The second exits at once: the sender
 //! does not want to wait any longer, and the ledger survives crashes.
 
-use std::io::Write as _;
-
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::failure::{ExitClass, Failure};
+use crate::stderr::{self, FlushOnDrop};
 
 /// Returns a token that the first signal cancels. The second signal exits the process.
 pub fn on_signals() -> Result<CancellationToken, Failure> {
@@ -17,10 +16,11 @@ pub fn on_signals() -> Result<CancellationToken, Failure> {
     let cancelled = stop.clone();
     tokio::spawn(async move {
         next(&mut signals).await;
-        print("finishing requests in progress; a second signal exits at once");
+        stderr::write_line("ichido: finishing requests in progress; a second signal exits at once");
         cancelled.cancel();
         next(&mut signals).await;
-        print("exiting at once");
+        stderr::write_line("ichido: exiting at once");
+        drop(FlushOnDrop);
         std::process::exit(ExitClass::Internal as i32);
     });
     Ok(stop)
@@ -44,9 +44,4 @@ async fn next((terminate, interrupt): &mut (Signal, Signal)) {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
-}
-
-/// Writes a line to standard error. If nobody reads it, there is nowhere else to report that.
-fn print(line: &str) {
-    let _ = writeln!(std::io::stderr(), "ichido: {line}");
 }

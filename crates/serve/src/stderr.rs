@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use ichido_serve::Failure;
+use crate::failure::Failure;
 
 /// Ordinary lines are dropped when the queue holds this much.
 const QUEUE_MAX_BYTES: usize = 8 << 20;
@@ -26,13 +26,15 @@ static QUEUE: OnceLock<Queue> = OnceLock::new();
 
 /// How much it matters that a line is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Priority {
+pub enum Priority {
+    /// Dropped first.
     Normal,
+    /// What an operator did.
     Audit,
 }
 
 /// Starts the queue of this process.
-pub(crate) fn start_queue() -> Result<Queue, Failure> {
+pub fn start_queue() -> Result<Queue, Failure> {
     let fail = |error: io::Error| Failure::internal(format!("cannot start the log writer: {error}"));
     // Not through std's handle: its lock would be held for as long as a write blocks.
     let stderr = File::from(io::stderr().as_fd().try_clone_to_owned().map_err(fail)?);
@@ -41,7 +43,7 @@ pub(crate) fn start_queue() -> Result<Queue, Failure> {
 }
 
 /// Writes a line to standard error, in order with the log.
-pub(crate) fn write_line(line: &str) {
+pub fn write_line(line: &str) {
     let line = format!("{line}\n");
     match QUEUE.get() {
         Some(queue) => queue.push(line.as_bytes(), Priority::Normal),
@@ -51,7 +53,7 @@ pub(crate) fn write_line(line: &str) {
 }
 
 /// Waits, when dropped, until everything is written, but not for longer than [`FLUSH_MAX`].
-pub(crate) struct FlushOnDrop;
+pub struct FlushOnDrop;
 
 impl Drop for FlushOnDrop {
     fn drop(&mut self) {
@@ -61,8 +63,9 @@ impl Drop for FlushOnDrop {
     }
 }
 
+/// A queue of lines, and the thread that writes them.
 #[derive(Clone)]
-pub(crate) struct Queue(Arc<Shared>);
+pub struct Queue(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
@@ -96,7 +99,7 @@ impl Queue {
     }
 
     /// Appends a line, or drops and counts it if the queue is full. Never waits for the reader.
-    pub(crate) fn push(&self, line: &[u8], priority: Priority) {
+    pub fn push(&self, line: &[u8], priority: Priority) {
         let (limit, lines) = match priority {
             Priority::Normal => (QUEUE_MAX_BYTES, Lines { normal: 1, audit: 0 }),
             Priority::Audit => (QUEUE_MAX_BYTES + AUDIT_RESERVE_BYTES, Lines { normal: 0, audit: 1 }),
@@ -154,8 +157,8 @@ impl Pending {
     fn lose(&mut self, lines: Lines) {
         self.lost.add(lines);
         // The log cannot say that it is stuck. The metric can.
-        metrics::counter!("ichido_log_lines_dropped_total", "kind" => "audit").increment(lines.audit);
-        metrics::counter!("ichido_log_lines_dropped_total", "kind" => "other").increment(lines.normal);
+        ::metrics::counter!("ichido_log_lines_dropped_total", "kind" => "audit").increment(lines.audit);
+        ::metrics::counter!("ichido_log_lines_dropped_total", "kind" => "other").increment(lines.normal);
     }
 }
 
