@@ -214,7 +214,7 @@ async fn check_delivery(values: &Values, report: &mut Report) -> Result<(), Fail
     let settings = values.settings()?;
     let connections = Connections::open(values, &settings)?;
     let endpoint = &settings.transport.endpoint;
-    let (batch_size, place) = (settings.batch_size, endpoint.origin());
+    let (batch_size, origin) = (settings.batch_size, endpoint.origin());
     let layout = Layout::new(&settings.data_dir);
     let (waiting, failed) = (
         layout.count(BatchDir::Spool).map_err(Failure::usage_from)?,
@@ -224,7 +224,7 @@ async fn check_delivery(values: &Values, report: &mut Report) -> Result<(), Fail
     report.add(
         "delivery",
         Verdict::Ok,
-        format!("to {place}, up to {batch_size} records per batch; {conflict}"),
+        format!("to {origin}, up to {batch_size} records per batch; {conflict}"),
     );
     let detail = format!(
         "{} in the spool, {failed} in failed, in {}",
@@ -238,11 +238,11 @@ async fn check_delivery(values: &Values, report: &mut Report) -> Result<(), Fail
     }
     let url = endpoint.url();
     let reached = match url.host_str().zip(url.port_or_known_default()) {
-        Some((host, port)) => try_connect(&place, host, port).await,
-        None => Err(format!("{place} has no host")),
+        Some((host, port)) => try_connect(&origin, host, port).await,
+        None => Err(format!("{origin} has no host")),
     };
     match reached {
-        Ok(()) => report.add("receiver", Verdict::Ok, format!("{place} accepts connections")),
+        Ok(()) => report.add("receiver", Verdict::Ok, format!("{origin} accepts connections")),
         Err(reason) => report.add("receiver", Verdict::Warning, reason),
     }
     Ok(())

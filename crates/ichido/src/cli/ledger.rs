@@ -74,19 +74,19 @@ async fn run_verb(operator: &impl Operator, verb: &LedgerVerb, json: bool) -> Re
         }
         LedgerVerb::Show(key) => show(operator, key, json).await,
         LedgerVerb::Resolve { key, end, outcome } => {
-            let word = match (end, outcome) {
+            let resolution = match (end, outcome) {
                 (End::Done, outcome) => ResolveAs::Done(outcome.clone()),
                 (End::Absent, None) => ResolveAs::Absent,
                 (End::Absent, Some(_)) => {
                     return Err(Failure::usage("--outcome can only be used with --as done"));
                 }
             };
-            let said = operator.resolve(&selector(key), &word).await;
-            print_settled(&said.map_err(|refusal| refusal.into_failure(&key.key))?, json)
+            let settled = operator.resolve(&selector(key), &resolution).await;
+            print_settled(&settled.map_err(|refusal| refusal.into_failure(&key.key))?, json)
         }
         LedgerVerb::Release { key, force } => {
-            let said = operator.release(&selector(key), *force).await;
-            print_settled(&said.map_err(|refusal| refusal.into_failure(&key.key))?, json)
+            let settled = operator.release(&selector(key), *force).await;
+            print_settled(&settled.map_err(|refusal| refusal.into_failure(&key.key))?, json)
         }
         LedgerVerb::Sweep => sweep(operator, json).await,
         LedgerVerb::Stats => stats(operator, json).await,
@@ -203,11 +203,11 @@ fn readable(name: &str, value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned)
 }
 
-fn print_settled(said: &ResolvedClaim, json: bool) -> Result<(), Failure> {
+fn print_settled(settled: &ResolvedClaim, json: bool) -> Result<(), Failure> {
     if json {
-        return output::json(&json!({ "key": said.key, "state": said.state }));
+        return output::json(&json!({ "key": settled.key, "state": settled.state }));
     }
-    outln!("{:?}: {}", said.key, said.state);
+    outln!("{:?}: {}", settled.key, settled.state);
     Ok(())
 }
 

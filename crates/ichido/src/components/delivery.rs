@@ -142,10 +142,10 @@ async fn pass(
     inbox.record(run.clone(), sender.held());
     let held = sender.held().map(|_| "the lane is held: an operator must act".to_owned());
     *health.lock().unwrap_or_else(PoisonError::into_inner) = wrong.or(held);
-    for (gauge, place) in
+    for (gauge, dir) in
         [("ichido_delivery_spool_files", BatchDir::Spool), ("ichido_delivery_failed_files", BatchDir::Failed)]
     {
-        if let Ok(files) = sender.layout().count(place) {
+        if let Ok(files) = sender.layout().count(dir) {
             #[allow(clippy::cast_precision_loss, reason = "a gauge")]
             metrics::gauge!(gauge).set(files as f64);
         }
