@@ -1,7 +1,8 @@
-"""An orders API on Python's own HTTP server, as anyone might have it. Each effect is a line in a file.
+"""An orders API on the HTTP server of Python. Each effect is a line in a file.
 
-How it fails is said in the request: `X-Trouble: sleep=0.5` (says that it has started, sleeps, acts), `cut` (acts, then closes without an answer), `cut-before`
-(closes before it acts), `half` (acts, answers half), `status=500`, `large=3000000`, `hang` (acts, never answers).
+The header X-Trouble makes a request fail: `sleep=0.5` (reports its start, sleeps, acts), `cut` (acts, then closes without
+a response), `cut-before` (closes before it acts), `half` (acts, sends half of the response), `status=500`,
+`large=3000000`, `hang` (acts, never responds).
 """
 
 import http.server
@@ -46,22 +47,22 @@ class Orders(http.server.BaseHTTPRequestHandler):
         if "hang" in trouble:
             time.sleep(600)
         status = int(trouble.get("status", 201))
-        answer = json.dumps({"orderId": order, "id": order, "object": "order"}).encode()
+        response = json.dumps({"orderId": order, "id": order, "object": "order"}).encode()
         if "large" in trouble:
-            answer = b"x" * int(trouble["large"])
+            response = b"x" * int(trouble["large"])
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(answer)))
+        self.send_header("Content-Length", str(len(response)))
         self.send_header("Location", "/orders/" + order)
         self.send_header("Set-Cookie", "sid=" + order)
         self.send_header("X-Many", "one")
         self.send_header("X-Many", "two")
         self.end_headers()
         if "half" in trouble:
-            self.wfile.write(answer[: len(answer) // 2])
+            self.wfile.write(response[: len(response) // 2])
             self.wfile.flush()
             return self.cut()
-        self.wfile.write(answer)
+        self.wfile.write(response)
 
     do_PATCH = do_PUT = do_DELETE = do_POST
 
@@ -75,7 +76,7 @@ class Orders(http.server.BaseHTTPRequestHandler):
                 piece = b"data: %d\n\n" % number
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
                 self.wfile.flush()
-                # The client says when it has seen a piece: only then does the next one come.
+                # The next piece is sent only after the client has seen this one.
                 while not os.path.exists("%s.seen%d" % (sys.argv[1], number)):
                     time.sleep(0.01)
             self.wfile.write(b"0\r\n\r\n")
@@ -88,12 +89,12 @@ class Orders(http.server.BaseHTTPRequestHandler):
                     self.close_connection = True
                     return
                 self.connection.sendall(b"echo " + data)
-        answer = json.dumps({"path": self.path, "headers": dict(self.headers)}).encode()
+        response = json.dumps({"path": self.path, "headers": dict(self.headers)}).encode()
         self.send_response(200)
-        self.send_header("Content-Length", str(len(answer)))
+        self.send_header("Content-Length", str(len(response)))
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(answer)
+            self.wfile.write(response)
 
     do_HEAD = do_OPTIONS = do_GET
 
