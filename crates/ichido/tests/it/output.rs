@@ -1,11 +1,14 @@
 //! Output: closed pipes, full disks, untrusted text, colours.
 
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Output, Stdio};
 
 use ichido_core::{Key, Scope, Settled};
 use ichido_ledger::{Settings, open};
 
 use crate::ledger::{claim, store};
+use crate::support::http::post;
+use crate::support::{Orders, address_after, eventually, gateway_command};
 use crate::{ok, stderr, without_settings};
 
 fn command(dir: &std::path::Path, args: &[&str]) -> Command {
@@ -126,4 +129,33 @@ fn log_has_no_colours_unless_it_goes_to_a_terminal() {
     let output = command(dir.path(), &["ledger", "stats"]).env("LOG_LEVEL", "trace").output().unwrap();
     let log = stderr(&output);
     assert!(!log.is_empty() && !log.contains('\u{1b}'), "{log}");
+}
+
+/// The reader of the log keeps its end of the pipe open, but reads nothing after the start line.
+#[test]
+fn stalled_log_reader_delays_neither_requests_nor_the_exit() {
+    /// What a pipe holds.
+    const PIPE_BYTES: usize = 64 << 10;
+    let dir = tempfile::tempdir().unwrap();
+    let orders = Orders::start(dir.path());
+    let mut command = gateway_command(dir.path(), orders.address, "file:ledger", "");
+    command.env("LOG_LEVEL", "trace").stdin(Stdio::null()).stderr(Stdio::piped());
+    let mut gateway = command.spawn().unwrap();
+    let mut log = BufReader::new(gateway.stderr.take().unwrap());
+    let address = loop {
+        let mut line = String::new();
+        assert!(log.read_line(&mut line).unwrap() > 0, "no start line");
+        if line.contains("ichido gateway: ") {
+            break address_after(&line, "listening on ");
+        }
+    };
+    for number in 0..500 {
+        assert_eq!(post(address, "/orders", &format!("\"{number}\""), "{}").status, 201);
+    }
+    assert!(Command::new("kill").arg(gateway.id().to_string()).status().unwrap().success());
+    let status = eventually("the gateway's exit", || gateway.try_wait().unwrap());
+    assert!(status.success(), "{status}");
+    let mut rest = Vec::new();
+    log.read_to_end(&mut rest).unwrap();
+    assert!(rest.len() >= PIPE_BYTES, "the pipe was never full: {} bytes", rest.len());
 }
