@@ -1,4 +1,4 @@
-//! The export as a part of `ichido run`: at its minutes, with the sender of the daemon.
+//! The export as part of `ichido run`: on a schedule, with the sender of the process.
 
 use ichido_core::Timestamp;
 use ichido_delivery::schedule::Schedule;
@@ -9,7 +9,7 @@ use super::calendar::Days;
 use super::export::Export;
 use ichido_serve::Failure;
 
-/// An export that happens by the clock.
+/// An export with a schedule.
 #[derive(Debug)]
 pub struct Scheduled {
     export: Export,
@@ -29,7 +29,7 @@ impl Scheduled {
         &mut self.schedule
     }
 
-    /// Exports what is new. What went wrong is told in the log; the next time goes on where this one ended.
+    /// Exports what is new, and logs the result. After a failure, the next export continues where this one ended.
     pub async fn run(&mut self, sender: &mut Sender, stop: &CancellationToken) -> Result<(), Failure> {
         let days: Option<Days> = None;
         let ended = self.export.run(days, sender, self.batch_size, stop).await;

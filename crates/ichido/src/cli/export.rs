@@ -34,7 +34,7 @@ async fn run_dify(mut settings: Settings, args: &ExportDifyArgs, json: bool) -> 
             "--include-open cannot be used with the profile first_wins: the receiver would keep the total of an unfinished day",
         ));
     }
-    let asked = RequestedDays {
+    let requested = RequestedDays {
         from: args.days.from.clone(),
         to: args.days.to.clone(),
         yesterday: args.yesterday,
@@ -43,7 +43,7 @@ async fn run_dify(mut settings: Settings, args: &ExportDifyArgs, json: bool) -> 
     let values = settings.delivery(&DeliveryFlags::default());
     let mut export = Export::new(dify, &values.data_dir()?)?;
     export.include_open = args.include_open;
-    let days = export.days(&asked)?;
+    let days = export.days(&requested)?;
     if args.sums.dry_run {
         let mut preview = Preview::default();
         let profile = export.settings.profile;

@@ -16,9 +16,9 @@ pub(super) async fn run(args: &ReconcileArgs) -> Result<(), Failure> {
     let of_delivery = values.settings()?;
     let receiver = Receiver::new(&of_delivery).map_err(|failure| values.named(failure))?;
     let mut export = Export::new(dify, &of_delivery.data_dir)?;
-    let asked =
+    let requested =
         RequestedDays { from: args.days.from.clone(), to: args.days.to.clone(), ..RequestedDays::default() };
-    let days = export.days(&asked)?;
+    let days = export.days(&requested)?;
     let layout = Layout::new(&of_delivery.data_dir);
     let findings = reconcile(&mut export, days, &receiver, &layout).await?;
     match args.common.json {
