@@ -43,7 +43,7 @@ use crate::state::{AppState, Bodies, UsageSource};
 
 /// What every page needs, whatever the process does.
 #[derive(Clone, Debug)]
-pub struct PageContext {
+pub(crate) struct PageContext {
     token: Option<AdminToken>,
     sessions: Sessions,
     sign_in_attempts: Arc<Semaphore>,
@@ -75,7 +75,7 @@ impl PageContext {
 
 /// State of the pages about a ledger and its deliveries.
 #[derive(Clone, Debug)]
-pub struct Console {
+pub(crate) struct Console {
     context: PageContext,
     app: AppState,
     sampler: Arc<Sampler>,
@@ -91,7 +91,7 @@ impl FromRef<Console> for PageContext {
 
 impl Console {
     /// Starts the background work of the console, which ends with `stop`.
-    pub fn start(
+    pub(crate) fn start(
         app: AppState,
         token: Option<AdminToken>,
         sessions: Sessions,
@@ -105,7 +105,7 @@ impl Console {
         Self { context, app, sampler, live_pages: Semaphore::new(live_updates::LIVE_PAGES_MAX).into(), stop }
     }
 
-    pub fn routes(self) -> Router {
+    pub(crate) fn routes(self) -> Router {
         let usage = self.app.admin.console.usage.clone();
         let usage =
             usage.map(|usage| usage::routes(self.context.clone(), usage, self.app.admin.metrics.clone()));
@@ -133,7 +133,7 @@ impl Console {
 }
 
 /// The pages of a process that only meters usage.
-pub fn meter_routes(
+pub(crate) fn meter_routes(
     token: Option<AdminToken>,
     sessions: Sessions,
     usage: UsageSource,

@@ -19,6 +19,7 @@ pub use self::remote::Remote;
 pub use self::wire::{ClaimSelector, ClaimView, PAGE_MAX, ResolvedClaim};
 
 /// A ledger as operators see it.
+#[expect(async_fn_in_trait, reason = "only this workspace implements and calls it")]
 pub trait Operator {
     /// Lists a page of claims. It may be shorter than requested and still have a cursor.
     async fn list(&self, query: &Query) -> Result<Page, Refusal>;

@@ -83,8 +83,8 @@ pub(super) async fn claim(State(app): State<AppState>, request: Request<Body>) -
     let claimed = app.run_to_completion(async move { ledger.claim(&request).await }).await?;
     let Claimed { claim, degraded } = claimed.map_err(ledger_problem)?;
     Ok(match claim {
-        Claim::Granted(grant) => ClaimResponse::granted(&grant, degraded).into_response(StatusCode::CREATED),
-        Claim::Done(outcome) => ClaimResponse::done(outcome, degraded).into_response(StatusCode::OK),
+        Claim::Granted(grant) => ClaimResponse::granted(&grant, degraded).response(StatusCode::CREATED),
+        Claim::Done(outcome) => ClaimResponse::done(outcome, degraded).response(StatusCode::OK),
         Claim::Held { retry_after_ms } => {
             responses::Conflict::in_flight(retry_after_ms, degraded).into_response()
         }
@@ -292,7 +292,7 @@ fn key_and_token(key: &Text<'_>, token: &Text<'_>) -> Result<(Key, Token), Probl
 
 fn settled(settled: ichido_ledger::Result<core::Settled>, applied: &ClaimResponse) -> ApiResult {
     Ok(match settled.map_err(ledger_problem)? {
-        core::Settled::Applied => applied.into_response(StatusCode::OK),
+        core::Settled::Applied => applied.response(StatusCode::OK),
         core::Settled::Stale(now) => responses::Conflict::stale(now).into_response(),
     })
 }

@@ -77,7 +77,7 @@ impl ClaimResponse {
         Self { outcome: Some(outcome), outcome_not_kept, degraded, ..Self::of("done") }
     }
 
-    pub(super) fn into_response(&self, status: StatusCode) -> Response {
+    pub(super) fn response(&self, status: StatusCode) -> Response {
         let mut body = Vec::with_capacity(160);
         push_json(&mut body, self);
         json(status, body)

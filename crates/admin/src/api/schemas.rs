@@ -67,6 +67,7 @@ pub(super) struct ErrorMember {
 
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[expect(clippy::enum_variant_names, reason = "the names of Stripe's API")]
 enum ErrorType {
     ApiError,
     AuthenticationError,

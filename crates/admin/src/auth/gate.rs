@@ -20,7 +20,7 @@ use crate::browser::{is_page_request, see_other};
 use ichido_serve::Problem;
 
 /// The process id that the caller expects here, if it found this port through a store.
-pub const HOLDER_HEADER: HeaderName = HeaderName::from_static("ichido-holder");
+pub(crate) const HOLDER_HEADER: HeaderName = HeaderName::from_static("ichido-holder");
 
 /// Health checks need no token.
 const HEALTH_PATHS: [&str; 2] = ["/healthz", "/readyz"];

@@ -24,7 +24,7 @@ const SESSIONS_MAX: usize = 1_000;
 
 /// The sessions of one admin port.
 #[derive(Clone, Debug)]
-pub struct Sessions(Arc<Inner>);
+pub(crate) struct Sessions(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -44,28 +44,28 @@ struct Session {
 }
 
 impl Sessions {
-    pub fn new(port: u16) -> Self {
+    pub(crate) fn new(port: u16) -> Self {
         let cookie = format!("ichido-session-{port}");
         Self(Arc::new(Inner { cookie, csrf: secret().into(), by_id: Mutex::default() }))
     }
 
     /// A visitor of a port without a token: everyone is an operator.
-    pub fn open_access(&self) -> Visitor {
+    pub(crate) fn open_access(&self) -> Visitor {
         Visitor { access: Some(Access::Full), signed_in: false, csrf: self.0.csrf.clone() }
     }
 
     /// A visitor who has not signed in.
-    pub fn signed_out(&self) -> Visitor {
+    pub(crate) fn signed_out(&self) -> Visitor {
         Visitor { access: None, signed_in: false, csrf: self.0.csrf.clone() }
     }
 
     /// A program that sent a valid token.
-    pub fn token_holder(&self, access: Access) -> Visitor {
+    pub(crate) fn token_holder(&self, access: Access) -> Visitor {
         Visitor { access: Some(access), signed_in: false, csrf: self.0.csrf.clone() }
     }
 
     /// The visitor whose session the request belongs to.
-    pub fn find(&self, headers: &HeaderMap) -> Option<Visitor> {
+    pub(crate) fn find(&self, headers: &HeaderMap) -> Option<Visitor> {
         self.find_at(headers, Instant::now())
     }
 

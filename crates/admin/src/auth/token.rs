@@ -9,7 +9,7 @@ use subtle::ConstantTimeEq;
 use ichido_serve::Failure;
 
 /// The environment variable of the operator token.
-pub const TOKEN_VARIABLE: &str = "ICHIDO_ADMIN_TOKEN";
+pub(crate) const TOKEN_VARIABLE: &str = "ICHIDO_ADMIN_TOKEN";
 /// The environment variable of the read-only token.
 const READ_TOKEN_VARIABLE: &str = "ICHIDO_ADMIN_READ_TOKEN";
 /// The shortest token that may protect a port outside loopback.

@@ -9,7 +9,7 @@ use super::token::Access;
 
 /// The address of the client.
 #[derive(Clone, Copy, Debug)]
-pub struct Peer(pub SocketAddr);
+pub(crate) struct Peer(pub SocketAddr);
 
 /// Who sends a request, as the gate found.
 #[derive(Clone, Debug)]

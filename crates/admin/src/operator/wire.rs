@@ -30,7 +30,7 @@ pub struct ClaimSelector {
 /// Which claims to list.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ListQuery {
+pub(crate) struct ListQuery {
     pub state: Option<StateName>,
     pub prefix: Option<String>,
     #[serde(default = "page_default")]
@@ -45,7 +45,7 @@ fn page_default() -> usize {
 /// The body of a request to resolve a claim.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ResolveBody {
+pub(crate) struct ResolveBody {
     pub key: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
@@ -63,7 +63,7 @@ pub struct ResolveBody {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum ResolveKind {
+pub(crate) enum ResolveKind {
     Done,
     Absent,
 }
@@ -75,7 +75,7 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawV
 
 impl ResolveBody {
     /// The claim and its resolution, or why the fields contradict each other.
-    pub fn into_parts(self) -> Result<(ClaimSelector, ResolveAs), &'static str> {
+    pub(crate) fn into_parts(self) -> Result<(ClaimSelector, ResolveAs), &'static str> {
         let outcome = match (self.outcome, self.outcome_text) {
             (Some(_), Some(_)) => return Err("outcome and outcome_text cannot be combined"),
             (Some(json), None) => Some(json.get().to_owned()),
@@ -109,7 +109,7 @@ impl ResolveBody {
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = ReleaseByOperator)]
-pub struct ReleaseBody {
+pub(crate) struct ReleaseBody {
     /// 1 to 1,024 bytes of UTF-8.
     #[schema(min_length = 1, max_length = 1024)]
     pub key: String,
@@ -128,7 +128,7 @@ pub struct ReleaseBody {
 }
 
 impl ReleaseBody {
-    pub fn into_parts(self) -> (ClaimSelector, bool) {
+    pub(crate) fn into_parts(self) -> (ClaimSelector, bool) {
         (ClaimSelector { key: self.key, tenant: self.tenant, route: self.route }, self.force)
     }
 
