@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use ichido_delivery::notice;
-use ichido_delivery::settings::{Identity, Settings};
+use ichido_delivery::settings::{Identity, Raw};
 use libfuzzer_sys::fuzz_target;
 
 /// Every variable that is read. A byte selects one by its position.
@@ -47,15 +47,14 @@ fuzz_target!(|text: &str| {
             Some((NAMES[usize::from(first) % NAMES.len()], line.get(1..)?.to_owned()))
         })
         .collect();
-    let get = |name: &str| Ok(values.get(name).cloned());
-    let errors = [
-        Settings::read(&get, &Identity::default()).err().map(|error| error.to_string()),
-        notice::Settings::read(&get, text.len() % 2 == 0).err().map(|error| error.to_string()),
-    ];
-    for error in errors.into_iter().flatten() {
-        assert!(!error.contains('\n'));
-        // Numbers may appear in messages; anything longer may be a secret.
-        let is_echoed = |value: &&String| value.len() > 20 && error.contains(value.as_str());
-        assert!(!values.values().any(|value| is_echoed(&value)), "{error}");
+    let complaints = match Raw::from_variables(|name| values.get(name).map(Into::into)) {
+        Err(invalid) => [Some(invalid), None],
+        Ok(raw) => [raw.check(&Identity::default()).err(), notice::Settings::check(&raw).err()],
+    };
+    for complaint in complaints.into_iter().flatten().map(|invalid| invalid.to_string()) {
+        assert!(!complaint.contains('\n'));
+        // Numbers are repeated; whatever is longer may be a secret.
+        let is_told = |value: &&String| value.len() > 20 && complaint.contains(value.as_str());
+        assert!(!values.values().any(|value| is_told(&value)), "{complaint}");
     }
 });

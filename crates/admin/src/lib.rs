@@ -17,9 +17,11 @@ mod json_object;
 mod limits;
 pub mod operator;
 mod server;
+mod settings;
 mod state;
 
 pub use self::audit::AUDIT;
 pub use self::auth::{AdminToken, Gate};
 pub use self::server::AdminPort;
+pub use self::settings::{RawAdmin, RawClaims, RawConsole};
 pub use self::state::{Admin, Bodies, ClaimApi, ConsoleOptions, Health, LogKeys, UsageSource};

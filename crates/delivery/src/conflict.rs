@@ -23,6 +23,9 @@
 
 mod hints;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use std::time::Duration;
 
 use ichido_core::Timestamp;
@@ -37,7 +40,9 @@ const SETTLED: Duration = Duration::from_secs(300);
 const SETTLED_TIMEOUTS: u32 = 10;
 
 /// `EXTERNAL_API_CONFLICT`: how to interpret a 409.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
 pub enum Conflict {
     /// Go by the evidence.
     #[default]

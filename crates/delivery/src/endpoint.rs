@@ -1,5 +1,6 @@
 //! The URL that batches are sent to: https, without credentials.
 
+use ichido_settings::Invalid;
 use url::Url;
 
 /// A validated URL.
@@ -8,26 +9,25 @@ pub struct Endpoint(Url);
 
 impl Endpoint {
     /// Validates the URL in a setting. The error does not echo the URL, which may contain a secret.
-    pub fn parse(setting: &str, text: &str, allow_http_loopback: bool) -> Result<Self, String> {
-        let url = Url::parse(text.trim()).map_err(|_| format!("{setting} is not a URL"))?;
+    pub fn parse(setting: &str, text: &str, allow_http_loopback: bool) -> Result<Self, Invalid> {
+        let invalid = |problem: &str| Invalid::new(setting, problem);
+        let url = Url::parse(text.trim()).map_err(|_| invalid("is not a URL"))?;
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(format!(
-                "{setting} must not contain a user name or password; use EXTERNAL_API_TOKEN"
-            ));
+            return Err(invalid("must not contain a user name or password; use EXTERNAL_API_TOKEN"));
         }
         if url.host_str().is_none_or(str::is_empty) {
-            return Err(format!("{setting} has no host"));
+            return Err(invalid("has no host"));
         }
         match url.scheme() {
             "https" => Ok(Self(url)),
             "http" if allow_http_loopback && is_loopback(&url) => Ok(Self(url)),
-            "http" if allow_http_loopback => Err(format!(
-                "{setting} must start with https:// (http:// is allowed for loopback addresses only)"
+            "http" if allow_http_loopback => {
+                Err(invalid("must start with https:// (http:// is allowed for loopback addresses only)"))
+            }
+            "http" if is_loopback(&url) => Err(invalid(
+                "must start with https:// (for a loopback receiver, set EXTERNAL_API_ALLOW_HTTP_LOOPBACK=on)",
             )),
-            "http" if is_loopback(&url) => Err(format!(
-                "{setting} must start with https:// (for a loopback receiver, set EXTERNAL_API_ALLOW_HTTP_LOOPBACK=on)"
-            )),
-            _ => Err(format!("{setting} must start with https://")),
+            _ => Err(invalid("must start with https://")),
         }
     }
 
@@ -73,7 +73,7 @@ mod tests {
             "https://",
             "http://127.0.0.1/hunter2",
         ] {
-            let error = parse(bad).unwrap_err();
+            let error = parse(bad).unwrap_err().to_string();
             assert!(error.contains("EXTERNAL_API_ENDPOINT") && !error.contains("hunter2"), "{error}");
         }
     }

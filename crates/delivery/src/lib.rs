@@ -18,6 +18,7 @@ pub mod exchange;
 mod gzip;
 pub mod history;
 pub mod input;
+mod invalid;
 pub mod lane;
 pub mod next_action;
 pub mod notice;

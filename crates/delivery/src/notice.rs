@@ -45,6 +45,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ichido_core::Clock;
+use ichido_settings::Invalid;
 use tokio::sync::Notify;
 
 pub use channel::{Channel, Failure, Log, Message};
@@ -57,7 +58,6 @@ pub use settings::{EmailSettings, Settings};
 pub use slack::Slack;
 
 use crate::disk::Disk;
-use crate::settings::Error;
 use crate::time::iso_seconds;
 use crate::tls_roots::TlsRoots;
 use outbox::Outbox;
@@ -157,7 +157,7 @@ pub fn channels(
     settings: &Settings,
     roots: &TlsRoots,
     clock: &Arc<dyn Clock>,
-) -> Result<Vec<Box<dyn Channel>>, Error> {
+) -> Result<Vec<Box<dyn Channel>>, Invalid> {
     let mut channels: Vec<Box<dyn Channel>> = Vec::new();
     if let Some(url) = &settings.slack {
         channels.push(Box::new(Slack::new(url.clone(), roots, clock.clone())?));

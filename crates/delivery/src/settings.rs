@@ -1,16 +1,20 @@
-//! The settings of the sender, read from the environment and validated before anything starts.
+//! The settings of the sender, validated before anything starts.
 //!
 //! An error names the setting and never echoes its value, which may be a secret.
 
+use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use secrecy::SecretString;
+use ichido_settings::{Invalid, Secret, Sources};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::conflict::Conflict;
 use crate::cron::Cron;
 use crate::endpoint::Endpoint;
+use crate::invalid::invalid;
 use crate::next_action::Policy;
 use crate::request::Envelope;
 use crate::resend_window::ResendWindow;
@@ -64,149 +68,278 @@ pub struct Identity {
     pub source_system: String,
 }
 
-/// A setting that is missing or invalid.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Error(pub String);
-
-/// Looks up a setting by its variable name. `Err`: the value is not valid UTF-8.
-pub type Get<'a> = &'a dyn Fn(&str) -> Result<Option<String>, String>;
-
-/// `DATA_DIR`, which is all that a command needs to read the store.
-pub fn data_dir(get: Get<'_>) -> Result<PathBuf, Error> {
-    Ok(PathBuf::from(text(get, "DATA_DIR")?.unwrap_or_else(|| "data".to_owned())))
+/// `[delivery]` as it was written.
+#[derive(Clone, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Raw {
+    /// The URL that batches are sent to. Required for sending.
+    #[schemars(extend("x-env" = "EXTERNAL_API_ENDPOINT", "x-url" = true))]
+    pub endpoint: Option<String>,
+    /// The bearer token that the receiver expects.
+    #[schemars(extend("x-env" = "EXTERNAL_API_TOKEN", "x-env-only" = true))]
+    pub token: Option<Secret>,
+    /// A file that contains only the token. It is read again when it changes.
+    #[schemars(extend("x-env" = "EXTERNAL_API_TOKEN_FILE"))]
+    pub token_file: Option<String>,
+    /// How long a request may take, in milliseconds.
+    #[schemars(range(min = 1, max = 3_600_000), extend("x-env" = "EXTERNAL_API_TIMEOUT_MS"))]
+    pub timeout_ms: u64,
+    /// The `User-Agent` header. Empty: ichido's own.
+    #[schemars(extend("x-env" = "EXTERNAL_API_USER_AGENT"))]
+    pub user_agent: String,
+    /// Certificate authorities to trust in addition to the system's, for every outgoing connection.
+    #[schemars(extend("x-env" = "EXTERNAL_API_CA_FILE"))]
+    pub ca_file: Option<String>,
+    /// What a 409 means: `batch`, all of the batch is known; `record`, one of its records is; `auto` decides by the evidence.
+    #[schemars(extend("x-env" = "EXTERNAL_API_CONFLICT"))]
+    pub conflict: Conflict,
+    /// How records are wrapped.
+    #[schemars(extend("x-env" = "EXTERNAL_API_ENVELOPE"))]
+    pub envelope: RawEnvelope,
+    /// The tenant that the envelope `api_meter` names.
+    #[schemars(extend("x-env" = "EXTERNAL_API_TENANT_ID"))]
+    pub tenant_id: String,
+    /// Whether request bodies are compressed.
+    #[schemars(extend("x-env" = "EXTERNAL_API_GZIP"))]
+    pub gzip: bool,
+    /// Whether outgoing URLs may be plain HTTP on loopback, for trials.
+    #[schemars(extend("x-env" = "EXTERNAL_API_ALLOW_HTTP_LOOPBACK"))]
+    pub allow_http_loopback: bool,
+    /// How often a batch is retried before it goes to the spool.
+    #[schemars(range(min = 0, max = 20), extend("x-env" = "MAX_RETRIES"))]
+    pub max_retries: u32,
+    /// How often a spooled batch is resent before it goes to failed.
+    #[schemars(range(min = 1, max = 1_000_000), extend("x-env" = "MAX_SPOOL_RETRIES"))]
+    pub max_spool_retries: u32,
+    /// The delay before the first retry, in milliseconds. It doubles each time.
+    #[schemars(range(min = 1, max = 600_000), extend("x-env" = "RETRY_BACKOFF_MS"))]
+    pub retry_backoff_ms: u64,
+    /// Whether delays are randomised.
+    #[schemars(extend("x-env" = "RETRY_JITTER"))]
+    pub retry_jitter: bool,
+    /// The longest that a receiver may defer a batch: `24h`, `90m`, or seconds.
+    #[schemars(extend("x-env" = "RETRY_AFTER_MAX"))]
+    pub retry_after_max: String,
+    /// The most records in a batch.
+    #[schemars(range(min = 1, max = 10_000), extend("x-env" = "BATCH_SIZE"))]
+    pub batch_size: usize,
+    /// The directory for batches, receipts and notices.
+    #[schemars(extend("x-env" = "DATA_DIR"))]
+    pub data_dir: String,
+    /// The most requests per second; `0`: no limit.
+    #[schemars(range(min = 0, max = 1_000_000), extend("x-env" = "SEND_RATE_PER_SECOND"))]
+    pub send_rate_per_second: u32,
+    /// When `ichido run` resends the spool, such as `*/15 * * * *`. Empty: every minute.
+    #[schemars(extend("x-env" = "RESEND_CRON"))]
+    pub resend_cron: String,
+    /// The hours in which the spool is resent, such as `22:00-06:00 Asia/Tokyo`. Empty: always.
+    #[schemars(extend("x-env" = "RESEND_WINDOW"))]
+    pub resend_window: String,
+    /// Whether stored batches are compressed.
+    #[schemars(extend("x-env" = "SPOOL_GZIP"))]
+    pub spool_gzip: bool,
+    /// The most bytes in the spool; `0`: no limit.
+    #[schemars(extend("x-env" = "SPOOL_MAX_BYTES"))]
+    pub spool_max_bytes: u64,
+    /// After how many days a spooled batch goes to failed.
+    #[schemars(range(min = 1, max = 36_500), extend("x-env" = "SPOOL_RETENTION_DAYS"))]
+    pub spool_retention_days: u64,
+    /// For how many days receipts are kept.
+    #[schemars(range(min = 1, max = 36_500), extend("x-env" = "RECEIPT_RETENTION_DAYS"))]
+    pub receipt_retention_days: u64,
+    /// A Slack incoming webhook for notices.
+    #[schemars(extend("x-env" = "SLACK_WEBHOOK_URL", "x-env-only" = true))]
+    pub slack_webhook_url: Option<Secret>,
+    /// The mail server for notices: `smtps://USER:PASSWORD@HOST`, or `smtp://` for STARTTLS.
+    #[schemars(extend("x-env" = "SMTP_URL", "x-env-only" = true))]
+    pub smtp_url: Option<Secret>,
+    /// Who gets notices by e-mail, separated by commas.
+    #[schemars(extend("x-env" = "NOTIFY_EMAIL_TO"))]
+    pub notify_email_to: String,
+    /// The sender of notices.
+    #[schemars(extend("x-env" = "NOTIFY_EMAIL_FROM"))]
+    pub notify_email_from: String,
 }
 
-/// `RECEIPT_RETENTION_DAYS`, which `ichido failed accept` needs too.
-pub fn receipt_retention(get: Get<'_>) -> Result<Duration, Error> {
-    Ok(Duration::from_secs(number(get, "RECEIPT_RETENTION_DAYS", 90, 1, 36_500)? * DAY_SECONDS))
+/// `EXTERNAL_API_ENVELOPE`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub enum RawEnvelope {
+    /// `{"records": […]}`
+    #[default]
+    Plain,
+    /// The request of an API_Meter, with tenant and export metadata.
+    ApiMeter,
 }
 
-/// `EXTERNAL_API_ALLOW_HTTP_LOOPBACK`, which applies to every outgoing URL.
-pub fn allow_http_loopback(get: Get<'_>) -> Result<bool, Error> {
-    flag(get, "EXTERNAL_API_ALLOW_HTTP_LOOPBACK")
+impl Default for Raw {
+    fn default() -> Self {
+        let policy = Policy::default();
+        Self {
+            endpoint: None,
+            token: None,
+            token_file: None,
+            timeout_ms: 30_000,
+            user_agent: String::new(),
+            ca_file: None,
+            conflict: Conflict::Auto,
+            envelope: RawEnvelope::Plain,
+            tenant_id: String::new(),
+            gzip: false,
+            allow_http_loopback: false,
+            max_retries: policy.max_retries,
+            max_spool_retries: policy.max_spool_retries,
+            retry_backoff_ms: 1_000,
+            retry_jitter: false,
+            retry_after_max: "24h".to_owned(),
+            batch_size: 100,
+            data_dir: "data".to_owned(),
+            send_rate_per_second: 0,
+            resend_cron: String::new(),
+            resend_window: String::new(),
+            spool_gzip: false,
+            spool_max_bytes: 0,
+            spool_retention_days: 7,
+            receipt_retention_days: 90,
+            slack_webhook_url: None,
+            smtp_url: None,
+            notify_email_to: String::new(),
+            notify_email_from: String::new(),
+        }
+    }
 }
 
-impl Settings {
-    /// Reads and validates all settings.
-    pub fn read(get: Get<'_>, identity: &Identity) -> Result<Self, Error> {
-        let allow_http_loopback = allow_http_loopback(get)?;
-        let endpoint = text(get, "EXTERNAL_API_ENDPOINT")?
-            .ok_or_else(|| Error("EXTERNAL_API_ENDPOINT is not set".to_owned()))?;
-        let endpoint =
-            Endpoint::parse("EXTERNAL_API_ENDPOINT", &endpoint, allow_http_loopback).map_err(Error)?;
-        Ok(Self {
-            data_dir: data_dir(get)?,
+/// The endpoint may contain a password, until it is refused for that.
+impl std::fmt::Debug for Raw {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Raw").field("data_dir", &self.data_dir).finish_non_exhaustive()
+    }
+}
+
+impl Raw {
+    /// The section as environment variables alone define it.
+    pub fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, Invalid> {
+        let sources = Sources::new(&File::schema(), None, variable, &[])?;
+        sources.section("delivery")
+    }
+
+    /// The directory for batches, receipts and notices.
+    pub fn data_dir(&self) -> PathBuf {
+        PathBuf::from(&self.data_dir)
+    }
+
+    /// How long receipts are kept.
+    pub fn receipt_retention(&self) -> Duration {
+        Duration::from_secs(self.receipt_retention_days * DAY_SECONDS)
+    }
+
+    /// Checks everything that sending needs.
+    pub fn check(&self, identity: &Identity) -> Result<Settings, Invalid> {
+        let problem =
+            "is not set; name the receiver with --endpoint, EXTERNAL_API_ENDPOINT or endpoint in [delivery]";
+        let endpoint = given(self.endpoint.as_deref()).ok_or_else(|| invalid("endpoint", problem))?;
+        let endpoint = Endpoint::parse("delivery.endpoint", endpoint, self.allow_http_loopback)?;
+        let user_agent = given(Some(&self.user_agent)).unwrap_or(&identity.user_agent);
+        Ok(Settings {
+            data_dir: self.data_dir(),
             transport: transport::Options {
                 endpoint,
-                timeout: Duration::from_millis(number(get, "EXTERNAL_API_TIMEOUT_MS", 30_000, 1, 3_600_000)?),
-                user_agent: text(get, "EXTERNAL_API_USER_AGENT")?
-                    .unwrap_or_else(|| identity.user_agent.clone()),
+                timeout: Duration::from_millis(self.timeout_ms),
+                user_agent: user_agent.to_owned(),
             },
-            ca_file: text(get, "EXTERNAL_API_CA_FILE")?.map(PathBuf::from),
-            token: token(get)?,
+            ca_file: given(self.ca_file.as_deref()).map(PathBuf::from),
+            token: self.token()?,
             policy: Policy {
-                max_retries: small(get, "MAX_RETRIES", 3, 0, 20)?,
-                backoff: Duration::from_millis(number(get, "RETRY_BACKOFF_MS", 1_000, 1, 600_000)?),
-                jitter: flag(get, "RETRY_JITTER")?,
-                max_spool_retries: small(get, "MAX_SPOOL_RETRIES", 10, 1, 1_000_000)?,
-                retry_after_max: duration(get, "RETRY_AFTER_MAX", Policy::default().retry_after_max)?,
+                max_retries: self.max_retries,
+                backoff: Duration::from_millis(self.retry_backoff_ms),
+                jitter: self.retry_jitter,
+                max_spool_retries: self.max_spool_retries,
+                retry_after_max: duration("retry_after_max", &self.retry_after_max)?,
             },
-            batch_size: usize::try_from(number(get, "BATCH_SIZE", 100, 1, 10_000)?).unwrap_or(100),
-            rate: NonZeroU32::new(small(get, "SEND_RATE_PER_SECOND", 0, 0, 1_000_000)?),
+            batch_size: self.batch_size,
+            rate: NonZeroU32::new(self.send_rate_per_second),
             store: store::Options {
-                gzip: flag(get, "SPOOL_GZIP")?,
-                max_bytes: Some(number(get, "SPOOL_MAX_BYTES", 0, 0, u64::MAX)?).filter(|most| *most > 0),
-                receipt_retention: receipt_retention(get)?,
+                gzip: self.spool_gzip,
+                max_bytes: Some(self.spool_max_bytes).filter(|most| *most > 0),
+                receipt_retention: self.receipt_retention(),
             },
-            retention: Duration::from_secs(number(get, "SPOOL_RETENTION_DAYS", 7, 1, 36_500)? * DAY_SECONDS),
-            cron: text(get, "RESEND_CRON")?.map(|text| Cron::parse(&text)).transpose().map_err(Error)?,
-            window: text(get, "RESEND_WINDOW")?
-                .map(|text| ResendWindow::parse(&text))
+            retention: Duration::from_secs(self.spool_retention_days * DAY_SECONDS),
+            cron: given(Some(&self.resend_cron))
+                .map(Cron::parse)
                 .transpose()
-                .map_err(Error)?,
-            conflict: conflict(get)?,
-            envelope: envelope(get, identity)?,
-            gzip: flag(get, "EXTERNAL_API_GZIP")?,
-            allow_http_loopback,
+                .map_err(|problem| invalid("resend_cron", problem))?,
+            window: given(Some(&self.resend_window))
+                .map(ResendWindow::parse)
+                .transpose()
+                .map_err(|problem| invalid("resend_window", problem))?,
+            conflict: self.conflict,
+            envelope: self.envelope(identity)?,
+            gzip: self.gzip,
+            allow_http_loopback: self.allow_http_loopback,
         })
     }
-}
 
-fn token(get: Get<'_>) -> Result<Source, Error> {
-    match (text(get, "EXTERNAL_API_TOKEN")?, text(get, "EXTERNAL_API_TOKEN_FILE")?) {
-        (Some(_), Some(_)) => Err(Error(
-            "EXTERNAL_API_TOKEN and EXTERNAL_API_TOKEN_FILE are both set; one is enough".to_owned(),
-        )),
-        (Some(token), None) => Ok(Source::Value(SecretString::from(token))),
-        (None, Some(path)) => Ok(Source::File(PathBuf::from(path))),
-        (None, None) => Err(Error("EXTERNAL_API_TOKEN is not set (nor EXTERNAL_API_TOKEN_FILE)".to_owned())),
-    }
-}
-
-fn conflict(get: Get<'_>) -> Result<Conflict, Error> {
-    match text(get, "EXTERNAL_API_CONFLICT")?.as_deref() {
-        None | Some("auto") => Ok(Conflict::Auto),
-        Some("batch") => Ok(Conflict::Batch),
-        Some("record") => Ok(Conflict::Record),
-        Some(_) => Err(Error("EXTERNAL_API_CONFLICT must be auto, batch or record".to_owned())),
-    }
-}
-
-fn envelope(get: Get<'_>, identity: &Identity) -> Result<Envelope, Error> {
-    match text(get, "EXTERNAL_API_ENVELOPE")?.as_deref() {
-        None | Some("plain") => Ok(Envelope::Plain),
-        Some("api_meter") => {
-            let tenant = text(get, "EXTERNAL_API_TENANT_ID")?.ok_or_else(|| {
-                Error(
-                    "EXTERNAL_API_TENANT_ID is not set; EXTERNAL_API_ENVELOPE=api_meter needs it".to_owned(),
-                )
-            })?;
-            Ok(Envelope::ApiMeter { tenant, source_system: identity.source_system.clone() })
+    fn token(&self) -> Result<Source, Invalid> {
+        let token = self.token.clone().filter(|token| !token.expose().trim().is_empty());
+        match (token, given(self.token_file.as_deref())) {
+            (Some(_), Some(_)) => Err(invalid(
+                "token_file",
+                "EXTERNAL_API_TOKEN and EXTERNAL_API_TOKEN_FILE are both set; one is enough",
+            )),
+            (Some(token), None) => Ok(Source::Value(token.into_inner())),
+            (None, Some(path)) => Ok(Source::File(PathBuf::from(path))),
+            (None, None) => {
+                Err(invalid("token", "is not set; set EXTERNAL_API_TOKEN or EXTERNAL_API_TOKEN_FILE"))
+            }
         }
-        Some(_) => Err(Error("EXTERNAL_API_ENVELOPE must be plain or api_meter".to_owned())),
+    }
+
+    fn envelope(&self, identity: &Identity) -> Result<Envelope, Invalid> {
+        match self.envelope {
+            RawEnvelope::Plain => Ok(Envelope::Plain),
+            RawEnvelope::ApiMeter => {
+                let problem = "is not set (EXTERNAL_API_TENANT_ID); the envelope api_meter needs it";
+                let tenant = given(Some(&self.tenant_id)).ok_or_else(|| invalid("tenant_id", problem))?;
+                Ok(Envelope::ApiMeter {
+                    tenant: tenant.to_owned(),
+                    source_system: identity.source_system.clone(),
+                })
+            }
+        }
     }
 }
 
-/// The value of a setting. An empty value counts as not set.
-fn text(get: Get<'_>, name: &str) -> Result<Option<String>, Error> {
-    Ok(get(name).map_err(Error)?.filter(|value| !value.trim().is_empty()))
-}
-
-fn flag(get: Get<'_>, name: &str) -> Result<bool, Error> {
-    match text(get, name)?.map(|value| value.trim().to_ascii_lowercase()).as_deref() {
-        None | Some("0" | "false" | "off" | "no") => Ok(false),
-        Some("1" | "true" | "on" | "yes") => Ok(true),
-        Some(_) => Err(Error(format!("{name} must be on or off"))),
-    }
-}
-
-fn number(get: Get<'_>, name: &str, default: u64, least: u64, most: u64) -> Result<u64, Error> {
-    let Some(value) = text(get, name)? else { return Ok(default) };
-    let value: u64 = value.trim().parse().map_err(|_| Error(format!("{name} is not a whole number")))?;
-    match (least..=most).contains(&value) {
-        true => Ok(value),
-        false => Err(Error(format!("{name} is {value}; it must be between {least} and {most}"))),
-    }
+/// An empty value counts as not set.
+pub(crate) fn given(text: Option<&str>) -> Option<&str> {
+    text.map(str::trim).filter(|text| !text.is_empty())
 }
 
 /// A duration between a second and 30 days: `24h`, `90m`, or a number of seconds.
-fn duration(get: Get<'_>, name: &str, default: Duration) -> Result<Duration, Error> {
-    let Some(value) = text(get, name)? else { return Ok(default) };
-    let value = value.trim();
-    let read = match value.parse() {
+fn duration(name: &str, text: &str) -> Result<Duration, Invalid> {
+    let text = text.trim();
+    let read = match text.parse() {
         Ok(seconds) => Some(Duration::from_secs(seconds)),
-        Err(_) => value.parse::<jiff::SignedDuration>().ok().and_then(|read| Duration::try_from(read).ok()),
+        Err(_) => text.parse::<jiff::SignedDuration>().ok().and_then(|read| Duration::try_from(read).ok()),
     };
-    let range = Duration::from_secs(1)..=Duration::from_secs(30 * 86_400);
+    let range = Duration::from_secs(1)..=Duration::from_secs(30 * DAY_SECONDS);
     read.filter(|read| range.contains(read)).ok_or_else(|| {
-        Error(format!("{name} must be a duration between 1s and 720h, such as 24h, 90m or 3600 (seconds)"))
+        invalid(name, "must be a duration between 1s and 720h, such as 24h, 90m or 3600 (seconds)")
     })
 }
 
-fn small(get: Get<'_>, name: &str, default: u32, least: u32, most: u32) -> Result<u32, Error> {
-    let value = number(get, name, default.into(), least.into(), most.into())?;
-    Ok(u32::try_from(value).unwrap_or(default))
+/// A settings file that has no other section.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(default)]
+struct File {
+    #[expect(dead_code, reason = "only its schema is used")]
+    delivery: Raw,
+}
+
+impl File {
+    fn schema() -> serde_json::Value {
+        ichido_settings::schema::<Self>()
+    }
 }
 
 #[cfg(test)]
@@ -224,8 +357,11 @@ mod tests {
         ]);
         values.extend(changes.iter().copied());
         let identity = Identity { user_agent: "sender/1".to_owned(), source_system: "source".to_owned() };
-        Settings::read(&|name| Ok(values.get(name).map(|value| (*value).to_owned())), &identity)
-            .map_err(|error| error.to_string())
+        let variable = |name: &str| values.get(name).map(|value| (*value).into());
+        let sources =
+            Sources::new(&File::schema(), None, variable, &[]).map_err(|invalid| invalid.to_string())?;
+        let raw: Raw = sources.section("delivery").map_err(|invalid| invalid.to_string())?;
+        raw.check(&identity).map_err(|invalid| sources.explain(&invalid).to_string())
     }
 
     #[test]

@@ -6,14 +6,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use ichido_settings::Invalid;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
-
-/// A CA file that cannot be used. The message names the setting.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Error(String);
 
 /// Certificate authorities that are trusted in addition to the system's.
 #[derive(Clone, Debug, Default)]
@@ -22,15 +18,15 @@ pub struct TlsRoots {
 }
 
 impl TlsRoots {
-    /// Reads the file in `EXTERNAL_API_CA_FILE`, if it is set.
-    pub fn read(ca_file: Option<&Path>) -> Result<Self, Error> {
-        Self::read_setting("EXTERNAL_API_CA_FILE", ca_file)
+    /// Reads `delivery.ca_file`, if it is set.
+    pub fn read(ca_file: Option<&Path>) -> Result<Self, Invalid> {
+        Self::read_setting("delivery.ca_file", ca_file)
     }
 
     /// Reads the CA file of another setting.
-    pub fn read_setting(setting: &str, ca_file: Option<&Path>) -> Result<Self, Error> {
+    pub fn read_setting(setting: &str, ca_file: Option<&Path>) -> Result<Self, Invalid> {
         let Some(path) = ca_file else { return Ok(Self::default()) };
-        let fail = |why: &str| Error(format!("{setting}: {} {why}", path.display()));
+        let fail = |why: &str| Invalid::new(setting, format!("{} {why}", path.display()));
         let pem = std::fs::read(path).map_err(|error| fail(&format!("cannot be read: {error}")))?;
         Self::from_pem(&pem).map_err(fail)
     }
@@ -80,7 +76,7 @@ mod tests {
         };
         let invalid = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         for line in [error(None), error(Some("")), error(Some("no PEM")), error(Some(invalid))] {
-            assert!(line.starts_with("EXTERNAL_API_CA_FILE: ") && line.contains("ca.pem"), "{line}");
+            assert!(line.starts_with("delivery.ca_file: ") && line.contains("ca.pem"), "{line}");
             assert!(!line.contains('\n'), "{line}");
         }
         assert!(TlsRoots::read(None).unwrap().extra().is_empty());

@@ -5,8 +5,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use ichido_settings::Invalid;
 use secrecy::{ExposeSecret, SecretString};
 
+use crate::invalid::invalid;
 use crate::redact::Redactor;
 
 /// Where the token comes from.
@@ -17,11 +19,6 @@ pub enum Source {
     /// A file that contains only the token.
     File(PathBuf),
 }
-
-/// A token that cannot be read or used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Error(String);
 
 /// The current token.
 #[derive(Debug)]
@@ -44,7 +41,7 @@ struct Version(u64, u64, i64, i64);
 
 impl Token {
     /// Reads the token for the first time.
-    pub fn open(source: Source) -> Result<Self, Error> {
+    pub fn open(source: Source) -> Result<Self, Invalid> {
         let (version, secret) = read(&source)?;
         let mut redactor = Redactor::default();
         redactor.add(secret.expose_secret());
@@ -92,21 +89,21 @@ impl Token {
     }
 }
 
-fn read(source: &Source) -> Result<(Version, SecretString), Error> {
+fn read(source: &Source) -> Result<(Version, SecretString), Invalid> {
     match source {
         Source::Value(secret) => {
-            check(secret.expose_secret(), "EXTERNAL_API_TOKEN")?;
+            check(secret.expose_secret(), "token", "")?;
             Ok((Version(0, 0, 0, 0), secret.clone()))
         }
         Source::File(path) => {
             let fail = |error: std::io::Error| {
-                Error(format!("EXTERNAL_API_TOKEN_FILE: cannot read {}: {error}", path.display()))
+                invalid("token_file", format!("cannot read {}: {error}", path.display()))
             };
             // Read the metadata before the content, so that a change in between is noticed next time.
             let version = version(&fs::metadata(path).map_err(fail)?);
             let text = SecretString::from(fs::read_to_string(path).map_err(fail)?);
             let token = text.expose_secret().trim();
-            check(token, "the file in EXTERNAL_API_TOKEN_FILE")?;
+            check(token, "token_file", "the file ")?;
             Ok((version, SecretString::from(token)))
         }
     }
@@ -117,11 +114,11 @@ fn version(metadata: &fs::Metadata) -> Version {
 }
 
 /// Checks that the token can follow `Bearer ` in a header.
-fn check(token: &str, what: &str) -> Result<(), Error> {
+fn check(token: &str, setting: &str, what: &str) -> Result<(), Invalid> {
     match token {
-        "" => Err(Error(format!("{what} is empty"))),
+        "" => Err(invalid(setting, format!("{what}is empty"))),
         _ if !token.bytes().all(|byte| byte.is_ascii_graphic()) => {
-            Err(Error(format!("{what} must consist of visible ASCII characters, without spaces")))
+            Err(invalid(setting, format!("{what}must consist of visible ASCII characters, without spaces")))
         }
         _ => Ok(()),
     }
@@ -153,7 +150,7 @@ mod tests {
     fn invalid_token_is_refused_and_not_echoed() {
         for bad in ["", "two words", "ümlaut", "line\nbreak"] {
             let error = Token::open(Source::Value(SecretString::from(bad))).unwrap_err().to_string();
-            assert!(error.contains("EXTERNAL_API_TOKEN"), "{error}");
+            assert!(error.contains("delivery.token"), "{error}");
             assert!(bad.is_empty() || !error.contains(bad), "{error}");
         }
     }

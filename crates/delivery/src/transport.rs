@@ -15,11 +15,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
 use http_body::{Body, Frame, SizeHint};
+use ichido_settings::Invalid;
 use reqwest::{Client, redirect, retry};
 use secrecy::ExposeSecret;
 
 use crate::endpoint::Endpoint;
 use crate::exchange::{BodySent, Exchange, Response, TransportError, TransportErrorKind};
+use crate::invalid::invalid;
 use crate::request::Request;
 use crate::tls_roots::TlsRoots;
 use crate::token::Token;
@@ -68,11 +70,11 @@ pub struct HttpTransport {
 
 impl HttpTransport {
     /// Prepares a client without connecting. The error is one line that names the setting.
-    pub fn new(options: Options, roots: &TlsRoots, token: Token) -> Result<Self, String> {
-        let agent = HeaderValue::from_str(&options.user_agent).map_err(|_| {
-            "EXTERNAL_API_USER_AGENT contains characters that are not allowed in a header".to_owned()
-        })?;
-        let mut tls = roots.client().map_err(|error| format!("cannot set up TLS: {error}"))?;
+    pub fn new(options: Options, roots: &TlsRoots, token: Token) -> Result<Self, Invalid> {
+        let agent = HeaderValue::from_str(&options.user_agent)
+            .map_err(|_| invalid("user_agent", "contains characters that are not allowed in a header"))?;
+        let mut tls =
+            roots.client().map_err(|error| invalid("ca_file", format!("cannot set up TLS: {error}")))?;
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let client = Client::builder()
             .tls_backend_preconfigured(tls)
@@ -86,7 +88,8 @@ impl HttpTransport {
             .default_headers([(USER_AGENT, agent)].into_iter().collect())
             .build()
             .map_err(|error| {
-                format!("cannot set up the HTTP client: {}", ichido_core::error_chain(&error.without_url()))
+                let cause = ichido_core::error_chain(&error.without_url());
+                invalid("endpoint", format!("cannot set up the HTTP client: {cause}"))
             })?;
         Ok(Self { client, token, options })
     }

@@ -27,7 +27,7 @@ use ichido_delivery::request::Envelope;
 use ichido_delivery::settings::{Identity, Settings as Delivery};
 
 use crate::settings::Dify;
-use ichido_serve::Failure;
+use ichido_settings::Invalid;
 
 pub use self::calendar::{Calendar, Days, PeriodRange, RequestedDays};
 pub use self::collect::{Collected, RejectedRow};
@@ -48,15 +48,17 @@ pub fn sender_identity() -> Identity {
 
 /// Refuses delivery settings that do not work with an export. Other commands resend spooled batches with the same settings,
 /// so the settings themselves must be right.
-pub fn check_delivery(delivery: &Delivery, settings: &Dify) -> Result<(), Failure> {
+pub fn check_delivery(delivery: &Delivery, settings: &Dify) -> Result<(), Invalid> {
     if let Envelope::Plain = delivery.envelope {
-        return Err(Failure::usage(
-            "EXTERNAL_API_ENVELOPE must be api_meter, and EXTERNAL_API_TENANT_ID set: an export sends usage records",
+        return Err(Invalid::new(
+            "delivery.envelope",
+            "must be api_meter (EXTERNAL_API_ENVELOPE), and EXTERNAL_API_TENANT_ID set: an export sends usage records",
         ));
     }
     if !settings.profile.upserts() && delivery.conflict == Conflict::Batch {
-        return Err(Failure::usage(
-            "EXTERNAL_API_CONFLICT must be auto or record with the profile first_wins: with batch, a 409 for one known record \
+        return Err(Invalid::new(
+            "delivery.conflict",
+            "must be auto or record (EXTERNAL_API_CONFLICT) with the profile first_wins: with batch, a 409 for one known record \
              would discard the others",
         ));
     }

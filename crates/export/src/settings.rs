@@ -1,85 +1,148 @@
 //! `[export.dify]`: where usage is read, how it is summed, and what the receiver does with it.
-//!
-//! ```toml
-//! [export.dify]                            # every value shown is the default
-//! database = "postgres://dify@db/dify"     # no default; a password comes from DIFY_DATABASE_PASSWORD
-//! console = "https://dify.example"         # instead of a database; no default
-//! workspace = ""                           # only this workspace; the console's admin key needs it
-//! dify_version = "1.16.1"                  # the console's login depends on it
-//! zone = "UTC"                             # whose days
-//! mode = "per_model"
-//! period = "daily"
-//! scheme = "sorted"
-//! profile = "first_wins"
-//! include_debugger = true
-//! settle_minutes = 60                      # a day is over so long after its end
-//! overlap_days = 2                         # closed days that each run reads again
-//! late_days = 31                           # days in which late changes are looked for
-//! rate_per_second = 5                      # requests to the console
-//! cron = ""                                # when ichido run exports: "30 2 * * *", in the zone
-//!
-//! [export.dify.providers]                  # names that are made alike, beyond our own
-//! [export.dify.models]
-//! ```
-//!
-//! Secrets come from the environment, or from files that it names: `DIFY_DATABASE_URL`, `DIFY_DATABASE_PASSWORD`,
-//! `DIFY_ADMIN_KEY`, `DIFY_PASSWORD`, each also with `_FILE`.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 
 use ichido_delivery::cron::Cron;
+use ichido_delivery::endpoint::Endpoint;
+use ichido_usage::named_enum::UnknownName;
 use ichido_usage::{Mode, NameRules, Period, Profile, Scheme, Zone};
+use schemars::JsonSchema;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use url::Url;
 
 use crate::Calendar;
-use ichido_serve::Failure;
-use ichido_settings::{text, within};
+use ichido_settings::{Invalid, Secret};
 
-/// The section as it stands in the file.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RawExports {
-    pub dify: Option<RawDify>,
+/// `[export]` as it was written.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawExport {
+    /// Dify as a source.
+    pub dify: RawDify,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// `[export.dify]` as it was written.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct RawDify {
+    /// Dify's database, without a password: `postgres://reader@db/dify`.
+    #[schemars(extend("x-url" = true))]
     database: Option<String>,
+    /// Dify's database with its password, instead of `database`.
+    #[schemars(extend("x-env" = "DIFY_DATABASE_URL", "x-env-only" = true))]
+    database_url: Option<Secret>,
+    /// A file that contains the URL of the database.
+    #[schemars(extend("x-env" = "DIFY_DATABASE_URL_FILE", "x-env-only" = true))]
+    database_url_file: Option<PathBuf>,
+    /// The password of the database.
+    #[schemars(extend("x-env" = "DIFY_DATABASE_PASSWORD", "x-env-only" = true))]
+    database_password: Option<Secret>,
+    /// A file that contains the password of the database.
+    #[schemars(extend("x-env" = "DIFY_DATABASE_PASSWORD_FILE", "x-env-only" = true))]
+    database_password_file: Option<PathBuf>,
+    /// Dify's console, instead of its database: `https://dify.example`.
+    #[schemars(extend("x-env" = "DIFY_CONSOLE_URL", "x-url" = true))]
     console: Option<String>,
-    workspace: Option<String>,
-    dify_version: Option<String>,
-    zone: Option<String>,
-    mode: Option<String>,
-    period: Option<String>,
-    scheme: Option<String>,
-    profile: Option<String>,
-    include_debugger: Option<bool>,
-    settle_minutes: Option<u64>,
-    overlap_days: Option<u64>,
-    late_days: Option<u64>,
-    rate_per_second: Option<u64>,
-    cron: Option<String>,
-    #[serde(default)]
+    /// The console's admin key. It needs `workspace`.
+    #[schemars(extend("x-env" = "DIFY_ADMIN_KEY", "x-env-only" = true))]
+    admin_key: Option<Secret>,
+    /// A file that contains the admin key.
+    #[schemars(extend("x-env" = "DIFY_ADMIN_KEY_FILE", "x-env-only" = true))]
+    admin_key_file: Option<PathBuf>,
+    /// Without an admin key: the account that logs in to the console.
+    #[schemars(extend("x-env" = "DIFY_EMAIL", "x-env-only" = true))]
+    email: Option<String>,
+    /// The password of that account.
+    #[schemars(extend("x-env" = "DIFY_PASSWORD", "x-env-only" = true))]
+    password: Option<Secret>,
+    /// A file that contains the password of that account.
+    #[schemars(extend("x-env" = "DIFY_PASSWORD_FILE", "x-env-only" = true))]
+    password_file: Option<PathBuf>,
+    /// Certificate authorities to trust for the console, in addition to the system's.
+    #[schemars(extend("x-env" = "DIFY_CA_FILE", "x-env-only" = true))]
+    ca_file: Option<PathBuf>,
+    /// Only this workspace (Dify's tenant). Workspaces are never mixed.
+    workspace: String,
+    /// The console's login depends on the version.
+    dify_version: String,
+    /// The time zone whose days are summed.
+    zone: String,
+    /// What is summed into one record.
+    #[schemars(extend("enum" = ["per_model", "per_user", "per_app", "workspace", "all"]))]
+    mode: String,
+    /// How long a record's period is.
+    #[schemars(extend("enum" = ["daily", "weekly", "monthly"]))]
+    period: String,
+    /// How ids are computed.
+    #[schemars(extend("enum" = ["sorted", "fixed-order", "v2"]))]
+    scheme: String,
+    /// What the receiver does with a record that it already has.
+    #[schemars(extend("enum" = ["first_wins", "upsert_by_event_id", "upsert_by_model_day"]))]
+    profile: String,
+    /// Whether usage of apps that are being tried out is included.
+    include_debugger: bool,
+    /// A day counts as over this long after its end.
+    #[schemars(range(min = 0, max = 20_160))]
+    settle_minutes: u32,
+    /// Closed days that each run reads again.
+    #[schemars(range(min = 0, max = 366))]
+    overlap_days: u32,
+    /// How far back to look for late changes, in days.
+    #[schemars(range(min = 0, max = 3_660))]
+    late_days: u32,
+    /// Requests to the console per second.
+    #[schemars(range(min = 1, max = 1_000))]
+    rate_per_second: u32,
+    /// When `ichido run` exports, in the zone: `30 2 * * *`. Empty: never.
+    cron: String,
+    /// Further provider names to normalise; a trailing `*` matches any rest.
     providers: BTreeMap<String, String>,
-    #[serde(default)]
+    /// Further model names to normalise.
     models: BTreeMap<String, String>,
 }
 
-/// What the command line says instead.
-#[derive(Clone, Debug, Default)]
-pub struct Flags {
-    pub mode: Option<String>,
-    pub period: Option<String>,
+impl Default for RawDify {
+    fn default() -> Self {
+        Self {
+            database: None,
+            database_url: None,
+            database_url_file: None,
+            database_password: None,
+            database_password_file: None,
+            console: None,
+            admin_key: None,
+            admin_key_file: None,
+            email: None,
+            password: None,
+            password_file: None,
+            ca_file: None,
+            workspace: String::new(),
+            dify_version: "1.16.1".to_owned(),
+            zone: "UTC".to_owned(),
+            mode: Mode::default().to_string(),
+            period: Period::default().to_string(),
+            scheme: Scheme::default().to_string(),
+            profile: Profile::default().to_string(),
+            include_debugger: true,
+            settle_minutes: 60,
+            overlap_days: 2,
+            late_days: 31,
+            rate_per_second: 5,
+            cron: String::new(),
+            providers: BTreeMap::new(),
+            models: BTreeMap::new(),
+        }
+    }
 }
 
 /// Checked settings of an export.
 #[derive(Debug)]
 pub struct Dify {
     pub from: Option<From>,
+    pub ca_file: Option<PathBuf>,
     pub workspace: Option<String>,
     pub include_debugger: bool,
     pub calendar: Calendar,
@@ -109,44 +172,35 @@ pub enum Auth {
 }
 
 impl Dify {
-    /// Checks the section. Where usage is read may be left open: other inputs have the same settings.
-    pub fn check(raw: RawDify, flags: &Flags, allow_http_loopback: bool) -> Result<Self, Failure> {
-        let zone: Zone = raw.zone.as_deref().unwrap_or("UTC").parse().map_err(|_| {
-            wrong("zone", "names a time zone that is not known; write one like Asia/Tokyo or UTC")
-        })?;
-        let period: Period = word("period", flags.period.as_deref().or(raw.period.as_deref()))?;
-        let number = |name: &str, value: Option<u64>, default, least, most| {
-            let value = within(&format!("export.dify.{name}"), value.unwrap_or(default), least, most)?;
-            u32::try_from(value).map_err(|_| wrong(name, "is too large"))
-        };
-        let settle_minutes = number("settle_minutes", raw.settle_minutes, 60, 0, 14 * 24 * 60)?;
-        let rate = number("rate_per_second", raw.rate_per_second, 5, 1, 1_000)?;
-        let cron = raw.cron.as_deref().filter(|cron| !cron.trim().is_empty());
-        let cron = cron
-            .map(|cron| {
-                Cron::parse(&format!("{cron} {zone}"))
-                    .map_err(|_| wrong("cron", "must look like 30 2 * * *: five fields, in the days of zone"))
-            })
-            .transpose()?;
-        let names = names(&raw)?;
-        let profile: Profile = word("profile", raw.profile.as_deref())?;
+    /// Checks the section. Where usage is read may be left open: other inputs use the same settings.
+    pub fn check(raw: &RawDify, allow_http_loopback: bool) -> Result<Self, Invalid> {
+        let zone: Zone = raw
+            .zone
+            .parse()
+            .map_err(|_| wrong("zone", "is not a known time zone; write one like Asia/Tokyo or UTC"))?;
+        let period: Period = word("period", &raw.period)?;
+        let cron = given(&raw.cron).map(|cron| {
+            Cron::parse(&format!("{cron} {zone}"))
+                .map_err(|_| wrong("cron", "must look like 30 2 * * *: five fields, in the days of zone"))
+        });
+        let profile: Profile = word("profile", &raw.profile)?;
         profile
             .period(period)
             .map_err(|error| wrong("period", &format!("does not go with the profile: {error}")))?;
-        let mode: Mode = word("mode", flags.mode.as_deref().or(raw.mode.as_deref()))?;
-        let workspace = raw.workspace.clone().filter(|text| !text.trim().is_empty());
+        let workspace = given(&raw.workspace);
         Ok(Self {
-            from: from(&raw, workspace.as_deref(), rate, allow_http_loopback)?,
-            workspace,
-            include_debugger: raw.include_debugger.unwrap_or(true),
-            calendar: Calendar { zone, period, settle_minutes },
-            mode: profile.mode(mode),
-            scheme: word("scheme", raw.scheme.as_deref())?,
+            from: from(raw, workspace, allow_http_loopback)?,
+            ca_file: raw.ca_file.clone().filter(|file| !file.as_os_str().is_empty()),
+            workspace: workspace.map(ToOwned::to_owned),
+            include_debugger: raw.include_debugger,
+            calendar: Calendar { zone, period, settle_minutes: raw.settle_minutes },
+            mode: profile.mode(word("mode", &raw.mode)?),
+            scheme: word("scheme", &raw.scheme)?,
             profile,
-            overlap_days: number("overlap_days", raw.overlap_days, 2, 0, 366)?,
-            late_days: number("late_days", raw.late_days, 31, 0, 3_660)?,
-            cron,
-            names,
+            overlap_days: raw.overlap_days,
+            late_days: raw.late_days,
+            cron: cron.transpose()?,
+            names: names(raw)?,
         })
     }
 
@@ -175,39 +229,30 @@ impl Dify {
 }
 
 /// The rules for names.
-fn names(raw: &RawDify) -> Result<NameRules, Failure> {
+fn names(raw: &RawDify) -> Result<NameRules, Invalid> {
     fn pairs(map: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
         map.iter().map(|(name, becomes)| (name.as_str(), becomes.as_str()))
     }
-    let fail = |section: &str, error| wrong(section, &format!("has a rule that is none: {error}"));
+    let fail = |section: &str, error| wrong(section, &format!("contains an invalid rule: {error}"));
     NameRules::new(pairs(&raw.providers), []).map_err(|error| fail("providers", error))?;
     NameRules::new(pairs(&raw.providers), pairs(&raw.models)).map_err(|error| fail("models", error))
 }
 
-fn from(
-    raw: &RawDify,
-    workspace: Option<&str>,
-    rate: u32,
-    allow_http_loopback: bool,
-) -> Result<Option<From>, Failure> {
-    let database = match secret("DIFY_DATABASE_URL")? {
+fn from(raw: &RawDify, workspace: Option<&str>, allow_http_loopback: bool) -> Result<Option<From>, Invalid> {
+    let database = match secret("database_url", &raw.database_url, &raw.database_url_file)? {
         Some(url) => Some(url),
-        None => raw.database.as_deref().map(with_password).transpose()?,
+        None => raw.database.as_deref().map(|url| with_password(raw, url)).transpose()?,
     };
-    let console = match text("DIFY_CONSOLE_URL")?.filter(|url| !url.is_empty()) {
-        Some(url) => Some(("DIFY_CONSOLE_URL", url)),
-        None => raw.console.clone().map(|url| ("export.dify.console", url)),
-    };
-    match (database, console) {
-        (Some(_), Some(_)) => Err(Failure::usage(
-            "export.dify: database and console are both set; one is enough, and the database is better",
+    match (database, raw.console.as_deref().and_then(given)) {
+        (Some(_), Some(_)) => Err(wrong(
+            "console",
+            "is set together with the database; one is enough, and the database is better",
         )),
         (Some(url), None) => Ok(Some(From::Database(url))),
-        (None, Some((setting, url))) => {
-            let base = ichido_delivery::endpoint::Endpoint::parse(setting, &url, allow_http_loopback)
-                .map_err(Failure::usage)?;
-            let auth = auth(workspace, raw.dify_version.as_deref())?;
-            let rate_per_second = NonZeroU32::new(rate).unwrap_or(NonZeroU32::MIN);
+        (None, Some(url)) => {
+            let base = Endpoint::parse("export.dify.console", url, allow_http_loopback)?;
+            let auth = auth(raw, workspace)?;
+            let rate_per_second = NonZeroU32::new(raw.rate_per_second).unwrap_or(NonZeroU32::MIN);
             Ok(Some(From::Console { base: base.url().clone(), auth, rate_per_second }))
         }
         (None, None) => Ok(None),
@@ -215,7 +260,7 @@ fn from(
 }
 
 /// A database of the file, with the password of the environment.
-fn with_password(url: &str) -> Result<SecretString, Failure> {
+fn with_password(raw: &RawDify, url: &str) -> Result<SecretString, Invalid> {
     let mut parsed = Url::parse(url).map_err(|_| wrong("database", "is not a URL"))?;
     if !matches!(parsed.scheme(), "postgres" | "postgresql") {
         return Err(wrong("database", "must begin with postgres://"));
@@ -226,7 +271,8 @@ fn with_password(url: &str) -> Result<SecretString, Failure> {
             "must not hold a password; use DIFY_DATABASE_PASSWORD, DIFY_DATABASE_PASSWORD_FILE or DIFY_DATABASE_URL",
         ));
     }
-    if let Some(password) = secret("DIFY_DATABASE_PASSWORD")? {
+    let password = secret("database_password", &raw.database_password, &raw.database_password_file)?;
+    if let Some(password) = password {
         parsed
             .set_password(Some(password.expose_secret()))
             .map_err(|()| wrong("database", "has no place for a password"))?;
@@ -234,27 +280,28 @@ fn with_password(url: &str) -> Result<SecretString, Failure> {
     Ok(SecretString::from(parsed.to_string()))
 }
 
-fn auth(workspace: Option<&str>, version: Option<&str>) -> Result<Auth, Failure> {
-    if let Some(key) = secret("DIFY_ADMIN_KEY")? {
+fn auth(raw: &RawDify, workspace: Option<&str>) -> Result<Auth, Invalid> {
+    if let Some(key) = secret("admin_key", &raw.admin_key, &raw.admin_key_file)? {
         if workspace.is_none() {
-            return Err(wrong("workspace", "is not set; an admin key needs to be told which one"));
+            return Err(wrong("workspace", "is not set; an admin key needs it"));
         }
         return Ok(Auth::AdminKey(key));
     }
-    let email = text("DIFY_EMAIL")?.filter(|email| !email.is_empty());
-    match (email, secret("DIFY_PASSWORD")?) {
+    let email = raw.email.as_deref().and_then(given);
+    match (email, secret("password", &raw.password, &raw.password_file)?) {
         (Some(email), Some(password)) => {
-            let base64 = version.map_or(Ok(true), takes_base64)?;
-            Ok(Auth::Login { email, password, base64 })
+            let base64 = takes_base64(&raw.dify_version)?;
+            Ok(Auth::Login { email: email.to_owned(), password, base64 })
         }
-        _ => Err(Failure::usage(
-            "export.dify.console needs DIFY_ADMIN_KEY, or DIFY_EMAIL and DIFY_PASSWORD (or DIFY_PASSWORD_FILE)",
+        _ => Err(wrong(
+            "console",
+            "needs DIFY_ADMIN_KEY, or DIFY_EMAIL and DIFY_PASSWORD (or DIFY_PASSWORD_FILE)",
         )),
     }
 }
 
 /// Whether this version of Dify wants passwords as Base64.
-fn takes_base64(version: &str) -> Result<bool, Failure> {
+fn takes_base64(version: &str) -> Result<bool, Invalid> {
     let parts: Option<Vec<u64>> = version.trim().split('.').map(|part| part.parse().ok()).collect();
     match parts.as_deref() {
         Some([major, minor, patch]) => Ok((*major, *minor, *patch) >= (1, 11, 2)),
@@ -262,20 +309,22 @@ fn takes_base64(version: &str) -> Result<bool, Failure> {
     }
 }
 
-/// A secret of the environment, or of the file that it names.
-fn secret(name: &str) -> Result<Option<SecretString>, Failure> {
-    let file_name = format!("{name}_FILE");
-    let given = text(name)?.filter(|value| !value.is_empty());
-    match (given, text(&file_name)?.filter(|path| !path.is_empty())) {
-        (Some(_), Some(_)) => {
-            Err(Failure::usage(format!("{name} and {file_name} are both set; one is enough")))
-        }
-        (Some(value), None) => Ok(Some(SecretString::from(value))),
+/// A secret, or the content of the file that holds it.
+fn secret(
+    name: &str,
+    value: &Option<Secret>,
+    file: &Option<PathBuf>,
+) -> Result<Option<SecretString>, Invalid> {
+    let file = file.as_deref().filter(|file| !file.as_os_str().is_empty());
+    match (value, file) {
+        (Some(_), Some(_)) => Err(wrong(name, &format!("and {name}_file are both set; one is enough"))),
+        (Some(value), None) => Ok(Some(value.clone().into_inner())),
         (None, Some(path)) => {
-            let value = std::fs::read_to_string(&path)
-                .map_err(|error| Failure::usage(format!("{file_name}: {path}: {error}")))?;
+            let name = format!("{name}_file");
+            let value = std::fs::read_to_string(path)
+                .map_err(|error| wrong(&name, &format!("{}: {error}", path.display())))?;
             match value.trim_end_matches(['\n', '\r']) {
-                "" => Err(Failure::usage(format!("{file_name}: {path} is empty"))),
+                "" => Err(wrong(&name, &format!("{} is empty", path.display()))),
                 value => Ok(Some(SecretString::from(value.to_owned()))),
             }
         }
@@ -283,18 +332,18 @@ fn secret(name: &str) -> Result<Option<SecretString>, Failure> {
     }
 }
 
-fn word<T>(name: &str, given: Option<&str>) -> Result<T, Failure>
-where
-    T: Default + std::str::FromStr<Err = ichido_usage::named_enum::UnknownName>,
-{
-    let Some(given) = given else { return Ok(T::default()) };
-    given.parse().map_err(|error: ichido_usage::named_enum::UnknownName| {
-        wrong(name, &format!("must be one of {}", error.known.join(", ")))
-    })
+/// An empty text counts as not set.
+fn given(text: &str) -> Option<&str> {
+    Some(text.trim()).filter(|text| !text.is_empty())
 }
 
-fn wrong(name: &str, why: &str) -> Failure {
-    Failure::usage(format!("export.dify.{name} {why}"))
+fn word<T: std::str::FromStr<Err = UnknownName>>(name: &str, text: &str) -> Result<T, Invalid> {
+    text.parse()
+        .map_err(|error: UnknownName| wrong(name, &format!("must be one of {}", error.known.join(", "))))
+}
+
+fn wrong(name: &str, why: &str) -> Invalid {
+    Invalid::new(format!("export.dify.{name}"), why)
 }
 
 #[cfg(test)]
@@ -303,12 +352,12 @@ mod tests {
 
     #[derive(Deserialize)]
     struct Page {
-        export: RawExports,
+        export: RawExport,
     }
 
     fn check(text: &str) -> Result<Dify, String> {
         let raw: RawDify = toml::from_str(text).map_err(|error| error.to_string())?;
-        Dify::check(raw, &Flags::default(), false).map_err(|failure| failure.to_string())
+        Dify::check(&raw, false).map_err(|invalid| invalid.to_string())
     }
 
     #[test]
@@ -316,9 +365,9 @@ mod tests {
         let page = include_str!("../../../docs/configuration.md");
         let example = page.split("```toml\n").find(|block| block.starts_with("[export.dify]")).unwrap();
         let mut shown: Page = toml::from_str(example.split("```").next().unwrap()).unwrap();
-        let mut shown = shown.export.dify.take().unwrap();
+        let shown = &mut shown.export.dify;
         (shown.database, shown.console) = (None, None);
-        let (shown, silent) = (Dify::check(shown, &Flags::default(), false).unwrap(), check("").unwrap());
+        let (shown, silent) = (Dify::check(shown, false).unwrap(), check("").unwrap());
         assert_eq!(shown.rules(), silent.rules());
         assert_eq!(shown.calendar.settle_minutes, silent.calendar.settle_minutes);
         assert_eq!((shown.overlap_days, shown.late_days), (silent.overlap_days, silent.late_days));

@@ -1,7 +1,5 @@
 //! The way to Dify, from the settings.
 
-use std::path::PathBuf;
-
 use ichido_delivery::tls_roots::TlsRoots;
 use ichido_postgres::{Address, connector};
 use ichido_usage::dify::{self, Console, Filter, Kind, Postgres, Source, console};
@@ -26,10 +24,7 @@ pub(crate) fn open(settings: &Dify) -> Result<Source, Failure> {
             Ok(Source::Postgres(Box::new(Postgres::new(address.config, tls, filter))))
         }
         Some(From::Console { base, auth, rate_per_second }) => {
-            let ca_file = ichido_settings::text("DIFY_CA_FILE")?;
-            let ca_file = ca_file.filter(|path| !path.is_empty()).map(PathBuf::from);
-            let tls = TlsRoots::read_setting("DIFY_CA_FILE", ca_file.as_deref())
-                .map_err(Failure::usage_from)?
+            let tls = TlsRoots::read_setting("export.dify.ca_file", settings.ca_file.as_deref())?
                 .client()
                 .map_err(|error| Failure::internal(format!("preparing TLS: {error}")))?;
             let auth = match auth {

@@ -91,7 +91,11 @@ mod tests {
 
     /// The headers that the upstream gets from a peer with this address, sorted by name.
     fn forwarded(address: &str, is_tls: bool, sent: &[(&'static str, &str)]) -> Vec<String> {
-        let peer = Peer::new(address.parse().unwrap(), is_tls, &TrustedProxies::default());
+        let peer = Peer::new(
+            address.parse().unwrap(),
+            is_tls,
+            &TrustedProxies::check(&["127.0.0.0/8".to_owned(), "::1/128".to_owned()]).unwrap(),
+        );
         let mut headers = HeaderMap::new();
         for (name, value) in sent {
             headers.append(*name, value.parse().unwrap());

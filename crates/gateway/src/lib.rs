@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use self::cors::Cors;
 use self::forward::Forward;
 use self::server::Server;
-use crate::settings::{Gateway as Settings, Upstream, unchecked};
+use crate::settings::{Settings, Upstream, unchecked};
 use ichido_serve::Failure;
 use ichido_serve::descriptors::Descriptors;
 use ichido_serve::ledger::{Settings as LedgerSettings, run_sweeper};

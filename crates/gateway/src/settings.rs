@@ -15,24 +15,25 @@ use std::time::Duration;
 use http::Uri;
 use http::uri::{Authority, Scheme};
 use ichido_http::{Outage, Rules};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
-use self::bounds::bounds;
+use self::bounds::{ANSWER_MAX, bounds};
 pub use self::origins::Origins;
 pub use self::proxies::TrustedProxies;
-use self::routes::{OneOrMany, RawRoute, origins, routes};
+use self::routes::{RawRoute, origins, routes};
+use self::secrets::Secrets;
 pub use self::secrets::unchecked;
 use self::tenant::RawTenant;
-use ichido_serve::Failure;
 use ichido_serve::tls;
-use ichido_settings::{address, text, within};
+use ichido_settings::{Invalid, OneOrMany, Secret, address};
 
 /// gunicorn closes idle connections after 2 s, Node and Apache after 5 s, and a request must not meet the closing.
-const UPSTREAM_IDLE: Duration = Duration::from_millis(1500);
+const UPSTREAM_IDLE_MS: u64 = 1_500;
 
 /// Checked settings of the gateway.
 #[derive(Debug)]
-pub struct Gateway {
+pub struct Settings {
     pub listen: SocketAddr,
     pub upstream: Upstream,
     pub rules: Rules,
@@ -60,65 +61,149 @@ pub struct Upstream {
     pub idle_time: Duration,
 }
 
-/// What the command line says about the gateway.
-#[derive(Debug, Default)]
-pub struct Flags {
-    pub upstream: Option<String>,
-    pub listen: Option<String>,
-    pub optional_key: bool,
-}
-
-impl Flags {
-    /// What the environment says, for a process whose flags are about more than the gateway.
-    pub fn from_env() -> Result<Self, Failure> {
-        let (upstream, listen) = (text("ICHIDO_GATEWAY_UPSTREAM")?, text("ICHIDO_GATEWAY_LISTEN")?);
-        Ok(Self { upstream, listen, optional_key: false })
-    }
-}
-
-#[derive(Debug, Default, Deserialize)]
+/// The section as it was written.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct RawGateway {
-    listen: Option<String>,
+pub struct Raw {
+    /// Where the gateway listens.
+    #[schemars(extend("x-env" = "ICHIDO_GATEWAY_LISTEN"))]
+    listen: String,
+    /// The service behind the gateway, such as `http://127.0.0.1:5000`. Required.
+    #[schemars(extend("x-env" = "ICHIDO_GATEWAY_UPSTREAM", "x-url" = true))]
     upstream: Option<String>,
+    /// Certificate authorities to trust for an `https://` upstream, in addition to the system's.
     upstream_ca_file: Option<PathBuf>,
-    upstream_idle_ms: Option<u64>,
+    /// How long an idle upstream connection is kept, in milliseconds; `0` never keeps one. Stay below the upstream's keep-alive
+    /// timeout.
+    #[schemars(range(min = 0, max = 3_600_000))]
+    upstream_idle_ms: u64,
+    /// How the tenant of a key is determined: `auto`, `header:NAME`, `cookie:NAME`, `jwt:CLAIM` or `none`.
     tenant: Option<String>,
+    /// For `jwt:CLAIM`: a public key as PEM, a JWK set, or a shared secret.
     jwt_key_file: Option<PathBuf>,
+    /// For `jwt:CLAIM`: accepted issuers. Not set: any.
     jwt_issuer: Option<OneOrMany>,
+    /// For `jwt:CLAIM`: accepted audiences. Not set: any.
     jwt_audience: Option<OneOrMany>,
-    policy_path: Option<String>,
+    /// The path where the rules are published.
+    policy_path: String,
+    /// Whether `Idempotency-Key` must be quoted.
     strict_keys: bool,
-    body_memory_bytes: Option<u64>,
-    body_max_bytes: Option<u64>,
-    body_parse_max_bytes: Option<u64>,
-    body_min_rate_bytes: Option<u64>,
+    /// Larger request bodies are written to disk while they are hashed.
+    #[schemars(range(min = 1, max = 4_294_967_296_u64))]
+    body_memory_bytes: u64,
+    /// Larger request bodies are refused with 413.
+    #[schemars(range(min = 1, max = 1_099_511_627_776_u64))]
+    body_max_bytes: u64,
+    /// How much of a body is parsed for keys and fingerprints from JSON; larger ones are refused with 413.
+    #[schemars(range(min = 1, max = 1_073_741_824))]
+    body_parse_max_bytes: u64,
+    /// Bytes per second; slower request bodies are refused with 408 after 30 s.
+    #[schemars(range(min = 1, max = 1_073_741_824))]
+    body_min_rate_bytes: u64,
+    /// The memory of all request bodies together; beyond it 503. Not set: 256 times the larger of `body_memory_bytes` and
+    /// `body_parse_max_bytes`.
+    #[schemars(range(min = 1, max = 1_125_899_906_842_624_u64))]
     body_memory_total_bytes: Option<u64>,
+    /// The disk space of all request bodies together; beyond it 503. Not set: 64 times `body_max_bytes`.
+    #[schemars(range(min = 1, max = 1_125_899_906_842_624_u64))]
     body_disk_total_bytes: Option<u64>,
-    answer_max_bytes: Option<u64>,
-    inflight_max: Option<u64>,
+    /// Larger responses are streamed and leave a tombstone.
+    #[schemars(range(min = 1, max = ANSWER_MAX))]
+    answer_max_bytes: u64,
+    /// Keyed requests in flight; beyond it 503.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    inflight_max: u64,
+    /// The same for one tenant. Not set: half of `inflight_max`.
+    #[schemars(range(min = 1, max = 1_000_000))]
     inflight_max_per_tenant: Option<u64>,
-    inflight_max_per_connection: Option<u64>,
+    /// The same for one connection, which is also its limit of HTTP/2 streams.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    inflight_max_per_connection: u64,
+    /// Open connections; further ones wait. Not set: derived from the limit of open files.
+    #[schemars(range(min = 1, max = 1_000_000))]
     connections_max: Option<u64>,
+    /// With `tls_key_file`: the certificate chain of the listener, as PEM.
     tls_cert_file: Option<PathBuf>,
+    /// With `tls_cert_file`: its private key, as PEM.
     tls_key_file: Option<PathBuf>,
-    journal_dir: Option<PathBuf>,
-    shutdown_seconds: Option<u64>,
+    /// The completion journal, for ledgers other than `file:` and `memory:`.
+    journal_dir: PathBuf,
+    /// How long requests, streams and WebSockets may take after SIGTERM, in seconds.
+    #[schemars(range(min = 0, max = 3600))]
+    shutdown_seconds: u64,
+    /// Whether `/readyz` also checks that the upstream accepts connections.
     ready_needs_upstream: bool,
-    trusted_proxies: Option<Vec<String>>,
+    /// Peers whose `X-Forwarded-*` and `Forwarded` headers are kept: networks or addresses.
+    trusted_proxies: Vec<String>,
+    /// Signing secrets of Slack, separated by commas. They override those of the routes.
+    #[schemars(extend("x-env" = "SLACK_SIGNING_SECRET", "x-env-only" = true, "x-never-empty" = true))]
+    slack_signing_secret: Option<Secret>,
+    /// Webhook secrets of GitHub, likewise.
+    #[schemars(extend("x-env" = "GITHUB_WEBHOOK_SECRET", "x-env-only" = true, "x-never-empty" = true))]
+    github_webhook_secret: Option<Secret>,
+    /// Webhook secrets of Stripe, likewise.
+    #[schemars(extend("x-env" = "STRIPE_WEBHOOK_SECRET", "x-env-only" = true, "x-never-empty" = true))]
+    stripe_webhook_secret: Option<Secret>,
+    /// Which requests are claimed, and how.
     routes: Option<Vec<RawRoute>>,
 }
 
-impl Gateway {
-    pub fn check(raw: RawGateway, flags: &Flags) -> Result<Self, Failure> {
-        let (defaults, bounds) = (Rules::default(), bounds(&raw)?);
-        let listen = flags.listen.clone().or(raw.listen).unwrap_or_else(|| "127.0.0.1:8080".to_owned());
-        let upstream = flags.upstream.clone().or(raw.upstream).ok_or_else(|| {
-            Failure::usage("gateway.upstream is not set: say where the service is, e.g. --upstream http://127.0.0.1:5000")
+impl Default for Raw {
+    fn default() -> Self {
+        let rules = Rules::default();
+        Self {
+            listen: "127.0.0.1:8080".to_owned(),
+            upstream: None,
+            upstream_ca_file: None,
+            upstream_idle_ms: UPSTREAM_IDLE_MS,
+            tenant: None,
+            jwt_key_file: None,
+            jwt_issuer: None,
+            jwt_audience: None,
+            policy_path: rules.policy_path,
+            strict_keys: false,
+            body_memory_bytes: rules.body_memory_bytes,
+            body_max_bytes: rules.body_max_bytes,
+            body_parse_max_bytes: rules.body_parse_max_bytes,
+            body_min_rate_bytes: rules.body_min_rate_bytes,
+            body_memory_total_bytes: None,
+            body_disk_total_bytes: None,
+            answer_max_bytes: rules.answer_max_bytes as u64,
+            inflight_max: rules.inflight_max as u64,
+            inflight_max_per_tenant: None,
+            inflight_max_per_connection: rules.inflight_max_per_connection as u64,
+            connections_max: None,
+            tls_cert_file: None,
+            tls_key_file: None,
+            journal_dir: PathBuf::from("data/journal"),
+            shutdown_seconds: 30,
+            ready_needs_upstream: false,
+            trusted_proxies: vec!["127.0.0.0/8".to_owned(), "::1/128".to_owned()],
+            slack_signing_secret: None,
+            github_webhook_secret: None,
+            stripe_webhook_secret: None,
+            routes: None,
+        }
+    }
+}
+
+impl Settings {
+    /// Checks the section as a whole. `optional_key`: requests without a key pass, whatever the routes say.
+    pub fn check(raw: Raw, optional_key: bool) -> Result<Self, Invalid> {
+        let bounds = bounds(&raw)?;
+        let upstream = raw.upstream.as_deref().ok_or_else(|| {
+            let problem = "is not set; name the service behind the gateway, for example --upstream http://127.0.0.1:5000";
+            Invalid::new("gateway.upstream", problem)
         })?;
         let origins = origins(raw.routes.as_deref())?;
+        let secrets = Secrets {
+            slack: raw.slack_signing_secret,
+            github: raw.github_webhook_secret,
+            stripe: raw.stripe_webhook_secret,
+        };
         let rules = Rules {
-            routes: routes(raw.routes, flags.optional_key)?,
+            routes: routes(raw.routes, optional_key, &secrets)?,
             tenant: RawTenant {
                 rule: raw.tenant,
                 jwt_key_file: raw.jwt_key_file,
@@ -126,34 +211,24 @@ impl Gateway {
                 jwt_audience: raw.jwt_audience,
             }
             .check()?,
-            policy_path: policy_path(raw.policy_path, defaults.policy_path)?,
+            policy_path: policy_path(raw.policy_path)?,
             strict_keys: raw.strict_keys,
             ..bounds
         };
-        let idle_ms = raw.upstream_idle_ms.map(|ms| within("gateway.upstream_idle_ms", ms, 0, 3_600_000));
-        let idle_time = idle_ms.transpose()?.map_or(UPSTREAM_IDLE, Duration::from_millis);
-        let connections_max = raw.connections_max;
         Ok(Self {
-            listen: address("gateway.listen", &listen)?,
+            listen: address("gateway.listen", &raw.listen)?,
             upstream: Upstream {
-                idle_time,
-                ..Upstream::check(&upstream, tls::non_empty(raw.upstream_ca_file).as_deref())?
+                idle_time: Duration::from_millis(raw.upstream_idle_ms),
+                ..Upstream::check(upstream, tls::non_empty(raw.upstream_ca_file).as_deref())?
             },
             rules,
             origins,
             tls: tls::server_config("gateway", raw.tls_cert_file, raw.tls_key_file)?,
-            journal_dir: raw.journal_dir.unwrap_or_else(|| PathBuf::from("data/journal")),
+            journal_dir: raw.journal_dir,
             ready_needs_upstream: raw.ready_needs_upstream,
-            trusted_proxies: TrustedProxies::check(raw.trusted_proxies)?,
-            connections_max: connections_max
-                .map(|most| within("gateway.connections_max", most, 1, 1_000_000))
-                .transpose()?,
-            shutdown: Duration::from_secs(within(
-                "gateway.shutdown_seconds",
-                raw.shutdown_seconds.unwrap_or(30),
-                0,
-                3600,
-            )?),
+            trusted_proxies: TrustedProxies::check(&raw.trusted_proxies)?,
+            connections_max: raw.connections_max,
+            shutdown: Duration::from_secs(raw.shutdown_seconds),
         })
     }
 
@@ -164,9 +239,9 @@ impl Gateway {
 }
 
 impl Upstream {
-    pub fn check(text: &str, ca_file: Option<&Path>) -> Result<Self, Failure> {
+    pub fn check(text: &str, ca_file: Option<&Path>) -> Result<Self, Invalid> {
         let bad = |why: &str| {
-            Failure::usage(format!("gateway.upstream {why}; expected something like http://127.0.0.1:5000"))
+            Invalid::new("gateway.upstream", format!("{why}; expected something like http://127.0.0.1:5000"))
         };
         let parts = text.parse::<Uri>().map_err(|_| bad("is not a URL"))?.into_parts();
         let scheme = parts.scheme.ok_or_else(|| bad("has no scheme"))?;
@@ -185,7 +260,13 @@ impl Upstream {
             return Err(bad("has a query"));
         }
         let prefix = place.map_or_else(String::new, |place| place.path().trim_end_matches('/').to_owned());
-        Ok(Self { tls: client_tls(&scheme, ca_file)?, scheme, authority, prefix, idle_time: UPSTREAM_IDLE })
+        Ok(Self {
+            tls: client_tls(&scheme, ca_file)?,
+            scheme,
+            authority,
+            prefix,
+            idle_time: Duration::from_millis(UPSTREAM_IDLE_MS),
+        })
     }
 }
 
@@ -209,14 +290,14 @@ fn default_port(scheme: &Scheme) -> u16 {
     if *scheme == Scheme::HTTPS { 443 } else { 80 }
 }
 
-fn client_tls(scheme: &Scheme, ca_file: Option<&Path>) -> Result<Arc<rustls::ClientConfig>, Failure> {
+fn client_tls(scheme: &Scheme, ca_file: Option<&Path>) -> Result<Arc<rustls::ClientConfig>, Invalid> {
     let mut roots = rustls::RootCertStore::empty();
     if let Some(file) = ca_file {
         let name = "gateway.upstream_ca_file";
         for certificate in tls::read_certificates(name, file)? {
             roots
                 .add(certificate)
-                .map_err(|error| Failure::usage(format!("{name} {}: {error}", file.display())))?;
+                .map_err(|error| Invalid::new(name, format!("{}: {error}", file.display())))?;
         }
     }
     // Like every other file of authorities, it adds to those that the system trusts.
@@ -226,18 +307,17 @@ fn client_tls(scheme: &Scheme, ca_file: Option<&Path>) -> Result<Arc<rustls::Cli
     let config =
         rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
             .with_safe_default_protocol_versions()
-            .map_err(|error| Failure::internal(format!("preparing TLS: {error}")))?;
+            .map_err(|error| Invalid::new("gateway.upstream", format!("cannot prepare TLS: {error}")))?;
     Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
 }
 
-fn policy_path(path: Option<String>, default: String) -> Result<String, Failure> {
-    let path = path.unwrap_or(default);
+fn policy_path(path: String) -> Result<String, Invalid> {
     let fits = path.starts_with('/')
         && path.len() > 1
         && !path.ends_with('/')
         && path.parse::<http::uri::PathAndQuery>().is_ok();
     if !fits || path.contains(['?', '"', '<', '>']) {
-        return Err(Failure::usage("gateway.policy_path must be a path such as /.well-known/idempotency"));
+        return Err(Invalid::new("gateway.policy_path", "must be a path such as /.well-known/idempotency"));
     }
     Ok(path)
 }
@@ -245,13 +325,27 @@ fn policy_path(path: Option<String>, default: String) -> Result<String, Failure>
 #[cfg(test)]
 mod tests {
     use ichido_http::KeySource;
+    use ichido_settings::Sources;
 
     use super::*;
 
-    fn check(text: &str) -> Result<Gateway, String> {
-        let raw: RawGateway = toml::from_str(text).map_err(|error| error.to_string())?;
-        let flags = Flags { upstream: Some("http://127.0.0.1:5000/api/".to_owned()), ..Flags::default() };
-        Gateway::check(raw, &flags).map_err(|failure| failure.to_string())
+    #[derive(Default, Deserialize, JsonSchema)]
+    #[serde(default)]
+    struct File {
+        gateway: Raw,
+    }
+
+    fn read(text: &str) -> Result<Settings, String> {
+        let schema = ichido_settings::schema::<File>();
+        let sources = Sources::from_text(&schema, Path::new("ichido.toml"), text)
+            .map_err(|invalid| invalid.to_string())?;
+        let raw = sources.section::<Raw>("gateway").map_err(|invalid| invalid.to_string())?;
+        Settings::check(raw, false).map_err(|invalid| sources.explain(&invalid).to_string())
+    }
+
+    fn check(text: &str) -> Result<Settings, String> {
+        let text = text.replace("[[routes]]", "[[gateway.routes]]");
+        read(&format!("[gateway]\nupstream = \"http://127.0.0.1:5000/api/\"\n{text}"))
     }
 
     #[test]
@@ -282,11 +376,11 @@ mod tests {
             ("tenant = \"ip\"", "gateway.tenant"),
             ("upstream_idle_ms = 99999999", "gateway.upstream_idle_ms"),
             ("tenant = \"auto:x\"", "gateway.tenant"),
-            ("jwt_issuer = \"https://issuer\"", "gateway.jwt_issuer is set"),
-            ("tenant = \"auto\"\njwt_audience = [\"orders\"]", "gateway.jwt_audience is set"),
+            ("jwt_issuer = \"https://issuer\"", "gateway.jwt_issuer: is set"),
+            ("tenant = \"auto\"\njwt_audience = [\"orders\"]", "gateway.jwt_audience: is set"),
             (
                 "tenant = \"jwt:sub\"\njwt_key_file = \"/nonexistent\"\njwt_issuer = []",
-                "gateway.jwt_issuer is empty",
+                "gateway.jwt_issuer: is empty",
             ),
             ("policy_path = \"x\"", "gateway.policy_path"),
             ("answer_max_bytes = 99999999999", "gateway.answer_max_bytes"),
@@ -307,10 +401,10 @@ mod tests {
             ("[[routes]]\ngithub_webhook_secret = \"hunter2\"", "gateway.routes[0].github_webhook_secret"),
             (
                 "[[routes]]\npreset = \"slack-events\"\nslack_signing_secret = \"\"",
-                "slack_signing_secret is empty",
+                "slack_signing_secret: is empty",
             ),
             ("[[routes]]\ntenant = \"ip\"", "gateway.routes[0].tenant"),
-            ("[[routes]]\nkey = 5", "a text or a list of texts"),
+            ("[[routes]]\nkey = 5", "a string or a list of strings"),
             ("[[routes]]\nkey = []", "gateway.routes[0].key"),
             ("[[routes]]\n[[routes]]\ncors = \"app.example\"", "gateway.routes[1].cors"),
             ("[[routes]]\nclient_errors = \"no\"", "gateway.routes[0].client_errors"),
@@ -334,11 +428,10 @@ mod tests {
             "http://h:0",
             "http://[::1]:99999/api",
         ] {
-            let flags = Flags { upstream: Some(url.to_owned()), ..Flags::default() };
-            let message = Gateway::check(RawGateway::default(), &flags).unwrap_err().to_string();
+            let message = read(&format!("[gateway]\nupstream = \"{url}\"\n")).unwrap_err();
             assert!(message.contains("gateway.upstream") && !message.contains("hunter2"), "{url}: {message}");
         }
-        let message = Gateway::check(RawGateway::default(), &Flags::default()).unwrap_err().to_string();
+        let message = read("").unwrap_err();
         assert!(message.contains("--upstream"), "{message}");
         for url in ["http://h", "https://h:443", "http://[::1]", "http://[::1]:5000/api"] {
             Upstream::check(url, None).unwrap();

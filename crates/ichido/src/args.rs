@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
+use ichido_settings::Flag;
 
 mod delivery;
 mod demo;
@@ -17,7 +18,7 @@ pub(crate) use delivery::{
 pub(crate) use demo::{DemoArgs, DemoOrdersArgs, DemoWorkerArgs};
 pub(crate) use id::{EventArgs, IdArgs, IdVerb};
 pub(crate) use ledger::{End, KeyArgs, LedgerArgs, LedgerVerb, State};
-pub(crate) use serving::{ADMIN_VARIABLE, ClaimsArgs, GatewayArgs, MeterArgs, RunArgs};
+pub(crate) use serving::{ClaimsArgs, GatewayArgs, MeterArgs, RunArgs};
 pub(crate) use usage::{ExportArgs, ExportDifyArgs, ExportJsonlArgs, ExportSource, ReconcileArgs, SumsArgs};
 
 use delivery::SEND_EXAMPLES;
@@ -122,8 +123,8 @@ pub(crate) struct Common {
     /// Settings file [default: ichido.toml, if it exists].
     #[arg(long, value_name = "FILE", env = "ICHIDO_CONFIG", global = true)]
     pub(crate) config: Option<PathBuf>,
-    /// Ledger: memory:, file:DIR, postgres://…, redis://…, rediss://… or dynamodb://TABLE [default: file:data/ledger].
-    #[arg(long, value_name = "URL", env = "ICHIDO_LEDGER_URL", hide_env_values = true, global = true)]
+    /// Ledger: memory:, file:DIR, postgres://…, redis://…, rediss://… or dynamodb://TABLE [default: file:data/ledger; ICHIDO_LEDGER_URL].
+    #[arg(long, value_name = "URL", global = true)]
     pub(crate) ledger: Option<String>,
     /// Print JSON instead of tables.
     #[arg(long, global = true)]
@@ -134,4 +135,15 @@ pub(crate) struct Common {
 pub(crate) struct CheckArgs {
     #[command(flatten)]
     pub(crate) common: Common,
+}
+
+impl Common {
+    pub(crate) fn flags(&self) -> Vec<Flag> {
+        vec![flag("ledger.url", "--ledger", &self.ledger)]
+    }
+}
+
+/// A flag that overrides a setting.
+fn flag(setting: &'static str, name: &'static str, value: &Option<String>) -> Flag {
+    Flag { setting, name, value: value.clone() }
 }

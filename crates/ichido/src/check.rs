@@ -5,17 +5,15 @@ use ichido_http::Route;
 use ichido_ledger::{Capabilities, Error, Kind, OpenOptions, open_backend};
 use serde::Serialize;
 
-use crate::args::{CheckArgs, DeliveryFlags};
+use crate::args::CheckArgs;
 use crate::components::ledger::holder;
-use crate::delivery::{Connections, NO_CHANNEL, Values};
+use crate::delivery::{Connections, NO_CHANNEL};
 use crate::output;
 use crate::settings::Settings;
-use crate::settings::meter::Flags as MeterFlags;
 use ichido_admin::operator::Operator;
 use ichido_core::error_chain;
 use ichido_export::Export;
-use ichido_export::settings as export;
-use ichido_gateway::settings::{Flags, unchecked};
+use ichido_gateway::settings::unchecked;
 use ichido_serve::Failure;
 use ichido_serve::try_connect;
 
@@ -42,23 +40,21 @@ enum Verdict {
 }
 
 pub(crate) async fn run(args: &CheckArgs) -> Result<(), Failure> {
-    let mut settings = Settings::load(&args.common)?;
+    let settings = Settings::load(args.common.config.as_deref(), &args.common.flags())?;
     let mut report = check_ledger(&settings).await;
-    let flags = Flags::from_env()?;
-    if settings.has_gateway() || flags.upstream.is_some() {
-        check_gateway(&mut settings, &flags, &mut report).await;
+    if settings.has("gateway") || settings.is_set("gateway.upstream") {
+        check_gateway(&settings, &mut report).await;
     }
-    if settings.has_meter() {
-        check_meter(&mut settings, &mut report).await;
+    if settings.has("meter") {
+        check_meter(&settings, &mut report).await;
     }
-    let values = settings.delivery(&DeliveryFlags::default());
-    if (settings.has_delivery() || values.has_endpoint())
-        && let Err(failure) = check_delivery(&values, &mut report).await
+    if (settings.has("delivery") || settings.is_set("delivery.endpoint"))
+        && let Err(failure) = check_delivery(&settings, &mut report).await
     {
         report.add("delivery", Verdict::Failed, failure.to_string());
     }
-    if settings.has_export() {
-        check_export(&mut settings, &values, &mut report).await;
+    if settings.has("export.dify") {
+        check_export(&settings, &mut report).await;
     }
     if args.common.json {
         output::json(&report)?;
@@ -140,7 +136,7 @@ async fn check_holder(settings: &Settings, error: &Error) -> (Verdict, String) {
     let Some(dir) = settings.ledger.directory().filter(|_| matches!(error.kind(), Kind::InUse(_))) else {
         return (Verdict::Failed, line);
     };
-    let responded = match holder(&settings.ledger, dir, error) {
+    let responded = match holder(settings, dir, error) {
         Ok(holder) => holder.stats().await.map(drop).map_err(|refusal| refusal.into_failure("").to_string()),
         Err(failure) => Err(failure.to_string()),
     };
@@ -151,8 +147,8 @@ async fn check_holder(settings: &Settings, error: &Error) -> (Verdict, String) {
 }
 
 /// Checks the settings of the gateway, and connects to the upstream.
-async fn check_gateway(settings: &mut Settings, flags: &Flags, report: &mut Report) {
-    match settings.gateway(flags) {
+async fn check_gateway(settings: &Settings, report: &mut Report) {
+    match settings.gateway(false) {
         Err(failure) => report.add("gateway", Verdict::Failed, failure.to_string()),
         Ok(gateway) => {
             let routes = gateway.rules.routes.iter().map(Route::describe);
@@ -177,8 +173,8 @@ async fn check_gateway(settings: &mut Settings, flags: &Flags, report: &mut Repo
 }
 
 /// Checks the settings of the meter, and its database.
-async fn check_meter(settings: &mut Settings, report: &mut Report) {
-    let meter = match settings.meter(&MeterFlags::default()) {
+async fn check_meter(settings: &Settings, report: &mut Report) {
+    let meter = match settings.meter() {
         Ok(meter) => meter,
         Err(failure) => return report.add("meter", Verdict::Failed, failure.to_string()),
     };
@@ -199,7 +195,7 @@ async fn check_meter(settings: &mut Settings, report: &mut Report) {
             report.add(
                 "meter",
                 Verdict::Ok,
-                format!("{} responds, {}", meter.database.place(), meter.profile),
+                format!("{} responds, {}", meter.database.location(), meter.profile),
             );
         }
         Ok(Err(error)) => report.add("meter", Verdict::Failed, error_chain(&error)),
@@ -210,9 +206,9 @@ async fn check_meter(settings: &mut Settings, report: &mut Report) {
 }
 
 /// Checks the settings of the sender, counts undelivered batches, and connects to the receiver. Sends nothing.
-async fn check_delivery(values: &Values, report: &mut Report) -> Result<(), Failure> {
-    let settings = values.settings()?;
-    let connections = Connections::open(values, &settings)?;
+async fn check_delivery(process: &Settings, report: &mut Report) -> Result<(), Failure> {
+    let settings = process.delivery()?;
+    let connections = Connections::open(process, &settings)?;
     let endpoint = &settings.transport.endpoint;
     let (batch_size, origin) = (settings.batch_size, endpoint.origin());
     let layout = Layout::new(&settings.data_dir);
@@ -249,10 +245,10 @@ async fn check_delivery(values: &Values, report: &mut Report) -> Result<(), Fail
 }
 
 /// Checks the settings of the export, and reads from Dify.
-async fn check_export(settings: &mut Settings, values: &Values, report: &mut Report) {
+async fn check_export(settings: &Settings, report: &mut Report) {
     let opened = settings
-        .export(&export::Flags::default())
-        .and_then(|dify| Ok((dify.describe(), Export::new(dify, &values.data_dir()?)?)));
+        .export()
+        .and_then(|dify| Ok((dify.describe(), Export::new(dify, &settings.raw_delivery()?.data_dir())?)));
     match opened {
         Err(failure) => report.add("export", Verdict::Failed, failure.to_string()),
         Ok((description, mut export)) => {

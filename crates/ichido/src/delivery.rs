@@ -1,7 +1,5 @@
 //! What `send`, `spool`, `failed`, `export` and the delivery component share: a sender, and the result of a run.
 
-mod values;
-
 use std::sync::Arc;
 
 use ichido_core::{Clock, SystemClock, SystemEntropy};
@@ -14,25 +12,16 @@ use ichido_delivery::store::{BatchDir, Store};
 use ichido_delivery::tls_roots::TlsRoots;
 use ichido_delivery::token::Token;
 use ichido_delivery::transport::HttpTransport;
+use ichido_settings::Invalid;
 use tokio_util::sync::CancellationToken;
 
 use crate::output::count;
+use crate::settings::Settings as ProcessSettings;
 use ichido_serve::{ExitClass, Failure};
-
-pub(crate) use values::Values;
 
 /// The warning if nobody would be notified of a batch in failed.
 pub(crate) const NO_CHANNEL: &str =
     "no notification channel is configured: notices go to the log only (set SLACK_WEBHOOK_URL or SMTP_URL)";
-
-/// The value of an environment variable.
-pub(crate) fn env(name: &str) -> Result<Option<String>, String> {
-    match std::env::var(name) {
-        Ok(value) => Ok(Some(value)),
-        Err(std::env::VarError::NotPresent) => Ok(None),
-        Err(std::env::VarError::NotUnicode(_)) => Err(format!("{name} is not valid UTF-8")),
-    }
-}
 
 /// The connections to the outside: the receiver, and the channels for notices.
 pub(crate) struct Connections {
@@ -47,33 +36,26 @@ impl Connections {
     }
 
     /// Reads the files that the settings name. Connects to nothing, and changes nothing.
-    pub(crate) fn open(values: &Values, settings: &Settings) -> Result<Self, Failure> {
-        let opened = || -> Result<Self, Failure> {
-            let token =
-                Token::open(settings.token.clone()).map_err(|error| Failure::usage(error.to_string()))?;
-            let trust = TlsRoots::read(settings.ca_file.as_deref()).map_err(Failure::usage_from)?;
-            let transport =
-                HttpTransport::new(settings.transport.clone(), &trust, token).map_err(Failure::usage)?;
+    pub(crate) fn open(process: &ProcessSettings, settings: &Settings) -> Result<Self, Failure> {
+        let notices = process.notices()?;
+        let opened = || -> Result<Self, Invalid> {
+            let token = Token::open(settings.token.clone())?;
+            let roots = TlsRoots::read(settings.ca_file.as_deref())?;
+            let transport = HttpTransport::new(settings.transport.clone(), &roots, token)?;
             let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-            let get = |name: &str| values.get(name);
-            let notice =
-                notice::Settings::read(&get, settings.allow_http_loopback).map_err(Failure::usage_from)?;
-            Ok(Self {
-                transport,
-                channels: notice::channels(&notice, &trust, &clock).map_err(Failure::usage_from)?,
-            })
+            Ok(Self { transport, channels: notice::channels(&notices, &roots, &clock)? })
         };
-        opened().map_err(|failure| values.named(failure))
+        opened().map_err(|invalid| process.failure(&invalid))
     }
 }
 
 /// A sender, ready to send. Invalid settings are reported before anything is changed.
 pub(crate) fn sender(
-    values: &Values,
+    process: &ProcessSettings,
     settings: &Settings,
     stop: CancellationToken,
 ) -> Result<Sender, Failure> {
-    let Connections { transport, channels } = Connections::open(values, settings)?;
+    let Connections { transport, channels } = Connections::open(process, settings)?;
     if channels.is_empty() {
         tracing::warn!("{NO_CHANNEL}");
     }

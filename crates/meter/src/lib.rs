@@ -17,6 +17,7 @@ pub mod outcome;
 mod postgres;
 pub mod report;
 pub mod rules;
+pub mod settings;
 mod sqlite;
 pub mod store;
 

@@ -1,21 +1,20 @@
-//! Reads the certificates and keys that settings name.
+//! TLS for listeners: the certificate and key that the settings name.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ichido_settings::Invalid;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::failure::Failure;
-
-/// The TLS configuration of a listener, if its settings section names a certificate and its key.
+/// The TLS configuration of a listener, if its section names a certificate and a key.
 pub fn server_config(
     section: &str,
     cert: Option<PathBuf>,
     key: Option<PathBuf>,
-) -> Result<Option<Arc<rustls::ServerConfig>>, Failure> {
+) -> Result<Option<Arc<rustls::ServerConfig>>, Invalid> {
     let names = (format!("{section}.tls_cert_file"), format!("{section}.tls_key_file"));
-    let without = |set: &str, missing: &str| Err(Failure::usage(format!("{set} is set without {missing}")));
+    let without = |one: &str, other: &str| Err(Invalid::new(one, format!("is set without {other}")));
     let (cert, key) = match (non_empty(cert), non_empty(key)) {
         (None, None) => return Ok(None),
         (Some(cert), Some(key)) => (cert, key),
@@ -23,40 +22,35 @@ pub fn server_config(
         (None, Some(_)) => return without(&names.1, &names.0),
     };
     let chain = read_certificates(&names.0, &cert)?;
-    let invalid_key = |why: String| Failure::usage(format!("{} {}: {why}", names.1, key.display()));
-    let private = PrivateKeyDer::from_pem_file(&key).map_err(|error| invalid_key(pem_error(&error)))?;
+    let bad_key = |why: String| Invalid::new(&names.1, format!("{}: {why}", key.display()));
+    let private = PrivateKeyDer::from_pem_file(&key).map_err(|error| bad_key(pem_error(&error)))?;
     let mut config =
         rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
             .with_safe_default_protocol_versions()
-            .map_err(|error| Failure::internal(format!("cannot prepare TLS: {error}")))?
+            .map_err(|error| bad_key(format!("cannot prepare TLS: {error}")))?
             .with_no_client_auth()
             .with_single_cert(chain, private)
-            .map_err(|error| invalid_key(format!("the key does not match {}: {error}", cert.display())))?;
+            .map_err(|error| bad_key(format!("does not match {}: {error}", cert.display())))?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Some(Arc::new(config)))
 }
 
-/// Treats an empty path in the settings as unset.
+/// An empty path counts as not set.
 pub fn non_empty(path: Option<PathBuf>) -> Option<PathBuf> {
     path.filter(|path| !path.as_os_str().is_empty())
 }
 
-/// Reads the certificates in `file`, the value of the setting `name`.
-pub fn read_certificates(name: &str, file: &Path) -> Result<Vec<CertificateDer<'static>>, Failure> {
-    let invalid = |why: String| Failure::usage(format!("{name} {}: {why}", file.display()));
-    let certificates = CertificateDer::pem_file_iter(file).map_err(|error| invalid(pem_error(&error)))?;
-    let certificates: Vec<_> =
-        certificates.collect::<Result<_, _>>().map_err(|error| invalid(pem_error(&error)))?;
-    if certificates.is_empty() {
-        Err(invalid("the file contains no certificate".to_owned()))
-    } else {
-        Ok(certificates)
-    }
+/// The certificates in the file that the setting `name` points to.
+pub fn read_certificates(name: &str, file: &Path) -> Result<Vec<CertificateDer<'static>>, Invalid> {
+    let bad = |why: String| Invalid::new(name, format!("{}: {why}", file.display()));
+    let found = CertificateDer::pem_file_iter(file).map_err(|error| bad(pem_error(&error)))?;
+    let found: Vec<_> = found.collect::<Result<_, _>>().map_err(|error| bad(pem_error(&error)))?;
+    if found.is_empty() { Err(bad("contains no certificate".to_owned())) } else { Ok(found) }
 }
 
 fn pem_error(error: &rustls::pki_types::pem::Error) -> String {
     if let rustls::pki_types::pem::Error::Io(error) = error {
         return error.to_string();
     }
-    "the file does not contain the expected PEM section, or it is malformed".to_owned()
+    "is not well-formed PEM, or has no section of the expected kind".to_owned()
 }

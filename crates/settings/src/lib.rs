@@ -9,6 +9,7 @@
 //! | `#[schemars(extend("x-env-only" = true))]` | only the variable may set it, not the file |
 //! | `#[schemars(extend("x-never-empty" = true))]` | an empty variable is an error; otherwise it counts as not set |
 //! | `#[schemars(extend("x-secret" = true))]` | never printed; the type [`Secret`] implies it |
+//! | `#[schemars(extend("x-url" = true))]` | a URL that is printed without credentials and parameters |
 //! | `#[schemars(range(min = 1, max = 9))]` | limits, checked when the value is read |
 //!
 //! An error names the setting and where its value came from: file and line, variable or flag. It never repeats the value, which
@@ -17,6 +18,7 @@
 mod describe;
 mod file;
 mod invalid;
+mod one_or_many;
 mod parse;
 mod schema;
 mod secret;
@@ -24,6 +26,7 @@ mod sources;
 
 pub use describe::{default_file, env_example, markdown_table};
 pub use invalid::Invalid;
+pub use one_or_many::OneOrMany;
 pub use parse::{address, location, number, text, within};
 pub use schema::{Kind, Setting, schema, settings};
 pub use secret::Secret;

@@ -25,6 +25,8 @@ pub struct Setting {
     pub variable: Option<String>,
     /// Whether it is never printed.
     pub is_secret: bool,
+    /// Whether it is a URL that may contain credentials, which are not printed.
+    pub is_url: bool,
     /// Whether only the variable may set it, not the file.
     pub is_variable_only: bool,
     /// Whether an empty variable is an error. Otherwise it counts as not set.
@@ -92,6 +94,7 @@ fn setting(path: String, property: &Value, shape: &Value) -> Setting {
         default: property.get("default").filter(|value| !value.is_null()).cloned(),
         variable: text("x-env"),
         is_secret: has("x-secret"),
+        is_url: has("x-url"),
         is_variable_only: has("x-env-only"),
         is_never_empty: has("x-never-empty"),
         range: limit("maximum").map(|most| (limit("minimum").unwrap_or(0), most)),

@@ -9,7 +9,7 @@ use figment::{Figment, Metadata, Profile, Provider};
 use serde::de::DeserializeOwned;
 
 use crate::file::File;
-use crate::{Invalid, Kind, Setting, settings};
+use crate::{Invalid, Kind, Setting, location, settings};
 
 /// What the metadata of the file's values are called.
 pub(crate) const FILE: &str = "file";
@@ -204,11 +204,11 @@ impl Sources {
         Some(value)
     }
 
-    /// The message for a setting that a check refused: `gateway.upstream: has no host (ichido.toml:4)`.
-    pub fn explain(&self, invalid: &Invalid) -> String {
+    /// A setting that a check refused, with the origin of its value: `gateway.upstream: has no host (ichido.toml:4)`.
+    pub fn explain(&self, invalid: &Invalid) -> Invalid {
         match self.origin(&invalid.setting) {
-            Origin::Default => invalid.to_string(),
-            origin => format!("{invalid} ({origin})"),
+            Origin::Default => invalid.clone(),
+            origin => Invalid::new(&invalid.setting, format!("{} ({origin})", invalid.problem)),
         }
     }
 
@@ -233,6 +233,7 @@ impl Sources {
     fn effective_at(&self, setting: &Setting, path: String) -> Effective {
         let value = match self.value(&path) {
             Some(_) if setting.is_secret => Some(serde_json::json!("***")),
+            Some(Value::String(_, url)) if setting.is_url => Some(serde_json::json!(location(&url))),
             Some(value) => serde_json::to_value(value).ok(),
             None => setting.default.clone(),
         };
@@ -260,7 +261,7 @@ impl Sources {
             Some(Setting { path, variable, .. }) => {
                 let variable = variable.as_deref().unwrap_or("an environment variable");
                 let problem = format!("does not belong in the settings file; set {variable} instead");
-                Err(self.located(&Invalid::new(path, problem)))
+                Err(self.explain(&Invalid::new(path, problem)))
             }
         }
     }
@@ -275,17 +276,10 @@ impl Sources {
             };
             if !u64::try_from(number).is_ok_and(|number| (least..=most).contains(&number)) {
                 let problem = format!("is {number}; it must be between {least} and {most}");
-                return Err(self.located(&Invalid::new(path, problem)));
+                return Err(self.explain(&Invalid::new(path, problem)));
             }
         }
         Ok(())
-    }
-
-    fn located(&self, invalid: &Invalid) -> Invalid {
-        match self.origin(&invalid.setting) {
-            Origin::Default => invalid.clone(),
-            origin => Invalid::new(&invalid.setting, format!("{} ({origin})", invalid.problem)),
-        }
     }
 
     /// What serde found wrong, without the value.
@@ -299,9 +293,10 @@ impl Sources {
                 let similar = known.iter().map(|known| (strsim::jaro_winkler(&name, known), known));
                 let closest =
                     similar.max_by(|one, other| one.0.total_cmp(&other.0)).filter(|best| best.0 > SIMILAR);
-                if path.last() != Some(&name) {
-                    path.push(name);
+                if path.last() == Some(&name) {
+                    path.pop();
                 }
+                path.push(name);
                 match closest {
                     Some((_, known)) => format!("unknown key; did you mean {known}?"),
                     None => "unknown key".to_owned(),
@@ -324,8 +319,18 @@ impl Sources {
                 text.split(':').next().unwrap_or("cannot be read").to_owned()
             }
         };
-        self.located(&Invalid::new(indexed(&path), problem))
+        let located = self.explain(&Invalid::new(indexed(&path), problem));
+        match path.iter().all(|name| is_name(name)) {
+            true => located,
+            false => Invalid::new("settings", located.problem),
+        }
     }
+}
+
+/// Whether this can be the name of a setting. Anything else may be a secret that was pasted as a key.
+fn is_name(name: &str) -> bool {
+    (1..=64).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
 }
 
 /// `a, b or c`

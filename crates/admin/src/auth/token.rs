@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use http::{HeaderMap, HeaderValue, header};
 use subtle::ConstantTimeEq;
 
-use ichido_serve::Failure;
+use ichido_settings::{Invalid, Secret};
 
 /// The environment variable of the operator token.
 pub(crate) const TOKEN_VARIABLE: &str = "ICHIDO_ADMIN_TOKEN";
@@ -32,12 +32,14 @@ pub enum Access {
 }
 
 impl AdminToken {
-    /// Reads the tokens from the environment, if they are set.
-    pub fn from_env() -> Result<Option<Self>, Failure> {
-        Self::new(variable(TOKEN_VARIABLE)?, variable(READ_TOKEN_VARIABLE)?)
+    /// The tokens of the settings, if they are set.
+    pub fn new(full: Option<&Secret>, read: Option<&Secret>) -> Result<Option<Self>, Invalid> {
+        let text =
+            |name, token: Option<&Secret>| token.map(|token| checked(name, token.expose())).transpose();
+        Self::from_texts(text(TOKEN_VARIABLE, full)?, text(READ_TOKEN_VARIABLE, read)?)
     }
 
-    fn new(full: Option<Box<str>>, read: Option<Box<str>>) -> Result<Option<Self>, Failure> {
+    fn from_texts(full: Option<Box<str>>, read: Option<Box<str>>) -> Result<Option<Self>, Invalid> {
         match (full, read) {
             (Some(full), Some(read)) if full == read => {
                 Err(invalid(READ_TOKEN_VARIABLE, &format!("must differ from {TOKEN_VARIABLE}")))
@@ -52,7 +54,7 @@ impl AdminToken {
     }
 
     #[cfg(test)]
-    pub(crate) fn from_text(token: &str) -> Result<Self, Failure> {
+    pub(crate) fn from_text(token: &str) -> Result<Self, Invalid> {
         Ok(Self { full: checked(TOKEN_VARIABLE, token)?, read: None })
     }
 
@@ -71,7 +73,7 @@ impl AdminToken {
     }
 
     /// Refuses tokens that are short enough to be guessed over the network.
-    pub(crate) fn check_length(&self, address: SocketAddr) -> Result<(), Failure> {
+    pub(crate) fn check_length(&self, address: SocketAddr) -> Result<(), Invalid> {
         let short = |token: &str| token.len() < LENGTH_MIN;
         let name = match (short(&self.full), self.read.as_deref().is_some_and(short)) {
             (true, _) => TOKEN_VARIABLE,
@@ -99,15 +101,7 @@ impl fmt::Debug for AdminToken {
     }
 }
 
-fn variable(name: &str) -> Result<Option<Box<str>>, Failure> {
-    match std::env::var(name) {
-        Ok(token) => checked(name, &token).map(Some),
-        Err(std::env::VarError::NotPresent) => Ok(None),
-        Err(std::env::VarError::NotUnicode(_)) => Err(invalid(name, "is not valid UTF-8")),
-    }
-}
-
-fn checked(name: &str, token: &str) -> Result<Box<str>, Failure> {
+fn checked(name: &str, token: &str) -> Result<Box<str>, Invalid> {
     if token.is_empty() {
         return Err(invalid(name, "is empty; set a value or unset it"));
     }
@@ -117,8 +111,8 @@ fn checked(name: &str, token: &str) -> Result<Box<str>, Failure> {
     Ok(token.into())
 }
 
-fn invalid(name: &str, what: &str) -> Failure {
-    Failure::usage(format!("{name} {what}"))
+fn invalid(name: &str, what: &str) -> Invalid {
+    Invalid::new(name, what)
 }
 
 #[cfg(test)]
@@ -146,7 +140,7 @@ mod tests {
     #[test]
     fn read_token_gives_read_access() {
         let of = |full: Option<&str>, read: Option<&str>| {
-            AdminToken::new(full.map(Into::into), read.map(Into::into))
+            AdminToken::from_texts(full.map(Into::into), read.map(Into::into))
         };
         let token = of(Some("s3cret"), Some("l00k")).unwrap().unwrap();
         assert_eq!(
@@ -166,7 +160,10 @@ mod tests {
     fn short_token_is_refused_outside_loopback() {
         let address = "0.0.0.0:9090".parse().unwrap();
         let of = |full: &str, read: Option<&str>| {
-            AdminToken::new(Some(full.into()), read.map(Into::into)).unwrap().unwrap().check_length(address)
+            AdminToken::from_texts(Some(full.into()), read.map(Into::into))
+                .unwrap()
+                .unwrap()
+                .check_length(address)
         };
         let long = "0123456789abcdef";
         assert!(of(long, None).is_ok() && of(long, Some("fedcba9876543210")).is_ok());
@@ -175,7 +172,7 @@ mod tests {
         {
             let line = of(full, read).unwrap_err().to_string();
             assert!(
-                line.starts_with(&format!("{name} is too short")) && line.contains("0.0.0.0:9090"),
+                line.starts_with(&format!("{name}: is too short")) && line.contains("0.0.0.0:9090"),
                 "{line}"
             );
             assert!(line.contains("at least 16") && !line.contains(read.unwrap_or(full)), "{line}");

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use ichido_meter::Store;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::delivery_control::DeliveryControl;
 
@@ -18,7 +20,9 @@ pub struct ConsoleOptions {
 }
 
 /// Whether pages show stored responses and records.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
 pub enum Bodies {
     #[default]
     /// Hidden: they are the callers' data.

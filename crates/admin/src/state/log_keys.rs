@@ -1,23 +1,16 @@
-//! How event keys appear in the log.
+//! How keys are written to the log.
 
-use ichido_serve::Failure;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// How event keys appear in the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
 pub enum LogKeys {
-    /// As the index under which stores know them, because a key may be a secret of the caller.
+    /// As the hash under which stores know them: a key may be a secret of its caller.
+    #[default]
     Hashed,
-    /// As the caller wrote them.
+    /// As callers wrote them.
     Verbatim,
-}
-
-impl LogKeys {
-    /// Parses the setting.
-    pub fn parse(text: &str) -> Result<Self, Failure> {
-        match text {
-            "hashed" => Ok(Self::Hashed),
-            "verbatim" => Ok(Self::Verbatim),
-            _ => Err(Failure::usage("claims.log_keys must be \"hashed\" or \"verbatim\"")),
-        }
-    }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ichido_settings::Invalid;
 use lettre::message::Mailbox;
 use lettre::message::header::ContentType;
 use lettre::transport::smtp::AsyncSmtpTransport;
@@ -11,9 +12,9 @@ use lettre::{AsyncTransport, Tokio1Executor};
 use secrecy::ExposeSecret;
 
 use super::channel::{Channel, Failure, Message};
-use super::settings::{EmailSettings, Encryption, wrong};
+use super::settings::{EmailSettings, Encryption};
+use crate::invalid::invalid;
 use crate::redact::Redactor;
-use crate::settings::Error;
 use crate::tls_roots::TlsRoots;
 
 /// The timeout of one SMTP command.
@@ -30,8 +31,8 @@ pub struct Email {
 
 impl Email {
     /// Creates a channel through the configured server.
-    pub fn new(settings: &EmailSettings, roots: &TlsRoots) -> Result<Self, Error> {
-        let refused = |_| wrong("SMTP_URL", "has a host for which TLS cannot be set up");
+    pub fn new(settings: &EmailSettings, roots: &TlsRoots) -> Result<Self, Invalid> {
+        let refused = |_| invalid("smtp_url", "has a host for which TLS cannot be set up");
         let mut tls = TlsParameters::builder(settings.host.clone());
         for certificate in roots.extra() {
             tls = tls.add_root_certificate(Certificate::from_der(certificate.to_vec()).map_err(refused)?);

@@ -2,12 +2,14 @@
 
 use std::net::IpAddr;
 
+use ichido_settings::{Invalid, Secret};
 use lettre::message::Mailbox;
 use percent_encoding::percent_decode_str;
 use secrecy::{ExposeSecret, SecretString};
 use url::{Host, Url};
 
-use crate::settings::{Error, Get};
+use crate::invalid::invalid;
+use crate::settings::{Raw, given};
 
 /// The configured channels.
 #[derive(Debug, Clone, Default)]
@@ -40,39 +42,41 @@ pub(super) enum Encryption {
 }
 
 impl Settings {
-    /// Reads `SLACK_WEBHOOK_URL`, `SMTP_URL`, `NOTIFY_EMAIL_TO` and `NOTIFY_EMAIL_FROM`. An empty value counts as
-    /// not set.
-    ///
-    /// `allow_loopback` is `EXTERNAL_API_ALLOW_HTTP_LOOPBACK`: it allows connections to this machine without TLS.
-    pub fn read(get: Get<'_>, allow_loopback: bool) -> Result<Self, Error> {
-        let get = |name| {
-            let value = get(name).map_err(Error)?;
-            Ok(value.map(|value| value.trim().to_owned()).filter(|value| !value.is_empty()))
+    /// Checks the channels of the section. `allow_http_loopback` also allows mail to this machine without TLS.
+    pub fn check(raw: &Raw) -> Result<Self, Invalid> {
+        let secret = |secret: &Option<Secret>| {
+            let text = secret.as_ref().map(|secret| secret.expose().trim().to_owned());
+            text.filter(|text| !text.is_empty())
         };
-        let slack = get("SLACK_WEBHOOK_URL")?.map(|url| webhook(url, allow_loopback)).transpose()?;
-        let email = match (get("SMTP_URL")?, get("NOTIFY_EMAIL_TO")?, get("NOTIFY_EMAIL_FROM")?) {
+        let loopback = raw.allow_http_loopback;
+        let slack = secret(&raw.slack_webhook_url).map(|url| webhook(url, loopback)).transpose()?;
+        let (to, from) = (given(Some(&raw.notify_email_to)), given(Some(&raw.notify_email_from)));
+        let email = match (secret(&raw.smtp_url), to, from) {
             (None, None, None) => None,
-            (Some(url), Some(to), Some(from)) => Some(email(&url, &to, &from, allow_loopback)?),
-            (None, ..) => return Err(wrong("SMTP_URL", "is not set; e-mail needs a mail server")),
+            (Some(url), Some(to), Some(from)) => Some(email(&url, to, from, loopback)?),
+            (None, ..) => {
+                return Err(invalid("smtp_url", "is not set (SMTP_URL); e-mail needs a mail server"));
+            }
             (_, None, _) => {
-                return Err(wrong("NOTIFY_EMAIL_TO", "is not set; e-mail needs a recipient"));
+                return Err(invalid(
+                    "notify_email_to",
+                    "is not set (NOTIFY_EMAIL_TO); e-mail needs a recipient",
+                ));
             }
             (.., None) => {
-                return Err(wrong("NOTIFY_EMAIL_FROM", "is not set; e-mail needs a sender"));
+                return Err(invalid(
+                    "notify_email_from",
+                    "is not set (NOTIFY_EMAIL_FROM); e-mail needs a sender",
+                ));
             }
         };
         Ok(Self { slack, email })
     }
 }
 
-/// The error for an invalid setting.
-pub(super) fn wrong(setting: &str, reason: &str) -> Error {
-    Error(format!("{setting} {reason}"))
-}
-
-fn webhook(text: String, allow_loopback: bool) -> Result<SecretString, Error> {
+fn webhook(text: String, allow_loopback: bool) -> Result<SecretString, Invalid> {
     let text = SecretString::from(text);
-    let wrong = |reason: &str| wrong("SLACK_WEBHOOK_URL", reason);
+    let wrong = |reason: &str| invalid("slack_webhook_url", reason);
     let url = Url::parse(text.expose_secret()).map_err(|_| wrong("is not a URL"))?;
     let plain = url.scheme() == "http" && allow_loopback && is_loopback(&url);
     if url.scheme() != "https" && !plain {
@@ -84,8 +88,8 @@ fn webhook(text: String, allow_loopback: bool) -> Result<SecretString, Error> {
     Ok(text)
 }
 
-fn email(url: &str, to: &str, from: &str, allow_loopback: bool) -> Result<EmailSettings, Error> {
-    let wrong = |reason: &str| wrong("SMTP_URL", reason);
+fn email(url: &str, to: &str, from: &str, allow_loopback: bool) -> Result<EmailSettings, Invalid> {
+    let wrong = |reason: &str| invalid("smtp_url", reason);
     let url = Url::parse(url).map_err(|_| wrong("is not a URL"))?;
     let host = url.host_str().filter(|host| !host.is_empty()).ok_or(wrong("must have a host"))?;
     let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
@@ -111,22 +115,22 @@ fn email(url: &str, to: &str, from: &str, allow_loopback: bool) -> Result<EmailS
         )),
     };
     let port = url.port().unwrap_or(port);
-    let (from, to) = (mailbox("NOTIFY_EMAIL_FROM", from)?, mailboxes(to)?);
+    let (from, to) = (mailbox("notify_email_from", from)?, mailboxes(to)?);
     Ok(EmailSettings { host, port, encryption, login, from, to })
 }
 
-fn mailboxes(list: &str) -> Result<Vec<Mailbox>, Error> {
+fn mailboxes(list: &str) -> Result<Vec<Mailbox>, Invalid> {
     let parts = list.split(',').map(str::trim).filter(|part| !part.is_empty());
     let mailboxes: Vec<Mailbox> =
-        parts.map(|part| mailbox("NOTIFY_EMAIL_TO", part)).collect::<Result<_, _>>()?;
+        parts.map(|part| mailbox("notify_email_to", part)).collect::<Result<_, _>>()?;
     match mailboxes.is_empty() {
-        true => Err(wrong("NOTIFY_EMAIL_TO", "contains no address")),
+        true => Err(invalid("notify_email_to", "contains no address")),
         false => Ok(mailboxes),
     }
 }
 
-fn mailbox(setting: &'static str, text: &str) -> Result<Mailbox, Error> {
-    text.parse().map_err(|_| wrong(setting, "is not an e-mail address such as ops@example.com"))
+fn mailbox(setting: &'static str, text: &str) -> Result<Mailbox, Invalid> {
+    text.parse().map_err(|_| invalid(setting, "is not an e-mail address such as ops@example.com"))
 }
 
 fn is_loopback(url: &Url) -> bool {

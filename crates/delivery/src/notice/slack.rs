@@ -6,12 +6,12 @@ use std::time::Duration;
 use http::StatusCode;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use ichido_core::{Clock, error_chain};
+use ichido_settings::Invalid;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::channel::{Channel, Failure, Message};
-use super::settings::wrong;
+use crate::invalid::invalid;
 use crate::redact::Redactor;
-use crate::settings::Error;
 use crate::tls_roots::TlsRoots;
 
 /// Slack shows about 40,000 characters; nobody reads that many.
@@ -32,7 +32,7 @@ pub struct Slack {
 
 impl Slack {
     /// Creates a channel to the webhook at `url`, which [`super::Settings`] has validated.
-    pub fn new(url: SecretString, roots: &TlsRoots, clock: Arc<dyn Clock>) -> Result<Self, Error> {
+    pub fn new(url: SecretString, roots: &TlsRoots, clock: Arc<dyn Clock>) -> Result<Self, Invalid> {
         let client = client(roots, url.expose_secret().starts_with("http:"))?;
         let mut redactor = Redactor::default();
         redactor.add(url.expose_secret());
@@ -115,9 +115,9 @@ fn slack_text(message: &Message) -> String {
 }
 
 /// Like the client that sends batches: TLS 1.2 or later, no redirects, no built-in retries.
-fn client(roots: &TlsRoots, plain: bool) -> Result<reqwest::Client, Error> {
+fn client(roots: &TlsRoots, plain: bool) -> Result<reqwest::Client, Invalid> {
     let tls =
-        roots.client().map_err(|_| wrong("SLACK_WEBHOOK_URL", "cannot be used: TLS cannot be set up"))?;
+        roots.client().map_err(|_| invalid("slack_webhook_url", "cannot be used: TLS cannot be set up"))?;
     reqwest::Client::builder()
         .tls_backend_preconfigured(tls)
         .https_only(!plain)
@@ -125,5 +125,5 @@ fn client(roots: &TlsRoots, plain: bool) -> Result<reqwest::Client, Error> {
         .retry(reqwest::retry::never())
         .no_proxy()
         .build()
-        .map_err(|_| wrong("SLACK_WEBHOOK_URL", "cannot be used: the HTTP client cannot be set up"))
+        .map_err(|_| invalid("slack_webhook_url", "cannot be used: the HTTP client cannot be set up"))
 }

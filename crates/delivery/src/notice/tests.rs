@@ -271,10 +271,10 @@ fn unusable_outbox_is_named() {
 }
 
 fn read(values: &[(&str, &str)], loopback: bool) -> Result<Settings, String> {
-    let get = |name: &str| {
-        Ok(values.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned()))
-    };
-    Settings::read(&get, loopback).map_err(|error| error.to_string())
+    let get = |name: &str| values.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into());
+    let mut raw = crate::settings::Raw::from_variables(get).map_err(|invalid| invalid.to_string())?;
+    raw.allow_http_loopback = loopback;
+    Settings::check(&raw).map_err(|invalid| invalid.to_string())
 }
 
 #[test]
@@ -282,25 +282,25 @@ fn invalid_setting_is_named_and_not_echoed() {
     let mail = |url| [("SMTP_URL", url), ("NOTIFY_EMAIL_TO", "a@b.c"), ("NOTIFY_EMAIL_FROM", "d@e.f")];
     let slack = |url| [("SLACK_WEBHOOK_URL", url)];
     for (values, setting) in [
-        (&slack("http://hunter2.example/x")[..], "SLACK_WEBHOOK_URL must start with https://"),
-        (&slack("https://u:hunter2@x/y"), "SLACK_WEBHOOK_URL must have a host and no user"),
-        (&slack("hunter2"), "SLACK_WEBHOOK_URL is not a URL"),
-        (&mail("hunter2"), "SMTP_URL is not a URL"),
-        (&mail("http://u:hunter2@mail.example"), "SMTP_URL must start with smtps://"),
-        (&mail("smtps://:hunter2@mail.example"), "SMTP_URL must have both a user and a password"),
-        (&mail("smtps://u:hunter2@mail.example?tls=opportunistic"), "SMTP_URL may only have"),
-        (&mail("smtps://u:%FFhunter2@mail.example"), "SMTP_URL has a password that is not UTF-8"),
-        (&mail("smtps:"), "SMTP_URL must have a host"),
-        (&mail("smtps://mail.example")[..2], "NOTIFY_EMAIL_FROM is not set"),
-        (&mail("smtps://mail.example")[..1], "NOTIFY_EMAIL_TO is not set"),
-        (&mail("smtps://mail.example")[1..], "SMTP_URL is not set"),
+        (&slack("http://hunter2.example/x")[..], "delivery.slack_webhook_url: must start with https://"),
+        (&slack("https://u:hunter2@x/y"), "delivery.slack_webhook_url: must have a host and no user"),
+        (&slack("hunter2"), "delivery.slack_webhook_url: is not a URL"),
+        (&mail("hunter2"), "delivery.smtp_url: is not a URL"),
+        (&mail("http://u:hunter2@mail.example"), "delivery.smtp_url: must start with smtps://"),
+        (&mail("smtps://:hunter2@mail.example"), "delivery.smtp_url: must have both a user and a password"),
+        (&mail("smtps://u:hunter2@mail.example?tls=opportunistic"), "delivery.smtp_url: may only have"),
+        (&mail("smtps://u:%FFhunter2@mail.example"), "delivery.smtp_url: has a password that is not UTF-8"),
+        (&mail("smtps:"), "delivery.smtp_url: must have a host"),
+        (&mail("smtps://mail.example")[..2], "delivery.notify_email_from: is not set"),
+        (&mail("smtps://mail.example")[..1], "delivery.notify_email_to: is not set"),
+        (&mail("smtps://mail.example")[1..], "delivery.smtp_url: is not set"),
         (
             &[
                 ("SMTP_URL", "smtps://m"),
                 ("NOTIFY_EMAIL_TO", "a@b.c, hunter2"),
                 ("NOTIFY_EMAIL_FROM", "d@e.f"),
             ],
-            "NOTIFY_EMAIL_TO is not an e-mail address",
+            "delivery.notify_email_to: is not an e-mail address",
         ),
     ] {
         let error = read(values, false).unwrap_err();

@@ -12,7 +12,7 @@ use ichido_delivery::disk::{Disk, Faults, Op};
 use ichido_delivery::notice::{Channel, Failure, Message, Notices};
 use ichido_delivery::notifier::Notifier;
 use ichido_delivery::sender::{Dependencies, Selection, Sender};
-use ichido_delivery::settings::{Identity, Settings};
+use ichido_delivery::settings::{Identity, Raw};
 use ichido_delivery::store::Store;
 use ichido_delivery::tls_roots::TlsRoots;
 use ichido_delivery::token::Token;
@@ -103,20 +103,15 @@ async fn child_sends_until_it_is_killed() {
     let url = format!("http://127.0.0.1:{}/", std::env::var(PORT).unwrap());
     let crash_at = std::env::var(CRASH_AT).unwrap().parse().ok();
     let data = dir.join("data");
-    let settings = Settings::read(
-        &|name| {
-            Ok(match name {
-                "EXTERNAL_API_ENDPOINT" => Some(url.clone()),
-                "EXTERNAL_API_ALLOW_HTTP_LOOPBACK" => Some("on".to_owned()),
-                "EXTERNAL_API_TOKEN" => Some("a-token".to_owned()),
-                "MAX_RETRIES" => Some("0".to_owned()),
-                "MAX_SPOOL_RETRIES" => Some(crate::LAST_PASS.to_string()),
-                _ => None,
-            })
-        },
-        &Identity::default(),
-    )
-    .unwrap();
+    let raw = Raw {
+        endpoint: Some(url.clone()),
+        allow_http_loopback: true,
+        token: Some("a-token".to_owned().into()),
+        max_retries: 0,
+        max_spool_retries: crate::LAST_PASS,
+        ..Raw::default()
+    };
+    let settings = raw.check(&Identity::default()).unwrap();
     let disk =
         Disk::with_faults(Arc::new(CrashingDisk { dir: dir.clone(), crash_at, count: AtomicUsize::new(0) }));
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());

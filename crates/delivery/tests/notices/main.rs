@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use ichido_core::{Clock, SystemClock};
 use ichido_delivery::notice::{self, Event, Failed, Notices, Settings, Timing};
+use ichido_delivery::settings::Raw;
 
 /// The longest that a test waits.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -57,10 +58,10 @@ fn facts(number: u64) -> [String; 4] {
 
 /// The outbox in `dir` with the channels in these settings, which trust the test authority.
 fn notices(dir: &Path, values: &[(&str, String)]) -> Notices {
-    let get =
-        |name: &str| Ok(values.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone()));
+    let get = |name: &str| values.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());
+    let settings = Settings::check(&Raw::from_variables(get).unwrap()).unwrap();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-    let channels = notice::channels(&Settings::read(&get, false).unwrap(), &tls::roots(), &clock).unwrap();
+    let channels = notice::channels(&settings, &tls::roots(), &clock).unwrap();
     Notices::open(dir, channels, clock).unwrap().with_timing(quick())
 }
 

@@ -20,10 +20,14 @@ async fn child_announces_and_drains() {
     let port = std::env::var(CHILD_PORT).unwrap();
     // The child does not trust the parent's authority, so it uses plain HTTP.
     let url = format!("http://127.0.0.1:{port}/x");
-    let get = |name: &str| Ok((name == "SLACK_WEBHOOK_URL").then(|| url.clone()));
+    let raw = ichido_delivery::settings::Raw {
+        slack_webhook_url: Some(url.clone().into()),
+        allow_http_loopback: true,
+        ..Default::default()
+    };
     let clock: std::sync::Arc<dyn ichido_core::Clock> =
         std::sync::Arc::new(ichido_core::SystemClock::default());
-    let settings = ichido_delivery::notice::Settings::read(&get, true).unwrap();
+    let settings = ichido_delivery::notice::Settings::check(&raw).unwrap();
     let notices = ichido_delivery::notice::Notices::open(
         &dir,
         ichido_delivery::notice::channels(

@@ -14,7 +14,7 @@ use ichido_delivery::disk::Disk;
 use ichido_delivery::notice::{Channel, Failure, Message, Notices};
 use ichido_delivery::notifier::Notifier;
 use ichido_delivery::sender::{Dependencies, Selection, Sender};
-use ichido_delivery::settings::{Identity, Settings};
+use ichido_delivery::settings::{Identity, Raw, RawEnvelope, Settings};
 use ichido_delivery::store::{BatchDir, Layout, Store, fsck};
 use ichido_delivery::{Batch, Record};
 use tokio_util::sync::CancellationToken;
@@ -379,27 +379,24 @@ impl World {
 }
 
 fn settings(scenario: Scenario) -> Settings {
-    let values = HashMap::from([
-        ("EXTERNAL_API_ENDPOINT", "https://receiver.example/".to_owned()),
-        ("EXTERNAL_API_TOKEN", "a-token".to_owned()),
-        ("MAX_RETRIES", "2".to_owned()),
-        ("MAX_SPOOL_RETRIES", "3".to_owned()),
-        ("SPOOL_GZIP", scenario.gzip.to_string()),
-        ("SPOOL_MAX_BYTES", scenario.max_bytes.to_string()),
-        ("RETRY_JITTER", "on".to_owned()),
-        ("SEND_RATE_PER_SECOND", scenario.rate.to_string()),
-        (
-            "EXTERNAL_API_ENVELOPE",
-            match scenario.dedup {
-                Dedup::RecordsBare => "api_meter",
-                Dedup::Batches | Dedup::BatchesBare => "plain",
-            }
-            .to_owned(),
-        ),
-        ("EXTERNAL_API_TENANT_ID", "t".to_owned()),
-        ("RESEND_WINDOW", if scenario.window { "08:00-20:00 Asia/Tokyo" } else { "" }.to_owned()),
-    ]);
-    Settings::read(&|name| Ok(values.get(name).cloned()), &Identity::default()).unwrap()
+    let raw = Raw {
+        endpoint: Some("https://receiver.example/".to_owned()),
+        token: Some("a-token".to_owned().into()),
+        max_retries: 2,
+        max_spool_retries: 3,
+        spool_gzip: scenario.gzip,
+        spool_max_bytes: scenario.max_bytes.into(),
+        retry_jitter: true,
+        send_rate_per_second: scenario.rate,
+        envelope: match scenario.dedup {
+            Dedup::RecordsBare => RawEnvelope::ApiMeter,
+            Dedup::Batches | Dedup::BatchesBare => RawEnvelope::Plain,
+        },
+        tenant_id: "t".to_owned(),
+        resend_window: if scenario.window { "08:00-20:00 Asia/Tokyo" } else { "" }.to_owned(),
+        ..Raw::default()
+    };
+    raw.check(&Identity::default()).unwrap()
 }
 
 pub(crate) fn id(batch: usize, index: usize) -> String {

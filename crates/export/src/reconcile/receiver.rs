@@ -50,8 +50,7 @@ impl Receiver {
     /// Prepares to ask. Nothing is sent.
     pub fn new(settings: &Delivery) -> Result<Self, Failure> {
         let options = &settings.transport;
-        let tls = TlsRoots::read(settings.ca_file.as_deref())
-            .map_err(Failure::usage_from)?
+        let tls = TlsRoots::read(settings.ca_file.as_deref())?
             .client()
             .map_err(|error| Failure::internal(format!("preparing TLS: {error}")))?;
         let client = reqwest::Client::builder()

@@ -3,7 +3,7 @@
 use http::HeaderValue;
 use http::uri::{Scheme, Uri};
 
-use ichido_serve::Failure;
+use ichido_settings::Invalid;
 
 /// Origins that may read answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub enum Origins {
 }
 
 impl Origins {
-    pub(super) fn check(field: &str, list: &[String]) -> Result<Self, Failure> {
+    pub(super) fn check(field: &str, list: &[String]) -> Result<Self, Invalid> {
         if list == ["*"] {
             return Ok(Self::Any);
         }
@@ -24,11 +24,12 @@ impl Origins {
 }
 
 /// Scheme, host and a port that is not the scheme's own: what browsers send.
-fn origin(field: &str, text: &str) -> Result<HeaderValue, Failure> {
+fn origin(field: &str, text: &str) -> Result<HeaderValue, Invalid> {
     let bad = || {
-        Failure::usage(format!(
-            "{field} contains {text:?}; expected \"*\" alone, or origins such as \"https://app.example\""
-        ))
+        Invalid::new(
+            field,
+            format!("contains {text:?}; expected \"*\" alone, or origins such as \"https://app.example\""),
+        )
     };
     let uri: Uri = text.parse().map_err(|_| bad())?;
     let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else { return Err(bad()) };

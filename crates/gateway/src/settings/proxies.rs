@@ -1,30 +1,18 @@
 //! `gateway.trusted_proxies`: peers whose `X-Forwarded-*` and `Forwarded` fields are believed.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::IpNet;
 
-use ichido_serve::Failure;
+use ichido_settings::Invalid;
 
 /// Networks of proxies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrustedProxies(Vec<IpNet>);
 
-impl Default for TrustedProxies {
-    /// Loopback.
-    fn default() -> Self {
-        let v4 = Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8);
-        let v6 = Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128);
-        Self(vec![v4.into(), v6.into()])
-    }
-}
-
 impl TrustedProxies {
-    pub(super) fn check(given: Option<Vec<String>>) -> Result<Self, Failure> {
-        given.map_or_else(
-            || Ok(Self::default()),
-            |list| list.iter().map(|text| network(text)).collect::<Result<_, _>>().map(Self),
-        )
+    pub(crate) fn check(list: &[String]) -> Result<Self, Invalid> {
+        list.iter().map(|text| network(text)).collect::<Result<_, _>>().map(Self)
     }
 
     pub fn contains(&self, ip: IpAddr) -> bool {
@@ -33,12 +21,13 @@ impl TrustedProxies {
 }
 
 /// A network, or one address.
-fn network(text: &str) -> Result<IpNet, Failure> {
+fn network(text: &str) -> Result<IpNet, Invalid> {
     let parsed = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
     parsed.map_err(|_| {
-        Failure::usage(format!(
-            "gateway.trusted_proxies contains {text:?}; expected networks or addresses such as \"10.0.0.0/8\" or \"::1\""
-        ))
+        Invalid::new(
+            "gateway.trusted_proxies",
+            format!("contains {text:?}; expected networks or addresses such as \"10.0.0.0/8\" or \"::1\""),
+        )
     })
 }
 
@@ -48,10 +37,11 @@ mod tests {
 
     #[test]
     fn a_list_replaces_the_default() {
-        let check =
-            |list: &[&str]| TrustedProxies::check(Some(list.iter().map(|&text| text.to_owned()).collect()));
+        let check = |list: &[&str]| {
+            TrustedProxies::check(&list.iter().map(|&text| text.to_owned()).collect::<Vec<_>>())
+        };
         let trusts = |proxies: &TrustedProxies, ip: &str| proxies.contains(ip.parse().unwrap());
-        let loopback = TrustedProxies::check(None).unwrap();
+        let loopback = TrustedProxies::check(&super::super::Raw::default().trusted_proxies).unwrap();
         assert!(
             trusts(&loopback, "127.8.9.10") && trusts(&loopback, "::1") && !trusts(&loopback, "10.1.2.3")
         );

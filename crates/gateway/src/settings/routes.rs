@@ -7,77 +7,90 @@ use std::time::Duration;
 
 use ichido_core::Limits;
 use ichido_http::{FingerprintRule, InFlight, Mode, Pointer, Preset, Route, Tenant};
-use serde::de::{SeqAccess, Visitor, value::SeqAccessDeserializer};
-use serde::{Deserialize, Deserializer};
+use schemars::JsonSchema;
+use serde::Deserialize;
 
 use super::origins::Origins;
-use super::secrets::{RawSecrets, signature};
-use ichido_serve::Failure;
-use ichido_settings::within;
+use super::secrets::{RawSecrets, Secrets, signature};
+use ichido_settings::{Invalid, OneOrMany};
 
-#[derive(Debug, Default, Deserialize)]
+/// A route as it was written. What it leaves out comes from its preset, and otherwise from the defaults.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct RawRoute {
+pub struct RawRoute {
+    /// Other defaults for the events of one sender: `slack-events`, `github`, `stripe-events` or `cloudevents`.
     preset: Option<String>,
+    /// With `preset = "slack-events"`: the signing secrets. `SLACK_SIGNING_SECRET` overrides them.
     slack_signing_secret: Option<RawSecrets>,
+    /// With `preset = "github"`: the webhook secrets. `GITHUB_WEBHOOK_SECRET` overrides them.
     github_webhook_secret: Option<RawSecrets>,
+    /// With `preset = "stripe-events"`: the webhook secrets. `STRIPE_WEBHOOK_SECRET` overrides them.
     stripe_webhook_secret: Option<RawSecrets>,
+    /// Methods and path: `*` matches one segment, `**` the rest. Default: `POST,PATCH /**`.
     r#match: Option<String>,
+    /// `gateway`: the rule of `gateway.tenant`; or `none`.
     tenant: Option<String>,
+    /// Where the key is, tried in order: `header:NAME`, `json:/pointer`, `template:{/a}_{/b}`, `fields:/a,/b`, `cloudevents` or
+    /// `body`. Default: `header:Idempotency-Key`.
     key: Option<OneOrMany>,
+    /// Whether a request without a key is refused. Default: `true`.
     required: Option<bool>,
+    /// `enforce` (default) or `observe`.
     mode: Option<String>,
+    /// What a retry gets while the first request runs: `conflict` (409, default) or `wait`.
     in_flight: Option<String>,
+    /// With `in_flight = "wait"`: for how long. Default: 5000.
+    #[schemars(range(min = 1, max = 600_000))]
     wait_ms: Option<u64>,
+    /// What a retry gets if the first request is in doubt: `reject` (default), or `retry`, which runs it again with
+    /// `Idempotency-Attempt: 2`.
     in_doubt: Option<String>,
+    /// What happens while the ledger is unavailable: `closed` (503, default), `fallback`, or `open` (runs unprotected).
     outage: Option<String>,
+    /// What a 5xx means: `store`, `release` or `doubt`. Default: 502, 504 and 520 to 527 are in doubt, others are stored.
     server_errors: Option<String>,
+    /// What a 4xx means, except for those that release the key: `store` (default), `release` or `doubt`.
     client_errors: Option<String>,
+    /// Responses with `Cache-Control: no-store`: `keep` (default) or `tombstone`.
     no_store: Option<String>,
+    /// `Set-Cookie` in replays: `drop` (default) or `keep`.
     set_cookie: Option<String>,
+    /// How long a response is stored. Default: 86400.
+    #[schemars(range(min = 1, max = RETENTION_SECONDS_MAX))]
     retention_seconds: Option<u64>,
+    /// How long a claim lasts without renewal.
+    #[schemars(range(min = 100, max = LEASE_MS_MAX))]
     lease_ms: Option<u64>,
+    /// How long to wait for the upstream. Default: 30000.
+    #[schemars(range(min = 1, max = 3_600_000))]
     upstream_timeout_ms: Option<u64>,
+    /// How a retry is told from a different request: `raw` (default), `json` (ignores order and white space) or `none`.
     fingerprint: Option<String>,
-    fingerprint_ignore: Option<Vec<String>>,
+    /// JSON pointers to leave out of the fingerprint; implies `json`.
+    fingerprint_ignore: Vec<String>,
+    /// Origins whose pages may read responses of this route; `*`: any, without credentials.
     cors: Option<OneOrMany>,
 }
 
-/// A text, or a list of texts.
-#[derive(Debug)]
-pub(super) struct OneOrMany(pub(super) Vec<String>);
+const RETENTION_SECONDS_MAX: u64 = Limits::STANDARD.retention_ms / 1000;
+const LEASE_MS_MAX: u64 = Limits::STANDARD.lease_ms;
 
-impl<'de> Deserialize<'de> for OneOrMany {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Texts;
-        impl<'de> Visitor<'de> for Texts {
-            type Value = OneOrMany;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text or a list of texts")
-            }
-            fn visit_str<E>(self, text: &str) -> Result<OneOrMany, E> {
-                Ok(OneOrMany(vec![text.to_owned()]))
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, texts: A) -> Result<OneOrMany, A::Error> {
-                Deserialize::deserialize(SeqAccessDeserializer::new(texts)).map(OneOrMany)
-            }
-        }
-        deserializer.deserialize_any(Texts)
-    }
-}
-
-pub(super) fn routes(raw: Option<Vec<RawRoute>>, optional_key: bool) -> Result<Vec<Route>, Failure> {
+pub(super) fn routes(
+    raw: Option<Vec<RawRoute>>,
+    optional_key: bool,
+    secrets: &Secrets,
+) -> Result<Vec<Route>, Invalid> {
     let raw = raw.unwrap_or_else(|| vec![RawRoute::default()]);
     if raw.is_empty() {
-        return Err(Failure::usage("gateway.routes is empty: nothing would be protected"));
+        return Err(Invalid::new("gateway.routes", "is empty: nothing would be protected"));
     }
     let routes: Vec<Route> =
-        raw.into_iter().enumerate().map(|(at, route)| route.check(at)).collect::<Result<_, _>>()?;
+        raw.into_iter().enumerate().map(|(at, route)| route.check(at, secrets)).collect::<Result<_, _>>()?;
     Ok(routes.into_iter().map(|route| Route { required: route.required && !optional_key, ..route }).collect())
 }
 
 /// Who may read the answers of each route.
-pub(super) fn origins(raw: Option<&[RawRoute]>) -> Result<Vec<Option<Origins>>, Failure> {
+pub(super) fn origins(raw: Option<&[RawRoute]>) -> Result<Vec<Option<Origins>>, Invalid> {
     let Some(raw) = raw else { return Ok(vec![None]) };
     let of = |(at, route): (usize, &RawRoute)| {
         let check = |list: &OneOrMany| Origins::check(&format!("gateway.routes[{at}].cors"), &list.0);
@@ -87,46 +100,41 @@ pub(super) fn origins(raw: Option<&[RawRoute]>) -> Result<Vec<Option<Origins>>, 
 }
 
 impl RawRoute {
-    fn check(self, at: usize) -> Result<Route, Failure> {
+    fn check(self, at: usize, secrets: &Secrets) -> Result<Route, Invalid> {
         let name = |field: &str| format!("gateway.routes[{at}].{field}");
         let preset: Option<Preset> =
             self.preset.as_deref().map(|text| parse(&name("preset"), text)).transpose()?;
         let base = preset.map_or_else(Route::default, Preset::route);
-        let ms = |field: &str, value: Option<u64>, default: u64, least: u64, most: u64| {
-            within(&name(field), value.unwrap_or(default), least, most).map(Duration::from_millis)
-        };
-        let timeout = ms("upstream_timeout_ms", self.upstream_timeout_ms, 30_000, 1, 3_600_000)?;
-        let lease = ms("lease_ms", self.lease_ms, 30_000, 100, Limits::STANDARD.lease_ms)?;
-        let most = Limits::STANDARD.retention_ms / 1000;
-        let retention = self.retention_seconds.unwrap_or(base.retention.as_secs());
-        let retention = Duration::from_secs(within(&name("retention_seconds"), retention, 1, most)?);
+        let timeout = Duration::from_millis(self.upstream_timeout_ms.unwrap_or(30_000));
+        let lease = Duration::from_millis(self.lease_ms.unwrap_or(30_000));
+        let retention = self.retention_seconds.map_or(base.retention, Duration::from_secs);
         let wait = match base.in_flight {
             InFlight::Wait(wait) => u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
             InFlight::Conflict => 5_000,
         };
-        let wait = InFlight::Wait(ms("wait_ms", self.wait_ms, wait, 1, 600_000)?);
+        let wait = InFlight::Wait(Duration::from_millis(self.wait_ms.unwrap_or(wait)));
         let in_flight = match (self.in_flight.as_deref(), base.in_flight) {
             (None, InFlight::Conflict) | (Some("conflict"), _) => InFlight::Conflict,
             (None, InFlight::Wait(_)) | (Some("wait"), _) => wait,
             (Some(other), _) => {
-                let field = name("in_flight");
-                return Err(Failure::usage(format!("{field} is {other:?}; expected conflict or wait")));
+                let problem = format!("is {other:?}; expected conflict or wait");
+                return Err(Invalid::new(name("in_flight"), problem));
             }
         };
         let keys = match self.key {
             None => base.keys,
             Some(OneOrMany(keys)) if keys.is_empty() => {
-                return Err(Failure::usage(format!("{} is empty", name("key"))));
+                return Err(Invalid::new(name("key"), "is empty"));
             }
             Some(OneOrMany(keys)) => {
                 keys.iter().map(|key| parse(&name("key"), key)).collect::<Result<_, _>>()?
             }
         };
         let kind = self.fingerprint.as_deref();
-        let secrets = [self.slack_signing_secret, self.github_webhook_secret, self.stripe_webhook_secret];
+        let given = [self.slack_signing_secret, self.github_webhook_secret, self.stripe_webhook_secret];
         Ok(Route {
             preset,
-            signature: signature(&name, preset, secrets)?,
+            signature: signature(&name, preset, given, secrets)?,
             unclaimed: base.unclaimed,
             metadata: base.metadata,
             tenant: tenant(&name("tenant"), self.tenant.as_deref(), base.tenant)?,
@@ -150,29 +158,26 @@ impl RawRoute {
             retention,
             lease,
             timeout: Some(timeout),
-            fingerprint: fingerprint(&name, kind, self.fingerprint_ignore, base.fingerprint)?,
+            fingerprint: fingerprint(&name, kind, &self.fingerprint_ignore, base.fingerprint)?,
         })
     }
 }
 
-fn tenant(field: &str, text: Option<&str>, default: Option<Tenant>) -> Result<Option<Tenant>, Failure> {
+fn tenant(field: &str, text: Option<&str>, default: Option<Tenant>) -> Result<Option<Tenant>, Invalid> {
     match text {
         None => Ok(default),
         Some("none") => Ok(Some(Tenant::None)),
         Some("gateway") => Ok(None),
-        Some(_) => {
-            Err(Failure::usage(format!("{field} is neither none nor gateway (as gateway.tenant says)")))
-        }
+        Some(_) => Err(Invalid::new(field, "expected gateway (the rule of gateway.tenant) or none")),
     }
 }
 
 fn fingerprint(
     name: &dyn Fn(&str) -> String,
     kind: Option<&str>,
-    ignore: Option<Vec<String>>,
+    ignore: &[String],
     default: FingerprintRule,
-) -> Result<FingerprintRule, Failure> {
-    let ignore = ignore.unwrap_or_default();
+) -> Result<FingerprintRule, Invalid> {
     let field = name("fingerprint_ignore");
     let pointers: Vec<Pointer> =
         ignore.iter().map(|pointer| parse(&field, pointer)).collect::<Result<_, _>>()?;
@@ -181,22 +186,22 @@ fn fingerprint(
         // Places can only be left out of JSON, so whoever names some means JSON.
         None if !pointers.is_empty() => Ok(FingerprintRule::Json(pointers)),
         Some("raw" | "none") if !pointers.is_empty() => {
-            Err(Failure::usage(format!("{field} goes with fingerprint = \"json\"")))
+            Err(Invalid::new(field, "goes with fingerprint = \"json\""))
         }
         None => Ok(default),
         Some("raw") => Ok(FingerprintRule::Raw),
         Some("none") => Ok(FingerprintRule::None),
         Some(other) => {
-            Err(Failure::usage(format!("{} is {other:?}; expected raw, json or none", name("fingerprint"))))
+            Err(Invalid::new(name("fingerprint"), format!("is {other:?}; expected raw, json or none")))
         }
     }
 }
 
-fn parse<T: FromStr<Err: fmt::Display>>(name: &str, text: &str) -> Result<T, Failure> {
-    text.parse().map_err(|error| Failure::usage(format!("{name}: {error}")))
+fn parse<T: FromStr<Err: fmt::Display>>(name: &str, text: &str) -> Result<T, Invalid> {
+    text.parse().map_err(|error: T::Err| Invalid::new(name, error.to_string()))
 }
 
-fn word<T: FromStr<Err: fmt::Display>>(name: &str, text: Option<&str>, default: T) -> Result<T, Failure> {
+fn word<T: FromStr<Err: fmt::Display>>(name: &str, text: Option<&str>, default: T) -> Result<T, Invalid> {
     text.map_or(Ok(default), |text| parse(name, text))
 }
 
@@ -208,7 +213,7 @@ mod tests {
 
     fn route(text: &str) -> Route {
         let raw: RawRoute = toml::from_str(text).unwrap();
-        raw.check(0).unwrap()
+        raw.check(0, &Secrets::default()).unwrap()
     }
 
     #[test]

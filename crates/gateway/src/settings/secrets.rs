@@ -1,13 +1,13 @@
 //! Secrets that senders of events sign with: from the environment, or from the file.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use ichido_http::{Preset, Route, Scheme, Secret, Signature};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
-use super::routes::OneOrMany;
-use ichido_serve::Failure;
-use ichido_settings::text;
+use ichido_settings::{Invalid, OneOrMany};
 
 /// Where the secrets of a signature scheme are set.
 struct Setting {
@@ -38,10 +38,43 @@ const SETTINGS: [Setting; 3] = [
     },
 ];
 
-/// The secrets of a scheme as they stand in the file: a text or a list.
+/// The secrets of one route in the file: a text or a list.
 #[derive(Deserialize)]
 #[serde(transparent)]
 pub(super) struct RawSecrets(OneOrMany);
+
+impl JsonSchema for RawSecrets {
+    fn schema_name() -> Cow<'static, str> {
+        "Secrets".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["string", "array"], "items": { "type": "string" }, "x-secret": true })
+    }
+}
+
+/// The secrets in the environment, each a list separated by commas.
+#[derive(Debug, Default)]
+pub(super) struct Secrets {
+    pub(super) slack: Option<ichido_settings::Secret>,
+    pub(super) github: Option<ichido_settings::Secret>,
+    pub(super) stripe: Option<ichido_settings::Secret>,
+}
+
+impl Secrets {
+    fn of(&self, preset: Preset) -> Option<&ichido_settings::Secret> {
+        match preset {
+            Preset::SlackEvents => self.slack.as_ref(),
+            Preset::GitHub => self.github.as_ref(),
+            Preset::StripeEvents => self.stripe.as_ref(),
+            Preset::CloudEvents => None,
+        }
+    }
+}
 
 impl fmt::Debug for RawSecrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -55,36 +88,43 @@ pub(super) fn signature(
     name: &dyn Fn(&str) -> String,
     preset: Option<Preset>,
     raw: [Option<RawSecrets>; SETTINGS.len()],
-) -> Result<Option<Signature>, Failure> {
+    environment: &Secrets,
+) -> Result<Option<Signature>, Invalid> {
     let mut signature = None;
     for (setting, given) in SETTINGS.into_iter().zip(raw) {
         let field = name(setting.field);
         if preset == Some(setting.preset) {
-            signature = Signature::new(setting.scheme, secrets(setting.variable, field, given)?);
+            let variable = (setting.variable, environment.of(setting.preset));
+            signature = Signature::new(setting.scheme, secrets(variable, field, given)?);
         } else if given.is_some() {
             let wanted = setting.preset.as_str();
-            return Err(Failure::usage(format!("{field} goes with preset = {wanted:?}")));
+            return Err(Invalid::new(field, format!("goes with preset = {wanted:?}")));
         }
     }
     Ok(signature)
 }
 
-fn secrets(variable: &str, field: String, raw: Option<RawSecrets>) -> Result<Vec<Secret>, Failure> {
-    let (name, given) = match (text(variable)?, raw) {
+fn secrets(
+    (variable, given): (&str, Option<&ichido_settings::Secret>),
+    field: String,
+    raw: Option<RawSecrets>,
+) -> Result<Vec<Secret>, Invalid> {
+    let (name, given) = match (given, raw) {
         (Some(given), _) => {
-            (variable.to_owned(), given.split(',').map(|secret| secret.trim().to_owned()).collect())
+            let secrets = given.expose().split(',').map(|secret| secret.trim().to_owned());
+            (variable.to_owned(), secrets.collect())
         }
         (None, Some(RawSecrets(OneOrMany(given)))) => (field, given),
         (None, None) => return Ok(Vec::new()),
     };
-    let empty = || Failure::usage(format!("{name} is empty; leave it out, or give it a value"));
+    let empty = || Invalid::new(&name, "is empty; leave it out, or give it a value");
     if given.is_empty() {
         return Err(empty());
     }
     let secret = |given: String| {
         // A line break at its end comes from a file, and no request would ever fit.
         if given.chars().any(char::is_control) {
-            return Err(Failure::usage(format!("{name} holds a line break or another control character")));
+            return Err(Invalid::new(&name, "contains a line break or another control character"));
         }
         Secret::new(given).ok_or_else(empty)
     };
@@ -116,26 +156,30 @@ mod tests {
         let github = || [None, raw(&["hunter2\n"]), None];
         assert_eq!(format!("{:?}", github()), "[None, Some(RawSecrets(…)), None]");
         let name = |field: &str| format!("gateway.routes[0].{field}");
-        let broken = signature(&name, Some(Preset::GitHub), github()).unwrap_err().to_string();
+        let broken =
+            signature(&name, Some(Preset::GitHub), github(), &Secrets::default()).unwrap_err().to_string();
         assert!(
             broken.contains("routes[0].github_webhook_secret") && !broken.contains("hunter2"),
             "{broken}"
         );
-        let stray = signature(&name, Some(Preset::SlackEvents), github()).unwrap_err().to_string();
-        assert_eq!(stray, "gateway.routes[0].github_webhook_secret goes with preset = \"github\"");
+        let stray = signature(&name, Some(Preset::SlackEvents), github(), &Secrets::default())
+            .unwrap_err()
+            .to_string();
+        assert_eq!(stray, "gateway.routes[0].github_webhook_secret: goes with preset = \"github\"");
     }
 
     #[test]
     fn a_preset_may_have_several_secrets() {
         let name = |field: &str| field.to_owned();
-        let stripe =
-            |secrets: &[&str]| signature(&name, Some(Preset::StripeEvents), [None, None, raw(secrets)]);
+        let stripe = |secrets: &[&str]| {
+            signature(&name, Some(Preset::StripeEvents), [None, None, raw(secrets)], &Secrets::default())
+        };
         for secrets in [&["whsec_1"][..], &["whsec_1", "whsec_2"]] {
             assert_eq!(stripe(secrets).unwrap().unwrap().scheme(), Scheme::Stripe);
         }
         for secrets in [&[][..], &["whsec_1", ""]] {
             let refused = stripe(secrets).unwrap_err().to_string();
-            assert!(refused.starts_with("stripe_webhook_secret is empty"), "{refused}");
+            assert!(refused.starts_with("stripe_webhook_secret: is empty"), "{refused}");
         }
     }
 }

@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use ichido_http::{Rules, Tenant};
 
-use super::routes::OneOrMany;
 use crate::jwt::{JwtTenant, Trusted};
-use ichido_serve::Failure;
 use ichido_serve::tls;
+use ichido_settings::{Invalid, OneOrMany};
 
 /// The settings as they stand in the file.
 pub(super) struct RawTenant {
@@ -19,11 +18,10 @@ pub(super) struct RawTenant {
 }
 
 impl RawTenant {
-    pub(super) fn check(self) -> Result<Tenant, Failure> {
+    pub(super) fn check(self) -> Result<Tenant, Invalid> {
         let bad = |why: &str| {
-            Failure::usage(format!(
-                "gateway.tenant {why}; expected auto, header:NAME, cookie:NAME, jwt:CLAIM or none"
-            ))
+            let expected = "expected auto, header:NAME, cookie:NAME, jwt:CLAIM or none";
+            Invalid::new("gateway.tenant", format!("{why}; {expected}"))
         };
         let rule = self.rule.clone();
         let tenant = match rule.as_deref().map(|text| text.split_once(':').unwrap_or((text, ""))) {
@@ -46,18 +44,19 @@ impl RawTenant {
         ];
         match given.into_iter().find(|(_, given)| *given) {
             Some((name, _)) => {
-                Err(Failure::usage(format!("gateway.{name} is set, but gateway.tenant is not jwt:CLAIM")))
+                Err(Invalid::new(format!("gateway.{name}"), "is set, but gateway.tenant is not jwt:CLAIM"))
             }
             None => Ok(tenant),
         }
     }
 
-    fn verified(self, claim: &str) -> Result<Tenant, Failure> {
-        let file = tls::non_empty(self.jwt_key_file)
-            .ok_or_else(|| Failure::usage("gateway.tenant is jwt:CLAIM, which needs gateway.jwt_key_file"))?;
+    fn verified(self, claim: &str) -> Result<Tenant, Invalid> {
+        let file = tls::non_empty(self.jwt_key_file).ok_or_else(|| {
+            Invalid::new("gateway.jwt_key_file", "is not set, but gateway.tenant is jwt:CLAIM")
+        })?;
         let names = |name: &str, texts: Option<OneOrMany>| match texts {
             Some(OneOrMany(texts)) if texts.is_empty() || texts.iter().any(String::is_empty) => {
-                Err(Failure::usage(format!("gateway.{name} is empty: name what to expect, or remove it")))
+                Err(Invalid::new(format!("gateway.{name}"), "is empty; name what to expect, or remove it"))
             }
             texts => Ok(texts.map(|OneOrMany(texts)| texts)),
         };
@@ -66,7 +65,7 @@ impl RawTenant {
             audiences: names("jwt_audience", self.jwt_audience)?,
         };
         let tenant = JwtTenant::load(claim, &file, trusted)
-            .map_err(|why| Failure::usage(format!("gateway.jwt_key_file {why}")))?;
+            .map_err(|why| Invalid::new("gateway.jwt_key_file", why))?;
         Ok(Tenant::Custom(Arc::new(tenant)))
     }
 }

@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Subcommand;
+use ichido_settings::Flag;
+
+use super::flag;
 
 pub(super) const SEND_EXAMPLES: &str = "\
 Examples:
@@ -149,4 +152,13 @@ pub(crate) struct ListArgs {
 pub(crate) struct BatchArgs {
     /// Key of the batch, or the start of it.
     pub(crate) key: String,
+}
+
+impl DeliveryFlags {
+    pub(crate) fn flags(&self) -> Vec<Flag> {
+        vec![
+            flag("delivery.endpoint", "--endpoint", &self.endpoint),
+            flag("delivery.data_dir", "--data-dir", &self.data_dir),
+        ]
+    }
 }

@@ -2,10 +2,9 @@
 
 use std::net::SocketAddr;
 
-use super::{Common, DeliveryFlags};
+use ichido_settings::Flag;
 
-/// The environment variable with the address of the admin port.
-pub(crate) const ADMIN_VARIABLE: &str = "ICHIDO_ADMIN_LISTEN";
+use super::{Common, DeliveryFlags, flag};
 
 pub(super) const RUN_EXAMPLES: &str = "\
 Examples:
@@ -47,14 +46,14 @@ The second response is a replay. A running gateway publishes its rules at /.well
 pub(crate) struct GatewayArgs {
     #[command(flatten)]
     pub(crate) common: Common,
-    /// URL of the API: http://HOST:PORT or https://HOST.
-    #[arg(long, value_name = "URL", env = "ICHIDO_GATEWAY_UPSTREAM")]
+    /// URL of the API: http://HOST:PORT or https://HOST [ICHIDO_GATEWAY_UPSTREAM].
+    #[arg(long, value_name = "URL")]
     pub(crate) upstream: Option<String>,
-    /// Listen address [default: 127.0.0.1:8080].
-    #[arg(long, value_name = "ADDRESS", env = "ICHIDO_GATEWAY_LISTEN")]
+    /// Listen address [default: 127.0.0.1:8080; ICHIDO_GATEWAY_LISTEN].
+    #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<String>,
-    /// Admin listen address, or "off" to disable [default: 127.0.0.1:9090].
-    #[arg(long, value_name = "ADDRESS", env = ADMIN_VARIABLE)]
+    /// Admin listen address, or "off" to disable [default: 127.0.0.1:9090; ICHIDO_ADMIN_LISTEN].
+    #[arg(long, value_name = "ADDRESS")]
     pub(crate) admin: Option<String>,
     /// Forward requests without a key, unprotected.
     #[arg(long)]
@@ -72,8 +71,8 @@ pub(crate) struct MeterArgs {
     /// Database: sqlite:FILE or postgres://… [default: sqlite:data/meter.db].
     #[arg(long, value_name = "URL")]
     pub(crate) db: Option<String>,
-    /// Admin listen address, or "off" to disable [default: 127.0.0.1:9090].
-    #[arg(long, value_name = "ADDRESS", env = ADMIN_VARIABLE)]
+    /// Admin listen address, or "off" to disable [default: 127.0.0.1:9090; ICHIDO_ADMIN_LISTEN].
+    #[arg(long, value_name = "ADDRESS")]
     pub(crate) admin: Option<String>,
 }
 
@@ -113,7 +112,36 @@ pub(crate) struct RunArgs {
     pub(crate) common: Common,
     #[command(flatten)]
     pub(crate) delivery: DeliveryFlags,
-    /// Admin listen address, or "off" to disable [default: 127.0.0.1:9090].
-    #[arg(long, value_name = "ADDRESS", env = ADMIN_VARIABLE)]
+    /// Admin listen address, or "off" to disable [default: 127.0.0.1:9090; ICHIDO_ADMIN_LISTEN].
+    #[arg(long, value_name = "ADDRESS")]
     pub(crate) admin: Option<String>,
+}
+
+impl GatewayArgs {
+    pub(crate) fn flags(&self) -> Vec<Flag> {
+        let own = [
+            flag("gateway.upstream", "--upstream", &self.upstream),
+            flag("gateway.listen", "--listen", &self.listen),
+            flag("admin.listen", "--admin", &self.admin),
+        ];
+        self.common.flags().into_iter().chain(own).collect()
+    }
+}
+
+impl MeterArgs {
+    pub(crate) fn flags(&self) -> Vec<Flag> {
+        let own = [
+            flag("meter.listen", "--listen", &self.listen),
+            flag("meter.db", "--db", &self.db),
+            flag("admin.listen", "--admin", &self.admin),
+        ];
+        self.common.flags().into_iter().chain(own).collect()
+    }
+}
+
+impl RunArgs {
+    pub(crate) fn flags(&self) -> Vec<Flag> {
+        let own = [flag("admin.listen", "--admin", &self.admin)];
+        self.common.flags().into_iter().chain(self.delivery.flags()).chain(own).collect()
+    }
 }

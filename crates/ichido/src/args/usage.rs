@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Subcommand;
+use ichido_settings::Flag;
 
-use super::Common;
+use super::{Common, flag};
 
 pub(super) const EXPORT_EXAMPLES: &str = "\
 Examples:
@@ -102,4 +103,18 @@ pub(crate) struct ReconcileArgs {
     pub(crate) common: Common,
     #[command(flatten)]
     pub(crate) days: DaysArgs,
+}
+
+impl ExportArgs {
+    pub(crate) fn flags(&self) -> Vec<Flag> {
+        let sums = match &self.source {
+            ExportSource::Dify(args) => &args.sums,
+            ExportSource::Jsonl(args) => &args.sums,
+        };
+        let own = [
+            flag("export.dify.mode", "--mode", &sums.mode),
+            flag("export.dify.period", "--period", &sums.period),
+        ];
+        self.common.flags().into_iter().chain(own).collect()
+    }
 }

@@ -3,14 +3,14 @@
 use crate::args::ClaimsArgs;
 use crate::components::ledger;
 use crate::settings::Settings;
-use ichido_admin::{Admin, AdminPort, AdminToken, ClaimApi, ConsoleOptions};
+use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions};
 use ichido_serve::ledger::{ProcessLedger, run_sweeper};
 use ichido_serve::{Failure, Readiness, metrics, shutdown};
 
 pub(super) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
-    let settings = Settings::load(&args.common)?;
+    let settings = Settings::load(args.common.config.as_deref(), &args.common.flags())?;
     let metrics = metrics::install()?;
-    let bound = AdminPort::bind(args.listen, AdminToken::from_env()?).await?;
+    let bound = AdminPort::bind(args.listen, settings.admin_token()?).await?;
     let stop = shutdown::on_signals()?;
     let ledger = ledger::open(&settings.ledger, Some(bound.reachable_address()), true).await?;
     let shared = ProcessLedger::new(ledger.clone(), &settings.ledger, false, true).await?;
@@ -21,7 +21,7 @@ pub(super) async fn run(args: &ClaimsArgs) -> Result<(), Failure> {
         ledger.capabilities()
     );
     let sweeping = tokio::spawn(run_sweeper(ledger.clone(), stop.child_token()));
-    let api = ClaimApi::new(shared.for_api(), settings.claims.log_keys);
+    let api = ClaimApi::new(shared.for_api(), settings.log_keys);
     let readiness = Readiness::for_ledger(&ledger);
     let console = ConsoleOptions { bodies: settings.bodies, ..ConsoleOptions::default() };
     bound.serve(Admin { ledger: shared.for_operators(), api, readiness, metrics, console }, stop).await;

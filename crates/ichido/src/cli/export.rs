@@ -8,10 +8,9 @@ use ichido_delivery::counters::Counters;
 use ichido_usage::Record;
 use serde::Serialize;
 
-use crate::args::{DeliveryFlags, ExportArgs, ExportDifyArgs, ExportJsonlArgs, ExportSource, SumsArgs};
+use crate::args::{ExportArgs, ExportDifyArgs, ExportJsonlArgs, ExportSource};
 use crate::settings::Settings;
 use crate::{delivery, output};
-use ichido_export::settings::Flags;
 use ichido_export::{
     Collected, Export, Outgoing, RejectedRow, Report, RequestedDays, SentRecords, State, check_delivery,
     jsonl, plan,
@@ -20,15 +19,15 @@ use ichido_serve::shutdown;
 use ichido_serve::{ExitClass, Failure};
 
 pub(super) async fn run(args: &ExportArgs) -> Result<(), Failure> {
-    let settings = Settings::load(&args.common)?;
+    let settings = Settings::load(args.common.config.as_deref(), &args.flags())?;
     match &args.source {
         ExportSource::Dify(dify) => run_dify(settings, dify, args.common.json).await,
         ExportSource::Jsonl(jsonl) => run_jsonl(settings, jsonl, args.common.json).await,
     }
 }
 
-async fn run_dify(mut settings: Settings, args: &ExportDifyArgs, json: bool) -> Result<(), Failure> {
-    let dify = settings.export(&flags(&args.sums))?;
+async fn run_dify(settings: Settings, args: &ExportDifyArgs, json: bool) -> Result<(), Failure> {
+    let dify = settings.export()?;
     if args.include_open && !dify.profile.upserts() {
         return Err(Failure::usage(
             "--include-open cannot be used with the profile first_wins: the receiver would keep the total of an unfinished day",
@@ -40,8 +39,7 @@ async fn run_dify(mut settings: Settings, args: &ExportDifyArgs, json: bool) -> 
         yesterday: args.yesterday,
         month: args.month.clone(),
     };
-    let values = settings.delivery(&DeliveryFlags::default());
-    let mut export = Export::new(dify, &values.data_dir()?)?;
+    let mut export = Export::new(dify, &settings.raw_delivery()?.data_dir())?;
     export.include_open = args.include_open;
     let days = export.days(&requested)?;
     if args.sums.dry_run {
@@ -51,10 +49,10 @@ async fn run_dify(mut settings: Settings, args: &ExportDifyArgs, json: bool) -> 
             export.preview(days, |_, collected, sent| preview.add(collected, &sent, profile)).await?;
         return preview.print(report.left_out, json);
     }
-    let of_delivery = values.settings()?;
-    check_delivery(&of_delivery, &export.settings).map_err(|failure| values.named(failure))?;
+    let of_delivery = settings.delivery()?;
+    check_delivery(&of_delivery, &export.settings).map_err(|invalid| settings.failure(&invalid))?;
     let stop = shutdown::on_signals()?;
-    let mut sender = delivery::sender(&values, &of_delivery, stop.clone())?;
+    let mut sender = delivery::sender(&settings, &of_delivery, stop.clone())?;
     let mut report = Report::default();
     let ended = export.run_into(&mut report, days, &mut sender, of_delivery.batch_size, &stop).await;
     let counters = delivery::finish(&mut sender).await;
@@ -93,10 +91,6 @@ fn finish(
             ),
         )),
     }
-}
-
-fn flags(args: &SumsArgs) -> Flags {
-    Flags { mode: args.mode.clone(), period: args.period.clone() }
 }
 
 /// What an export would send.
@@ -179,10 +173,9 @@ impl Preview {
 }
 
 /// Exports usage events from files. The total of a day is what the file contains, so it must contain whole days.
-async fn run_jsonl(mut settings: Settings, args: &ExportJsonlArgs, json: bool) -> Result<(), Failure> {
-    let dify = settings.export(&flags(&args.sums))?;
-    let values = settings.delivery(&DeliveryFlags::default());
-    let data_dir = values.data_dir()?;
+async fn run_jsonl(settings: Settings, args: &ExportJsonlArgs, json: bool) -> Result<(), Failure> {
+    let dify = settings.export()?;
+    let data_dir = settings.raw_delivery()?.data_dir();
     if args.sums.dry_run {
         let mut preview = Preview::default();
         for (stretch, collected) in jsonl::read(&args.files, &dify)? {
@@ -190,10 +183,10 @@ async fn run_jsonl(mut settings: Settings, args: &ExportJsonlArgs, json: bool) -
         }
         return preview.print(None, json);
     }
-    let of_delivery = values.settings()?;
-    check_delivery(&of_delivery, &dify).map_err(|failure| values.named(failure))?;
+    let of_delivery = settings.delivery()?;
+    check_delivery(&of_delivery, &dify).map_err(|invalid| settings.failure(&invalid))?;
     let stop = shutdown::on_signals()?;
-    let mut sender = delivery::sender(&values, &of_delivery, stop)?;
+    let mut sender = delivery::sender(&settings, &of_delivery, stop)?;
     let mut report = Report::default();
     let ended = jsonl::run(&mut report, &args.files, &dify, &mut sender, &of_delivery).await;
     let counters = delivery::finish(&mut sender).await;

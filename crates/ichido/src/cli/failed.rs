@@ -9,14 +9,14 @@ use serde::Serialize;
 use super::batch_files;
 use super::spool::resend;
 use crate::args::{FailedArgs, FailedVerb};
-use crate::delivery::Values;
 use crate::output;
+use crate::settings::Settings;
 use ichido_export::superseded;
 use ichido_serve::Failure;
 
 pub(super) async fn run(args: &FailedArgs) -> Result<(), Failure> {
-    let values = Values::load(&args.delivery)?;
-    let layout = || values.existing_data_dir().map(|dir| Layout::new(&dir));
+    let settings = Settings::load(args.delivery.config.as_deref(), &args.delivery.flags.flags())?;
+    let layout = || settings.existing_data_dir().map(|dir| Layout::new(&dir));
     match &args.verb {
         FailedVerb::List(list) => batch_files::list(&layout()?, BatchDir::Failed, list, args.json),
         FailedVerb::Show(batch) => batch_files::show(&layout()?, BatchDir::Failed, &batch.key),
@@ -24,10 +24,11 @@ pub(super) async fn run(args: &FailedArgs) -> Result<(), Failure> {
         FailedVerb::Resend { keys, by_record, .. } => {
             let selection =
                 Selection { by_record: *by_record, ..Selection::new(BatchDir::Failed, keys.clone(), true) };
-            let _no_export_meanwhile = superseded::check(&Layout::new(&values.data_dir()?), &selection)?;
-            resend(&values, &selection, args.json).await
+            let _no_export_meanwhile =
+                superseded::check(&Layout::new(&settings.raw_delivery()?.data_dir()), &selection)?;
+            resend(&settings, &selection, args.json).await
         }
-        FailedVerb::Accept { keys } => accept(&values, keys, args.json),
+        FailedVerb::Accept { keys } => accept(&settings, keys, args.json),
     }
 }
 
@@ -39,8 +40,9 @@ struct Accepted {
 }
 
 /// Removes batches that, as an operator knows, have arrived. Receipts are on disk before the files are removed.
-fn accept(values: &Values, keys: &[String], json: bool) -> Result<(), Failure> {
-    let (dir, receipt_retention) = (values.existing_data_dir()?, values.receipt_retention()?);
+fn accept(settings: &Settings, keys: &[String], json: bool) -> Result<(), Failure> {
+    let dir = settings.existing_data_dir()?;
+    let receipt_retention = settings.raw_delivery()?.receipt_retention();
     let layout = Layout::new(&dir);
     let mut found: Vec<(ListedFile, StoredBatch)> = Vec::new();
     for key in keys {

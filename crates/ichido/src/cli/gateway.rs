@@ -6,23 +6,17 @@ use crate::components::{gateway, ledger};
 use crate::settings::Settings;
 use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions};
 use ichido_gateway::Bound;
-use ichido_gateway::settings::Flags;
 use ichido_serve::ledger::ProcessLedger;
 use ichido_serve::{Failure, Readiness, metrics, shutdown};
 
 pub(super) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
-    let mut settings = Settings::load(&args.common)?;
-    let flags = Flags {
-        upstream: args.upstream.clone(),
-        listen: args.listen.clone(),
-        optional_key: args.optional_key,
-    };
-    let gateway_settings = settings.gateway(&flags)?;
-    let admin_at = admin_port::listen_address(args.admin.as_deref());
+    let settings = Settings::load(args.common.config.as_deref(), &args.flags())?;
+    let gateway_settings = settings.gateway(args.optional_key)?;
+    let admin_at = settings.admin_listen(admin_port::DEFAULT)?;
     // Without an admin port nothing is counted: nobody would fold the histograms, and they would grow without end.
-    let metrics = admin_at.map(|_| metrics::install()).transpose()?;
+    let metrics = admin_at.as_ref().map(|_| metrics::install()).transpose()?;
     let bound = Bound::bind(gateway_settings).await?;
-    let admin = admin_port::bind(admin_at).await?;
+    let admin = admin_port::bind(&settings, admin_at).await?;
     let stop = shutdown::on_signals()?;
     let has_fallback = bound.needs_fallback() || admin.is_some();
     let ledger =
@@ -43,7 +37,7 @@ pub(super) async fn run(args: &GatewayArgs) -> Result<(), Failure> {
     errln!("{start_line}");
     let readiness = component.add_probes(Readiness::for_ledger(&ledger));
     let serving = admin.zip(metrics).map(|(admin, metrics)| {
-        let api = ClaimApi::new(shared.for_api(), settings.claims.log_keys);
+        let api = ClaimApi::new(shared.for_api(), settings.log_keys);
         let console = ConsoleOptions { bodies: settings.bodies, ..ConsoleOptions::default() };
         let parts = Admin { ledger: shared.for_operators(), api, readiness, metrics, console };
         Serving::start(|stop| admin.serve(parts, stop))

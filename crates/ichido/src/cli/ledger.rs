@@ -18,10 +18,10 @@ use ichido_serve::Failure;
 const SWEEP_REPORT_EVERY: u64 = 100_000;
 
 pub(super) async fn run(args: &LedgerArgs) -> Result<(), Failure> {
-    let settings = Settings::load(&args.common)?;
+    let settings = Settings::load(args.common.config.as_deref(), &args.common.flags())?;
     let (verb, json) = (&args.verb, args.common.json);
     if let Some(address) = &args.admin {
-        return run_verb(&ledger::remote(&settings.ledger, address)?, verb, json).await;
+        return run_verb(&ledger::remote(&settings, address)?, verb, json).await;
     }
     let dir = settings.ledger.directory();
     if let Some(dir) = dir.filter(|dir| !matches!(verb, LedgerVerb::Init) && !dir.exists()) {
@@ -34,7 +34,7 @@ pub(super) async fn run(args: &LedgerArgs) -> Result<(), Failure> {
         Ok(ledger) => ledger,
         Err(error) => {
             return match dir.filter(|_| matches!(error.kind(), Kind::InUse(_))) {
-                Some(dir) => run_verb(&ledger::holder(&settings.ledger, dir, &error)?, verb, json).await,
+                Some(dir) => run_verb(&ledger::holder(&settings, dir, &error)?, verb, json).await,
                 None => Err(unreachable(&settings, error)),
             };
         }

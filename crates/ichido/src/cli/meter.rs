@@ -4,18 +4,17 @@ use crate::args::MeterArgs;
 use crate::components::admin_port::{self, Serving};
 use crate::components::meter::Bound;
 use crate::settings::Settings;
-use crate::settings::meter::Flags;
 use ichido_admin::Health;
 use ichido_serve::shutdown;
 use ichido_serve::{Audience, Failure, Readiness, metrics};
 
 pub(super) async fn run(args: &MeterArgs) -> Result<(), Failure> {
-    let mut settings = Settings::load(&args.common)?;
-    let meter = settings.meter(&Flags { listen: args.listen.clone(), db: args.db.clone() })?;
-    let admin_at = admin_port::listen_address(args.admin.as_deref());
-    let metrics = admin_at.map(|_| metrics::install()).transpose()?;
+    let settings = Settings::load(args.common.config.as_deref(), &args.flags())?;
+    let meter = settings.meter()?;
+    let admin_at = settings.admin_listen(admin_port::DEFAULT)?;
+    let metrics = admin_at.as_ref().map(|_| metrics::install()).transpose()?;
     let bound = Bound::bind(meter).await?;
-    let admin = admin_port::bind(admin_at).await?;
+    let admin = admin_port::bind(&settings, admin_at).await?;
     let stop = shutdown::on_signals()?;
     let described = bound.describe();
     let meter = bound.open().await?;

@@ -2,19 +2,17 @@
 
 use ichido_delivery::store::Layout;
 
-use crate::args::{DeliveryFlags, ReconcileArgs};
+use crate::args::ReconcileArgs;
 use crate::output;
 use crate::settings::Settings;
-use ichido_export::settings::Flags;
 use ichido_export::{Difference, Export, Findings, Receiver, RequestedDays, reconcile};
 use ichido_serve::Failure;
 
 pub(super) async fn run(args: &ReconcileArgs) -> Result<(), Failure> {
-    let mut settings = Settings::load(&args.common)?;
-    let dify = settings.export(&Flags::default())?;
-    let values = settings.delivery(&DeliveryFlags::default());
-    let of_delivery = values.settings()?;
-    let receiver = Receiver::new(&of_delivery).map_err(|failure| values.named(failure))?;
+    let settings = Settings::load(args.common.config.as_deref(), &args.common.flags())?;
+    let dify = settings.export()?;
+    let of_delivery = settings.delivery()?;
+    let receiver = Receiver::new(&of_delivery)?;
     let mut export = Export::new(dify, &of_delivery.data_dir)?;
     let requested =
         RequestedDays { from: args.days.from.clone(), to: args.days.to.clone(), ..RequestedDays::default() };

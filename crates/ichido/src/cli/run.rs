@@ -8,9 +8,8 @@ use tokio_util::sync::CancellationToken;
 use crate::args::RunArgs;
 use crate::components::admin_port::{self, Serving};
 use crate::components::{delivery, gateway, ledger};
-use crate::settings::{Settings, meter};
+use crate::settings::Settings;
 use ichido_admin::{Admin, AdminPort, ClaimApi, ConsoleOptions};
-use ichido_gateway::settings::Flags;
 use ichido_serve::ledger::{ProcessLedger, run_sweeper};
 use ichido_serve::{Component, Failure, Readiness, metrics, shutdown};
 
@@ -22,11 +21,11 @@ struct Plan {
 }
 
 pub(super) async fn run(args: &RunArgs) -> Result<(), Failure> {
-    let mut settings = Settings::load(&args.common)?;
-    let admin_at = admin_port::listen_address(args.admin.as_deref());
-    let plan = Plan::of(&mut settings, args).await?;
-    let metrics = admin_at.map(|_| metrics::install()).transpose()?;
-    let admin = admin_port::bind(admin_at).await?;
+    let settings = Settings::load(args.common.config.as_deref(), &args.flags())?;
+    let admin_at = settings.admin_listen(admin_port::DEFAULT)?;
+    let plan = Plan::of(&settings).await?;
+    let metrics = admin_at.as_ref().map(|_| metrics::install()).transpose()?;
+    let admin = admin_port::bind(&settings, admin_at).await?;
     let stop = shutdown::on_signals()?;
     // A sender without an admin port needs no ledger.
     let shared = match admin.is_some() || plan.gateway.is_some() {
@@ -45,7 +44,7 @@ pub(super) async fn run(args: &RunArgs) -> Result<(), Failure> {
     let says: Vec<&str> = components.iter().map(|component| component.summary.as_str()).collect();
     errln!("ichido run: {}, {}", says.join("; "), admin_port::describe(admin.as_ref()));
     let serving = admin.zip(metrics).zip(shared.clone()).map(|((admin, metrics), shared)| {
-        let api = ClaimApi::new(shared.for_api(), settings.claims.log_keys);
+        let api = ClaimApi::new(shared.for_api(), settings.log_keys);
         let ready = Readiness::for_ledger(&shared.ledger);
         let readiness = components.iter().fold(ready, |readiness, component| component.add_probes(readiness));
         let ledger = shared.for_operators();
@@ -74,15 +73,15 @@ async fn run_component(component: Component, stop: CancellationToken) -> Result<
 }
 
 impl Plan {
-    async fn of(settings: &mut Settings, args: &RunArgs) -> Result<Self, Failure> {
-        let (has_gateway, has_meter) = (settings.has_gateway(), settings.has_meter());
-        let gateway = has_gateway.then(|| settings.gateway(&Flags::from_env()?)).transpose()?;
-        let meter = has_meter.then(|| settings.meter(&meter::Flags::default())).transpose()?;
-        let values = settings.delivery(&args.delivery);
-        let is_told = settings.has_delivery() || settings.has_export() || values.has_endpoint();
-        // Without any section it is the sender that was meant, whose settings are in the environment.
-        let wants_delivery = is_told || !(has_gateway || has_meter);
-        let delivery = wants_delivery.then(|| delivery::Plan::of(settings, values)).transpose()?;
+    async fn of(settings: &Settings) -> Result<Self, Failure> {
+        let (has_gateway, has_meter) = (settings.has("gateway"), settings.has("meter"));
+        let gateway = has_gateway.then(|| settings.gateway(false)).transpose()?;
+        let meter = has_meter.then(|| settings.meter()).transpose()?;
+        let is_configured =
+            settings.has("delivery") || settings.has("export.dify") || settings.is_set("delivery.endpoint");
+        // Without any section, the sender is meant: its settings are in the environment.
+        let wants_delivery = is_configured || !(has_gateway || has_meter);
+        let delivery = wants_delivery.then(|| delivery::Plan::of(settings)).transpose()?;
         Ok(Self {
             gateway: match gateway {
                 Some(gateway) => Some(ichido_gateway::Bound::bind(gateway).await?),
@@ -113,7 +112,7 @@ impl Plan {
             components.push(component);
         }
         if let Some(plan) = self.delivery {
-            let (component, delivery_control) = plan.component(stop)?;
+            let (component, delivery_control) = plan.component(settings, stop)?;
             console.delivery = Some(delivery_control);
             components.push(component);
         }

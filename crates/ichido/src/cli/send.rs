@@ -13,8 +13,9 @@ use serde::Serialize;
 use self::input::{Piece, read_input};
 use self::progress::Progress;
 use crate::args::SendArgs;
-use crate::delivery::{self, Values};
+use crate::delivery;
 use crate::output;
+use crate::settings::Settings;
 use ichido_core::error_chain;
 use ichido_serve::Failure;
 use ichido_serve::shutdown;
@@ -23,14 +24,14 @@ use ichido_serve::shutdown;
 const SPOOL_FIRST_MAX: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(args: &SendArgs, screen: &MultiProgress) -> Result<(), Failure> {
-    let values = Values::load(&args.delivery)?;
-    let settings = values.settings()?;
+    let process = Settings::load(args.delivery.config.as_deref(), &args.delivery.flags.flags())?;
+    let settings = process.delivery()?;
     if args.dry_run {
         return dry_run(args, settings.batch_size).await;
     }
     let stop = shutdown::on_signals()?;
     let mut input = read_input(&args.files, settings.batch_size)?;
-    let mut sender = delivery::sender(&values, &settings, stop.clone())?;
+    let mut sender = delivery::sender(&process, &settings, stop.clone())?;
     let (interrupted_at, mut failure) =
         resend(&mut sender, Selection { time_limit: Some(SPOOL_FIRST_MAX), ..Selection::due() }).await;
     let mut progress = Progress::start(screen, &args.files);

@@ -5,31 +5,31 @@ use ichido_delivery::store::{BatchDir, Layout, fsck};
 
 use super::batch_files;
 use crate::args::{SpoolArgs, SpoolVerb};
-use crate::delivery::Values;
+use crate::settings::Settings;
 use crate::{delivery, output};
 use ichido_core::error_chain;
 use ichido_serve::Failure;
 use ichido_serve::shutdown;
 
 pub(super) async fn run(args: &SpoolArgs) -> Result<(), Failure> {
-    let values = Values::load(&args.delivery)?;
-    let layout = || values.existing_data_dir().map(|dir| Layout::new(&dir));
+    let settings = Settings::load(args.delivery.config.as_deref(), &args.delivery.flags.flags())?;
+    let layout = || settings.existing_data_dir().map(|dir| Layout::new(&dir));
     match &args.verb {
         SpoolVerb::List(list) => batch_files::list(&layout()?, BatchDir::Spool, list, args.json),
         SpoolVerb::Show(batch) => batch_files::show(&layout()?, BatchDir::Spool, &batch.key),
         SpoolVerb::Resend { keys, force } => {
             let selection = Selection::new(BatchDir::Spool, keys.clone(), *force);
-            resend(&values, &selection, args.json).await
+            resend(&settings, &selection, args.json).await
         }
         SpoolVerb::Fsck => check_files(&layout()?, args.json),
     }
 }
 
 /// Sends batches now. Also used by `ichido failed resend`.
-pub(super) async fn resend(values: &Values, selection: &Selection, json: bool) -> Result<(), Failure> {
-    let settings = values.settings()?;
+pub(super) async fn resend(process: &Settings, selection: &Selection, json: bool) -> Result<(), Failure> {
+    let settings = process.delivery()?;
     let stop = shutdown::on_signals()?;
-    let mut sender = delivery::sender(values, &settings, stop)?;
+    let mut sender = delivery::sender(process, &settings, stop)?;
     let resent = sender.resend(selection).await;
     let counters = delivery::finish(&mut sender).await;
     delivery::report(&counters, json)?;

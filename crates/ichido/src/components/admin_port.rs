@@ -3,24 +3,19 @@
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::args::ADMIN_VARIABLE;
-use ichido_admin::{AdminPort, AdminToken};
+use crate::settings::Settings;
+use ichido_admin::AdminPort;
 use ichido_serve::Failure;
 use ichido_settings::address;
 
-const DEFAULT: &str = "127.0.0.1:9090";
-
-/// The address to listen on, unless `--admin off` or its variable disables the port.
-pub(crate) fn listen_address(flag: Option<&str>) -> Option<&str> {
-    Some(flag.unwrap_or(DEFAULT)).filter(|text| *text != "off")
-}
+/// Where the port listens unless the settings say otherwise.
+pub(crate) const DEFAULT: &str = "127.0.0.1:9090";
 
 /// Binds the port, if it is not disabled.
-pub(crate) async fn bind(listen: Option<&str>) -> Result<Option<AdminPort>, Failure> {
-    let Some(text) = listen else { return Ok(None) };
-    let is_from_environment = std::env::var(ADMIN_VARIABLE).is_ok_and(|set| set == text);
-    let name = if is_from_environment { ADMIN_VARIABLE } else { "--admin" };
-    Ok(Some(AdminPort::bind(address(name, text)?, AdminToken::from_env()?).await?))
+pub(crate) async fn bind(settings: &Settings, listen: Option<String>) -> Result<Option<AdminPort>, Failure> {
+    let Some(listen) = listen else { return Ok(None) };
+    let listen = address("admin.listen", &listen).map_err(|invalid| settings.failure(&invalid))?;
+    Ok(Some(AdminPort::bind(listen, settings.admin_token()?).await?))
 }
 
 /// The URL of the port, for the start line.

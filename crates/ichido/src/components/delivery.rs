@@ -13,11 +13,10 @@ use ichido_delivery::store::BatchDir;
 use tokio_util::sync::CancellationToken;
 
 use self::timer::{Due, LaneState, next_due};
-use crate::delivery::{self, Values};
+use crate::delivery;
 use crate::settings::Settings;
 use ichido_admin::delivery_control::{self, ControlInbox, DeliveryControl, Pass, Trigger};
 use ichido_core::error_chain;
-use ichido_export::settings::Flags;
 use ichido_export::{self as export, Export, Scheduled};
 use ichido_serve::{Audience, Component, Failure, Probe};
 
@@ -26,22 +25,25 @@ type Health = Arc<Mutex<Option<String>>>;
 
 /// Checked settings of the sender and of the scheduled export.
 pub(crate) struct Plan {
-    values: Values,
     settings: Delivery,
     export: Option<Scheduled>,
 }
 
 impl Plan {
-    pub(crate) fn of(settings: &mut Settings, values: Values) -> Result<Self, Failure> {
-        let of_delivery = values.settings()?;
-        let export = scheduled(settings, &of_delivery).map_err(|failure| values.named(failure))?;
-        Ok(Self { values, settings: of_delivery, export })
+    pub(crate) fn of(settings: &Settings) -> Result<Self, Failure> {
+        let of_delivery = settings.delivery()?;
+        let export = scheduled(settings, &of_delivery)?;
+        Ok(Self { settings: of_delivery, export })
     }
 
     /// The component, and a handle for operators to request a resend.
-    pub(crate) fn component(self, stop: &CancellationToken) -> Result<(Component, DeliveryControl), Failure> {
-        let Self { values, settings, mut export } = self;
-        let mut sender = delivery::sender(&values, &settings, stop.clone())?;
+    pub(crate) fn component(
+        self,
+        process: &Settings,
+        stop: &CancellationToken,
+    ) -> Result<(Component, DeliveryControl), Failure> {
+        let Self { settings, mut export } = self;
+        let mut sender = delivery::sender(process, &settings, stop.clone())?;
         let (delivery_control, mut inbox) = delivery_control::channel(sender.layout().clone());
         let health = Health::default();
         let probes = vec![("delivery", Audience::Readyz, probe(&health))];
@@ -57,18 +59,18 @@ impl Plan {
 
 /// The export, if it has a schedule.
 fn scheduled(
-    settings: &mut Settings,
+    settings: &Settings,
     of_delivery: &ichido_delivery::settings::Settings,
 ) -> Result<Option<Scheduled>, Failure> {
-    if !settings.has_export() {
+    if !settings.has("export.dify") {
         return Ok(None);
     }
-    let dify = settings.export(&Flags::default())?;
+    let dify = settings.export()?;
     if dify.cron.is_none() {
         tracing::warn!("[export.dify] has no cron; ichido run does not export");
         return Ok(None);
     }
-    export::check_delivery(of_delivery, &dify)?;
+    export::check_delivery(of_delivery, &dify).map_err(|invalid| settings.failure(&invalid))?;
     let export = Export::new(dify, &of_delivery.data_dir)?;
     Ok(Scheduled::new(export, of_delivery.batch_size, SystemClock::default().now()))
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ichido_ledger::file::HeldBy;
 use ichido_ledger::{Error, Ledger, OpenOptions, open_backend, open_or_defer};
 
-use ichido_admin::AdminToken;
+use crate::settings::Settings as ProcessSettings;
 use ichido_admin::operator::Remote;
 use ichido_core::error_chain;
 use ichido_serve::Failure;
@@ -43,15 +43,15 @@ pub(crate) async fn open(
 }
 
 /// The admin port of the process that holds the file ledger in `dir`, which is why opening it failed with `error`.
-pub(crate) fn holder(settings: &Settings, dir: &Path, error: &Error) -> Result<Remote, Failure> {
-    Remote::new(error_chain(error), HeldBy::of(dir), AdminToken::from_env()?, holder_timeout(settings))
+pub(crate) fn holder(process: &ProcessSettings, dir: &Path, error: &Error) -> Result<Remote, Failure> {
+    Remote::new(error_chain(error), HeldBy::of(dir), process.admin_token()?, holder_timeout(&process.ledger))
 }
 
 /// The process whose admin port has this address.
-pub(crate) fn remote(settings: &Settings, address: &str) -> Result<Remote, Failure> {
+pub(crate) fn remote(process: &ProcessSettings, address: &str) -> Result<Remote, Failure> {
     let context = format!("using the admin port {address}");
-    let process = HeldBy { pid: None, admin: Some(address.to_owned()) };
-    Remote::new(context, process, AdminToken::from_env()?, holder_timeout(settings))
+    let holder = HeldBy { pid: None, admin: Some(address.to_owned()) };
+    Remote::new(context, holder, process.admin_token()?, holder_timeout(&process.ledger))
 }
 
 fn holder_timeout(settings: &Settings) -> Duration {

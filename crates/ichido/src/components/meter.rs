@@ -15,10 +15,10 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower_service::Service as _;
 
-use crate::settings::meter::Meter as Settings;
 use ichido_admin::Gate;
 use ichido_admin::UsageSource;
 use ichido_core::error_chain;
+use ichido_meter::settings::Settings;
 use ichido_serve::listener::{Limits, Listener, Protocol};
 use ichido_serve::{Audience, Component, Failure, Probe};
 
@@ -61,7 +61,7 @@ impl Bound {
             Access::Open => "one tenant without a token".to_owned(),
             Access::Tokens(tokens) => format!("{} tenants", tokens.tenants()),
         };
-        format!("{scheme}://{address}, database {}, {profile}, {tenants}", database.place())
+        format!("{scheme}://{address}, database {}, {profile}, {tenants}", database.location())
     }
 
     /// Opens the database, and creates what is missing.
@@ -69,7 +69,7 @@ impl Bound {
         let Self { listener, settings } = self;
         let store = ichido_meter::open(settings.database.url(), Options { profile: settings.profile })
             .await
-            .map_err(|error| Failure::usage(error_chain(&error)).at(&settings.database.place()))?;
+            .map_err(|error| Failure::usage(error_chain(&error)).at(&settings.database.location()))?;
         // Without tokens, pages in a browser on this machine must not get access, as at the admin port.
         let gate = match settings.access {
             Access::Open => Some(Gate::new(settings.listen, None)),
