@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::ledger::store;
 use crate::serving::Serving;
 use crate::support::eventually;
-use crate::support::http::{connect, head, read_answer};
+use crate::support::http::{connect, head, read_response};
 use crate::{ichido, refused, stderr};
 
 fn serving(dir: &tempfile::TempDir, token: Option<&str>) -> Serving {
@@ -32,7 +32,7 @@ fn process_reports_health_and_metrics() {
     }
     assert_eq!(claims.get("/v1/ledger/capabilities").json()["backend"], "memory");
     claims.says("loses everything");
-    let said = claims.said();
+    let said = claims.stderr();
     for words in [&claims.address, "memory", "survives nothing"] {
         assert!(said.contains(words), "{words:?} is not in {said}");
     }
@@ -55,7 +55,7 @@ fn everything_but_health_checks_requires_the_token() {
     for (shown, status) in [("Bearer s3cret", 200), ("Bearer s3cre", 401), ("Basic s3cret", 401)] {
         assert_eq!(claims.call("GET", "/metrics", &[("authorization", shown)], "").status, status, "{shown}");
     }
-    assert!(!claims.said().contains("s3cret"));
+    assert!(!claims.stderr().contains("s3cret"));
 }
 
 #[test]
@@ -185,9 +185,9 @@ async fn operators_find_and_resolve_claims_over_http() {
     assert_eq!((again.status, &again.json()["state"]), (409, &"done".into()), "{again:?}");
 
     claims.signal();
-    assert_eq!(claims.ended(), 0, "{}", claims.said());
+    assert_eq!(claims.exit_code(), 0, "{}", claims.stderr());
     claims.says("resolve as done");
-    let said = claims.said();
+    let said = claims.stderr();
     let audit: Vec<_> = said.lines().filter(|line| line.contains("operator action")).collect();
     assert_eq!(audit.len(), 6, "{said}");
     for (line, words) in audit.iter().zip([
@@ -282,7 +282,7 @@ fn first_signal_drains_and_second_ends() {
     let mut claims = Serving::claims(dir.path(), "file:ledger", None);
     assert_eq!(claims.get("/healthz").status, 200);
     claims.signal();
-    assert_eq!(claims.ended(), 0, "{}", claims.said());
+    assert_eq!(claims.exit_code(), 0, "{}", claims.stderr());
     assert!(!dir.path().join("ledger/holder").exists(), "it signed off");
 
     let mut claims = Serving::claims(dir.path(), "file:ledger", None);
@@ -296,7 +296,7 @@ fn first_signal_drains_and_second_ends() {
     claims.signal();
     claims.says("a second signal exits at once");
     claims.signal();
-    assert_eq!(claims.ended(), 1, "{}", claims.said());
+    assert_eq!(claims.exit_code(), 1, "{}", claims.stderr());
 }
 
 /// Requests whose bodies never come hold every connection; whether the process is alive can be asked all the same.
@@ -313,7 +313,7 @@ fn health_checks_work_while_all_connections_are_in_use() {
             stream
         })
         .collect();
-    let last = read_answer(&mut BufReader::new(held.pop().unwrap())).unwrap();
+    let last = read_response(&mut BufReader::new(held.pop().unwrap())).unwrap();
     assert_eq!(last.status, 503, "those beyond the bound are told so");
     for path in ["/healthz", "/readyz"].iter().cycle().take(100) {
         assert_eq!(claims.get(path).status, 200, "{path}");

@@ -11,7 +11,7 @@ mod two_phase;
 
 use serde_json::{Value, json};
 
-use crate::serving::{Answer, Serving};
+use crate::serving::{Response, Serving};
 
 const CHECK: &str = "/v1/events/check";
 
@@ -28,7 +28,7 @@ fn check_one(claims: &Serving, key: &str) -> (bool, bool) {
     (result["is_new"].as_bool().unwrap(), result["degraded"].as_bool().unwrap())
 }
 
-fn claim(claims: &Serving, body: Value) -> Answer {
+fn claim(claims: &Serving, body: Value) -> Response {
     claims.post("/v1/claims", &body.to_string())
 }
 
@@ -40,7 +40,7 @@ fn granted(claims: &Serving, body: Value) -> String {
 }
 
 /// A holder's word.
-fn say(claims: &Serving, verb: &str, body: Value) -> Answer {
+fn say(claims: &Serving, verb: &str, body: Value) -> Response {
     claims.post(&format!("/v1/claims/{verb}"), &body.to_string())
 }
 

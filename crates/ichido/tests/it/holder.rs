@@ -93,7 +93,7 @@ async fn commands_give_the_same_result_through_the_holder() {
     for words in ["response status", "201", "response headers: content-type", "response body", "orderId"] {
         assert!(shown.contains(words), "{words:?} is not in {shown}");
     }
-    assert!(claims.said().contains("claims") && free[13].1 == Some(2) && free[14].1 == Some(1));
+    assert!(claims.stderr().contains("claims") && free[13].1 == Some(2) && free[14].1 == Some(1));
     for (look, code, words) in [
         (18, 2, "2 claims have the key \"twin\"; select one with --tenant and --route"),
         (19, 1, "it is done, and a stored outcome cannot be changed"),

@@ -13,7 +13,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::delivery::Run;
-use crate::support::http::{self, Answer};
+use crate::support::http::{self, Response};
 use crate::support::{Process, address_after, eventually};
 
 const TOKEN: &str = "tok-m3t3r-hunter3";
@@ -43,7 +43,7 @@ impl Meter {
         command.args(flags).envs(variables.iter().copied());
         let process = Process::start(&mut command);
         let line = eventually("the meter's start line", || {
-            let said = process.said();
+            let said = process.stderr();
             said.lines().find(|line| line.contains("ichido meter: listening on")).map(str::to_owned)
         });
         Self {
@@ -55,15 +55,15 @@ impl Meter {
         }
     }
 
-    pub(crate) fn post(&self, body: &Value) -> Answer {
+    pub(crate) fn post(&self, body: &Value) -> Response {
         self.call("POST", "/v1/usage", &[("Content-Type", "application/json")], body.to_string().as_bytes())
     }
 
-    fn get(&self, path: &str) -> Answer {
+    fn get(&self, path: &str) -> Response {
         self.call("GET", path, &[], b"")
     }
 
-    pub(crate) fn call(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+    pub(crate) fn call(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Response {
         let bearer = self.token.map(|token| format!("Bearer {token}"));
         let mut all: Vec<(&str, &str)> = headers.to_vec();
         if let Some(bearer) =

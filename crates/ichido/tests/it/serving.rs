@@ -51,7 +51,7 @@ impl Serving {
         command.envs(variables.iter().copied());
         let process = Process::start(&mut command);
         let address = eventually("the start line", || {
-            let said = process.said();
+            let said = process.stderr();
             let line = said.split_once(before_address)?.1;
             line.split_once([',', '\n']).map(|(address, _)| address.to_owned())
         });
@@ -63,13 +63,13 @@ impl Serving {
     }
 
     /// What the process has written to standard error so far.
-    pub(crate) fn said(&self) -> String {
-        self.process.said()
+    pub(crate) fn stderr(&self) -> String {
+        self.process.stderr()
     }
 
     /// Waits until the process has written this to standard error.
     pub(crate) fn says(&self, text: &str) {
-        eventually(text, || self.said().contains(text).then_some(()));
+        eventually(text, || self.stderr().contains(text).then_some(()));
     }
 
     pub(crate) fn kill(&mut self) {
@@ -81,20 +81,20 @@ impl Serving {
     }
 
     /// Waits for the exit, and returns the exit code.
-    pub(crate) fn ended(&mut self) -> i32 {
-        self.process.ended()
+    pub(crate) fn exit_code(&mut self) -> i32 {
+        self.process.exit_code()
     }
 
-    pub(crate) fn get(&self, path: &str) -> Answer {
+    pub(crate) fn get(&self, path: &str) -> Response {
         self.call("GET", path, &[], "")
     }
 
-    pub(crate) fn post(&self, path: &str, body: &str) -> Answer {
+    pub(crate) fn post(&self, path: &str, body: &str) -> Response {
         self.call("POST", path, &[("content-type", "application/json")], body)
     }
 
     /// One request on its own connection. A `host` among the headers replaces the real one.
-    pub(crate) fn call(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+    pub(crate) fn call(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Response {
         let mut head = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\n");
         if !headers.iter().any(|(name, _)| *name == "host") {
             head += &format!("host: {}\r\n", self.address);
@@ -109,19 +109,19 @@ impl Serving {
         let _ = stream.write_all(request.as_bytes());
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
-        Answer::read(&String::from_utf8(answer).unwrap())
+        Response::read(&String::from_utf8(answer).unwrap())
     }
 }
 
 /// An HTTP response.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) body: String,
 }
 
-impl Answer {
+impl Response {
     fn read(text: &str) -> Self {
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no response: {text:?}"));
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap();

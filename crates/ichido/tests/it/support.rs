@@ -15,7 +15,7 @@ use serde_json::Value;
 pub(crate) struct Process {
     pub(crate) child: Child,
     /// What the process has written to standard error so far.
-    pub(crate) said: Arc<Mutex<String>>,
+    stderr: Arc<Mutex<String>>,
     reader: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -23,8 +23,8 @@ impl Process {
     pub(crate) fn start(command: &mut Command) -> Self {
         let mut child =
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let said = Arc::new(Mutex::new(String::new()));
-        let (stderr, text) = (child.stderr.take().unwrap(), said.clone());
+        let written = Arc::new(Mutex::new(String::new()));
+        let (stderr, text) = (child.stderr.take().unwrap(), written.clone());
         let reader = std::thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
                 let mut text = text.lock().unwrap();
@@ -32,11 +32,11 @@ impl Process {
                 text.push('\n');
             }
         });
-        Self { child, said, reader: Some(reader) }
+        Self { child, stderr: written, reader: Some(reader) }
     }
 
-    pub(crate) fn said(&self) -> String {
-        self.said.lock().unwrap().clone()
+    pub(crate) fn stderr(&self) -> String {
+        self.stderr.lock().unwrap().clone()
     }
 
     pub(crate) fn kill(&mut self) {
@@ -50,14 +50,14 @@ impl Process {
     }
 
     /// Waits for the exit and for the rest of standard error, and returns the exit code.
-    pub(crate) fn ended(&mut self) -> i32 {
+    pub(crate) fn exit_code(&mut self) -> i32 {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 self.reader.take().into_iter().for_each(|reader| reader.join().unwrap());
                 return status.code().unwrap_or(-1);
             }
-            assert!(Instant::now() < deadline, "the process does not exit: {}", self.said());
+            assert!(Instant::now() < deadline, "the process does not exit: {}", self.stderr());
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -105,7 +105,7 @@ impl Orders {
             Process::start(Command::new("python3").arg(script).arg(&log).arg(port.to_string()).arg(trouble));
         let mut line = String::new();
         BufReader::new(process.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let port: u16 = line.trim().parse().unwrap_or_else(|_| panic!("orders.py: {}", process.said()));
+        let port: u16 = line.trim().parse().unwrap_or_else(|_| panic!("orders.py: {}", process.stderr()));
         Self { process, address: SocketAddr::from(([127, 0, 0, 1], port)), log }
     }
 
@@ -147,7 +147,7 @@ impl Gateway {
         change(&mut command);
         let process = Process::start(&mut command);
         let (address, admin) = eventually("the gateway's start line", || {
-            let said = process.said();
+            let said = process.stderr();
             let line = said.lines().find(|line| line.contains("ichido gateway: "))?;
             Some((address_after(line, "listening on "), address_after(line, "admin on ")))
         });

@@ -9,7 +9,7 @@ use crate::support::eventually;
 /// The lines of the log that tell of checks, once there are so many.
 fn lines(claims: &Serving, count: usize) -> Vec<Value> {
     eventually("lines in the log", || {
-        let said = claims.said();
+        let said = claims.stderr();
         let lines: Vec<Value> = said
             .lines()
             .filter(|line| line.contains("Deduplication check"))
@@ -60,7 +60,7 @@ fn each_check_is_logged_without_its_key() {
         assert!(key.len() == 64 && key.bytes().all(|byte| byte.is_ascii_hexdigit()), "{line}");
     }
     assert_eq!(lines[0]["eventKey"], lines[1]["eventKey"]);
-    assert!(!claims.said().contains("secret-event"));
+    assert!(!claims.stderr().contains("secret-event"));
 }
 
 #[test]
@@ -97,6 +97,6 @@ fn checks_are_not_logged_above_info() {
     let mut claims = Serving::claims_with(dir.path(), "memory:", &[("LOG_LEVEL", "warn")]);
     check_one(&claims, "E");
     claims.signal();
-    assert_eq!(claims.ended(), 0);
-    assert!(!claims.said().contains("Deduplication check"));
+    assert_eq!(claims.exit_code(), 0);
+    assert!(!claims.stderr().contains("Deduplication check"));
 }

@@ -102,7 +102,7 @@ fn events_survive_a_restart() {
     let mut claims = Serving::claims(dir.path(), "file:ledger", None);
     assert!(!check_one(&claims, "E").0);
     claims.signal();
-    assert_eq!(claims.ended(), 0, "{}", claims.said());
+    assert_eq!(claims.exit_code(), 0, "{}", claims.stderr());
 }
 
 #[test]

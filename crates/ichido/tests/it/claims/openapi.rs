@@ -37,7 +37,7 @@ fn behaves_as_described(ledger: &str) {
     let report = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{report}\n{}", String::from_utf8_lossy(&output.stderr));
     assert!(report.contains("No issues found") || report.contains("passed"), "{report}");
-    assert_eq!(claims.get("/healthz").status, 200, "{}", claims.said());
+    assert_eq!(claims.get("/healthz").status, 200, "{}", claims.stderr());
 }
 
 #[test]

@@ -112,7 +112,7 @@ fn results_are_degraded_during_an_outage_and_handed_over_after_it() {
     // Nobody asks anything, and it is told all the same.
     one.proxy.set(Fault::None);
     one.recovered();
-    let said = one.claims.said();
+    let said = one.claims.stderr();
     let back: Value = serde_json::from_str(
         said.lines().find(|line| line.contains("primary ledger available again")).unwrap(),
     )
@@ -250,10 +250,10 @@ fn results_of_an_outage_are_handed_over_before_exit() {
     one.proxy.set(Fault::None);
     for instance in [&mut one, &mut other] {
         instance.claims.signal();
-        assert_eq!(instance.claims.ended(), 0, "{}", instance.claims.said());
+        assert_eq!(instance.claims.exit_code(), 0, "{}", instance.claims.stderr());
     }
-    assert!(one.claims.said().contains("primary ledger available again"), "{}", one.claims.said());
-    let said = other.claims.said();
+    assert!(one.claims.stderr().contains("primary ledger available again"), "{}", one.claims.stderr());
+    let said = other.claims.stderr();
     assert!(said.contains("\"pending\":1"), "it could not be told, and that is said: {said}");
     let third = table.instance("1500", "1");
     assert_eq!(

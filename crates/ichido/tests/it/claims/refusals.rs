@@ -193,7 +193,7 @@ fn invalid_claims_are_refused_with_the_field() {
     ] {
         refuses(&claims, &format!("/v1/claims/{verb}"), &[(body, field, words)]);
     }
-    assert!(!claims.said().contains("s3cret"));
+    assert!(!claims.stderr().contains("s3cret"));
     let stale = claims.post("/v1/claims/renew", &format!(r#"{{"key":"K","token":"{token}"}}"#));
     assert_eq!(
         (stale.status, stale.problem().as_str(), &stale.json()["state"]),

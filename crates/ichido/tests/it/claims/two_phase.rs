@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{claim, granted, say};
 use crate::ok;
-use crate::serving::{Answer, Serving};
+use crate::serving::{Response, Serving};
 use crate::support::eventually;
 
 fn on_each(test: impl Fn(&Serving)) {
@@ -16,7 +16,7 @@ fn on_each(test: impl Fn(&Serving)) {
     }
 }
 
-fn problem(answer: &Answer, status: u16, word: &str) -> Value {
+fn problem(answer: &Response, status: u16, word: &str) -> Value {
     assert_eq!((answer.status, answer.problem().as_str()), (status, word), "{answer:?}");
     answer.json()
 }

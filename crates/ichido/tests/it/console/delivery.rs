@@ -75,7 +75,7 @@ fn operator_resends_one_and_all() {
     assert_eq!(stage.receiver.counts().into_values().collect::<Vec<_>>(), [1; 5], "each one once");
     assert_eq!(stage.files("spool").len(), 0);
     assert!(browser.text().contains("operator"), "among the last runs: {}", browser.text());
-    let said = daemon.said();
+    let said = daemon.stderr();
     for action in ["resend a batch", "resend all"] {
         assert!(said.contains(&format!("\"action\":\"{action}\"")), "{said}");
     }
@@ -102,7 +102,7 @@ fn failed_resend_is_reported() {
             assert!(!text.contains("Everything was delivered."), "{trouble:?}: {text}");
             assert_eq!(stage.files("spool").len(), 2, "{trouble:?}");
         }
-        let said = daemon.said();
+        let said = daemon.stderr();
         let audited: Vec<_> = said.lines().filter(|line| line.contains("\"action\":\"resend")).collect();
         assert_eq!(audited.len(), 2, "{said}");
         assert!(audited.iter().all(|line| line.contains("\"result\":\"not-arrived\"")), "{audited:?}");

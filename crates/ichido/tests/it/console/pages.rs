@@ -94,7 +94,7 @@ fn operator_resolves_claims_in_doubt() {
     assert_eq!((repeat.status, repeat.json()["attempt"].clone()), (201, 1.into()));
     assert_eq!(in_doubt().len(), 2);
 
-    let said = claims.said();
+    let said = claims.stderr();
     for action in ["resolve as done", "resolve as absent"] {
         assert!(said.contains(&format!("\"action\":\"{action}\"")), "{said}");
     }

@@ -1,19 +1,19 @@
 //! Who may not come in, and what no page shows.
 
 use super::{HOSTILE, with_claims};
-use crate::serving::{Answer, Serving};
+use crate::serving::{Response, Serving};
 
 const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
 const PAGE: (&str, &str) = ("accept", "text/html,application/xhtml+xml");
 const PATHS: [&str; 4] = ["/", "/claims", "/sign-in", "/claims/one?key=a"];
 
 /// The secret of the forms on a page.
-fn csrf(page: &Answer) -> String {
+fn csrf(page: &Response) -> String {
     let rest = page.body.split_once("name=\"csrf\" value=\"").unwrap_or_else(|| panic!("{}", page.body)).1;
     rest.split('"').next().unwrap().to_owned()
 }
 
-fn sign_in(claims: &Serving, token: &str) -> (Answer, Option<String>) {
+fn sign_in(claims: &Serving, token: &str) -> (Response, Option<String>) {
     let body = format!("csrf={}&token={token}", csrf(&claims.call("GET", "/sign-in", &[PAGE], "")));
     let answer = claims.call("POST", "/sign-in", &[FORM], &body);
     let cookie =
@@ -129,7 +129,7 @@ fn console_with_a_token_requires_sign_in() {
         claims.call("POST", "/sign-out", &[FORM, ("cookie", &session)], &format!("csrf={}", csrf(&page)));
     assert_eq!(out.status, 303);
     assert_eq!(claims.call("GET", "/claims", &full, "").status, 303);
-    let said = claims.said();
+    let said = claims.stderr();
     assert!(
         !said.contains("s3cret")
             && said.contains("\"action\":\"sign in\"")

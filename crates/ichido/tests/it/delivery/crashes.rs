@@ -64,7 +64,7 @@ fn two_processes_share_the_work_and_send_nothing_twice() {
     let start = || Process::start(&mut stage.command(&["spool", "resend"]));
     let mut both = [start(), start()];
     both.iter_mut().for_each(|process| {
-        process.ended();
+        process.exit_code();
     });
     stage.receiver.has_each_once(60);
     assert_eq!(stage.receiver.seen().len() - before, 60, "no batch was sent by both");

@@ -20,7 +20,7 @@ fn the_daemon_sends_what_waits_and_ends_in_good_order() {
     stage.run(&["send", file.to_str().unwrap()], &[]);
     stage.run(&["spool", "list"], &[]).ends_with(0);
     daemon.signal("TERM");
-    assert_eq!(daemon.ended(), 0, "{}", daemon.said());
+    assert_eq!(daemon.exit_code(), 0, "{}", daemon.stderr());
     stage.receiver.has_each_once(21);
     assert_eq!(std::fs::read_dir(stage.path().join("data/spool/.inflight")).unwrap().count(), 0);
 }
@@ -50,7 +50,7 @@ fn the_daemon_goes_on_with_another_token() {
     let mut command = stage.command(&["run", "--admin", "off"]);
     let daemon =
         Process::start(command.env_remove("EXTERNAL_API_TOKEN").env("EXTERNAL_API_TOKEN_FILE", &token));
-    eventually("the lane is held", || daemon.said().contains("the lane is held").then_some(()));
+    eventually("the lane is held", || daemon.stderr().contains("the lane is held").then_some(()));
     std::fs::write(&token, "new-token").unwrap();
     eventually("the spool is empty", || (stage.receiver.counts().len() == 5).then_some(()));
     stage.receiver.has_each_once(5);
@@ -138,7 +138,7 @@ fn p95(page: &str, name: &str, label: &str) -> f64 {
 
 pub(crate) fn admin_of(daemon: &Process) -> std::net::SocketAddr {
     eventually("the start line", || {
-        let said = daemon.said();
+        let said = daemon.stderr();
         let line = said.lines().find(|line| line.contains("admin on http://"))?.to_owned();
         line.rsplit("http://").next()?.parse().ok()
     })

@@ -231,7 +231,7 @@ fn a_file_of_two_gigabytes_is_refused_without_being_read() {
     let daemon = Process::start(&mut stage.command(&["run", "--admin", "off"]));
     eventually("the other one", || (stage.receiver.counts().len() == 1).then_some(()));
     eventually("the huge one in failed", || (!stage.files_named("failed").is_empty()).then_some(()));
-    eventually("the reason in the log", || daemon.said().contains("corrupt: larger than").then_some(()));
+    eventually("the reason in the log", || daemon.stderr().contains("corrupt: larger than").then_some(()));
     let memory = most_memory(&daemon);
     assert!(memory < MOST_MEMORY, "{memory}");
 }

@@ -160,7 +160,7 @@ while True:
         Command::new("python3").current_dir(stage.path()).args(["-W", "ignore", "-c", script]),
     );
     let mut lines = BufReader::new(server.child.stdout.take().unwrap()).lines();
-    let port: u16 = lines.next().unwrap_or_else(|| panic!("{}", server.said())).unwrap().parse().unwrap();
+    let port: u16 = lines.next().unwrap_or_else(|| panic!("{}", server.stderr())).unwrap().parse().unwrap();
     let endpoint = format!("https://localhost:{port}/");
     let run = stage.send(200, &[("EXTERNAL_API_ENDPOINT", &endpoint)]);
     run.ends_with(3);

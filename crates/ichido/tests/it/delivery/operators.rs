@@ -127,10 +127,10 @@ fn a_signal_in_the_middle_of_a_pause_leaves_the_batch_uncharged_in_the_spool() {
     let mut process =
         Process::start(stage.command(&["send", file.to_str().unwrap()]).env("RETRY_BACKOFF_MS", "60000"));
     eventually("the first request", || (!stage.receiver.seen().is_empty()).then_some(()));
-    eventually("the pause", || process.said().contains("nextBackoff").then_some(()));
+    eventually("the pause", || process.stderr().contains("nextBackoff").then_some(()));
     let asked = Instant::now();
     process.signal("TERM");
-    process.ended();
+    process.exit_code();
     assert!(asked.elapsed() < Duration::from_secs(10));
     let files = stage.files("spool");
     assert_eq!((files.len(), &files[0].1["retryCount"]), (1, &json!(0)));
@@ -147,9 +147,9 @@ fn a_second_signal_ends_at_once_and_loses_nothing() {
     let mut process = Process::start(&mut stage.command(&["send", file.to_str().unwrap()]));
     eventually("the request", || (!stage.receiver.seen().is_empty()).then_some(()));
     process.signal("TERM");
-    eventually("its word", || process.said().contains("a second signal exits at once").then_some(()));
+    eventually("its word", || process.stderr().contains("a second signal exits at once").then_some(()));
     process.signal("TERM");
-    process.ended();
+    process.exit_code();
     stage.receiver.does(|_| Reply::Take);
     stage.run(&["spool", "resend"], &[]).ends_with(0);
     stage.receiver.has_each_once(1);
@@ -184,7 +184,7 @@ fn commands_work_beside_a_daemon_and_none_waits_for_another() {
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     assert_eq!(stage.receiver.counts().len(), 3);
     daemon.signal("TERM");
-    assert_eq!(daemon.ended(), 0);
+    assert_eq!(daemon.exit_code(), 0);
     stage.receiver.does(|_| Reply::Take);
     stage.run(&["spool", "resend"], &[]).ends_with(0);
     stage.receiver.has_each_once(4);

@@ -25,7 +25,7 @@ fn gateway_meter_and_sender_are_one_process_with_one_admin_port() {
     std::fs::write(stage.path().join("ichido.toml"), settings).unwrap();
     let mut daemon = Process::start(&mut stage.command(&["run", "--admin", "127.0.0.1:0"]));
     let (gateway, meter, admin) = eventually("the start line", || {
-        let said = daemon.said();
+        let said = daemon.stderr();
         let gateway = address_after(&said, "gateway listening on http://")?;
         let meter = address_after(&said, "meter listening on http://")?;
         Some((gateway, meter, address_after(&said, "admin on http://")?))
@@ -42,7 +42,7 @@ fn gateway_meter_and_sender_are_one_process_with_one_admin_port() {
         get(admin, "/metrics").text().contains("ichido_delivery_spool_files 0").then_some(())
     });
     daemon.signal("TERM");
-    assert_eq!(daemon.ended(), 0, "{}", daemon.said());
+    assert_eq!(daemon.exit_code(), 0, "{}", daemon.stderr());
     stage.receiver.has_each_once(3);
 }
 
@@ -56,9 +56,9 @@ fn a_section_alone_starts_its_part_alone() {
     command.env_remove("EXTERNAL_API_ENDPOINT").env_remove("EXTERNAL_API_TOKEN");
     let mut daemon = Process::start(&mut command);
     let gateway =
-        eventually("the start line", || address_after(&daemon.said(), "gateway listening on http://"));
+        eventually("the start line", || address_after(&daemon.stderr(), "gateway listening on http://"));
     assert!(post(gateway, "/orders", "\"k1\"", "{\"qty\":1}").status < 300);
-    assert!(!daemon.said().contains("delivering"), "{}", daemon.said());
+    assert!(!daemon.stderr().contains("delivering"), "{}", daemon.stderr());
     daemon.signal("TERM");
-    assert_eq!(daemon.ended(), 0, "{}", daemon.said());
+    assert_eq!(daemon.exit_code(), 0, "{}", daemon.stderr());
 }

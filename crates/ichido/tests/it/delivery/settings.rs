@@ -144,17 +144,17 @@ fn the_daemon_sends_because_there_is_a_section() {
         Process::start(command.env_remove("EXTERNAL_API_ENDPOINT"))
     };
     let mut alone = start(meter);
-    eventually("the start line", || alone.said().contains("meter listening on").then_some(()));
-    assert!(!alone.said().contains("delivering"), "{}", alone.said());
+    eventually("the start line", || alone.stderr().contains("meter listening on").then_some(()));
+    assert!(!alone.stderr().contains("delivering"), "{}", alone.stderr());
     alone.signal("TERM");
-    assert_eq!(alone.ended(), 0, "{}", alone.said());
+    assert_eq!(alone.exit_code(), 0, "{}", alone.stderr());
     let mut both = start(&format!("{meter}[delivery]\nendpoint = \"{}\"\n", stage.here()));
     eventually("the spool is empty", || (stage.receiver.counts().len() == 3).then_some(()));
     both.signal("TERM");
-    assert_eq!(both.ended(), 0, "{}", both.said());
+    assert_eq!(both.exit_code(), 0, "{}", both.stderr());
     assert!(
-        both.said().contains("meter listening on")
-            && both.said().contains("delivering to https://localhost:")
+        both.stderr().contains("meter listening on")
+            && both.stderr().contains("delivering to https://localhost:")
     );
     stage.receiver.has_each_once(3);
 }

@@ -32,12 +32,12 @@ impl Demo {
         let mut printed: Vec<String> = Vec::new();
         while printed.last().is_none_or(|line| !line.trim_start().starts_with("curl ")) {
             let mut line = String::new();
-            assert!(stdout.read_line(&mut line).unwrap() > 0, "exited: {printed:?} {}", process.said());
+            assert!(stdout.read_line(&mut line).unwrap() > 0, "exited: {printed:?} {}", process.stderr());
             printed.push(line);
         }
         let address = |name: &str| {
             let line = printed.iter().find(|line| line.trim_start().starts_with(name));
-            let line = line.unwrap_or_else(|| panic!("{name}: {printed:?} {}", process.said()));
+            let line = line.unwrap_or_else(|| panic!("{name}: {printed:?} {}", process.stderr()));
             address_after(&line.replacen("http://", "at ", 1).replace('/', " "), "at ")
         };
         let (console, gateway, meter) = (address("console"), address("gateway"), address("meter"));
@@ -125,7 +125,7 @@ fn console_of_a_serving_demo_shows_what_happened() {
     // SIGTERM stops every process and removes every file.
     assert_eq!(entries(dir.path()).len(), 1, "only the temporary directory of the demo");
     demo.process.signal("TERM");
-    assert_eq!(demo.process.ended(), 0, "{}", demo.process.said());
+    assert_eq!(demo.process.exit_code(), 0, "{}", demo.process.stderr());
     assert_eq!(entries(dir.path()), Vec::<PathBuf>::new());
     for address in [demo.console, demo.gateway, demo.meter] {
         assert!(std::net::TcpStream::connect(address).is_err(), "{address} still accepts connections");
@@ -143,7 +143,7 @@ fn interrupted_demo_leaves_nothing_behind() {
         temporary.join("effects.log").exists().then_some(())
     });
     process.signal("INT");
-    assert_eq!(process.ended(), 1);
-    assert!(process.said().contains("the demo was interrupted"), "{}", process.said());
+    assert_eq!(process.exit_code(), 1);
+    assert!(process.stderr().contains("the demo was interrupted"), "{}", process.stderr());
     assert_eq!(entries(dir.path()), Vec::<PathBuf>::new());
 }

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use serde_json::Value;
 
-use crate::support::http::{Answer, connect, read_answer};
+use crate::support::http::{Response, connect, read_response};
 
 pub(super) struct Caller {
     pub(super) to: SocketAddr,
@@ -17,11 +17,11 @@ impl Caller {
         Self { to, connection: None }
     }
 
-    pub(super) fn post(&mut self, path: &str, body: &Value) -> io::Result<Answer> {
+    pub(super) fn post(&mut self, path: &str, body: &Value) -> io::Result<Response> {
         self.ask("POST", path, &body.to_string())
     }
 
-    pub(super) fn get(&mut self, path: &str) -> io::Result<Answer> {
+    pub(super) fn get(&mut self, path: &str) -> io::Result<Response> {
         self.ask("GET", path, "")
     }
 
@@ -31,8 +31,8 @@ impl Caller {
         self.connection = None;
     }
 
-    fn ask(&mut self, method: &str, path: &str, body: &str) -> io::Result<Answer> {
-        let answer = self.send(method, path, body).and_then(read_answer);
+    fn ask(&mut self, method: &str, path: &str, body: &str) -> io::Result<Response> {
+        let answer = self.send(method, path, body).and_then(read_response);
         if answer.is_err() {
             self.connection = None;
         }

@@ -17,7 +17,7 @@ use super::instance::Instance;
 use super::proxy::{self, Verdict};
 use super::{DYNOXIDE, address, created, given, unique};
 use crate::support::eventually;
-use crate::support::http::Answer;
+use crate::support::http::Response;
 
 /// The way from a client to an instance: it counts, and loses replies.
 #[derive(Clone, Default)]
@@ -200,7 +200,7 @@ fn degraded_answers_say_so(start: fn(&str) -> Driver) {
     let proxy = proxy::start(address(&server), move |_| {
         if is_out.load(Ordering::SeqCst) {
             let body = br#"{"__type":"com.amazonaws.dynamodb.v20120810#InternalServerError"}"#.to_vec();
-            return Verdict::Answer(Answer { status: 500, headers: Vec::new(), body });
+            return Verdict::Response(Response { status: 500, headers: Vec::new(), body });
         }
         Verdict::Pass
     });

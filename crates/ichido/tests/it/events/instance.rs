@@ -30,9 +30,9 @@ impl Instance {
         let mut process = Process::start(&mut command);
         let address = eventually("the start line", || {
             if let Some(status) = process.child.try_wait().unwrap() {
-                panic!("ichido claims ended ({status}): {}", process.said());
+                panic!("ichido claims ended ({status}): {}", process.stderr());
             }
-            let said = process.said();
+            let said = process.stderr();
             let line = said.split_once("listening on http://")?.1;
             line.split_once(", ").map(|(address, _)| address.parse().unwrap())
         });

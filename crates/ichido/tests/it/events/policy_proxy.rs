@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::json;
 
 use super::proxy::{self, Request, Verdict};
-use crate::support::http::Answer;
+use crate::support::http::Response;
 
 pub(super) struct PolicyProxy {
     pub(super) address: SocketAddr,
@@ -30,7 +30,7 @@ impl PolicyProxy {
             let action = request.header("x-amz-target").rsplit('.').next().unwrap_or_default().to_owned();
             let allows = allowed.as_ref().is_none_or(|allowed| allowed.contains(&action));
             noting.lock().unwrap().note(request, &action, allows);
-            if allows { Verdict::Pass } else { Verdict::Answer(refusal(&action)) }
+            if allows { Verdict::Pass } else { Verdict::Response(refusal(&action)) }
         });
         Self { address, seen }
     }
@@ -60,11 +60,11 @@ impl Seen {
     }
 }
 
-fn refusal(action: &str) -> Answer {
+fn refusal(action: &str) -> Response {
     let body = json!({
         "__type": "com.amazon.coral.service#AccessDeniedException",
         "Message": format!("not authorized to perform: dynamodb:{action}"),
     });
     let headers = vec![("content-type".to_owned(), "application/x-amz-json-1.0".to_owned())];
-    Answer { status: 400, headers, body: body.to_string().into_bytes() }
+    Response { status: 400, headers, body: body.to_string().into_bytes() }
 }

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
 
-use crate::support::http::{Answer, read_answer};
+use crate::support::http::{Response, read_response};
 
 /// What becomes of a request.
 pub(super) enum Verdict {
@@ -13,7 +13,7 @@ pub(super) enum Verdict {
     /// The server gets it; its answer is dropped, and the connection cut.
     LoseReply,
     /// The server does not get it.
-    Answer(Answer),
+    Response(Response),
 }
 
 /// A request as it came.
@@ -54,10 +54,10 @@ fn carry(mut client: TcpStream, upstream: SocketAddr, judge: &Judge) -> io::Resu
         let verdict = judge(&request);
         let is_lost = matches!(verdict, Verdict::LoseReply);
         let answer = match verdict {
-            Verdict::Answer(answer) => answer,
+            Verdict::Response(answer) => answer,
             Verdict::Pass | Verdict::LoseReply => {
                 to_server.write_all(&request.bytes)?;
-                read_answer(&mut answers)?
+                read_response(&mut answers)?
             }
         };
         if is_lost {
@@ -96,7 +96,7 @@ impl Request {
 }
 
 /// The answer with a length of its own.
-fn framed(answer: &Answer) -> Vec<u8> {
+fn framed(answer: &Response) -> Vec<u8> {
     let mut head = format!("HTTP/1.1 {} Carried\r\ncontent-length: {}\r\n", answer.status, answer.body.len());
     for (name, value) in &answer.headers {
         if !matches!(name.as_str(), "content-length" | "transfer-encoding" | "connection") {

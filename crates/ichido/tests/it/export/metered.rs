@@ -104,8 +104,8 @@ fn killed_meter(profile: &'static str) {
     eventually("the last life of the meter", || {
         (lives.lock().unwrap().len() == LAST.len() + 1).then_some(())
     });
-    assert_eq!(export.ended(), 0, "{}", export.said());
-    assert!(export.said().contains("not delivered"), "no request met a dead meter: {}", export.said());
+    assert_eq!(export.exit_code(), 0, "{}", export.stderr());
+    assert!(export.stderr().contains("not delivered"), "no request met a dead meter: {}", export.stderr());
     is_right(&stage, lives.lock().unwrap().last().unwrap());
     assert!(stage.files("spool").is_empty() && stage.files("failed").is_empty());
 }

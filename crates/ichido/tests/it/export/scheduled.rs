@@ -17,6 +17,6 @@ fn the_daemon_exports_at_its_minutes_with_the_sender_that_it_has() {
     eventually("the export", || (stage.receiver.counted().records.len() == 1).then_some(()));
     eventually("the watermark", || stage.watermark());
     daemon.signal("TERM");
-    assert_eq!(daemon.ended(), 0, "{}", daemon.said());
+    assert_eq!(daemon.exit_code(), 0, "{}", daemon.stderr());
     assert_eq!(stage.receiver.cost().normalize().to_string(), "1");
 }

@@ -157,7 +157,7 @@ fn a_refreshed_token_is_not_another_order() {
     };
     let mut gateway = Gateway::start(dir.path(), orders.address, "file:ledger", "");
     let caution = "callers who can guess each other's keys can block each other";
-    eventually("the rule in force", || gateway.process.said().contains(caution).then_some(()));
+    eventually("the rule in force", || gateway.process.stderr().contains(caution).then_some(()));
     let first = order(&gateway, "\"k1\"", "Bearer a");
     let slow = [("Idempotency-Key", "\"k2\""), ("Authorization", "Bearer a"), ("X-Trouble", "sleep=60")];
     let address = gateway.address;

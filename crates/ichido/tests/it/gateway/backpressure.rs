@@ -122,9 +122,9 @@ fn shutdown_takes_no_longer_than_shutdown_seconds() {
     std::thread::sleep(Duration::from_secs(6));
     let asked = Instant::now();
     gateway.process.signal("TERM");
-    assert_eq!(gateway.process.ended(), 0, "{}", gateway.process.said());
+    assert_eq!(gateway.process.exit_code(), 0, "{}", gateway.process.stderr());
     assert!(asked.elapsed() < Duration::from_secs(8), "{:?}", asked.elapsed());
-    assert!(gateway.process.said().contains("did not finish in time"), "{}", gateway.process.said());
+    assert!(gateway.process.stderr().contains("did not finish in time"), "{}", gateway.process.stderr());
     let gateway = Gateway::start(dir.path(), orders.address, "file:ledger", settings);
     assert_eq!(post(gateway.address, "/orders", "\"k\"", "{}").problem(), "in-doubt");
 }
@@ -163,7 +163,7 @@ fn an_upstream_that_hangs_in_the_tls_handshake_got_no_request() {
     command.current_dir(dir.path()).args(["gateway", "--listen", "127.0.0.1:0", "--admin", "off"]);
     let process = Process::start(command.args(["--ledger", "memory:", "--upstream", &upstream]));
     let address = eventually("the start line", || {
-        let said = process.said();
+        let said = process.stderr();
         said.lines()
             .find(|line| line.contains("ichido gateway: "))
             .map(|line| address_after(line, "listening on "))

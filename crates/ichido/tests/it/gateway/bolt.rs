@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::events::{FILE_SHARE, FILE_SHARED, URL_VERIFICATION, now, signature};
-use crate::support::http::{Answer, try_send};
+use crate::support::http::{Response, try_send};
 use crate::support::{Gateway, Process, eventually};
 
 const SECRET: &str = "bolt-signing-secret";
@@ -34,7 +34,7 @@ impl Bot {
         let mut process = Process::start(&mut command);
         let mut line = String::new();
         BufReader::new(process.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let port: u16 = line.trim().parse().unwrap_or_else(|_| panic!("bolt.js: {}", process.said()));
+        let port: u16 = line.trim().parse().unwrap_or_else(|_| panic!("bolt.js: {}", process.stderr()));
         Self { process, address: SocketAddr::from(([127, 0, 0, 1], port)), log }
     }
 
@@ -59,7 +59,7 @@ pub(super) fn required_env(name: &str) -> String {
 }
 
 /// Sends an event as Slack does; `retry` counts its retries.
-fn slack(to: SocketAddr, body: &str, retry: usize) -> Answer {
+fn slack(to: SocketAddr, body: &str, retry: usize) -> Response {
     let time = now().to_string();
     let signature = signature(SECRET, &time, body);
     let mut headers = vec![
@@ -156,6 +156,6 @@ fn a_bot_that_throws_or_crashes_leaves_the_event_in_doubt() {
         let again = slack(gateway.address, &event, 1);
         assert_eq!((again.status, again.problem().as_str()), (409, "in-doubt"), "{trouble}");
     }
-    assert_eq!(bot.process.ended(), 1);
+    assert_eq!(bot.process.exit_code(), 1);
     assert_eq!(bot.handled().len(), 2, "each was handled once");
 }

@@ -1,6 +1,6 @@
 //! Pages of other origins can read the gateway's responses where a route allows it.
 
-use crate::support::http::{Answer, send};
+use crate::support::http::{Response, send};
 use crate::support::{Gateway, Orders};
 
 const SETTINGS: &str = "[[gateway.routes]]\nmatch = \"POST /orders\"\n\
@@ -16,7 +16,7 @@ fn problems_and_replays_are_readable_by_the_origins_of_their_route() {
         let headers: Vec<_> = [("Origin", origin)].into_iter().chain(key).collect();
         send(gateway.address, "POST", path, &headers, b"{}")
     };
-    let readable_by = |answer: &Answer| {
+    let readable_by = |answer: &Response| {
         let exposed = answer.header("access-control-expose-headers");
         let origin = answer.header("access-control-allow-origin").map(ToOwned::to_owned);
         assert_eq!(exposed.is_some_and(|list| list.contains("idempotency-replayed")), origin.is_some());

@@ -162,7 +162,7 @@ fn requests_in_progress_are_finished_at_shutdown() {
     drop(gone);
     gateway.process.signal("TERM");
     assert_eq!(client.join().unwrap().status, 201);
-    assert_eq!(gateway.process.ended(), 0, "{}", gateway.process.said());
+    assert_eq!(gateway.process.exit_code(), 0, "{}", gateway.process.stderr());
     let gateway = Gateway::start(dir.path(), orders.address, "file:ledger", "");
     for key in ["\"k\"", "\"gone\""] {
         assert!(post(gateway.address, "/orders", key, "{}").is_replay(), "{key}");
@@ -250,7 +250,7 @@ fn a_request_that_finds_its_connections_closed_opens_a_new_one() {
             assert!(
                 !is_early,
                 "round {round}: a response did not come from the upstream: {}",
-                gateway.process.said()
+                gateway.process.stderr()
             );
             (taken.len() >= paths.len()).then_some(())
         });

@@ -6,7 +6,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use serde_json::Value;
 use sha2::Sha256;
 
-use crate::support::http::{Answer, get, send};
+use crate::support::http::{Response, get, send};
 use crate::support::{Gateway, Orders, eventually};
 
 pub(super) const FILE_SHARE: &str = include_str!("../payloads/slack-file-share.json");
@@ -37,7 +37,7 @@ fn signed_slack() -> Case {
 }
 
 impl Case {
-    fn post(&self, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+    fn post(&self, path: &str, headers: &[(&str, &str)], body: &str) -> Response {
         let mut all = vec![("Content-Type", "application/json")];
         all.retain(|(name, _)| !headers.iter().any(|(other, _)| other == name));
         all.extend_from_slice(headers);
@@ -45,7 +45,7 @@ impl Case {
     }
 
     /// Sends an event as Slack does: signed now, unless `headers` say otherwise.
-    fn slack(&self, headers: &[(&str, &str)], body: &str) -> Answer {
+    fn slack(&self, headers: &[(&str, &str)], body: &str) -> Response {
         let time = now().to_string();
         let signature = signature(SECRET, &time, body);
         let mut all =
@@ -117,7 +117,7 @@ fn a_file_shared_in_slack_is_handled_once_however_often_it_is_sent() {
     let metrics = get(case.gateway.admin, "/metrics").text();
     assert!(metrics.contains(counted), "{metrics}");
     let line = eventually("the log line of the third retry", || {
-        let said = case.gateway.process.said();
+        let said = case.gateway.process.stderr();
         said.lines().find(|line| line.contains("\"retry_num\":3")).map(ToOwned::to_owned)
     });
     let line: Value = serde_json::from_str(&line).unwrap();
@@ -158,7 +158,7 @@ fn a_wrong_signature_or_timestamp_is_refused_and_claims_nothing() {
     }
     assert_eq!((case.effects(), case.claims().len()), (0, 0));
     assert_eq!(case.slack(&[], FILE_SHARE).status, 201, "refused requests claimed nothing");
-    assert!(!case.gateway.process.said().contains(SECRET));
+    assert!(!case.gateway.process.stderr().contains(SECRET));
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn the_secret_may_come_from_the_environment() {
     let case = Case { dir, orders, gateway };
     assert_eq!(case.slack(&[], FILE_SHARE).status, 201);
     assert_eq!(case.post("/slack/events", &[], FILE_SHARE).status, 401);
-    assert!(case.gateway.process.said().contains("POST /slack/events (slack-events)"));
+    assert!(case.gateway.process.stderr().contains("POST /slack/events (slack-events)"));
     assert!(case.dir.path().exists());
 }
 
@@ -349,7 +349,7 @@ fn an_observed_route_passes_duplicates_and_reports_them() {
     counted("replayed", 2);
     assert_eq!(case.effects(), 3);
     eventually("both log lines", || {
-        let said = case.gateway.process.said();
+        let said = case.gateway.process.stderr();
         let lines = said.lines().filter(|line| line.contains("\"mode\":\"observe\""));
         (lines.filter(|line| line.contains("\"outcome\":\"replayed\"")).count() == 2).then_some(())
     });

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::journal::Redis;
-use crate::support::http::{Answer, get, send, try_send};
+use crate::support::http::{Response, get, send, try_send};
 use crate::support::{Gateway, Orders, eventually};
 
 fn settings(fallback: &str) -> String {
@@ -41,12 +41,12 @@ impl Case {
     }
 }
 
-fn order(gateway: &Gateway, key: &str, trouble: &str) -> Answer {
+fn order(gateway: &Gateway, key: &str, trouble: &str) -> Response {
     let headers = [("Idempotency-Key", key), ("X-Trouble", trouble)];
     send(gateway.address, "POST", "/orders", &headers, b"{}")
 }
 
-fn is_in_doubt(answer: &Answer) -> bool {
+fn is_in_doubt(answer: &Response) -> bool {
     (answer.status, answer.problem().as_str()) == (409, "in-doubt")
 }
 
@@ -159,5 +159,5 @@ fn without_a_durable_fallback_no_gateway_starts_without_redis() {
         &settings("memory:"),
     );
     let mut process = crate::support::Process::start(&mut command);
-    assert_eq!(process.ended(), 2, "{}", process.said());
+    assert_eq!(process.exit_code(), 2, "{}", process.stderr());
 }

@@ -19,7 +19,7 @@ fn start(settings: &str) -> Case {
 }
 
 impl Case {
-    fn post(&self, key: &str, trouble: &str) -> crate::support::http::Answer {
+    fn post(&self, key: &str, trouble: &str) -> crate::support::http::Response {
         send(
             self.gateway.address,
             "POST",

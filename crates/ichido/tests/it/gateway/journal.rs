@@ -50,7 +50,7 @@ fn start() -> Case {
 
 impl Case {
     /// Sends a request during which the ledger crashes: after the claim, before the completion.
-    fn order_while_the_ledger_crashes(&mut self) -> crate::support::http::Answer {
+    fn order_while_the_ledger_crashes(&mut self) -> crate::support::http::Response {
         let (address, slow) =
             (self.gateway.address, [("Idempotency-Key", "\"k\""), ("X-Trouble", "sleep=0.5")]);
         let client = std::thread::spawn(move || send(address, "POST", "/orders", &slow, b"{}"));
@@ -113,11 +113,11 @@ fn a_shutdown_keeps_the_journal_and_logs_it() {
     let mut case = start();
     case.order_while_the_ledger_crashes();
     case.gateway.process.signal("TERM");
-    case.gateway.process.ended();
+    case.gateway.process.exit_code();
     assert!(
-        case.gateway.process.said().contains("completion journal is not empty"),
+        case.gateway.process.stderr().contains("completion journal is not empty"),
         "{}",
-        case.gateway.process.said()
+        case.gateway.process.stderr()
     );
     assert_eq!(case.journal_len(), 1);
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use h2::client::SendRequest;
 use http::Request;
 
-use crate::support::http::{connect, get, head, post, read_answer, read_head, send};
+use crate::support::http::{connect, get, head, post, read_head, read_response, send};
 use crate::support::{Gateway, Orders, eventually};
 
 fn start(settings: &str) -> (tempfile::TempDir, Orders, Gateway) {
@@ -71,7 +71,7 @@ fn clients_leave_descriptors_for_the_ledger() {
         limited.current_dir(dir.path());
         *command = limited;
     });
-    let said = gateway.process.said();
+    let said = gateway.process.stderr();
     assert!(said.contains("raised the open file limit") && said.contains("256"), "{said}");
     let mut first = connect(gateway.address).unwrap();
     let idle: Vec<_> = (0..150)
@@ -82,11 +82,11 @@ fn clients_leave_descriptors_for_the_ledger() {
         })
         .collect();
     eventually("the connection limit", || {
-        gateway.process.said().contains("connection limit reached").then_some(())
+        gateway.process.stderr().contains("connection limit reached").then_some(())
     });
     first.write_all(&head("POST", "/orders", &[("Idempotency-Key", "\"k\"")], Some(2))).unwrap();
     first.write_all(b"{}").unwrap();
-    assert_eq!(read_answer(&mut BufReader::new(first)).unwrap().status, 201);
+    assert_eq!(read_response(&mut BufReader::new(first)).unwrap().status, 201);
     assert_eq!(get(gateway.admin, "/readyz").status, 200);
     drop(idle);
     assert!(post(gateway.address, "/orders", "\"k\"", "{}").is_replay(), "waiting clients are served");
@@ -185,5 +185,5 @@ fn an_unfinished_body_holds_a_slot_until_it_is_complete() {
     let refused = post(gateway.address, "/orders", "\"quick\"", "{}");
     assert_eq!((refused.status, refused.problem().as_str()), (503, "overloaded"));
     slow.write_all(b"}").unwrap();
-    assert_eq!(read_answer(&mut reader).unwrap().status, 201);
+    assert_eq!(read_response(&mut reader).unwrap().status, 201);
 }

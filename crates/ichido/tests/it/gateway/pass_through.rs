@@ -94,7 +94,7 @@ fn unprotected_traffic_is_counted_logged_and_shown() {
     eventually("the number in the console", || {
         get(gateway.admin, "/").text().contains("data-live=\"unprotected\">3<").then_some(())
     });
-    let said = gateway.process.said();
+    let said = gateway.process.stderr();
     let logged = |level: &str, outcome: &str| {
         let outcome = format!("\"outcome\":\"{outcome}\"");
         said.lines().filter(|line| line.contains(level) && line.contains(&outcome)).count()

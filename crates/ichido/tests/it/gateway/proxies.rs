@@ -62,7 +62,7 @@ fn an_upstream_behind_a_tls_proxy_sees_https() {
         .output()
         .unwrap();
     let seen = serde_json::from_slice(&curl.stdout);
-    let seen = field(seen.unwrap_or_else(|error| panic!("{error}: {curl:?} {}", nginx.said())));
+    let seen = field(seen.unwrap_or_else(|error| panic!("{error}: {curl:?} {}", nginx.stderr())));
     assert_eq!((seen("x-forwarded-proto"), seen("x-forwarded-host")), ("https".into(), "localhost".into()));
     assert_eq!(seen("x-forwarded-for"), "203.0.113.7, 127.0.0.1");
 }

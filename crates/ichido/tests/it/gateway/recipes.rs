@@ -16,7 +16,7 @@ fn example(name: &str) -> PathBuf {
 fn start_program(command: &mut Command) -> (Process, SocketAddr) {
     let process = Process::start(command);
     let address = eventually("the program's address", || {
-        let said = process.said();
+        let said = process.stderr();
         let rest = said.split_once(" on http://")?.1;
         rest.split(|c: char| c.is_whitespace()).next()?.parse().ok()
     });

@@ -4,10 +4,10 @@
 use std::net::TcpListener;
 
 use super::journal::Redis;
-use crate::support::http::{Answer, get, send};
+use crate::support::http::{Response, get, send};
 use crate::support::{Gateway, Orders, eventually};
 
-fn order(gateway: &Gateway, key: &str) -> Answer {
+fn order(gateway: &Gateway, key: &str) -> Response {
     send(gateway.address, "POST", "/orders", &[("Idempotency-Key", key)], b"{}")
 }
 

@@ -40,8 +40,8 @@ fn an_upgraded_connection_may_finish_after_sigterm() {
         assert!(gateway.process.child.try_wait().unwrap().is_none(), "the gateway waits for the connection");
     }
     drop((stream, reader));
-    assert_eq!(gateway.process.ended(), 0, "{}", gateway.process.said());
-    assert!(!gateway.process.said().contains("closing upgraded connections"));
+    assert_eq!(gateway.process.exit_code(), 0, "{}", gateway.process.stderr());
+    assert!(!gateway.process.stderr().contains("closing upgraded connections"));
 }
 
 #[test]
@@ -49,9 +49,13 @@ fn an_upgraded_connection_is_closed_after_shutdown_seconds() {
     let (_dir, _orders, mut gateway) = start("[gateway]\nshutdown_seconds = 1\n");
     let (_stream, mut reader) = upgraded(&gateway);
     terminate(&gateway);
-    assert_eq!(gateway.process.ended(), 0, "{}", gateway.process.said());
+    assert_eq!(gateway.process.exit_code(), 0, "{}", gateway.process.stderr());
     assert_eq!(reader.read(&mut [0; 1]).unwrap_or(0), 0, "closed");
-    assert!(gateway.process.said().contains("closing upgraded connections"), "{}", gateway.process.said());
+    assert!(
+        gateway.process.stderr().contains("closing upgraded connections"),
+        "{}",
+        gateway.process.stderr()
+    );
 }
 
 #[test]
@@ -69,5 +73,5 @@ fn a_stream_may_finish_after_sigterm() {
         std::fs::write(format!("{}.seen{number}", orders.log.display()), "").unwrap();
     }
     assert_eq!(read_chunk(&mut reader).unwrap(), None);
-    assert_eq!(gateway.process.ended(), 0, "{}", gateway.process.said());
+    assert_eq!(gateway.process.exit_code(), 0, "{}", gateway.process.stderr());
 }

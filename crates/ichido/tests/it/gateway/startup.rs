@@ -16,8 +16,8 @@ fn unused_address() -> SocketAddr {
 
 fn refused(command: &mut Command) -> String {
     let mut process = crate::support::Process::start(command);
-    assert_eq!(process.ended(), 2, "{}", process.said());
-    let line = process.said();
+    assert_eq!(process.exit_code(), 2, "{}", process.stderr());
+    let line = process.stderr();
     assert_eq!(line.trim_end().lines().count(), 1, "expected one line: {line}");
     line
 }
@@ -77,9 +77,9 @@ fn the_gateway_prints_its_settings_and_serves_health_and_metrics() {
     let orders = Orders::start(dir.path());
     let gateway = Gateway::start(dir.path(), orders.address, "memory:", "");
     assert!(
-        gateway.process.said().contains("memory:"),
+        gateway.process.stderr().contains("memory:"),
         "a ledger that forgets is worth a warning: {}",
-        gateway.process.said()
+        gateway.process.stderr()
     );
     assert_eq!(get(gateway.admin, "/healthz").status, 200);
     assert_eq!(get(gateway.admin, "/readyz").status, 200);
@@ -98,7 +98,7 @@ fn the_gateway_prints_its_settings_and_serves_health_and_metrics() {
         assert!(metrics.contains(line), "{line} is not in {metrics}");
     }
     let lines: Vec<serde_json::Value> = crate::support::eventually("three log lines", || {
-        let said = gateway.process.said();
+        let said = gateway.process.stderr();
         let lines: Vec<_> = said
             .lines()
             .filter(|line| line.contains("keyed request"))
@@ -110,7 +110,7 @@ fn the_gateway_prints_its_settings_and_serves_health_and_metrics() {
     assert_eq!(outcomes, ["first", "replayed", "mismatch"]);
     assert_eq!(lines[0]["key"], lines[1]["key"]);
     assert!(lines[0]["ms"].as_f64().unwrap() > 0.0 && lines[0]["status"] == 201, "{}", lines[0]);
-    assert!(!gateway.process.said().contains("secret-key"), "only the hash of the key is logged");
+    assert!(!gateway.process.stderr().contains("secret-key"), "only the hash of the key is logged");
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn an_upstream_ca_file_adds_to_the_system_cas() {
         command.args(["--ledger", "memory:"]).current_dir(other.path());
         let gateway = Process::start(command.env("SSL_CERT_FILE", system).env_remove("SSL_CERT_DIR"));
         let line = eventually("the start line", || {
-            gateway.said().lines().find(|line| line.contains("listening on ")).map(str::to_owned)
+            gateway.stderr().lines().find(|line| line.contains("listening on ")).map(str::to_owned)
         });
         get(address_after(&line, "listening on "), "/v1/usage").status
     };

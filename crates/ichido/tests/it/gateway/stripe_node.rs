@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::bolt::required_env;
 use super::events::{STRIPE_PAID, now};
-use crate::support::http::{Answer, get, send};
+use crate::support::http::{Response, get, send};
 use crate::support::{Gateway, Orders, Process, eventually};
 
 fn node(args: &[&str]) -> Command {
@@ -64,7 +64,7 @@ fn a_key_reused_for_another_customer_is_an_error_and_not_retried() {
     assert_eq!((counted(&gateway, "mismatch"), orders.effects().len()), (1, 1));
 }
 
-fn event(gateway: &Gateway, signature: &str, body: &str) -> Answer {
+fn event(gateway: &Gateway, signature: &str, body: &str) -> Response {
     let headers = [("Content-Type", "application/json"), ("Stripe-Signature", signature)];
     send(gateway.address, "POST", "/stripe", &headers, body.as_bytes())
 }
@@ -104,11 +104,11 @@ fn an_event_refused_because_of_a_wrong_secret_runs_when_the_secret_is_corrected(
     let mut bot = Process::start(&mut node(&["bot", secret.to_str().unwrap(), effects.to_str().unwrap()]));
     let mut line = String::new();
     BufReader::new(bot.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let port: u16 = line.trim().parse().unwrap_or_else(|_| panic!("stripe.js: {}", bot.said()));
+    let port: u16 = line.trim().parse().unwrap_or_else(|_| panic!("stripe.js: {}", bot.stderr()));
     let upstream = SocketAddr::from(([127, 0, 0, 1], port));
     let gateway = Gateway::start(dir.path(), upstream, "file:ledger", ROUTE);
     let hint = "set stripe_webhook_secret or STRIPE_WEBHOOK_SECRET";
-    eventually("the warning", || gateway.process.said().contains(hint).then_some(()));
+    eventually("the warning", || gateway.process.stderr().contains(hint).then_some(()));
     let signature = printed(&["sign", STRIPE_PAID, "whsec_right", &now().to_string()]);
     for _ in 0..2 {
         assert_eq!(event(&gateway, &signature, STRIPE_PAID).status, 400);

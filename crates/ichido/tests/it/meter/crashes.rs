@@ -32,7 +32,7 @@ fn campaign(db: &str) {
         if round % 3 != 2 {
             meter = Meter::start_with(dir.path(), &["--db", db, "--listen", &address], &[]);
         }
-        sending.ended();
+        sending.exit_code();
         let counted = of(&meter);
         assert!(
             counted >= seen && counted.is_multiple_of(5),

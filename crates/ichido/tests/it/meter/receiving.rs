@@ -3,13 +3,13 @@
 use serde_json::{Value, json};
 
 use super::{Meter, TOKEN, record, same_day};
-use crate::support::http::Answer;
+use crate::support::http::Response;
 
 fn batch(ids: std::ops::Range<usize>) -> Value {
     json!({"batchIdempotencyKey": format!("b{}-{}", ids.start, ids.end), "records": ids.map(record).collect::<Vec<_>>()})
 }
 
-fn word(answer: &Answer) -> (u16, String) {
+fn word(answer: &Response) -> (u16, String) {
     assert_eq!(answer.header("content-type"), Some("application/problem+json"), "{answer:?}");
     let body = answer.json();
     assert_eq!(body["status"], answer.status);
@@ -47,7 +47,7 @@ fn a_profile_that_upserts_answers_200_and_a_stale_batch_changes_nothing() {
         record["cost_actual"] = json!(cost);
         json!({"tenant_id": "default", "export_metadata": {"export_timestamp": at}, "records": [record]})
     };
-    let words = |answer: &Answer| answer.json()["results"][0]["status"].as_str().unwrap().to_owned();
+    let words = |answer: &Response| answer.json()["results"][0]["status"].as_str().unwrap().to_owned();
     let first = meter.post(&export("2025-11-02T00:00:00Z", "1"));
     assert_eq!((first.status, words(&first)), (200, "inserted".to_owned()));
     let newer = meter.post(&export("2025-11-04T00:00:00Z", "3"));
@@ -89,7 +89,7 @@ fn tokens_open_for_their_tenant_alone() {
             assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
         }
     }
-    assert!(!meter.process.said().contains("hunter"));
+    assert!(!meter.process.stderr().contains("hunter"));
 }
 
 #[test]

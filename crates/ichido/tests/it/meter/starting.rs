@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::{Meter, command, record};
-use crate::support::http::{connect, head, read_answer, read_head};
+use crate::support::http::{connect, head, read_head, read_response};
 use crate::support::{Process, eventually};
 
 /// The one line of a start that is refused.
@@ -90,9 +90,9 @@ fn the_end_takes_one_grace_and_not_two() {
     });
     meter.process.signal("TERM");
     let asked = Instant::now();
-    meter.process.ended();
+    meter.process.exit_code();
     let took = asked.elapsed();
-    assert!(took < GRACE * 2 - Duration::from_secs(1), "it took {took:?}: {}", meter.process.said());
+    assert!(took < GRACE * 2 - Duration::from_secs(1), "it took {took:?}: {}", meter.process.stderr());
 }
 
 #[test]
@@ -108,12 +108,12 @@ fn what_is_under_way_is_counted_before_the_end() {
     assert_eq!(read_head(&mut reader).unwrap().status, 100);
     meter.process.signal("TERM");
     eventually("the asking", || {
-        meter.process.said().contains("finishing requests in progress").then_some(())
+        meter.process.stderr().contains("finishing requests in progress").then_some(())
     });
     stream.write_all(body.as_bytes()).unwrap();
-    let answer = read_answer(&mut reader).unwrap();
+    let answer = read_response(&mut reader).unwrap();
     assert_eq!(answer.status, 201);
-    assert_eq!(meter.process.ended(), 0);
+    assert_eq!(meter.process.exit_code(), 0);
     let meter = Meter::start(dir.path());
     assert_eq!(meter.sum().0, 1);
 }
@@ -151,5 +151,5 @@ fn without_an_admin_port_it_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let process =
         Process::start(command(dir.path()).args(["meter", "--listen", "127.0.0.1:0", "--admin", "off"]));
-    eventually("the start line", || process.said().contains("no admin port").then_some(()));
+    eventually("the start line", || process.stderr().contains("no admin port").then_some(()));
 }

@@ -66,7 +66,7 @@ fn events_in_doubt_are_resolved() {
         assert_eq!(claims.post("/v1/claims/doubt", &body.to_string()).status, 200);
     }
     claims.signal();
-    assert_eq!(claims.ended(), 0);
+    assert_eq!(claims.exit_code(), 0);
     shell.replace("Ev07… --as done", "Ev07A --as done");
     shell.replace("Ev07… --as absent", "Ev07B --as absent");
     run_block("docs/events.md", "ichido ledger list", shell);

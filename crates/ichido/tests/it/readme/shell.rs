@@ -159,8 +159,8 @@ impl Shell {
     pub(super) fn serve(&mut self, command: &str) -> SocketAddr {
         let mut process = Process::start(&mut self.sh(&format!("exec env {command} 1>&2")));
         let address = eventually(command, || {
-            assert!(process.child.try_wait().unwrap().is_none(), "{command} exited: {}", process.said());
-            let said = process.said();
+            assert!(process.child.try_wait().unwrap().is_none(), "{command} exited: {}", process.stderr());
+            let said = process.stderr();
             let rest = said.split_once(" on http://")?.1;
             rest.split(|c: char| c.is_whitespace() || c == ',').next()?.parse().ok()
         });
@@ -172,9 +172,9 @@ impl Shell {
     pub(super) fn shut_down(mut self) {
         for (command, mut process) in std::mem::take(&mut self.running).into_iter().rev() {
             process.signal("TERM");
-            let code = process.ended();
+            let code = process.exit_code();
             let is_ours = self.with_replacements(&command).contains("ichido ");
-            assert!(code == 0 || !is_ours, "{command}: {code} {}", process.said());
+            assert!(code == 0 || !is_ours, "{command}: {code} {}", process.stderr());
         }
     }
 }

@@ -8,13 +8,13 @@ use std::time::Duration;
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
 }
 
-impl Answer {
+impl Response {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
@@ -49,7 +49,7 @@ pub(crate) fn send(
     path: &str,
     headers: &[(&str, &str)],
     body: &[u8],
-) -> Answer {
+) -> Response {
     try_send(to, method, path, headers, body).expect("a response")
 }
 
@@ -59,19 +59,19 @@ pub(crate) fn try_send(
     path: &str,
     headers: &[(&str, &str)],
     body: &[u8],
-) -> std::io::Result<Answer> {
+) -> std::io::Result<Response> {
     let mut stream = connect(to)?;
     stream.write_all(&head(method, path, headers, Some(body.len())))?;
     stream.write_all(body)?;
-    read_answer(&mut BufReader::new(stream))
+    read_response(&mut BufReader::new(stream))
 }
 
 /// Sends a POST request with an idempotency key.
-pub(crate) fn post(to: SocketAddr, path: &str, key: &str, body: &str) -> Answer {
+pub(crate) fn post(to: SocketAddr, path: &str, key: &str, body: &str) -> Response {
     send(to, "POST", path, &[("Idempotency-Key", key), ("Content-Type", "application/json")], body.as_bytes())
 }
 
-pub(crate) fn get(to: SocketAddr, path: &str) -> Answer {
+pub(crate) fn get(to: SocketAddr, path: &str) -> Response {
     send(to, "GET", path, &[], b"")
 }
 
@@ -95,13 +95,13 @@ pub(crate) fn head(method: &str, path: &str, headers: &[(&str, &str)], length: O
 }
 
 /// Sends these bytes, and reads the response.
-pub(crate) fn raw(to: SocketAddr, bytes: &[u8]) -> std::io::Result<Answer> {
+pub(crate) fn raw(to: SocketAddr, bytes: &[u8]) -> std::io::Result<Response> {
     let mut stream = connect(to)?;
     stream.write_all(bytes)?;
-    read_answer(&mut BufReader::new(stream))
+    read_response(&mut BufReader::new(stream))
 }
 
-pub(crate) fn read_head(reader: &mut impl BufRead) -> std::io::Result<Answer> {
+pub(crate) fn read_head(reader: &mut impl BufRead) -> std::io::Result<Response> {
     let mut line = String::new();
     if reader.read_line(&mut line)? == 0 {
         return Err(std::io::Error::other("closed without a response"));
@@ -115,10 +115,10 @@ pub(crate) fn read_head(reader: &mut impl BufRead) -> std::io::Result<Answer> {
         let Some((name, value)) = line.trim_end().split_once(':') else { break };
         headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
     }
-    Ok(Answer { status, headers, body: Vec::new() })
+    Ok(Response { status, headers, body: Vec::new() })
 }
 
-pub(crate) fn read_answer(reader: &mut impl BufRead) -> std::io::Result<Answer> {
+pub(crate) fn read_response(reader: &mut impl BufRead) -> std::io::Result<Response> {
     let mut answer = read_head(reader)?;
     while answer.status == 100 {
         answer = read_head(reader)?;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{CLAIMED, INSTANCES, World, key};
 use crate::events::caller::Caller;
 use crate::events::instance::Instance;
-use crate::support::http::Answer;
+use crate::support::http::Response;
 
 /// Short, so that the test need not wait long for what was left open.
 const LEASE_MS: u64 = 3_000;
@@ -128,7 +128,7 @@ impl Worker<'_> {
     }
 
     /// A call whose reply may get lost; it is made again as it was.
-    fn ask(&mut self, path: &str, body: &Value) -> Answer {
+    fn ask(&mut self, path: &str, body: &Value) -> Response {
         if self.dice.once_in(8) {
             self.caller.lose(path, body);
         }
