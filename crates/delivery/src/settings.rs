@@ -332,7 +332,6 @@ fn duration(name: &str, text: &str) -> Result<Duration, Invalid> {
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(default)]
 struct File {
-    #[expect(dead_code, reason = "only its schema is used")]
     delivery: Raw,
 }
 

@@ -350,28 +350,9 @@ fn wrong(name: &str, why: &str) -> Invalid {
 mod tests {
     use super::*;
 
-    #[derive(Deserialize)]
-    struct Page {
-        export: RawExport,
-    }
-
     fn check(text: &str) -> Result<Dify, String> {
         let raw: RawDify = toml::from_str(text).map_err(|error| error.to_string())?;
         Dify::check(&raw, false).map_err(|invalid| invalid.to_string())
-    }
-
-    #[test]
-    fn defaults_are_those_of_the_documentation() {
-        let page = include_str!("../../../docs/configuration.md");
-        let example = page.split("```toml\n").find(|block| block.starts_with("[export.dify]")).unwrap();
-        let mut shown: Page = toml::from_str(example.split("```").next().unwrap()).unwrap();
-        let shown = &mut shown.export.dify;
-        (shown.database, shown.console) = (None, None);
-        let (shown, silent) = (Dify::check(shown, false).unwrap(), check("").unwrap());
-        assert_eq!(shown.rules(), silent.rules());
-        assert_eq!(shown.calendar.settle_minutes, silent.calendar.settle_minutes);
-        assert_eq!((shown.overlap_days, shown.late_days), (silent.overlap_days, silent.late_days));
-        assert!(shown.cron.is_none() && silent.cron.is_none() && silent.from.is_none());
     }
 
     #[test]

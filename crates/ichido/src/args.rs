@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 use ichido_settings::Flag;
 
+mod config;
 mod delivery;
 mod demo;
 mod id;
@@ -12,6 +13,7 @@ mod ledger;
 mod serving;
 mod usage;
 
+pub(crate) use config::{ConfigArgs, ConfigVerb};
 pub(crate) use delivery::{
     DeliveryArgs, DeliveryFlags, FailedArgs, FailedVerb, ListArgs, SendArgs, SpoolArgs, SpoolVerb,
 };
@@ -21,6 +23,7 @@ pub(crate) use ledger::{End, KeyArgs, LedgerArgs, LedgerVerb, State};
 pub(crate) use serving::{ClaimsArgs, GatewayArgs, MeterArgs, RunArgs};
 pub(crate) use usage::{ExportArgs, ExportDifyArgs, ExportJsonlArgs, ExportSource, ReconcileArgs, SumsArgs};
 
+use config::CONFIG_EXAMPLES;
 use delivery::SEND_EXAMPLES;
 use demo::DEMO_EXAMPLES;
 use serving::{GATEWAY_EXAMPLES, METER_EXAMPLES, RUN_EXAMPLES};
@@ -103,6 +106,9 @@ pub(crate) enum Command {
     Id(IdArgs),
     /// Check the settings and the connections.
     Check(CheckArgs),
+    /// Show the settings in effect and where they come from; print defaults and the schema.
+    #[command(after_help = CONFIG_EXAMPLES)]
+    Config(ConfigArgs),
     /// Print a completion script for a shell.
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions {

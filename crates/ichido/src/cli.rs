@@ -2,6 +2,7 @@
 
 mod batch_files;
 mod claims;
+mod config;
 mod export;
 mod failed;
 mod gateway;
@@ -82,6 +83,7 @@ async fn dispatch(command: &Command, progress: &MultiProgress) -> Result<(), Fai
         Command::Meter(args) => meter::run(args).await,
         Command::Id(args) => id::run(args),
         Command::Check(args) => check::run(args).await,
+        Command::Config(args) => config::run(args),
         Command::Completions { shell } => manual::completions(*shell),
         Command::Man { dir } => manual::pages(dir),
     }

@@ -194,14 +194,6 @@ mod tests {
     }
 
     #[test]
-    fn the_example_of_the_documentation_is_settings() {
-        let page = include_str!("../../../docs/configuration.md");
-        let example =
-            page.split("```toml\n[meter]").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-        check(example, None).unwrap();
-    }
-
-    #[test]
     fn a_bad_setting_is_named_and_no_secret_is_told() {
         let dir = tempfile::tempdir().unwrap();
         let tokens = dir.path().join("tokens");

@@ -11,7 +11,7 @@ use crate::{Kind, Setting, settings};
 pub fn markdown_table(schema: &Value, section: &str) -> String {
     let mut table = "| setting | default | variable | meaning |\n|---|---|---|---|\n".to_owned();
     for setting in settings(schema) {
-        let Some(name) = setting.path.strip_prefix(section).and_then(|rest| rest.strip_prefix('.')) else {
+        let Some((_, name)) = setting.path.rsplit_once('.').filter(|(table, _)| *table == section) else {
             continue;
         };
         let default =

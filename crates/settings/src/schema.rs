@@ -121,7 +121,7 @@ fn kind(shape: &Value) -> Kind {
     let has = |name: &str| match &shape["type"] {
         Value::String(only) => only == name,
         Value::Array(several) => several.iter().any(|one| one == name),
-        _ => false,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => false,
     };
     match () {
         () if has("integer") => Kind::Number,

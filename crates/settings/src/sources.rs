@@ -208,7 +208,9 @@ impl Sources {
     pub fn explain(&self, invalid: &Invalid) -> Invalid {
         match self.origin(&invalid.setting) {
             Origin::Default => invalid.clone(),
-            origin => Invalid::new(&invalid.setting, format!("{} ({origin})", invalid.problem)),
+            origin @ (Origin::File(_) | Origin::Variable(_) | Origin::Flag(_)) => {
+                Invalid::new(&invalid.setting, format!("{} ({origin})", invalid.problem))
+            }
         }
     }
 
@@ -314,7 +316,12 @@ impl Sources {
             }
             Trouble::InvalidValue(_, expected) => format!("expected {expected}"),
             Trouble::Message(problem) => problem,
-            other => {
+            other @ (Trouble::InvalidLength(..)
+            | Trouble::DuplicateField(_)
+            | Trouble::ISizeOutOfRange(_)
+            | Trouble::USizeOutOfRange(_)
+            | Trouble::Unsupported(_)
+            | Trouble::UnsupportedKey(..)) => {
                 let text = other.to_string();
                 text.split(':').next().unwrap_or("cannot be read").to_owned()
             }

@@ -94,6 +94,43 @@ fn token_in_the_environment_wins_over_a_token_file_in_the_settings_file() {
     assert_eq!(settings.raw_delivery().unwrap().token_file.as_deref(), Some("token"));
 }
 
+/// Run with `ICHIDO_UPDATE_DOCS=1` to rewrite the files.
+#[test]
+fn documents_match_the_definitions() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let update = std::env::var_os("ICHIDO_UPDATE_DOCS").is_some();
+    let check = |name: &str, expected: &str| {
+        let path = root.join(name);
+        if update {
+            std::fs::write(&path, expected).unwrap();
+        }
+        let written = std::fs::read_to_string(&path).unwrap();
+        assert!(written == expected, "{name} is out of date: run this test with ICHIDO_UPDATE_DOCS=1");
+    };
+    let page = std::fs::read_to_string(root.join("docs/configuration.md")).unwrap();
+    check("docs/configuration.md", &with_tables(&page));
+    let head = "# Every environment variable that ichido reads as a setting, with its default. Generated; see docs/configuration.md.\n\n";
+    check(".env.example", &format!("{head}{}\n", ichido_settings::env_example(&schema()).trim_end()));
+}
+
+/// The page with a table after each `<!-- settings: SECTION -->`.
+fn with_tables(page: &str) -> String {
+    const END: &str = "<!-- end -->";
+    let mut pieces = page.split("<!-- settings: ");
+    let mut filled = pieces.next().unwrap().to_owned();
+    let mut sections = 0;
+    for piece in pieces {
+        let (section, rest) = piece.split_once(" -->\n").unwrap();
+        let (_, rest) = rest.split_once(END).unwrap();
+        let table = ichido_settings::markdown_table(&schema(), section);
+        assert!(table.lines().count() > 2, "no settings in {section}");
+        filled.push_str(&format!("<!-- settings: {section} -->\n{table}{END}{rest}"));
+        sections += 1;
+    }
+    assert_eq!(sections, 9);
+    filled
+}
+
 #[test]
 fn every_variable_is_used_once() {
     let mut variables: Vec<String> =
