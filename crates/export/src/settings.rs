@@ -141,17 +141,29 @@ impl Default for RawDify {
 /// Checked settings of an export.
 #[derive(Debug)]
 pub struct Dify {
+    /// Where usage is read.
     pub from: Option<From>,
+    /// Certificate authorities to trust in addition to the system's.
     pub ca_file: Option<PathBuf>,
+    /// Only this workspace.
     pub workspace: Option<String>,
+    /// Whether usage of apps that are being tried out is included.
     pub include_debugger: bool,
+    /// Time zone, period, and when a day is over.
     pub calendar: Calendar,
+    /// What is summed into one record.
     pub mode: Mode,
+    /// How ids are computed.
     pub scheme: Scheme,
+    /// What the receiver does with a record that it already has.
     pub profile: Profile,
+    /// Closed days that each run reads again.
     pub overlap_days: u32,
+    /// How far back to look for late changes.
     pub late_days: u32,
+    /// When `ichido run` exports.
     pub cron: Option<Cron>,
+    /// How names are normalised.
     pub names: NameRules,
 }
 
@@ -161,14 +173,30 @@ pub enum From {
     /// Dify's database.
     Database(SecretString),
     /// Dify's console.
-    Console { base: Url, auth: Auth, rate_per_second: NonZeroU32 },
+    Console {
+        /// Its URL.
+        base: Url,
+        /// How to authenticate.
+        auth: Auth,
+        /// The most requests per second.
+        rate_per_second: NonZeroU32,
+    },
 }
 
-/// How the console knows us.
+/// How to authenticate to the console.
 #[derive(Clone, Debug)]
 pub enum Auth {
+    /// The admin key.
     AdminKey(SecretString),
-    Login { email: String, password: SecretString, base64: bool },
+    /// An account.
+    Login {
+        /// Its e-mail address.
+        email: String,
+        /// Its password.
+        password: SecretString,
+        /// Whether this version of Dify expects the password in Base64.
+        base64: bool,
+    },
 }
 
 impl Dify {

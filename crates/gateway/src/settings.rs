@@ -28,34 +28,44 @@ use self::tenant::RawTenant;
 use ichido_serve::tls;
 use ichido_settings::{Invalid, OneOrMany, Secret, address};
 
-/// gunicorn closes idle connections after 2 s, Node and Apache after 5 s, and a request must not meet the closing.
+/// Below the keep-alive timeouts of gunicorn (2 s), Node and Apache (5 s), so that a request rarely meets a closing connection.
 const UPSTREAM_IDLE_MS: u64 = 1_500;
 
 /// Checked settings of the gateway.
 #[derive(Debug)]
 pub struct Settings {
+    /// The address to listen on.
     pub listen: SocketAddr,
+    /// Where requests are forwarded.
     pub upstream: Upstream,
+    /// The rules of the idempotency layer.
     pub rules: Rules,
-    /// Who may read the answers of each route, in the order of the routes.
+    /// The origins that may read the responses of each route, in the order of the routes.
     pub origins: Vec<Option<Origins>>,
+    /// TLS for the listener.
     pub tls: Option<Arc<rustls::ServerConfig>>,
+    /// The directory of the completion journal.
     pub journal_dir: PathBuf,
-    /// `None`: by the limit of open files.
+    /// The most open connections. `None`: derived from the limit of open files.
     pub connections_max: Option<u64>,
+    /// How long requests may take after SIGTERM.
     pub shutdown: Duration,
+    /// The peers whose forwarding headers are kept.
     pub trusted_proxies: TrustedProxies,
-    /// Not ready while nobody listens at the upstream.
+    /// Whether the process is ready only while the upstream accepts connections.
     pub ready_needs_upstream: bool,
 }
 
-/// Where requests go.
+/// The upstream.
 #[derive(Clone, Debug)]
 pub struct Upstream {
+    /// `http` or `https`.
     pub scheme: Scheme,
+    /// Host and port.
     pub authority: Authority,
-    /// What is put before each path; empty or beginning with `/`.
+    /// The prefix of every path; empty, or starting with `/`.
     pub prefix: String,
+    /// TLS for connections to it.
     pub tls: Arc<rustls::ClientConfig>,
     /// How long an idle connection is kept for the next request.
     pub idle_time: Duration,
@@ -239,6 +249,7 @@ impl Settings {
 }
 
 impl Upstream {
+    /// Parses the URL.
     pub fn check(text: &str, ca_file: Option<&Path>) -> Result<Self, Invalid> {
         let bad = |why: &str| {
             Invalid::new("gateway.upstream", format!("{why}; expected something like http://127.0.0.1:5000"))

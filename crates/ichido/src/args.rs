@@ -14,14 +14,12 @@ mod serving;
 mod usage;
 
 pub(crate) use config::{ConfigArgs, ConfigVerb};
-pub(crate) use delivery::{
-    DeliveryArgs, DeliveryFlags, FailedArgs, FailedVerb, ListArgs, SendArgs, SpoolArgs, SpoolVerb,
-};
+pub(crate) use delivery::{DeliveryFlags, FailedArgs, FailedVerb, ListArgs, SendArgs, SpoolArgs, SpoolVerb};
 pub(crate) use demo::{DemoArgs, DemoOrdersArgs, DemoWorkerArgs};
 pub(crate) use id::{EventArgs, IdArgs, IdVerb};
 pub(crate) use ledger::{End, KeyArgs, LedgerArgs, LedgerVerb, State};
 pub(crate) use serving::{ClaimsArgs, GatewayArgs, MeterArgs, RunArgs};
-pub(crate) use usage::{ExportArgs, ExportDifyArgs, ExportJsonlArgs, ExportSource, ReconcileArgs, SumsArgs};
+pub(crate) use usage::{ExportArgs, ExportDifyArgs, ExportJsonlArgs, ExportSource, ReconcileArgs};
 
 use config::CONFIG_EXAMPLES;
 use delivery::SEND_EXAMPLES;

@@ -22,7 +22,6 @@ use serde_json::Value;
 /// Everything that `ichido.toml` may contain.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-#[expect(dead_code, reason = "sections are read one by one; this is their schema")]
 struct RawFile {
     ledger: RawLedger,
     admin: RawAdmin,

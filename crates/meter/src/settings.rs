@@ -17,12 +17,19 @@ use crate::access::{Access, Tokens};
 /// Checked settings of the meter.
 #[derive(Debug)]
 pub struct Settings {
+    /// The address to listen on.
     pub listen: SocketAddr,
+    /// Where records are counted.
     pub database: Database,
+    /// What happens to a record that the meter already has.
     pub profile: Profile,
+    /// Who may send.
     pub access: Access,
+    /// TLS for the listener.
     pub tls: Option<Arc<rustls::ServerConfig>>,
+    /// The largest body.
     pub body_max_bytes: usize,
+    /// How long batches may take after SIGTERM.
     pub shutdown: Duration,
 }
 
@@ -112,6 +119,7 @@ impl Database {
         }
     }
 
+    /// The URL, which may contain a password.
     pub fn url(&self) -> &str {
         &self.0
     }
@@ -169,7 +177,6 @@ mod tests {
     #[derive(Default, Deserialize, JsonSchema)]
     #[serde(default)]
     struct File {
-        #[expect(dead_code, reason = "only its schema is used")]
         meter: Raw,
     }
 

@@ -60,7 +60,7 @@ impl File {
 
 impl Provider for File {
     fn metadata(&self) -> Metadata {
-        Metadata::named(super::sources::FILE)
+        Metadata::named("settings file")
     }
 
     fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {

@@ -11,8 +11,6 @@ use serde::de::DeserializeOwned;
 use crate::file::File;
 use crate::{Invalid, Kind, Setting, location, settings};
 
-/// What the metadata of the file's values are called.
-pub(crate) const FILE: &str = "file";
 /// What precedes the name of a variable, in the metadata of its value.
 const VARIABLE: &str = "variable ";
 /// What precedes the name of a flag.

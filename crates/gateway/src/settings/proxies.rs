@@ -15,6 +15,7 @@ impl TrustedProxies {
         list.iter().map(|text| network(text)).collect::<Result<_, _>>().map(Self)
     }
 
+    /// Whether the address belongs to a trusted proxy.
     pub fn contains(&self, ip: IpAddr) -> bool {
         self.0.iter().any(|network| network.contains(&ip))
     }

@@ -17,7 +17,7 @@ use ichido_settings::{Invalid, OneOrMany};
 /// A route as it was written. What it leaves out comes from its preset, and otherwise from the defaults.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct RawRoute {
+pub(super) struct RawRoute {
     /// Other defaults for the events of one sender: `slack-events`, `github`, `stripe-events` or `cloudevents`.
     preset: Option<String>,
     /// With `preset = "slack-events"`: the signing secrets. `SLACK_SIGNING_SECRET` overrides them.
