@@ -15,6 +15,7 @@ pub(crate) fn run() -> Result<u8> {
     must_have("clippy", "clippy")?;
     for (name, args) in [
         ("formatting is checked", &["fmt", "--all", "--check"][..]),
+        ("crates and modules are checked", &["xtask", "lint"]),
         (
             "lints are checked",
             &[
