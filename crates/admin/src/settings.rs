@@ -10,7 +10,7 @@ use crate::{Bodies, LogKeys};
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawAdmin {
-    /// Where the admin port of `ichido gateway`, `run` and `meter` listens, or `off`. Default: `127.0.0.1:9090`; `off` for the meter.
+    /// Where the admin port of `ichido gateway`, `run` and `meter` listens, or `off`. Default: `127.0.0.1:9090`.
     #[schemars(extend("x-env" = "ICHIDO_ADMIN_LISTEN"))]
     pub listen: Option<String>,
     /// The token that operators and callers of the claim API present. Required if the port is not on loopback.

@@ -124,10 +124,10 @@ pub struct Raw {
     /// Keyed requests in flight; beyond it 503.
     #[schemars(range(min = 1, max = 1_000_000))]
     inflight_max: u64,
-    /// The same for one tenant. Not set: half of `inflight_max`.
+    /// Keyed requests of one tenant in flight; beyond it 503. Not set: half of `inflight_max`.
     #[schemars(range(min = 1, max = 1_000_000))]
     inflight_max_per_tenant: Option<u64>,
-    /// The same for one connection, which is also its limit of HTTP/2 streams.
+    /// Keyed requests of one connection in flight; also its limit of HTTP/2 streams.
     #[schemars(range(min = 1, max = 1_000_000))]
     inflight_max_per_connection: u64,
     /// Open connections; further ones wait. Not set: derived from the limit of open files.
@@ -149,10 +149,10 @@ pub struct Raw {
     /// Signing secrets of Slack, separated by commas. They override those of the routes.
     #[schemars(extend("x-env" = "SLACK_SIGNING_SECRET", "x-env-only" = true, "x-never-empty" = true))]
     slack_signing_secret: Option<Secret>,
-    /// Webhook secrets of GitHub, likewise.
+    /// Webhook secrets of GitHub, separated by commas. They override those of the routes.
     #[schemars(extend("x-env" = "GITHUB_WEBHOOK_SECRET", "x-env-only" = true, "x-never-empty" = true))]
     github_webhook_secret: Option<Secret>,
-    /// Webhook secrets of Stripe, likewise.
+    /// Webhook secrets of Stripe, separated by commas. They override those of the routes.
     #[schemars(extend("x-env" = "STRIPE_WEBHOOK_SECRET", "x-env-only" = true, "x-never-empty" = true))]
     stripe_webhook_secret: Option<Secret>,
     /// Which requests are claimed, and how.

@@ -67,7 +67,7 @@ fn address_outside_loopback_requires_a_token() {
     }
     let empty = ichido(dir.path()).arg("claims").env("ICHIDO_ADMIN_TOKEN", "").output().unwrap();
     assert_eq!(empty.status.code(), Some(2));
-    assert!(stderr(&empty).contains("ICHIDO_ADMIN_TOKEN is empty"), "{}", stderr(&empty));
+    assert!(stderr(&empty).contains("admin.token: is empty; unset the variable or give it a value (environment variable ICHIDO_ADMIN_TOKEN)"), "{}", stderr(&empty));
     let short = ichido(dir.path())
         .args(["claims", "--listen", "0.0.0.0:0"])
         .env("ICHIDO_ADMIN_TOKEN", "hunter2")
@@ -75,7 +75,7 @@ fn address_outside_loopback_requires_a_token() {
         .unwrap();
     let line = stderr(&short);
     assert_eq!(short.status.code(), Some(2), "{line}");
-    assert!(line.contains("ICHIDO_ADMIN_TOKEN is too short") && !line.contains("hunter2"), "{line}");
+    assert!(line.contains("ICHIDO_ADMIN_TOKEN: is too short") && !line.contains("hunter2"), "{line}");
     assert!(std::fs::read_dir(dir.path()).unwrap().next().is_none(), "nothing was created");
 }
 

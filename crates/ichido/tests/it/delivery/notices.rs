@@ -102,7 +102,7 @@ fn slack_is_trusted_by_the_same_file_as_the_api() {
         settings.push(("EXTERNAL_API_CA_FILE", "none.pem"));
         let run = stage.send(1, &settings);
         run.ends_with(2);
-        let line = "ichido: EXTERNAL_API_CA_FILE: none.pem contains no certificate";
+        let line = "ichido: delivery.ca_file: none.pem contains no certificate (environment variable EXTERNAL_API_CA_FILE)";
         assert_eq!(run.stderr.trim_end(), line);
     }
 }

@@ -226,7 +226,7 @@ fn at_a_terminal_a_bar_shows_how_far_it_is() {
         .collect();
     assert!(shown.iter().any(|count| (5..300).contains(count)), "{}", run.stdout);
     assert!(run.stdout.contains('%') && run.stdout.contains('█'), "{}", run.stdout);
-    assert!(run.stdout.contains("60 batches arrived"), "{}", run.stdout);
+    assert!(run.stdout.contains("60 batches delivered"), "{}", run.stdout);
     // Elsewhere there is none.
     let plain = stage.send(300, &[]);
     assert!(!plain.stderr.contains('█') && !plain.stderr.contains('\r'), "{}", plain.stderr);

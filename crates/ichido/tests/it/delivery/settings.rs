@@ -68,7 +68,7 @@ fn each_command_of_the_delivery_finds_the_same_directory() {
 }
 
 #[test]
-fn a_bad_setting_is_named_as_it_was_written_in_the_same_words() {
+fn invalid_setting_is_named_with_the_origin_of_its_value() {
     let stage = Stage::new();
     let here = stage.here();
     let told = |section: &str, more: &[(&str, &str)]| {
@@ -92,27 +92,30 @@ fn a_bad_setting_is_named_as_it_was_written_in_the_same_words() {
             "contains characters that are not allowed in a header",
         ),
     ] {
-        assert_eq!(told(&format!("{endpoint}{key} = {value}"), &[]), format!("delivery.{key} {words}"));
-        assert_eq!(told(&endpoint, &[(variable, same)]), format!("{variable} {words}"));
+        let line = told(&format!("{endpoint}{key} = {value}"), &[]);
+        assert_eq!(line, format!("delivery.{key}: {words} (ichido.toml:3)"));
+        let line = told(&endpoint, &[(variable, same)]);
+        assert_eq!(line, format!("delivery.{key}: {words} (environment variable {variable})"));
     }
     assert_eq!(told("endpoint = \"http://u:hunter2@h/\"", &[]), {
-        "delivery.endpoint must not contain a user name or password; use EXTERNAL_API_TOKEN"
+        "delivery.endpoint: must not contain a user name or password; use EXTERNAL_API_TOKEN (ichido.toml:2)"
     });
-    assert_eq!(told("", &[]), "EXTERNAL_API_ENDPOINT is not set");
-    // What is no setting, and what is none of this kind, is named with its line.
-    let unknown = told("endpiont = \"https://u:hunter2@h/\"", &[]);
-    assert!(unknown.contains("ichido.toml: line 2: ") && unknown.contains("endpiont"), "{unknown}");
-    let kind = told("max_retries = \"hunter2\"", &[]);
-    assert!(kind.ends_with("line 2: max_retries: invalid type: string, expected u64"), "{kind}");
-    let kind = told("endpoint = [\"hunter2\"]", &[]);
-    assert!(kind.ends_with("line 2: endpoint: invalid type: sequence, expected a string"), "{kind}");
-    let secret = told("token = \"hunter2\"", &[]);
-    assert!(secret.contains("line 2: ") && secret.contains("`token`"), "{secret}");
-    let run = stage.told(&["send", "/dev/null", "--endpoint", "http://hunter2"], &[]);
-    assert!(run.stderr.contains("`token`"), "a file that is wrong comes first: {}", run.stderr);
+    assert!(told("", &[]).starts_with("delivery.endpoint: is not set; name the receiver with --endpoint"));
+    for (section, error) in [
+        ("endpiont = \"https://u:hunter2@h/\"", "delivery.endpiont: unknown key; did you mean endpoint? (ichido.toml:2)"),
+        ("max_retries = \"hunter2\"", "delivery.max_retries: expected u32, found a string (ichido.toml:2)"),
+        ("endpoint = [\"hunter2\"]", "delivery.endpoint: expected a string, found a list (ichido.toml:2)"),
+        (
+            "token = \"hunter2\"",
+            "delivery.token: does not belong in the settings file; set EXTERNAL_API_TOKEN instead (ichido.toml:2)",
+        ),
+    ] {
+        assert_eq!(told(section, &[]), error);
+    }
     stage.write("");
     let run = stage.told(&["send", "/dev/null", "--endpoint", "http://hunter2"], &[]);
-    assert_eq!(run.ends_with(2).stderr.trim_end(), "ichido: --endpoint must start with https://");
+    let line = "ichido: delivery.endpoint: must start with https:// (--endpoint)";
+    assert_eq!(run.ends_with(2).stderr.trim_end(), line);
     assert!(!stage.path().join("data").exists());
 }
 
@@ -178,7 +181,7 @@ fn check_shows_where_batches_go_and_what_waits() {
     stage.write("[delivery]\nendpoint = \"https://u:hunter2@h/\"\n");
     let run = stage.told(&["check"], &[]);
     assert!(
-        run.ends_with(1).stdout.contains("FAILED   delivery  delivery.endpoint must not"),
+        run.ends_with(1).stdout.contains("FAILED   delivery  delivery.endpoint: must not"),
         "{}",
         run.stdout
     );

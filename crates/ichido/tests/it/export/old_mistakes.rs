@@ -111,7 +111,7 @@ fn old_mistake_7_refusals_are_no_outages() {
     stage.receiver.does(|_| Act::Say(401));
     let run = stage.run(&DAYS, &[]);
     run.ends_with(3);
-    assert!(run.last().contains("someone acts"), "{}", run.last());
+    assert!(run.last().contains("operator acts"), "{}", run.last());
     let held: Vec<String> =
         stage.files("spool").iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
     assert!(!held.is_empty() && held.iter().all(|file| file.contains("\"retryCount\":0")), "{held:?}");
