@@ -133,8 +133,10 @@ impl Sources {
     /// Checks the shape of the whole file: unknown keys, and values of the wrong type.
     pub fn check_file<T: DeserializeOwned>(&self) -> Result<(), Invalid> {
         let Some(file) = &self.file else { return Ok(()) };
-        let read: Result<T, _> = Figment::from(file.clone()).extract();
-        read.map(drop).map_err(|error| self.invalid("", error))
+        // Alone, so that an error names the line even if a variable or a flag overrides the value.
+        let alone = Self { figment: Figment::from(file.clone()), ..self.clone() };
+        let read: Result<T, _> = alone.figment.extract();
+        read.map(drop).map_err(|error| alone.invalid("", error))
     }
 
     /// Reads one section, or everything if `section` is empty. A section that nothing sets has its defaults.

@@ -120,7 +120,10 @@ fn invalid_environment_variable_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let output = ichido(dir.path()).arg("check").env("ICHIDO_LEDGER_TIMEOUT_MS", "soon").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert_eq!(stderr(&output), "ichido: ledger.timeout_ms: must be a whole number (environment variable ICHIDO_LEDGER_TIMEOUT_MS)\n");
+    assert_eq!(
+        stderr(&output),
+        "ichido: ledger.timeout_ms: must be a whole number (environment variable ICHIDO_LEDGER_TIMEOUT_MS)\n"
+    );
     let gateway = ["gateway", "--ledger", "memory:", "--upstream", "http://127.0.0.1:1"];
     let output = ichido(dir.path()).args(gateway).env("ICHIDO_ADMIN_LISTEN", "foo").output().unwrap();
     assert_eq!(output.status.code(), Some(2));

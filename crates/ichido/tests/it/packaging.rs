@@ -42,7 +42,7 @@ fn every_command_has_a_manual_page() {
     }
     assert!(!names.iter().any(|name| name.contains("demo-worker")), "hidden commands are nobody's business");
     let page = std::fs::read_to_string(dir.path().join("man1/ichido-ledger-resolve.1")).unwrap();
-    assert!(page.contains(".SH NAME") && page.contains("Says how a claim in doubt ended"), "{page}");
+    assert!(page.contains(".SH NAME") && page.contains("Record what happened to a claim in doubt"), "{page}");
 }
 
 #[test]

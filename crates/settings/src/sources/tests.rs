@@ -221,3 +221,12 @@ fn a_variable_of_another_section_does_not_matter() {
     assert!(sources.section::<RawDoor>("window").is_ok());
     assert!(sources.section::<RawDoor>("door").is_err());
 }
+
+#[test]
+fn invalid_value_in_the_file_is_located_even_if_a_flag_overrides_it() {
+    let file = File::parse(&PathBuf::from("door.toml"), "[door]\nlisten = 5\n".to_owned()).unwrap();
+    let flags = [Flag { setting: "door.listen", name: "--listen", value: Some("x".to_owned()) }];
+    let sources = Sources::merge(&schema::<RawFile>(), Some(file), |_| None, &flags).unwrap();
+    let error = sources.check_file::<RawFile>().unwrap_err().to_string();
+    assert_eq!(error, "door.listen: expected a string, found a whole number (door.toml:2)");
+}

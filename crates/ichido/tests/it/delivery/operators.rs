@@ -105,10 +105,18 @@ fn a_data_directory_that_is_not_there_is_no_empty_spool() {
     for look in [&["spool", "list"][..], &["spool", "show", "a"], &["spool", "fsck"], &["failed", "list"]] {
         let run = stage.run(look, &[("DATA_DIR", "nowhere")]);
         run.ends_with(2);
-        assert!(run.stderr.contains("delivery.data_dir: nowhere does not exist (environment variable DATA_DIR)"), "{look:?}: {}", run.stderr);
+        assert!(
+            run.stderr.contains("delivery.data_dir: nowhere does not exist (environment variable DATA_DIR)"),
+            "{look:?}: {}",
+            run.stderr
+        );
         let run = stage.run(&[look, &["--data-dir", "nowhere"]].concat(), &[]);
         run.ends_with(2);
-        assert!(run.stderr.contains("delivery.data_dir: nowhere does not exist (--data-dir)"), "{look:?}: {}", run.stderr);
+        assert!(
+            run.stderr.contains("delivery.data_dir: nowhere does not exist (--data-dir)"),
+            "{look:?}: {}",
+            run.stderr
+        );
     }
     assert!(!stage.path().join("nowhere").exists(), "looking creates nothing");
     std::fs::create_dir(stage.path().join("empty")).unwrap();

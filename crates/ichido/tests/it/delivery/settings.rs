@@ -102,7 +102,10 @@ fn invalid_setting_is_named_with_the_origin_of_its_value() {
     });
     assert!(told("", &[]).starts_with("delivery.endpoint: is not set; name the receiver with --endpoint"));
     for (section, error) in [
-        ("endpiont = \"https://u:hunter2@h/\"", "delivery.endpiont: unknown key; did you mean endpoint? (ichido.toml:2)"),
+        (
+            "endpiont = \"https://u:hunter2@h/\"",
+            "delivery.endpiont: unknown key; did you mean endpoint? (ichido.toml:2)",
+        ),
         ("max_retries = \"hunter2\"", "delivery.max_retries: expected u32, found a string (ichido.toml:2)"),
         ("endpoint = [\"hunter2\"]", "delivery.endpoint: expected a string, found a list (ichido.toml:2)"),
         (

@@ -27,16 +27,19 @@ fn an_invalid_setting_stops_the_start() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("not.pem"), "hello").unwrap();
     for (settings, word) in [
-        ("[gateway]\nlisten = 5\n", "line 2"),
+        ("[gateway]\nlisten = 5\n", "gateway.listen: expected a string, found a whole number"),
         ("[gateway]\nupstreams = \"x\"\n", "upstreams"),
         (
             "[gateway]\ntls_cert_file = \"not.pem\"\ntls_key_file = \"not.pem\"\n",
-            "gateway.tls_cert_file not.pem",
+            "gateway.tls_cert_file: not.pem",
         ),
         ("[[gateway.routes]]\nmatch = \"GET /x\"\n", "gateway.routes[0].match"),
         ("[[gateway.routes]]\noutage = \"maybe\"\n", "gateway.routes[0].outage"),
         ("[[gateway.routes]]\npreset = \"slack\"\n", "slack-events, github, stripe-events, cloudevents"),
-        ("[[gateway.routes]]\nkey = 5\n", "line 2: key: invalid type: integer"),
+        (
+            "[[gateway.routes]]\nkey = 5\n",
+            "gateway.routes[0].key: expected a string or a list of strings, found a whole number",
+        ),
     ] {
         let line = refused(&mut gateway_command(dir.path(), unused_address(), "memory:", settings));
         assert!(line.contains(word), "{word}: {line}");

@@ -31,9 +31,17 @@ fn a_start_that_cannot_be_right_is_refused_with_one_line() {
         (&["--listen", &address], &[], "meter.listen"),
         (&["--db", "mysql://u:hunter2@h/d"], &[], "meter.db"),
         (&["--listen", "127.0.0.1:0", "--db", "sqlite:notes.txt"], &[], "was not created by a meter"),
-        (&[], &[("METER_PROFILE", "last_wins")], "first_wins, upsert_by_event_id, upsert_by_model_day"),
-        (&[], &[("METER_TOKENS", "hunter2")], "METER_TOKENS: entry 1 is not of the form tenant=token"),
-        (&[], &[("METER_TOKENS", "")], "METER_TOKENS: contains no token"),
+        (
+            &[],
+            &[("METER_PROFILE", "last_wins")],
+            "must be first_wins, upsert_by_event_id or upsert_by_model_day",
+        ),
+        (
+            &[],
+            &[("METER_TOKENS", "hunter2")],
+            "meter.tokens: entry 1 is not of the form tenant=token (environment variable METER_TOKENS)",
+        ),
+        (&[], &[("METER_TOKENS", "")], "meter.tokens: is empty; unset the variable or give it a value"),
     ] {
         let line = refusal(dir.path(), flags, variables);
         assert!(line.contains(word) && !line.contains("hunter2"), "{line}");

@@ -63,10 +63,10 @@ pub(super) const COMMANDS: &[(&str, Action)] = &[
     ("ichido send usage.jsonl", Action::Prints(&["1 batch delivered (3 records"])),
     ("ichido run", Action::Serve { flags: "--admin 127.0.0.1:0", address: "127.0.0.1:9090", check: ready }),
     ("ichido spool list", Action::Prints(&["503"])),
-    ("ichido spool resend", Action::Prints(&["1 batch arrived"])),
+    ("ichido spool resend", Action::Prints(&["1 batch delivered"])),
     ("ichido failed list --error 422", Action::Run(names_the_batch)),
     ("ichido failed show a3f2e1b9c4d5", Action::Prints(&["e0"])),
-    ("ichido failed resend a3f2e1b9c4d5", Action::Prints(&["1 batch arrived"])),
+    ("ichido failed resend a3f2e1b9c4d5", Action::Prints(&["1 batch delivered"])),
     // DynamoDB. The tests of `deploy/aws` lint the template and try its policies.
     (
         "aws cloudformation deploy --stack-name ichido --template-file deploy/aws/ichido.yaml --capabilities CAPABILITY_IAM",
@@ -129,7 +129,7 @@ pub(super) fn action(command: &str) -> Option<&'static Action> {
 }
 
 fn demo(_: &Shell, finished: &Finished) {
-    assert!(finished.stdout.contains("No effect ran twice"), "{}", finished.stdout);
+    assert!(finished.stdout.contains("no effect ran twice"), "{}", finished.stdout);
     let cargo = page("Cargo.toml");
     let default = "default-members = [\"crates/ichido\"]";
     assert!(cargo.contains(default), "`cargo run` would not know what to run");
