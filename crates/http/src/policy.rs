@@ -1,11 +1,10 @@
 //! The published rules: which operations need a key, its format, and how long responses are stored.
 
-use std::fmt::Write as _;
-
 use bytes::Bytes;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, VARY, X_CONTENT_TYPE_OPTIONS};
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::{Value, json};
 
 use crate::key::MAX_CHARS;
@@ -124,60 +123,88 @@ fn in_doubt(route: &Route) -> &'static str {
 
 fn to_html(rules: &Rules) -> String {
     let json = to_json(rules);
-    let mut rows = String::new();
-    for operation in json["operations"].as_array().into_iter().flatten() {
-        let keys: Vec<_> =
-            operation["key"].as_array().into_iter().flatten().filter_map(Value::as_str).map(escape).collect();
-        let text = |name: &str| escape(operation[name].as_str().unwrap_or_default());
-        let required = match (operation["mode"].as_str(), operation["required"].as_bool()) {
-            (Some("observe"), _) => "observed only",
-            (_, Some(true)) => "required",
-            _ => "optional",
-        };
-        let sender = match (operation["preset"].as_str(), operation["signature"].as_str()) {
-            (Some(preset), Some(header)) => format!("<br>events: {preset}, signed in <code>{header}</code>"),
-            (Some(preset), None) => format!("<br>events: {preset}"),
-            (None, Some(header)) => format!("<br>signed in <code>{header}</code>"),
-            (None, None) => String::new(),
-        };
-        let _ = write!(
-            rows,
-            "<tr><td><code>{}</code>{sender}</td><td>{required}<br><code>{}</code></td><td>{} s</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-            text("match"),
-            keys.join("</code>, <code>"),
-            operation["remembered_seconds"],
-            text("compared"),
-            text("while_running"),
-            text("in_doubt"),
-        );
-    }
-    let mut problems = String::new();
-    for (_, code, status, title, advice) in problem::ALL {
-        let _ = write!(
-            problems,
-            "<tr id=\"{code}\"><td><code>{code}</code></td><td>{status}</td><td>{}</td><td>{}</td></tr>",
-            escape(title),
-            escape(advice)
-        );
-    }
-    let format = escape(json["key"]["format"].as_str().unwrap_or_default());
-    let scope = escape(&rules.tenant.describe());
-    format!(
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
-<title>Idempotency-Key rules</title><style>{STYLE}</style></head><body><main><h1>Idempotency-Key rules</h1>\
-<p>Requests to this API are safe to retry. Send the header <code>Idempotency-Key</code> with a new value, such as a UUID, for \
-each operation, and <strong>the same value on each retry</strong> of that operation.</p>\
-<p>Format: {format}, 1 to {MAX_CHARS} characters. Scope: {scope}. The same key with a different path, query or method is a different \
-operation. Events carry their own ids, so their senders need no such header. A replayed response has the header <code>Idempotency-Replayed: true</code>.</p>\
-<h2>Operations</h2><div class=\"scroll\"><table><thead><tr><th>Operation</th><th>Key</th><th>Stored for</th><th>Compared</th>\
-<th>While the first request runs</th><th>In doubt</th></tr></thead><tbody>{rows}</tbody></table></div>\
-<h2>Problems</h2><div class=\"scroll\"><table><thead><tr><th>Type</th><th>Status</th><th>Meaning</th><th>What to do</th></tr></thead>\
-<tbody>{problems}</tbody></table></div></main></body></html>\n"
-    )
+    let operations = json["operations"].as_array().into_iter().flatten();
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width";
+                title { "Idempotency-Key rules" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                main {
+                    h1 { "Idempotency-Key rules" }
+                    p {
+                        "Requests to this API are safe to retry. Send the header " code { "Idempotency-Key" }
+                        " with a new value, such as a UUID, for each operation, and "
+                        strong { "the same value on each retry" } " of that operation."
+                    }
+                    p {
+                        "Format: " (json["key"]["format"].as_str().unwrap_or_default()) ", 1 to " (MAX_CHARS)
+                        " characters. Scope: " (rules.tenant.describe()) ". The same key with a different path, query or \
+                        method is a different operation. Events carry their own ids, so their senders need no such header. \
+                        A replayed response has the header " code { "Idempotency-Replayed: true" } "."
+                    }
+                    h2 { "Operations" }
+                    div.scroll {
+                        table {
+                            thead {
+                                tr {
+                                    th { "Operation" } th { "Key" } th { "Stored for" } th { "Compared" }
+                                    th { "While the first request runs" } th { "In doubt" }
+                                }
+                            }
+                            tbody { @for operation in operations { (operation_row(operation)) } }
+                        }
+                    }
+                    h2 { "Problems" }
+                    div.scroll {
+                        table {
+                            thead { tr { th { "Type" } th { "Status" } th { "Meaning" } th { "What to do" } } }
+                            tbody {
+                                @for (_, code, status, title, advice) in problem::ALL {
+                                    tr id=(code) { td { code { (code) } } td { (status) } td { (title) } td { (advice) } }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    };
+    page.into_string()
 }
 
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+fn operation_row(operation: &Value) -> Markup {
+    let text = |name: &str| operation[name].as_str().unwrap_or_default();
+    let required = match (operation["mode"].as_str(), operation["required"].as_bool()) {
+        (Some("observe"), _) => "observed only",
+        (_, Some(true)) => "required",
+        _ => "optional",
+    };
+    let keys = operation["key"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    html! {
+        tr {
+            td {
+                code { (text("match")) }
+                @if let Some(preset) = operation["preset"].as_str() { br; "events: " (preset) }
+                @if let Some(header) = operation["signature"].as_str() { br; "signed in " code { (header) } }
+            }
+            td {
+                (required) br;
+                @for (at, key) in keys.enumerate() {
+                    @if at > 0 { ", " }
+                    code { (key) }
+                }
+            }
+            td { (operation["remembered_seconds"]) " s" }
+            td { (text("compared")) }
+            td { (text("while_running")) }
+            td { (text("in_doubt")) }
+        }
+    }
 }
 
 #[cfg(test)]
