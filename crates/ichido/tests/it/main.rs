@@ -12,6 +12,7 @@ mod admin;
 mod bad_input;
 mod check;
 mod claims;
+mod config;
 mod console;
 mod delivery;
 mod demo;
