@@ -1,19 +1,19 @@
 //! Delivery, as a user runs it: real processes, and a receiver over real TLS.
 
+mod components;
 mod conflicts;
 mod crashes;
 pub(crate) mod daemon;
 mod disk;
+mod invalid_input;
+mod misbehaving_receiver;
 mod network;
 mod notices;
-mod operators;
-mod parts;
+mod operator_commands;
 pub(crate) mod receiver;
-mod refusals;
 mod resending;
 mod sending;
 mod settings;
-mod trouble;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

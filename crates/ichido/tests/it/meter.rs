@@ -1,10 +1,10 @@
 //! The meter, as a user runs it: a real process, real senders, real databases.
 
-mod asking;
 mod crashes;
-mod receiving;
+mod ingest;
+mod lifecycle;
+mod queries;
 mod sending;
-mod starting;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
