@@ -43,8 +43,8 @@ impl Meter {
         command.args(flags).envs(variables.iter().copied());
         let process = Process::start(&mut command);
         let line = eventually("the meter's start line", || {
-            let said = process.stderr();
-            said.lines().find(|line| line.contains("ichido meter: listening on")).map(str::to_owned)
+            let stderr = process.stderr();
+            stderr.lines().find(|line| line.contains("ichido meter: listening on")).map(str::to_owned)
         });
         Self {
             process,
@@ -75,7 +75,7 @@ impl Meter {
     }
 
     /// The one sum of everything: records, requests, money.
-    fn sum(&self) -> (i64, i64, String) {
+    fn totals(&self) -> (i64, i64, String) {
         let report = self.get("/v1/usage?group_by=").json();
         let rows = report["rows"].as_array().unwrap();
         assert!(rows.len() <= 1, "{report}");
@@ -96,7 +96,7 @@ fn command(dir: &Path) -> Command {
 }
 
 /// `ichido send` to a meter, with short pauses.
-fn sender(dir: &Path, meter: &Meter, args: &[&str]) -> Command {
+fn sender_command(dir: &Path, meter: &Meter, args: &[&str]) -> Command {
     let mut command = command(dir);
     command
         .args(args)
@@ -116,7 +116,7 @@ fn sender(dir: &Path, meter: &Meter, args: &[&str]) -> Command {
 
 /// Sends a file to its end.
 fn send(dir: &Path, meter: &Meter, file: &Path, variables: &[(&str, &str)]) -> Run {
-    let mut command = sender(dir, meter, &["send", "--json", file.to_str().unwrap()]);
+    let mut command = sender_command(dir, meter, &["send", "--json", file.to_str().unwrap()]);
     Run::of(command.envs(variables.iter().copied()).output().unwrap())
 }
 
@@ -135,22 +135,22 @@ pub(crate) fn record(id: usize) -> Value {
 }
 
 /// One of many records of the same model and day.
-fn same_day(id: usize) -> Value {
-    let mut same = record(28 * 3 * id);
-    same["metadata"]["source_event_id"] = json!(format!("dify-2025-11-01-e{id}"));
-    same
+fn record_of_one_day(id: usize) -> Value {
+    let mut record = record(28 * 3 * id);
+    record["metadata"]["source_event_id"] = json!(format!("dify-2025-11-01-e{id}"));
+    record
 }
 
 /// A file of JSON Lines.
-fn lines(dir: &Path, records: impl Iterator<Item = Value>) -> PathBuf {
+fn write_jsonl(dir: &Path, records: impl Iterator<Item = Value>) -> PathBuf {
     let path = dir.join("usage.jsonl");
     std::fs::write(&path, records.map(|record| format!("{record}\n")).collect::<String>()).unwrap();
     path
 }
 
 /// The files in a place of the sender, as JSON.
-fn files(dir: &Path, place: &str) -> Vec<Value> {
-    let entries = std::fs::read_dir(dir.join("data").join(place)).into_iter().flatten().flatten();
+fn sender_files(dir: &Path, directory: &str) -> Vec<Value> {
+    let entries = std::fs::read_dir(dir.join("data").join(directory)).into_iter().flatten().flatten();
     let files = entries.map(|entry| entry.path()).filter(|path| path.is_file());
     files.map(|path| serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()).collect()
 }

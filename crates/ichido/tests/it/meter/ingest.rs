@@ -2,18 +2,18 @@
 
 use serde_json::{Value, json};
 
-use super::{Meter, TOKEN, record, same_day};
+use super::{Meter, TOKEN, record, record_of_one_day};
 use crate::support::http::Response;
 
 fn batch(ids: std::ops::Range<usize>) -> Value {
     json!({"batchIdempotencyKey": format!("b{}-{}", ids.start, ids.end), "records": ids.map(record).collect::<Vec<_>>()})
 }
 
-fn word(answer: &Response) -> (u16, String) {
-    assert_eq!(answer.header("content-type"), Some("application/problem+json"), "{answer:?}");
-    let body = answer.json();
-    assert_eq!(body["status"], answer.status);
-    (answer.status, body["type"].as_str().unwrap().rsplit('/').next().unwrap().to_owned())
+fn problem(response: &Response) -> (u16, String) {
+    assert_eq!(response.header("content-type"), Some("application/problem+json"), "{response:?}");
+    let body = response.json();
+    assert_eq!(body["status"], response.status);
+    (response.status, body["type"].as_str().unwrap().rsplit('/').next().unwrap().to_owned())
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn the_same_data_twice_is_409_and_nothing_changes() {
         let second = meter.post(&batch(0..3));
         assert_eq!((second.status, second.json()), (409, counts(0, 3, "duplicate")));
         assert_eq!(meter.get("/v1/records").json(), before);
-        assert_eq!(meter.sum(), (3, 3, "0.0000003".to_owned()));
+        assert_eq!(meter.totals(), (3, 3, "0.0000003".to_owned()));
     }
 }
 
@@ -47,14 +47,15 @@ fn a_profile_that_upserts_answers_200_and_a_stale_batch_changes_nothing() {
         record["cost_actual"] = json!(cost);
         json!({"tenant_id": "default", "export_metadata": {"export_timestamp": at}, "records": [record]})
     };
-    let words = |answer: &Response| answer.json()["results"][0]["status"].as_str().unwrap().to_owned();
+    let first_status =
+        |response: &Response| response.json()["results"][0]["status"].as_str().unwrap().to_owned();
     let first = meter.post(&export("2025-11-02T00:00:00Z", "1"));
-    assert_eq!((first.status, words(&first)), (200, "inserted".to_owned()));
+    assert_eq!((first.status, first_status(&first)), (200, "inserted".to_owned()));
     let newer = meter.post(&export("2025-11-04T00:00:00Z", "3"));
     assert_eq!((newer.status, &newer.json()["updated"], &newer.json()["total"]), (200, &json!(1), &json!(1)));
     let stale = meter.post(&export("2025-11-03T00:00:00+09:00", "2"));
-    assert_eq!((stale.status, words(&stale)), (200, "stale".to_owned()));
-    assert_eq!(meter.sum().2, "3");
+    assert_eq!((stale.status, first_status(&stale)), (200, "stale".to_owned()));
+    assert_eq!(meter.totals().2, "3");
 }
 
 #[test]
@@ -68,7 +69,7 @@ fn tokens_open_for_their_tenant_alone() {
         meter.call(method, path, &headers, body.to_string().as_bytes())
     };
     assert_eq!(as_b("GET", "/v1/usage", &json!(0)).json()["rows"], json!([]));
-    assert_eq!(word(&as_b("GET", "/v1/receipts?batch=b0-2", &json!(0))), (404, "no-receipt".to_owned()));
+    assert_eq!(problem(&as_b("GET", "/v1/receipts?batch=b0-2", &json!(0))), (404, "no-receipt".to_owned()));
     assert_eq!(as_b("POST", "/v1/usage", &batch(0..2)).status, 201, "the ids of others are not its own");
     let envelope = |tenant: &str| {
         let export = json!({"export_timestamp": "2025-11-02T00:00:00Z"});
@@ -77,16 +78,16 @@ fn tokens_open_for_their_tenant_alone() {
     assert_eq!(meter.post(&envelope("a")).status, 201);
     let other = meter.post(&envelope("b"));
     assert_eq!(
-        (word(&other), &other.json()["field"]),
+        (problem(&other), &other.json()["field"]),
         ((403, "other-tenant".to_owned()), &json!("tenant_id"))
     );
     for wrong in ["Bearer x", "Bearer", "Basic eDp5", ""] {
         for (method, path) in
             [("POST", "/v1/usage"), ("GET", "/v1/usage"), ("GET", "/v1/records"), ("GET", "/v1/receipts")]
         {
-            let answer = meter.call(method, path, &[("Authorization", wrong)], b"");
-            assert_eq!(word(&answer), (401, "token-refused".to_owned()), "{wrong:?}");
-            assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
+            let response = meter.call(method, path, &[("Authorization", wrong)], b"");
+            assert_eq!(problem(&response), (401, "token-refused".to_owned()), "{wrong:?}");
+            assert_eq!(response.header("www-authenticate"), Some("Bearer"));
         }
     }
     assert!(!meter.process.stderr().contains("hunter"));
@@ -102,18 +103,21 @@ fn what_is_not_understood_is_named_and_nothing_is_counted() {
         (json!({"records": []}), "records"),
         (json!({"records": [record(1)], "tenant_id": "default"}), "export_metadata"),
     ] {
-        let answer = meter.post(&body);
-        assert_eq!((word(&answer), &answer.json()["field"]), ((400, "invalid".to_owned()), &json!(field)));
+        let response = meter.post(&body);
+        assert_eq!(
+            (problem(&response), &response.json()["field"]),
+            ((400, "invalid".to_owned()), &json!(field))
+        );
     }
     let cut = meter.call("POST", "/v1/usage", &[("Content-Type", "application/json")], b"{\"records\":[{}");
-    assert_eq!(word(&cut).0, 400);
+    assert_eq!(problem(&cut).0, 400);
     for headers in [
         &[("Content-Type", "text/plain")][..],
         &[],
         &[("Content-Type", "application/json"), ("Content-Encoding", "br")],
     ] {
-        let answer = meter.call("POST", "/v1/usage", headers, batch(0..1).to_string().as_bytes());
-        assert_eq!(word(&answer), (415, "unknown-form".to_owned()));
+        let response = meter.call("POST", "/v1/usage", headers, batch(0..1).to_string().as_bytes());
+        assert_eq!(problem(&response), (415, "unknown-form".to_owned()));
     }
     for (path, field) in [
         ("/v1/usage?from=yesterday", "from"),
@@ -124,12 +128,12 @@ fn what_is_not_understood_is_named_and_nothing_is_counted() {
         ("/v1/records?limit=0", "limit"),
         ("/v1/receipts", "batch"),
     ] {
-        let answer = meter.get(path);
-        assert_eq!((word(&answer).0, &answer.json()["field"]), (400, &json!(field)), "{path}");
+        let response = meter.get(path);
+        assert_eq!((problem(&response).0, &response.json()["field"]), (400, &json!(field)), "{path}");
     }
-    assert_eq!(word(&meter.get("/v2")), (404, "no-such-page".to_owned()));
-    assert_eq!(word(&meter.call("DELETE", "/v1/usage", &[], b"")), (405, "no-such-method".to_owned()));
-    assert_eq!(meter.sum(), (0, 0, "0".to_owned()));
+    assert_eq!(problem(&meter.get("/v2")), (404, "no-such-page".to_owned()));
+    assert_eq!(problem(&meter.call("DELETE", "/v1/usage", &[], b"")), (405, "no-such-method".to_owned()));
+    assert_eq!(meter.totals(), (0, 0, "0".to_owned()));
 }
 
 #[test]
@@ -140,19 +144,19 @@ fn invalid_records_are_told_and_the_others_are_counted() {
     bad["total_tokens"] = json!(16);
     let mixed = meter.post(&json!({"batchIdempotencyKey": "m", "records": [record(1), bad, record(3)]}));
     assert_eq!((mixed.status, &mixed.json()["invalid"]), (207, &json!(1)));
-    let told = &mixed.json()["results"][1];
+    let result = &mixed.json()["results"][1];
     assert_eq!(
-        (&told["source_event_id"], &told["status"]),
+        (&result["source_event_id"], &result["status"]),
         (&json!("dify-2025-11-03-e2"), &json!("invalid"))
     );
-    assert_eq!(told["reason"], "total_tokens: must be input_tokens + output_tokens");
+    assert_eq!(result["reason"], "total_tokens: must be input_tokens + output_tokens");
     // Not 409: some senders would take it that nothing is left to do.
     let again = meter.post(&json!({"records": [record(1), bad]}));
     assert_eq!((again.status, &again.json()["duplicates"]), (207, &json!(1)));
     let none = meter.post(&json!({"batchIdempotencyKey": "n", "records": [bad, {}]}));
-    assert_eq!(word(&none), (422, "no-valid-record".to_owned()));
+    assert_eq!(problem(&none), (422, "no-valid-record".to_owned()));
     assert_eq!(none.json()["field"], "records[0].total_tokens");
-    assert_eq!(meter.sum().0, 2);
+    assert_eq!(meter.totals().0, 2);
 }
 
 /// Records that were not summed to the profile's grain share a place: the first one is counted, and 499 are not.
@@ -160,16 +164,16 @@ fn invalid_records_are_told_and_the_others_are_counted() {
 fn a_batch_that_is_mostly_invalid_is_no_plain_success() {
     let dir = tempfile::tempdir().unwrap();
     let meter = Meter::start_with(dir.path(), &[], &[("METER_PROFILE", "upsert_by_model_day")]);
-    let answer = meter.post(&json!({"records": (0..500).map(same_day).collect::<Vec<_>>()}));
-    let body = answer.json();
-    assert_eq!((answer.status, &body["inserted"], &body["invalid"]), (207, &json!(1), &json!(499)));
+    let response = meter.post(&json!({"records": (0..500).map(record_of_one_day).collect::<Vec<_>>()}));
+    let body = response.json();
+    assert_eq!((response.status, &body["inserted"], &body["invalid"]), (207, &json!(1), &json!(499)));
     assert_eq!(
         body["detail"],
         "499 of 500 records are invalid and were not counted; results gives the reason for each"
     );
     let invalid = body["results"].as_array().unwrap().iter().filter(|result| result["status"] == "invalid");
     assert_eq!(invalid.count(), 499);
-    assert_eq!(meter.sum().0, 1);
+    assert_eq!(meter.totals().0, 1);
 }
 
 #[test]
@@ -188,11 +192,14 @@ fn packed_bodies_are_read_and_bombs_are_not() {
     );
     let bomb = gzip(&vec![b' '; 50_000_000]);
     assert!(bomb.len() < 1_000_000);
-    assert_eq!(word(&meter.call("POST", "/v1/usage", &headers, &bomb)), (413, "body-too-large".to_owned()));
+    assert_eq!(
+        problem(&meter.call("POST", "/v1/usage", &headers, &bomb)),
+        (413, "body-too-large".to_owned())
+    );
     let plain = vec![b' '; 1_000_001];
-    assert_eq!(word(&meter.call("POST", "/v1/usage", &headers[..1], &plain)).0, 413);
-    assert_eq!(word(&meter.call("POST", "/v1/usage", &headers, b"not gzip")).0, 400);
-    assert_eq!(meter.sum().0, 100);
+    assert_eq!(problem(&meter.call("POST", "/v1/usage", &headers[..1], &plain)).0, 413);
+    assert_eq!(problem(&meter.call("POST", "/v1/usage", &headers, b"not gzip")).0, 400);
+    assert_eq!(meter.totals().0, 100);
 }
 
 #[test]
@@ -202,5 +209,5 @@ fn a_page_in_a_browser_is_kept_out() {
     let foreign = b"GET /v1/usage HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n";
     assert_eq!(crate::support::http::raw(meter.address, foreign).unwrap().status, 421);
     let origin = meter.call("GET", "/v1/usage", &[("Origin", "https://evil.example")], b"");
-    assert_eq!(word(&origin), (403, "foreign-origin".to_owned()));
+    assert_eq!(problem(&origin), (403, "foreign-origin".to_owned()));
 }

@@ -10,7 +10,7 @@ use crate::support::http::{connect, head, read_head, read_response};
 use crate::support::{Process, eventually};
 
 /// The one line of a start that is refused.
-fn refusal(dir: &std::path::Path, flags: &[&str], variables: &[(&str, &str)]) -> String {
+fn startup_error(dir: &std::path::Path, flags: &[&str], variables: &[(&str, &str)]) -> String {
     let output =
         command(dir).args(["meter", "--admin", "off"]).args(flags).envs(variables.iter().copied()).output();
     let output = output.unwrap();
@@ -22,10 +22,10 @@ fn refusal(dir: &std::path::Path, flags: &[&str], variables: &[(&str, &str)]) ->
 #[test]
 fn a_start_that_cannot_be_right_is_refused_with_one_line() {
     let dir = tempfile::tempdir().unwrap();
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap().to_string();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
     std::fs::write(dir.path().join("notes.txt"), "milk ".repeat(500)).unwrap();
-    for (flags, variables, word) in [
+    for (flags, variables, message) in [
         (&["--listen", "0.0.0.0:0"][..], &[][..], "METER_TOKENS"),
         (&["--listen", "8090"], &[], "meter.listen"),
         (&["--listen", &address], &[], "meter.listen"),
@@ -43,13 +43,13 @@ fn a_start_that_cannot_be_right_is_refused_with_one_line() {
         ),
         (&[], &[("METER_TOKENS", "")], "meter.tokens: is empty; unset the variable or give it a value"),
     ] {
-        let line = refusal(dir.path(), flags, variables);
-        assert!(line.contains(word) && !line.contains("hunter2"), "{line}");
+        let line = startup_error(dir.path(), flags, variables);
+        assert!(line.contains(message) && !line.contains("hunter2"), "{line}");
     }
-    let port = taken.local_addr().unwrap().port();
-    drop(taken);
+    let port = listener.local_addr().unwrap().port();
+    drop(listener);
     let db = format!("postgres://u:hunter2@127.0.0.1:{port}/d");
-    let line = refusal(dir.path(), &["--listen", "127.0.0.1:0", "--db", &db], &[]);
+    let line = startup_error(dir.path(), &["--listen", "127.0.0.1:0", "--db", &db], &[]);
     assert!(line.contains("PostgreSQL cannot be reached") && !line.contains("hunter2"), "{line}");
 }
 
@@ -77,7 +77,7 @@ fn the_end_takes_one_grace_and_not_two() {
     let mut meter = Meter::start_with(dir.path(), &["--db", &db], &[]);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (server, _) = db.split_once('?').unwrap();
-    let locked = runtime.block_on(async {
+    let lock_holder = runtime.block_on(async {
         let (client, connection) = tokio_postgres::connect(server, tokio_postgres::NoTls).await.unwrap();
         tokio::spawn(connection);
         client
@@ -91,16 +91,20 @@ fn the_end_takes_one_grace_and_not_two() {
     let kind = [("Content-Type", "application/json")];
     stream.write_all(&head("POST", "/v1/usage", &kind, Some(body.len()))).unwrap();
     stream.write_all(body.as_bytes()).unwrap();
-    let waiting =
+    let waiting_locks =
         format!("SELECT 1 FROM pg_locks WHERE NOT granted AND relation = '{schema}.records'::regclass");
     eventually("a batch that waits for the lock", || {
-        (!runtime.block_on(locked.query(&waiting, &[])).unwrap().is_empty()).then_some(())
+        (!runtime.block_on(lock_holder.query(&waiting_locks, &[])).unwrap().is_empty()).then_some(())
     });
     meter.process.signal("TERM");
-    let asked = Instant::now();
+    let signaled = Instant::now();
     meter.process.exit_code();
-    let took = asked.elapsed();
-    assert!(took < GRACE * 2 - Duration::from_secs(1), "it took {took:?}: {}", meter.process.stderr());
+    let elapsed = signaled.elapsed();
+    assert!(
+        elapsed < GRACE * 2 - Duration::from_secs(1),
+        "shutdown took {elapsed:?}: {}",
+        meter.process.stderr()
+    );
 }
 
 #[test]
@@ -119,11 +123,11 @@ fn what_is_under_way_is_counted_before_the_end() {
         meter.process.stderr().contains("finishing requests in progress").then_some(())
     });
     stream.write_all(body.as_bytes()).unwrap();
-    let answer = read_response(&mut reader).unwrap();
-    assert_eq!(answer.status, 201);
+    let response = read_response(&mut reader).unwrap();
+    assert_eq!(response.status, 201);
     assert_eq!(meter.process.exit_code(), 0);
     let meter = Meter::start(dir.path());
-    assert_eq!(meter.sum().0, 1);
+    assert_eq!(meter.totals().0, 1);
 }
 
 #[test]

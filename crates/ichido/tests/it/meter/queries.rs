@@ -5,7 +5,7 @@ use serde_json::json;
 use super::{Meter, record};
 use crate::support::http::get;
 
-fn filled(dir: &std::path::Path) -> Meter {
+fn meter_with_records(dir: &std::path::Path) -> Meter {
     let meter = Meter::start(dir);
     let records: Vec<_> = (0..56).map(record).collect();
     assert_eq!(meter.post(&json!({"batchIdempotencyKey": "all", "records": records})).status, 201);
@@ -15,7 +15,7 @@ fn filled(dir: &std::path::Path) -> Meter {
 #[test]
 fn usage_is_told_by_day_model_app_and_user() {
     let dir = tempfile::tempdir().unwrap();
-    let meter = filled(dir.path());
+    let meter = meter_with_records(dir.path());
     let days = meter.get("/v1/usage?from=2025-11-02&to=2025-11-03").json();
     assert_eq!(
         days,
@@ -56,15 +56,15 @@ fn usage_is_told_by_day_model_app_and_user() {
 #[test]
 fn records_are_paged_and_receipts_are_kept() {
     let dir = tempfile::tempdir().unwrap();
-    let meter = filled(dir.path());
-    let (mut after, mut seen) = (String::new(), 0);
+    let meter = meter_with_records(dir.path());
+    let (mut after, mut count) = (String::new(), 0);
     loop {
         let page = meter.get(&format!("/v1/records?limit=10&after={after}")).json();
-        seen += page["records"].as_array().unwrap().len();
+        count += page["records"].as_array().unwrap().len();
         let Some(next) = page["next"].as_str() else { break };
         after = next.to_owned();
     }
-    assert_eq!(seen, 56);
+    assert_eq!(count, 56);
     meter.post(&json!({"batchIdempotencyKey": "all", "records": [record(0)]}));
     let receipt = meter.get("/v1/receipts?batch=all").json();
     assert_eq!((&receipt["batchIdempotencyKey"], &receipt["times"]), (&json!("all"), &json!(2)));
@@ -82,7 +82,7 @@ fn records_are_paged_and_receipts_are_kept() {
 #[test]
 fn health_and_metrics_are_on_the_admin_port() {
     let dir = tempfile::tempdir().unwrap();
-    let meter = filled(dir.path());
+    let meter = meter_with_records(dir.path());
     meter.post(&json!({"records": [record(0), {"usage_date": "x"}]}));
     assert_eq!(get(meter.admin, "/healthz").status, 200);
     let ready = get(meter.admin, "/readyz");

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Meter, TOKEN, files, lines, record, same_day, send};
+use super::{Meter, TOKEN, record, record_of_one_day, send, sender_files, write_jsonl};
 use crate::support::certificate;
 
 #[test]
@@ -16,7 +16,7 @@ fn usage_goes_over_tls_and_a_second_time_changes_nothing() {
     .unwrap();
     let tokens = format!("acme={TOKEN}");
     let meter = Meter::start_with(dir.path(), &[], &[("METER_TOKENS", &tokens)]);
-    let file = lines(dir.path(), (0..250).map(record));
+    let file = write_jsonl(dir.path(), (0..250).map(record));
     let envelope = [
         ("EXTERNAL_API_ENVELOPE", "api_meter"),
         ("EXTERNAL_API_TENANT_ID", "acme"),
@@ -32,11 +32,11 @@ fn usage_goes_over_tls_and_a_second_time_changes_nothing() {
         (&json!(3), &json!(3))
     );
     assert_eq!(second.log("duplicate data detected").len(), 3);
-    assert!(files(dir.path(), "spool").is_empty() && files(dir.path(), "failed").is_empty());
+    assert!(sender_files(dir.path(), "spool").is_empty() && sender_files(dir.path(), "failed").is_empty());
     drop(meter);
     std::fs::write(dir.path().join("ichido.toml"), "").unwrap();
     let meter = Meter::start_with(dir.path(), &[], &[("METER_TOKENS", &tokens)]);
-    assert_eq!(meter.sum(), (250, 250, "0.000025".to_owned()));
+    assert_eq!(meter.totals(), (250, 250, "0.000025".to_owned()));
 }
 
 #[test]
@@ -49,10 +49,10 @@ fn an_invalid_record_goes_to_failed_with_the_meters_words_and_the_others_are_cou
         record
     };
     // One request says it all: nothing is searched for.
-    let file = lines(dir.path(), (0..300).map(|id| if id % 100 == 17 { bad(id) } else { record(id) }));
+    let file = write_jsonl(dir.path(), (0..300).map(|id| if id % 100 == 17 { bad(id) } else { record(id) }));
     let run = send(dir.path(), &meter, &file, &[]);
     run.ends_with(4);
-    let failed = files(dir.path(), "failed");
+    let failed = sender_files(dir.path(), "failed");
     assert_eq!(failed.len(), 3);
     for file in failed {
         assert_eq!(file["records"].as_array().unwrap().len(), 1);
@@ -62,33 +62,33 @@ fn an_invalid_record_goes_to_failed_with_the_meters_words_and_the_others_are_cou
             file["lastError"]
         );
     }
-    assert_eq!(meter.sum().0, 297);
+    assert_eq!(meter.totals().0, 297);
     let metrics = crate::support::http::get(meter.admin, "/metrics").text();
     assert!(metrics.contains("ichido_meter_batches_total{status=\"207\"} 3"), "{metrics}");
     // Sent again, the others are there already.
     send(dir.path(), &meter, &file, &[]).ends_with(4);
-    assert_eq!(meter.sum().0, 297);
+    assert_eq!(meter.totals().0, 297);
 }
 
 #[test]
 fn data_of_which_nothing_is_usage_holds_the_lane() {
     let dir = tempfile::tempdir().unwrap();
     let meter = Meter::start(dir.path());
-    let file = lines(dir.path(), (0..200).map(|id| json!({"id": format!("order-{id}"), "qty": 1})));
+    let file = write_jsonl(dir.path(), (0..200).map(|id| json!({"id": format!("order-{id}"), "qty": 1})));
     let run = send(dir.path(), &meter, &file, &[]);
     run.ends_with(3);
     assert!(run.stderr.contains("every record is rejected with the same message"), "{}", run.stderr);
-    assert!(files(dir.path(), "failed").is_empty());
+    assert!(sender_files(dir.path(), "failed").is_empty());
     let kept: usize =
-        files(dir.path(), "spool").iter().map(|file| file["records"].as_array().unwrap().len()).sum();
-    assert_eq!((kept, meter.sum().0), (200, 0));
+        sender_files(dir.path(), "spool").iter().map(|file| file["records"].as_array().unwrap().len()).sum();
+    assert_eq!((kept, meter.totals().0), (200, 0));
 }
 
 #[test]
 fn large_batches_are_answered_shortly_and_delivered_whole() {
     let dir = tempfile::tempdir().unwrap();
     let meter = Meter::start(dir.path());
-    let file = lines(dir.path(), (0..5_000).map(record));
+    let file = write_jsonl(dir.path(), (0..5_000).map(record));
     let size = [("BATCH_SIZE", "2500")];
     let run = send(dir.path(), &meter, &file, &size);
     run.ends_with(0);
@@ -97,11 +97,11 @@ fn large_batches_are_answered_shortly_and_delivered_whole() {
     // With an invalid record all results are told, more than the sender reads: it asks in smaller parts.
     let mut bad = record(9_999);
     bad["model"] = json!("");
-    let file = lines(dir.path(), (0..2_000).map(record).chain([bad]).chain((5_000..5_400).map(record)));
+    let file = write_jsonl(dir.path(), (0..2_000).map(record).chain([bad]).chain((5_000..5_400).map(record)));
     send(dir.path(), &meter, &file, &[("BATCH_SIZE", "10000")]).ends_with(4);
-    let failed = files(dir.path(), "failed");
+    let failed = sender_files(dir.path(), "failed");
     assert_eq!((failed.len(), failed[0]["records"].as_array().unwrap().len()), (1, 1));
-    assert_eq!(meter.sum().0, 5_400);
+    assert_eq!(meter.totals().0, 5_400);
 }
 
 /// Our own sender goes by the results: what is invalid is in failed, each record with its reason, and nothing is lost.
@@ -109,24 +109,24 @@ fn large_batches_are_answered_shortly_and_delivered_whole() {
 fn a_batch_that_is_mostly_invalid_ends_in_failed_record_by_record() {
     let dir = tempfile::tempdir().unwrap();
     let meter = Meter::start_with(dir.path(), &[], &[("METER_PROFILE", "upsert_by_model_day")]);
-    let file = lines(dir.path(), (0..50).map(same_day));
+    let file = write_jsonl(dir.path(), (0..50).map(record_of_one_day));
     send(dir.path(), &meter, &file, &[("BATCH_SIZE", "50")]).ends_with(4);
-    let failed = files(dir.path(), "failed");
+    let failed = sender_files(dir.path(), "failed");
     let records: usize = failed.iter().map(|file| file["records"].as_array().unwrap().len()).sum();
-    assert_eq!((records, meter.sum().0), (49, 1));
+    assert_eq!((records, meter.totals().0), (49, 1));
     assert!(failed.iter().all(|file| file["lastError"].as_str().unwrap().contains("invalid")), "{failed:?}");
-    assert!(files(dir.path(), "spool").is_empty());
+    assert!(sender_files(dir.path(), "spool").is_empty());
 }
 
 #[test]
 fn a_wrong_token_holds_the_lane_and_nothing_is_lost() {
     let dir = tempfile::tempdir().unwrap();
     let meter = Meter::start_with(dir.path(), &[], &[("METER_TOKENS", &format!("a={TOKEN}"))]);
-    let file = lines(dir.path(), (0..10).map(record));
+    let file = write_jsonl(dir.path(), (0..10).map(record));
     send(dir.path(), &meter, &file, &[("EXTERNAL_API_TOKEN", "wrong-token")]).ends_with(3);
-    assert_eq!(meter.sum().0, 0);
+    assert_eq!(meter.totals().0, 0);
     send(dir.path(), &meter, &file, &[]).ends_with(0);
-    assert_eq!(meter.sum().0, 10);
+    assert_eq!(meter.totals().0, 10);
 }
 
 #[test]
@@ -142,25 +142,25 @@ fn an_export_that_lay_in_the_spool_does_not_overwrite_newer_totals() {
     let total = |cost: &str| {
         let mut record = record(1);
         record["cost_actual"] = json!(cost);
-        lines(dir.path(), [record].into_iter())
+        write_jsonl(dir.path(), [record].into_iter())
     };
     let mut meter = Meter::start_with(dir.path(), &[], &profile);
     let address = meter.address.to_string();
     meter.process.kill();
     // The receiver is down: the first total waits.
     send(dir.path(), &meter, &total("1"), &envelope).ends_with(3);
-    let old = dir.path().join("data/spool");
+    let spool = dir.path().join("data/spool");
     let parked = dir.path().join("parked");
-    std::fs::rename(&old, &parked).unwrap();
+    std::fs::rename(&spool, &parked).unwrap();
     // The moment of an export has seconds; the next export is of another one.
     std::thread::sleep(std::time::Duration::from_millis(1100));
     let meter = Meter::start_with(dir.path(), &["--listen", &address], &profile);
     send(dir.path(), &meter, &total("2.5"), &envelope).ends_with(0);
-    assert_eq!(meter.sum().2, "2.5");
-    std::fs::remove_dir_all(&old).unwrap();
-    std::fs::rename(&parked, &old).unwrap();
-    let mut resend = super::sender(dir.path(), &meter, &["spool", "resend", "--force", "--json"]);
+    assert_eq!(meter.totals().2, "2.5");
+    std::fs::remove_dir_all(&spool).unwrap();
+    std::fs::rename(&parked, &spool).unwrap();
+    let mut resend = super::sender_command(dir.path(), &meter, &["spool", "resend", "--force", "--json"]);
     crate::delivery::Run::of(resend.envs(envelope).output().unwrap()).ends_with(0);
-    assert!(files(dir.path(), "spool").is_empty());
-    assert_eq!(meter.sum(), (1, 1, "2.5".to_owned()));
+    assert!(sender_files(dir.path(), "spool").is_empty());
+    assert_eq!(meter.totals(), (1, 1, "2.5".to_owned()));
 }
