@@ -23,12 +23,12 @@ use serde_json::{Value, json};
 use self::receiver::{Receiver, TOKEN};
 
 /// A directory, a receiver, and the settings that join them.
-pub(crate) struct Stage {
+pub(crate) struct Fixture {
     dir: tempfile::TempDir,
     pub(crate) receiver: Receiver,
 }
 
-impl Stage {
+impl Fixture {
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let receiver = Receiver::start(dir.path());
@@ -40,7 +40,7 @@ impl Stage {
     }
 
     /// Where its receiver is, and the authority to trust for it.
-    pub(crate) fn way(&self) -> (String, PathBuf) {
+    pub(crate) fn receiver_url_and_ca(&self) -> (String, PathBuf) {
         (format!("https://localhost:{}", self.receiver.address.port()), self.receiver.ca.clone())
     }
 
@@ -84,8 +84,8 @@ impl Stage {
     }
 
     /// The files in a place, as JSON, oldest first.
-    pub(crate) fn files(&self, place: &str) -> Vec<(PathBuf, Value)> {
-        let dir = self.path().join("data").join(place);
+    pub(crate) fn files(&self, directory: &str) -> Vec<(PathBuf, Value)> {
+        let dir = self.path().join("data").join(directory);
         let entries = std::fs::read_dir(&dir).into_iter().flatten().flatten();
         let mut paths: Vec<PathBuf> =
             entries.map(|entry| entry.path()).filter(|path| path.is_file()).collect();
@@ -95,13 +95,14 @@ impl Stage {
     }
 
     /// The names of the files in a place.
-    fn files_named(&self, place: &str) -> Vec<String> {
-        let entries = std::fs::read_dir(self.path().join("data").join(place)).into_iter().flatten().flatten();
+    fn file_names(&self, directory: &str) -> Vec<String> {
+        let entries =
+            std::fs::read_dir(self.path().join("data").join(directory)).into_iter().flatten().flatten();
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
     }
 
     /// Whether the token is in none of the files below the directory.
-    fn holds_no_token(&self) {
+    fn assert_token_not_stored(&self) {
         let mut dirs = vec![self.path().join("data")];
         while let Some(dir) = dirs.pop() {
             for entry in std::fs::read_dir(dir).unwrap().flatten() {

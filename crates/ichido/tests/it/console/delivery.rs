@@ -5,32 +5,32 @@ use std::time::{Duration, Instant};
 
 use super::browser::Browser;
 use super::{HOSTILE, looks_well};
-use crate::delivery::Stage;
-use crate::delivery::daemon::admin_of;
+use crate::delivery::Fixture;
+use crate::delivery::daemon::admin_address;
 use crate::delivery::receiver::Reply;
 use crate::support::http::get;
 use crate::support::{Process, eventually};
 
 /// A daemon that does nothing by itself after its first pass.
-fn daemon(stage: &Stage) -> (Process, SocketAddr) {
+fn daemon(stage: &Fixture) -> (Process, SocketAddr) {
     let mut command = stage.command(&["run", "--admin", "127.0.0.1:0", "--ledger", "memory:"]);
     let daemon = Process::start(command.env("RESEND_CRON", "0 0 1 1 *").env("MAX_RETRIES", "0"));
-    let admin = admin_of(&daemon);
+    let admin = admin_address(&daemon);
     eventually("the first pass", || get(admin, "/delivery").text().contains("schedule").then_some(()));
     (daemon, admin)
 }
 
 /// Batches that wait, and some that are no records.
-fn filled(records: usize) -> Stage {
-    let stage = Stage::new();
-    stage.receiver.does(|_| Reply::Say(503, HOSTILE.to_owned()));
+fn filled(records: usize) -> Fixture {
+    let stage = Fixture::new();
+    stage.receiver.on_request(|_| Reply::Status(503, HOSTILE.to_owned()));
     stage.send(records, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
     stage
 }
 
 #[test]
 fn delivery_pages_render_in_every_look() {
-    let empty = Stage::new();
+    let empty = Fixture::new();
     let (_daemon, admin) = daemon(&empty);
     let browser = Browser::start();
     looks_well(&browser, &format!("http://{admin}/delivery"), "delivery-empty");
@@ -61,7 +61,7 @@ fn operator_resends_one_and_all() {
     let stage = filled(5);
     let (daemon, admin) = daemon(&stage);
     assert_eq!(stage.files("spool").len(), 5);
-    stage.receiver.does(|_| Reply::Take);
+    stage.receiver.on_request(|_| Reply::Accept);
     let browser = Browser::start();
     browser.open(&format!("http://{admin}/delivery"));
     browser.click("td button");
@@ -85,11 +85,11 @@ fn operator_resends_one_and_all() {
 /// Whatever stops it, a batch that is still in the spool has not arrived, and neither page nor audit may say so.
 #[test]
 fn failed_resend_is_reported() {
-    for trouble in [Reply::Say(503, String::new()), Reply::Say(401, String::new()), Reply::HangUp] {
+    for trouble in [Reply::Status(503, String::new()), Reply::Status(401, String::new()), Reply::Disconnect] {
         let stage = filled(2);
         let (daemon, admin) = daemon(&stage);
         let reply = trouble.clone();
-        stage.receiver.does(move |_| reply.clone());
+        stage.receiver.on_request(move |_| reply.clone());
         let browser = Browser::start();
         for action in ["td button", "main button.strong"] {
             browser.open(&format!("http://{admin}/delivery"));
@@ -155,7 +155,7 @@ fn twenty_thousand_files_do_not_delay_a_page() {
         std::fs::write(path.with_file_name(name), &bytes).unwrap();
     }
     // One answer of that kind ends a pass.
-    stage.receiver.does(|_| Reply::Say(401, String::new()));
+    stage.receiver.on_request(|_| Reply::Status(401, String::new()));
     let (_daemon, admin) = daemon(&stage);
     eventually("the count", || get(admin, "/delivery").text().contains("20,001").then_some(()));
     for path in ["/", "/claims", "/delivery", "/delivery?after=spool_20250118T120000Z_000000000000.json"] {

@@ -2,57 +2,57 @@
 
 use std::net::SocketAddr;
 
-use super::Stage;
+use super::Fixture;
 use super::receiver::Reply;
 use crate::support::http::{get, post};
 use crate::support::{Orders, Process, eventually};
 
-fn address_after(said: &str, words: &str) -> Option<SocketAddr> {
-    said.split_once(words)?.1.split([',', '\n']).next()?.parse().ok()
+fn address_after(stderr: &str, prefix: &str) -> Option<SocketAddr> {
+    stderr.split_once(prefix)?.1.split([',', '\n']).next()?.parse().ok()
 }
 
 #[test]
 fn gateway_meter_and_sender_are_one_process_with_one_admin_port() {
-    let stage = Stage::new();
-    stage.receiver.does(|_| Reply::Say(503, String::new()));
-    stage.send(3, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
-    stage.receiver.does(|_| Reply::Take);
-    let orders = Orders::start(stage.path());
+    let fixture = Fixture::new();
+    fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
+    fixture.send(3, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
+    fixture.receiver.on_request(|_| Reply::Accept);
+    let orders = Orders::start(fixture.path());
     let settings = format!(
         "[gateway]\nlisten = \"127.0.0.1:0\"\nupstream = \"http://{}\"\n[meter]\nlisten = \"127.0.0.1:0\"\n",
         orders.address
     );
-    std::fs::write(stage.path().join("ichido.toml"), settings).unwrap();
-    let mut daemon = Process::start(&mut stage.command(&["run", "--admin", "127.0.0.1:0"]));
+    std::fs::write(fixture.path().join("ichido.toml"), settings).unwrap();
+    let mut daemon = Process::start(&mut fixture.command(&["run", "--admin", "127.0.0.1:0"]));
     let (gateway, meter, admin) = eventually("the start line", || {
-        let said = daemon.stderr();
-        let gateway = address_after(&said, "gateway listening on http://")?;
-        let meter = address_after(&said, "meter listening on http://")?;
-        Some((gateway, meter, address_after(&said, "admin on http://")?))
+        let stderr = daemon.stderr();
+        let gateway = address_after(&stderr, "gateway listening on http://")?;
+        let meter = address_after(&stderr, "meter listening on http://")?;
+        Some((gateway, meter, address_after(&stderr, "admin on http://")?))
     });
-    eventually("the spool is empty", || (stage.receiver.counts().len() == 3).then_some(()));
+    eventually("the spool is empty", || (fixture.receiver.counts().len() == 3).then_some(()));
     let first = post(gateway, "/orders", "\"k1\"", "{\"qty\":1}");
     let second = post(gateway, "/orders", "\"k1\"", "{\"qty\":1}");
     assert_eq!((first.status, first.text()), (second.status, second.text()));
     assert_eq!(orders.effects().len(), 1);
     assert_eq!(get(meter, "/v1/usage").status, 200);
     let ready = get(admin, "/readyz").text();
-    assert!(["ledger", "delivery", "meter"].iter().all(|part| ready.contains(part)), "{ready}");
+    assert!(["ledger", "delivery", "meter"].iter().all(|component| ready.contains(component)), "{ready}");
     eventually("the gauge", || {
         get(admin, "/metrics").text().contains("ichido_delivery_spool_files 0").then_some(())
     });
     daemon.signal("TERM");
     assert_eq!(daemon.exit_code(), 0, "{}", daemon.stderr());
-    stage.receiver.has_each_once(3);
+    fixture.receiver.assert_each_record_once(3);
 }
 
 #[test]
 fn a_section_alone_starts_its_part_alone() {
-    let stage = Stage::new();
-    let orders = Orders::start(stage.path());
+    let fixture = Fixture::new();
+    let orders = Orders::start(fixture.path());
     let settings = format!("[gateway]\nlisten = \"127.0.0.1:0\"\nupstream = \"http://{}\"\n", orders.address);
-    std::fs::write(stage.path().join("ichido.toml"), settings).unwrap();
-    let mut command = stage.command(&["run", "--admin", "off"]);
+    std::fs::write(fixture.path().join("ichido.toml"), settings).unwrap();
+    let mut command = fixture.command(&["run", "--admin", "off"]);
     command.env_remove("EXTERNAL_API_ENDPOINT").env_remove("EXTERNAL_API_TOKEN");
     let mut daemon = Process::start(&mut command);
     let gateway =

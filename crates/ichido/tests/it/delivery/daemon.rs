@@ -2,36 +2,36 @@
 
 use serde_json::Value;
 
-use super::Stage;
+use super::Fixture;
 use super::receiver::Reply;
 use crate::support::http::get;
 use crate::support::{Process, eventually};
 
 #[test]
 fn the_daemon_sends_what_waits_and_ends_in_good_order() {
-    let stage = Stage::new();
-    stage.receiver.does(|_| Reply::Say(503, String::new()));
-    stage.send(20, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
-    stage.receiver.does(|_| Reply::Take);
-    let mut daemon = Process::start(&mut stage.command(&["run", "--admin", "127.0.0.1:0"]));
-    eventually("the spool is empty", || (stage.receiver.counts().len() == 20).then_some(()));
+    let fixture = Fixture::new();
+    fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
+    fixture.send(20, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
+    fixture.receiver.on_request(|_| Reply::Accept);
+    let mut daemon = Process::start(&mut fixture.command(&["run", "--admin", "127.0.0.1:0"]));
+    eventually("the spool is empty", || (fixture.receiver.counts().len() == 20).then_some(()));
     // Commands work beside it.
-    let file = stage.input(20..21);
-    stage.run(&["send", file.to_str().unwrap()], &[]);
-    stage.run(&["spool", "list"], &[]).ends_with(0);
+    let file = fixture.input(20..21);
+    fixture.run(&["send", file.to_str().unwrap()], &[]);
+    fixture.run(&["spool", "list"], &[]).ends_with(0);
     daemon.signal("TERM");
     assert_eq!(daemon.exit_code(), 0, "{}", daemon.stderr());
-    stage.receiver.has_each_once(21);
-    assert_eq!(std::fs::read_dir(stage.path().join("data/spool/.inflight")).unwrap().count(), 0);
+    fixture.receiver.assert_each_record_once(21);
+    assert_eq!(std::fs::read_dir(fixture.path().join("data/spool/.inflight")).unwrap().count(), 0);
 }
 
 #[test]
 fn the_daemon_tells_that_its_lane_is_held() {
-    let stage = Stage::new();
-    stage.receiver.does(|_| Reply::Say(401, String::new()));
-    stage.send(1, &[]).ends_with(3);
-    let daemon = Process::start(&mut stage.command(&["run", "--admin", "127.0.0.1:0"]));
-    let admin = admin_of(&daemon);
+    let fixture = Fixture::new();
+    fixture.receiver.on_request(|_| Reply::Status(401, String::new()));
+    fixture.send(1, &[]).ends_with(3);
+    let daemon = Process::start(&mut fixture.command(&["run", "--admin", "127.0.0.1:0"]));
+    let admin = admin_address(&daemon);
     eventually("not ready", || get(admin, "/readyz").text().contains("the lane is held").then_some(()));
     let metrics = get(admin, "/metrics").text();
     assert!(metrics.contains("ichido_delivery_spool_files 1"), "{metrics}");
@@ -39,42 +39,42 @@ fn the_daemon_tells_that_its_lane_is_held() {
 
 #[test]
 fn the_daemon_goes_on_with_another_token() {
-    let stage = Stage::new();
-    stage.receiver.does(|seen| match seen.headers["authorization"] == "Bearer new-token" {
-        true => Reply::Take,
-        false => Reply::Say(401, String::new()),
+    let fixture = Fixture::new();
+    fixture.receiver.on_request(|request| match request.headers["authorization"] == "Bearer new-token" {
+        true => Reply::Accept,
+        false => Reply::Status(401, String::new()),
     });
-    stage.send(5, &[("BATCH_SIZE", "1")]).ends_with(3);
-    let token = stage.path().join("token");
+    fixture.send(5, &[("BATCH_SIZE", "1")]).ends_with(3);
+    let token = fixture.path().join("token");
     std::fs::write(&token, "old-token").unwrap();
-    let mut command = stage.command(&["run", "--admin", "off"]);
+    let mut command = fixture.command(&["run", "--admin", "off"]);
     let daemon =
         Process::start(command.env_remove("EXTERNAL_API_TOKEN").env("EXTERNAL_API_TOKEN_FILE", &token));
     eventually("the lane is held", || daemon.stderr().contains("the lane is held").then_some(()));
     std::fs::write(&token, "new-token").unwrap();
-    eventually("the spool is empty", || (stage.receiver.counts().len() == 5).then_some(()));
-    stage.receiver.has_each_once(5);
+    eventually("the spool is empty", || (fixture.receiver.counts().len() == 5).then_some(()));
+    fixture.receiver.assert_each_record_once(5);
 }
 
 #[test]
 fn gauges_are_the_files_that_are_there() {
-    let stage = Stage::new();
-    stage.receiver.does(|_| Reply::Say(503, String::new()));
-    stage.send(3, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
-    stage.receiver.does(|seen| match seen.ids[0].as_str() {
-        "e0" => Reply::Say(422, String::new()),
-        "e1" => Reply::Say(503, String::new()),
-        _ => Reply::Take,
+    let fixture = Fixture::new();
+    fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
+    fixture.send(3, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
+    fixture.receiver.on_request(|request| match request.ids[0].as_str() {
+        "e0" => Reply::Status(422, String::new()),
+        "e1" => Reply::Status(503, String::new()),
+        _ => Reply::Accept,
     });
-    let mut command = stage.command(&["run", "--admin", "127.0.0.1:0"]);
+    let mut command = fixture.command(&["run", "--admin", "127.0.0.1:0"]);
     let daemon = Process::start(command.env("MAX_RETRIES", "0"));
-    let admin = admin_of(&daemon);
+    let admin = admin_address(&daemon);
     let page = eventually("a pass", || {
         let page = get(admin, "/metrics").text();
         page.contains("ichido_delivery_failed_files").then_some(page)
     });
-    for (gauge, place) in [("spool", "spool"), ("failed", "failed")] {
-        let files = stage.files(place).len();
+    for (gauge, directory) in [("spool", "spool"), ("failed", "failed")] {
+        let files = fixture.files(directory).len();
         assert_eq!(files, 1);
         assert!(page.contains(&format!("ichido_delivery_{gauge}_files {files}\n")), "{page}");
     }
@@ -83,16 +83,16 @@ fn gauges_are_the_files_that_are_there() {
 /// 成功基準: rates from the lines at the end of runs, latency and age from what Prometheus reads.
 #[test]
 fn the_seeds_criteria_of_success_can_be_computed() {
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     // Of 40 batches one comes across by its repetition, one not yet, and one is refused.
     let mut is_first = true;
-    stage.receiver.does(move |seen| match seen.ids[0].as_str() {
-        "e0" if std::mem::take(&mut is_first) => Reply::Say(503, String::new()),
-        "e1" => Reply::Say(503, String::new()),
-        "e2" => Reply::Say(422, String::new()),
-        _ => Reply::Take,
+    fixture.receiver.on_request(move |request| match request.ids[0].as_str() {
+        "e0" if std::mem::take(&mut is_first) => Reply::Status(503, String::new()),
+        "e1" => Reply::Status(503, String::new()),
+        "e2" => Reply::Status(422, String::new()),
+        _ => Reply::Accept,
     });
-    let run = stage.send(40, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "1")]);
+    let run = fixture.send(40, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "1")]);
     run.ends_with(4);
     let sent = run.metrics();
     let share = |metrics: &Value, part: &str, whole: &str| {
@@ -100,14 +100,14 @@ fn the_seeds_criteria_of_success_can_be_computed() {
     };
     assert_eq!(sent["sendTotal"], 40);
     // 1. データ送信成功率 · 2. リトライ成功率 · 6. data/failed/移動率
-    let is_near = |value: f64, wanted: f64| assert!((value - wanted).abs() < 1e-9, "{value}: {sent}");
-    is_near(share(&sent, "sendSuccess", "sendTotal"), 38.0 / 40.0);
-    is_near(share(&sent, "retrySuccess", "retries"), 1.0 / 2.0);
-    is_near(share(&sent, "failedMoved", "sendTotal"), 1.0 / 40.0);
+    let assert_near = |value: f64, expected: f64| assert!((value - expected).abs() < 1e-9, "{value}: {sent}");
+    assert_near(share(&sent, "sendSuccess", "sendTotal"), 38.0 / 40.0);
+    assert_near(share(&sent, "retrySuccess", "retries"), 1.0 / 2.0);
+    assert_near(share(&sent, "failedMoved", "sendTotal"), 1.0 / 40.0);
 
-    stage.receiver.does(|_| Reply::Take);
-    let mut daemon = Process::start(&mut stage.command(&["run", "--admin", "127.0.0.1:0"]));
-    let admin = admin_of(&daemon);
+    fixture.receiver.on_request(|_| Reply::Accept);
+    let mut daemon = Process::start(&mut fixture.command(&["run", "--admin", "127.0.0.1:0"]));
+    let admin = admin_address(&daemon);
     let page = eventually("the histograms", || {
         let page = get(admin, "/metrics").text();
         page.contains("ichido_delivery_age_seconds_count{origin=\"spool\"} 1").then_some(page)
@@ -121,7 +121,7 @@ fn the_seeds_criteria_of_success_can_be_computed() {
     let line = crate::support::stdout_of(&mut daemon);
     let resent: Value = serde_json::from_str(line.lines().last().unwrap()).unwrap();
     // 3. スプール再送成功率
-    is_near(share(&resent, "spoolResendSuccess", "spoolResendAttempts"), 1.0);
+    assert_near(share(&resent, "spoolResendSuccess", "spoolResendAttempts"), 1.0);
 }
 
 /// The bound of the bucket that holds the 95th percentile, as Prometheus would find it.
@@ -136,10 +136,10 @@ fn p95(page: &str, name: &str, label: &str) -> f64 {
     buckets.iter().find(|(_, count)| *count >= 0.95 * all).unwrap().0
 }
 
-pub(crate) fn admin_of(daemon: &Process) -> std::net::SocketAddr {
+pub(crate) fn admin_address(daemon: &Process) -> std::net::SocketAddr {
     eventually("the start line", || {
-        let said = daemon.stderr();
-        let line = said.lines().find(|line| line.contains("admin on http://"))?.to_owned();
+        let stderr = daemon.stderr();
+        let line = stderr.lines().find(|line| line.contains("admin on http://"))?.to_owned();
         line.rsplit("http://").next()?.parse().ok()
     })
 }

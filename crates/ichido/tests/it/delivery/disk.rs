@@ -10,7 +10,7 @@ use std::process::Command;
 use serde_json::json;
 
 use super::receiver::Reply;
-use super::{Run, Stage};
+use super::{Fixture, Run};
 use crate::support::{Process, eventually};
 
 /// A small file system of one's own; only root may have one.
@@ -23,7 +23,7 @@ impl Mount {
         if mounted.is_ok_and(|output| output.status.success()) {
             return Some(Self(path.to_owned()));
         }
-        eprintln!("LEFT OUT: this test needs leave to mount a tmpfs (run it as root)");
+        eprintln!("SKIPPED: this test must be allowed to mount a tmpfs (run it as root)");
         None
     }
 
@@ -46,12 +46,12 @@ impl Drop for Mount {
 }
 
 /// Files below a directory whose names begin so.
-fn named(dir: &Path, start: &str) -> Vec<PathBuf> {
+fn files_with_prefix(dir: &Path, prefix: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap().flatten() {
         if entry.path().is_dir() {
-            found.extend(named(&entry.path(), start));
-        } else if entry.file_name().to_string_lossy().starts_with(start) {
+            found.extend(files_with_prefix(&entry.path(), prefix));
+        } else if entry.file_name().to_string_lossy().starts_with(prefix) {
             found.push(entry.path());
         }
     }
@@ -59,77 +59,77 @@ fn named(dir: &Path, start: &str) -> Vec<PathBuf> {
 }
 
 /// The most memory that a process had so far, in bytes.
-fn most_memory(process: &Process) -> u64 {
+fn peak_memory_bytes(process: &Process) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.child.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-const MOST_MEMORY: u64 = 50 << 20;
+const PEAK_MEMORY_MAX_BYTES: u64 = 50 << 20;
 
 #[test]
 fn on_a_full_disk_records_are_still_delivered_or_the_caller_is_told() {
-    let stage = Stage::new();
-    let data = stage.path().join("data");
+    let fixture = Fixture::new();
+    let data = fixture.path().join("data");
     let Some(mount) = Mount::tmpfs(&data, "size=256k,mode=700") else { return };
-    stage.send(1, &[]).ends_with(0);
+    fixture.send(1, &[]).ends_with(0);
     mount.fill();
     // The direct send works.
-    let file = stage.input(1..41);
-    let sent = stage.run(&["send", "--json", file.to_str().unwrap()], &[("BATCH_SIZE", "10")]);
+    let file = fixture.input(1..41);
+    let sent = fixture.run(&["send", "--json", file.to_str().unwrap()], &[("BATCH_SIZE", "10")]);
     sent.ends_with(0);
-    stage.receiver.has_each_once(41);
+    fixture.receiver.assert_each_record_once(41);
     assert_eq!(sent.metrics()["lost"], 0);
-    let told = sent.log("notice");
-    assert_eq!(told.len(), 1, "told once: {}", sent.stderr);
-    assert!(told[0]["subject"].as_str().unwrap().contains("1 full spool"), "{}", sent.stderr);
+    let notices = sent.log("notice");
+    assert_eq!(notices.len(), 1, "told once: {}", sent.stderr);
+    assert!(notices[0]["subject"].as_str().unwrap().contains("1 full spool"), "{}", sent.stderr);
     assert!(!sent.stderr.contains("recovered at"), "it is still full: {}", sent.stderr);
-    assert!(named(&data, ".half-").is_empty() && named(&data, "spool_").is_empty());
+    assert!(files_with_prefix(&data, ".half-").is_empty() && files_with_prefix(&data, "spool_").is_empty());
     // It does not.
-    stage.receiver.does(|_| Reply::Say(503, String::new()));
-    let file = stage.input(41..42);
-    let lost = stage.run(&["send", "--json", file.to_str().unwrap()], &[("MAX_RETRIES", "1")]);
+    fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
+    let file = fixture.input(41..42);
+    let lost = fixture.run(&["send", "--json", file.to_str().unwrap()], &[("MAX_RETRIES", "1")]);
     lost.ends_with(1);
     assert_eq!(lost.metrics()["lost"], 1);
     assert!(lost.stderr.contains("neither delivered nor written to disk"), "{}", lost.stderr);
-    assert!(named(&data, ".half-").is_empty() && named(&data, "spool_").is_empty());
+    assert!(files_with_prefix(&data, ".half-").is_empty() && files_with_prefix(&data, "spool_").is_empty());
     // There is room again.
     std::fs::remove_file(data.join("ballast")).unwrap();
-    stage.receiver.does(|_| Reply::Take);
-    stage.run(&["send", file.to_str().unwrap()], &[]).ends_with(0);
-    stage.receiver.has_each_once(42);
+    fixture.receiver.on_request(|_| Reply::Accept);
+    fixture.run(&["send", file.to_str().unwrap()], &[]).ends_with(0);
+    fixture.receiver.assert_each_record_once(42);
 }
 
 #[test]
 fn a_count_that_cannot_be_written_leaves_the_file_as_it_was_and_the_pass_goes_on() {
-    let stage = Stage::new();
-    let data = stage.path().join("data");
+    let fixture = Fixture::new();
+    let data = fixture.path().join("data");
     let Some(mount) = Mount::tmpfs(&data, "size=256k,mode=700") else { return };
-    stage.receiver.does(|_| Reply::Say(503, String::new()));
-    stage.send(2, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
-    let content = || stage.files("spool").into_iter().map(|(path, _)| std::fs::read(path).unwrap());
+    fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
+    fixture.send(2, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
+    let content = || fixture.files("spool").into_iter().map(|(path, _)| std::fs::read(path).unwrap());
     let before: Vec<Vec<u8>> = content().collect();
     mount.fill();
-    let seen = stage.receiver.seen().len();
-    let run = stage.run(&["spool", "resend"], &[("MAX_RETRIES", "0")]);
+    let requests_before = fixture.receiver.request_count();
+    let run = fixture.run(&["spool", "resend"], &[("MAX_RETRIES", "0")]);
     run.ends_with(3);
-    assert_eq!(stage.receiver.seen().len(), seen + 2, "both are tried");
+    assert_eq!(fixture.receiver.request_count(), requests_before + 2, "both are tried");
     assert_eq!(content().collect::<Vec<_>>(), before);
-    assert!(named(&data, ".half-").is_empty());
-    stage.receiver.does(|_| Reply::Take);
-    stage.run(&["spool", "resend"], &[]).ends_with(0);
-    stage.receiver.has_each_once(2);
+    assert!(files_with_prefix(&data, ".half-").is_empty());
+    fixture.receiver.on_request(|_| Reply::Accept);
+    fixture.run(&["spool", "resend"], &[]).ends_with(0);
+    fixture.receiver.assert_each_record_once(2);
 }
 
 #[test]
 fn a_disk_that_cannot_be_written_to_stops_the_start_with_path_and_mode() {
-    let stage = Stage::new();
-    let data = stage.path().join("data");
+    let fixture = Fixture::new();
+    let data = fixture.path().join("data");
     let Some(mount) = Mount::tmpfs(&data, "size=256k,mode=700") else { return };
-    stage.send(1, &[]).ends_with(0);
+    fixture.send(1, &[]).ends_with(0);
     mount.remount("ro");
-    let seen = stage.receiver.seen().len();
-    let run = stage.send(1, &[]);
+    let requests_before = fixture.receiver.request_count();
+    let run = fixture.send(1, &[]);
     run.ends_with(2);
     assert!(
         run.stderr.contains("data/spool/.inflight") && run.stderr.contains("mode 0700"),
@@ -137,44 +137,44 @@ fn a_disk_that_cannot_be_written_to_stops_the_start_with_path_and_mode() {
         run.stderr
     );
     assert!(run.stderr.contains("Read-only"), "{}", run.stderr);
-    assert_eq!(stage.receiver.seen().len(), seen);
+    assert_eq!(fixture.receiver.request_count(), requests_before);
 }
 
 #[test]
 fn a_directory_of_someone_else_stops_the_start_with_path_and_mode() {
-    let stage = Stage::new();
-    let data = stage.path().join("data");
+    let fixture = Fixture::new();
+    let data = fixture.path().join("data");
     std::fs::create_dir(&data).unwrap();
     std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o555)).unwrap();
-    let Some(mut command) = without_rights(&stage) else { return };
+    let Some(mut command) = unprivileged_send(&fixture) else { return };
     let run = Run::of(command.output().unwrap());
     std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o755)).unwrap();
     run.ends_with(2);
     assert!(run.stderr.contains("data/spool") && run.stderr.contains("mode 0555"), "{}", run.stderr);
     assert!(run.stderr.contains("Permission denied"), "{}", run.stderr);
-    assert!(stage.receiver.seen().is_empty());
+    assert!(fixture.receiver.requests().is_empty());
 }
 
 /// `ichido send` as someone who may not do everything.
-fn without_rights(stage: &Stage) -> Option<Command> {
-    let file = stage.input(0..1);
-    let send = stage.command(&["send", file.to_str().unwrap()]);
+fn unprivileged_send(fixture: &Fixture) -> Option<Command> {
+    let file = fixture.input(0..1);
+    let send = fixture.command(&["send", file.to_str().unwrap()]);
     let is_root = Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout == b"0\n");
     if !is_root {
         return Some(send);
     }
     // Nobody may look into the directory of the build.
-    let binary = stage.path().join("ichido");
+    let binary = fixture.path().join("ichido");
     std::fs::copy(env!("CARGO_BIN_EXE_ichido"), &binary).unwrap();
-    std::fs::set_permissions(stage.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::set_permissions(fixture.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups", "--"];
-    let may = Command::new("setpriv").args(nobody).arg(&binary).arg("--version").output();
-    if !may.is_ok_and(|output| output.status.success()) {
-        eprintln!("LEFT OUT: this test needs setpriv");
+    let probe = Command::new("setpriv").args(nobody).arg(&binary).arg("--version").output();
+    if !probe.is_ok_and(|output| output.status.success()) {
+        eprintln!("SKIPPED: this test needs setpriv");
         return None;
     }
     let mut command = Command::new("setpriv");
-    command.args(nobody).arg(binary).args(send.get_args()).current_dir(stage.path());
+    command.args(nobody).arg(binary).args(send.get_args()).current_dir(fixture.path());
     for (name, value) in send.get_envs() {
         match value {
             Some(value) => command.env(name, value),
@@ -187,57 +187,57 @@ fn without_rights(stage: &Stage) -> Option<Command> {
 #[test]
 fn whatever_the_umask_only_the_owner_has_rights() {
     for umask in ["000", "022", "077", "777"] {
-        let stage = Stage::new();
+        let fixture = Fixture::new();
         // It is its own webhook, and refuses that: the notice stays in its outbox.
-        stage.receiver.does(|seen| match seen.ids.first().map(String::as_str) {
-            None => Reply::Say(404, String::new()),
-            Some("e0") => Reply::Say(422, String::new()),
-            Some(_) => Reply::Say(503, String::new()),
+        fixture.receiver.on_request(|request| match request.ids.first().map(String::as_str) {
+            None => Reply::Status(404, String::new()),
+            Some("e0") => Reply::Status(422, String::new()),
+            Some(_) => Reply::Status(503, String::new()),
         });
-        let slack = format!("https://localhost:{}/services/x", stage.receiver.address.port());
-        let file = stage.input(0..2);
-        let send = stage.command(&["send", file.to_str().unwrap()]);
+        let slack = format!("https://localhost:{}/services/x", fixture.receiver.address.port());
+        let file = fixture.input(0..2);
+        let send = fixture.command(&["send", file.to_str().unwrap()]);
         let mut command = Command::new("sh");
         command.args(["-c", &format!("umask {umask}; exec \"$0\" \"$@\"")]).arg(send.get_program());
-        command.args(send.get_args()).current_dir(stage.path());
+        command.args(send.get_args()).current_dir(fixture.path());
         for (name, value) in send.get_envs().filter_map(|(name, value)| Some((name, value?))) {
             command.env(name, value);
         }
         command.env("SLACK_WEBHOOK_URL", slack).env("BATCH_SIZE", "1").env("MAX_RETRIES", "0");
         let run = Run::of(command.output().unwrap());
         run.ends_with(4);
-        assert_eq!((stage.files("spool").len(), stage.files("failed").len()), (1, 1));
-        assert_eq!(stage.files("notices").len(), 1);
-        has_owners_rights(&stage.path().join("data"));
+        assert_eq!((fixture.files("spool").len(), fixture.files("failed").len()), (1, 1));
+        assert_eq!(fixture.files("notices").len(), 1);
+        assert_owner_only(&fixture.path().join("data"));
     }
 }
 
-fn has_owners_rights(path: &Path) {
+fn assert_owner_only(path: &Path) {
     let mode = path.metadata().unwrap().permissions().mode() & 0o7777;
     assert_eq!(mode, if path.is_dir() { 0o700 } else { 0o600 }, "{}", path.display());
     if path.is_dir() {
-        std::fs::read_dir(path).unwrap().flatten().for_each(|entry| has_owners_rights(&entry.path()));
+        std::fs::read_dir(path).unwrap().flatten().for_each(|entry| assert_owner_only(&entry.path()));
     }
 }
 
 #[test]
 fn a_file_of_two_gigabytes_is_refused_without_being_read() {
-    let stage = Stage::new();
-    let dir = stage.path().join("data/spool");
+    let fixture = Fixture::new();
+    let dir = fixture.path().join("data/spool");
     std::fs::create_dir_all(&dir).unwrap();
     let huge = std::fs::File::create(dir.join("spool_20250101T000000Z_eeeeeeeeeeee.json")).unwrap();
     huge.set_len(2 << 30).unwrap();
-    spooled(&dir, 1, "e1");
-    let daemon = Process::start(&mut stage.command(&["run", "--admin", "off"]));
-    eventually("the other one", || (stage.receiver.counts().len() == 1).then_some(()));
-    eventually("the huge one in failed", || (!stage.files_named("failed").is_empty()).then_some(()));
+    write_spool_file(&dir, 1, "e1");
+    let daemon = Process::start(&mut fixture.command(&["run", "--admin", "off"]));
+    eventually("the other one", || (fixture.receiver.counts().len() == 1).then_some(()));
+    eventually("the huge one in failed", || (!fixture.file_names("failed").is_empty()).then_some(()));
     eventually("the reason in the log", || daemon.stderr().contains("corrupt: larger than").then_some(()));
-    let memory = most_memory(&daemon);
-    assert!(memory < MOST_MEMORY, "{memory}");
+    let memory = peak_memory_bytes(&daemon);
+    assert!(memory < PEAK_MEMORY_MAX_BYTES, "{memory}");
 }
 
 /// A batch in the spool, in the seed's form.
-fn spooled(dir: &Path, second: usize, id: &str) {
+fn write_spool_file(dir: &Path, second: usize, id: &str) {
     let at = jiff::Timestamp::from_second(4_070_908_800 + i64::try_from(second).unwrap()).unwrap();
     let file = json!({
         "batchIdempotencyKey": format!("{second:012}{id}"), "records": [{"source_event_id": id}],
@@ -250,41 +250,42 @@ fn spooled(dir: &Path, second: usize, id: &str) {
 #[test]
 fn with_a_hundred_thousand_files_the_oldest_go_first_and_new_ones_are_not_kept_waiting() {
     const FILES: usize = 100_000;
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     // In memory where there is a place for it.
     let shared = Path::new("/dev/shm");
     let data = if shared.is_dir() { tempfile::tempdir_in(shared) } else { tempfile::tempdir() }.unwrap();
     let spool = data.path().join("spool");
     std::fs::create_dir(&spool).unwrap();
     // Written in an order of their own, so that no directory has them sorted by chance.
-    (0..FILES).for_each(|place| {
-        let second = place * 7_919 % FILES;
-        spooled(&spool, second, &format!("e{second}"));
+    (0..FILES).for_each(|index| {
+        let second = index * 7_919 % FILES;
+        write_spool_file(&spool, second, &format!("e{second}"));
     });
     // The oldest is poisoned; each takes a while.
-    stage.receiver.does(|seen| match seen.ids[0].as_str() {
-        "e0" => Reply::Say(500, String::new()),
-        _ => Reply::TakeSlowly(std::time::Duration::from_millis(2)),
+    fixture.receiver.on_request(|request| match request.ids[0].as_str() {
+        "e0" => Reply::Status(500, String::new()),
+        _ => Reply::AcceptAndDelay(std::time::Duration::from_millis(2)),
     });
     let settings = [("DATA_DIR", data.path().to_str().unwrap()), ("MAX_RETRIES", "0")];
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     let daemon =
-        Process::start(stage.command(&["run", "--admin", "off"]).envs(settings).env("LOG_LEVEL", "error"));
-    eventually("the first request", || (stage.receiver.requests() > 0).then_some(()));
+        Process::start(fixture.command(&["run", "--admin", "off"]).envs(settings).env("LOG_LEVEL", "error"));
+    eventually("the first request", || (fixture.receiver.request_count() > 0).then_some(()));
     // A second is what it takes on a quiet machine; a busy one must not make the test fail.
-    assert!(begun.elapsed() < std::time::Duration::from_secs(5), "{:?}", begun.elapsed());
-    eventually("some of them", || (stage.receiver.requests() > 300).then_some(()));
-    let order: Vec<String> = stage.receiver.seen().iter().take(300).map(|seen| seen.ids[0].clone()).collect();
+    assert!(started.elapsed() < std::time::Duration::from_secs(5), "{:?}", started.elapsed());
+    eventually("some of them", || (fixture.receiver.request_count() > 300).then_some(()));
+    let order: Vec<String> =
+        fixture.receiver.requests().iter().take(300).map(|request| request.ids[0].clone()).collect();
     assert_eq!(order, (0..300).map(|id| format!("e{id}")).collect::<Vec<_>>());
-    let memory = most_memory(&daemon);
-    assert!(memory < MOST_MEMORY, "{memory}");
+    let memory = peak_memory_bytes(&daemon);
+    assert!(memory < PEAK_MEMORY_MAX_BYTES, "{memory}");
     drop(daemon);
     // A new one goes while most of the others still wait.
-    let file = stage.input(FILES..FILES + 1);
-    let mut command = stage.command(&["send", file.to_str().unwrap()]);
-    let sending = Process::start(command.envs(settings).env("LOG_LEVEL", "error"));
-    eventually("the new one", || stage.receiver.counts().contains_key("e100000").then_some(()));
-    assert!(stage.receiver.counts().len() < FILES / 2);
-    let memory = most_memory(&sending);
-    assert!(memory < MOST_MEMORY, "{memory}");
+    let file = fixture.input(FILES..FILES + 1);
+    let mut command = fixture.command(&["send", file.to_str().unwrap()]);
+    let sender = Process::start(command.envs(settings).env("LOG_LEVEL", "error"));
+    eventually("the new one", || fixture.receiver.counts().contains_key("e100000").then_some(()));
+    assert!(fixture.receiver.counts().len() < FILES / 2);
+    let memory = peak_memory_bytes(&sender);
+    assert!(memory < PEAK_MEMORY_MAX_BYTES, "{memory}");
 }

@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use super::Stage;
+use super::Fixture;
 
 #[test]
 fn bad_settings_are_named_in_one_line_and_nothing_is_touched() {
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     for (name, value) in [
         ("EXTERNAL_API_ENDPOINT", ""),
         ("EXTERNAL_API_ENDPOINT", "http://hunter2.example/"),
@@ -19,38 +19,38 @@ fn bad_settings_are_named_in_one_line_and_nothing_is_touched() {
         ("MAX_SPOOL_RETRIES", "0"),
         ("EXTERNAL_API_TIMEOUT_MS", "-1"),
     ] {
-        let run = stage.run(&["send", "/dev/null"], &[(name, value)]);
+        let run = fixture.run(&["send", "/dev/null"], &[(name, value)]);
         run.ends_with(2);
         assert_eq!(run.stderr.trim_end().lines().count(), 1, "{}", run.stderr);
         assert!(run.stderr.contains(name) && !run.stderr.contains("hunter2"), "{}", run.stderr);
-        assert!(!stage.path().join("data").exists());
+        assert!(!fixture.path().join("data").exists());
     }
 }
 
 #[test]
 fn an_input_that_cannot_be_read_is_named_before_anything_is_sent() {
-    let stage = Stage::new();
-    let good = stage.input(0..1);
+    let fixture = Fixture::new();
+    let good = fixture.input(0..1);
     for bad in ["missing.jsonl", "."] {
-        let run = stage.run(&["send", good.to_str().unwrap(), bad], &[]);
+        let run = fixture.run(&["send", good.to_str().unwrap(), bad], &[]);
         run.ends_with(2);
         assert!(run.stderr.contains(bad), "{}", run.stderr);
     }
-    assert!(stage.receiver.seen().is_empty());
+    assert!(fixture.receiver.requests().is_empty());
 }
 
 #[test]
 fn a_broken_line_is_kept_in_failed_with_its_number_and_the_rest_goes_on() {
-    let stage = Stage::new();
-    let path = stage.input(0..1_000);
+    let fixture = Fixture::new();
+    let path = fixture.input(0..1_000);
     let text = std::fs::read_to_string(&path).unwrap();
     let mut lines: Vec<&str> = text.lines().collect();
     lines.insert(499, "{\"source_event_id\": \"torn");
     std::fs::write(&path, lines.join("\n")).unwrap();
-    let run = stage.run(&["send", "--json", path.to_str().unwrap()], &[]);
+    let run = fixture.run(&["send", "--json", path.to_str().unwrap()], &[]);
     run.ends_with(4);
-    stage.receiver.has_each_once(1_000);
-    let files = stage.files("failed");
+    fixture.receiver.assert_each_record_once(1_000);
+    let files = fixture.files("failed");
     let [(_, file)] = files.as_slice() else { panic!("{files:?}") };
     assert!(file["lastError"].as_str().unwrap().contains("line 500"), "{file}");
     assert_eq!(file["records"][0]["unreadable"], "{\"source_event_id\": \"torn");
@@ -58,38 +58,38 @@ fn a_broken_line_is_kept_in_failed_with_its_number_and_the_rest_goes_on() {
 
 #[test]
 fn a_full_quota_refuses_new_work() {
-    let stage = Stage::new();
-    stage.receiver.does(|_| super::receiver::Reply::Say(503, String::new()));
-    let run = stage.send(50, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0"), ("SPOOL_MAX_BYTES", "3000")]);
+    let fixture = Fixture::new();
+    fixture.receiver.on_request(|_| super::receiver::Reply::Status(503, String::new()));
+    let run = fixture.send(50, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0"), ("SPOOL_MAX_BYTES", "3000")]);
     run.ends_with(1);
     assert!(run.stderr.contains("SPOOL_MAX_BYTES"), "{}", run.stderr);
-    let waiting = stage.files("spool").len();
+    let waiting = fixture.files("spool").len();
     assert!((1..50).contains(&waiting), "{waiting}");
-    stage.receiver.does(|_| super::receiver::Reply::Take);
-    stage.send(50, &[("BATCH_SIZE", "1"), ("SPOOL_MAX_BYTES", "3000")]).ends_with(0);
-    stage.receiver.has_each_once(50);
+    fixture.receiver.on_request(|_| super::receiver::Reply::Accept);
+    fixture.send(50, &[("BATCH_SIZE", "1"), ("SPOOL_MAX_BYTES", "3000")]).ends_with(0);
+    fixture.receiver.assert_each_record_once(50);
 }
 
 #[test]
 fn a_data_directory_that_cannot_be_used_stops_the_start() {
-    let stage = Stage::new();
-    std::fs::write(stage.path().join("data"), "a file").unwrap();
-    let run = stage.run(&["send", "/dev/null"], &[]);
+    let fixture = Fixture::new();
+    std::fs::write(fixture.path().join("data"), "a file").unwrap();
+    let run = fixture.run(&["send", "/dev/null"], &[]);
     run.ends_with(2);
     assert!(run.stderr.contains("data/spool") && run.stderr.contains("mode"), "{}", run.stderr);
 }
 
 #[test]
 fn looking_creates_nothing() {
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     for args in [["spool", "list"], ["failed", "list"], ["spool", "fsck"]] {
-        stage.run(&args, &[]).ends_with(0);
+        fixture.run(&args, &[]).ends_with(0);
     }
-    let run = stage.run(&["spool", "list", "--json"], &[]);
+    let run = fixture.run(&["spool", "list", "--json"], &[]);
     assert_eq!(
         serde_json::from_str::<serde_json::Value>(&run.stdout).unwrap(),
         json!({"total": 0, "batches": []})
     );
-    stage.run(&["spool", "show", "abc"], &[]).ends_with(2);
-    assert!(!stage.path().join("data").exists());
+    fixture.run(&["spool", "show", "abc"], &[]).ends_with(2);
+    assert!(!fixture.path().join("data").exists());
 }

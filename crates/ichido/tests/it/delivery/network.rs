@@ -9,38 +9,38 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::receiver::Reply;
-use super::{Run, Stage};
+use super::{Fixture, Run};
 use crate::support::Process;
 
 /// No answer takes longer than this, and there are two requests.
 const TIMEOUT: (&str, &str) = ("EXTERNAL_API_TIMEOUT_MS", "700");
-const ONCE_MORE: (&str, &str) = ("MAX_RETRIES", "1");
+const ONE_RETRY: (&str, &str) = ("MAX_RETRIES", "1");
 /// Far more than two timeouts, far less than a resolver's patience.
-const SOON: Duration = Duration::from_secs(15);
+const ELAPSED_MAX: Duration = Duration::from_secs(15);
 
 /// Sends to this place: two tries that lead nowhere, soon over, and the batch waits.
-fn leads_nowhere(stage: &Stage, command: &mut Command, endpoint: &str) -> Run {
-    let begun = Instant::now();
-    let output = command.env("EXTERNAL_API_ENDPOINT", endpoint).envs([TIMEOUT, ONCE_MORE]).output().unwrap();
+fn send_fails_twice(fixture: &Fixture, command: &mut Command, endpoint: &str) -> Run {
+    let started = Instant::now();
+    let output = command.env("EXTERNAL_API_ENDPOINT", endpoint).envs([TIMEOUT, ONE_RETRY]).output().unwrap();
     let run = Run::of(output);
     run.ends_with(3);
-    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    assert!(started.elapsed() < ELAPSED_MAX, "{:?}", started.elapsed());
     let errors = run.log("not delivered");
     assert_eq!(errors.len(), 2, "{}", run.stderr);
     let kinds: Vec<&str> = errors.iter().map(|line| line["errorKind"].as_str().unwrap()).collect();
     assert!(kinds.iter().all(|kind| ["network", "timeout"].contains(kind)), "{kinds:?}");
-    assert_eq!(stage.files("spool").len(), 1);
+    assert_eq!(fixture.files("spool").len(), 1);
     run
 }
 
-fn send(stage: &Stage) -> Command {
-    let file = stage.input(0..1);
-    stage.command(&["send", file.to_str().unwrap()])
+fn send(fixture: &Fixture) -> Command {
+    let file = fixture.input(0..1);
+    fixture.command(&["send", file.to_str().unwrap()])
 }
 
 /// The same command where names are looked up at this server, which only root can arrange.
-fn with_resolver(stage: &Stage, server: &str) -> Option<Command> {
-    let conf = stage.path().join("resolv.conf");
+fn with_resolver(fixture: &Fixture, server: &str) -> Option<Command> {
+    let conf = fixture.path().join("resolv.conf");
     std::fs::write(&conf, format!("nameserver {server}\noptions timeout:30 attempts:1\n")).unwrap();
     let bind = "mount --bind \"$0\" /etc/resolv.conf && exec \"$@\"";
     let unshared = |program: &Path| {
@@ -49,12 +49,12 @@ fn with_resolver(stage: &Stage, server: &str) -> Option<Command> {
         command
     };
     if !unshared(Path::new("true")).output().is_ok_and(|output| output.status.success()) {
-        eprintln!("LEFT OUT: this test needs leave to mount a resolv.conf of its own (run it as root)");
+        eprintln!("SKIPPED: this test must be allowed to mount its own resolv.conf (run it as root)");
         return None;
     }
-    let send = send(stage);
+    let send = send(fixture);
     let mut command = unshared(Path::new(send.get_program()));
-    command.args(send.get_args()).current_dir(stage.path());
+    command.args(send.get_args()).current_dir(fixture.path());
     for (name, value) in send.get_envs().filter_map(|(name, value)| Some((name, value?))) {
         command.env(name, value);
     }
@@ -63,83 +63,87 @@ fn with_resolver(stage: &Stage, server: &str) -> Option<Command> {
 
 #[test]
 fn a_name_that_does_not_exist_is_tried_again_and_then_waited_for() {
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     let Ok(server) = UdpSocket::bind("127.77.5.1:53") else {
-        eprintln!("LEFT OUT: this test needs leave to be a name server (run it as root)");
+        eprintln!("SKIPPED: this test must be allowed to bind port 53 (run it as root)");
         return;
     };
-    let Some(mut command) = with_resolver(&stage, "127.77.5.1") else { return };
-    let answering = std::thread::spawn(move || {
+    let Some(mut command) = with_resolver(&fixture, "127.77.5.1") else { return };
+    let name_server = std::thread::spawn(move || {
         let mut packet = [0; 512];
         server.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        let mut asked = 0;
+        let mut queries = 0;
         while let Ok((length, from)) = server.recv_from(&mut packet) {
             // A response: no such name.
             (packet[2], packet[3]) = (0x81, 0x83);
             server.send_to(&packet[..length], from).unwrap();
-            asked += 1;
+            queries += 1;
         }
-        asked
+        queries
     });
-    leads_nowhere(&stage, &mut command, "https://receiver.test/");
-    assert!(answering.join().unwrap() > 0, "the name was asked for");
+    send_fails_twice(&fixture, &mut command, "https://receiver.test/");
+    assert!(name_server.join().unwrap() > 0, "the name was asked for");
 }
 
 #[test]
 fn a_resolver_that_hangs_is_not_waited_for() {
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     let Ok(_silent) = UdpSocket::bind("127.77.5.2:53") else {
-        eprintln!("LEFT OUT: this test needs leave to be a name server (run it as root)");
+        eprintln!("SKIPPED: this test must be allowed to bind port 53 (run it as root)");
         return;
     };
-    let Some(mut command) = with_resolver(&stage, "127.77.5.2") else { return };
-    leads_nowhere(&stage, &mut command, "https://receiver.test/");
+    let Some(mut command) = with_resolver(&fixture, "127.77.5.2") else { return };
+    send_fails_twice(&fixture, &mut command, "https://receiver.test/");
 }
 
 #[test]
 fn connections_that_are_refused_reset_or_never_answered_are_tried_again() {
     let refused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let stage = Stage::new();
-    leads_nowhere(&stage, &mut send(&stage), &format!("https://{refused}/"));
+    let fixture = Fixture::new();
+    send_fails_twice(&fixture, &mut send(&fixture), &format!("https://{refused}/"));
 
     // Closed with something unread: the other side is sent a reset.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let reset = listener.local_addr().unwrap();
-    let resetting = std::thread::spawn(move || {
+    let resetting_server = std::thread::spawn(move || {
         for stream in listener.incoming().take(2).map_while(Result::ok) {
             let _ = stream.peek(&mut [0]);
         }
     });
-    let stage = Stage::new();
-    leads_nowhere(&stage, &mut send(&stage), &format!("https://{reset}/"));
-    resetting.join().unwrap();
+    let fixture = Fixture::new();
+    send_fails_twice(&fixture, &mut send(&fixture), &format!("https://{reset}/"));
+    resetting_server.join().unwrap();
 
     // Connected, and then nothing.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let stage = Stage::new();
-    let run = leads_nowhere(&stage, &mut send(&stage), &format!("https://{}/", silent.local_addr().unwrap()));
+    let fixture = Fixture::new();
+    let run = send_fails_twice(
+        &fixture,
+        &mut send(&fixture),
+        &format!("https://{}/", silent.local_addr().unwrap()),
+    );
     assert!(run.stderr.contains("time"), "{}", run.stderr);
 }
 
 #[test]
 fn an_answer_that_trickles_does_not_outlast_the_deadline() {
-    let stage = Stage::new();
-    stage.receiver.plays([Reply::TakeAndTrickle]);
-    let begun = Instant::now();
-    let run = stage.send(1, &[TIMEOUT]);
+    let fixture = Fixture::new();
+    fixture.receiver.reply_in_order([Reply::AcceptWithTrickledBody]);
+    let started = Instant::now();
+    let run = fixture.send(1, &[TIMEOUT]);
     run.ends_with(0);
-    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    assert!(started.elapsed() < ELAPSED_MAX, "{:?}", started.elapsed());
     assert_eq!(run.log("not delivered")[0]["errorKind"], "timeout");
     assert_eq!(run.metrics()["sendDuplicate"], 1, "it had arrived");
-    stage.receiver.has_each_once(1);
+    fixture.receiver.assert_each_record_once(1);
 }
 
 #[test]
 fn nothing_is_sent_over_tls_that_is_too_old() {
-    let stage = Stage::new();
-    let (certificate, key) = stage.receiver.identity();
+    let fixture = Fixture::new();
+    let (certificate, key) = fixture.receiver.identity();
     for (name, text) in [("old.pem", certificate), ("old.key", key)] {
-        std::fs::write(stage.path().join(name), text).unwrap();
+        std::fs::write(fixture.path().join(name), text).unwrap();
     }
     let script = "
 import socket, ssl
@@ -157,15 +161,15 @@ while True:
         print('refused', error, flush=True)
 ";
     let mut server = Process::start(
-        Command::new("python3").current_dir(stage.path()).args(["-W", "ignore", "-c", script]),
+        Command::new("python3").current_dir(fixture.path()).args(["-W", "ignore", "-c", script]),
     );
     let mut lines = BufReader::new(server.child.stdout.take().unwrap()).lines();
     let port: u16 = lines.next().unwrap_or_else(|| panic!("{}", server.stderr())).unwrap().parse().unwrap();
     let endpoint = format!("https://localhost:{port}/");
-    let run = stage.send(200, &[("EXTERNAL_API_ENDPOINT", &endpoint)]);
+    let run = fixture.send(200, &[("EXTERNAL_API_ENDPOINT", &endpoint)]);
     run.ends_with(3);
     assert!(lines.next().unwrap().unwrap().starts_with("refused"));
     assert!(run.stderr.contains("the lane is held until an operator acts: tls"), "{}", run.stderr);
     assert!(run.log("notice").iter().any(|line| line["subject"] == "ichido: 1 lane held"), "{}", run.stderr);
-    assert_eq!(stage.files("spool").len(), 2);
+    assert_eq!(fixture.files("spool").len(), 2);
 }

@@ -5,48 +5,48 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::Stage;
+use super::Fixture;
 use super::receiver::Reply;
 use crate::support::{Process, eventually};
 
 #[test]
 fn a_slack_that_hangs_keeps_nothing_from_being_sent_again() {
-    let stage = Stage::new();
-    stage.receiver.does(|_| Reply::Say(503, String::new()));
-    stage.send(30, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
-    stage.receiver.does(|seen| match seen.ids[0].as_str() {
-        "e0" => Reply::Say(422, "no date".to_owned()),
-        _ => Reply::Take,
+    let fixture = Fixture::new();
+    fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
+    fixture.send(30, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
+    fixture.receiver.on_request(|request| match request.ids[0].as_str() {
+        "e0" => Reply::Status(422, "no date".to_owned()),
+        _ => Reply::Accept,
     });
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let slack = format!("http://{}/services/x", silent.local_addr().unwrap());
-    let mut command = stage.command(&["run", "--admin", "off"]);
+    let mut command = fixture.command(&["run", "--admin", "off"]);
     let mut daemon =
         Process::start(command.env("SLACK_WEBHOOK_URL", slack).env("EXTERNAL_API_ALLOW_HTTP_LOOPBACK", "on"));
     let _held = silent.accept().unwrap();
-    eventually("the others", || (stage.receiver.counts().len() == 29).then_some(()));
+    eventually("the others", || (fixture.receiver.counts().len() == 29).then_some(()));
     daemon.kill();
     // Nobody was told yet: the next process does it.
-    let run = stage.run(&["send", "/dev/null"], &[]);
+    let run = fixture.run(&["send", "/dev/null"], &[]);
     assert!(
         run.log("notice").iter().any(|line| line["subject"] == "ichido: 1 batch failed"),
         "{}",
         run.stderr
     );
-    assert_eq!(stage.files("notices").len(), 0);
+    assert_eq!(fixture.files("notices").len(), 0);
 }
 
 #[test]
 fn the_log_says_of_each_failed_batch_whether_its_notice_was_sent() {
-    let stage = Stage::new();
-    stage.receiver.does(|seen| match seen.ids.is_empty() {
-        true => Reply::Say(200, "ok".to_owned()),
-        false => Reply::Say(503, String::new()),
+    let fixture = Fixture::new();
+    fixture.receiver.on_request(|request| match request.ids.is_empty() {
+        true => Reply::Status(200, "ok".to_owned()),
+        false => Reply::Status(503, String::new()),
     });
-    let slack = format!("https://localhost:{}/services/x", stage.receiver.address.port());
+    let slack = format!("https://localhost:{}/services/x", fixture.receiver.address.port());
     let settings = [("SLACK_WEBHOOK_URL", slack.as_str()), ("MAX_RETRIES", "0"), ("MAX_SPOOL_RETRIES", "1")];
-    stage.send(2, &settings).ends_with(3);
-    let run = stage.run(&["spool", "resend"], &settings);
+    fixture.send(2, &settings).ends_with(3);
+    let run = fixture.run(&["spool", "resend"], &settings);
     run.ends_with(4);
     let (moved, sent) = (run.log("moved to failed"), run.log("notice of a failed batch sent"));
     let ([moved], [sent]) = (&moved[..], &sent[..]) else { panic!("{}", run.stderr) };
@@ -70,37 +70,37 @@ fn the_log_says_of_each_failed_batch_whether_its_notice_was_sent() {
 
 #[test]
 fn without_a_channel_there_is_a_warning_and_nothing_is_said_to_be_sent() {
-    let stage = Stage::new();
-    stage.receiver.does(|_| Reply::Say(422, String::new()));
-    let run = stage.send(1, &[]);
+    let fixture = Fixture::new();
+    fixture.receiver.on_request(|_| Reply::Status(422, String::new()));
+    let run = fixture.send(1, &[]);
     run.ends_with(4);
     assert!(run.stderr.contains("no notification channel is configured"), "{}", run.stderr);
     let sent = &run.log("notice of a failed batch sent")[0];
     assert_eq!((&sent["notificationSent"], &sent["channel"]), (&json!(false), &json!("log")), "{sent}");
-    let check = stage.run(&["check"], &[]);
+    let check = fixture.run(&["check"], &[]);
     let line = check.stdout.lines().find(|line| line.contains("notices")).unwrap_or_default().to_owned();
     assert!(line.starts_with("warning") && line.contains("SLACK_WEBHOOK_URL"), "{}", check.stdout);
 }
 
 #[test]
 fn slack_is_trusted_by_the_same_file_as_the_api() {
-    let stage = Stage::new();
-    stage.receiver.does(|seen| match seen.ids.first() {
-        Some(_) => Reply::Say(422, "no date".to_owned()),
-        None => Reply::Say(200, "ok".to_owned()),
+    let fixture = Fixture::new();
+    fixture.receiver.on_request(|request| match request.ids.first() {
+        Some(_) => Reply::Status(422, "no date".to_owned()),
+        None => Reply::Status(200, "ok".to_owned()),
     });
-    let slack = format!("https://localhost:{}/services/hunter2", stage.receiver.address.port());
-    let run = stage.send(1, &[("SLACK_WEBHOOK_URL", &slack)]);
+    let slack = format!("https://localhost:{}/services/hunter2", fixture.receiver.address.port());
+    let run = fixture.send(1, &[("SLACK_WEBHOOK_URL", &slack)]);
     run.ends_with(4);
-    let seen = stage.receiver.seen();
-    let text = String::from_utf8(seen.last().unwrap().bytes.to_vec()).unwrap();
+    let requests = fixture.receiver.requests();
+    let text = String::from_utf8(requests.last().unwrap().bytes.to_vec()).unwrap();
     assert!(text.contains("1 batch failed"), "{text} {}", run.stderr);
     assert!(!run.stderr.contains("hunter2"), "{}", run.stderr);
-    std::fs::write(stage.path().join("none.pem"), "no certificate").unwrap();
+    std::fs::write(fixture.path().join("none.pem"), "no certificate").unwrap();
     for settings in [&[][..], &[("SLACK_WEBHOOK_URL", slack.as_str())]] {
         let mut settings = settings.to_vec();
         settings.push(("EXTERNAL_API_CA_FILE", "none.pem"));
-        let run = stage.send(1, &settings);
+        let run = fixture.send(1, &settings);
         run.ends_with(2);
         let line = "ichido: delivery.ca_file: none.pem contains no certificate (environment variable EXTERNAL_API_CA_FILE)";
         assert_eq!(run.stderr.trim_end(), line);
@@ -110,7 +110,7 @@ fn slack_is_trusted_by_the_same_file_as_the_api() {
 #[test]
 fn thousands_of_failures_are_one_message_and_each_is_counted() {
     const FILES: usize = 5_000;
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     let shared = Path::new("/dev/shm");
     let data = if shared.is_dir() { tempfile::tempdir_in(shared) } else { tempfile::tempdir() }.unwrap();
     let spool = data.path().join("spool");
@@ -119,36 +119,36 @@ fn thousands_of_failures_are_one_message_and_each_is_counted() {
         std::fs::write(spool.join(format!("spool_20250101T000000Z_{number:012}.json")), "{\"records\":")
             .unwrap();
     }
-    let run = stage.run(
+    let run = fixture.run(
         &["spool", "resend", "--json"],
         &[("DATA_DIR", data.path().to_str().unwrap()), ("LOG_LEVEL", "warn")],
     );
     run.ends_with(4);
     assert_eq!(run.metrics()["failedMoved"], FILES);
     assert_eq!(std::fs::read_dir(data.path().join("failed")).unwrap().count(), FILES);
-    let told = run.log("notice");
-    assert_eq!(told.len(), 1);
-    assert_eq!(told[0]["subject"], format!("ichido: {FILES} batches failed"));
+    let notices = run.log("notice");
+    assert_eq!(notices.len(), 1);
+    assert_eq!(notices[0]["subject"], format!("ichido: {FILES} batches failed"));
 }
 
 #[test]
 fn many_broken_lines_are_one_notice() {
-    let stage = Stage::new();
-    let path = stage.path().join("broken.jsonl");
+    let fixture = Fixture::new();
+    let path = fixture.path().join("broken.jsonl");
     std::fs::write(&path, "{\"source_event_id\":\"e1\"}\n".to_owned() + &"{torn\n".repeat(200)).unwrap();
     // A webhook that refuses: what is told stays in the outbox.
-    stage
-        .receiver
-        .does(|seen| if seen.ids.is_empty() { Reply::Say(404, String::new()) } else { Reply::Take });
-    let slack = format!("https://localhost:{}/services/x", stage.receiver.address.port());
-    stage.run(&["send", path.to_str().unwrap()], &[("SLACK_WEBHOOK_URL", &slack)]).ends_with(4);
-    stage.receiver.has_each_once(1);
-    assert_eq!(stage.files("failed").len(), 200);
-    assert_eq!(stage.files("notices").len(), 2, "the first one at once, the others together");
-    let run = stage.run(&["send", "/dev/null"], &[]);
-    let told = run.log("notice");
-    assert_eq!(told.len(), 1, "{}", run.stderr);
-    assert_eq!(told[0]["subject"], "ichido: 200 invalid input items");
-    let text = told[0]["text"].as_str().unwrap();
+    fixture.receiver.on_request(|request| {
+        if request.ids.is_empty() { Reply::Status(404, String::new()) } else { Reply::Accept }
+    });
+    let slack = format!("https://localhost:{}/services/x", fixture.receiver.address.port());
+    fixture.run(&["send", path.to_str().unwrap()], &[("SLACK_WEBHOOK_URL", &slack)]).ends_with(4);
+    fixture.receiver.assert_each_record_once(1);
+    assert_eq!(fixture.files("failed").len(), 200);
+    assert_eq!(fixture.files("notices").len(), 2, "the first one at once, the others together");
+    let run = fixture.run(&["send", "/dev/null"], &[]);
+    let notices = run.log("notice");
+    assert_eq!(notices.len(), 1, "{}", run.stderr);
+    assert_eq!(notices[0]["subject"], "ichido: 200 invalid input items");
+    let text = notices[0]["text"].as_str().unwrap();
     assert!(text.contains("line 2:") && text.contains("line 201:"), "{text}");
 }

@@ -4,16 +4,17 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::Stage;
+use super::Fixture;
 use super::receiver::Reply;
 use crate::support::{Process, eventually};
 
 #[test]
 fn what_waits_is_listed_and_shown() {
-    let stage = Stage::new();
-    stage.receiver.does(|_| Reply::Say(503, String::new()));
-    stage.send(3, &[("BATCH_SIZE", "2"), ("MAX_RETRIES", "0")]).ends_with(3);
-    let listing: Value = serde_json::from_str(&stage.run(&["spool", "list", "--json"], &[]).stdout).unwrap();
+    let fixture = Fixture::new();
+    fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
+    fixture.send(3, &[("BATCH_SIZE", "2"), ("MAX_RETRIES", "0")]).ends_with(3);
+    let listing: Value =
+        serde_json::from_str(&fixture.run(&["spool", "list", "--json"], &[]).stdout).unwrap();
     assert_eq!(listing["total"], 2);
     let first = &listing["batches"][0];
     assert_eq!(
@@ -21,14 +22,14 @@ fn what_waits_is_listed_and_shown() {
         (&json!(0), &json!("HTTP 503 Service Unavailable"))
     );
     let key = first["batchIdempotencyKey"].as_str().unwrap();
-    let shown: Value = serde_json::from_str(&stage.run(&["spool", "show", &key[..8]], &[]).stdout).unwrap();
+    let shown: Value = serde_json::from_str(&fixture.run(&["spool", "show", &key[..8]], &[]).stdout).unwrap();
     assert_eq!(shown["batchIdempotencyKey"], key);
     assert_eq!(shown["records"].as_array().unwrap().len() as u64, first["records"].as_u64().unwrap());
-    let table = stage.run(&["spool", "list", "--limit", "1", "--error", "503"], &[]);
+    let table = fixture.run(&["spool", "list", "--limit", "1", "--error", "503"], &[]);
     assert!(table.stdout.contains(&key[..12]) && table.stdout.contains("1 of 2"), "{}", table.stdout);
-    stage.run(&["spool", "fsck"], &[]).ends_with(0);
-    std::fs::write(stage.path().join("data/spool/stray.txt"), "x").unwrap();
-    let fsck = stage.run(&["spool", "fsck"], &[]);
+    fixture.run(&["spool", "fsck"], &[]).ends_with(0);
+    std::fs::write(fixture.path().join("data/spool/stray.txt"), "x").unwrap();
+    let fsck = fixture.run(&["spool", "fsck"], &[]);
     fsck.ends_with(1);
     assert!(fsck.stdout.contains("stray.txt"), "{}", fsck.stdout);
 }
@@ -36,8 +37,8 @@ fn what_waits_is_listed_and_shown() {
 /// Their names tell the second only, and go on with the key.
 #[test]
 fn batches_of_one_second_are_listed_in_the_order_of_their_first_attempts() {
-    let stage = Stage::new();
-    let dir = stage.path().join("data/spool");
+    let fixture = Fixture::new();
+    let dir = fixture.path().join("data/spool");
     std::fs::create_dir_all(&dir).unwrap();
     let keys = ["c", "a", "b"].map(|letter| letter.repeat(64));
     for (number, key) in keys.iter().enumerate() {
@@ -48,179 +49,184 @@ fn batches_of_one_second_are_listed_in_the_order_of_their_first_attempts() {
         let name = format!("spool_20250118T120530Z_{}.json", &key[..12]);
         std::fs::write(dir.join(name), file.to_string()).unwrap();
     }
-    let listing: Value = serde_json::from_str(&stage.run(&["spool", "list", "--json"], &[]).stdout).unwrap();
+    let listing: Value =
+        serde_json::from_str(&fixture.run(&["spool", "list", "--json"], &[]).stdout).unwrap();
     let listed = listing["batches"].as_array().unwrap().iter().map(|batch| &batch["batchIdempotencyKey"]);
     assert_eq!(listed.collect::<Vec<_>>(), keys.each_ref());
 }
 
 #[test]
 fn one_batch_can_be_sent_again_by_its_key() {
-    let stage = Stage::new();
-    stage.receiver.does(|_| Reply::Say(503, String::new()));
-    stage.send(2, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
-    stage.receiver.does(|_| Reply::Take);
-    let key = stage.files("spool")[0].1["batchIdempotencyKey"].as_str().unwrap().to_owned();
-    stage.run(&["spool", "resend", &key], &[]).ends_with(3);
-    assert_eq!((stage.receiver.counts().len(), stage.files("spool").len()), (1, 1));
-    stage.run(&["spool", "resend", "0000nothing"], &[]).ends_with(2);
+    let fixture = Fixture::new();
+    fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
+    fixture.send(2, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
+    fixture.receiver.on_request(|_| Reply::Accept);
+    let key = fixture.files("spool")[0].1["batchIdempotencyKey"].as_str().unwrap().to_owned();
+    fixture.run(&["spool", "resend", &key], &[]).ends_with(3);
+    assert_eq!((fixture.receiver.counts().len(), fixture.files("spool").len()), (1, 1));
+    fixture.run(&["spool", "resend", "0000nothing"], &[]).ends_with(2);
 }
 
 #[test]
 fn what_failed_is_sent_again_and_keeps_its_history() {
-    let stage = Stage::new();
-    stage.receiver.does(|_| Reply::Say(422, "no date".to_owned()));
-    stage.send(1, &[]).ends_with(4);
-    let key = stage.files("failed")[0].1["batchIdempotencyKey"].as_str().unwrap().to_owned();
-    stage.receiver.does(|_| Reply::Say(503, String::new()));
-    stage.run(&["failed", "resend", &key[..12]], &[("MAX_RETRIES", "0")]).ends_with(3);
-    let attempts = stage.files("spool")[0].1["attempts"].to_string();
+    let fixture = Fixture::new();
+    fixture.receiver.on_request(|_| Reply::Status(422, "no date".to_owned()));
+    fixture.send(1, &[]).ends_with(4);
+    let key = fixture.files("failed")[0].1["batchIdempotencyKey"].as_str().unwrap().to_owned();
+    fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
+    fixture.run(&["failed", "resend", &key[..12]], &[("MAX_RETRIES", "0")]).ends_with(3);
+    let attempts = fixture.files("spool")[0].1["attempts"].to_string();
     assert!(
         attempts.contains("no date") && attempts.contains("taken out of failed") && attempts.contains("503"),
         "{attempts}"
     );
-    stage.receiver.does(|_| Reply::Take);
-    stage.run(&["spool", "resend"], &[]).ends_with(0);
-    stage.receiver.has_each_once(1);
+    fixture.receiver.on_request(|_| Reply::Accept);
+    fixture.run(&["spool", "resend"], &[]).ends_with(0);
+    fixture.receiver.assert_each_record_once(1);
 }
 
 #[test]
 fn all_that_failed_is_sent_again_unless_keys_say_which() {
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     for all in [&["failed", "resend"][..], &["failed", "resend", "--all"]] {
-        stage.receiver.does(|_| Reply::Say(422, "no date".to_owned()));
+        fixture.receiver.on_request(|_| Reply::Status(422, "no date".to_owned()));
         for id in 0..2 {
-            let file = stage.input(id..=id);
-            stage.run(&["send", file.to_str().unwrap()], &[]).ends_with(4);
+            let file = fixture.input(id..=id);
+            fixture.run(&["send", file.to_str().unwrap()], &[]).ends_with(4);
         }
-        assert_eq!(stage.files("failed").len(), 2);
-        stage.receiver.does(|_| Reply::Take);
-        stage.run(all, &[]).ends_with(0);
-        assert!(stage.files("failed").is_empty(), "{all:?}");
+        assert_eq!(fixture.files("failed").len(), 2);
+        fixture.receiver.on_request(|_| Reply::Accept);
+        fixture.run(all, &[]).ends_with(0);
+        assert!(fixture.files("failed").is_empty(), "{all:?}");
     }
 }
 
 #[test]
 fn a_data_directory_that_is_not_there_is_no_empty_spool() {
-    let stage = Stage::new();
-    for look in [&["spool", "list"][..], &["spool", "show", "a"], &["spool", "fsck"], &["failed", "list"]] {
-        let run = stage.run(look, &[("DATA_DIR", "nowhere")]);
+    let fixture = Fixture::new();
+    for command in [&["spool", "list"][..], &["spool", "show", "a"], &["spool", "fsck"], &["failed", "list"]]
+    {
+        let run = fixture.run(command, &[("DATA_DIR", "nowhere")]);
         run.ends_with(2);
         assert!(
             run.stderr.contains("delivery.data_dir: nowhere does not exist (environment variable DATA_DIR)"),
-            "{look:?}: {}",
+            "{command:?}: {}",
             run.stderr
         );
-        let run = stage.run(&[look, &["--data-dir", "nowhere"]].concat(), &[]);
+        let run = fixture.run(&[command, &["--data-dir", "nowhere"]].concat(), &[]);
         run.ends_with(2);
         assert!(
             run.stderr.contains("delivery.data_dir: nowhere does not exist (--data-dir)"),
-            "{look:?}: {}",
+            "{command:?}: {}",
             run.stderr
         );
     }
-    assert!(!stage.path().join("nowhere").exists(), "looking creates nothing");
-    std::fs::create_dir(stage.path().join("empty")).unwrap();
-    for look in [&["spool", "list"][..], &["spool", "fsck"], &["failed", "list"]] {
-        stage.run(look, &[("DATA_DIR", "empty")]).ends_with(0);
+    assert!(!fixture.path().join("nowhere").exists(), "looking creates nothing");
+    std::fs::create_dir(fixture.path().join("empty")).unwrap();
+    for command in [&["spool", "list"][..], &["spool", "fsck"], &["failed", "list"]] {
+        fixture.run(command, &[("DATA_DIR", "empty")]).ends_with(0);
     }
-    stage.send(1, &[("DATA_DIR", "nowhere")]).ends_with(0);
-    stage.run(&["spool", "list"], &[("DATA_DIR", "nowhere")]).ends_with(0);
+    fixture.send(1, &[("DATA_DIR", "nowhere")]).ends_with(0);
+    fixture.run(&["spool", "list"], &[("DATA_DIR", "nowhere")]).ends_with(0);
 }
 
 #[test]
 fn a_signal_in_the_middle_of_a_pause_leaves_the_batch_uncharged_in_the_spool() {
-    let stage = Stage::new();
-    stage.receiver.does(|_| Reply::Say(503, String::new()));
-    let file = stage.input(0..1);
+    let fixture = Fixture::new();
+    fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
+    let file = fixture.input(0..1);
     let mut process =
-        Process::start(stage.command(&["send", file.to_str().unwrap()]).env("RETRY_BACKOFF_MS", "60000"));
-    eventually("the first request", || (!stage.receiver.seen().is_empty()).then_some(()));
+        Process::start(fixture.command(&["send", file.to_str().unwrap()]).env("RETRY_BACKOFF_MS", "60000"));
+    eventually("the first request", || (fixture.receiver.request_count() > 0).then_some(()));
     eventually("the pause", || process.stderr().contains("nextBackoff").then_some(()));
-    let asked = Instant::now();
+    let signaled = Instant::now();
     process.signal("TERM");
     process.exit_code();
-    assert!(asked.elapsed() < Duration::from_secs(10));
-    let files = stage.files("spool");
+    assert!(signaled.elapsed() < Duration::from_secs(10));
+    let files = fixture.files("spool");
     assert_eq!((files.len(), &files[0].1["retryCount"]), (1, &json!(0)));
-    stage.receiver.does(|_| Reply::Take);
-    stage.run(&["spool", "resend"], &[]).ends_with(0);
-    stage.receiver.has_each_once(1);
+    fixture.receiver.on_request(|_| Reply::Accept);
+    fixture.run(&["spool", "resend"], &[]).ends_with(0);
+    fixture.receiver.assert_each_record_once(1);
 }
 
 #[test]
 fn a_second_signal_ends_at_once_and_loses_nothing() {
-    let stage = Stage::new();
-    stage.receiver.does(|_| Reply::Stall);
-    let file = stage.input(0..1);
-    let mut process = Process::start(&mut stage.command(&["send", file.to_str().unwrap()]));
-    eventually("the request", || (!stage.receiver.seen().is_empty()).then_some(()));
+    let fixture = Fixture::new();
+    fixture.receiver.on_request(|_| Reply::NeverRespond);
+    let file = fixture.input(0..1);
+    let mut process = Process::start(&mut fixture.command(&["send", file.to_str().unwrap()]));
+    eventually("the request", || (fixture.receiver.request_count() > 0).then_some(()));
     process.signal("TERM");
     eventually("its word", || process.stderr().contains("a second signal exits at once").then_some(()));
     process.signal("TERM");
     process.exit_code();
-    stage.receiver.does(|_| Reply::Take);
-    stage.run(&["spool", "resend"], &[]).ends_with(0);
-    stage.receiver.has_each_once(1);
+    fixture.receiver.on_request(|_| Reply::Accept);
+    fixture.run(&["spool", "resend"], &[]).ends_with(0);
+    fixture.receiver.assert_each_record_once(1);
 }
 
 #[test]
 fn commands_work_beside_a_daemon_and_none_waits_for_another() {
-    let stage = Stage::new();
-    stage.receiver.does(|_| Reply::Say(503, String::new()));
-    stage.send(3, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
+    let fixture = Fixture::new();
+    fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
+    fixture.send(3, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
     // One of them never gets an answer, and it is in the hands of the daemon.
     let stuck = std::sync::Arc::new(std::sync::Mutex::new(None::<String>));
     let name = stuck.clone();
-    stage.receiver.does(move |seen| {
+    fixture.receiver.on_request(move |request| {
         let mut name = name.lock().unwrap();
-        match name.get_or_insert_with(|| seen.ids[0].clone()) == &seen.ids[0] {
-            true => Reply::Stall,
-            false => Reply::Take,
+        match name.get_or_insert_with(|| request.ids[0].clone()) == &request.ids[0] {
+            true => Reply::NeverRespond,
+            false => Reply::Accept,
         }
     });
-    let mut daemon = Process::start(&mut stage.command(&["run", "--admin", "off"]));
+    let mut daemon = Process::start(&mut fixture.command(&["run", "--admin", "off"]));
     eventually("its request", || stuck.lock().unwrap().is_some().then_some(()));
-    let begun = Instant::now();
-    let listing: Value = serde_json::from_str(&stage.run(&["spool", "list", "--json"], &[]).stdout).unwrap();
+    let started = Instant::now();
+    let listing: Value =
+        serde_json::from_str(&fixture.run(&["spool", "list", "--json"], &[]).stdout).unwrap();
     assert_eq!(listing["total"], 2);
     let key = listing["batches"][0]["batchIdempotencyKey"].as_str().unwrap();
-    stage.run(&["spool", "show", key], &[]).ends_with(0);
-    stage.run(&["spool", "fsck"], &[]).ends_with(0);
-    stage.run(&["spool", "resend", key], &[]).ends_with(3);
-    let file = stage.input(3..4);
-    stage.run(&["send", file.to_str().unwrap()], &[]).ends_with(0);
-    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
-    assert_eq!(stage.receiver.counts().len(), 3);
+    fixture.run(&["spool", "show", key], &[]).ends_with(0);
+    fixture.run(&["spool", "fsck"], &[]).ends_with(0);
+    fixture.run(&["spool", "resend", key], &[]).ends_with(3);
+    let file = fixture.input(3..4);
+    fixture.run(&["send", file.to_str().unwrap()], &[]).ends_with(0);
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+    assert_eq!(fixture.receiver.counts().len(), 3);
     daemon.signal("TERM");
     assert_eq!(daemon.exit_code(), 0);
-    stage.receiver.does(|_| Reply::Take);
-    stage.run(&["spool", "resend"], &[]).ends_with(0);
-    stage.receiver.has_each_once(4);
+    fixture.receiver.on_request(|_| Reply::Accept);
+    fixture.run(&["spool", "resend"], &[]).ends_with(0);
+    fixture.receiver.assert_each_record_once(4);
 }
 
 #[test]
 fn what_scripts_read_stays_the_same() {
-    let stage = Stage::new();
-    stage.receiver.does(|_| Reply::Say(503, String::new()));
-    let sent = stage.send(1, &[("MAX_RETRIES", "0")]).metrics();
+    let fixture = Fixture::new();
+    fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
+    let sent = fixture.send(1, &[("MAX_RETRIES", "0")]).metrics();
     let fields = |value: &Value| -> Vec<String> { value.as_object().unwrap().keys().cloned().collect() };
     assert_eq!(
         fields(&sent).join(" "),
         "failedMoved lost recordsDelivered retries retrySuccess sendDuplicate sendFailed sendSuccess sendTotal \
          spoolResendAttempts spoolResendSuccess spoolSaved spoolSize"
     );
-    let listing: Value = serde_json::from_str(&stage.run(&["spool", "list", "--json"], &[]).stdout).unwrap();
+    let listing: Value =
+        serde_json::from_str(&fixture.run(&["spool", "list", "--json"], &[]).stdout).unwrap();
     assert_eq!(fields(&listing).join(" "), "batches total");
     assert_eq!(
         fields(&listing["batches"][0]).join(" "),
         "batchIdempotencyKey file firstAttempt lastError notBefore records retryCount"
     );
     let key = listing["batches"][0]["batchIdempotencyKey"].as_str().unwrap();
-    let shown: Value = serde_json::from_str(&stage.run(&["spool", "show", key], &[]).stdout).unwrap();
+    let shown: Value = serde_json::from_str(&fixture.run(&["spool", "show", key], &[]).stdout).unwrap();
     assert_eq!(
         fields(&shown).join(" "),
         "attempts batchIdempotencyKey file firstAttempt lastError notBefore records retryCount"
     );
-    let checked: Value = serde_json::from_str(&stage.run(&["spool", "fsck", "--json"], &[]).stdout).unwrap();
+    let checked: Value =
+        serde_json::from_str(&fixture.run(&["spool", "fsck", "--json"], &[]).stdout).unwrap();
     assert_eq!(checked, json!({"sound": 1, "findings": []}));
 }

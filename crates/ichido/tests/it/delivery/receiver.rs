@@ -24,28 +24,28 @@ pub(super) const TOKEN: &str = "tok-3n-hunter2";
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
     /// Takes the batch: 201, or 409 if its key was there before.
-    Take,
+    Accept,
     /// Takes it and breaks the connection before the answer.
-    TakeAndHangUp,
+    AcceptAndDisconnect,
     /// Takes it and sends a body without end.
-    TakeAndTalk,
+    AcceptWithEndlessBody,
     /// Takes it and sends a body a byte at a time, without end.
-    TakeAndTrickle,
+    AcceptWithTrickledBody,
     /// Takes it, and answers after a while.
-    TakeSlowly(Duration),
+    AcceptAndDelay(Duration),
     /// Answers so, and takes nothing.
-    Say(u16, String),
+    Status(u16, String),
     /// Answers so with a header, and takes nothing.
-    SayWith(u16, &'static str, String),
+    StatusWithHeader(u16, &'static str, String),
     /// Does not answer.
-    Stall,
+    NeverRespond,
     /// Breaks the connection.
-    HangUp,
+    Disconnect,
 }
 
 /// A request as it came.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct ReceivedRequest {
     pub(super) at: Instant,
     pub(super) headers: http::HeaderMap,
     pub(super) bytes: Bytes,
@@ -53,11 +53,11 @@ pub(crate) struct Seen {
     pub(super) ids: Vec<String>,
 }
 
-type Script = Box<dyn FnMut(&Seen) -> Reply + Send>;
+type Script = Box<dyn FnMut(&ReceivedRequest) -> Reply + Send>;
 
 #[derive(Default)]
 struct Ledger {
-    seen: Vec<Seen>,
+    requests: Vec<ReceivedRequest>,
     keys: HashSet<String>,
     counts: BTreeMap<String, u32>,
 }
@@ -76,9 +76,9 @@ pub(crate) struct Receiver {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Identity {
     Good,
-    OtherHost,
+    WrongHost,
     Expired,
-    Unknown,
+    UntrustedAuthority,
 }
 
 impl Receiver {
@@ -94,9 +94,9 @@ impl Receiver {
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
         let ledger = Arc::new(Mutex::new(Ledger::default()));
-        let script: Arc<Mutex<Script>> = Arc::new(Mutex::new(Box::new(|_| Reply::Take)));
+        let script: Arc<Mutex<Script>> = Arc::new(Mutex::new(Box::new(|_| Reply::Accept)));
         let stop = tokio_util::sync::CancellationToken::new();
-        let (books, play, ended) = (ledger.clone(), script.clone(), stop.clone());
+        let (shared_ledger, shared_script, stopped) = (ledger.clone(), script.clone(), stop.clone());
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
@@ -105,12 +105,15 @@ impl Receiver {
                 loop {
                     let stream = tokio::select! {
                         accepted = listener.accept() => accepted.unwrap().0,
-                        () = ended.cancelled() => return,
+                        () = stopped.cancelled() => return,
                     };
-                    let (acceptor, books, play) = (acceptor.clone(), books.clone(), play.clone());
+                    let (acceptor, shared_ledger, shared_script) =
+                        (acceptor.clone(), shared_ledger.clone(), shared_script.clone());
                     tokio::spawn(async move {
                         let Ok(stream) = acceptor.accept(stream).await else { return };
-                        let service = service_fn(move |request| serve(request, books.clone(), play.clone()));
+                        let service = service_fn(move |request| {
+                            serve(request, shared_ledger.clone(), shared_script.clone())
+                        });
                         let connection = auto::Builder::new(TokioExecutor::new());
                         let _ = connection.serve_connection(TokioIo::new(stream), service).await;
                     });
@@ -121,23 +124,23 @@ impl Receiver {
     }
 
     /// From now on it does this.
-    pub(crate) fn does(&self, script: impl FnMut(&Seen) -> Reply + Send + 'static) {
+    pub(crate) fn on_request(&self, script: impl FnMut(&ReceivedRequest) -> Reply + Send + 'static) {
         *self.script.lock().unwrap() = Box::new(script);
     }
 
     /// It does these things, and takes everything after that.
-    pub(super) fn plays(&self, replies: impl IntoIterator<Item = Reply>) {
+    pub(super) fn reply_in_order(&self, replies: impl IntoIterator<Item = Reply>) {
         let mut replies = replies.into_iter().collect::<std::collections::VecDeque<_>>();
-        self.does(move |_| replies.pop_front().unwrap_or(Reply::Take));
+        self.on_request(move |_| replies.pop_front().unwrap_or(Reply::Accept));
     }
 
-    pub(super) fn seen(&self) -> Vec<Seen> {
-        self.ledger.lock().unwrap().seen.clone()
+    pub(super) fn requests(&self) -> Vec<ReceivedRequest> {
+        self.ledger.lock().unwrap().requests.clone()
     }
 
     /// How many requests came.
-    pub(super) fn requests(&self) -> usize {
-        self.ledger.lock().unwrap().seen.len()
+    pub(super) fn request_count(&self) -> usize {
+        self.ledger.lock().unwrap().requests.len()
     }
 
     /// Its certificate and key, for a server beside it.
@@ -151,7 +154,7 @@ impl Receiver {
     }
 
     /// Whether exactly these many records were counted, each once.
-    pub(crate) fn has_each_once(&self, records: usize) {
+    pub(crate) fn assert_each_record_once(&self, records: usize) {
         let counts = self.counts();
         assert_eq!(counts.len(), records);
         assert!(counts.values().all(|count| *count == 1), "{counts:?}");
@@ -178,58 +181,58 @@ async fn serve(
     let id = |record: &Value| record["source_event_id"].as_str().unwrap_or_default().to_owned();
     let ids = body["records"].as_array().map(|records| records.iter().map(id).collect()).unwrap_or_default();
     let key = body["batchIdempotencyKey"].as_str().unwrap_or_default().to_owned();
-    let seen = Seen { at: Instant::now(), headers, bytes, key, ids };
-    let reply = (script.lock().unwrap())(&seen);
-    ledger.lock().unwrap().seen.push(seen.clone());
-    let broken = || std::io::Error::other("as the script says");
+    let received = ReceivedRequest { at: Instant::now(), headers, bytes, key, ids };
+    let reply = (script.lock().unwrap())(&received);
+    ledger.lock().unwrap().requests.push(received.clone());
+    let disconnect = || std::io::Error::other("the script disconnects");
     match reply {
-        Reply::Take => Ok(take(&ledger, &seen)),
-        Reply::TakeSlowly(pause) => {
-            let answer = take(&ledger, &seen);
+        Reply::Accept => Ok(accept(&ledger, &received)),
+        Reply::AcceptAndDelay(pause) => {
+            let response = accept(&ledger, &received);
             tokio::time::sleep(pause).await;
-            Ok(answer)
+            Ok(response)
         }
-        Reply::TakeAndHangUp => {
-            take(&ledger, &seen);
-            Err(broken())
+        Reply::AcceptAndDisconnect => {
+            accept(&ledger, &received);
+            Err(disconnect())
         }
-        Reply::TakeAndTalk => {
-            take(&ledger, &seen);
-            let talk =
+        Reply::AcceptWithEndlessBody => {
+            accept(&ledger, &received);
+            let endless =
                 futures_util::stream::repeat_with(|| Ok(Frame::data(Bytes::from_static(&[b' '; 4096]))));
-            Ok(Response::new(BodyExt::boxed(StreamBody::new(talk))))
+            Ok(Response::new(BodyExt::boxed(StreamBody::new(endless))))
         }
-        Reply::TakeAndTrickle => {
-            take(&ledger, &seen);
+        Reply::AcceptWithTrickledBody => {
+            accept(&ledger, &received);
             let trickle = futures_util::stream::unfold((), |()| async {
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 Some((Ok(Frame::data(Bytes::from_static(b" "))), ()))
             });
             Ok(Response::new(BodyExt::boxed(StreamBody::new(Box::pin(trickle)))))
         }
-        Reply::Say(status, text) => Ok(say(status, text)),
-        Reply::SayWith(status, header, value) => {
-            let mut response = say(status, String::new());
+        Reply::Status(status, text) => Ok(response(status, text)),
+        Reply::StatusWithHeader(status, header, value) => {
+            let mut response = response(status, String::new());
             response.headers_mut().insert(header, value.parse().unwrap());
             Ok(response)
         }
-        Reply::Stall => std::future::pending().await,
-        Reply::HangUp => Err(broken()),
+        Reply::NeverRespond => std::future::pending().await,
+        Reply::Disconnect => Err(disconnect()),
     }
 }
 
-fn take(ledger: &Mutex<Ledger>, seen: &Seen) -> Response<Body> {
+fn accept(ledger: &Mutex<Ledger>, received: &ReceivedRequest) -> Response<Body> {
     let mut ledger = ledger.lock().unwrap();
-    if !ledger.keys.insert(seen.key.clone()) {
-        return say(409, json!({"error": "duplicate batch detected"}).to_string());
+    if !ledger.keys.insert(received.key.clone()) {
+        return response(409, json!({"error": "duplicate batch detected"}).to_string());
     }
-    for id in &seen.ids {
+    for id in &received.ids {
         *ledger.counts.entry(id.clone()).or_default() += 1;
     }
-    say(201, json!({"inserted": seen.ids.len()}).to_string())
+    response(201, json!({"inserted": received.ids.len()}).to_string())
 }
 
-fn say(status: u16, text: String) -> Response<Body> {
+fn response(status: u16, text: String) -> Response<Body> {
     Response::builder().status(status).body(Full::new(Bytes::from(text)).boxed()).unwrap()
 }
 
@@ -243,7 +246,7 @@ pub(crate) fn certificates(identity: Identity) -> (Arc<rustls::ServerConfig>, St
         (Issuer::new(params, key), pem)
     };
     let (issuer, pem) = authority();
-    let name = if identity == Identity::OtherHost { "other.example" } else { "localhost" };
+    let name = if identity == Identity::WrongHost { "other.example" } else { "localhost" };
     let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
     if identity == Identity::Expired {
         params.not_before = date_time_ymd(2020, 1, 1);
@@ -251,7 +254,7 @@ pub(crate) fn certificates(identity: Identity) -> (Arc<rustls::ServerConfig>, St
     }
     let key = KeyPair::generate().unwrap();
     let certificate = params.signed_by(&key, &issuer).unwrap();
-    let trusted = if identity == Identity::Unknown { authority().1 } else { pem };
+    let trusted = if identity == Identity::UntrustedAuthority { authority().1 } else { pem };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

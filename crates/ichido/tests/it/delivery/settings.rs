@@ -1,86 +1,92 @@
 //! `[delivery]`: the file, then the environment, then flags.
 
 use super::receiver::Reply;
-use super::{Run, Stage};
+use super::{Fixture, Run};
 use crate::support::{Process, eventually};
 
 /// Where nobody listens.
-const ELSEWHERE: &str = "https://localhost:1/";
+const UNREACHABLE: &str = "https://localhost:1/";
 
-impl Stage {
-    fn here(&self) -> String {
+impl Fixture {
+    fn endpoint(&self) -> String {
         format!("https://localhost:{}/v1/usage", self.receiver.address.port())
     }
 
-    fn write(&self, text: &str) {
+    fn write_settings(&self, text: &str) {
         std::fs::write(self.path().join("ichido.toml"), text).unwrap();
     }
 
     /// A command whose environment names no endpoint, unless it does so now.
-    fn told(&self, args: &[&str], more: &[(&str, &str)]) -> Run {
+    fn run_without_endpoint(&self, args: &[&str], variables: &[(&str, &str)]) -> Run {
         let mut command = self.command(args);
-        command.env_remove("EXTERNAL_API_ENDPOINT").envs(more.iter().copied());
+        command.env_remove("EXTERNAL_API_ENDPOINT").envs(variables.iter().copied());
         Run::of(command.output().unwrap())
     }
 }
 
 #[test]
 fn the_environment_wins_over_the_file_and_a_flag_over_both() {
-    let stage = Stage::new();
-    let (here, file) = (stage.here(), stage.input(0..4));
+    let fixture = Fixture::new();
+    let (endpoint, file) = (fixture.endpoint(), fixture.input(0..4));
     let send = ["send", file.to_str().unwrap()];
-    stage.write(&format!("[delivery]\nendpoint = \"{here}\"\nbatch_size = 2\ndata_dir = \"kept\"\n"));
-    stage.told(&send, &[]).ends_with(0);
-    assert_eq!(stage.receiver.seen().len(), 2, "two batches of two");
-    assert!(stage.path().join("kept/spool").is_dir() && !stage.path().join("data").exists());
-    stage.told(&send, &[("BATCH_SIZE", "4")]).ends_with(0);
-    assert_eq!(stage.receiver.seen().len(), 3, "one of four");
-    stage.write(&format!("[delivery]\nendpoint = \"{ELSEWHERE}\"\nmax_retries = 0\n"));
-    stage.told(&send, &[("EXTERNAL_API_ENDPOINT", &here)]).ends_with(0);
-    let flags = ["--endpoint", here.as_str(), "--data-dir", "other"];
-    stage.told(&[&send[..], &flags].concat(), &[("EXTERNAL_API_ENDPOINT", ELSEWHERE)]).ends_with(0);
-    assert!(stage.path().join("other/spool").is_dir());
+    fixture.write_settings(&format!(
+        "[delivery]\nendpoint = \"{endpoint}\"\nbatch_size = 2\ndata_dir = \"kept\"\n"
+    ));
+    fixture.run_without_endpoint(&send, &[]).ends_with(0);
+    assert_eq!(fixture.receiver.request_count(), 2, "two batches of two");
+    assert!(fixture.path().join("kept/spool").is_dir() && !fixture.path().join("data").exists());
+    fixture.run_without_endpoint(&send, &[("BATCH_SIZE", "4")]).ends_with(0);
+    assert_eq!(fixture.receiver.request_count(), 3, "one of four");
+    fixture.write_settings(&format!("[delivery]\nendpoint = \"{UNREACHABLE}\"\nmax_retries = 0\n"));
+    fixture.run_without_endpoint(&send, &[("EXTERNAL_API_ENDPOINT", &endpoint)]).ends_with(0);
+    let flags = ["--endpoint", endpoint.as_str(), "--data-dir", "other"];
+    fixture
+        .run_without_endpoint(&[&send[..], &flags].concat(), &[("EXTERNAL_API_ENDPOINT", UNREACHABLE)])
+        .ends_with(0);
+    assert!(fixture.path().join("other/spool").is_dir());
     // What is set to nothing is not set.
-    stage.write(&format!("[delivery]\nendpoint = \"{here}\"\n"));
-    stage.told(&send, &[("EXTERNAL_API_ENDPOINT", "")]).ends_with(0);
+    fixture.write_settings(&format!("[delivery]\nendpoint = \"{endpoint}\"\n"));
+    fixture.run_without_endpoint(&send, &[("EXTERNAL_API_ENDPOINT", "")]).ends_with(0);
 }
 
 #[test]
 fn each_command_of_the_delivery_finds_the_same_directory() {
-    let stage = Stage::new();
-    let (here, file) = (stage.here(), stage.input(0..1));
-    let settings = stage.path().join("elsewhere.toml");
-    let text = format!("[delivery]\nendpoint = \"{here}\"\ndata_dir = \"kept\"\nmax_retries = 0\n");
+    let fixture = Fixture::new();
+    let (endpoint, file) = (fixture.endpoint(), fixture.input(0..1));
+    let settings = fixture.path().join("other.toml");
+    let text = format!("[delivery]\nendpoint = \"{endpoint}\"\ndata_dir = \"kept\"\nmax_retries = 0\n");
     std::fs::write(&settings, text).unwrap();
     let settings = settings.to_str().unwrap();
-    let with = |args: &[&str]| stage.told(&[args, &["--config", settings]].concat(), &[]);
-    stage.receiver.does(|_| Reply::Say(503, String::new()));
+    let with = |args: &[&str]| fixture.run_without_endpoint(&[args, &["--config", settings]].concat(), &[]);
+    fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
     with(&["send", file.to_str().unwrap()]).ends_with(3);
     assert!(with(&["spool", "list"]).stdout.contains("1 of 1"));
-    assert!(stage.told(&["spool", "list", "--data-dir", "kept"], &[]).stdout.contains("1 of 1"));
-    assert!(stage.told(&["spool", "list"], &[]).stdout.contains("0 of 0"));
-    stage.receiver.does(|_| Reply::Say(422, String::new()));
+    assert!(
+        fixture.run_without_endpoint(&["spool", "list", "--data-dir", "kept"], &[]).stdout.contains("1 of 1")
+    );
+    assert!(fixture.run_without_endpoint(&["spool", "list"], &[]).stdout.contains("0 of 0"));
+    fixture.receiver.on_request(|_| Reply::Status(422, String::new()));
     with(&["spool", "resend", "--force"]).ends_with(4);
     assert!(with(&["failed", "list"]).stdout.contains("1 of 1"));
-    stage.receiver.does(|_| Reply::Take);
+    fixture.receiver.on_request(|_| Reply::Accept);
     with(&["failed", "resend", "--all"]).ends_with(0);
-    stage.receiver.has_each_once(1);
+    fixture.receiver.assert_each_record_once(1);
 }
 
 #[test]
 fn invalid_setting_is_named_with_the_origin_of_its_value() {
-    let stage = Stage::new();
-    let here = stage.here();
-    let told = |section: &str, more: &[(&str, &str)]| {
-        stage.write(&format!("[delivery]\n{section}\n"));
-        let run = stage.told(&["send", "/dev/null"], more);
+    let fixture = Fixture::new();
+    let endpoint = fixture.endpoint();
+    let error_line = |section: &str, variables: &[(&str, &str)]| {
+        fixture.write_settings(&format!("[delivery]\n{section}\n"));
+        let run = fixture.run_without_endpoint(&["send", "/dev/null"], variables);
         run.ends_with(2);
         assert_eq!(run.stderr.trim_end().lines().count(), 1, "{}", run.stderr);
         assert!(!run.stderr.contains("hunter2"), "{}", run.stderr);
         run.stderr.trim_end().strip_prefix("ichido: ").unwrap().to_owned()
     };
-    let endpoint = format!("endpoint = \"{here}\"\n");
-    for (key, value, variable, same, words) in [
+    let endpoint_line = format!("endpoint = \"{endpoint}\"\n");
+    for (key, value, variable, variable_value, message) in [
         ("max_retries", "50", "MAX_RETRIES", "50", "is 50; it must be between 0 and 20"),
         ("conflict", "\"hunter2\"", "EXTERNAL_API_CONFLICT", "hunter2", "must be auto, batch or record"),
         ("resend_window", "\"hunter2\"", "RESEND_WINDOW", "hunter2", "must look like 22:00-06:00 Asia/Tokyo"),
@@ -92,15 +98,17 @@ fn invalid_setting_is_named_with_the_origin_of_its_value() {
             "contains characters that are not allowed in a header",
         ),
     ] {
-        let line = told(&format!("{endpoint}{key} = {value}"), &[]);
-        assert_eq!(line, format!("delivery.{key}: {words} (ichido.toml:3)"));
-        let line = told(&endpoint, &[(variable, same)]);
-        assert_eq!(line, format!("delivery.{key}: {words} (environment variable {variable})"));
+        let line = error_line(&format!("{endpoint_line}{key} = {value}"), &[]);
+        assert_eq!(line, format!("delivery.{key}: {message} (ichido.toml:3)"));
+        let line = error_line(&endpoint_line, &[(variable, variable_value)]);
+        assert_eq!(line, format!("delivery.{key}: {message} (environment variable {variable})"));
     }
-    assert_eq!(told("endpoint = \"http://u:hunter2@h/\"", &[]), {
+    assert_eq!(error_line("endpoint = \"http://u:hunter2@h/\"", &[]), {
         "delivery.endpoint: must not contain a user name or password; use EXTERNAL_API_TOKEN (ichido.toml:2)"
     });
-    assert!(told("", &[]).starts_with("delivery.endpoint: is not set; name the receiver with --endpoint"));
+    assert!(
+        error_line("", &[]).starts_with("delivery.endpoint: is not set; name the receiver with --endpoint")
+    );
     for (section, error) in [
         (
             "endpiont = \"https://u:hunter2@h/\"",
@@ -113,81 +121,81 @@ fn invalid_setting_is_named_with_the_origin_of_its_value() {
             "delivery.token: does not belong in the settings file; set EXTERNAL_API_TOKEN instead (ichido.toml:2)",
         ),
     ] {
-        assert_eq!(told(section, &[]), error);
+        assert_eq!(error_line(section, &[]), error);
     }
-    stage.write("");
-    let run = stage.told(&["send", "/dev/null", "--endpoint", "http://hunter2"], &[]);
+    fixture.write_settings("");
+    let run = fixture.run_without_endpoint(&["send", "/dev/null", "--endpoint", "http://hunter2"], &[]);
     let line = "ichido: delivery.endpoint: must start with https:// (--endpoint)";
     assert_eq!(run.ends_with(2).stderr.trim_end(), line);
-    assert!(!stage.path().join("data").exists());
+    assert!(!fixture.path().join("data").exists());
 }
 
 #[test]
 fn a_token_of_the_environment_wins_over_a_file_with_one() {
-    let stage = Stage::new();
-    let (here, file) = (stage.here(), stage.input(0..1));
+    let fixture = Fixture::new();
+    let (endpoint, file) = (fixture.endpoint(), fixture.input(0..1));
     let send = ["send", file.to_str().unwrap()];
-    stage.write(&format!("[delivery]\nendpoint = \"{here}\"\ntoken_file = \"token\"\n"));
-    stage.told(&send, &[]).ends_with(0);
+    fixture.write_settings(&format!("[delivery]\nendpoint = \"{endpoint}\"\ntoken_file = \"token\"\n"));
+    fixture.run_without_endpoint(&send, &[]).ends_with(0);
     let no_token = [("EXTERNAL_API_TOKEN", "")];
-    let run = stage.told(&send, &no_token);
+    let run = fixture.run_without_endpoint(&send, &no_token);
     assert!(run.ends_with(2).stderr.contains("delivery.token_file: cannot read token: "), "{}", run.stderr);
-    std::fs::write(stage.path().join("token"), "of-the-file\n").unwrap();
-    stage.told(&send, &no_token).ends_with(0);
-    assert_eq!(stage.receiver.seen().last().unwrap().headers["authorization"], "Bearer of-the-file");
+    std::fs::write(fixture.path().join("token"), "of-the-file\n").unwrap();
+    fixture.run_without_endpoint(&send, &no_token).ends_with(0);
+    assert_eq!(fixture.receiver.requests().last().unwrap().headers["authorization"], "Bearer of-the-file");
 }
 
 #[test]
 fn the_daemon_sends_because_there_is_a_section() {
-    let stage = Stage::new();
-    stage.receiver.does(|_| Reply::Say(503, String::new()));
-    stage.send(3, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
-    stage.receiver.does(|_| Reply::Take);
+    let fixture = Fixture::new();
+    fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
+    fixture.send(3, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
+    fixture.receiver.on_request(|_| Reply::Accept);
     let meter = "[meter]\nlisten = \"127.0.0.1:0\"\n";
     let start = |text: &str| {
-        stage.write(text);
-        let mut command = stage.command(&["run", "--admin", "off"]);
+        fixture.write_settings(text);
+        let mut command = fixture.command(&["run", "--admin", "off"]);
         Process::start(command.env_remove("EXTERNAL_API_ENDPOINT"))
     };
-    let mut alone = start(meter);
-    eventually("the start line", || alone.stderr().contains("meter listening on").then_some(()));
-    assert!(!alone.stderr().contains("delivering"), "{}", alone.stderr());
-    alone.signal("TERM");
-    assert_eq!(alone.exit_code(), 0, "{}", alone.stderr());
-    let mut both = start(&format!("{meter}[delivery]\nendpoint = \"{}\"\n", stage.here()));
-    eventually("the spool is empty", || (stage.receiver.counts().len() == 3).then_some(()));
+    let mut meter_only = start(meter);
+    eventually("the start line", || meter_only.stderr().contains("meter listening on").then_some(()));
+    assert!(!meter_only.stderr().contains("delivering"), "{}", meter_only.stderr());
+    meter_only.signal("TERM");
+    assert_eq!(meter_only.exit_code(), 0, "{}", meter_only.stderr());
+    let mut both = start(&format!("{meter}[delivery]\nendpoint = \"{}\"\n", fixture.endpoint()));
+    eventually("the spool is empty", || (fixture.receiver.counts().len() == 3).then_some(()));
     both.signal("TERM");
     assert_eq!(both.exit_code(), 0, "{}", both.stderr());
     assert!(
         both.stderr().contains("meter listening on")
             && both.stderr().contains("delivering to https://localhost:")
     );
-    stage.receiver.has_each_once(3);
+    fixture.receiver.assert_each_record_once(3);
 }
 
 #[test]
 fn check_shows_where_batches_go_and_what_waits() {
-    let stage = Stage::new();
-    stage.receiver.does(|_| Reply::Say(503, String::new()));
-    stage.send(3, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
-    stage.write(&format!("[delivery]\nendpoint = \"{}\"\nbatch_size = 50\n", stage.here()));
-    let run = stage.told(&["check"], &[]);
-    let place = format!("https://localhost:{}", stage.receiver.address.port());
+    let fixture = Fixture::new();
+    fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
+    fixture.send(3, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
+    fixture.write_settings(&format!("[delivery]\nendpoint = \"{}\"\nbatch_size = 50\n", fixture.endpoint()));
+    let run = fixture.run_without_endpoint(&["check"], &[]);
+    let receiver = format!("https://localhost:{}", fixture.receiver.address.port());
     for line in [
-        format!("ok       delivery  to {place}, up to 50 records per batch"),
+        format!("ok       delivery  to {receiver}, up to 50 records per batch"),
         "ok       delivery  3 batches in the spool, 0 in failed, in data".to_owned(),
-        format!("ok       receiver  {place} accepts connections"),
+        format!("ok       receiver  {receiver} accepts connections"),
     ] {
         assert!(run.ends_with(0).stdout.contains(&line), "{line}: {}", run.stdout);
     }
-    let asked = stage.receiver.seen().len();
-    stage.write("[delivery]\nendpoint = \"https://u:hunter2@h/\"\n");
-    let run = stage.told(&["check"], &[]);
+    let requests_before = fixture.receiver.request_count();
+    fixture.write_settings("[delivery]\nendpoint = \"https://u:hunter2@h/\"\n");
+    let run = fixture.run_without_endpoint(&["check"], &[]);
     assert!(
         run.ends_with(1).stdout.contains("FAILED   delivery  delivery.endpoint: must not"),
         "{}",
         run.stdout
     );
     assert!(!run.stdout.contains("hunter2"));
-    assert_eq!(stage.receiver.seen().len(), asked, "nothing was sent");
+    assert_eq!(fixture.receiver.request_count(), requests_before, "nothing was sent");
 }

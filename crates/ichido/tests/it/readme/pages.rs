@@ -3,7 +3,7 @@
 use super::commands::ANY_PORT;
 use super::shell::{Shell, example};
 use super::{run_block, run_blocks};
-use crate::delivery::Stage;
+use crate::delivery::Fixture;
 use crate::delivery::receiver::Reply;
 use crate::events::given;
 use crate::serving::Serving;
@@ -80,8 +80,8 @@ fn a_table_is_checked() {
 #[test]
 fn records_are_sent() {
     let mut shell = Shell::new();
-    let stage = Stage::new();
-    let (receiver, authority) = stage.way();
+    let stage = Fixture::new();
+    let (receiver, authority) = stage.receiver_url_and_ca();
     shell.replace("https://api.example.com", receiver);
     shell.replace("/run/secrets/token", shell.dir.path().join("token").display().to_string());
     shell.variable("EXTERNAL_API_CA_FILE", authority.display().to_string());
@@ -89,22 +89,22 @@ fn records_are_sent() {
     let record = |number: u32| format!("{{\"source_event_id\":\"e{number}\",\"total_tokens\":{number}}}\n");
     shell.file("usage.jsonl", &(0..3).map(record).collect::<String>());
     run_block("docs/delivery.md", "export EXTERNAL_API_ENDPOINT=https://api.example.com", shell);
-    stage.receiver.has_each_once(3);
+    stage.receiver.assert_each_record_once(3);
 }
 
 #[test]
 fn spooled_and_failed_batches_are_resent() {
-    let stage = Stage::new();
-    stage.receiver.does(|_| Reply::Say(422, "no".to_owned()));
+    let stage = Fixture::new();
+    stage.receiver.on_request(|_| Reply::Status(422, "no".to_owned()));
     stage.send(1, &[("MAX_RETRIES", "0")]).ends_with(4);
-    stage.receiver.does(|_| Reply::Say(503, String::new()));
+    stage.receiver.on_request(|_| Reply::Status(503, String::new()));
     stage.send(2, &[("MAX_RETRIES", "0")]).ends_with(3);
-    stage.receiver.does(|_| Reply::Take);
+    stage.receiver.on_request(|_| Reply::Accept);
     let (failed, _) = stage.files("failed").remove(0);
     let name = failed.file_stem().unwrap().to_str().unwrap().to_owned();
     let mut shell = Shell::new();
     shell.replace("a3f2e1b9c4d5", name.rsplit('_').next().unwrap());
-    let (receiver, authority) = stage.way();
+    let (receiver, authority) = stage.receiver_url_and_ca();
     shell.variable("EXTERNAL_API_ENDPOINT", format!("{receiver}/v1/usage"));
     shell.variable("EXTERNAL_API_TOKEN", "of-the-docs");
     shell.variable("EXTERNAL_API_CA_FILE", authority.display().to_string());
