@@ -71,11 +71,11 @@ fn counted_records(meter: &Meter) -> usize {
 }
 
 #[test]
-fn whenever_sender_and_meter_are_killed_each_record_is_counted_once() {
+fn killed_sender_and_meter_count_each_record_once_in_sqlite() {
     kill_repeatedly("sqlite:data/meter.db");
 }
 
 #[test]
-fn whenever_sender_and_meter_are_killed_postgres_counts_each_record_once() {
+fn killed_sender_and_meter_count_each_record_once_in_postgres() {
     kill_repeatedly(&super::postgres());
 }

@@ -17,7 +17,7 @@ fn problem(response: &Response) -> (u16, String) {
 }
 
 #[test]
-fn the_same_data_twice_is_409_and_nothing_changes() {
+fn duplicate_batch_is_409_and_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     for db in ["sqlite:data/meter.db".to_owned(), super::postgres()] {
         let meter = Meter::start_with(dir.path(), &["--db", &db], &[]);
@@ -39,7 +39,7 @@ fn the_same_data_twice_is_409_and_nothing_changes() {
 }
 
 #[test]
-fn a_profile_that_upserts_answers_200_and_a_stale_batch_changes_nothing() {
+fn upsert_profile_returns_200_and_ignores_stale_batches() {
     let dir = tempfile::tempdir().unwrap();
     let meter = Meter::start_with(dir.path(), &[], &[("METER_PROFILE", "upsert_by_event_id")]);
     let export = |at: &str, cost: &str| {
@@ -59,7 +59,7 @@ fn a_profile_that_upserts_answers_200_and_a_stale_batch_changes_nothing() {
 }
 
 #[test]
-fn tokens_open_for_their_tenant_alone() {
+fn token_gives_access_to_its_own_tenant_only() {
     let dir = tempfile::tempdir().unwrap();
     let tokens = format!("a={TOKEN},b=tok-b-hunter4");
     let meter = Meter::start_with(dir.path(), &[], &[("METER_TOKENS", &tokens)]);
@@ -94,7 +94,7 @@ fn tokens_open_for_their_tenant_alone() {
 }
 
 #[test]
-fn what_is_not_understood_is_named_and_nothing_is_counted() {
+fn invalid_request_names_the_field_and_counts_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let meter = Meter::start(dir.path());
     for (body, field) in [
@@ -137,7 +137,7 @@ fn what_is_not_understood_is_named_and_nothing_is_counted() {
 }
 
 #[test]
-fn invalid_records_are_told_and_the_others_are_counted() {
+fn invalid_records_are_reported_and_the_others_counted() {
     let dir = tempfile::tempdir().unwrap();
     let meter = Meter::start(dir.path());
     let mut bad = record(2);
@@ -161,7 +161,7 @@ fn invalid_records_are_told_and_the_others_are_counted() {
 
 /// Records that were not summed to the profile's grain share a place: the first one is counted, and 499 are not.
 #[test]
-fn a_batch_that_is_mostly_invalid_is_no_plain_success() {
+fn mostly_invalid_batch_is_207() {
     let dir = tempfile::tempdir().unwrap();
     let meter = Meter::start_with(dir.path(), &[], &[("METER_PROFILE", "upsert_by_model_day")]);
     let response = meter.post(&json!({"records": (0..500).map(record_of_one_day).collect::<Vec<_>>()}));
@@ -177,7 +177,7 @@ fn a_batch_that_is_mostly_invalid_is_no_plain_success() {
 }
 
 #[test]
-fn packed_bodies_are_read_and_bombs_are_not() {
+fn gzip_body_is_read_up_to_the_size_limit() {
     let dir = tempfile::tempdir().unwrap();
     let meter = Meter::start_with(dir.path(), &[], &[("METER_BODY_MAX_BYTES", "1000000")]);
     let headers = [("Content-Type", "application/json"), ("Content-Encoding", "gzip")];
@@ -203,7 +203,7 @@ fn packed_bodies_are_read_and_bombs_are_not() {
 }
 
 #[test]
-fn a_page_in_a_browser_is_kept_out() {
+fn cross_origin_browser_request_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let meter = Meter::start(dir.path());
     let foreign = b"GET /v1/usage HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n";

@@ -20,7 +20,7 @@ fn startup_error(dir: &std::path::Path, flags: &[&str], variables: &[(&str, &str
 }
 
 #[test]
-fn a_start_that_cannot_be_right_is_refused_with_one_line() {
+fn invalid_startup_fails_with_one_line() {
     let dir = tempfile::tempdir().unwrap();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -54,7 +54,7 @@ fn a_start_that_cannot_be_right_is_refused_with_one_line() {
 }
 
 #[test]
-fn tokens_may_be_in_a_file_and_then_it_may_be_off_loopback() {
+fn tokens_file_allows_listening_beyond_loopback() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("tokens"), format!("a={}\n", super::TOKEN)).unwrap();
     let mut meter =
@@ -67,7 +67,7 @@ fn tokens_may_be_in_a_file_and_then_it_may_be_off_loopback() {
 
 /// What hangs may take `shutdown_seconds` at the end, and not once for its connection and once for its batch.
 #[test]
-fn the_end_takes_one_grace_and_not_two() {
+fn shutdown_takes_one_grace_period_not_two() {
     const GRACE: Duration = Duration::from_secs(6);
     let dir = tempfile::tempdir().unwrap();
     let settings = format!("[meter]\nshutdown_seconds = {}\n", GRACE.as_secs());
@@ -108,7 +108,7 @@ fn the_end_takes_one_grace_and_not_two() {
 }
 
 #[test]
-fn what_is_under_way_is_counted_before_the_end() {
+fn request_in_progress_is_counted_before_shutdown() {
     let dir = tempfile::tempdir().unwrap();
     let mut meter = Meter::start(dir.path());
     let body = json!({"batchIdempotencyKey": "k", "records": [record(1)]}).to_string();
@@ -131,7 +131,7 @@ fn what_is_under_way_is_counted_before_the_end() {
 }
 
 #[test]
-fn two_meters_may_share_a_file() {
+fn two_meters_can_share_a_database_file() {
     let dir = tempfile::tempdir().unwrap();
     let (one, other) = (Meter::start(dir.path()), Meter::start(dir.path()));
     assert_eq!(one.post(&json!({"records": [record(1)]})).status, 201);
@@ -139,7 +139,7 @@ fn two_meters_may_share_a_file() {
 }
 
 #[test]
-fn check_tells_of_the_meter_too() {
+fn check_reports_the_meter() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("ichido.toml"), "[ledger]\nurl = \"memory:\"\n[meter]\n").unwrap();
     let text = crate::ok(dir.path(), &["check"]);
@@ -159,7 +159,7 @@ fn check_tells_of_the_meter_too() {
 }
 
 #[test]
-fn without_an_admin_port_it_says_so() {
+fn start_line_says_that_the_admin_port_is_off() {
     let dir = tempfile::tempdir().unwrap();
     let process =
         Process::start(command(dir.path()).args(["meter", "--listen", "127.0.0.1:0", "--admin", "off"]));

@@ -13,7 +13,7 @@ fn meter_with_records(dir: &std::path::Path) -> Meter {
 }
 
 #[test]
-fn usage_is_told_by_day_model_app_and_user() {
+fn usage_is_grouped_by_day_model_app_and_user() {
     let dir = tempfile::tempdir().unwrap();
     let meter = meter_with_records(dir.path());
     let days = meter.get("/v1/usage?from=2025-11-02&to=2025-11-03").json();
@@ -54,7 +54,7 @@ fn usage_is_told_by_day_model_app_and_user() {
 }
 
 #[test]
-fn records_are_paged_and_receipts_are_kept() {
+fn records_are_paginated_and_receipts_are_kept() {
     let dir = tempfile::tempdir().unwrap();
     let meter = meter_with_records(dir.path());
     let (mut after, mut count) = (String::new(), 0);

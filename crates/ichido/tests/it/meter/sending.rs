@@ -6,7 +6,7 @@ use super::{Meter, TOKEN, record, record_of_one_day, send, sender_files, write_j
 use crate::support::certificate;
 
 #[test]
-fn usage_goes_over_tls_and_a_second_time_changes_nothing() {
+fn resending_usage_over_tls_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     certificate(dir.path());
     std::fs::write(
@@ -40,7 +40,7 @@ fn usage_goes_over_tls_and_a_second_time_changes_nothing() {
 }
 
 #[test]
-fn an_invalid_record_goes_to_failed_with_the_meters_words_and_the_others_are_counted() {
+fn invalid_record_goes_to_failed_with_the_meter_error() {
     let dir = tempfile::tempdir().unwrap();
     let meter = Meter::start(dir.path());
     let bad = |id: usize| {
@@ -71,7 +71,7 @@ fn an_invalid_record_goes_to_failed_with_the_meters_words_and_the_others_are_cou
 }
 
 #[test]
-fn data_of_which_nothing_is_usage_holds_the_lane() {
+fn data_without_usage_records_holds_the_lane() {
     let dir = tempfile::tempdir().unwrap();
     let meter = Meter::start(dir.path());
     let file = write_jsonl(dir.path(), (0..200).map(|id| json!({"id": format!("order-{id}"), "qty": 1})));
@@ -85,7 +85,7 @@ fn data_of_which_nothing_is_usage_holds_the_lane() {
 }
 
 #[test]
-fn large_batches_are_answered_shortly_and_delivered_whole() {
+fn large_batches_get_short_responses_and_arrive_complete() {
     let dir = tempfile::tempdir().unwrap();
     let meter = Meter::start(dir.path());
     let file = write_jsonl(dir.path(), (0..5_000).map(record));
@@ -106,7 +106,7 @@ fn large_batches_are_answered_shortly_and_delivered_whole() {
 
 /// Our own sender goes by the results: what is invalid is in failed, each record with its reason, and nothing is lost.
 #[test]
-fn a_batch_that_is_mostly_invalid_ends_in_failed_record_by_record() {
+fn invalid_records_of_a_batch_go_to_failed_with_their_reasons() {
     let dir = tempfile::tempdir().unwrap();
     let meter = Meter::start_with(dir.path(), &[], &[("METER_PROFILE", "upsert_by_model_day")]);
     let file = write_jsonl(dir.path(), (0..50).map(record_of_one_day));
@@ -119,7 +119,7 @@ fn a_batch_that_is_mostly_invalid_ends_in_failed_record_by_record() {
 }
 
 #[test]
-fn a_wrong_token_holds_the_lane_and_nothing_is_lost() {
+fn wrong_token_holds_the_lane_and_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let meter = Meter::start_with(dir.path(), &[], &[("METER_TOKENS", &format!("a={TOKEN}"))]);
     let file = write_jsonl(dir.path(), (0..10).map(record));
@@ -130,7 +130,7 @@ fn a_wrong_token_holds_the_lane_and_nothing_is_lost() {
 }
 
 #[test]
-fn an_export_that_lay_in_the_spool_does_not_overwrite_newer_totals() {
+fn spooled_export_does_not_overwrite_newer_totals() {
     let dir = tempfile::tempdir().unwrap();
     let profile = [("METER_PROFILE", "upsert_by_event_id")];
     let envelope = [
