@@ -12,7 +12,7 @@ fn address_after(stderr: &str, prefix: &str) -> Option<SocketAddr> {
 }
 
 #[test]
-fn gateway_meter_and_sender_are_one_process_with_one_admin_port() {
+fn gateway_meter_and_sender_share_a_process_and_an_admin_port() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
     fixture.send(3, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
@@ -47,7 +47,7 @@ fn gateway_meter_and_sender_are_one_process_with_one_admin_port() {
 }
 
 #[test]
-fn a_section_alone_starts_its_part_alone() {
+fn single_section_starts_only_its_component() {
     let fixture = Fixture::new();
     let orders = Orders::start(fixture.path());
     let settings = format!("[gateway]\nlisten = \"127.0.0.1:0\"\nupstream = \"http://{}\"\n", orders.address);

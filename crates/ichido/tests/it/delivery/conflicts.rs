@@ -55,7 +55,7 @@ impl Fixture {
 }
 
 #[test]
-fn one_known_record_does_not_hide_the_others() {
+fn known_record_does_not_hide_the_others() {
     let fixture = Fixture::new();
     let store = RecordStore::containing("e2");
     fixture.receiver.on_request(store.script());
@@ -70,7 +70,7 @@ fn one_known_record_does_not_hide_the_others() {
 }
 
 #[test]
-fn an_ambiguous_conflict_is_kept_for_a_person_who_can_narrow_it_down() {
+fn ambiguous_conflict_is_kept_for_an_operator() {
     let fixture = Fixture::new();
     let store = RecordStore::containing("e2");
     fixture.receiver.on_request(store.script());
@@ -98,7 +98,7 @@ fn an_ambiguous_conflict_is_kept_for_a_person_who_can_narrow_it_down() {
 }
 
 #[test]
-fn a_batch_that_an_operator_accepts_is_not_sent_again() {
+fn accepted_batch_is_not_resent() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| BARE_CONFLICT());
     fixture.send(3, &[]).ends_with(4);
@@ -118,7 +118,7 @@ fn a_batch_that_an_operator_accepts_is_not_sent_again() {
 }
 
 #[test]
-fn a_409_while_the_first_request_is_processed_does_not_count_as_delivered() {
+fn conflict_while_the_first_request_runs_is_not_delivery() {
     for body in ["", r#"{"error":"still processing"}"#] {
         let fixture = Fixture::new();
         let busy = || Reply::Status(409, body.to_owned());
@@ -131,7 +131,7 @@ fn a_409_while_the_first_request_is_processed_does_not_count_as_delivered() {
 }
 
 #[test]
-fn after_a_timeout_a_bare_409_is_not_believed_for_minutes() {
+fn bare_409_soon_after_a_timeout_is_not_a_duplicate() {
     let fixture = Fixture::new();
     fixture.receiver.reply_in_order([Reply::NeverRespond, BARE_CONFLICT(), BARE_CONFLICT(), BARE_CONFLICT()]);
     fixture.send(5, &[("EXTERNAL_API_TIMEOUT_MS", "500")]).ends_with(3);
@@ -152,7 +152,7 @@ fn after_a_timeout_a_bare_409_is_not_believed_for_minutes() {
 }
 
 #[test]
-fn after_a_lost_answer_a_bare_409_is_a_duplicate() {
+fn bare_409_after_a_lost_response_is_a_duplicate() {
     let fixture = Fixture::new();
     fixture.receiver.reply_in_order([Reply::AcceptAndDisconnect, BARE_CONFLICT()]);
     let run = fixture.send(5, &[]);
@@ -162,7 +162,7 @@ fn after_a_lost_answer_a_bare_409_is_a_duplicate() {
 }
 
 #[test]
-fn with_batch_every_409_is_a_success() {
+fn batch_conflict_mode_treats_every_409_as_success() {
     let fixture = Fixture::new();
     let in_flight = r#"{"type":"/.well-known/idempotency/in-flight"}"#;
     fixture.receiver.on_request(move |_| Reply::Status(409, in_flight.to_owned()));

@@ -7,7 +7,7 @@ use super::receiver::Reply;
 use crate::support::{Process, eventually};
 
 #[test]
-fn a_batch_whose_answer_never_came_is_sent_by_the_next_process_and_counted_once() {
+fn batch_without_a_response_is_resent_by_the_next_process_and_counted_once() {
     let fixture = Fixture::new();
     // Taken, and the sender dies before it reads the answer.
     fixture.receiver.on_request(|_| Reply::AcceptAndDelay(Duration::from_secs(20)));
@@ -26,7 +26,7 @@ fn a_batch_whose_answer_never_came_is_sent_by_the_next_process_and_counted_once(
 }
 
 #[test]
-fn whenever_the_sender_is_killed_each_record_is_counted_once() {
+fn killed_sender_delivers_each_record_once() {
     let fixture = Fixture::new();
     // Every third request fails, some are slow, some answers are lost.
     let mut turn = 0u32;
@@ -55,7 +55,7 @@ fn whenever_the_sender_is_killed_each_record_is_counted_once() {
 }
 
 #[test]
-fn two_processes_share_the_work_and_send_nothing_twice() {
+fn concurrent_resends_send_each_batch_once() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
     fixture.send(60, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);

@@ -8,7 +8,7 @@ use crate::support::http::get;
 use crate::support::{Process, eventually};
 
 #[test]
-fn the_daemon_sends_what_waits_and_ends_in_good_order() {
+fn daemon_drains_the_spool_and_shuts_down_cleanly() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
     fixture.send(20, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
@@ -26,7 +26,7 @@ fn the_daemon_sends_what_waits_and_ends_in_good_order() {
 }
 
 #[test]
-fn the_daemon_tells_that_its_lane_is_held() {
+fn held_lane_makes_the_daemon_not_ready() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| Reply::Status(401, String::new()));
     fixture.send(1, &[]).ends_with(3);
@@ -38,7 +38,7 @@ fn the_daemon_tells_that_its_lane_is_held() {
 }
 
 #[test]
-fn the_daemon_goes_on_with_another_token() {
+fn daemon_resumes_when_the_token_file_changes() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|request| match request.headers["authorization"] == "Bearer new-token" {
         true => Reply::Accept,
@@ -57,7 +57,7 @@ fn the_daemon_goes_on_with_another_token() {
 }
 
 #[test]
-fn gauges_are_the_files_that_are_there() {
+fn gauges_count_the_files_on_disk() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
     fixture.send(3, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
@@ -82,7 +82,7 @@ fn gauges_are_the_files_that_are_there() {
 
 /// 成功基準: rates from the lines at the end of runs, latency and age from what Prometheus reads.
 #[test]
-fn the_seeds_criteria_of_success_can_be_computed() {
+fn service_levels_can_be_computed_from_metrics() {
     let fixture = Fixture::new();
     // Of 40 batches one comes across by its repetition, one not yet, and one is refused.
     let mut is_first = true;

@@ -68,7 +68,7 @@ fn peak_memory_bytes(process: &Process) -> u64 {
 const PEAK_MEMORY_MAX_BYTES: u64 = 50 << 20;
 
 #[test]
-fn on_a_full_disk_records_are_still_delivered_or_the_caller_is_told() {
+fn full_disk_does_not_stop_delivery_or_hide_lost_records() {
     let fixture = Fixture::new();
     let data = fixture.path().join("data");
     let Some(mount) = Mount::tmpfs(&data, "size=256k,mode=700") else { return };
@@ -101,7 +101,7 @@ fn on_a_full_disk_records_are_still_delivered_or_the_caller_is_told() {
 }
 
 #[test]
-fn a_count_that_cannot_be_written_leaves_the_file_as_it_was_and_the_pass_goes_on() {
+fn failed_retry_count_update_leaves_the_spool_file_intact() {
     let fixture = Fixture::new();
     let data = fixture.path().join("data");
     let Some(mount) = Mount::tmpfs(&data, "size=256k,mode=700") else { return };
@@ -122,7 +122,7 @@ fn a_count_that_cannot_be_written_leaves_the_file_as_it_was_and_the_pass_goes_on
 }
 
 #[test]
-fn a_disk_that_cannot_be_written_to_stops_the_start_with_path_and_mode() {
+fn read_only_disk_stops_startup_and_names_path_and_mode() {
     let fixture = Fixture::new();
     let data = fixture.path().join("data");
     let Some(mount) = Mount::tmpfs(&data, "size=256k,mode=700") else { return };
@@ -141,7 +141,7 @@ fn a_disk_that_cannot_be_written_to_stops_the_start_with_path_and_mode() {
 }
 
 #[test]
-fn a_directory_of_someone_else_stops_the_start_with_path_and_mode() {
+fn unwritable_directory_stops_startup_and_names_path_and_mode() {
     let fixture = Fixture::new();
     let data = fixture.path().join("data");
     std::fs::create_dir(&data).unwrap();
@@ -185,7 +185,7 @@ fn unprivileged_send(fixture: &Fixture) -> Option<Command> {
 }
 
 #[test]
-fn whatever_the_umask_only_the_owner_has_rights() {
+fn data_is_private_to_the_owner_under_any_umask() {
     for umask in ["000", "022", "077", "777"] {
         let fixture = Fixture::new();
         // It is its own webhook, and refuses that: the notice stays in its outbox.
@@ -221,7 +221,7 @@ fn assert_owner_only(path: &Path) {
 }
 
 #[test]
-fn a_file_of_two_gigabytes_is_refused_without_being_read() {
+fn two_gigabyte_spool_file_is_rejected_unread() {
     let fixture = Fixture::new();
     let dir = fixture.path().join("data/spool");
     std::fs::create_dir_all(&dir).unwrap();
@@ -248,7 +248,7 @@ fn write_spool_file(dir: &Path, second: usize, id: &str) {
 }
 
 #[test]
-fn with_a_hundred_thousand_files_the_oldest_go_first_and_new_ones_are_not_kept_waiting() {
+fn large_spool_is_sent_oldest_first_and_does_not_delay_new_batches() {
     const FILES: usize = 100_000;
     let fixture = Fixture::new();
     // In memory where there is a place for it.

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::Fixture;
 
 #[test]
-fn bad_settings_are_named_in_one_line_and_nothing_is_touched() {
+fn invalid_settings_are_reported_in_one_line_before_anything_is_written() {
     let fixture = Fixture::new();
     for (name, value) in [
         ("EXTERNAL_API_ENDPOINT", ""),
@@ -28,7 +28,7 @@ fn bad_settings_are_named_in_one_line_and_nothing_is_touched() {
 }
 
 #[test]
-fn an_input_that_cannot_be_read_is_named_before_anything_is_sent() {
+fn unreadable_input_is_reported_before_anything_is_sent() {
     let fixture = Fixture::new();
     let good = fixture.input(0..1);
     for bad in ["missing.jsonl", "."] {
@@ -40,7 +40,7 @@ fn an_input_that_cannot_be_read_is_named_before_anything_is_sent() {
 }
 
 #[test]
-fn a_broken_line_is_kept_in_failed_with_its_number_and_the_rest_goes_on() {
+fn invalid_line_goes_to_failed_with_its_number_and_the_rest_is_sent() {
     let fixture = Fixture::new();
     let path = fixture.input(0..1_000);
     let text = std::fs::read_to_string(&path).unwrap();
@@ -57,7 +57,7 @@ fn a_broken_line_is_kept_in_failed_with_its_number_and_the_rest_goes_on() {
 }
 
 #[test]
-fn a_full_quota_refuses_new_work() {
+fn full_spool_quota_rejects_new_batches() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| super::receiver::Reply::Status(503, String::new()));
     let run = fixture.send(50, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0"), ("SPOOL_MAX_BYTES", "3000")]);
@@ -71,7 +71,7 @@ fn a_full_quota_refuses_new_work() {
 }
 
 #[test]
-fn a_data_directory_that_cannot_be_used_stops_the_start() {
+fn unusable_data_directory_stops_startup() {
     let fixture = Fixture::new();
     std::fs::write(fixture.path().join("data"), "a file").unwrap();
     let run = fixture.run(&["send", "/dev/null"], &[]);
@@ -80,7 +80,7 @@ fn a_data_directory_that_cannot_be_used_stops_the_start() {
 }
 
 #[test]
-fn looking_creates_nothing() {
+fn read_only_commands_create_nothing() {
     let fixture = Fixture::new();
     for args in [["spool", "list"], ["failed", "list"], ["spool", "fsck"]] {
         fixture.run(&args, &[]).ends_with(0);

@@ -13,7 +13,7 @@ fn reject_records(bad: &'static [&'static str]) -> impl FnMut(&ReceivedRequest) 
 }
 
 #[test]
-fn one_bad_record_is_found_and_the_good_ones_arrive_once() {
+fn rejected_record_is_isolated_and_the_others_arrive_once() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(reject_records(&["e37"]));
     let run = fixture.send(64, &[]);
@@ -29,7 +29,7 @@ fn one_bad_record_is_found_and_the_good_ones_arrive_once() {
 }
 
 #[test]
-fn a_body_that_is_too_large_is_halved_until_it_fits() {
+fn oversized_batch_is_split_until_it_fits() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|request| match request.ids.len() > 10 {
         true => Reply::Status(413, String::new()),
@@ -40,7 +40,7 @@ fn a_body_that_is_too_large_is_halved_until_it_fits() {
 }
 
 #[test]
-fn a_receiver_that_refuses_everything_alike_holds_the_lane() {
+fn uniform_rejection_holds_the_lane() {
     let fixture = Fixture::new();
     fixture
         .receiver
@@ -59,7 +59,7 @@ fn a_receiver_that_refuses_everything_alike_holds_the_lane() {
 }
 
 #[test]
-fn a_result_for_each_record_leaves_only_what_may_be_retried() {
+fn per_record_results_leave_only_retryable_records() {
     let fixture = Fixture::new();
     let results = r#"{"results":[{"status":"inserted"},{"status":503},{"status":422,"error":"no model"}]}"#;
     fixture.receiver.reply_in_order([Reply::Status(207, results.to_owned())]);
@@ -72,7 +72,7 @@ fn a_result_for_each_record_leaves_only_what_may_be_retried() {
 }
 
 #[test]
-fn conflicts_of_single_records_are_taken_apart() {
+fn record_conflict_mode_isolates_the_duplicate_record() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|request| {
         match (request.ids.contains(&"e2".to_owned()), request.ids.len()) {
@@ -85,7 +85,7 @@ fn conflicts_of_single_records_are_taken_apart() {
 }
 
 #[test]
-fn nothing_is_sent_to_a_receiver_that_cannot_prove_who_it_is() {
+fn nothing_is_sent_to_a_receiver_with_an_invalid_certificate() {
     for identity in [Identity::WrongHost, Identity::Expired, Identity::UntrustedAuthority] {
         let mut fixture = Fixture::new();
         fixture.receiver = Receiver::start_as(fixture.dir.path(), identity);
@@ -103,7 +103,7 @@ fn nothing_is_sent_to_a_receiver_that_cannot_prove_who_it_is() {
 }
 
 #[test]
-fn a_redirect_is_not_followed() {
+fn redirect_is_not_followed() {
     let fixture = Fixture::new();
     fixture
         .receiver
@@ -113,7 +113,7 @@ fn a_redirect_is_not_followed() {
 }
 
 #[test]
-fn a_receiver_that_is_not_there_is_retried_and_then_waited_for() {
+fn unreachable_receiver_is_retried_before_spooling() {
     let fixture = Fixture::new();
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let nowhere = format!("https://127.0.0.1:{port}/");
@@ -128,7 +128,7 @@ fn a_receiver_that_is_not_there_is_retried_and_then_waited_for() {
 }
 
 #[test]
-fn a_token_that_the_receiver_echoes_is_masked_everywhere() {
+fn echoed_token_is_masked_everywhere() {
     let fixture = Fixture::new();
     let echo = format!("{{\"you\":\"Bearer {TOKEN}\"}}");
     for (status, code) in [(503, 3), (401, 3), (422, 4)] {

@@ -62,7 +62,7 @@ fn with_resolver(fixture: &Fixture, server: &str) -> Option<Command> {
 }
 
 #[test]
-fn a_name_that_does_not_exist_is_tried_again_and_then_waited_for() {
+fn unresolvable_name_is_retried_before_spooling() {
     let fixture = Fixture::new();
     let Ok(server) = UdpSocket::bind("127.77.5.1:53") else {
         eprintln!("SKIPPED: this test must be allowed to bind port 53 (run it as root)");
@@ -86,7 +86,7 @@ fn a_name_that_does_not_exist_is_tried_again_and_then_waited_for() {
 }
 
 #[test]
-fn a_resolver_that_hangs_is_not_waited_for() {
+fn hanging_resolver_does_not_outlast_the_timeout() {
     let fixture = Fixture::new();
     let Ok(_silent) = UdpSocket::bind("127.77.5.2:53") else {
         eprintln!("SKIPPED: this test must be allowed to bind port 53 (run it as root)");
@@ -97,7 +97,7 @@ fn a_resolver_that_hangs_is_not_waited_for() {
 }
 
 #[test]
-fn connections_that_are_refused_reset_or_never_answered_are_tried_again() {
+fn refused_reset_and_silent_connections_are_retried() {
     let refused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let fixture = Fixture::new();
     send_fails_twice(&fixture, &mut send(&fixture), &format!("https://{refused}/"));
@@ -126,7 +126,7 @@ fn connections_that_are_refused_reset_or_never_answered_are_tried_again() {
 }
 
 #[test]
-fn an_answer_that_trickles_does_not_outlast_the_deadline() {
+fn trickling_response_does_not_outlast_the_timeout() {
     let fixture = Fixture::new();
     fixture.receiver.reply_in_order([Reply::AcceptWithTrickledBody]);
     let started = Instant::now();
@@ -139,7 +139,7 @@ fn an_answer_that_trickles_does_not_outlast_the_deadline() {
 }
 
 #[test]
-fn nothing_is_sent_over_tls_that_is_too_old() {
+fn obsolete_tls_version_holds_the_lane() {
     let fixture = Fixture::new();
     let (certificate, key) = fixture.receiver.identity();
     for (name, text) in [("old.pem", certificate), ("old.key", key)] {

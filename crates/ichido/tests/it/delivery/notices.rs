@@ -10,7 +10,7 @@ use super::receiver::Reply;
 use crate::support::{Process, eventually};
 
 #[test]
-fn a_slack_that_hangs_keeps_nothing_from_being_sent_again() {
+fn hanging_slack_webhook_does_not_delay_resends() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
     fixture.send(30, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
@@ -37,7 +37,7 @@ fn a_slack_that_hangs_keeps_nothing_from_being_sent_again() {
 }
 
 #[test]
-fn the_log_says_of_each_failed_batch_whether_its_notice_was_sent() {
+fn log_records_whether_each_failure_notice_was_sent() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|request| match request.ids.is_empty() {
         true => Reply::Status(200, "ok".to_owned()),
@@ -69,7 +69,7 @@ fn the_log_says_of_each_failed_batch_whether_its_notice_was_sent() {
 }
 
 #[test]
-fn without_a_channel_there_is_a_warning_and_nothing_is_said_to_be_sent() {
+fn missing_notification_channel_is_a_warning() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| Reply::Status(422, String::new()));
     let run = fixture.send(1, &[]);
@@ -83,7 +83,7 @@ fn without_a_channel_there_is_a_warning_and_nothing_is_said_to_be_sent() {
 }
 
 #[test]
-fn slack_is_trusted_by_the_same_file_as_the_api() {
+fn slack_uses_the_same_ca_file_as_the_receiver() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|request| match request.ids.first() {
         Some(_) => Reply::Status(422, "no date".to_owned()),
@@ -108,7 +108,7 @@ fn slack_is_trusted_by_the_same_file_as_the_api() {
 }
 
 #[test]
-fn thousands_of_failures_are_one_message_and_each_is_counted() {
+fn thousands_of_failures_share_one_notice() {
     const FILES: usize = 5_000;
     let fixture = Fixture::new();
     let shared = Path::new("/dev/shm");
@@ -132,7 +132,7 @@ fn thousands_of_failures_are_one_message_and_each_is_counted() {
 }
 
 #[test]
-fn many_broken_lines_are_one_notice() {
+fn invalid_lines_share_one_notice() {
     let fixture = Fixture::new();
     let path = fixture.path().join("broken.jsonl");
     std::fs::write(&path, "{\"source_event_id\":\"e1\"}\n".to_owned() + &"{torn\n".repeat(200)).unwrap();

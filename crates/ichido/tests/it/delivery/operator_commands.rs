@@ -9,7 +9,7 @@ use super::receiver::Reply;
 use crate::support::{Process, eventually};
 
 #[test]
-fn what_waits_is_listed_and_shown() {
+fn spooled_batches_are_listed_and_shown() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
     fixture.send(3, &[("BATCH_SIZE", "2"), ("MAX_RETRIES", "0")]).ends_with(3);
@@ -36,7 +36,7 @@ fn what_waits_is_listed_and_shown() {
 
 /// Their names tell the second only, and go on with the key.
 #[test]
-fn batches_of_one_second_are_listed_in_the_order_of_their_first_attempts() {
+fn batches_of_the_same_second_are_listed_by_first_attempt() {
     let fixture = Fixture::new();
     let dir = fixture.path().join("data/spool");
     std::fs::create_dir_all(&dir).unwrap();
@@ -56,7 +56,7 @@ fn batches_of_one_second_are_listed_in_the_order_of_their_first_attempts() {
 }
 
 #[test]
-fn one_batch_can_be_sent_again_by_its_key() {
+fn batch_can_be_resent_by_key() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
     fixture.send(2, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
@@ -68,7 +68,7 @@ fn one_batch_can_be_sent_again_by_its_key() {
 }
 
 #[test]
-fn what_failed_is_sent_again_and_keeps_its_history() {
+fn failed_batch_keeps_its_history_when_resent() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| Reply::Status(422, "no date".to_owned()));
     fixture.send(1, &[]).ends_with(4);
@@ -86,7 +86,7 @@ fn what_failed_is_sent_again_and_keeps_its_history() {
 }
 
 #[test]
-fn all_that_failed_is_sent_again_unless_keys_say_which() {
+fn failed_resend_without_keys_resends_everything() {
     let fixture = Fixture::new();
     for all in [&["failed", "resend"][..], &["failed", "resend", "--all"]] {
         fixture.receiver.on_request(|_| Reply::Status(422, "no date".to_owned()));
@@ -102,7 +102,7 @@ fn all_that_failed_is_sent_again_unless_keys_say_which() {
 }
 
 #[test]
-fn a_data_directory_that_is_not_there_is_no_empty_spool() {
+fn missing_data_directory_is_not_an_empty_spool() {
     let fixture = Fixture::new();
     for command in [&["spool", "list"][..], &["spool", "show", "a"], &["spool", "fsck"], &["failed", "list"]]
     {
@@ -131,7 +131,7 @@ fn a_data_directory_that_is_not_there_is_no_empty_spool() {
 }
 
 #[test]
-fn a_signal_in_the_middle_of_a_pause_leaves_the_batch_uncharged_in_the_spool() {
+fn signal_during_backoff_spools_the_batch_without_counting_a_retry() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
     let file = fixture.input(0..1);
@@ -151,7 +151,7 @@ fn a_signal_in_the_middle_of_a_pause_leaves_the_batch_uncharged_in_the_spool() {
 }
 
 #[test]
-fn a_second_signal_ends_at_once_and_loses_nothing() {
+fn second_signal_exits_at_once_and_loses_nothing() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| Reply::NeverRespond);
     let file = fixture.input(0..1);
@@ -167,7 +167,7 @@ fn a_second_signal_ends_at_once_and_loses_nothing() {
 }
 
 #[test]
-fn commands_work_beside_a_daemon_and_none_waits_for_another() {
+fn commands_do_not_block_while_a_daemon_runs() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
     fixture.send(3, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
@@ -203,7 +203,7 @@ fn commands_work_beside_a_daemon_and_none_waits_for_another() {
 }
 
 #[test]
-fn what_scripts_read_stays_the_same() {
+fn json_output_fields_are_stable() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
     let sent = fixture.send(1, &[("MAX_RETRIES", "0")]).metrics();

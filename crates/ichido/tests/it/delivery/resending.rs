@@ -26,7 +26,7 @@ fn write_minimal_spool_file(fixture: &Fixture, key: &str, id: usize) {
 }
 
 #[test]
-fn a_batch_that_fails_its_last_pass_moves_to_failed() {
+fn batch_moves_to_failed_after_its_last_pass() {
     let fixture = Fixture::new();
     fail_every_request(&fixture);
     fixture.send(2, &[NO_RETRIES]).ends_with(3);
@@ -54,7 +54,7 @@ fn a_batch_that_fails_its_last_pass_moves_to_failed() {
 }
 
 #[test]
-fn what_waits_is_sent_first_and_the_oldest_before_the_others() {
+fn spooled_batches_are_resent_first_and_oldest_first() {
     let fixture = Fixture::new();
     fail_every_request(&fixture);
     for id in 0..3 {
@@ -75,7 +75,7 @@ fn what_waits_is_sent_first_and_the_oldest_before_the_others() {
 }
 
 #[test]
-fn retry_after_is_obeyed_and_a_long_one_survives_the_process() {
+fn retry_after_is_honored_across_restarts() {
     let fixture = Fixture::new();
     fixture.receiver.reply_in_order([Reply::StatusWithHeader(429, "retry-after", "1".to_owned())]);
     fixture.send(1, &[]).ends_with(0);
@@ -93,7 +93,7 @@ fn retry_after_is_obeyed_and_a_long_one_survives_the_process() {
 }
 
 #[test]
-fn a_poisoned_batch_holds_nobody_up() {
+fn poisoned_batch_does_not_block_the_others() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|request| match request.ids.contains(&"e0".to_owned()) {
         true => Reply::Status(500, String::new()),
@@ -105,7 +105,7 @@ fn a_poisoned_batch_holds_nobody_up() {
 }
 
 #[test]
-fn an_outage_does_not_cost_each_batch_an_attempt() {
+fn outage_does_not_cost_every_batch_an_attempt() {
     let fixture = Fixture::new();
     fail_every_request(&fixture);
     fixture.send(30, &[("BATCH_SIZE", "1"), NO_RETRIES]).ends_with(3);
@@ -120,7 +120,7 @@ fn an_outage_does_not_cost_each_batch_an_attempt() {
 }
 
 #[test]
-fn a_refused_token_holds_the_lane_after_one_request_until_there_is_another() {
+fn rejected_token_holds_the_lane_until_it_changes() {
     let fixture = Fixture::new();
     (0..500).for_each(|id| write_minimal_spool_file(&fixture, &format!("{id:012x}"), id));
     fixture.receiver.on_request(|request| match request.headers["authorization"] == "Bearer new-token" {
@@ -152,7 +152,7 @@ fn a_refused_token_holds_the_lane_after_one_request_until_there_is_another() {
 }
 
 #[test]
-fn a_file_in_the_seeds_plain_form_is_sent_under_its_own_key() {
+fn minimal_spool_file_is_sent_under_its_own_key() {
     let fixture = Fixture::new();
     write_minimal_spool_file(&fixture, "a3f2e1b9c4d5e6f7", 1);
     fixture.run(&["spool", "resend"], &[]).ends_with(0);
@@ -161,7 +161,7 @@ fn a_file_in_the_seeds_plain_form_is_sent_under_its_own_key() {
 }
 
 #[test]
-fn damaged_files_go_to_failed_and_the_others_are_sent() {
+fn corrupt_files_go_to_failed_and_the_others_are_sent() {
     let fixture = Fixture::new();
     fail_every_request(&fixture);
     fixture.send(1, &[NO_RETRIES]).ends_with(3);
@@ -189,7 +189,7 @@ fn damaged_files_go_to_failed_and_the_others_are_sent() {
 }
 
 #[test]
-fn what_waits_too_long_goes_to_failed_and_is_not_deleted() {
+fn expired_batch_goes_to_failed_and_is_not_deleted() {
     let fixture = Fixture::new();
     let dir = fixture.path().join("data/spool");
     std::fs::create_dir_all(&dir).unwrap();
@@ -205,7 +205,7 @@ fn what_waits_too_long_goes_to_failed_and_is_not_deleted() {
 }
 
 #[test]
-fn outside_the_window_nothing_is_sent_again_unless_it_is_forced() {
+fn nothing_is_resent_outside_the_window_unless_forced() {
     let fixture = Fixture::new();
     fail_every_request(&fixture);
     fixture.send(1, &[NO_RETRIES]).ends_with(3);
@@ -222,7 +222,7 @@ fn outside_the_window_nothing_is_sent_again_unless_it_is_forced() {
 }
 
 #[test]
-fn a_move_to_failed_is_told_and_so_is_a_held_lane_and_its_end() {
+fn failed_batch_held_lane_and_recovery_are_reported() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| Reply::Status(422, "no date".to_owned()));
     let run = fixture.send(1, &[]);

@@ -8,7 +8,7 @@ use super::Fixture;
 use super::receiver::{Reply, TOKEN};
 
 #[test]
-fn records_arrive_in_batches_with_the_headers_of_the_seed() {
+fn records_arrive_in_batches_with_the_documented_headers() {
     let fixture = Fixture::new();
     let run = fixture.send(250, &[]);
     run.ends_with(0);
@@ -34,7 +34,7 @@ fn records_arrive_in_batches_with_the_headers_of_the_seed() {
 }
 
 #[test]
-fn a_network_error_is_retried_and_nothing_is_spooled() {
+fn network_error_is_retried_without_spooling() {
     let fixture = Fixture::new();
     fixture.receiver.reply_in_order([Reply::Disconnect]);
     let run = fixture.send(1, &[]);
@@ -50,7 +50,7 @@ fn a_network_error_is_retried_and_nothing_is_spooled() {
 }
 
 #[test]
-fn after_four_requests_a_batch_waits_in_the_spool_and_the_next_run_delivers_it() {
+fn batch_is_spooled_after_four_requests_and_delivered_by_the_next_run() {
     let fixture = Fixture::new();
     let fail = |status| Reply::Status(status, String::new());
     fixture.receiver.reply_in_order([fail(500), fail(502), fail(503), Reply::NeverRespond]);
@@ -85,7 +85,7 @@ fn after_four_requests_a_batch_waits_in_the_spool_and_the_next_run_delivers_it()
 }
 
 #[test]
-fn the_same_data_twice_is_a_duplicate_and_a_success() {
+fn duplicate_batch_is_a_success() {
     let fixture = Fixture::new();
     fixture.send(3, &[]).ends_with(0);
     let again = fixture.send(3, &[]);
@@ -98,7 +98,7 @@ fn the_same_data_twice_is_a_duplicate_and_a_success() {
 }
 
 #[test]
-fn a_batch_that_arrived_before_the_connection_broke_is_counted_once() {
+fn batch_that_arrived_before_a_disconnect_is_counted_once() {
     let fixture = Fixture::new();
     fixture.receiver.reply_in_order([Reply::AcceptAndDisconnect]);
     fixture.send(5, &[]).ends_with(0);
@@ -107,7 +107,7 @@ fn a_batch_that_arrived_before_the_connection_broke_is_counted_once() {
 }
 
 #[test]
-fn an_answer_without_end_is_read_to_a_bound() {
+fn endless_response_is_read_up_to_a_limit() {
     let fixture = Fixture::new();
     fixture.receiver.reply_in_order([Reply::AcceptWithEndlessBody]);
     let started = std::time::Instant::now();
@@ -117,7 +117,7 @@ fn an_answer_without_end_is_read_to_a_bound() {
 }
 
 #[test]
-fn bodies_and_spool_files_are_packed_by_setting() {
+fn gzip_settings_compress_bodies_and_spool_files() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
     let gzip = [("EXTERNAL_API_GZIP", "on"), ("SPOOL_GZIP", "on"), ("MAX_RETRIES", "0")];
@@ -133,7 +133,7 @@ fn bodies_and_spool_files_are_packed_by_setting() {
 }
 
 #[test]
-fn a_rate_limit_is_kept() {
+fn send_rate_is_limited() {
     let fixture = Fixture::new();
     let started = std::time::Instant::now();
     fixture.send(5, &[("BATCH_SIZE", "1"), ("SEND_RATE_PER_SECOND", "10")]).ends_with(0);
@@ -142,7 +142,7 @@ fn a_rate_limit_is_kept() {
 }
 
 #[test]
-fn a_receiver_that_limits_requests_gets_all_batches_in_one_run() {
+fn rate_limited_receiver_gets_all_batches_in_one_run() {
     const BATCHES: usize = 60;
     const PER_SECOND_MAX: usize = 20;
     let fixture = Fixture::new();
@@ -187,7 +187,7 @@ fn standard_input_arrays_and_envelopes_are_read() {
 }
 
 #[test]
-fn a_dry_run_sends_nothing_and_writes_nothing() {
+fn dry_run_sends_and_writes_nothing() {
     let fixture = Fixture::new();
     let file = fixture.input(0..250);
     let run = fixture.run(&["send", "--dry-run", "--json", file.to_str().unwrap()], &[]);
@@ -202,7 +202,7 @@ const RUN_IN_TERMINAL: &str =
     "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))";
 
 #[test]
-fn at_a_terminal_a_bar_shows_how_far_it_is() {
+fn terminal_shows_a_progress_bar() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| Reply::AcceptAndDelay(Duration::from_millis(10)));
     let file = fixture.input(0..300);

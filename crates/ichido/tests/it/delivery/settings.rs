@@ -25,7 +25,7 @@ impl Fixture {
 }
 
 #[test]
-fn the_environment_wins_over_the_file_and_a_flag_over_both() {
+fn flags_override_environment_and_environment_overrides_file() {
     let fixture = Fixture::new();
     let (endpoint, file) = (fixture.endpoint(), fixture.input(0..4));
     let send = ["send", file.to_str().unwrap()];
@@ -50,7 +50,7 @@ fn the_environment_wins_over_the_file_and_a_flag_over_both() {
 }
 
 #[test]
-fn each_command_of_the_delivery_finds_the_same_directory() {
+fn all_delivery_commands_use_the_same_data_directory() {
     let fixture = Fixture::new();
     let (endpoint, file) = (fixture.endpoint(), fixture.input(0..1));
     let settings = fixture.path().join("other.toml");
@@ -131,7 +131,7 @@ fn invalid_setting_is_named_with_the_origin_of_its_value() {
 }
 
 #[test]
-fn a_token_of_the_environment_wins_over_a_file_with_one() {
+fn token_variable_overrides_token_file() {
     let fixture = Fixture::new();
     let (endpoint, file) = (fixture.endpoint(), fixture.input(0..1));
     let send = ["send", file.to_str().unwrap()];
@@ -146,7 +146,7 @@ fn a_token_of_the_environment_wins_over_a_file_with_one() {
 }
 
 #[test]
-fn the_daemon_sends_because_there_is_a_section() {
+fn delivery_section_makes_the_daemon_send() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
     fixture.send(3, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
@@ -174,7 +174,7 @@ fn the_daemon_sends_because_there_is_a_section() {
 }
 
 #[test]
-fn check_shows_where_batches_go_and_what_waits() {
+fn check_reports_the_receiver_and_the_spool() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
     fixture.send(3, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
