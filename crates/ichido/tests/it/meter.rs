@@ -1,4 +1,4 @@
-//! The meter, as a user runs it: a real process, real senders, real databases.
+//! End-to-end tests of the meter: real processes, senders and databases.
 
 mod crashes;
 mod ingest;
@@ -28,12 +28,12 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// One tenant without a token, in a file.
+    /// Starts a meter with a SQLite file and one tenant without a token.
     pub(crate) fn start(dir: &Path) -> Self {
         Self::start_with(dir, &[], &[])
     }
 
-    /// With these flags and variables.
+    /// Starts a meter with these flags and environment variables.
     pub(crate) fn start_with(dir: &Path, flags: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut command = command(dir);
         command.args(["meter", "--admin", "127.0.0.1:0"]);
@@ -74,7 +74,7 @@ impl Meter {
         http::send(self.address, method, path, &all, body)
     }
 
-    /// The one sum of everything: records, requests, money.
+    /// The totals of all usage: records, requests and cost.
     fn totals(&self) -> (i64, i64, String) {
         let report = self.get("/v1/usage?group_by=").json();
         let rows = report["rows"].as_array().unwrap();
@@ -85,7 +85,7 @@ impl Meter {
     }
 }
 
-/// The command without settings from the environment.
+/// An `ichido` command without settings from the environment.
 fn command(dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ichido"));
     command.current_dir(dir);
@@ -95,7 +95,7 @@ fn command(dir: &Path) -> Command {
     command
 }
 
-/// `ichido send` to a meter, with short pauses.
+/// An `ichido` command that sends to this meter, with a short retry backoff.
 fn sender_command(dir: &Path, meter: &Meter, args: &[&str]) -> Command {
     let mut command = command(dir);
     command
@@ -114,13 +114,13 @@ fn sender_command(dir: &Path, meter: &Meter, args: &[&str]) -> Command {
     command
 }
 
-/// Sends a file to its end.
+/// Runs `ichido send` with a file.
 fn send(dir: &Path, meter: &Meter, file: &Path, variables: &[(&str, &str)]) -> Run {
     let mut command = sender_command(dir, meter, &["send", "--json", file.to_str().unwrap()]);
     Run::of(command.envs(variables.iter().copied()).output().unwrap())
 }
 
-/// A record of one request that costs a ten-millionth.
+/// A usage record of one request that costs 0.0000001 USD.
 pub(crate) fn record(id: usize) -> Value {
     let day = 1 + id % 28;
     json!({
@@ -134,28 +134,28 @@ pub(crate) fn record(id: usize) -> Value {
     })
 }
 
-/// One of many records of the same model and day.
+/// A record whose model and day are the same for every id.
 fn record_of_one_day(id: usize) -> Value {
     let mut record = record(28 * 3 * id);
     record["metadata"]["source_event_id"] = json!(format!("dify-2025-11-01-e{id}"));
     record
 }
 
-/// A file of JSON Lines.
+/// Writes a JSON Lines file.
 fn write_jsonl(dir: &Path, records: impl Iterator<Item = Value>) -> PathBuf {
     let path = dir.join("usage.jsonl");
     std::fs::write(&path, records.map(|record| format!("{record}\n")).collect::<String>()).unwrap();
     path
 }
 
-/// The files in a place of the sender, as JSON.
+/// The files in one of the sender's directories below `data`, as JSON.
 fn sender_files(dir: &Path, directory: &str) -> Vec<Value> {
     let entries = std::fs::read_dir(dir.join("data").join(directory)).into_iter().flatten().flatten();
     let files = entries.map(|entry| entry.path()).filter(|path| path.is_file());
     files.map(|path| serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()).collect()
 }
 
-/// A schema of the test's own.
+/// The URL of a new PostgreSQL schema for one test.
 pub(crate) fn postgres() -> String {
     let name = "ICHIDO_TEST_POSTGRES_URL";
     let url = std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run `cargo xtask test`"));

@@ -1,4 +1,4 @@
-//! kill -9 of both ends, again and again: each record is counted once.
+//! Sender and meter are killed again and again, and each record is still counted once.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::support::{Process, certificate};
 
 const RECORDS: usize = 600;
 
-/// Sender and meter are killed in turns, at moments that wander through the work.
+/// Kills the sender, the meter or both, each round at a later moment of the transfer.
 fn kill_repeatedly(db: &str) {
     let dir = tempfile::tempdir().unwrap();
     certificate(dir.path());
@@ -36,18 +36,18 @@ fn kill_repeatedly(db: &str) {
         let counted = counted_records(&meter);
         assert!(
             counted >= counted_before && counted.is_multiple_of(5),
-            "a batch is counted whole, and for ever: {counted_before}, {counted}"
+            "batches are counted whole and stay counted: {counted_before} before, now {counted}"
         );
         counted_before = counted;
     }
-    // What is still in the spool, or in dead hands, and the whole file again.
+    // Sends the spool, what killed senders left in flight, and the whole file again.
     send(dir.path(), &meter, &file, &[("BATCH_SIZE", "5")]).ends_with(0);
     assert!(sender_files(dir.path(), "spool").is_empty() && sender_files(dir.path(), "failed").is_empty());
     assert_eq!(counted_records(&meter), RECORDS);
     meter.process.kill();
     std::fs::write(dir.path().join("ichido.toml"), "").unwrap();
     let meter = Meter::start_with(dir.path(), &["--db", db], &[]);
-    assert_eq!(meter.totals(), (600, 600, "0.00006".to_owned()), "to the last digit");
+    assert_eq!(meter.totals(), (600, 600, "0.00006".to_owned()), "the cost is exact to the last digit");
     let days = meter.get("/v1/usage?group_by=day,model").json();
     let rows = days["rows"].as_array().unwrap();
     let expected = |row: &serde_json::Value| {
@@ -60,7 +60,7 @@ fn kill_repeatedly(db: &str) {
     assert!(rows.iter().all(|row| row["records"] == expected(row)), "{days}");
 }
 
-/// How many records are counted, asked over TLS.
+/// The number of counted records, queried over TLS.
 fn counted_records(meter: &Meter) -> usize {
     let output = std::process::Command::new("curl")
         .args(["-sSk", &format!("https://{}/v1/usage?group_by=", meter.address)])

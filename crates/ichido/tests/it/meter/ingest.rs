@@ -1,4 +1,4 @@
-//! `POST /v1/usage`: what is counted, what is refused, and how it is told.
+//! `POST /v1/usage`: counting, duplicates, and the responses to invalid requests and records.
 
 use serde_json::{Value, json};
 
@@ -70,7 +70,7 @@ fn token_gives_access_to_its_own_tenant_only() {
     };
     assert_eq!(as_b("GET", "/v1/usage", &json!(0)).json()["rows"], json!([]));
     assert_eq!(problem(&as_b("GET", "/v1/receipts?batch=b0-2", &json!(0))), (404, "no-receipt".to_owned()));
-    assert_eq!(as_b("POST", "/v1/usage", &batch(0..2)).status, 201, "the ids of others are not its own");
+    assert_eq!(as_b("POST", "/v1/usage", &batch(0..2)).status, 201, "event ids are separate for each tenant");
     let envelope = |tenant: &str| {
         let export = json!({"export_timestamp": "2025-11-02T00:00:00Z"});
         json!({"tenant_id": tenant, "export_metadata": export, "records": [record(7)]})
@@ -150,7 +150,7 @@ fn invalid_records_are_reported_and_the_others_counted() {
         (&json!("dify-2025-11-03-e2"), &json!("invalid"))
     );
     assert_eq!(result["reason"], "total_tokens: must be input_tokens + output_tokens");
-    // Not 409: some senders would take it that nothing is left to do.
+    // Not 409: some senders would conclude that every record has been counted.
     let again = meter.post(&json!({"records": [record(1), bad]}));
     assert_eq!((again.status, &again.json()["duplicates"]), (207, &json!(1)));
     let none = meter.post(&json!({"batchIdempotencyKey": "n", "records": [bad, {}]}));
@@ -159,7 +159,7 @@ fn invalid_records_are_reported_and_the_others_counted() {
     assert_eq!(meter.totals().0, 2);
 }
 
-/// Records that were not summed to the profile's grain share a place: the first one is counted, and 499 are not.
+/// The profile expects one record per model and day. Of 500 records for one day, only the first is counted.
 #[test]
 fn mostly_invalid_batch_is_207() {
     let dir = tempfile::tempdir().unwrap();

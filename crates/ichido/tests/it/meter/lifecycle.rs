@@ -1,4 +1,4 @@
-//! The start and the end of a meter.
+//! Startup, shutdown and `ichido check` of a meter.
 
 use std::io::{BufReader, Write};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use super::{Meter, command, record};
 use crate::support::http::{connect, head, read_head, read_response};
 use crate::support::{Process, eventually};
 
-/// The one line of a start that is refused.
+/// The error message of a meter that does not start, which must be one line.
 fn startup_error(dir: &std::path::Path, flags: &[&str], variables: &[(&str, &str)]) -> String {
     let output =
         command(dir).args(["meter", "--admin", "off"]).args(flags).envs(variables.iter().copied()).output();
@@ -65,7 +65,8 @@ fn tokens_file_allows_listening_beyond_loopback() {
     assert_eq!(meter.get("/v1/usage").status, 200);
 }
 
-/// What hangs may take `shutdown_seconds` at the end, and not once for its connection and once for its batch.
+/// A hanging request may delay shutdown by `shutdown_seconds`: once in total, not once for its connection and again for
+/// its batch.
 #[test]
 fn shutdown_takes_one_grace_period_not_two() {
     const GRACE: Duration = Duration::from_secs(6);
@@ -93,7 +94,7 @@ fn shutdown_takes_one_grace_period_not_two() {
     stream.write_all(body.as_bytes()).unwrap();
     let waiting_locks =
         format!("SELECT 1 FROM pg_locks WHERE NOT granted AND relation = '{schema}.records'::regclass");
-    eventually("a batch that waits for the lock", || {
+    eventually("a batch that is blocked by the lock", || {
         (!runtime.block_on(lock_holder.query(&waiting_locks, &[])).unwrap().is_empty()).then_some(())
     });
     meter.process.signal("TERM");
@@ -115,11 +116,11 @@ fn request_in_progress_is_counted_before_shutdown() {
     let mut stream = connect(meter.address).unwrap();
     let expecting = [("Content-Type", "application/json"), ("Expect", "100-continue")];
     stream.write_all(&head("POST", "/v1/usage", &expecting, Some(body.len()))).unwrap();
-    // The meter asks for the body: the request has begun.
+    // The meter asks for the body, so the request is in progress.
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     assert_eq!(read_head(&mut reader).unwrap().status, 100);
     meter.process.signal("TERM");
-    eventually("the asking", || {
+    eventually("the start of the shutdown", || {
         meter.process.stderr().contains("finishing requests in progress").then_some(())
     });
     stream.write_all(body.as_bytes()).unwrap();

@@ -1,4 +1,4 @@
-//! What was counted, asked for; health and metrics.
+//! Queries for usage, records and receipts; health and metrics.
 
 use serde_json::json;
 
@@ -98,5 +98,5 @@ fn health_and_metrics_are_on_the_admin_port() {
     ] {
         assert!(metrics.contains(line), "{line} is not in {metrics}");
     }
-    assert_eq!(get(meter.admin, "/v1/claims").status, 404, "there is no ledger here");
+    assert_eq!(get(meter.admin, "/v1/claims").status, 404, "a meter has no ledger");
 }

@@ -1,4 +1,4 @@
-//! The real sender and the real meter.
+//! `ichido send` with a meter as the receiver.
 
 use serde_json::json;
 
@@ -48,7 +48,7 @@ fn invalid_record_goes_to_failed_with_the_meter_error() {
         record["cost_actual"] = json!("much");
         record
     };
-    // One request says it all: nothing is searched for.
+    // The response names the invalid record, so the sender does not have to bisect the batch.
     let file = write_jsonl(dir.path(), (0..300).map(|id| if id % 100 == 17 { bad(id) } else { record(id) }));
     let run = send(dir.path(), &meter, &file, &[]);
     run.ends_with(4);
@@ -65,7 +65,7 @@ fn invalid_record_goes_to_failed_with_the_meter_error() {
     assert_eq!(meter.totals().0, 297);
     let metrics = crate::support::http::get(meter.admin, "/metrics").text();
     assert!(metrics.contains("ichido_meter_batches_total{status=\"207\"} 3"), "{metrics}");
-    // Sent again, the others are there already.
+    // When the file is sent again, the valid records are duplicates.
     send(dir.path(), &meter, &file, &[]).ends_with(4);
     assert_eq!(meter.totals().0, 297);
 }
@@ -94,7 +94,8 @@ fn large_batches_get_short_responses_and_arrive_complete() {
     run.ends_with(0);
     assert_eq!(run.metrics()["sendTotal"], 2);
     assert_eq!(send(dir.path(), &meter, &file, &size).metrics()["sendDuplicate"], 2);
-    // With an invalid record all results are told, more than the sender reads: it asks in smaller parts.
+    // With an invalid record the response lists every result. That is more than the sender reads, so it splits the
+    // batch.
     let mut bad = record(9_999);
     bad["model"] = json!("");
     let file = write_jsonl(dir.path(), (0..2_000).map(record).chain([bad]).chain((5_000..5_400).map(record)));
@@ -104,7 +105,7 @@ fn large_batches_get_short_responses_and_arrive_complete() {
     assert_eq!(meter.totals().0, 5_400);
 }
 
-/// Our own sender goes by the results: what is invalid is in failed, each record with its reason, and nothing is lost.
+/// The sender follows the per-record results: invalid records go to failed with their reasons, and nothing is lost.
 #[test]
 fn invalid_records_of_a_batch_go_to_failed_with_their_reasons() {
     let dir = tempfile::tempdir().unwrap();
@@ -147,12 +148,12 @@ fn spooled_export_does_not_overwrite_newer_totals() {
     let mut meter = Meter::start_with(dir.path(), &[], &profile);
     let address = meter.address.to_string();
     meter.process.kill();
-    // The receiver is down: the first total waits.
+    // The meter is down, so the first total is spooled.
     send(dir.path(), &meter, &total("1"), &envelope).ends_with(3);
     let spool = dir.path().join("data/spool");
     let parked = dir.path().join("parked");
     std::fs::rename(&spool, &parked).unwrap();
-    // The moment of an export has seconds; the next export is of another one.
+    // Export timestamps are in seconds, so the next export needs a later second.
     std::thread::sleep(std::time::Duration::from_millis(1100));
     let meter = Meter::start_with(dir.path(), &["--listen", &address], &profile);
     send(dir.path(), &meter, &total("2.5"), &envelope).ends_with(0);
