@@ -1,4 +1,4 @@
-//! Delivery, as a user runs it: real processes, and a receiver over real TLS.
+//! End-to-end tests of delivery: real processes, and a receiver over TLS.
 
 mod components;
 mod conflicts;
@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use self::receiver::{Receiver, TOKEN};
 
-/// A directory, a receiver, and the settings that join them.
+/// A working directory and a receiver. Commands run in the directory and send to the receiver.
 pub(crate) struct Fixture {
     dir: tempfile::TempDir,
     pub(crate) receiver: Receiver,
@@ -39,12 +39,12 @@ impl Fixture {
         self.dir.path()
     }
 
-    /// Where its receiver is, and the authority to trust for it.
+    /// The base URL of the receiver, and the path of the CA certificate to trust.
     pub(crate) fn receiver_url_and_ca(&self) -> (String, PathBuf) {
         (format!("https://localhost:{}", self.receiver.address.port()), self.receiver.ca.clone())
     }
 
-    /// A command with short pauses.
+    /// An `ichido` command with a short retry backoff.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ichido"));
         command.current_dir(self.path()).args(args);
@@ -68,13 +68,13 @@ impl Fixture {
         Run::of(output)
     }
 
-    /// Writes so many records, and sends them.
+    /// Writes this number of records to a file and sends it.
     pub(crate) fn send(&self, records: usize, settings: &[(&str, &str)]) -> Run {
         let file = self.input(0..records);
         self.run(&["send", "--json", file.to_str().unwrap()], settings)
     }
 
-    /// A file of JSON Lines with these records.
+    /// Writes a JSON Lines file with one record per id.
     fn input(&self, ids: impl Iterator<Item = usize>) -> PathBuf {
         let path = self.path().join("input.jsonl");
         let lines: String =
@@ -83,7 +83,7 @@ impl Fixture {
         path
     }
 
-    /// The files in a place, as JSON, oldest first.
+    /// The files in a directory below `data`, as JSON, oldest first. A file that is not JSON is null.
     pub(crate) fn files(&self, directory: &str) -> Vec<(PathBuf, Value)> {
         let dir = self.path().join("data").join(directory);
         let entries = std::fs::read_dir(&dir).into_iter().flatten().flatten();
@@ -94,14 +94,14 @@ impl Fixture {
         paths.iter().map(|path| (path.clone(), read(path))).collect()
     }
 
-    /// The names of the files in a place.
+    /// The names of the files in a directory below `data`.
     fn file_names(&self, directory: &str) -> Vec<String> {
         let entries =
             std::fs::read_dir(self.path().join("data").join(directory)).into_iter().flatten().flatten();
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
     }
 
-    /// Whether the token is in none of the files below the directory.
+    /// Asserts that no file below `data` contains the token.
     fn assert_token_not_stored(&self) {
         let mut dirs = vec![self.path().join("data")];
         while let Some(dir) = dirs.pop() {
@@ -117,7 +117,7 @@ impl Fixture {
     }
 }
 
-/// How a command ended.
+/// The exit code and output of a command.
 pub(crate) struct Run {
     pub(crate) code: i32,
     pub(crate) stdout: String,
@@ -135,13 +135,13 @@ impl Run {
         }
     }
 
-    /// The metrics in the last line.
+    /// The metrics, from the last line of standard output.
     pub(crate) fn metrics(&self) -> Value {
         serde_json::from_str(self.stdout.lines().last().unwrap_or_default())
             .unwrap_or_else(|_| panic!("{} {}", self.stdout, self.stderr))
     }
 
-    /// Lines of the log with this message.
+    /// The log lines with this message.
     pub(crate) fn log(&self, message: &str) -> Vec<Value> {
         let lines = self.stderr.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         lines.filter(|line| line["message"] == message).collect()

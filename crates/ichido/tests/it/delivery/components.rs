@@ -1,4 +1,4 @@
-//! `ichido run` with several parts in one process.
+//! `ichido run` with several components in one process.
 
 use std::net::SocketAddr;
 
@@ -30,7 +30,7 @@ fn gateway_meter_and_sender_share_a_process_and_an_admin_port() {
         let meter = address_after(&stderr, "meter listening on http://")?;
         Some((gateway, meter, address_after(&stderr, "admin on http://")?))
     });
-    eventually("the spool is empty", || (fixture.receiver.counts().len() == 3).then_some(()));
+    eventually("an empty spool", || (fixture.receiver.counts().len() == 3).then_some(()));
     let first = post(gateway, "/orders", "\"k1\"", "{\"qty\":1}");
     let second = post(gateway, "/orders", "\"k1\"", "{\"qty\":1}");
     assert_eq!((first.status, first.text()), (second.status, second.text()));
@@ -38,7 +38,7 @@ fn gateway_meter_and_sender_share_a_process_and_an_admin_port() {
     assert_eq!(get(meter, "/v1/usage").status, 200);
     let ready = get(admin, "/readyz").text();
     assert!(["ledger", "delivery", "meter"].iter().all(|component| ready.contains(component)), "{ready}");
-    eventually("the gauge", || {
+    eventually("a spool gauge of 0", || {
         get(admin, "/metrics").text().contains("ichido_delivery_spool_files 0").then_some(())
     });
     daemon.signal("TERM");

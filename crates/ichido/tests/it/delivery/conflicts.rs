@@ -1,4 +1,4 @@
-//! What a 409 means: no record is lost to it, and none is counted twice.
+//! How the sender interprets a 409: it loses no record, and none is counted twice.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ const BARE_CONFLICT: fn() -> Reply = || Reply::Status(409, String::new());
 const API_METER: [(&str, &str); 2] =
     [("EXTERNAL_API_ENVELOPE", "api_meter"), ("EXTERNAL_API_TENANT_ID", "acme")];
 
-/// A receiver that knows records: with one that it has, the whole batch is refused by a bare 409.
+/// A receiver that detects duplicates by record: if it knows one record, it rejects the whole batch with a bare 409.
 #[derive(Clone)]
 struct RecordStore(Arc<Mutex<BTreeMap<String, u32>>>);
 
@@ -65,7 +65,7 @@ fn known_record_does_not_hide_the_others() {
     let evidence = run.log("duplicate data detected");
     assert_eq!(evidence.len(), 1, "{evidence:?}");
     assert_eq!(evidence[0]["evidence"], "single-record");
-    // One known record is found like a bad one.
+    // The known record is found by bisection, like an invalid one.
     assert!(fixture.receiver.request_count() <= 2 * 6 + 1, "{}", fixture.receiver.request_count());
 }
 
@@ -87,7 +87,7 @@ fn ambiguous_conflict_is_kept_for_an_operator() {
         &format!("ichido failed resend --by-record {key}"),
     ] {
         assert!(file["lastError"].as_str().unwrap().contains(text), "{text}: {file}");
-        assert!(run.stderr.contains(text), "the notice says {text}: {}", run.stderr);
+        assert!(run.stderr.contains(text), "{text} is not in the notice: {}", run.stderr);
     }
     fixture.run(&["failed", "resend", "--by-record"], &[]).ends_with(2);
     fixture.run(&["failed", "resend", key], &[]).ends_with(4);
@@ -111,7 +111,7 @@ fn accepted_batch_is_not_resent() {
     let receipts = fixture.receipts();
     let receipt = receipts.iter().find(|receipt| receipt["ending"] == "accepted").unwrap();
     assert_eq!(receipt["records"], serde_json::json!(["e0", "e1", "e2"]));
-    // The receipt decides when the same input comes once more.
+    // If the same input is sent again, the receipt proves that it is a duplicate.
     let again = fixture.send(3, &[]);
     again.ends_with(0);
     assert_eq!(again.log("duplicate data detected")[0]["evidence"], "receipt");
@@ -122,7 +122,7 @@ fn conflict_while_the_first_request_runs_is_not_delivery() {
     for body in ["", r#"{"error":"still processing"}"#] {
         let fixture = Fixture::new();
         let busy = || Reply::Status(409, body.to_owned());
-        // The first request is slow, and fails in the end: only then the receiver takes the batch.
+        // The first request times out without effect. Only the request after the conflicts is accepted.
         fixture.receiver.reply_in_order([Reply::NeverRespond, busy(), busy()]);
         fixture.send(5, &[("EXTERNAL_API_TIMEOUT_MS", "500")]).ends_with(0);
         fixture.receiver.assert_each_record_once(5);
@@ -138,7 +138,7 @@ fn bare_409_soon_after_a_timeout_is_not_a_duplicate() {
     let (_, file) = &fixture.files("spool")[0];
     assert!(file["timedOut"].is_string() && file["notBefore"].is_string(), "{file}");
     fixture.run(&["spool", "resend"], &[]).ends_with(3);
-    assert_eq!(fixture.receiver.request_count(), 4, "it is not due yet");
+    assert_eq!(fixture.receiver.request_count(), 4, "the batch is not due yet");
     fixture.run(&["spool", "resend", "--force"], &[]).ends_with(0);
     fixture.receiver.assert_each_record_once(5);
     let receipts = fixture.receipts();

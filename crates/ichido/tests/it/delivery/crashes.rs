@@ -1,4 +1,4 @@
-//! kill -9, and two processes on one directory. The receiver's ledger is the oracle.
+//! Senders that are killed, and two senders on one data directory. The receiver's counts are the oracle.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use crate::support::{Process, eventually};
 #[test]
 fn batch_without_a_response_is_resent_by_the_next_process_and_counted_once() {
     let fixture = Fixture::new();
-    // Taken, and the sender dies before it reads the answer.
+    // The batch is counted, but the sender is killed before it reads the response.
     fixture.receiver.on_request(|_| Reply::AcceptAndDelay(Duration::from_secs(20)));
     let file = fixture.input(0..1);
     let mut process = Process::start(&mut fixture.command(&["send", file.to_str().unwrap()]));
     eventually("the request", || (fixture.receiver.request_count() > 0).then_some(()));
     process.kill();
-    eventually("the effect", || (fixture.receiver.counts().len() == 1).then_some(()));
-    assert!(fixture.files("spool").is_empty(), "it is in the hands of a dead process");
+    eventually("the record to be counted", || (fixture.receiver.counts().len() == 1).then_some(()));
+    assert!(fixture.files("spool").is_empty(), "the killed process still holds the batch in .inflight");
     fixture.receiver.on_request(|_| Reply::Accept);
     let run = fixture.run(&["spool", "resend", "--json"], &[]);
     run.ends_with(0);
@@ -28,7 +28,7 @@ fn batch_without_a_response_is_resent_by_the_next_process_and_counted_once() {
 #[test]
 fn killed_sender_delivers_each_record_once() {
     let fixture = Fixture::new();
-    // Every third request fails, some are slow, some answers are lost.
+    // Some requests fail, some are slow, and some responses are lost.
     let mut turn = 0u32;
     fixture.receiver.on_request(move |_| {
         turn += 1;
@@ -67,5 +67,5 @@ fn concurrent_resends_send_each_batch_once() {
         process.exit_code();
     });
     fixture.receiver.assert_each_record_once(60);
-    assert_eq!(fixture.receiver.request_count() - requests_before, 60, "no batch was sent by both");
+    assert_eq!(fixture.receiver.request_count() - requests_before, 60, "no batch is sent by both processes");
 }

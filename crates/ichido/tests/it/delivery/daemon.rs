@@ -1,4 +1,4 @@
-//! `ichido run`: the daemon.
+//! `ichido run` as a daemon that drains the spool.
 
 use serde_json::Value;
 
@@ -14,8 +14,8 @@ fn daemon_drains_the_spool_and_shuts_down_cleanly() {
     fixture.send(20, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
     fixture.receiver.on_request(|_| Reply::Accept);
     let mut daemon = Process::start(&mut fixture.command(&["run", "--admin", "127.0.0.1:0"]));
-    eventually("the spool is empty", || (fixture.receiver.counts().len() == 20).then_some(()));
-    // Commands work beside it.
+    eventually("an empty spool", || (fixture.receiver.counts().len() == 20).then_some(()));
+    // Commands work while the daemon runs.
     let file = fixture.input(20..21);
     fixture.run(&["send", file.to_str().unwrap()], &[]);
     fixture.run(&["spool", "list"], &[]).ends_with(0);
@@ -32,7 +32,9 @@ fn held_lane_makes_the_daemon_not_ready() {
     fixture.send(1, &[]).ends_with(3);
     let daemon = Process::start(&mut fixture.command(&["run", "--admin", "127.0.0.1:0"]));
     let admin = admin_address(&daemon);
-    eventually("not ready", || get(admin, "/readyz").text().contains("the lane is held").then_some(()));
+    eventually("a failing readiness check", || {
+        get(admin, "/readyz").text().contains("the lane is held").then_some(())
+    });
     let metrics = get(admin, "/metrics").text();
     assert!(metrics.contains("ichido_delivery_spool_files 1"), "{metrics}");
 }
@@ -50,9 +52,9 @@ fn daemon_resumes_when_the_token_file_changes() {
     let mut command = fixture.command(&["run", "--admin", "off"]);
     let daemon =
         Process::start(command.env_remove("EXTERNAL_API_TOKEN").env("EXTERNAL_API_TOKEN_FILE", &token));
-    eventually("the lane is held", || daemon.stderr().contains("the lane is held").then_some(()));
+    eventually("a held lane", || daemon.stderr().contains("the lane is held").then_some(()));
     std::fs::write(&token, "new-token").unwrap();
-    eventually("the spool is empty", || (fixture.receiver.counts().len() == 5).then_some(()));
+    eventually("an empty spool", || (fixture.receiver.counts().len() == 5).then_some(()));
     fixture.receiver.assert_each_record_once(5);
 }
 
@@ -69,7 +71,7 @@ fn gauges_count_the_files_on_disk() {
     let mut command = fixture.command(&["run", "--admin", "127.0.0.1:0"]);
     let daemon = Process::start(command.env("MAX_RETRIES", "0"));
     let admin = admin_address(&daemon);
-    let page = eventually("a pass", || {
+    let page = eventually("the gauges of the first pass", || {
         let page = get(admin, "/metrics").text();
         page.contains("ichido_delivery_failed_files").then_some(page)
     });
@@ -80,11 +82,11 @@ fn gauges_count_the_files_on_disk() {
     }
 }
 
-/// 成功基準: rates from the lines at the end of runs, latency and age from what Prometheus reads.
+/// Success rates come from the metrics that a run prints at its end; latency and age come from Prometheus histograms.
 #[test]
 fn service_levels_can_be_computed_from_metrics() {
     let fixture = Fixture::new();
-    // Of 40 batches one comes across by its repetition, one not yet, and one is refused.
+    // Of 40 batches, one is delivered by its retry, one stays in the spool, and one is rejected.
     let mut is_first = true;
     fixture.receiver.on_request(move |request| match request.ids[0].as_str() {
         "e0" if std::mem::take(&mut is_first) => Reply::Status(503, String::new()),
@@ -99,7 +101,7 @@ fn service_levels_can_be_computed_from_metrics() {
         metrics[part].as_f64().unwrap() / metrics[whole].as_f64().unwrap()
     };
     assert_eq!(sent["sendTotal"], 40);
-    // 1. データ送信成功率 · 2. リトライ成功率 · 6. data/failed/移動率
+    // The send success rate, the retry success rate, and the share of batches moved to failed.
     let assert_near = |value: f64, expected: f64| assert!((value - expected).abs() < 1e-9, "{value}: {sent}");
     assert_near(share(&sent, "sendSuccess", "sendTotal"), 38.0 / 40.0);
     assert_near(share(&sent, "retrySuccess", "retries"), 1.0 / 2.0);
@@ -112,7 +114,7 @@ fn service_levels_can_be_computed_from_metrics() {
         let page = get(admin, "/metrics").text();
         page.contains("ichido_delivery_age_seconds_count{origin=\"spool\"} 1").then_some(page)
     });
-    // 4. 送信レイテンシ P95 < 5 s · 5. スプールファイル滞留 P95 < 24 h
+    // The 95th percentile of send latency is below 5 s, and that of time in the spool below 24 h.
     let latency = p95(&page, "ichido_delivery_request_seconds", "outcome=\"delivered\"");
     assert!(latency <= 5.0, "{latency}: {page}");
     let age = p95(&page, "ichido_delivery_age_seconds", "origin=\"spool\"");
@@ -120,11 +122,11 @@ fn service_levels_can_be_computed_from_metrics() {
     daemon.signal("TERM");
     let line = crate::support::stdout_of(&mut daemon);
     let resent: Value = serde_json::from_str(line.lines().last().unwrap()).unwrap();
-    // 3. スプール再送成功率
+    // The success rate of resends from the spool.
     assert_near(share(&resent, "spoolResendSuccess", "spoolResendAttempts"), 1.0);
 }
 
-/// The bound of the bucket that holds the 95th percentile, as Prometheus would find it.
+/// The upper bound of the histogram bucket that contains the 95th percentile.
 fn p95(page: &str, name: &str, label: &str) -> f64 {
     let start = format!("{name}_bucket{{{label},le=\"");
     let buckets: Vec<(f64, f64)> = page

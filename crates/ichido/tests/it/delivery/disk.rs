@@ -1,6 +1,6 @@
-//! What the disk may do: be full, be closed to us, hold far too much.
+//! Disks that are full, read-only or owned by another user, and spools that are very large.
 
-#![allow(clippy::print_stderr, reason = "a test that is left out must say so")]
+#![allow(clippy::print_stderr, reason = "a skipped test must say so")]
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +13,7 @@ use super::receiver::Reply;
 use super::{Fixture, Run};
 use crate::support::{Process, eventually};
 
-/// A small file system of one's own; only root may have one.
+/// A small tmpfs for one test. Mounting requires root.
 struct Mount(PathBuf);
 
 impl Mount {
@@ -32,7 +32,7 @@ impl Mount {
         assert!(Command::new("mount").args(["-o", &options]).arg(&self.0).status().unwrap().success());
     }
 
-    /// Leaves no room at all.
+    /// Writes until the file system is full.
     fn fill(&self) {
         let mut ballast = std::fs::File::create(self.0.join("ballast")).unwrap();
         while ballast.write_all(&[1; 512]).is_ok() {}
@@ -45,7 +45,7 @@ impl Drop for Mount {
     }
 }
 
-/// Files below a directory whose names begin so.
+/// All files below a directory whose names start with a prefix.
 fn files_with_prefix(dir: &Path, prefix: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap().flatten() {
@@ -58,7 +58,7 @@ fn files_with_prefix(dir: &Path, prefix: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The most memory that a process had so far, in bytes.
+/// The peak resident memory of a process so far.
 fn peak_memory_bytes(process: &Process) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.child.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -74,18 +74,18 @@ fn full_disk_does_not_stop_delivery_or_hide_lost_records() {
     let Some(mount) = Mount::tmpfs(&data, "size=256k,mode=700") else { return };
     fixture.send(1, &[]).ends_with(0);
     mount.fill();
-    // The direct send works.
+    // Records that can be sent at once need no spool.
     let file = fixture.input(1..41);
     let sent = fixture.run(&["send", "--json", file.to_str().unwrap()], &[("BATCH_SIZE", "10")]);
     sent.ends_with(0);
     fixture.receiver.assert_each_record_once(41);
     assert_eq!(sent.metrics()["lost"], 0);
     let notices = sent.log("notice");
-    assert_eq!(notices.len(), 1, "told once: {}", sent.stderr);
+    assert_eq!(notices.len(), 1, "not exactly one notice: {}", sent.stderr);
     assert!(notices[0]["subject"].as_str().unwrap().contains("1 full spool"), "{}", sent.stderr);
-    assert!(!sent.stderr.contains("recovered at"), "it is still full: {}", sent.stderr);
+    assert!(!sent.stderr.contains("recovered at"), "the disk is still full: {}", sent.stderr);
     assert!(files_with_prefix(&data, ".half-").is_empty() && files_with_prefix(&data, "spool_").is_empty());
-    // It does not.
+    // Records that can be neither sent nor spooled are reported as lost.
     fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
     let file = fixture.input(41..42);
     let lost = fixture.run(&["send", "--json", file.to_str().unwrap()], &[("MAX_RETRIES", "1")]);
@@ -93,7 +93,7 @@ fn full_disk_does_not_stop_delivery_or_hide_lost_records() {
     assert_eq!(lost.metrics()["lost"], 1);
     assert!(lost.stderr.contains("neither delivered nor written to disk"), "{}", lost.stderr);
     assert!(files_with_prefix(&data, ".half-").is_empty() && files_with_prefix(&data, "spool_").is_empty());
-    // There is room again.
+    // There is free space again.
     std::fs::remove_file(data.join("ballast")).unwrap();
     fixture.receiver.on_request(|_| Reply::Accept);
     fixture.run(&["send", file.to_str().unwrap()], &[]).ends_with(0);
@@ -113,7 +113,7 @@ fn failed_retry_count_update_leaves_the_spool_file_intact() {
     let requests_before = fixture.receiver.request_count();
     let run = fixture.run(&["spool", "resend"], &[("MAX_RETRIES", "0")]);
     run.ends_with(3);
-    assert_eq!(fixture.receiver.request_count(), requests_before + 2, "both are tried");
+    assert_eq!(fixture.receiver.request_count(), requests_before + 2, "both batches are tried");
     assert_eq!(content().collect::<Vec<_>>(), before);
     assert!(files_with_prefix(&data, ".half-").is_empty());
     fixture.receiver.on_request(|_| Reply::Accept);
@@ -155,7 +155,7 @@ fn unwritable_directory_stops_startup_and_names_path_and_mode() {
     assert!(fixture.receiver.requests().is_empty());
 }
 
-/// `ichido send` as someone who may not do everything.
+/// `ichido send` as a user without root privileges, or `None` if the test cannot drop them.
 fn unprivileged_send(fixture: &Fixture) -> Option<Command> {
     let file = fixture.input(0..1);
     let send = fixture.command(&["send", file.to_str().unwrap()]);
@@ -163,7 +163,7 @@ fn unprivileged_send(fixture: &Fixture) -> Option<Command> {
     if !is_root {
         return Some(send);
     }
-    // Nobody may look into the directory of the build.
+    // The user `nobody` cannot read the build directory.
     let binary = fixture.path().join("ichido");
     std::fs::copy(env!("CARGO_BIN_EXE_ichido"), &binary).unwrap();
     std::fs::set_permissions(fixture.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -188,7 +188,7 @@ fn unprivileged_send(fixture: &Fixture) -> Option<Command> {
 fn data_is_private_to_the_owner_under_any_umask() {
     for umask in ["000", "022", "077", "777"] {
         let fixture = Fixture::new();
-        // It is its own webhook, and refuses that: the notice stays in its outbox.
+        // The receiver is also the Slack webhook. It rejects the notice, which therefore stays in the outbox.
         fixture.receiver.on_request(|request| match request.ids.first().map(String::as_str) {
             None => Reply::Status(404, String::new()),
             Some("e0") => Reply::Status(422, String::new()),
@@ -229,14 +229,14 @@ fn two_gigabyte_spool_file_is_rejected_unread() {
     huge.set_len(2 << 30).unwrap();
     write_spool_file(&dir, 1, "e1");
     let daemon = Process::start(&mut fixture.command(&["run", "--admin", "off"]));
-    eventually("the other one", || (fixture.receiver.counts().len() == 1).then_some(()));
-    eventually("the huge one in failed", || (!fixture.file_names("failed").is_empty()).then_some(()));
+    eventually("the valid batch", || (fixture.receiver.counts().len() == 1).then_some(()));
+    eventually("the huge file in failed", || (!fixture.file_names("failed").is_empty()).then_some(()));
     eventually("the reason in the log", || daemon.stderr().contains("corrupt: larger than").then_some(()));
     let memory = peak_memory_bytes(&daemon);
     assert!(memory < PEAK_MEMORY_MAX_BYTES, "{memory}");
 }
 
-/// A batch in the spool, in the seed's form.
+/// Writes a spool file with only the required fields.
 fn write_spool_file(dir: &Path, second: usize, id: &str) {
     let at = jiff::Timestamp::from_second(4_070_908_800 + i64::try_from(second).unwrap()).unwrap();
     let file = json!({
@@ -251,17 +251,17 @@ fn write_spool_file(dir: &Path, second: usize, id: &str) {
 fn large_spool_is_sent_oldest_first_and_does_not_delay_new_batches() {
     const FILES: usize = 100_000;
     let fixture = Fixture::new();
-    // In memory where there is a place for it.
+    // In memory if possible, because writing this many files to disk is slow.
     let shared = Path::new("/dev/shm");
     let data = if shared.is_dir() { tempfile::tempdir_in(shared) } else { tempfile::tempdir() }.unwrap();
     let spool = data.path().join("spool");
     std::fs::create_dir(&spool).unwrap();
-    // Written in an order of their own, so that no directory has them sorted by chance.
+    // Written in shuffled order, so that no file system lists them sorted by chance.
     (0..FILES).for_each(|index| {
         let second = index * 7_919 % FILES;
         write_spool_file(&spool, second, &format!("e{second}"));
     });
-    // The oldest is poisoned; each takes a while.
+    // The oldest batch always fails; every other response is slightly delayed.
     fixture.receiver.on_request(|request| match request.ids[0].as_str() {
         "e0" => Reply::Status(500, String::new()),
         _ => Reply::AcceptAndDelay(std::time::Duration::from_millis(2)),
@@ -271,20 +271,20 @@ fn large_spool_is_sent_oldest_first_and_does_not_delay_new_batches() {
     let daemon =
         Process::start(fixture.command(&["run", "--admin", "off"]).envs(settings).env("LOG_LEVEL", "error"));
     eventually("the first request", || (fixture.receiver.request_count() > 0).then_some(()));
-    // A second is what it takes on a quiet machine; a busy one must not make the test fail.
+    // An idle machine needs about a second. The limit leaves room for a busy one.
     assert!(started.elapsed() < std::time::Duration::from_secs(5), "{:?}", started.elapsed());
-    eventually("some of them", || (fixture.receiver.request_count() > 300).then_some(()));
+    eventually("300 requests", || (fixture.receiver.request_count() > 300).then_some(()));
     let order: Vec<String> =
         fixture.receiver.requests().iter().take(300).map(|request| request.ids[0].clone()).collect();
     assert_eq!(order, (0..300).map(|id| format!("e{id}")).collect::<Vec<_>>());
     let memory = peak_memory_bytes(&daemon);
     assert!(memory < PEAK_MEMORY_MAX_BYTES, "{memory}");
     drop(daemon);
-    // A new one goes while most of the others still wait.
+    // A new batch is sent while most of the others are still in the spool.
     let file = fixture.input(FILES..FILES + 1);
     let mut command = fixture.command(&["send", file.to_str().unwrap()]);
     let sender = Process::start(command.envs(settings).env("LOG_LEVEL", "error"));
-    eventually("the new one", || fixture.receiver.counts().contains_key("e100000").then_some(()));
+    eventually("the new batch", || fixture.receiver.counts().contains_key("e100000").then_some(()));
     assert!(fixture.receiver.counts().len() < FILES / 2);
     let memory = peak_memory_bytes(&sender);
     assert!(memory < PEAK_MEMORY_MAX_BYTES, "{memory}");

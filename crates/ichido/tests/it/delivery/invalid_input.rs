@@ -1,4 +1,4 @@
-//! Bad input and bad settings: clear words, nothing lost, no secret echoed.
+//! Invalid input and settings: the error is clear, nothing is lost, and no secret is printed.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Receivers that refuse, lie, or are not who they say they are.
+//! Receivers that reject records, echo secrets, redirect, or present an invalid certificate.
 
 use serde_json::json;
 
@@ -48,7 +48,7 @@ fn uniform_rejection_holds_the_lane() {
     let run = fixture.send(300, &[]);
     run.ends_with(3);
     assert!(run.stderr.contains("every record is rejected with the same message"), "{}", run.stderr);
-    assert_eq!(fixture.receiver.request_count(), 13, "down to the first record of each half");
+    assert_eq!(fixture.receiver.request_count(), 13, "bisected down to the first record of each half");
     assert!(fixture.files("failed").is_empty());
     let waiting: usize =
         fixture.files("spool").iter().map(|(_, file)| file["records"].as_array().unwrap().len()).sum();
@@ -81,7 +81,7 @@ fn record_conflict_mode_isolates_the_duplicate_record() {
         }
     });
     fixture.send(8, &[("EXTERNAL_API_CONFLICT", "record")]).ends_with(0);
-    assert_eq!(fixture.receiver.counts().len(), 7, "the one that was there before is a duplicate");
+    assert_eq!(fixture.receiver.counts().len(), 7, "the record that the receiver already has is a duplicate");
 }
 
 #[test]
@@ -116,15 +116,15 @@ fn redirect_is_not_followed() {
 fn unreachable_receiver_is_retried_before_spooling() {
     let fixture = Fixture::new();
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let nowhere = format!("https://127.0.0.1:{port}/");
-    let run = fixture.send(1, &[("EXTERNAL_API_ENDPOINT", &nowhere)]);
+    let closed_port = format!("https://127.0.0.1:{port}/");
+    let run = fixture.send(1, &[("EXTERNAL_API_ENDPOINT", &closed_port)]);
     run.ends_with(3);
     assert_eq!(run.log("not delivered").len(), 4);
     let unknown =
         fixture.send(1, &[("EXTERNAL_API_ENDPOINT", "https://no-such-host.invalid/"), ("MAX_RETRIES", "0")]);
     unknown.ends_with(3);
     assert!(unknown.log("not delivered").iter().all(|line| line["errorKind"] == "network"));
-    assert_eq!(fixture.files("spool").len(), 1, "the same batch is one file");
+    assert_eq!(fixture.files("spool").len(), 1, "the same batch is spooled as one file");
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn echoed_token_is_masked_everywhere() {
     for (status, code) in [(503, 3), (401, 3), (422, 4)] {
         let echo = echo.clone();
         fixture.receiver.on_request(move |_| Reply::Status(status, echo.clone()));
-        // The run itself asserts that its standard error holds no token.
+        // `Run::of` asserts that standard error does not contain the token.
         let run = fixture.send(1, &[("MAX_RETRIES", "0")]);
         run.ends_with(code);
         assert!(run.log("not delivered")[0]["response"].as_str().unwrap().contains("Bearer ***"));

@@ -1,6 +1,6 @@
-//! Ways that lead nowhere: names without an address, resolvers and peers that are silent, TLS that is too old.
+//! Receivers that cannot be reached: unknown names, silent resolvers and peers, obsolete TLS versions.
 
-#![allow(clippy::print_stderr, reason = "a test that is left out must say so")]
+#![allow(clippy::print_stderr, reason = "a skipped test must say so")]
 
 use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, UdpSocket};
@@ -12,13 +12,13 @@ use super::receiver::Reply;
 use super::{Fixture, Run};
 use crate::support::Process;
 
-/// No answer takes longer than this, and there are two requests.
+/// The limit for each of the two requests.
 const TIMEOUT: (&str, &str) = ("EXTERNAL_API_TIMEOUT_MS", "700");
 const ONE_RETRY: (&str, &str) = ("MAX_RETRIES", "1");
-/// Far more than two timeouts, far less than a resolver's patience.
+/// Far more than two timeouts, far less than the resolver's own timeout of 30 seconds.
 const ELAPSED_MAX: Duration = Duration::from_secs(15);
 
-/// Sends to this place: two tries that lead nowhere, soon over, and the batch waits.
+/// Sends to an endpoint that cannot be reached. Asserts that both requests fail in time and the batch is spooled.
 fn send_fails_twice(fixture: &Fixture, command: &mut Command, endpoint: &str) -> Run {
     let started = Instant::now();
     let output = command.env("EXTERNAL_API_ENDPOINT", endpoint).envs([TIMEOUT, ONE_RETRY]).output().unwrap();
@@ -38,7 +38,7 @@ fn send(fixture: &Fixture) -> Command {
     fixture.command(&["send", file.to_str().unwrap()])
 }
 
-/// The same command where names are looked up at this server, which only root can arrange.
+/// `ichido send` with this name server, or `None` without root privileges.
 fn with_resolver(fixture: &Fixture, server: &str) -> Option<Command> {
     let conf = fixture.path().join("resolv.conf");
     std::fs::write(&conf, format!("nameserver {server}\noptions timeout:30 attempts:1\n")).unwrap();
@@ -74,7 +74,7 @@ fn unresolvable_name_is_retried_before_spooling() {
         server.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         let mut queries = 0;
         while let Ok((length, from)) = server.recv_from(&mut packet) {
-            // A response: no such name.
+            // Turns the query into the response NXDOMAIN.
             (packet[2], packet[3]) = (0x81, 0x83);
             server.send_to(&packet[..length], from).unwrap();
             queries += 1;
@@ -82,7 +82,7 @@ fn unresolvable_name_is_retried_before_spooling() {
         queries
     });
     send_fails_twice(&fixture, &mut command, "https://receiver.test/");
-    assert!(name_server.join().unwrap() > 0, "the name was asked for");
+    assert!(name_server.join().unwrap() > 0, "the name server got no query");
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn refused_reset_and_silent_connections_are_retried() {
     let fixture = Fixture::new();
     send_fails_twice(&fixture, &mut send(&fixture), &format!("https://{refused}/"));
 
-    // Closed with something unread: the other side is sent a reset.
+    // Closing a socket with unread data sends a reset to the peer.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let reset = listener.local_addr().unwrap();
     let resetting_server = std::thread::spawn(move || {
@@ -114,7 +114,7 @@ fn refused_reset_and_silent_connections_are_retried() {
     send_fails_twice(&fixture, &mut send(&fixture), &format!("https://{reset}/"));
     resetting_server.join().unwrap();
 
-    // Connected, and then nothing.
+    // Accepts the connection, then stays silent.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let fixture = Fixture::new();
     let run = send_fails_twice(
@@ -134,7 +134,7 @@ fn trickling_response_does_not_outlast_the_timeout() {
     run.ends_with(0);
     assert!(started.elapsed() < ELAPSED_MAX, "{:?}", started.elapsed());
     assert_eq!(run.log("not delivered")[0]["errorKind"], "timeout");
-    assert_eq!(run.metrics()["sendDuplicate"], 1, "it had arrived");
+    assert_eq!(run.metrics()["sendDuplicate"], 1, "the first request had arrived");
     fixture.receiver.assert_each_record_once(1);
 }
 

@@ -1,4 +1,4 @@
-//! What people are told, as far as it shows from outside.
+//! Notices to operators: log lines, Slack messages and the outbox.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -23,10 +23,10 @@ fn hanging_slack_webhook_does_not_delay_resends() {
     let mut command = fixture.command(&["run", "--admin", "off"]);
     let mut daemon =
         Process::start(command.env("SLACK_WEBHOOK_URL", slack).env("EXTERNAL_API_ALLOW_HTTP_LOOPBACK", "on"));
-    let _held = silent.accept().unwrap();
-    eventually("the others", || (fixture.receiver.counts().len() == 29).then_some(()));
+    let _connection = silent.accept().unwrap();
+    eventually("the other batches", || (fixture.receiver.counts().len() == 29).then_some(()));
     daemon.kill();
-    // Nobody was told yet: the next process does it.
+    // The notice was not sent yet. The next process sends it.
     let run = fixture.run(&["send", "/dev/null"], &[]);
     assert!(
         run.log("notice").iter().any(|line| line["subject"] == "ichido: 1 batch failed"),
@@ -136,7 +136,7 @@ fn invalid_lines_share_one_notice() {
     let fixture = Fixture::new();
     let path = fixture.path().join("broken.jsonl");
     std::fs::write(&path, "{\"source_event_id\":\"e1\"}\n".to_owned() + &"{torn\n".repeat(200)).unwrap();
-    // A webhook that refuses: what is told stays in the outbox.
+    // The webhook rejects notices, so they stay in the outbox.
     fixture.receiver.on_request(|request| {
         if request.ids.is_empty() { Reply::Status(404, String::new()) } else { Reply::Accept }
     });
@@ -144,7 +144,7 @@ fn invalid_lines_share_one_notice() {
     fixture.run(&["send", path.to_str().unwrap()], &[("SLACK_WEBHOOK_URL", &slack)]).ends_with(4);
     fixture.receiver.assert_each_record_once(1);
     assert_eq!(fixture.files("failed").len(), 200);
-    assert_eq!(fixture.files("notices").len(), 2, "the first one at once, the others together");
+    assert_eq!(fixture.files("notices").len(), 2, "one notice for the first line, one for all others");
     let run = fixture.run(&["send", "/dev/null"], &[]);
     let notices = run.log("notice");
     assert_eq!(notices.len(), 1, "{}", run.stderr);

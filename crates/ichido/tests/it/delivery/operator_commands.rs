@@ -1,4 +1,4 @@
-//! What operators do: list, show, resend, fsck; and signals.
+//! The commands list, show, resend and fsck, and signals.
 
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ fn spooled_batches_are_listed_and_shown() {
     assert!(fsck.stdout.contains("stray.txt"), "{}", fsck.stdout);
 }
 
-/// Their names tell the second only, and go on with the key.
+/// File names contain the time in seconds and then the key, so they do not sort by first attempt.
 #[test]
 fn batches_of_the_same_second_are_listed_by_first_attempt() {
     let fixture = Fixture::new();
@@ -121,7 +121,7 @@ fn missing_data_directory_is_not_an_empty_spool() {
             run.stderr
         );
     }
-    assert!(!fixture.path().join("nowhere").exists(), "looking creates nothing");
+    assert!(!fixture.path().join("nowhere").exists(), "read-only commands create nothing");
     std::fs::create_dir(fixture.path().join("empty")).unwrap();
     for command in [&["spool", "list"][..], &["spool", "fsck"], &["failed", "list"]] {
         fixture.run(command, &[("DATA_DIR", "empty")]).ends_with(0);
@@ -138,7 +138,7 @@ fn signal_during_backoff_spools_the_batch_without_counting_a_retry() {
     let mut process =
         Process::start(fixture.command(&["send", file.to_str().unwrap()]).env("RETRY_BACKOFF_MS", "60000"));
     eventually("the first request", || (fixture.receiver.request_count() > 0).then_some(()));
-    eventually("the pause", || process.stderr().contains("nextBackoff").then_some(()));
+    eventually("the backoff", || process.stderr().contains("nextBackoff").then_some(()));
     let signaled = Instant::now();
     process.signal("TERM");
     process.exit_code();
@@ -158,7 +158,9 @@ fn second_signal_exits_at_once_and_loses_nothing() {
     let mut process = Process::start(&mut fixture.command(&["send", file.to_str().unwrap()]));
     eventually("the request", || (fixture.receiver.request_count() > 0).then_some(()));
     process.signal("TERM");
-    eventually("its word", || process.stderr().contains("a second signal exits at once").then_some(()));
+    eventually("the shutdown message", || {
+        process.stderr().contains("a second signal exits at once").then_some(())
+    });
     process.signal("TERM");
     process.exit_code();
     fixture.receiver.on_request(|_| Reply::Accept);
@@ -171,7 +173,7 @@ fn commands_do_not_block_while_a_daemon_runs() {
     let fixture = Fixture::new();
     fixture.receiver.on_request(|_| Reply::Status(503, String::new()));
     fixture.send(3, &[("BATCH_SIZE", "1"), ("MAX_RETRIES", "0")]).ends_with(3);
-    // One of them never gets an answer, and it is in the hands of the daemon.
+    // The first batch that the daemon sends never gets a response, so the daemon keeps holding it.
     let stuck = std::sync::Arc::new(std::sync::Mutex::new(None::<String>));
     let name = stuck.clone();
     fixture.receiver.on_request(move |request| {
@@ -182,7 +184,7 @@ fn commands_do_not_block_while_a_daemon_runs() {
         }
     });
     let mut daemon = Process::start(&mut fixture.command(&["run", "--admin", "off"]));
-    eventually("its request", || stuck.lock().unwrap().is_some().then_some(()));
+    eventually("the request of the daemon", || stuck.lock().unwrap().is_some().then_some(()));
     let started = Instant::now();
     let listing: Value =
         serde_json::from_str(&fixture.run(&["spool", "list", "--json"], &[]).stdout).unwrap();

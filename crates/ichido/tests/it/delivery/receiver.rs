@@ -1,4 +1,4 @@
-//! A receiver over real TLS that does what it is told, and keeps its own ledger.
+//! A scripted receiver over TLS that counts the records it accepts.
 
 use std::collections::{BTreeMap, HashSet};
 use std::convert::Infallible;
@@ -20,30 +20,30 @@ use tokio_rustls::TlsAcceptor;
 
 pub(super) const TOKEN: &str = "tok-3n-hunter2";
 
-/// What the receiver does with a request.
+/// How the receiver handles a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
-    /// Takes the batch: 201, or 409 if its key was there before.
+    /// Counts the batch and responds 201, or 409 if its key is already known.
     Accept,
-    /// Takes it and breaks the connection before the answer.
+    /// Counts the batch, then disconnects before it responds.
     AcceptAndDisconnect,
-    /// Takes it and sends a body without end.
+    /// Counts the batch, then sends an endless body.
     AcceptWithEndlessBody,
-    /// Takes it and sends a body a byte at a time, without end.
+    /// Counts the batch, then sends an endless body one byte at a time.
     AcceptWithTrickledBody,
-    /// Takes it, and answers after a while.
+    /// Counts the batch, then responds after a delay.
     AcceptAndDelay(Duration),
-    /// Answers so, and takes nothing.
+    /// Responds with this status and body, and counts nothing.
     Status(u16, String),
-    /// Answers so with a header, and takes nothing.
+    /// Responds with this status and header, and counts nothing.
     StatusWithHeader(u16, &'static str, String),
-    /// Does not answer.
+    /// Keeps the connection open without responding, and counts nothing.
     NeverRespond,
-    /// Breaks the connection.
+    /// Disconnects, and counts nothing.
     Disconnect,
 }
 
-/// A request as it came.
+/// A request as the receiver got it.
 #[derive(Clone, Debug)]
 pub(crate) struct ReceivedRequest {
     pub(super) at: Instant,
@@ -72,7 +72,7 @@ pub(crate) struct Receiver {
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-/// Who the receiver says it is.
+/// The certificate that the receiver presents.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Identity {
     Good,
@@ -123,12 +123,12 @@ impl Receiver {
         Self { address, ca, identity, ledger, script, stop, thread: Some(thread) }
     }
 
-    /// From now on it does this.
+    /// Handles all further requests with this script.
     pub(crate) fn on_request(&self, script: impl FnMut(&ReceivedRequest) -> Reply + Send + 'static) {
         *self.script.lock().unwrap() = Box::new(script);
     }
 
-    /// It does these things, and takes everything after that.
+    /// Sends these replies in order, then accepts every request.
     pub(super) fn reply_in_order(&self, replies: impl IntoIterator<Item = Reply>) {
         let mut replies = replies.into_iter().collect::<std::collections::VecDeque<_>>();
         self.on_request(move |_| replies.pop_front().unwrap_or(Reply::Accept));
@@ -138,22 +138,22 @@ impl Receiver {
         self.ledger.lock().unwrap().requests.clone()
     }
 
-    /// How many requests came.
+    /// The number of requests so far, without copying them.
     pub(super) fn request_count(&self) -> usize {
         self.ledger.lock().unwrap().requests.len()
     }
 
-    /// Its certificate and key, for a server beside it.
+    /// The certificate and key as PEM, for a second server with the same identity.
     pub(super) fn identity(&self) -> (&str, &str) {
         (&self.identity.0, &self.identity.1)
     }
 
-    /// How often each record was counted.
+    /// How often each record was counted, by id.
     pub(crate) fn counts(&self) -> BTreeMap<String, u32> {
         self.ledger.lock().unwrap().counts.clone()
     }
 
-    /// Whether exactly these many records were counted, each once.
+    /// Asserts that exactly this number of records was counted, each once.
     pub(crate) fn assert_each_record_once(&self, records: usize) {
         let counts = self.counts();
         assert_eq!(counts.len(), records);

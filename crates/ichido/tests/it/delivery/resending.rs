@@ -1,4 +1,4 @@
-//! The spool: passes, order, due times, and the seed's pattern 4.
+//! Resending from the spool: passes, order, due times, and the move to failed.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn fail_every_request(fixture: &Fixture) {
 
 const NO_RETRIES: (&str, &str) = ("MAX_RETRIES", "0");
 
-/// A file in the seed's plain form.
+/// Writes a spool file with only the required fields.
 fn write_minimal_spool_file(fixture: &Fixture, key: &str, id: usize) {
     let dir = fixture.path().join("data/spool");
     std::fs::create_dir_all(&dir).unwrap();
@@ -46,10 +46,10 @@ fn batch_moves_to_failed_after_its_last_pass() {
         (&file["retryCount"], &file["lastError"]),
         (&json!(3), &json!("HTTP 503 Service Unavailable"))
     );
-    assert_eq!(file["attempts"].as_array().unwrap().len(), 4, "every pass is remembered");
+    assert_eq!(file["attempts"].as_array().unwrap().len(), 4, "every pass is recorded");
     let moved = &run.log("moved to failed")[0];
     assert_eq!((&moved["movedToFailed"], &moved["spoolRetry"]), (&json!(true), &json!(3)));
-    assert_eq!(run.log("not delivered")[0]["spoolRetry"], 3, "in the last pass as in the others");
+    assert_eq!(run.log("not delivered")[0]["spoolRetry"], 3, "the last pass is counted too");
     assert_eq!(run.metrics()["failedMoved"], 1);
 }
 
@@ -60,9 +60,8 @@ fn spooled_batches_are_resent_first_and_oldest_first() {
     for id in 0..3 {
         let file = fixture.input(id..=id);
         fixture.run(&["send", file.to_str().unwrap()], &[NO_RETRIES]).ends_with(3);
-        // File names have the second in them.
-        let named = fixture.files("spool").len();
-        assert_eq!(named, id + 1);
+        // File names sort by time in seconds, so each batch needs a second of its own.
+        assert_eq!(fixture.files("spool").len(), id + 1);
         std::thread::sleep(Duration::from_millis(1_050));
     }
     fixture.receiver.on_request(|_| Reply::Accept);
@@ -87,7 +86,7 @@ fn retry_after_is_honored_across_restarts() {
     fixture.run(&["send", file.to_str().unwrap()], &[]).ends_with(3);
     assert!(fixture.files("spool")[0].1["notBefore"].is_string());
     fixture.run(&["spool", "resend"], &[]).ends_with(3);
-    assert_eq!(fixture.receiver.request_count(), 3, "it is not asked again before its time");
+    assert_eq!(fixture.receiver.request_count(), 3, "no request before the batch is due");
     fixture.run(&["spool", "resend", "--force"], &[]).ends_with(0);
     fixture.receiver.assert_each_record_once(2);
 }
@@ -109,7 +108,11 @@ fn outage_does_not_cost_every_batch_an_attempt() {
     let fixture = Fixture::new();
     fail_every_request(&fixture);
     fixture.send(30, &[("BATCH_SIZE", "1"), NO_RETRIES]).ends_with(3);
-    assert_eq!(fixture.receiver.request_count(), 3, "three batches in a row, then nothing more is asked");
+    assert_eq!(
+        fixture.receiver.request_count(),
+        3,
+        "after three failed batches in a row nothing more is sent"
+    );
     assert_eq!(fixture.files("spool").len(), 30);
     fixture.run(&["spool", "resend"], &[NO_RETRIES]).ends_with(3);
     let charged = fixture.files("spool").iter().filter(|(_, file)| file["retryCount"] != 0).count();
@@ -142,12 +145,15 @@ fn rejected_token_holds_the_lane_until_it_changes() {
         "{}",
         run.stderr
     );
-    assert_eq!(fixture.receiver.request_count(), 1, "one probe");
-    assert_eq!(fixture.files("spool").len(), 501, "the rest of the input waits");
-    assert!(fixture.files("spool").iter().all(|(_, file)| file["retryCount"] == 0), "nobody is charged");
+    assert_eq!(fixture.receiver.request_count(), 1, "only the first batch is tried");
+    assert_eq!(fixture.files("spool").len(), 501, "the rest of the input is spooled");
+    assert!(
+        fixture.files("spool").iter().all(|(_, file)| file["retryCount"] == 0),
+        "no batch is charged a retry"
+    );
     std::fs::write(&token, "new-token").unwrap();
     with_file(&["spool", "resend"]).ends_with(0);
-    assert_eq!(fixture.receiver.request_count(), 502, "no other probe is needed");
+    assert_eq!(fixture.receiver.request_count(), 502, "each batch is sent once");
     fixture.receiver.assert_each_record_once(502);
 }
 
@@ -210,13 +216,13 @@ fn nothing_is_resent_outside_the_window_unless_forced() {
     fail_every_request(&fixture);
     fixture.send(1, &[NO_RETRIES]).ends_with(3);
     fixture.receiver.on_request(|_| Reply::Accept);
-    // A window of one hour that begins in twelve.
+    // A window of one hour that starts twelve hours from now.
     let hour = (jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).hour() + 12) % 24;
     let window = format!("{hour:02}:00-{hour:02}:59 UTC");
     let requests_before = fixture.receiver.request_count();
     let file = fixture.input(1..2);
     fixture.run(&["send", file.to_str().unwrap()], &[("RESEND_WINDOW", &window)]).ends_with(3);
-    assert_eq!(fixture.receiver.request_count(), requests_before + 1, "what is new goes at any hour");
+    assert_eq!(fixture.receiver.request_count(), requests_before + 1, "new batches are sent at any time");
     fixture.run(&["spool", "resend", "--force"], &[("RESEND_WINDOW", &window)]).ends_with(0);
     fixture.receiver.assert_each_record_once(2);
 }
@@ -229,7 +235,7 @@ fn failed_batch_held_lane_and_recovery_are_reported() {
     run.ends_with(4);
     let path = fixture.files("failed")[0].0.clone();
     let name = path.file_name().unwrap().to_str().unwrap();
-    assert!(run.stderr.matches(name).count() >= 2, "in the log and in the notice: {}", run.stderr);
+    assert!(run.stderr.matches(name).count() >= 2, "not in both the log and the notice: {}", run.stderr);
     assert!(fixture.path().join("data/notices").is_dir());
     fixture.receiver.on_request(|_| Reply::Status(403, String::new()));
     let file = fixture.input(1..2);

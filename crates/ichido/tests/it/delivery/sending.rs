@@ -1,4 +1,4 @@
-//! The seed's patterns 1 to 3, and how requests look.
+//! `ichido send`: requests, retries, spooling, duplicates and input formats.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ fn network_error_is_retried_without_spooling() {
     assert_eq!(run.log("delivered")[0]["retryCount"], 1);
     assert_eq!((&run.metrics()["retries"], &run.metrics()["retrySuccess"]), (&json!(1), &json!(1)));
     let requests = fixture.receiver.requests();
-    assert_eq!(requests[0].bytes, requests[1].bytes, "the same bytes on every repetition");
+    assert_eq!(requests[0].bytes, requests[1].bytes, "a retry sends the same bytes");
     assert!(fixture.files("spool").is_empty());
 }
 
@@ -163,7 +163,7 @@ fn rate_limited_receiver_gets_all_batches_in_one_run() {
     fixture.receiver.assert_each_record_once(BATCHES);
     let limited = run.log("rate limited by the receiver").len();
     assert_eq!(fixture.receiver.request_count(), BATCHES + limited);
-    assert!(limited * 10 <= BATCHES + limited, "{limited} requests were refused");
+    assert!(limited * 10 <= BATCHES + limited, "{limited} requests were rate limited");
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn dry_run_sends_and_writes_nothing() {
     assert!(fixture.receiver.requests().is_empty() && !fixture.path().join("data").exists());
 }
 
-/// Runs a command at a terminal of its own, and copies what it shows.
+/// Runs a command in a pseudo-terminal and copies its output.
 const RUN_IN_TERMINAL: &str =
     "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))";
 
@@ -227,7 +227,7 @@ fn terminal_shows_a_progress_bar() {
     assert!(shown.iter().any(|count| (5..300).contains(count)), "{}", run.stdout);
     assert!(run.stdout.contains('%') && run.stdout.contains('█'), "{}", run.stdout);
     assert!(run.stdout.contains("60 batches delivered"), "{}", run.stdout);
-    // Elsewhere there is none.
+    // Without a terminal there is no progress bar.
     let plain = fixture.send(300, &[]);
     assert!(!plain.stderr.contains('█') && !plain.stderr.contains('\r'), "{}", plain.stderr);
     assert_eq!(plain.log("progress").len(), 3);

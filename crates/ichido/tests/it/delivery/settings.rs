@@ -1,10 +1,10 @@
-//! `[delivery]`: the file, then the environment, then flags.
+//! The `[delivery]` settings: flags override the environment, which overrides the file.
 
 use super::receiver::Reply;
 use super::{Fixture, Run};
 use crate::support::{Process, eventually};
 
-/// Where nobody listens.
+/// An endpoint where nothing listens.
 const UNREACHABLE: &str = "https://localhost:1/";
 
 impl Fixture {
@@ -16,7 +16,7 @@ impl Fixture {
         std::fs::write(self.path().join("ichido.toml"), text).unwrap();
     }
 
-    /// A command whose environment names no endpoint, unless it does so now.
+    /// Runs a command without `EXTERNAL_API_ENDPOINT`, unless `variables` contains it.
     fn run_without_endpoint(&self, args: &[&str], variables: &[(&str, &str)]) -> Run {
         let mut command = self.command(args);
         command.env_remove("EXTERNAL_API_ENDPOINT").envs(variables.iter().copied());
@@ -36,7 +36,7 @@ fn flags_override_environment_and_environment_overrides_file() {
     assert_eq!(fixture.receiver.request_count(), 2, "two batches of two");
     assert!(fixture.path().join("kept/spool").is_dir() && !fixture.path().join("data").exists());
     fixture.run_without_endpoint(&send, &[("BATCH_SIZE", "4")]).ends_with(0);
-    assert_eq!(fixture.receiver.request_count(), 3, "one of four");
+    assert_eq!(fixture.receiver.request_count(), 3, "one batch of four");
     fixture.write_settings(&format!("[delivery]\nendpoint = \"{UNREACHABLE}\"\nmax_retries = 0\n"));
     fixture.run_without_endpoint(&send, &[("EXTERNAL_API_ENDPOINT", &endpoint)]).ends_with(0);
     let flags = ["--endpoint", endpoint.as_str(), "--data-dir", "other"];
@@ -44,7 +44,7 @@ fn flags_override_environment_and_environment_overrides_file() {
         .run_without_endpoint(&[&send[..], &flags].concat(), &[("EXTERNAL_API_ENDPOINT", UNREACHABLE)])
         .ends_with(0);
     assert!(fixture.path().join("other/spool").is_dir());
-    // What is set to nothing is not set.
+    // An empty variable counts as unset.
     fixture.write_settings(&format!("[delivery]\nendpoint = \"{endpoint}\"\n"));
     fixture.run_without_endpoint(&send, &[("EXTERNAL_API_ENDPOINT", "")]).ends_with(0);
 }
@@ -163,7 +163,7 @@ fn delivery_section_makes_the_daemon_send() {
     meter_only.signal("TERM");
     assert_eq!(meter_only.exit_code(), 0, "{}", meter_only.stderr());
     let mut both = start(&format!("{meter}[delivery]\nendpoint = \"{}\"\n", fixture.endpoint()));
-    eventually("the spool is empty", || (fixture.receiver.counts().len() == 3).then_some(()));
+    eventually("an empty spool", || (fixture.receiver.counts().len() == 3).then_some(()));
     both.signal("TERM");
     assert_eq!(both.exit_code(), 0, "{}", both.stderr());
     assert!(
