@@ -23,7 +23,7 @@ impl Mount {
         if mounted.is_ok_and(|output| output.status.success()) {
             return Some(Self(path.to_owned()));
         }
-        eprintln!("SKIPPED: this test must be allowed to mount a tmpfs (run it as root)");
+        eprintln!("SKIPPED: mounting a tmpfs requires root");
         None
     }
 
@@ -170,7 +170,7 @@ fn unprivileged_send(fixture: &Fixture) -> Option<Command> {
     let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups", "--"];
     let probe = Command::new("setpriv").args(nobody).arg(&binary).arg("--version").output();
     if !probe.is_ok_and(|output| output.status.success()) {
-        eprintln!("SKIPPED: this test needs setpriv");
+        eprintln!("SKIPPED: cannot run as another user with setpriv (run this test as root)");
         return None;
     }
     let mut command = Command::new("setpriv");

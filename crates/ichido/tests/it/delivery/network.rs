@@ -49,7 +49,7 @@ fn with_resolver(fixture: &Fixture, server: &str) -> Option<Command> {
         command
     };
     if !unshared(Path::new("true")).output().is_ok_and(|output| output.status.success()) {
-        eprintln!("SKIPPED: this test must be allowed to mount its own resolv.conf (run it as root)");
+        eprintln!("SKIPPED: mounting a resolv.conf requires root");
         return None;
     }
     let send = send(fixture);
@@ -65,7 +65,7 @@ fn with_resolver(fixture: &Fixture, server: &str) -> Option<Command> {
 fn unresolvable_name_is_retried_before_spooling() {
     let fixture = Fixture::new();
     let Ok(server) = UdpSocket::bind("127.77.5.1:53") else {
-        eprintln!("SKIPPED: this test must be allowed to bind port 53 (run it as root)");
+        eprintln!("SKIPPED: running a name server requires root");
         return;
     };
     let Some(mut command) = with_resolver(&fixture, "127.77.5.1") else { return };
@@ -89,7 +89,7 @@ fn unresolvable_name_is_retried_before_spooling() {
 fn hanging_resolver_does_not_outlast_the_timeout() {
     let fixture = Fixture::new();
     let Ok(_silent) = UdpSocket::bind("127.77.5.2:53") else {
-        eprintln!("SKIPPED: this test must be allowed to bind port 53 (run it as root)");
+        eprintln!("SKIPPED: running a name server requires root");
         return;
     };
     let Some(mut command) = with_resolver(&fixture, "127.77.5.2") else { return };
