@@ -1,17 +1,17 @@
 //! The export, as a user runs it: a real PostgreSQL with Dify's tables, real processes, a receiver over real TLS.
 
-mod arriving;
+mod aggregation;
 mod bad_input;
-mod changing;
+mod changed_totals;
 mod console;
 mod crashes;
+mod delivery_failures;
 mod dify;
-mod metered;
-mod old_mistakes;
+mod fake_console;
+mod meter_end_to_end;
 mod receiver;
-mod reconciling;
-mod scheduled;
-mod stand_in;
+mod reconcile;
+mod schedule;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -5,8 +5,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::dify::TENANT;
+use super::fake_console::{Console, EMAIL, Generation, Knobs, PASSWORD, SECRETS};
 use super::receiver::{Habit, Receiver, TOKEN};
-use super::stand_in::{Console, EMAIL, Generation, Knobs, PASSWORD, SECRETS};
 use super::{Run, bare};
 
 /// Noon of a day in November 2025.
