@@ -1,9 +1,9 @@
 //! The claim API, as callers in any language use it.
 
+mod event_checks;
 #[path = "../../../ledger/tests/support/lossy_proxy.rs"]
 pub(crate) mod lossy_proxy;
 mod monitoring;
-mod one_phase;
 mod openapi;
 mod outages;
 mod refusals;
