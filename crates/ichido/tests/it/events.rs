@@ -1,14 +1,14 @@
 //! Events once: many instances, one ledger, and consumers that are not ours.
 
+mod aws_policies;
 mod caller;
 mod clients;
-mod consumer;
+mod http_proxy;
 mod instance;
-mod lines;
-mod many;
-mod policies;
+mod json_lines_process;
+mod many_instances;
 mod policy_proxy;
-mod proxy;
+mod sdk_consumer;
 mod shared_table;
 
 use std::net::SocketAddr;

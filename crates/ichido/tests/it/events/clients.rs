@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use self::driver::{COMPILED, Driver, examples};
 use super::caller::Caller;
 use super::instance::Instance;
-use super::proxy::{self, Verdict};
+use super::http_proxy::{self, Verdict};
 use super::{DYNOXIDE, address, created, given, unique};
 use crate::support::eventually;
 use crate::support::http::Response;
@@ -33,7 +33,7 @@ impl Way {
     fn to(instance: &Instance) -> (Self, SocketAddr) {
         let way = Self::default();
         let passing = way.clone();
-        let address = proxy::start(instance.address, move |request| {
+        let address = http_proxy::start(instance.address, move |request| {
             let path = request.line.split(' ').nth(1).unwrap_or_default().to_owned();
             let mut passed = passing.0.lock().unwrap();
             let lost = passed.to_lose.remove(path.as_str());
@@ -197,7 +197,7 @@ fn degraded_answers_say_so(start: fn(&str) -> Driver) {
     created(format!("dynamodb://{table}?endpoint={server}"));
     let out = Arc::new(AtomicBool::new(false));
     let is_out = out.clone();
-    let proxy = proxy::start(address(&server), move |_| {
+    let proxy = http_proxy::start(address(&server), move |_| {
         if is_out.load(Ordering::SeqCst) {
             let body = br#"{"__type":"com.amazonaws.dynamodb.v20120810#InternalServerError"}"#.to_vec();
             return Verdict::Response(Response { status: 500, headers: Vec::new(), body });

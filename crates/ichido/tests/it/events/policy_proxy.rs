@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 
-use super::proxy::{self, Request, Verdict};
+use super::http_proxy::{self, Request, Verdict};
 use crate::support::http::Response;
 
 pub(super) struct PolicyProxy {
@@ -26,7 +26,7 @@ impl PolicyProxy {
     pub(super) fn start(upstream: SocketAddr, allowed: Option<BTreeSet<String>>) -> Self {
         let seen = Arc::new(Mutex::new(Seen::default()));
         let noting = seen.clone();
-        let address = proxy::start(upstream, move |request| {
+        let address = http_proxy::start(upstream, move |request| {
             let action = request.header("x-amz-target").rsplit('.').next().unwrap_or_default().to_owned();
             let allows = allowed.as_ref().is_none_or(|allowed| allowed.contains(&action));
             noting.lock().unwrap().note(request, &action, allows);

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use super::consumer::Consumer;
+use super::sdk_consumer::Consumer;
 use super::instance::Instance;
 use super::policy_proxy::PolicyProxy;
 use super::{AMAZON, DYNOXIDE, address, check, created, dynamodb, given, unique};

@@ -9,7 +9,7 @@ use ichido_client_example::{Event, Failure, Ichido, Options};
 use serde_json::{Value, json};
 
 use crate::events::given;
-use crate::events::lines::Lines;
+use crate::events::json_lines_process::Lines;
 
 /// A client under test.
 pub(super) enum Driver {

@@ -1,4 +1,4 @@
-//! The consumer of `seed_consumer.js`, as a process.
+//! The consumer of `sdk_consumer.js`, as a process.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,13 +6,13 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::given;
-use super::lines::Lines;
+use super::json_lines_process::Lines;
 
 pub(super) struct Consumer(Lines);
 
 impl Consumer {
     pub(super) fn start(environment: &[(&str, &str)]) -> Self {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/events/seed_consumer.js");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/events/sdk_consumer.js");
         let mut command = Command::new(given("ICHIDO_TEST_NODE"));
         command.arg(script).env("NODE_PATH", given("ICHIDO_TEST_NODE_MODULES"));
         command.env_remove("DEDUP_TABLE_NAME").envs(environment.iter().copied());

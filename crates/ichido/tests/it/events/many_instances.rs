@@ -4,9 +4,9 @@
 //! the others are claimed one by one, and completed. Replies get lost, and processes are killed and started again. Who
 //! marks asks again with the same nonces. Who claims dies with its process, and leaves open what it held.
 
-mod claiming;
-mod dice;
-mod marking;
+mod claim_worker;
+mod mark_worker;
+mod seeded_random;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use self::claiming::LeftOpen;
-use self::dice::Dice;
+use self::claim_worker::LeftOpen;
+use self::seeded_random::Dice;
 use super::caller::Caller;
 use super::instance::Instance;
 use super::{DYNOXIDE, created, dynamodb, given, unique};
@@ -79,7 +79,7 @@ fn each_event_is_handled_once_or_in_doubt(ledger: String) {
             .map(|number| {
                 scope.spawn({
                     let world = &world;
-                    move || marking::work(world, number)
+                    move || mark_worker::work(world, number)
                 })
             })
             .collect();
@@ -89,7 +89,7 @@ fn each_event_is_handled_once_or_in_doubt(ledger: String) {
             .map(|(number, instance)| {
                 scope.spawn({
                     let world = &world;
-                    move || claiming::work(world, number, instance)
+                    move || claim_worker::work(world, number, instance)
                 })
             })
             .collect();
