@@ -1,4 +1,4 @@
-//! The export, as a user runs it: a real PostgreSQL with Dify's tables, real processes, a receiver over real TLS.
+//! Runs the export as a user does: PostgreSQL with Dify's tables, real processes, and a receiver behind TLS.
 
 mod aggregation;
 mod bad_input;
@@ -20,15 +20,15 @@ use std::time::Duration;
 use serde_json::Value;
 
 use self::dify::Dify;
-use self::receiver::{Act, Habit, Receiver, TOKEN};
+use self::receiver::{Action, Receiver, ReceiverKind, TOKEN};
 use crate::delivery::Run;
 use crate::support::Process;
 
-/// The days of the generated usage, and one on each side.
+/// Covers the days of the generated usage and at least one day on each side.
 const ALL_DAYS: [&str; 7] = ["export", "dify", "--json", "--from", "2025-11-01", "--to", "2025-11-08"];
 
-/// A Dify with one call of a model on this day: its address.
-pub(crate) fn dify_with_a_call_on(day: &str) -> String {
+/// Creates a Dify database with one model call on `day` and returns its URL.
+pub(crate) fn dify_with_one_call_on(day: &str) -> String {
     let mut dify = Dify::new();
     let (app, user) = (dify.app("chat", "Help desk"), dify.end_user("user-1"));
     let model = Some(("langgenius/openai/openai", "gpt-4o"));
@@ -36,7 +36,7 @@ pub(crate) fn dify_with_a_call_on(day: &str) -> String {
     dify.url.clone()
 }
 
-/// A directory, a Dify, a receiver, and the settings that join them.
+/// A working directory, a Dify database, a receiver, and the settings that connect them.
 struct Stage {
     dir: tempfile::TempDir,
     dify: Dify,
@@ -45,13 +45,13 @@ struct Stage {
 }
 
 impl Stage {
-    fn new(habit: Habit) -> Self {
+    fn new(kind: ReceiverKind) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let receiver = Receiver::start(dir.path(), habit);
-        let profile = match habit {
-            Habit::FirstWins | Habit::Meter(_) => "first_wins",
-            Habit::Upsert => "upsert_by_event_id",
-            Habit::UpsertByModelDay => "upsert_by_model_day",
+        let receiver = Receiver::start(dir.path(), kind);
+        let profile = match kind {
+            ReceiverKind::FirstWins | ReceiverKind::Meter(_) => "first_wins",
+            ReceiverKind::Upsert => "upsert_by_event_id",
+            ReceiverKind::UpsertByModelDay => "upsert_by_model_day",
         };
         let stage = Self { dir, dify: Dify::new(), receiver, profile };
         stage.settings("");
@@ -62,14 +62,14 @@ impl Stage {
         self.dir.path()
     }
 
-    /// Settings of the export, beside the profile.
+    /// Writes the export settings: the profile, and `more`.
     fn settings(&self, more: &str) {
         let text = format!("[export.dify]\nprofile = \"{}\"\n{more}\n", self.profile);
         std::fs::write(self.path().join("ichido.toml"), text).unwrap();
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = bare(self.path(), args);
+        let mut command = export_command(self.path(), args);
         command
             .env("DIFY_DATABASE_URL", &self.dify.url)
             .env(
@@ -89,14 +89,14 @@ impl Stage {
         self.run(&[&["export", "dify", "--json"], args].concat(), &[])
     }
 
-    /// Exports that are killed at moments that wander through the work, over a network that fails in each way; then whole
-    /// ones, until nothing is left to do.
-    fn killed_again_and_again(&self) -> Run {
-        self.receiver.does(|turn| match turn % 7 {
-            0 | 3 => Act::Say(503),
-            1 => Act::CountAndHangUp,
-            5 => Act::HangUp,
-            _ => Act::Count,
+    /// Kills ten exports, each a little later in its work, while the receiver fails in various ways. Then runs complete
+    /// exports until nothing new is left to send, and returns the last of them.
+    fn export_despite_kills(&self) -> Run {
+        self.receiver.set_script(|request_number| match request_number % 7 {
+            0 | 3 => Action::Respond(503),
+            1 => Action::CountAndHangUp,
+            5 => Action::HangUp,
+            _ => Action::Count,
         });
         let settings = [("BATCH_SIZE", "5"), ("RETRY_BACKOFF_MS", "1")];
         for round in 0..10u64 {
@@ -104,19 +104,20 @@ impl Stage {
             std::thread::sleep(Duration::from_millis(20 + 31 * round));
             process.kill();
         }
-        self.receiver.does(|_| Act::Count);
-        // What a dead process left in the spool goes first; a newer total would wait for it.
+        self.receiver.set_script(|_| Action::Count);
+        // Batches that a killed process left in the spool are sent first; a newer total is withheld until then.
         for _ in 0..2 {
             self.run(&ALL_DAYS, &settings);
         }
-        let last = self.run(&ALL_DAYS, &settings);
-        last.ends_with(0);
-        assert_eq!(last.sum("new"), 0);
-        last
+        let final_run = self.run(&ALL_DAYS, &settings);
+        final_run.ends_with(0);
+        assert_eq!(final_run.sum("new"), 0);
+        final_run
     }
 
-    fn files(&self, place: &str) -> Vec<PathBuf> {
-        let entries = std::fs::read_dir(self.path().join("data").join(place)).into_iter().flatten().flatten();
+    fn files(&self, directory: &str) -> Vec<PathBuf> {
+        let entries =
+            std::fs::read_dir(self.path().join("data").join(directory)).into_iter().flatten().flatten();
         let mut paths: Vec<PathBuf> =
             entries.map(|entry| entry.path()).filter(|path| path.is_file()).collect();
         paths.sort();
@@ -130,8 +131,8 @@ impl Stage {
     }
 }
 
-/// The command in a directory, with short pauses and an envelope for the receiver.
-fn bare(dir: &Path, args: &[&str]) -> Command {
+/// Prepares `ichido` in a directory, with a short backoff and the envelope that the receiver expects.
+fn export_command(dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ichido"));
     command.current_dir(dir).args(args);
     crate::without_settings(|name| {
@@ -152,14 +153,14 @@ impl Run {
         serde_json::from_str(&self.stdout).unwrap_or_else(|_| panic!("{} {}", self.stdout, self.stderr))
     }
 
-    /// A number of all periods together.
+    /// The sum of one figure over all periods.
     #[track_caller]
     fn sum(&self, name: &str) -> u64 {
         self.json()["periods"].as_array().unwrap().iter().map(|period| period[name].as_u64().unwrap()).sum()
     }
 
-    /// The last line, which says how it ended.
-    fn last(&self) -> &str {
+    /// The last line of stderr, which states the result.
+    fn last_line(&self) -> &str {
         self.stderr.lines().last().unwrap_or_default()
     }
 }

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use self::driver::{COMPILED, Driver, examples};
 use super::caller::Caller;
-use super::instance::Instance;
 use super::http_proxy::{self, Verdict};
+use super::instance::Instance;
 use super::{DYNOXIDE, address, created, given, unique};
 use crate::support::eventually;
 use crate::support::http::Response;

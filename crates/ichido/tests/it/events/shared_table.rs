@@ -5,9 +5,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use super::sdk_consumer::Consumer;
 use super::instance::Instance;
 use super::policy_proxy::PolicyProxy;
+use super::sdk_consumer::Consumer;
 use super::{AMAZON, DYNOXIDE, address, check, created, dynamodb, given, unique};
 
 const SIX_HOURS: i64 = 6 * 3600;

@@ -1,22 +1,22 @@
-//! Usage that arrives: all kinds of apps, zones, periods, nulls.
+//! Every kind of app, time zone, period and incomplete row is aggregated into the right records.
 
 use serde_json::json;
 
 use super::Stage;
 use super::dify::{Message, OTHER_TENANT, TENANT};
-use super::receiver::Habit;
+use super::receiver::ReceiverKind;
 
 const DAYS: [&str; 4] = ["--from", "2025-11-01", "--to", "2025-11-08"];
 
 #[test]
-fn usage_of_all_kinds_of_apps_arrives_as_the_books_say_and_once() {
-    let mut stage = Stage::new(Habit::FirstWins);
+fn usage_of_every_kind_of_app_is_exported_exactly_once() {
+    let mut stage = Stage::new(ReceiverKind::FirstWins);
     stage.settings("zone = \"Asia/Tokyo\"\nmode = \"per_app\"");
     stage.dify.generate(1, 2..=6, 240, "Asia/Tokyo");
     let run = stage.export(&DAYS);
     run.ends_with(0);
     assert_eq!(run.sum("rows"), 240);
-    assert_eq!(stage.receiver.books(), stage.dify.books);
+    assert_eq!(stage.receiver.totals(), stage.dify.totals);
     let metadata = stage.receiver.counted().bodies[0]["export_metadata"].clone();
     assert_eq!(
         (&metadata["aggregation_period"], &metadata["source_system"]),
@@ -27,24 +27,24 @@ fn usage_of_all_kinds_of_apps_arrives_as_the_books_say_and_once() {
     let again = stage.export(&DAYS);
     again.ends_with(0);
     assert_eq!((again.sum("new"), again.sum("records")), (0, again.sum("unchanged")));
-    assert_eq!(stage.receiver.counted().bodies.len(), batches, "nothing was sent twice");
+    assert_eq!(stage.receiver.counted().bodies.len(), batches, "nothing is sent twice");
     let record: ichido_usage::Record =
         serde_json::from_str(stage.receiver.counted().records.values().next().unwrap().get()).unwrap();
     assert!(record.metadata.source_user_id.is_none() && !record.metadata.source_app_id.is_empty());
 }
 
 #[test]
-fn a_receiver_by_model_and_day_gets_sums_of_that_grain() {
-    let mut stage = Stage::new(Habit::UpsertByModelDay);
+fn receiver_that_upserts_by_model_and_day_gets_one_record_per_model_and_day() {
+    let mut stage = Stage::new(ReceiverKind::UpsertByModelDay);
     stage.dify.generate(2, 2..=3, 120, "UTC");
     stage.export(&DAYS).ends_with(0);
-    assert_eq!(stage.receiver.books(), stage.dify.books);
+    assert_eq!(stage.receiver.totals(), stage.dify.totals);
     assert_eq!(stage.receiver.counted().updated, 0, "no record overwrote another");
 }
 
 #[test]
-fn weeks_and_months_are_whole() {
-    let mut stage = Stage::new(Habit::FirstWins);
+fn week_is_exported_whole_even_if_the_range_covers_part_of_it() {
+    let mut stage = Stage::new(ReceiverKind::FirstWins);
     stage.settings("period = \"weekly\"\nmode = \"workspace\"");
     let (app, user) = (stage.dify.app("chat", "a"), stage.dify.end_user("u"));
     for day in ["2024-12-29", "2024-12-30", "2025-01-05", "2025-01-06"] {
@@ -62,25 +62,41 @@ fn weeks_and_months_are_whole() {
 }
 
 #[test]
-fn a_dry_run_prints_a_table_and_sends_nothing() {
-    let mut stage = Stage::new(Habit::FirstWins);
+fn days_follow_the_configured_time_zone_across_a_clock_change() {
+    let mut stage = Stage::new(ReceiverKind::FirstWins);
+    stage.settings("mode = \"workspace\"\nzone = \"America/Los_Angeles\"");
+    let (app, user) = (stage.dify.app("chat", "a"), stage.dify.end_user("u"));
+    // Clocks go back on this day, so it has 25 hours.
+    for at in ["2025-11-02 06:59:59", "2025-11-02 07:00:00", "2025-11-03 07:59:59", "2025-11-03 08:00:00"] {
+        stage.dify.plain(&app, at, Some(("openai", "gpt-4o")), (10, 1), Some("1"), &user);
+    }
+    stage.export(&["--from", "2025-11-02", "--to", "2025-11-02"]).ends_with(0);
+    let totals = stage.receiver.totals();
+    let sums: Vec<(String, u64)> =
+        totals.iter().map(|((day, ..), sum)| (day.clone(), sum.requests)).collect();
+    assert_eq!(sums, [("2025-11-02".to_owned(), 2)]);
+}
+
+#[test]
+fn dry_run_prints_a_table_and_sends_nothing() {
+    let mut stage = Stage::new(ReceiverKind::FirstWins);
     let (app, user) = (stage.dify.app("chat", "Help desk"), stage.dify.end_user("u"));
     stage.dify.plain(&app, "2025-11-02 12:00:00", Some(("openai", "gpt-4o")), (10, 1), Some("0.5"), &user);
     let mut command = stage.command(&["export", "dify", "--dry-run", "--month", "2025-11"]);
-    // It needs no receiver.
+    // A dry run needs no receiver.
     command.env_remove("EXTERNAL_API_ENDPOINT").env_remove("EXTERNAL_API_TOKEN");
     let run = super::Run::of(command.output().unwrap());
     run.ends_with(0);
-    for word in ["2025-11-02", "openai", "gpt-4o", "Help desk", "0.5", "new", "1 record;"] {
-        assert!(run.stdout.contains(word), "{word}: {}", run.stdout);
+    for text in ["2025-11-02", "openai", "gpt-4o", "Help desk", "0.5", "new", "1 record;"] {
+        assert!(run.stdout.contains(text), "{text}: {}", run.stdout);
     }
     assert!(stage.receiver.counted().bodies.is_empty());
     assert!(!stage.path().join("data").exists(), "nothing is written");
 }
 
 #[test]
-fn usage_of_people_who_try_apps_out_counts_and_is_marked_or_is_left_out() {
-    let mut stage = Stage::new(Habit::FirstWins);
+fn debugger_usage_is_counted_and_flagged_or_excluded_on_request() {
+    let mut stage = Stage::new(ReceiverKind::FirstWins);
     let (app, account) = (stage.dify.app("chat", "a"), stage.dify.account("dev@example.com"));
     let message = Message {
         app: &app,
@@ -123,30 +139,34 @@ fn usage_of_people_who_try_apps_out_counts_and_is_marked_or_is_left_out() {
 }
 
 #[test]
-fn nulls_and_rows_of_old_versions_are_counted() {
-    let mut stage = Stage::new(Habit::FirstWins);
+fn nulls_and_rows_of_old_dify_versions_are_counted() {
+    let mut stage = Stage::new(ReceiverKind::FirstWins);
     stage.settings("mode = \"workspace\"");
     let (app, user) = (stage.dify.app("agent-chat", "a"), stage.dify.end_user("u"));
     stage.dify.plain(&app, "2025-11-02 00:00:00", None, (10, 1), None, &user);
     let flow = stage.dify.app("workflow", "w");
-    let cut = r#"{"model_provider":"openai","model_name":"gpt-4o","usage":{"prompt_to"#;
+    let truncated = r#"{"model_provider":"openai","model_name":"gpt-4o","usage":{"prompt_to"#;
     let sum = r#"{"total_tokens":7,"total_price":"0.5","currency":"USD"}"#;
     let float = r#"{"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3,"total_price":0.0034500000000000004,"currency":"USD"}}"#;
-    let nodes =
-        [("llm", cut, "", sum), ("llm", "", float, ""), ("code", "", float, ""), ("tool", "{}", "{}", sum)];
+    let nodes = [
+        ("llm", truncated, "", sum),
+        ("llm", "", float, ""),
+        ("code", "", float, ""),
+        ("tool", "{}", "{}", sum),
+    ];
     stage.dify.run(&flow, "2025-11-02 23:59:59", "app-run", ("end_user", &user), &nodes);
     let run = stage.export(&["--month", "2025-11"]);
     run.ends_with(0);
-    assert_eq!(run.sum("rows"), 3, "what code and tools tell is no usage of theirs");
+    assert_eq!(run.sum("rows"), 3, "usage that code and tool nodes report is not their own");
     assert_eq!(stage.receiver.cost().normalize().to_string(), "0.50345");
-    let books = stage.receiver.books();
-    let unknown = &books[&("2025-11-02".to_owned(), "unknown".to_owned(), "unknown".to_owned())];
+    let totals = stage.receiver.totals();
+    let unknown = &totals[&("2025-11-02".to_owned(), "unknown".to_owned(), "unknown".to_owned())];
     assert_eq!((unknown.requests, unknown.input, unknown.output), (3, 18, 3));
 }
 
 #[test]
-fn one_workspace_is_read_and_several_are_not_mixed() {
-    let mut stage = Stage::new(Habit::FirstWins);
+fn several_workspaces_are_refused_until_one_is_selected() {
+    let mut stage = Stage::new(ReceiverKind::FirstWins);
     let user = stage.dify.end_user("u");
     for tenant in [TENANT, OTHER_TENANT] {
         let app = stage.dify.app_of(tenant, "chat", "a");
@@ -162,9 +182,9 @@ fn one_workspace_is_read_and_several_are_not_mixed() {
     let run = stage.export(&["--month", "2025-11"]);
     run.ends_with(2);
     assert!(
-        run.last().contains("export.dify.workspace") && run.last().contains(OTHER_TENANT),
+        run.last_line().contains("export.dify.workspace") && run.last_line().contains(OTHER_TENANT),
         "{}",
-        run.last()
+        run.last_line()
     );
     assert!(
         stage.receiver.counted().bodies.is_empty()
@@ -177,8 +197,8 @@ fn one_workspace_is_read_and_several_are_not_mixed() {
 }
 
 #[test]
-fn events_of_any_other_source_come_as_json_lines() {
-    let stage = Stage::new(Habit::FirstWins);
+fn usage_events_are_exported_from_json_lines() {
+    let stage = Stage::new(ReceiverKind::FirstWins);
     let line = |id: usize, day: u32, tokens: u64| {
         json!({"id": format!("m{id}"), "time": format!("2025-11-{day:02}T01:02:03Z"), "tenant": "t", "provider": "openai",
             "model": "gpt-4o", "app_id": "a", "input_tokens": tokens, "output_tokens": 1, "price": "0.10", "currency": "USD"})
@@ -197,8 +217,8 @@ fn events_of_any_other_source_come_as_json_lines() {
 }
 
 #[test]
-fn debugger_events_in_json_lines_are_left_out_on_request() {
-    let stage = Stage::new(Habit::FirstWins);
+fn debugger_events_in_json_lines_are_excluded_on_request() {
+    let stage = Stage::new(ReceiverKind::FirstWins);
     stage.settings("include_debugger = false");
     let line = |debugger: bool, price: &str| {
         json!({"time": "2025-11-02T01:02:03Z", "tenant": "t", "provider": "openai", "model": "gpt-4o", "input_tokens": 1,

@@ -1,26 +1,26 @@
-//! What is wrong is named in one line, and nothing is half sent.
+//! Invalid input is named in one line, and nothing is sent partially.
 
 use super::Stage;
 use super::dify::Message;
-use super::receiver::Habit;
+use super::receiver::ReceiverKind;
 
 const MODEL: Option<(&str, &str)> = Some(("openai", "gpt-4o"));
 
 #[track_caller]
-fn refused(stage: &Stage, args: &[&str], word: &str) {
+fn assert_refused(stage: &Stage, args: &[&str], expected: &str) {
     let run = stage.export(args);
     run.ends_with(2);
-    assert!(run.last().contains(word), "{args:?}: {}", run.last());
+    assert!(run.last_line().contains(expected), "{args:?}: {}", run.last_line());
     assert!(stage.receiver.counted().bodies.is_empty());
 }
 
 #[test]
-fn wrong_days_and_settings_are_named() {
-    let stage = Stage::new(Habit::FirstWins);
-    refused(&stage, &["--from", "2025-11-31"], "--from");
-    refused(&stage, &["--from", "2025-11-02", "--to", "2025-11-01"], "--to");
-    refused(&stage, &["--month", "2025-13"], "--month");
-    for (settings, word) in [
+fn invalid_days_and_settings_are_named() {
+    let stage = Stage::new(ReceiverKind::FirstWins);
+    assert_refused(&stage, &["--from", "2025-11-31"], "--from");
+    assert_refused(&stage, &["--from", "2025-11-02", "--to", "2025-11-01"], "--to");
+    assert_refused(&stage, &["--month", "2025-13"], "--month");
+    for (settings, expected) in [
         ("zone = \"Asia/Tokio\"", "export.dify.zone"),
         ("mode = \"per_cat\"", "export.dify.mode"),
         ("period = \"hourly\"", "export.dify.period"),
@@ -37,31 +37,31 @@ fn wrong_days_and_settings_are_named() {
             command.env_remove("DIFY_DATABASE_URL");
         }
         let run = super::Run::of(command.output().unwrap());
-        assert!(run.ends_with(2).last().contains(word), "{settings}: {}", run.last());
+        assert!(run.ends_with(2).last_line().contains(expected), "{settings}: {}", run.last_line());
     }
     stage.settings("");
     let plain = stage.run(&["export", "dify", "--yesterday"], &[("EXTERNAL_API_ENVELOPE", "plain")]);
-    assert!(plain.ends_with(2).last().contains("EXTERNAL_API_ENVELOPE"));
+    assert!(plain.ends_with(2).last_line().contains("EXTERNAL_API_ENVELOPE"));
     let batch = stage.run(&["export", "dify", "--yesterday"], &[("EXTERNAL_API_CONFLICT", "batch")]);
-    assert!(batch.ends_with(2).last().contains("EXTERNAL_API_CONFLICT"));
+    assert!(batch.ends_with(2).last_line().contains("EXTERNAL_API_CONFLICT"));
 }
 
 #[test]
-fn a_table_without_a_column_is_named_before_anything_is_read() {
-    let stage = Stage::new(Habit::FirstWins);
+fn missing_table_or_column_is_named_before_anything_is_read() {
+    let stage = Stage::new(ReceiverKind::FirstWins);
     stage.dify.sql("ALTER TABLE messages DROP COLUMN total_price");
-    refused(&stage, &["--month", "2025-11"], "the table messages has no column total_price");
+    assert_refused(&stage, &["--month", "2025-11"], "the table messages has no column total_price");
     stage.dify.sql("DROP TABLE workflow_node_executions");
     stage.dify.sql("ALTER TABLE messages ADD COLUMN total_price numeric(10,7)");
-    refused(&stage, &["--month", "2025-11"], "there is no table workflow_node_executions");
+    assert_refused(&stage, &["--month", "2025-11"], "there is no table workflow_node_executions");
     let check = stage.run(&["check"], &[]);
     check.ends_with(1);
     assert!(check.stdout.contains("workflow_node_executions"), "{}", check.stdout);
 }
 
 #[test]
-fn rows_that_cannot_be_counted_lie_in_failed_and_the_others_go_on() {
-    let mut stage = Stage::new(Habit::FirstWins);
+fn invalid_rows_move_to_failed_and_the_others_are_exported() {
+    let mut stage = Stage::new(ReceiverKind::FirstWins);
     let (app, user) = (stage.dify.app("chat", "a"), stage.dify.end_user("u"));
     let good = Message {
         app: &app,
@@ -80,51 +80,57 @@ fn rows_that_cannot_be_counted_lie_in_failed_and_the_others_go_on() {
     let negative = stage.dify.message(&Message { input: -5, ..good.clone() });
     stage.dify.message(&Message { price: Some("-1"), ..good.clone() });
     let flow = stage.dify.app("workflow", "w");
-    let dear = r#"{"model_provider":"p","model_name":"m","usage":{"prompt_tokens":1,"completion_tokens":1,"total_price":"a lot","currency":"USD"}}"#;
-    stage.dify.run(&flow, "2025-11-02 13:00:00", "app-run", ("end_user", &user), &[("llm", dear, "", "")]);
-    // A bar would make ids ambiguous.
-    let bar = stage.dify.end_user("a|b");
-    stage.dify.plain(&app, "2025-11-02 14:00:00", MODEL, (10, 1), Some("1"), &bar);
+    let invalid_price = r#"{"model_provider":"p","model_name":"m","usage":{"prompt_tokens":1,"completion_tokens":1,"total_price":"a lot","currency":"USD"}}"#;
+    stage.dify.run(
+        &flow,
+        "2025-11-02 13:00:00",
+        "app-run",
+        ("end_user", &user),
+        &[("llm", invalid_price, "", "")],
+    );
+    // '|' separates the parts of an event id, so it would make ids ambiguous.
+    let with_bar = stage.dify.end_user("a|b");
+    stage.dify.plain(&app, "2025-11-02 14:00:00", MODEL, (10, 1), Some("1"), &with_bar);
     let run = stage.export(&["--month", "2025-11"]);
     run.ends_with(4);
     assert_eq!((run.sum("refused"), run.sum("new")), (4, 1));
     assert_eq!(stage.receiver.cost().normalize().to_string(), "0.5");
     let failed: String =
         stage.files("failed").iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
-    for word in [
+    for expected in [
         negative.as_str(),
         "message_tokens: must not be negative",
         "total_price: not a number",
         "must not contain '|'",
     ] {
-        assert!(failed.contains(word), "{word}: {failed}");
+        assert!(failed.contains(expected), "{expected}: {failed}");
     }
     let again = stage.export(&["--month", "2025-11"]);
     again.ends_with(0);
-    assert_eq!(stage.files("failed").len(), 4, "each lies there once");
+    assert_eq!(stage.files("failed").len(), 4, "each invalid row is stored once");
 }
 
 #[test]
-fn a_workspace_without_apps_and_a_database_out_of_reach() {
-    let stage = Stage::new(Habit::FirstWins);
+fn empty_workspace_is_exported_and_unreachable_database_is_named() {
+    let stage = Stage::new(ReceiverKind::FirstWins);
     let run = stage.export(&["--month", "2025-11"]);
     run.ends_with(0);
     assert_eq!((run.sum("rows"), run.sum("records")), (0, 0));
     assert_eq!(stage.watermark().as_deref(), Some("2025-11-30"));
-    let nowhere = [("DIFY_DATABASE_URL", "postgres://u:hunter2@127.0.0.1:1/d")];
-    let check = stage.run(&["check"], &nowhere);
+    let unreachable = [("DIFY_DATABASE_URL", "postgres://u:hunter2@127.0.0.1:1/d")];
+    let check = stage.run(&["check"], &unreachable);
     check.ends_with(1);
     assert!(check.stdout.contains("Dify's database"), "{}", check.stdout);
     let unset = stage.run(&["export", "dify"], &[("DIFY_DATABASE_URL", "")]);
-    assert!(unset.ends_with(2).last().contains("DIFY_DATABASE_URL"));
+    assert!(unset.ends_with(2).last_line().contains("DIFY_DATABASE_URL"));
 }
 
 #[test]
-fn reading_is_all_that_is_done_to_dify() {
-    let mut stage = Stage::new(Habit::FirstWins);
+fn export_needs_only_read_access_to_dify() {
+    let mut stage = Stage::new(ReceiverKind::FirstWins);
     let (app, user) = (stage.dify.app("chat", "a"), stage.dify.end_user("u"));
     stage.dify.plain(&app, "2025-11-02 12:00:00", MODEL, (10, 1), Some("1"), &user);
-    // A role that may read, and nothing else.
+    // This role may read and do nothing else.
     let role = format!(
         "reader_{}",
         crate::events::unique().to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "")
@@ -138,5 +144,9 @@ fn reading_is_all_that_is_done_to_dify() {
     assert_eq!(stage.receiver.counted().records.len(), 1);
     stage.dify.sql(&format!("REVOKE SELECT ON messages FROM {role}"));
     let denied = stage.run(&["export", "dify", "--month", "2025-10"], &[("DIFY_DATABASE_URL", &url)]);
-    assert!(denied.ends_with(2).last().contains("permission denied for table messages"), "{}", denied.last());
+    assert!(
+        denied.ends_with(2).last_line().contains("permission denied for table messages"),
+        "{}",
+        denied.last_line()
+    );
 }

@@ -1,15 +1,15 @@
-//! Totals that change after they were sent.
+//! Totals that change after they have been sent.
 
 use jiff::ToSpan;
 use jiff::tz::TimeZone;
 use rust_decimal::Decimal;
 
 use super::Stage;
-use super::receiver::{Act, Habit};
+use super::receiver::{Action, ReceiverKind};
 
 const MODEL: Option<(&str, &str)> = Some(("openai", "gpt-4o"));
 
-/// Noon of so many days ago, as Dify writes it.
+/// Noon UTC `days_ago`, in Dify's timestamp format.
 fn noon(days_ago: i64) -> String {
     let day = jiff::Timestamp::now().to_zoned(TimeZone::UTC).date().checked_sub(days_ago.days()).unwrap();
     format!("{day} 12:00:00")
@@ -23,9 +23,9 @@ fn day(text: &str) -> &str {
     &text[..10]
 }
 
-/// A stage on which a week was exported: one message a day.
-fn exported(habit: Habit) -> (Stage, Vec<String>) {
-    let mut stage = Stage::new(habit);
+/// Exports a week with one message a day, and returns the ids of the messages, newest first.
+fn with_exported_week(kind: ReceiverKind) -> (Stage, Vec<String>) {
+    let mut stage = Stage::new(kind);
     let (app, user) = (stage.dify.app("chat", "a"), stage.dify.end_user("u"));
     let messages =
         (2..9).map(|ago| stage.dify.plain(&app, &noon(ago), MODEL, (10, 1), Some("1"), &user)).collect();
@@ -35,18 +35,18 @@ fn exported(habit: Habit) -> (Stage, Vec<String>) {
     (stage, messages)
 }
 
-/// Tokens that Dify fills in later.
-fn late(stage: &Stage, message: &str) {
+/// Changes the tokens and the price of a message, as Dify does when it fills them in later.
+fn fill_in_later(stage: &Stage, message: &str) {
     stage.dify.sql(&format!(
         "UPDATE messages SET message_tokens = 99, total_price = 5, updated_at = now() AT TIME ZONE 'utc' WHERE id = '{message}'"
     ));
 }
 
 #[test]
-fn a_late_change_far_back_is_found_by_updated_at_and_replaces_the_total() {
-    let (stage, messages) = exported(Habit::Upsert);
-    // Beyond the days that each run reads again anyway.
-    late(&stage, &messages[6]);
+fn late_change_to_an_old_day_is_found_by_updated_at_and_replaces_the_total() {
+    let (stage, messages) = with_exported_week(ReceiverKind::Upsert);
+    // This day is older than those that every run reads again.
+    fill_in_later(&stage, &messages[6]);
     let run = stage.export(&[]);
     run.ends_with(0);
     assert_eq!((run.sum("replaced"), run.sum("kept")), (1, 0));
@@ -62,9 +62,9 @@ fn a_late_change_far_back_is_found_by_updated_at_and_replaces_the_total() {
 }
 
 #[test]
-fn a_receiver_that_keeps_the_first_is_not_asked_again_and_the_change_is_reported() {
-    let (stage, messages) = exported(Habit::FirstWins);
-    late(&stage, &messages[0]);
+fn changed_total_is_reported_but_not_resent_to_a_first_wins_receiver() {
+    let (stage, messages) = with_exported_week(ReceiverKind::FirstWins);
+    fill_in_later(&stage, &messages[0]);
     for _ in 0..2 {
         let run = stage.export(&[]);
         run.ends_with(0);
@@ -76,67 +76,71 @@ fn a_receiver_that_keeps_the_first_is_not_asked_again_and_the_change_is_reported
 }
 
 #[test]
-fn a_newer_total_is_never_overtaken_by_an_older_one_that_waits() {
-    let mut stage = Stage::new(Habit::Upsert);
+fn newer_total_is_withheld_until_the_spooled_older_one_is_delivered() {
+    let mut stage = Stage::new(ReceiverKind::Upsert);
     let (app, user) = (stage.dify.app("chat", "a"), stage.dify.end_user("u"));
     let message = stage.dify.plain(&app, &noon(2), MODEL, (10, 1), Some("1"), &user);
     let other = stage.dify.plain(&app, &noon(3), MODEL, (10, 1), Some("1"), &user);
     let (first, last) = (noon(3), noon(2));
     let days = ["--from", day(&first), "--to", day(&last)];
-    stage.receiver.does(|_| Act::Say(503));
+    stage.receiver.set_script(|_| Action::Respond(503));
     stage.export(&days).ends_with(3);
     assert_eq!(stage.files("spool").len(), 2);
-    assert_eq!(stage.watermark().as_deref(), Some(day(&last)), "what is spooled is safe");
-    late(&stage, &message);
+    assert_eq!(
+        stage.watermark().as_deref(),
+        Some(day(&last)),
+        "spooled records count as safe, so the watermark advances"
+    );
+    fill_in_later(&stage, &message);
     let run = stage.export(&days);
     run.ends_with(3);
     assert_eq!((run.sum("withheld"), run.sum("replaced")), (1, 0));
-    assert_eq!(stage.files("spool").len(), 2, "the newer total stays in the source");
-    // The one that died between sending and remembering: nothing is known of what waits.
+    assert_eq!(stage.files("spool").len(), 2, "the newer total is not spooled");
+    // Simulates a crash after spooling and before recording it: the export no longer knows which records it spooled.
     std::fs::remove_dir_all(stage.path().join("data/export")).unwrap();
     stage.export(&days).ends_with(3);
     assert_eq!(stage.files("spool").len(), 2);
-    late(&stage, &other);
-    stage.receiver.does(|_| Act::Count);
-    // What waits arrives first, and then the newer totals go in the same run.
+    fill_in_later(&stage, &other);
+    stage.receiver.set_script(|_| Action::Count);
+    // The spooled records are delivered first; the newer totals follow in the same run.
     stage.export(&days).ends_with(0);
     assert_eq!(cost(&stage).to_string(), "10");
     assert!(stage.files("spool").is_empty());
 }
 
 #[test]
-fn an_older_total_in_failed_is_not_sent_over_a_newer_one() {
-    let mut stage = Stage::new(Habit::Upsert);
+fn older_failed_total_does_not_replace_a_newer_one() {
+    let mut stage = Stage::new(ReceiverKind::Upsert);
     let (app, user) = (stage.dify.app("chat", "a"), stage.dify.end_user("u"));
     let message = stage.dify.plain(&app, &noon(2), MODEL, (10, 1), Some("1"), &user);
     let last = noon(2);
     let days = ["--from", day(&last), "--to", day(&last)];
-    stage.receiver.does(|_| Act::Say(400));
+    stage.receiver.set_script(|_| Action::Respond(400));
     stage.export(&days).ends_with(4);
     assert_eq!(stage.files("failed").len(), 1);
-    late(&stage, &message);
-    stage.receiver.does(|_| Act::Count);
+    fill_in_later(&stage, &message);
+    stage.receiver.set_script(|_| Action::Count);
     stage.export(&days).ends_with(0);
     let refused = stage.run(&["failed", "resend", "--all"], &[]);
     refused.ends_with(2);
-    assert!(refused.last().contains("older total"), "{}", refused.last());
+    assert!(refused.last_line().contains("older total"), "{}", refused.last_line());
     assert_eq!(cost(&stage).to_string(), "5");
 }
 
 #[test]
-fn other_rules_would_count_the_same_usage_again_and_are_refused() {
-    let (stage, _) = exported(Habit::FirstWins);
+fn changed_aggregation_settings_are_refused_because_they_would_count_usage_again() {
+    let (stage, _) = with_exported_week(ReceiverKind::FirstWins);
     stage.settings("mode = \"workspace\"");
     let refused = stage.export(&[]);
     refused.ends_with(2);
-    assert!(refused.last().contains("export.dify.mode"), "{}", refused.last());
+    assert!(refused.last_line().contains("export.dify.mode"), "{}", refused.last_line());
     stage.settings("zone = \"Asia/Tokyo\"");
-    assert!(stage.export(&[]).ends_with(2).last().contains("export.dify.zone"));
+    assert!(stage.export(&[]).ends_with(2).last_line().contains("export.dify.zone"));
 }
 
 #[test]
-fn a_day_that_is_not_over_is_left_out_unless_it_is_asked_for() {
-    let mut stage = Stage::new(Habit::Upsert);
+fn open_day_is_skipped_unless_requested() {
+    let mut stage = Stage::new(ReceiverKind::Upsert);
     stage.settings("settle_minutes = 0");
     let (app, user) = (stage.dify.app("chat", "a"), stage.dify.end_user("u"));
     let (today, before) = (noon(0), noon(1));
@@ -148,8 +152,12 @@ fn a_day_that_is_not_over_is_left_out_unless_it_is_asked_for() {
     assert!(run.json()["left_out"].as_str().unwrap().contains(day(&today)), "{}", run.stdout);
     assert_eq!(cost(&stage).to_string(), "2");
     let refused = stage.export(&["--from", day(&today), "--to", day(&today)]);
-    assert!(refused.ends_with(2).last().contains("not over yet"), "{}", refused.last());
+    assert!(refused.ends_with(2).last_line().contains("not over yet"), "{}", refused.last_line());
     stage.export(&["--from", day(&today), "--to", day(&today), "--include-open"]).ends_with(0);
     assert_eq!(cost(&stage).to_string(), "3");
-    assert_eq!(stage.watermark().as_deref(), Some(day(&before)), "the watermark does not pass an open day");
+    assert_eq!(
+        stage.watermark().as_deref(),
+        Some(day(&before)),
+        "the watermark does not move past an open day"
+    );
 }

@@ -1,4 +1,4 @@
-//! A PostgreSQL with Dify's tables (only the columns that are read), and usage in it.
+//! A PostgreSQL schema with Dify's tables (only the columns that the export reads), and generated usage.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +15,8 @@ const TABLES: &str = include_str!("dify.sql");
 pub(super) const TENANT: &str = "11111111-1111-4111-8111-111111111111";
 pub(super) const OTHER_TENANT: &str = "22222222-2222-4222-8222-222222222222";
 
-/// Sums by day and model, from the generator's own books.
-pub(super) type Books = BTreeMap<(String, String, String), Sum>;
+/// Sums by day, provider and model.
+pub(super) type Totals = BTreeMap<(String, String, String), Sum>;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {
@@ -44,10 +44,10 @@ pub(super) struct Message<'a> {
 
 pub(super) struct Dify {
     pub(super) url: String,
-    pub(super) books: Books,
+    pub(super) totals: Totals,
     client: Client,
     runtime: tokio::runtime::Runtime,
-    drawn: StdRng,
+    random: StdRng,
 }
 
 impl Dify {
@@ -65,7 +65,7 @@ impl Dify {
             client.batch_execute(TABLES).await.unwrap();
             client
         });
-        Self { url, books: Books::new(), client, runtime, drawn: StdRng::seed_from_u64(7) }
+        Self { url, totals: Totals::new(), client, runtime, random: StdRng::seed_from_u64(7) }
     }
 
     pub(super) fn sql(&self, sql: &str) {
@@ -75,7 +75,7 @@ impl Dify {
     }
 
     pub(super) fn id(&mut self) -> String {
-        let [a, b]: [u64; 2] = [self.drawn.random(), self.drawn.random()];
+        let [a, b]: [u64; 2] = [self.random.random(), self.random.random()];
         let hex = format!("{a:016x}{b:016x}");
         format!("{}-{}-4{}-8{}-{}", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..])
     }
@@ -118,7 +118,7 @@ impl Dify {
         id
     }
 
-    /// A run and its nodes: type, process_data, outputs, execution_metadata.
+    /// Inserts a workflow run and its nodes: type, process_data, outputs, execution_metadata.
     pub(super) fn run(
         &mut self,
         app: &str,
@@ -128,9 +128,9 @@ impl Dify {
         nodes: &[(&str, &str, &str, &str)],
     ) -> String {
         let id = self.id();
-        let (role, who) = by;
+        let (role, created_by) = by;
         let mut sql = format!(
-            "INSERT INTO workflow_runs VALUES ('{id}', '{app}', '{triggered_from}', '{role}', '{who}', '{at}');"
+            "INSERT INTO workflow_runs VALUES ('{id}', '{app}', '{triggered_from}', '{role}', '{created_by}', '{at}');"
         );
         for (kind, process, outputs, metadata) in nodes {
             let node = self.id();
@@ -149,18 +149,25 @@ impl Dify {
         id
     }
 
-    /// Books something under the day of a zone.
-    pub(super) fn book(&mut self, zone: &str, at: &str, model: (&str, &str), tokens: (u64, u64), cost: &str) {
+    /// Adds one call to the expected totals of its day in `zone`.
+    pub(super) fn add_to_totals(
+        &mut self,
+        zone: &str,
+        at: &str,
+        model: (&str, &str),
+        tokens: (u64, u64),
+        cost: &str,
+    ) {
         let utc: jiff::civil::DateTime = at.replace(' ', "T").parse().unwrap();
         let day = utc.to_zoned(TimeZone::UTC).unwrap().with_time_zone(TimeZone::get(zone).unwrap()).date();
-        let sum = self.books.entry((day.to_string(), model.0.to_owned(), model.1.to_owned())).or_default();
+        let sum = self.totals.entry((day.to_string(), model.0.to_owned(), model.1.to_owned())).or_default();
         sum.requests += 1;
         sum.input += tokens.0;
         sum.output += tokens.1;
         sum.cost += cost.parse::<Decimal>().unwrap();
     }
 
-    /// Usage of all kinds of apps on some days, booked as it is to be counted.
+    /// Generates usage of every kind of app on some days, and adds it to the expected totals.
     pub(super) fn generate(
         &mut self,
         seed: u64,
@@ -194,7 +201,7 @@ impl Dify {
             let (input, output): (u32, u32) = (random.random_range(0..4000), random.random_range(0..900));
             let cost = format!("0.{:07}", random.random_range(0..900_000u32));
             let user = users[random.random_range(0..users.len())].clone();
-            self.book(zone, &at, (provider, model), (input.into(), output.into()), &cost);
+            self.add_to_totals(zone, &at, (provider, model), (input.into(), output.into()), &cost);
             let usage = format!(
                 r#"{{"prompt_tokens":{input},"completion_tokens":{output},"total_tokens":{},"total_price":"{cost}","currency":"USD"}}"#,
                 input + output
@@ -202,7 +209,7 @@ impl Dify {
             if mode == "workflow" || mode == "advanced-chat" {
                 let process =
                     format!(r#"{{"model_provider":"{raw}","model_name":"{model}","usage":{usage}}}"#);
-                let named = format!(r#"{{"model_provider":"{raw}","model_name":"{model}"}}"#);
+                let process_without_usage = format!(r#"{{"model_provider":"{raw}","model_name":"{model}"}}"#);
                 let outputs = format!(r#"{{"text":"hi","usage":{usage}}}"#);
                 let node = match random.random_bool(0.5) {
                     true => (
@@ -211,15 +218,21 @@ impl Dify {
                         r#"{"text":"hi"}"#,
                         r#"{"total_tokens":1,"total_price":"9","currency":"USD"}"#,
                     ),
-                    false => ("llm", named.as_str(), outputs.as_str(), ""),
+                    false => ("llm", process_without_usage.as_str(), outputs.as_str(), ""),
                 };
-                // What an iteration tells is the sum of the nodes in it, and a message tells the run's sum again.
+                // An iteration reports the sum of the nodes in it, and a message reports the sum of the run again.
                 let sum = format!(
                     r#"{{"total_tokens":{},"total_price":"{cost}","currency":"USD"}}"#,
                     input + output
                 );
-                let around = ("iteration", "{}", "{}", sum.as_str());
-                self.run(&app, &at, "app-run", ("end_user", &user), &[("start", "", "", ""), node, around]);
+                let iteration = ("iteration", "{}", "{}", sum.as_str());
+                self.run(
+                    &app,
+                    &at,
+                    "app-run",
+                    ("end_user", &user),
+                    &[("start", "", "", ""), node, iteration],
+                );
                 if mode == "advanced-chat" {
                     self.plain(&app, &at, None, (input, output), Some(&cost), &user);
                 }
@@ -243,7 +256,7 @@ impl Dify {
         }
     }
 
-    /// A message without more to it than its usage.
+    /// Inserts a message with nothing but its usage.
     pub(super) fn plain(
         &mut self,
         app: &str,

@@ -1,4 +1,4 @@
--- Dify's tables: only the columns that are read, and the indices that help.
+-- Dify's tables: only the columns that the export reads, and the indexes that it uses.
 CREATE TABLE apps (id uuid PRIMARY KEY, tenant_id uuid NOT NULL, name varchar(255) NOT NULL, mode varchar(255) NOT NULL);
 CREATE TABLE end_users (id uuid PRIMARY KEY, session_id varchar(255) NOT NULL);
 CREATE TABLE accounts (id uuid PRIMARY KEY, email varchar(255) NOT NULL);

@@ -1,5 +1,7 @@
-//! A stand-in for Dify's console, as its source says that it behaves: cookies or tokens, CSRF also for reading, sessions that end,
-//! logins that lock, lists numbered by page that move while they are read.
+//! A fake Dify console that behaves as Dify's source code does.
+//!
+//! It authenticates with cookies or tokens, requires a CSRF token even for reads, expires sessions, and locks accounts after
+//! failed logins. Its lists are numbered by page and may be reordered while they are read.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,57 +22,57 @@ use crate::delivery::receiver::{Identity, certificates};
 
 pub(super) const EMAIL: &str = "owner@example.com";
 pub(super) const PASSWORD: &str = "pass-hunter2";
-/// What is never to be seen outside of requests.
+/// Must not appear anywhere outside of requests.
 pub(super) const SECRETS: [&str; 5] = [PASSWORD, "cGFzcy1odW50ZXIy", "access-", "refresh-", "csrf-"];
 
-/// How the console lets people in.
+/// How a range of Dify versions authenticates console users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Generation {
-    /// Up to 1.9.1.
+    /// Tokens in the body; up to 1.9.1.
     Tokens,
-    /// From 1.9.2 on: the password as it is.
+    /// Cookies, and the password in plain text; from 1.9.2.
     Cookies,
-    /// From 1.11.2 on: the password as Base64.
+    /// Cookies, and the password in Base64; from 1.11.2.
     Base64,
 }
 
 #[derive(Debug)]
-pub(super) struct Knobs {
+pub(super) struct Config {
     pub(super) generation: Generation,
-    /// Requests after which a session is over.
-    pub(super) session: usize,
-    /// Whether refreshing works.
-    pub(super) refreshes: bool,
-    /// The list of apps is the same page for ever.
-    pub(super) endless: bool,
-    /// After the first page of conversations one is put in front.
-    pub(super) drifts: bool,
-    /// The next so many requests are answered 503.
-    pub(super) outage: usize,
+    /// A session expires after this many requests.
+    pub(super) requests_per_session: usize,
+    /// Whether an expired session can be refreshed.
+    pub(super) allows_refresh: bool,
+    /// The list of apps returns its first page for every page, and always claims to have more.
+    pub(super) repeats_first_page: bool,
+    /// Reorders the conversations once, after their first page has been read.
+    pub(super) reorders_while_read: bool,
+    /// This many of the next requests get a 503 response.
+    pub(super) failing_requests: usize,
     pub(super) apps: Vec<Value>,
     /// By app: conversations, newest first.
     pub(super) conversations: BTreeMap<String, Vec<Value>>,
     /// By conversation: messages, oldest first.
     pub(super) messages: BTreeMap<String, Vec<Value>>,
-    /// By app: what workflow-app-logs lists.
+    /// By app: the entries of workflow-app-logs.
     pub(super) logs: BTreeMap<String, Vec<Value>>,
-    /// By run.
+    /// By run: node executions.
     pub(super) nodes: BTreeMap<String, Vec<Value>>,
 }
 
 #[derive(Debug)]
 struct State {
-    knobs: Knobs,
+    config: Config,
     tls: bool,
     logins: usize,
     bad_logins: usize,
     refreshes: usize,
-    turn: usize,
-    left: usize,
+    session_number: usize,
+    requests_left: usize,
     requests: Vec<String>,
 }
 
-pub(super) struct Console {
+pub(super) struct FakeConsole {
     pub(super) address: SocketAddr,
     pub(super) ca: PathBuf,
     tls: bool,
@@ -78,15 +80,15 @@ pub(super) struct Console {
     _runtime: tokio::runtime::Runtime,
 }
 
-impl Knobs {
+impl Config {
     pub(super) fn new(generation: Generation) -> Self {
         Self {
             generation,
-            session: usize::MAX,
-            refreshes: true,
-            endless: false,
-            drifts: false,
-            outage: 0,
+            requests_per_session: usize::MAX,
+            allows_refresh: true,
+            repeats_first_page: false,
+            reorders_while_read: false,
+            failing_requests: 0,
             apps: Vec::new(),
             conversations: BTreeMap::new(),
             messages: BTreeMap::new(),
@@ -96,22 +98,30 @@ impl Knobs {
     }
 }
 
-impl Console {
-    pub(super) fn start(dir: &Path, tls: bool, knobs: Knobs) -> Self {
-        let (config, ca_pem, _) = certificates(Identity::Good);
+impl FakeConsole {
+    pub(super) fn start(dir: &Path, tls: bool, config: Config) -> Self {
+        let (tls_config, ca_pem, _) = certificates(Identity::Good);
         let ca = dir.join("dify-ca.pem");
         std::fs::write(&ca, ca_pem).unwrap();
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let left = knobs.session;
-        let state =
-            State { knobs, tls, logins: 0, bad_logins: 0, refreshes: 0, turn: 0, left, requests: Vec::new() };
+        let requests_left = config.requests_per_session;
+        let state = State {
+            config,
+            tls,
+            logins: 0,
+            bad_logins: 0,
+            refreshes: 0,
+            session_number: 0,
+            requests_left,
+            requests: Vec::new(),
+        };
         let state = Arc::new(Mutex::new(state));
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
         let shared = state.clone();
         runtime.spawn(async move {
-            let acceptor = TlsAcceptor::from(config);
+            let acceptor = TlsAcceptor::from(tls_config);
             while let Ok((stream, _)) = listener.accept().await {
                 let (acceptor, shared) = (acceptor.clone(), shared.clone());
                 tokio::spawn(async move {
@@ -134,15 +144,15 @@ impl Console {
         format!("{scheme}://localhost:{}", self.address.port())
     }
 
-    /// Logins, bad logins, refreshes.
-    pub(super) fn entries(&self) -> (usize, usize, usize) {
+    /// The numbers of logins, bad logins and refreshes.
+    pub(super) fn login_counts(&self) -> (usize, usize, usize) {
         let state = self.state.lock().unwrap();
         (state.logins, state.bad_logins, state.refreshes)
     }
 
-    /// The next so many requests are answered 503.
-    pub(super) fn is_out(&self, requests: usize) {
-        self.state.lock().unwrap().knobs.outage = requests;
+    /// Answers the next requests with 503.
+    pub(super) fn fail_next(&self, requests: usize) {
+        self.state.lock().unwrap().config.failing_requests = requests;
     }
 
     pub(super) fn requests(&self) -> Vec<String> {
@@ -159,69 +169,69 @@ async fn serve(
     let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
     let mut state = state.lock().unwrap();
     state.requests.push(format!("{} {}", head.method, head.uri));
-    if state.knobs.outage > 0 {
-        state.knobs.outage -= 1;
-        return Ok(say(503, json!({})));
+    if state.config.failing_requests > 0 {
+        state.config.failing_requests -= 1;
+        return Ok(json_response(503, json!({})));
     }
     let path = head.uri.path().strip_prefix("/console/api").unwrap_or("").to_owned();
     Ok(match (head.method.clone(), path.as_str()) {
         (Method::POST, "/login") => state.login(&body),
         (Method::POST, "/refresh-token") => state.refresh(&head.headers, &body),
-        (Method::GET, path) if state.lets_in(&head.headers) => {
+        (Method::GET, path) if state.is_authorized(&head.headers) => {
             let query = url::form_urlencoded::parse(head.uri.query().unwrap_or_default().as_bytes());
             let query: BTreeMap<String, String> = query.into_owned().collect();
             state.read(path, &query)
         }
-        _ => say(401, json!({"code": "unauthorized"})),
+        _ => json_response(401, json!({"code": "unauthorized"})),
     })
 }
 
 impl State {
     fn login(&mut self, body: &Value) -> Response<Full<Bytes>> {
-        let password = match self.knobs.generation {
+        let password = match self.config.generation {
             Generation::Base64 => "cGFzcy1odW50ZXIy",
             Generation::Tokens | Generation::Cookies => PASSWORD,
         };
         // Five bad logins lock the account for a day.
         if self.bad_logins >= 5 || body["email"] != EMAIL || body["password"] != password {
             self.bad_logins += 1;
-            return say(
+            return json_response(
                 401,
                 json!({"code": "authentication_failed", "message": "Invalid email or password."}),
             );
         }
         self.logins += 1;
-        self.session()
+        self.start_session()
     }
 
     fn refresh(&mut self, headers: &hyper::HeaderMap, body: &Value) -> Response<Full<Bytes>> {
         self.refreshes += 1;
-        let known = match self.knobs.generation {
-            Generation::Tokens => body["refresh_token"] == format!("refresh-{}", self.turn),
+        let known = match self.config.generation {
+            Generation::Tokens => body["refresh_token"] == format!("refresh-{}", self.session_number),
             Generation::Cookies | Generation::Base64 => {
-                cookie(headers, &self.cookie_name("refresh_token")) == Some(format!("refresh-{}", self.turn))
+                cookie(headers, &self.cookie_name("refresh_token"))
+                    == Some(format!("refresh-{}", self.session_number))
             }
         };
-        match known && self.knobs.refreshes {
-            true => self.session(),
-            false => say(401, json!({"code": "unauthorized"})),
+        match known && self.config.allows_refresh {
+            true => self.start_session(),
+            false => json_response(401, json!({"code": "unauthorized"})),
         }
     }
 
-    /// A new session, as this generation gives it.
-    fn session(&mut self) -> Response<Full<Bytes>> {
-        self.turn += 1;
-        self.left = self.knobs.session;
-        let turn = self.turn;
-        if self.knobs.generation == Generation::Tokens {
-            let data =
-                json!({"access_token": format!("access-{turn}"), "refresh_token": format!("refresh-{turn}")});
-            return say(200, json!({"result": "success", "data": data}));
+    /// Starts a session and returns its tokens or cookies.
+    fn start_session(&mut self) -> Response<Full<Bytes>> {
+        self.session_number += 1;
+        self.requests_left = self.config.requests_per_session;
+        let session_number = self.session_number;
+        if self.config.generation == Generation::Tokens {
+            let data = json!({"access_token": format!("access-{session_number}"), "refresh_token": format!("refresh-{session_number}")});
+            return json_response(200, json!({"result": "success", "data": data}));
         }
-        let mut response = say(200, json!({"result": "success"}));
+        let mut response = json_response(200, json!({"result": "success"}));
         for kind in ["access", "refresh", "csrf"] {
             let name = self.cookie_name(&format!("{kind}_token"));
-            let set = format!("{name}={kind}-{turn}; Path=/; HttpOnly; SameSite=Lax");
+            let set = format!("{name}={kind}-{session_number}; Path=/; HttpOnly; SameSite=Lax");
             response.headers_mut().append("set-cookie", set.parse().unwrap());
         }
         response
@@ -231,56 +241,58 @@ impl State {
         if self.tls { format!("__Host-{name}") } else { name.to_owned() }
     }
 
-    fn lets_in(&mut self, headers: &hyper::HeaderMap) -> bool {
+    fn is_authorized(&mut self, headers: &hyper::HeaderMap) -> bool {
         let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         if header("authorization").as_deref() == Some("Bearer admin-hunter2") {
             return header("x-workspace-id").as_deref() == Some(super::dify::TENANT);
         }
-        let turn = self.turn;
-        let known = match self.knobs.generation {
-            Generation::Tokens => header("authorization") == Some(format!("Bearer access-{turn}")),
+        let session_number = self.session_number;
+        let known = match self.config.generation {
+            Generation::Tokens => header("authorization") == Some(format!("Bearer access-{session_number}")),
             Generation::Cookies | Generation::Base64 => {
-                cookie(headers, &self.cookie_name("access_token")) == Some(format!("access-{turn}"))
-                    && header("x-csrf-token") == Some(format!("csrf-{turn}"))
+                cookie(headers, &self.cookie_name("access_token")) == Some(format!("access-{session_number}"))
+                    && header("x-csrf-token") == Some(format!("csrf-{session_number}"))
             }
         };
-        if !known || turn == 0 || self.left == 0 {
+        if !known || session_number == 0 || self.requests_left == 0 {
             return false;
         }
-        self.left -= 1;
+        self.requests_left -= 1;
         true
     }
 
     fn read(&mut self, path: &str, query: &BTreeMap<String, String>) -> Response<Full<Bytes>> {
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         match parts.as_slice() {
-            ["apps"] if self.knobs.endless => say(200, json!({"data": self.knobs.apps, "has_more": true})),
-            ["apps"] => page(&self.knobs.apps, query),
+            ["apps"] if self.config.repeats_first_page => {
+                json_response(200, json!({"data": self.config.apps, "has_more": true}))
+            }
+            ["apps"] => page(&self.config.apps, query),
             ["apps", app, "chat-conversations"] => {
-                let mut list = self.knobs.conversations.get(*app).cloned().unwrap_or_default();
+                let mut list = self.config.conversations.get(*app).cloned().unwrap_or_default();
                 if query.get("sort_by").map(String::as_str) == Some("created_at") {
                     list.reverse();
                 }
-                let answer = page(&list, query);
-                // The last one of the list is talked in, and moves to the front.
-                if self.knobs.drifts && query["page"] == "1" {
-                    self.knobs.drifts = false;
-                    let list = self.knobs.conversations.get_mut(*app).unwrap();
+                let response = page(&list, query);
+                // Someone writes in the last conversation, so it moves to the front.
+                if self.config.reorders_while_read && query["page"] == "1" {
+                    self.config.reorders_while_read = false;
+                    let list = self.config.conversations.get_mut(*app).unwrap();
                     match query.get("sort_by").map(String::as_str) {
                         Some("created_at") => list.rotate_left(1),
                         _ => list.rotate_right(1),
                     }
                 }
-                answer
+                response
             }
             ["apps", _, "chat-messages"] => {
-                let all = self.knobs.messages.get(&query["conversation_id"]).cloned().unwrap_or_default();
+                let all = self.config.messages.get(&query["conversation_id"]).cloned().unwrap_or_default();
                 let end = match query.get("first_id") {
                     Some(first) => all.iter().position(|message| message["id"] == first.as_str()).unwrap(),
                     None => all.len(),
                 };
                 let start = end.saturating_sub(query["limit"].parse().unwrap());
-                say(200, json!({"data": all[start..end], "has_more": start > 0, "limit": 100}))
+                json_response(200, json!({"data": all[start..end], "has_more": start > 0, "limit": 100}))
             }
             ["apps", app, "workflow-app-logs"] => {
                 let within = |log: &&Value| {
@@ -288,13 +300,13 @@ impl State {
                     at >= query["created_at__after"].parse().unwrap()
                         && at <= query["created_at__before"].parse().unwrap()
                 };
-                let logs = self.knobs.logs.get(*app).cloned().unwrap_or_default();
+                let logs = self.config.logs.get(*app).cloned().unwrap_or_default();
                 page(&logs.iter().filter(within).cloned().collect::<Vec<_>>(), query)
             }
             ["apps", _, "workflow-runs", run, "node-executions"] => {
-                say(200, json!({"data": self.knobs.nodes.get(*run).cloned().unwrap_or_default()}))
+                json_response(200, json!({"data": self.config.nodes.get(*run).cloned().unwrap_or_default()}))
             }
-            _ => say(404, json!({"code": "not_found"})),
+            _ => json_response(404, json!({"code": "not_found"})),
         }
     }
 }
@@ -304,7 +316,7 @@ fn page(list: &[Value], query: &BTreeMap<String, String>) -> Response<Full<Bytes
     assert!(limit <= 100);
     let start = ((number - 1) * limit).min(list.len());
     let end = (start + limit).min(list.len());
-    say(
+    json_response(
         200,
         json!({"data": list[start..end], "page": number, "has_more": end < list.len(), "total": list.len()}),
     )
@@ -317,6 +329,6 @@ fn cookie(headers: &hyper::HeaderMap, name: &str) -> Option<String> {
         .map(|(_, value)| value.to_owned())
 }
 
-fn say(status: u16, body: Value) -> Response<Full<Bytes>> {
+fn json_response(status: u16, body: Value) -> Response<Full<Bytes>> {
     Response::builder().status(status).body(Full::new(Bytes::from(body.to_string()))).unwrap()
 }

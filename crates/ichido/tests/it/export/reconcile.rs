@@ -1,9 +1,9 @@
-//! The source, what was sent, and what the receiver counted.
+//! `ichido reconcile` compares the source, what was sent, and what the receiver counted.
 
 use serde_json::Value;
 
 use super::Stage;
-use super::receiver::{Act, Habit};
+use super::receiver::{Action, ReceiverKind};
 
 const DAYS: [&str; 4] = ["--from", "2025-11-01", "--to", "2025-11-05"];
 
@@ -13,24 +13,24 @@ fn reconcile(stage: &Stage, code: i32) -> Value {
     run.json()
 }
 
-/// What was found, by id.
-fn found(value: &Value) -> Vec<(String, String)> {
+/// The event id and the kind of each difference.
+fn differences_of(value: &Value) -> Vec<(String, String)> {
     let list = value["differences"].as_array().unwrap();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
-    list.iter().map(|found| (text(&found["id"]), text(&found["what"]))).collect()
+    list.iter().map(|difference| (text(&difference["id"]), text(&difference["what"]))).collect()
 }
 
 #[test]
-fn three_sides_that_agree_differ_nowhere_and_each_difference_is_named_to_the_record() {
-    let mut stage = Stage::new(Habit::FirstWins);
+fn every_difference_between_source_sent_and_counted_is_listed_by_record() {
+    let mut stage = Stage::new(ReceiverKind::FirstWins);
     stage.dify.generate(5, 2..=4, 60, "UTC");
-    assert!(stage.run(&["reconcile"], &[]).ends_with(2).last().contains("nothing was exported yet"));
+    assert!(stage.run(&["reconcile"], &[]).ends_with(2).last_line().contains("nothing was exported yet"));
     stage.export(&DAYS).ends_with(0);
     let all = reconcile(&stage, 0);
     assert_eq!(all["differences"].as_array().unwrap().len(), 0);
     let cost: String = all["periods"][1]["counted"]["cost"]["USD"].as_str().unwrap().to_owned();
     assert_eq!(all["periods"][1]["source"]["cost"]["USD"], cost.as_str());
-    // The receiver lost one, changed one, and has one that nobody sent.
+    // The receiver loses one record, changes another, and has one that was never sent.
     let ids: Vec<String> = stage.receiver.counted().records.keys().cloned().collect();
     stage.receiver.tamper(|records| {
         records.remove(&ids[0]);
@@ -54,7 +54,7 @@ fn three_sides_that_agree_differ_nowhere_and_each_difference_is_named_to_the_rec
     ];
     let expected: Vec<(String, String)> =
         expected.into_iter().map(|(id, what)| (id, what.to_owned())).collect();
-    let mut differences = found(&reconcile(&stage, 1));
+    let mut differences = differences_of(&reconcile(&stage, 1));
     differences.sort();
     let mut expected = expected;
     expected.sort();
@@ -64,15 +64,18 @@ fn three_sides_that_agree_differ_nowhere_and_each_difference_is_named_to_the_rec
 }
 
 #[test]
-fn late_changes_and_what_waits_are_differences_too() {
-    let mut stage = Stage::new(Habit::FirstWins);
+fn late_changes_and_spooled_records_are_differences() {
+    let mut stage = Stage::new(ReceiverKind::FirstWins);
     let (app, user) = (stage.dify.app("chat", "a"), stage.dify.end_user("u"));
     let model = Some(("openai", "gpt-4o"));
     let first = stage.dify.plain(&app, "2025-11-02 12:00:00", model, (10, 1), Some("1"), &user);
     stage.dify.plain(&app, "2025-11-03 12:00:00", model, (10, 1), Some("1"), &user);
-    stage.receiver.does(|turn| if turn == 1 { Act::Count } else { Act::Say(503) });
+    stage
+        .receiver
+        .set_script(|request_number| if request_number == 1 { Action::Count } else { Action::Respond(503) });
     stage.run(&[&["export", "dify"], &DAYS[..]].concat(), &[("MAX_RETRIES", "0")]).ends_with(3);
     stage.dify.sql(&format!("UPDATE messages SET total_price = 2 WHERE id = '{first}'"));
-    let words: Vec<String> = found(&reconcile(&stage, 1)).into_iter().map(|(_, what)| what).collect();
-    assert_eq!(words, ["changed", "waiting"]);
+    let kinds: Vec<String> =
+        differences_of(&reconcile(&stage, 1)).into_iter().map(|(_, what)| what).collect();
+    assert_eq!(kinds, ["changed", "waiting"]);
 }

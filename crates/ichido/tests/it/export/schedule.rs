@@ -1,12 +1,12 @@
-//! `ichido run` exports by the clock.
+//! `ichido run` exports on a cron schedule.
 
 use super::Stage;
-use super::receiver::Habit;
+use super::receiver::ReceiverKind;
 use crate::support::{Process, eventually};
 
 #[test]
-fn the_daemon_exports_at_its_minutes_with_the_sender_that_it_has() {
-    let mut stage = Stage::new(Habit::FirstWins);
+fn daemon_exports_on_schedule_through_its_own_sender() {
+    let mut stage = Stage::new(ReceiverKind::FirstWins);
     stage.settings("cron = \"* * * * *\"\nsettle_minutes = 0");
     let (app, user) = (stage.dify.app("chat", "a"), stage.dify.end_user("u"));
     stage.dify.sql(&format!(

@@ -118,7 +118,7 @@ fn usage_is_exported_to_a_local_meter() {
     let mut shell = Shell::new();
     let yesterday = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date().yesterday().unwrap();
     let yesterday = yesterday.to_string();
-    shell.replace("postgres://readonly@dify-db/dify", crate::export::dify_with_a_call_on(&yesterday));
+    shell.replace("postgres://readonly@dify-db/dify", crate::export::dify_with_one_call_on(&yesterday));
     shell.replace("2026-11-01", yesterday.clone());
     shell.replace("2026-11-15", yesterday);
     // By default a day counts as over an hour after its end, and in that hour there is no yesterday to export.
@@ -135,7 +135,7 @@ fn usage_is_exported_to_a_remote_meter() {
     shell.variable("EXTERNAL_API_ALLOW_HTTP_LOOPBACK", "on");
     shell.replace("https://meter.example.com", format!("http://{meter}"));
     shell.replace("/run/secrets/token", shell.dir.path().join("token").display().to_string());
-    shell.replace("postgres://reader:…@db/dify", crate::export::dify_with_a_call_on("2025-11-10"));
+    shell.replace("postgres://reader:…@db/dify", crate::export::dify_with_one_call_on("2025-11-10"));
     run_block("docs/usage.md", "cat > ichido.toml", shell);
 }
 
