@@ -22,8 +22,8 @@ use self::caller::Caller;
 const DYNOXIDE: &str = "ICHIDO_TEST_DYNAMODB_URL";
 const AMAZON: &str = "ICHIDO_TEST_DYNAMODB_LOCAL_URL";
 
-/// What `cargo xtask test` says.
-pub(crate) fn given(name: &str) -> String {
+/// An environment variable that `cargo xtask test` sets.
+pub(crate) fn require_env(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run `cargo xtask test`"))
 }
 
@@ -40,14 +40,14 @@ fn address(url: &str) -> SocketAddr {
 
 /// A table of the test's own.
 fn dynamodb(server: &str) -> String {
-    format!("dynamodb://t-{}?region=us-east-1&endpoint={}", unique(), given(server))
+    format!("dynamodb://t-{}?region=us-east-1&endpoint={}", unique(), require_env(server))
 }
 
 /// A table of one's own: its name, and the server's address.
 pub(crate) fn table() -> (String, String) {
     let ledger = created(dynamodb(DYNOXIDE));
     let name = ledger.trim_start_matches("dynamodb://").split('?').next().unwrap().to_owned();
-    (name, given(DYNOXIDE))
+    (name, require_env(DYNOXIDE))
 }
 
 fn created(ledger: String) -> String {

@@ -3,7 +3,7 @@
 use ichido_core::{Holder, Key, MarkKey, Outcome, Scope, mark};
 use ichido_ledger::{Ledger, Settings, open};
 
-use crate::events::{given, unique};
+use crate::events::{require_env, unique};
 use crate::serving::Serving;
 use crate::support::{Process, eventually, gateway_command};
 use crate::{json, ok, refused};
@@ -125,7 +125,7 @@ async fn a_table_is_created_by_init_on_dynamodb() {
 #[test]
 fn every_daemon_removes_expired_records() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let server = given("ICHIDO_TEST_POSTGRES_URL");
+    let server = require_env("ICHIDO_TEST_POSTGRES_URL");
     let schemas = ["claims", "run", "gateway"].map(|daemon| format!("sweep_{daemon}_{}", unique()));
     let urls = schemas.each_ref().map(|schema| format!("{server}?schema={schema}&pool=2"));
     for url in &urls {

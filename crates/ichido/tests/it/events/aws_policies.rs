@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 use super::caller::Caller;
 use super::instance::Instance;
 use super::policy_proxy::PolicyProxy;
-use super::{AMAZON, DYNOXIDE, address, check, created, given, unique};
+use super::{AMAZON, DYNOXIDE, address, check, created, require_env, unique};
 
 fn template() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/aws/ichido.yaml")
 }
 
 fn lint(template: &Path) -> Output {
-    Command::new(given("ICHIDO_TEST_CFN_LINT")).args(["-c", "I", "-t"]).arg(template).output().unwrap()
+    Command::new(require_env("ICHIDO_TEST_CFN_LINT")).args(["-c", "I", "-t"]).arg(template).output().unwrap()
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn set(actions: &[&str]) -> BTreeSet<String> {
 
 /// An instance that may do what a policy allows.
 fn under(policy: &str, server: &str) -> (PolicyProxy, Instance) {
-    let (table, server) = (format!("t-{}", unique()), given(server));
+    let (table, server) = (format!("t-{}", unique()), require_env(server));
     created(format!("dynamodb://{table}?endpoint={server}"));
     let proxy = PolicyProxy::start(address(&server), Some(allowed(policy)));
     let instance = Instance::start(&format!("dynamodb://{table}?endpoint=http://{}", proxy.address));

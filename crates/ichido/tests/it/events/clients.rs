@@ -15,7 +15,7 @@ use self::driver::{COMPILED, Driver, examples};
 use super::caller::Caller;
 use super::http_proxy::{self, Verdict};
 use super::instance::Instance;
-use super::{DYNOXIDE, address, created, given, unique};
+use super::{DYNOXIDE, address, created, require_env, unique};
 use crate::support::eventually;
 use crate::support::http::Response;
 
@@ -193,7 +193,7 @@ fn lost_replies_change_nothing(scene: &mut Scene) {
 
 /// The table is out, and the instance answers from its memory.
 fn degraded_answers_say_so(start: fn(&str) -> Driver) {
-    let (table, server) = (format!("t-{}", unique()), given(DYNOXIDE));
+    let (table, server) = (format!("t-{}", unique()), require_env(DYNOXIDE));
     created(format!("dynamodb://{table}?endpoint={server}"));
     let out = Arc::new(AtomicBool::new(false));
     let is_out = out.clone();
@@ -253,7 +253,7 @@ fn a_consumer_handles_each_event_once(consumer: impl Fn() -> Command) {
 #[test]
 fn the_consumer_in_python_handles_each_event_once() {
     a_consumer_handles_each_event_once(|| {
-        let mut python = Command::new(given("ICHIDO_TEST_PYTHON"));
+        let mut python = Command::new(require_env("ICHIDO_TEST_PYTHON"));
         python.arg("-B").arg(examples().join("python/consumer.py"));
         python
     });
@@ -262,7 +262,7 @@ fn the_consumer_in_python_handles_each_event_once() {
 #[test]
 fn the_consumer_in_typescript_handles_each_event_once() {
     a_consumer_handles_each_event_once(|| {
-        let mut node = Command::new(given("ICHIDO_TEST_NODE"));
+        let mut node = Command::new(require_env("ICHIDO_TEST_NODE"));
         node.arg(COMPILED.join("build/consumer.js"));
         node
     });

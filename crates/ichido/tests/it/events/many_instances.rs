@@ -19,7 +19,7 @@ use self::claim_worker::LeftOpen;
 use self::seeded_random::Dice;
 use super::caller::Caller;
 use super::instance::Instance;
-use super::{DYNOXIDE, created, dynamodb, given, unique};
+use super::{DYNOXIDE, created, dynamodb, require_env, unique};
 
 const INSTANCES: usize = 8;
 const EVENTS: usize = 10_000;
@@ -159,12 +159,12 @@ fn on_dynamodb() {
 
 #[test]
 fn on_postgres() {
-    let ledger = format!("{}?schema=t_{}&pool=4", given("ICHIDO_TEST_POSTGRES_URL"), unique());
+    let ledger = format!("{}?schema=t_{}&pool=4", require_env("ICHIDO_TEST_POSTGRES_URL"), unique());
     each_event_is_handled_once_or_in_doubt(created(ledger));
 }
 
 #[test]
 fn on_redis() {
-    let ledger = format!("{}?prefix=t_{}:", given("ICHIDO_TEST_REDIS_URL"), unique());
+    let ledger = format!("{}?prefix=t_{}:", require_env("ICHIDO_TEST_REDIS_URL"), unique());
     each_event_is_handled_once_or_in_doubt(created(ledger));
 }

@@ -5,16 +5,16 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::given;
 use super::json_lines_process::Lines;
+use super::require_env;
 
 pub(super) struct Consumer(Lines);
 
 impl Consumer {
     pub(super) fn start(environment: &[(&str, &str)]) -> Self {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/events/sdk_consumer.js");
-        let mut command = Command::new(given("ICHIDO_TEST_NODE"));
-        command.arg(script).env("NODE_PATH", given("ICHIDO_TEST_NODE_MODULES"));
+        let mut command = Command::new(require_env("ICHIDO_TEST_NODE"));
+        command.arg(script).env("NODE_PATH", require_env("ICHIDO_TEST_NODE_MODULES"));
         command.env_remove("DEDUP_TABLE_NAME").envs(environment.iter().copied());
         Self(Lines::start(&mut command))
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::instance::Instance;
 use super::policy_proxy::PolicyProxy;
 use super::sdk_consumer::Consumer;
-use super::{AMAZON, DYNOXIDE, address, check, created, dynamodb, given, unique};
+use super::{AMAZON, DYNOXIDE, address, check, created, dynamodb, require_env, unique};
 
 const SIX_HOURS: i64 = 6 * 3600;
 
@@ -26,7 +26,7 @@ impl Shared {
         let environment = vec![
             ("DEDUP_TABLE_NAME", table.to_owned()),
             ("AWS_REGION", "us-east-1".to_owned()),
-            ("AWS_ENDPOINT_URL_DYNAMODB", given(server)),
+            ("AWS_ENDPOINT_URL_DYNAMODB", require_env(server)),
         ];
         Self { environment, ours: Instance::start(&ledger), ledger }
     }
@@ -177,7 +177,7 @@ on_both_servers!(
 #[test]
 fn a_bare_url_takes_table_and_region_where_the_consumer_takes_them() {
     let table = format!("t-{}", unique());
-    let endpoint = given(DYNOXIDE);
+    let endpoint = require_env(DYNOXIDE);
     created(format!("dynamodb://{table}?endpoint={endpoint}"));
     let proxy = PolicyProxy::start(address(&endpoint), None);
     let proxied = format!("http://{}", proxy.address);

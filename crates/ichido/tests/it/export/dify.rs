@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 use rust_decimal::Decimal;
 use tokio_postgres::{Client, NoTls};
 
-use crate::events::{given, unique};
+use crate::events::{require_env, unique};
 
 const TABLES: &str = include_str!("dify.sql");
 
@@ -52,7 +52,7 @@ pub(super) struct Dify {
 
 impl Dify {
     pub(super) fn new() -> Self {
-        let server = given("ICHIDO_TEST_POSTGRES_URL");
+        let server = require_env("ICHIDO_TEST_POSTGRES_URL");
         let schema =
             format!("dify_{}", unique().to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), ""));
         let url = format!("{server}?options=-c%20search_path%3D{schema}");

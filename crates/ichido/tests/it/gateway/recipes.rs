@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::events::given;
+use crate::events::require_env;
 use crate::support::http::{get, post};
 use crate::support::{Gateway, Process, eventually};
 
@@ -53,7 +53,9 @@ fn assert_safe_to_retry(name: &str, service: SocketAddr) {
 #[test]
 fn express_behind_the_gateway_makes_one_order_for_one_key() {
     let mut command = shell("\"$NODE\" server.js");
-    command.env("NODE", given("ICHIDO_TEST_NODE")).env("NODE_PATH", given("ICHIDO_TEST_NODE_MODULES"));
+    command
+        .env("NODE", require_env("ICHIDO_TEST_NODE"))
+        .env("NODE_PATH", require_env("ICHIDO_TEST_NODE_MODULES"));
     let (_express, address) = start_program(command.current_dir(example("express")).env("PORT", "0"));
     assert_safe_to_retry("express", address);
 }
@@ -61,7 +63,7 @@ fn express_behind_the_gateway_makes_one_order_for_one_key() {
 #[test]
 fn fastapi_behind_the_gateway_makes_one_order_for_one_key() {
     let mut command = shell("\"$UVICORN\" app:app --port 0");
-    command.env("UVICORN", given("ICHIDO_TEST_UVICORN")).env("PYTHONDONTWRITEBYTECODE", "1");
+    command.env("UVICORN", require_env("ICHIDO_TEST_UVICORN")).env("PYTHONDONTWRITEBYTECODE", "1");
     let (_fastapi, address) = start_program(command.current_dir(example("fastapi")));
     assert_safe_to_retry("fastapi", address);
 }

@@ -137,7 +137,7 @@ fn demo(_: &Shell, finished: &Finished) {
 
 /// `cargo xtask test` runs this test: nothing else starts the servers.
 fn xtask() {
-    crate::events::given("ICHIDO_TEST_POSTGRES_URL");
+    crate::events::require_env("ICHIDO_TEST_POSTGRES_URL");
     assert!(page(".cargo/config.toml").contains("xtask = "));
 }
 

@@ -5,7 +5,7 @@ use super::shell::{Shell, example};
 use super::{run_block, run_blocks};
 use crate::delivery::Fixture;
 use crate::delivery::receiver::Reply;
-use crate::events::given;
+use crate::events::require_env;
 use crate::serving::Serving;
 
 const README: &str = "README.md";
@@ -31,11 +31,11 @@ fn the_first_success_works_as_it_stands() {
 #[test]
 fn express_and_fastapi_run_behind_the_gateway() {
     let mut shell = Shell::new();
-    shell.program("node", &given("ICHIDO_TEST_NODE"));
-    shell.program("uvicorn", &given("ICHIDO_TEST_UVICORN"));
+    shell.program("node", &require_env("ICHIDO_TEST_NODE"));
+    shell.program("uvicorn", &require_env("ICHIDO_TEST_UVICORN"));
     shell.file("server.js", &example("express/server.js"));
     shell.file("app.py", &example("fastapi/app.py"));
-    shell.variable("NODE_PATH", given("ICHIDO_TEST_NODE_MODULES"));
+    shell.variable("NODE_PATH", require_env("ICHIDO_TEST_NODE_MODULES"));
     shell.variable("PORT", "0");
     shell.replace("--port 8000", "--port 0");
     shell.replace("0.0.0.0:8080", "127.0.0.1:0");
