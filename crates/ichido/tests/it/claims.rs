@@ -1,4 +1,4 @@
-//! The claim API, as callers in any language use it.
+//! The claim API, called over HTTP as from any language.
 
 mod event_checks;
 #[path = "../../../ledger/tests/support/lossy_proxy.rs"]
@@ -15,14 +15,14 @@ use crate::serving::{Response, Serving};
 
 const CHECK: &str = "/v1/events/check";
 
-/// What became of these events, in one call.
+/// Checks these events in one request and returns the results.
 fn check(claims: &Serving, events: Value) -> Vec<Value> {
-    let answer = claims.post(CHECK, &json!({ "events": events }).to_string());
-    assert_eq!(answer.status, 200, "{answer:?}");
-    answer.json()["results"].as_array().unwrap().clone()
+    let response = claims.post(CHECK, &json!({ "events": events }).to_string());
+    assert_eq!(response.status, 200, "{response:?}");
+    response.json()["results"].as_array().unwrap().clone()
 }
 
-/// Whether one event is new, and whether the local ledger said so.
+/// Checks one event: whether it is new, and whether the result is degraded.
 fn check_one(claims: &Serving, key: &str) -> (bool, bool) {
     let result = check(claims, json!([{ "key": key }])).remove(0);
     (result["is_new"].as_bool().unwrap(), result["degraded"].as_bool().unwrap())
@@ -32,26 +32,26 @@ fn claim(claims: &Serving, body: Value) -> Response {
     claims.post("/v1/claims", &body.to_string())
 }
 
-/// The token of a claim that must be granted.
+/// Claims a key, asserts that the claim is granted, and returns its token.
 fn granted(claims: &Serving, body: Value) -> String {
-    let answer = claim(claims, body);
-    assert_eq!(answer.status, 201, "{answer:?}");
-    answer.json()["token"].as_str().unwrap().to_owned()
+    let response = claim(claims, body);
+    assert_eq!(response.status, 201, "{response:?}");
+    response.json()["token"].as_str().unwrap().to_owned()
 }
 
-/// A holder's word.
-fn say(claims: &Serving, verb: &str, body: Value) -> Response {
+/// Renews, completes, releases, doubts or resolves a claim.
+fn update_claim(claims: &Serving, verb: &str, body: Value) -> Response {
     claims.post(&format!("/v1/claims/{verb}"), &body.to_string())
 }
 
-/// The sum of a metric over the series whose labels contain this.
+/// The sum of a metric over the series whose labels contain `label`.
 fn metric(claims: &Serving, name: &str, label: &str) -> f64 {
     let text = claims.get("/metrics").body;
     let values = text.lines().filter_map(|line| {
         let (series, value) = line.rsplit_once(' ')?;
         let labels = series.strip_prefix(name)?;
-        let is_it = labels.is_empty() || labels.starts_with('{');
-        (is_it && labels.contains(label)).then(|| value.parse::<f64>().unwrap())
+        let matches_name = labels.is_empty() || labels.starts_with('{');
+        (matches_name && labels.contains(label)).then(|| value.parse::<f64>().unwrap())
     });
     values.sum()
 }

@@ -1,4 +1,4 @@
-//! Events: new once.
+//! Event checks: an event is new once.
 
 use serde_json::{Value, json};
 
@@ -6,8 +6,8 @@ use super::{CHECK, check, check_one, claim};
 use crate::serving::Serving;
 use crate::support::eventually;
 
-/// On the ledgers that need no server.
-fn on_each(test: impl Fn(&Serving)) {
+/// Runs a test on the ledgers that need no server.
+fn on_each_local_ledger(test: impl Fn(&Serving)) {
     for ledger in ["memory:", "file:ledger"] {
         let dir = tempfile::tempdir().unwrap();
         test(&Serving::claims(dir.path(), ledger, None));
@@ -16,7 +16,7 @@ fn on_each(test: impl Fn(&Serving)) {
 
 #[test]
 fn event_is_new_once_and_duplicates_report_the_first() {
-    on_each(|claims| {
+    on_each_local_ledger(|claims| {
         let first =
             claims.post(CHECK, r#"{"events":[{"key":"E1","metadata":{"file_id":"F1","user_id":"U\n1"}}]}"#);
         assert_eq!(
@@ -40,33 +40,33 @@ fn event_is_new_once_and_duplicates_report_the_first() {
 
 #[test]
 fn duplicate_within_a_batch_is_detected_and_results_are_in_order() {
-    on_each(|claims| {
+    on_each_local_ledger(|claims| {
         let keys = ["b", "a", "b", "キー", "a\"\u{1}", "b"];
         let results =
             check(claims, keys.iter().map(|key| json!({"key": key, "metadata": {"n": *key}})).collect());
-        let of = |field: &str| results.iter().map(|result| result[field].clone()).collect::<Vec<_>>();
-        assert_eq!(of("key"), keys.map(Value::from));
-        assert_eq!(of("is_new"), [true, true, false, true, true, false].map(Value::from));
+        let fields = |field: &str| results.iter().map(|result| result[field].clone()).collect::<Vec<_>>();
+        assert_eq!(fields("key"), keys.map(Value::from));
+        assert_eq!(fields("is_new"), [true, true, false, true, true, false].map(Value::from));
         assert_eq!(results[2]["metadata"], json!({"n": "b"}));
     });
 }
 
-/// The flaw of a check without a nonce: the owner asks again, and is told that its event is a duplicate.
+/// Without a nonce, a caller that retries after a lost response would be told that its own event is a duplicate.
 #[test]
 fn retry_with_the_same_nonce_is_new_again() {
-    on_each(|claims| {
-        let ask = |nonce: Value| check(claims, json!([{"key": "E", "nonce": nonce}]))[0]["is_new"].clone();
-        assert_eq!(ask("call-1".into()), true);
-        assert_eq!(ask("call-1".into()), true, "the reply was lost");
-        assert_eq!(ask("call-2".into()), false);
-        assert_eq!(ask(Value::Null), false);
-        assert_eq!(ask("call-1".into()), true);
+    on_each_local_ledger(|claims| {
+        let is_new = |nonce: Value| check(claims, json!([{"key": "E", "nonce": nonce}]))[0]["is_new"].clone();
+        assert_eq!(is_new("call-1".into()), true);
+        assert_eq!(is_new("call-1".into()), true, "the first response may have been lost");
+        assert_eq!(is_new("call-2".into()), false);
+        assert_eq!(is_new(Value::Null), false);
+        assert_eq!(is_new("call-1".into()), true);
     });
 }
 
 #[test]
 fn ten_thousand_events_with_metadata_fit_in_one_request() {
-    on_each(|claims| {
+    on_each_local_ledger(|claims| {
         let events: Vec<_> = (0..10_000)
             .map(|number| json!({"key": format!("E{number}"), "metadata": {"note": "x".repeat(1_000)}}))
             .collect();
@@ -82,13 +82,13 @@ fn ten_thousand_events_with_metadata_fit_in_one_request() {
 
 #[test]
 fn event_expires_after_its_ttl() {
-    on_each(|claims| {
-        let ask = || {
-            let answer = claims.post(CHECK, r#"{"events":[{"key":"short"}],"ttl_seconds":1}"#);
-            answer.json()["results"][0]["is_new"].as_bool().unwrap()
+    on_each_local_ledger(|claims| {
+        let is_new = || {
+            let response = claims.post(CHECK, r#"{"events":[{"key":"short"}],"ttl_seconds":1}"#);
+            response.json()["results"][0]["is_new"].as_bool().unwrap()
         };
-        assert!(ask() && !ask());
-        eventually("the end of its time", || ask().then_some(()));
+        assert!(is_new() && !is_new());
+        eventually("the end of its TTL", || is_new().then_some(()));
         assert!(check_one(claims, "long").0 && !check_one(claims, "long").0);
     });
 }
@@ -107,17 +107,16 @@ fn events_survive_a_restart() {
 
 #[test]
 fn events_and_claims_have_separate_keys() {
-    on_each(|claims| {
+    on_each_local_ledger(|claims| {
         assert!(check_one(claims, "same").0);
         assert_eq!(claim(claims, json!({"key": "same"})).status, 201);
         assert_eq!(check_one(claims, "other"), (true, false));
     });
 }
 
-/// Many callers at once: one of them is first.
 #[test]
 fn one_of_many_concurrent_callers_is_first() {
-    on_each(|claims| {
+    on_each_local_ledger(|claims| {
         let keys: Vec<Value> = (0..50).map(|number| json!({"key": format!("E{number}")})).collect();
         let new: usize = std::thread::scope(|scope| {
             let callers: Vec<_> =
@@ -129,18 +128,18 @@ fn one_of_many_concurrent_callers_is_first() {
     });
 }
 
-/// Every admin port has the API, not only that of `ichido claims`.
+/// Every admin port serves the API, not only that of `ichido claims`.
 #[test]
-fn a_gateway_has_the_api_on_its_admin_port() {
+fn gateway_serves_the_claim_api_on_its_admin_port() {
     use crate::support::http::send;
     use crate::support::{Gateway, Orders};
     let dir = tempfile::tempdir().unwrap();
     let orders = Orders::start(dir.path());
     let gateway = Gateway::start(dir.path(), orders.address, "file:ledger", "");
-    let ask = || {
+    let is_new = || {
         let json = [("Content-Type", "application/json")];
         send(gateway.admin, "POST", CHECK, &json, br#"{"events":[{"key":"E"}]}"#).json()["results"][0]["is_new"].clone()
     };
-    assert_eq!((ask(), ask()), (true.into(), false.into()));
+    assert_eq!((is_new(), is_new()), (true.into(), false.into()));
     assert_eq!(send(gateway.admin, "GET", "/openapi.json", &[], b"").json()["openapi"], "3.1.0");
 }

@@ -1,4 +1,4 @@
-//! What is counted and written down.
+//! Metrics and log lines of event checks.
 
 use serde_json::{Value, json};
 
@@ -6,11 +6,11 @@ use super::{CHECK, check, check_one, metric};
 use crate::serving::Serving;
 use crate::support::eventually;
 
-/// The lines of the log that tell of checks, once there are so many.
-fn lines(claims: &Serving, count: usize) -> Vec<Value> {
-    eventually("lines in the log", || {
-        let said = claims.stderr();
-        let lines: Vec<Value> = said
+/// Waits until the log has at least `count` lines about checks, and returns them.
+fn check_log_lines(claims: &Serving, count: usize) -> Vec<Value> {
+    eventually("log lines about checks", || {
+        let log = claims.stderr();
+        let lines: Vec<Value> = log
             .lines()
             .filter(|line| line.contains("Deduplication check"))
             .map(|line| serde_json::from_str(line).unwrap())
@@ -23,10 +23,10 @@ fn lines(claims: &Serving, count: usize) -> Vec<Value> {
 fn new_and_duplicate_events_are_counted() {
     let dir = tempfile::tempdir().unwrap();
     let claims = Serving::claims(dir.path(), "file:ledger", None);
-    let zero = ["ichido_events_checked_total", "ichido_events_degraded_total", "ichido_ledger_degraded"];
+    let names = ["ichido_events_checked_total", "ichido_events_degraded_total", "ichido_ledger_degraded"];
     let text = claims.get("/metrics").body;
-    for name in zero {
-        assert!(text.contains(name), "{name} is there before anything happened: {text}");
+    for name in names {
+        assert!(text.contains(name), "{name} must be exported before the first check: {text}");
     }
     check(&claims, json!([{"key": "a"}, {"key": "b"}, {"key": "a"}]));
     check_one(&claims, "b");
@@ -46,7 +46,7 @@ fn each_check_is_logged_without_its_key() {
     let claims = Serving::claims(dir.path(), "memory:", None);
     check_one(&claims, "secret-event");
     check_one(&claims, "secret-event");
-    let lines = lines(&claims, 2);
+    let lines = check_log_lines(&claims, 2);
     assert_eq!(lines.len(), 2);
     for (line, result) in lines.iter().zip(["new", "duplicate"]) {
         assert_eq!(
@@ -64,11 +64,11 @@ fn each_check_is_logged_without_its_key() {
 }
 
 #[test]
-fn keys_are_logged_verbatim_if_the_settings_say_so() {
+fn keys_are_logged_verbatim_if_configured() {
     let dir = tempfile::tempdir().unwrap();
     let claims = Serving::claims_with(dir.path(), "memory:", &[("ICHIDO_CLAIMS_LOG_KEYS", "verbatim")]);
     check_one(&claims, "F1_\"17\"");
-    assert_eq!(lines(&claims, 1)[0]["eventKey"], "F1_\"17\"");
+    assert_eq!(check_log_lines(&claims, 1)[0]["eventKey"], "F1_\"17\"");
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn large_batch_is_one_log_line() {
     check(&claims, batch(0, 10));
     check(&claims, batch(0, 17));
     check(&claims, batch(0, 16));
-    let lines = lines(&claims, 10 + 1 + 16);
+    let lines = check_log_lines(&claims, 10 + 1 + 16);
     assert_eq!(lines.len(), 10 + 1 + 16);
     let summary = &lines[10];
     assert_eq!(

@@ -1,12 +1,11 @@
-//! The API does what its description says: Schemathesis tries it, with calls that fit the description and calls that do
-//! not.
+//! The API conforms to its OpenAPI document: Schemathesis sends requests that match the document and requests that do not.
 
 use std::process::Command;
 
 use crate::serving::Serving;
 
-/// Where a call that fits the description may be refused all the same: a cursor is text, but not any text; a key may have
-/// been used before.
+/// Operations that may refuse a request that matches the document: a cursor is a string, but not every string is a valid
+/// cursor, and a key may have been used before.
 const SETTINGS: &str = r#"
 [[operations]]
 include-name = "GET /v1/claims"
@@ -17,7 +16,7 @@ include-name = "POST /v1/claims"
 checks.positive_data_acceptance.expected-statuses = ["2xx", "409", "422"]
 "#;
 
-fn behaves_as_described(ledger: &str) {
+fn assert_matches_document(ledger: &str) {
     let dir = tempfile::tempdir().unwrap();
     let claims = Serving::claims_with(dir.path(), ledger, &[("LOG_LEVEL", "warn")]);
     let settings = dir.path().join("schemathesis.toml");
@@ -41,24 +40,24 @@ fn behaves_as_described(ledger: &str) {
 }
 
 #[test]
-fn memory_ledger_behaves_as_described() {
-    behaves_as_described("memory:");
+fn api_on_a_memory_ledger_matches_its_openapi_document() {
+    assert_matches_document("memory:");
 }
 
 #[test]
-fn file_ledger_behaves_as_described() {
-    behaves_as_described("file:ledger");
+fn api_on_a_file_ledger_matches_its_openapi_document() {
+    assert_matches_document("file:ledger");
 }
 
 #[test]
-fn document_has_this_version() {
+fn document_has_the_version_of_the_program() {
     let dir = tempfile::tempdir().unwrap();
     let claims = Serving::claims(dir.path(), "memory:", None);
-    let answer = claims.get("/openapi.json");
-    assert!(answer.head.contains("content-type: application/json"), "{}", answer.head);
-    let text = answer.json();
+    let response = claims.get("/openapi.json");
+    assert!(response.head.contains("content-type: application/json"), "{}", response.head);
+    let document = response.json();
     assert_eq!(
-        (text["openapi"].as_str(), text["info"]["version"].as_str()),
+        (document["openapi"].as_str(), document["info"]["version"].as_str()),
         (Some("3.1.0"), Some(env!("CARGO_PKG_VERSION")))
     );
 }

@@ -1,4 +1,4 @@
-//! Calls that are refused name the field, and mark nothing.
+//! Refused requests name the invalid field and store nothing.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -15,14 +15,14 @@ fn serving() -> (tempfile::TempDir, Serving) {
     (dir, claims)
 }
 
-/// Each is refused with 400, and the problem names this field and has these words.
-fn refuses(claims: &Serving, path: &str, cases: &[(&str, &str, &str)]) {
-    for (body, field, words) in cases {
-        let answer = claims.post(path, body);
-        assert_eq!((answer.status, answer.problem().as_str()), (400, "invalid"), "{body}: {answer:?}");
-        let problem = answer.json();
+/// Asserts that each body is refused with 400, and that the problem names the field and contains the expected text.
+fn assert_refused(claims: &Serving, path: &str, cases: &[(&str, &str, &str)]) {
+    for (body, field, expected) in cases {
+        let response = claims.post(path, body);
+        assert_eq!((response.status, response.problem().as_str()), (400, "invalid"), "{body}: {response:?}");
+        let problem = response.json();
         let detail = problem["detail"].as_str().unwrap();
-        assert!(detail.contains(words), "{body}: {detail}");
+        assert!(detail.contains(expected), "{body}: {detail}");
         match *field {
             "" => assert_eq!(problem["field"], Value::Null, "{body}: {problem}"),
             field => {
@@ -31,10 +31,10 @@ fn refuses(claims: &Serving, path: &str, cases: &[(&str, &str, &str)]) {
             }
         }
     }
-    nothing_is_remembered(claims);
+    assert_nothing_stored(claims);
 }
 
-fn nothing_is_remembered(claims: &Serving) {
+fn assert_nothing_stored(claims: &Serving) {
     let stats = claims.get("/v1/ledger/stats").json();
     assert_eq!(stats, json!({"running": 0, "in_doubt": 0, "done": 0, "marks": 0}));
 }
@@ -45,7 +45,7 @@ fn invalid_events_are_refused_with_the_field() {
     let long_key = format!(r#"{{"events":[{{"key":"ok"}},{{"key":"{}"}}]}}"#, "k".repeat(1025));
     let long_nonce = format!(r#"{{"events":[{{"key":"ok","nonce":"{}"}}]}}"#, "n".repeat(256));
     let metadata = format!(r#"{{"events":[{{"key":"ok","metadata":{{"note":"{}"}}}}]}}"#, "x".repeat(8_200));
-    refuses(
+    assert_refused(
         &claims,
         CHECK,
         &[
@@ -104,7 +104,7 @@ fn invalid_events_are_refused_with_the_field() {
             ),
         ],
     );
-    assert!(check_one(&claims, "ok").0, "what was beside the mistake was not marked");
+    assert!(check_one(&claims, "ok").0, "valid events of a refused request must not be marked");
 }
 
 #[test]
@@ -112,28 +112,32 @@ fn more_than_ten_thousand_events_are_refused() {
     let (_dir, claims) = serving();
     let events: Vec<_> = (0..10_001).map(|number| json!({"key": format!("E{number}")})).collect();
     let body = json!({ "events": events }).to_string();
-    refuses(&claims, CHECK, &[(&body, "events", "events has 10001 entries; at most 10000 are allowed")]);
+    assert_refused(
+        &claims,
+        CHECK,
+        &[(&body, "events", "events has 10001 entries; at most 10000 are allowed")],
+    );
 }
 
 #[test]
-fn large_or_non_json_body_is_refused() {
+fn oversized_or_non_json_body_is_refused() {
     let (_dir, claims) = serving();
     let large = format!(r#"{{"events":[{{"key":"ok"}}],"x":"{}"}}"#, "x".repeat(32 << 20));
-    let answer = claims.post(CHECK, &large);
-    assert_eq!((answer.status, answer.problem().as_str()), (413, "body-too-large"));
-    assert!(answer.body.contains("33554432 bytes"), "{}", answer.body);
+    let response = claims.post(CHECK, &large);
+    assert_eq!((response.status, response.problem().as_str()), (413, "body-too-large"));
+    assert!(response.body.contains("33554432 bytes"), "{}", response.body);
     for kind in
         [&[][..], &[("content-type", "text/plain")], &[("content-type", "application/x-www-form-urlencoded")]]
     {
-        let answer = claims.call("POST", CHECK, kind, r#"{"events":[{"key":"ok"}]}"#);
-        assert_eq!((answer.status, answer.problem().as_str()), (415, "invalid"), "{kind:?}");
+        let response = claims.call("POST", CHECK, kind, r#"{"events":[{"key":"ok"}]}"#);
+        assert_eq!((response.status, response.problem().as_str()), (415, "invalid"), "{kind:?}");
     }
-    let answer = claims.get(CHECK);
-    assert_eq!((answer.status, answer.problem().as_str()), (405, "no-such-method"));
-    nothing_is_remembered(&claims);
+    let response = claims.get(CHECK);
+    assert_eq!((response.status, response.problem().as_str()), (405, "no-such-method"));
+    assert_nothing_stored(&claims);
 }
 
-/// An upload that is cut marks nothing, whatever was in it.
+/// The truncated body is a complete JSON document, and still marks nothing.
 #[test]
 fn incomplete_upload_marks_nothing() {
     let (_dir, claims) = serving();
@@ -150,7 +154,7 @@ fn incomplete_upload_marks_nothing() {
     let mut rest = Vec::new();
     let _ = caller.read_to_end(&mut rest);
     assert!(!String::from_utf8_lossy(&rest).contains("200 OK"), "{rest:?}");
-    nothing_is_remembered(&claims);
+    assert_nothing_stored(&claims);
 }
 
 #[test]
@@ -158,7 +162,7 @@ fn invalid_claims_are_refused_with_the_field() {
     let (_dir, claims) = serving();
     let long = format!(r#"{{"key":"{}"}}"#, "k".repeat(1025));
     let fingerprint = format!(r#"{{"key":"K","fingerprint":"{}"}}"#, "f".repeat(1025));
-    refuses(
+    assert_refused(
         &claims,
         "/v1/claims",
         &[
@@ -181,7 +185,7 @@ fn invalid_claims_are_refused_with_the_field() {
     let token = "0".repeat(32);
     let reason = format!(r#"{{"key":"K","token":"{token}","reason":"{}"}}"#, "r".repeat(1025));
     let outcome = format!(r#"{{"key":"K","token":"{token}","outcome":"{}"}}"#, "x".repeat(16 << 20));
-    for (verb, body, field, words) in [
+    for (verb, body, field, expected) in [
         ("renew", r#"{"key":"K"}"#, "token", "is missing"),
         ("renew", r#"{"key":"K","token":"s3cret"}"#, "token", "must be 32 hexadecimal digits"),
         ("release", r#"{"key":"K","token":"s3cret","force":true}"#, "force", "unknown field"),
@@ -191,7 +195,7 @@ fn invalid_claims_are_refused_with_the_field() {
         ("doubt", &format!(r#"{{"key":"K","token":"{token}","reason":""}}"#), "reason", "is empty"),
         ("doubt", &reason, "reason", "is 1025 bytes"),
     ] {
-        refuses(&claims, &format!("/v1/claims/{verb}"), &[(body, field, words)]);
+        assert_refused(&claims, &format!("/v1/claims/{verb}"), &[(body, field, expected)]);
     }
     assert!(!claims.stderr().contains("s3cret"));
     let stale = claims.post("/v1/claims/renew", &format!(r#"{{"key":"K","token":"{token}"}}"#));
@@ -202,16 +206,16 @@ fn invalid_claims_are_refused_with_the_field() {
 }
 
 #[test]
-fn nothing_is_marked_without_the_token() {
+fn requests_without_the_admin_token_mark_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let claims = Serving::claims(dir.path(), "memory:", Some("s3cret"));
     for path in [CHECK, "/v1/claims", "/v1/claims/complete"] {
-        let answer = claims.post(path, r#"{"events":[{"key":"E"}]}"#);
-        assert_eq!((answer.status, answer.problem().as_str()), (401, "token-refused"), "{path}");
+        let response = claims.post(path, r#"{"events":[{"key":"E"}]}"#);
+        assert_eq!((response.status, response.problem().as_str()), (401, "token-refused"), "{path}");
     }
     let fields = [("content-type", "application/json"), ("authorization", "Bearer s3cret")];
-    let answer = claims.call("POST", CHECK, &fields, r#"{"events":[{"key":"E"}]}"#);
-    assert_eq!(answer.json()["results"][0]["is_new"], true);
+    let response = claims.call("POST", CHECK, &fields, r#"{"events":[{"key":"E"}]}"#);
+    assert_eq!(response.json()["results"][0]["is_new"], true);
 }
 
 #[test]
@@ -219,8 +223,8 @@ fn full_ledger_is_reported_and_marks_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let claims = Serving::claims(dir.path(), "memory:?bound=2", None);
     assert!(check_one(&claims, "1").0 && check_one(&claims, "2").0);
-    let answer = claims.post(CHECK, r#"{"events":[{"key":"3"}]}"#);
-    assert_eq!((answer.status, answer.problem().as_str()), (503, "ledger-unavailable"), "{answer:?}");
-    assert!(answer.head.contains("retry-after: 1") && answer.body.contains("full"), "{answer:?}");
+    let response = claims.post(CHECK, r#"{"events":[{"key":"3"}]}"#);
+    assert_eq!((response.status, response.problem().as_str()), (503, "ledger-unavailable"), "{response:?}");
+    assert!(response.head.contains("retry-after: 1") && response.body.contains("full"), "{response:?}");
     assert!(!check_one(&claims, "1").0);
 }
