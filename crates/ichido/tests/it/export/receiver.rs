@@ -158,25 +158,25 @@ async fn serve(
         let request_number = script.0;
         (script.1)(request_number)
     };
-    let hang_up = || std::io::Error::other("closed by the script");
+    let connection_error = || std::io::Error::other("closed by the script");
     match action {
         _ if !authorized => Ok(json_response(401, json!({}))),
         Action::Count | Action::CountAndHangUp if matches!(kind, ReceiverKind::Meter(_)) => {
-            let ReceiverKind::Meter(meter) = kind else { return Err(hang_up()) };
+            let ReceiverKind::Meter(meter) = kind else { return Err(connection_error()) };
             let response = forward(meter, "POST", "/v1/usage".to_owned(), bytes).await;
-            if action == Action::Count { response } else { Err(hang_up()) }
+            if action == Action::Count { response } else { Err(connection_error()) }
         }
         Action::Count => Ok(count(kind, &mut counted.lock().unwrap(), &bytes)),
         Action::CountAndHangUp => {
             count(kind, &mut counted.lock().unwrap(), &bytes);
-            Err(hang_up())
+            Err(connection_error())
         }
         Action::CountAndNeverRespond => {
             count(kind, &mut counted.lock().unwrap(), &bytes);
             std::future::pending().await
         }
         Action::Respond(status) => Ok(json_response(status, json!({"error": "scripted response"}))),
-        Action::HangUp => Err(hang_up()),
+        Action::HangUp => Err(connection_error()),
     }
 }
 
